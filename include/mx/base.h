@@ -1,0 +1,319 @@
+/* base.h — what every room stands on: arenas, errors that carry a place, text, maps, logging,
+ * random numbers, dtypes, shapes, files, hashes and JSON. Nothing here knows about models or
+ * training. */
+#ifndef MX_BASE_H
+#define MX_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MX_VERSION           "0.1.0"
+#define MX_COUNT(array)      ((int)(sizeof(array) / sizeof((array)[0])))
+#define MX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* ---- bugs
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+/* MX_ASSERT — states what only a bug can break; stays on in release builds. Prints the C file and
+ * line and aborts. */
+#define MX_ASSERT(cond) ((cond) ? (void)0 : mx_assert_fail(#cond, __FILE__, __LINE__))
+_Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
+
+/* ---- arena
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct MxArenaChunk MxArenaChunk;
+typedef struct MxArenaHook MxArenaHook;
+
+/* Memory with one lifetime. A zeroed struct is an empty arena; `name` appears in the out-of-memory
+ * message. Not safe for use by two threads at once: a thread that allocates has an arena of its
+ * own. */
+typedef struct MxArena {
+    const char *name;
+    MxArenaChunk *chunk;
+    MxArenaHook *hooks;
+    size_t used_bytes;
+} MxArena;
+
+/* mx_arena_alloc — zeroed memory, aligned to 16 bytes, that lives until the arena is released. Out
+ * of memory is fatal (exit 71, with the size and the arena's name). */
+void *mx_arena_alloc(MxArena *arena, size_t bytes);
+#define mx_new(arena, type)      ((type *)mx_arena_alloc((arena), sizeof(type)))
+#define mx_new_n(arena, type, n) ((type *)mx_arena_alloc((arena), sizeof(type) * (size_t)(n)))
+/* mx_arena_grow — a copy of an array of n items with room for `cap` of them; the old one stays
+ * where it is. */
+void *mx_arena_grow(MxArena *arena, const void *items, size_t n, size_t cap, size_t item_bytes);
+char *mx_arena_strdup(MxArena *arena, const char *s);
+char *mx_arena_strndup(MxArena *arena, const char *s, size_t n);
+char *mx_arena_printf(MxArena *arena, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_arena_on_release — calls fn(data) when the arena is released, last registered first; for
+ * handles of libraries. */
+void mx_arena_on_release(MxArena *arena, void (*fn)(void *), void *data);
+void mx_arena_release(MxArena *arena);
+/* mx_host_alloc_count — how often any arena has asked the system for memory; constant inside the
+ * step loop. */
+uint64_t mx_host_alloc_count(void);
+
+/* ---- text
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+/* A string under construction; `data` is always terminated (never NULL after mx_text_init). */
+typedef struct MxText {
+    MxArena *arena;
+    char *data;
+    size_t len, cap;
+} MxText;
+
+void mx_text_init(MxText *text, MxArena *arena);
+void mx_text_add(MxText *text, const char *fmt, ...) MX_PRINTF(2, 3);
+void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
+void mx_text_addn(MxText *text, const char *bytes, size_t n);
+void mx_text_clear(MxText *text);
+
+/* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close
+ * (distance above one third of the word's length, at least 2). Ties go to the earlier candidate. */
+const char *mx_nearest(const char *word, const char *const *candidates, int n);
+bool mx_text_has_prefix(const char *s, const char *prefix);
+bool mx_text_has_suffix(const char *s, const char *suffix);
+
+/* ---- errors
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+/* Exit codes of every tool. */
+typedef enum MxExit {
+    MX_EXIT_OK = 0,
+    MX_EXIT_DIFFERENT = 1, /* a comparison found a difference, or training was aborted on NaN/Inf */
+    MX_EXIT_CONFIG = 2,    /* command line or config */
+    MX_EXIT_BAD_INPUT = 65,
+    MX_EXIT_NO_MEMORY = 71,
+    MX_EXIT_CANNOT_CREATE = 73,
+    MX_EXIT_IO = 74,
+    MX_EXIT_LOCKED = 75,
+    MX_EXIT_PERMISSION = 77,
+    MX_EXIT_SIGINT = 130,
+    MX_EXIT_SIGTERM = 143,
+} MxExit;
+
+/* Where a value came from. file NULL = nowhere in particular; line and col are 1-based, 0 =
+ * unknown. */
+typedef struct MxWhere {
+    const char *file;
+    int line, col;
+} MxWhere;
+
+#define MX_NOWHERE ((MxWhere){0})
+
+/* What went wrong, complete and ready to print. Start from {0}. Several failures may be collected:
+ * each adds a line. */
+typedef struct MxError {
+    MxExit exit; /* of the first failure */
+    int count;
+    MxArena arena;
+    MxText text;
+} MxError;
+
+/* mx_fail — adds one failure "file:line:col: message" and returns false. Messages: lower case, no
+ * period, quotes around user's words, what was found and what was wanted. */
+bool mx_fail(MxError *err, MxExit exit, MxWhere where, const char *fmt, ...) MX_PRINTF(4, 5);
+/* mx_fail_errno — the same, with the system's reason appended and the exit code chosen from errno
+ * (73, 74, 77). */
+bool mx_fail_errno(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_note — adds an indented line (source line with caret, hint) to the last failure. */
+void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_context — puts "message: " before the text; returns false. */
+bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
+void mx_error_release(MxError *err);
+
+/* ---- map
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* Strings to integers (usually indices). Keys are borrowed: they must outlive the map. */
+typedef struct MxMapSlot {
+    const char *key;
+    int64_t value;
+} MxMapSlot;
+typedef struct MxMap {
+    MxArena *arena;
+    MxMapSlot *slots;
+    size_t cap, count;
+} MxMap;
+
+void mx_map_init(MxMap *map, MxArena *arena);
+void mx_map_set(MxMap *map, const char *key, int64_t value);
+/* mx_map_get — the value, or `missing`. */
+int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
+
+/* ---- log
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* mx_log — one line on stdout, flushed. mx_warn — "warning: …" on stderr. Both first clear a
+ * progress bar. */
+void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
+void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
+/* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
+ * (and TERM is not "dumb"). fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end removes the
+ * line. */
+void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
+void mx_progress_end(void);
+/* mx_clock_s — monotonic seconds. */
+double mx_clock_s(void);
+
+/* ---- random
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+/* mx_philox — Philox4x32-10: four 32-bit words that depend on (seed, stream, counter) alone, so any
+ * element of any stream can be made on any rank or thread. Source: Salmon et al., SC 2011. */
+void mx_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]);
+/* mx_uniform — the top 24 bits of a word as a float in (0, 1). */
+static inline float mx_uniform(uint32_t bits) {
+    return ((float)(bits >> 8) + 0.5f) * (1.0f / 16777216.0f);
+}
+
+/* ---- dtype
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+/* MX_DTYPE(symbol, name, bytes) */
+#define MX_DTYPES(MX_DTYPE)                                                                        \
+    MX_DTYPE(F32, "float32", 4)                                                                    \
+    MX_DTYPE(BF16, "bfloat16", 2)                                                                  \
+    MX_DTYPE(F64, "float64", 8)                                                                    \
+    MX_DTYPE(F16, "float16", 2)                                                                    \
+    MX_DTYPE(I64, "int64", 8)                                                                      \
+    MX_DTYPE(I32, "int32", 4)                                                                      \
+    MX_DTYPE(U32, "uint32", 4)                                                                     \
+    MX_DTYPE(U16, "uint16", 2)                                                                     \
+    MX_DTYPE(I8, "int8", 1)                                                                        \
+    MX_DTYPE(U8, "uint8", 1)
+
+typedef enum MxDtype {
+#define MX_DTYPE(symbol, name, bytes) MX_##symbol,
+    MX_DTYPES(MX_DTYPE)
+#undef MX_DTYPE
+        MX_DTYPE_COUNT
+} MxDtype;
+
+const char *mx_dtype_name(MxDtype dtype);
+size_t mx_dtype_bytes(MxDtype dtype);
+/* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
+bool mx_dtype_parse(const char *name, MxDtype *out);
+
+/* bfloat16 is the upper half of a float32; rounding is to nearest even, NaN stays NaN. */
+typedef uint16_t MxBf16;
+static inline float mx_bf16_to_f32(MxBf16 x) {
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline MxBf16 mx_f32_to_bf16(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    uint32_t nan = (u >> 16) | 0x40u;
+    return (MxBf16)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+/* ---- shape
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+enum { MX_MAX_RANK = 6 };
+
+/* Sizes of a dense row-major array, in elements; rank 0 is a scalar. */
+typedef struct MxShape {
+    int rank;
+    int64_t dim[MX_MAX_RANK];
+} MxShape;
+
+#define MX_SHAPE(...)                                                                              \
+    ((MxShape){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
+               .dim = {__VA_ARGS__}})
+#define MX_SCALAR ((MxShape){0})
+
+int64_t mx_shape_count(MxShape shape);
+bool mx_shape_equal(MxShape a, MxShape b);
+/* mx_shape_text — "[4, 512]" in a buffer of the arena. */
+const char *mx_shape_text(MxArena *arena, MxShape shape);
+
+/* ---- files
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct MxBytes {
+    uint8_t *data; /* one NUL follows the last byte */
+    size_t size;
+} MxBytes;
+
+/* mx_file_read — a whole file. Errors: missing, unreadable, a directory, larger than max_bytes. */
+bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err);
+/* mx_file_write — replaces a file as a whole: temp file beside it, fsync, rename, fsync of the
+ * folder. */
+bool mx_file_write(const char *path, const void *data, size_t size, MxError *err);
+bool mx_file_exists(const char *path);
+bool mx_dir_exists(const char *path);
+/* mx_dir_make — the folder and its parents, mode 0777 & ~umask; an existing folder is fine. */
+bool mx_dir_make(const char *path, MxError *err);
+/* mx_dir_list — names in a folder without . and .., sorted bytewise. */
+bool mx_dir_list(MxArena *arena, const char *path, char ***names, int *n, MxError *err);
+/* mx_dir_remove — a folder and all below it. */
+bool mx_dir_remove(const char *path, MxError *err);
+/* mx_path_sync — fsync of a file or folder. */
+bool mx_path_sync(const char *path, MxError *err);
+char *mx_path_join(MxArena *arena, const char *dir, const char *name);
+/* mx_path_dir — everything before the last slash, "." if there is none. */
+char *mx_path_dir(MxArena *arena, const char *path);
+
+/* ---- hash
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+/* XXH3 (libxxhash); 64 bits. */
+uint64_t mx_hash64(const void *data, size_t bytes);
+
+/* ---- JSON
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+/* A JSON value (jansson). Values made here belong to the arena; children belong to their parent. */
+typedef struct MxJson MxJson;
+
+MxJson *mx_json_object(MxArena *arena);
+MxJson *mx_json_array(MxArena *arena);
+/* Setters add or replace a member; numbers that are not finite become null. */
+void mx_json_set_number(MxJson *object, const char *key, double value);
+void mx_json_set_int(MxJson *object, const char *key, int64_t value);
+void mx_json_set_bool(MxJson *object, const char *key, bool value);
+void mx_json_set_string(MxJson *object, const char *key, const char *value);
+/* mx_json_put_object — adds a new empty object under `key` and returns it; mx_json_push_object — at
+ * an array's end. */
+MxJson *mx_json_put_object(MxJson *object, const char *key);
+MxJson *mx_json_put_array(MxJson *object, const char *key);
+MxJson *mx_json_push_object(MxJson *array);
+void mx_json_push_string(MxJson *array, const char *value);
+/* mx_json_dump — text; members in the order in which they were added; 17 significant digits. */
+char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
+
+/* mx_json_parse — `name` and the line go into the message; duplicate keys are refused. */
+MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
+                      MxError *err);
+MxJson *mx_json_get(const MxJson *object, const char *key); /* NULL if missing */
+const char *mx_json_string(const MxJson *value);            /* NULL if not a string */
+bool mx_json_number(const MxJson *value, double *out);
+bool mx_json_int(const MxJson *value, int64_t *out);
+bool mx_json_bool(const MxJson *value, bool *out);
+size_t mx_json_length(const MxJson *value); /* of an array or object; 0 otherwise */
+MxJson *mx_json_at(const MxJson *array, size_t i);
+bool mx_json_member(const MxJson *object, size_t i, const char **key, MxJson **value);
+
+#endif

@@ -1,0 +1,169 @@
+/* file.c — reading files whole, replacing them whole, and folders. A replaced file is either the
+ * old or the new one after a crash at any instant: temp file, fsync, rename, fsync of the folder.
+ */
+#include <mx/base.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool read_all(int fd, MxBytes *out, const char *path, MxError *err) {
+    size_t got = 0;
+    while (got < out->size) {
+        ssize_t n = read(fd, out->data + got, out->size - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return mx_fail_errno(err, "could not read \"%s\"", path);
+        if (n == 0) break;
+        got += (size_t)n;
+    }
+    out->size = got;
+    return true;
+}
+
+bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
+    struct stat st;
+    bool ok = true;
+    if (fstat(fd, &st))
+        ok = mx_fail_errno(err, "could not read \"%s\"", path);
+    else if (!S_ISREG(st.st_mode))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s\" is not a regular file", path);
+    else if ((size_t)st.st_size > max_bytes)
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s\" has %lld bytes; the limit is %zu",
+                     path, (long long)st.st_size, max_bytes);
+    if (ok) {
+        out->size = (size_t)st.st_size;
+        out->data = mx_arena_alloc(arena, out->size + 1);
+        ok = read_all(fd, out, path, err);
+    }
+    close(fd);
+    return ok;
+}
+
+static bool write_all(int fd, const char *data, size_t size) {
+    while (size) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return false;
+        data += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+bool mx_file_write(const char *path, const void *data, size_t size, MxError *err) {
+    MxArena arena = {.name = "file"};
+    char *temp = mx_arena_printf(&arena, "%s.tmp.%ld", path, (long)getpid());
+    bool ok = true;
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        ok = mx_fail_errno(err, "could not create \"%s\"", temp);
+    else {
+        if (!write_all(fd, data, size) || fsync(fd))
+            ok = mx_fail_errno(err, "could not write \"%s\"", temp);
+        if (close(fd) && ok) ok = mx_fail_errno(err, "could not close \"%s\"", temp);
+        if (ok && rename(temp, path))
+            ok = mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", temp, path);
+        if (!ok) unlink(temp);
+        ok = ok && mx_path_sync(mx_path_dir(&arena, path), err);
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_file_exists(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+bool mx_dir_exists(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+bool mx_dir_make(const char *path, MxError *err) {
+    MxArena arena = {.name = "path"};
+    char *part = mx_arena_strdup(&arena, path);
+    bool ok = true;
+    for (char *p = part + 1; ok; p++) {
+        if (*p && *p != '/') continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(part, 0777) && errno != EEXIST)
+            ok = mx_fail_errno(err, "could not create folder \"%s\"", part);
+        else if (!end && !mx_dir_exists(part)) {
+            errno = ENOTDIR;
+            ok = mx_fail_errno(err, "could not create folder \"%s\"", part);
+        }
+        *p = end;
+        if (!end) break;
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+bool mx_dir_list(MxArena *arena, const char *path, char ***names, int *n, MxError *err) {
+    DIR *dir = opendir(path);
+    if (!dir) return mx_fail_errno(err, "could not list folder \"%s\"", path);
+    int cap = 16, count = 0;
+    char **list = mx_new_n(arena, char *, cap);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        if (count == cap)
+            list = mx_arena_grow(arena, list, (size_t)count, (size_t)(cap *= 2), sizeof *list);
+        list[count++] = mx_arena_strdup(arena, entry->d_name);
+    }
+    closedir(dir);
+    qsort(list, (size_t)count, sizeof *list, by_name);
+    *names = list;
+    *n = count;
+    return true;
+}
+
+bool mx_dir_remove(const char *path, MxError *err) {
+    MxArena arena = {.name = "path"};
+    char **names;
+    int n;
+    bool ok = mx_dir_list(&arena, path, &names, &n, err);
+    for (int i = 0; ok && i < n; i++) {
+        char *child = mx_path_join(&arena, path, names[i]);
+        struct stat st;
+        if (lstat(child, &st))
+            ok = mx_fail_errno(err, "could not look at \"%s\"", child);
+        else if (S_ISDIR(st.st_mode))
+            ok = mx_dir_remove(child, err);
+        else if (unlink(child))
+            ok = mx_fail_errno(err, "could not remove \"%s\"", child);
+    }
+    if (ok && rmdir(path)) ok = mx_fail_errno(err, "could not remove folder \"%s\"", path);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_path_sync(const char *path, MxError *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
+    bool ok = !fsync(fd) || mx_fail_errno(err, "could not sync \"%s\"", path);
+    close(fd);
+    return ok;
+}
+
+char *mx_path_join(MxArena *arena, const char *dir, const char *name) {
+    if (!*dir || *name == '/') return mx_arena_strdup(arena, name);
+    return mx_arena_printf(arena, "%s%s%s", dir, mx_text_has_suffix(dir, "/") ? "" : "/", name);
+}
+
+char *mx_path_dir(MxArena *arena, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return mx_arena_strdup(arena, ".");
+    return mx_arena_strndup(arena, path, slash == path ? 1 : (size_t)(slash - path));
+}

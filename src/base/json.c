@@ -1,0 +1,133 @@
+/* json.c — the one file that knows jansson. Roots are released with their arena; children belong to
+ * their parent. */
+#include <mx/base.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+static json_t *unwrap(const MxJson *value) {
+    return (json_t *)(uintptr_t)value;
+}
+static MxJson *wrap(json_t *value) {
+    return (MxJson *)value;
+}
+static void release(void *value) {
+    json_decref(value);
+}
+
+static MxJson *root(MxArena *arena, json_t *value) {
+    MX_ASSERT(value);
+    mx_arena_on_release(arena, release, value);
+    return wrap(value);
+}
+
+MxJson *mx_json_object(MxArena *arena) {
+    return root(arena, json_object());
+}
+MxJson *mx_json_array(MxArena *arena) {
+    return root(arena, json_array());
+}
+
+static void set(MxJson *object, const char *key, json_t *value) {
+    int failed = json_object_set_new(unwrap(object), key, value);
+    MX_ASSERT(!failed);
+}
+
+void mx_json_set_number(MxJson *object, const char *key, double value) {
+    set(object, key, isfinite(value) ? json_real(value) : json_null());
+}
+void mx_json_set_int(MxJson *object, const char *key, int64_t value) {
+    set(object, key, json_integer(value));
+}
+void mx_json_set_bool(MxJson *object, const char *key, bool value) {
+    set(object, key, json_boolean(value));
+}
+void mx_json_set_string(MxJson *object, const char *key, const char *value) {
+    set(object, key, json_string(value));
+}
+
+MxJson *mx_json_put_object(MxJson *object, const char *key) {
+    json_t *child = json_object();
+    set(object, key, child);
+    return wrap(child);
+}
+
+MxJson *mx_json_put_array(MxJson *object, const char *key) {
+    json_t *child = json_array();
+    set(object, key, child);
+    return wrap(child);
+}
+
+MxJson *mx_json_push_object(MxJson *array) {
+    json_t *child = json_object();
+    int failed = json_array_append_new(unwrap(array), child);
+    MX_ASSERT(!failed);
+    return wrap(child);
+}
+
+void mx_json_push_string(MxJson *array, const char *value) {
+    int failed = json_array_append_new(unwrap(array), json_string(value));
+    MX_ASSERT(!failed);
+}
+
+char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
+    size_t flags = JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
+    size_t n = json_dumpb(unwrap(value), NULL, 0, flags);
+    char *text = mx_arena_alloc(arena, n + 1);
+    json_dumpb(unwrap(value), text, n, flags);
+    return text;
+}
+
+MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
+                      MxError *err) {
+    json_error_t why;
+    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    if (value) return root(arena, value);
+    MxWhere where = {.file = name, .line = why.line, .col = why.column};
+    mx_fail(err, MX_EXIT_BAD_INPUT, where, "not valid JSON: %s", why.text);
+    return NULL;
+}
+
+MxJson *mx_json_get(const MxJson *object, const char *key) {
+    return wrap(json_object_get(unwrap(object), key));
+}
+const char *mx_json_string(const MxJson *value) {
+    return json_string_value(unwrap(value));
+}
+
+bool mx_json_number(const MxJson *value, double *out) {
+    if (!json_is_number(unwrap(value))) return false;
+    *out = json_number_value(unwrap(value));
+    return true;
+}
+
+bool mx_json_int(const MxJson *value, int64_t *out) {
+    if (!json_is_integer(unwrap(value))) return false;
+    *out = json_integer_value(unwrap(value));
+    return true;
+}
+
+bool mx_json_bool(const MxJson *value, bool *out) {
+    if (!json_is_boolean(unwrap(value))) return false;
+    *out = json_is_true(unwrap(value));
+    return true;
+}
+
+size_t mx_json_length(const MxJson *value) {
+    json_t *v = unwrap(value);
+    return json_is_array(v) ? json_array_size(v) : json_object_size(v);
+}
+
+MxJson *mx_json_at(const MxJson *array, size_t i) {
+    return wrap(json_array_get(unwrap(array), i));
+}
+
+bool mx_json_member(const MxJson *object, size_t i, const char **key, MxJson **value) {
+    void *iter = json_object_iter(unwrap(object));
+    while (iter && i--) iter = json_object_iter_next(unwrap(object), iter);
+    if (!iter) return false;
+    *key = json_object_iter_key(iter);
+    *value = wrap(json_object_iter_value(iter));
+    return true;
+}
