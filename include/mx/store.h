@@ -1,0 +1,130 @@
+/* store.h — files of arrays. HDF5 files opened safely (arrays by path, boxes, attributes), and
+ * folders that appear under their final name complete or not at all. What the arrays mean is not
+ * known here. */
+#ifndef MX_STORE_H
+#define MX_STORE_H
+
+#include <mx/base.h>
+
+/* ---- HDF5 files ----------------------------------------------------------------------------- */
+
+/* An open file. Made by mx_h5_open or mx_h5_create; closed by mx_h5_close or with its arena. For
+ * one thread at a time; different files may be used by different threads. */
+typedef struct MxH5 MxH5;
+
+/* One dataset as it is stored. */
+typedef struct MxH5Array {
+    const char *path; /* relative to the group that was listed; "a/b/c" */
+    MxDtype dtype;    /* uint16 with attribute dtype="bfloat16" is MX_BF16; bool is MX_I8; int16 is
+                         MX_I32, uint64 is MX_I64; of a text MX_U8 */
+    MxShape shape;
+    bool is_text; /* a string: mx_h5_read_text */
+} MxH5Array;
+
+/* A part of an array: `count` elements from `start` in every dim. */
+typedef struct MxH5Box {
+    int rank;
+    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
+} MxH5Box;
+
+/* mx_store_ref_parse — "FILE.h5[:group]" to its two halves. The group has no slash at either end
+ * and is "" when none is named. The file ends at the first ".h5:" or ".hdf5:"; a reference that
+ * ends in ".h5" or ".hdf5" has no group; any other is cut at its last colon. */
+void mx_store_ref_parse(MxArena *arena, const char *ref, char **file, char **group);
+
+/* mx_h5_open — an existing file, read-only. Whoever has a hash of the file checks it first:
+ * libhdf5 may crash on damaged files. Errors: missing, unreadable, not HDF5, cut short. */
+bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err);
+/* mx_h5_create — a new file, replacing any of that name. Equal contents written in equal order give
+ * equal bytes. */
+bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err);
+/* mx_h5_close — closes the file. Of a created file: false when this or anything written before
+ * failed, and when the file cannot be opened again (on a full disk libhdf5 closes without a word).
+ * Not synced to disk: mx_store_publish_commit does that. */
+bool mx_h5_close(MxH5 *file, MxError *err);
+const char *mx_h5_path(const MxH5 *file);
+
+/* Paths below are from the root, without a leading slash; "" is the root group. */
+
+bool mx_h5_has_group(MxH5 *file, const char *path);
+bool mx_h5_has_array(MxH5 *file, const char *path);
+
+/* mx_h5_list — every dataset at any depth below a group, sorted bytewise by path.
+ *   out, n  [n] in the arena; a file with two hard links to one dataset lists both
+ * Errors: no such group; soft or external links; datasets kept in other files, of rank above
+ * MX_MAX_RANK or of types that MxDtype lacks; depth above 64; more than 400,000 links. */
+bool mx_h5_list(MxArena *arena, MxH5 *file, const char *group, MxH5Array **out, int *n,
+                MxError *err);
+/* mx_h5_stat — one dataset; out->path is `path` itself (borrowed). Errors as of mx_h5_list. */
+bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err);
+
+/* mx_h5_read — a whole dataset into `out`, row-major, converted from the stored type.
+ *   want   any of MxDtype; MX_BF16 from floats rounds to nearest even
+ *   shape  what the stored shape must be
+ * Errors: no such dataset, another shape, a float where integers are wanted, integers that `want`
+ * cannot hold, a file that is damaged. */
+bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void *out, MxError *err);
+/* mx_h5_read_box — a part of a dataset into `out` [box.count], dense. Errors also: the box leaves
+ * the array. */
+bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxH5Box box, void *out,
+                    MxError *err);
+/* mx_h5_read_text — a scalar string dataset. */
+bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err);
+
+/* mx_h5_make — a dataset in a created file, contiguous, elements not written read as 0; groups on
+ * the way are made. Errors: the path is taken; the disk is full. */
+bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxError *err);
+/* mx_h5_write — makes a dataset and writes it whole from `data`, row-major, of type `dtype`. */
+bool mx_h5_write(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, const void *data,
+                 MxError *err);
+/* mx_h5_write_box — a part of a dataset made before, from `data` [box.count] of its own type. */
+bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data, MxError *err);
+/* mx_h5_write_text — makes a scalar dataset, a UTF-8 string of fixed length. For texts of any size.
+ */
+bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err);
+
+/* mx_h5_attr — an attribute of a group or dataset as text: strings as they are, a number or bool in
+ * C's spelling ("3", "0.5", "1"). *out is NULL when there is no such attribute. Errors: no such
+ * object; an attribute that is neither a string nor a scalar number. */
+bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, char **out,
+                MxError *err);
+/* mx_h5_set_attr — writes a string attribute, UTF-8 of fixed length, at most 60,000 bytes; the
+ * group is made if need be. */
+bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
+                    MxError *err);
+
+/* ---- folders that appear whole --------------------------------------------------------------- */
+
+/* A folder in the making: ".tmp.<name>.<pid>" beside its final place. */
+typedef struct MxPublish MxPublish;
+
+/* mx_store_publish_begin — makes the temporary folder; an older one of the same name is removed.
+ * Unless committed, it is removed with the arena. Errors: the final path exists; no permission. */
+bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err);
+/* mx_store_publish_dir — the folder to fill, at any depth, with regular files. */
+const char *mx_store_publish_dir(const MxPublish *publish);
+/* mx_store_publish_manifest — the JSON object to be written; the caller may add members of its own
+ * (not "format", "files", "manifest_xxh3_64"). */
+MxJson *mx_store_publish_manifest(MxPublish *publish);
+/* mx_store_publish_commit — syncs every file, writes MANIFEST.json (size and XXH3-64 of each),
+ * syncs it, renames the folder to its final name, syncs the parent. After a failure the folder is
+ * removed and nothing has changed. Errors: the final path exists by now; I/O. */
+bool mx_store_publish_commit(MxPublish *publish, MxError *err);
+/* mx_store_publish_abort — removes the folder; does nothing after a commit. */
+void mx_store_publish_abort(MxPublish *publish);
+
+/* mx_store_verify — that a published folder is whole: the manifest is unchanged, every file it
+ * names is there with the size and hash it had. manifest  receives the manifest (in the arena), for
+ * the members added by the caller; may be NULL Errors: every file that fails, one line each (exit
+ * 65). */
+bool mx_store_verify(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+
+/* mx_store_sweep — removes what killed processes left in a folder: ".tmp.*". Call it while nobody
+ * else publishes there. */
+bool mx_store_sweep(const char *parent, MxError *err);
+
+/* mx_store_steps — the folders of `parent` whose names are decimal numbers ("0", "150"; no leading
+ * zeros), ascending. A missing parent has none. */
+bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n, MxError *err);
+
+#endif

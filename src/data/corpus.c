@@ -1,0 +1,153 @@
+/* corpus.c — text files as a stream of tokens, cut into rows. A file is a document: bos, its
+ * tokens, eos. With packing the documents form one stream that is cut every `length` tokens;
+ * without, each document is cut by itself. A row takes one token more than its length, since
+ * targets are inputs moved by one, so neighbouring rows share a token. Documents are kept as tokens
+ * in memory. */
+#include "source.h"
+
+static const size_t MAX_FILE_BYTES = (size_t)1 << 36;
+
+typedef struct Document {
+    MxTokens tokens;
+    int64_t start, end; /* in the stream, with bos and eos */
+    int64_t first_row;  /* without packing */
+} Document;
+
+typedef struct Corpus {
+    Document *documents; /* [n] none empty */
+    int n;
+    int32_t bos, eos; /* -1 = none */
+} Corpus;
+
+static bool read_document(MxArena *arena, const MxTokenizer *tokenizer, const char *path,
+                          MxTokens *out, MxError *err) {
+    MxArena scratch = {.name = "text file"};
+    MxBytes bytes;
+    bool ok = mx_file_read(&scratch, path, MAX_FILE_BYTES, &bytes, err);
+    if (ok) {
+        const char *text = (const char *)bytes.data;
+        size_t valid = mx_utf8_valid_bytes(text, bytes.size);
+        if (valid < bytes.size)
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
+                         "is not UTF-8: byte 0x%02x at offset %zu", bytes.data[valid], valid);
+        else
+            *out = mx_tokenizer_encode(arena, tokenizer, text, bytes.size);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* Rows of a stretch of tokens: each takes length+1 of them and leaves the last to the next. */
+static int64_t rows_of(int64_t n_tokens, int64_t length) {
+    return n_tokens < 2 ? 0 : (n_tokens - 1 + length - 1) / length;
+}
+
+static void add_document(Corpus *corpus, MxTokens tokens, MxDataset *dataset) {
+    Document *last = corpus->n ? &corpus->documents[corpus->n - 1] : NULL;
+    Document *document = &corpus->documents[corpus->n++];
+    int64_t start = last ? last->end : 0;
+    int64_t n = tokens.n + (corpus->bos >= 0) + (corpus->eos >= 0);
+    *document = (Document){.tokens = tokens, .start = start, .end = start + n};
+    document->first_row = dataset->n_rows;
+    if (dataset->config.packing)
+        dataset->n_rows = rows_of(document->end, dataset->config.length);
+    else
+        dataset->n_rows += rows_of(n, dataset->config.length);
+}
+
+static bool check_config(const MxDataConfig *config, MxError *err) {
+    int32_t vocab = mx_tokenizer_vocab(config->tokenizer);
+    if (vocab > config->vocab)
+        return mx_fail(err, MX_EXIT_CONFIG, config->where,
+                       "tokenizer \"%s\" has %d tokens, vocab_size is %lld",
+                       mx_tokenizer_type(config->tokenizer), vocab, (long long)config->vocab);
+    if (config->packing && config->max_segments > 0)
+        return mx_fail(err, MX_EXIT_CONFIG, config->where,
+                       "max_segments_per_seq=%lld is not available for text, which fills every row",
+                       (long long)config->max_segments);
+    return true;
+}
+
+static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    char **paths;
+    int n_paths;
+    if (!check_config(config, err) || !data_find_texts(arena, config, &paths, &n_paths, err))
+        return false;
+    Corpus *corpus = mx_new(arena, Corpus);
+    *corpus = (Corpus){.documents = mx_new_n(arena, Document, n_paths),
+                       .bos = mx_tokenizer_bos(config->tokenizer),
+                       .eos = mx_tokenizer_eos(config->tokenizer)};
+    for (int i = 0; i < n_paths; i++) {
+        MxTokens tokens;
+        if (!read_document(arena, config->tokenizer, paths[i], &tokens, err)) return false;
+        if (tokens.n) add_document(corpus, tokens, dataset);
+    }
+    if (!dataset->n_rows)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where, "no tokens in %s%s",
+                       n_paths > 1 ? "any file of " : "", n_paths > 1 ? config->path : paths[0]);
+    dataset->source = corpus;
+    dataset->description =
+        mx_arena_printf(arena, "text: %s%s, %lld tokens, %lld rows of %lld", paths[0],
+                        n_paths > 1 ? " …" : "", (long long)corpus->documents[corpus->n - 1].end,
+                        (long long)dataset->n_rows, (long long)config->length);
+    return true;
+}
+
+static int32_t token_at(const Corpus *corpus, const Document *document, int64_t at) {
+    int64_t i = at - document->start - (corpus->bos >= 0);
+    if (i < 0) return corpus->bos;
+    return i < document->tokens.n ? document->tokens.ids[i] : corpus->eos;
+}
+
+/* The last document that starts at or before a place in the stream (packing) or a row. */
+static const Document *document_of(const Corpus *corpus, int64_t place, bool is_row) {
+    int low = 0, high = corpus->n;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        const Document *document = &corpus->documents[middle];
+        if ((is_row ? document->first_row : document->start) <= place)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &corpus->documents[low];
+}
+
+static bool text_row(MxDataset *dataset, int64_t row, int32_t *const field[MX_BATCH_FIELDS],
+                     MxError *err) {
+    (void)err;
+    const Corpus *corpus = dataset->source;
+    const MxDataConfig *config = &dataset->config;
+    int64_t at = row * config->length, end = corpus->documents[corpus->n - 1].end;
+    const Document *document = document_of(corpus, config->packing ? at : row, !config->packing);
+    if (!config->packing) {
+        at = document->start + (row - document->first_row) * config->length;
+        end = document->end;
+    }
+    int32_t segment = 1, position = 0;
+    for (int64_t t = 0; t < config->length; t++, at++, position++) {
+        for (int i = 0; i < MX_BATCH_FIELDS; i++) field[i][t] = 0;
+        if (at + 1 >= end) continue; /* padding behind the last target */
+        if (at == document->end) {
+            document++;
+            segment++;
+            position = 0;
+        }
+        field[MX_INPUTS][t] = token_at(corpus, document, at);
+        field[MX_INPUTS_POSITION][t] = position;
+        field[MX_INPUTS_SEGMENTATION][t] = segment;
+        if (at + 1 == document->end) continue; /* the next token belongs to another document */
+        field[MX_TARGETS][t] = token_at(corpus, document, at + 1);
+        field[MX_TARGETS_POSITION][t] = position;
+        field[MX_TARGETS_SEGMENTATION][t] = segment;
+    }
+    return true;
+}
+
+const DataKind data_text = {
+    .name = "text",
+    .open = text_open,
+    .row = text_row,
+    .doc = "UTF-8 text files, one document each",
+};

@@ -1,0 +1,77 @@
+/* find.c — which text files a path names: a file, the *.txt of a folder (not of folders in it), or
+ * a pattern. A path is looked for as given, then below share/, then below the installed share
+ * folder, so that the bundled corpus is found from the source tree and after an installation alike.
+ */
+#include "source.h"
+
+#include <glob.h>
+#include <stdlib.h>
+
+#ifndef MX_SHARE
+#define MX_SHARE "/usr/local/share/mxtrain"
+#endif
+
+static const char *const places[] = {"", "share", MX_SHARE};
+
+typedef struct PathList {
+    char **paths;
+    int n;
+} PathList;
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool list_folder(MxArena *arena, const char *folder, PathList *out, MxError *err) {
+    char **names;
+    int n;
+    if (!mx_dir_list(arena, folder, &names, &n, err)) return false;
+    out->paths = mx_new_n(arena, char *, n ? n : 1);
+    for (int i = 0; i < n; i++) {
+        char *path = mx_path_join(arena, folder, names[i]);
+        bool is_text = names[i][0] != '.' && mx_text_has_suffix(names[i], ".txt");
+        if (is_text && mx_file_exists(path)) out->paths[out->n++] = path;
+    }
+    return true;
+}
+
+static void list_pattern(MxArena *arena, const char *pattern, PathList *out) {
+    glob_t found = {0};
+    if (!glob(pattern, 0, NULL, &found)) {
+        out->paths = mx_new_n(arena, char *, found.gl_pathc);
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            if (mx_file_exists(found.gl_pathv[i]))
+                out->paths[out->n++] = mx_arena_strdup(arena, found.gl_pathv[i]);
+        qsort(out->paths, (size_t)out->n, sizeof *out->paths, by_path);
+    }
+    globfree(&found);
+}
+
+bool data_find_texts(MxArena *arena, const MxDataConfig *config, char ***paths, int *n,
+                     MxError *err) {
+    PathList list = {0};
+    const char *folder = NULL;
+    const char *given = config->path ? config->path : "";
+    for (int i = 0; i < MX_COUNT(places) && !list.n && !folder && *given; i++) {
+        char *path = mx_path_join(arena, places[i], given);
+        if (mx_dir_exists(path)) {
+            folder = path;
+            if (!list_folder(arena, path, &list, err)) return false;
+        } else if (mx_file_exists(path)) {
+            list = (PathList){.paths = mx_new(arena, char *), .n = 1};
+            list.paths[0] = path;
+        } else if (strpbrk(path, "*?["))
+            list_pattern(arena, path, &list);
+    }
+    if (folder && !list.n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "folder \"%s\" has no *.txt (a pattern takes other names)", folder);
+    if (!list.n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "no text at \"%s\": wanted a file, a folder of *.txt or a pattern, here, in "
+                       "share/ or in %s",
+                       given, MX_SHARE);
+    *paths = list.paths;
+    *n = list.n;
+    return true;
+}

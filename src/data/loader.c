@@ -1,0 +1,108 @@
+/* loader.c — a thread that makes batches ahead of their use, in a ring of slots allocated once. It
+ * calls mx_data_batch step by step, so what comes out is what a direct call would give. It
+ * allocates nothing and runs no parallel code of its own. */
+#include "source.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+struct MxLoader {
+    MxDataset *dataset;
+    MxBatch *slots; /* [n_slots] a ring: step s is in slot (s - first) % n_slots */
+    int n_slots;
+    int64_t made, taken; /* batches so far; a slot is free again one call after it was taken */
+    int64_t first_step;
+    MxDataStatus status; /* not OK: the thread has ended, nothing follows `made` */
+    MxError failure;     /* with MX_DATA_ERROR */
+    bool is_stopping, is_running;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+/* Waits until a slot is free. The slot taken last is still being read. */
+static bool wait_for_slot(MxLoader *loader) {
+    pthread_mutex_lock(&loader->lock);
+    while (!loader->is_stopping &&
+           loader->made - loader->taken >= loader->n_slots - (loader->taken > 0))
+        pthread_cond_wait(&loader->changed, &loader->lock);
+    bool may_go_on = !loader->is_stopping;
+    pthread_mutex_unlock(&loader->lock);
+    return may_go_on;
+}
+
+static void *work(void *data) {
+    MxLoader *loader = data;
+    MxDataStatus status = MX_DATA_OK;
+    while (status == MX_DATA_OK && wait_for_slot(loader)) {
+        int64_t n = loader->made; /* only this thread changes it */
+        status = mx_data_batch(loader->dataset, loader->first_step + n,
+                               &loader->slots[n % loader->n_slots], &loader->failure);
+        pthread_mutex_lock(&loader->lock);
+        if (status == MX_DATA_OK) loader->made++;
+        loader->status = status;
+        pthread_cond_broadcast(&loader->changed);
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return NULL;
+}
+
+static void close_on_release(void *loader) {
+    mx_loader_close(loader);
+}
+
+/* Starts the thread with all signals blocked: they are the main thread's. */
+static bool start(MxLoader *loader, MxError *err) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&loader->thread, NULL, work, loader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    loader->is_running = !failed;
+    return !failed ||
+           mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not start a thread: %s", strerror(failed));
+}
+
+bool mx_loader_open(MxArena *arena, MxDataset *dataset, int64_t first_step, int depth,
+                    MxLoader **out, MxError *err) {
+    MX_ASSERT(first_step >= 0 && depth >= 1);
+    MxLoader *loader = mx_new(arena, MxLoader);
+    *loader = (MxLoader){.dataset = dataset, .first_step = first_step, .n_slots = depth + 1};
+    loader->slots = mx_new_n(arena, MxBatch, loader->n_slots);
+    for (int i = 0; i < loader->n_slots; i++)
+        loader->slots[i] = mx_batch_new(arena, dataset->config.rows, dataset->config.length);
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->changed, NULL);
+    mx_arena_on_release(arena, close_on_release, loader);
+    *out = loader;
+    return start(loader, err);
+}
+
+MxDataStatus mx_loader_next(MxLoader *loader, MxBatch *out, MxError *err) {
+    MX_ASSERT(loader->is_running);
+    pthread_mutex_lock(&loader->lock);
+    while (loader->taken == loader->made && loader->status == MX_DATA_OK)
+        pthread_cond_wait(&loader->changed, &loader->lock);
+    MxDataStatus status = loader->taken < loader->made ? MX_DATA_OK : loader->status;
+    if (status == MX_DATA_OK) {
+        *out = loader->slots[loader->taken++ % loader->n_slots];
+        pthread_cond_broadcast(&loader->changed);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    if (status == MX_DATA_ERROR)
+        mx_fail(err, loader->failure.exit, MX_NOWHERE, "%s", loader->failure.text.data);
+    return status;
+}
+
+void mx_loader_close(MxLoader *loader) {
+    if (!loader->is_running) return;
+    pthread_mutex_lock(&loader->lock);
+    loader->is_stopping = true;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->lock);
+    pthread_join(loader->thread, NULL);
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->lock);
+    mx_error_release(&loader->failure);
+    loader->is_running = false;
+}

@@ -1,0 +1,103 @@
+/* read.c — what a read may convert, and which parts of an array exist. The reading itself, and
+ * every conversion but those of bfloat16, is HDF5's (h5.c). */
+#include <mx/store.h>
+
+#include "h5.h"
+
+static MxWhere in(const MxH5 *file) {
+    return (MxWhere){.file = mx_h5_path(file)};
+}
+
+bool h5_is_float(MxDtype dtype) {
+    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
+}
+
+MxH5Box h5_box_of(MxShape shape) {
+    MxH5Box box = {.rank = shape.rank};
+    memcpy(box.count, shape.dim, sizeof box.count);
+    return box;
+}
+
+int64_t h5_box_count(const MxH5Box *box) {
+    int64_t n = 1;
+    for (int i = 0; i < box->rank; i++) n *= box->count[i];
+    return n;
+}
+
+bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxH5Box *box, MxError *err) {
+    bool fits = box->rank == array->shape.rank;
+    for (int i = 0; i < box->rank && fits; i++)
+        fits = box->start[i] >= 0 && box->count[i] >= 0 &&
+               box->start[i] <= array->shape.dim[i] - box->count[i];
+    if (fits) return true;
+    MxArena scratch = {.name = "message"};
+    MxShape start = {.rank = box->rank}, count = {.rank = box->rank};
+    memcpy(start.dim, box->start, sizeof start.dim);
+    memcpy(count.dim, box->count, sizeof count.dim);
+    mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" is %s: no part %s from %s in it",
+            array->path, mx_shape_text(&scratch, array->shape), mx_shape_text(&scratch, count),
+            mx_shape_text(&scratch, start));
+    mx_arena_release(&scratch);
+    return false;
+}
+
+/* Widens n bfloat16 values at the start of `out` to n float32 in place, last first. */
+static void widen_bf16(void *out, int64_t n) {
+    for (int64_t i = n - 1; i >= 0; i--) {
+        MxBf16 narrow;
+        memcpy(&narrow, (char *)out + i * 2, sizeof narrow);
+        float wide = mx_bf16_to_f32(narrow);
+        memcpy((char *)out + i * 4, &wide, sizeof wide);
+    }
+}
+
+static bool read_box(MxH5 *file, const MxH5Array *array, MxDtype want, const MxH5Box *box,
+                     void *out, MxError *err) {
+    MxDtype stored = array->dtype;
+    bool raw = stored == MX_BF16 && (want == MX_BF16 || want == MX_U16);
+    if (array->is_text || (h5_is_float(stored) && !h5_is_float(want) && !raw) ||
+        (stored == MX_BF16 && want != MX_F32 && !raw))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" holds %s, wanted %s",
+                       array->path, array->is_text ? "text" : mx_dtype_name(stored),
+                       mx_dtype_name(want));
+    if (!h5_box_fits(file, array, box, err)) return false;
+    int64_t n = h5_box_count(box);
+    if (raw) return h5_read_native(file, array->path, MX_U16, box, out, err);
+    if (stored == MX_BF16) {
+        if (!h5_read_native(file, array->path, MX_U16, box, out, err)) return false;
+        widen_bf16(out, n);
+        return true;
+    }
+    if (want != MX_BF16) return h5_read_native(file, array->path, want, box, out, err);
+    MxArena scratch = {.name = "conversion"};
+    float *wide = mx_new_n(&scratch, float, n);
+    bool ok = h5_read_native(file, array->path, MX_F32, box, wide, err);
+    for (int64_t i = 0; ok && i < n; i++) ((MxBf16 *)out)[i] = mx_f32_to_bf16(wide[i]);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void *out,
+                MxError *err) {
+    MxH5Array array;
+    if (!mx_h5_stat(file, path, &array, err)) return false;
+    MxH5Box box = h5_box_of(shape);
+    if (mx_shape_equal(shape, array.shape)) return read_box(file, &array, want, &box, out, err);
+    MxArena scratch = {.name = "message"};
+    mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" has shape %s, wanted %s", path,
+            mx_shape_text(&scratch, array.shape), mx_shape_text(&scratch, shape));
+    mx_arena_release(&scratch);
+    return false;
+}
+
+bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxH5Box box, void *out,
+                    MxError *err) {
+    MxH5Array array;
+    return mx_h5_stat(file, path, &array, err) && read_box(file, &array, want, &box, out, err);
+}
+
+bool mx_h5_write(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, const void *data,
+                 MxError *err) {
+    return mx_h5_make(file, path, dtype, shape, err) &&
+           mx_h5_write_box(file, path, h5_box_of(shape), data, err);
+}

@@ -1,0 +1,77 @@
+/* folder.c — names on disk: references to a group of a file, numbered folders, and what killed
+ * processes left behind. */
+#include <mx/store.h>
+
+#include "folder.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+void mx_store_ref_parse(MxArena *arena, const char *ref, char **file, char **group) {
+    static const char *const endings[] = {".h5", ".hdf5"};
+    const char *cut = NULL;
+    for (int i = 0; i < MX_COUNT(endings); i++) {
+        const char *found = strstr(ref, i ? ".hdf5:" : ".h5:");
+        if (found && (!cut || found < cut)) cut = found + strlen(endings[i]);
+    }
+    for (int i = 0; i < MX_COUNT(endings) && !cut; i++)
+        if (mx_text_has_suffix(ref, endings[i])) cut = ref + strlen(ref);
+    if (!cut) cut = strrchr(ref, ':');
+    if (!cut) cut = ref + strlen(ref);
+    *file = mx_arena_strndup(arena, ref, (size_t)(cut - ref));
+    const char *start = *cut ? cut + 1 : cut;
+    while (*start == '/') start++;
+    size_t n = strlen(start);
+    while (n && start[n - 1] == '/') n--;
+    *group = mx_arena_strndup(arena, start, n);
+}
+
+bool store_is_folder(const char *path) {
+    struct stat st;
+    return !lstat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+bool mx_store_sweep(const char *parent, MxError *err) {
+    if (!mx_dir_exists(parent)) return true;
+    MxArena scratch = {.name = "sweep"};
+    char **names;
+    int n;
+    bool ok = mx_dir_list(&scratch, parent, &names, &n, err);
+    for (int i = 0; ok && i < n; i++) {
+        char *path = mx_path_join(&scratch, parent, names[i]);
+        if (mx_text_has_prefix(names[i], STORE_TEMP_PREFIX) && store_is_folder(path))
+            ok = mx_dir_remove(path, err);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+static int by_number(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The number that a name is, or -1. */
+static int64_t step_of(const char *name) {
+    enum { MAX_DIGITS = 18 };
+    size_t digits = strspn(name, "0123456789");
+    bool is_number = digits && !name[digits] && digits <= MAX_DIGITS && (*name != '0' || !name[1]);
+    return is_number ? strtoll(name, NULL, 10) : -1;
+}
+
+bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n, MxError *err) {
+    *steps = NULL;
+    *n = 0;
+    if (!mx_dir_exists(parent)) return true;
+    char **names;
+    int n_names;
+    if (!mx_dir_list(arena, parent, &names, &n_names, err)) return false;
+    *steps = mx_new_n(arena, int64_t, n_names ? n_names : 1);
+    for (int i = 0; i < n_names; i++) {
+        int64_t step = step_of(names[i]);
+        if (step >= 0 && mx_dir_exists(mx_path_join(arena, parent, names[i])))
+            (*steps)[(*n)++] = step;
+    }
+    qsort(*steps, (size_t)*n, sizeof **steps, by_number);
+    return true;
+}

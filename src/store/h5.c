@@ -1,0 +1,600 @@
+/* h5.c — HDF5 files: opening, listing, reading and writing arrays, attributes. This is the only
+ * file that knows libhdf5. The library prints nothing (its error stack is asked for a reason
+ * instead), every return code is checked, and a failed write is remembered until the file is
+ * closed, because after one the library's own close reports success. Files are written with fixed
+ * format bounds and without time stamps, so equal contents give equal bytes. bfloat16 has no HDF5
+ * type: it is stored as uint16 with an attribute. Publication and hashes are in publish.c. */
+#include <mx/store.h>
+
+#include "h5.h"
+
+#include <hdf5.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MAX_ATTR_BYTES = 60000, /* an object header message holds 64 KiB */
+    MAX_TEXT_BYTES = 1 << 28,
+    MAX_FAILURE_BYTES = 256,
+};
+/* More elements than any file holds, few enough that eight bytes each do not overflow. */
+static const int64_t MAX_ELEMENTS = INT64_C(1) << 48;
+
+#define ROOTED(path) (*(path) ? (path) : "/")
+
+struct MxH5 {
+    hid_t id; /* < 0 once closed */
+    const char *path;
+    bool is_new;
+    char why[MAX_FAILURE_BYTES];     /* the library's reason for the last failure while writing */
+    char failure[MAX_FAILURE_BYTES]; /* the first failed write, "" = none */
+};
+
+/* ---- errors ---- */
+
+/* The library's error printing is a setting of each thread, so every entry sets it. */
+static void be_quiet(void) {
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+/* Takes the innermost entry: the system's own message where it has one, else its first line. */
+static herr_t take_reason(unsigned n, const H5E_error2_t *entry, void *out) {
+    if (n || !entry->desc) return 0;
+    static const char mark[] = "error message = '";
+    const char *system = strstr(entry->desc, mark);
+    const char *text = system ? system + strlen(mark) : entry->desc;
+    snprintf(out, MAX_FAILURE_BYTES, "%.*s", (int)strcspn(text, system ? "'" : "\n"), text);
+    return 0;
+}
+
+/* The library's innermost reason for its last failure. */
+static const char *reason(char out[MAX_FAILURE_BYTES]) {
+    snprintf(out, MAX_FAILURE_BYTES, "no reason given");
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, out);
+    return out;
+}
+
+static MxWhere in(const MxH5 *file) {
+    return (MxWhere){.file = file->path};
+}
+
+static bool fail_read(const MxH5 *file, const char *path, const char *what, MxError *err) {
+    char why[MAX_FAILURE_BYTES];
+    return mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "\"%s\": %s (%s)", path, what, reason(why));
+}
+
+/* Keeps the library's reason for a failed step, which its next call would forget. */
+static bool check(MxH5 *file, bool ok) {
+    if (!ok) reason(file->why);
+    return ok;
+}
+
+static bool fail_write(MxH5 *file, const char *path, MxError *err) {
+    if (!file->failure[0])
+        snprintf(file->failure, sizeof file->failure, "could not write \"%.80s\" (%.120s)", path,
+                 file->why);
+    return mx_fail(err, MX_EXIT_IO, in(file), "could not write \"%s\" (%s)", path, file->why);
+}
+
+/* ---- files ---- */
+
+static void close_quietly(void *data) {
+    MxH5 *file = data;
+    if (file->id < 0) return;
+    be_quiet();
+    H5Fclose(file->id);
+    file->id = H5I_INVALID_HID;
+}
+
+static MxH5 *new_file(MxArena *arena, const char *path, hid_t id, bool is_new) {
+    MxH5 *file = mx_new(arena, MxH5);
+    *file = (MxH5){.id = id, .path = mx_arena_strdup(arena, path), .is_new = is_new};
+    mx_arena_on_release(arena, close_quietly, file);
+    return file;
+}
+
+/* Without the library's work at exit: after a close that failed on a full disk it crashes there. */
+static void start_library(void) {
+    H5dont_atexit();
+    be_quiet();
+}
+
+bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
+    start_library();
+    MxWhere where = {.file = path};
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) return mx_fail_errno(err, "could not open \"%s\"", path);
+    if (fd < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "could not open \"%s\": %s", path,
+                       strerror(errno));
+    bool is_regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
+    close(fd);
+    if (!is_regular) return mx_fail(err, MX_EXIT_BAD_INPUT, where, "is not a regular file");
+    if (H5Fis_hdf5(path) <= 0) return mx_fail(err, MX_EXIT_BAD_INPUT, where, "is not an HDF5 file");
+    /* A link into another file would read what nobody named or verified. */
+    if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0) H5Lunregister(H5L_TYPE_EXTERNAL);
+    hid_t id = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    char why[MAX_FAILURE_BYTES];
+    if (id < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "could not be opened (%s)", reason(why));
+    *out = new_file(arena, path, id, false);
+    return true;
+}
+
+bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
+    start_library();
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return mx_fail_errno(err, "could not create \"%s\"", path);
+    close(fd);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
+    /* Without the sieve buffer small writes reach the system, and their failures us, at once. */
+    bool ok = H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
+              H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+              H5Pset_sieve_buf_size(access, 0) >= 0 && H5Pset_obj_track_times(create, 0) >= 0;
+    hid_t id = ok ? H5Fcreate(path, H5F_ACC_TRUNC, create, access) : H5I_INVALID_HID;
+    char why[MAX_FAILURE_BYTES];
+    if (id < 0)
+        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not create \"%s\" (%s)", path, reason(why));
+    H5Pclose(access);
+    H5Pclose(create);
+    if (id < 0) return false;
+    *out = new_file(arena, path, id, true);
+    return true;
+}
+
+/* Whether a file that was written and closed opens again. */
+static bool opens_again(const char *path) {
+    hid_t again = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    return again >= 0 && H5Fclose(again) >= 0;
+}
+
+bool mx_h5_close(MxH5 *file, MxError *err) {
+    if (file->id < 0) return true;
+    be_quiet();
+    const char *failed = NULL;
+    if (file->is_new && H5Fflush(file->id, H5F_SCOPE_GLOBAL) < 0) failed = "could not be flushed";
+    if (H5Fclose(file->id) < 0 && !failed) failed = "could not be closed";
+    file->id = H5I_INVALID_HID;
+    if (!file->is_new) return true;
+    if (!failed && !file->failure[0] && !opens_again(file->path))
+        failed = "cannot be read back after closing";
+    if (file->failure[0]) failed = file->failure;
+    if (!failed) return true;
+    bool is_told = err->count && strstr(err->text.data, failed);
+    return !is_told && mx_fail(err, MX_EXIT_IO, in(file), "%s", failed);
+}
+
+const char *mx_h5_path(const MxH5 *file) {
+    return file->path;
+}
+
+/* ---- what is stored ---- */
+
+static H5I_type_t kind_of(MxH5 *file, const char *path) {
+    be_quiet();
+    hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
+    if (object < 0) return H5I_BADID;
+    H5I_type_t kind = H5Iget_type(object);
+    H5Oclose(object);
+    return kind;
+}
+
+bool mx_h5_has_group(MxH5 *file, const char *path) {
+    return kind_of(file, path) == H5I_GROUP;
+}
+
+bool mx_h5_has_array(MxH5 *file, const char *path) {
+    return kind_of(file, path) == H5I_DATASET;
+}
+
+/* The element type of integers by [log2 bytes][is signed]. */
+static const MxDtype integer_dtypes[4][2] = {
+    {MX_U8, MX_I8}, {MX_U16, MX_I32}, {MX_U32, MX_I32}, {MX_I64, MX_I64}};
+
+static bool dtype_of(hid_t type, MxH5Array *out) {
+    size_t bytes = H5Tget_size(type);
+    int log2_bytes = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
+    switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+        if (log2_bytes < 0) return false;
+        out->dtype = integer_dtypes[log2_bytes][H5Tget_sign(type) == H5T_SGN_2];
+        return true;
+    case H5T_ENUM: /* h5py's bool */
+        out->dtype = MX_I8;
+        return bytes == 1;
+    case H5T_FLOAT: {
+        size_t sign, exponent, exponent_bits, mantissa, mantissa_bits;
+        out->dtype = bytes == 8 ? MX_F64 : bytes == 4 ? MX_F32 : MX_F16;
+        if (bytes != 2) return bytes == 4 || bytes == 8;
+        return H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) >=
+                   0 &&
+               exponent_bits == 5;
+    }
+    case H5T_STRING:
+        out->dtype = MX_U8;
+        out->is_text = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Reads a string dataset's or attribute's one element; false (and no message) when it is not one.
+ */
+static bool read_string(MxArena *arena, hid_t object, bool is_attr, char **out) {
+    hid_t type = is_attr ? H5Aget_type(object) : H5Dget_type(object);
+    hid_t space = is_attr ? H5Aget_space(object) : H5Dget_space(object);
+    size_t bytes = H5Tget_size(type);
+    bool ok = H5Tget_class(type) == H5T_STRING && H5Sget_simple_extent_npoints(space) == 1 &&
+              bytes <= MAX_TEXT_BYTES;
+    if (ok && H5Tis_variable_str(type) > 0) {
+        char *value = NULL;
+        hid_t memory = H5Tcopy(H5T_C_S1);
+        H5Tset_size(memory, H5T_VARIABLE);
+        H5Tset_cset(memory, H5Tget_cset(type));
+        ok = (is_attr ? H5Aread(object, memory, &value)
+                      : H5Dread(object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value)) >= 0;
+        if (ok) *out = mx_arena_strdup(arena, value ? value : "");
+        if (value) H5free_memory(value);
+        H5Tclose(memory);
+    } else if (ok) {
+        *out = mx_arena_alloc(arena, bytes + 1);
+        ok = (is_attr ? H5Aread(object, type, *out)
+                      : H5Dread(object, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out)) >= 0;
+    }
+    if (type >= 0) H5Tclose(type);
+    if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+static bool is_tagged_bf16(hid_t dataset) {
+    if (H5Aexists(dataset, "dtype") <= 0) return false;
+    MxArena scratch = {.name = "attribute"};
+    char *value = NULL;
+    hid_t attr = H5Aopen(dataset, "dtype", H5P_DEFAULT);
+    bool is_bf16 = read_string(&scratch, attr, true, &value) && !strcmp(value, "bfloat16");
+    if (attr >= 0) H5Aclose(attr);
+    mx_arena_release(&scratch);
+    return is_bf16;
+}
+
+/* Shape and type of an open dataset; on failure `why` says what is wrong with it. */
+static bool look_at(hid_t dataset, MxH5Array *out, const char **why) {
+    hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
+    hid_t create = H5Dget_create_plist(dataset);
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    int rank = H5Sget_simple_extent_dims(space, dims, NULL);
+    *why = NULL;
+    if (rank < 0 || H5Sget_simple_extent_type(space) == H5S_NULL)
+        *why = "it has no shape";
+    else if (rank > MX_MAX_RANK)
+        *why = "its rank is above 6";
+    else if (!dtype_of(type, out))
+        *why = "its element type is none of float, integer, bool or string";
+    else if (H5Pget_external_count(create) != 0)
+        *why = "its values are kept in another file";
+    int64_t count = 1;
+    for (int i = 0; i < rank && !*why; i++) {
+        if (dims[i] > (hsize_t)MAX_ELEMENTS || (dims[i] && count > MAX_ELEMENTS / (int64_t)dims[i]))
+            *why = "its shape is beyond any size";
+        else
+            count *= out->shape.dim[i] = (int64_t)dims[i];
+    }
+    out->shape.rank = rank;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    if (create >= 0) H5Pclose(create);
+    if (!*why && out->dtype == MX_U16 && is_tagged_bf16(dataset)) out->dtype = MX_BF16;
+    return !*why;
+}
+
+/* Opens a dataset and looks at it; < 0 with a message. */
+static hid_t open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
+    be_quiet();
+    *out = (MxH5Array){.path = path};
+    hid_t dataset = H5Dopen2(file->id, ROOTED(path), H5P_DEFAULT);
+    const char *why = NULL;
+    if (dataset >= 0 && look_at(dataset, out, &why)) return dataset;
+    if (dataset >= 0) H5Dclose(dataset);
+    if (!why) why = mx_h5_has_group(file, path) ? "it is a group" : "there is none";
+    mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "cannot read dataset \"%s\": %s", path, why);
+    return H5I_INVALID_HID;
+}
+
+bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
+    hid_t dataset = open_dataset(file, path, out, err);
+    if (dataset < 0) return false;
+    H5Dclose(dataset);
+    return true;
+}
+
+/* ---- listing ---- */
+
+typedef struct LinkVisitor {
+    H5Links fn;
+    void *data;
+} LinkVisitor;
+
+static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *data) {
+    (void)group;
+    LinkVisitor *visitor = data;
+    return visitor->fn(name, info->type == H5L_TYPE_HARD, visitor->data) ? 0 : -1;
+}
+
+bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError *err) {
+    be_quiet();
+    hid_t group = H5Gopen2(file->id, ROOTED(path), H5P_DEFAULT);
+    if (group < 0) return fail_read(file, path, "could not be opened", err);
+    LinkVisitor visitor = {.fn = fn, .data = data};
+    herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, on_link, &visitor);
+    char why[MAX_FAILURE_BYTES];
+    reason(why);
+    H5Gclose(group);
+    return done >= 0 ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "\"%s\": could not be listed (%s)", path, why);
+}
+
+/* ---- reading ---- */
+
+/* The HDF5 type of a dtype in memory and, on the little-endian machines we know, in files. */
+static hid_t new_type(MxDtype dtype) {
+    hid_t type = H5I_INVALID_HID;
+    // clang-format off
+    switch (dtype) {
+    case MX_F32: return H5Tcopy(H5T_IEEE_F32LE);
+    case MX_F64: return H5Tcopy(H5T_IEEE_F64LE);
+    case MX_I64: return H5Tcopy(H5T_STD_I64LE);
+    case MX_I32: return H5Tcopy(H5T_STD_I32LE);
+    case MX_U32: return H5Tcopy(H5T_STD_U32LE);
+    case MX_BF16:
+    case MX_U16: return H5Tcopy(H5T_STD_U16LE);
+    case MX_I8: return H5Tcopy(H5T_STD_I8LE);
+    case MX_U8: return H5Tcopy(H5T_STD_U8LE);
+    case MX_F16: /* IEEE half: sign at 15, 5 exponent bits at 10, 10 mantissa bits, bias 15 */
+        type = H5Tcopy(H5T_IEEE_F32LE);
+        H5Tset_fields(type, 15, 10, 5, 0, 10);
+        H5Tset_size(type, 2);
+        H5Tset_ebias(type, 15);
+        return type;
+    case MX_DTYPE_COUNT: break;
+    }
+    // clang-format on
+    MX_ASSERT(type >= 0); /* not a dtype */
+    return type;
+}
+
+/* Lets floats round and saturate as IEEE says, but never an integer change silently. */
+static H5T_conv_ret_t on_loss(H5T_conv_except_t what, hid_t from, hid_t to, void *from_value,
+                              void *to_value, void *data) {
+    (void)what, (void)from, (void)from_value, (void)to_value, (void)data;
+    return H5Tget_class(to) == H5T_FLOAT ? H5T_CONV_UNHANDLED : H5T_CONV_ABORT;
+}
+
+/* The part of a dataset that a box names, and memory of its size. */
+typedef struct Selection {
+    hid_t file, memory;
+} Selection;
+
+static Selection select_box(hid_t dataset, const MxH5Box *box) {
+    Selection s = {.file = H5Dget_space(dataset), .memory = H5I_INVALID_HID};
+    hsize_t start[MX_MAX_RANK], count[MX_MAX_RANK];
+    for (int i = 0; i < box->rank; i++) {
+        start[i] = (hsize_t)box->start[i];
+        count[i] = (hsize_t)box->count[i];
+    }
+    s.memory = box->rank ? H5Screate_simple(box->rank, count, NULL) : H5Screate(H5S_SCALAR);
+    if (box->rank) H5Sselect_hyperslab(s.file, H5S_SELECT_SET, start, NULL, count, NULL);
+    return s;
+}
+
+static void drop_selection(Selection s) {
+    if (s.file >= 0) H5Sclose(s.file);
+    if (s.memory >= 0) H5Sclose(s.memory);
+}
+
+bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxH5Box *box,
+                    void *out, MxError *err) {
+    if (h5_box_count(box) == 0) return true;
+    MxH5Array array;
+    hid_t dataset = open_dataset(file, path, &array, err);
+    if (dataset < 0) return false;
+    hid_t type = new_type(memory_dtype), transfer = H5Pcreate(H5P_DATASET_XFER);
+    Selection s = select_box(dataset, box);
+    bool ok = H5Pset_type_conv_cb(transfer, on_loss, NULL) >= 0 &&
+              H5Dread(dataset, type, s.memory, s.file, transfer, out) >= 0;
+    if (!ok) fail_read(file, path, "could not be read", err);
+    drop_selection(s);
+    H5Pclose(transfer);
+    H5Tclose(type);
+    H5Dclose(dataset);
+    return ok;
+}
+
+bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err) {
+    MxH5Array array;
+    hid_t dataset = open_dataset(file, path, &array, err);
+    if (dataset < 0) return false;
+    bool ok = array.is_text && read_string(arena, dataset, false, out);
+    if (!array.is_text || array.shape.rank)
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" is not one string", path);
+    else if (!ok)
+        fail_read(file, path, "could not be read", err);
+    H5Dclose(dataset);
+    return ok;
+}
+
+/* ---- writing ---- */
+
+/* A creation list without time stamps; the library's own for groups on the way would keep them. */
+static hid_t new_creation(hid_t class) {
+    hid_t list = H5Pcreate(class);
+    H5Pset_obj_track_times(list, 0);
+    return list;
+}
+
+static bool make_group(MxH5 *file, const char *path) {
+    if (H5Lexists(file->id, path, H5P_DEFAULT) > 0) return true;
+    hid_t create = new_creation(H5P_GROUP_CREATE);
+    hid_t group = H5Gcreate2(file->id, path, H5P_DEFAULT, create, H5P_DEFAULT);
+    bool ok = check(file, group >= 0 && H5Gclose(group) >= 0);
+    H5Pclose(create);
+    return ok;
+}
+
+/* Makes the groups above a path, and with `itself` the path too. */
+static bool make_groups(MxH5 *file, const char *path, bool itself) {
+    MxArena scratch = {.name = "path"};
+    char *part = mx_arena_strdup(&scratch, path);
+    bool ok = true;
+    for (char *p = part; ok && *p; p++)
+        if (*p == '/' && p > part) {
+            *p = '\0';
+            ok = make_group(file, part);
+            *p = '/';
+        }
+    if (ok && itself && *part) ok = make_group(file, part);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* Makes an empty dataset; < 0 with a message. */
+static hid_t make_dataset(MxH5 *file, const char *path, hid_t type, MxShape shape, MxError *err) {
+    MX_ASSERT(file->is_new && file->id >= 0);
+    be_quiet();
+    hsize_t dims[MX_MAX_RANK];
+    for (int i = 0; i < shape.rank; i++) dims[i] = (hsize_t)shape.dim[i];
+    hid_t create = new_creation(H5P_DATASET_CREATE);
+    hid_t space = shape.rank ? H5Screate_simple(shape.rank, dims, NULL) : H5Screate(H5S_SCALAR);
+    hid_t dataset = H5I_INVALID_HID;
+    if (make_groups(file, path, false)) {
+        dataset = H5Dcreate2(file->id, path, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
+        check(file, dataset >= 0);
+    }
+    if (dataset < 0) fail_write(file, path, err);
+    if (space >= 0) H5Sclose(space);
+    H5Pclose(create);
+    return dataset;
+}
+
+/* UTF-8 of fixed length: variable lengths go through HDF5's global heap, which is fragile. */
+static hid_t new_text_type(size_t bytes) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, bytes ? bytes : 1);
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    return type;
+}
+
+static bool put_attr(MxH5 *file, hid_t object, const char *name, const char *value) {
+    hid_t type = new_text_type(strlen(value)), space = H5Screate(H5S_SCALAR), attr;
+    bool ok = H5Aexists(object, name) <= 0 || H5Adelete(object, name) >= 0;
+    attr = ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
+    ok = check(file, attr >= 0 && H5Awrite(attr, type, value) >= 0);
+    if (attr >= 0 && H5Aclose(attr) < 0 && ok) ok = check(file, false);
+    H5Sclose(space);
+    H5Tclose(type);
+    return ok;
+}
+
+/* Closes a dataset after writing, telling the failure if there was any. */
+static bool finish_write(MxH5 *file, const char *path, hid_t dataset, bool ok, MxError *err) {
+    if (H5Dclose(dataset) < 0 && ok) ok = check(file, false);
+    return ok || fail_write(file, path, err);
+}
+
+bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxError *err) {
+    hid_t type = new_type(dtype), dataset = make_dataset(file, path, type, shape, err);
+    H5Tclose(type);
+    if (dataset < 0) return false;
+    bool ok = dtype != MX_BF16 || put_attr(file, dataset, "dtype", "bfloat16");
+    return finish_write(file, path, dataset, ok, err);
+}
+
+bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data, MxError *err) {
+    MX_ASSERT(file->is_new);
+    MxH5Array array;
+    hid_t dataset = open_dataset(file, path, &array, err);
+    if (dataset < 0) return false;
+    bool fits = h5_box_fits(file, &array, &box, err);
+    if (!fits || h5_box_count(&box) == 0) {
+        H5Dclose(dataset);
+        return fits;
+    }
+    hid_t type = new_type(array.dtype);
+    Selection s = select_box(dataset, &box);
+    bool ok = check(file, H5Dwrite(dataset, type, s.memory, s.file, H5P_DEFAULT, data) >= 0);
+    drop_selection(s);
+    H5Tclose(type);
+    return finish_write(file, path, dataset, ok, err);
+}
+
+bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err) {
+    hid_t type = new_text_type(strlen(text));
+    hid_t dataset = make_dataset(file, path, type, MX_SCALAR, err);
+    bool ok = dataset >= 0;
+    if (ok) {
+        ok = check(file, H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0);
+        ok = finish_write(file, path, dataset, ok, err);
+    }
+    H5Tclose(type);
+    return ok;
+}
+
+/* ---- attributes ---- */
+
+/* A scalar integer, bool or float in C's spelling; false when it is something else. */
+static bool read_number(MxArena *arena, hid_t attr, char **out) {
+    hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
+    MxH5Array array = {0};
+    bool ok = H5Sget_simple_extent_npoints(space) == 1 && dtype_of(type, &array) && !array.is_text;
+    int64_t integer = 0;
+    double number = 0;
+    if (ok && h5_is_float(array.dtype))
+        ok = H5Aread(attr, H5T_NATIVE_DOUBLE, &number) >= 0;
+    else if (ok)
+        ok = H5Aread(attr, H5T_NATIVE_INT64, &integer) >= 0;
+    if (ok)
+        *out = h5_is_float(array.dtype) ? mx_arena_printf(arena, "%.17g", number)
+                                        : mx_arena_printf(arena, "%lld", (long long)integer);
+    if (type >= 0) H5Tclose(type);
+    if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, char **out,
+                MxError *err) {
+    be_quiet();
+    *out = NULL;
+    hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
+    if (object < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "no group or dataset \"%s\"", path);
+    bool ok = true;
+    if (H5Aexists(object, name) > 0) {
+        hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
+        ok = attr >= 0 && (read_string(arena, attr, true, out) || read_number(arena, attr, out));
+        if (attr >= 0) H5Aclose(attr);
+        if (!ok)
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(file),
+                    "attribute \"%s\" of \"%s\" is neither one string nor one number", name,
+                    ROOTED(path));
+    }
+    H5Oclose(object);
+    return ok;
+}
+
+bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
+                    MxError *err) {
+    MX_ASSERT(file->is_new && strlen(value) <= MAX_ATTR_BYTES);
+    be_quiet();
+    bool ok = make_groups(file, path, true);
+    hid_t object = ok ? H5Oopen(file->id, ROOTED(path), H5P_DEFAULT) : H5I_INVALID_HID;
+    if (ok) ok = check(file, object >= 0) && put_attr(file, object, name, value);
+    if (!ok) fail_write(file, ROOTED(path), err);
+    if (object >= 0) H5Oclose(object);
+    return ok;
+}

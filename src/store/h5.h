@@ -1,0 +1,26 @@
+/* h5.h — private to the room: what list.c and array.c share with the one file that knows libhdf5.
+ */
+#ifndef STORE_H5_H
+#define STORE_H5_H
+
+#include <mx/store.h>
+
+/* Takes one link of a group; false ends the walk as a failure. */
+typedef bool (*H5Links)(const char *name, bool is_hard, void *data);
+
+/* h5_each_link — every link of a group, by name. */
+bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError *err);
+
+/* h5_read_native — a part that exists, into memory of `memory_dtype`, by HDF5's own conversion;
+ * MX_BF16 is raw bits. */
+bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxH5Box *box,
+                    void *out, MxError *err);
+
+/* array.c */
+bool h5_is_float(MxDtype dtype);
+MxH5Box h5_box_of(MxShape shape);
+int64_t h5_box_count(const MxH5Box *box);
+/* h5_box_fits — that a box lies inside an array; a message if not. */
+bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxH5Box *box, MxError *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* data_test.h — the suites of this room, and what each test starts from. */
+#ifndef DATA_TEST_H
+#define DATA_TEST_H
+
+#include <check.h>
+#include <mx/data.h>
+#include <mx/store.h>
+
+Suite *text_suite(void);
+Suite *hdf5_suite(void);
+Suite *loader_suite(void);
+
+/* One test's arena, error and empty folder, made by set_up and removed by tear_down. */
+extern MxArena arena;
+extern MxError err;
+extern char *folder;
+
+void set_up(void);
+void tear_down(void);
+
+char *in_folder(const char *name);
+/* Writes a file into the folder and gives its path. */
+char *put(const char *name, const char *text);
+/* A text dataset of 2 × 4 tokens with packing, in order, one epoch; the byte tokenizer. */
+MxDataConfig text_config(const char *path);
+MxDataset *open_data(MxDataConfig config);
+/* The dataset is refused with a text that contains `words`. */
+void ck_refused(MxDataConfig config, const char *words);
+MxBatch batch_at(MxDataset *dataset, int64_t step);
+/* One row of one field equals the n values given. */
+#define ck_row(batch, f, r, ...)                                                                   \
+    ck_values((batch).field[f] + (r) * (batch).length, (const int32_t[]){__VA_ARGS__},             \
+              (int)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))
+void ck_values(const int32_t *got, const int32_t *want, int n);
+
+#endif

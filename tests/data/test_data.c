@@ -1,0 +1,86 @@
+/* test_data.c — runs the suites of the room, and holds what they share. */
+#include "data_test.h"
+
+#include <stdlib.h>
+
+MxArena arena = {.name = "test"};
+MxError err;
+char *folder;
+
+void set_up(void) {
+    char name[] = "/tmp/mx_data_XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(name));
+    folder = mx_arena_strdup(&arena, name);
+}
+
+void tear_down(void) {
+    MxError ignored = {0};
+    mx_dir_remove(folder, &ignored);
+    mx_error_release(&ignored);
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+char *in_folder(const char *name) {
+    return mx_path_join(&arena, folder, name);
+}
+
+char *put(const char *name, const char *text) {
+    char *path = in_folder(name);
+    ck_assert(mx_file_write(path, text, strlen(text), &err));
+    return path;
+}
+
+MxDataConfig text_config(const char *path) {
+    MxTokenizer *tokenizer;
+    ck_assert(mx_tokenizer_open(&arena, "byte", NULL, &tokenizer, &err));
+    return (MxDataConfig){.kind = "text",
+                          .path = path,
+                          .tokenizer = tokenizer,
+                          .rows = 2,
+                          .length = 4,
+                          .vocab = 258,
+                          .packing = true,
+                          .n_epochs = 1};
+}
+
+MxDataset *open_data(MxDataConfig config) {
+    MxDataset *dataset;
+    bool ok = mx_data_open(&arena, &config, &dataset, &err);
+    ck_assert_msg(ok, "%s", err.count ? err.text.data : "failed without a message");
+    return dataset;
+}
+
+void ck_refused(MxDataConfig config, const char *words) {
+    MxDataset *dataset;
+    ck_assert_msg(!mx_data_open(&arena, &config, &dataset, &err), "no error, wanted \"%s\"", words);
+    ck_assert_msg(strstr(err.text.data, words) != NULL, "\"%s\" lacks \"%s\"", err.text.data,
+                  words);
+    mx_error_release(&err);
+}
+
+MxBatch batch_at(MxDataset *dataset, int64_t step) {
+    const char *text = mx_data_describe(dataset);
+    ck_assert_ptr_nonnull(text);
+    MxBatch batch = mx_batch_new(&arena, 2, 4);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) /* nothing may rely on zeroed arrays */
+        memset(batch.field[f], 0x55, 8 * sizeof(int32_t));
+    MxDataStatus status = mx_data_batch(dataset, step, &batch, &err);
+    ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
+    return batch;
+}
+
+void ck_values(const int32_t *got, const int32_t *want, int n) {
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(got[i] == want[i], "[%d] %d, wanted %d", i, got[i], want[i]);
+}
+
+int main(void) {
+    SRunner *runner = srunner_create(text_suite());
+    srunner_add_suite(runner, hdf5_suite());
+    srunner_add_suite(runner, loader_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
