@@ -6,8 +6,8 @@ ROOMS       := base config shard tree graph ops model lower device run store tex
 USES.base   :=
 USES.config := base
 USES.shard  := base
-USES.tree   := base shard
-USES.graph  := base shard
+USES.tree   := base
+USES.graph  := base
 USES.ops    := graph
 USES.model  := ops tree config
 USES.lower  := ops
@@ -16,7 +16,7 @@ USES.run    := lower device
 USES.store  := base
 USES.text   := base
 USES.data   := store text
-USES.ckpt   := tree shard store
+USES.ckpt   := tree store
 USES.train  := run model data ckpt config
 
 MULTIARCH   := $(shell $(CC) -print-multiarch)
@@ -78,12 +78,44 @@ $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests $(CFLAGS) 
 
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 
-test: $(TESTED:%=test-%)  ## every room's tests, lowest room first
-test-%: $B/test_% ; $<
+# ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
+# ---- paths of libraries are looked up when they are there
+
+demo:  ## install what is missing, build, train the default config on the bundled text
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) all
+	$B/mxtrain --config configs/base.yml run_name=demo
+
+test:  ## the same set-up, then all tests
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) tests
+	@$(MAKE) -s check
+
+# Debian packages; nothing is fetched when all are there.
+PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
+            libxxhash-dev libjansson-dev check
+SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
+
+deps:  ## the libraries and tools that the build needs (apt)
+	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(PACKAGES); }
+
+# ---- for developers
+
+tests: $(TESTED:%=$B/test_%) $(TOOLS:%=$B/%)
+check: $(TESTED:%=check-%) check-cli  ## run the tests that are built, lowest room first
+check-%: $B/test_% ; $<
+check-cli: $B/mxtrain ; tests/cli/run.sh $<
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
+
+install: all  ## tools, configs and corpus under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SHARE)
+	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
+	cp -R configs share/corpus $(DESTDIR)$(SHARE)
+
 clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: all test tidy clean help
+.PHONY: all demo test deps tests check check-cli tidy install clean help
 .SECONDARY:

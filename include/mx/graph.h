@@ -1,0 +1,160 @@
+/* graph.h — the static graph: values, nodes, the trace that makes them, the verifier and the
+ * printer.
+ *
+ * A program has variables, persistent buffers that outlive a step (parameters, gradients, moments,
+ * the batch, metrics), and entries, each a graph that reads some variables and writes others.
+ * Inside a graph nothing is ever changed: a node takes values and makes new ones. A value may be
+ * *assigned* to a variable: it is then made in that variable's buffer, or added to what the buffer
+ * holds. Nodes stand in the order in which they run. */
+#ifndef MX_GRAPH_H
+#define MX_GRAPH_H
+
+#include <mx/base.h>
+
+typedef int32_t MxValue; /* index of a value in its graph */
+enum { MX_NONE = -1, MX_MAX_OUT = 5 };
+
+typedef struct MxType {
+    MxDtype dtype;
+    MxShape shape;
+} MxType;
+
+typedef struct MxVar {
+    const char *name;
+    MxType type;
+} MxVar;
+
+/* The variables of a program, shared by its graphs. */
+typedef struct MxVars {
+    MxArena *arena;
+    MxVar *item;
+    int n, cap;
+} MxVars;
+
+typedef struct MxTrace MxTrace;
+typedef struct MxNode MxNode;
+
+/* What a shape rule sees and fills in. Failing rules call mx_infer_fail. */
+typedef struct MxInfer {
+    const MxType *in;
+    int n_in;
+    const void *attr;
+    MxType out[MX_MAX_OUT];
+    int n_out;
+    MxText *message;
+} MxInfer;
+
+bool mx_infer_fail(MxInfer *infer, const char *fmt, ...) MX_PRINTF(2, 3);
+
+/* What a gradient rule sees: cotangents of the outputs (MX_NONE = zero) and which inputs want one;
+ * it adds nodes to the trace and fills dx (MX_NONE = zero). in and out are the node's values. */
+typedef struct MxVjp {
+    MxTrace *t;
+    const void *attr;
+    const MxValue *in, *out, *dy;
+    const bool *needs;
+    MxValue *dx;
+} MxVjp;
+
+/* Properties of an op. */
+enum {
+    MX_OP_SOURCE = 1, /* runs nothing: its value is a variable's buffer */
+    MX_OP_VIEW = 2,   /* runs nothing: its value is its input's buffer with another shape */
+    MX_OP_CONSTANT =
+        4,           /* integers or counts: no gradient flows through, and that is not an error */
+    MX_OP_CHEAP = 8, /* recomputing it costs no more than reading it again (rematerialisation) */
+    MX_OP_CAST_FOLDS =
+        16, /* its attributes start with an MxDtype, the dtype of out 0, which may be float32 */
+};
+
+/* One row an op. Masks are over output indices. */
+typedef struct MxOp {
+    const char *name;
+    int arity; /* number of inputs; -1 = any */
+    unsigned flags;
+    unsigned accumulates; /* outputs that can be added to what their buffer holds */
+    int inplace; /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
+    size_t attr_bytes;
+    bool (*infer)(MxInfer *infer);
+    void (*vjp)(const MxVjp *vjp); /* NULL = not differentiable */
+    double (*flops)(const MxType *in, const MxType *out, const void *attr);
+    void (*print)(MxText *text, const void *attr);
+    const char *doc;
+} MxOp;
+
+struct MxNode {
+    const MxOp *op;
+    const MxValue *in;
+    const void *attr;
+    const char *scope; /* where in the model it was made, "decoder/layers_3/mlp" */
+    MxValue out[MX_MAX_OUT];
+    int n_in, n_out;
+    int region;          /* rematerialisation region, 0 = none */
+    bool backward;       /* made by differentiation */
+    unsigned accumulate; /* outputs that are added to their variable */
+};
+
+typedef struct MxValueInfo {
+    MxType type;
+    int node;                      /* that makes it */
+    int var;                       /* whose buffer it is made in; MX_NONE = the plan's arena */
+    const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
+} MxValueInfo;
+
+typedef struct MxGraph {
+    MxArena *arena;
+    const char *name;
+    const MxVars *vars;
+    MxNode *nodes;
+    int n_nodes, cap_nodes;
+    MxValueInfo *values;
+    int n_values, cap_values;
+} MxGraph;
+
+/* A graph under construction. The first failure sticks: later calls do nothing and return MX_NONE,
+ * so model code checks nothing. */
+struct MxTrace {
+    MxGraph *graph;
+    const char *scope;
+    int region;
+    bool backward;
+    MxText failure; /* empty = none */
+};
+
+int mx_vars_add(MxVars *vars, const char *name, MxType type);
+
+MxGraph *mx_graph_new(MxArena *arena, const char *name, const MxVars *vars);
+void mx_trace_begin(MxTrace *t, MxGraph *graph);
+/* mx_trace_end — reports the first failure, if any (a user's sizes that do not fit are found here).
+ */
+bool mx_trace_end(MxTrace *t, MxError *err);
+/* mx_trace_node — adds a node; returns its first output, the others follow it. attr is copied. */
+MxValue mx_trace_node(MxTrace *t, const MxOp *op, const MxValue *in, int n_in, const void *attr);
+/* mx_trace_fail — makes the trace fail with a message of the model's own. */
+void mx_trace_fail(MxTrace *t, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_trace_constrain — names the logical axes of a value, as many as its rank; returns the value.
+ */
+MxValue mx_trace_constrain(MxTrace *t, MxValue value, const char *const axes[]);
+/* mx_trace_assign — lets the value be made in a variable's buffer; `add` adds it to what is there.
+ * The value must not be a view or another variable, and types must agree. */
+void mx_trace_assign(MxTrace *t, MxValue value, int var, bool add);
+
+MxType mx_trace_type(const MxTrace *t, MxValue value);
+static inline const MxNode *mx_graph_producer(const MxGraph *graph, MxValue value) {
+    return &graph->nodes[graph->values[value].node];
+}
+/* mx_graph_buffer — the value that owns this value's buffer: itself, or what it is a view of. */
+MxValue mx_graph_buffer(const MxGraph *graph, MxValue value);
+
+/* mx_graph_replace — lets every node use `with` instead of `old`, which must not be used again; the
+ * variable that old was assigned to passes on. */
+void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with);
+
+/* mx_graph_verify — asserts what every graph must satisfy between passes: inputs are made before
+ * they are used, types follow from the shape rules, a variable is not read after it was
+ * overwritten. */
+void mx_graph_verify(const MxGraph *graph);
+/* mx_graph_print — one line a node, diffable. */
+void mx_graph_print(const MxGraph *graph, MxText *text);
+
+#endif

@@ -1,0 +1,61 @@
+/* lower.h — passes from graph to plan: gradient, rematerialisation, fusing, scheduling, memory.
+ * Each takes a graph that verifies and leaves one that verifies. */
+#ifndef MX_LOWER_H
+#define MX_LOWER_H
+
+#include <mx/ops.h>
+
+/* One thing to differentiate with respect to: a variable's value, and the variable that takes its
+ * gradient. */
+typedef struct MxGradTarget {
+    MxValue wrt;
+    int var;
+    bool add; /* add to what the gradient's variable holds instead of replacing it */
+} MxGradTarget;
+
+/* mx_grad — reverse mode: appends the gradient of a scalar to the trace and assigns it to the
+ * targets' variables (f32). Nodes exist only along paths that reach a target. A target that the
+ * loss does not depend on gets zeros. An op on such a path without a gradient rule makes the trace
+ * fail. */
+void mx_grad(MxTrace *t, MxValue loss, const MxGradTarget *targets, int n);
+
+/* What the backward pass may keep of a rematerialisation region (a decoder layer) beside its
+ * inputs. */
+typedef enum MxRemat {
+    MX_REMAT_NONE,    /* everything */
+    MX_REMAT_MINIMAL, /* results of matrix products and attention; the rest is made again */
+    MX_REMAT_FULL,    /* nothing: the region is run again */
+    MX_REMAT_COUNT
+} MxRemat;
+
+typedef struct MxLowerOptions {
+    MxRemat remat;
+    size_t (*scratch_bytes)(const void *context, const MxGraph *graph, const MxNode *node);
+    const void *context;
+} MxLowerOptions;
+
+/* What runs: nodes in order and a place for every value. */
+typedef struct MxPlan {
+    const MxGraph *graph;
+    const int *steps; /* nodes that run (sources and views do not), in order */
+    int n_steps;
+    const size_t *value_offset;   /* in the arena, for values that are in no variable */
+    const size_t *scratch_offset; /* [n_steps], in the arena */
+    size_t arena_bytes;
+} MxPlan;
+
+enum { MX_BUFFER_ALIGN = 64 };
+
+/* mx_lower — all passes; the graph is rewritten in place. */
+MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options);
+
+/* The single passes, in the order in which mx_lower runs them. Values never change what they mean.
+ */
+void mx_pass_remat(
+    MxGraph *graph,
+    MxRemat remat); /* makes forward nodes again where the backward pass needs them */
+void mx_pass_fuse(MxGraph *graph);     /* casts into producers, cross-entropy into its gradient */
+void mx_pass_schedule(MxGraph *graph); /* drops dead nodes; stable topological order */
+MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
+
+#endif

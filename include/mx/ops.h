@@ -1,0 +1,285 @@
+/* ops.h — the ops: their attributes and the functions that add them to a trace. Each function's
+ * comment is the op's definition; a backend's kernel must do just that.
+ *
+ * Letters in shapes: B batch, T time, D model, N query heads, K key/value heads, H head, V vocab;
+ * ".." any dims. Values of type bf16 are computed in f32 and rounded once at the end, unless said
+ * otherwise. */
+#ifndef MX_OPS_H
+#define MX_OPS_H
+
+#include <mx/graph.h>
+
+enum {
+#define MX_OP(symbol) MX_OP_##symbol,
+#include <mx/ops.def>
+#undef MX_OP
+    MX_OP_COUNT
+};
+
+#define MX_OP(symbol) extern const MxOp op_##symbol;
+#include <mx/ops.def>
+#undef MX_OP
+
+extern const MxOp *const mx_ops[MX_OP_COUNT];
+
+/* mx_op_index — an op's place in ops.def. */
+int mx_op_index(const MxOp *op);
+
+/* ---- variables and shapes
+ * --------------------------------------------------------------------------------------- */
+
+typedef struct MxVariableAttr {
+    int var;
+    MxType type;
+} MxVariableAttr;
+
+/* mx_variable — the content of a variable when the entry starts. */
+MxValue mx_variable(MxTrace *t, int var);
+
+typedef struct MxReshapeAttr {
+    MxShape shape;
+} MxReshapeAttr;
+
+/* mx_reshape — the same elements in the same order under another shape; costs nothing. */
+MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
+
+/* ---- elementwise
+ * ------------------------------------------------------------------------------------------------
+ */
+
+typedef struct MxCastAttr {
+    MxDtype dtype;
+} MxCastAttr;
+
+/* mx_copy — y = x in a buffer of its own. */
+MxValue mx_copy(MxTrace *t, MxValue x);
+/* mx_cast — y = x as another dtype (f32 or bf16, round to nearest even); x itself if it has that
+ * dtype. */
+MxValue mx_cast(MxTrace *t, MxValue x, MxDtype dtype);
+/* mx_add — x + y. y has x's shape or its trailing dims (a bias); both one dtype. */
+MxValue mx_add(MxTrace *t, MxValue x, MxValue y);
+
+typedef struct MxSumLeadAttr {
+    MxDtype dtype;
+    int n_lead;
+} MxSumLeadAttr;
+
+/* mx_sum_lead — the sum over the first n_lead dims, in f32, as x's dtype. */
+MxValue mx_sum_lead(MxTrace *t, MxValue x, int n_lead);
+
+typedef struct MxScaleAttr {
+    double factor;
+} MxScaleAttr;
+
+/* mx_scale — x times a constant. */
+MxValue mx_scale(MxTrace *t, MxValue x, double factor);
+
+typedef struct MxSoftcapAttr {
+    double cap;
+} MxSoftcapAttr;
+
+/* mx_softcap — cap * tanh(x / cap). */
+MxValue mx_softcap(MxTrace *t, MxValue x, double cap);
+
+typedef struct MxRatioAttr {
+    double eps;
+} MxRatioAttr;
+
+/* mx_ratio — x / (y + eps) of f32 scalars; no gradient flows to y. */
+MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
+
+/* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
+ * (jax.nn.gelu). */
+typedef enum MxActivation {
+    MX_SILU,
+    MX_GELU,
+    MX_RELU,
+    MX_LINEAR,
+    MX_ACTIVATION_COUNT
+} MxActivation;
+extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];
+
+typedef struct MxGluAttr {
+    MxActivation activation;
+} MxGluAttr;
+
+/* mx_glu — activation(gate) * up, of one shape. */
+MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation);
+
+/* ---- matrix product
+ * --------------------------------------------------------------------------------------------- */
+
+/* Which dims of the operands are contracted. K.. are n_contract dims, the same in both. */
+typedef enum MxDotKind {
+    MX_DOT_NN, /* x[M.., K..] y[K.., N..] */
+    MX_DOT_NT, /* x[M.., K..] y[N.., K..] */
+    MX_DOT_TN, /* x[K.., M..] y[K.., N..] */
+} MxDotKind;
+
+typedef struct MxDotAttr {
+    MxDtype dtype; /* of the result; sums are in f32 */
+    MxDotKind kind;
+    int n_contract;
+} MxDotAttr;
+
+/* mx_dot — out[M.., N..] = sum over K.., in the operands' common dtype. Every case is one matrix
+ * product: groups of dims are contiguous. The three kinds are closed under differentiation. */
+MxValue mx_dot(MxTrace *t, MxValue x, MxValue y, MxDotKind kind, int n_contract);
+
+/* The matrix product's sizes: out [m, n], contracted k. */
+typedef struct MxDotSizes {
+    int64_t m, n, k;
+} MxDotSizes;
+MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
+
+/* ---- normalisation
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct MxRmsnormAttr {
+    double eps;
+} MxRmsnormAttr;
+
+/* mx_rmsnorm — y = round(x * rstd) * round(scale) with rstd = 1/sqrt(mean(x^2) + eps) over the last
+ * dim; round is to x's dtype, all else f32. x [.., D], scale f32 [D]; outputs y and rstd f32 [..].
+ * Source: MaxText layers/normalizations.py RMSNorm. */
+MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
+
+/* ---- rotary positions
+ * ------------------------------------------------------------------------------------------- */
+
+/* Frequencies of one rotary embedding. */
+typedef struct MxRopeFreqs {
+    int n;             /* rotated pairs of a head */
+    double *frequency; /* [n] radians a position */
+    double amplitude;  /* factor on cos and sin (yarn's attention scaling); usually 1 */
+} MxRopeFreqs;
+
+/* mx_rope_table — cos and sin of positions i32 [B, T]: f32 [B, T, n, 2]. Angles are computed in
+ * double. */
+MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs);
+
+typedef struct MxRopeTableAttr {
+    MxRopeFreqs freqs;
+} MxRopeTableAttr;
+
+/* Where the two members of pair i of H elements stand: halves (i, i + H/2) or interleaved (2i, 2i +
+ * 1). */
+typedef struct MxRopeAttr {
+    bool interleaved_in, interleaved_out;
+    bool inverse; /* rotate back (the gradient) */
+} MxRopeAttr;
+
+/* mx_rope — rotates pair i of every head of x [B, T, N, H] by the table's angle i: (a cos - b sin,
+ * b cos + a sin). H = 2n. */
+MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr);
+
+/* ---- attention
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* Which keys s a query t may see, besides those of its own segment. */
+typedef enum MxMask {
+    MX_MASK_CAUSAL,  /* s <= t */
+    MX_MASK_SLIDING, /* t - window < s <= t */
+    MX_MASK_CHUNK,   /* s <= t and s / window == t / window */
+    MX_MASK_FULL,    /* all */
+    MX_MASK_COUNT
+} MxMask;
+
+typedef struct MxAttentionAttr {
+    double scale;   /* on q·k */
+    double softcap; /* 0 = none; applied after the scale, before the mask */
+    MxMask mask;
+    int64_t window;
+} MxAttentionAttr;
+
+/* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
+ * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k v [B, T, K, H],
+ * segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, H] and the log of
+ * each row's sum f32 [B, N, T]. Source: MaxText layers/attention_op.py; backward after Dao 2022. */
+MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
+                     MxAttentionAttr attr);
+
+/* ---- embedding and loss
+ * ----------------------------------------------------------------------------------------- */
+
+typedef struct MxEmbedAttr {
+    MxDtype dtype;
+} MxEmbedAttr;
+
+/* mx_embed — rows of table f32 [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
+MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
+
+typedef struct MxEmbedGradAttr {
+    int64_t vocab;
+} MxEmbedGradAttr;
+
+typedef struct MxXentAttr {
+    MxDtype dtype;  /* of dw (xent_grad's out 0) */
+    bool tied;      /* w is [V, D] instead of [D, V] */
+    double scale;   /* on the logits */
+    double softcap; /* 0 = none; after the scale */
+    double z_loss;  /* multiplier of lse^2 */
+} MxXentAttr;
+
+/* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
+ * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
+ * where weights != 0. Outputs, f32 scalars: 0  sum of lse - logit[target] + z_loss lse^2     1  sum
+ * of z_loss lse^2 alone (no gradient) logits = softcap(scale * h·w) in f32. Source: MaxText
+ * trainers/pre_train/train.py loss_fn, max_utils cross_entropy_with_logits. */
+MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                MxXentAttr attr);
+
+/* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
+MxValue mx_count_nonzero(MxTrace *t, MxValue x);
+
+/* ---- state
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+/* MX_INIT_* of tree.h by number would make ops depend on trees; the distributions are the same. */
+typedef enum MxFill { MX_FILL_CONSTANT, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL } MxFill;
+
+typedef struct MxInitAttr {
+    MxType type;
+    MxFill fill;
+    double value; /* the constant, or the standard deviation */
+    uint64_t seed, stream;
+} MxInitAttr;
+
+/* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
+ * the truncated ones lie within two deviations of the parent normal and have standard deviation
+ * `value` themselves. */
+MxValue mx_init(MxTrace *t, MxInitAttr attr);
+
+/* mx_sum_squares — of all elements of all inputs, summed in f64, as an f32 scalar. */
+MxValue mx_sum_squares(MxTrace *t, const MxValue *x, int n);
+
+typedef struct MxClipFactorAttr {
+    double threshold;
+} MxClipFactorAttr;
+
+/* mx_clip_factor — what gradients of that sum of squares are multiplied with: 1 if norm <
+ * threshold, else threshold / norm. Source: MaxText utils/gradient_clipping
+ * (optax.clip_by_global_norm). */
+MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold);
+
+/* Scalars that change from step to step, in a variable f32 [MX_HYPER_COUNT]. */
+enum { MX_HYPER_LR, MX_HYPER_BIAS1, MX_HYPER_BIAS2, MX_HYPER_COUNT };
+
+typedef struct MxAdamwAttr {
+    double b1, b2, eps, eps_root, weight_decay;
+} MxAdamwAttr;
+
+/* mx_adamw — one update; outputs the new p, mu, nu, which may take over the buffers of the old. g
+ * is multiplied with the f32 scalar `clip` first. mu = b1 mu + (1-b1) g; nu = b2 nu + (1-b2) g^2;
+ * p -= lr ((mu/bias1) / (sqrt(nu/bias2 + eps_root) + eps) + weight_decay p), bias_i = 1 -
+ * b_i^(updates so far + 1). mu is f32 or bf16, rounded after the update was computed from it.
+ * Source: optax.adamw. */
+MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
+                 MxAdamwAttr attr);
+
+/* mx_sgd — p - lr * clip * g. */
+MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
+
+#endif

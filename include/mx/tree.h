@@ -1,0 +1,72 @@
+/* tree.h — named trees of arrays. A tree is a flat list of leaves whose paths have slashes;
+ * parameters, optimizer state and checkpoints are all trees. A leaf without data is abstract: it
+ * says what the array is, not what it holds.
+ *
+ * Inside the program every layer has leaves of its own, with contiguous data. Stacked ("scanned")
+ * layers exist only in checkpoints and shardings; a leaf remembers where it would sit in its stack.
+ */
+#ifndef MX_TREE_H
+#define MX_TREE_H
+
+#include <mx/base.h>
+
+/* What a leaf is for; decides what is trained, saved and counted (MaxText's nnx variable kinds). */
+typedef enum MxKind {
+    MX_KIND_PARAM,
+    MX_KIND_OPTIMIZER, /* moments: one leaf for each trained parameter */
+    MX_KIND_COUNTER,   /* step and update counts */
+} MxKind;
+
+/* How a parameter starts. Truncation is at two standard deviations, with the deviation corrected so
+ * that `std` is that of the truncated distribution (jax.nn.initializers.variance_scaling). */
+typedef enum MxInitKind {
+    MX_INIT_ZEROS,
+    MX_INIT_ONES,
+    MX_INIT_NORMAL,
+    MX_INIT_TRUNCATED_NORMAL,
+} MxInitKind;
+
+typedef struct MxInit {
+    MxInitKind kind;
+    double std;
+} MxInit;
+
+/* Where a leaf sits when its layers are stacked into one array. count 0 = never stacked. */
+typedef struct MxStack {
+    const char *path; /* of the stacked array, "decoder/layers/mlp/wi_0/kernel" */
+    const char *axis; /* logical name of the stacking dim, "layers" */
+    int index, count;
+} MxStack;
+
+typedef struct MxLeaf {
+    const char *path; /* "decoder/layers_3/mlp/wi_0/kernel" */
+    MxKind kind;
+    MxDtype dtype;
+    MxShape shape;
+    const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
+    MxInit init;
+    MxStack stack;
+    void *data; /* row-major, or NULL while abstract */
+} MxLeaf;
+
+typedef struct MxTree {
+    MxArena *arena;
+    MxLeaf *leaves;
+    int n, cap;
+    MxMap by_path;
+} MxTree;
+
+void mx_tree_init(MxTree *tree, MxArena *arena);
+/* mx_tree_add — a copy of the leaf at the end; a path occurs once. Strings are borrowed. Returns
+ * its index. */
+int mx_tree_add(MxTree *tree, MxLeaf leaf);
+/* mx_tree_find — the leaf's index or -1. */
+int mx_tree_find(const MxTree *tree, const char *path);
+/* mx_tree_add_under — adds every leaf of `from` below `prefix` (paths of stacks too), as `kind` and
+ * `dtype`. */
+void mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from, MxKind kind,
+                       MxDtype dtype);
+/* mx_tree_count — elements of all leaves of a kind. */
+int64_t mx_tree_count(const MxTree *tree, MxKind kind);
+
+#endif

@@ -1,0 +1,74 @@
+/* fuse.c — rewrites that save passes over memory without changing what is computed beyond rounding:
+ *  - a cast of a result that its op can make in that dtype itself (weight gradients in f32 from
+ * bf16 operands);
+ *  - cross-entropy into its gradient, which makes the loss on the way, so that logits are made
+ * once. */
+#include <mx/lower.h>
+
+/* ---- casts into their producers
+ * --------------------------------------------------------------------------------- */
+
+static int *count_uses(const MxGraph *graph, MxArena *arena) {
+    int *uses = mx_new_n(arena, int, graph->n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].n_in; i++) uses[graph->nodes[n].in[i]]++;
+    return uses;
+}
+
+static void fold_cast(MxGraph *graph, const MxNode *cast, const int *uses) {
+    MxValue x = cast->in[0];
+    MxNode *maker = &graph->nodes[graph->values[x].node];
+    MxDtype dtype = graph->values[cast->out[0]].type.dtype;
+    bool foldable = maker->op->flags & MX_OP_CAST_FOLDS && maker->out[0] == x && uses[x] == 1;
+    if (!foldable || dtype != MX_F32 || graph->values[x].var != MX_NONE) return;
+    void *attr = mx_arena_grow(graph->arena, maker->attr, 1, 1, maker->op->attr_bytes);
+    memcpy(attr, &dtype, sizeof dtype);
+    maker->attr = attr;
+    graph->values[x].type.dtype = dtype;
+    mx_graph_replace(graph, cast->out[0], x);
+}
+
+/* ---- cross-entropy into its gradient
+ * ---------------------------------------------------------------------------- */
+
+/* Whether `value` is made, directly or not, from an output of node `from`. */
+static bool depends_on(const MxGraph *graph, MxValue value, int from, MxArena *arena) {
+    bool *reached = mx_new_n(arena, bool, graph->n_values);
+    for (int i = 0; i < graph->nodes[from].n_out; i++) reached[graph->nodes[from].out[i]] = true;
+    for (int n = from + 1; n < graph->n_nodes; n++) {
+        const MxNode *node = &graph->nodes[n];
+        bool any = false;
+        for (int i = 0; i < node->n_in; i++) any = any || reached[node->in[i]];
+        for (int i = 0; any && i < node->n_out; i++) reached[node->out[i]] = true;
+    }
+    return reached[value];
+}
+
+static bool same_inputs(const MxNode *a, const MxNode *b, int n) {
+    for (int i = 0; i < n; i++)
+        if (a->in[i] != b->in[i]) return false;
+    return true;
+}
+
+static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {
+    const MxNode *grad = &graph->nodes[gradient];
+    for (int n = 0; n < gradient; n++) {
+        const MxNode *xent = &graph->nodes[n];
+        if (xent->op != &op_xent || !same_inputs(xent, grad, op_xent.arity)) continue;
+        if (depends_on(graph, grad->in[op_xent.arity], n, arena)) continue;
+        for (int i = 0; i < xent->n_out; i++)
+            mx_graph_replace(graph, xent->out[i], grad->out[2 + i]);
+    }
+}
+
+/* The result is in no good order: users of the loss now stand before its maker. mx_pass_schedule
+ * mends that. */
+void mx_pass_fuse(MxGraph *graph) {
+    MxArena arena = {.name = "fuse"};
+    int *uses = count_uses(graph, &arena);
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == &op_cast) fold_cast(graph, &graph->nodes[n], uses);
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == &op_xent_grad) fuse_xent(graph, n, &arena);
+    mx_arena_release(&arena);
+}

@@ -1,0 +1,115 @@
+/* remat.c — rematerialisation: what the backward pass needs of a region (a decoder layer) is made
+ * again from the region's inputs just before the backward pass first needs any of it, instead of
+ * being kept. The whole region is made again; what of it nobody uses falls to the removal of dead
+ * nodes. Values do not change: the same ops run on the same inputs. */
+#include <mx/lower.h>
+
+typedef struct Remat {
+    MxGraph *graph;
+    MxRemat policy;
+    MxArena arena;
+    MxNode *old_nodes;
+    int n_old;
+    bool *is_kept;  /* [value] the backward pass reads the value itself */
+    MxValue *again; /* [value] its second making, or MX_NONE */
+    bool *is_made;  /* [region] made again already */
+    int n_regions;
+} Remat;
+
+static bool is_product(const MxOp *op) {
+    return op == &op_dot || op == &op_attention;
+}
+
+/* A region's value is kept if it leaves the region in the forward pass, or if the policy says so.
+ */
+static void choose_kept(Remat *r) {
+    for (int n = 0; n < r->n_old; n++) {
+        const MxNode *node = &r->old_nodes[n];
+        for (int i = 0; i < node->n_out && r->policy == MX_REMAT_MINIMAL; i++)
+            if (is_product(node->op)) r->is_kept[node->out[i]] = true;
+        if (node->backward) continue;
+        for (int i = 0; i < node->n_in; i++) {
+            int region = mx_graph_producer(r->graph, node->in[i])->region;
+            if (region && region != node->region) r->is_kept[node->in[i]] = true;
+        }
+    }
+}
+
+static MxValue stand_in(const Remat *r, MxValue value) {
+    return r->again[value] == MX_NONE ? value : r->again[value];
+}
+
+static void push(Remat *r, MxNode node) {
+    MxGraph *graph = r->graph;
+    if (graph->n_nodes == graph->cap_nodes) {
+        graph->cap_nodes *= 2;
+        graph->nodes = mx_arena_grow(graph->arena, graph->nodes, (size_t)graph->n_nodes,
+                                     (size_t)graph->cap_nodes, sizeof *graph->nodes);
+    }
+    for (int i = 0; i < node.n_out; i++) graph->values[node.out[i]].node = graph->n_nodes;
+    graph->nodes[graph->n_nodes++] = node;
+}
+
+static MxNode with_stand_ins(const Remat *r, MxNode node) {
+    MxValue *in = mx_arena_grow(r->graph->arena, node.in, (size_t)node.n_in, (size_t)node.n_in + 1,
+                                sizeof *in);
+    for (int i = 0; i < node.n_in; i++) in[i] = stand_in(r, in[i]);
+    node.in = in;
+    return node;
+}
+
+static MxValue add_value_like(MxGraph *graph, MxValue like) {
+    if (graph->n_values == graph->cap_values) {
+        graph->cap_values *= 2;
+        graph->values = mx_arena_grow(graph->arena, graph->values, (size_t)graph->n_values,
+                                      (size_t)graph->cap_values, sizeof *graph->values);
+    }
+    graph->values[graph->n_values] = graph->values[like];
+    return graph->n_values++;
+}
+
+static void make_again(Remat *r, int region) {
+    for (int n = 0; n < r->n_old; n++) {
+        const MxNode *old = &r->old_nodes[n];
+        if (old->region != region || old->backward) continue;
+        MxNode node = with_stand_ins(r, *old);
+        for (int i = 0; i < node.n_out; i++) {
+            MX_ASSERT(r->graph->values[old->out[i]].var == MX_NONE);
+            node.out[i] = add_value_like(r->graph, old->out[i]);
+        }
+        push(r, node);
+        for (int i = 0; i < node.n_out; i++)
+            if (!r->is_kept[old->out[i]]) r->again[old->out[i]] = node.out[i];
+    }
+    r->is_made[region] = true;
+}
+
+void mx_pass_remat(MxGraph *graph, MxRemat policy) {
+    if (policy == MX_REMAT_NONE) return;
+    Remat r = {
+        .graph = graph, .policy = policy, .arena = {.name = "remat"}, .n_old = graph->n_nodes};
+    r.old_nodes =
+        mx_arena_grow(&r.arena, graph->nodes, (size_t)r.n_old, (size_t)r.n_old + 1, sizeof(MxNode));
+    r.is_kept = mx_new_n(&r.arena, bool, graph->n_values);
+    r.again = mx_new_n(&r.arena, MxValue, graph->n_values);
+    for (int i = 0; i < graph->n_values; i++) r.again[i] = MX_NONE;
+    for (int n = 0; n < r.n_old; n++)
+        if (r.old_nodes[n].region >= r.n_regions) r.n_regions = r.old_nodes[n].region + 1;
+    r.is_made = mx_new_n(&r.arena, bool, r.n_regions + 1);
+    choose_kept(&r);
+    /* While nodes are pushed, producers are looked up in the old list only: values keep their old
+     * node index until their node is pushed, so regions are read off beforehand. */
+    int n_old_values = graph->n_values;
+    int *region_of = mx_new_n(&r.arena, int, n_old_values);
+    for (int v = 0; v < n_old_values; v++) region_of[v] = r.old_nodes[graph->values[v].node].region;
+    graph->n_nodes = 0;
+    for (int n = 0; n < r.n_old; n++) {
+        MxNode node = r.old_nodes[n];
+        for (int i = 0; node.backward && i < node.n_in; i++) {
+            int region = region_of[node.in[i]];
+            if (region && !r.is_kept[node.in[i]] && !r.is_made[region]) make_again(&r, region);
+        }
+        push(&r, node.backward ? with_stand_ins(&r, node) : node);
+    }
+    mx_arena_release(&r.arena);
+}

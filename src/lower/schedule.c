@@ -1,0 +1,137 @@
+/* schedule.c — drops nodes whose results nobody needs and puts the rest into an order that respects
+ * data and variables: readers of a variable's old content before its writer, several writers as
+ * they were traced. Among nodes that could run next the one traced first goes first, so the order
+ * is the model's own wherever it may be. */
+#include <mx/lower.h>
+
+typedef struct Edge {
+    int to;
+    int next; /* index of the next edge of the same node, -1 = none */
+} Edge;
+
+typedef struct Order {
+    const MxGraph *graph;
+    MxArena arena;
+    bool *is_live;
+    int *waits_for; /* [node] unfinished predecessors */
+    int *first;     /* [node] its first edge */
+    Edge *edges;
+    int n_edges, cap_edges;
+} Order;
+
+static void mark_live(Order *o) {
+    const MxGraph *graph = o->graph;
+    bool *wanted = mx_new_n(&o->arena, bool, graph->n_values + 1);
+    bool grows = true;
+    while (grows) { /* a second round only if nodes stand out of order */
+        grows = false;
+        for (int n = graph->n_nodes - 1; n >= 0; n--) {
+            const MxNode *node = &graph->nodes[n];
+            bool live = false;
+            for (int i = 0; i < node->n_out; i++)
+                live = live || wanted[node->out[i]] || graph->values[node->out[i]].var != MX_NONE;
+            if (!live || o->is_live[n]) continue;
+            o->is_live[n] = grows = true;
+            for (int i = 0; i < node->n_in; i++) wanted[node->in[i]] = true;
+        }
+    }
+}
+
+static void add_edge(Order *o, int from, int to) {
+    if (from == to) return;
+    if (o->n_edges == o->cap_edges) {
+        o->cap_edges = o->cap_edges ? 2 * o->cap_edges : 1024;
+        o->edges = mx_arena_grow(&o->arena, o->edges, (size_t)o->n_edges, (size_t)o->cap_edges,
+                                 sizeof *o->edges);
+    }
+    o->edges[o->n_edges] = (Edge){.to = to, .next = o->first[from]};
+    o->first[from] = o->n_edges++;
+    o->waits_for[to]++;
+}
+
+/* The first writer of each variable, and each writer before the next. */
+static int *order_writers(Order *o) {
+    const MxGraph *graph = o->graph;
+    int *first_writer = mx_new_n(&o->arena, int, graph->vars->n + 1);
+    int *last_writer = mx_new_n(&o->arena, int, graph->vars->n + 1);
+    for (int i = 0; i < graph->vars->n; i++) first_writer[i] = last_writer[i] = MX_NONE;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const MxNode *node = &graph->nodes[n];
+        for (int i = 0; o->is_live[n] && i < node->n_out; i++) {
+            int var = graph->values[node->out[i]].var;
+            if (var == MX_NONE) continue;
+            if (first_writer[var] == MX_NONE)
+                first_writer[var] = n;
+            else
+                add_edge(o, last_writer[var], n);
+            last_writer[var] = n;
+        }
+    }
+    return first_writer;
+}
+
+static void order_nodes(Order *o) {
+    const MxGraph *graph = o->graph;
+    const int *first_writer = order_writers(o);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (!o->is_live[n]) continue;
+        const MxNode *node = &graph->nodes[n];
+        for (int i = 0; i < node->n_in; i++) {
+            add_edge(o, graph->values[node->in[i]].node, n);
+            const MxNode *maker = mx_graph_producer(graph, mx_graph_buffer(graph, node->in[i]));
+            if (!(maker->op->flags & MX_OP_SOURCE)) continue;
+            int writer = first_writer[*(const int *)maker->attr];
+            if (writer != MX_NONE) add_edge(o, n, writer);
+        }
+    }
+}
+
+/* A heap of node indices, smallest on top. */
+static void heap_push(int *heap, int *n, int node) {
+    int i = (*n)++;
+    for (; i && heap[(i - 1) / 2] > node; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = node;
+}
+
+static int heap_pop(int *heap, int *n) {
+    int top = heap[0], last = heap[--*n], i = 0;
+    for (;;) {
+        int child = 2 * i + 1;
+        if (child + 1 < *n && heap[child + 1] < heap[child]) child++;
+        if (child >= *n || heap[child] >= last) break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = last;
+    return top;
+}
+
+void mx_pass_schedule(MxGraph *graph) {
+    Order o = {.graph = graph, .arena = {.name = "schedule"}};
+    int n_nodes = graph->n_nodes, n_ready = 0, n_done = 0, n_live = 0;
+    o.is_live = mx_new_n(&o.arena, bool, n_nodes + 1);
+    o.waits_for = mx_new_n(&o.arena, int, n_nodes + 1);
+    o.first = mx_new_n(&o.arena, int, n_nodes + 1);
+    int *heap = mx_new_n(&o.arena, int, n_nodes + 1);
+    for (int n = 0; n < n_nodes; n++) o.first[n] = -1;
+    mark_live(&o);
+    order_nodes(&o);
+    MxNode *ordered = mx_new_n(graph->arena, MxNode, n_nodes + 1);
+    for (int n = 0; n < n_nodes; n++) {
+        n_live += o.is_live[n];
+        if (o.is_live[n] && !o.waits_for[n]) heap_push(heap, &n_ready, n);
+    }
+    while (n_ready) {
+        int n = heap_pop(heap, &n_ready);
+        ordered[n_done++] = graph->nodes[n];
+        for (int e = o.first[n]; e >= 0; e = o.edges[e].next)
+            if (!--o.waits_for[o.edges[e].to]) heap_push(heap, &n_ready, o.edges[e].to);
+    }
+    MX_ASSERT(n_done == n_live); /* else there is a cycle */
+    graph->nodes = ordered;
+    graph->n_nodes = n_done;
+    graph->cap_nodes = n_nodes + 1;
+    for (int n = 0; n < n_done; n++)
+        for (int i = 0; i < ordered[n].n_out; i++) graph->values[ordered[n].out[i]].node = n;
+    mx_arena_release(&o.arena);
+}

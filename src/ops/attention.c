@@ -1,0 +1,105 @@
+/* attention.c — softmax attention in blocks, and its gradient from the saved output and log-sums.
+ */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
+                     MxAttentionAttr attr) {
+    return mx_trace_node(t, &op_attention, (MxValue[]){q, k, v, segments}, 4, &attr);
+}
+
+static bool check(MxInfer *infer) {
+    MxShape q = infer->in[0].shape, k = infer->in[1].shape, s = infer->in[3].shape;
+    if (!ops_is_real(infer, 0) || !ops_same_type(infer, 1, 2) || !ops_is(infer, 3, MX_I32, 2))
+        return false;
+    if (q.rank != 4 || k.rank != 4 || infer->in[0].dtype != infer->in[1].dtype)
+        return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
+    if (q.dim[0] != k.dim[0] || q.dim[1] != k.dim[1] || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
+        q.dim[2] % k.dim[2])
+        return mx_infer_fail(infer,
+                             "k and v must be q's shape but for fewer heads that divide q's");
+    if (s.dim[0] != q.dim[0] || s.dim[1] != q.dim[1])
+        return mx_infer_fail(infer, "segments must be [B, T]");
+    return true;
+}
+
+static bool attention_infer(MxInfer *infer) {
+    if (!check(infer)) return false;
+    MxShape q = infer->in[0].shape;
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = (MxType){MX_F32, MX_SHAPE(q.dim[0], q.dim[2], q.dim[1])};
+    return true;
+}
+
+static void attention_vjp(const MxVjp *v) {
+    MX_ASSERT(v->dy[1] == MX_NONE);
+    MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[0], v->out[1], v->dy[0]};
+    MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, MX_COUNT(in), v->attr);
+    for (int i = 0; i < 3; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
+    v->dx[3] = MX_NONE;
+}
+
+/* Keys that an average query sees, segments aside. */
+static double keys_seen(double length, const MxAttentionAttr *attr) {
+    double window = (double)attr->window;
+    switch (attr->mask) {
+    case MX_MASK_FULL:
+        return length;
+    case MX_MASK_SLIDING:
+        return window < length ? window - window * window / (2 * length) : length / 2;
+    case MX_MASK_CHUNK:
+        return (window < length ? window : length) / 2;
+    default:
+        return length / 2;
+    }
+}
+
+static double attention_flops(const MxType *in, const MxType *out, const void *attr) {
+    (void)out;
+    MxShape q = in[0].shape;
+    return 4.0 * (double)mx_shape_count(q) * keys_seen((double)q.dim[1], attr);
+}
+
+static double attention_grad_flops(const MxType *in, const MxType *out, const void *attr) {
+    enum { PRODUCTS_BACKWARD = 5, PRODUCTS_FORWARD = 2 }; /* scores are made again */
+    return attention_flops(in, out, attr) * PRODUCTS_BACKWARD / PRODUCTS_FORWARD;
+}
+
+static void attention_print(MxText *text, const void *attr) {
+    static const char *const names[] = {"causal", "sliding", "chunk", "full"};
+    const MxAttentionAttr *a = attr;
+    mx_text_add(text, "%s", names[a->mask]);
+    if (a->window) mx_text_add(text, " %lld", (long long)a->window);
+    mx_text_add(text, " scale %.9g", a->scale);
+    if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
+}
+
+const MxOp op_attention = {
+    .name = "attention",
+    .arity = 4,
+    .attr_bytes = sizeof(MxAttentionAttr),
+    .infer = attention_infer,
+    .vjp = attention_vjp,
+    .flops = attention_flops,
+    .print = attention_print,
+    .doc = "softmax(mask(scale q k)) v; log-sums",
+};
+
+static bool attention_grad_infer(MxInfer *infer) {
+    if (!check(infer) || !ops_same_type(infer, 0, 4) || !ops_same_type(infer, 0, 6)) return false;
+    infer->n_out = 3;
+    for (int i = 0; i < 3; i++) infer->out[i] = infer->in[i];
+    return ops_is(infer, 5, MX_F32, 3);
+}
+
+const MxOp op_attention_grad = {
+    .name = "attention_grad",
+    .arity = 7,
+    .attr_bytes = sizeof(MxAttentionAttr),
+    .infer = attention_grad_infer,
+    .flops = attention_grad_flops,
+    .print = attention_print,
+    .doc = "dq, dk, dv from q, k, v, segments, o, log-sums, do",
+};

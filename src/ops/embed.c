@@ -1,0 +1,47 @@
+/* embed.c — looking up rows of the token table. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype) {
+    MxEmbedAttr attr = {.dtype = dtype};
+    return mx_trace_node(t, &op_embed, (MxValue[]){table, ids}, 2, &attr);
+}
+
+static bool embed_infer(MxInfer *infer) {
+    MxShape ids = infer->in[1].shape;
+    MxDtype dtype = ((const MxEmbedAttr *)infer->attr)->dtype;
+    infer->out[0] = (MxType){dtype, MX_SHAPE(ids.dim[0], ids.dim[1], infer->in[0].shape.dim[1])};
+    return ops_is(infer, 0, MX_F32, 2) && ops_is(infer, 1, MX_I32, 2);
+}
+
+static void embed_vjp(const MxVjp *v) {
+    MxEmbedGradAttr attr = {.vocab = mx_trace_type(v->t, v->in[0]).shape.dim[0]};
+    v->dx[0] = mx_trace_node(v->t, &op_embed_grad, (MxValue[]){v->in[1], v->dy[0]}, 2, &attr);
+    v->dx[1] = MX_NONE;
+}
+
+const MxOp op_embed = {
+    .name = "embed",
+    .arity = 2,
+    .flags = MX_OP_CHEAP,
+    .attr_bytes = sizeof(MxEmbedAttr),
+    .infer = embed_infer,
+    .vjp = embed_vjp,
+    .doc = "rows of a table by ids",
+};
+
+static bool embed_grad_infer(MxInfer *infer) {
+    int64_t vocab = ((const MxEmbedGradAttr *)infer->attr)->vocab;
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(vocab, infer->in[1].shape.dim[2])};
+    return ops_is(infer, 0, MX_I32, 2) && ops_is_real(infer, 1);
+}
+
+const MxOp op_embed_grad = {
+    .name = "embed_grad",
+    .arity = 2,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxEmbedGradAttr),
+    .infer = embed_grad_infer,
+    .doc = "dtable (f32) from ids, dy; rows of repeated ids add up",
+};

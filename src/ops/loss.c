@@ -1,0 +1,98 @@
+/* loss.c — cross-entropy straight from hidden states, and counting tokens. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                MxXentAttr attr) {
+    attr.dtype = mx_trace_type(t, w).dtype;
+    return mx_trace_node(t, &op_xent, (MxValue[]){h, w, targets, weights}, 4, &attr);
+}
+
+static bool check(MxInfer *infer) {
+    const MxXentAttr *attr = infer->attr;
+    MxShape h = infer->in[0].shape, w = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, 2)) return false;
+    if (!ops_is(infer, 2, MX_I32, h.rank - 1) || !ops_is(infer, 3, MX_I32, h.rank - 1))
+        return false;
+    for (int i = 0; i < h.rank - 1; i++)
+        if (infer->in[2].shape.dim[i] != h.dim[i] || infer->in[3].shape.dim[i] != h.dim[i])
+            return mx_infer_fail(infer, "targets and weights must have h's leading dims");
+    if (w.dim[attr->tied ? 1 : 0] == h.dim[h.rank - 1]) return true;
+    return mx_infer_fail(infer, "w must have h's last dim");
+}
+
+static bool xent_infer(MxInfer *infer) {
+    infer->n_out = 2;
+    infer->out[0] = infer->out[1] = (MxType){MX_F32, MX_SCALAR};
+    return check(infer);
+}
+
+static void xent_vjp(const MxVjp *v) {
+    MX_ASSERT(v->dy[1] == MX_NONE);
+    MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->dy[0]};
+    MxValue dw = mx_trace_node(v->t, &op_xent_grad, in, MX_COUNT(in), v->attr);
+    v->dx[0] = dw < 0 ? MX_NONE : dw + 1;
+    v->dx[1] = dw;
+    v->dx[2] = v->dx[3] = MX_NONE;
+}
+
+static double xent_flops(const MxType *in, const MxType *out, const void *attr) {
+    (void)out;
+    (void)attr;
+    MxShape w = in[1].shape;
+    double tokens = (double)mx_shape_count(in[2].shape);
+    return 2.0 * tokens * (double)w.dim[0] * (double)w.dim[1];
+}
+
+static double xent_grad_flops(const MxType *in, const MxType *out, const void *attr) {
+    enum { PRODUCTS = 3 };
+    return PRODUCTS * xent_flops(in, out, attr);
+}
+
+const MxOp op_xent = {
+    .name = "xent",
+    .arity = 4,
+    .attr_bytes = sizeof(MxXentAttr),
+    .infer = xent_infer,
+    .vjp = xent_vjp,
+    .flops = xent_flops,
+    .doc = "sums of cross-entropy and of its z part",
+};
+
+static bool xent_grad_infer(MxInfer *infer) {
+    infer->n_out = 4;
+    infer->out[0] = (MxType){((const MxXentAttr *)infer->attr)->dtype, infer->in[1].shape};
+    infer->out[1] = infer->in[0];
+    infer->out[2] = infer->out[3] = (MxType){MX_F32, MX_SCALAR};
+    return check(infer) && ops_is(infer, 4, MX_F32, 0);
+}
+
+const MxOp op_xent_grad = {
+    .name = "xent_grad",
+    .arity = 5,
+    .flags = MX_OP_CAST_FOLDS,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxXentAttr),
+    .infer = xent_grad_infer,
+    .flops = xent_grad_flops,
+    .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
+           "first sum",
+};
+
+MxValue mx_count_nonzero(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_count_nonzero, &x, 1, NULL);
+}
+
+static bool count_nonzero_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    return ops_is(infer, 0, MX_I32, -1);
+}
+
+const MxOp op_count_nonzero = {
+    .name = "count_nonzero",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .infer = count_nonzero_infer,
+    .doc = "how many elements are not 0",
+};

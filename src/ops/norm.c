@@ -1,0 +1,70 @@
+/* norm.c — RMS normalisation over the last dim. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps) {
+    MxRmsnormAttr attr = {.eps = eps};
+    return mx_trace_node(t, &op_rmsnorm, (MxValue[]){x, scale}, 2, &attr);
+}
+
+static bool check(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, scale = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 1)) return false;
+    if (x.rank && x.dim[x.rank - 1] == scale.dim[0]) return true;
+    return mx_infer_fail(infer, "scale must have the last dim of x");
+}
+
+static MxType rows_of(MxType x) {
+    x.shape.rank--;
+    x.shape.dim[x.shape.rank] = 0;
+    x.dtype = MX_F32;
+    return x;
+}
+
+static bool rmsnorm_infer(MxInfer *infer) {
+    if (!check(infer)) return false;
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = rows_of(infer->in[0]);
+    return true;
+}
+
+static void rmsnorm_vjp(const MxVjp *v) {
+    MX_ASSERT(v->dy[1] == MX_NONE);
+    MxValue in[] = {v->in[0], v->in[1], v->out[1], v->dy[0]};
+    MxValue dx = mx_trace_node(v->t, &op_rmsnorm_grad, in, 4, NULL);
+    v->dx[0] = dx;
+    v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
+}
+
+static void rmsnorm_print(MxText *text, const void *attr) {
+    mx_text_add(text, "eps %g", ((const MxRmsnormAttr *)attr)->eps);
+}
+
+const MxOp op_rmsnorm = {
+    .name = "rmsnorm",
+    .arity = 2,
+    .flags = MX_OP_CHEAP,
+    .attr_bytes = sizeof(MxRmsnormAttr),
+    .infer = rmsnorm_infer,
+    .vjp = rmsnorm_vjp,
+    .print = rmsnorm_print,
+    .doc = "y = x rstd scale; rstd",
+};
+
+static bool rmsnorm_grad_infer(MxInfer *infer) {
+    if (!check(infer) || !ops_same_type(infer, 0, 3)) return false;
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = infer->in[1];
+    return true;
+}
+
+const MxOp op_rmsnorm_grad = {
+    .name = "rmsnorm_grad",
+    .arity = 4,
+    .accumulates = 2,
+    .infer = rmsnorm_grad_infer,
+    .doc = "dx, dscale (f32) from x, scale, rstd, dy",
+};

@@ -1,0 +1,69 @@
+/* rope.c — rotary position embedding: a table of cos and sin, made once a step, and the rotation.
+ */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs) {
+    MxRopeTableAttr attr = {.freqs = freqs};
+    return mx_trace_node(t, &op_rope_table, &positions, 1, &attr);
+}
+
+static bool rope_table_infer(MxInfer *infer) {
+    const MxRopeTableAttr *attr = infer->attr;
+    MxShape positions = infer->in[0].shape;
+    infer->out[0] =
+        (MxType){MX_F32, MX_SHAPE(positions.dim[0], positions.dim[1], attr->freqs.n, 2)};
+    return ops_is(infer, 0, MX_I32, 2);
+}
+
+const MxOp op_rope_table = {
+    .name = "rope_table",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxRopeTableAttr),
+    .infer = rope_table_infer,
+    .doc = "cos and sin of positions times frequencies",
+};
+
+MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr) {
+    return mx_trace_node(t, &op_rope, (MxValue[]){x, table}, 2, &attr);
+}
+
+static bool rope_infer(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, table = infer->in[1].shape;
+    infer->out[0] = infer->in[0];
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 4)) return false;
+    if (x.rank == 4 && x.dim[0] == table.dim[0] && x.dim[1] == table.dim[1] &&
+        x.dim[3] == 2 * table.dim[2])
+        return true;
+    return mx_infer_fail(infer, "x must be [B, T, N, 2n] for a table [B, T, n, 2]");
+}
+
+/* A rotation's transpose is its inverse; the two layouts change places. */
+static void rope_vjp(const MxVjp *v) {
+    MxRopeAttr attr = *(const MxRopeAttr *)v->attr;
+    bool in = attr.interleaved_in;
+    attr.interleaved_in = attr.interleaved_out;
+    attr.interleaved_out = in;
+    attr.inverse = !attr.inverse;
+    v->dx[0] = mx_rope(v->t, v->dy[0], v->in[1], attr);
+    v->dx[1] = MX_NONE;
+}
+
+static void rope_print(MxText *text, const void *attr) {
+    const MxRopeAttr *a = attr;
+    mx_text_add(text, "%s to %s%s", a->interleaved_in ? "interleaved" : "halves",
+                a->interleaved_out ? "interleaved" : "halves", a->inverse ? " inverse" : "");
+}
+
+const MxOp op_rope = {
+    .name = "rope",
+    .arity = 2,
+    .flags = MX_OP_CHEAP,
+    .attr_bytes = sizeof(MxRopeAttr),
+    .infer = rope_infer,
+    .vjp = rope_vjp,
+    .print = rope_print,
+    .doc = "rotates pairs of each head by the table's angles",
+};

@@ -1,0 +1,53 @@
+/* shape.c — ops that run nothing: variables and views. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_variable(MxTrace *t, int var) {
+    MxVariableAttr attr = {.var = var, .type = t->graph->vars->item[var].type};
+    return mx_trace_node(t, &op_variable, NULL, 0, &attr);
+}
+
+static bool variable_infer(MxInfer *infer) {
+    infer->out[0] = ((const MxVariableAttr *)infer->attr)->type;
+    return true;
+}
+
+static void variable_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%d", ((const MxVariableAttr *)attr)->var);
+}
+
+const MxOp op_variable = {
+    .name = "variable",
+    .flags = MX_OP_SOURCE,
+    .attr_bytes = sizeof(MxVariableAttr),
+    .infer = variable_infer,
+    .print = variable_print,
+    .doc = "the content of a variable when the entry starts",
+};
+
+MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape) {
+    MxReshapeAttr attr = {.shape = shape};
+    return mx_trace_node(t, &op_reshape, &x, 1, &attr);
+}
+
+static bool reshape_infer(MxInfer *infer) {
+    const MxReshapeAttr *attr = infer->attr;
+    infer->out[0] = (MxType){.dtype = infer->in[0].dtype, .shape = attr->shape};
+    if (mx_shape_count(attr->shape) == mx_shape_count(infer->in[0].shape)) return true;
+    return mx_infer_fail(infer, "the new shape has another number of elements");
+}
+
+static void reshape_vjp(const MxVjp *v) {
+    v->dx[0] = mx_reshape(v->t, v->dy[0], mx_trace_type(v->t, v->in[0]).shape);
+}
+
+const MxOp op_reshape = {
+    .name = "reshape",
+    .arity = 1,
+    .flags = MX_OP_VIEW,
+    .attr_bytes = sizeof(MxReshapeAttr),
+    .infer = reshape_infer,
+    .vjp = reshape_vjp,
+    .doc = "the same elements under another shape",
+};

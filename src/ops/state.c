@@ -1,0 +1,117 @@
+/* state.c — what happens to parameters and moments: initialisation, norms, optimizer updates. None
+ * has a gradient. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_init(MxTrace *t, MxInitAttr attr) {
+    return mx_trace_node(t, &op_init, NULL, 0, &attr);
+}
+
+static bool init_infer(MxInfer *infer) {
+    infer->out[0] = ((const MxInitAttr *)infer->attr)->type;
+    return true;
+}
+
+static void init_print(MxText *text, const void *attr) {
+    static const char *const names[] = {"constant", "normal", "truncated_normal"};
+    const MxInitAttr *a = attr;
+    mx_text_add(text, "%s %.9g stream %llu", names[a->fill], a->value,
+                (unsigned long long)a->stream);
+}
+
+const MxOp op_init = {
+    .name = "init",
+    .attr_bytes = sizeof(MxInitAttr),
+    .infer = init_infer,
+    .print = init_print,
+    .doc = "a constant or random array",
+};
+
+MxValue mx_sum_squares(MxTrace *t, const MxValue *x, int n) {
+    return mx_trace_node(t, &op_sum_squares, x, n, NULL);
+}
+
+static bool sum_squares_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    for (int i = 0; i < infer->n_in; i++)
+        if (!ops_is_real(infer, i)) return false;
+    return true;
+}
+
+const MxOp op_sum_squares = {
+    .name = "sum_squares",
+    .arity = -1,
+    .infer = sum_squares_infer,
+    .doc = "sum of squares over all inputs",
+};
+
+MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold) {
+    MxClipFactorAttr attr = {.threshold = threshold};
+    return mx_trace_node(t, &op_clip_factor, &sum_squares, 1, &attr);
+}
+
+static bool clip_factor_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_F32, 0);
+}
+
+const MxOp op_clip_factor = {
+    .name = "clip_factor",
+    .arity = 1,
+    .attr_bytes = sizeof(MxClipFactorAttr),
+    .infer = clip_factor_infer,
+    .doc = "min(1, threshold / norm)",
+};
+
+MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
+                 MxAdamwAttr attr) {
+    MxValue in[] = {p_g_mu_nu[0], p_g_mu_nu[1], p_g_mu_nu[2], p_g_mu_nu[3], hyper, clip};
+    return mx_trace_node(t, &op_adamw, in, MX_COUNT(in), &attr);
+}
+
+static bool same_shape(MxInfer *infer, int i) {
+    if (mx_shape_equal(infer->in[0].shape, infer->in[i].shape)) return true;
+    return mx_infer_fail(infer, "input %d must have the parameter's shape", i);
+}
+
+static bool adamw_infer(MxInfer *infer) {
+    infer->n_out = 3;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = infer->in[2];
+    infer->out[2] = infer->in[3];
+    return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && ops_is_real(infer, 2) &&
+           ops_is(infer, 3, MX_F32, -1) && same_shape(infer, 1) && same_shape(infer, 2) &&
+           same_shape(infer, 3) && ops_is(infer, 4, MX_F32, 1) && ops_is(infer, 5, MX_F32, 0);
+}
+
+static void adamw_print(MxText *text, const void *attr) {
+    const MxAdamwAttr *a = attr;
+    mx_text_add(text, "b1 %g b2 %g eps %g decay %g", a->b1, a->b2, a->eps, a->weight_decay);
+}
+
+const MxOp op_adamw = {
+    .name = "adamw",
+    .arity = 6,
+    .attr_bytes = sizeof(MxAdamwAttr),
+    .infer = adamw_infer,
+    .print = adamw_print,
+    .doc = "new p, mu, nu from p, g, mu, nu, hyper, clip",
+};
+
+MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip) {
+    return mx_trace_node(t, &op_sgd, (MxValue[]){p, g, hyper, clip}, 4, NULL);
+}
+
+static bool sgd_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && same_shape(infer, 1) &&
+           ops_is(infer, 2, MX_F32, 1) && ops_is(infer, 3, MX_F32, 0);
+}
+
+const MxOp op_sgd = {
+    .name = "sgd",
+    .arity = 4,
+    .infer = sgd_infer,
+    .doc = "p - lr clip g",
+};

@@ -1,0 +1,186 @@
+/* run.c — lays out a program's memory on a device, binds every node to its pointers once, and runs
+ * entries. */
+#include <mx/run.h>
+
+#include <stdlib.h>
+
+typedef struct Step {
+    const MxKernel *kernel;
+    MxKernelCall call;
+    double seconds;
+    uint64_t calls;
+} Step;
+
+typedef struct Entry {
+    MxPlan plan;
+    Step *steps;
+} Entry;
+
+struct MxRun {
+    MxArena *arena;
+    MxDevice *device;
+    const MxVars *vars;
+    size_t *var_offset;
+    uint8_t *memory; /* variables, then the arena */
+    MxRunBytes bytes;
+    Entry *entries;
+    int n_entries;
+};
+
+static size_t aligned(size_t bytes) {
+    return (bytes + MX_BUFFER_ALIGN - 1) / MX_BUFFER_ALIGN * MX_BUFFER_ALIGN;
+}
+
+/* A call without pointers: what kernels need to know to say how much scratch they want. */
+static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode *node) {
+    MxType *types = mx_new_n(arena, MxType, node->n_in + node->n_out + 1);
+    for (int i = 0; i < node->n_in; i++) types[i] = graph->values[node->in[i]].type;
+    for (int i = 0; i < node->n_out; i++) types[node->n_in + i] = graph->values[node->out[i]].type;
+    return (MxKernelCall){.op = node->op,
+                          .attr = node->attr,
+                          .in_type = types,
+                          .out_type = types + node->n_in,
+                          .n_in = node->n_in,
+                          .n_out = node->n_out,
+                          .accumulate = node->accumulate};
+}
+
+static size_t scratch_bytes(const void *context, const MxGraph *graph, const MxNode *node) {
+    const MxDevice *device = context;
+    const MxKernel *kernel = mx_device_kernel(device, node->op);
+    if (!kernel->scratch) return 0;
+    MxKernelCall call = describe(graph->arena, graph, node);
+    return kernel->scratch(device, &call);
+}
+
+static void *address(const MxRun *run, const MxPlan *plan, MxValue value) {
+    const MxGraph *graph = plan->graph;
+    value = mx_graph_buffer(graph, value);
+    const MxNode *node = mx_graph_producer(graph, value);
+    if (node->op->flags & MX_OP_SOURCE)
+        return mx_run_var(run, ((const MxVariableAttr *)node->attr)->var);
+    int var = graph->values[value].var;
+    if (var != MX_NONE) return mx_run_var(run, var);
+    return run->memory + run->bytes.vars + plan->value_offset[value];
+}
+
+static bool *find_used(MxArena *arena, const MxGraph *graph) {
+    bool *used = mx_new_n(arena, bool, graph->n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].n_in; i++) used[graph->nodes[n].in[i]] = true;
+    for (int v = 0; v < graph->n_values; v++) used[v] = used[v] || graph->values[v].var != MX_NONE;
+    return used;
+}
+
+static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
+    const MxPlan *plan = &entry->plan;
+    const bool *used = find_used(run->arena, plan->graph);
+    entry->steps = mx_new_n(run->arena, Step, plan->n_steps + 1);
+    for (int s = 0; s < plan->n_steps; s++) {
+        const MxNode *node = &plan->graph->nodes[plan->steps[s]];
+        MxKernelCall call = describe(run->arena, plan->graph, node);
+        call.in = mx_new_n(run->arena, void *, node->n_in + node->n_out + 1);
+        call.out = call.in + node->n_in;
+        for (int i = 0; i < node->n_in; i++) call.in[i] = address(run, plan, node->in[i]);
+        for (int i = 0; i < node->n_out; i++)
+            if (used[node->out[i]]) call.out[i] = address(run, plan, node->out[i]);
+        call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
+        const MxKernel *kernel = mx_device_kernel(run->device, node->op);
+        if (kernel->prepare && !kernel->prepare(run->device, &call, err)) return false;
+        entry->steps[s] = (Step){.kernel = kernel, .call = call};
+    }
+    return true;
+}
+
+static void lay_out_vars(MxRun *run) {
+    run->var_offset = mx_new_n(run->arena, size_t, run->vars->n + 1);
+    for (int i = 0; i < run->vars->n; i++) {
+        MxType type = run->vars->item[i].type;
+        run->var_offset[i] = run->bytes.vars;
+        run->bytes.vars += aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
+    }
+}
+
+bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *const *entries,
+                 int n_entries, MxRemat remat, MxRun **out, MxError *err) {
+    MxRun *run = mx_new(arena, MxRun);
+    *run = (MxRun){.arena = arena, .device = device, .vars = vars, .n_entries = n_entries};
+    run->entries = mx_new_n(arena, Entry, n_entries);
+    lay_out_vars(run);
+    MxLowerOptions options = {.remat = remat, .scratch_bytes = scratch_bytes, .context = device};
+    for (int i = 0; i < n_entries; i++) {
+        run->entries[i].plan = mx_lower(entries[i], &options);
+        size_t bytes = run->entries[i].plan.arena_bytes;
+        if (bytes > run->bytes.arena) run->bytes.arena = bytes;
+    }
+    void *memory;
+    if (!mx_device_alloc(device, run->bytes.vars + run->bytes.arena, &memory, err)) return false;
+    run->memory = memory;
+    for (int i = 0; i < n_entries; i++)
+        if (!bind_entry(run, &run->entries[i], err)) return false;
+    *out = run;
+    return true;
+}
+
+void mx_run_entry(MxRun *run, int entry) {
+    MX_ASSERT(entry >= 0 && entry < run->n_entries);
+    const Entry *e = &run->entries[entry];
+    double start = mx_clock_s();
+    for (int s = 0; s < e->plan.n_steps; s++) {
+        Step *step = &e->steps[s];
+        step->kernel->run(run->device, &step->call);
+        double end = mx_clock_s();
+        step->seconds += end - start;
+        step->calls++;
+        start = end;
+    }
+}
+
+void *mx_run_var(const MxRun *run, int var) {
+    return run->memory + run->var_offset[var];
+}
+
+MxRunBytes mx_run_bytes(const MxRun *run) {
+    return run->bytes;
+}
+
+/* ---- profile
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+typedef struct Cost {
+    const char *name;
+    double seconds, flops;
+    uint64_t calls;
+} Cost;
+
+static int dearer_first(const void *a, const void *b) {
+    double x = ((const Cost *)a)->seconds, y = ((const Cost *)b)->seconds;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void add_cost(Cost *costs, const Step *step) {
+    Cost *cost = &costs[mx_op_index(step->call.op)];
+    cost->seconds += step->seconds;
+    cost->calls += step->calls;
+    const MxKernelCall *call = &step->call;
+    if (call->op->flops)
+        cost->flops +=
+            (double)step->calls * call->op->flops(call->in_type, call->out_type, call->attr);
+}
+
+void mx_run_profile(const MxRun *run, MxText *text) {
+    Cost costs[MX_OP_COUNT] = {0};
+    double total = 0;
+    for (int i = 0; i < MX_OP_COUNT; i++) costs[i].name = mx_ops[i]->name;
+    for (int e = 0; e < run->n_entries; e++)
+        for (int s = 0; s < run->entries[e].plan.n_steps; s++)
+            add_cost(costs, &run->entries[e].steps[s]);
+    for (int i = 0; i < MX_OP_COUNT; i++) total += costs[i].seconds;
+    qsort(costs, MX_OP_COUNT, sizeof *costs, dearer_first);
+    mx_text_add(text, "%-16s %10s %8s %7s %10s\n", "op", "seconds", "calls", "share", "GFLOP/s");
+    for (int i = 0; i < MX_OP_COUNT && costs[i].calls; i++)
+        mx_text_add(text, "%-16s %10.4f %8llu %6.1f%% %10.1f\n", costs[i].name, costs[i].seconds,
+                    (unsigned long long)costs[i].calls, 100 * costs[i].seconds / total,
+                    costs[i].flops / costs[i].seconds * 1e-9);
+}
