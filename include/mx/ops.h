@@ -274,8 +274,8 @@ typedef struct MxAdamwAttr {
 /* mx_adamw — one update; outputs the new p, mu, nu, which may take over the buffers of the old. g
  * is multiplied with the f32 scalar `clip` first. mu = b1 mu + (1-b1) g; nu = b2 nu + (1-b2) g^2;
  * p -= lr ((mu/bias1) / (sqrt(nu/bias2 + eps_root) + eps) + weight_decay p), bias_i = 1 -
- * b_i^(updates so far + 1). mu is f32 or bf16, rounded after the update was computed from it.
- * Source: optax.adamw. */
+ * b_i^(updates so far + 1). mu is f32 or bf16; a bf16 mu is rounded after the update was computed
+ * from it, and decays by b1 rounded to bf16 (JAX's weak types). Source: optax.adamw. */
 MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
                  MxAdamwAttr attr);
 

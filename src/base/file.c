@@ -26,6 +26,8 @@ static bool read_all(int fd, MxBytes *out, const char *path, MxError *err) {
 
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "no such file: \"%s\"", path);
     if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
     struct stat st;
     bool ok = true;
@@ -130,6 +132,10 @@ bool mx_dir_list(MxArena *arena, const char *path, char ***names, int *n, MxErro
 }
 
 bool mx_dir_remove(const char *path, MxError *err) {
+    struct stat self;
+    if (lstat(path, &self)) return mx_fail_errno(err, "could not look at \"%s\"", path);
+    if (!S_ISDIR(self.st_mode)) /* never through a link */
+        return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "\"%s\" is not a folder", path);
     MxArena arena = {.name = "path"};
     char **names;
     int n;

@@ -1,0 +1,160 @@
+/* config.h — YAML files + overrides → MxConfig, one row a key (config_keys.def). Every value knows
+ * where it came from, so any room can report a bad one with its line and a caret. Keys and their
+ * meaning are MaxText's. What is known but not built, or can mean nothing here, is in
+ * config_known.def. */
+#ifndef MX_CONFIG_H
+#define MX_CONFIG_H
+
+#include <mx/base.h>
+
+/* ---- YAML values ------------------------------------------------------------------------------
+ */
+
+typedef enum MxYamlKind {
+    MX_YAML_NULL,
+    MX_YAML_BOOL,
+    MX_YAML_INT,
+    MX_YAML_FLOAT,
+    MX_YAML_STRING,
+    MX_YAML_LIST,
+    MX_YAML_MAP,
+} MxYamlKind;
+
+typedef struct MxYaml MxYaml;
+typedef struct MxYamlPair MxYamlPair;
+
+/* One YAML value. Aliases share the node of their anchor, so a node may have several parents. */
+struct MxYaml {
+    MxYamlKind kind;
+    bool is_quoted;
+    MxWhere where;
+    const char *text;     /* scalars: as written, without quotes; "" for a missing value */
+    const char *surprise; /* why a plain scalar is not what it looks like ("octal"), or NULL */
+    bool boolean;
+    int64_t integer;
+    double number;       /* of an int or a float */
+    int n;               /* items of a list, pairs of a map */
+    const MxYaml **item; /* of a list */
+    MxYamlPair *pair;    /* of a map */
+    int64_t expanded;    /* values in it, aliases counted at every use */
+    int depth;           /* levels in it; a scalar has 1 */
+};
+
+struct MxYamlPair {
+    const char *key;
+    MxWhere where;
+    const MxYaml *value;
+};
+
+/* mx_yaml_get — a map's value, or NULL. */
+const MxYaml *mx_yaml_get(const MxYaml *map, const char *key);
+/* mx_yaml_text — the value as one line of YAML (flow style) that reads back as an equal value. */
+const char *mx_yaml_text(MxArena *arena, const MxYaml *node);
+
+/* ---- the config -------------------------------------------------------------------------------
+ */
+
+typedef struct MxStrs {
+    int n;
+    const char **item;
+} MxStrs;
+
+/* Field types by the type word of a row. A str is NULL when it is empty or null; a choice never is.
+ */
+typedef bool MxField_bool;
+typedef int64_t MxField_int;
+typedef double MxField_float;
+typedef const char *MxField_str;
+typedef const char *MxField_choice;
+typedef MxStrs MxField_strs;
+typedef const MxYaml *MxField_node;
+
+typedef enum MxKey {
+#define MX_GROUP(name, title)
+#define MX_KEY(type, field, name, fallback, limits, unit, doc) MX_KEY_##field,
+#include <mx/config_keys.def>
+#undef MX_KEY
+#undef MX_GROUP
+    MX_KEY_COUNT
+} MxKey;
+
+/* Where every value came from; opaque. */
+typedef struct MxConfigTrail MxConfigTrail;
+
+typedef struct MxConfig {
+    /* One field a key. Values are final: -1, empty and null are already replaced by what they mean
+     * where MaxText derives them (run_name, steps, learning_rate_schedule_steps, mu_dtype,
+     * eval_per_device_batch_size). */
+#define MX_GROUP(name, title)
+#define MX_KEY(type, field, name, fallback, limits, unit, doc) MxField_##type field;
+#include <mx/config_keys.def>
+#undef MX_KEY
+#undef MX_GROUP
+
+    /* Derived from the keys; sizes in elements, batches in rows of the whole run (one device). */
+    int64_t emb_dim, mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
+    int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass */
+    int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
+    int64_t global_batch_size_to_train_on; /* rows of one optimizer step */
+    int64_t global_batch_size_to_load;
+    int64_t micro_batch_size_to_eval_on, global_batch_size_to_eval_on,
+        global_batch_size_to_load_eval;
+    int64_t tokens_per_step;    /* global_batch_size_to_train_on * max_target_length */
+    const char *run_dir;        /* {base_output_directory or ./maxtext_output}/{run_name} */
+    const char *checkpoint_dir; /* {run_dir}/checkpoints */
+
+    MxStrs warnings; /* for the user, complete lines; the tool prints them with mx_warn */
+    const MxConfigTrail *trail;
+} MxConfig;
+
+/* What to load. Files in order, later ones merge over earlier ones (none = base.yml); overrides
+ * "key=value" in order (of a repeated key the last wins); environ as of getenv, NULL = none. */
+typedef struct MxConfigRequest {
+    const char *const *files;
+    int n_files;
+    const char *const *overrides;
+    int n_overrides;
+    char *const *environ;
+} MxConfigRequest;
+
+/* mx_config_load — reads, merges, types, derives and checks a config.
+ *   arena  owns the config and everything in it
+ *   out    set only on success
+ * Strength: parent (base_config) < file < model preset < command line < environment M_<KEY>.
+ * Errors: all of them in one pass, exit 2: unreadable or malformed files, unrecognized keys, wrong
+ * types, values out of range or not available yet, keys set twice, values that do not fit together.
+ * Source: MaxText src/maxtext/configs/pyconfig.py, types.py @e591f30c; scalars as OmegaConf 2.4.
+ * Test: tests/config, tests/cli. */
+bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
+
+/* mx_config_runnable — refuses what loads only so that MaxText's own base.yml does (dataset_type
+ * tfds, which is not built). Call before training. */
+bool mx_config_runnable(const MxConfig *config, MxError *err);
+
+/* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
+ * M_KEY" or "<default>" (the last three without a line). */
+MxWhere mx_config_where(const MxConfig *config, MxKey key);
+bool mx_config_is_default(const MxConfig *config, MxKey key);
+
+/* mx_config_fail — one failure about a key's value, with its place, source line and caret; returns
+ * false. The key's name and ": " come before the message. Add hints with mx_note("hint: …"). */
+bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char *fmt, ...)
+    MX_PRINTF(4, 5);
+
+/* ---- telling ----------------------------------------------------------------------------------
+ */
+
+/* mx_config_text — every built key with its value as YAML that loads back to the same config; a
+ * comment says where it came from. mx_config_write puts it into a file ("-" = stdout). */
+const char *mx_config_text(MxArena *arena, const MxConfig *config);
+bool mx_config_write(const MxConfig *config, const char *path, MxError *err);
+/* mx_config_print — "Config param <key>: <value>" lines on stdout, sorted by key. */
+void mx_config_print(const MxConfig *config);
+
+/* mx_config_help — what a key or a group of keys means, from the rows. topic NULL = the groups,
+ * "markdown" = the table of docs/CONFIG.md. Errors: neither a key nor a group. */
+bool mx_config_help(MxText *out, const char *topic, MxError *err);
+
+const char *mx_key_name(MxKey key);
+
+#endif

@@ -1,0 +1,47 @@
+/* model.h — decoders. A model is sizes, a row of the family table and an abstract parameter tree;
+ * its forward pass is traced against the tree's values and knows nothing of meshes, devices or
+ * files.
+ *
+ * Adding a family: a row in src/model/model.c, a preset in configs/models, goldens. */
+#ifndef MX_MODEL_H
+#define MX_MODEL_H
+
+#include <mx/config.h>
+#include <mx/ops.h>
+#include <mx/tree.h>
+
+typedef struct MxModel MxModel;
+
+/* mx_model_new — the decoder that a config describes; nothing large is allocated. Errors: keys that
+ * this family cannot honour, with their line. */
+bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err);
+
+/* mx_model_params — the parameters: paths, shapes, logical axes and initialisers as MaxText's. */
+const MxTree *mx_model_params(const MxModel *model);
+
+/* What a forward pass reads; i32 [B, T] each. */
+typedef struct MxModelInputs {
+    MxValue tokens, positions, segments;
+} MxModelInputs;
+
+/* mx_model_hidden — hidden states after the last norm, [B, T, D]. params holds a value for each
+ * leaf of the tree, in order. */
+MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);
+
+/* mx_model_logits — f32 [B, T, V] from hidden states; only where logits are wanted whole. */
+MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden);
+
+/* mx_model_xent — sum of cross-entropy over tokens whose weight is not 0, and (the value after it)
+ * its z-loss part; see mx_xent. targets, weights i32 [B, T]. */
+MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                      MxValue targets, MxValue weights);
+
+/* TFLOPs of one training step on one device, counted as MaxText counts them: matrix products, three
+ * times the forward pass, no embedding lookup. Source: MaxText utils/maxtext_utils.py
+ * calculate_tflops_training_per_device. */
+typedef struct MxTflops {
+    double total, learnable, attention;
+} MxTflops;
+MxTflops mx_model_tflops(const MxModel *model);
+
+#endif

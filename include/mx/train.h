@@ -1,0 +1,78 @@
+/* train.h — the trainer: the state and the program over it, schedules, optimizers, metrics and the
+ * loop. */
+#ifndef MX_TRAIN_H
+#define MX_TRAIN_H
+
+#include <mx/base.h>
+#include <mx/config.h>
+#include <mx/data.h>
+#include <mx/run.h>
+#include <mx/tree.h>
+
+/* mx_train_run — trains as the config says, from the state in the run directory if there is one.
+ * Prints the log, writes metrics and checkpoints. Returns the process's exit code; err holds text
+ * for the user unless that is 0, 130 or 143. */
+MxExit mx_train_run(const MxConfig *config, MxError *err);
+
+/* ---- state
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+/* Parameters, moments and counters, with the program that advances them. */
+typedef struct MxTrainState MxTrainState;
+
+/* What one pass over a batch gives. Sums are over tokens whose target counts. */
+typedef struct MxLoss {
+    double loss;     /* xent_sum / (total_weights + 1e-8) */
+    double xent_sum; /* with the z-loss */
+    double z_sum;
+    double total_weights;
+} MxLoss;
+
+/* What an update gives; norms over all trained arrays. */
+typedef struct MxUpdate {
+    double learning_rate;
+    double raw_grad_norm, grad_norm; /* before and after clipping */
+    double param_norm;               /* after the update */
+} MxUpdate;
+
+/* mx_train_state_open — builds the model and its program and allocates everything; the state is all
+ * zeros. Errors: the model or device refuses; not enough memory. */
+bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err);
+
+/* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
+void mx_train_state_init(MxTrainState *state);
+
+/* mx_train_state_tree — every array of the state under its NNX path, with data ("model/…",
+ * "optimizer/…"). After the data was changed from outside, mx_train_state_restored takes over the
+ * step. */
+MxTree *mx_train_state_tree(MxTrainState *state);
+void mx_train_state_restored(MxTrainState *state);
+
+/* mx_train_state_step — updates made so far. */
+int64_t mx_train_state_step(const MxTrainState *state);
+
+/* mx_train_loss_and_grad — loss of a batch [micro_batch_size_to_train_on, max_target_length] and
+ * its gradient, which stays in the state until the next call. */
+MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);
+/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape. */
+const float *mx_train_gradient(const MxTrainState *state, int i);
+/* mx_train_update — one optimizer step with that gradient. */
+MxUpdate mx_train_update(MxTrainState *state);
+/* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length]; nothing
+ * changes. */
+MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
+
+typedef struct MxTrainBytes {
+    size_t parameters, gradients, moments, activations, total;
+} MxTrainBytes;
+MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
+const struct MxModel *mx_train_state_model(const MxTrainState *state);
+const MxDevice *mx_train_state_device(const MxTrainState *state);
+const MxRun *mx_train_state_run(const MxTrainState *state);
+
+/* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
+ * utils/maxtext_utils.py create_learning_rate_schedule. */
+double mx_learning_rate(const MxConfig *config, int64_t step);
+
+#endif

@@ -1,0 +1,228 @@
+/* check.c — values that are fine alone but not together. A check is skipped where one of its keys
+ * has been reported already. Source: MaxText types.py validators @e591f30c; ours where marked. */
+#include "room.h"
+
+#include <math.h>
+#include <regex.h>
+
+enum { LARGEST_SIZE = 1 << 30 };
+
+static bool are_good(const ConfigLoad *load, const MxKey *keys, int n) {
+    for (int i = 0; i < n; i++)
+        if (load->slots[keys[i]].is_bad) return false;
+    return true;
+}
+
+#define GOOD(load, ...)                                                                            \
+    are_good((load), (const MxKey[]){__VA_ARGS__}, MX_COUNT(((const MxKey[]){__VA_ARGS__})))
+
+/* Of two keys the one that the user set, and of two set ones the later: its line is shown. */
+static MxKey culprit(const ConfigLoad *load, MxKey a, MxKey b) {
+    return load->slots[b].from > load->slots[a].from ? b : a;
+}
+
+static void check_heads(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_global_parameter_scale) &&
+        (c->global_parameter_scale & (c->global_parameter_scale - 1)))
+        config_fail(load, MX_KEY_global_parameter_scale, "%lld is not a power of two",
+                    (long long)c->global_parameter_scale);
+    if (GOOD(load, MX_KEY_base_num_query_heads, MX_KEY_base_num_kv_heads) &&
+        c->base_num_query_heads % c->base_num_kv_heads)
+        config_fail(load, culprit(load, MX_KEY_base_num_kv_heads, MX_KEY_base_num_query_heads),
+                    "base_num_kv_heads %lld does not divide base_num_query_heads %lld",
+                    (long long)c->base_num_kv_heads, (long long)c->base_num_query_heads);
+    if (GOOD(load, MX_KEY_head_dim) && c->head_dim % 2)
+        config_fail(load, MX_KEY_head_dim, "%lld is odd; rotary position encoding turns pairs",
+                    (long long)c->head_dim);
+}
+
+/* Ours: no size may overflow an index when two of them are multiplied. */
+static void check_sizes(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        int64_t value;
+    } sizes[] = {
+        {MX_KEY_base_emb_dim, c->emb_dim},
+        {MX_KEY_base_mlp_dim, c->mlp_dim},
+        {MX_KEY_base_num_query_heads, c->num_query_heads},
+        {MX_KEY_base_num_kv_heads, c->num_kv_heads},
+        {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
+        {MX_KEY_head_dim, c->head_dim},
+        {MX_KEY_vocab_size, c->vocab_size},
+        {MX_KEY_max_target_length, c->max_target_length},
+        {MX_KEY_steps, c->steps},
+    };
+    for (int i = 0; i < MX_COUNT(sizes); i++)
+        if (GOOD(load, sizes[i].key) && sizes[i].value > LARGEST_SIZE)
+            config_fail(load, sizes[i].key, "%lld is more than the largest size, %d",
+                        (long long)sizes[i].value, LARGEST_SIZE);
+}
+
+static void check_attention(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_attention_type)) return;
+    bool is_sliding = !strcmp(c->attention_type, "local_sliding");
+    bool is_chunked = !strcmp(c->attention_type, "chunk");
+    if (is_sliding && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
+        config_fail(load, MX_KEY_attention_type,
+                    "local_sliding wants sliding_window_size of at least 1, found 0");
+    if (is_chunked && GOOD(load, MX_KEY_chunk_attn_window_size) && !c->chunk_attn_window_size)
+        config_fail(load, MX_KEY_attention_type,
+                    "chunk wants chunk_attn_window_size of at least 1, found 0");
+}
+
+static void check_rope(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_rope_min_timescale, MX_KEY_rope_max_timescale) &&
+        c->rope_max_timescale < c->rope_min_timescale)
+        config_fail(load, culprit(load, MX_KEY_rope_max_timescale, MX_KEY_rope_min_timescale),
+                    "rope_max_timescale %lld is less than rope_min_timescale %lld",
+                    (long long)c->rope_max_timescale, (long long)c->rope_min_timescale);
+    if (!GOOD(load, MX_KEY_rope_type, MX_KEY_model_name)) return;
+    /* MaxText chooses it by the model's name; its presets do not say it. */
+    bool wants_scaling = mx_text_has_prefix(c->model_name, "llama3.1") ||
+                         mx_text_has_prefix(c->model_name, "llama3.3");
+    if (wants_scaling && !strcmp(c->rope_type, "default") &&
+        load->slots[MX_KEY_rope_type].from < CONFIG_FROM_LINE)
+        config_warn(load, MX_NOWHERE,
+                    "model_name %s without rope_type: llama3.1; this preset leaves the scaling of "
+                    "its positions out",
+                    c->model_name);
+}
+
+static void check_batch(ConfigLoad *load, const MxConfig *c) {
+    const double largest = LARGEST_SIZE;
+    if (GOOD(load, MX_KEY_per_device_batch_size) &&
+        (c->per_device_batch_size < 1 || c->per_device_batch_size > largest))
+        config_fail(load, MX_KEY_per_device_batch_size, "%.15g rows on one device; wants 1 to %d",
+                    c->per_device_batch_size, LARGEST_SIZE);
+    if (GOOD(load, MX_KEY_eval_per_device_batch_size) &&
+        !load->slots[MX_KEY_eval_per_device_batch_size].is_derived &&
+        (c->eval_per_device_batch_size < 1 || c->eval_per_device_batch_size > largest))
+        config_fail(load, MX_KEY_eval_per_device_batch_size,
+                    "%.15g rows on one device; wants 1 to %d", c->eval_per_device_batch_size,
+                    LARGEST_SIZE);
+    if (GOOD(load, MX_KEY_expansion_factor_real_data, MX_KEY_per_device_batch_size) &&
+        c->global_batch_size_to_load > LARGEST_SIZE)
+        config_fail(load, MX_KEY_expansion_factor_real_data, "%lld rows to load; wants at most %d",
+                    (long long)c->global_batch_size_to_load, LARGEST_SIZE);
+    if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_max_target_length,
+             MX_KEY_num_vocab_tiling) &&
+        c->tokens_per_step % c->num_vocab_tiling)
+        config_fail(load, MX_KEY_num_vocab_tiling,
+                    "%lld does not divide per_device_batch_size * max_target_length = %lld",
+                    (long long)c->num_vocab_tiling, (long long)c->tokens_per_step);
+}
+
+static void check_schedule(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_steps, MX_KEY_learning_rate_schedule_steps) && c->steps == -1)
+        config_fail(load, culprit(load, MX_KEY_steps, MX_KEY_learning_rate_schedule_steps),
+                    "steps and learning_rate_schedule_steps are both -1; one must say a number");
+    bool is_wsd = GOOD(load, MX_KEY_lr_schedule_type) && !strcmp(c->lr_schedule_type, "wsd");
+    double sum = c->warmup_steps_fraction + c->wsd_decay_steps_fraction;
+    if (is_wsd && GOOD(load, MX_KEY_warmup_steps_fraction, MX_KEY_wsd_decay_steps_fraction) &&
+        sum > 1)
+        config_fail(load,
+                    culprit(load, MX_KEY_wsd_decay_steps_fraction, MX_KEY_warmup_steps_fraction),
+                    "warmup_steps_fraction %.15g + wsd_decay_steps_fraction %.15g is more than 1",
+                    c->warmup_steps_fraction, c->wsd_decay_steps_fraction);
+}
+
+static void check_regexes(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_adamw_mask)) return;
+    for (int i = 0; i < c->adamw_mask.n; i++) {
+        regex_t regex;
+        int code = regcomp(&regex, c->adamw_mask.item[i], REG_EXTENDED | REG_NOSUB);
+        if (!code) {
+            regfree(&regex);
+            continue;
+        }
+        char why[128];
+        regerror(code, &regex, why, sizeof why);
+        config_fail(load, MX_KEY_adamw_mask, "\"%s\" is not a regular expression: %s",
+                    config_shorten(load->arena, c->adamw_mask.item[i]), why);
+    }
+}
+
+/* What each kind of data needs (ours). */
+static void check_data(ConfigLoad *load, const MxConfig *c) {
+    enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
+    if (!GOOD(load, MX_KEY_dataset_type)) return;
+    if (!strcmp(c->dataset_type, "hdf5") && GOOD(load, MX_KEY_hdf5_train_files) &&
+        !c->hdf5_train_files)
+        config_fail(load, MX_KEY_dataset_type, "hdf5 wants hdf5_train_files=FILE.h5[:group]");
+    else if (!strcmp(c->dataset_type, "hdf5") && !c->hdf5_eval_files && c->eval_interval > 0 &&
+             GOOD(load, MX_KEY_hdf5_eval_files, MX_KEY_eval_interval)) {
+        config_fail(load, culprit(load, MX_KEY_dataset_type, MX_KEY_eval_interval),
+                    "evaluation of hdf5 data wants hdf5_eval_files=FILE.h5[:group]");
+        config_hint(load, "eval_interval=-1 trains without evaluation");
+    }
+    if (strcmp(c->dataset_type, "text")) return;
+    if (GOOD(load, MX_KEY_tokenizer_type) && strcmp(c->tokenizer_type, "byte")) {
+        config_fail(load, MX_KEY_tokenizer_type,
+                    "not available yet (got \"%s\"; only byte works now)", c->tokenizer_type);
+        return;
+    }
+    if (GOOD(load, MX_KEY_vocab_size) && c->vocab_size < BYTE_VOCAB)
+        config_fail(load, MX_KEY_vocab_size,
+                    "%lld is too small; the byte tokenizer of dataset_type text has %d tokens",
+                    (long long)c->vocab_size, BYTE_VOCAB);
+}
+
+static bool is_rule(const MxYaml *rule) {
+    if (rule->kind != MX_YAML_LIST || rule->n != 2) return false;
+    if (rule->item[0]->kind >= MX_YAML_LIST || rule->item[1]->kind == MX_YAML_MAP) return false;
+    for (int i = 0; i < rule->item[1]->n; i++)
+        if (rule->item[1]->item[i]->kind >= MX_YAML_LIST) return false;
+    return true;
+}
+
+static void check_rules(ConfigLoad *load, MxKey key, const MxYaml *rules) {
+    if (!GOOD(load, key) || config_node_is_null(rules)) return;
+    if (rules->kind != MX_YAML_LIST) {
+        config_fail(load, key, "wants a list of rules [axis, mesh axes], found %s",
+                    config_quote(load->arena, rules));
+        return;
+    }
+    for (int i = 0; i < rules->n; i++)
+        if (!is_rule(rules->item[i]))
+            config_report(load, rules->item[i]->where,
+                          "%s: wants a rule [axis, mesh axes], found %s", mx_key_name(key),
+                          config_quote(load->arena, rules->item[i]));
+}
+
+static void check_axes(ConfigLoad *load, const MxConfig *c) {
+    const MxYaml *axes = c->mesh_axes;
+    bool ok = axes->kind == MX_YAML_LIST && axes->n;
+    for (int i = 0; ok && i < axes->n; i++) ok = axes->item[i]->kind < MX_YAML_LIST;
+    if (GOOD(load, MX_KEY_mesh_axes) && !ok)
+        config_fail(load, MX_KEY_mesh_axes, "wants a list of names, found %s",
+                    config_quote(load->arena, axes));
+    if (GOOD(load, MX_KEY_data_sharding) && c->data_sharding->kind != MX_YAML_LIST)
+        config_fail(load, MX_KEY_data_sharding, "wants a list of mesh axes, found %s",
+                    config_quote(load->arena, c->data_sharding));
+}
+
+void config_check(ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    check_heads(load, c);
+    check_sizes(load, c);
+    check_attention(load, c);
+    check_rope(load, c);
+    check_batch(load, c);
+    check_schedule(load, c);
+    check_regexes(load, c);
+    check_data(load, c);
+    check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
+    check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);
+    check_axes(load, c);
+}
+
+bool mx_config_runnable(const MxConfig *config, MxError *err) {
+    const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
+    if (!config_word_in(row->loads, config->dataset_type)) return true;
+    MxArena arena = {.name = "message"};
+    mx_config_fail(err, config, MX_KEY_dataset_type,
+                   "not available yet (got \"%s\"; only %s work now)", config->dataset_type,
+                   config_words(&arena, row->now));
+    mx_arena_release(&arena);
+    return false;
+}

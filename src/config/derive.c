@@ -1,0 +1,102 @@
+/* derive.c — values that follow from others. Source: MaxText types.py (derived values, in its
+ * order) @e591f30c; run_name as mxtrain's own (no date, so that a restart resumes). */
+#include "room.h"
+
+#include <math.h>
+
+/* Values are checked after this, so they may be absurd here: products and casts stop at INT64_MAX,
+ * which no check lets pass. */
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+static int64_t whole(double x) {
+    return x < 9e18 ? (int64_t)x : INT64_MAX;
+}
+
+static void mark(ConfigLoad *load, MxKey key) {
+    load->slots[key].is_derived = true;
+}
+
+static void derive_names(ConfigLoad *load, MxConfig *c) {
+    if (!c->model_name) c->model_name = "default";
+    if (!c->run_name) {
+        c->run_name = c->model_name;
+        mark(load, MX_KEY_run_name);
+    }
+    const char *base = c->base_output_directory ? c->base_output_directory : "./maxtext_output";
+    c->run_dir = mx_path_join(load->arena, base, c->run_name);
+    c->checkpoint_dir = mx_path_join(load->arena, c->run_dir, "checkpoints");
+}
+
+static void derive_schedule(ConfigLoad *load, MxConfig *c) {
+    if (c->learning_rate_schedule_steps == -1 && c->steps != -1) {
+        c->learning_rate_schedule_steps = c->steps;
+        mark(load, MX_KEY_learning_rate_schedule_steps);
+    }
+    if (c->steps == -1 && c->learning_rate_schedule_steps != -1) {
+        c->steps = c->learning_rate_schedule_steps;
+        mark(load, MX_KEY_steps);
+    }
+    if (!*c->mu_dtype) {
+        c->mu_dtype = c->weight_dtype;
+        mark(load, MX_KEY_mu_dtype);
+    }
+}
+
+/* Every factor of 8 in parameters: 2 in width, 2 in feed-forward width and heads, 2 in layers. */
+static void derive_sizes(MxConfig *c) {
+    int exponent = 0;
+    while (((int64_t)1 << exponent) < c->global_parameter_scale) exponent++;
+    int q = exponent / 3, rest = exponent % 3;
+    int64_t emb = (int64_t)1 << (q + (rest > 1)), mlp = (int64_t)1 << (q + (rest > 0));
+    c->emb_dim = times(c->base_emb_dim, emb);
+    c->mlp_dim = times(c->base_mlp_dim, mlp);
+    c->num_query_heads = times(c->base_num_query_heads, mlp);
+    c->num_kv_heads = times(c->base_num_kv_heads, mlp);
+    c->num_decoder_layers = times(c->base_num_decoder_layers, (int64_t)1 << q);
+}
+
+static int64_t rows_to_load(double rows, double factor) {
+    double x = factor == -1 ? 1 : factor;
+    return whole(rows < 1 ? x : rows * x);
+}
+
+/* One device. */
+static void derive_batches(ConfigLoad *load, MxConfig *c) {
+    if (c->eval_per_device_batch_size == 0) {
+        c->eval_per_device_batch_size = c->per_device_batch_size;
+        mark(load, MX_KEY_eval_per_device_batch_size);
+    }
+    int64_t n = c->gradient_accumulation_steps;
+    double train = c->per_device_batch_size, eval = c->eval_per_device_batch_size;
+    c->micro_batch_size_to_load = rows_to_load(train, c->expansion_factor_real_data);
+    c->micro_batch_size_to_train_on = whole(train);
+    c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n);
+    c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n);
+    c->micro_batch_size_to_eval_on = whole(eval);
+    c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
+    c->global_batch_size_to_load_eval = rows_to_load(eval, c->expansion_factor_real_data);
+    c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
+}
+
+/* A flat list of mesh axes is one dim's. */
+static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
+    const MxYaml *spec = c->data_sharding;
+    if (!spec || spec->kind != MX_YAML_LIST || !spec->n || spec->item[0]->kind == MX_YAML_LIST)
+        return;
+    MxYaml *list = config_node_new(load->arena, MX_YAML_LIST, spec->where);
+    list->item = mx_new_n(load->arena, const MxYaml *, 1);
+    list->item[list->n++] = spec;
+    c->data_sharding = list;
+}
+
+void config_derive(ConfigLoad *load) {
+    MxConfig *c = load->config;
+    derive_names(load, c);
+    derive_schedule(load, c);
+    derive_sizes(c);
+    derive_batches(load, c);
+    derive_data_sharding(load, c);
+}

@@ -1,0 +1,216 @@
+/* files.c — which files make up a config: the request's files, their base_config parents, the
+ * model's preset. A file is looked for as given, beside the file that names it, in ./configs and in
+ * the installed share folder. Source: MaxText pyconfig.py; where a preset is missing MaxText trains
+ * its default architecture, we refuse. */
+#include "room.h"
+
+#include <sys/stat.h>
+
+enum { MOST_PARENTS = 16 };
+
+/* MaxText's models for which configs/models has no preset yet. */
+static const char models_later[] =
+    "deepseek-custom deepseek2-16b deepseek2-236b deepseek3-671b deepseek3-671b-2dfsdp "
+    "deepseek3-671b-batchsplit deepseek3-test deepseek3-tiny deepseek3.2-671b deepseek4-284b "
+    "deepseek4-tiny envy-switch-base envy-switch-large envy-switch-xxl envy-test gemma-2b gemma-7b "
+    "gemma2-27b gemma2-2b gemma2-9b gemma3-12b gemma3-27b gemma3-4b gemma4-26b gemma4-31b "
+    "gemma4-e2b gemma4-e4b gpt-oss-120b gpt-oss-20b gpt3-175b gpt3-22b gpt3-52k gpt3-6b kimi-k2-1t "
+    "llama4-17b-128e llama4-17b-16e mixtral-8x22b mixtral-8x7b olmo3-32b olmo3-7b olmo3-7b-pt "
+    "qwen3-235b-a22b qwen3-30b-a3b qwen3-30b-a3b-base qwen3-480b-a35b qwen3-custom-30b-a3b "
+    "qwen3-next-80b-a3b qwen3-omni-30b-a3b qwen3-vl-2b qwen3-vl-30b-a3b qwen3-vl-4b "
+    "qwen3.5-35b-a3b qwen3.5-397b-a17b";
+
+/* Folders in which configs stand, strongest first. */
+static const char *const config_dirs[] = {"configs", MX_SHARE "/configs"};
+
+/* MaxText's own spelling of its config folder, taken off a path. */
+static const char *const maxtext_dirs[] = {"src/maxtext/configs/", "src/MaxText/configs/",
+                                           "MaxText/configs/"};
+
+static const char *find_file(MxArena *arena, const char *name, const char *beside) {
+    if (mx_file_exists(name)) return name;
+    const char *path = beside ? mx_path_join(arena, beside, name) : name;
+    if (beside && mx_file_exists(path)) return path;
+    for (int i = 0; i < MX_COUNT(maxtext_dirs); i++)
+        if (mx_text_has_prefix(name, maxtext_dirs[i])) name += strlen(maxtext_dirs[i]);
+    for (int i = 0; i < MX_COUNT(config_dirs); i++) {
+        path = mx_path_join(arena, config_dirs[i], name);
+        if (mx_file_exists(path)) return path;
+    }
+    return NULL;
+}
+
+/* The YAML map in a file; NULL after an error. */
+static const MxYaml *read_map(ConfigLoad *load, const char *path) {
+    MxError reading = {0};
+    MxBytes bytes;
+    bool ok = mx_file_read(load->arena, path, CONFIG_LARGEST_FILE, &bytes, &reading);
+    if (!ok) config_report(load, MX_NOWHERE, "%s", reading.text.data);
+    mx_error_release(&reading);
+    if (!ok) return NULL;
+    const ConfigSource *source =
+        config_source_add(load, path, (const char *)bytes.data, bytes.size, true);
+    const MxYaml *root = config_parse(load, source, 0);
+    if (!root) return NULL;
+    if (root->kind == MX_YAML_NULL) return config_node_new(load->arena, MX_YAML_MAP, root->where);
+    if (root->kind == MX_YAML_MAP) return root;
+    config_report(load, root->where, "wants \"key: value\" lines, found %s",
+                  config_quote(load->arena, root));
+    return NULL;
+}
+
+/* The file that a map's base_config names, or NULL. */
+static const char *parent_of(ConfigLoad *load, const MxYaml *map, const char *path) {
+    const MxYaml *base = mx_yaml_get(map, "base_config");
+    if (!base || config_node_is_null(base)) return NULL;
+    if (base->kind != MX_YAML_STRING) {
+        config_report(load, base->where, "base_config: wants a file name, found %s",
+                      config_quote(load->arena, base));
+        return NULL;
+    }
+    const char *found = find_file(load->arena, base->text, mx_path_dir(load->arena, path));
+    if (!found)
+        config_report(
+            load, base->where,
+            "base_config: there is no file \"%s\" here, beside this file, in ./configs or "
+            "among the installed configs",
+            config_shorten(load->arena, base->text));
+    return found;
+}
+
+/* A file and its parents, parents first, into the file layer. */
+static void read_chain(ConfigLoad *load, const char *path) {
+    const MxYaml *map[MOST_PARENTS];
+    struct stat seen[MOST_PARENTS];
+    int n = 0;
+    for (MxWhere named_at = MX_NOWHERE; path; n++) {
+        struct stat *st = &seen[n < MOST_PARENTS ? n : 0];
+        bool is_again = n == MOST_PARENTS || stat(path, st);
+        for (int i = 0; !is_again && i < n; i++)
+            is_again = seen[i].st_dev == st->st_dev && seen[i].st_ino == st->st_ino;
+        if (is_again) {
+            config_report(load, named_at, "base_config: the files include each other in a circle");
+            return;
+        }
+        map[n] = read_map(load, path);
+        if (!map[n]) return;
+        const MxYaml *base = mx_yaml_get(map[n], "base_config");
+        if (base) named_at = base->where;
+        path = parent_of(load, map[n], path);
+    }
+    while (n--) config_apply(load, map[n], CONFIG_FROM_FILE);
+}
+
+void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
+    for (int i = 0; i < request->n_files; i++) {
+        const char *path = find_file(load->arena, request->files[i], NULL);
+        if (path) {
+            load->main_dir = mx_path_dir(load->arena, path);
+            read_chain(load, path);
+            continue;
+        }
+        config_report(load, MX_NOWHERE,
+                      "there is no config file \"%s\" here, in ./configs or among the installed "
+                      "configs",
+                      config_shorten(load->arena, request->files[i]));
+    }
+    /* Without a file: base.yml. It says what the rows say, so a missing one changes nothing. */
+    const char *base = request->n_files ? NULL : find_file(load->arena, "base.yml", NULL);
+    if (base) load->main_dir = mx_path_dir(load->arena, base);
+    if (base) read_chain(load, base);
+}
+
+/* ---- presets ---- */
+
+enum { MODEL_DIRS = 4 };
+
+static void list_model_dirs(const ConfigLoad *load, const char *dirs[MODEL_DIRS]) {
+    MxArena *arena = load->arena;
+    const char *main_dir = load->main_dir ? load->main_dir : ".";
+    dirs[0] = mx_path_join(arena, main_dir, "models");
+    dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), "models");
+    for (int i = 0; i < MX_COUNT(config_dirs); i++)
+        dirs[2 + i] = mx_path_join(arena, config_dirs[i], "models");
+}
+
+static const char *find_model(const ConfigLoad *load, const char *name) {
+    const char *dirs[MODEL_DIRS];
+    list_model_dirs(load, dirs);
+    const char *file = mx_arena_printf(load->arena, "%s.yml", name);
+    for (int i = 0; i < MODEL_DIRS; i++) {
+        const char *path = mx_path_join(load->arena, dirs[i], file);
+        if (mx_file_exists(path)) return path;
+    }
+    return NULL;
+}
+
+static const char *nearest_model(const ConfigLoad *load, const char *name) {
+    enum { MOST_NAMES = 512 };
+    const char *dirs[MODEL_DIRS], **found = mx_new_n(load->arena, const char *, MOST_NAMES);
+    list_model_dirs(load, dirs);
+    int n = 0;
+    for (int d = 0; d < MODEL_DIRS; d++) {
+        MxError ignored = {0};
+        char **names = NULL;
+        int n_names = 0;
+        if (mx_dir_exists(dirs[d])) mx_dir_list(load->arena, dirs[d], &names, &n_names, &ignored);
+        mx_error_release(&ignored);
+        for (int i = 0; i < n_names && n < MOST_NAMES; i++)
+            if (mx_text_has_suffix(names[i], ".yml"))
+                found[n++] = mx_arena_strndup(load->arena, names[i], strlen(names[i]) - 4);
+    }
+    const char *nearest = mx_nearest(name, found, n);
+    return nearest ? nearest
+                   : config_nearest_word(load->arena, name, (const char *[3]){models_later});
+}
+
+static const MxYaml *strongest(const ConfigLoad *load, MxKey key) {
+    for (int layer = CONFIG_LAYERS - 1; layer > CONFIG_FROM_DEFAULT; layer--)
+        if (load->slots[key].given[layer]) return load->slots[key].given[layer];
+    return load->slots[key].given[CONFIG_FROM_DEFAULT];
+}
+
+/* apply_model_config: false belongs to the file that a dump wrote, whose model_name it is. */
+static bool wants_model(ConfigLoad *load, const MxYaml *name) {
+    const MxYaml *apply = strongest(load, MX_KEY_apply_model_config);
+    if (apply->kind != MX_YAML_BOOL || apply->boolean) return true;
+    const ConfigSlot *slot = &load->slots[MX_KEY_model_name];
+    bool is_other = name != slot->given[CONFIG_FROM_FILE] && slot->given[CONFIG_FROM_FILE];
+    if (is_other && strcmp(name->text, slot->given[CONFIG_FROM_FILE]->text)) {
+        config_report(load, name->where,
+                      "model_name: \"%s\" would not be merged: %s says "
+                      "apply_model_config: false",
+                      config_shorten(load->arena, name->text), apply->where.file);
+        config_hint(load, "start from another config file, or add apply_model_config=true");
+        load->slots[MX_KEY_model_name].is_bad = true;
+    }
+    return false;
+}
+
+void config_read_model(ConfigLoad *load) {
+    const MxYaml *node = strongest(load, MX_KEY_model_name);
+    if (node->kind == MX_YAML_LIST || node->kind == MX_YAML_MAP) return; /* reported by type */
+    const char *name = node->text;
+    if (config_node_is_null(node) || !strcmp(name, "default") || !wants_model(load, node)) return;
+    if (mx_text_has_suffix(name, "-Instruct"))
+        name = mx_arena_strndup(load->arena, name, strlen(name) - strlen("-Instruct"));
+    const char *path = strchr(name, '/') ? NULL : find_model(load, name);
+    if (path) {
+        const MxYaml *map = read_map(load, path);
+        if (!map) return;
+        load->model_file = path;
+        config_apply(load, map, CONFIG_FROM_MODEL);
+        return;
+    }
+    load->slots[MX_KEY_model_name].is_bad = true;
+    if (config_word_in(models_later, name)) {
+        config_report(load, node->where,
+                      "model_name: not available yet (there is no preset for "
+                      "\"%s\")",
+                      name);
+        return;
+    }
+    config_report(load, node->where, "model_name: unrecognized model \"%s\"",
+                  config_shorten(load->arena, name));
+    config_hint_nearest(load, nearest_model(load, name));
+}

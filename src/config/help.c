@@ -1,0 +1,113 @@
+/* help.c — what keys mean, from the rows: for --help-config and for the table in docs/CONFIG.md. */
+#include "room.h"
+
+#include <float.h>
+
+static const char *const type_names[] = {
+    [CONFIG_bool] = "bool", [CONFIG_int] = "int",     [CONFIG_float] = "float",
+    [CONFIG_str] = "text",  [CONFIG_choice] = "word", [CONFIG_strs] = "list",
+    [CONFIG_node] = "yaml",
+};
+
+/* Long defaults (the axis rules) would drown the table. */
+static const char *default_text(MxArena *arena, const ConfigRow *row) {
+    if (strlen(row->fallback) > 60) return "see configs/base.yml";
+    if (*row->fallback || row->type > CONFIG_choice) return row->fallback;
+    return mx_arena_strdup(arena, "\"\"");
+}
+
+static int group_end(const ConfigGroup *group) {
+    int next = (int)(group - config_groups) + 1;
+    return next < config_group_count ? (int)config_groups[next].first : MX_KEY_COUNT;
+}
+
+static void help_groups(MxText *out) {
+    mx_text_add(out, "Groups of keys (mxtrain --help-config GROUP, or KEY):\n");
+    for (int i = 0; i < config_group_count; i++)
+        mx_text_add(out, "  %-11s %s\n", config_groups[i].name, config_groups[i].title);
+}
+
+static void help_group(MxText *out, const ConfigGroup *group) {
+    mx_text_add(out, "%s\n", group->title);
+    for (int key = (int)group->first; key < group_end(group); key++)
+        mx_text_add(out, "  %-33s %-9s %s\n", config_rows[key].name,
+                    default_text(out->arena, &config_rows[key]), config_rows[key].doc);
+}
+
+static void add_limits(MxText *out, const ConfigRow *row) {
+    if (row->now) mx_text_add(out, "\n  choices  %s", config_words(out->arena, row->now));
+    if (row->now && *row->later)
+        mx_text_add(out, "\n  later    %s", config_words(out->arena, row->later));
+    if (!row->has_range) return;
+    mx_text_add(out, "\n  range    %s %.15g", row->is_open_below ? ">" : ">=", row->lo);
+    if (row->hi < DBL_MAX) mx_text_add(out, ", %s %.15g", row->is_open_above ? "<" : "<=", row->hi);
+    if (row->has_other) mx_text_add(out, ", or %.15g", row->other);
+}
+
+static void help_key(MxText *out, const ConfigRow *row) {
+    static const char *const classes[] = {
+        [CONFIG_QUIET] = "accepted; every value means the same here",
+        [CONFIG_INERT] = "accepted, but has no effect on this machine",
+        [CONFIG_LATER] = "not built yet; only its default is accepted",
+        [CONFIG_COMPUTED] = "cannot be set; it is computed",
+        [CONFIG_ALIAS] = "another name",
+    };
+    if (row->class != CONFIG_BUILT) {
+        const char *word = row->class == CONFIG_COMPUTED ? "from"
+                           : row->class == CONFIG_ALIAS  ? "of"
+                                                         : "default";
+        mx_text_add(out, "%s\n  %s\n  %s %s\n", row->name, classes[row->class], word,
+                    *row->fallback ? row->fallback : "\"\"");
+        return;
+    }
+    const ConfigGroup *group = config_group_of((MxKey)(row - config_rows));
+    mx_text_add(out, "%s\n  %s\n  group    %s\n  type     %s%s%s\n  default  %s", row->name,
+                row->doc, group->name, type_names[row->type], *row->unit ? ", in " : "", row->unit,
+                *row->fallback ? row->fallback : "\"\"");
+    add_limits(out, row);
+    mx_text_add(out, "\n");
+}
+
+static void help_markdown(MxText *out) {
+    for (int i = 0; i < config_group_count; i++) {
+        const ConfigGroup *group = &config_groups[i];
+        mx_text_add(out,
+                    "\n### %s: %s\n\n| key | type | default | what it does |\n|---|---|---|---|\n",
+                    group->name, group->title);
+        for (int key = (int)group->first; key < group_end(group); key++) {
+            const ConfigRow *row = &config_rows[key];
+            const char *text = default_text(out->arena, row);
+            const char *tick = text[0] == 's' && strlen(row->fallback) > 60 ? "" : "`";
+            mx_text_add(out, "| `%s` | %s | %s%s%s | %s%s%s |\n", row->name, type_names[row->type],
+                        tick, text, tick, row->doc, row->now ? "; one of " : "",
+                        row->now ? config_words(out->arena, row->now) : "");
+        }
+    }
+}
+
+bool mx_config_help(MxText *out, const char *topic, MxError *err) {
+    if (!topic) {
+        help_groups(out);
+        return true;
+    }
+    if (!strcmp(topic, "markdown")) {
+        help_markdown(out);
+        return true;
+    }
+    for (int i = 0; i < config_group_count; i++)
+        if (!strcmp(config_groups[i].name, topic)) {
+            help_group(out, &config_groups[i]);
+            return true;
+        }
+    const char **names = mx_new_n(out->arena, const char *, config_row_count);
+    for (int i = 0; i < config_row_count; i++) {
+        names[i] = config_rows[i].name;
+        if (strcmp(names[i], topic)) continue;
+        help_key(out, &config_rows[i]);
+        return true;
+    }
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\" is neither a key nor a group of keys", topic);
+    const char *near = mx_nearest(topic, names, config_row_count);
+    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+    return false;
+}

@@ -1,0 +1,77 @@
+/* load.c — mx_config_load: read, merge, convert, derive, check. Everything that is wrong is said in
+ * one pass, except that nothing is converted while a file cannot be read at all. */
+#include "room.h"
+
+static void init_names(ConfigLoad *load) {
+    mx_map_init(&load->rows, load->arena);
+    mx_map_init(&load->sections, load->arena);
+    load->names = mx_new_n(load->arena, const char *, config_row_count);
+    for (int i = 0; i < config_row_count; i++) {
+        mx_map_set(&load->rows, config_rows[i].name, i);
+        load->names[i] = config_rows[i].name;
+        const char *name = config_rows[i].name, *dot = strchr(name, '.');
+        if (!dot) continue;
+        mx_map_set(&load->sections, mx_arena_strndup(load->arena, name, (size_t)(dot - name)), i);
+    }
+}
+
+/* All defaults are one YAML document, made of the rows and read like any other. */
+static void read_defaults(ConfigLoad *load) {
+    MxText text;
+    mx_text_init(&text, load->arena);
+    for (int i = 0; i < config_row_count; i++)
+        if (config_rows[i].class != CONFIG_COMPUTED && config_rows[i].class != CONFIG_ALIAS)
+            mx_text_add(&text, "%s: %s\n", config_rows[i].name, config_rows[i].fallback);
+    ConfigSource *source = config_source_add(load, "<default>", text.data, text.len, false);
+    const MxYaml *map = config_parse(load, source, 0);
+    MX_ASSERT(map && map->kind == MX_YAML_MAP);
+    source->text = NULL; /* the user never wrote it: nothing to point at */
+    for (int i = 0; i < map->n; i++) {
+        MxYaml *node = mx_new(load->arena, MxYaml);
+        *node = *map->pair[i].value;
+        node->where = (MxWhere){.file = source->name};
+        load->slots[mx_map_get(&load->rows, map->pair[i].key, 0)].given[CONFIG_FROM_DEFAULT] = node;
+    }
+}
+
+static void convert_all(ConfigLoad *load) {
+    for (int i = 0; i < MX_KEY_COUNT; i++) {
+        ConfigSlot *slot = &load->slots[i];
+        bool was_bad = slot->is_bad;
+        ConfigSlot fallback = {.value = slot->given[CONFIG_FROM_DEFAULT]};
+        void *field = (char *)load->config + config_rows[i].offset;
+        config_convert(load, &config_rows[i], &fallback,
+                       field); /* a bad value leaves the default */
+        if (!was_bad) config_convert(load, &config_rows[i], slot, field);
+    }
+}
+
+bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {
+    ConfigLoad *load = mx_new(arena, ConfigLoad);
+    *load = (ConfigLoad){.arena = arena,
+                         .err = err,
+                         .slots = mx_new_n(arena, ConfigSlot, config_row_count),
+                         .config = mx_new(arena, MxConfig)};
+    init_names(load);
+    read_defaults(load);
+    config_read_files(load, request);
+    config_read_overrides(load, request);
+    config_read_environment(load, request->environ);
+    config_read_model(load);
+    config_settle(load);
+    config_interpolate(load);
+    convert_all(load);
+    config_check_known(load);
+    config_derive(load);
+    config_check(load);
+    config_errors_end(load);
+    if (load->n_errors) return false;
+
+    MxConfigTrail *trail = mx_new(arena, MxConfigTrail);
+    *trail = (MxConfigTrail){
+        .sources = load->sources, .slots = load->slots, .has_model = load->model_file != NULL};
+    load->config->trail = trail;
+    load->config->warnings = load->warnings;
+    *out = load->config;
+    return true;
+}

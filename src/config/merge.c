@@ -1,0 +1,194 @@
+/* merge.c — layers of settings, weakest first: defaults, files, the model's preset, the command
+ * line, the environment. A key that two of the last three set to different values is an error,
+ * because one of them would be ignored in silence. Source: MaxText pyconfig.py @e591f30c;
+ * maxtext pyconfig tests (identical override allowed). */
+#include "room.h"
+
+#include <ctype.h>
+
+/* ---- finding keys ---- */
+
+int config_find(const ConfigLoad *load, const char *key) {
+    int i = (int)mx_map_get(&load->rows, key, -1);
+    if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
+        i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
+    return i;
+}
+
+/* "lora.lora_rank" for "lora_rank". */
+static const char *key_in_section(ConfigLoad *load, const char *name) {
+    const char *suffix = mx_arena_printf(load->arena, ".%s", name);
+    for (int i = 0; i < config_row_count; i++)
+        if (mx_text_has_suffix(config_rows[i].name, suffix)) return config_rows[i].name;
+    return NULL;
+}
+
+void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
+    config_report(load, where, "unrecognized key \"%s\"", config_shorten(load->arena, key));
+    if (!config_is_shown(load)) return;
+    const char *inside = key_in_section(load, key);
+    config_hint_nearest(load, inside ? inside : mx_nearest(key, load->names, config_row_count));
+}
+
+/* ---- applying ---- */
+
+static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair,
+                       ConfigLayer layer) {
+    int i = config_find(load, key);
+    if (i < 0) {
+        config_unrecognized(load, key, pair->where);
+        return;
+    }
+    load->slots[i].given[layer] = pair->value;
+}
+
+static void apply_section(ConfigLoad *load, const MxYamlPair *section, ConfigLayer layer) {
+    const MxYaml *map = section->value;
+    if (config_node_is_null(map)) return;
+    if (map->kind != MX_YAML_MAP) {
+        config_report(load, map->where, "%s: wants keys below it, found %s", section->key,
+                      config_quote(load->arena, map));
+        return;
+    }
+    for (int i = 0; i < map->n; i++)
+        apply_pair(load, mx_arena_printf(load->arena, "%s.%s", section->key, map->pair[i].key),
+                   &map->pair[i], layer);
+}
+
+void config_apply(ConfigLoad *load, const MxYaml *map, ConfigLayer layer) {
+    for (int i = 0; i < map->n; i++) {
+        const MxYamlPair *pair = &map->pair[i];
+        if (!strcmp(pair->key, "base_config") && layer == CONFIG_FROM_FILE) continue;
+        if (config_find(load, pair->key) < 0 && mx_map_get(&load->sections, pair->key, -1) >= 0)
+            apply_section(load, pair, layer);
+        else
+            apply_pair(load, pair->key, pair, layer);
+    }
+}
+
+static void read_override(ConfigLoad *load, const char *text) {
+    const char *start = mx_text_has_prefix(text, "--") ? text + 2 : text;
+    const char *equals = strchr(start, '=');
+    size_t n = equals ? (size_t)(equals - start) : strlen(start);
+    const ConfigSource *source =
+        config_source_add(load, "<command line>", text, strlen(text), false);
+    MxWhere where = {.file = source->name, .col = (int)(start - text) + 1};
+    const char *key = mx_arena_strndup(load->arena, start, n);
+    if (!n || !strcmp(key, "base_config")) {
+        config_report(load, where,
+                      n ? "base_config: works in a file only" : "wants key=value, found no key");
+        return;
+    }
+    size_t offset = (size_t)(start - text) + n + (equals ? 1 : 0);
+    const MxYaml *value = config_parse(load, source, offset);
+    if (!value) return;
+    MxYamlPair pair = {.key = key, .where = where, .value = value};
+    config_apply(load, &(MxYaml){.kind = MX_YAML_MAP, .n = 1, .pair = &pair}, CONFIG_FROM_LINE);
+}
+
+void config_read_overrides(ConfigLoad *load, const MxConfigRequest *request) {
+    for (int i = 0; i < request->n_overrides; i++) read_override(load, request->overrides[i]);
+}
+
+/* ---- environment ---- */
+
+static char *lower_case(MxArena *arena, const char *s, size_t n) {
+    char *copy = mx_arena_strndup(arena, s, n);
+    for (char *p = copy; *p; p++) *p = (char)tolower((unsigned char)*p);
+    return copy;
+}
+
+/* Typed by the row, not by YAML: a string is taken as it stands. */
+static const MxYaml *read_variable(ConfigLoad *load, const ConfigRow *row,
+                                   const ConfigSource *source, size_t offset) {
+    MxWhere where = {.file = source->name, .col = (int)offset + 1};
+    if (row->type == CONFIG_strs || row->type == CONFIG_node) {
+        config_report(load, where, "%s: cannot be set from the environment", row->name);
+        return NULL;
+    }
+    MxYaml *node = config_node_string(load->arena, source->text + offset, where);
+    bool is_text = row->type == CONFIG_str || row->type == CONFIG_choice;
+    node->is_quoted = is_text;
+    if (!is_text) config_type_scalar(node);
+    return node;
+}
+
+void config_read_environment(ConfigLoad *load, char *const *environ) {
+    for (; environ && *environ; environ++) {
+        const char *text = *environ, *equals = strchr(text, '=');
+        if (!equals || !mx_text_has_prefix(text, "M_")) continue;
+        const char *key = lower_case(load->arena, text + 2, (size_t)(equals - text) - 2);
+        const char *variable = mx_arena_strndup(load->arena, text, (size_t)(equals - text));
+        int i = config_find(load, key);
+        if (i < 0) {
+            const char *near = mx_nearest(key, load->names, config_row_count);
+            if (near && strlen(key) > 4)
+                config_warn(load, MX_NOWHERE,
+                            "environment variable %s is not a key and has no effect; did you mean "
+                            "\"%s\"?",
+                            config_shorten(load->arena, variable), near);
+            continue;
+        }
+        const char *name = mx_arena_printf(load->arena, "environment %s", variable);
+        const ConfigSource *source = config_source_add(load, name, text, strlen(text), false);
+        const MxYaml *node =
+            read_variable(load, &config_rows[i], source, (size_t)(equals - text) + 1);
+        if (node) load->slots[i].given[CONFIG_FROM_ENV] = node;
+    }
+}
+
+/* ---- settling ---- */
+
+static bool is_true(const ConfigLoad *load, MxKey key) {
+    const MxYaml *node = NULL;
+    for (int layer = 0; layer < CONFIG_LAYERS; layer++)
+        if (load->slots[key].given[layer]) node = load->slots[key].given[layer];
+    MxYaml plain = *node;
+    if (plain.kind == MX_YAML_STRING) config_type_scalar(&plain);
+    return plain.kind == MX_YAML_BOOL ? plain.boolean : plain.kind == MX_YAML_INT && plain.integer;
+}
+
+static const char *place_text(ConfigLoad *load, MxWhere where) {
+    if (!where.line) return where.file;
+    return mx_arena_printf(load->arena, "%s:%d", where.file, where.line);
+}
+
+/* Two layers say different things about a key. */
+static void report_conflict(ConfigLoad *load, int row, const MxYaml *strong, const MxYaml *weak) {
+    load->slots[row].is_bad = true;
+    config_report(load, strong->where, "%s: %s is also set to %s at %s", config_rows[row].name,
+                  config_quote(load->arena, strong), config_quote(load->arena, weak),
+                  place_text(load, weak->where));
+}
+
+static void check_conflicts(ConfigLoad *load, int row, bool may_override) {
+    const ConfigSlot *slot = &load->slots[row];
+    const MxYaml *model = slot->given[CONFIG_FROM_MODEL];
+    const MxYaml *line = slot->given[CONFIG_FROM_LINE];
+    const MxYaml *env = slot->given[CONFIG_FROM_ENV];
+    if (line && env) {
+        report_conflict(load, row, env, line);
+        config_hint(load, "leave one of them out");
+        return;
+    }
+    const MxYaml *strong = line ? line : env;
+    if (!model || !strong || may_override || row == MX_KEY_logical_axis_rules) return;
+    if (line && config_node_equal(load->arena, line, model)) return;
+    report_conflict(load, row, strong, model);
+    config_hint(load, "add override_model_config=true to change a preset's value");
+}
+
+void config_settle(ConfigLoad *load) {
+    bool may_override = is_true(load, MX_KEY_override_model_config);
+    for (int row = 0; row < config_row_count; row++) {
+        ConfigSlot *slot = &load->slots[row];
+        check_conflicts(load, row, may_override);
+        for (int layer = 0; layer < CONFIG_LAYERS; layer++) {
+            if (!slot->given[layer]) continue;
+            slot->value = slot->given[layer];
+            slot->from = (ConfigLayer)layer;
+        }
+    }
+    if (!is_true(load, MX_KEY_override_logical_axis_rules))
+        load->slots[MX_KEY_logical_axis_rules].value = config_merge_rules(load);
+}

@@ -1,0 +1,184 @@
+/* room.h — what the files of the config room share: rows, slots (one a row, with the value of every
+ * layer), sources for carets, and the load in progress. Not for other rooms. */
+#ifndef CONFIG_ROOM_H
+#define CONFIG_ROOM_H
+
+#include <mx/config.h>
+
+/* ---- rows (keys.c) ---- */
+
+typedef enum ConfigType {
+    CONFIG_bool,
+    CONFIG_int,
+    CONFIG_float,
+    CONFIG_str,
+    CONFIG_choice,
+    CONFIG_strs,
+    CONFIG_node,
+} ConfigType;
+
+typedef enum ConfigClass {
+    CONFIG_BUILT,    /* has a field */
+    CONFIG_QUIET,    /* any value means the same here */
+    CONFIG_INERT,    /* can mean nothing here; told once */
+    CONFIG_LATER,    /* only its default for now */
+    CONFIG_COMPUTED, /* cannot be set */
+    CONFIG_ALIAS,    /* fallback holds the key it stands for */
+} ConfigClass;
+
+typedef struct ConfigRow {
+    const char *name;
+    ConfigClass class;
+    ConfigType type;
+    size_t offset;        /* of the field in MxConfig; built rows */
+    const char *fallback; /* default as YAML text; what it is computed from or stands for */
+    const char *also;     /* later rows: other accepted values, a space between them */
+    const char *null_as;  /* what null means, or NULL = null is refused (never for str) */
+    const char *now, *later, *loads; /* choices, a space between them */
+    bool has_range, has_other, is_open_above, is_open_below, is_later;
+    double lo, hi, other; /* lo ≤ value ≤ hi (open: <), or value == other */
+    const char *unit, *doc;
+} ConfigRow;
+
+typedef struct ConfigGroup {
+    const char *name, *title;
+    MxKey first;
+} ConfigGroup;
+
+extern const ConfigRow config_rows[];
+extern const int config_row_count;
+extern const ConfigGroup config_groups[];
+extern const int config_group_count;
+const ConfigGroup *config_group_of(MxKey key);
+
+/* config_word_in — whether a list of words with spaces between them holds one. */
+bool config_word_in(const char *words, const char *word);
+/* config_words — the list as "a, b, c". */
+const char *config_words(MxArena *arena, const char *words);
+/* config_nearest_word — the nearest of the words in up to three lists, or NULL. */
+const char *config_nearest_word(MxArena *arena, const char *word, const char *const lists[3]);
+
+/* ---- sources and messages (source.c) ---- */
+
+/* A text that values come from: a file, one argument, one environment variable. */
+typedef struct ConfigSource {
+    const char *name; /* MxWhere.file of its values is this very pointer */
+    const char *text;
+    size_t size;
+    bool has_lines; /* false: where.line is 0 and col counts within text */
+    struct ConfigSource *next;
+} ConfigSource;
+
+typedef enum ConfigLayer {
+    CONFIG_FROM_DEFAULT,
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_MODEL,
+    CONFIG_FROM_LINE,
+    CONFIG_FROM_ENV,
+    CONFIG_LAYERS
+} ConfigLayer;
+
+typedef struct ConfigSlot {
+    const MxYaml *given[CONFIG_LAYERS]; /* what each layer says, or NULL */
+    const MxYaml *value;                /* the strongest; NULL until merged */
+    ConfigLayer from;
+    bool is_bad;     /* an error about it was reported */
+    bool is_derived; /* the field was computed from other keys */
+} ConfigSlot;
+
+struct MxConfigTrail {
+    const ConfigSource *sources;
+    ConfigSlot *slots; /* one a row */
+    bool has_model;    /* a preset was merged */
+};
+
+/* A load in progress. */
+typedef struct ConfigLoad {
+    MxArena *arena;
+    MxError *err;
+    int n_errors;
+    ConfigSource *sources;
+    ConfigSlot *slots;
+    MxMap rows;             /* key → row */
+    MxMap sections;         /* "lora" of "lora.lora_rank" → a row */
+    const char **names;     /* of all rows, for mx_nearest */
+    const char *model_file; /* the preset that was merged, or NULL */
+    const char *main_dir;   /* folder of the last file of the request, or NULL */
+    MxStrs warnings;
+    int warnings_cap;
+    MxConfig *config;
+} ConfigLoad;
+
+ConfigSource *config_source_add(ConfigLoad *load, const char *name, const char *text, size_t size,
+                                bool has_lines);
+/* config_report — one error with its place, source line and caret; returns false. Counts beyond
+ * the limit of shown errors without showing. */
+bool config_report(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
+/* config_is_shown — whether the last error was shown; a hint that is dear to make asks first. */
+bool config_is_shown(const ConfigLoad *load);
+/* config_hint — "hint: …" below the last error. */
+void config_hint(ConfigLoad *load, const char *fmt, ...) MX_PRINTF(2, 3);
+void config_hint_nearest(ConfigLoad *load, const char *nearest);
+void config_warn(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
+/* config_errors_end — tells how many errors were not shown. */
+void config_errors_end(ConfigLoad *load);
+/* config_show_source — the source line and caret of a place as notes on the last error. */
+void config_show_source(MxError *err, const ConfigSource *sources, MxWhere where);
+/* config_quote — a value as a message quotes it: short, in quotes unless it is a number or word of
+ * YAML's own. */
+const char *config_quote(MxArena *arena, const MxYaml *node);
+const char *config_shorten(MxArena *arena, const char *text);
+
+enum { CONFIG_DEEPEST = 64, CONFIG_MOST_VALUES = 20000, CONFIG_LARGEST_FILE = 1 << 20 };
+
+/* ---- nodes (node.c, scalar.c, yaml.c) ---- */
+
+MxYaml *config_node_new(MxArena *arena, MxYamlKind kind, MxWhere where);
+/* config_node_string — a string node, quoted. */
+MxYaml *config_node_string(MxArena *arena, const char *text, MxWhere where);
+/* config_node_equal — same kind and value; 1 equals 1.0, and null, "" and none are equal. */
+bool config_node_equal(MxArena *arena, const MxYaml *a, const MxYaml *b);
+bool config_node_is_null(const MxYaml *node);
+const char *config_number_text(MxArena *arena, double number);
+
+/* config_type_scalar — gives a plain scalar its kind and value from its text, as OmegaConf does. */
+void config_type_scalar(MxYaml *node);
+
+/* config_parse — the document in a source from an offset on; NULL after an error was reported.
+ * Limits: depth, number of values, expanded aliases. */
+const MxYaml *config_parse(ConfigLoad *load, const ConfigSource *source, size_t offset);
+
+/* ---- merging (files.c, merge.c, rules.c, interpolate.c) ---- */
+
+/* config_read_files — the request's files and their base_config parents into the file layer. */
+void config_read_files(ConfigLoad *load, const MxConfigRequest *request);
+/* config_read_model — the preset of the effective model_name into the model layer. */
+void config_read_model(ConfigLoad *load);
+void config_read_overrides(ConfigLoad *load, const MxConfigRequest *request);
+void config_read_environment(ConfigLoad *load, char *const *environ);
+/* config_apply — every pair of a map into a layer; reports unrecognized keys. */
+void config_apply(ConfigLoad *load, const MxYaml *map, ConfigLayer layer);
+/* config_find — the row of a key (aliases followed), or -1. */
+int config_find(const ConfigLoad *load, const char *key);
+void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where);
+/* config_settle — chooses every slot's value after checking for keys that are set twice. */
+void config_settle(ConfigLoad *load);
+const MxYaml *config_merge_rules(ConfigLoad *load);
+/* config_interpolate — replaces ${key} in every settled value. */
+void config_interpolate(ConfigLoad *load);
+
+/* ---- values (value.c, known.c, derive.c, check.c) ---- */
+
+/* config_convert — a slot's value into a field of the row's type, with range and choices. */
+bool config_convert(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, void *field);
+/* config_check_known — the rows that have no field. */
+void config_check_known(ConfigLoad *load);
+void config_derive(ConfigLoad *load);
+void config_check(ConfigLoad *load);
+/* config_fail — as mx_config_fail, while loading; marks the slot. */
+bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
+
+/* config_value_text — a field as one line of YAML. */
+const char *config_value_text(MxArena *arena, const MxConfig *config, MxKey key);
+
+#endif

@@ -1,0 +1,117 @@
+/* device.c — the CPU as a device: finds out what the processor can do, sets up threads and
+ * libraries, hands out memory, and holds the table of kernels. */
+#include <mx/device.h>
+
+#include "cpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define MX_OP(symbol) extern const MxKernel cpu_##symbol;
+#include <mx/ops.def>
+#undef MX_OP
+
+static const MxKernel *const kernels[MX_OP_COUNT] = {
+#define MX_OP(symbol) [MX_OP_##symbol] = &cpu_##symbol,
+#include <mx/ops.def>
+#undef MX_OP
+};
+
+/* Ops that run nothing. */
+const MxKernel cpu_variable = {0};
+const MxKernel cpu_reshape = {0};
+
+const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op) {
+    (void)device;
+    return kernels[mx_op_index(op)];
+}
+
+/* ---- memory */
+
+typedef struct Mapping {
+    void *base;
+    size_t bytes;
+} Mapping;
+
+static void unmap(void *data) {
+    const Mapping *mapping = data;
+    munmap(mapping->base, mapping->bytes);
+}
+
+bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
+    const size_t huge_bytes = (size_t)2 << 20;
+    size_t whole = (bytes + 2 * huge_bytes - 1) / huge_bytes * huge_bytes; /* room to align */
+    void *base = whole < bytes ? MAP_FAILED
+                               : mmap(NULL, whole, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return mx_fail(err, MX_EXIT_NO_MEMORY, MX_NOWHERE,
+                       "could not get %zu MiB of memory for the device: %s", bytes >> 20,
+                       strerror(errno));
+    Mapping *mapping = mx_new(device->arena, Mapping);
+    *mapping = (Mapping){.base = base, .bytes = whole};
+    mx_arena_on_release(device->arena, unmap, mapping);
+    uintptr_t start = ((uintptr_t)base + huge_bytes - 1) / huge_bytes * huge_bytes;
+    if (bytes >= huge_bytes) madvise((void *)start, bytes, MADV_HUGEPAGE); /* a wish, may fail */
+    *out = (void *)start;
+    return true;
+}
+
+/* ---- processor */
+
+static const char *processor_name(MxArena *arena) {
+#if defined(__x86_64__)
+    enum { FIRST_LEAF = 0x80000002u, LEAVES = 3, LEAF_BYTES = 16 };
+    unsigned words[LEAVES * LEAF_BYTES / 4 + 1] = {0};
+    for (unsigned i = 0; i < LEAVES; i++) {
+        unsigned *w = words + 4 * i;
+        if (!__get_cpuid(FIRST_LEAF + i, &w[0], &w[1], &w[2], &w[3])) return "x86-64";
+    }
+    char *name = mx_arena_strndup(arena, (const char *)words, LEAVES * LEAF_BYTES);
+    while (*name == ' ') name++;
+    for (size_t n = strlen(name); n && name[n - 1] == ' '; n--) name[n - 1] = '\0';
+    return name;
+#else
+    (void)arena;
+    return "processor";
+#endif
+}
+
+static const char *find_features(MxDevice *device) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    device->has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    device->has_bf16 = device->has_avx512 && __builtin_cpu_supports("avx512bf16");
+    if (device->has_bf16) return "AVX-512 with bf16";
+    if (device->has_avx512) return "AVX-512";
+    if (__builtin_cpu_supports("avx2")) return "AVX2";
+#endif
+    return "baseline vectors";
+}
+
+bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err) {
+    MxDevice *device = mx_new(arena, MxDevice);
+    *device = (MxDevice){.arena = arena, .config = *config};
+    const char *features = find_features(device);
+    device->n_threads = cpu_threads_open(config->n_threads);
+    device->cache = mx_new(arena, CpuMatmul *);
+    if (!cpu_openblas_open(device, err) || !cpu_onednn_open(device, err)) return false;
+    MxText text;
+    mx_text_init(&text, arena);
+    mx_text_add(&text, "%s, %d thread%s, %s; ", processor_name(arena), device->n_threads,
+                device->n_threads == 1 ? "" : "s", features);
+    cpu_matmul_describe(device, &text);
+    device->description = text.data;
+    *out = device;
+    return true;
+}
+
+const char *mx_device_describe(const MxDevice *device) {
+    return device->description;
+}

@@ -1,0 +1,63 @@
+/* embed.c — rows of the token table, and their gradient. In the gradient a piece of work owns a
+ * range of the table's rows and looks through all tokens for them, so that rows of repeated tokens
+ * add up in the order of the tokens. */
+#include "cpu.h"
+
+static void embed_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    MxShape table = call->in_type[0].shape;
+    int64_t width = table.dim[1];
+    const float *rows = call->in[0];
+    const int32_t *ids = call->in[1];
+    for (int64_t i = begin; i < end; i++) {
+        MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0]);
+        const float *row = rows + ids[i] * width;
+        if (call->out_type[0].dtype == MX_F32)
+            memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof(float));
+        else
+            cpu_narrow(row, width, (MxBf16 *)call->out[0] + i * width);
+    }
+}
+
+static void embed_run(const MxDevice *device, const MxKernelCall *call) {
+    int64_t width = call->in_type[0].shape.dim[1];
+    if (call->out[0])
+        cpu_for(device, mx_shape_count(call->in_type[1].shape),
+                cpu_max(1, CPU_PIECE / cpu_max(1, width)), embed_rows, call);
+}
+
+const MxKernel cpu_embed = {.run = embed_run};
+
+static void add_row(const MxKernelCall *call, int64_t token, float *row) {
+    int64_t width = call->out_type[0].shape.dim[1];
+    float block[CPU_BLOCK];
+    for (int64_t at = 0, n; at < width; at += n) {
+        n = cpu_min(CPU_BLOCK, width - at);
+        const float *dy =
+            cpu_read(call->in[1], call->in_type[1].dtype, token * width + at, n, block);
+        cpu_add_to(dy, n, row, MX_F32, at);
+    }
+}
+
+static void embed_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t width = call->out_type[0].shape.dim[1], n = mx_shape_count(call->in_type[0].shape);
+    const int32_t *ids = call->in[0];
+    float *out = call->out[0];
+    if (!(call->accumulate & 1))
+        memset(out + begin * width, 0, (size_t)((end - begin) * width) * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= begin && ids[i] < end) add_row(call, i, out + ids[i] * width);
+}
+
+static void embed_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    enum { PIECES = 32 };
+    int64_t vocab = call->out_type[0].shape.dim[0];
+    if (call->out[0])
+        cpu_for_uneven(device, vocab, cpu_max(CPU_ALIGN, cpu_pieces(vocab, PIECES)),
+                       embed_grad_rows, call);
+}
+
+const MxKernel cpu_embed_grad = {.run = embed_grad_run};

@@ -1,0 +1,130 @@
+/* init.c — constants and random arrays. Element e of a stream uses word e % 4 of Philox at counter
+ * e / 4, so that any part of an array can be made anywhere. The generator runs on many counters at
+ * a time, as does the arithmetic on its words; test: tests/device/init.c against mx_philox. */
+#include "cpu.h"
+#include "vec.h"
+
+#include <math.h>
+
+enum { LANES = 64, WORDS = 4, ROUNDS = 10 };
+
+/* LANES counters in a row; word w of each in c[w]. */
+CPU_LEVELS static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t counter,
+                                    uint32_t c[WORDS][LANES]) {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int i = 0; i < LANES; i++) {
+        c[0][i] = (uint32_t)(counter + (uint64_t)i);
+        c[1][i] = (uint32_t)((counter + (uint64_t)i) >> 32);
+        c[2][i] = (uint32_t)stream;
+        c[3][i] = (uint32_t)(stream >> 32);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i], p1 = (uint64_t)0xCD9E8D57u * c[2][i];
+            c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0;
+            c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1;
+            c[1][i] = (uint32_t)p1;
+            c[3][i] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+/* Box–Muller: words 0, 1 make elements 0, 1 and words 2, 3 make 2, 3. */
+CPU_LEVELS static void normal_lanes(uint32_t c[WORDS][LANES], float deviation,
+                                    float z[WORDS][LANES]) {
+    for (int w = 0; w < WORDS; w += 2)
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) {
+            float radius = deviation * sqrtf(-2.0f * vec_log(mx_uniform(c[w][i])));
+            float sine, cosine;
+            vec_sincos_turns(mx_uniform(c[w + 1][i]), &sine, &cosine);
+            z[w][i] = radius * cosine;
+            z[w + 1][i] = radius * sine;
+        }
+}
+
+/* A normal truncated at two deviations, by the inverse of its distribution. The inverse error
+ * function is the central polynomial of Giles (GPU Computing Gems 2011); here |y| <= erf(sqrt 2),
+ * where it holds. */
+static inline float truncated(uint32_t bits) {
+    const float erf_sqrt2 = 0.954499736f, sqrt2 = 1.41421356f;
+    float y = (2.0f * mx_uniform(bits) - 1.0f) * erf_sqrt2;
+    float w = -vec_log((1.0f - y) * (1.0f + y)) - 2.5f;
+    float p = 2.81022636e-08f;
+    p = p * w + 3.43273939e-07f;
+    p = p * w - 3.5233877e-06f;
+    p = p * w - 4.39150654e-06f;
+    p = p * w + 0.00021858087f;
+    p = p * w - 0.00125372503f;
+    p = p * w - 0.00417768164f;
+    p = p * w + 0.246640727f;
+    p = p * w + 1.50140941f;
+    float z = sqrt2 * (p * y);
+    z = z > 2.0f ? 2.0f : z;
+    return z < -2.0f ? -2.0f : z;
+}
+
+CPU_LEVELS static void truncated_lanes(uint32_t c[WORDS][LANES], float deviation,
+                                       float z[WORDS][LANES]) {
+    const float of_truncated = 0.879625661f; /* deviation of a standard normal cut at 2 */
+    float factor = deviation / of_truncated;
+    for (int w = 0; w < WORDS; w++)
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) z[w][i] = truncated(c[w][i]) * factor;
+}
+
+CPU_LEVELS static void interleave(float z[WORDS][LANES], float out[LANES * WORDS]) {
+    for (int i = 0; i < LANES; i++)
+        for (int w = 0; w < WORDS; w++) out[WORDS * i + w] = z[w][i];
+}
+
+static void random_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    const MxInitAttr *attr = call->attr;
+    uint32_t words[WORDS][LANES];
+    float z[WORDS][LANES], block[LANES * WORDS];
+    for (int64_t at = begin; at < end; at += LANES * WORDS) {
+        int64_t n = cpu_min(LANES * WORDS, end - at);
+        philox_lanes(attr->seed, attr->stream, (uint64_t)at / WORDS, words);
+        (attr->fill == MX_FILL_NORMAL ? normal_lanes : truncated_lanes)(words, (float)attr->value,
+                                                                        z);
+        interleave(z, block);
+        if (attr->type.dtype == MX_F32)
+            memcpy((float *)call->out[0] + at, block, (size_t)n * sizeof(float));
+        else
+            cpu_narrow(block, n, (MxBf16 *)call->out[0] + at);
+    }
+}
+
+static void constant_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    double value = ((const MxInitAttr *)call->attr)->value;
+    MxDtype dtype = call->out_type[0].dtype;
+    for (int64_t i = begin; i < end; i++)
+        if (dtype == MX_F32)
+            ((float *)call->out[0])[i] = (float)value;
+        else if (dtype == MX_BF16)
+            ((MxBf16 *)call->out[0])[i] = mx_f32_to_bf16((float)value);
+        else
+            ((int32_t *)call->out[0])[i] = (int32_t)value;
+}
+
+static void init_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxInitAttr *attr = call->attr;
+    MxDtype dtype = attr->type.dtype;
+    bool is_constant = attr->fill == MX_FILL_CONSTANT;
+    MX_ASSERT(dtype == MX_F32 || dtype == MX_BF16 || (dtype == MX_I32 && is_constant));
+    int64_t n = mx_shape_count(attr->type.shape);
+    if (!call->out[0]) return;
+    if (is_constant && attr->value == 0)
+        cpu_zero(device, call->out[0], (size_t)n * mx_dtype_bytes(dtype));
+    else
+        cpu_for(device, n, CPU_PIECE, is_constant ? constant_span : random_span, call);
+}
+
+const MxKernel cpu_init = {.run = init_run};

@@ -1,0 +1,178 @@
+/* matmul.c — the matrix product: which library multiplies what, conversion for libraries that lack
+ * a dtype, a cache of prepared products, and the op `dot`.
+ *
+ * The choice is a fixed function of the shape, the dtype, the processor and the core that OpenBLAS
+ * says it runs as; nothing is timed, so that two runs choose alike. */
+#include "cpu.h"
+
+typedef struct Choice {
+    const CpuProvider *provider;
+    bool widen, narrow;
+} Choice;
+
+/* f32: OpenBLAS where its kernels are as wide as the machine, else oneDNN for all but products so
+ * small that the call itself is what costs. */
+static const CpuProvider *f32_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
+    const double small_flops = 2e6;
+    if (device->config.matmul == MX_MATMUL_OPENBLAS) return &cpu_openblas;
+    if (device->config.matmul == MX_MATMUL_ONEDNN) return &cpu_onednn;
+    double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
+    return device->has_wide_blas || flops < small_flops ? &cpu_openblas : &cpu_onednn;
+}
+
+static bool has_bf16_products(const MxDevice *device) {
+    return device->has_bf16 && device->config.matmul != MX_MATMUL_OPENBLAS;
+}
+
+static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
+    if (spec->in == MX_BF16 && has_bf16_products(device)) return (Choice){.provider = &cpu_onednn};
+    return (Choice){.provider = f32_provider(device, spec),
+                    .widen = spec->in == MX_BF16,
+                    .narrow = spec->out == MX_BF16};
+}
+
+static CpuMatmulSpec with_strides(CpuMatmulSpec s) {
+    if (!s.lda) s.lda = s.trans_a ? s.m : s.k;
+    if (!s.ldb) s.ldb = s.trans_b ? s.k : s.n;
+    if (!s.ldc) s.ldc = s.n;
+    return s;
+}
+
+static bool same_spec(const CpuMatmulSpec *x, const CpuMatmulSpec *y) {
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldc == y->ldc && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
+           x->accumulate == y->accumulate && x->in == y->in && x->out == y->out;
+}
+
+/* Converted operands are dense copies of what is stored. */
+static int64_t a_count(const CpuMatmulSpec *s) {
+    return (s->trans_a ? s->k : s->m) * s->lda;
+}
+static int64_t b_count(const CpuMatmulSpec *s) {
+    return (s->trans_b ? s->n : s->k) * s->ldb;
+}
+
+size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec) {
+    spec = with_strides(spec);
+    Choice choice = choose(device, &spec);
+    size_t bytes = 0;
+    if (choice.widen)
+        bytes += cpu_padded(4 * (size_t)a_count(&spec)) + cpu_padded(4 * (size_t)b_count(&spec));
+    if (choice.narrow) bytes += cpu_padded(4 * (size_t)(spec.m * spec.n));
+    return bytes;
+}
+
+const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxError *err) {
+    spec = with_strides(spec);
+    for (const CpuMatmul *m = *device->cache; m; m = m->next)
+        if (same_spec(&m->spec, &spec)) return m;
+    Choice choice = choose(device, &spec);
+    CpuMatmul *matmul = mx_new(device->arena, CpuMatmul);
+    *matmul = (CpuMatmul){.device = device,
+                          .spec = spec,
+                          .run = spec,
+                          .provider = choice.provider,
+                          .widen = choice.widen,
+                          .narrow = choice.narrow};
+    if (choice.widen) matmul->run.in = MX_F32;
+    if (choice.narrow) {
+        matmul->run.out = MX_F32;
+        matmul->run.ldc = spec.n;
+        matmul->run.accumulate = false;
+    }
+    if (!choice.provider->prepare(device, matmul, err)) return NULL;
+    matmul->next = *device->cache;
+    *device->cache = matmul;
+    return matmul;
+}
+
+typedef struct Conversion {
+    const void *from;
+    void *to;
+} Conversion;
+
+static void widen_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Conversion *c = context;
+    cpu_widen((const MxBf16 *)c->from + begin, end - begin, (float *)c->to + begin);
+}
+
+static const float *widened(const MxDevice *device, const void *x, int64_t n, void **scratch) {
+    Conversion c = {.from = x, .to = cpu_carve(scratch, 4 * (size_t)n)};
+    cpu_for(device, n, CPU_PIECE, widen_span, &c);
+    return c.to;
+}
+
+static void store_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const CpuMatmulSpec *s = &((const CpuMatmul *)((const Conversion *)context)[0].from)->spec;
+    const Conversion *c = (const Conversion *)context + 1;
+    for (int64_t row = begin; row < end; row++) {
+        const float *from = (const float *)c->from + row * s->n;
+        if (s->accumulate)
+            cpu_add_to(from, s->n, c->to, MX_BF16, row * s->ldc);
+        else
+            cpu_write(from, s->n, c->to, MX_BF16, row * s->ldc);
+    }
+}
+
+void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
+    const CpuMatmulSpec *s = &matmul->spec;
+    const MxDevice *device = matmul->device;
+    if (matmul->widen) {
+        a = widened(device, a, a_count(s), &scratch);
+        b = widened(device, b, b_count(s), &scratch);
+    }
+    void *to = matmul->narrow ? cpu_carve(&scratch, 4 * (size_t)(s->m * s->n)) : c;
+    matmul->provider->run(matmul, a, b, to);
+    if (!matmul->narrow) return;
+    const Conversion context[] = {{.from = matmul}, {.from = to, .to = c}};
+    cpu_for(device, s->m, cpu_max(1, CPU_PIECE / s->n), store_rows, context);
+}
+
+void cpu_matmul_describe(const MxDevice *device, MxText *text) {
+    CpuMatmulSpec large = {.m = 1024, .n = 1024, .k = 1024, .in = MX_F32, .out = MX_F32};
+    mx_text_add(text, "matmul f32 %s (OpenBLAS core %s%s), bf16 %s (oneDNN %s)",
+                f32_provider(device, &large)->name, cpu_openblas_core(),
+                device->has_wide_blas ? "" : ", narrower than the machine",
+                has_bf16_products(device) ? "oneDNN" : "converted to f32",
+                cpu_onednn_version(device->arena));
+}
+
+/* ---- dot */
+
+static CpuMatmulSpec dot_spec(const MxKernelCall *call) {
+    const MxDotAttr *attr = call->attr;
+    MxDotSizes sizes = mx_dot_sizes(call->in_type[0].shape, call->in_type[1].shape, attr);
+    return (CpuMatmulSpec){.m = sizes.m,
+                           .n = sizes.n,
+                           .k = sizes.k,
+                           .trans_a = attr->kind == MX_DOT_TN,
+                           .trans_b = attr->kind == MX_DOT_NT,
+                           .accumulate = call->accumulate & 1,
+                           .in = call->in_type[0].dtype,
+                           .out = call->out_type[0].dtype};
+}
+
+static size_t dot_scratch(const MxDevice *device, const MxKernelCall *call) {
+    return cpu_matmul_scratch(device, dot_spec(call));
+}
+
+static bool dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    const CpuMatmul **state = mx_new(device->arena, const CpuMatmul *);
+    call->state = state;
+    *state = cpu_matmul_prepare(device, dot_spec(call), err);
+    return *state != NULL;
+}
+
+static void dot_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    const CpuMatmul *const *state = call->state;
+    if (call->out[0]) cpu_matmul(*state, call->in[0], call->in[1], call->out[0], call->scratch);
+}
+
+const MxKernel cpu_dot = {
+    .scratch = dot_scratch,
+    .prepare = dot_prepare,
+    .run = dot_run,
+};

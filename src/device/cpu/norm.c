@@ -1,0 +1,164 @@
+/* norm.c — RMS normalisation of rows and its gradient. The scale's gradient is a sum over all rows:
+ * each piece of rows leaves a partial sum in scratch, and the pieces are added up in order. */
+#include "cpu.h"
+
+#include <math.h>
+
+enum { MOST_PARTIALS = 64 };
+
+typedef struct Norm {
+    const MxKernelCall *call;
+    int64_t rows, width, piece;
+    MxDtype dtype;
+    float *scale;   /* [width], rounded to x's dtype */
+    float *partial; /* [pieces, width] */
+    float *block;   /* [workers, blocks of width] */
+} Norm;
+
+static float rounded(float x, MxDtype dtype) {
+    return dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x;
+}
+
+CPU_LEVELS static float sum_of_squares(int64_t n, const float *x) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+CPU_LEVELS static void scale_row(int64_t n, const float *x, float rstd, const float *scale,
+                                 float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * scale[i];
+}
+
+/* The same with x * rstd rounded to bf16 before the scale. */
+CPU_LEVELS static void scale_row_bf16(int64_t n, const float *x, float rstd, const float *scale,
+                                      float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = mx_bf16_to_f32(mx_f32_to_bf16(x[i] * rstd)) * scale[i];
+}
+
+static Norm norm_of(const MxKernelCall *call) {
+    MxShape shape = call->in_type[0].shape;
+    Norm norm = {.call = call, .dtype = call->in_type[0].dtype};
+    norm.width = shape.dim[shape.rank - 1];
+    norm.rows = norm.width ? mx_shape_count(shape) / norm.width : 0;
+    norm.piece = cpu_max(1, CPU_PIECE / cpu_max(1, norm.width));
+    norm.piece = cpu_max(norm.piece, cpu_pieces(norm.rows, MOST_PARTIALS));
+    return norm;
+}
+
+static void round_scale(const Norm *norm) {
+    const float *scale = norm->call->in[1];
+    for (int64_t i = 0; i < norm->width; i++) norm->scale[i] = rounded(scale[i], norm->dtype);
+}
+
+static size_t row_bytes(const Norm *norm) {
+    return cpu_padded((size_t)norm->width * sizeof(float));
+}
+
+/* ---- forward */
+
+static void norm_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Norm *norm = context;
+    const MxKernelCall *call = norm->call;
+    double eps = ((const MxRmsnormAttr *)call->attr)->eps;
+    int64_t n = norm->width;
+    float *block = (float *)((char *)norm->block + 2 * row_bytes(norm) * (size_t)worker);
+    float *y_block = block + row_bytes(norm) / sizeof(float), *rstds = call->out[1];
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = cpu_read(call->in[0], norm->dtype, row * n, n, block);
+        float *y = cpu_place(call->out[0], norm->dtype, row * n, y_block);
+        float mean = sum_of_squares(n, x) / (float)n;
+        float rstd = 1.0f / sqrtf(mean + (float)eps);
+        if (rstds) rstds[row] = rstd;
+        if (!call->out[0]) continue;
+        (norm->dtype == MX_BF16 ? scale_row_bf16 : scale_row)(n, x, rstd, norm->scale, y);
+        cpu_write(y, n, call->out[0], norm->dtype, row * n);
+    }
+}
+
+static size_t rmsnorm_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    return row_bytes(&norm) * (size_t)(1 + 2 * device->n_threads);
+}
+
+static void rmsnorm_run(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    void *scratch = call->scratch;
+    norm.scale = cpu_carve(&scratch, row_bytes(&norm));
+    norm.block = scratch;
+    round_scale(&norm);
+    cpu_for(device, norm.rows, norm.piece, norm_rows, &norm);
+}
+
+const MxKernel cpu_rmsnorm = {.scratch = rmsnorm_scratch, .run = rmsnorm_run};
+
+/* ---- backward: dx = rstd (g - xhat mean(g xhat)), g = dy scale, xhat = x rstd; dscale = sum dy
+ * xhat */
+
+CPU_LEVELS static float mean_product(int64_t n, const float *x, const float *dy,
+                                     const float *scale) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * (dy[i] * scale[i]);
+    return sum / (float)n;
+}
+
+CPU_LEVELS static void grad_row(const Norm *norm, const float *const x_dy[2], float rstd, float *dx,
+                                float *dscale) {
+    const float *x = x_dy[0], *dy = x_dy[1], *scale = norm->scale;
+    int64_t n = norm->width;
+    float mean = mean_product(n, x, dy, scale) * rstd;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float xhat = x[i] * rstd, d = dy[i];
+        dscale[i] += d * xhat;
+        dx[i] = rstd * (d * scale[i] - xhat * mean);
+    }
+}
+
+static void grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Norm *norm = context;
+    const MxKernelCall *call = norm->call;
+    int64_t n = norm->width;
+    size_t stride = row_bytes(norm) / sizeof(float);
+    float *block = norm->block + 3 * stride * (size_t)worker;
+    float *partial = norm->partial + stride * (size_t)(begin / norm->piece);
+    memset(partial, 0, row_bytes(norm));
+    const float *rstd = call->in[2];
+    for (int64_t row = begin; row < end; row++) {
+        const float *x_dy[] = {cpu_read(call->in[0], norm->dtype, row * n, n, block),
+                               cpu_read(call->in[3], norm->dtype, row * n, n, block + stride)};
+        float *dx = cpu_place(call->out[0], norm->dtype, row * n, block + 2 * stride);
+        grad_row(norm, x_dy, rstd[row], dx, partial);
+        cpu_write(dx, n, call->out[0], norm->dtype, row * n);
+    }
+}
+
+static size_t rmsnorm_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    int64_t rows = 1 + 3 * device->n_threads + cpu_max(1, cpu_pieces(norm.rows, norm.piece));
+    return row_bytes(&norm) * (size_t)rows;
+}
+
+static void rmsnorm_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    void *scratch = call->scratch;
+    norm.scale = cpu_carve(&scratch, row_bytes(&norm));
+    norm.block = cpu_carve(&scratch, row_bytes(&norm) * (size_t)(3 * device->n_threads));
+    norm.partial = scratch;
+    round_scale(&norm);
+    memset(norm.partial, 0, row_bytes(&norm));
+    cpu_for(device, norm.rows, norm.piece, grad_rows, &norm);
+    float *dscale = call->out[1];
+    if (!dscale) return;
+    for (int64_t i = 1; i < cpu_pieces(norm.rows, norm.piece); i++)
+        cpu_add_to(norm.partial + (size_t)i * (row_bytes(&norm) / sizeof(float)), norm.width,
+                   norm.partial, MX_F32, 0);
+    if (!(call->accumulate & 2)) memset(dscale, 0, (size_t)norm.width * sizeof(float));
+    cpu_add_to(norm.partial, norm.width, dscale, MX_F32, 0);
+}
+
+const MxKernel cpu_rmsnorm_grad = {.scratch = rmsnorm_grad_scratch, .run = rmsnorm_grad_run};

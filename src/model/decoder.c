@@ -1,0 +1,132 @@
+/* decoder.c — the forward pass: embedding, layers of attention and gated feed-forward, last norm,
+ * output head. Written once for all families of the table, for one micro-batch with global shapes.
+ *
+ * Shape letters: B batch, T time, D model width, N query heads, K key/value heads, H head width, M
+ * feed-forward width, V vocab. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+/* What every layer needs. */
+typedef struct Pass {
+    MxTrace *t;
+    const MxModel *model;
+    const MxValue *params;
+    MxValue segments_BT, rope_table;
+} Pass;
+
+#define AXES(...) ((const char *const[]){__VA_ARGS__})
+
+/* A weight in the dtype of computation. */
+static MxValue weight(const Pass *p, int leaf) {
+    return mx_cast(p->t, p->params[leaf], p->model->dtype);
+}
+
+/* x · kernel (+ bias), contracting the last n_contract dims of x. */
+static MxValue project(const Pass *p, MxValue x, int kernel, int bias, int n_contract) {
+    MxValue y = mx_dot(p->t, x, weight(p, kernel), MX_DOT_NN, n_contract);
+    return bias < 0 ? y : mx_add(p->t, y, weight(p, bias));
+}
+
+static MxValue norm(const Pass *p, MxValue x, int scale) {
+    return mx_rmsnorm(p->t, x, p->params[scale], p->model->config->normalization_layer_epsilon);
+}
+
+static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
+    return mx_trace_constrain(
+        p->t, x_BTD, AXES("activation_batch", "activation_norm_length", "activation_embed"));
+}
+
+static MxValue attention(const Pass *p, const Layer *l, MxValue x_BTD) {
+    MxTrace *t = p->t;
+    const MxModel *m = p->model;
+    const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
+                                   "activation_kv_heads", "activation_kv_head_dim");
+    MxValue q_BTNH = mx_trace_constrain(t, project(p, x_BTD, l->query, l->query_bias, 1), axes);
+    MxValue k_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->key, l->key_bias, 1), axes);
+    MxValue v_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->value, l->value_bias, 1), axes);
+    if (l->query_norm >= 0) {
+        q_BTNH = norm(p, q_BTNH, l->query_norm);
+        k_BTKH = norm(p, k_BTKH, l->key_norm);
+    }
+    q_BTNH = mx_rope(t, q_BTNH, p->rope_table, m->rope_layout);
+    k_BTKH = mx_rope(t, k_BTKH, p->rope_table, m->rope_layout);
+    MxValue o_BTNH = mx_attention(t, q_BTNH, k_BTKH, v_BTKH, p->segments_BT, m->attention);
+    mx_trace_constrain(t, o_BTNH,
+                       AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
+                            "activation_kv"));
+    return project(p, o_BTNH, l->out, l->out_bias, 2);
+}
+
+static MxValue feed_forward(const Pass *p, const Layer *l, MxValue x_BTD) {
+    MxValue gate_BTM = project(p, x_BTD, l->wi_0, -1, 1);
+    MxValue up_BTM = project(p, x_BTD, l->wi_1, -1, 1);
+    MxValue hidden_BTM = mx_glu(p->t, gate_BTM, up_BTM, p->model->activation);
+    mx_trace_constrain(p->t, hidden_BTM,
+                       AXES("activation_batch", "activation_length", "activation_mlp"));
+    return project(p, hidden_BTM, l->wo, -1, 1);
+}
+
+static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
+    p->t->scope = l->scope;
+    MxValue h_BTD = mx_add(p->t, x_BTD, attention(p, l, norm(p, x_BTD, l->attention_norm)));
+    constrain_stream(p, h_BTD);
+    MxValue y_BTD = mx_add(p->t, h_BTD, feed_forward(p, l, norm(p, h_BTD, l->mlp_norm)));
+    return constrain_stream(p, y_BTD);
+}
+
+MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
+    Pass p = {.t = t, .model = model, .params = params, .segments_BT = in.segments};
+    t->scope = "token_embedder";
+    p.rope_table = mx_rope_table(t, in.positions, model->rope);
+    MxValue x_BTD = mx_embed(t, params[model->embedding], in.tokens, model->dtype);
+    mx_trace_constrain(
+        t, x_BTD,
+        AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
+    for (int i = 0; i < model->n_layers; i++) {
+        t->region = i + 1;
+        x_BTD = layer(&p, &model->layers[i], x_BTD);
+    }
+    t->region = 0;
+    t->scope = "decoder/decoder_norm";
+    return norm(&p, x_BTD, model->final_norm);
+}
+
+/* ---- output head
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Tied logits are divided by sqrt(D) if normalize_embedding_logits. */
+static double logits_scale(const MxModel *model) {
+    bool normalizes = model->logits < 0 && model->config->normalize_embedding_logits;
+    return normalizes ? 1 / sqrt((double)model->config->emb_dim) : 1;
+}
+
+static MxValue head(MxTrace *t, const MxModel *model, const MxValue *params) {
+    Pass p = {.t = t, .model = model, .params = params};
+    t->scope = "decoder/logits_dense";
+    return weight(&p, model->logits < 0 ? model->embedding : model->logits);
+}
+
+MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden) {
+    MxValue w = head(t, model, params);
+    MxValue logits = mx_dot(t, hidden, w, model->logits < 0 ? MX_DOT_NT : MX_DOT_NN, 1);
+    logits = mx_cast(t, logits, MX_F32);
+    mx_trace_constrain(
+        t, logits,
+        AXES("activation_embed_and_logits_batch", "activation_length", "activation_vocab"));
+    if (logits_scale(model) != 1) logits = mx_scale(t, logits, logits_scale(model));
+    double cap = model->config->final_logits_soft_cap;
+    return cap > 0 ? mx_softcap(t, logits, cap) : logits;
+}
+
+MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                      MxValue targets, MxValue weights) {
+    MxXentAttr attr = {.tied = model->logits < 0,
+                       .scale = logits_scale(model),
+                       .softcap = model->config->final_logits_soft_cap,
+                       .z_loss = model->config->z_loss_multiplier};
+    return mx_xent(t, hidden, head(t, model, params), targets, weights, attr);
+}

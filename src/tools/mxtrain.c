@@ -1,0 +1,121 @@
+/* mxtrain.c — the trainer's command line: options, a config, then mx_train_run. Knows nothing of
+ * training. */
+#include <mx/config.h>
+#include <mx/train.h>
+
+#include <stdio.h>
+
+extern char **environ;
+
+static const char usage[] =
+    "usage: mxtrain [--config FILE]... [FILE.yml] [KEY=VALUE]...\n"
+    "\n"
+    "Trains a language model on the CPU as MaxText does, driven by its YAML configs. Without a\n"
+    "file it reads configs/base.yml: a small model on text, about a minute.\n"
+    "\n"
+    "  --config FILE             a config file; later ones merge over earlier ones\n"
+    "  KEY=VALUE                 sets a key, over the files; dotted for sections "
+    "(lora.lora_rank=8)\n"
+    "  --help-config [GROUP|KEY] what the keys mean\n"
+    "  --dump-config FILE        write the effective config (- = stdout) and exit\n"
+    "  --help, --version\n"
+    "\n"
+    "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads.\n"
+    "Exit codes: 0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file,\n"
+    "73/74/77 could not create, read or write, 75 locked, 130/143 interrupted after a good save.\n";
+
+static const char *const options[] = {"--config", "--help-config", "--dump-config", "--help",
+                                      "--version"};
+
+typedef struct CommandLine {
+    MxConfigRequest request;
+    const char *dump_path, *topic;
+    bool wants_help, wants_version, wants_config_help;
+} CommandLine;
+
+/* The value of "--option VALUE" or "--option=VALUE"; NULL if arg is another option or, after an
+ * error, if there is none. */
+static const char *option_value(const char *name, int argc, char **argv, int *i, MxError *err) {
+    size_t n = strlen(name);
+    const char *arg = argv[*i];
+    if (strncmp(arg, name, n) || (arg[n] && arg[n] != '=')) return NULL;
+    if (arg[n]) return arg + n + 1;
+    if (*i + 1 < argc) return argv[++*i];
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants a file", name);
+    return NULL;
+}
+
+static bool is_yaml_file(const char *arg) {
+    return !strchr(arg, '=') &&
+           (mx_text_has_suffix(arg, ".yml") || mx_text_has_suffix(arg, ".yaml"));
+}
+
+static void unrecognized_option(const char *arg, MxError *err) {
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
+    const char *near = mx_nearest(arg, options, MX_COUNT(options));
+    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+}
+
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *out,
+                              MxError *err) {
+    const char **files = mx_new_n(arena, const char *, argc);
+    const char **overrides = mx_new_n(arena, const char *, argc);
+    *out = (CommandLine){.request = {.files = files, .overrides = overrides, .environ = environ}};
+    for (int i = 1; i < argc && !err->count; i++) {
+        const char *arg = argv[i], *value;
+        if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
+            out->wants_help = true;
+        else if (!strcmp(arg, "--version"))
+            out->wants_version = true;
+        else if (!strcmp(arg, "--help-config")) {
+            out->wants_config_help = true;
+            if (i + 1 < argc) out->topic = argv[++i];
+        } else if ((value = option_value("--config", argc, argv, &i, err)))
+            files[out->request.n_files++] = value;
+        else if (err->count || (value = option_value("--dump-config", argc, argv, &i, err)))
+            out->dump_path = value;
+        else if (err->count)
+            break;
+        else if (is_yaml_file(arg))
+            files[out->request.n_files++] = arg;
+        else if (arg[0] == '-' && !strchr(arg, '='))
+            unrecognized_option(arg, err);
+        else
+            overrides[out->request.n_overrides++] = arg;
+    }
+    return !err->count;
+}
+
+static MxExit help_config(const char *topic, MxArena *arena, MxError *err) {
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!mx_config_help(&text, topic, err)) return err->exit;
+    fputs(text.data, stdout);
+    return MX_EXIT_OK;
+}
+
+static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
+    CommandLine line;
+    if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
+    if (line.wants_help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    if (line.wants_version) return puts("mxtrain " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    if (line.wants_config_help) return help_config(line.topic, arena, err);
+
+    MxConfig *config;
+    if (!mx_config_load(arena, &line.request, &config, err)) return err->exit;
+    for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
+    if (line.dump_path)
+        return mx_config_write(config, line.dump_path, err) ? MX_EXIT_OK : err->exit;
+    if (!mx_config_runnable(config, err)) return err->exit;
+    return mx_train_run(config, err);
+}
+
+int main(int argc, char **argv) {
+    MxArena program = {.name = "program"};
+    MxError err = {0};
+    MxExit code = run(argc, argv, &program, &err);
+    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&program);
+    return (int)code;
+}

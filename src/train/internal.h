@@ -1,0 +1,62 @@
+/* internal.h — the train state and the optimizer table, shared by the files of this room. */
+#ifndef TRAIN_INTERNAL_H
+#define TRAIN_INTERNAL_H
+
+#include <mx/model.h>
+#include <mx/train.h>
+
+enum { TRAIN_MAX_MOMENTS = 2 };
+
+/* Values of one parameter while an update is traced; the optimizer replaces p and m. */
+typedef struct Moments {
+    MxValue p, g, m[TRAIN_MAX_MOMENTS];
+    bool decays;
+} Moments;
+
+/* One optimizer. Moments are variables beside each trained parameter, named as in optax's state. */
+typedef struct Optimizer {
+    const char *name;
+    int n_moments;
+    const char *moments[TRAIN_MAX_MOMENTS];
+    bool first_is_mu_dtype; /* moment 0 is kept in mu_dtype */
+    const char *counts[2];  /* leaves of the state that count updates */
+    void (*trace)(MxTrace *t, const MxConfig *config, Moments *v, MxValue hyper, MxValue clip);
+} Optimizer;
+
+/* train_optimizer — the row that the config names. */
+const Optimizer *train_optimizer(const MxConfig *config);
+/* train_decays — whether weight decay applies to a parameter (adamw_mask). */
+bool train_decays(const MxConfig *config, const MxLeaf *leaf);
+
+/* Entries of the program. */
+enum { ENTRY_INIT, ENTRY_GRAD, ENTRY_UPDATE, ENTRY_EVAL, ENTRY_COUNT };
+
+/* Scalars that entries write, f32 variables. */
+enum { OUT_LOSS, OUT_XENT, OUT_Z, OUT_WEIGHTS, OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_COUNT };
+
+/* Variables by what they are; per-parameter ones are arrays over the model's tree. */
+typedef struct ProgramVars {
+    int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
+    int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
+    int hyper, out[OUT_COUNT];
+} ProgramVars;
+
+struct MxTrainState {
+    MxArena *arena;
+    const MxConfig *config;
+    MxModel *model;
+    const Optimizer *optimizer;
+    MxVars vars;
+    ProgramVars var;
+    MxGraph *entries[ENTRY_COUNT];
+    MxDevice *device;
+    MxRun *run;
+    MxTree tree;
+    uint32_t *step; /* the leaf "optimizer/step" */
+    int32_t *counts[2];
+};
+
+/* train_trace_program — declares the variables and traces the entries. */
+bool train_trace_program(MxTrainState *state, MxError *err);
+
+#endif

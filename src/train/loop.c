@@ -1,0 +1,403 @@
+/* loop.c — a run from start to end: restore or initialise, then batch, step, checkpoint,
+ * evaluation, log, until the steps are done, the data ends, the target is reached, the loss breaks
+ * down, or a signal comes. */
+#include <mx/train.h>
+
+#include "internal.h"
+#include "metrics.h"
+
+#include <mx/ckpt.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const double LOSS_EPS = 1e-8;
+
+typedef struct Loop {
+    MxArena arena;
+    const MxConfig *config;
+    MxTrainState *state;
+    MxTokenizer *tokenizer;
+    MxDataset *train_data, *eval_data;
+    MxBatch eval_batch;
+    MxLoader *loader;
+    MetricsFile *metrics;
+    const char *config_text; /* as saved */
+    int64_t start, step;     /* first and current step */
+    int64_t saved;           /* newest saved step, -1 = none */
+    double train_seconds;    /* spent in steps, for the ETA */
+    const char *stop_reason; /* NULL = go on */
+    MxExit exit;
+} Loop;
+
+/* ---- signals
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+/* The signal that asked to stop, 0 = none: a signal is the process's, so is this. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number) {
+    if (stop_signal) _exit(128 + number); /* the second one means it */
+    stop_signal = number;
+}
+
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal};
+    stop_signal = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- checkpoints
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static void remove_oldest(Loop *l) {
+    int64_t keep = l->config->max_num_checkpoints_to_keep, *steps;
+    MxArena arena = {.name = "rotate"};
+    MxError err = {0};
+    int n = 0;
+    bool ok = keep <= 0 || mx_store_steps(&arena, l->config->checkpoint_dir, &steps, &n, &err);
+    for (int i = 0; ok && keep > 0 && i < n - keep; i++)
+        ok = mx_dir_remove(
+            mx_arena_printf(&arena, "%s/%lld", l->config->checkpoint_dir, (long long)steps[i]),
+            &err);
+    if (!ok) mx_warn("%s", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+/* A folder of that step that does not verify stands in the way of a good one. */
+static bool clear_place(MxArena *arena, const char *dir, bool *is_taken, MxError *err) {
+    MxError why = {0};
+    *is_taken = mx_dir_exists(dir) && mx_store_verify(arena, dir, NULL, &why);
+    mx_error_release(&why);
+    return *is_taken || !mx_dir_exists(dir) || mx_dir_remove(dir, err);
+}
+
+static bool save(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (l->saved == l->step) return true;
+    MxArena arena = {.name = "save"};
+    const char *dir = mx_arena_printf(&arena, "%s/%lld", c->checkpoint_dir, (long long)l->step);
+    MxForm form = {.is_linen = !c->pure_nnx,
+                   .is_scanned = c->scan_layers,
+                   .scan_axis = (int)c->param_scan_axis};
+    bool is_taken, ok = clear_place(&arena, dir, &is_taken, err);
+    if (ok && is_taken)
+        mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)l->step);
+    else if (ok) {
+        ok = metrics_file_flush(l->metrics, err) &&
+             mx_ckpt_save(dir, form, mx_train_state_tree(l->state), l->config_text, err);
+        if (ok) mx_log("Saved a checkpoint at step %lld.", (long long)l->step);
+    }
+    l->saved = l->step;
+    remove_oldest(l);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool save_if_due(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    bool is_due = l->step % c->checkpoint_period == 0 && (l->step || c->save_checkpoint_on_start);
+    return !c->enable_checkpointing || !is_due || save(l, err);
+}
+
+/* ---- evaluation
+ * -------------------------------------------------------------------------------------------------
+ */
+
+static bool eval_is_due(const Loop *l) {
+    const MxConfig *c = l->config;
+    return c->eval_interval > 0 && l->step >= c->eval_start_step &&
+           (l->step - c->eval_start_step) % c->eval_interval == 0;
+}
+
+static bool evaluate(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    double total = 0, weights = 0, z = 0;
+    mx_log("Starting eval after train step %lld", (long long)l->step);
+    int64_t i = 0;
+    for (; (c->eval_steps <= 0 || i < c->eval_steps) && !stop_signal; i++) {
+        double start = mx_clock_s();
+        MxDataStatus status = mx_data_batch(l->eval_data, i, &l->eval_batch, err);
+        if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
+        if (status == MX_DATA_END) break;
+        MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
+        total += loss.xent_sum;
+        weights += loss.total_weights;
+        z += loss.z_sum / (loss.total_weights + LOSS_EPS);
+        double mean = total / (weights + LOSS_EPS);
+        mx_log(
+            "Completed eval step: %lld, seconds: %.3f, running loss=%.3f, running perplexity=%.3f, "
+            "running total_weights=%.0f",
+            (long long)i, mx_clock_s() - start, mean, exp(mean), weights);
+    }
+    if (stop_signal) return true; /* what was not finished is not reported */
+    double mean = total / (weights + LOSS_EPS);
+    double avg_z = i ? z / (double)i : 0;
+    mx_log("Completed eval after train step %lld, loss=%.3f, perplexity=%.3f, total_weights=%.0f, "
+           "avg_z_loss=%.3f",
+           (long long)l->step, mean, exp(mean), weights, avg_z);
+    Metrics m = {0};
+    metrics_add(&m, "eval/total_loss", total);
+    metrics_add(&m, "eval/total_weights", weights);
+    metrics_add(&m, "eval/avg_loss", mean);
+    metrics_add(&m, "eval/avg_perplexity", exp(mean));
+    metrics_add(&m, "eval/avg_z_loss", avg_z);
+    if (i && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
+        l->stop_reason =
+            mx_arena_printf(&l->arena, "Target loss %g is achieved.", c->target_eval_loss);
+    return metrics_file_write(l->metrics, l->step, &m, err);
+}
+
+/* ---- one step
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
+    const MxConfig *c = l->config;
+    double mean = loss.xent_sum / (loss.total_weights + LOSS_EPS);
+    double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
+    double tokens = (double)c->tokens_per_step;
+    metrics_add(m, "learning/loss", loss.loss);
+    metrics_add(m, "learning/lm_loss", mean);
+    metrics_add(m, "learning/perplexity", exp(mean));
+    metrics_add(m, "learning/z_loss", loss.z_sum / (loss.total_weights + LOSS_EPS));
+    metrics_add(m, "learning/moe_lb_loss", 0);
+    metrics_add(m, "learning/indexer_loss", 0);
+    metrics_add(m, "learning/mtp_loss", 0);
+    metrics_add(m, "learning/total_weights", loss.total_weights);
+    metrics_add(m, "learning/grad_norm", update.grad_norm);
+    metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);
+    metrics_add(m, "learning/param_norm", update.param_norm);
+    metrics_add(m, "learning/current_learning_rate", update.learning_rate);
+    metrics_add(m, "perf/step_time_seconds", seconds);
+    metrics_add(m, "perf/per_device_tflops", tflops);
+    metrics_add(m, "perf/per_device_tflops_per_sec", tflops / seconds);
+    metrics_add(m, "perf/per_device_tokens", tokens);
+    metrics_add(m, "perf/per_device_tokens_per_sec", tokens / seconds);
+}
+
+static void log_step(const Loop *l, const Metrics *m) {
+    mx_log("completed step: %lld, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
+           "total_weights: %.0f, loss: %.3f, lm_loss: %.3f, perplexity: %.3f",
+           (long long)l->step, metrics_get(m, "perf/step_time_seconds"),
+           metrics_get(m, "perf/per_device_tflops_per_sec"),
+           metrics_get(m, "perf/per_device_tokens_per_sec"),
+           metrics_get(m, "learning/total_weights"), metrics_get(m, "learning/loss"),
+           metrics_get(m, "learning/lm_loss"), metrics_get(m, "learning/perplexity"));
+}
+
+/* Whether the loss or the gradient broke down in a way that the config says to stop at. */
+static const char *breakdown(const MxConfig *c, double value) {
+    if (c->abort_on_nan_loss && isnan(value)) return "NaN";
+    if (c->abort_on_inf_loss && isinf(value)) return "Inf";
+    return NULL;
+}
+
+static bool abort_if_broken(Loop *l, const char *what, double value, MxError *err) {
+    const char *kind = breakdown(l->config, value);
+    if (!kind) return true;
+    l->exit = MX_EXIT_DIFFERENT;
+    return mx_fail(err, MX_EXIT_DIFFERENT, MX_NOWHERE,
+                   "Aborting training due to %s %s at step %lld; nothing was saved from it", kind,
+                   what, (long long)l->step);
+}
+
+static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
+    double start = mx_clock_s();
+    Metrics m = {0};
+    MxLoss loss = mx_train_loss_and_grad(l->state, batch);
+    bool loss_is_fine = !breakdown(l->config, loss.loss);
+    MxUpdate update = {
+        .learning_rate = NAN, .raw_grad_norm = NAN, .grad_norm = NAN, .param_norm = NAN};
+    if (loss_is_fine) update = mx_train_update(l->state);
+    double seconds = mx_clock_s() - start;
+    l->train_seconds += seconds;
+    collect(l, &m, loss, update, seconds);
+    log_step(l, &m);
+    return metrics_file_write(l->metrics, l->step, &m, err) &&
+           abort_if_broken(l, "loss", loss.loss, err) &&
+           abort_if_broken(l, "gradient norm", update.raw_grad_norm, err);
+}
+
+static void show_progress(const Loop *l) {
+    double done = (double)(l->step + 1 - l->start), left = (double)(l->config->steps - l->step - 1);
+    mx_progress((double)(l->step + 1) / (double)l->config->steps, left * l->train_seconds / done,
+                "step %lld of %lld", (long long)l->step + 1, (long long)l->config->steps);
+}
+
+static bool run_steps(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    MxBatch batch = {0};
+    for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
+        bool reuses = c->reuse_example_batch > 0 && l->step > l->start;
+        MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
+        if (status == MX_DATA_ERROR) return mx_context(err, "training data");
+        if (status == MX_DATA_END) {
+            l->stop_reason = mx_data_end_reason(l->train_data);
+            break;
+        }
+        if (!train_step(l, &batch, err)) return false;
+        if (eval_is_due(l) && !stop_signal && !evaluate(l, err)) return false;
+        if (!save_if_due(l, err))
+            return false; /* last, so that the checkpoint stands for all of the step */
+        show_progress(l);
+        if (stop_signal)
+            l->stop_reason = stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
+    }
+    l->step--; /* the last step that was made */
+    return true;
+}
+
+/* ---- start and end
+ * ---------------------------------------------------------------------------------------------- */
+
+static MxDataConfig data_config(const Loop *l, bool is_eval) {
+    const MxConfig *c = l->config;
+    bool is_hdf5 = !strcmp(c->dataset_type, "hdf5");
+    MxKey path = is_hdf5 ? (is_eval ? MX_KEY_hdf5_eval_files : MX_KEY_hdf5_train_files)
+                         : (is_eval ? MX_KEY_text_eval_files : MX_KEY_text_train_files);
+    const char *hdf5 = is_eval ? c->hdf5_eval_files : c->hdf5_train_files;
+    const char *text = is_eval ? c->text_eval_files : c->text_train_files;
+    return (MxDataConfig){
+        .kind = c->dataset_type,
+        .path = is_hdf5 ? hdf5 : text,
+        .where = mx_config_where(c, path),
+        .tokenizer = l->tokenizer,
+        .rows = is_eval ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load,
+        .length = c->max_target_length,
+        .vocab = c->vocab_size,
+        .seed = (uint64_t)c->data_shuffle_seed,
+        .shuffle = c->enable_data_shuffling && !is_eval,
+        .packing = c->packing,
+        .max_segments = c->max_segments_per_seq,
+        .n_epochs = is_eval ? 1 : c->num_epoch,
+    };
+}
+
+static bool open_data(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    MxDataConfig train = data_config(l, false), eval = data_config(l, true);
+    if (!mx_data_open(&l->arena, &train, &l->train_data, err)) return false;
+    mx_log("training data: %s", mx_data_describe(l->train_data));
+    if (c->eval_interval <= 0) return true;
+    if (!mx_data_open(&l->arena, &eval, &l->eval_data, err))
+        return mx_context(err, "evaluation data");
+    mx_log("evaluation data: %s", mx_data_describe(l->eval_data));
+    l->eval_batch = mx_batch_new(&l->arena, eval.rows, eval.length);
+    return true;
+}
+
+/* The newest checkpoint of this run, if any, decides where the run starts. */
+static bool find_start(Loop *l, const char **dir, MxError *err) {
+    const MxConfig *c = l->config;
+    *dir = NULL;
+    l->saved = -1;
+    if (!c->enable_checkpointing) return true;
+    if (mx_dir_exists(c->checkpoint_dir) && !mx_store_sweep(c->checkpoint_dir, err)) return false;
+    if (!mx_ckpt_newest(&l->arena, c->checkpoint_dir, dir, &l->saved, err)) return false;
+    if (*dir) l->start = l->saved + 1;
+    return true;
+}
+
+static bool restore_or_init(Loop *l, const char *dir, MxError *err) {
+    const MxConfig *c = l->config;
+    MxTree *tree = mx_train_state_tree(l->state);
+    if (dir) {
+        mx_log("restoring from this run's directory step %lld", (long long)l->saved);
+        if (!mx_ckpt_load(dir, (int)c->param_scan_axis, tree, err)) return false;
+        mx_train_state_restored(l->state);
+        return true;
+    }
+    if (c->enable_checkpointing) mx_log("No existing checkpoints found, not restoring checkpoint.");
+    mx_train_state_init(l->state);
+    if (!c->load_parameters_path) return true;
+    mx_log("restoring parameters from %s", c->load_parameters_path);
+    return mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, tree, err);
+}
+
+static double gib(size_t bytes) {
+    return (double)bytes / (1 << 30);
+}
+
+static void log_plan(const Loop *l) {
+    const MxModel *model = mx_train_state_model(l->state);
+    MxTflops tflops = mx_model_tflops(model);
+    MxTrainBytes b = mx_train_state_bytes(l->state);
+    mx_log("%s", mx_device_describe(mx_train_state_device(l->state)));
+    mx_log("number parameters: %.3f billion",
+           (double)mx_tree_count(mx_model_params(model), MX_KIND_PARAM) * 1e-9);
+    mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, activations %.3f",
+           gib(b.total), gib(b.parameters), gib(b.gradients), gib(b.moments), gib(b.activations));
+    mx_log(
+        "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
+        "attention flops",
+        tflops.total, 100 * tflops.learnable / tflops.total, 100 * tflops.attention / tflops.total);
+    size_t available = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (b.total > available)
+        mx_warn(
+            "the run needs %.1f GiB; the machine has %.1f GiB. A smaller per_device_batch_size, or "
+            "remat_policy=full, needs less",
+            gib(b.total), gib(available));
+}
+
+static bool prepare(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    const char *checkpoint;
+    if (!find_start(l, &checkpoint, err)) return false;
+    if (l->start >= c->steps) {
+        mx_log("nothing to do: step %lld of %lld; raise steps=", (long long)l->start,
+               (long long)c->steps);
+        return true;
+    }
+    if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
+    if (!mx_dir_make(c->checkpoint_dir, err) ||
+        !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err))
+        return false;
+    l->config_text = mx_config_text(&l->arena, c);
+    if (c->log_config) mx_config_print(c);
+    if (!open_data(l, err) || !mx_train_state_open(&l->arena, c, &l->state, err)) return false;
+    log_plan(l);
+    return restore_or_init(l, checkpoint, err) &&
+           metrics_file_open(&l->arena, c, l->start, &l->metrics, err) &&
+           mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err);
+}
+
+/* What is done once the loop has ended well: the last state saved, the reason told. */
+static bool finish(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    bool made_a_step = l->step >= l->start;
+    bool saves =
+        c->enable_checkpointing && made_a_step && (c->save_checkpoint_on_completion || stop_signal);
+    mx_progress_end();
+    if (saves && !save(l, err)) return false;
+    if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
+    if (stop_signal)
+        l->exit = (MxExit)(128 + stop_signal);
+    else if (c->enable_checkpointing)
+        mx_log("results are in %s", c->run_dir);
+    return metrics_file_flush(l->metrics, err);
+}
+
+MxExit mx_train_run(const MxConfig *config, MxError *err) {
+    Loop l = {.arena = {.name = "run"}, .config = config};
+    catch_signals();
+    bool ok = prepare(&l, err);
+    if (ok && l.start < config->steps) {
+        ok = run_steps(&l, err) && finish(&l, err);
+        mx_loader_close(l.loader);
+        mx_progress_end();
+        MxError ignored = {0};
+        if (!ok) metrics_file_flush(l.metrics, &ignored); /* the first error is the one to tell */
+        mx_error_release(&ignored);
+    }
+    MxExit exit = ok || l.exit ? l.exit : err->exit;
+    mx_arena_release(&l.arena);
+    return exit;
+}

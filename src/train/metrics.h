@@ -1,0 +1,33 @@
+/* metrics.h — one step's figures under MaxText's names, on the console and as JSON lines. */
+#ifndef TRAIN_METRICS_H
+#define TRAIN_METRICS_H
+
+#include <mx/train.h>
+
+enum { METRICS_MAX = 32 };
+
+/* Named scalars of one step, in the order in which they are written. */
+typedef struct Metrics {
+    const char *name[METRICS_MAX];
+    double value[METRICS_MAX];
+    int n;
+} Metrics;
+
+void metrics_add(Metrics *metrics, const char *name, double value);
+/* metrics_get — a value that must be there. */
+double metrics_get(const Metrics *metrics, const char *name);
+
+/* A file of JSON lines; path NULL = none. */
+typedef struct MetricsFile MetricsFile;
+
+/* metrics_file_open — a new file at first_step 0; otherwise lines of steps from first_step on are
+ * cut off, so that a resumed run leaves the file that an undisturbed one would. Closed with the
+ * arena. */
+bool metrics_file_open(MxArena *arena, const MxConfig *config, int64_t first_step,
+                       MetricsFile **out, MxError *err);
+/* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
+ * log_period steps. */
+bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);
+bool metrics_file_flush(MetricsFile *file, MxError *err);
+
+#endif

@@ -1,0 +1,182 @@
+/* program.c — what is trained, as a program: its variables, and its entries
+ *   init     draws the parameters
+ *   grad     loss of a batch and its gradient
+ *   update   clips the gradient and lets the optimizer make new parameters and moments in place
+ *   eval     loss of a batch */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+static const double LOSS_EPS = 1e-8; /* MaxText's EPS: keeps a batch without targets finite */
+
+/* ---- variables
+ * --------------------------------------------------------------------------------------------------
+ */
+
+static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
+    return mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
+}
+
+static MxDtype moment_dtype(const MxTrainState *s, int moment) {
+    MxDtype dtype = MX_F32;
+    if (moment == 0 && s->optimizer->first_is_mu_dtype) {
+        bool known = mx_dtype_parse(s->config->mu_dtype, &dtype);
+        MX_ASSERT(known);
+    }
+    return dtype;
+}
+
+/* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
+static void declare_vars(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    ProgramVars *v = &s->var;
+    v->param = mx_new_n(s->arena, int, params->n);
+    v->gradient = mx_new_n(s->arena, int, params->n);
+    for (int i = 0; i < params->n; i++)
+        v->param[i] =
+            add_var(s, "model", params->leaves[i].path, (MxType){MX_F32, params->leaves[i].shape});
+    for (int i = 0; i < params->n; i++)
+        v->gradient[i] = add_var(s, "gradient", params->leaves[i].path,
+                                 (MxType){MX_F32, params->leaves[i].shape});
+    for (int m = 0; m < s->optimizer->n_moments; m++) {
+        v->moment[m] = mx_new_n(s->arena, int, params->n);
+        for (int i = 0; i < params->n; i++)
+            v->moment[m][i] = add_var(s, s->optimizer->moments[m], params->leaves[i].path,
+                                      (MxType){moment_dtype(s, m), params->leaves[i].shape});
+    }
+    int64_t length = s->config->max_target_length;
+    MxType train = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_train_on, length)};
+    MxType eval = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_eval_on, length)};
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
+        v->train_batch[f] = add_var(s, "batch", mx_batch_field_name((MxBatchField)f), train);
+        v->eval_batch[f] = add_var(s, "eval_batch", mx_batch_field_name((MxBatchField)f), eval);
+    }
+    static const char *const outs[OUT_COUNT] = {"loss",    "xent_sum",     "z_sum",
+                                                "weights", "grad_squares", "param_squares"};
+    for (int i = 0; i < OUT_COUNT; i++)
+        v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
+    v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
+}
+
+/* ---- entries
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static MxValue *read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
+    int n = mx_model_params(s->model)->n;
+    MxValue *values = mx_new_n(s->arena, MxValue, n);
+    for (int i = 0; i < n; i++) values[i] = mx_variable(t, vars[i]);
+    return values;
+}
+
+static MxInitAttr init_of(const MxTrainState *s, const MxLeaf *leaf) {
+    static const MxFill fills[] = {[MX_INIT_ZEROS] = MX_FILL_CONSTANT,
+                                   [MX_INIT_ONES] = MX_FILL_CONSTANT,
+                                   [MX_INIT_NORMAL] = MX_FILL_NORMAL,
+                                   [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL};
+    return (MxInitAttr){.type = {MX_F32, leaf->shape},
+                        .fill = fills[leaf->init.kind],
+                        .value = leaf->init.kind == MX_INIT_ONES ? 1 : leaf->init.std,
+                        .seed = (uint64_t)s->config->init_weights_seed,
+                        .stream = mx_hash64(leaf->path, strlen(leaf->path))};
+}
+
+static void trace_init(MxTrainState *s, MxTrace *t) {
+    const MxTree *params = mx_model_params(s->model);
+    for (int i = 0; i < params->n; i++) {
+        t->scope = params->leaves[i].path;
+        mx_trace_assign(t, mx_init(t, init_of(s, &params->leaves[i])), s->var.param[i], false);
+    }
+}
+
+/* Traces the forward pass up to the loss; returns the loss. */
+static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+    MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
+                        .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
+                        .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxValue hidden = mx_model_hidden(t, s->model, params, in);
+    MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
+    t->scope = "loss";
+    MxValue n_tokens = mx_count_nonzero(t, weights);
+    MxValue loss = mx_ratio(t, xent, n_tokens, LOSS_EPS);
+    if (loss < 0) return loss;
+    mx_trace_assign(t, xent, s->var.out[OUT_XENT], false);
+    mx_trace_assign(t, xent + 1, s->var.out[OUT_Z], false);
+    mx_trace_assign(t, n_tokens, s->var.out[OUT_WEIGHTS], false);
+    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
+    return loss;
+}
+
+static void trace_grad(MxTrainState *s, MxTrace *t) {
+    int n = mx_model_params(s->model)->n;
+    MxValue *params = read_vars(s, t, s->var.param);
+    MxValue loss = trace_loss(s, t, params, s->var.train_batch);
+    MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, n);
+    for (int i = 0; i < n; i++)
+        targets[i] = (MxGradTarget){.wrt = params[i], .var = s->var.gradient[i]};
+    mx_grad(t, loss, targets, n);
+}
+
+static void trace_eval(MxTrainState *s, MxTrace *t) {
+    trace_loss(s, t, read_vars(s, t, s->var.param), s->var.eval_batch);
+}
+
+/* grad_dtype rounds gradients before anything looks at them. */
+static void round_gradients(MxTrainState *s, MxTrace *t, MxValue *gradients) {
+    MxDtype dtype;
+    bool known = mx_dtype_parse(s->config->grad_dtype, &dtype);
+    MX_ASSERT(known);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++)
+        gradients[i] = mx_cast(t, mx_cast(t, gradients[i], dtype), MX_F32);
+}
+
+static void trace_update(MxTrainState *s, MxTrace *t) {
+    const MxTree *params = mx_model_params(s->model);
+    const Optimizer *optimizer = s->optimizer;
+    MxValue *p = read_vars(s, t, s->var.param), *g = read_vars(s, t, s->var.gradient);
+    MxValue hyper = mx_variable(t, s->var.hyper);
+    t->scope = "update";
+    round_gradients(s, t, g);
+    MxValue squares = mx_sum_squares(t, g, params->n);
+    mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
+    double threshold = s->config->gradient_clipping_threshold;
+    MxValue clip = mx_clip_factor(t, squares, threshold > 0 ? threshold : INFINITY);
+    for (int i = 0; i < params->n; i++) {
+        Moments v = {.p = p[i], .g = g[i], .decays = train_decays(s->config, &params->leaves[i])};
+        t->scope = params->leaves[i].path;
+        for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
+        optimizer->trace(t, s->config, &v, hyper, clip);
+        mx_trace_assign(t, p[i] = v.p, s->var.param[i], false);
+        for (int m = 0; m < optimizer->n_moments; m++)
+            mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);
+    }
+    t->scope = "update";
+    mx_trace_assign(t, mx_sum_squares(t, p, params->n), s->var.out[OUT_PARAM_SQUARES], false);
+}
+
+static const struct {
+    const char *name;
+    void (*trace)(MxTrainState *state, MxTrace *t);
+} entries[ENTRY_COUNT] = {
+    [ENTRY_INIT] = {"init", trace_init},
+    [ENTRY_GRAD] = {"grad", trace_grad},
+    [ENTRY_UPDATE] = {"update", trace_update},
+    [ENTRY_EVAL] = {"eval", trace_eval},
+};
+
+bool train_trace_program(MxTrainState *state, MxError *err) {
+    state->vars.arena = state->arena;
+    declare_vars(state);
+    for (int i = 0; i < ENTRY_COUNT; i++) {
+        MxTrace t;
+        state->entries[i] = mx_graph_new(state->arena, entries[i].name, &state->vars);
+        mx_trace_begin(&t, state->entries[i]);
+        entries[i].trace(state, &t);
+        if (!mx_trace_end(&t, err)) return false;
+    }
+    return true;
+}

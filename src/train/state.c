@@ -1,0 +1,170 @@
+/* state.c — the train state: model, program and buffers, and the tree that shows every array under
+ * its path. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+static const struct {
+    const char *name;
+    MxMatmulProvider provider;
+} providers[] = {
+    {"auto", MX_MATMUL_AUTO},
+    {"openblas", MX_MATMUL_OPENBLAS},
+    {"onednn", MX_MATMUL_ONEDNN},
+};
+
+static const struct {
+    const char *name;
+    MxRemat remat;
+} remats[] = {
+    {"none", MX_REMAT_NONE},
+    {"minimal", MX_REMAT_MINIMAL},
+    {"full", MX_REMAT_FULL},
+};
+
+static bool open_device(MxTrainState *s, MxError *err) {
+    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads};
+    for (int i = 0; i < MX_COUNT(providers); i++)
+        if (!strcmp(providers[i].name, s->config->matmul_provider))
+            device.matmul = providers[i].provider;
+    return mx_device_open(s->arena, &device, &s->device, err);
+}
+
+static MxRemat remat_policy(const MxConfig *config) {
+    for (int i = 0; i < MX_COUNT(remats); i++)
+        if (!strcmp(remats[i].name, config->remat_policy)) return remats[i].remat;
+    MX_ASSERT(!"remat_policy is one of the table's");
+}
+
+static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
+    mx_tree_add(&s->tree,
+                (MxLeaf){.path = path, .kind = MX_KIND_COUNTER, .dtype = dtype, .data = data});
+}
+
+static void show_tree(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    MxTree *tree = &s->tree;
+    mx_tree_init(tree, s->arena);
+    mx_tree_add_under(tree, "model", params, MX_KIND_PARAM, MX_F32);
+    for (int m = 0; m < s->optimizer->n_moments; m++) {
+        const char *prefix =
+            mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[m]);
+        MxDtype dtype = s->vars.item[s->var.moment[m][0]].type.dtype;
+        mx_tree_add_under(tree, prefix, params, MX_KIND_OPTIMIZER, dtype);
+    }
+    for (int i = 0; i < params->n; i++) {
+        tree->leaves[i].data = mx_run_var(s->run, s->var.param[i]);
+        for (int m = 0; m < s->optimizer->n_moments; m++)
+            tree->leaves[(m + 1) * params->n + i].data = mx_run_var(s->run, s->var.moment[m][i]);
+    }
+    s->step = mx_new(s->arena, uint32_t);
+    add_counter(s, "optimizer/step", MX_U32, s->step);
+    for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
+        s->counts[i] = mx_new(s->arena, int32_t);
+        add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
+    }
+}
+
+bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
+    MxTrainState *s = mx_new(arena, MxTrainState);
+    s->arena = arena;
+    s->config = config;
+    s->optimizer = train_optimizer(config);
+    if (!mx_model_new(arena, config, &s->model, err) || !train_trace_program(s, err)) return false;
+    if (!open_device(s, err)) return false;
+    if (!mx_run_open(arena, s->device, &s->vars, s->entries, ENTRY_COUNT, remat_policy(config),
+                     &s->run, err))
+        return false;
+    show_tree(s);
+    *out = s;
+    return true;
+}
+
+static void set_step(MxTrainState *s, int64_t step) {
+    *s->step = (uint32_t)step;
+    for (int i = 0; i < MX_COUNT(s->counts) && s->counts[i]; i++) *s->counts[i] = (int32_t)step;
+}
+
+void mx_train_state_init(MxTrainState *s) {
+    mx_run_entry(s->run, ENTRY_INIT);
+    set_step(s, 0);
+}
+
+MxTree *mx_train_state_tree(MxTrainState *s) {
+    return &s->tree;
+}
+void mx_train_state_restored(MxTrainState *s) {
+    set_step(s, *s->step);
+}
+int64_t mx_train_state_step(const MxTrainState *s) {
+    return *s->step;
+}
+const struct MxModel *mx_train_state_model(const MxTrainState *s) {
+    return s->model;
+}
+const MxDevice *mx_train_state_device(const MxTrainState *s) {
+    return s->device;
+}
+const MxRun *mx_train_state_run(const MxTrainState *s) {
+    return s->run;
+}
+
+static double out(const MxTrainState *s, int which) {
+    return *(const float *)mx_run_var(s->run, s->var.out[which]);
+}
+
+static MxLoss run_loss(MxTrainState *s, int entry, const int *vars, const MxBatch *batch) {
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
+        size_t n = (size_t)mx_shape_count(s->vars.item[vars[f]].type.shape);
+        MX_ASSERT((size_t)(batch->rows * batch->length) >= n);
+        memcpy(mx_run_var(s->run, vars[f]), batch->field[f], n * sizeof(int32_t));
+    }
+    mx_run_entry(s->run, entry);
+    return (MxLoss){.loss = out(s, OUT_LOSS),
+                    .xent_sum = out(s, OUT_XENT),
+                    .z_sum = out(s, OUT_Z),
+                    .total_weights = out(s, OUT_WEIGHTS)};
+}
+
+MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
+    return run_loss(s, ENTRY_GRAD, s->var.train_batch, batch);
+}
+
+MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
+    return run_loss(s, ENTRY_EVAL, s->var.eval_batch, batch);
+}
+
+const float *mx_train_gradient(const MxTrainState *s, int i) {
+    return mx_run_var(s->run, s->var.gradient[i]);
+}
+
+MxUpdate mx_train_update(MxTrainState *s) {
+    const MxConfig *c = s->config;
+    int64_t step = *s->step;
+    float *hyper = mx_run_var(s->run, s->var.hyper);
+    hyper[MX_HYPER_LR] = (float)mx_learning_rate(c, step);
+    hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
+    hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
+    mx_run_entry(s->run, ENTRY_UPDATE);
+    set_step(s, step + 1);
+    double norm = sqrt(out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
+    return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],
+                      .raw_grad_norm = norm,
+                      .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
+                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES))};
+}
+
+MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
+    MxTrainBytes bytes = {.activations = mx_run_bytes(s->run).arena};
+    for (int i = 0; i < s->tree.n; i++) {
+        const MxLeaf *leaf = &s->tree.leaves[i];
+        size_t n = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
+        if (leaf->kind == MX_KIND_PARAM) bytes.parameters += n;
+        if (leaf->kind == MX_KIND_OPTIMIZER) bytes.moments += n;
+    }
+    bytes.gradients = bytes.parameters;
+    bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
+    return bytes;
+}

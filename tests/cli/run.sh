@@ -1,0 +1,32 @@
+#!/bin/sh
+# run.sh BINARY — broken configs and their exact messages.  Each tests/cli/*.yml holds, as comments:
+#   # expect: a line of stderr      # args: more words for the command line      # env: NAME=value
+# The run must write exactly the expected lines to stderr, nothing to stdout, and exit with 2.
+# Run from the top folder.
+set -uf
+binary=$1
+actual=$(mktemp -d) || exit 1
+trap 'rm -r "$actual"' EXIT
+passed=0 failed=0
+set +f
+set -- tests/cli/*.yml
+set -f
+for file; do
+    sed -n 's/^# expect: //p' "$file" >"$actual/want"
+    args=$(sed -n 's/^# args: //p' "$file")
+    vars=$(sed -n 's/^# env: //p' "$file")
+    # shellcheck disable=SC2086
+    env $vars "$binary" "$file" $args >"$actual/out" 2>"$actual/err" </dev/null
+    code=$?
+    if [ $code -eq 2 ] && [ ! -s "$actual/out" ] && [ -s "$actual/want" ] &&
+        cmp -s "$actual/want" "$actual/err"; then
+        passed=$((passed + 1))
+        continue
+    fi
+    failed=$((failed + 1))
+    echo "FAIL $file (exit $code, wanted 2)"
+    [ ! -s "$actual/out" ] || sed 's/^/  stdout: /' "$actual/out"
+    diff -u --label expected --label actual "$actual/want" "$actual/err"
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,227 @@
+/* keys.c — all of MaxText's keys are known; its base.yml and presets load; our base.yml says what
+ * the rows say; docs/CONFIG.md holds the table made of the rows. */
+#include "config_tests.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static char *read_text(MxArena *arena, const char *path) {
+    MxError err = {0};
+    MxBytes bytes;
+    ck_assert_msg(mx_file_read(arena, path, 1 << 20, &bytes, &err), "%s (run from the top folder)",
+                  err.text.data);
+    return (char *)bytes.data;
+}
+
+/* The next line of a text, terminated in place; NULL at the end. */
+static char *next_line(char **text) {
+    if (!**text) return NULL;
+    char *line = *text, *end = line + strcspn(line, "\n");
+    *text = *end ? end + 1 : end;
+    *end = '\0';
+    return line;
+}
+
+/* A key set to a list is of the wrong type or not available, but never unrecognized. */
+START_TEST(every_key_of_maxtext_is_known) {
+    MxArena arena = {.name = "test"};
+    char *text = read_text(&arena, "tests/config/maxtext_keys.tsv");
+    int n = 0;
+    for (char *line; (line = next_line(&text));) {
+        if (line[0] == '#') continue;
+        line[strcspn(line, "\t")] = '\0';
+        MxError err = {0};
+        MxText help;
+        mx_text_init(&help, &arena);
+        bool is_section = !strcmp(line, "dpo") || !strcmp(line, "lora");
+        const char *topic = is_section ? (line[0] == 'd' ? "dpo.algo" : "lora.lora_rank") : line;
+        ck_assert_msg(mx_config_help(&help, topic, &err), "%s is not known", line);
+        mx_error_release(&err);
+        n++;
+    }
+    ck_assert_int_eq(n, 696 + 79);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(maxtexts_base_yml_loads_quietly) {
+    const char *file = "tests/config/maxtext_base.yml";
+    Loaded l = load_files(&file, 1, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_msg(!l.config->warnings.n, "%s", l.config->warnings.item[0]);
+    ck_assert_int_eq(l.config->base_emb_dim, 2048);
+    ck_assert_int_eq(l.config->steps, 150001);
+    ck_assert_int_eq(l.config->learning_rate_schedule_steps, 150001);
+    ck_assert_double_eq(l.config->learning_rate, 3e-5);
+    ck_assert_str_eq(l.config->remat_policy, "full");
+    MxError err = {0};
+    ck_assert(!mx_config_runnable(l.config, &err)); /* tfds is not built */
+    ck_assert_ptr_nonnull(strstr(err.text.data, "dataset_type: not available yet (got \"tfds\""));
+    mx_error_release(&err);
+    unload(&l);
+}
+END_TEST
+
+/* Loads quietly, or fails only because something is not built yet. */
+static void check_preset(const char *name, const char *yaml, int *n_loaded) {
+    MxArena arena = {.name = "test"};
+    char *base = read_text(&arena, "tests/config/maxtext_base.yml");
+    const char *file = temp_file(&arena, "maxtext/base.yml", base, strlen(base));
+    temp_file(&arena, mx_arena_printf(&arena, "maxtext/models/%s.yml", name), yaml, strlen(yaml));
+    Loaded l = load_files(&file, 1, mx_arena_printf(&arena, "model_name=%s", name));
+    /* these rely on MaxText choosing rope_type by the model's name, which deserves a warning */
+    bool is_llama31 = mx_text_has_prefix(name, "llama3.1") || mx_text_has_prefix(name, "llama3.3");
+    if (l.ok) ck_assert_msg(l.config->warnings.n == is_llama31, "%s warns", name);
+    *n_loaded += l.ok;
+    for (char *text = l.ok ? NULL : l.err.text.data, *line; text && (line = next_line(&text));) {
+        bool is_source = line[0] == ' ' || mx_text_has_prefix(line, "hint: ");
+        ck_assert_msg(is_source || strstr(line, ": not available yet (got "), "%s: %s", name, line);
+    }
+    unload(&l);
+    mx_arena_release(&arena);
+}
+
+START_TEST(maxtexts_presets_load) {
+    MxArena arena = {.name = "test"};
+    char *text = read_text(&arena, "tests/config/maxtext_models.tsv");
+    MxText yaml;
+    mx_text_init(&yaml, &arena);
+    const char *name = "";
+    int n = 0, n_loaded = 0;
+    for (bool more = true; more;) {
+        char *line = next_line(&text);
+        more = line != NULL;
+        if (more && line[0] == '#') continue;
+        char *key = more ? strchr(line, '\t') : NULL;
+        if (more) *key++ = '\0';
+        if (!more || strcmp(line, name)) {
+            if (*name) check_preset(name, yaml.data, &n_loaded);
+            n += *name != '\0';
+            mx_text_clear(&yaml);
+            name = line;
+        }
+        if (more) key[strcspn(key, "\t")] = '\0';
+        if (more) mx_text_add(&yaml, "%s: %s\n", key, key + strlen(key) + 1);
+    }
+    ck_assert_int_eq(n, 78);
+    ck_assert_int_ge(n_loaded, 25);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(our_presets_load_quietly) {
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    char **names;
+    int n;
+    ck_assert(mx_dir_list(&arena, "configs/models", &names, &n, &err));
+    ck_assert_int_ge(n, 25);
+    for (int i = 0; i < n; i++) {
+        names[i][strlen(names[i]) - strlen(".yml")] = '\0';
+        Loaded l = load_config(NULL, mx_arena_printf(&arena, "model_name=%s", names[i]), NULL);
+        ck_assert_msg(l.ok, "%s: %s", names[i], l.err.text.data);
+        ck_assert_int_eq(l.config->warnings.n, 0);
+        ck_assert_int_eq(l.config->head_dim, 128);
+        ck_assert(!mx_config_is_default(l.config, MX_KEY_base_emb_dim));
+        bool is_scaled =
+            mx_text_has_prefix(names[i], "llama3.1") || mx_text_has_prefix(names[i], "llama3.3");
+        ck_assert_str_eq(l.config->rope_type, is_scaled ? "llama3.1" : "default");
+        unload(&l);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* The same config with and without base.yml, and no key missing from it. */
+START_TEST(base_yml_equals_the_rows) {
+    MxArena arena = {.name = "test"};
+    const char *file = "configs/base.yml";
+    Loaded base = load_files(&file, 1, NULL), rows = load_config("", NULL, NULL);
+    ck_assert_msg(base.ok && rows.ok, "%s", base.ok ? "" : base.err.text.data);
+    ck_assert_int_eq(base.config->warnings.n, 0);
+    char *a = mx_arena_strdup(&arena, mx_config_text(&arena, base.config));
+    char *b = mx_arena_strdup(&arena, mx_config_text(&arena, rows.config));
+    for (char *x, *y; (x = next_line(&a)) && (y = next_line(&b));) {
+        char *origin = strstr(x, "  # ");
+        if (x[0] != '#' && origin) *origin = '\0';
+        if (x[0] != '#' && strstr(y, "  # ")) *strstr(y, "  # ") = '\0';
+        ck_assert_str_eq(x, y);
+    }
+    for (int key = 0; key < MX_KEY_COUNT; key++)
+        ck_assert_msg(!mx_config_is_default(base.config, (MxKey)key), "%s is not in base.yml",
+                      mx_key_name((MxKey)key));
+    unload(&base);
+    unload(&rows);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(the_docs_hold_the_table) {
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    MxText table;
+    mx_text_init(&table, &arena);
+    ck_assert(mx_config_help(&table, "markdown", &err));
+    const char *docs = read_text(&arena, "docs/CONFIG.md");
+    char *text = table.data;
+    for (char *line; (line = next_line(&text));)
+        ck_assert_msg(strstr(docs, line),
+                      "docs/CONFIG.md lacks (mxtrain --help-config markdown): %s", line);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(help_knows_keys_groups_and_typos) {
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    MxText out;
+    mx_text_init(&out, &arena);
+    ck_assert(mx_config_help(&out, NULL, &err) && strstr(out.data, "optimizer"));
+    ck_assert(mx_config_help(&out, "optimizer", &err) && strstr(out.data, "adam_b1"));
+    ck_assert(mx_config_help(&out, "adam_b1", &err) && strstr(out.data, ">= 0, < 1"));
+    ck_assert(mx_config_help(&out, "lora.lora_rank", &err) && strstr(out.data, "not built yet"));
+    ck_assert(!mx_config_help(&out, "adam_b3", &err));
+    ck_assert_ptr_nonnull(strstr(err.text.data, "did you mean \"adam_b1\""));
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Typos of one edit in every built key: the right key is suggested for 95 of 100. */
+START_TEST(one_edit_typos_find_their_key) {
+    MxArena arena = {.name = "test"};
+    int n = 0, n_right = 0;
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        const char *name = mx_key_name((MxKey)key);
+        int length = (int)strlen(name);
+        for (int edit = 0; edit < 3; edit++) {
+            int at = (key * 7 + edit * 3) % (length - 1);
+            const char *middle = edit == 0   ? ""
+                                 : edit == 1 ? "q"
+                                             : mx_arena_printf(&arena, "%cx", name[at]);
+            char *typo = mx_arena_printf(&arena, "%.*s%s%s=1", at, name, middle, name + at + 1);
+            Loaded l = load_config("", typo, NULL);
+            const char *want = mx_arena_printf(&arena, "did you mean \"%s\"", name);
+            n_right += l.ok || strstr(l.err.text.data, want) != NULL;
+            n++;
+            unload(&l);
+        }
+    }
+    ck_assert_msg(n_right * 100 >= n * 95, "%d of %d", n_right, n);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+TCase *key_cases(void) {
+    TCase *tc = tcase_create("keys");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, every_key_of_maxtext_is_known);
+    tcase_add_test(tc, maxtexts_base_yml_loads_quietly);
+    tcase_add_test(tc, maxtexts_presets_load);
+    tcase_add_test(tc, our_presets_load_quietly);
+    tcase_add_test(tc, base_yml_equals_the_rows);
+    tcase_add_test(tc, the_docs_hold_the_table);
+    tcase_add_test(tc, help_knows_keys_groups_and_typos);
+    tcase_add_test(tc, one_edit_typos_find_their_key);
+    return tc;
+}

@@ -1,0 +1,182 @@
+/* merge.c — which layer wins, and which conflicts are errors. */
+#include "config_tests.h"
+
+/* What is given → a part of the error, or NULL and the resulting base_emb_dim. */
+typedef struct MergeCase {
+    const char *name, *yaml, *overrides, *variables, *error;
+    int64_t emb;
+} MergeCase;
+
+static const MergeCase cases[] = {
+    {"row default", "", NULL, NULL, NULL, 256},
+    {"file over default", "base_emb_dim: 8", NULL, NULL, NULL, 8},
+    {"preset over file", "base_emb_dim: 8\nmodel_name: llama2-7b", NULL, NULL, NULL, 4096},
+    {"preset named on the command line", "base_emb_dim: 8", "model_name=llama2-7b", NULL, NULL,
+     4096},
+    {"preset named in the environment", "", NULL, "M_MODEL_NAME=llama2-7b", NULL, 4096},
+    {"-Instruct is cut off", "model_name: llama3.1-8b-Instruct", NULL, NULL, NULL, 4096},
+    {"command line over file", "base_emb_dim: 8", "base_emb_dim=16", NULL, NULL, 16},
+    {"last one wins", "", "base_emb_dim=16\nbase_emb_dim=32", NULL, NULL, 32},
+    {"environment over file", "base_emb_dim: 8", NULL, "M_BASE_EMB_DIM=64", NULL, 64},
+    {"preset and command line differ", "model_name: llama2-7b", "base_emb_dim=16", NULL,
+     "base_emb_dim: 16 is also set to 4096 at", 0},
+    {"preset and command line agree", "model_name: llama2-7b", "base_emb_dim=4096", NULL, NULL,
+     4096},
+    {"agree after typing", "model_name: llama2-7b", "base_emb_dim=4096.0", NULL, NULL, 4096},
+    {"override_model_config", "model_name: llama2-7b\noverride_model_config: true",
+     "base_emb_dim=16", NULL, NULL, 16},
+    {"override_model_config on the command line", "model_name: llama2-7b",
+     "base_emb_dim=16\noverride_model_config=True", NULL, NULL, 16},
+    {"preset and environment", "model_name: llama2-7b", NULL, "M_BASE_EMB_DIM=4096",
+     "base_emb_dim: 4096 is also set to 4096 at", 0},
+    {"preset and environment, allowed", "model_name: llama2-7b\noverride_model_config: true", NULL,
+     "M_BASE_EMB_DIM=64", NULL, 64},
+    {"command line and environment", "", "base_emb_dim=16", "M_BASE_EMB_DIM=16",
+     "environment M_BASE_EMB_DIM: base_emb_dim: 16 is also set to 16 at <command line>", 0},
+    {"other variables are not ours", "", NULL, "MAIL=x\nM_=1\nPATH=/", NULL, 256},
+    {"a list from the environment", "", NULL, "M_ADAMW_MASK=[a]",
+     "adamw_mask: cannot be set from the environment", 0},
+    {"interpolation", "base_mlp_dim: 12\nbase_emb_dim: ${base_mlp_dim}", NULL, NULL, NULL, 12},
+    {"interpolation in two steps", "base_emb_dim: ${base_mlp_dim}\nbase_mlp_dim: ${head_dim}", NULL,
+     NULL, NULL, 64},
+    {"interpolation in a circle", "base_emb_dim: ${base_mlp_dim}\nbase_mlp_dim: ${base_emb_dim}",
+     NULL, NULL, "leads back to itself", 0},
+    {"interpolation of nothing", "base_emb_dim: ${base_mpl_dim}", NULL, NULL,
+     "did you mean \"base_mlp_dim\"", 0},
+    {"merge key", "x: 1", NULL, NULL, "unrecognized key \"x\"", 0},
+    {"base_config on the command line", "", "base_config=base.yml", NULL,
+     "base_config: works in a file only", 0},
+};
+
+START_TEST(a_merge) {
+    const MergeCase *c = &cases[_i];
+    Loaded l = load_config(c->yaml, c->overrides, c->variables);
+    if (c->error) {
+        ck_assert_msg(!l.ok, "%s: loaded", c->name);
+        ck_assert_msg(strstr(l.err.text.data, c->error), "%s: %s", c->name, l.err.text.data);
+    } else {
+        ck_assert_msg(l.ok, "%s: %s", c->name, l.err.text.data);
+        ck_assert_msg(l.config->base_emb_dim == c->emb, "%s: %lld", c->name,
+                      (long long)l.config->base_emb_dim);
+    }
+    unload(&l);
+}
+END_TEST
+
+START_TEST(files_in_order_and_parents) {
+    MxArena arena = {.name = "test"};
+    const char grand[] = "steps: 1\nlog_period: 1\nhead_dim: 2\n";
+    const char child[] = "base_config: grand.yml\nsteps: 2\nlog_period: 2\n";
+    const char second[] = "steps: 3\n";
+    temp_file(&arena, "grand.yml", grand, strlen(grand));
+    const char *files[2] = {temp_file(&arena, "child.yml", child, strlen(child)),
+                            temp_file(&arena, "second.yml", second, strlen(second))};
+    Loaded l = load_files(files, 2, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->steps, 3);
+    ck_assert_int_eq(l.config->log_period, 2);
+    ck_assert_int_eq(l.config->head_dim, 2);
+    MxWhere where = mx_config_where(l.config, MX_KEY_log_period);
+    ck_assert_str_eq(where.file, files[0]);
+    ck_assert_int_eq(where.line, 3);
+    ck_assert_int_eq(where.col, 13);
+    ck_assert(mx_config_is_default(l.config, MX_KEY_packing));
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(files_in_a_circle) {
+    MxArena arena = {.name = "test"};
+    const char a[] = "base_config: b.yml\n", b[] = "base_config: a.yml\n";
+    const char *file = temp_file(&arena, "a.yml", a, strlen(a));
+    temp_file(&arena, "b.yml", b, strlen(b));
+    Loaded l = load_files(&file, 1, NULL);
+    ck_assert(!l.ok);
+    ck_assert_ptr_nonnull(strstr(l.err.text.data, "b.yml:1:14: base_config: the files include"));
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* A preset beside the main file, as in a checkout of MaxText. */
+START_TEST(a_preset_beside_the_file) {
+    MxArena arena = {.name = "test"};
+    const char base[] = "steps: 1\n", model[] = "base_emb_dim: 6\n";
+    const char *file = temp_file(&arena, "base.yml", base, strlen(base));
+    temp_file(&arena, "models/mine.yml", model, strlen(model));
+    Loaded l = load_files(&file, 1, "model_name=mine");
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->base_emb_dim, 6);
+    ck_assert_str_eq(l.config->run_name, "mine");
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static const char *rule_name(const MxConfig *c, int i) {
+    return c->logical_axis_rules->item[i]->item[0]->text;
+}
+
+START_TEST(axis_rules_merge_by_name) {
+    Loaded base = load_config("", NULL, NULL);
+    int n = base.config->logical_axis_rules->n;
+    ck_assert_int_eq(n, 79);
+    unload(&base);
+
+    Loaded preset = load_config("", "model_name=llama2-7b", NULL);
+    ck_assert_int_eq(preset.config->logical_axis_rules->n, n);
+    ck_assert_str_eq(rule_name(preset.config, n - 1), "norm");
+    unload(&preset);
+
+    /* both rules of activation_vocab's three go, two come at the end */
+    Loaded line = load_config("", "logical_axis_rules=[[activation_vocab,[]],[norm,data]]", NULL);
+    ck_assert_int_eq(line.config->logical_axis_rules->n, n - 4 + 2);
+    ck_assert_str_eq(rule_name(line.config, n - 4), "activation_vocab");
+    unload(&line);
+
+    Loaded all =
+        load_config("", "logical_axis_rules=[[norm,data]]\noverride_logical_axis_rules=true", NULL);
+    ck_assert_int_eq(all.config->logical_axis_rules->n, 1);
+    unload(&all);
+
+    Loaded file = load_config("logical_axis_rules: [[norm, data]]", NULL, NULL);
+    ck_assert_int_eq(file.config->logical_axis_rules->n, 1);
+    unload(&file);
+}
+END_TEST
+
+START_TEST(anchors_aliases_and_merge_keys) {
+    Loaded l = load_config("lora: &l {lora_rank: 0}\ndpo:\n  <<: {dpo_beta: 0.1}\n"
+                           "adamw_mask: &m [a, b]\nmlp_activations: [silu, linear]\n"
+                           "input_data_sharding_logical_axes: *m\n",
+                           NULL, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->input_data_sharding_logical_axes.n, 2);
+    ck_assert_int_eq(l.config->warnings.n, 0);
+    unload(&l);
+}
+END_TEST
+
+START_TEST(all_errors_in_one_pass) {
+    Loaded l = load_config("stepz: 1\nhead_dim: odd\ndtype: float99\n",
+                           "learning_rate=x\nlora_rank=4\nsteps=0", "M_PACKING=maybe");
+    ck_assert(!l.ok);
+    ck_assert_int_eq(l.err.count, 7);
+    ck_assert_ptr_nonnull(strstr(l.err.text.data, "did you mean \"lora.lora_rank\""));
+    ck_assert_int_eq(count_lines(l.err.text.data, "environment M_PACKING: packing: wants"), 1);
+    unload(&l);
+}
+END_TEST
+
+TCase *merge_cases(void) {
+    TCase *tc = tcase_create("merge");
+    tcase_add_loop_test(tc, a_merge, 0, MX_COUNT(cases));
+    tcase_add_test(tc, files_in_order_and_parents);
+    tcase_add_test(tc, files_in_a_circle);
+    tcase_add_test(tc, a_preset_beside_the_file);
+    tcase_add_test(tc, axis_rules_merge_by_name);
+    tcase_add_test(tc, anchors_aliases_and_merge_keys);
+    tcase_add_test(tc, all_errors_in_one_pass);
+    return tc;
+}

@@ -1,0 +1,195 @@
+/* values.c — derived values, warnings, dumping and reporting. */
+#include "config_tests.h"
+
+START_TEST(sizes_follow_the_scale) {
+    /* e = log2(scale); q, rest = divmod(e, 3): mlp and heads q + (rest > 0), emb q + (rest > 1) */
+    static const struct {
+        int scale, emb, mlp, layers;
+    } cases[] = {{1, 1, 1, 1}, {2, 1, 2, 1},  {4, 2, 2, 1},
+                 {8, 2, 2, 2}, {16, 2, 4, 2}, {128, 4, 8, 4}};
+    for (int i = 0; i < MX_COUNT(cases); i++) {
+        MxArena arena = {.name = "test"};
+        Loaded l =
+            load_config("base_emb_dim: 10\nbase_mlp_dim: 20\nbase_num_query_heads: 6\n"
+                        "base_num_kv_heads: 3\nbase_num_decoder_layers: 5\nhead_dim: 8\n",
+                        mx_arena_printf(&arena, "global_parameter_scale=%d", cases[i].scale), NULL);
+        ck_assert_msg(l.ok, "%s", l.err.text.data);
+        ck_assert_int_eq(l.config->emb_dim, 10 * cases[i].emb);
+        ck_assert_int_eq(l.config->mlp_dim, 20 * cases[i].mlp);
+        ck_assert_int_eq(l.config->num_query_heads, 6 * cases[i].mlp);
+        ck_assert_int_eq(l.config->num_kv_heads, 3 * cases[i].mlp);
+        ck_assert_int_eq(l.config->num_decoder_layers, 5 * cases[i].layers);
+        ck_assert_int_eq(l.config->head_dim, 8);
+        unload(&l);
+        mx_arena_release(&arena);
+    }
+}
+END_TEST
+
+START_TEST(batches_and_steps) {
+    Loaded l = load_config("per_device_batch_size: 3\nmax_target_length: 24\nsteps: -1\n"
+                           "learning_rate_schedule_steps: 8\nexpansion_factor_real_data: 2\n",
+                           NULL, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    const MxConfig *c = l.config;
+    ck_assert_int_eq(c->steps, 8);
+    ck_assert_int_eq(c->micro_batch_size_to_train_on, 3);
+    ck_assert_int_eq(c->global_batch_size_to_train_on, 3);
+    ck_assert_int_eq(c->global_batch_size_to_load, 6);
+    ck_assert_int_eq(c->global_batch_size_to_eval_on, 3);
+    ck_assert_double_eq(c->eval_per_device_batch_size, 3);
+    ck_assert_int_eq(c->tokens_per_step, 72);
+    unload(&l);
+    Loaded d = load_config("steps: 7\neval_per_device_batch_size: 2\nweight_dtype: float32\n"
+                           "mu_dtype: bfloat16\n",
+                           NULL, NULL);
+    ck_assert_int_eq(d.config->learning_rate_schedule_steps, 7);
+    ck_assert_int_eq(d.config->global_batch_size_to_eval_on, 2);
+    ck_assert_str_eq(d.config->mu_dtype, "bfloat16");
+    unload(&d);
+}
+END_TEST
+
+/* Sizes that overflow are errors, not undefined behaviour (the sanitizers watch). */
+START_TEST(absurd_sizes) {
+    Loaded l = load_config("base_emb_dim: 9223372036854775807\nglobal_parameter_scale: 1048576\n"
+                           "per_device_batch_size: 1e300\nmax_target_length: 9223372036854775807\n"
+                           "expansion_factor_real_data: 1e300\nsteps: 9223372036854775807\n"
+                           "num_experts: 1e300\neval_per_device_batch_size: 1e19\n"
+                           "rope_max_timescale: 9223372036854775808\n",
+                           NULL, NULL);
+    ck_assert(!l.ok);
+    ck_assert_msg(l.err.count == 7, "%s", l.err.text.data);
+    unload(&l);
+}
+END_TEST
+
+START_TEST(names_of_folders) {
+    Loaded l = load_config("", NULL, NULL);
+    ck_assert_str_eq(l.config->run_name, "default");
+    ck_assert_str_eq(l.config->run_dir, "./maxtext_output/default");
+    unload(&l);
+    Loaded m = load_config("base_output_directory: /x/\nmodel_name: llama2-7b\n", NULL, NULL);
+    ck_assert_str_eq(m.config->run_dir, "/x/llama2-7b");
+    ck_assert_str_eq(m.config->checkpoint_dir, "/x/llama2-7b/checkpoints");
+    unload(&m);
+}
+END_TEST
+
+START_TEST(inert_keys_are_named_once) {
+    Loaded l =
+        load_config("dump_hlo: true\nsa_block_q: 256\nprofiler: xplane\nenable_dropout: false\n"
+                    "matmul_precision: highest\nenable_gcp_goodput_metrics: false\n"
+                    "ici_fsdp_parallelism: 1\nhardware: cpu\nskip_jax_distributed_system: true\n",
+                    NULL, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->warnings.n, 1);
+    ck_assert_str_eq(l.config->warnings.item[0],
+                     "no effect on this machine: dump_hlo, profiler, sa_block_q");
+    unload(&l);
+}
+END_TEST
+
+START_TEST(later_keys_keep_their_default) {
+    Loaded l = load_config("use_dpo: false\nlora: {lora_rank: 0, enable_lora: False}\n"
+                           "dpo:\n  dpo_beta: 0.10\n",
+                           "dpo_label_smoothing=0\nnum_experts=1.0", NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    unload(&l);
+    Loaded m = load_config("dpo: {dpo_beta: 0.2}\n", "orpo_lambda=3\nlora.lora_rank=8", NULL);
+    ck_assert(!m.ok && m.err.count == 3);
+    unload(&m);
+}
+END_TEST
+
+/* Dump → load → dump is the same text, origins aside; and the first dump's fields are kept. */
+static void check_round_trip(const char *overrides) {
+    MxArena arena = {.name = "test"};
+    Loaded a = load_config(NULL, overrides, NULL);
+    ck_assert_msg(a.ok, "%s", a.err.text.data);
+    const char *text = mx_config_text(&arena, a.config);
+    const char *path = temp_file(&arena, "dump.yml", text, strlen(text));
+    Loaded b = load_files(&path, 1, NULL);
+    ck_assert_msg(b.ok, "%s", b.err.text.data);
+    ck_assert_int_eq(b.config->warnings.n, 0);
+    ck_assert_str_eq(a.config->run_dir, b.config->run_dir);
+    ck_assert_int_eq(a.config->emb_dim, b.config->emb_dim);
+    const char *again = mx_config_text(&arena, b.config);
+    while (*text && *again) {
+        size_t n = strcspn(text, "\n"), m = strcspn(again, "\n");
+        const char *x = mx_arena_strndup(&arena, text, n), *y = mx_arena_strndup(&arena, again, m);
+        size_t keep = strstr(x, "  # ") ? (size_t)(strstr(x, "  # ") - x) : n;
+        ck_assert_msg(!strncmp(x, y, keep), "%s\n%s", x, y);
+        text += n + 1;
+        again += m + 1;
+    }
+    ck_assert_int_eq(*text, *again);
+    unload(&a);
+    unload(&b);
+    mx_arena_release(&arena);
+}
+
+START_TEST(a_dump_loads_back) {
+    check_round_trip(NULL);
+    check_round_trip("model_name=llama2-7b\nbase_emb_dim=32\noverride_model_config=true");
+    check_round_trip(
+        "adamw_mask=['.*norm.*','.*embedding.*']\nlearning_rate=1.e-8\nmu_dtype=bfloat16\n"
+        "attn_logits_soft_cap=0.1\nadam_b2=0.949999999999999\nsteps=-1\n"
+        "learning_rate_schedule_steps=8");
+    check_round_trip("run_name=\"a: \\\"b\\\" #c \\x01 é\"\nmetrics_file=\"12\"\n"
+                     "base_output_directory='\\${x}/on'\nhdf5_train_files=F.h5:train/batches");
+    check_round_trip("logical_axis_rules=[[norm,data]]\noverride_logical_axis_rules=true\n"
+                     "mesh_axes=[data, '1', \"x y\"]\ndata_sharding=[data]");
+}
+END_TEST
+
+START_TEST(a_dump_keeps_its_own_model) {
+    MxArena arena = {.name = "test"};
+    Loaded a = load_config(NULL, "model_name=llama2-7b", NULL);
+    const char *text = mx_config_text(&arena, a.config);
+    const char *path = temp_file(&arena, "dump.yml", text, strlen(text));
+    Loaded b = load_files(&path, 1, "model_name=llama2-13b");
+    ck_assert(!b.ok);
+    ck_assert_ptr_nonnull(strstr(b.err.text.data, "would not be merged"));
+    unload(&b);
+    Loaded c = load_files(&path, 1, "model_name=llama2-13b\napply_model_config=true");
+    ck_assert_msg(c.ok, "%s", c.err.text.data);
+    ck_assert_int_eq(c.config->emb_dim, 5120);
+    unload(&c);
+    unload(&a);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(other_rooms_report_a_value) {
+    Loaded l = load_config("head_dim: 64\nsteps: 12\n", "learning_rate=2", NULL);
+    MxError err = {0};
+    ck_assert(!mx_config_fail(&err, l.config, MX_KEY_steps, "%d is too few", 12));
+    ck_assert_ptr_nonnull(strstr(err.text.data, "t.yml:2:8: steps: 12 is too few\n"
+                                                "  2 | steps: 12\n"
+                                                "    |        ^"));
+    mx_config_fail(&err, l.config, MX_KEY_learning_rate, "too hot");
+    mx_config_fail(&err, l.config, MX_KEY_packing, "no");
+    ck_assert_ptr_nonnull(strstr(err.text.data, "\n<command line>: learning_rate: too hot\n"
+                                                "  learning_rate=2\n"
+                                                "                ^\n"
+                                                "<default>: packing: no"));
+    ck_assert_int_eq(err.exit, MX_EXIT_CONFIG);
+    mx_error_release(&err);
+    unload(&l);
+}
+END_TEST
+
+TCase *value_cases(void) {
+    TCase *tc = tcase_create("values");
+    tcase_add_test(tc, sizes_follow_the_scale);
+    tcase_add_test(tc, batches_and_steps);
+    tcase_add_test(tc, absurd_sizes);
+    tcase_add_test(tc, names_of_folders);
+    tcase_add_test(tc, inert_keys_are_named_once);
+    tcase_add_test(tc, later_keys_keep_their_default);
+    tcase_add_test(tc, a_dump_loads_back);
+    tcase_add_test(tc, a_dump_keeps_its_own_model);
+    tcase_add_test(tc, other_rooms_report_a_value);
+    return tc;
+}

@@ -1,0 +1,249 @@
+/* golden.c — reading golden files and comparing with them; see tests/golden/README.md for what they
+ * hold. */
+#include "golden.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+const char *golden_dir(void) {
+    const char *dir = getenv("MX_GOLDEN");
+    return dir && *dir ? dir : "tests/golden";
+}
+
+double golden_error(const float *got, const float *want, int64_t n) {
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)got[i] - (double)want[i];
+        difference += d * d;
+        norm += (double)want[i] * (double)want[i];
+    }
+    return difference > 0 ? sqrt(difference / norm) : difference;
+}
+
+double golden_error_but(const float *got, const float *want, int64_t n, int skip) {
+    enum { MAX_SKIP = 8 };
+    double skipped[MAX_SKIP] = {0}, difference = 0, norm = 0;
+    MX_ASSERT(skip <= MAX_SKIP);
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)got[i] - (double)want[i], square = d * d;
+        norm += (double)want[i] * (double)want[i];
+        for (int k = 0; k < skip; k++) /* keeps the largest, passes on what it pushes out */
+            if (square > skipped[k]) {
+                double out = skipped[k];
+                skipped[k] = square;
+                square = out;
+            }
+        difference += square;
+    }
+    return difference > 0 ? sqrt(difference / norm) : difference;
+}
+
+double golden_max_abs(const float *got, const float *want, int64_t n) {
+    double max = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]);
+        if (!(d <= max)) max = d; /* NaN counts as larger */
+    }
+    return max;
+}
+
+float *golden_read(MxArena *arena, MxH5 *file, const char *path, int64_t *n) {
+    MxError err = {0};
+    MxH5Array array;
+    float *data = NULL;
+    if (mx_h5_has_array(file, path)) {
+        ck_assert_msg(mx_h5_stat(file, path, &array, &err), "%s", err.text.data);
+        *n = mx_shape_count(array.shape);
+        data = mx_new_n(arena, float, *n + 1);
+        ck_assert_msg(mx_h5_read(file, path, MX_F32, array.shape, data, &err), "%s", err.text.data);
+    }
+    mx_error_release(&err);
+    return data;
+}
+
+static int split(MxArena *arena, const char *words, const char **out, int cap) {
+    int n = 0;
+    char *save = NULL;
+    for (char *w = strtok_r(mx_arena_strdup(arena, words), " ", &save); w;
+         w = strtok_r(NULL, " ", &save)) {
+        ck_assert_int_lt(n, cap);
+        out[n++] = w;
+    }
+    return n;
+}
+
+bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig **out,
+                   MxError *err) {
+    enum { CAP = 256 };
+    const char *overrides[CAP], *files[] = {"configs/base.yml"};
+    int n = split(arena, words, overrides, CAP);
+    n += split(arena, "override_model_config=true", overrides + n, CAP - n);
+    n += split(arena, more, overrides + n, CAP - n);
+    MxConfigRequest request = {
+        .files = files, .n_files = 1, .overrides = overrides, .n_overrides = n};
+    return mx_config_load(arena, &request, out, err);
+}
+
+MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step) {
+    MxError err = {0};
+    MxBatch batch = {0};
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
+        const char *path =
+            mx_arena_printf(arena, "%s/%s", group, mx_batch_field_name((MxBatchField)f));
+        MxH5Array array;
+        ck_assert_msg(mx_h5_stat(file, path, &array, &err), "%s", err.text.data);
+        MxH5Box box = {.rank = array.shape.rank};
+        for (int i = 0; i < box.rank; i++) box.count[i] = array.shape.dim[i];
+        if (box.rank == 3) {
+            box.start[0] = step;
+            box.count[0] = 1;
+        }
+        int64_t rows = box.count[box.rank - 2], length = box.count[box.rank - 1];
+        if (!f) batch = mx_batch_new(arena, rows, length);
+        ck_assert_msg(mx_h5_read_box(file, path, MX_I32, box, batch.field[f], &err), "%s",
+                      err.text.data);
+    }
+    return batch;
+}
+
+enum { LOGITS, GRAD, ENTRIES };
+enum { LOSS, XENT, Z, WEIGHTS, OUTS };
+
+struct GoldenProgram {
+    MxArena *arena;
+    MxModel *model;
+    MxVars vars;
+    int in[MX_BATCH_FIELDS], out[OUTS], logits;
+    int *param, *gradient;
+    bool rounds_table;
+    MxRun *run;
+};
+
+static void declare(GoldenProgram *g, const MxConfig *config) {
+    const MxTree *params = mx_model_params(g->model);
+    MxShape ids = MX_SHAPE(config->micro_batch_size_to_train_on, config->max_target_length);
+    MxShape logits = MX_SHAPE(ids.dim[0], ids.dim[1], config->vocab_size);
+    g->param = mx_new_n(g->arena, int, params->n);
+    g->gradient = mx_new_n(g->arena, int, params->n);
+    for (int i = 0; i < params->n; i++) {
+        MxType type = {MX_F32, params->leaves[i].shape};
+        g->param[i] = mx_vars_add(&g->vars, params->leaves[i].path, type);
+        g->gradient[i] = mx_vars_add(&g->vars, "gradient", type);
+    }
+    for (int i = 0; i < MX_BATCH_FIELDS; i++)
+        g->in[i] = mx_vars_add(&g->vars, "in", (MxType){MX_I32, ids});
+    for (int i = 0; i < OUTS; i++)
+        g->out[i] = mx_vars_add(&g->vars, "out", (MxType){MX_F32, MX_SCALAR});
+    g->logits = mx_vars_add(&g->vars, "logits", (MxType){MX_F32, logits});
+}
+
+/* Traces the hidden states; values for the head, of which the table may be rounded, go to `head`.
+ */
+static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxValue *head) {
+    int table = mx_tree_find(mx_model_params(g->model), "token_embedder/embedding");
+    for (int i = 0; i < mx_model_params(g->model)->n; i++) {
+        params[i] = head[i] = mx_variable(t, g->param[i]);
+        if (i == table && g->rounds_table)
+            head[i] = mx_cast(t, mx_cast(t, head[i], MX_BF16), MX_F32);
+    }
+    MxModelInputs in = {mx_variable(t, g->in[MX_INPUTS]), mx_variable(t, g->in[MX_INPUTS_POSITION]),
+                        mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
+    return mx_model_hidden(t, g->model, params, in);
+}
+
+static MxGraph *trace_logits(GoldenProgram *g, MxTrace *t) {
+    MxGraph *graph = mx_graph_new(g->arena, "logits", &g->vars);
+    int n = mx_model_params(g->model)->n;
+    MxValue *params = mx_new_n(g->arena, MxValue, n), *head = mx_new_n(g->arena, MxValue, n);
+    mx_trace_begin(t, graph);
+    MxValue hidden = trace_hidden(g, t, params, head);
+    mx_trace_assign(t, mx_copy(t, mx_model_logits(t, g->model, head, hidden)), g->logits, false);
+    return graph;
+}
+
+static MxGraph *trace_grad(GoldenProgram *g, MxTrace *t) {
+    MxGraph *graph = mx_graph_new(g->arena, "grad", &g->vars);
+    int n = mx_model_params(g->model)->n;
+    MxValue *params = mx_new_n(g->arena, MxValue, n), *head = mx_new_n(g->arena, MxValue, n);
+    MxGradTarget *targets = mx_new_n(g->arena, MxGradTarget, n);
+    mx_trace_begin(t, graph);
+    MxValue hidden = trace_hidden(g, t, params, head);
+    MxValue weights = mx_variable(t, g->in[MX_TARGETS_SEGMENTATION]);
+    MxValue xent =
+        mx_model_xent(t, g->model, head, hidden, mx_variable(t, g->in[MX_TARGETS]), weights);
+    MxValue count = mx_count_nonzero(t, weights), loss = mx_ratio(t, xent, count, 1e-8);
+    const MxValue outs[OUTS] = {[LOSS] = loss, [XENT] = xent, [Z] = xent + 1, [WEIGHTS] = count};
+    for (int i = 0; i < OUTS; i++) mx_trace_assign(t, outs[i], g->out[i], false);
+    for (int i = 0; i < n; i++)
+        targets[i] = (MxGradTarget){.wrt = params[i], .var = g->gradient[i]};
+    mx_grad(t, loss, targets, n);
+    return graph;
+}
+
+GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool rounds_table) {
+    GoldenProgram *g = mx_new(arena, GoldenProgram);
+    MxError err = {0};
+    MxDevice *device;
+    MxTrace t;
+    *g = (GoldenProgram){.arena = arena, .vars.arena = arena, .rounds_table = rounds_table};
+    ck_assert_msg(mx_model_new(arena, config, &g->model, &err), "%s", err.text.data);
+    declare(g, config);
+    MxGraph *entries[ENTRIES];
+    entries[LOGITS] = trace_logits(g, &t);
+    ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
+    entries[GRAD] = trace_grad(g, &t);
+    ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
+    bool ok = mx_device_open(arena, &(MxDeviceConfig){0}, &device, &err) &&
+              mx_run_open(arena, device, &g->vars, entries, ENTRIES, MX_REMAT_NONE, &g->run, &err);
+    ck_assert_msg(ok, "%s", err.text.data);
+    return g;
+}
+
+static size_t parameter_bytes(const GoldenProgram *g, int i) {
+    return (size_t)mx_shape_count(mx_model_params(g->model)->leaves[i].shape) * sizeof(float);
+}
+
+static void run_entry(GoldenProgram *g, const MxTree *state, const MxBatch *batch, int entry) {
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        memcpy(mx_run_var(g->run, g->in[f]), batch->field[f],
+               (size_t)(batch->rows * batch->length) * sizeof(int32_t));
+    for (int i = 0; i < mx_model_params(g->model)->n; i++)
+        memcpy(mx_run_var(g->run, g->param[i]), state->leaves[i].data, parameter_bytes(g, i));
+    mx_run_entry(g->run, entry);
+}
+
+const float *golden_logits(GoldenProgram *g, const MxTree *state, const MxBatch *batch) {
+    run_entry(g, state, batch, LOGITS);
+    return mx_run_var(g->run, g->logits);
+}
+
+MxLoss golden_loss_and_grad(GoldenProgram *g, MxTrainState *state, const MxBatch *batch) {
+    run_entry(g, mx_train_state_tree(state), batch, GRAD);
+    for (int i = 0; i < mx_model_params(g->model)->n; i++)
+        memcpy((void *)(uintptr_t)mx_train_gradient(state, i), mx_run_var(g->run, g->gradient[i]),
+               parameter_bytes(g, i));
+    double out[OUTS];
+    for (int i = 0; i < OUTS; i++) out[i] = *(const float *)mx_run_var(g->run, g->out[i]);
+    return (MxLoss){
+        .loss = out[LOSS], .xent_sum = out[XENT], .z_sum = out[Z], .total_weights = out[WEIGHTS]};
+}
+
+MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {
+    MxTree tree;
+    const MxTree *params = mx_model_params(mx_train_state_model(state));
+    mx_tree_init(&tree, arena);
+    mx_tree_add_under(&tree, "model", params, MX_KIND_PARAM, MX_F32);
+    for (int i = 0; i < tree.n; i++)
+        tree.leaves[i].data = (void *)(uintptr_t)mx_train_gradient(state, i);
+    return tree;
+}
+
+bool golden_like(MxArena *arena, const MxTrainState *state, MxH5 *file, const char *group,
+                 int scan_axis, MxTree *out, MxError *err) {
+    *out = golden_gradient_tree(arena, state);
+    for (int i = 0; i < out->n; i++)
+        out->leaves[i].data =
+            mx_arena_alloc(arena, (size_t)mx_shape_count(out->leaves[i].shape) * sizeof(float));
+    return mx_ckpt_read(file, group, "model/", scan_axis, out, err);
+}

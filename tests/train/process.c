@@ -1,0 +1,80 @@
+/* process.c — starting the trainer and reading what it leaves. */
+#include "process.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+pid_t process_start(MxArena *arena, const char *dir, const char *words) {
+    enum { MAX_WORDS = 256 };
+    char *argv[MAX_WORDS], *save = NULL;
+    int n = 0;
+    const char *binary = getenv("MX_BIN");
+    argv[n++] = mx_arena_strdup(arena, binary && *binary ? binary : "build/mxtrain");
+    for (char *w = strtok_r(mx_arena_strdup(arena, words), " ", &save); w;
+         w = strtok_r(NULL, " ", &save)) {
+        ck_assert_int_lt(n, MAX_WORDS - 1);
+        argv[n++] = w;
+    }
+    argv[n] = NULL;
+    posix_spawn_file_actions_t actions;
+    const char *log = mx_path_join(arena, dir, "log");
+    pid_t pid;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    ck_assert_msg(!posix_spawn(&pid, argv[0], &actions, NULL, argv, environ), "cannot start %s",
+                  argv[0]);
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+int process_wait(pid_t pid) {
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int process_run(MxArena *arena, const char *dir, const char *words) {
+    return process_wait(process_start(arena, dir, words));
+}
+
+const char *process_dir(MxArena *arena, const char *name) {
+    MxError err = {0};
+    const char *dir = mx_arena_printf(arena, "build/tests/%s.%ld", name, (long)getpid());
+    if (mx_dir_exists(dir)) ck_assert_msg(mx_dir_remove(dir, &err), "%s", err.text.data);
+    ck_assert_msg(mx_dir_make(dir, &err), "%s", err.text.data);
+    return dir;
+}
+
+const char *process_file(MxArena *arena, const char *dir, const char *name, size_t *size) {
+    enum { MAX_BYTES = 1 << 28 };
+    MxBytes bytes;
+    MxError err = {0};
+    bool ok = mx_file_read(arena, mx_path_join(arena, dir, name), MAX_BYTES, &bytes, &err);
+    ck_assert_msg(ok, "%s", err.text.data);
+    if (size) *size = bytes.size;
+    return (const char *)bytes.data;
+}
+
+MetricsLine *process_metrics(MxArena *arena, const char *dir, const char *with, int *n) {
+    enum { MAX_LINES = 4096 };
+    MetricsLine *lines = mx_new_n(arena, MetricsLine, MAX_LINES);
+    MxError err = {0};
+    char *save = NULL, *text = mx_arena_strdup(arena, process_file(arena, dir, "m.jsonl", NULL));
+    *n = 0;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        MxJson *json = mx_json_parse(arena, line, strlen(line), "m.jsonl", &err);
+        ck_assert_msg(json != NULL, "%s", err.text.data);
+        if (!mx_json_get(json, with)) continue;
+        ck_assert_int_lt(*n, MAX_LINES);
+        lines[*n].json = json;
+        ck_assert(mx_json_number(mx_json_get(json, "step"), &lines[(*n)++].step));
+    }
+    return lines;
+}

@@ -1,0 +1,29 @@
+/* process.h — the trainer as a black box: started as a program, looked at through its files. */
+#ifndef TESTS_TRAIN_PROCESS_H
+#define TESTS_TRAIN_PROCESS_H
+
+#include <mx/base.h>
+
+#include <sys/types.h>
+
+/* process_start — starts the trainer ($MX_BIN or build/mxtrain) with words split at blanks (nothing
+ * is quoted); its output goes to FILE "log" in dir. */
+pid_t process_start(MxArena *arena, const char *dir, const char *words);
+/* process_wait — its exit code, or 128 + the signal that ended it. */
+int process_wait(pid_t pid);
+int process_run(MxArena *arena, const char *dir, const char *words);
+
+/* process_dir — a fresh folder below build/tests. */
+const char *process_dir(MxArena *arena, const char *name);
+/* process_file — the content of dir/name. */
+const char *process_file(MxArena *arena, const char *dir, const char *name, size_t *size);
+
+/* One line of a metrics file. */
+typedef struct MetricsLine {
+    double step;
+    const MxJson *json;
+} MetricsLine;
+/* process_metrics — the lines of dir/m.jsonl that have a member `with`. */
+MetricsLine *process_metrics(MxArena *arena, const char *dir, const char *with, int *n);
+
+#endif

@@ -1,0 +1,268 @@
+/* test_blackbox.c — the trainer as its user meets it: golden files through the command line, exact
+ * resume after an end, a signal and a kill, what is refused, and what a finished run says. */
+#include "golden.h"
+#include "process.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* ---- golden files through the command line
+ * ----------------------------------------------------------------------- */
+
+/* Files whose model is built; for tied models the original rounds the output table, so figures
+ * agree less closely. */
+static const struct {
+    const char *file;
+    double losses, norms;
+} goldens[] = {
+    {"models/llama2.h5", 1e-5, 2e-5},           {"models/llama3.1.h5", 1e-5, 2e-5},
+    {"models/mistral.h5", 1e-5, 2e-5},          {"models/qwen3.h5", 1e-3, 5e-3},
+    {"models/variants/z_loss.h5", 1e-5, 2e-5},  {"models/variants/bf16_llama2.h5", 6e-4, 5e-3},
+    {"models/variants/opt_sgd.h5", 1e-5, 2e-5},
+};
+
+static void compare_metric(MxArena *arena, MxH5 *file, const MetricsLine *lines, int n,
+                           const char *name, double bound) {
+    int64_t n_want;
+    const char *path = mx_arena_printf(arena, "train/metrics/%s", name);
+    float *want = golden_read(arena, file, path, &n_want);
+    ck_assert(want != NULL);
+    ck_assert_int_eq(n, n_want);
+    for (int i = 0; i < n; i++) {
+        double got = NAN;
+        mx_json_number(mx_json_get(lines[i].json, mx_arena_printf(arena, "learning/%s", name)),
+                       &got);
+        double error = fabs(got - (double)want[i]) / fmax(fabs((double)want[i]), 1e-12);
+        ck_assert_msg(error <= bound, "%s at step %d: %.9g instead of %.9g", path, i, got,
+                      (double)want[i]);
+    }
+}
+
+START_TEST(golden_through_command_line) {
+    MxArena arena = {0};
+    MxError err = {0};
+    MxH5 *file;
+    char *cli;
+    const char *path = mx_path_join(&arena, golden_dir(), goldens[_i].file);
+    ck_assert_msg(mx_h5_open(&arena, path, &file, &err), "%s", err.text.data);
+    ck_assert(mx_h5_attr(&arena, file, "", "config_cli", &cli, &err));
+    const char *dir = process_dir(&arena, "golden");
+    const char *words = mx_arena_printf(
+        &arena,
+        "--config configs/base.yml %s override_model_config=true dataset_type=hdf5 "
+        "hdf5_train_files=%s:train/batches enable_data_shuffling=false eval_interval=-1 "
+        "enable_checkpointing=false load_parameters_path=%s:linen base_output_directory=%s "
+        "run_name=x "
+        "metrics_file=%s/m.jsonl",
+        cli, path, path, dir, dir);
+    int code = process_run(&arena, dir, words);
+    ck_assert_msg(code == 0, "exit %d: %s", code, process_file(&arena, dir, "log", NULL));
+    int n;
+    MetricsLine *lines = process_metrics(&arena, dir, "learning/loss", &n);
+    compare_metric(&arena, file, lines, n, "loss", goldens[_i].losses);
+    compare_metric(&arena, file, lines, n, "lm_loss", goldens[_i].losses);
+    compare_metric(&arena, file, lines, n, "total_weights", 0);
+    compare_metric(&arena, file, lines, n, "raw_grad_norm", goldens[_i].norms);
+    compare_metric(&arena, file, lines, n, "grad_norm", goldens[_i].norms);
+    compare_metric(&arena, file, lines, n, "param_norm", goldens[_i].norms);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- resuming
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static const char tiny[] =
+    "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 "
+    "base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 max_target_length=32 per_device_batch_size=4 "
+    "eval_interval=10 eval_steps=2 checkpoint_period=5 learning_rate_schedule_steps=40 "
+    "log_config=false run_name=x";
+
+static const char *tiny_in(MxArena *arena, const char *dir, const char *more) {
+    return mx_arena_printf(arena, "%s base_output_directory=%s metrics_file=%s/m.jsonl %s", tiny,
+                           dir, dir, more);
+}
+
+static void check_same_file(MxArena *arena, const char *a, const char *b, const char *name) {
+    size_t n_a, n_b;
+    const char *x = process_file(arena, a, name, &n_a), *y = process_file(arena, b, name, &n_b);
+    ck_assert_msg(n_a == n_b && !memcmp(x, y, n_a), "%s differs between %s and %s", name, a, b);
+}
+
+/* All metrics but times, in the same order. */
+static void check_same_metrics(MxArena *arena, const char *a, const char *b) {
+    int n_a, n_b;
+    MetricsLine *x = process_metrics(arena, a, "step", &n_a),
+                *y = process_metrics(arena, b, "step", &n_b);
+    ck_assert_int_eq(n_a, n_b);
+    for (int i = 0; i < n_a; i++)
+        for (size_t k = 0; k < mx_json_length(x[i].json); k++) {
+            const char *key;
+            MxJson *value;
+            ck_assert(mx_json_member(x[i].json, k, &key, &value));
+            if (mx_text_has_prefix(key, "perf/") || !strcmp(key, "run_name")) continue;
+            double p = NAN, q = NAN;
+            ck_assert(mx_json_number(value, &p) && mx_json_number(mx_json_get(y[i].json, key), &q));
+            ck_assert_msg(p == q, "%s at step %g: %.17g and %.17g", key, x[i].step, p, q);
+        }
+}
+
+/* How the first half of a run ends. */
+typedef enum Ending { BY_STEPS, BY_SIGTERM, BY_SIGINT, BY_KILL } Ending;
+static const int codes[] = {[BY_STEPS] = 0, [BY_SIGTERM] = 143, [BY_SIGINT] = 130, [BY_KILL] = 137};
+static const int signals[] = {0, SIGTERM, SIGINT, SIGKILL};
+
+/* Waits until the run has printed a text. */
+static void wait_for(MxArena *arena, const char *dir, const char *text) {
+    enum { TRIES = 3000, PAUSE_US = 10000 };
+    for (int i = 0; i < TRIES; i++) {
+        if (mx_file_exists(mx_path_join(arena, dir, "log")) &&
+            strstr(process_file(arena, dir, "log", NULL), text))
+            return;
+        usleep(PAUSE_US);
+    }
+    ck_abort_msg("never printed: %s", text);
+}
+
+static const struct {
+    Ending ending;
+    const char *more;
+} resumes[] = {
+    {BY_STEPS, ""},
+    {BY_SIGTERM, ""},
+    {BY_SIGINT, ""},
+    {BY_KILL, ""},
+    {BY_STEPS, "dtype=bfloat16 mu_dtype=bfloat16"},
+    {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
+};
+
+START_TEST(resume_is_exact) {
+    MxArena arena = {0};
+    const char *straight = process_dir(&arena, "straight"), *broken = process_dir(&arena, "broken");
+    const char *more = resumes[_i].more, *last = "x/checkpoints/39/state.h5";
+    int code = process_run(&arena, straight,
+                           tiny_in(&arena, straight, mx_arena_printf(&arena, "%s steps=40", more)));
+    ck_assert_msg(code == 0, "%s", process_file(&arena, straight, "log", NULL));
+    if (resumes[_i].ending == BY_STEPS)
+        code = process_run(&arena, broken,
+                           tiny_in(&arena, broken, mx_arena_printf(&arena, "%s steps=17", more)));
+    else {
+        pid_t pid = process_start(
+            &arena, broken, tiny_in(&arena, broken, mx_arena_printf(&arena, "%s steps=40", more)));
+        wait_for(&arena, broken, "completed step: 12,");
+        ck_assert(!kill(pid, signals[resumes[_i].ending]));
+        code = process_wait(pid);
+    }
+    ck_assert_msg(code == codes[resumes[_i].ending], "exit %d: %s", code,
+                  process_file(&arena, broken, "log", NULL));
+    code = process_run(&arena, broken,
+                       tiny_in(&arena, broken, mx_arena_printf(&arena, "%s steps=40", more)));
+    ck_assert_msg(code == 0, "%s", process_file(&arena, broken, "log", NULL));
+    check_same_file(&arena, straight, broken, last);
+    check_same_metrics(&arena, straight, broken);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(finished_run_says_so) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "finished");
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, "steps=3")), 0);
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, "steps=3")), 0);
+    ck_assert(
+        strstr(process_file(&arena, dir, "log", NULL), "nothing to do: step 3 of 3; raise steps="));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- what goes wrong
+ * --------------------------------------------------------------------------------------------- */
+
+START_TEST(damaged_checkpoints_are_skipped_or_refused) {
+    MxArena arena = {0};
+    MxError err = {0};
+    const char *dir = process_dir(&arena, "damaged");
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, "steps=7")), 0);
+    ck_assert(mx_file_write(mx_path_join(&arena, dir, "x/checkpoints/6/state.h5"), "x", 1, &err));
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, "steps=8")), 0);
+    const char *log = process_file(&arena, dir, "log", NULL);
+    ck_assert(strstr(log, "skipped checkpoint") &&
+              strstr(log, "restoring from this run's directory step 5"));
+    const char *all[] = {"0", "5", "7"};
+    for (int i = 0; i < MX_COUNT(all); i++) {
+        const char *file = mx_arena_printf(&arena, "%s/x/checkpoints/%s/state.h5", dir, all[i]);
+        ck_assert_msg(mx_file_write(file, "x", 1, &err), "%s", err.text.data);
+    }
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, "steps=9")), MX_EXIT_BAD_INPUT);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(nan_loss_aborts_and_saves_nothing) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "nan");
+    const char *more = "steps=30 opt_type=sgd learning_rate=1e30 gradient_clipping_threshold=0 "
+                       "warmup_steps_fraction=0";
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, more)), MX_EXIT_DIFFERENT);
+    ck_assert(strstr(process_file(&arena, dir, "log", NULL), "Aborting training due to"));
+    int n;
+    MetricsLine *lines = process_metrics(&arena, dir, "learning/lm_loss", &n);
+    ck_assert_int_ge(n, 1);
+    const char *bad = mx_arena_printf(&arena, "%s/x/checkpoints/%.0f", dir, lines[n - 1].step);
+    ck_assert_msg(!mx_dir_exists(bad), "%s was saved", bad);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(parameters_that_do_not_fit_are_all_listed) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "misfit");
+    const char *more = mx_arena_printf(
+        &arena, "steps=1 enable_checkpointing=false load_parameters_path=%s/models/llama2.h5:linen",
+        golden_dir());
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, more)), MX_EXIT_BAD_INPUT);
+    const char *log = process_file(&arena, dir, "log", NULL);
+    static const char *const parts[] = {"token_embedder/embedding", "mlp/wi_0/kernel",
+                                        "logits_dense/kernel"};
+    for (int i = 0; i < MX_COUNT(parts); i++)
+        ck_assert_msg(strstr(log, parts[i]) != NULL, "%s", log);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(data_ends_with_a_reason) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "ends");
+    const char *more =
+        mx_arena_printf(&arena,
+                        "steps=100 vocab_size=96 max_target_length=24 per_device_batch_size=3 "
+                        "eval_interval=-1 dataset_type=hdf5 "
+                        "hdf5_train_files=%s/models/llama2.h5:train/batches",
+                        golden_dir());
+    ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, more)), 0);
+    ck_assert(strstr(process_file(&arena, dir, "log", NULL), "Training stopped: "));
+    ck_assert(mx_dir_exists(mx_path_join(&arena, dir, "x/checkpoints/4")));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *blackbox_suite(void) {
+    enum { SECONDS = 120 };
+    Suite *suite = suite_create("black box");
+    TCase *tcase = tcase_create("trainer");
+    tcase_set_timeout(tcase, SECONDS);
+    tcase_add_loop_test(tcase, golden_through_command_line, 0, MX_COUNT(goldens));
+    tcase_add_loop_test(tcase, resume_is_exact, 0, MX_COUNT(resumes));
+    tcase_add_test(tcase, finished_run_says_so);
+    tcase_add_test(tcase, damaged_checkpoints_are_skipped_or_refused);
+    tcase_add_test(tcase, nan_loss_aborts_and_saves_nothing);
+    tcase_add_test(tcase, parameters_that_do_not_fit_are_all_listed);
+    tcase_add_test(tcase, data_ends_with_a_reason);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,14 @@
+/* test_train.c — runs the suites of the trainer. */
+#include "train_test.h"
+
+#include <stdlib.h>
+
+int main(void) {
+    SRunner *runner = srunner_create(golden_suite());
+    srunner_add_suite(runner, hf_suite());
+    srunner_add_suite(runner, blackbox_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

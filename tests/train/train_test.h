@@ -1,0 +1,11 @@
+/* train_test.h — the suites of this room's tests. */
+#ifndef TESTS_TRAIN_TEST_H
+#define TESTS_TRAIN_TEST_H
+
+#include <check.h>
+
+Suite *golden_suite(void);
+Suite *blackbox_suite(void);
+Suite *hf_suite(void);
+
+#endif
