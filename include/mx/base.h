@@ -21,6 +21,8 @@
 /* MX_ASSERT — states what only a bug can break; stays on in release builds. Prints the C file and
  * line and aborts. */
 #define MX_ASSERT(cond) ((cond) ? (void)0 : mx_assert_fail(#cond, __FILE__, __LINE__))
+/* MX_BUG — a place that is reached through a bug only. */
+#define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
 
 /* ---- arena

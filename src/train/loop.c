@@ -369,6 +369,13 @@ static bool prepare(Loop *l, MxError *err) {
            mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err);
 }
 
+static void log_profile(Loop *l) {
+    MxText text;
+    mx_text_init(&text, &l->arena);
+    mx_run_profile(mx_train_state_run(l->state), &text);
+    mx_log("%s", text.data);
+}
+
 /* What is done once the loop has ended well: the last state saved, the reason told. */
 static bool finish(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
@@ -376,6 +383,7 @@ static bool finish(Loop *l, MxError *err) {
     bool saves =
         c->enable_checkpointing && made_a_step && (c->save_checkpoint_on_completion || stop_signal);
     mx_progress_end();
+    if (c->profile_ops) log_profile(l);
     if (saves && !save(l, err)) return false;
     if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
     if (stop_signal)

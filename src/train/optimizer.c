@@ -43,7 +43,7 @@ static const Optimizer optimizers[] = {
 const Optimizer *train_optimizer(const MxConfig *config) {
     for (int i = 0; i < MX_COUNT(optimizers); i++)
         if (!strcmp(optimizers[i].name, config->opt_type)) return &optimizers[i];
-    MX_ASSERT(!"opt_type is one of the table's");
+    MX_BUG("opt_type is not in the table");
 }
 
 /* The path that MaxText's masks see: of the stacked array where layers are scanned. */

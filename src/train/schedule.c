@@ -50,7 +50,7 @@ static double wsd(const Span *s, int64_t i) {
     for (int k = 0; k < MX_COUNT(decays); k++)
         if (!strcmp(decays[k].name, c->wsd_decay_style))
             return decays[k].value(s, into_decay, n_decay);
-    MX_ASSERT(!"decay style is one of the table's");
+    MX_BUG("wsd_decay_style is not in the table");
 }
 
 static const struct {
@@ -73,5 +73,5 @@ double mx_learning_rate(const MxConfig *config, int64_t step) {
     for (int k = 0; k < MX_COUNT(schedules); k++)
         if (!strcmp(schedules[k].name, config->lr_schedule_type))
             return schedules[k].value(&span, step - n_warmup);
-    MX_ASSERT(!"schedule is one of the table's");
+    MX_BUG("lr_schedule_type is not in the table");
 }

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 int main(void) {
-    SRunner *runner = srunner_create(golden_suite());
+    SRunner *runner = srunner_create(state_suite());
+    srunner_add_suite(runner, golden_suite());
     srunner_add_suite(runner, hf_suite());
     srunner_add_suite(runner, blackbox_suite());
     srunner_run_all(runner, CK_NORMAL);

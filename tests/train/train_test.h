@@ -7,5 +7,6 @@
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *hf_suite(void);
+Suite *state_suite(void);
 
 #endif

@@ -1,0 +1,196 @@
+/* test_state.c — properties of the train state: nothing is allocated in the steps, equal runs give
+ * equal bits, values do not depend on rematerialisation or the number of threads beyond rounding,
+ * schedules go where they should. */
+#include "golden.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+
+#define SMALL                                                                                      \
+    "base_emb_dim=64 base_num_decoder_layers=3 base_num_query_heads=4 base_num_kv_heads=2 "        \
+    "head_dim=16 "                                                                                 \
+    "base_mlp_dim=128 vocab_size=300 max_target_length=48 per_device_batch_size=4 "                \
+    "dataset_type=synthetic "                                                                      \
+    "packing=true max_segments_per_seq=3 steps=20 eval_interval=-1 "
+
+/* A state after some steps on its own synthetic data. */
+typedef struct Trained {
+    MxArena arena;
+    MxConfig *config;
+    MxTrainState *state;
+    MxDataset *data;
+    MxLoader *loader;
+    MxLoss loss;
+} Trained;
+
+static void open_trained(Trained *t, const char *more) {
+    MxError err = {0};
+    *t = (Trained){.arena = {.name = "trained"}};
+    ck_assert_msg(golden_config(&t->arena, SMALL, more, &t->config, &err), "%s", err.text.data);
+    ck_assert_msg(mx_train_state_open(&t->arena, t->config, &t->state, &err), "%s", err.text.data);
+    MxDataConfig data = {.kind = "synthetic",
+                         .rows = t->config->global_batch_size_to_load,
+                         .length = t->config->max_target_length,
+                         .vocab = t->config->vocab_size,
+                         .packing = true,
+                         .max_segments = t->config->max_segments_per_seq};
+    ck_assert_msg(mx_data_open(&t->arena, &data, &t->data, &err), "%s", err.text.data);
+    ck_assert_msg(mx_loader_open(&t->arena, t->data, 0, 2, &t->loader, &err), "%s", err.text.data);
+    mx_train_state_init(t->state);
+}
+
+static void take_steps(Trained *t, int n) {
+    MxError err = {0};
+    MxBatch batch;
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(mx_loader_next(t->loader, &batch, &err), MX_DATA_OK);
+        t->loss = mx_train_loss_and_grad(t->state, &batch);
+        mx_train_update(t->state);
+    }
+}
+
+static void close_trained(Trained *t) {
+    mx_loader_close(t->loader);
+    mx_arena_release(&t->arena);
+}
+
+START_TEST(steps_allocate_nothing) {
+    Trained t;
+    open_trained(&t, "");
+    take_steps(&t, 2);
+    uint64_t before = mx_host_alloc_count();
+    take_steps(&t, 5);
+    ck_assert_uint_eq(mx_host_alloc_count(), before);
+    close_trained(&t);
+}
+END_TEST
+
+/* Largest difference between the parameters of two states, relative to their size. */
+static double parameter_error(const Trained *a, const Trained *b) {
+    double worst = 0;
+    MxTree *x = mx_train_state_tree(a->state), *y = mx_train_state_tree(b->state);
+    for (int i = 0; i < x->n; i++) {
+        if (x->leaves[i].kind != MX_KIND_PARAM) continue;
+        double e =
+            golden_error(x->leaves[i].data, y->leaves[i].data, mx_shape_count(x->leaves[i].shape));
+        if (!(e <= worst)) worst = e;
+    }
+    return worst;
+}
+
+static const struct {
+    const char *a, *b;
+    double bound; /* 0 = the same bits */
+} pairs[] = {
+    {"", "", 0},
+    {"dtype=bfloat16", "dtype=bfloat16", 0},
+    {"remat_policy=none", "remat_policy=full", 0},
+    {"remat_policy=none", "remat_policy=minimal", 0},
+    {"dtype=bfloat16 remat_policy=none", "dtype=bfloat16 remat_policy=full", 0},
+    {"use_qk_norm=true attention_bias=true",
+     "use_qk_norm=true attention_bias=true remat_policy=full", 0},
+    {"num_threads=1", "num_threads=2", 1e-5},
+    {"matmul_provider=openblas", "matmul_provider=onednn", 1e-5},
+    {"num_vocab_tiling=1", "num_vocab_tiling=4", 0},
+};
+
+START_TEST(runs_agree) {
+    Trained a, b;
+    open_trained(&a, pairs[_i].a);
+    open_trained(&b, pairs[_i].b);
+    take_steps(&a, 6);
+    take_steps(&b, 6);
+    double error = parameter_error(&a, &b);
+    ck_assert_msg(error <= pairs[_i].bound && (pairs[_i].bound > 0 || a.loss.loss == b.loss.loss),
+                  "\"%s\" and \"%s\": parameters differ by %.3g, losses %.9g and %.9g", pairs[_i].a,
+                  pairs[_i].b, error, a.loss.loss, b.loss.loss);
+    close_trained(&a);
+    close_trained(&b);
+}
+END_TEST
+
+START_TEST(runs_with_other_seeds_differ) {
+    Trained a, b;
+    open_trained(&a, "");
+    open_trained(&b, "init_weights_seed=1");
+    ck_assert(parameter_error(&a, &b) > 0.1);
+    close_trained(&a);
+    close_trained(&b);
+}
+END_TEST
+
+START_TEST(full_rematerialisation_needs_less_memory) {
+    Trained none, full;
+    open_trained(&none, "base_num_decoder_layers=8");
+    open_trained(&full, "base_num_decoder_layers=8 remat_policy=full");
+    MxTrainBytes a = mx_train_state_bytes(none.state), b = mx_train_state_bytes(full.state);
+    ck_assert_msg(2 * b.activations < a.activations, "%zu and %zu bytes", a.activations,
+                  b.activations);
+    close_trained(&none);
+    close_trained(&full);
+}
+END_TEST
+
+START_TEST(evaluation_is_the_training_loss_and_changes_nothing) {
+    MxError err = {0};
+    Trained t;
+    MxBatch batch;
+    open_trained(&t, "");
+    ck_assert_int_eq(mx_loader_next(t.loader, &batch, &err), MX_DATA_OK);
+    MxLoss train = mx_train_loss_and_grad(t.state, &batch), eval = mx_train_eval(t.state, &batch);
+    ck_assert_double_eq_tol(train.loss, eval.loss, 1e-6 * train.loss);
+    ck_assert(train.total_weights == eval.total_weights);
+    ck_assert_int_eq(mx_train_state_step(t.state), 0);
+    close_trained(&t);
+}
+END_TEST
+
+/* ---- schedules: MaxText's own unit-test values (tests/unit/maxtext_utils_test)
+ * ------------------------------------- */
+
+static const struct {
+    const char *words;
+    int64_t step;
+    double rate;
+} rates[] = {
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000", 0, 0},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000", 50, 1e-3},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000", 100, 2e-3},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000", 999, 2e-4},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000", 1000, 0},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000 "
+     "lr_schedule_type=wsd",
+     500, 2e-3},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000 "
+     "lr_schedule_type=wsd",
+     899, 2e-3},
+    {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000 "
+     "lr_schedule_type=wsd",
+     999, 2e-4},
+};
+
+START_TEST(learning_rates) {
+    MxArena arena = {0};
+    MxError err = {0};
+    MxConfig *config;
+    ck_assert_msg(golden_config(&arena, rates[_i].words, "steps=1200", &config, &err), "%s",
+                  err.text.data);
+    ck_assert_double_eq_tol(mx_learning_rate(config, rates[_i].step), rates[_i].rate, 1e-12);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *state_suite(void) {
+    Suite *suite = suite_create("train state");
+    TCase *tcase = tcase_create("state");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, steps_allocate_nothing);
+    tcase_add_loop_test(tcase, runs_agree, 0, MX_COUNT(pairs));
+    tcase_add_test(tcase, runs_with_other_seeds_differ);
+    tcase_add_test(tcase, full_rematerialisation_needs_less_memory);
+    tcase_add_test(tcase, evaluation_is_the_training_loss_and_changes_nothing);
+    tcase_add_loop_test(tcase, learning_rates, 0, MX_COUNT(rates));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
