@@ -1,0 +1,352 @@
+/* shard.h — who holds which part of an array: meshes of devices, ordered rules from logical axis
+ * names to mesh axes, the PartitionSpecs they give, why they give them, and the boxes and moves
+ * that follow. Everything here is a pure function of plain structs; where rules and sizes come from
+ * (YAML, command line), models and what is done about a finding are other rooms' business.
+ *
+ * Words: an *axis* is a logical name ("embed"), a *dim* a position in a shape, a *mesh axis* a
+ * direction of the devices ("fsdp"), a *spec* one list of mesh axes per dim (PartitionSpec), a
+ * *rank* a device's number, row-major over the mesh axes. Behaviour is flax.linen's and MaxText's
+ * (src/maxtext/utils/sharding.py @e591f30c); tests/golden/sharding holds what they really answer.
+ */
+#ifndef MX_SHARD_H
+#define MX_SHARD_H
+
+#include <mx/base.h>
+
+/* ---- mesh */
+
+/* Devices in a grid. Axis 0 is the slowest: rank = ((c0 * size1 + c1) * size2 + c2) … */
+typedef struct MxMesh {
+    int n;
+    const char *const *axes; /* [n] */
+    const int64_t *sizes;    /* [n], each at least 1 */
+    int64_t n_ranks;         /* their product */
+} MxMesh;
+
+/* MaxText's twelve mesh axes, in the order of its device grid. */
+enum { MX_MESH_DEFAULT_COUNT = 12 };
+extern const char *const mx_mesh_default_axes[MX_MESH_DEFAULT_COUNT];
+
+/* One key of the config: ici_fsdp_parallelism=-1 is {-1, "ici_fsdp_parallelism", where}. */
+typedef struct MxParallelism {
+    int64_t size;
+    const char *key;
+    MxWhere where;
+} MxParallelism;
+
+typedef struct MxMeshInput {
+    int n;
+    const char *const *axes;
+    const MxParallelism *ici; /* [n] inside a slice */
+    const MxParallelism *dcn; /* [n] between slices; NULL = 1 each */
+    int64_t n_devices;        /* 0 = not known (planning): each -1 counts as 1 */
+    int64_t n_slices;         /* 0 = what dcn says */
+    MxWhere where;            /* of mesh_axes */
+} MxMeshInput;
+
+/* mx_mesh_new — a mesh from names and effective sizes. Names are kept, not copied.
+ * Errors (all with exit 2): a name twice, a size below 1, more ranks than an int64 counts.
+ * Test: tests/shard/test_mesh.c. */
+bool mx_mesh_new(MxArena *arena, const char *const *axes, const int64_t *sizes, int n, MxMesh *out,
+                 MxError *err);
+/* mx_mesh_from_parallelism — effective size = ici * dcn, after each list's one -1 is filled: dcn
+ * from the slices, ici from the devices of a slice. Without n_slices, dcn's product is the number
+ * of slices, and its -1 what ici leaves over (1 if ici has a -1 too), so one slice is MaxText's
+ * answer and several need no further key.
+ * Errors: two -1 in a list, a size that is 0 or below -1, a product that is not the devices' or
+ * slices' number; the message names the kind, the keys and the numbers.
+ * Source: MaxText max_utils.fill_unspecified_mesh_axes. Test: tests/shard/test_mesh.c. */
+bool mx_mesh_from_parallelism(MxArena *arena, const MxMeshInput *in, MxMesh *out, MxError *err);
+/* mx_mesh_find — the mesh axis' position or -1. mx_mesh_size — its size, 1 if the mesh lacks it. */
+int mx_mesh_find(const MxMesh *mesh, const char *axis);
+int64_t mx_mesh_size(const MxMesh *mesh, const char *axis);
+/* mx_mesh_coord — where a rank stands along mesh axis `axis` (a position in mesh->axes). */
+int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis);
+/* mx_mesh_text — "data=2,fsdp=4", axes of size one left out; "one device" if nothing is left. */
+const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh);
+
+/* ---- rules */
+
+/* [axis, mesh axes]. No mesh axes (null or []) binds the axis as replicated. */
+typedef struct MxRule {
+    const char *axis; /* NULL = null in the list: never applies */
+    int n;
+    const char *const *mesh_axes; /* [n], most significant first */
+    MxWhere where;
+} MxRule;
+
+/* An ordered list of rules, indexed by name. Immutable. */
+typedef struct MxRules {
+    const MxRule *rule; /* [n] */
+    int n;
+    const int *next; /* [n] next rule of the same axis, -1 = none */
+    MxMap first;     /* axis to its first rule */
+} MxRules;
+
+/* mx_rules_new — the list as given; strings are kept. O(n). */
+MxRules mx_rules_new(MxArena *arena, const MxRule *list, int n);
+/* mx_rules_merge — a stronger file's list over a weaker one's: every weaker rule with a name that
+ * the stronger list uses goes, then the stronger rules follow, so that their place in the order
+ * changes. Source: MaxText pyconfig, logical_axis_rules. Test: tests/shard/test_resolve.c. */
+MxRules mx_rules_merge(MxArena *arena, const MxRules *weaker, const MxRules *stronger);
+/* mx_rules_concat — `first` before `second`; rules attached to a variable come before the run's. */
+MxRules mx_rules_concat(MxArena *arena, const MxRules *first, const MxRules *second);
+/* mx_rules_pp_as_dp — "stage" taken out everywhere and put before "data", so that pipeline stages
+ * act as data parallelism. Source: MaxText logical_axis_rules_pp_act_as_dp. Test: golden rule set
+ * base-pp-as-dp. */
+MxRules mx_rules_pp_as_dp(MxArena *arena, const MxRules *rules);
+
+/* ---- specs */
+
+/* One dim's entry: no mesh axes is None, one is that axis, several are a tuple. "*" alone is
+ * UNCONSTRAINED; NULL inside a tuple is None there. */
+typedef struct MxSpecDim {
+    int n;
+    bool is_name; /* the one string is a logical axis that is still to be resolved */
+    const char *const *axes;
+    const MxRule *rule; /* that bound this dim, NULL = none; messages name its line */
+} MxSpecDim;
+
+/* A PartitionSpec, or an array's logical names. P() and P(None) differ; rank -1 is no spec. */
+typedef struct MxSpec {
+    int rank;
+    const MxSpecDim *dim; /* [rank] */
+} MxSpec;
+
+/* mx_spec_names — logical names of an array's dims, NULL = never sharded. Strings are kept. */
+MxSpec mx_spec_names(MxArena *arena, const char *const *axes, int rank);
+/* mx_spec_text — "None|fsdp|(tensor,expert)"; "<empty>" for rank 0, "<none>" for rank -1. */
+const char *mx_spec_text(MxArena *arena, MxSpec spec);
+/* mx_spec_python — as Python prints it: "P('fsdp', None, ('tensor', 'expert'))". */
+const char *mx_spec_python(MxArena *arena, MxSpec spec);
+bool mx_spec_equal(MxSpec a, MxSpec b);
+/* mx_spec_uses — does any dim name this mesh axis? */
+bool mx_spec_uses(MxSpec spec, const char *mesh_axis);
+/* mx_spec_insert — names of a stacked array: `axis` as a new entry at `at` with Python's
+ * list.insert semantics (past the end appends, negative counts from the end), unless it is there.
+ * Source: MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
+MxSpec mx_spec_insert(MxArena *arena, MxSpec names, const char *axis, int at);
+/* mx_spec_truncate — the first `rank` entries (MaxText truncate_out_sharding). */
+MxSpec mx_spec_truncate(MxSpec spec, int rank);
+/* mx_spec_remove_axes — without these mesh axes, in every dim (MaxText
+ * remove_mesh_axes_from_partition_spec; with fsdp and fsdp_transpose: the gathered weight). */
+MxSpec mx_spec_remove_axes(MxArena *arena, MxSpec spec, const char *const *axes, int n);
+
+/* ---- resolution */
+
+typedef enum MxVerdict {
+    MX_RULE_TAKEN,    /* binds the dim */
+    MX_RULE_TOO_LATE, /* the dim is bound already */
+    MX_RULE_BLOCKED,  /* one of its mesh axes belongs to another dim: passed over */
+} MxVerdict;
+
+/* What happened to one rule whose name occurs in the array. */
+typedef struct MxTrailStep {
+    int rule, dim; /* positions in rules and names */
+    MxVerdict verdict;
+    const char *mesh_axis; /* blocked: the first one that is taken … */
+    int holder;            /* … and the dim that has it */
+} MxTrailStep;
+
+/* Every step of one resolution, in the order of the rules. Start from {.arena = …}. */
+typedef struct MxTrail {
+    MxArena *arena;
+    MxTrailStep *steps;
+    int n, cap;
+} MxTrail;
+
+/* mx_shard_resolve — logical names to a spec, before anything is known about the mesh.
+ *   names  entries with is_name are resolved; others pass unchanged and keep their mesh axes taken
+ *   trail  filled unless NULL
+ *   out    names.rank entries
+ * Rules in list order; the first whose name occurs, whose dim is still open and whose mesh axes are
+ * all unused binds the dim. No mesh axes binds it as replicated, which ends its fallbacks. Names
+ * that no rule binds are replicated. Sizes play no part: divisibility is checked afterwards and
+ * never changes the choice. O(rank * rules of these names), whatever the length of the list.
+ * Errors: a name twice in one array. Mesh axes are not looked up here.
+ * Source: flax.linen.logical_to_mesh_axes. Test: golden rules/cases.tsv, tests/shard/property.c. */
+bool mx_shard_resolve(MxArena *arena, const MxRules *rules, MxSpec names, MxTrail *trail,
+                      MxSpec *out, MxError *err);
+/* mx_shard_clean — without mesh axes that have size one or that the mesh lacks; the number of
+ * entries stays. Source: MaxText remove_size_one_mesh_axis. Test: golden remove_size_one.tsv. */
+MxSpec mx_shard_clean(MxArena *arena, const MxMesh *mesh, MxSpec spec);
+/* mx_shard_check — can this spec be used on the mesh: does it have every axis, none twice?
+ *   path  the array's name for the message
+ * Source: jax.sharding.NamedSharding. Test: golden rules/cases.tsv, column named_sharding. */
+bool mx_shard_check(const MxMesh *mesh, MxSpec spec, const char *path, MxError *err);
+
+/* A parameter as the model describes it. */
+typedef struct MxVariable {
+    MxSpec names;          /* rank 0 = no annotation: replicated */
+    const char *partition; /* logical name of the stacking dim, NULL = not stacked */
+    int scan_axis;         /* where it goes (param_scan_axis) */
+    const MxRules *local;  /* rules of its own, looked at before the run's; NULL = none */
+} MxVariable;
+
+typedef struct MxResolved {
+    MxSpec names; /* with the scan axis */
+    MxSpec raw;   /* resolved */
+    MxSpec spec;  /* and cleaned */
+} MxResolved;
+
+/* mx_shard_resolve_variable — insertion of the scan axis, resolution, cleaning. Without any rule
+ * the names are mesh axes themselves. Names shorter than the value give a spec as short. Source:
+ * MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
+bool mx_shard_resolve_variable(MxArena *arena, const MxVariable *variable, const MxRules *rules,
+                               const MxMesh *mesh, MxResolved *out, MxError *err);
+
+/* ---- what flax keeps silent */
+
+typedef enum MxFindingKind {
+    MX_FIND_FALLBACK,     /* a rule was passed over, a later one of the same axis made up for it */
+    MX_FIND_CONFLICT,     /* a rule was passed over and nothing made up for it */
+    MX_FIND_NO_RULE,      /* no rule names the axis: replicated; strict if that leaves a mesh axis
+                             (other than diloco, data, autoregressive) without use */
+    MX_FIND_ABSENT_AXIS,  /* the mesh lacks a mesh axis that MaxText's meshes have: size one */
+    MX_FIND_UNKNOWN_AXIS, /* nobody knows this mesh axis */
+    MX_FIND_EMPTY_AXIS,   /* '' as a mesh axis */
+    MX_FIND_TWICE,        /* a mesh axis twice in one rule */
+} MxFindingKind;
+
+typedef struct MxFinding {
+    MxFindingKind kind;
+    bool is_strict;     /* an error under sharding_strict */
+    bool costs;         /* on this mesh the dim goes without a mesh axis of size > 1 */
+    int dim;            /* -1 = about the rule alone */
+    const MxRule *rule; /* NULL = none */
+    MxWhere where;      /* its line */
+    const char *text;   /* complete but for where and the array's name */
+    const char *hint;   /* NULL = none */
+} MxFinding;
+
+typedef struct MxFindings {
+    MxFinding *items;
+    int n, cap;
+} MxFindings;
+
+/* mx_shard_findings — what the resolution of one array passed over, in the order of the rules, then
+ * names without a rule. `trail` is that of mx_shard_resolve for these names.
+ * Test: tests/shard/test_explain.c. */
+void mx_shard_findings(MxArena *arena, const MxRules *rules, MxSpec names, const MxTrail *trail,
+                       const MxMesh *mesh, MxFindings *out);
+/* mx_rules_findings — mesh axes in the rules that are unknown, absent, empty or repeated. */
+void mx_rules_findings(MxArena *arena, const MxRules *rules, const MxMesh *mesh, MxFindings *out);
+/* mx_findings_fail — the strict ones as errors (exit 2, where = the rule's line, `path` = the
+ * array's name or NULL); true if there is none. */
+bool mx_findings_fail(const MxFindings *findings, const char *path, MxError *err);
+
+/* An array with its spec. */
+typedef struct MxShardArray {
+    const char *path;
+    MxDtype dtype;
+    MxShape shape; /* global, elements */
+    MxSpec spec;   /* at most shape.rank entries; missing ones are None */
+} MxShardArray;
+
+/* mx_shard_explain — dim by dim: size, the rules that were looked at, which won, which lost and to
+ * whom; then the warnings. For bare names leave array->path NULL (shape.rank 0 = sizes unknown);
+ * array->spec holds the names.
+ * Errors: those of mx_shard_resolve. Test: tests/shard/test_explain.c. */
+bool mx_shard_explain(MxArena *arena, const MxRules *rules, const MxMesh *mesh,
+                      const MxShardArray *array, MxText *out, MxError *err);
+
+/* ---- shapes of shards */
+
+/* mx_shard_parts — into how many parts a dim is cut: the product of its mesh axes' sizes. */
+int64_t mx_shard_parts(const MxMesh *mesh, const MxSpecDim *dim);
+/* mx_shard_indivisible — the first dim whose size its parts do not divide, or -1. Dims whose bit is
+ * set in `uneven_dims` (token dims) may be uneven. */
+int mx_shard_indivisible(const MxMesh *mesh, const MxShardArray *array, uint32_t uneven_dims);
+/* mx_shard_shape — one rank's shape. Errors: a spec longer than the shape; a dim that does not
+ * divide (tensor, dim, sizes, and where = the rule's line). Source: NamedSharding.shard_shape.
+ * Test: golden pure_shard_shape.tsv. */
+bool mx_shard_shape(const MxMesh *mesh, const MxShardArray *array, MxShape *out, MxError *err);
+/* mx_shard_adjust — the spec without the mesh axes that do not divide their dim: from the most
+ * significant on, each that still divides is kept. Source: MaxText
+ * adjust_pspec_for_indivisible_shapes. Test: golden pure_adjust_indivisible.tsv. */
+MxSpec mx_shard_adjust(MxArena *arena, const MxMesh *mesh, const MxShardArray *array);
+
+typedef struct MxDims {
+    const int *dim; /* [n] negative counts from the end; NULL = all */
+    int n;
+    bool may_drop; /* replicate such dims instead of failing */
+} MxDims;
+
+/* mx_shard_drop_indivisible — dims among `dims` that do not divide become None as a whole.
+ * Errors: such a dim unless may_drop; a dim out of range. Source: MaxText
+ * remove_incompatible_mesh_axes_from_partition_spec. Test: golden pure_remove_incompatible.tsv. */
+bool mx_shard_drop_indivisible(MxArena *arena, const MxMesh *mesh, const MxShardArray *array,
+                               MxDims dims, MxSpec *out, MxError *err);
+/* mx_shard_add_data — ZeRO-1: "data" before the axes of the first dim whose shard divides by data's
+ * size and that "tensor" does not cut. The result has one entry a dim; an array that uses "data"
+ * already stays as it is (upstream means to, but fails).
+ * Errors: those of mx_shard_shape. Source: MaxText add_data_to_sharding. Test: golden
+ * pure_zero1_add_data.tsv. */
+bool mx_shard_add_data(MxArena *arena, const MxMesh *mesh, const MxShardArray *array, MxSpec *out,
+                       MxError *err);
+
+/* ---- boxes and moves. Specs here have passed mx_shard_check on their mesh. */
+
+/* Part of an array: elements start[d] … start[d] + count[d] - 1 of each dim. */
+typedef struct MxBox {
+    int rank;
+    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
+} MxBox;
+
+typedef struct MxLayout {
+    const MxMesh *mesh;
+    MxSpec spec;
+} MxLayout;
+
+/* mx_shard_box — what one rank holds. A dim that its parts do not divide is cut so that sizes
+ * differ by at most one, larger parts first; parts beyond the size are empty. Boxes of ranks that
+ * differ only along unused mesh axes are equal (replicas); the others tile the array.
+ * Test: tests/shard/property.c. */
+MxBox mx_shard_box(MxLayout layout, MxShape shape, int64_t rank);
+int64_t mx_box_count(const MxBox *box);
+
+/* Elements `box` (global positions) go from one rank to another, or stay where they are. */
+typedef struct MxMove {
+    int64_t source, destination;
+    MxBox box;
+} MxMove;
+
+typedef struct MxMoves {
+    MxMove *items;
+    int64_t n, cap;
+} MxMoves;
+
+/* mx_shard_moves_to — appends the moves that give rank `destination` of `to` its box: every element
+ * exactly once, no empty boxes. Of several replicas the rank itself is taken if it is one and the
+ * meshes are equal, otherwise they take turns. The meshes may differ in everything.
+ * Test: tests/shard/property.c. */
+void mx_shard_moves_to(MxArena *arena, MxLayout from, MxLayout to, MxShape shape,
+                       int64_t destination, MxMoves *out);
+/* mx_shard_moves — the same for every rank of `to`, in their order. */
+void mx_shard_moves(MxArena *arena, MxLayout from, MxLayout to, MxShape shape, MxMoves *out);
+
+/* ---- is a model sharded enough */
+
+typedef struct MxTolerance {
+    double fraction; /* sharding_tolerance */
+    MxWhere where;
+} MxTolerance;
+
+typedef struct MxShardReport {
+    int n_unsharded;
+    int64_t unsharded_elements, total_elements, total_bytes;
+    double fraction; /* unsharded_elements / total_elements */
+} MxShardReport;
+
+/* mx_shard_sufficient — fails when more than `tolerance` of all elements are in arrays that miss at
+ * least one of the mesh axes that count (fsdp, fsdp_transpose, sequence, context,
+ * context_usp_ulysses, context_autoregressive, tensor, tensor_sequence, stage, expert, where larger
+ * than one). Passes when none counts.
+ *   report  filled unless NULL, on failure too; specs are cleaned ones
+ * Errors: the fraction and the five largest such arrays; no elements at all.
+ * Source: MaxText assert_params_sufficiently_sharded, whose total is in bytes; here it is in
+ * elements. Test: golden cost/sharding_check.tsv. */
+bool mx_shard_sufficient(const MxMesh *mesh, const MxShardArray *arrays, int n,
+                         MxTolerance tolerance, MxShardReport *report, MxError *err);
+
+#endif
