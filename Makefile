@@ -40,18 +40,24 @@ OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3
 TOOLS        := mxtrain
 USES.mxtrain := train
 
-B        ?= build$(if $(IS_CLANG),/clang)
+B        := build$(if $(IS_CLANG),/clang)
 PREFIX   ?= /usr/local
 SHARE    := $(PREFIX)/share/mxtrain
 CFLAGS   ?= -O2 -g
 override CFLAGS += -std=c17 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
             -Wmissing-prototypes -Wvla -Werror -MMD -MP
 override CPPFLAGS += -Iinclude -D_GNU_SOURCE -DMX_SHARE='"$(SHARE)"'
+comma    := ,
 ifdef SAN    # make test SAN=address,undefined
-B        := build/$(if $(IS_CLANG),clang-)san
+B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
 override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SAN)
 endif
+
+# Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
+FUZZERS          := config_yaml shard_rules
+USES.config_yaml := config
+USES.shard_rules := shard
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
 sources = $(wildcard src/$1/*.c src/$1/*/*.c)
@@ -70,7 +76,11 @@ $B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(call objs,$1) ; $$
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CFLAGS += $(OPT.$1)
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CPPFLAGS += $(INCS.$1)
 endef
+define fuzzer
+$B/fuzz_$1: $B/tests/fuzz/$1.o $(if $(FUZZ),,$B/tests/fuzz/replay.o) $(call objs,$(USES.$1)) ; $$(link) $(call libs,$(USES.$1))
+endef
 $(foreach t,$(TOOLS),$(eval $(call tool,$t)))
+$(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
@@ -102,10 +112,15 @@ deps:  ## the libraries and tools that the build needs (apt)
 
 # ---- for developers
 
-tests: $(TESTED:%=$B/test_%) $(TOOLS:%=$B/%)
-check: $(TESTED:%=check-%) check-cli  ## run the tests that are built, lowest room first
-check-%: $B/test_% ; $<
+tests: $(TESTED:%=$B/test_%) $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%)
+check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli  ## run the tests that are built, lowest room first
+check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
 check-cli: $B/mxtrain ; tests/cli/run.sh $<
+replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
+fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
+	@mkdir -p build/fuzz/corpus/$*
+	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
+	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
 install: all  ## tools, configs and corpus under $(DESTDIR)$(PREFIX)

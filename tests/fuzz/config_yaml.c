@@ -1,7 +1,5 @@
 /* config_yaml.c — fuzzes the config room: YAML with its typing, merging and messages. Each input is
- * a config file; its first line, if it begins with "#=", is an override instead ("#=steps=5").
- * With libFuzzer this is the target; without (no -DFUZZ) a main replays the files and folders that
- * it is given, so that the corpus runs in `make test`. */
+ * a config file; its first line, if it begins with "#=", is an override instead ("#=steps=5"). */
 #include <mx/config.h>
 
 #include <stdio.h>
@@ -41,40 +39,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     close(fd);
     return 0;
 }
-
-#ifndef FUZZ
-static void replay_file(const char *path) {
-    MxArena arena = {.name = "replay"};
-    MxError err = {0};
-    MxBytes bytes;
-    if (mx_file_read(&arena, path, 16 << 20, &bytes, &err))
-        LLVMFuzzerTestOneInput(bytes.data, bytes.size);
-    else
-        fprintf(stderr, "%s\n", err.text.data);
-    bool ok = !err.count;
-    mx_error_release(&err);
-    mx_arena_release(&arena);
-    if (!ok) exit(1);
-}
-
-static int replay(const char *path) {
-    MxArena arena = {.name = "replay"};
-    MxError err = {0};
-    char **names = NULL;
-    int n = 0;
-    if (!mx_dir_exists(path))
-        replay_file(path);
-    else if (mx_dir_list(&arena, path, &names, &n, &err))
-        for (int i = 0; i < n; i++) replay_file(mx_path_join(&arena, path, names[i]));
-    mx_error_release(&err);
-    mx_arena_release(&arena);
-    return mx_dir_exists(path) ? n : 1;
-}
-
-int main(int argc, char **argv) {
-    int n = 0;
-    for (int i = 1; i < argc; i++) n += replay(argv[i]);
-    printf("%d inputs\n", n);
-    return n == 0;
-}
-#endif

@@ -6,13 +6,9 @@
  *     8                      number of devices, 0 = planning
  *     embed layers (fsdp)    names; "." is null, (x) a mesh axis
  *     8 4 6                  sizes of the dims
- *     embed fsdp expert      a rule, and so on to the end
- *
- * With libFuzzer: clang -fsanitize=fuzzer,address -DFUZZ. Otherwise main replays the files
- * given, or the corpus. */
+ *     embed fsdp expert      a rule, and so on to the end */
 #include <mx/shard.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -202,30 +198,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mx_arena_release(&in.arena);
     return 0;
 }
-
-#ifndef FUZZ
-static bool replay(MxArena *arena, const char *path, MxError *err) {
-    MxBytes bytes;
-    if (!mx_file_read(arena, path, LARGEST_INPUT, &bytes, err)) return false;
-    LLVMFuzzerTestOneInput(bytes.data, bytes.size);
-    return true;
-}
-
-int main(int argc, char **argv) {
-    static const char corpus[] = "tests/fuzz/corpus/shard";
-    MxArena arena = {.name = "replay"};
-    MxError err = {0};
-    char **names = argv + 1;
-    int n = argc - 1;
-    bool ok = n > 0 || mx_dir_list(&arena, corpus, &names, &n, &err);
-    for (int i = 0; ok && i < n; i++)
-        ok = replay(&arena, argc > 1 ? names[i] : mx_path_join(&arena, corpus, names[i]), &err);
-    if (ok)
-        printf("fuzz shard_rules: %d files\n", n);
-    else
-        fprintf(stderr, "%s\n", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&arena);
-    return ok ? 0 : 1;
-}
-#endif
