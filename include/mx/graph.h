@@ -73,7 +73,9 @@ typedef struct MxOp {
     int arity; /* number of inputs; -1 = any */
     unsigned flags;
     unsigned accumulates; /* outputs that can be added to what their buffer holds */
-    int inplace; /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
+    int inplace;       /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
+    bool takes_addend; /* an input after the last, of out 0's type, is added to out 0, which may
+                          take over its buffer */
     size_t attr_bytes;
     bool (*infer)(MxInfer *infer);
     void (*vjp)(const MxVjp *vjp); /* NULL = not differentiable */

@@ -1,6 +1,8 @@
 /* fuse.c — rewrites that save passes over memory without changing what is computed beyond rounding:
  *  - a cast of a result that its op can make in that dtype itself (weight gradients in f32 from
  * bf16 operands);
+ *  - a sum into the op that makes one of its terms, where that op can add (matrix products: sums of
+ * cotangents, residuals);
  *  - cross-entropy into its gradient, which makes the loss on the way, so that logits are made
  * once. */
 #include <mx/lower.h>
@@ -26,6 +28,38 @@ static void fold_cast(MxGraph *graph, const MxNode *cast, const int *uses) {
     maker->attr = attr;
     graph->values[x].type.dtype = dtype;
     mx_graph_replace(graph, cast->out[0], x);
+}
+
+/* ---- sums into what makes a term
+ * --------------------------------------------------------------------------------- */
+
+/* Whether a value is made, for this one use alone, by an op that can add a further input to it. */
+static bool can_take_addend(const MxGraph *graph, MxValue value, const int *uses) {
+    const MxNode *maker = mx_graph_producer(graph, value);
+    return maker->op->takes_addend && maker->n_in == maker->op->arity && maker->out[0] == value &&
+           uses[value] == 1 && graph->values[value].var == MX_NONE;
+}
+
+static bool same_shape(const MxGraph *graph, MxValue a, MxValue b) {
+    return mx_shape_equal(graph->values[a].type.shape, graph->values[b].type.shape);
+}
+
+static void fold_add(MxGraph *graph, const MxNode *add, const int *uses) {
+    MxValue x = add->in[0], y = add->in[1];
+    if (!same_shape(graph, x, y) || x == y) return;
+    /* The term that is made later takes the earlier one, which is there by then. */
+    if (graph->values[x].node > graph->values[y].node) {
+        MxValue later = x;
+        x = y;
+        y = later;
+    }
+    if (!can_take_addend(graph, y, uses)) return;
+    MxNode *maker = &graph->nodes[graph->values[y].node];
+    MxValue *in = mx_arena_grow(graph->arena, maker->in, (size_t)maker->n_in,
+                                (size_t)maker->n_in + 1, sizeof *in);
+    in[maker->n_in++] = x;
+    maker->in = in;
+    mx_graph_replace(graph, add->out[0], y);
 }
 
 /* ---- cross-entropy into its gradient
@@ -68,6 +102,8 @@ void mx_pass_fuse(MxGraph *graph) {
     int *uses = count_uses(graph, &arena);
     for (int n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n].op == &op_cast) fold_cast(graph, &graph->nodes[n], uses);
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == &op_add) fold_add(graph, &graph->nodes[n], uses);
     for (int n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n].op == &op_xent_grad) fuse_xent(graph, n, &arena);
     mx_arena_release(&arena);

@@ -44,8 +44,10 @@ static void find_lifetimes(Layout *l) {
 
 /* The buffer that out 0 of a node may take over, or -1. */
 static int inherited(const Layout *l, const MxNode *node, int step) {
-    if (!node->op->inplace) return -1;
-    MxValue in = mx_graph_buffer(l->graph, node->in[node->op->inplace - 1]);
+    bool has_addend = node->op->takes_addend && node->n_in > node->op->arity;
+    int input = has_addend ? node->op->arity : node->op->inplace - 1;
+    if (input < 0) return -1;
+    MxValue in = mx_graph_buffer(l->graph, node->in[input]);
     int buffer = l->buffer_of[in];
     if (buffer < 0 || l->last_use[in] != step || l->buffers[buffer].last > step) return -1;
     for (int i = 0, uses = 0; i < node->n_in; i++) {

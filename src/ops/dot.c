@@ -86,6 +86,7 @@ const MxOp op_dot = {
     .arity = 2,
     .flags = MX_OP_CAST_FOLDS,
     .accumulates = 1,
+    .takes_addend = true,
     .attr_bytes = sizeof(MxDotAttr),
     .infer = dot_infer,
     .vjp = dot_vjp,

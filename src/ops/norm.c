@@ -64,7 +64,8 @@ static bool rmsnorm_grad_infer(MxInfer *infer) {
 const MxOp op_rmsnorm_grad = {
     .name = "rmsnorm_grad",
     .arity = 4,
-    .accumulates = 2,
+    .accumulates = 3,
+    .takes_addend = true,
     .infer = rmsnorm_grad_infer,
     .doc = "dx, dscale (f32) from x, scale, rstd, dy",
 };

@@ -14,6 +14,7 @@ typedef struct Step {
 typedef struct Entry {
     MxPlan plan;
     Step *steps;
+    int n_steps;
 } Entry;
 
 struct MxRun {
@@ -31,7 +32,12 @@ static size_t aligned(size_t bytes) {
     return (bytes + MX_BUFFER_ALIGN - 1) / MX_BUFFER_ALIGN * MX_BUFFER_ALIGN;
 }
 
-/* A call without pointers: what kernels need to know to say how much scratch they want. */
+static bool has_addend(const MxNode *node) {
+    return node->op->takes_addend && node->n_in > node->op->arity;
+}
+
+/* A call without pointers: what kernels need to know to say how much scratch they want. An addend
+ * is not an input to them: out 0 holds it already, and is added to. */
 static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode *node) {
     MxType *types = mx_new_n(arena, MxType, node->n_in + node->n_out + 1);
     for (int i = 0; i < node->n_in; i++) types[i] = graph->values[node->in[i]].type;
@@ -40,9 +46,9 @@ static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode 
                           .attr = node->attr,
                           .in_type = types,
                           .out_type = types + node->n_in,
-                          .n_in = node->n_in,
+                          .n_in = node->n_in - has_addend(node),
                           .n_out = node->n_out,
-                          .accumulate = node->accumulate};
+                          .accumulate = node->accumulate | has_addend(node)};
 }
 
 static size_t scratch_bytes(const void *context, const MxGraph *graph, const MxNode *node) {
@@ -72,10 +78,30 @@ static bool *find_used(MxArena *arena, const MxGraph *graph) {
     return used;
 }
 
+/* Brings an addend into out 0's buffer, unless it is there. */
+static void bind_addend(MxRun *run, Entry *entry, const MxNode *node) {
+    void *from = address(run, &entry->plan, node->in[node->op->arity]);
+    void *to = address(run, &entry->plan, node->out[0]);
+    if (from == to) return;
+    const MxType *type = &entry->plan.graph->values[node->out[0]].type;
+    void **pointers = mx_new_n(run->arena, void *, 2);
+    pointers[0] = from;
+    pointers[1] = to;
+    MxKernelCall call = {.op = &op_copy,
+                         .in_type = type,
+                         .out_type = type,
+                         .in = pointers,
+                         .out = pointers + 1,
+                         .n_in = 1,
+                         .n_out = 1};
+    const MxKernel *kernel = mx_device_kernel(run->device, &op_copy);
+    entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call};
+}
+
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     const MxPlan *plan = &entry->plan;
     const bool *used = find_used(run->arena, plan->graph);
-    entry->steps = mx_new_n(run->arena, Step, plan->n_steps + 1);
+    entry->steps = mx_new_n(run->arena, Step, 2 * plan->n_steps + 1);
     for (int s = 0; s < plan->n_steps; s++) {
         const MxNode *node = &plan->graph->nodes[plan->steps[s]];
         MxKernelCall call = describe(run->arena, plan->graph, node);
@@ -87,7 +113,8 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
         call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
         const MxKernel *kernel = mx_device_kernel(run->device, node->op);
         if (kernel->prepare && !kernel->prepare(run->device, &call, err)) return false;
-        entry->steps[s] = (Step){.kernel = kernel, .call = call};
+        if (has_addend(node)) bind_addend(run, entry, node);
+        entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call};
     }
     return true;
 }
@@ -126,7 +153,7 @@ void mx_run_entry(MxRun *run, int entry) {
     MX_ASSERT(entry >= 0 && entry < run->n_entries);
     const Entry *e = &run->entries[entry];
     double start = mx_clock_s();
-    for (int s = 0; s < e->plan.n_steps; s++) {
+    for (int s = 0; s < e->n_steps; s++) {
         Step *step = &e->steps[s];
         step->kernel->run(run->device, &step->call);
         double end = mx_clock_s();

@@ -88,7 +88,7 @@ static void add_tile(const Attention *a, const Tile *tile, int64_t key_head, Row
                         .ldc = a->width,
                         .alpha = 1.0f,
                         .beta = 1.0f};
-    cpu_small_matmul(&product, w->scores, v.data, w->out);
+    a->device->small_matmul(&product, w->scores, v.data, w->out);
 }
 
 static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Work *w) {
@@ -120,12 +120,12 @@ static void attend_span(const void *context, int64_t begin, int64_t end, int wor
 }
 
 static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(call);
+    Attention a = attention_of(device, call);
     return worker_bytes(&a) * (size_t)device->n_threads;
 }
 
 static void attention_run(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(call);
+    Attention a = attention_of(device, call);
     a.worker_bytes = worker_bytes(&a);
     cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_QUERIES), 1,
                    attend_span, &a);

@@ -5,9 +5,10 @@
 
 #include "cpu.h"
 
-enum { ATTENTION_QUERIES = 128, ATTENTION_KEYS = 128 }; /* sides of a tile */
+enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 128 }; /* sides of a tile */
 
 typedef struct Attention {
+    const MxDevice *device;
     const MxKernelCall *call;
     const MxAttentionAttr *attr;
     const int32_t *segments;
@@ -31,7 +32,7 @@ typedef struct Rows {
     int64_t step;
 } Rows;
 
-Attention attention_of(const MxKernelCall *call);
+Attention attention_of(const MxDevice *device, const MxKernelCall *call);
 /* attention_sight — segments are told apart by their smallest and largest number on both sides. */
 Sight attention_sight(const Attention *a, const Tile *tile);
 /* attention_rows — n rows from time t of one head of q, k, v, o or do; converted into `block`

@@ -102,7 +102,7 @@ static void add_product(const Attention *a, const Tile *tile, bool trans_a, cons
                         .trans_a = trans_a,
                         .alpha = 1.0f,
                         .beta = 1.0f};
-    cpu_small_matmul(&product, tile_data, b.data, c_at);
+    a->device->small_matmul(&product, tile_data, b.data, c_at);
 }
 
 static void add_dq(const Attention *a, const Tile *tile, int64_t head, Rows k, const Work *w) {
@@ -116,7 +116,7 @@ static void add_dq(const Attention *a, const Tile *tile, int64_t head, Rows k, c
                         .ldc = step,
                         .alpha = (float)a->attr->scale,
                         .beta = 1.0f};
-    cpu_small_matmul(&product, w->ds, k.data, dq);
+    a->device->small_matmul(&product, w->ds, k.data, dq);
 }
 
 static void add_tile(const Attention *a, const Tile *tile, int64_t head, const Rows k_v[2],
@@ -134,7 +134,7 @@ static void add_tile(const Attention *a, const Tile *tile, int64_t head, const R
                         .ldc = tile->n_k,
                         .trans_b = true,
                         .alpha = 1.0f};
-    cpu_small_matmul(&product, d_out.data, k_v[1].data, w->ds);
+    a->device->small_matmul(&product, d_out.data, k_v[1].data, w->ds);
     const float *log_sums =
         (const float *)call->in[LOG_SUMS] + (tile->b * a->heads + head) * a->time + tile->q;
     score_gradient(tile, log_sums, w->dots + head % a->group * a->time + tile->q,
@@ -196,12 +196,12 @@ static void grad_span(const void *context, int64_t begin, int64_t end, int worke
 }
 
 static size_t attention_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(call);
+    Attention a = attention_of(device, call);
     return worker_bytes(&a) * (size_t)device->n_threads;
 }
 
 static void attention_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(call);
+    Attention a = attention_of(device, call);
     a.worker_bytes = worker_bytes(&a);
     cpu_for_uneven(device, a.batch * a.key_heads, 1, grad_span, &a);
 }

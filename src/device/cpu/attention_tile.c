@@ -6,9 +6,10 @@
 
 #include <math.h>
 
-Attention attention_of(const MxKernelCall *call) {
+Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
-    return (Attention){.call = call,
+    return (Attention){.device = device,
+                       .call = call,
                        .attr = call->attr,
                        .segments = call->in ? call->in[3] : NULL,
                        .batch = q.dim[0],
@@ -104,7 +105,7 @@ void attention_scores(const Attention *a, const Tile *tile, Rows q, Rows k, floa
                         .ldc = tile->n_k,
                         .trans_b = true,
                         .alpha = (float)a->attr->scale};
-    cpu_small_matmul(&product, q.data, k.data, scores);
+    a->device->small_matmul(&product, q.data, k.data, scores);
     if (a->attr->softcap > 0) cap_scores(tile->n_q * tile->n_k, (float)a->attr->softcap, scores);
     if (attention_sight(a, tile) == SIGHT_PART) mask_scores(a, tile, scores);
 }

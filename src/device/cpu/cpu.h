@@ -25,6 +25,8 @@
 #endif
 
 typedef struct CpuMatmul CpuMatmul;
+typedef struct CpuSmall CpuSmall;
+typedef void CpuSmallMatmul(const CpuSmall *small, const float *a, const float *b, float *c);
 
 struct MxDevice {
     MxArena *arena;
@@ -34,6 +36,7 @@ struct MxDevice {
     bool has_wide_blas;        /* OpenBLAS runs kernels for this machine's widest vectors */
     const char *description;
     CpuMatmul **cache; /* head of the list of prepared products */
+    CpuSmallMatmul *small_matmul;
     void *onednn;
 };
 
@@ -146,16 +149,19 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
 size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec);
 void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch);
 
+/* cpu_matmul_open — chooses the library for small products. */
+void cpu_matmul_open(MxDevice *device);
 /* cpu_matmul_describe — which library for what, and why. */
 void cpu_matmul_describe(const MxDevice *device, MxText *text);
 
-/* Of a small product inside a loop over threads, one thread: C = alpha op(A) op(B) + beta C. */
-typedef struct CpuSmall {
+/* A product inside a loop over threads, on one of them, by device->small_matmul: C = alpha op(A)
+ * op(B) + beta C. */
+struct CpuSmall {
     int64_t m, n, k, lda, ldb, ldc;
     bool trans_a, trans_b;
     float alpha, beta;
-} CpuSmall;
-void cpu_small_matmul(const CpuSmall *small, const float *a, const float *b, float *c);
+};
+CpuSmallMatmul cpu_openblas_small, cpu_onednn_small;
 
 bool cpu_openblas_open(MxDevice *device, MxError *err);
 const char *cpu_openblas_core(void);

@@ -102,6 +102,7 @@ bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out
     device->n_threads = cpu_threads_open(config->n_threads);
     device->cache = mx_new(arena, CpuMatmul *);
     if (!cpu_openblas_open(device, err) || !cpu_onednn_open(device, err)) return false;
+    cpu_matmul_open(device);
     MxText text;
     mx_text_init(&text, arena);
     mx_text_add(&text, "%s, %d thread%s, %s; ", processor_name(arena), device->n_threads,

@@ -131,9 +131,13 @@ static void grad_rows(const void *context, int64_t begin, int64_t end, int worke
     for (int64_t row = begin; row < end; row++) {
         const float *x_dy[] = {cpu_read(call->in[0], norm->dtype, row * n, n, block),
                                cpu_read(call->in[3], norm->dtype, row * n, n, block + stride)};
-        float *dx = cpu_place(call->out[0], norm->dtype, row * n, block + 2 * stride);
+        bool adds = call->accumulate & 1 && call->out[0];
+        float *dx = cpu_place(adds ? NULL : call->out[0], norm->dtype, row * n, block + 2 * stride);
         grad_row(norm, x_dy, rstd[row], dx, partial);
-        cpu_write(dx, n, call->out[0], norm->dtype, row * n);
+        if (adds)
+            cpu_add_to(dx, n, call->out[0], norm->dtype, row * n);
+        else
+            cpu_write(dx, n, call->out[0], norm->dtype, row * n);
     }
 }
 

@@ -27,7 +27,7 @@ static CBLAS_TRANSPOSE transpose(bool wanted) {
     return wanted ? CblasTrans : CblasNoTrans;
 }
 
-void cpu_small_matmul(const CpuSmall *s, const float *a, const float *b, float *c) {
+void cpu_openblas_small(const CpuSmall *s, const float *a, const float *b, float *c) {
     cblas_sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
                 (blasint)s->n, (blasint)s->k, s->alpha, a, (blasint)s->lda, b, (blasint)s->ldb,
                 s->beta, c, (blasint)s->ldc);
@@ -57,7 +57,7 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c) 
                         .trans_b = s->trans_b,
                         .alpha = 1.0f,
                         .beta = s->accumulate ? 1.0f : 0.0f};
-    cpu_small_matmul(&product, a, b, c);
+    cpu_openblas_small(&product, a, b, c);
 }
 
 const CpuProvider cpu_openblas = {

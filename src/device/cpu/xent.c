@@ -7,7 +7,9 @@
 
 #include <math.h>
 
-enum { CHUNK_BYTES = 64 << 20 }; /* of f32 logits: large products against memory traffic */
+/* Of a chunk: large enough for the products to run at full speed, small enough to be little
+ * memory. */
+enum { CHUNK_BYTES = 64 << 20, CHUNK_TOKENS = 1024 };
 
 enum { H, W, TARGETS, WEIGHTS, DSUM };
 enum { DW, DH, GRAD_SUM, GRAD_Z };
@@ -39,6 +41,7 @@ static Xent xent_of(const MxKernelCall *call, bool is_grad) {
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
     int64_t most = cpu_max(1, CHUNK_BYTES / (int64_t)sizeof(float) / cpu_max(1, x.vocab));
+    most = cpu_min(most, CHUNK_TOKENS);
     int64_t chunks = cpu_max(1, cpu_pieces(x.tokens, most));
     x.chunk = cpu_max(1, cpu_pieces(x.tokens, chunks));
     return x;
