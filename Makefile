@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base config shard tree graph ops model lower device run store text data ckpt train
+ROOMS       := base config shard tree graph ops model lower device run store text data ckpt train plan
 USES.base   :=
 USES.config := base
 USES.shard  := base
@@ -18,6 +18,7 @@ USES.text   := base
 USES.data   := store text
 USES.ckpt   := tree store
 USES.train  := run model data ckpt config
+USES.plan   := train shard
 
 MULTIARCH   := $(shell $(CC) -print-multiarch)
 OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
@@ -38,7 +39,7 @@ OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno
 
 # Tools: one main() each, linked against no more than it uses.
 TOOLS        := mxtrain
-USES.mxtrain := train
+USES.mxtrain := plan
 
 B        := build$(if $(IS_CLANG),/clang)
 PREFIX   ?= /usr/local
@@ -104,11 +105,16 @@ test:  ## the same set-up, then all tests
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev check
+DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
 deps:  ## the libraries and tools that the build needs (apt)
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(PACKAGES); }
+
+deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
+	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
 
 # ---- for developers
 
@@ -132,5 +138,5 @@ clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: all demo test deps tests check check-cli tidy install clean help
+.PHONY: all demo test deps deps-dev tests check check-cli tidy install clean help
 .SECONDARY:

@@ -91,7 +91,8 @@ typedef struct MxConfig {
 #undef MX_KEY
 #undef MX_GROUP
 
-    /* Derived from the keys; sizes in elements, batches in rows of the whole run (one device). */
+    /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
+    int64_t num_target_devices; /* num_devices, or the product of the sizes that are given */
     int64_t emb_dim, mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
@@ -120,15 +121,17 @@ typedef struct MxConfigRequest {
 /* mx_config_load — reads, merges, types, derives and checks a config.
  *   arena  owns the config and everything in it
  *   out    set only on success
- * Strength: parent (base_config) < file < model preset < command line < environment M_<KEY>.
+ * Strength: parent (base_config) < file < model preset < custom mesh < command line < environment
+ * M_<KEY>.
  * Errors: all of them in one pass, exit 2: unreadable or malformed files, unrecognized keys, wrong
  * types, values out of range or not available yet, keys set twice, values that do not fit together.
  * Source: MaxText src/maxtext/configs/pyconfig.py, types.py @e591f30c; scalars as OmegaConf 2.4.
  * Test: tests/config, tests/cli. */
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
-/* mx_config_runnable — refuses what loads only so that MaxText's own base.yml does (dataset_type
- * tfds, which is not built). Call before training. */
+/* mx_config_runnable — refuses what loads, so that MaxText's own base.yml does or because a plan
+ * can be made of it, but cannot be trained: dataset_type tfds, accumulation, meshes of more than
+ * one device. Call before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment

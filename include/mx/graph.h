@@ -61,8 +61,7 @@ enum {
     MX_OP_SOURCE = 1, /* runs nothing: its value is a variable's buffer */
     MX_OP_VIEW = 2,   /* runs nothing: its value is its input's buffer with another shape */
     MX_OP_CONSTANT =
-        4,           /* integers or counts: no gradient flows through, and that is not an error */
-    MX_OP_CHEAP = 8, /* recomputing it costs no more than reading it again (rematerialisation) */
+        4, /* integers or counts: no gradient flows through, and that is not an error */
     MX_OP_CAST_FOLDS =
         16, /* its attributes start with an MxDtype, the dtype of out 0, which may be float32 */
 };

@@ -8,6 +8,22 @@
 
 typedef struct MxRun MxRun;
 
+typedef struct MxRunBytes {
+    size_t vars, arena;
+} MxRunBytes;
+
+/* A program lowered and laid out, nothing of it allocated. */
+typedef struct MxRunLayout {
+    MxPlan *plans;      /* [entries] */
+    size_t *var_offset; /* [variables] */
+    MxRunBytes bytes;
+} MxRunLayout;
+
+/* mx_run_layout — lowers the entries and gives every variable and value its place; the device only
+ * says how much scratch its kernels want. */
+MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *vars,
+                          MxGraph *const *entries, int n_entries, MxRemat remat);
+
 /* mx_run_open — lowers the entries (graphs over one MxVars) and lays out memory: every variable and
  * one arena, as large as the hungriest entry's, in one piece. Variables start as zeros. Everything
  * lives as long as the arena. */
@@ -20,9 +36,6 @@ void mx_run_entry(MxRun *run, int entry);
 /* mx_run_var — a variable's buffer, row-major. */
 void *mx_run_var(const MxRun *run, int var);
 
-typedef struct MxRunBytes {
-    size_t vars, arena;
-} MxRunBytes;
 MxRunBytes mx_run_bytes(const MxRun *run);
 
 /* mx_run_profile — seconds, calls and rates by op since the start, the dearest first. */

@@ -71,6 +71,19 @@ const struct MxModel *mx_train_state_model(const MxTrainState *state);
 const MxDevice *mx_train_state_device(const MxTrainState *state);
 const MxRun *mx_train_state_run(const MxTrainState *state);
 
+/* A config's program as it would run on one device, nothing of it allocated. */
+typedef struct MxTrainProgram {
+    const struct MxModel *model;
+    const MxVars *vars;
+    const int *param, *gradient; /* variables, by parameter of the model's tree */
+    const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
+    int n_moments, n_entries;
+    MxRunLayout layout;
+} MxTrainProgram;
+
+/* mx_train_program — traces and lowers the program. Errors: the model or device refuses. */
+bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *out, MxError *err);
+
 /* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
  * utils/maxtext_utils.py create_learning_rate_schedule. */
 double mx_learning_rate(const MxConfig *config, int64_t step);

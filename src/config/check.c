@@ -88,18 +88,22 @@ static void check_rope(ConfigLoad *load, const MxConfig *c) {
                     c->model_name);
 }
 
+/* At least one row on all devices together. */
+static void check_rows(ConfigLoad *load, MxKey key, double rows) {
+    int64_t n = load->config->num_target_devices;
+    double all = rows * (double)n;
+    if (!GOOD(load, key) || (all >= 1 && rows <= LARGEST_SIZE && all <= LARGEST_SIZE)) return;
+    if (n == 1)
+        config_fail(load, key, "%.15g rows on one device; wants 1 to %d", rows, LARGEST_SIZE);
+    else
+        config_fail(load, key, "%.15g rows on each of %lld devices; wants 1 to %d in all", rows,
+                    (long long)n, LARGEST_SIZE);
+}
+
 static void check_batch(ConfigLoad *load, const MxConfig *c) {
-    const double largest = LARGEST_SIZE;
-    if (GOOD(load, MX_KEY_per_device_batch_size) &&
-        (c->per_device_batch_size < 1 || c->per_device_batch_size > largest))
-        config_fail(load, MX_KEY_per_device_batch_size, "%.15g rows on one device; wants 1 to %d",
-                    c->per_device_batch_size, LARGEST_SIZE);
-    if (GOOD(load, MX_KEY_eval_per_device_batch_size) &&
-        !load->slots[MX_KEY_eval_per_device_batch_size].is_derived &&
-        (c->eval_per_device_batch_size < 1 || c->eval_per_device_batch_size > largest))
-        config_fail(load, MX_KEY_eval_per_device_batch_size,
-                    "%.15g rows on one device; wants 1 to %d", c->eval_per_device_batch_size,
-                    LARGEST_SIZE);
+    check_rows(load, MX_KEY_per_device_batch_size, c->per_device_batch_size);
+    if (!load->slots[MX_KEY_eval_per_device_batch_size].is_derived)
+        check_rows(load, MX_KEY_eval_per_device_batch_size, c->eval_per_device_batch_size);
     if (GOOD(load, MX_KEY_expansion_factor_real_data, MX_KEY_per_device_batch_size) &&
         c->global_batch_size_to_load > LARGEST_SIZE)
         config_fail(load, MX_KEY_expansion_factor_real_data, "%lld rows to load; wants at most %d",
@@ -216,13 +220,28 @@ void config_check(ConfigLoad *load) {
     check_axes(load, c);
 }
 
+/* An int key that works with few values only. */
+static bool is_runnable(const MxConfig *config, MxKey key, const char *works, MxError *err) {
+    const ConfigRow *row = &config_rows[key];
+    int64_t value = *(const int64_t *)((const char *)config + row->offset);
+    if (value == 1 || (row->has_other && value == -1)) return true;
+    return mx_config_fail(err, config, key, "not available yet (got %lld; only %s now)",
+                          (long long)value, works);
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
-    if (!config_word_in(row->loads, config->dataset_type)) return true;
-    MxArena arena = {.name = "message"};
-    mx_config_fail(err, config, MX_KEY_dataset_type,
-                   "not available yet (got \"%s\"; only %s work now)", config->dataset_type,
-                   config_words(&arena, row->now));
-    mx_arena_release(&arena);
-    return false;
+    bool ok = true;
+    if (config_word_in(row->loads, config->dataset_type)) {
+        MxArena arena = {.name = "message"};
+        ok = mx_config_fail(err, config, MX_KEY_dataset_type,
+                            "not available yet (got \"%s\"; only %s work now)",
+                            config->dataset_type, config_words(&arena, row->now));
+        mx_arena_release(&arena);
+    }
+    ok &= is_runnable(config, MX_KEY_gradient_accumulation_steps, "1 works", err);
+    for (int key = MX_KEY_num_devices; key <= MX_KEY_ici_autoregressive_parallelism; key++)
+        if (config_rows[key].type == CONFIG_int)
+            ok &= is_runnable(config, (MxKey)key, "-1, 1 work", err);
+    return ok;
 }

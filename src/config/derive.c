@@ -58,26 +58,38 @@ static void derive_sizes(MxConfig *c) {
     c->num_decoder_layers = times(c->base_num_decoder_layers, (int64_t)1 << q);
 }
 
-static int64_t rows_to_load(double rows, double factor) {
+/* `rows` on each of n devices. */
+static int64_t rows_to_load(double rows, double n, double factor) {
     double x = factor == -1 ? 1 : factor;
-    return whole(rows < 1 ? x : rows * x);
+    return whole(rows < 1 ? n * x : n * rows * x);
 }
 
-/* One device. */
+static void derive_devices(MxConfig *c) {
+    c->num_target_devices = c->num_devices;
+    if (c->num_devices > 0) return;
+    c->num_target_devices = 1;
+    for (int key = MX_KEY_dcn_diloco_parallelism; key <= MX_KEY_ici_autoregressive_parallelism;
+         key++) {
+        int64_t size = *(const int64_t *)((const char *)c + config_rows[key].offset);
+        if (size > 0) c->num_target_devices = times(c->num_target_devices, size);
+    }
+}
+
 static void derive_batches(ConfigLoad *load, MxConfig *c) {
     if (c->eval_per_device_batch_size == 0) {
         c->eval_per_device_batch_size = c->per_device_batch_size;
         mark(load, MX_KEY_eval_per_device_batch_size);
     }
-    int64_t n = c->gradient_accumulation_steps;
+    int64_t n_micro = c->gradient_accumulation_steps;
+    double n = (double)c->num_target_devices, expansion = c->expansion_factor_real_data;
     double train = c->per_device_batch_size, eval = c->eval_per_device_batch_size;
-    c->micro_batch_size_to_load = rows_to_load(train, c->expansion_factor_real_data);
-    c->micro_batch_size_to_train_on = whole(train);
-    c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n);
-    c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n);
-    c->micro_batch_size_to_eval_on = whole(eval);
+    c->micro_batch_size_to_load = rows_to_load(train, n, expansion);
+    c->micro_batch_size_to_train_on = whole(n * train);
+    c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n_micro);
+    c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n_micro);
+    c->micro_batch_size_to_eval_on = whole(n * eval);
     c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
-    c->global_batch_size_to_load_eval = rows_to_load(eval, c->expansion_factor_real_data);
+    c->global_batch_size_to_load_eval = rows_to_load(eval, n, expansion);
     c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
 }
 
@@ -97,6 +109,7 @@ void config_derive(ConfigLoad *load) {
     derive_names(load, c);
     derive_schedule(load, c);
     derive_sizes(c);
+    derive_devices(c);
     derive_batches(load, c);
     derive_data_sharding(load, c);
 }

@@ -1,7 +1,7 @@
 /* files.c — which files make up a config: the request's files, their base_config parents, the
- * model's preset. A file is looked for as given, beside the file that names it, in ./configs and in
- * the installed share folder. Source: MaxText pyconfig.py; where a preset is missing MaxText trains
- * its default architecture, we refuse. */
+ * model's preset, the custom mesh. A file is looked for as given, beside the file that names it, in
+ * ./configs and in the installed share folder. Source: MaxText pyconfig.py; where a preset is
+ * missing MaxText trains its default architecture, we refuse. */
 #include "room.h"
 
 #include <sys/stat.h>
@@ -120,36 +120,56 @@ void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
     if (base) read_chain(load, base);
 }
 
-/* ---- presets ---- */
+/* ---- files that a key names ---- */
 
-enum { MODEL_DIRS = 4 };
+enum { NAMED_DIRS = 4 };
 
-static void list_model_dirs(const ConfigLoad *load, const char *dirs[MODEL_DIRS]) {
+/* A key whose value is the name of a file in a folder of its own. */
+typedef struct Named {
+    const char *folder; /* beside the main file, beside its folder, among our configs */
+    const char *later;  /* MaxText's names that have no file here yet, a space between them */
+    const char *word, *file_word;
+} Named;
+
+static const Named models = {
+    .folder = "models",
+    .later = models_later,
+    .word = "model",
+    .file_word = "preset",
+};
+static const Named custom_meshes = {
+    .folder = "custom_mesh_and_rule",
+    .later = "cp-as-ep ep-as-dp shard-exp-on-fsdp",
+    .word = "custom mesh",
+    .file_word = "file",
+};
+
+static void list_dirs(const ConfigLoad *load, const Named *named, const char *dirs[NAMED_DIRS]) {
     MxArena *arena = load->arena;
     const char *main_dir = load->main_dir ? load->main_dir : ".";
-    dirs[0] = mx_path_join(arena, main_dir, "models");
-    dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), "models");
+    dirs[0] = mx_path_join(arena, main_dir, named->folder);
+    dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), named->folder);
     for (int i = 0; i < MX_COUNT(config_dirs); i++)
-        dirs[2 + i] = mx_path_join(arena, config_dirs[i], "models");
+        dirs[2 + i] = mx_path_join(arena, config_dirs[i], named->folder);
 }
 
-static const char *find_model(const ConfigLoad *load, const char *name) {
-    const char *dirs[MODEL_DIRS];
-    list_model_dirs(load, dirs);
+static const char *find_named(const ConfigLoad *load, const Named *named, const char *name) {
+    const char *dirs[NAMED_DIRS];
+    list_dirs(load, named, dirs);
     const char *file = mx_arena_printf(load->arena, "%s.yml", name);
-    for (int i = 0; i < MODEL_DIRS; i++) {
+    for (int i = 0; i < NAMED_DIRS && !strchr(name, '/'); i++) {
         const char *path = mx_path_join(load->arena, dirs[i], file);
         if (mx_file_exists(path)) return path;
     }
     return NULL;
 }
 
-static const char *nearest_model(const ConfigLoad *load, const char *name) {
+static const char *nearest_named(const ConfigLoad *load, const Named *named, const char *name) {
     enum { MOST_NAMES = 512 };
-    const char *dirs[MODEL_DIRS], **found = mx_new_n(load->arena, const char *, MOST_NAMES);
-    list_model_dirs(load, dirs);
+    const char *dirs[NAMED_DIRS], **found = mx_new_n(load->arena, const char *, MOST_NAMES);
+    list_dirs(load, named, dirs);
     int n = 0;
-    for (int d = 0; d < MODEL_DIRS; d++) {
+    for (int d = 0; d < NAMED_DIRS; d++) {
         MxError ignored = {0};
         char **names = NULL;
         int n_names = 0;
@@ -161,7 +181,21 @@ static const char *nearest_model(const ConfigLoad *load, const char *name) {
     }
     const char *nearest = mx_nearest(name, found, n);
     return nearest ? nearest
-                   : config_nearest_word(load->arena, name, (const char *[3]){models_later});
+                   : config_nearest_word(load->arena, name, (const char *[3]){named->later});
+}
+
+/* There is no such file. */
+static void report_named(ConfigLoad *load, MxKey key, const Named *named, const MxYaml *node,
+                         const char *name) {
+    load->slots[key].is_bad = true;
+    if (config_word_in(named->later, name)) {
+        config_report(load, node->where, "%s: not available yet (there is no %s for \"%s\")",
+                      mx_key_name(key), named->file_word, name);
+        return;
+    }
+    config_report(load, node->where, "%s: unrecognized %s \"%s\"", mx_key_name(key), named->word,
+                  config_shorten(load->arena, name));
+    config_hint_nearest(load, nearest_named(load, named, name));
 }
 
 static const MxYaml *strongest(const ConfigLoad *load, MxKey key) {
@@ -194,23 +228,41 @@ void config_read_model(ConfigLoad *load) {
     if (config_node_is_null(node) || !strcmp(name, "default") || !wants_model(load, node)) return;
     if (mx_text_has_suffix(name, "-Instruct"))
         name = mx_arena_strndup(load->arena, name, strlen(name) - strlen("-Instruct"));
-    const char *path = strchr(name, '/') ? NULL : find_model(load, name);
-    if (path) {
-        const MxYaml *map = read_map(load, path);
-        if (!map) return;
-        load->model_file = path;
-        config_apply(load, map, CONFIG_FROM_MODEL);
+    const char *path = find_named(load, &models, name);
+    if (!path) {
+        report_named(load, MX_KEY_model_name, &models, node, name);
         return;
     }
-    load->slots[MX_KEY_model_name].is_bad = true;
-    if (config_word_in(models_later, name)) {
-        config_report(load, node->where,
-                      "model_name: not available yet (there is no preset for "
-                      "\"%s\")",
-                      name);
+    const MxYaml *map = read_map(load, path);
+    if (!map) return;
+    load->model_file = path;
+    config_apply(load, map, CONFIG_FROM_MODEL);
+}
+
+static bool is_of_mesh(const char *key) {
+    static const MxKey keys[] = {MX_KEY_mesh_axes, MX_KEY_data_sharding, MX_KEY_logical_axis_rules};
+    for (int i = 0; i < MX_COUNT(keys); i++)
+        if (!strcmp(key, mx_key_name(keys[i]))) return true;
+    return false;
+}
+
+void config_read_custom_mesh(ConfigLoad *load) {
+    const MxYaml *node = strongest(load, MX_KEY_custom_mesh_and_rule);
+    if (node->kind == MX_YAML_LIST || node->kind == MX_YAML_MAP || config_node_is_null(node))
+        return;
+    const char *path = find_named(load, &custom_meshes, node->text);
+    if (!path) {
+        report_named(load, MX_KEY_custom_mesh_and_rule, &custom_meshes, node, node->text);
         return;
     }
-    config_report(load, node->where, "model_name: unrecognized model \"%s\"",
-                  config_shorten(load->arena, name));
-    config_hint_nearest(load, nearest_model(load, name));
+    const MxYaml *map = read_map(load, path);
+    for (int i = 0; map && i < map->n; i++)
+        if (!is_of_mesh(map->pair[i].key)) {
+            config_report(load, map->pair[i].where,
+                          "unrecognized key \"%s\"; a custom mesh has mesh_axes, data_sharding and "
+                          "logical_axis_rules",
+                          config_shorten(load->arena, map->pair[i].key));
+            return;
+        }
+    if (map) config_apply(load, map, CONFIG_FROM_CUSTOM);
 }

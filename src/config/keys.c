@@ -9,7 +9,6 @@
 #define AT_LEAST(a)              RANGE(a, DBL_MAX)
 #define ABOVE(a)                 AT_LEAST(a), .is_open_below = true
 #define BELOW(a, b)              RANGE(a, b), .is_open_above = true
-#define LATER(a, b)              RANGE(a, b), .is_later = true
 #define AT_LEAST_OR(a, x)        AT_LEAST(a), .has_other = true, .other = (x)
 #define NULL_IS(text, limits)    .null_as = (text), limits
 #define CHOICE(act, later_, fit) .now = (act), .later = (later_), .loads = (fit)

@@ -58,6 +58,7 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
     config_read_overrides(load, request);
     config_read_environment(load, request->environ);
     config_read_model(load);
+    config_read_custom_mesh(load);
     config_settle(load);
     config_interpolate(load);
     convert_all(load);

@@ -1,7 +1,7 @@
-/* merge.c — layers of settings, weakest first: defaults, files, the model's preset, the command
- * line, the environment. A key that two of the last three set to different values is an error,
- * because one of them would be ignored in silence. Source: MaxText pyconfig.py @e591f30c;
- * maxtext pyconfig tests (identical override allowed). */
+/* merge.c — layers of settings, weakest first: defaults, files, the model's preset, the custom
+ * mesh, the command line, the environment. A key that two of the last three set to different values
+ * is an error, because one of them would be ignored in silence. Source: MaxText pyconfig.py
+ * @e591f30c; maxtext pyconfig tests (identical override allowed). */
 #include "room.h"
 
 #include <ctype.h>
@@ -166,8 +166,9 @@ static void check_conflicts(ConfigLoad *load, int row, bool may_override) {
     const MxYaml *model = slot->given[CONFIG_FROM_MODEL];
     const MxYaml *line = slot->given[CONFIG_FROM_LINE];
     const MxYaml *env = slot->given[CONFIG_FROM_ENV];
-    if (line && env) {
-        report_conflict(load, row, env, line);
+    const MxYaml *custom = slot->given[CONFIG_FROM_CUSTOM];
+    if (line && (env || custom)) {
+        report_conflict(load, row, env ? env : line, env ? line : custom);
         config_hint(load, "leave one of them out");
         return;
     }

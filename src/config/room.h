@@ -35,7 +35,7 @@ typedef struct ConfigRow {
     const char *also;     /* later rows: other accepted values, a space between them */
     const char *null_as;  /* what null means, or NULL = null is refused (never for str) */
     const char *now, *later, *loads; /* choices, a space between them */
-    bool has_range, has_other, is_open_above, is_open_below, is_later;
+    bool has_range, has_other, is_open_above, is_open_below;
     double lo, hi, other; /* lo ≤ value ≤ hi (open: <), or value == other */
     const char *unit, *doc;
 } ConfigRow;
@@ -73,6 +73,7 @@ typedef enum ConfigLayer {
     CONFIG_FROM_DEFAULT,
     CONFIG_FROM_FILE,
     CONFIG_FROM_MODEL,
+    CONFIG_FROM_CUSTOM, /* custom_mesh_and_rule */
     CONFIG_FROM_LINE,
     CONFIG_FROM_ENV,
     CONFIG_LAYERS
@@ -154,6 +155,9 @@ const MxYaml *config_parse(ConfigLoad *load, const ConfigSource *source, size_t 
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request);
 /* config_read_model — the preset of the effective model_name into the model layer. */
 void config_read_model(ConfigLoad *load);
+/* config_read_custom_mesh — the file that custom_mesh_and_rule names into a layer of its own, over
+ * the preset's. */
+void config_read_custom_mesh(ConfigLoad *load);
 void config_read_overrides(ConfigLoad *load, const MxConfigRequest *request);
 void config_read_environment(ConfigLoad *load, char *const *environ);
 /* config_apply — every pair of a map into a layer; reports unrecognized keys. */

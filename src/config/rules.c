@@ -1,6 +1,7 @@
 /* rules.c — logical_axis_rules merge by name: the rules of a stronger layer take the place of all
  * weaker rules of the same name and go to the end. Between files a list simply replaces the one
- * before it. Source: MaxText pyconfig.py, _merge_logical_axis_rules @e591f30c. */
+ * before it; that of custom_mesh_and_rule replaces them all. Source: MaxText pyconfig.py,
+ * _merge_logical_axis_rules @e591f30c. */
 #include "room.h"
 
 static const char *name_of(const MxYaml *rule) {
@@ -28,6 +29,7 @@ const MxYaml *config_merge_rules(ConfigLoad *load) {
     const ConfigSlot *slot = &load->slots[MX_KEY_logical_axis_rules];
     const MxYaml *rules = slot->given[CONFIG_FROM_FILE];
     if (!rules) rules = slot->given[CONFIG_FROM_DEFAULT];
+    if (slot->given[CONFIG_FROM_CUSTOM]) return slot->given[CONFIG_FROM_CUSTOM];
     const MxYaml *model = slot->given[CONFIG_FROM_MODEL], *line = slot->given[CONFIG_FROM_LINE];
     if (model) rules = merge_two(load->arena, rules, model);
     if (line) rules = merge_two(load->arena, rules, line);

@@ -52,9 +52,6 @@ static bool check_range(ConfigLoad *load, const ConfigRow *row, const MxYaml *no
     bool is_low = row->is_open_below ? x <= row->lo : x < row->lo;
     bool is_high = row->is_open_above ? x >= row->hi : x > row->hi;
     if (!is_low && !is_high) return true;
-    if (row->is_later && !is_low)
-        return config_report(load, node->where, "%s: not available yet (got %s; only %s works now)",
-                             row->name, config_quote(load->arena, node), row->fallback);
     return wrong_type(load, row, node, range_text(load->arena, row));
 }
 

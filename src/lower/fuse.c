@@ -7,6 +7,31 @@
  * once. */
 #include <mx/lower.h>
 
+/* ---- results in variables
+ * --------------------------------------------------------------------------------- */
+
+static int var_of(const MxGraph *graph, MxValue value) {
+    value = mx_graph_buffer(graph, value);
+    const MxNode *node = mx_graph_producer(graph, value);
+    if (node->op->flags & MX_OP_SOURCE) return ((const MxVariableAttr *)node->attr)->var;
+    return graph->values[value].var;
+}
+
+/* Whether `maker` may make what `value` leaves in its variable: it must not read that variable, and
+ * no node between the two may write it. */
+static bool may_write(const MxGraph *graph, int maker, MxValue value) {
+    int var = graph->values[value].var, other = graph->values[value].node;
+    if (var == MX_NONE) return true;
+    for (int n = other < maker ? other : maker; n <= (other < maker ? maker : other); n++)
+        for (int i = 0; i < graph->nodes[n].n_out; i++) {
+            MxValue out = graph->nodes[n].out[i];
+            if (out != value && graph->values[out].var == var) return false;
+        }
+    for (int i = 0; i < graph->nodes[maker].n_in; i++)
+        if (var_of(graph, graph->nodes[maker].in[i]) == var) return false;
+    return true;
+}
+
 /* ---- casts into their producers
  * --------------------------------------------------------------------------------- */
 
@@ -17,16 +42,18 @@ static int *count_uses(const MxGraph *graph, MxArena *arena) {
     return uses;
 }
 
-static void fold_cast(MxGraph *graph, const MxNode *cast, const int *uses) {
+static void fold_cast(MxGraph *graph, const MxNode *cast, int *uses) {
     MxValue x = cast->in[0];
     MxNode *maker = &graph->nodes[graph->values[x].node];
     MxDtype dtype = graph->values[cast->out[0]].type.dtype;
     bool foldable = maker->op->flags & MX_OP_CAST_FOLDS && maker->out[0] == x && uses[x] == 1;
     if (!foldable || dtype != MX_F32 || graph->values[x].var != MX_NONE) return;
+    if (!may_write(graph, graph->values[x].node, cast->out[0])) return;
     void *attr = mx_arena_grow(graph->arena, maker->attr, 1, 1, maker->op->attr_bytes);
     memcpy(attr, &dtype, sizeof dtype);
     maker->attr = attr;
     graph->values[x].type.dtype = dtype;
+    uses[x] = uses[cast->out[0]];
     mx_graph_replace(graph, cast->out[0], x);
 }
 
@@ -53,7 +80,9 @@ static void fold_add(MxGraph *graph, const MxNode *add, const int *uses) {
         x = y;
         y = later;
     }
+    if (graph->values[x].node == graph->values[y].node) return; /* two outputs of one node */
     if (!can_take_addend(graph, y, uses)) return;
+    if (!may_write(graph, graph->values[y].node, add->out[0])) return;
     MxNode *maker = &graph->nodes[graph->values[y].node];
     MxValue *in = mx_arena_grow(graph->arena, maker->in, (size_t)maker->n_in,
                                 (size_t)maker->n_in + 1, sizeof *in);
@@ -78,20 +107,25 @@ static bool depends_on(const MxGraph *graph, MxValue value, int from, MxArena *a
     return reached[value];
 }
 
-static bool same_inputs(const MxNode *a, const MxNode *b, int n) {
-    for (int i = 0; i < n; i++)
-        if (a->in[i] != b->in[i]) return false;
-    return true;
+static bool is_same_loss(const MxNode *xent, const MxNode *grad) {
+    const MxXentAttr *a = xent->attr, *b = grad->attr;
+    for (int i = 0; i < op_xent.arity; i++)
+        if (xent->in[i] != grad->in[i]) return false;
+    return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
+           a->z_loss == b->z_loss;
 }
 
 static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {
     const MxNode *grad = &graph->nodes[gradient];
     for (int n = 0; n < gradient; n++) {
         const MxNode *xent = &graph->nodes[n];
-        if (xent->op != &op_xent || !same_inputs(xent, grad, op_xent.arity)) continue;
+        if (xent->op != &op_xent || !is_same_loss(xent, grad)) continue;
         if (depends_on(graph, grad->in[op_xent.arity], n, arena)) continue;
+        if (!may_write(graph, gradient, xent->out[0]) || !may_write(graph, gradient, xent->out[1]))
+            continue;
         for (int i = 0; i < xent->n_out; i++)
             mx_graph_replace(graph, xent->out[i], grad->out[2 + i]);
+        return;
     }
 }
 

@@ -13,8 +13,10 @@ typedef struct Order {
     const MxGraph *graph;
     MxArena arena;
     bool *is_live;
-    int *waits_for; /* [node] unfinished predecessors */
-    int *first;     /* [node] its first edge */
+    int *first_writer; /* [variable] node that overwrites what it started with, or MX_NONE */
+    int *next_writer;  /* [value in a variable] node that overwrites it, or MX_NONE */
+    int *waits_for;    /* [node] unfinished predecessors */
+    int *first;        /* [node] its first edge */
     Edge *edges;
     int n_edges, cap_edges;
 } Order;
@@ -49,38 +51,41 @@ static void add_edge(Order *o, int from, int to) {
     o->waits_for[to]++;
 }
 
-/* The first writer of each variable, and each writer before the next. */
-static int *order_writers(Order *o) {
+/* Each writer of a variable before the next. */
+static void order_writers(Order *o) {
     const MxGraph *graph = o->graph;
-    int *first_writer = mx_new_n(&o->arena, int, graph->vars->n + 1);
-    int *last_writer = mx_new_n(&o->arena, int, graph->vars->n + 1);
-    for (int i = 0; i < graph->vars->n; i++) first_writer[i] = last_writer[i] = MX_NONE;
+    MxValue *holds = mx_new_n(&o->arena, MxValue, graph->vars->n + 1);
+    o->first_writer = mx_new_n(&o->arena, int, graph->vars->n + 1);
+    o->next_writer = mx_new_n(&o->arena, int, graph->n_values + 1);
+    for (int i = 0; i < graph->vars->n; i++) holds[i] = o->first_writer[i] = MX_NONE;
+    for (int i = 0; i < graph->n_values; i++) o->next_writer[i] = MX_NONE;
     for (int n = 0; n < graph->n_nodes; n++) {
         const MxNode *node = &graph->nodes[n];
         for (int i = 0; o->is_live[n] && i < node->n_out; i++) {
             int var = graph->values[node->out[i]].var;
             if (var == MX_NONE) continue;
-            if (first_writer[var] == MX_NONE)
-                first_writer[var] = n;
-            else
-                add_edge(o, last_writer[var], n);
-            last_writer[var] = n;
+            MxValue old = holds[var];
+            *(old == MX_NONE ? &o->first_writer[var] : &o->next_writer[old]) = n;
+            if (old != MX_NONE) add_edge(o, graph->values[old].node, n);
+            holds[var] = node->out[i];
         }
     }
-    return first_writer;
 }
 
+/* Each node after the makers of its inputs, and before what overwrites them. */
 static void order_nodes(Order *o) {
     const MxGraph *graph = o->graph;
-    const int *first_writer = order_writers(o);
+    order_writers(o);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (!o->is_live[n]) continue;
         const MxNode *node = &graph->nodes[n];
         for (int i = 0; i < node->n_in; i++) {
             add_edge(o, graph->values[node->in[i]].node, n);
-            const MxNode *maker = mx_graph_producer(graph, mx_graph_buffer(graph, node->in[i]));
-            if (!(maker->op->flags & MX_OP_SOURCE)) continue;
-            int writer = first_writer[*(const int *)maker->attr];
+            MxValue buffer = mx_graph_buffer(graph, node->in[i]);
+            const MxNode *maker = mx_graph_producer(graph, buffer);
+            bool is_source = maker->op->flags & MX_OP_SOURCE;
+            int writer =
+                is_source ? o->first_writer[*(const int *)maker->attr] : o->next_writer[buffer];
             if (writer != MX_NONE) add_edge(o, n, writer);
         }
     }

@@ -85,22 +85,27 @@ const MxTree *mx_model_params(const MxModel *model) {
  * -------------------------------------------------------------------------------------------------------
  */
 
+/* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
+ */
 MxTflops mx_model_tflops(const MxModel *model) {
     enum { FORWARD_AND_BACKWARD = 3 };
+    const double tera = 1e12;
     const MxConfig *c = model->config;
-    double tokens = c->per_device_batch_size * (double)c->max_target_length;
-    double emb = (double)c->emb_dim, head = (double)c->head_dim,
-           layers = (double)c->num_decoder_layers;
+    double rows = c->per_device_batch_size, length = (double)c->max_target_length;
+    double emb = (double)c->emb_dim, mlp = (double)c->mlp_dim, head = (double)c->head_dim;
     double heads = (double)c->num_query_heads, kv_heads = (double)c->num_kv_heads;
-    double ffn = 2 * tokens * (double)c->mlp_dim * emb * (c->mlp_activations.n + 1);
-    double qkv = 2 * tokens * emb * (heads + 2 * kv_heads) * head;
-    double projection = 2 * tokens * emb * heads * head;
-    double attention = 4 * tokens * (double)c->max_target_length * heads * head / 2;
-    double unembedding = 2 * tokens * emb * (double)c->vocab_size;
+    double layers = (double)c->num_decoder_layers;
+    double ffn_in = 2 * rows * length * mlp * emb * c->mlp_activations.n;
+    double ffn = ffn_in + 2 * rows * length * mlp * emb;
+    double qkv = 2 * rows * length * emb * (heads + 2 * kv_heads) * head;
+    double projection = 2 * rows * length * emb * heads * head;
+    double attention = 4 * rows * (length * length) * heads * head / 2;
+    double unembedding = 2 * rows * length * emb * (double)c->vocab_size;
+    double weights = ffn * layers + (qkv + projection) * layers + unembedding;
     double micro_batches = (double)c->gradient_accumulation_steps;
-    double factor = FORWARD_AND_BACKWARD * micro_batches * 1e-12;
-    MxTflops tflops = {.learnable = factor * (layers * (ffn + qkv + projection) + unembedding),
-                       .attention = factor * layers * attention};
+    MxTflops tflops = {.learnable = weights * FORWARD_AND_BACKWARD / tera * micro_batches,
+                       .attention =
+                           attention * layers * FORWARD_AND_BACKWARD / tera * micro_batches};
     tflops.total = tflops.learnable + tflops.attention;
     return tflops;
 }

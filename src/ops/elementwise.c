@@ -17,7 +17,6 @@ static void copy_vjp(const MxVjp *v) {
 const MxOp op_copy = {
     .name = "copy",
     .arity = 1,
-    .flags = MX_OP_CHEAP,
     .accumulates = 1,
     .infer = ops_infer_same,
     .vjp = copy_vjp,
@@ -49,7 +48,6 @@ static void cast_print(MxText *text, const void *attr) {
 const MxOp op_cast = {
     .name = "cast",
     .arity = 1,
-    .flags = MX_OP_CHEAP,
     .accumulates = 1,
     .attr_bytes = sizeof(MxCastAttr),
     .infer = cast_infer,
@@ -88,7 +86,6 @@ static void add_vjp(const MxVjp *v) {
 const MxOp op_add = {
     .name = "add",
     .arity = 2,
-    .flags = MX_OP_CHEAP,
     .inplace = 1,
     .infer = add_infer,
     .vjp = add_vjp,
@@ -139,7 +136,6 @@ static void scale_print(MxText *text, const void *attr) {
 const MxOp op_scale = {
     .name = "scale",
     .arity = 1,
-    .flags = MX_OP_CHEAP,
     .inplace = 1,
     .attr_bytes = sizeof(MxScaleAttr),
     .infer = ops_infer_same,
@@ -240,7 +236,6 @@ static void glu_vjp(const MxVjp *v) {
 const MxOp op_glu = {
     .name = "glu",
     .arity = 2,
-    .flags = MX_OP_CHEAP,
     .inplace = 1,
     .attr_bytes = sizeof(MxGluAttr),
     .infer = binary_infer,

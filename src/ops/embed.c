@@ -24,7 +24,6 @@ static void embed_vjp(const MxVjp *v) {
 const MxOp op_embed = {
     .name = "embed",
     .arity = 2,
-    .flags = MX_OP_CHEAP,
     .attr_bytes = sizeof(MxEmbedAttr),
     .infer = embed_infer,
     .vjp = embed_vjp,

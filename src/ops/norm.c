@@ -45,7 +45,6 @@ static void rmsnorm_print(MxText *text, const void *attr) {
 const MxOp op_rmsnorm = {
     .name = "rmsnorm",
     .arity = 2,
-    .flags = MX_OP_CHEAP,
     .attr_bytes = sizeof(MxRmsnormAttr),
     .infer = rmsnorm_infer,
     .vjp = rmsnorm_vjp,

@@ -60,7 +60,6 @@ static void rope_print(MxText *text, const void *attr) {
 const MxOp op_rope = {
     .name = "rope",
     .arity = 2,
-    .flags = MX_OP_CHEAP,
     .attr_bytes = sizeof(MxRopeAttr),
     .infer = rope_infer,
     .vjp = rope_vjp,

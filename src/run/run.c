@@ -119,27 +119,34 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     return true;
 }
 
-static void lay_out_vars(MxRun *run) {
-    run->var_offset = mx_new_n(run->arena, size_t, run->vars->n + 1);
-    for (int i = 0; i < run->vars->n; i++) {
-        MxType type = run->vars->item[i].type;
-        run->var_offset[i] = run->bytes.vars;
-        run->bytes.vars += aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
+MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *vars,
+                          MxGraph *const *entries, int n_entries, MxRemat remat) {
+    MxRunLayout layout = {.plans = mx_new_n(arena, MxPlan, n_entries),
+                          .var_offset = mx_new_n(arena, size_t, vars->n + 1)};
+    for (int i = 0; i < vars->n; i++) {
+        MxType type = vars->item[i].type;
+        layout.var_offset[i] = layout.bytes.vars;
+        layout.bytes.vars +=
+            aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
     }
+    MxLowerOptions options = {.remat = remat, .scratch_bytes = scratch_bytes, .context = device};
+    for (int i = 0; i < n_entries; i++) {
+        layout.plans[i] = mx_lower(entries[i], &options);
+        size_t bytes = layout.plans[i].arena_bytes;
+        if (bytes > layout.bytes.arena) layout.bytes.arena = bytes;
+    }
+    return layout;
 }
 
 bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *const *entries,
                  int n_entries, MxRemat remat, MxRun **out, MxError *err) {
     MxRun *run = mx_new(arena, MxRun);
     *run = (MxRun){.arena = arena, .device = device, .vars = vars, .n_entries = n_entries};
+    MxRunLayout layout = mx_run_layout(arena, device, vars, entries, n_entries, remat);
     run->entries = mx_new_n(arena, Entry, n_entries);
-    lay_out_vars(run);
-    MxLowerOptions options = {.remat = remat, .scratch_bytes = scratch_bytes, .context = device};
-    for (int i = 0; i < n_entries; i++) {
-        run->entries[i].plan = mx_lower(entries[i], &options);
-        size_t bytes = run->entries[i].plan.arena_bytes;
-        if (bytes > run->bytes.arena) run->bytes.arena = bytes;
-    }
+    for (int i = 0; i < n_entries; i++) run->entries[i].plan = layout.plans[i];
+    run->var_offset = layout.var_offset;
+    run->bytes = layout.bytes;
     void *memory;
     if (!mx_device_alloc(device, run->bytes.vars + run->bytes.arena, &memory, err)) return false;
     run->memory = memory;
@@ -201,7 +208,7 @@ void mx_run_profile(const MxRun *run, MxText *text) {
     double total = 0;
     for (int i = 0; i < MX_OP_COUNT; i++) costs[i].name = mx_ops[i]->name;
     for (int e = 0; e < run->n_entries; e++)
-        for (int s = 0; s < run->entries[e].plan.n_steps; s++)
+        for (int s = 0; s < run->entries[e].n_steps; s++)
             add_cost(costs, &run->entries[e].steps[s]);
     for (int i = 0; i < MX_OP_COUNT; i++) total += costs[i].seconds;
     qsort(costs, MX_OP_COUNT, sizeof *costs, dearer_first);

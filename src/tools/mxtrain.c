@@ -1,6 +1,7 @@
-/* mxtrain.c — the trainer's command line: options, a config, then mx_train_run. Knows nothing of
- * training. */
+/* mxtrain.c — the trainer's command line: options, a config, then a plan or mx_train_run. Knows
+ * nothing of either. */
 #include <mx/config.h>
+#include <mx/plan.h>
 #include <mx/train.h>
 
 #include <stdio.h>
@@ -18,31 +19,64 @@ static const char usage[] =
     "(lora.lora_rank=8)\n"
     "  --help-config [GROUP|KEY] what the keys mean\n"
     "  --dump-config FILE        write the effective config (- = stdout) and exit\n"
+    "  --plan                    tell what the run would be (mesh, memory, FLOPs, shards, "
+    "warnings)\n"
+    "                            without running it; num_devices=N plans for machines elsewhere\n"
+    "  --json FILE               the plan as JSON\n"
+    "  --dump-sharding FILE      how every parameter is cut, as a table\n"
+    "  --explain-sharding WHAT   why a parameter (its path) or logical axes (\"embed,mlp\") are "
+    "cut\n"
+    "                            as they are; these three plan too, and - is stdout\n"
     "  --help, --version\n"
     "\n"
     "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads.\n"
     "Exit codes: 0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file,\n"
     "73/74/77 could not create, read or write, 75 locked, 130/143 interrupted after a good save.\n";
 
-static const char *const options[] = {"--config", "--help-config", "--dump-config", "--help",
-                                      "--version"};
-
 typedef struct CommandLine {
     MxConfigRequest request;
-    const char *dump_path, *topic;
-    bool wants_help, wants_version, wants_config_help;
+    const char *dump_path, *json_path, *sharding_path, *explained, *topic;
+    bool wants_help, wants_version, wants_config_help, wants_plan;
 } CommandLine;
+
+/* An option that takes a value. */
+typedef struct Option {
+    const char *name, *value; /* what it wants */
+    size_t field;             /* in CommandLine */
+} Option;
+
+static const Option options[] = {
+    {"--dump-config", "a file", offsetof(CommandLine, dump_path)},
+    {"--json", "a file", offsetof(CommandLine, json_path)},
+    {"--dump-sharding", "a file", offsetof(CommandLine, sharding_path)},
+    {"--explain-sharding", "a path or logical axes", offsetof(CommandLine, explained)},
+};
+
+static const char *const names[] = {"--config", "--help-config",   "--dump-config",      "--plan",
+                                    "--json",   "--dump-sharding", "--explain-sharding", "--help",
+                                    "--version"};
 
 /* The value of "--option VALUE" or "--option=VALUE"; NULL if arg is another option or, after an
  * error, if there is none. */
-static const char *option_value(const char *name, int argc, char **argv, int *i, MxError *err) {
-    size_t n = strlen(name);
+static const char *option_value(const Option *option, int argc, char **argv, int *i, MxError *err) {
+    size_t n = strlen(option->name);
     const char *arg = argv[*i];
-    if (strncmp(arg, name, n) || (arg[n] && arg[n] != '=')) return NULL;
+    if (strncmp(arg, option->name, n) || (arg[n] && arg[n] != '=')) return NULL;
     if (arg[n]) return arg + n + 1;
     if (*i + 1 < argc) return argv[++*i];
-    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants a file", name);
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->value);
     return NULL;
+}
+
+/* Whether the argument is an option with a value; fills its field. */
+static bool read_option(int argc, char **argv, int *i, CommandLine *out, MxError *err) {
+    for (int o = 0; o < MX_COUNT(options) && !err->count; o++) {
+        const char *value = option_value(&options[o], argc, argv, i, err);
+        if (!value) continue;
+        memcpy((char *)out + options[o].field, &value, sizeof value);
+        return true;
+    }
+    return err->count > 0;
 }
 
 static bool is_yaml_file(const char *arg) {
@@ -52,12 +86,13 @@ static bool is_yaml_file(const char *arg) {
 
 static void unrecognized_option(const char *arg, MxError *err) {
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
-    const char *near = mx_nearest(arg, options, MX_COUNT(options));
+    const char *near = mx_nearest(arg, names, MX_COUNT(names));
     if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
 }
 
 static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *out,
                               MxError *err) {
+    static const Option config = {.name = "--config", .value = "a file"};
     const char **files = mx_new_n(arena, const char *, argc);
     const char **overrides = mx_new_n(arena, const char *, argc);
     *out = (CommandLine){.request = {.files = files, .overrides = overrides, .environ = environ}};
@@ -70,12 +105,12 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         else if (!strcmp(arg, "--help-config")) {
             out->wants_config_help = true;
             if (i + 1 < argc) out->topic = argv[++i];
-        } else if ((value = option_value("--config", argc, argv, &i, err)))
+        } else if (!strcmp(arg, "--plan"))
+            out->wants_plan = true;
+        else if ((value = option_value(&config, argc, argv, &i, err)))
             files[out->request.n_files++] = value;
-        else if (err->count || (value = option_value("--dump-config", argc, argv, &i, err)))
-            out->dump_path = value;
-        else if (err->count)
-            break;
+        else if (err->count || read_option(argc, argv, &i, out, err))
+            continue;
         else if (is_yaml_file(arg))
             files[out->request.n_files++] = arg;
         else if (arg[0] == '-' && !strchr(arg, '='))
@@ -94,6 +129,43 @@ static MxExit help_config(const char *topic, MxArena *arena, MxError *err) {
     return MX_EXIT_OK;
 }
 
+/* ---- plans */
+
+/* Text into a file, "-" = stdout. */
+static bool put_text(const char *path, const char *text, MxError *err) {
+    if (strcmp(path, "-")) return mx_file_write(path, text, strlen(text), err);
+    if (fputs(text, stdout) >= 0 && !fflush(stdout)) return true;
+    return mx_fail_errno(err, "could not write to stdout");
+}
+
+static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
+                     MxError *err) {
+    MxForecast *plan;
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!mx_plan_new(arena, config, &plan, err)) return false;
+    mx_plan_print(plan, &text);
+    bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
+    if (line->wants_plan && !is_quiet && !put_text("-", text.data, err)) return false;
+    return !line->json_path || put_text(line->json_path, mx_plan_json(arena, plan), err);
+}
+
+static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config, MxError *err) {
+    MxText text;
+    mx_text_init(&text, arena);
+    if ((line->wants_plan || line->json_path) && !plan_run(line, arena, config, err)) return false;
+    if (line->sharding_path && (!mx_plan_dump_sharding(arena, config, &text, err) ||
+                                !put_text(line->sharding_path, text.data, err)))
+        return false;
+    mx_text_clear(&text);
+    return !line->explained || (mx_plan_explain(arena, config, line->explained, &text, err) &&
+                                put_text("-", text.data, err));
+}
+
+static bool wants_plan(const CommandLine *line) {
+    return line->wants_plan || line->json_path || line->sharding_path || line->explained;
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line;
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
@@ -106,7 +178,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
     if (line.dump_path)
         return mx_config_write(config, line.dump_path, err) ? MX_EXIT_OK : err->exit;
-    if (!mx_config_runnable(config, err)) return err->exit;
+    if (wants_plan(&line)) return plan(&line, arena, config, err) ? MX_EXIT_OK : err->exit;
+    if (!mx_config_runnable(config, err) || !mx_plan_check(config, err)) return err->exit;
     return mx_train_run(config, err);
 }
 

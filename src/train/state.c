@@ -67,13 +67,35 @@ static void show_tree(MxTrainState *s) {
     }
 }
 
-bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
-    MxTrainState *s = mx_new(arena, MxTrainState);
+/* A state without memory. */
+static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState **out,
+                           MxError *err) {
+    MxTrainState *s = *out = mx_new(arena, MxTrainState);
     s->arena = arena;
     s->config = config;
     s->optimizer = train_optimizer(config);
-    if (!mx_model_new(arena, config, &s->model, err) || !train_trace_program(s, err)) return false;
-    if (!open_device(s, err)) return false;
+    return mx_model_new(arena, config, &s->model, err) && train_trace_program(s, err) &&
+           open_device(s, err);
+}
+
+bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *out, MxError *err) {
+    MxTrainState *s;
+    if (!describe_state(arena, config, &s, err)) return false;
+    *out = (MxTrainProgram){.model = s->model,
+                            .vars = &s->vars,
+                            .param = s->var.param,
+                            .gradient = s->var.gradient,
+                            .moment = (const int *const *)s->var.moment,
+                            .n_moments = s->optimizer->n_moments,
+                            .n_entries = ENTRY_COUNT};
+    out->layout =
+        mx_run_layout(arena, s->device, &s->vars, s->entries, ENTRY_COUNT, remat_policy(config));
+    return true;
+}
+
+bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
+    MxTrainState *s;
+    if (!describe_state(arena, config, &s, err)) return false;
     if (!mx_run_open(arena, s->device, &s->vars, s->entries, ENTRY_COUNT, remat_policy(config),
                      &s->run, err))
         return false;

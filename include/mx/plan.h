@@ -1,0 +1,42 @@
+/* plan.h — what a run would be, without running it: the mesh, how every parameter is cut, what
+ * each rank needs in memory, how much there is to compute, and what is wrong or worth knowing.
+ * Nothing large is allocated, so any mesh and any model can be planned on any machine.
+ *
+ * For one device everything is what a run will use, read off the lowered program. For more,
+ * weights, gradients and moments follow from the shards and are exact; activations are estimated:
+ * the program of one rank's rows, each value divided by the parts of its activation constraint.
+ * docs/SHARDING.md tells the rest. */
+#ifndef MX_PLAN_H
+#define MX_PLAN_H
+
+#include <mx/config.h>
+
+typedef struct MxForecast MxForecast;
+
+/* mx_plan_new — plans the run that a config describes.
+ * Errors (exit 2): an unrecognized mesh axis, sizes that make no mesh (two -1, a product that is
+ * not the number of devices), a key of an axis that the mesh lacks, a pipeline that does not divide
+ * the layers, sizes that no model has; under sharding_strict every finding that would be refused.
+ * Test: tests/plan. */
+bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err);
+
+/* mx_plan_check — what sharding_strict refuses, without the rest of a plan; for runs. */
+bool mx_plan_check(const MxConfig *config, MxError *err);
+
+/* mx_plan_print — the plan as text. mx_plan_json — the same and every array, as JSON. */
+void mx_plan_print(const MxForecast *plan, MxText *out);
+char *mx_plan_json(MxArena *arena, const MxForecast *plan);
+
+/* mx_plan_dump_sharding — one line a parameter, as a checkpoint of this config stores it: header
+ * `path shape dtype logical spec_raw spec shard_shape`, tab separated, in the notation of
+ * tests/golden/sharding. */
+bool mx_plan_dump_sharding(MxArena *arena, const MxConfig *config, MxText *out, MxError *err);
+
+/* mx_plan_explain — why an array is cut as it is, dim by dim.
+ *   what  a path (of a parameter or of its moments, in NNX or Linen form, with or without its first
+ *         folder), or logical names with commas between them ("embed,mlp"; None = not a name)
+ * Errors: those of the mesh; no such parameter. */
+bool mx_plan_explain(MxArena *arena, const MxConfig *config, const char *what, MxText *out,
+                     MxError *err);
+
+#endif

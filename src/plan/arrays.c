@@ -1,0 +1,165 @@
+/* arrays.c — a model's parameters as a checkpoint stores them, each with its logical names, specs
+ * and shard, and the findings about them, told once however many arrays they concern. */
+#include "internal.h"
+
+#include <mx/ckpt.h>
+
+/* ---- warnings */
+
+void plan_warnings_init(PlanWarnings *warnings, MxArena *arena) {
+    *warnings = (PlanWarnings){.arena = arena};
+    mx_map_init(&warnings->seen, arena);
+}
+
+static void add_warning(PlanWarnings *w, PlanWarning warning) {
+    const MxFinding *f = &warning.finding;
+    const char *key =
+        mx_arena_printf(w->arena, "%d %p %s", f->kind, (const void *)f->rule, f->text);
+    int at = (int)mx_map_get(&w->seen, key, -1);
+    if (at >= 0) {
+        w->items[at].n_arrays++;
+        return;
+    }
+    if (w->n == w->cap) {
+        w->cap = w->cap ? 2 * w->cap : 16;
+        w->items =
+            mx_arena_grow(w->arena, w->items, (size_t)w->n, (size_t)w->cap, sizeof *w->items);
+    }
+    mx_map_set(&w->seen, key, w->n);
+    w->items[w->n++] = warning;
+}
+
+bool plan_warn(PlanWarnings *warnings, const PlanMesh *mesh, const char *path, MxSpec names,
+               bool is_activation, MxError *err) {
+    MxArena *arena = warnings->arena;
+    MxTrail trail = {.arena = arena};
+    MxSpec raw;
+    MxFindings found = {0};
+    if (!mesh->rules.n) return true;
+    if (!mx_shard_resolve(arena, &mesh->rules, names, &trail, &raw, err)) return false;
+    mx_shard_findings(arena, &mesh->rules, names, &trail, &mesh->mesh, &found);
+    for (int i = 0; i < found.n; i++)
+        add_warning(warnings, (PlanWarning){.finding = found.items[i],
+                                            .path = path,
+                                            .n_arrays = 1,
+                                            .is_activation = is_activation});
+    return true;
+}
+
+void plan_warn_rules(PlanWarnings *warnings, const PlanMesh *mesh) {
+    MxFindings found = {0};
+    mx_rules_findings(warnings->arena, &mesh->rules, &mesh->mesh, &found);
+    for (int i = 0; i < found.n; i++)
+        add_warning(warnings, (PlanWarning){.finding = found.items[i]});
+}
+
+/* ---- arrays */
+
+const char *plan_shape_text(MxArena *arena, MxShape shape) {
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!shape.rank) mx_text_add(&text, "scalar");
+    for (int d = 0; d < shape.rank; d++)
+        mx_text_add(&text, "%s%lld", d ? "x" : "", (long long)shape.dim[d]);
+    return text.data;
+}
+
+const char *plan_shard_text(MxArena *arena, const PlanArray *array) {
+    if (array->error) return mx_arena_printf(arena, "ERR %s", array->error);
+    return plan_shape_text(arena, array->shard);
+}
+
+MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
+    for (int d = 0; d < shape.rank && d < spec.rank; d++) {
+        int64_t parts = mx_shard_parts(mesh, &spec.dim[d]);
+        shape.dim[d] = (shape.dim[d] - 1) / parts + 1;
+    }
+    return shape;
+}
+
+/* A stage runs one layer at a time: layers lie in [repeats, stages], outside of every other dim.
+ * Source: MaxText layers/pipeline.py @e591f30c; golden params, stage meshes. */
+static void stack_in_pipeline(MxArena *arena, const PlanMesh *mesh, PlanArray *array) {
+    const MxLeaf *leaf = array->leaf;
+    const char *inside = strstr(array->path, "/layers");
+    MX_ASSERT(inside);
+    inside += strlen("/layers");
+    inside += strcspn(inside, "/"); /* "/layers_0" where layers are not stacked */
+    size_t outside = (size_t)(strstr(array->path, "/layers") - array->path);
+    array->path =
+        mx_arena_printf(arena, "%.*s/pipeline_module/layers%s", (int)outside, array->path, inside);
+    const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
+    array->shape = (MxShape){0};
+    int n = 0;
+    if (mesh->n_repeats > 1) {
+        axes[n] = "circular_repeats";
+        array->shape.dim[n++] = mesh->n_repeats;
+    }
+    axes[n] = leaf->stack.axis;
+    array->shape.dim[n++] = mesh->n_stages;
+    MX_ASSERT(leaf->shape.rank + n <= MX_MAX_RANK);
+    for (int d = 0; d < leaf->shape.rank; d++) {
+        axes[n] = leaf->axes[d];
+        array->shape.dim[n++] = leaf->shape.dim[d];
+    }
+    array->shape.rank = n;
+    array->how.names = mx_spec_names(arena, axes, n);
+}
+
+/* Why the shard has no shape, if it has none. */
+static void find_shard(MxArena *arena, const PlanMesh *mesh, PlanArray *array) {
+    MxError why = {0};
+    MxShardArray a = {
+        .path = array->path, .dtype = array->dtype, .shape = array->shape, .spec = array->how.spec};
+    if (!mx_shard_check(&mesh->mesh, a.spec, a.path, &why))
+        array->error = "DuplicateSpecError";
+    else if (!mx_shard_shape(&mesh->mesh, &a, &array->shard, &why))
+        array->error = "IndivisibleError";
+    if (array->error) {
+        array->error_text = mx_arena_strdup(arena, why.text.data);
+        array->shard = plan_cut(&mesh->mesh, a.shape, a.spec);
+    }
+    mx_error_release(&why);
+}
+
+static bool resolve(MxArena *arena, const PlanMesh *mesh, PlanArray *array, bool is_stacked,
+                    MxError *err) {
+    const MxLeaf *leaf = array->leaf;
+    MxVariable variable = {.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank)};
+    if (array->how.names.rank) {
+        variable.names = array->how.names;
+    } else if (is_stacked) {
+        variable.partition = leaf->stack.axis;
+        variable.scan_axis = (int)mesh->config->param_scan_axis;
+    }
+    if (!mx_shard_resolve_variable(arena, &variable, &mesh->rules, &mesh->mesh, &array->how, err))
+        return mx_context(err, "%s", array->path);
+    find_shard(arena, mesh, array);
+    return true;
+}
+
+bool plan_arrays(MxArena *arena, const PlanMesh *mesh, const MxModel *model, PlanArray **out,
+                 int *n, MxError *err) {
+    const MxConfig *c = mesh->config;
+    const MxTree *params = mx_model_params(model);
+    MxTree *tree = mx_new(arena, MxTree);
+    mx_tree_init(tree, arena);
+    mx_tree_add_under(tree, "model", params, MX_KIND_PARAM, MX_F32);
+    MxForm form = {.is_linen = !c->pure_nnx,
+                   .is_scanned = c->scan_layers,
+                   .scan_axis = (int)c->param_scan_axis};
+    *out = mx_new_n(arena, PlanArray, tree->n);
+    *n = 0;
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool is_layer = leaf->stack.count > 0, is_piped = is_layer && mesh->n_stages > 1;
+        if (is_layer && leaf->stack.index > 0 && (form.is_scanned || is_piped)) continue;
+        MxPlace place = mx_ckpt_place(arena, form, leaf);
+        PlanArray *array = &(*out)[(*n)++];
+        *array = (PlanArray){
+            .path = place.path, .dtype = place.dtype, .shape = place.shape, .leaf = leaf};
+        if (is_piped) stack_in_pipeline(arena, mesh, array);
+        if (!resolve(arena, mesh, array, place.scan_dim >= 0, err)) return false;
+    }
+    return true;
+}

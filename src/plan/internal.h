@@ -1,0 +1,123 @@
+/* internal.h — what the files of the plan room share: a config's mesh and rules, its parameters as
+ * stored arrays with their shards, and the finished plan. */
+#ifndef PLAN_INTERNAL_H
+#define PLAN_INTERNAL_H
+
+#include <mx/model.h>
+#include <mx/plan.h>
+#include <mx/shard.h>
+#include <mx/train.h>
+
+/* ---- mesh.c */
+
+/* Who computes: the mesh and the rules of a config. */
+typedef struct PlanMesh {
+    const MxConfig *config;
+    MxMesh mesh;
+    MxRules rules;
+    int64_t n_stages;  /* of the pipeline; 1 = none */
+    int64_t n_repeats; /* how often a batch goes round them */
+} PlanMesh;
+
+bool plan_mesh(MxArena *arena, const MxConfig *config, PlanMesh *out, MxError *err);
+
+/* ---- arrays.c */
+
+/* A parameter as a checkpoint stores it: a leaf, or all layers' leaves stacked. */
+typedef struct PlanArray {
+    const char *path;
+    MxDtype dtype;
+    MxShape shape;
+    MxResolved how;
+    MxShape shard;          /* of the largest part, where parts differ */
+    const char *error;      /* "IndivisibleError": the shard has no shape; NULL = it has */
+    const char *error_text; /* the message that running would give */
+    const MxLeaf *leaf;     /* the first one in it */
+} PlanArray;
+
+/* A finding about one or more arrays. */
+typedef struct PlanWarning {
+    MxFinding finding;
+    const char *path; /* the first array, NULL = the rules themselves */
+    int n_arrays;
+    bool is_activation;
+} PlanWarning;
+
+typedef struct PlanWarnings {
+    MxArena *arena;
+    PlanWarning *items;
+    int n, cap;
+    MxMap seen;
+} PlanWarnings;
+
+void plan_warnings_init(PlanWarnings *warnings, MxArena *arena);
+/* plan_warn — adds what the resolution of an array's names passed over. */
+bool plan_warn(PlanWarnings *warnings, const PlanMesh *mesh, const char *path, MxSpec names,
+               bool is_activation, MxError *err);
+/* plan_warn_rules — adds what is doubtful about the rules themselves. */
+void plan_warn_rules(PlanWarnings *warnings, const PlanMesh *mesh);
+
+/* plan_arrays — every parameter of the model, in the order of its tree. */
+bool plan_arrays(MxArena *arena, const PlanMesh *mesh, const MxModel *model, PlanArray **out,
+                 int *n, MxError *err);
+/* plan_shard_text — the shard's shape or "ERR IndivisibleError"; plan_shape_text — "4096x11008". */
+const char *plan_shard_text(MxArena *arena, const PlanArray *array);
+const char *plan_shape_text(MxArena *arena, MxShape shape);
+/* plan_cut — elements of a rank's part; a dim that does not divide is rounded up. */
+MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec);
+
+/* ---- activations.c */
+
+/* A config's program for the rows of one rank. */
+typedef struct PlanProgram {
+    int64_t activations, buffers; /* bytes: the arena; the batch, scalars in and out */
+    size_t weight_bytes, gradient_bytes, moment_bytes; /* of one parameter's element */
+} PlanProgram;
+
+/* plan_program — lowers the program and reads or estimates what a rank needs.
+ *   policy    remat_policy to assume
+ *   warnings  those of the activation constraints are added; NULL = not wanted */
+bool plan_program(MxArena *arena, const PlanMesh *mesh, const char *policy, PlanWarnings *warnings,
+                  PlanProgram *out, MxError *err);
+
+/* ---- memory.c */
+
+/* Bytes of one rank. */
+typedef struct PlanMemory {
+    int64_t weights, gradients, optimizer, activations, gathered, buffers, saving, process, total;
+    int64_t machine; /* what this machine has */
+    bool is_exact;   /* one device: nothing is estimated but the process itself */
+    struct {
+        const char *policy;
+        int64_t activations;
+    } other[2]; /* remat policies that need less, if memory is short; NULL = none */
+} PlanMemory;
+
+bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err);
+
+/* ---- plan.c */
+
+typedef struct PlanCount {
+    int64_t total, active, embedding, bytes;
+} PlanCount;
+
+struct MxForecast {
+    const MxConfig *config;
+    PlanMesh mesh;
+    MxModel *model;
+    PlanArray *arrays;
+    int n_arrays;
+    PlanWarnings warnings;
+    PlanCount parameters;
+    PlanMemory memory;
+    MxTflops tflops;
+    MxShardReport unsharded;
+    const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */
+};
+
+/* ---- print.c */
+
+/* plan_where_text — "file:line", or "<command line>". */
+const char *plan_where_text(MxArena *arena, MxWhere where);
+
+#endif

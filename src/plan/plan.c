@@ -1,0 +1,116 @@
+/* plan.c — a plan put together, and what sharding_strict makes of its findings. */
+#include "internal.h"
+
+static bool is_embedding(const PlanArray *array) {
+    return strstr(array->path, "token_embedder/") || strstr(array->path, "/logits_dense/");
+}
+
+/* Dense families use every parameter for every token. */
+static PlanCount count(const PlanArray *arrays, int n) {
+    PlanCount c = {0};
+    for (int i = 0; i < n; i++) {
+        int64_t elements = mx_shape_count(arrays[i].shape);
+        c.total += elements;
+        c.active += elements;
+        c.bytes += elements * (int64_t)mx_dtype_bytes(arrays[i].dtype);
+        if (is_embedding(&arrays[i])) c.embedding += elements;
+    }
+    return c;
+}
+
+/* Paths in the tolerance message are MaxText's: inside the model. */
+static const char *inside_model(const char *path) {
+    static const char *const folders[] = {"model/", "params/params/"};
+    for (int i = 0; i < MX_COUNT(folders); i++)
+        if (mx_text_has_prefix(path, folders[i])) return path + strlen(folders[i]);
+    return path;
+}
+
+static void check_tolerance(MxArena *arena, MxForecast *plan) {
+    MxShardArray *arrays = mx_new_n(arena, MxShardArray, plan->n_arrays);
+    for (int i = 0; i < plan->n_arrays; i++) {
+        const PlanArray *a = &plan->arrays[i];
+        arrays[i] = (MxShardArray){.path = inside_model(a->path),
+                                   .dtype = a->dtype,
+                                   .shape = a->shape,
+                                   .spec = a->how.spec};
+    }
+    MxError why = {0};
+    MxTolerance tolerance = {.fraction = plan->config->sharding_tolerance,
+                             .where = mx_config_where(plan->config, MX_KEY_sharding_tolerance)};
+    if (!mx_shard_sufficient(&plan->mesh.mesh, arrays, plan->n_arrays, tolerance, &plan->unsharded,
+                             &why))
+        plan->unsharded_text = mx_arena_strdup(arena, why.text.data);
+    mx_error_release(&why);
+}
+
+/* Every strict finding of parameters and rules, and every shard without a shape, as errors.
+ * Activation constraints only warn: MaxText's own rules pass over some in every tensor-parallel
+ * run. */
+static bool refuse(const MxForecast *plan, MxError *err) {
+    bool ok = true;
+    for (int i = 0; i < plan->warnings.n; i++) {
+        const PlanWarning *w = &plan->warnings.items[i];
+        MxFindings one = {.items = &plan->warnings.items[i].finding, .n = 1};
+        if (!w->is_activation) ok &= mx_findings_fail(&one, w->path, err);
+    }
+    for (int i = 0; i < plan->n_arrays; i++)
+        if (plan->arrays[i].error)
+            ok = mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s", plan->arrays[i].error_text);
+    if (plan->unsharded_text)
+        ok = mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s", plan->unsharded_text);
+    return ok;
+}
+
+/* All but what needs the program. */
+static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err) {
+    *plan = (MxForecast){.config = config};
+    if (!plan_mesh(arena, config, &plan->mesh, err) ||
+        !mx_model_new(arena, config, &plan->model, err) ||
+        !plan_arrays(arena, &plan->mesh, plan->model, &plan->arrays, &plan->n_arrays, err))
+        return false;
+    plan_warnings_init(&plan->warnings, arena);
+    plan_warn_rules(&plan->warnings, &plan->mesh);
+    for (int i = 0; i < plan->n_arrays; i++)
+        if (!plan_warn(&plan->warnings, &plan->mesh, plan->arrays[i].path,
+                       plan->arrays[i].how.names, false, err))
+            return false;
+    plan->parameters = count(plan->arrays, plan->n_arrays);
+    check_tolerance(arena, plan);
+    return !config->sharding_strict || refuse(plan, err);
+}
+
+bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err) {
+    MxForecast *plan = mx_new(arena, MxForecast);
+    if (!plan_sharding(arena, config, plan, err) || !plan_memory(arena, plan, err)) return false;
+    plan->tflops = mx_model_tflops(plan->model);
+    *out = plan;
+    return true;
+}
+
+bool mx_plan_check(const MxConfig *config, MxError *err) {
+    MxArena arena = {.name = "plan"};
+    MxForecast plan;
+    bool ok = !config->sharding_strict || plan_sharding(&arena, config, &plan, err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_plan_dump_sharding(MxArena *arena, const MxConfig *config, MxText *out, MxError *err) {
+    PlanMesh mesh;
+    MxModel *model;
+    PlanArray *arrays;
+    int n;
+    if (!plan_mesh(arena, config, &mesh, err) || !mx_model_new(arena, config, &model, err) ||
+        !plan_arrays(arena, &mesh, model, &arrays, &n, err))
+        return false;
+    mx_text_add(out, "path\tshape\tdtype\tlogical\tspec_raw\tspec\tshard_shape\n");
+    for (int i = 0; i < n; i++) {
+        const PlanArray *a = &arrays[i];
+        mx_text_add(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a->path, plan_shape_text(arena, a->shape),
+                    mx_dtype_name(a->dtype), mx_spec_text(arena, a->how.names),
+                    mx_spec_text(arena, a->how.raw), mx_spec_text(arena, a->how.spec),
+                    plan_shard_text(arena, a));
+    }
+    return true;
+}

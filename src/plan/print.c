@@ -1,0 +1,146 @@
+/* print.c — a plan as text for people. Says of every number whether it is exact or an estimate. */
+#include "internal.h"
+
+static double gib(int64_t bytes) {
+    return (double)bytes / (1 << 30);
+}
+
+static void print_mesh(const MxForecast *plan, MxText *out) {
+    const MxMesh *mesh = &plan->mesh.mesh;
+    const MxConfig *c = plan->config;
+    mx_text_add(out, "mesh         %s; ", mx_mesh_text(out->arena, mesh));
+    mx_text_add(out, "Num_devices: %lld, shape (", (long long)mesh->n_ranks);
+    for (int i = 0; i < mesh->n; i++)
+        mx_text_add(out, "%s%lld", i ? ", " : "", (long long)mesh->sizes[i]);
+    mx_text_add(out, mesh->n == 1 ? ",)\n" : ")\n");
+    if (plan->mesh.n_stages > 1)
+        mx_text_add(out, "pipeline     %lld stages, %lld repeats, 1 layer each\n",
+                    (long long)plan->mesh.n_stages, (long long)plan->mesh.n_repeats);
+    mx_text_add(out, "batch        %.15g rows a device, %lld rows = %lld tokens a step",
+                c->per_device_batch_size, (long long)c->global_batch_size_to_train_on,
+                (long long)c->tokens_per_step);
+    if (c->gradient_accumulation_steps > 1)
+        mx_text_add(out, " in %lld micro-batches", (long long)c->gradient_accumulation_steps);
+    const PlanCount *p = &plan->parameters;
+    mx_text_add(out, "\nparameters   %.3f billion (%lld), active %lld, in embeddings %lld\n",
+                (double)p->total * 1e-9, (long long)p->total, (long long)p->active,
+                (long long)p->embedding);
+}
+
+static void print_bytes(MxText *out, const char *what, int64_t bytes, const char *how) {
+    mx_text_add(out, "  %-12s %12.3f  %s\n", what, gib(bytes), how);
+}
+
+static void print_memory(const MxForecast *plan, MxText *out) {
+    const PlanMemory *m = &plan->memory;
+    const char *guess = m->is_exact ? "at peak, from the lowered program"
+                                    : "at peak, estimated from the program of one rank's rows";
+    mx_text_add(out, "\nmemory of %s, GiB\n", m->is_exact ? "the device" : "each rank");
+    print_bytes(out, "weights", m->weights, "exact");
+    print_bytes(out, "gradients", m->gradients, "exact");
+    print_bytes(out, "optimizer", m->optimizer, "exact");
+    print_bytes(out, "activations", m->activations, guess);
+    if (!m->is_exact)
+        print_bytes(out, "gathered", m->gathered,
+                    "one layer's weights and their gradients, whole: estimated");
+    print_bytes(out, "buffers", m->buffers, "batch, scalars: exact");
+    if (m->saving) print_bytes(out, "saving", m->saving, "a checkpoint is put together in memory");
+    print_bytes(out, "process", m->process, "code and libraries: about");
+    print_bytes(out, "total", m->total, "");
+    if (m->total <= m->machine) {
+        mx_text_add(out, "this machine has %.3f GiB: enough for one rank\n", gib(m->machine));
+        return;
+    }
+    mx_text_add(out, "this machine has %.3f GiB: not enough for one rank\n", gib(m->machine));
+    for (int i = 0; i < MX_COUNT(m->other) && m->other[i].policy; i++)
+        mx_text_add(out, "  remat_policy=%s would need %.3f for activations, %.3f in all\n",
+                    m->other[i].policy, gib(m->other[i].activations),
+                    gib(m->total - m->activations + m->other[i].activations));
+}
+
+static void print_flops(const MxForecast *plan, MxText *out) {
+    const MxTflops *f = &plan->tflops;
+    mx_text_add(out,
+                "\nPer train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops "
+                "and %.2f%% attention flops\n",
+                f->total, 100 * f->learnable / f->total, 100 * f->attention / f->total);
+    if (plan->mesh.mesh.n_ranks > 1)
+        mx_text_add(out, " on each device; %.2f on all\n",
+                    f->total * (double)plan->mesh.mesh.n_ranks);
+}
+
+/* Layers that are not stacked are shown once. */
+static bool is_shown(const PlanArray *array) {
+    return array->leaf->stack.index == 0;
+}
+
+static void print_arrays(const MxForecast *plan, MxText *out) {
+    MxArena *arena = out->arena;
+    int width = 0, hidden = 0;
+    for (int i = 0; i < plan->n_arrays; i++) {
+        int n = (int)strlen(plan->arrays[i].path);
+        if (is_shown(&plan->arrays[i]) && n > width) width = n;
+        hidden += !is_shown(&plan->arrays[i]);
+    }
+    mx_text_add(out, "\narrays       shape, logical axes, spec, shard\n");
+    for (int i = 0; i < plan->n_arrays; i++) {
+        const PlanArray *a = &plan->arrays[i];
+        if (!is_shown(a)) continue;
+        mx_text_add(out, "  %-*s  %s  %s  %s  %s\n", width, a->path,
+                    plan_shape_text(arena, a->shape), mx_spec_text(arena, a->how.names),
+                    mx_spec_text(arena, a->how.spec), plan_shard_text(arena, a));
+    }
+    if (hidden) mx_text_add(out, "  and %d arrays of other layers, cut alike\n", hidden);
+}
+
+static void print_check(const MxForecast *plan, MxText *out) {
+    const MxShardReport *r = &plan->unsharded;
+    mx_text_add(out,
+                "\nsharding     %.2f%% of the parameters (%d arrays) miss a mesh axis; "
+                "sharding_tolerance %.2f%%: %s\n",
+                100 * r->fraction, r->n_unsharded, 100 * plan->config->sharding_tolerance,
+                plan->unsharded_text ? "too much" : "fine");
+    if (plan->unsharded_text) mx_text_add(out, "error, when run: %s\n", plan->unsharded_text);
+    for (int i = 0; i < plan->n_arrays; i++)
+        if (plan->arrays[i].error && is_shown(&plan->arrays[i]))
+            mx_text_add(out, "error, when run: %s\n", plan->arrays[i].error_text);
+}
+
+const char *plan_where_text(MxArena *arena, MxWhere where) {
+    if (!where.line) return where.file; /* the command line */
+    return mx_arena_printf(arena, "%s:%d", where.file, where.line);
+}
+
+static void print_warning(const PlanWarning *w, MxText *out) {
+    const MxFinding *f = &w->finding;
+    mx_text_add(out, "%s: ", f->costs || f->is_strict ? "warning" : "note");
+    if (f->where.file) mx_text_add(out, "%s: ", plan_where_text(out->arena, f->where));
+    mx_text_add(out, "%s", f->text);
+    if (w->path) mx_text_add(out, " (%s%s", w->is_activation ? "activation of " : "", w->path);
+    if (w->path && w->n_arrays > 1 && !w->is_activation)
+        mx_text_add(out, " and %d more", w->n_arrays - 1);
+    mx_text_add(out, w->path ? ")\n" : "\n");
+}
+
+/* Neighbours with the same hint share it. */
+static void print_hint(const PlanWarnings *warnings, int i, MxText *out) {
+    const char *hint = warnings->items[i].finding.hint;
+    const char *next = i + 1 < warnings->n ? warnings->items[i + 1].finding.hint : NULL;
+    if (hint && (!next || strcmp(hint, next))) mx_text_add(out, "hint: %s\n", hint);
+}
+
+void mx_plan_print(const MxForecast *plan, MxText *out) {
+    const MxConfig *c = plan->config;
+    mx_text_add(out, "plan of %s, model %s: nothing is run\n", c->run_name, c->model_name);
+    print_mesh(plan, out);
+    print_memory(plan, out);
+    print_flops(plan, out);
+    print_arrays(plan, out);
+    print_check(plan, out);
+    if (plan->warnings.n)
+        mx_text_add(out, "\nrules that were passed over, are missing or doubtful\n");
+    for (int i = 0; i < plan->warnings.n; i++) {
+        print_warning(&plan->warnings.items[i], out);
+        print_hint(&plan->warnings, i, out);
+    }
+}

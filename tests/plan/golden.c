@@ -1,0 +1,274 @@
+/* golden.c — what MaxText says of the real models, asked for through the command line: every
+ * parameter with its specs and shard, counts, TFLOPs, the sufficiency check. Models without a
+ * preset are listed by name as not built. */
+#include "plan_test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool is_built(const char *model) {
+    return mx_file_exists(mx_arena_printf(&arena, "configs/models/%s.yml", model));
+}
+
+/* Names that were met, each once, in order. */
+typedef struct NameList {
+    MxText text;
+    MxMap seen;
+} NameList;
+
+static void list_init(NameList *list) {
+    mx_text_init(&list->text, &arena);
+    mx_map_init(&list->seen, &arena);
+}
+
+static void list_add(NameList *list, const char *name) {
+    if (mx_map_get(&list->seen, name, 0)) return;
+    mx_map_set(&list->seen, name, 1);
+    mx_text_add(&list->text, " %s", name);
+}
+
+/* ---- parameters */
+
+static const char *const columns[] = {"path",     "shape", "dtype",      "logical",
+                                      "spec_raw", "spec",  "shard_shape"};
+
+static const char *golden_column(const char *column, bool is_nnx) {
+    bool is_shared = is_nnx && (!strcmp(column, "shape") || !strcmp(column, "dtype"));
+    return is_shared ? column : mx_arena_printf(&arena, "%s_%s", is_nnx ? "nnx" : "linen", column);
+}
+
+static const char *row_text(const Table *t, int row, bool is_golden, bool is_nnx) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    for (int c = 0; c < MX_COUNT(columns); c++)
+        mx_text_add(&text, "%s\t",
+                    cell(t, row, is_golden ? golden_column(columns[c], is_nnx) : columns[c]));
+    return text.data;
+}
+
+/* The dump equals the golden columns of one form, as sets of rows. Returns how many. */
+static int check_table(const char *name, const char *words, bool is_nnx) {
+    const char *file = temp_path("dump.tsv");
+    run_ok(mx_arena_printf(&arena, "--plan --dump-sharding %s pure_nnx=%s %s", file,
+                           is_nnx ? "true" : "false", words));
+    Table got = table_of(read_text(file), file);
+    Table want = golden_read(mx_arena_printf(&arena, "params/%s.tsv", name));
+    MxMap rows;
+    mx_map_init(&rows, &arena);
+    int n = 0;
+    for (int i = 0; i < want.n_rows; i++) {
+        if (!strcmp(cell(&want, i, golden_column("logical", is_nnx)), "-")) continue;
+        mx_map_set(&rows, row_text(&want, i, true, is_nnx), 1);
+        n++;
+    }
+    ck_assert_msg(got.n_rows == n, "%s: %d rows, wanted %d", name, got.n_rows, n);
+    for (int i = 0; i < got.n_rows; i++) {
+        const char *row = row_text(&got, i, false, is_nnx);
+        ck_assert_msg(mx_map_get(&rows, row, 0) == 1, "%s: unexpected row %s", name, row);
+        mx_map_set(&rows, row, 2);
+    }
+    return n;
+}
+
+START_TEST(parameters) {
+    Table index = golden_read("params/params_index.tsv");
+    NameList not_built, missing;
+    list_init(&not_built);
+    list_init(&missing);
+    int n = 0, n_rows = 0, n_not_built = 0, n_missing = 0, n_refused = 0;
+    for (int i = 0; i < index.n_rows; i++) {
+        const char *name = cell(&index, i, "name"), *model = cell(&index, i, "model");
+        bool is_unscanned = !strcmp(cell(&index, i, "layers"), "unscan");
+        const char *words = mx_arena_printf(
+            &arena, "--config configs/base.yml model_name=%s override_model_config=true %s%s",
+            model, cell(&index, i, "overrides"), is_unscanned ? " scan_layers=false" : "");
+        for (int form = 0; form < 2; form++) {
+            bool is_nnx = form == 0;
+            if (strcmp(cell(&index, i, is_nnx ? "nnx" : "linen"), "ok")) {
+                n_refused++; /* MaxText cannot build that state */
+            } else if (!is_built(model)) {
+                list_add(&not_built, model);
+                n_not_built++;
+            } else if (!golden_has(mx_arena_printf(&arena, "params/%s.tsv", name))) {
+                list_add(&missing, name);
+                n_missing++;
+            } else {
+                n_rows += check_table(name, words, is_nnx);
+                n++;
+            }
+        }
+    }
+    printf("golden params: %d tables (%d rows) equal; %d refused by MaxText; %d of models not "
+           "built:%s\n",
+           n, n_rows, n_refused, n_not_built, not_built.text.data);
+    if (n_missing) printf("  %d not in this set:%s\n", n_missing, missing.text.data);
+    ck_assert_int_gt(n, 0);
+    if (golden_is_complete()) ck_assert_int_eq(n_missing, 0);
+}
+END_TEST
+
+/* ---- counts and TFLOPs */
+
+START_TEST(counts) {
+    Table t = golden_read("cost/cost_params.tsv");
+    NameList not_built;
+    list_init(&not_built);
+    int n = 0;
+    for (int i = 0; i < t.n_rows; i++) {
+        const char *model = cell(&t, i, "model");
+        if (!is_built(model)) {
+            list_add(&not_built, model);
+            continue;
+        }
+        const MxJson *plan =
+            run_json(mx_arena_printf(&arena, "--config configs/base.yml model_name=%s", model));
+        const struct {
+            const char *column, *member;
+        } pairs[] = {{"params", "parameters.total"},
+                     {"active_params", "parameters.active"},
+                     {"embedding_params", "parameters.embedding"},
+                     {"bytes", "parameters.bytes"}};
+        for (int p = 0; p < MX_COUNT(pairs); p++)
+            ck_assert_msg(json_int(plan, pairs[p].member) ==
+                              strtoll(cell(&t, i, pairs[p].column), NULL, 10),
+                          "%s: %s", model, pairs[p].column);
+        const char *reported = mx_arena_printf(&arena, "%.3f billion",
+                                               (double)json_int(plan, "parameters.total") * 1e-9);
+        ck_assert_str_eq(reported, cell(&t, i, "reported"));
+        n++;
+    }
+    printf("golden cost_params: %d of %d equal; not built:%s\n", n, t.n_rows, not_built.text.data);
+    ck_assert_int_gt(n, 0);
+}
+END_TEST
+
+/* As Python's repr: the shortest digits that read back equal. */
+static const char *repr(double x) {
+    char *text = NULL;
+    for (int digits = 15; digits <= 17; digits++) {
+        text = mx_arena_printf(&arena, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) break;
+    }
+    return text;
+}
+
+/* Half a row a device wants two devices; TFLOPs are those of one. */
+START_TEST(tflops) {
+    Table t = golden_read("cost/cost_tflops.tsv");
+    NameList not_built;
+    list_init(&not_built);
+    int n = 0;
+    for (int i = 0; i < t.n_rows; i++) {
+        const char *model = cell(&t, i, "model");
+        if (!is_built(model)) {
+            list_add(&not_built, model);
+            continue;
+        }
+        ck_assert_str_eq(cell(&t, i, "status"), "ok");
+        const MxJson *plan = run_json(mx_arena_printf(
+            &arena,
+            "--config configs/base.yml model_name=%s num_devices=2 per_device_batch_size=%s "
+            "max_target_length=%s gradient_accumulation_steps=%s",
+            model, cell(&t, i, "per_device_batch_size"), cell(&t, i, "max_target_length"),
+            cell(&t, i, "grad_accum")));
+        const char *where = mx_arena_printf(&arena, "row %d, %s", i + 2, model);
+        const struct {
+            const char *column, *member;
+        } pairs[] = {{"total_tflops", "tflops_per_device.total"},
+                     {"weight_tflops", "tflops_per_device.learnable"},
+                     {"attention_tflops", "tflops_per_device.attention"}};
+        for (int p = 0; p < MX_COUNT(pairs); p++)
+            ck_assert_msg(
+                !strcmp(repr(json_number(plan, pairs[p].member)), cell(&t, i, pairs[p].column)),
+                "%s: %s is %s, wanted %s", where, pairs[p].column,
+                repr(json_number(plan, pairs[p].member)), cell(&t, i, pairs[p].column));
+        n++;
+    }
+    printf("golden cost_tflops: %d of %d equal; not built:%s\n", n, t.n_rows, not_built.text.data);
+    ck_assert_int_gt(n, 0);
+}
+END_TEST
+
+/* ---- is enough of it sharded */
+
+/* The mesh's overrides, taken from any table of that mesh, and a changed rule after "+". */
+static const char *mesh_words(const Table *index, const char *mesh) {
+    size_t len = strcspn(mesh, "+");
+    const char *plus = mesh[len] ? mesh + len + 1 : NULL, *words = NULL;
+    for (int i = 0; i < index->n_rows && !words; i++) {
+        const char *name = cell(index, i, "mesh");
+        if (strlen(name) == len && !strncmp(name, mesh, len)) words = cell(index, i, "overrides");
+    }
+    ck_assert_msg(words != NULL, "no mesh %s", mesh);
+    if (!plus) return words;
+    static const struct {
+        const char *name, *rule;
+    } embeds[] = {{"embed-first-rule-only", "[embed,[fsdp,fsdp_transpose]]"},
+                  {"embed-last-rule-only", "[embed,[fsdp,context]]"}};
+    for (int i = 0; i < MX_COUNT(embeds); i++)
+        if (!strcmp(plus, embeds[i].name))
+            return mx_arena_printf(&arena, "%s logical_axis_rules=[%s]", words, embeds[i].rule);
+    ck_assert(mx_text_has_suffix(plus, "-unsharded"));
+    int axis = (int)(strlen(plus) - strlen("-unsharded"));
+    return mx_arena_printf(&arena, "%s logical_axis_rules=[[%.*s,[]]]", words, axis, plus);
+}
+
+/* MaxText divides elements by bytes, we by elements (DIFFERENCES 7): its tolerance is asked for
+ * times the bytes of a float32. */
+static void check_sufficiency(const Table *t, int i, const char *words) {
+    double tolerance = 4 * strtod(cell(t, i, "tolerance"), NULL);
+    const MxJson *plan = run_json(
+        mx_arena_printf(&arena,
+                        "--config configs/base.yml model_name=%s override_model_config=true "
+                        "sharding_tolerance=%.17g %s",
+                        cell(t, i, "model"), tolerance, words));
+    const struct {
+        const char *column, *member;
+    } pairs[] = {{"unsharded_tensors", "sharding_check.unsharded_arrays"},
+                 {"unsharded_size", "sharding_check.unsharded_parameters"},
+                 {"total_bytes", "sharding_check.total_bytes"},
+                 {"total_params", "sharding_check.total_parameters"}};
+    for (int p = 0; p < MX_COUNT(pairs); p++)
+        ck_assert_msg(json_int(plan, pairs[p].member) ==
+                          strtoll(cell(t, i, pairs[p].column), NULL, 10),
+                      "sharding_check row %d: %s", i + 2, pairs[p].column);
+    double ratio = (double)json_int(plan, "sharding_check.unsharded_parameters") /
+                   (double)json_int(plan, "sharding_check.total_bytes");
+    ck_assert_str_eq(repr(ratio), repr(strtod(cell(t, i, "ratio"), NULL)));
+    ck_assert_msg(json_bool(plan, "sharding_check.ok") == !strcmp(cell(t, i, "result"), "ok"),
+                  "sharding_check row %d: ok", i + 2);
+}
+
+START_TEST(sufficiency) {
+    Table t = golden_read("cost/sharding_check.tsv"),
+          index = golden_read("params/params_index.tsv");
+    NameList not_built;
+    list_init(&not_built);
+    int n = 0, n_refused = 0, n_not_built = 0;
+    for (int i = 0; i < t.n_rows; i++) {
+        if (!is_built(cell(&t, i, "model"))) {
+            list_add(&not_built, cell(&t, i, "model"));
+            n_not_built++;
+        } else if (mx_text_has_prefix(cell(&t, i, "result"), "ValueError")) {
+            n_refused++;
+        } else {
+            check_sufficiency(&t, i, mesh_words(&index, cell(&t, i, "mesh")));
+            n++;
+        }
+    }
+    printf("golden sharding_check: %d of %d equal; %d refused by MaxText; %d of models not "
+           "built:%s\n",
+           n, t.n_rows, n_refused, n_not_built, not_built.text.data);
+    ck_assert_int_gt(n, 0);
+}
+END_TEST
+
+Suite *golden_suite(void) {
+    Suite *s = suite_create("golden");
+    suite_add(s, "parameters", parameters, 240);
+    suite_add(s, "counts", counts, 120);
+    suite_add(s, "tflops", tflops, 120);
+    suite_add(s, "sufficiency", sufficiency, 240);
+    return s;
+}

@@ -1,0 +1,133 @@
+/* memory.c — predicted memory: against what runs really take, deep models against their own
+ * lowered program, and what planning itself takes. */
+#include "plan_test.h"
+
+#include <mx/train.h>
+
+#include <stdio.h>
+
+static const char *const runs[] = {
+    "base_num_decoder_layers=4 per_device_batch_size=4",
+    "base_emb_dim=384 base_mlp_dim=1024 vocab_size=4000 dtype=bfloat16 per_device_batch_size=2",
+    "base_emb_dim=512 base_mlp_dim=1024 base_num_decoder_layers=6 remat_policy=full "
+    "per_device_batch_size=2 enable_checkpointing=false",
+    "base_emb_dim=256 vocab_size=16000 opt_type=sgd remat_policy=minimal per_device_batch_size=2 "
+    "logits_via_embedding=true",
+};
+
+/* Within 5 % + 40 MB of the peak of a run of two steps. */
+START_TEST(measured) {
+    const int64_t slack = 40000000;
+    const char *dir = temp_path("measured");
+    const char *words =
+        mx_arena_printf(&arena,
+                        "--config configs/base.yml steps=2 eval_interval=-1 log_config=false "
+                        "base_output_directory=%s %s",
+                        dir, runs[_i]);
+    int64_t predicted = json_int(run_json(words), "memory_per_rank.total");
+    if (is_sanitized()) {
+        printf("memory of a run: not measured in a sanitized build\n");
+        return;
+    }
+    int64_t peak = run_ok(words).peak;
+    int64_t off = predicted > peak ? predicted - peak : peak - predicted;
+    printf("memory of a run: predicted %.1f MiB, measured %.1f MiB (%s)\n",
+           (double)predicted / (1 << 20), (double)peak / (1 << 20), runs[_i]);
+    ck_assert_int_le(off, peak / 20 + slack);
+}
+END_TEST
+
+/* Deep models: what two shallow programs say equals what the whole program takes. */
+START_TEST(deep_models) {
+    static const char *const remats[] = {"none", "minimal", "full"};
+    static const char *const others[] = {"dtype=float32 logits_via_embedding=true",
+                                         "dtype=bfloat16 use_qk_norm=true"};
+    int n = 0;
+    for (int layers = 49; layers <= 80; layers += 31) {
+        for (int i = 0; i < MX_COUNT(remats) * MX_COUNT(others); i++) {
+            const char *words = mx_arena_printf(
+                &arena,
+                "base_emb_dim=64 base_num_query_heads=4 base_num_kv_heads=2 head_dim=16 "
+                "base_mlp_dim=160 max_target_length=32 per_device_batch_size=2 "
+                "base_num_decoder_layers=%d remat_policy=%s %s",
+                layers, remats[i / 2], others[i % 2]);
+            const char *overrides[16];
+            MxConfigRequest request = {.overrides = overrides};
+            char *save = NULL;
+            for (char *w = strtok_r(mx_arena_strdup(&arena, words), " ", &save); w;
+                 w = strtok_r(NULL, " ", &save))
+                overrides[request.n_overrides++] = w;
+            MxError err = {0};
+            MxConfig *config;
+            MxTrainProgram program;
+            ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
+            ck_assert(mx_train_program(&arena, config, &program, &err));
+            MxForecast *plan;
+            ck_assert(mx_plan_new(&arena, config, &plan, &err));
+            const char *json = mx_plan_json(&arena, plan);
+            const MxJson *root = mx_json_parse(&arena, json, strlen(json), "plan", &err);
+            ck_assert_msg(json_int(root, "memory_per_rank.activations") ==
+                              (int64_t)program.layout.bytes.arena,
+                          "%s: %lld, wanted %zu", words,
+                          (long long)json_int(root, "memory_per_rank.activations"),
+                          program.layout.bytes.arena);
+            n++;
+        }
+    }
+    printf("deep models: %d equal\n", n);
+}
+END_TEST
+
+/* On one device, a plan's bytes are those that a run allocates. */
+START_TEST(shards_add_up) {
+    const char *words = "--config configs/base.yml model_name=llama2-7b";
+    const MxJson *one = run_json(words);
+    const MxJson *many = run_json(mx_arena_printf(
+        &arena, "%s ici_fsdp_parallelism=8 logical_axis_rules=[[norm,[fsdp]]]", words));
+    ck_assert(json_bool(one, "memory_per_rank.activations_are_exact"));
+    ck_assert(!json_bool(many, "memory_per_rank.activations_are_exact"));
+    static const char *const members[] = {"memory_per_rank.weights", "memory_per_rank.gradients",
+                                          "memory_per_rank.optimizer"};
+    for (int i = 0; i < MX_COUNT(members); i++)
+        ck_assert_int_eq(json_int(one, members[i]), 8 * json_int(many, members[i]));
+    /* rows are what fsdp divides: the activations of a rank are those of one device */
+    ck_assert_int_eq(json_int(one, "memory_per_rank.activations"),
+                     json_int(many, "memory_per_rank.activations"));
+    const MxJson *cut = run_json(
+        mx_arena_printf(&arena, "%s ici_fsdp_parallelism=1 ici_tensor_parallelism=8", words));
+    double share = json_number(cut, "memory_per_rank.activations") /
+                   json_number(one, "memory_per_rank.activations");
+    ck_assert_msg(share > 0.9 && share < 2, "8 rows on each of 8 ranks, cut by 8: %g", share);
+}
+END_TEST
+
+/* Planning itself is quick and small: the least of three runs. */
+START_TEST(planning_405b) {
+    const double most_seconds = 0.3;
+    const int64_t most_bytes = 200000000;
+    double seconds = 1e9;
+    int64_t peak = 0;
+    for (int i = 0; i < 3; i++) {
+        Run run = run_ok("--plan --config configs/base.yml model_name=llama3.1-405b "
+                         "num_devices=4096 ici_tensor_parallelism=8");
+        if (run.seconds < seconds) seconds = run.seconds;
+        if (run.peak > peak) peak = run.peak;
+    }
+    printf("llama3.1-405b on 4096 devices: planned in %.3f s and %.1f MiB\n", seconds,
+           (double)peak / (1 << 20));
+    ck_assert(is_sanitized() || (seconds < most_seconds && peak < most_bytes));
+}
+END_TEST
+
+Suite *memory_suite(void) {
+    Suite *s = suite_create("memory");
+    TCase *tc = tcase_create("measured");
+    tcase_add_checked_fixture(tc, test_setup, test_teardown);
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, measured, 0, MX_COUNT(runs));
+    suite_add_tcase(s, tc);
+    suite_add(s, "deep_models", deep_models, 240);
+    suite_add(s, "shards_add_up", shards_add_up, 60);
+    suite_add(s, "planning_405b", planning_405b, 60);
+    return s;
+}

@@ -1,0 +1,216 @@
+/* plan.c — the plan as text and as JSON, explanations, dumps: that they say the same, and what the
+ * expect files hold. */
+#include "plan_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The number after `label` in a text. */
+static double number_after(const char *text, const char *label) {
+    const char *at = strstr(text, label);
+    ck_assert_msg(at != NULL, "no \"%s\" in %s", label, text);
+    return strtod(at + strlen(label), NULL);
+}
+
+static const char *const agreeing[] = {
+    "--config configs/base.yml",
+    "--config configs/base.yml model_name=llama2-7b ici_fsdp_parallelism=4 "
+    "ici_tensor_parallelism=2",
+    "--config configs/base.yml model_name=llama3.1-405b num_devices=4096 ici_tensor_parallelism=8",
+    "--config configs/base.yml model_name=qwen3-8b scan_layers=false ici_data_parallelism=2 "
+    "ici_pipeline_parallelism=4 dtype=bfloat16",
+};
+
+static void same_gib(const char *text, const char *label, const MxJson *plan, const char *member) {
+    double bytes = (double)json_int(plan, mx_arena_printf(&arena, "memory_per_rank.%s", member));
+    const char *gib = mx_arena_printf(&arena, "%.3f", bytes / (1 << 30));
+    ck_assert_msg(number_after(text, label) == strtod(gib, NULL), "%s: %s", label, gib);
+}
+
+START_TEST(text_and_json_agree) {
+    for (int i = 0; i < MX_COUNT(agreeing); i++) {
+        const char *text = run_ok(mx_arena_printf(&arena, "--plan %s", agreeing[i])).out;
+        const MxJson *plan = run_json(agreeing[i]);
+        ck_assert(number_after(text, "Num_devices: ") == json_number(plan, "mesh.devices"));
+        ck_assert(number_after(text, " billion (") == json_number(plan, "parameters.total"));
+        ck_assert(number_after(text, " = ") == json_number(plan, "batch.tokens"));
+        static const char *const members[] = {"weights",     "gradients", "optimizer",
+                                              "activations", "saving",    "total"};
+        const char *memory = strstr(text, "\nmemory of ");
+        int64_t total = 0;
+        for (int m = 0; m < MX_COUNT(members); m++) {
+            same_gib(memory, mx_arena_printf(&arena, "  %-12s", members[m]), plan, members[m]);
+            total += json_int(plan, mx_arena_printf(&arena, "memory_per_rank.%s", members[m]));
+        }
+        total += json_int(plan, "memory_per_rank.gathered") +
+                 json_int(plan, "memory_per_rank.buffers") +
+                 json_int(plan, "memory_per_rank.process");
+        ck_assert_int_eq(total, 2 * json_int(plan, "memory_per_rank.total"));
+        ck_assert_msg(strstr(text, json_bool(plan, "memory_per_rank.fits")
+                                       ? ": enough for one rank"
+                                       : ": not enough for one rank"),
+                      "%s", text);
+        const char *flops = mx_arena_printf(&arena, "Total TFLOPs: %.2f \n",
+                                            json_number(plan, "tflops_per_device.total"));
+        ck_assert_msg(strstr(text, flops), "no %s", flops);
+        const MxJson *arrays = mx_json_get(plan, "arrays");
+        ck_assert_uint_gt(mx_json_length(arrays), 0);
+        for (size_t a = 0; a < mx_json_length(arrays); a++) {
+            const MxJson *array = mx_json_at(arrays, a);
+            const char *path = mx_json_string(mx_json_get(array, "path"));
+            if (strstr(path, "layers_") && !strstr(path, "layers_0/")) continue;
+            ck_assert_msg(strstr(text, path), "no %s", path);
+        }
+    }
+}
+END_TEST
+
+/* Options that plan need no --plan; each writes its file, and "-" is stdout. */
+START_TEST(files) {
+    const char *json = temp_path("plan.json"), *dump = temp_path("plan.tsv");
+    const char *words = mx_arena_printf(
+        &arena, "--config configs/base.yml --plan --json %s --dump-sharding=%s", json, dump);
+    ck_assert(mx_text_has_prefix(run_ok(words).out, "plan of default, model default"));
+    MxError err = {0};
+    const char *text = read_text(json);
+    ck_assert_msg(mx_json_parse(&arena, text, strlen(text), json, &err) != NULL, "bad JSON");
+    Table table = table_of(read_text(dump), dump);
+    ck_assert_int_eq(table.n_rows, 12);
+    ck_assert_str_eq(run_ok("--config configs/base.yml --dump-sharding -").out, read_text(dump));
+    Run run = run_mxtrain("--plan --dump-sharding build/no/such/folder/x.tsv");
+    ck_assert_int_eq(run.code, MX_EXIT_CANNOT_CREATE);
+}
+END_TEST
+
+static const struct {
+    const char *file, *words;
+} expected[] = {
+    {"explain_wi.txt", "--explain-sharding decoder/layers/mlp/wi_0/kernel"},
+    {"explain_norm.txt", "--explain-sharding model/decoder/decoder_norm/scale"},
+    {"explain_moment.txt",
+     "--explain-sharding opt_state/0/mu/params/decoder/layers/self_attention/key/kernel "
+     "pure_nnx=false"},
+    {"explain_unscanned.txt",
+     "--explain-sharding params/params/decoder/layers_2/mlp/wo/kernel scan_layers=false"},
+    {"explain_names.txt", "--explain-sharding embed,mlp,None,nobody"},
+    {"dump_linen.txt", "--dump-sharding - pure_nnx=false"},
+    {"dump_pipeline.txt", "--dump-sharding - ici_pipeline_parallelism=2 ici_fsdp_parallelism=1"},
+    {"dump_one_repeat.txt",
+     "--dump-sharding - ici_pipeline_parallelism=4 ici_fsdp_parallelism=1 scan_layers=false"},
+};
+
+/* UPDATE_EXPECT=1 rewrites the files; look at the difference then. */
+START_TEST(explanations) {
+    for (int i = 0; i < MX_COUNT(expected); i++) {
+        const char *out = run_ok(mx_arena_printf(&arena, "--config tests/plan/expect/rules.yml %s",
+                                                 expected[i].words))
+                              .out;
+        const char *file = mx_arena_printf(&arena, "tests/plan/expect/%s", expected[i].file);
+        if (getenv("UPDATE_EXPECT")) write_text(file, out);
+        ck_assert_msg(!strcmp(out, read_text(file)), "%s:\n%s", file, out);
+    }
+}
+END_TEST
+
+/* Findings reach the text with their line; what costs nothing is a note. */
+START_TEST(findings) {
+    const char *text = run_ok("--config tests/plan/expect/rules.yml --plan").out;
+    static const char *const lines[] = {
+        "\nwarning: tests/plan/expect/rules.yml:25: rule norm -> tenser: unrecognized mesh axis ",
+        "\nwarning: tests/plan/expect/rules.yml:23: axis \"embed\" (dim 0): rule embed -> "
+        "(fsdp,tensor) is passed over because mesh axis \"tensor\" belongs to \"mlp\" (dim 2); "
+        "embed -> fsdp is used instead; not sharded over \"tensor\" "
+        "(model/decoder/layers/mlp/wi_0/kernel and 1 more)\n",
+        "\nerror, when run: tests/plan/expect/rules.yml:18:5: rule kv_heads -> tensor: mesh axis "
+        "\"tensor\" (size 2) does not divide dim 2 = 3 of "
+        "model/decoder/layers/self_attention/key/kernel\n",
+        "  48x4x3x8  embed|layers|kv_heads|kv_head_dim  fsdp|None|tensor|None  "
+        "ERR IndivisibleError\n",
+        "\nwarning: axis \"activation_mlp\" (dim 2): no rule names it, so it is replicated "
+        "(activation of decoder/layers_0)\nhint: write [name, []] to leave an axis unsharded on "
+        "purpose\n",
+    };
+    for (int i = 0; i < MX_COUNT(lines); i++)
+        ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s", lines[i]);
+    text =
+        run_ok("--plan model_name=llama2-7b num_devices=8 logical_axis_rules=[[mlp,[fsdp]]]").out;
+    ck_assert_msg(strstr(text, "\nnote: configs/base.yml:") != NULL, "no note");
+    ck_assert_msg(strstr(text, "is passed over because mesh axis \"fsdp\" belongs to \"") != NULL,
+                  "no warning");
+}
+END_TEST
+
+/* custom_mesh_and_rule takes the place of everybody's mesh and rules. */
+START_TEST(custom_mesh) {
+    const MxJson *plan =
+        run_json("--config configs/base.yml model_name=llama2-7b custom_mesh_and_rule=pure-fsdp "
+                 "num_devices=8");
+    ck_assert_int_eq(json_int(plan, "mesh.axes.fsdp"), 8);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(mx_json_get(plan, "mesh"), "axes")), 1);
+    const char *dump = temp_path("config.yml");
+    run_ok(mx_arena_printf(&arena,
+                           "--config configs/base.yml custom_mesh_and_rule=ep-as-cp --dump-config "
+                           "%s",
+                           dump));
+    const char *again = mx_arena_printf(&arena, "--config %s --dump-sharding -", dump);
+    ck_assert_str_eq(
+        run_ok(again).out,
+        run_ok("--config configs/base.yml custom_mesh_and_rule=ep-as-cp --dump-sharding -").out);
+}
+END_TEST
+
+/* Every preset can be planned, on one device and on many. */
+START_TEST(presets) {
+    MxError err = {0};
+    char **names;
+    int n;
+    ck_assert(mx_dir_list(&arena, "configs/models", &names, &n, &err));
+    for (int i = 0; i < n; i++) {
+        int len = (int)(strlen(names[i]) - strlen(".yml"));
+        const char *words =
+            mx_arena_printf(&arena, "--config configs/base.yml model_name=%.*s", len, names[i]);
+        const MxJson *one = run_json(words);
+        const MxJson *many = run_json(mx_arena_printf(&arena, "%s num_devices=64", words));
+        ck_assert_int_eq(json_int(one, "mesh.devices"), 1);
+        ck_assert_int_eq(json_int(many, "mesh.axes.fsdp"), 64);
+        ck_assert_int_eq(json_int(one, "parameters.total"), json_int(many, "parameters.total"));
+        ck_assert_int_lt(json_int(many, "memory_per_rank.weights"),
+                         json_int(one, "memory_per_rank.weights") / 60);
+        ck_assert(json_bool(many, "sharding_check.ok"));
+    }
+    printf("presets: %d planned\n", n);
+    ck_assert_int_ge(n, 25);
+}
+END_TEST
+
+/* A long list of rules costs no more than reading it. */
+START_TEST(many_rules) {
+    enum { N = 4500 };
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_text_add(&text, "base_config: base.yml\nlogical_axis_rules:\n");
+    for (int i = 0; i < N; i++) mx_text_add(&text, "  - [axis_%d, [tensor]]\n", i);
+    mx_text_add(&text, "  - [embed, [fsdp]]\n");
+    const char *file = temp_path("many.yml");
+    write_text(file, text.data);
+    Run run = run_ok(
+        mx_arena_printf(&arena,
+                        "--plan --config %s model_name=llama2-7b num_devices=8 scan_layers=false "
+                        "logical_axis_rules=[[norm,[fsdp]]]",
+                        file));
+    ck_assert_msg(is_sanitized() || run.seconds < 1, "%d rules took %.2f s", N, run.seconds);
+    ck_assert(strstr(run.out, "4096x11008  embed|mlp  fsdp|None  512x11008"));
+}
+END_TEST
+
+Suite *plan_suite(void) {
+    Suite *s = suite_create("plan");
+    suite_add(s, "text_and_json_agree", text_and_json_agree, 60);
+    suite_add(s, "files", files, 30);
+    suite_add(s, "explanations", explanations, 60);
+    suite_add(s, "findings", findings, 30);
+    suite_add(s, "custom_mesh", custom_mesh, 30);
+    suite_add(s, "presets", presets, 120);
+    suite_add(s, "many_rules", many_rules, 60);
+    return s;
+}
