@@ -42,6 +42,7 @@ typedef struct MxDataConfig {
     int64_t rows, length;         /* of a batch; length = max_target_length */
     int64_t vocab;                /* tokens are in [0, vocab) */
     uint64_t seed;                /* of the shuffle */
+    bool omits_bos, omits_eos;    /* text: documents without them */
     bool shuffle;                 /* a new order every epoch; else in order */
     bool packing;         /* text: rows run across documents; synthetic: with max_segments >= 2 */
     int64_t max_segments; /* max_segments_per_seq; <= 0 = no limit */

@@ -76,8 +76,8 @@ static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
         return false;
     Corpus *corpus = mx_new(arena, Corpus);
     *corpus = (Corpus){.documents = mx_new_n(arena, Document, n_paths),
-                       .bos = mx_tokenizer_bos(config->tokenizer),
-                       .eos = mx_tokenizer_eos(config->tokenizer)};
+                       .bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer),
+                       .eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer)};
     for (int i = 0; i < n_paths; i++) {
         MxTokens tokens;
         if (!read_document(arena, config->tokenizer, paths[i], &tokens, err)) return false;

@@ -131,7 +131,7 @@ static void print_hint(const PlanWarnings *warnings, int i, MxText *out) {
 
 void mx_plan_print(const MxForecast *plan, MxText *out) {
     const MxConfig *c = plan->config;
-    mx_text_add(out, "plan of %s, model %s: nothing is run\n", c->run_name, c->model_name);
+    mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);

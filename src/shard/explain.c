@@ -125,7 +125,10 @@ void mx_shard_findings(MxArena *arena, const MxRules *rules, MxSpec names, const
 }
 
 static void add_where(MxText *out, MxWhere where) {
-    if (where.file) mx_text_add(out, "%s:%d: ", where.file, where.line);
+    if (where.file && where.line)
+        mx_text_add(out, "%s:%d: ", where.file, where.line);
+    else if (where.file)
+        mx_text_add(out, "%s: ", where.file);
 }
 
 static void tell_step(const Outcome *o, const MxTrailStep *step, MxText *out) {

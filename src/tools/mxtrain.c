@@ -180,6 +180,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         return mx_config_write(config, line.dump_path, err) ? MX_EXIT_OK : err->exit;
     if (wants_plan(&line)) return plan(&line, arena, config, err) ? MX_EXIT_OK : err->exit;
     if (!mx_config_runnable(config, err) || !mx_plan_check(config, err)) return err->exit;
+    line.wants_plan = config->debug_sharding;
+    if (wants_plan(&line) && !plan(&line, arena, config, err)) return err->exit;
     return mx_train_run(config, err);
 }
 

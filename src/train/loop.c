@@ -275,6 +275,8 @@ static MxDataConfig data_config(const Loop *l, bool is_eval) {
         .vocab = c->vocab_size,
         .seed = (uint64_t)c->data_shuffle_seed,
         .shuffle = c->enable_data_shuffling && !is_eval,
+        .omits_bos = !c->add_bos,
+        .omits_eos = !c->add_eos,
         .packing = c->packing,
         .max_segments = c->max_segments_per_seq,
         .n_epochs = is_eval ? 1 : c->num_epoch,

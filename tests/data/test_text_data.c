@@ -54,6 +54,16 @@ START_TEST(packed_documents) {
 }
 END_TEST
 
+/* The same text without bos and eos: a b c d e f g. */
+START_TEST(bare_documents) {
+    MxDataConfig config = text_config(put("a.txt", "abcdefg"));
+    config.omits_bos = config.omits_eos = true;
+    MxBatch batch = batch_at(open_data(config), 0);
+    ck_row(batch, MX_INPUTS, 0, 'a', 'b', 'c', 'd');
+    ck_row(batch, MX_TARGETS, 0, 'b', 'c', 'd', 'e');
+}
+END_TEST
+
 /* Borders inside rows: bos a eos bos | b eos bos c | eos. */
 START_TEST(borders_inside_rows) {
     put("1.txt", "a");
@@ -247,6 +257,7 @@ Suite *text_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, one_document);
     tcase_add_test(tests, packed_documents);
+    tcase_add_test(tests, bare_documents);
     tcase_add_test(tests, borders_inside_rows);
     tcase_add_test(tests, without_packing);
     tcase_add_test(tests, shuffles);
