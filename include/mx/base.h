@@ -14,9 +14,7 @@
 #define MX_COUNT(array)      ((int)(sizeof(array) / sizeof((array)[0])))
 #define MX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* ---- bugs
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- bugs */
 
 /* MX_ASSERT — states what only a bug can break; stays on in release builds. Prints the C file and
  * line and aborts. */
@@ -25,9 +23,7 @@
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
 
-/* ---- arena
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- arena */
 
 typedef struct MxArenaChunk MxArenaChunk;
 typedef struct MxArenaHook MxArenaHook;
@@ -61,9 +57,7 @@ void mx_arena_release(MxArena *arena);
  * step loop. */
 uint64_t mx_host_alloc_count(void);
 
-/* ---- text
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- text */
 
 /* A string under construction; `data` is always terminated (never NULL after mx_text_init). */
 typedef struct MxText {
@@ -84,9 +78,7 @@ const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
 
-/* ---- errors
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- errors */
 
 /* Exit codes of every tool. */
 typedef enum MxExit {
@@ -133,9 +125,7 @@ void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_error_release(MxError *err);
 
-/* ---- map
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- map */
 
 /* Strings to integers (usually indices). Keys are borrowed: they must outlive the map. */
 typedef struct MxMapSlot {
@@ -153,9 +143,7 @@ void mx_map_set(MxMap *map, const char *key, int64_t value);
 /* mx_map_get — the value, or `missing`. */
 int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
 
-/* ---- log
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- log */
 
 /* mx_log — one line on stdout, flushed. mx_warn — "warning: …" on stderr. Both first clear a
  * progress bar. */
@@ -169,21 +157,17 @@ void mx_progress_end(void);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 
-/* ---- random
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- random */
 
 /* mx_philox — Philox4x32-10: four 32-bit words that depend on (seed, stream, counter) alone, so any
  * element of any stream can be made on any rank or thread. Source: Salmon et al., SC 2011. */
 void mx_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]);
-/* mx_uniform — the top 24 bits of a word as a float in (0, 1). */
+/* mx_uniform — the top 23 bits of a word as a float in (0, 1); one bit more would round to 1. */
 static inline float mx_uniform(uint32_t bits) {
-    return ((float)(bits >> 8) + 0.5f) * (1.0f / 16777216.0f);
+    return ((float)(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
-/* ---- dtype
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- dtype */
 
 /* MX_DTYPE(symbol, name, bytes) */
 #define MX_DTYPES(MX_DTYPE)                                                                        \
@@ -226,9 +210,7 @@ static inline MxBf16 mx_f32_to_bf16(float f) {
     return (MxBf16)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-/* ---- shape
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- shape */
 
 enum { MX_MAX_RANK = 6 };
 
@@ -248,9 +230,7 @@ bool mx_shape_equal(MxShape a, MxShape b);
 /* mx_shape_text — "[4, 512]" in a buffer of the arena. */
 const char *mx_shape_text(MxArena *arena, MxShape shape);
 
-/* ---- files
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- files */
 
 typedef struct MxBytes {
     uint8_t *data; /* one NUL follows the last byte */
@@ -276,16 +256,12 @@ char *mx_path_join(MxArena *arena, const char *dir, const char *name);
 /* mx_path_dir — everything before the last slash, "." if there is none. */
 char *mx_path_dir(MxArena *arena, const char *path);
 
-/* ---- hash
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- hash */
 
 /* XXH3 (libxxhash); 64 bits. */
 uint64_t mx_hash64(const void *data, size_t bytes);
 
-/* ---- JSON
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON */
 
 /* A JSON value (jansson). Values made here belong to the arena; children belong to their parent. */
 typedef struct MxJson MxJson;

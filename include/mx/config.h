@@ -7,8 +7,7 @@
 
 #include <mx/base.h>
 
-/* ---- YAML values ------------------------------------------------------------------------------
- */
+/* ---- YAML values */
 
 typedef enum MxYamlKind {
     MX_YAML_NULL,
@@ -51,8 +50,7 @@ const MxYaml *mx_yaml_get(const MxYaml *map, const char *key);
 /* mx_yaml_text — the value as one line of YAML (flow style) that reads back as an equal value. */
 const char *mx_yaml_text(MxArena *arena, const MxYaml *node);
 
-/* ---- the config -------------------------------------------------------------------------------
- */
+/* ---- the config */
 
 typedef struct MxStrs {
     int n;
@@ -144,8 +142,7 @@ bool mx_config_is_default(const MxConfig *config, MxKey key);
 bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char *fmt, ...)
     MX_PRINTF(4, 5);
 
-/* ---- telling ----------------------------------------------------------------------------------
- */
+/* ---- telling */
 
 /* mx_config_text — every built key with its value as YAML that loads back to the same config; a
  * comment says where it came from. mx_config_write puts it into a file ("-" = stdout). */

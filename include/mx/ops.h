@@ -25,8 +25,7 @@ extern const MxOp *const mx_ops[MX_OP_COUNT];
 /* mx_op_index — an op's place in ops.def. */
 int mx_op_index(const MxOp *op);
 
-/* ---- variables and shapes
- * --------------------------------------------------------------------------------------- */
+/* ---- variables and shapes */
 
 typedef struct MxVariableAttr {
     int var;
@@ -43,9 +42,7 @@ typedef struct MxReshapeAttr {
 /* mx_reshape — the same elements in the same order under another shape; costs nothing. */
 MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
 
-/* ---- elementwise
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- elementwise */
 
 typedef struct MxCastAttr {
     MxDtype dtype;
@@ -106,8 +103,7 @@ typedef struct MxGluAttr {
 /* mx_glu — activation(gate) * up, of one shape. */
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation);
 
-/* ---- matrix product
- * --------------------------------------------------------------------------------------------- */
+/* ---- matrix product */
 
 /* Which dims of the operands are contracted. K.. are n_contract dims, the same in both. */
 typedef enum MxDotKind {
@@ -132,8 +128,7 @@ typedef struct MxDotSizes {
 } MxDotSizes;
 MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 
-/* ---- normalisation
- * ---------------------------------------------------------------------------------------------- */
+/* ---- normalisation */
 
 typedef struct MxRmsnormAttr {
     double eps;
@@ -144,8 +139,7 @@ typedef struct MxRmsnormAttr {
  * Source: MaxText layers/normalizations.py RMSNorm. */
 MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
 
-/* ---- rotary positions
- * ------------------------------------------------------------------------------------------- */
+/* ---- rotary positions */
 
 /* Frequencies of one rotary embedding. */
 typedef struct MxRopeFreqs {
@@ -173,9 +167,7 @@ typedef struct MxRopeAttr {
  * b cos + a sin). H = 2n. */
 MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr);
 
-/* ---- attention
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- attention */
 
 /* Which keys s a query t may see, besides those of its own segment. */
 typedef enum MxMask {
@@ -200,8 +192,7 @@ typedef struct MxAttentionAttr {
 MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
                      MxAttentionAttr attr);
 
-/* ---- embedding and loss
- * ----------------------------------------------------------------------------------------- */
+/* ---- embedding and loss */
 
 typedef struct MxEmbedAttr {
     MxDtype dtype;
@@ -233,9 +224,7 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);
 
-/* ---- state
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- state */
 
 /* MX_INIT_* of tree.h by number would make ops depend on trees; the distributions are the same. */
 typedef enum MxFill { MX_FILL_CONSTANT, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL } MxFill;

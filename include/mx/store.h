@@ -6,7 +6,7 @@
 
 #include <mx/base.h>
 
-/* ---- HDF5 files ----------------------------------------------------------------------------- */
+/* ---- HDF5 files */
 
 /* An open file. Made by mx_h5_open or mx_h5_create; closed by mx_h5_close or with its arena. For
  * one thread at a time; different files may be used by different threads. */
@@ -93,7 +93,7 @@ bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, 
 bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
                     MxError *err);
 
-/* ---- folders that appear whole --------------------------------------------------------------- */
+/* ---- folders that appear whole */
 
 /* A folder in the making: ".tmp.<name>.<pid>" beside its final place. */
 typedef struct MxPublish MxPublish;

@@ -14,9 +14,7 @@
  * for the user unless that is 0, 130 or 143. */
 MxExit mx_train_run(const MxConfig *config, MxError *err);
 
-/* ---- state
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- state */
 
 /* Parameters, moments and counters, with the program that advances them. */
 typedef struct MxTrainState MxTrainState;

@@ -7,8 +7,7 @@
  * once. */
 #include <mx/lower.h>
 
-/* ---- results in variables
- * --------------------------------------------------------------------------------- */
+/* ---- results in variables */
 
 static int var_of(const MxGraph *graph, MxValue value) {
     value = mx_graph_buffer(graph, value);
@@ -32,8 +31,7 @@ static bool may_write(const MxGraph *graph, int maker, MxValue value) {
     return true;
 }
 
-/* ---- casts into their producers
- * --------------------------------------------------------------------------------- */
+/* ---- casts into their producers */
 
 static int *count_uses(const MxGraph *graph, MxArena *arena) {
     int *uses = mx_new_n(arena, int, graph->n_values + 1);
@@ -57,8 +55,7 @@ static void fold_cast(MxGraph *graph, const MxNode *cast, int *uses) {
     mx_graph_replace(graph, cast->out[0], x);
 }
 
-/* ---- sums into what makes a term
- * --------------------------------------------------------------------------------- */
+/* ---- sums into what makes a term */
 
 /* Whether a value is made, for this one use alone, by an op that can add a further input to it. */
 static bool can_take_addend(const MxGraph *graph, MxValue value, const int *uses) {
@@ -91,8 +88,7 @@ static void fold_add(MxGraph *graph, const MxNode *add, const int *uses) {
     mx_graph_replace(graph, add->out[0], y);
 }
 
-/* ---- cross-entropy into its gradient
- * ---------------------------------------------------------------------------- */
+/* ---- cross-entropy into its gradient */
 
 /* Whether `value` is made, directly or not, from an output of node `from`. */
 static bool depends_on(const MxGraph *graph, MxValue value, int from, MxArena *arena) {

@@ -94,9 +94,7 @@ MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params,
     return norm(&p, x_BTD, model->final_norm);
 }
 
-/* ---- output head
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- output head */
 
 /* Tied logits are divided by sqrt(D) if normalize_embedding_logits. */
 static double logits_scale(const MxModel *model) {

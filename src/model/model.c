@@ -81,9 +81,7 @@ const MxTree *mx_model_params(const MxModel *model) {
     return &model->params;
 }
 
-/* ---- cost
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- cost */
 
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
  */

@@ -91,7 +91,9 @@ static bool attention_grad_infer(MxInfer *infer) {
     if (!check(infer) || !ops_same_type(infer, 0, 4) || !ops_same_type(infer, 0, 6)) return false;
     infer->n_out = 3;
     for (int i = 0; i < 3; i++) infer->out[i] = infer->in[i];
-    return ops_is(infer, 5, MX_F32, 3);
+    MxShape q = infer->in[0].shape, log_sums = MX_SHAPE(q.dim[0], q.dim[2], q.dim[1]);
+    if (infer->in[5].dtype == MX_F32 && mx_shape_equal(infer->in[5].shape, log_sums)) return true;
+    return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
 }
 
 const MxOp op_attention_grad = {

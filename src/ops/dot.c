@@ -29,7 +29,7 @@ static bool dot_infer(MxInfer *infer) {
     int c = attr->n_contract, x_free = x.rank - c, y_free = y.rank - c;
     if (infer->in[0].dtype != infer->in[1].dtype)
         return mx_infer_fail(infer, "operands of two dtypes");
-    if (c < 1 || x_free < 0 || y_free < 0 || x_free + y_free > MX_MAX_RANK)
+    if (c < 0 || x_free < 0 || y_free < 0 || x_free + y_free > MX_MAX_RANK)
         return mx_infer_fail(infer, "cannot contract %d dims", c);
     int x_k = attr->kind == MX_DOT_TN ? 0 : x_free, x_m = attr->kind == MX_DOT_TN ? c : 0;
     int y_k = attr->kind == MX_DOT_NT ? y_free : 0, y_n = attr->kind == MX_DOT_NT ? 0 : c;

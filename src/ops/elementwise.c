@@ -3,8 +3,7 @@
 
 #include "internal.h"
 
-/* ---- copy and cast
- * ---------------------------------------------------------------------------------------------- */
+/* ---- copy and cast */
 
 MxValue mx_copy(MxTrace *t, MxValue x) {
     return mx_trace_node(t, &op_copy, &x, 1, NULL);
@@ -56,8 +55,7 @@ const MxOp op_cast = {
     .doc = "y = x as another dtype",
 };
 
-/* ---- add and its gradient
- * --------------------------------------------------------------------------------------- */
+/* ---- add and its gradient */
 
 MxValue mx_add(MxTrace *t, MxValue x, MxValue y) {
     return mx_trace_node(t, &op_add, (MxValue[]){x, y}, 2, NULL);
@@ -117,8 +115,7 @@ const MxOp op_sum_lead = {
     .doc = "sum over the leading dims",
 };
 
-/* ---- scalars and caps
- * ------------------------------------------------------------------------------------------- */
+/* ---- scalars and caps */
 
 MxValue mx_scale(MxTrace *t, MxValue x, double factor) {
     MxScaleAttr attr = {.factor = factor};
@@ -206,9 +203,7 @@ const MxOp op_ratio = {
     .doc = "x / (y + eps) of scalars",
 };
 
-/* ---- gated units
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- gated units */
 
 const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
     [MX_SILU] = "silu",

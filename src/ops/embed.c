@@ -32,8 +32,12 @@ const MxOp op_embed = {
 
 static bool embed_grad_infer(MxInfer *infer) {
     int64_t vocab = ((const MxEmbedGradAttr *)infer->attr)->vocab;
-    infer->out[0] = (MxType){MX_F32, MX_SHAPE(vocab, infer->in[1].shape.dim[2])};
-    return ops_is(infer, 0, MX_I32, 2) && ops_is_real(infer, 1);
+    MxShape ids = infer->in[0].shape, dy = infer->in[1].shape;
+    if (!ops_is(infer, 0, MX_I32, 2) || !ops_is_real(infer, 1)) return false;
+    if (dy.rank != 3 || dy.dim[0] != ids.dim[0] || dy.dim[1] != ids.dim[1])
+        return mx_infer_fail(infer, "dy must be [B, T, D] for ids [B, T]");
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(vocab, dy.dim[2])};
+    return true;
 }
 
 const MxOp op_embed_grad = {

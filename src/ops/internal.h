@@ -4,7 +4,7 @@
 
 #include <mx/ops.h>
 
-/* ops_infer_same — out 0 has the type of input 0. */
+/* ops_infer_same — out 0 has the type of input 0, f32 or bf16. */
 bool ops_infer_same(MxInfer *infer);
 /* ops_same_type — checks that inputs a and b have one type. */
 bool ops_same_type(MxInfer *infer, int a, int b);

@@ -12,6 +12,7 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
 static bool check(MxInfer *infer) {
     const MxXentAttr *attr = infer->attr;
     MxShape h = infer->in[0].shape, w = infer->in[1].shape;
+    if (!h.rank) return mx_infer_fail(infer, "h must have a last dim");
     if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, 2)) return false;
     if (!ops_is(infer, 2, MX_I32, h.rank - 1) || !ops_is(infer, 3, MX_I32, h.rank - 1))
         return false;

@@ -52,8 +52,14 @@ const MxOp op_rmsnorm = {
     .doc = "y = x rstd scale; rstd",
 };
 
+static bool is_type(MxType a, MxType b) {
+    return a.dtype == b.dtype && mx_shape_equal(a.shape, b.shape);
+}
+
 static bool rmsnorm_grad_infer(MxInfer *infer) {
     if (!check(infer) || !ops_same_type(infer, 0, 3)) return false;
+    if (!is_type(infer->in[2], rows_of(infer->in[0])))
+        return mx_infer_fail(infer, "rstd must be float32 of x's leading dims");
     infer->n_out = 2;
     infer->out[0] = infer->in[0];
     infer->out[1] = infer->in[1];

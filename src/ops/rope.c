@@ -35,7 +35,7 @@ static bool rope_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
     if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 4)) return false;
     if (x.rank == 4 && x.dim[0] == table.dim[0] && x.dim[1] == table.dim[1] &&
-        x.dim[3] == 2 * table.dim[2])
+        x.dim[3] == 2 * table.dim[2] && table.dim[3] == 2)
         return true;
     return mx_infer_fail(infer, "x must be [B, T, N, 2n] for a table [B, T, n, 2]");
 }

@@ -70,6 +70,12 @@ MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue 
     return mx_trace_node(t, &op_adamw, in, MX_COUNT(in), &attr);
 }
 
+static bool is_hyper(MxInfer *infer, int i) {
+    if (!ops_is(infer, i, MX_F32, 1)) return false;
+    if (infer->in[i].shape.dim[0] == MX_HYPER_COUNT) return true;
+    return mx_infer_fail(infer, "hyper must have %d elements", MX_HYPER_COUNT);
+}
+
 static bool same_shape(MxInfer *infer, int i) {
     if (mx_shape_equal(infer->in[0].shape, infer->in[i].shape)) return true;
     return mx_infer_fail(infer, "input %d must have the parameter's shape", i);
@@ -82,7 +88,7 @@ static bool adamw_infer(MxInfer *infer) {
     infer->out[2] = infer->in[3];
     return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && ops_is_real(infer, 2) &&
            ops_is(infer, 3, MX_F32, -1) && same_shape(infer, 1) && same_shape(infer, 2) &&
-           same_shape(infer, 3) && ops_is(infer, 4, MX_F32, 1) && ops_is(infer, 5, MX_F32, 0);
+           same_shape(infer, 3) && is_hyper(infer, 4) && ops_is(infer, 5, MX_F32, 0);
 }
 
 static void adamw_print(MxText *text, const void *attr) {
@@ -106,7 +112,7 @@ MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip) {
 static bool sgd_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
     return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && same_shape(infer, 1) &&
-           ops_is(infer, 2, MX_F32, 1) && ops_is(infer, 3, MX_F32, 0);
+           is_hyper(infer, 2) && ops_is(infer, 3, MX_F32, 0);
 }
 
 const MxOp op_sgd = {

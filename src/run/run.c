@@ -178,9 +178,7 @@ MxRunBytes mx_run_bytes(const MxRun *run) {
     return run->bytes;
 }
 
-/* ---- profile
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- profile */
 
 typedef struct Cost {
     const char *name;

@@ -33,9 +33,7 @@ typedef struct Loop {
     MxExit exit;
 } Loop;
 
-/* ---- signals
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- signals */
 
 /* The signal that asked to stop, 0 = none: a signal is the process's, so is this. */
 static volatile sig_atomic_t stop_signal;
@@ -52,9 +50,7 @@ static void catch_signals(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* ---- checkpoints
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- checkpoints */
 
 static void remove_oldest(Loop *l) {
     int64_t keep = l->config->max_num_checkpoints_to_keep, *steps;
@@ -107,9 +103,7 @@ static bool save_if_due(Loop *l, MxError *err) {
     return !c->enable_checkpointing || !is_due || save(l, err);
 }
 
-/* ---- evaluation
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- evaluation */
 
 static bool eval_is_due(const Loop *l) {
     const MxConfig *c = l->config;
@@ -155,9 +149,7 @@ static bool evaluate(Loop *l, MxError *err) {
     return metrics_file_write(l->metrics, l->step, &m, err);
 }
 
-/* ---- one step
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- one step */
 
 static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
@@ -255,8 +247,7 @@ static bool run_steps(Loop *l, MxError *err) {
     return true;
 }
 
-/* ---- start and end
- * ---------------------------------------------------------------------------------------------- */
+/* ---- start and end */
 
 static MxDataConfig data_config(const Loop *l, bool is_eval) {
     const MxConfig *c = l->config;

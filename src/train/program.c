@@ -11,9 +11,7 @@
 
 static const double LOSS_EPS = 1e-8; /* MaxText's EPS: keeps a batch without targets finite */
 
-/* ---- variables
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- variables */
 
 static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
     return mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
@@ -60,9 +58,7 @@ static void declare_vars(MxTrainState *s) {
     v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
 }
 
-/* ---- entries
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- entries */
 
 static MxValue *read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
     int n = mx_model_params(s->model)->n;

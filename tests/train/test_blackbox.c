@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* ---- golden files through the command line
- * ----------------------------------------------------------------------- */
+/* ---- golden files through the command line */
 
 /* Files whose model is built; for tied models the original rounds the output table, so figures
  * agree less closely. */
@@ -73,9 +72,7 @@ START_TEST(golden_through_command_line) {
 }
 END_TEST
 
-/* ---- resuming
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- resuming */
 
 static const char tiny[] =
     "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 "
@@ -180,8 +177,7 @@ START_TEST(finished_run_says_so) {
 }
 END_TEST
 
-/* ---- what goes wrong
- * --------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong */
 
 START_TEST(damaged_checkpoints_are_skipped_or_refused) {
     MxArena arena = {0};

@@ -107,9 +107,7 @@ static MxLoss loss_and_grad(Golden *g, const MxBatch *batch) {
     return golden_loss_and_grad(g->program, g->state, batch);
 }
 
-/* ---- comparisons
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- comparisons */
 
 static void check_logits(Golden *g, const MxBatch *batch) {
     int64_t n;
@@ -195,9 +193,7 @@ static void check_training(Golden *g) {
                     g->how->bounds->final);
 }
 
-/* ---- the files
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the files */
 
 static MxArena files_arena = {.name = "golden files"};
 static const char **files;

@@ -100,8 +100,7 @@ static float *in_our_layout(MxArena *arena, const MxLeaf *leaf, const float *the
     return ours;
 }
 
-/* ---- safetensors: 8 bytes of header length, JSON, bytes
- * ----------------------------------------------------------- */
+/* ---- safetensors: 8 bytes of header length, JSON, bytes */
 
 static void load_safetensors(MxArena *arena, const char *path, MxTree *state) {
     enum { MAX_BYTES = 1 << 24 };
@@ -130,8 +129,7 @@ static void load_safetensors(MxArena *arena, const char *path, MxTree *state) {
     }
 }
 
-/* ---- the comparison
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the comparison */
 
 static int64_t *read_ids(MxArena *arena, MxH5 *file, const char *path, int64_t *n) {
     MxError err = {0};

@@ -146,8 +146,7 @@ START_TEST(evaluation_is_the_training_loss_and_changes_nothing) {
 }
 END_TEST
 
-/* ---- schedules: MaxText's own unit-test values (tests/unit/maxtext_utils_test)
- * ------------------------------------- */
+/* ---- schedules: MaxText's own unit-test values (tests/unit/maxtext_utils_test) */
 
 static const struct {
     const char *words;

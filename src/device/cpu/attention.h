@@ -5,7 +5,7 @@
 
 #include "cpu.h"
 
-enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 128 }; /* sides of a tile */
+enum { ATTENTION_QUERIES = 128, ATTENTION_KEYS = 128 }; /* sides of a tile */
 
 typedef struct Attention {
     const MxDevice *device;

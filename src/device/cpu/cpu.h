@@ -19,11 +19,6 @@
 #define CPU_LEVELS
 #endif
 
-/* Loops that take roots stay scalar where sqrt sets errno. */
-#if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed"
-#endif
-
 typedef struct CpuMatmul CpuMatmul;
 typedef struct CpuSmall CpuSmall;
 typedef void CpuSmallMatmul(const CpuSmall *small, const float *a, const float *b, float *c);

@@ -3,13 +3,8 @@
 
 #include <math.h>
 
-/* ---- sum of squares: a partial sum in f64 a piece, added up in the order of the pieces */
-
-typedef struct Squares {
-    const MxKernelCall *call;
-    int input;
-    double *partial;
-} Squares;
+/* ---- sum of squares: pieces of all inputs in one loop, a partial sum in f64 each, added up in the
+ * order of the pieces */
 
 CPU_LEVELS static double squares_block(int64_t n, const float *x) {
     double sum = 0.0;
@@ -18,35 +13,49 @@ CPU_LEVELS static double squares_block(int64_t n, const float *x) {
     return sum;
 }
 
-static void squares_span(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const Squares *s = context;
+static int64_t pieces_of(const MxKernelCall *call, int input) {
+    return cpu_pieces(mx_shape_count(call->in_type[input].shape), CPU_PIECE);
+}
+
+static int64_t all_pieces(const MxKernelCall *call) {
+    int64_t n = 0;
+    for (int input = 0; input < call->n_in; input++) n += pieces_of(call, input);
+    return n;
+}
+
+static double squares_of_piece(const MxKernelCall *call, int64_t piece) {
+    int input = 0;
+    for (; piece >= pieces_of(call, input); input++) piece -= pieces_of(call, input);
+    const MxType *type = &call->in_type[input];
+    int64_t end = cpu_min(mx_shape_count(type->shape), (piece + 1) * CPU_PIECE);
     float block[CPU_BLOCK];
     double sum = 0.0;
-    for (int64_t at = begin, n; at < end; at += n) {
+    for (int64_t at = piece * CPU_PIECE, n; at < end; at += n) {
         n = cpu_min(CPU_BLOCK, end - at);
-        sum += squares_block(
-            n, cpu_read(s->call->in[s->input], s->call->in_type[s->input].dtype, at, n, block));
+        sum += squares_block(n, cpu_read(call->in[input], type->dtype, at, n, block));
     }
-    s->partial[begin / CPU_PIECE] = sum;
+    return sum;
+}
+
+static void squares_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    double *partial = call->scratch;
+    for (int64_t piece = begin; piece < end; piece++)
+        partial[piece] = squares_of_piece(call, piece);
 }
 
 static size_t sum_squares_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    int64_t most = 1;
-    for (int i = 0; i < call->n_in; i++)
-        most = cpu_max(most, cpu_pieces(mx_shape_count(call->in_type[i].shape), CPU_PIECE));
-    return (size_t)most * sizeof(double);
+    return (size_t)all_pieces(call) * sizeof(double);
 }
 
 static void sum_squares_run(const MxDevice *device, const MxKernelCall *call) {
+    const double *partial = call->scratch;
+    int64_t n = all_pieces(call);
+    cpu_for(device, n, 1, squares_span, call);
     double sum = 0.0;
-    for (int input = 0; input < call->n_in; input++) {
-        Squares s = {.call = call, .input = input, .partial = call->scratch};
-        int64_t n = mx_shape_count(call->in_type[input].shape);
-        cpu_for(device, n, CPU_PIECE, squares_span, &s);
-        for (int64_t i = 0; i < cpu_pieces(n, CPU_PIECE); i++) sum += s.partial[i];
-    }
+    for (int64_t i = 0; i < n; i++) sum += partial[i];
     if (call->out[0]) *(float *)call->out[0] = (float)sum;
 }
 

@@ -1,0 +1,111 @@
+/* test_log.c — log lines and warnings, and the progress line: absent from files, drawn on a
+ * terminal, and gone before anything else is printed. */
+#include "base_test.h"
+#include "child.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <termios.h>
+
+static void log_and_warn(const void *unused) {
+    (void)unused;
+    mx_log("completed step: %d", 3);
+    mx_progress(0.5, 60, "half");
+    mx_warn("too %s", "slow");
+    mx_progress_end();
+    mx_log("%s", "");
+}
+
+START_TEST(files_get_lines_only) {
+    Child child = run_child(&arena, log_and_warn, NULL);
+    ck_assert_int_eq(child.status, 0);
+    ck_assert_str_eq(child.out, "completed step: 3\n\n");
+    ck_assert_str_eq(child.err, "warning: too slow\n");
+}
+END_TEST
+
+static void log_then_die(const void *unused) {
+    (void)unused;
+    mx_log("flushed");
+    _exit(0); /* without flushing anything */
+}
+
+START_TEST(lines_are_flushed) {
+    ck_assert_str_eq(run_child(&arena, log_then_die, NULL).out, "flushed\n");
+}
+END_TEST
+
+static void draw_bars(const void *unused) {
+    (void)unused;
+    mx_progress(0.5, 3725, "step %d", 7);
+    mx_log("line");
+    mx_progress(2, -1, "done");
+    mx_progress_end();
+    mx_progress_end(); /* nothing to take away */
+    mx_progress(-1, 0, "none");
+    mx_warn("careful");
+}
+
+/* Runs a function whose stdout and stderr are a terminal; what appeared on it. */
+static char *on_terminal(const char *term, void (*fn)(const void *)) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(master, 0);
+    ck_assert(!grantpt(master) && !unlockpt(master));
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(slave, 0);
+    struct termios raw;
+    tcgetattr(slave, &raw);
+    cfmakeraw(&raw);
+    tcsetattr(slave, TCSANOW, &raw);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (!pid) {
+        setenv("TERM", term, 1);
+        dup2(slave, STDOUT_FILENO);
+        dup2(slave, STDERR_FILENO);
+        fn(NULL);
+        fflush(NULL);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    char *shown = mx_arena_alloc(&arena, 4096);
+    ck_assert_int_gt(read(master, shown, 4095), 0);
+    close(slave);
+    close(master);
+    return shown;
+}
+
+#define ERASE "\r\033[K"
+
+START_TEST(a_terminal_gets_a_bar_that_goes_away) {
+    ck_assert_str_eq(on_terminal("xterm", draw_bars),
+                     ERASE "[############............]  50%  step 7  ETA 1:02:05" ERASE
+                           "line\n" ERASE "[########################] 200%  done" ERASE ERASE
+                           "[........................] -100%  none  ETA 0:00:00" ERASE
+                           "warning: careful\n");
+}
+END_TEST
+
+START_TEST(a_dumb_terminal_gets_none) {
+    ck_assert_str_eq(on_terminal("dumb", draw_bars), "line\nwarning: careful\n");
+}
+END_TEST
+
+START_TEST(the_clock_runs) {
+    double start = mx_clock_s();
+    usleep(20000);
+    double passed = mx_clock_s() - start;
+    ck_assert_msg(passed >= 0.02 && passed < 10, "%g s", passed);
+}
+END_TEST
+
+Suite *log_suite(void) {
+    Suite *suite = suite_create("base/log");
+    TCase *tcase = add_case(suite, "log");
+    tcase_add_test(tcase, files_get_lines_only);
+    tcase_add_test(tcase, lines_are_flushed);
+    tcase_add_test(tcase, a_terminal_gets_a_bar_that_goes_away);
+    tcase_add_test(tcase, a_dumb_terminal_gets_none);
+    tcase_add_test(tcase, the_clock_runs);
+    return suite;
+}

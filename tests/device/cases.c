@@ -1,0 +1,157 @@
+/* cases.c — one row a case. Sizes are odd on purpose; those named "large" pass the sizes from which
+ * kernels share work among threads or cut it into blocks. */
+#include "cases.h"
+
+// clang-format off
+#define S0                {.rank = 0}
+#define S1(a)             {.rank = 1, .dim = {a}}
+#define S2(a, b)          {.rank = 2, .dim = {a, b}}
+#define S3(a, b, c)       {.rank = 3, .dim = {a, b, c}}
+#define S4(a, b, c, d)    {.rank = 4, .dim = {a, b, c, d}}
+#define NORMAL(a, ...)    {FILL_NORMAL, a, __VA_ARGS__}
+#define ATTR(type, ...)   &(const type){__VA_ARGS__}
+#define IN(...)           .in = {__VA_ARGS__}, .n_in = MX_COUNT(((const CaseInput[]){__VA_ARGS__}))
+
+#define ATTENTION(label_, mask_, window_, cap_, b, t, n, k, h, length)                            \
+    {.op = &op_attention, .label = label_,                                                        \
+     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .softcap = cap_, .mask = mask_, .window = window_), \
+     IN(NORMAL(1, S4(b, t, n, h)), NORMAL(1, S4(b, t, k, h)), NORMAL(1, S4(b, t, k, h)),          \
+        {FILL_SEGMENTS, length, S2(b, t)})},                                                      \
+    {.op = &op_attention_grad, .label = label_,                                                   \
+     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .softcap = cap_, .mask = mask_, .window = window_), \
+     IN(NORMAL(1, S4(b, t, n, h)), NORMAL(1, S4(b, t, k, h)), NORMAL(1, S4(b, t, k, h)),          \
+        {FILL_SEGMENTS, length, S2(b, t)}, {FILL_FORWARD, 0, S4(b, t, n, h)},                     \
+        {FILL_FORWARD, 1, S3(b, n, t)}, {FILL_DY, 1, S4(b, t, n, h)})}
+
+#define XENT(label_, tied_, scale_, cap_, z, b, t, d, v, p)                                       \
+    {.op = &op_xent, .label = label_,                                                             \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .z_loss = z),      \
+     .dtype_follows = true,                                                                       \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)})},                                                              \
+    {.op = &op_xent_grad, .label = label_,                                                        \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .z_loss = z),      \
+     .dtype_follows = true,                                                                       \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)}, {FILL_VALUE, 0.7, S0})},                                       \
+    {.op = &op_xent_grad, .label = label_ ", dw f32",                                             \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .z_loss = z),      \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)}, {FILL_VALUE, 0.7, S0})}
+#define XENT_W(tied, d, v) {.rank = 2, .dim = {(tied) ? (v) : (d), (tied) ? (d) : (v)}}
+
+#define GLU(label_, activation_, ...)                                                             \
+    {.op = &op_glu, .label = label_, .attr = ATTR(MxGluAttr, activation_),                        \
+     IN(NORMAL(2, __VA_ARGS__), NORMAL(1, __VA_ARGS__))},                                         \
+    {.op = &op_glu_grad, .label = label_, .attr = ATTR(MxGluAttr, activation_),                   \
+     IN(NORMAL(2, __VA_ARGS__), NORMAL(1, __VA_ARGS__), {FILL_DY, 1, __VA_ARGS__})}
+
+#define NORM(label_, x, rows, d)                                                                  \
+    {.op = &op_rmsnorm, .label = label_, .attr = ATTR(MxRmsnormAttr, 1e-5),                       \
+     IN(NORMAL(3, x), {FILL_F32, 1, S1(d)})},                                                     \
+    {.op = &op_rmsnorm_grad, .label = label_, .attr = ATTR(MxRmsnormAttr, 1e-5),                  \
+     IN(NORMAL(3, x), {FILL_F32, 1, S1(d)}, {FILL_FORWARD, 1, rows}, {FILL_DY, 1, x})}
+
+#define ROPE(label_, in_, out_, inverse_, b, t, n, h)                                             \
+    {.op = &op_rope, .label = label_,                                                             \
+     .attr = ATTR(MxRopeAttr, .interleaved_in = in_, .interleaved_out = out_, .inverse = inverse_), \
+     IN(NORMAL(1, S4(b, t, n, h)), {FILL_TRIG, 0, S4(b, t, (h) / 2, 2)})}
+
+#define DOT(label_, kind_, contract, x, y)                                                        \
+    {.op = &op_dot, .label = label_, .dtype_follows = true,                                       \
+     .attr = ATTR(MxDotAttr, .kind = kind_, .n_contract = contract), IN(NORMAL(1, x), NORMAL(1, y))}
+
+#define ADAMW(label_, root, decay, ...)                                                           \
+    {.op = &op_adamw, .label = label_,                                                            \
+     .attr = ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .eps_root = root, .weight_decay = decay), \
+     IN({FILL_F32, 1, __VA_ARGS__}, {FILL_F32, 1, __VA_ARGS__}, NORMAL(0.5, __VA_ARGS__),         \
+        {FILL_SQUARE, 0.5, __VA_ARGS__}, {FILL_HYPER, 0, S1(MX_HYPER_COUNT)}, {FILL_VALUE, 0.6, S0})}
+
+#define INIT(label_, fill_, value_, ...)                                                          \
+    {.op = &op_init, .label = label_, .dtype_follows = true,                                      \
+     .attr = ATTR(MxInitAttr, .type = {MX_F32, __VA_ARGS__}, .fill = fill_, .value = value_,      \
+                  .seed = 0x1234567890, .stream = 0x700000003)}
+
+static double frequencies[] = {1.0, 0.31, 0.01, 1e-4, 3e-7};
+
+const Case cases[] = {
+    {.op = &op_copy, .label = "vector", IN(NORMAL(1, S1(1027)))},
+    {.op = &op_copy, .label = "large", IN(NORMAL(1, S3(3, 211, 113)))},
+    {.op = &op_cast, .label = "same dtype", .dtype_follows = true, .attr = ATTR(MxCastAttr, 0), IN(NORMAL(1, S2(3, 341)))},
+    {.op = &op_cast, .label = "bf16 to f32", .attr = ATTR(MxCastAttr, MX_F32), IN(NORMAL(1, S2(3, 341)))},
+    {.op = &op_cast, .label = "f32 to bf16", .attr = ATTR(MxCastAttr, MX_BF16), IN(NORMAL(1, S2(3, 341)))},
+    {.op = &op_add, .label = "one shape", IN(NORMAL(1, S2(31, 37)), NORMAL(1, S2(31, 37)))},
+    {.op = &op_add, .label = "bias", IN(NORMAL(1, S3(2, 19, 37)), NORMAL(1, S1(37)))},
+    {.op = &op_add, .label = "large bias of two dims", IN(NORMAL(1, S4(5, 17, 33, 21)), NORMAL(1, S2(33, 21)))},
+    {.op = &op_add, .label = "wide bias", IN(NORMAL(1, S2(40, 2051)), NORMAL(1, S1(2051)))},
+    {.op = &op_sum_lead, .label = "one dim", .dtype_follows = true, .attr = ATTR(MxSumLeadAttr, .n_lead = 1), IN(NORMAL(1, S2(19, 37)))},
+    {.op = &op_sum_lead, .label = "large, two dims", .dtype_follows = true, .attr = ATTR(MxSumLeadAttr, .n_lead = 2), IN(NORMAL(1, S4(5, 91, 17, 33)))},
+    {.op = &op_sum_lead, .label = "to a scalar, folded", .attr = ATTR(MxSumLeadAttr, .n_lead = 2), IN({FILL_NORMAL, 1, S2(51, 7)})},
+    {.op = &op_scale, .label = "vector", .attr = ATTR(MxScaleAttr, -1.7), IN(NORMAL(1, S1(1025)))},
+    {.op = &op_softcap, .label = "vector", .attr = ATTR(MxSoftcapAttr, 3.0), IN(NORMAL(4, S2(5, 333)))},
+    {.op = &op_softcap_grad, .label = "vector", .attr = ATTR(MxSoftcapAttr, 3.0), IN(NORMAL(4, S2(5, 333)), {FILL_DY, 1, S2(5, 333)})},
+    {.op = &op_ratio, .label = "scalars", .only_f32 = true, .attr = ATTR(MxRatioAttr, 1e-3), IN({FILL_F32, 1, S0}, {FILL_VALUE, 7, S0})},
+    GLU("silu", MX_SILU, S3(2, 5, 111)),
+    GLU("gelu", MX_GELU, S3(2, 5, 111)),
+    GLU("relu", MX_RELU, S3(2, 5, 111)),
+    GLU("linear", MX_LINEAR, S3(2, 5, 111)),
+    GLU("silu large", MX_SILU, S3(4, 71, 131)),
+    DOT("nn", MX_DOT_NN, 1, S2(17, 23), S2(23, 31)),
+    DOT("nt", MX_DOT_NT, 1, S2(17, 23), S2(31, 23)),
+    DOT("tn", MX_DOT_TN, 1, S2(23, 17), S2(23, 31)),
+    DOT("nn, groups of dims", MX_DOT_NN, 2, S4(2, 3, 4, 5), S3(4, 5, 7)),
+    DOT("nt, groups of dims", MX_DOT_NT, 2, S4(2, 3, 4, 5), S4(3, 2, 4, 5)),
+    DOT("tn, groups of dims", MX_DOT_TN, 2, S3(4, 5, 7), S4(4, 5, 3, 2)),
+    DOT("nn large", MX_DOT_NN, 1, S2(150, 129), S2(129, 203)),
+    DOT("tn large", MX_DOT_TN, 1, S2(301, 65), S2(301, 97)),
+    {.op = &op_dot, .label = "folded to f32", .attr = ATTR(MxDotAttr, .kind = MX_DOT_TN, .n_contract = 1), IN(NORMAL(1, S2(40, 24)), NORMAL(1, S2(40, 33)))},
+    NORM("one row", S1(37), S0, 37),
+    NORM("rows", S3(2, 7, 65), S2(2, 7), 65),
+    NORM("large", S3(3, 170, 131), S2(3, 170), 131),
+    {.op = &op_rope_table, .label = "positions", .only_f32 = true, .attr = ATTR(MxRopeTableAttr, {.n = 5, .frequency = frequencies, .amplitude = 1.1}), IN({FILL_POSITIONS, 100000, S2(3, 201)})},
+    ROPE("halves", false, false, false, 2, 9, 3, 10),
+    ROPE("halves back", false, false, true, 2, 9, 3, 10),
+    ROPE("interleaved", true, true, false, 2, 9, 3, 10),
+    ROPE("interleaved to halves", true, false, false, 2, 9, 3, 10),
+    ROPE("halves to interleaved back", false, true, true, 2, 9, 3, 10),
+    ROPE("large heads", true, false, false, 3, 41, 2, 2 * 131),
+    ATTENTION("causal", MX_MASK_CAUSAL, 0, 0, 2, 9, 2, 2, 4, 100),
+    ATTENTION("one token", MX_MASK_CAUSAL, 0, 0, 3, 1, 2, 1, 3, 1),
+    ATTENTION("groups of 2, segments", MX_MASK_CAUSAL, 0, 0, 2, 13, 4, 2, 5, 4),
+    ATTENTION("groups of 4, sliding", MX_MASK_SLIDING, 3, 0, 1, 12, 4, 1, 3, 7),
+    ATTENTION("chunks, cap", MX_MASK_CHUNK, 5, 1.5, 1, 14, 2, 1, 3, 9),
+    ATTENTION("full, segments", MX_MASK_FULL, 0, 0, 2, 11, 2, 2, 3, 4),
+    ATTENTION("full, cap", MX_MASK_FULL, 0, 2.0, 1, 10, 1, 1, 4, 100),
+    ATTENTION("blocks, causal", MX_MASK_CAUSAL, 0, 0, 2, 300, 2, 1, 16, 1000),
+    ATTENTION("blocks, segments, cap", MX_MASK_CAUSAL, 0, 4.0, 1, 290, 4, 2, 8, 77),
+    ATTENTION("blocks, sliding", MX_MASK_SLIDING, 70, 0, 1, 401, 2, 2, 8, 1000),
+    ATTENTION("blocks, chunks", MX_MASK_CHUNK, 150, 0, 1, 401, 1, 1, 8, 333),
+    ATTENTION("blocks, full", MX_MASK_FULL, 0, 0, 1, 257, 2, 2, 8, 90),
+    {.op = &op_embed, .label = "rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(23, 37)}, {FILL_IDS, 23, S2(3, 19)})},
+    {.op = &op_embed, .label = "large", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(301, 137)}, {FILL_IDS, 301, S2(5, 101)})},
+    {.op = &op_embed_grad, .label = "rows", .attr = ATTR(MxEmbedGradAttr, 23), IN({FILL_IDS, 23, S2(3, 19)}, NORMAL(1, S3(3, 19, 37)))},
+    {.op = &op_embed_grad, .label = "large", .attr = ATTR(MxEmbedGradAttr, 1001), IN({FILL_IDS, 1001, S2(5, 201)}, NORMAL(1, S3(5, 201, 1031)))},
+    XENT("untied", false, 1, 0, 0, 2, 5, 7, 19, 0.3),
+    XENT("tied, scale, z", true, 0.8, 0, 0.01, 2, 5, 7, 19, 0.3),
+    XENT("untied, cap, z", false, 1.3, 2.5, 0.05, 2, 5, 7, 19, 0),
+    XENT("nothing counts", true, 1, 0, 0.01, 1, 4, 5, 7, 1),
+    XENT("large", false, 1, 0, 1e-3, 3, 33, 20, 1501, 0.2),
+    XENT("chunks", true, 0.5, 6.0, 1e-3, 2, 1250, 3, 13, 0.2),
+    XENT("chunks untied", false, 1, 0, 0, 2, 1251, 3, 13, 0.2),
+    {.op = &op_count_nonzero, .label = "flags", .only_f32 = true, IN({FILL_FLAGS, 0.4, S2(13, 77)})},
+    {.op = &op_sum_squares, .label = "several", IN(NORMAL(1, S2(3, 41)), NORMAL(2, S0), NORMAL(1, S3(3, 211, 113)))},
+    INIT("constant", MX_FILL_CONSTANT, 0.75, S2(7, 11)),
+    INIT("zeros", MX_FILL_CONSTANT, 0.0, S2(7, 11)),
+    INIT("normal", MX_FILL_NORMAL, 0.02, S2(37, 31)),
+    INIT("truncated", MX_FILL_TRUNCATED_NORMAL, 0.3, S2(37, 31)),
+    INIT("normal large", MX_FILL_NORMAL, 1.0, S2(211, 333)),
+    {.op = &op_clip_factor, .label = "above", .only_f32 = true, .attr = ATTR(MxClipFactorAttr, 1.0), IN({FILL_VALUE, 6.25, S0})},
+    {.op = &op_clip_factor, .label = "below", .only_f32 = true, .attr = ATTR(MxClipFactorAttr, 1.0), IN({FILL_VALUE, 0.25, S0})},
+    ADAMW("plain", 0, 0, S2(31, 41)),
+    ADAMW("decay, root", 1e-6, 0.1, S2(31, 41)),
+    ADAMW("large", 0, 0.1, S3(3, 211, 113)),
+    {.op = &op_sgd, .label = "plain", .only_f32 = true, IN({FILL_F32, 1, S2(31, 41)}, {FILL_F32, 1, S2(31, 41)}, {FILL_HYPER, 0, S1(MX_HYPER_COUNT)}, {FILL_VALUE, 0.6, S0})},
+};
+// clang-format on
+
+const int n_cases = MX_COUNT(cases);

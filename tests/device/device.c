@@ -1,0 +1,85 @@
+/* device.c — opening the device, its memory and its description. */
+#include "probe.h"
+#include "suites.h"
+
+static MxDevice *opened(MxArena *arena, MxDeviceConfig config) {
+    MxDevice *device = NULL;
+    MxError err = {0};
+    ck_assert_msg(mx_device_open(arena, &config, &device, &err), "%s", err.text.data);
+    return device;
+}
+
+START_TEST(describes_itself) {
+    MxArena arena = {.name = "test"};
+    const char *text = mx_device_describe(opened(&arena, (MxDeviceConfig){.n_threads = 1}));
+    ck_assert_msg(strstr(text, "1 thread,"), "%s", text);
+    ck_assert_msg(strstr(text, "OpenBLAS core") && strstr(text, "oneDNN"), "%s", text);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(provider_is_honoured) {
+    MxArena arena = {.name = "test"};
+    const char *blas =
+        mx_device_describe(opened(&arena, (MxDeviceConfig){.matmul = MX_MATMUL_OPENBLAS}));
+    ck_assert_msg(strstr(blas, "f32 OpenBLAS") && strstr(blas, "bf16 converted"), "%s", blas);
+    const char *onednn =
+        mx_device_describe(opened(&arena, (MxDeviceConfig){.matmul = MX_MATMUL_ONEDNN}));
+    ck_assert_msg(strstr(onednn, "f32 oneDNN"), "%s", onednn);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(memory_is_zero_and_aligned) {
+    static const size_t sizes[] = {1, 64, 4097, 3 << 20, 64 << 20};
+    MxArena arena = {.name = "test"};
+    MxDevice *device = opened(&arena, (MxDeviceConfig){0});
+    for (int i = 0; i < MX_COUNT(sizes); i++) {
+        void *p = NULL;
+        MxError err = {0};
+        ck_assert(mx_device_alloc(device, sizes[i], &p, &err));
+        ck_assert_uint_eq((uintptr_t)p % 64, 0);
+        const unsigned char *bytes = p;
+        for (size_t j = 0; j<sizes[i]; j += sizes[i]> 4096 ? 4096 : 1) ck_assert(!bytes[j]);
+        memset(p, 1, sizes[i]);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(too_much_memory_is_an_error) {
+    MxArena arena = {.name = "test"};
+    MxDevice *device = opened(&arena, (MxDeviceConfig){0});
+    static const size_t sizes[] = {(size_t)1 << 60, SIZE_MAX - 5};
+    for (int i = 0; i < MX_COUNT(sizes); i++) {
+        void *p = NULL;
+        MxError err = {0};
+        ck_assert(!mx_device_alloc(device, sizes[i], &p, &err));
+        ck_assert_int_eq(err.exit, MX_EXIT_NO_MEMORY);
+        ck_assert_msg(strstr(err.text.data, "could not get"), "%s", err.text.data);
+        mx_error_release(&err);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(opens_again) {
+    for (int i = 0; i < 20; i++) {
+        MxArena arena = {.name = "test"};
+        opened(&arena, (MxDeviceConfig){.n_threads = 1 + i % 3});
+        mx_arena_release(&arena);
+    }
+}
+END_TEST
+
+Suite *suite_device(void) {
+    Suite *suite = suite_create("device");
+    TCase *t = tcase_create("device");
+    tcase_add_test(t, describes_itself);
+    tcase_add_test(t, provider_is_honoured);
+    tcase_add_test(t, memory_is_zero_and_aligned);
+    tcase_add_test(t, too_much_memory_is_an_error);
+    tcase_add_test(t, opens_again);
+    suite_add_tcase(suite, t);
+    return suite;
+}

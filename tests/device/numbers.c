@@ -1,0 +1,178 @@
+/* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, rounding of bf16
+ * norms, and statistics of random arrays. */
+#include "../../src/device/cpu/vec.h"
+#include "probe.h"
+#include "suites.h"
+
+#include <math.h>
+
+/* ---- functions */
+
+static double exp_of(double x) {
+    return exp(x);
+}
+static double tanh_of(double x) {
+    return tanh(x);
+}
+static double log_of(double x) {
+    return log(x);
+}
+static double sigmoid_of(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+/* Largest errors, in units of the last place of the result, over a range walked in even steps. */
+static const struct {
+    const char *name;
+    float (*mine)(float);
+    double (*exact)(double);
+    double low, high, ulps;
+} functions[] = {
+    {"exp", vec_exp, exp_of, -87.3, 88.3, 2},
+    {"exp near 0", vec_exp, exp_of, -1, 1, 2},
+    {"tanh", vec_tanh, tanh_of, -10, 10, 3},
+    {"tanh near 0", vec_tanh, tanh_of, -0.7, 0.7, 3},
+    {"log", vec_log, log_of, 1e-7, 4, 2},
+    {"log, large", vec_log, log_of, 4, 1e6, 2},
+    {"sigmoid", vec_sigmoid, sigmoid_of, -87, 40, 4},
+};
+
+static double ulp_of(double x) {
+    return ldexp(1, ilogb(x) - 23);
+}
+
+START_TEST(functions_are_close) {
+    enum { STEPS = 2000003 };
+    double worst = 0;
+    for (int i = 0; i < STEPS; i++) {
+        float x = (float)(functions[_i].low +
+                          (functions[_i].high - functions[_i].low) * (double)i / (STEPS - 1));
+        double want = functions[_i].exact((double)x);
+        double error = want != 0 ? fabs((double)functions[_i].mine(x) - want) / ulp_of(want) : 0;
+        if (error > functions[_i].ulps) /* an assertion a step would take most of the time */
+            ck_abort_msg("%s(%.9g) is off by %.3g ulp", functions[_i].name, (double)x, error);
+        worst = fmax(worst, error);
+    }
+    ck_assert_msg(worst > 0.25, "%s: suspiciously good", functions[_i].name);
+}
+END_TEST
+
+START_TEST(ends_of_ranges) {
+    ck_assert(vec_exp(-INFINITY) == 0.0f && vec_exp(-1e30f) == 0.0f && vec_exp(-87.4f) == 0.0f);
+    ck_assert(isinf(vec_exp(INFINITY)) && isinf(vec_exp(1e30f)));
+    ck_assert(isnan(vec_exp(NAN)) && isnan(vec_tanh(NAN)) && isnan(vec_sigmoid(NAN)));
+    ck_assert(vec_tanh(INFINITY) == 1.0f && vec_tanh(-INFINITY) == -1.0f);
+    ck_assert(vec_sigmoid(INFINITY) == 1.0f && vec_sigmoid(-INFINITY) == 0.0f);
+    ck_assert(vec_exp(0.0f) == 1.0f && vec_tanh(0.0f) == 0.0f && vec_log(1.0f) == 0.0f);
+}
+END_TEST
+
+START_TEST(turns_are_close) {
+    enum { STEPS = 1000003 };
+    const double limit = 2e-7;
+    for (int i = 0; i < STEPS; i++) {
+        float u = (float)((double)i / (STEPS - 1)), sine, cosine;
+        vec_sincos_turns(u, &sine, &cosine);
+        double angle = 2 * 3.14159265358979323846 * (double)u;
+        if (fabs((double)sine - sin(angle)) > limit || fabs((double)cosine - cos(angle)) > limit)
+            ck_abort_msg("at %.9g turns: %.9g, %.9g", (double)u, (double)sine, (double)cosine);
+    }
+}
+END_TEST
+
+/* ---- roundings */
+
+static float rounded(float x) {
+    return mx_bf16_to_f32(mx_f32_to_bf16(x));
+}
+
+/* The norm of a bf16 row is rounded before the scale, and the scale too (MaxText's order). */
+START_TEST(bf16_norm_rounds_twice) {
+    enum { ROWS = 5, WIDTH = 67 };
+    const MxRmsnormAttr attr = {.eps = 1e-6};
+    const MxType types[] = {{MX_BF16, MX_SHAPE(ROWS, WIDTH)}, {MX_F32, MX_SHAPE(WIDTH)}};
+    Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_rmsnorm, &attr, types, 2, 0});
+    MxBf16 *x = p->in[0], *y = p->out[0];
+    float *scale = p->in[1], *rstd = p->out[1];
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = mx_f32_to_bf16((float)probe_normal(1, (uint64_t)i));
+    for (int i = 0; i < WIDTH; i++) scale[i] = (float)probe_normal(2, (uint64_t)i);
+    probe_run(p);
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        float want = rounded(mx_bf16_to_f32(x[i]) * rstd[i / WIDTH]) * rounded(scale[i % WIDTH]);
+        ck_assert_msg(y[i] == mx_f32_to_bf16(want), "element %d", i);
+    }
+}
+END_TEST
+
+/* ---- random arrays */
+
+static float *random_array(MxFill fill, uint64_t seed_stream[2], int64_t n) {
+    const MxInitAttr attr = {.type = {MX_F32, MX_SHAPE(n)},
+                             .fill = fill,
+                             .value = 0.5,
+                             .seed = seed_stream[0],
+                             .stream = seed_stream[1]};
+    Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_init, &attr, NULL, 0, 0});
+    probe_run(p);
+    return p->out[0];
+}
+
+START_TEST(random_moments) {
+    enum { N = 4000000 };
+    static const double kurtosis[] = {[MX_FILL_NORMAL] = 3, [MX_FILL_TRUNCATED_NORMAL] = 2.3655};
+    const float *x = random_array((MxFill)_i, (uint64_t[]){7, 11}, N);
+    double sum[5] = {0}, largest = 0;
+    for (int i = 0; i < N; i++) {
+        double z = (double)x[i] / 0.5, power = 1;
+        for (int k = 1; k <= 4; k++) sum[k] += (power *= z) / N;
+        largest = fmax(largest, fabs(z));
+    }
+    ck_assert_double_eq_tol(sum[1], 0, 0.003);
+    ck_assert_double_eq_tol(sum[2], 1, 0.003);
+    ck_assert_double_eq_tol(sum[3], 0, 0.01);
+    ck_assert_double_eq_tol(sum[4], kurtosis[_i], 0.02);
+    double limit = 2 / 0.87962566103424;
+    if (_i == MX_FILL_TRUNCATED_NORMAL)
+        ck_assert(largest <= limit * (1 + 1e-6) && largest > 0.999 * limit);
+    else
+        ck_assert(largest > 4.5 && largest < 6);
+}
+END_TEST
+
+START_TEST(random_streams_are_independent) {
+    enum { N = 1000000 };
+    static uint64_t keys[][2] = {{7, 11}, {7, 12}, {8, 11}, {7 + (1ull << 32), 11}};
+    const float *x = random_array(MX_FILL_NORMAL, keys[0], N);
+    for (int k = 1; k < MX_COUNT(keys); k++) {
+        const float *y = random_array(MX_FILL_NORMAL, keys[k], N);
+        double product = 0;
+        for (int i = 0; i < N; i++) product += (double)x[i] * (double)y[i] / (0.25 * N);
+        ck_assert_msg(fabs(product) < 0.005, "key %d correlates by %g", k, product);
+    }
+}
+END_TEST
+
+/* An element depends on its index alone, so a longer array starts with the shorter one. */
+START_TEST(random_prefix) {
+    const float *x = random_array((MxFill)_i, (uint64_t[]){7, 11}, 100003);
+    const float *y = random_array((MxFill)_i, (uint64_t[]){7, 11}, 1001);
+    ck_assert(!memcmp(x, y, 1001 * sizeof *x));
+}
+END_TEST
+
+Suite *suite_numbers(void) {
+    Suite *suite = suite_create("numbers");
+    TCase *t = tcase_create("numbers");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, NULL, probe_close);
+    tcase_add_loop_test(t, functions_are_close, 0, MX_COUNT(functions));
+    tcase_add_test(t, ends_of_ranges);
+    tcase_add_test(t, turns_are_close);
+    tcase_add_test(t, bf16_norm_rounds_twice);
+    tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL + 1);
+    tcase_add_test(t, random_streams_are_independent);
+    tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL + 1);
+    suite_add_tcase(suite, t);
+    return suite;
+}

@@ -1,0 +1,117 @@
+/* probe.c — runs one kernel by itself. */
+#include "probe.h"
+
+#include <check.h>
+#include <math.h>
+
+enum { GUARD_BYTES = 64, GUARD = 0xa5 };
+
+size_t probe_bytes(MxType type) {
+    return (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
+}
+
+static void *guarded(Probe *p, size_t bytes) {
+    char *start = mx_arena_alloc(&p->arena, bytes + 2 * GUARD_BYTES);
+    start += GUARD_BYTES - (uintptr_t)start % GUARD_BYTES;
+    memset(start, 0xff, bytes); /* NaN */
+    memset(start + bytes, GUARD, GUARD_BYTES);
+    return start;
+}
+
+static void check_guard(const void *start, size_t bytes, const char *what, int i) {
+    const unsigned char *guard = (const unsigned char *)start + bytes;
+    for (int j = 0; j < GUARD_BYTES; j++)
+        ck_assert_msg(guard[j] == GUARD, "byte %d behind %s %d was overwritten", j, what, i);
+}
+
+static void infer_outputs(Probe *p, const ProbeOp *op) {
+    MxText message;
+    mx_text_init(&message, &p->arena);
+    MxInfer infer = {
+        .in = p->in_type, .n_in = op->n_in, .attr = op->attr, .n_out = 1, .message = &message};
+    ck_assert_msg(op->op->infer(&infer), "%s: %s", op->op->name, message.data);
+    for (int i = 0; i < infer.n_out; i++) p->out_type[i] = infer.out[i];
+    p->call.n_out = infer.n_out;
+}
+
+static Probe *open_probes;
+
+Probe *probe_open(const MxDeviceConfig *config, const ProbeOp *op) {
+    MxArena arena = {.name = "probe"};
+    Probe *p = mx_new(&arena, Probe);
+    *p = (Probe){.arena = arena, .next = open_probes};
+    open_probes = p;
+    MxError err = {0};
+    ck_assert_msg(mx_device_open(&p->arena, config, &p->device, &err), "%s",
+                  err.count ? err.text.data : "");
+    for (int i = 0; i < op->n_in; i++) p->in_type[i] = op->in_type[i];
+    infer_outputs(p, op);
+    p->call.op = op->op;
+    p->call.attr = op->attr;
+    p->call.in_type = p->in_type;
+    p->call.out_type = p->out_type;
+    p->call.n_in = op->n_in;
+    p->call.accumulate = op->accumulate;
+    const MxKernel *kernel = mx_device_kernel(p->device, op->op);
+    p->scratch_bytes = kernel->scratch ? kernel->scratch(p->device, &p->call) : 0;
+    if (kernel->prepare)
+        ck_assert_msg(kernel->prepare(p->device, &p->call, &err), "%s", err.text.data);
+    p->call.scratch = guarded(p, p->scratch_bytes);
+    for (int i = 0; i < op->n_in; i++) p->in[i] = guarded(p, probe_bytes(p->in_type[i]));
+    for (int i = 0; i < p->call.n_out; i++) p->out[i] = guarded(p, probe_bytes(p->out_type[i]));
+    p->call.in = p->in;
+    p->call.out = p->out;
+    return p;
+}
+
+void probe_run(Probe *p) {
+    mx_device_kernel(p->device, p->call.op)->run(p->device, &p->call);
+    check_guard(p->call.scratch, p->scratch_bytes, "scratch", 0);
+    for (int i = 0; i < p->call.n_in; i++)
+        check_guard(p->in[i], probe_bytes(p->in_type[i]), "input", i);
+    for (int i = 0; i < p->call.n_out; i++)
+        if (p->out[i]) check_guard(p->out[i], probe_bytes(p->out_type[i]), "output", i);
+}
+
+void probe_close(void) {
+    while (open_probes) {
+        MxArena arena = open_probes->arena; /* the probe lives in its own arena */
+        open_probes = open_probes->next;
+        mx_arena_release(&arena);
+    }
+}
+
+void probe_store(const double *from, MxType type, void *to) {
+    int64_t n = mx_shape_count(type.shape);
+    for (int64_t i = 0; i < n; i++)
+        if (type.dtype == MX_F32)
+            ((float *)to)[i] = (float)from[i];
+        else if (type.dtype == MX_BF16)
+            ((MxBf16 *)to)[i] = mx_f32_to_bf16((float)from[i]);
+        else
+            ((int32_t *)to)[i] = (int32_t)from[i];
+}
+
+void probe_load(const void *from, MxType type, double *to) {
+    int64_t n = mx_shape_count(type.shape);
+    for (int64_t i = 0; i < n; i++)
+        if (type.dtype == MX_F32)
+            to[i] = (double)((const float *)from)[i];
+        else if (type.dtype == MX_BF16)
+            to[i] = (double)mx_bf16_to_f32(((const MxBf16 *)from)[i]);
+        else
+            to[i] = (double)((const int32_t *)from)[i];
+}
+
+uint32_t probe_word(uint64_t seed, uint64_t index) {
+    uint32_t words[4];
+    mx_philox(seed, 77, index, words);
+    return words[0];
+}
+
+double probe_normal(uint64_t seed, uint64_t index) {
+    uint32_t words[4];
+    mx_philox(seed, 78, index, words);
+    double u = (double)mx_uniform(words[0]), v = (double)mx_uniform(words[1]);
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}

@@ -1,0 +1,45 @@
+/* probe.h — one kernel by itself: types from the op's shape rule, buffers with guards behind them,
+ * scratch of the size that it asked for. */
+#ifndef PROBE_H
+#define PROBE_H
+
+#include <mx/device.h>
+
+enum { PROBE_INPUTS = 8 };
+
+typedef struct Probe Probe;
+struct Probe {
+    MxArena arena;
+    Probe *next; /* of those that are open */
+    MxDevice *device;
+    MxKernelCall call;
+    MxType in_type[PROBE_INPUTS], out_type[MX_MAX_OUT];
+    void *in[PROBE_INPUTS], *out[MX_MAX_OUT];
+    size_t scratch_bytes;
+};
+
+/* What a probe runs. */
+typedef struct ProbeOp {
+    const MxOp *op;
+    const void *attr;
+    const MxType *in_type;
+    int n_in;
+    unsigned accumulate;
+} ProbeOp;
+
+/* probe_open — a device and the call's buffers; fails the test if the shape rule refuses. */
+Probe *probe_open(const MxDeviceConfig *config, const ProbeOp *op);
+/* probe_run — runs the kernel once and fails the test if it wrote beyond a buffer. */
+void probe_run(Probe *p);
+/* probe_close — all that are open. */
+void probe_close(void);
+
+size_t probe_bytes(MxType type);
+/* probe_store, probe_load — an array from and to doubles. */
+void probe_store(const double *from, MxType type, void *to);
+void probe_load(const void *from, MxType type, double *to);
+/* probe_normal — numbers that depend on (seed, index) alone. */
+double probe_normal(uint64_t seed, uint64_t index);
+uint32_t probe_word(uint64_t seed, uint64_t index);
+
+#endif

@@ -1,0 +1,104 @@
+/* test_lower.c — runs the suites of the room, and holds what they share. */
+#include "lower_test.h"
+
+#include <stdlib.h>
+
+MxArena arena = {.name = "test"};
+MxError err;
+MxVars vars;
+MxTrace t;
+
+void set_up(void) {
+    vars = (MxVars){.arena = &arena};
+    mx_trace_begin(&t, mx_graph_new(&arena, "test", &vars));
+}
+
+void tear_down(void) {
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+TCase *add_case(Suite *suite, const char *name) {
+    TCase *tcase = tcase_create(name);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+uint64_t draw(uint64_t *state) {
+    uint32_t words[4];
+    mx_philox(3, 4, (*state)++, words);
+    return (uint64_t)words[0] << 32 | words[1];
+}
+
+int new_var(const char *name, MxDtype dtype, MxShape shape) {
+    return mx_vars_add(&vars, name, (MxType){dtype, shape});
+}
+
+MxValue source(const char *name, MxDtype dtype, MxShape shape) {
+    return mx_variable(&t, new_var(name, dtype, shape));
+}
+
+MxValue scalar(const char *name) {
+    return source(name, MX_F32, MX_SCALAR);
+}
+
+const char *printed(const MxGraph *graph) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_graph_print(graph, &text);
+    return text.data;
+}
+
+void ck_graph(const char *want) {
+    ck_assert_msg(!t.failure.len, "%s", t.failure.data);
+    const char *got = printed(t.graph);
+    ck_assert_msg(!strcmp(got, want), "got\n%swanted\n%s", got, want);
+}
+
+int count_op(const MxGraph *graph, const MxOp *op) {
+    int n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == op;
+    return n;
+}
+
+static size_t none(const void *context, const MxGraph *graph, const MxNode *node) {
+    (void)context;
+    (void)graph;
+    (void)node;
+    return 0;
+}
+
+static size_t some(const void *context, const MxGraph *graph, const MxNode *node) {
+    (void)context;
+    (void)graph;
+    return (size_t)mx_op_index(node->op) * 37 % 300;
+}
+
+const MxLowerOptions no_scratch = {.scratch_bytes = none}, some_scratch = {.scratch_bytes = some};
+
+void differentiate(MxValue loss, const MxValue *wrt, int n) {
+    MxGradTarget *targets = mx_new_n(&arena, MxGradTarget, n);
+    for (int i = 0; i < n; i++) {
+        const MxNode *node = mx_graph_producer(t.graph, wrt[i]);
+        const char *name = vars.item[((const MxVariableAttr *)node->attr)->var].name;
+        MxShape shape = mx_trace_type(&t, wrt[i]).shape;
+        int var = new_var(mx_arena_printf(&arena, "d_%s", name), MX_F32, shape);
+        targets[i] = (MxGradTarget){.wrt = wrt[i], .var = var};
+    }
+    mx_grad(&t, loss, targets, n);
+    ck_assert_msg(!t.failure.len, "%s", t.failure.data);
+}
+
+int main(void) {
+    SRunner *runner = srunner_create(grad_suite());
+    srunner_add_suite(runner, remat_suite());
+    srunner_add_suite(runner, fuse_suite());
+    srunner_add_suite(runner, schedule_suite());
+    srunner_add_suite(runner, memory_suite());
+    srunner_add_suite(runner, expect_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

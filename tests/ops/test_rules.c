@@ -1,0 +1,249 @@
+/* test_rules.c — the other rules of ops: gradients have the types of what they are gradients of,
+ * floating-point operations, printed attributes, and what the tracing functions fill in. Values of
+ * gradients are tested where there are kernels. */
+#include "ops_test.h"
+
+#include <math.h>
+
+static MxValue variable(const char *type) {
+    MxType types[MOST_TYPES];
+    ck_assert_int_eq(parse_types(type, types), 1);
+    return mx_variable(&t, mx_vars_add(&vars, "x", types[0]));
+}
+
+/* ---- gradients */
+
+static bool is_real(MxDtype dtype) {
+    return dtype == MX_F32 || dtype == MX_BF16;
+}
+
+/* Asks for the gradients of the inputs in `mask` only, with a cotangent for output 0. */
+static void ck_gradients(const OpCase *c, const MxNode *node, unsigned mask) {
+    MxType type = mx_trace_type(&t, node->out[0]);
+    MxValue dy[MX_MAX_OUT] = {mx_variable(&t, mx_vars_add(&vars, "dy", type)), MX_NONE, MX_NONE,
+                              MX_NONE, MX_NONE};
+    MxValue dx[MOST_TYPES];
+    bool needs[MOST_TYPES] = {false}, any = false;
+    for (int i = 0; i < node->n_in; i++) {
+        bool wants = mask >> i & 1 && is_real(mx_trace_type(&t, node->in[i]).dtype);
+        needs[i] = wants;
+        any = any || wants;
+        dx[i] = MX_NONE;
+    }
+    if (!any) return;
+    c->op->vjp(&(MxVjp){.t = &t,
+                        .attr = node->attr,
+                        .in = node->in,
+                        .out = node->out,
+                        .dy = dy,
+                        .needs = needs,
+                        .dx = dx});
+    ck_assert_msg(!t.failure.len, "%s(%s) mask %u: %s", c->op->name, c->in, mask, t.failure.data);
+    for (int i = 0; i < node->n_in; i++) {
+        if (!needs[i] || dx[i] == MX_NONE) continue;
+        MxType want = mx_trace_type(&t, node->in[i]), got = mx_trace_type(&t, dx[i]);
+        ck_assert_msg(want.dtype == got.dtype && mx_shape_equal(want.shape, got.shape),
+                      "%s(%s) mask %u: gradient %d is %s%s", c->op->name, c->in, mask, i,
+                      mx_dtype_name(got.dtype), mx_shape_text(&arena, got.shape));
+    }
+    mx_graph_verify(t.graph);
+}
+
+START_TEST(gradients_have_their_inputs_types) {
+    const OpCase *c = &op_cases[_i];
+    if (!is_right(c) || !c->op->vjp) return;
+    MxNode node = *mx_graph_producer(t.graph, trace_case(c)); /* a copy: the array moves */
+    for (unsigned mask = 1; mask < 1u << node.n_in; mask++) ck_gradients(c, &node, mask);
+}
+END_TEST
+
+/* No gradient flows to ids, positions, segments, targets, tables or divisors; to all else it does,
+ * through ops that have a rule. */
+static const struct {
+    const char *op;
+    unsigned flows; /* mask of inputs */
+} flows[] = {
+    {"reshape", 1}, {"copy", 1},  {"cast", 1}, {"add", 3},       {"scale", 1},
+    {"softcap", 1}, {"ratio", 1}, {"glu", 3},  {"dot", 3},       {"rmsnorm", 3},
+    {"rope", 1},    {"embed", 1}, {"xent", 3}, {"attention", 7},
+};
+
+START_TEST(gradients_flow_where_they_should) {
+    const OpCase *c = &op_cases[_i];
+    if (!is_right(c) || !c->op->vjp) return;
+    unsigned want = 0;
+    for (int i = 0; i < MX_COUNT(flows); i++)
+        if (!strcmp(flows[i].op, c->op->name)) want = flows[i].flows;
+    ck_assert_msg(want, "%s has a gradient rule and no row here", c->op->name);
+    MxNode node = *mx_graph_producer(t.graph, trace_case(c));
+    MxType type = mx_trace_type(&t, node.out[0]);
+    MxValue dy[MX_MAX_OUT] = {mx_variable(&t, mx_vars_add(&vars, "dy", type)), MX_NONE, MX_NONE,
+                              MX_NONE, MX_NONE};
+    bool needs[MOST_TYPES];
+    MxValue dx[MOST_TYPES];
+    for (int i = 0; i < node.n_in; i++) {
+        needs[i] = true;
+        dx[i] = MX_NONE;
+    }
+    c->op->vjp(&(MxVjp){&t, node.attr, node.in, node.out, dy, needs, dx});
+    unsigned got = 0;
+    for (int i = 0; i < node.n_in; i++) got |= dx[i] == MX_NONE ? 0 : 1u << i;
+    ck_assert_msg(got == want, "%s(%s): gradients %#x, not %#x", c->op->name, c->in, got, want);
+}
+END_TEST
+
+/* ---- matrix products */
+
+static const struct {
+    const char *x, *y;
+    MxDotKind kind;
+    int n_contract;
+    MxDotSizes sizes;
+} products[] = {
+    {"f2,3,4", "f4,5", MX_DOT_NN, 1, {6, 5, 4}},    {"f2,3,4", "f3,4,5", MX_DOT_NN, 2, {2, 5, 12}},
+    {"f2,4", "f4,5,6", MX_DOT_NN, 1, {2, 30, 4}},   {"f2,3,4", "f5,6,4", MX_DOT_NT, 1, {6, 30, 4}},
+    {"f2,3,4", "f5,3,4", MX_DOT_NT, 2, {2, 5, 12}}, {"f2,3,4", "f2,3,5", MX_DOT_TN, 2, {4, 5, 6}},
+    {"f2,3,4", "f2,5", MX_DOT_TN, 1, {12, 5, 2}},   {"f4", "f4", MX_DOT_NN, 1, {1, 1, 4}},
+};
+
+START_TEST(products_are_one_matrix_product) {
+    MxType x[MOST_TYPES], y[MOST_TYPES];
+    parse_types(products[_i].x, x);
+    parse_types(products[_i].y, y);
+    MxDotAttr attr = {.kind = products[_i].kind, .n_contract = products[_i].n_contract};
+    MxDotSizes got = mx_dot_sizes(x->shape, y->shape, &attr), want = products[_i].sizes;
+    ck_assert_msg(got.m == want.m && got.n == want.n && got.k == want.k,
+                  "%s %s: m %lld n %lld k %lld", products[_i].x, products[_i].y, (long long)got.m,
+                  (long long)got.n, (long long)got.k);
+    double flops = op_dot.flops((MxType[]){*x, *y}, NULL, &attr);
+    ck_assert(flops == 2.0 * (double)(want.m * want.n * want.k));
+}
+END_TEST
+
+/* ---- attention's operations, against counting the pairs */
+
+static const struct {
+    MxMask mask;
+    int64_t length, window;
+} masks[] = {
+    {MX_MASK_CAUSAL, 64, 0},   {MX_MASK_FULL, 64, 0},     {MX_MASK_SLIDING, 64, 8},
+    {MX_MASK_SLIDING, 64, 64}, {MX_MASK_SLIDING, 64, 99}, {MX_MASK_CHUNK, 64, 8},
+    {MX_MASK_CHUNK, 64, 64},   {MX_MASK_CHUNK, 64, 128},
+};
+
+static bool sees(MxMask mask, int64_t window, int64_t query, int64_t key) {
+    switch (mask) {
+    case MX_MASK_FULL:
+        return true;
+    case MX_MASK_SLIDING:
+        return query - window < key && key <= query;
+    case MX_MASK_CHUNK:
+        return key <= query && key / window == query / window;
+    default:
+        return key <= query;
+    }
+}
+
+START_TEST(attention_counts_the_keys_that_are_seen) {
+    enum { BATCH = 2, HEADS = 3, WIDTH = 4 };
+    int64_t length = masks[_i].length;
+    MxAttentionAttr attr = {.mask = masks[_i].mask, .window = masks[_i].window};
+    MxType q = {MX_F32, MX_SHAPE(BATCH, length, HEADS, WIDTH)};
+    double pairs = 0;
+    for (int64_t query = 0; query < length; query++)
+        for (int64_t key = 0; key < length; key++)
+            pairs += sees(attr.mask, attr.window, query, key);
+    double per_pair = 2 * 2 * BATCH * HEADS * WIDTH, got = op_attention.flops(&q, NULL, &attr);
+    double half_a_key = 0.51 * (double)length * per_pair; /* the diagonal counts half */
+    ck_assert_msg(fabs(got - pairs * per_pair) <= half_a_key, "mask %d window %lld: %g, not %g",
+                  attr.mask, (long long)attr.window, got, pairs * per_pair);
+    ck_assert(op_attention_grad.flops(&q, NULL, &attr) == 2.5 * got);
+}
+END_TEST
+
+START_TEST(xent_counts_its_products) {
+    MxType in[MOST_TYPES];
+    parse_types("f2,5,4 f4,9 i2,5 i2,5 f", in);
+    ck_assert(op_xent.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
+    ck_assert(op_xent_grad.flops(in, NULL, NULL) == 3 * 2.0 * 10 * 4 * 9);
+}
+END_TEST
+
+/* ---- what is printed and filled in */
+
+static const struct {
+    const MxOp *op;
+    const void *attr;
+    const char *text;
+} prints[] = {
+    {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2}, "tn 2 bfloat16"},
+    {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
+    {&op_scale, &(const MxScaleAttr){0.125}, "0.125"},
+    {&op_glu, &(const MxGluAttr){MX_GELU}, "gelu"},
+    {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},
+    {&op_rope, &(const MxRopeAttr){true, false, true}, "interleaved to halves inverse"},
+    {&op_attention, &(const MxAttentionAttr){.scale = 0.5}, "causal scale 0.5"},
+    {&op_attention, &(const MxAttentionAttr){1, 50, MX_MASK_SLIDING, 8},
+     "sliding 8 scale 1 softcap 50"},
+    {&op_init, &(const MxInitAttr){.fill = MX_FILL_NORMAL, .value = 2, .stream = 3},
+     "normal 2 stream 3"},
+};
+
+START_TEST(attributes_are_printed) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    prints[_i].op->print(&text, prints[_i].attr);
+    ck_assert_str_eq(text.data, prints[_i].text);
+}
+END_TEST
+
+START_TEST(every_activation_and_mask_has_a_name) {
+    for (int i = 0; i < MX_ACTIVATION_COUNT; i++) ck_assert_ptr_nonnull(mx_activation_names[i]);
+    for (int i = 0; i < MX_MASK_COUNT; i++) {
+        MxText text;
+        mx_text_init(&text, &arena);
+        op_attention.print(&text, &(const MxAttentionAttr){.mask = (MxMask)i});
+        ck_assert_msg(text.data[0] != ' ' && text.data[0] != '(', "%s", text.data);
+    }
+}
+END_TEST
+
+static const void *attr_of(MxValue value) {
+    ck_assert_msg(value >= 0, "%s", t.failure.data);
+    return mx_graph_producer(t.graph, value)->attr;
+}
+
+START_TEST(tracing_functions_fill_in_dtypes) {
+    MxValue x = variable("b2,3"), w = variable("b3,4"), ids = variable("i2");
+    ck_assert_int_eq(mx_cast(&t, x, MX_BF16), x); /* nothing to do */
+    ck_assert_int_ne(mx_cast(&t, x, MX_F32), x);
+    const MxDotAttr *dot = attr_of(mx_dot(&t, x, w, MX_DOT_NN, 1));
+    ck_assert_int_eq(dot->dtype, MX_BF16);
+    const MxSumLeadAttr *sum = attr_of(mx_sum_lead(&t, x, 1));
+    ck_assert_int_eq(sum->dtype, MX_BF16);
+    const MxXentAttr *xent = attr_of(mx_xent(&t, x, w, ids, ids, (MxXentAttr){.scale = 1}));
+    ck_assert_int_eq(xent->dtype, MX_BF16);
+    MxValue p = variable("f2"), moments[] = {p, p, p, p}, hyper = variable("f3");
+    MxValue clip = mx_clip_factor(&t, mx_sum_squares(&t, &p, 1), 1);
+    MxValue update = mx_adamw(&t, moments, hyper, clip, (MxAdamwAttr){.b1 = 0.5});
+    ck_assert(((const MxAdamwAttr *)attr_of(update))->b1 == 0.5);
+    ck_assert_int_ge(mx_sgd(&t, p, p, hyper, clip), 0);
+    ck_assert_uint_eq(t.failure.len, 0);
+}
+END_TEST
+
+Suite *rules_suite(void) {
+    Suite *suite = suite_create("ops/rules");
+    TCase *tcase = tcase_create("rules");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, gradients_have_their_inputs_types, 0, n_op_cases);
+    tcase_add_loop_test(tcase, gradients_flow_where_they_should, 0, n_op_cases);
+    tcase_add_loop_test(tcase, products_are_one_matrix_product, 0, MX_COUNT(products));
+    tcase_add_loop_test(tcase, attention_counts_the_keys_that_are_seen, 0, MX_COUNT(masks));
+    tcase_add_test(tcase, xent_counts_its_products);
+    tcase_add_loop_test(tcase, attributes_are_printed, 0, MX_COUNT(prints));
+    tcase_add_test(tcase, every_activation_and_mask_has_a_name);
+    tcase_add_test(tcase, tracing_functions_fill_in_dtypes);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

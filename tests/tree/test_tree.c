@@ -1,0 +1,124 @@
+/* test_tree.c — named trees: finding by path, copying below a prefix, counting by kind. */
+#include "base/child.h"
+
+#include <mx/tree.h>
+
+#include <stdlib.h>
+
+static MxArena arena = {.name = "test"};
+
+static void tear_down(void) {
+    mx_arena_release(&arena);
+}
+
+START_TEST(adds_and_finds) {
+    enum { N = 200 };
+    MxTree tree;
+    mx_tree_init(&tree, &arena);
+    ck_assert_int_eq(mx_tree_find(&tree, "a"), -1);
+    for (int i = 0; i < N; i++) {
+        MxLeaf leaf = {.path = mx_arena_printf(&arena, "layers_%d/kernel", i),
+                       .dtype = MX_BF16,
+                       .shape = MX_SHAPE(i + 1, 2)};
+        ck_assert_int_eq(mx_tree_add(&tree, leaf), i);
+    }
+    ck_assert_int_eq(tree.n, N);
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(mx_tree_find(&tree, mx_arena_printf(&arena, "layers_%d/kernel", i)), i);
+        ck_assert_int_eq(tree.leaves[i].shape.dim[0], i + 1);
+        ck_assert_int_eq(tree.leaves[i].dtype, MX_BF16);
+    }
+    ck_assert_int_eq(mx_tree_find(&tree, "layers_1"), -1);
+    ck_assert_int_eq(mx_tree_find(&tree, "layers_1/kernel/"), -1);
+}
+END_TEST
+
+static void add_twice(const void *unused) {
+    (void)unused;
+    MxTree tree;
+    mx_tree_init(&tree, &arena);
+    mx_tree_add(&tree, (MxLeaf){.path = "a/b"});
+    mx_tree_add(&tree, (MxLeaf){.path = "a/c"});
+    mx_tree_add(&tree, (MxLeaf){.path = "a/b"});
+}
+
+START_TEST(a_path_occurs_once) {
+    ck_aborts(add_twice, NULL, "src/tree/tree.c:", "mx_tree_find(tree, leaf.path) < 0");
+}
+END_TEST
+
+/* A tree of parameters, two of them in a stack. */
+static MxTree params(void) {
+    MxTree tree;
+    mx_tree_init(&tree, &arena);
+    static float data[6];
+    mx_tree_add(&tree, (MxLeaf){.path = "norm/scale", .shape = MX_SHAPE(3)});
+    for (int i = 0; i < 2; i++)
+        mx_tree_add(&tree, (MxLeaf){.path = i ? "layers_1/kernel" : "layers_0/kernel",
+                                    .shape = MX_SHAPE(2, 3),
+                                    .axes = {"embed", "mlp"},
+                                    .init = {.kind = MX_INIT_NORMAL, .std = 0.5},
+                                    .stack = {"layers/kernel", "layers", i, 2},
+                                    .data = data});
+    return tree;
+}
+
+START_TEST(copies_below_a_prefix) {
+    MxTree from = params(), tree;
+    mx_tree_init(&tree, &arena);
+    mx_tree_add_under(&tree, "model", &from, MX_KIND_PARAM, MX_F32);
+    mx_tree_add_under(&tree, "mu", &from, MX_KIND_OPTIMIZER, MX_BF16);
+    ck_assert_int_eq(tree.n, 6);
+    const MxLeaf *p = &tree.leaves[mx_tree_find(&tree, "model/layers_1/kernel")];
+    const MxLeaf *m = &tree.leaves[mx_tree_find(&tree, "mu/layers_1/kernel")];
+    ck_assert_int_eq(p->kind, MX_KIND_PARAM);
+    ck_assert_int_eq(p->dtype, MX_F32);
+    ck_assert_int_eq(m->kind, MX_KIND_OPTIMIZER);
+    ck_assert_int_eq(m->dtype, MX_BF16);
+    ck_assert_str_eq(m->path, "mu/layers_1/kernel");
+    ck_assert_str_eq(m->stack.path, "mu/layers/kernel");
+    ck_assert_str_eq(m->stack.axis, "layers");
+    ck_assert_int_eq(m->stack.index, 1);
+    ck_assert_int_eq(m->stack.count, 2);
+    ck_assert_str_eq(m->axes[1], "mlp");
+    ck_assert(m->init.std == 0.5);
+    const MxLeaf *scale = &tree.leaves[mx_tree_find(&tree, "mu/norm/scale")];
+    ck_assert_ptr_null(scale->stack.path);
+    ck_assert_int_eq(scale->stack.count, 0);
+    ck_assert_str_eq(from.leaves[1].path, "layers_0/kernel"); /* the source is as it was */
+    ck_assert_int_eq(from.n, 3);
+}
+END_TEST
+
+START_TEST(counts_elements_of_a_kind) {
+    MxTree from = params(), tree;
+    mx_tree_init(&tree, &arena);
+    ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_PARAM), 0);
+    mx_tree_add_under(&tree, "model", &from, MX_KIND_PARAM, MX_F32);
+    mx_tree_add_under(&tree, "mu", &from, MX_KIND_OPTIMIZER, MX_F32);
+    mx_tree_add_under(&tree, "nu", &from, MX_KIND_OPTIMIZER, MX_F32);
+    mx_tree_add(&tree, (MxLeaf){.path = "step", .kind = MX_KIND_COUNTER});
+    mx_tree_add(&tree, (MxLeaf){.path = "large",
+                                .kind = MX_KIND_COUNTER,
+                                .shape = MX_SHAPE((int64_t)1 << 20, (int64_t)1 << 20)});
+    ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_PARAM), 15);
+    ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_OPTIMIZER), 30);
+    ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_COUNTER), 1 + ((int64_t)1 << 40));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tree");
+    TCase *tcase = tcase_create("tree");
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_add_test(tcase, adds_and_finds);
+    tcase_add_test(tcase, a_path_occurs_once);
+    tcase_add_test(tcase, copies_below_a_prefix);
+    tcase_add_test(tcase, counts_elements_of_a_kind);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
