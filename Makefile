@@ -56,8 +56,9 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml shard_rules
+FUZZERS          := config_yaml json shard_rules
 USES.config_yaml := config
+USES.json        := base
 USES.shard_rules := shard
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
@@ -85,7 +86,7 @@ $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
-$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
+$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Isrc $(CFLAGS) -c -o $@ $<
 
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 

@@ -50,6 +50,10 @@ void mx_train_state_restored(MxTrainState *state);
 /* mx_train_state_step — updates made so far. */
 int64_t mx_train_state_step(const MxTrainState *state);
 
+/* mx_train_state_eval_pending — a flag of the state: 1 if the last step's evaluation is still to be
+ * done, because the run was told to stop before. It is saved and restored with the rest. */
+int32_t *mx_train_state_eval_pending(MxTrainState *state);
+
 /* mx_train_loss_and_grad — loss of a batch [micro_batch_size_to_train_on, max_target_length] and
  * its gradient, which stays in the state until the next call. */
 MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);

@@ -25,6 +25,14 @@ static int var_of(const MxGraph *graph, MxValue value) {
     return node->op->flags & MX_OP_SOURCE ? *(const int *)node->attr : graph->values[value].var;
 }
 
+/* Whether a value was added to what its variable held: the buffer has the total, not the value. */
+static bool is_added(const MxGraph *graph, MxValue value) {
+    const MxNode *maker = mx_graph_producer(graph, value);
+    for (int i = 0; i < maker->n_out; i++)
+        if (maker->out[i] == value) return maker->accumulate >> i & 1;
+    return false;
+}
+
 void mx_graph_verify(const MxGraph *graph) {
     MxArena arena = {.name = "verify"};
     int n_vars = graph->vars->n ? graph->vars->n : 1;
@@ -36,6 +44,7 @@ void mx_graph_verify(const MxGraph *graph) {
         const MxNode *node = &graph->nodes[n];
         for (int i = 0; i < node->n_in; i++) {
             MX_ASSERT(made[node->in[i]]);
+            MX_ASSERT(!is_added(graph, node->in[i]));
             MxValue buffer = mx_graph_buffer(graph, node->in[i]);
             bool is_source = mx_graph_producer(graph, buffer)->op->flags & MX_OP_SOURCE;
             int var = var_of(graph, buffer);

@@ -54,6 +54,7 @@ struct MxTrainState {
     MxTree tree;
     uint32_t *step; /* the leaf "optimizer/step" */
     int32_t *counts[2];
+    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
 };
 
 /* train_trace_program — declares the variables and traces the entries. */

@@ -111,6 +111,8 @@ static bool eval_is_due(const Loop *l) {
            (l->step - c->eval_start_step) % c->eval_interval == 0;
 }
 
+/* Evaluates after the present step; cut short by a signal, it stays to be done when the run
+ * resumes. */
 static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     double total = 0, weights = 0, z = 0;
@@ -131,6 +133,7 @@ static bool evaluate(Loop *l, MxError *err) {
             "running total_weights=%.0f",
             (long long)i, mx_clock_s() - start, mean, exp(mean), weights);
     }
+    *mx_train_state_eval_pending(l->state) = stop_signal != 0;
     if (stop_signal) return true; /* what was not finished is not reported */
     double mean = total / (weights + LOSS_EPS);
     double avg_z = i ? z / (double)i : 0;
@@ -227,6 +230,9 @@ static void show_progress(const Loop *l) {
 static bool run_steps(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxBatch batch = {0};
+    l->step = l->start - 1;
+    if (*mx_train_state_eval_pending(l->state) && c->eval_interval > 0 && !evaluate(l, err))
+        return false;
     for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
         bool reuses = c->reuse_example_batch > 0 && l->step > l->start;
         MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
@@ -236,7 +242,7 @@ static bool run_steps(Loop *l, MxError *err) {
             break;
         }
         if (!train_step(l, &batch, err)) return false;
-        if (eval_is_due(l) && !stop_signal && !evaluate(l, err)) return false;
+        if (eval_is_due(l) && !evaluate(l, err)) return false;
         if (!save_if_due(l, err))
             return false; /* last, so that the checkpoint stands for all of the step */
         show_progress(l);

@@ -61,6 +61,8 @@ static void show_tree(MxTrainState *s) {
     }
     s->step = mx_new(s->arena, uint32_t);
     add_counter(s, "optimizer/step", MX_U32, s->step);
+    s->eval_pending = mx_new(s->arena, int32_t);
+    add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
     for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
         s->counts[i] = mx_new(s->arena, int32_t);
         add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
@@ -122,6 +124,9 @@ void mx_train_state_restored(MxTrainState *s) {
 }
 int64_t mx_train_state_step(const MxTrainState *s) {
     return *s->step;
+}
+int32_t *mx_train_state_eval_pending(MxTrainState *s) {
+    return s->eval_pending;
 }
 const struct MxModel *mx_train_state_model(const MxTrainState *s) {
     return s->model;

@@ -1,6 +1,6 @@
 /* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, rounding of bf16
  * norms, and statistics of random arrays. */
-#include "../../src/device/cpu/vec.h"
+#include "device/cpu/vec.h"
 #include "probe.h"
 #include "suites.h"
 

@@ -75,7 +75,8 @@ static bool open_golden(Golden *g, const char *path) {
     ck_assert_msg(mx_h5_attr(&g->arena, g->file, "", "config_cli", &cli, &g->err) && cli,
                   "%s: no config", path);
     g->how = find_case(name);
-    if (!golden_config(&g->arena, cli, g->how->extra, &g->config, &g->err)) {
+    if (!golden_config(&g->arena, cli, g->how->extra, &g->config, &g->err) ||
+        !mx_config_runnable(g->config, &g->err)) {
         ck_assert_msg(strstr(g->err.text.data, "not available yet") != NULL, "%s: %s", path,
                       g->err.text.data);
         return false;
