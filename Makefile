@@ -86,7 +86,7 @@ $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
-$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Isrc $(CFLAGS) -c -o $@ $<
+$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 
