@@ -128,6 +128,19 @@ fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECON
 	@mkdir -p build/fuzz/corpus/$*
 	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
+# The benchmark's programs, built only when it runs.
+USES.ops-bench := run model config
+BENCH          := $B/bench
+bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
+
+$(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(CFLAGS) -O3 -fopenmp -c -o $@ $<
+$(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
+$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
+$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
+bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops
+bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
+	bench/run.py $(BENCH_ARGS)
+
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
 install: all  ## tools, configs and corpus under $(DESTDIR)$(PREFIX)
@@ -139,5 +152,5 @@ clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: all demo test deps deps-dev tests check check-cli tidy install clean help
+.PHONY: bench bench-programs all demo test deps deps-dev tests check check-cli tidy install clean help
 .SECONDARY:

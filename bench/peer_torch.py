@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Trains a workload with PyTorch, as its users do: transformers' llama, SDPA, fused AdamW.
+
+  peer_torch.py --workload w1|w3|w4 --method full|lora --dtype f32|bf16 [--compile] --steps N --threads N
+
+A step is forward, backward, clip to norm 1.0, AdamW, zero grads, on one batch of random tokens. bf16 means
+autocast with float32 master weights. Prints a line as each step ends and one line of JSON with the seconds
+of all steps, the first ones too. Needs torch and transformers; peft for lora.
+"""
+import argparse
+import json
+import sys
+import time
+
+import torch
+import transformers
+
+SHAPES = {  # emb, layers, heads, mlp, vocab, batch, length: those of w1.yml, w3.yml, w4.yml
+    "w1": (768, 12, 12, 2048, 32000, 4, 512),
+    "w3": (128, 4, 4, 352, 256, 8, 128),
+    "w4": (768, 2, 12, 2048, 32000, 1, 8192),
+}
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def make_model(workload, method):
+    emb, layers, heads, mlp, vocab, _, length = SHAPES[workload]
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        hidden_size=emb, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
+        head_dim=emb // heads, intermediate_size=mlp, vocab_size=vocab, max_position_embeddings=length,
+        attn_implementation="sdpa", use_cache=False))
+    if method == "lora":
+        import peft
+        model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, target_modules=PROJECTIONS))
+    return model
+
+
+def train_step(model, forward, optimizer, ids, is_bf16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_bf16):
+        loss = forward(input_ids=ids, labels=ids).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--workload", required=True, choices=SHAPES)
+    p.add_argument("--method", default="full", choices=["full", "lora"])
+    p.add_argument("--dtype", required=True, choices=["f32", "bf16"])
+    p.add_argument("--compile", action="store_true")
+    p.add_argument("--steps", type=int, required=True)
+    p.add_argument("--threads", type=int, required=True)
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    model = make_model(a.workload, a.method)
+    trained = [w for w in model.parameters() if w.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=3e-5, fused=True)
+    forward = torch.compile(model) if a.compile else model
+    _, _, _, _, vocab, batch, length = SHAPES[a.workload]
+    ids = torch.randint(0, vocab, (batch, length))
+    seconds, loss = [], None
+    for step in range(a.steps):
+        start = time.perf_counter()
+        loss = train_step(model, forward, optimizer, ids, a.dtype == "bf16")
+        seconds.append(time.perf_counter() - start)
+        print(f"completed step: {step}, seconds: {seconds[-1]:.3f}, loss: {loss:.3f}", flush=True)
+    print(json.dumps({"seconds": seconds, "tokens": batch * length, "loss": loss}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

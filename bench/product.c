@@ -1,0 +1,121 @@
+/* product.c — one matrix product by OpenBLAS or oneDNN; the libraries' own calls, nothing between.
+ */
+#include "product.h"
+
+#include <cblas.h>
+#include <dnnl.h>
+#include <stdio.h>
+
+const char *const library_names[LIBRARY_COUNT] = {
+    [LIBRARY_OPENBLAS] = "OpenBLAS",
+    [LIBRARY_ONEDNN] = "oneDNN",
+};
+
+void product_versions(char *text, size_t bytes) {
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, bytes, "%s; core %s; oneDNN %d.%d.%d; compiler %s", openblas_get_config(),
+             openblas_get_corename(), v->major, v->minor, v->patch, __VERSION__);
+}
+
+Operands product_operands(size_t cells) {
+    size_t bytes = cells * sizeof(float);
+    Operands o = {
+        .a = bench_map(bytes, true), .b = bench_map(bytes, true), .c = bench_map(bytes, true)};
+    bench_fill(o.a, bytes, 1);
+    bench_fill(o.b, bytes, 2);
+    bench_fill(o.c, bytes, 3); /* touched, so that no page is made while timing */
+    return o;
+}
+
+bool product_can(const Product *product, Library library) {
+    return library == LIBRARY_ONEDNN || !product->is_bf16;
+}
+
+double product_flops(const Product *p) {
+    return 2.0 * p->m * p->n * p->k;
+}
+
+/* ---- OpenBLAS */
+
+typedef struct Blas {
+    const Product *product;
+    const Operands *operands;
+} Blas;
+
+static void run_blas(void *context) {
+    const Blas *blas = context;
+    const Product *p = blas->product;
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                p->trans_b ? CblasTrans : CblasNoTrans, p->m, p->n, p->k, 1.0f, blas->operands->a,
+                p->trans_a ? p->m : p->k, blas->operands->b, p->trans_b ? p->k : p->n, 0.0f,
+                blas->operands->c, p->n);
+}
+
+/* ---- oneDNN */
+
+typedef struct Primitive {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, c;
+} Primitive;
+
+static void check(dnnl_status_t status, const Product *p) {
+    if (status != dnnl_success)
+        bench_fail("oneDNN has no product %s [%d, %d] x [%d, %d] here",
+                   p->is_bf16 ? "bfloat16" : "float32", p->m, p->k, p->k, p->n);
+}
+
+static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
+    dnnl_memory_desc_t a, b, c;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_desc_t primitive_desc;
+    dnnl_data_type_t in = p->is_bf16 ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t out = p->is_bf16_out ? dnnl_bf16 : dnnl_f32;
+    check(dnnl_engine_create(&x->engine, dnnl_cpu, 0), p);
+    check(dnnl_stream_create(&x->stream, x->engine, dnnl_stream_default_flags), p);
+    check(dnnl_memory_desc_init_by_tag(&a, 2, (dnnl_dims_t){p->m, p->k}, in,
+                                       p->trans_a ? dnnl_ba : dnnl_ab),
+          p);
+    check(dnnl_memory_desc_init_by_tag(&b, 2, (dnnl_dims_t){p->k, p->n}, in,
+                                       p->trans_b ? dnnl_ba : dnnl_ab),
+          p);
+    check(dnnl_memory_desc_init_by_tag(&c, 2, (dnnl_dims_t){p->m, p->n}, out, dnnl_ab), p);
+    check(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c), p);
+    check(dnnl_primitive_desc_create(&primitive_desc, &desc, NULL, x->engine, NULL), p);
+    check(dnnl_primitive_create(&x->primitive, primitive_desc), p);
+    dnnl_primitive_desc_destroy(primitive_desc);
+    check(dnnl_memory_create(&x->a, &a, x->engine, operands->a), p);
+    check(dnnl_memory_create(&x->b, &b, x->engine, operands->b), p);
+    check(dnnl_memory_create(&x->c, &c, x->engine, operands->c), p);
+}
+
+static void close_primitive(Primitive *x) {
+    dnnl_memory_destroy(x->a);
+    dnnl_memory_destroy(x->b);
+    dnnl_memory_destroy(x->c);
+    dnnl_primitive_destroy(x->primitive);
+    dnnl_stream_destroy(x->stream);
+    dnnl_engine_destroy(x->engine);
+}
+
+static void run_primitive(void *context) {
+    const Primitive *x = context;
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, x->a}, {DNNL_ARG_WEIGHTS, x->b}, {DNNL_ARG_DST, x->c}};
+    if (dnnl_primitive_execute(x->primitive, x->stream, 3, args) != dnnl_success ||
+        dnnl_stream_wait(x->stream) != dnnl_success)
+        bench_fail("oneDNN could not run a product");
+}
+
+BenchTimes product_time(const Product *product, Library library, const Operands *operands) {
+    if (library == LIBRARY_OPENBLAS) {
+        Blas blas = {.product = product, .operands = operands};
+        return bench_time(run_blas, &blas);
+    }
+    Primitive x;
+    open_primitive(&x, product, operands);
+    BenchTimes times = bench_time(run_primitive, &x);
+    close_primitive(&x);
+    return times;
+}

@@ -1,0 +1,315 @@
+"""From the rows of results.csv to the tables of RESULTS.md: of each kind, workload and dtype the newest
+sitting, held against the bars; then the history of all."""
+import csv
+import statistics
+
+FIELDS = ("sitting machine commit versions kind workload dtype who environment settings round pair threads cores steps "
+          "min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
+          "calls share warm_s mb").split()
+NUMBERS = ("steps min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
+           "calls share warm_s mb").split()
+AS_FOUND = "as found"
+QUIET = 0.05  # share of the cores that others may use before a process counts as disturbed
+LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
+KINDS_OF_OP = 25  # rows of a table of kernels
+NOTHING = "not measured"
+
+HEAD = """# Results
+
+Written by bench/run.py from bench/results.csv, where every process that ran has its row; bench/README.md says what
+the workloads are and what counts. Seconds are of one training step: median over processes of the median of each
+process's timed steps, two warm-up steps left out. Ratios are taken pair by pair, ours and theirs run one after the
+other; the median of the pairs counts, their range stands beside it. All figures are with `remat_policy=none` unless
+they say otherwise. MB are 10^6 bytes.
+"""
+
+
+# ---- rows
+
+
+def read(path):
+    if not path.exists():
+        return []
+    with path.open(newline="") as f:
+        rows = list(csv.DictReader(f))
+    for row in rows:
+        for name in NUMBERS:
+            row[name] = float(row[name]) if row.get(name) else None
+    return rows
+
+
+def latest(rows, kind, workload, dtype):
+    """Rows of the newest sitting that has any of these."""
+    found = [r for r in rows if (r["kind"], r["workload"], r["dtype"]) == (kind, workload, dtype)]
+    return [r for r in found if r["sitting"] == found[-1]["sitting"]]
+
+
+def chosen(rows, who, environment=AS_FOUND):
+    return [r for r in rows if r["who"] == who and r["environment"] == environment]
+
+
+def pairs(rows, who, environment=AS_FOUND):
+    """(ours, theirs) of each pair that ran one after the other."""
+    ours = {(r["round"], r["pair"]): r for r in chosen(rows, "ours", environment)}
+    return [(ours[r["round"], r["pair"]], r) for r in chosen(rows, who, environment) if (r["round"], r["pair"]) in ours]
+
+
+def median_of(rows, name):
+    values = [r[name] for r in rows if r[name] is not None]
+    return statistics.median(values) if values else None
+
+
+# ---- text
+
+
+def text_of(value, digits=3):
+    """A number with so many significant digits, never in powers of ten."""
+    if value is None:
+        return ""
+    if value >= 10 ** (digits - 1):
+        return f"{value:.0f}"
+    return f"{value:.{digits}g}" if abs(value) >= 0.001 or value == 0 else f"{value:.6f}"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(c) for c in row) + " |" for row in rows]) + "\n"
+
+
+def spread(values):
+    return f"{min(values):.2f} – {max(values):.2f}" if len(values) > 1 else ""
+
+
+# ---- bars
+
+
+def bar(name, values, wanted, is_least, unit="×"):
+    """One row: the median of the pairs' values against the bar."""
+    limit = f"{'≥' if is_least else '≤'} {wanted} {unit}"
+    if not values:
+        return name, limit, "", "", NOTHING
+    middle = statistics.median(values)
+    is_met = middle >= wanted if is_least else middle <= wanted
+    return name, limit, f"{middle:.2f}", spread(values), "met" if is_met else "**not met**"
+
+
+def faster(rows, who):
+    return [theirs["median_s"] / ours["median_s"] for ours, theirs in pairs(rows, who)]
+
+
+def over_floor(rows, environment=AS_FOUND):
+    return [ours["median_s"] / floor["median_s"] for ours, floor in pairs(rows, "floor", environment)]
+
+
+def memory_ratio(rows):
+    return [ours["rss_mb"] / theirs["rss_mb"] for ours, theirs in pairs(rows, "eager")]
+
+
+def plan_error(rows):
+    """How far the plan is off, as a share of what is allowed: 5 % + 40 MB."""
+    return [abs(r["plan_mb"] - r["rss_mb"]) / (0.05 * r["rss_mb"] + 40) for r in chosen(rows, "ours")]
+
+
+def start_excess(rows, pages):
+    """Seconds to the first step's end beyond one step and the touching of the plan's bytes."""
+    return [ours["first_step_s"] - ours["median_s"] - touch["median_s"] for ours, touch in pairs(rows, f"touch {pages}")]
+
+
+def length_growth(rows):
+    """Activation memory at each length over that at half of it."""
+    by_length = {int(r["settings"].split("=")[1]): r["activations_mb"] for r in rows}
+    return [by_length[n] / by_length[n // 2] for n in by_length if n // 2 in by_length]
+
+
+def bars_w1(rows):
+    f32, bf16 = latest(rows, "compare", "w1", "f32"), latest(rows, "compare", "w1", "bf16")
+    unset = next((r["environment"] for r in f32 if r["environment"] != AS_FOUND), None)
+    found = [bar("W1 f32, tokens/s over PyTorch eager", faster(f32, "eager"), 2.4, True),
+             bar("W1 f32, a step over its matmuls alone", over_floor(f32), 1.20, False)]
+    if unset:
+        found.append(bar(f"the same, {unset} for both", over_floor(f32, unset), 1.20, False))
+    found += [bar("W1 bf16, tokens/s over PyTorch compile", faster(bf16, "compile"), 1.4, True),
+              bar("W1 bf16, tokens/s over PyTorch eager", faster(bf16, "eager"), 1.9, True),
+              bar("W1 bf16, a step over its matmuls alone", over_floor(bf16), 1.45, False)]
+    for dtype, part in (("f32", f32), ("bf16", bf16)):
+        found += [bar(f"W1 {dtype}, peak RSS over PyTorch eager", memory_ratio(part), 0.65, False),
+                  bar(f"W1 {dtype}, plan off by, of the 5 % + 40 MB allowed", plan_error(part), 1, False)]
+    return found
+
+
+def bars_start(rows):
+    found = []
+    for dtype in ("f32", "bf16"):
+        part = latest(rows, "compare", "w1", dtype)
+        found += [bar(f"W5 {dtype}, first step beyond step and touch (2 MiB pages, all threads)",
+                      start_excess(part, "huge"), 0.5, False, "s"),
+                  bar(f"W5 {dtype}, the same (4 KiB pages, one thread)", start_excess(part, "small"), 0.5, False, "s")]
+    return found
+
+
+def bars_of(rows):
+    w3 = latest(rows, "compare", "w3", "f32")
+    w4, w4_bf16 = latest(rows, "compare", "w4", "f32"), latest(rows, "compare", "w4", "bf16")
+    found = bars_w1(rows) + [bar("W3 f32, steps/s over PyTorch eager", faster(w3, "eager"), 2.5, True),
+                             bar("W4 f32, steps/s over PyTorch SDPA", faster(w4, "eager"), 2.5, True),
+                             bar("W4 bf16, steps/s over PyTorch SDPA", faster(w4_bf16, "eager"), 2.0, True)]
+    for dtype in ("f32", "bf16"):
+        found.append(bar(f"W4 {dtype}, activations when the length doubles (linear: ≤ 2)",
+                         length_growth(latest(rows, "length", "w4", dtype)), 2.05, False))
+    found += bars_start(rows)
+    for dtype in ("f32", "bf16"):
+        per_token, per_flop = growth_spread(latest(rows, "growth", "w1", dtype))
+        found += [bar(f"growth {dtype}, dearest over cheapest token, batch 2 to 8", per_token, 1.10, False),
+                  bar(f"growth {dtype}, dearest over cheapest FLOP, layers 2 to 12", per_flop, 1.10, False)]
+    return table(["bar", "wanted", "measured", "pairs", ""], found)
+
+
+# ---- tables
+
+
+def sitting_lines(rows):
+    """What the newest sitting of each machine and set of versions was."""
+    newest = {}
+    for r in rows:
+        newest[r["machine"], r["versions"]] = r
+    return "".join(f"- {r['sitting']}, commit {r['commit']}, {r['threads']} threads on cores {r['cores']}. "
+                   f"{r['machine']}. {r['versions']}.\n" for r in list(newest.values())[-3:])
+
+
+def disturbed(rows):
+    counted = [r for r in rows if r["others_cpu"] is not None]
+    loud = [r for r in counted if r["others_cpu"] > QUIET]
+    if not loud:
+        return ""
+    return (f"**Not quiet:** during {len(loud)} of {len(counted)} processes others used more than {100 * QUIET:.0f} % "
+            f"of these cores (at most {100 * max(r['others_cpu'] for r in loud):.0f} %).\n\n")
+
+
+def groups(rows, names):
+    found = {}
+    for r in rows:
+        found.setdefault(tuple(r[n] for n in names), []).append(r)
+    return found
+
+
+def table_compare(rows):
+    lines = []
+    for (who, environment), part in groups(rows, ("who", "environment")).items():
+        lines.append([who, environment, f"{len(part)} × {part[0]['steps'] or 0:.0f}", text_of(min(r["min_s"] for r in part)),
+                      text_of(median_of(part, "median_s"), 4), text_of(max(r["max_s"] for r in part)),
+                      text_of(median_of(part, "tokens_per_s"), 4), text_of(median_of(part, "rss_mb"), 4),
+                      text_of(median_of(part, "plan_mb"), 4), text_of(median_of(part, "first_step_s"))])
+    return table(["who", "environment", "processes × steps", "min s", "median s", "max s", "tokens/s", "peak RSS MB", "plan MB",
+                  "first step done s"], lines)
+
+
+def growth_points(rows):
+    points = {}
+    for settings, part in groups(rows, ("settings",)).items():
+        batch, layers = (int(w.split("=")[1]) for w in settings[0].split())
+        seconds = median_of(part, "median_s")
+        tokens = part[0]["tokens_per_s"] * part[0]["median_s"]
+        points[batch, layers] = (seconds, seconds / tokens, seconds / part[0]["tflops"])
+    return points
+
+
+def growth_spread(rows):
+    """Largest over smallest cost of a token from batch 2 on, and of a FLOP over layers; [] = not measured."""
+    points = growth_points(rows)
+    deep = max((layers for _, layers in points), default=0)
+    per_token = [p[1] for (batch, layers), p in points.items() if layers == deep and batch >= 2]
+    per_flop = [p[2] for (batch, _), p in points.items() if batch == 4]
+    return [[max(v) / min(v)] if len(v) > 1 else [] for v in (per_token, per_flop)]
+
+
+def table_growth(rows):
+    lines = [[batch, layers, text_of(s, 4), text_of(1e6 * per_token, 4), text_of(per_tflop, 4)]
+             for (batch, layers), (s, per_token, per_tflop) in sorted(growth_points(rows).items())]
+    return table(["batch", "layers", "step s", "µs a token", "s a TFLOP"], lines)
+
+
+def table_remat(rows):
+    lines, base = [], None
+    for (policy,), part in groups(rows, ("settings",)).items():
+        seconds, rss = median_of(part, "median_s"), median_of(part, "rss_mb")
+        base = base or (seconds, rss)
+        lines.append([policy, text_of(seconds, 4), f"{seconds / base[0]:.2f}", text_of(rss, 4), f"{rss / base[1]:.2f}",
+                      text_of(median_of(part, "plan_mb"), 4), text_of(median_of(part, "activations_mb"), 4)])
+    return table(["remat_policy", "step s", "of none", "peak RSS MB", "of none", "plan MB", "activations MB"], lines)
+
+
+def table_length(rows):
+    return table(["length", "plan MB", "activations MB", "peak RSS MB"],
+                 [[r["settings"].split("=")[1], text_of(r["plan_mb"], 4), text_of(r["activations_mb"], 4),
+                   text_of(r["rss_mb"], 4)] for r in rows])
+
+
+def table_profile(rows):
+    return table(["op", "ms a step", "share", "calls in the run"],
+                 [[r["who"], text_of(1e3 * r["median_s"], 4), f"{100 * r['share']:.1f} %", int(r["calls"])] for r in rows])
+
+
+def rate(r):
+    if r["tflops"]:
+        return f"{1e3 * r['tflops'] / r['median_s']:.0f} GFLOP/s"
+    return f"{1e-3 * r['mb'] / r['median_s']:.1f} GB/s"
+
+
+def table_ops(rows):
+    limits = [f"{r['settings'].rsplit(' ', 1)[0]} {r['median_s']:.0f} {r['settings'].rsplit(' ', 1)[1]}"
+              for r in rows if r["who"] == "machine"]
+    timed = [r for r in rows if r["who"] != "machine"]
+    timed.sort(key=lambda r: -r["calls"] * r["median_s"])
+    lines = [[r["who"], r["settings"], int(r["calls"]), f"{1e3 * r['calls'] * r['median_s']:.3f}",
+              f"{1e3 * r['median_s']:.4f}", f"{1e3 * r['warm_s']:.4f}", rate(r), f"{100 * r['share']:.0f} %"]
+             for r in timed[:KINDS_OF_OP]]
+    return "; ".join(limits) + ".\n\n" + table(["entry", "kernel", "calls", "ms a step", "cold ms", "warm ms", "rate", "share"],
+                                               lines)
+
+
+SECTIONS = (("compare", "{workload} {dtype}", table_compare),
+            ("length", "{workload} {dtype}: memory against length", table_length),
+            ("growth", "Growth, {workload} {dtype}", table_growth),
+            ("remat", "Rematerialisation, {workload} {dtype}", table_remat),
+            ("profile", "Where a step's time goes, {workload} {dtype} (mxtrain profile_ops=true, warm-up and start included)",
+             table_profile),
+            ("ops", "Kernels by themselves, {workload} {dtype} (the dearest)", table_ops))
+
+
+def sections(rows):
+    text = ""
+    for kind, title, make in SECTIONS:
+        for workload, dtype in dict.fromkeys((r["workload"], r["dtype"]) for r in rows if r["kind"] == kind):
+            part = latest(rows, kind, workload, dtype)
+            heading = title.format(workload=workload.upper(), dtype=dtype)
+            text += f"\n### {heading}\n\nSitting of {part[0]['sitting']}, commit {part[0]['commit']}.\n\n"
+            text += disturbed(part) + make(part)
+    return text
+
+
+def history(rows):
+    lines = []
+    compared = [r for r in rows if r["kind"] == "compare"]
+    for (sitting, commit, workload, dtype), part in groups(compared, ("sitting", "commit", "workload", "dtype")).items():
+        ratios = [faster(part, "eager"), faster(part, "compile"), over_floor(part)]
+        lines.append([sitting, commit, workload.upper(), dtype, text_of(median_of(chosen(part, "ours"), "median_s"), 4)] +
+                     [f"{statistics.median(v):.2f}" if v else "" for v in ratios])
+    return table(["sitting", "commit", "workload", "dtype", "step s", "times eager", "times compile", "of matmuls alone"], lines)
+
+
+def newest(rows):
+    """The rows that the tables are made of."""
+    return [r for key in groups(rows, ("kind", "workload", "dtype")) for r in latest(rows, *key)]
+
+
+def trial(rows):
+    is_trial = any(r["steps"] and r["steps"] < LEAST_STEPS for r in rows if r["tokens_per_s"])
+    return f"**A trial:** processes of fewer than {LEAST_STEPS} timed steps.\n\n" if is_trial else ""
+
+
+def render(rows):
+    text = HEAD + "\n## Bars\n\n" + trial(newest(rows)) + disturbed(newest(rows)) + bars_of(rows)
+    if not rows:
+        return text + "\nNothing has been measured yet.\n"
+    return text + "\n## Sittings\n\n" + sitting_lines(rows) + "\n## Tables\n" + sections(rows) + \
+        "\n## History\n\n" + history(rows)
