@@ -88,6 +88,11 @@ $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
+# Objects that hold the path of the share folder are made anew when it changes.
+$B/share-path: FORCE ; @mkdir -p $B ; echo '$(SHARE)' | cmp -s - $@ || echo '$(SHARE)' >$@
+$(patsubst src/%.c,$B/%.o,$(shell grep -l MX_SHARE src/*/*.c)): $B/share-path
+FORCE:
+
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 
 # ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
