@@ -158,4 +158,3 @@ help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
 .PHONY: bench bench-programs all demo test deps deps-dev tests check check-cli tidy install clean help
-.SECONDARY:
