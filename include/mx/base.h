@@ -267,7 +267,6 @@ uint64_t mx_hash64(const void *data, size_t bytes);
 typedef struct MxJson MxJson;
 
 MxJson *mx_json_object(MxArena *arena);
-MxJson *mx_json_array(MxArena *arena);
 /* Setters add or replace a member; numbers that are not finite become null. */
 void mx_json_set_number(MxJson *object, const char *key, double value);
 void mx_json_set_int(MxJson *object, const char *key, int64_t value);

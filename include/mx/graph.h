@@ -144,6 +144,10 @@ MxType mx_trace_type(const MxTrace *t, MxValue value);
 static inline const MxNode *mx_graph_producer(const MxGraph *graph, MxValue value) {
     return &graph->nodes[graph->values[value].node];
 }
+/* mx_graph_add_value, mx_graph_add_node — append; for passes. A node's outputs are values that were
+ * added before and get it as their maker. The arrays may move. */
+MxValue mx_graph_add_value(MxGraph *graph, MxValueInfo info);
+void mx_graph_add_node(MxGraph *graph, MxNode node);
 /* mx_graph_buffer — the value that owns this value's buffer: itself, or what it is a view of. */
 MxValue mx_graph_buffer(const MxGraph *graph, MxValue value);
 

@@ -25,10 +25,6 @@ static MxJson *root(MxArena *arena, json_t *value) {
 MxJson *mx_json_object(MxArena *arena) {
     return root(arena, json_object());
 }
-MxJson *mx_json_array(MxArena *arena) {
-    return root(arena, json_array());
-}
-
 static void set(MxJson *object, const char *key, json_t *value) {
     int failed = json_object_set_new(unwrap(object), key, value);
     MX_ASSERT(!failed);

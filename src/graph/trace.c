@@ -48,23 +48,24 @@ bool mx_infer_fail(MxInfer *infer, const char *fmt, ...) {
     return false;
 }
 
-static MxValue add_value(MxGraph *graph, MxType type, int node) {
+MxValue mx_graph_add_value(MxGraph *graph, MxValueInfo info) {
     if (graph->n_values == graph->cap_values) {
         graph->cap_values = graph->cap_values ? 2 * graph->cap_values : 256;
         graph->values = mx_arena_grow(graph->arena, graph->values, (size_t)graph->n_values,
                                       (size_t)graph->cap_values, sizeof *graph->values);
     }
-    graph->values[graph->n_values] = (MxValueInfo){.type = type, .node = node, .var = MX_NONE};
+    graph->values[graph->n_values] = info;
     return graph->n_values++;
 }
 
-static MxNode *add_node(MxGraph *graph) {
+void mx_graph_add_node(MxGraph *graph, MxNode node) {
     if (graph->n_nodes == graph->cap_nodes) {
         graph->cap_nodes = graph->cap_nodes ? 2 * graph->cap_nodes : 256;
         graph->nodes = mx_arena_grow(graph->arena, graph->nodes, (size_t)graph->n_nodes,
                                      (size_t)graph->cap_nodes, sizeof *graph->nodes);
     }
-    return &graph->nodes[graph->n_nodes++];
+    for (int i = 0; i < node.n_out; i++) graph->values[node.out[i]].node = graph->n_nodes;
+    graph->nodes[graph->n_nodes++] = node;
 }
 
 /* Runs the shape rule over types of the inputs; false leaves the failure in the trace. */
@@ -101,8 +102,9 @@ MxValue mx_trace_node(MxTrace *t, const MxOp *op, const MxValue *in, int n_in, c
     node.in = mx_arena_grow(graph->arena, in, (size_t)n_in, (size_t)n_in + 1, sizeof *in);
     if (op->attr_bytes) node.attr = mx_arena_grow(graph->arena, attr, 1, 1, op->attr_bytes);
     for (int i = 0; i < infer.n_out; i++)
-        node.out[i] = add_value(graph, infer.out[i], graph->n_nodes);
-    *add_node(graph) = node;
+        node.out[i] =
+            mx_graph_add_value(graph, (MxValueInfo){.type = infer.out[i], .var = MX_NONE});
+    mx_graph_add_node(graph, node);
     return node.out[0];
 }
 

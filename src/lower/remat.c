@@ -39,33 +39,12 @@ static MxValue stand_in(const Remat *r, MxValue value) {
     return r->again[value] == MX_NONE ? value : r->again[value];
 }
 
-static void push(Remat *r, MxNode node) {
-    MxGraph *graph = r->graph;
-    if (graph->n_nodes == graph->cap_nodes) {
-        graph->cap_nodes *= 2;
-        graph->nodes = mx_arena_grow(graph->arena, graph->nodes, (size_t)graph->n_nodes,
-                                     (size_t)graph->cap_nodes, sizeof *graph->nodes);
-    }
-    for (int i = 0; i < node.n_out; i++) graph->values[node.out[i]].node = graph->n_nodes;
-    graph->nodes[graph->n_nodes++] = node;
-}
-
 static MxNode with_stand_ins(const Remat *r, MxNode node) {
     MxValue *in = mx_arena_grow(r->graph->arena, node.in, (size_t)node.n_in, (size_t)node.n_in + 1,
                                 sizeof *in);
     for (int i = 0; i < node.n_in; i++) in[i] = stand_in(r, in[i]);
     node.in = in;
     return node;
-}
-
-static MxValue add_value_like(MxGraph *graph, MxValue like) {
-    if (graph->n_values == graph->cap_values) {
-        graph->cap_values *= 2;
-        graph->values = mx_arena_grow(graph->arena, graph->values, (size_t)graph->n_values,
-                                      (size_t)graph->cap_values, sizeof *graph->values);
-    }
-    graph->values[graph->n_values] = graph->values[like];
-    return graph->n_values++;
 }
 
 static void make_again(Remat *r, int region) {
@@ -75,9 +54,9 @@ static void make_again(Remat *r, int region) {
         MxNode node = with_stand_ins(r, *old);
         for (int i = 0; i < node.n_out; i++) {
             MX_ASSERT(r->graph->values[old->out[i]].var == MX_NONE);
-            node.out[i] = add_value_like(r->graph, old->out[i]);
+            node.out[i] = mx_graph_add_value(r->graph, r->graph->values[old->out[i]]);
         }
-        push(r, node);
+        mx_graph_add_node(r->graph, node);
         for (int i = 0; i < node.n_out; i++)
             if (!r->is_kept[old->out[i]]) r->again[old->out[i]] = node.out[i];
     }
@@ -109,7 +88,7 @@ void mx_pass_remat(MxGraph *graph, MxRemat policy) {
             int region = region_of[node.in[i]];
             if (region && !r.is_kept[node.in[i]] && !r.is_made[region]) make_again(&r, region);
         }
-        push(&r, node.backward ? with_stand_ins(&r, node) : node);
+        mx_graph_add_node(graph, node.backward ? with_stand_ins(&r, node) : node);
     }
     mx_arena_release(&r.arena);
 }

@@ -7,6 +7,8 @@
 
 enum { TRAIN_MAX_MOMENTS = 2 };
 
+#define LOSS_EPS 1e-8 /* MaxText's EPS: keeps a batch without targets finite */
+
 /* Values of one parameter while an update is traced; the optimizer replaces p and m. */
 typedef struct Moments {
     MxValue p, g, m[TRAIN_MAX_MOMENTS];

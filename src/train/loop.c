@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const double LOSS_EPS = 1e-8;
-
 typedef struct Loop {
     MxArena arena;
     const MxConfig *config;

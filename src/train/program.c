@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static const double LOSS_EPS = 1e-8; /* MaxText's EPS: keeps a batch without targets finite */
-
 /* ---- variables */
 
 static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
