@@ -18,6 +18,8 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
 
 /* mx_model_params — the parameters: paths, shapes, logical axes and initialisers as MaxText's. */
 const MxTree *mx_model_params(const MxModel *model);
+/* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
+MxKind mx_model_trains(const MxModel *model);
 
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {

@@ -54,10 +54,14 @@ int64_t mx_train_state_step(const MxTrainState *state);
  * done, because the run was told to stop before. It is saved and restored with the rest. */
 int32_t *mx_train_state_eval_pending(MxTrainState *state);
 
-/* mx_train_loss_and_grad — loss of a batch [micro_batch_size_to_train_on, max_target_length] and
- * its gradient, which stays in the state until the next call. */
+/* mx_train_loss_and_grad — loss of a batch [global_batch_size_to_train_on, max_target_length] (or
+ * more rows) and its gradient, which stays in the state until the next call. The batch is worked
+ * off in gradient_accumulation_steps micro-batches; how it is split changes nothing beyond
+ * rounding.
+ */
 MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);
-/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape. */
+/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape; NULL if
+ * it is frozen. */
 const float *mx_train_gradient(const MxTrainState *state, int i);
 /* mx_train_update — one optimizer step with that gradient. */
 MxUpdate mx_train_update(MxTrainState *state);
@@ -77,7 +81,7 @@ const MxRun *mx_train_state_run(const MxTrainState *state);
 typedef struct MxTrainProgram {
     const struct MxModel *model;
     const MxVars *vars;
-    const int *param, *gradient; /* variables, by parameter of the model's tree */
+    const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
     int n_moments, n_entries;
     MxRunLayout layout;

@@ -13,8 +13,10 @@
 /* What a leaf is for; decides what is trained, saved and counted (MaxText's nnx variable kinds). */
 typedef enum MxKind {
     MX_KIND_PARAM,
-    MX_KIND_OPTIMIZER, /* moments: one leaf for each trained parameter */
-    MX_KIND_COUNTER,   /* step and update counts */
+    MX_KIND_LORA_PARAM, /* adapters, beside the parameter that they adapt */
+    MX_KIND_REFERENCE,  /* the frozen copy that preferences are measured against */
+    MX_KIND_OPTIMIZER,  /* moments: one leaf for each trained parameter */
+    MX_KIND_COUNTER,    /* step and update counts */
 } MxKind;
 
 /* How a parameter starts. Truncation is at two standard deviations, with the deviation corrected so
@@ -62,10 +64,11 @@ void mx_tree_init(MxTree *tree, MxArena *arena);
 int mx_tree_add(MxTree *tree, MxLeaf leaf);
 /* mx_tree_find — the leaf's index or -1. */
 int mx_tree_find(const MxTree *tree, const char *path);
-/* mx_tree_add_under — adds every leaf of `from` below `prefix` (paths of stacks too), as `kind` and
- * `dtype`. */
-void mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from, MxKind kind,
-                       MxDtype dtype);
+/* mx_tree_add_under — adds every leaf of `from` below `prefix` (paths of stacks too); returns the
+ * first, so that the caller can say what they are there. */
+MxLeaf *mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from);
+/* mx_tree_select — the leaves of a kind, as a tree of its own in the arena. */
+MxTree *mx_tree_select(MxArena *arena, const MxTree *from, MxKind kind);
 /* mx_tree_count — elements of all leaves of a kind. */
 int64_t mx_tree_count(const MxTree *tree, MxKind kind);
 

@@ -239,7 +239,6 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             config->dataset_type, config_words(&arena, row->now));
         mx_arena_release(&arena);
     }
-    ok &= is_runnable(config, MX_KEY_gradient_accumulation_steps, "1 works", err);
     for (int key = MX_KEY_num_devices; key <= MX_KEY_ici_autoregressive_parallelism; key++)
         if (config_rows[key].type == CONFIG_int)
             ok &= is_runnable(config, (MxKey)key, "-1, 1 work", err);

@@ -81,6 +81,11 @@ const MxTree *mx_model_params(const MxModel *model) {
     return &model->params;
 }
 
+MxKind mx_model_trains(const MxModel *model) {
+    (void)model;
+    return MX_KIND_PARAM;
+}
+
 /* ---- cost */
 
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.

@@ -230,15 +230,20 @@ static bool arena_bytes(MxArena *arena, const PlanMesh *mesh, const MxConfig *co
     MxTrainProgram program;
     if (!mx_train_program(arena, config, &program, err)) return false;
     const MxVars *vars = program.vars;
-    *out =
-        (PlanProgram){.activations = (int64_t)program.layout.bytes.arena,
-                      .buffers = (int64_t)program.layout.bytes.vars,
-                      .weight_bytes = mx_dtype_bytes(vars->item[program.param[0]].type.dtype),
-                      .gradient_bytes = mx_dtype_bytes(vars->item[program.gradient[0]].type.dtype)};
-    for (int m = 0; m < program.n_moments; m++)
-        out->moment_bytes += mx_dtype_bytes(vars->item[program.moment[m][0]].type.dtype);
-    int64_t count = mx_tree_count(mx_model_params(program.model), MX_KIND_PARAM);
-    out->buffers -= count * (int64_t)(out->weight_bytes + out->gradient_bytes + out->moment_bytes);
+    *out = (PlanProgram){.activations = (int64_t)program.layout.bytes.arena,
+                         .buffers = (int64_t)program.layout.bytes.vars,
+                         .weight_bytes = mx_dtype_bytes(vars->item[program.param[0]].type.dtype)};
+    const MxTree *params = mx_model_params(program.model);
+    for (int i = 0; i < params->n; i++) {
+        int64_t n = mx_shape_count(params->leaves[i].shape);
+        out->buffers -= n * (int64_t)out->weight_bytes;
+        if (program.gradient[i] == MX_NONE) continue;
+        out->gradient_bytes = mx_dtype_bytes(vars->item[program.gradient[i]].type.dtype);
+        out->moment_bytes = 0;
+        for (int m = 0; m < program.n_moments; m++)
+            out->moment_bytes += mx_dtype_bytes(vars->item[program.moment[m][i]].type.dtype);
+        out->buffers -= n * (int64_t)(out->gradient_bytes + out->moment_bytes);
+    }
     Estimate e = {.arena = arena,
                   .mesh = mesh,
                   .program = &program,

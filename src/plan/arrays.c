@@ -144,7 +144,7 @@ bool plan_arrays(MxArena *arena, const PlanMesh *mesh, const MxModel *model, Pla
     const MxTree *params = mx_model_params(model);
     MxTree *tree = mx_new(arena, MxTree);
     mx_tree_init(tree, arena);
-    mx_tree_add_under(tree, "model", params, MX_KIND_PARAM, MX_F32);
+    mx_tree_add_under(tree, "model", params);
     MxForm form = {.is_linen = !c->pure_nnx,
                    .is_scanned = c->scan_layers,
                    .scan_axis = (int)c->param_scan_axis};

@@ -14,9 +14,12 @@ static int64_t machine_bytes(void) {
     return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int64_t shard_elements(const MxForecast *plan) {
+/* Elements of a rank's shards: of all parameters, and of those that are trained. */
+static int64_t shard_elements(const MxForecast *plan, bool only_trained) {
     int64_t n = 0;
-    for (int i = 0; i < plan->n_arrays; i++) n += mx_shape_count(plan->arrays[i].shard);
+    for (int i = 0; i < plan->n_arrays; i++)
+        if (!only_trained || plan->arrays[i].leaf->kind == mx_model_trains(plan->model))
+            n += mx_shape_count(plan->arrays[i].shard);
     return n;
 }
 
@@ -91,13 +94,13 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     PlanProgram p;
     if (!plan_program(arena, &plan->mesh, plan->config->remat_policy, &plan->warnings, &p, err))
         return false;
-    int64_t n = shard_elements(plan);
+    int64_t n = shard_elements(plan, false), n_trained = shard_elements(plan, true);
     MxDtype dtype;
     bool known = mx_dtype_parse(plan->config->dtype, &dtype);
     MX_ASSERT(known);
     *m = (PlanMemory){.weights = n * (int64_t)p.weight_bytes,
-                      .gradients = n * (int64_t)p.gradient_bytes,
-                      .optimizer = n * (int64_t)p.moment_bytes,
+                      .gradients = n_trained * (int64_t)p.gradient_bytes,
+                      .optimizer = n_trained * (int64_t)p.moment_bytes,
                       .activations = p.activations,
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,

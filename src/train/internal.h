@@ -30,17 +30,19 @@ const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
 bool train_decays(const MxConfig *config, const MxLeaf *leaf);
 
-/* Entries of the program. */
-enum { ENTRY_INIT, ENTRY_GRAD, ENTRY_UPDATE, ENTRY_EVAL, ENTRY_COUNT };
+/* Entries of the program; the last one is there only if gradients accumulate. */
+enum { ENTRY_INIT, ENTRY_WEIGH, ENTRY_GRAD, ENTRY_UPDATE, ENTRY_EVAL, ENTRY_GRAD_ADD, ENTRY_MAX };
 
 /* Scalars that entries write, f32 variables. */
 enum { OUT_LOSS, OUT_XENT, OUT_Z, OUT_WEIGHTS, OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_COUNT };
 
-/* Variables by what they are; per-parameter ones are arrays over the model's tree. */
+/* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
+ * nothing is trained. */
 typedef struct ProgramVars {
     int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
     int hyper, out[OUT_COUNT];
+    int total_weights; /* of the whole batch: what losses of its micro-batches are divided by */
 } ProgramVars;
 
 struct MxTrainState {
@@ -50,7 +52,9 @@ struct MxTrainState {
     const Optimizer *optimizer;
     MxVars vars;
     ProgramVars var;
-    MxGraph *entries[ENTRY_COUNT];
+    MxGraph *entries[ENTRY_MAX];
+    int n_entries;
+    MxTree *trained; /* the parameters that are trained */
     MxDevice *device;
     MxRun *run;
     MxTree tree;
@@ -61,5 +65,9 @@ struct MxTrainState {
 
 /* train_trace_program — declares the variables and traces the entries. */
 bool train_trace_program(MxTrainState *state, MxError *err);
+/* train_is_trained — whether a parameter gets a gradient, moments and updates. */
+static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
+    return leaf->kind == mx_model_trains(state->model);
+}
 
 #endif

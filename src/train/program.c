@@ -1,8 +1,11 @@
 /* program.c — what is trained, as a program: its variables, and its entries
- *   init     draws the parameters
- *   grad     loss of a batch and its gradient
- *   update   clips the gradient and lets the optimizer make new parameters and moments in place
- *   eval     loss of a batch */
+ *   init      draws the parameters
+ *   weigh     counts the tokens of a micro-batch that the loss is taken over
+ *   grad      loss of a micro-batch and its gradient; grad_add adds to the gradient that is there
+ *   update    clips the gradient and lets the optimizer make new parameters and moments in place
+ *   eval      loss of a batch
+ * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
+ * batch: losses and gradients then add up to those of the batch, however it is split. */
 #include <mx/train.h>
 
 #include "internal.h"
@@ -24,24 +27,26 @@ static MxDtype moment_dtype(const MxTrainState *s, int moment) {
     return dtype;
 }
 
+/* One variable for each parameter, or only for those that are trained. */
+static int *declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
+    const MxTree *params = mx_model_params(s->model);
+    int *vars = mx_new_n(s->arena, int, params->n);
+    for (int i = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &params->leaves[i];
+        vars[i] = only_trained && !train_is_trained(s, leaf)
+                      ? MX_NONE
+                      : add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
+    }
+    return vars;
+}
+
 /* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
 static void declare_vars(MxTrainState *s) {
-    const MxTree *params = mx_model_params(s->model);
     ProgramVars *v = &s->var;
-    v->param = mx_new_n(s->arena, int, params->n);
-    v->gradient = mx_new_n(s->arena, int, params->n);
-    for (int i = 0; i < params->n; i++)
-        v->param[i] =
-            add_var(s, "model", params->leaves[i].path, (MxType){MX_F32, params->leaves[i].shape});
-    for (int i = 0; i < params->n; i++)
-        v->gradient[i] = add_var(s, "gradient", params->leaves[i].path,
-                                 (MxType){MX_F32, params->leaves[i].shape});
-    for (int m = 0; m < s->optimizer->n_moments; m++) {
-        v->moment[m] = mx_new_n(s->arena, int, params->n);
-        for (int i = 0; i < params->n; i++)
-            v->moment[m][i] = add_var(s, s->optimizer->moments[m], params->leaves[i].path,
-                                      (MxType){moment_dtype(s, m), params->leaves[i].shape});
-    }
+    v->param = declare_each(s, "model", MX_F32, false);
+    v->gradient = declare_each(s, "gradient", MX_F32, true);
+    for (int m = 0; m < s->optimizer->n_moments; m++)
+        v->moment[m] = declare_each(s, s->optimizer->moments[m], moment_dtype(s, m), true);
     int64_t length = s->config->max_target_length;
     MxType train = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_train_on, length)};
     MxType eval = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_eval_on, length)};
@@ -53,6 +58,7 @@ static void declare_vars(MxTrainState *s) {
                                                 "weights", "grad_squares", "param_squares"};
     for (int i = 0; i < OUT_COUNT; i++)
         v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
+    v->total_weights = add_var(s, "in", "total_weights", (MxType){MX_F32, MX_SCALAR});
     v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
 }
 
@@ -85,8 +91,20 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
     }
 }
 
+static MxValue weigh(MxTrainState *s, MxTrace *t, const int *batch) {
+    t->scope = "loss";
+    MxValue n_tokens = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+    mx_trace_assign(t, n_tokens, s->var.out[OUT_WEIGHTS], false);
+    return n_tokens;
+}
+
+static void trace_weigh(MxTrainState *s, MxTrace *t) {
+    weigh(s, t, s->var.train_batch);
+}
+
 /* Traces the forward pass up to the loss; returns the loss. */
-static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                          MxValue total_weights) {
     MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
                         .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
                         .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
@@ -95,77 +113,98 @@ static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, co
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
     MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
     t->scope = "loss";
-    MxValue n_tokens = mx_count_nonzero(t, weights);
-    MxValue loss = mx_ratio(t, xent, n_tokens, LOSS_EPS);
+    MxValue loss = mx_ratio(t, xent, total_weights, LOSS_EPS);
     if (loss < 0) return loss;
     mx_trace_assign(t, xent, s->var.out[OUT_XENT], false);
     mx_trace_assign(t, xent + 1, s->var.out[OUT_Z], false);
-    mx_trace_assign(t, n_tokens, s->var.out[OUT_WEIGHTS], false);
     mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
     return loss;
 }
 
-static void trace_grad(MxTrainState *s, MxTrace *t) {
-    int n = mx_model_params(s->model)->n;
+static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
+    const MxTree *tree = mx_model_params(s->model);
     MxValue *params = read_vars(s, t, s->var.param);
-    MxValue loss = trace_loss(s, t, params, s->var.train_batch);
-    MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, n);
-    for (int i = 0; i < n; i++)
-        targets[i] = (MxGradTarget){.wrt = params[i], .var = s->var.gradient[i]};
+    MxValue total = mx_variable(t, s->var.total_weights);
+    MxValue loss = trace_loss(s, t, params, s->var.train_batch, total);
+    MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
+    int n = 0;
+    for (int i = 0; i < tree->n; i++)
+        if (s->var.gradient[i] != MX_NONE)
+            targets[n++] = (MxGradTarget){.wrt = params[i], .var = s->var.gradient[i], .add = add};
     mx_grad(t, loss, targets, n);
 }
 
+static void trace_grad(MxTrainState *s, MxTrace *t) {
+    trace_gradient(s, t, false);
+}
+
+static void trace_grad_add(MxTrainState *s, MxTrace *t) {
+    trace_gradient(s, t, true);
+}
+
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    trace_loss(s, t, read_vars(s, t, s->var.param), s->var.eval_batch);
+    MxValue total = weigh(s, t, s->var.eval_batch);
+    trace_loss(s, t, read_vars(s, t, s->var.param), s->var.eval_batch, total);
 }
 
 /* grad_dtype rounds gradients before anything looks at them. */
-static void round_gradients(MxTrainState *s, MxTrace *t, MxValue *gradients) {
+static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
     MxDtype dtype;
     bool known = mx_dtype_parse(s->config->grad_dtype, &dtype);
     MX_ASSERT(known);
-    for (int i = 0; i < mx_model_params(s->model)->n; i++)
-        gradients[i] = mx_cast(t, mx_cast(t, gradients[i], dtype), MX_F32);
+    return mx_cast(t, mx_cast(t, mx_variable(t, s->var.gradient[i]), dtype), MX_F32);
 }
 
-static void trace_update(MxTrainState *s, MxTrace *t) {
-    const MxTree *params = mx_model_params(s->model);
+/* Steps one parameter; returns its new value. */
+static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, Moments v, MxValue hyper,
+                          MxValue clip) {
     const Optimizer *optimizer = s->optimizer;
-    MxValue *p = read_vars(s, t, s->var.param), *g = read_vars(s, t, s->var.gradient);
+    const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
+    t->scope = leaf->path;
+    v.decays = train_decays(s->config, leaf);
+    for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
+    optimizer->trace(t, s->config, &v, hyper, clip);
+    mx_trace_assign(t, v.p, s->var.param[i], false);
+    for (int m = 0; m < optimizer->n_moments; m++)
+        mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);
+    return v.p;
+}
+
+/* The norm of the parameters covers frozen ones too. */
+static void trace_update(MxTrainState *s, MxTrace *t) {
+    int n = mx_model_params(s->model)->n, n_trained = 0;
+    MxValue *p = read_vars(s, t, s->var.param), *g = mx_new_n(s->arena, MxValue, n);
+    MxValue *trained = mx_new_n(s->arena, MxValue, n);
     MxValue hyper = mx_variable(t, s->var.hyper);
     t->scope = "update";
-    round_gradients(s, t, g);
-    MxValue squares = mx_sum_squares(t, g, params->n);
+    for (int i = 0; i < n; i++)
+        if (s->var.gradient[i] != MX_NONE) trained[n_trained++] = g[i] = read_gradient(s, t, i);
+    MxValue squares = mx_sum_squares(t, trained, n_trained);
     mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
     double threshold = s->config->gradient_clipping_threshold;
     MxValue clip = mx_clip_factor(t, squares, threshold > 0 ? threshold : INFINITY);
-    for (int i = 0; i < params->n; i++) {
-        Moments v = {.p = p[i], .g = g[i], .decays = train_decays(s->config, &params->leaves[i])};
-        t->scope = params->leaves[i].path;
-        for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
-        optimizer->trace(t, s->config, &v, hyper, clip);
-        mx_trace_assign(t, p[i] = v.p, s->var.param[i], false);
-        for (int m = 0; m < optimizer->n_moments; m++)
-            mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);
-    }
+    for (int i = 0; i < n; i++)
+        if (s->var.gradient[i] != MX_NONE)
+            p[i] = trace_step(s, t, i, (Moments){.p = p[i], .g = g[i]}, hyper, clip);
     t->scope = "update";
-    mx_trace_assign(t, mx_sum_squares(t, p, params->n), s->var.out[OUT_PARAM_SQUARES], false);
+    mx_trace_assign(t, mx_sum_squares(t, p, n), s->var.out[OUT_PARAM_SQUARES], false);
 }
 
 static const struct {
     const char *name;
     void (*trace)(MxTrainState *state, MxTrace *t);
-} entries[ENTRY_COUNT] = {
-    [ENTRY_INIT] = {"init", trace_init},
-    [ENTRY_GRAD] = {"grad", trace_grad},
-    [ENTRY_UPDATE] = {"update", trace_update},
-    [ENTRY_EVAL] = {"eval", trace_eval},
+} entries[ENTRY_MAX] = {
+    [ENTRY_INIT] = {"init", trace_init}, [ENTRY_WEIGH] = {"weigh", trace_weigh},
+    [ENTRY_GRAD] = {"grad", trace_grad}, [ENTRY_UPDATE] = {"update", trace_update},
+    [ENTRY_EVAL] = {"eval", trace_eval}, [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add},
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {
+    bool accumulates = state->config->gradient_accumulation_steps > 1;
+    state->n_entries = accumulates ? ENTRY_MAX : ENTRY_GRAD_ADD;
     state->vars.arena = state->arena;
     declare_vars(state);
-    for (int i = 0; i < ENTRY_COUNT; i++) {
+    for (int i = 0; i < state->n_entries; i++) {
         MxTrace t;
         state->entries[i] = mx_graph_new(state->arena, entries[i].name, &state->vars);
         mx_trace_begin(&t, state->entries[i]);

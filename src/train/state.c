@@ -43,22 +43,27 @@ static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *
                 (MxLeaf){.path = path, .kind = MX_KIND_COUNTER, .dtype = dtype, .data = data});
 }
 
+static void show_moments(MxTrainState *s, int moment) {
+    const MxTree *params = mx_model_params(s->model);
+    const char *prefix =
+        mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[moment]);
+    MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, s->trained);
+    for (int i = 0; i < params->n; i++) {
+        int var = s->var.moment[moment][i];
+        if (var == MX_NONE) continue;
+        leaf->kind = MX_KIND_OPTIMIZER;
+        leaf->dtype = s->vars.item[var].type.dtype;
+        leaf->data = mx_run_var(s->run, var);
+        leaf++;
+    }
+}
+
 static void show_tree(MxTrainState *s) {
     const MxTree *params = mx_model_params(s->model);
-    MxTree *tree = &s->tree;
-    mx_tree_init(tree, s->arena);
-    mx_tree_add_under(tree, "model", params, MX_KIND_PARAM, MX_F32);
-    for (int m = 0; m < s->optimizer->n_moments; m++) {
-        const char *prefix =
-            mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[m]);
-        MxDtype dtype = s->vars.item[s->var.moment[m][0]].type.dtype;
-        mx_tree_add_under(tree, prefix, params, MX_KIND_OPTIMIZER, dtype);
-    }
-    for (int i = 0; i < params->n; i++) {
-        tree->leaves[i].data = mx_run_var(s->run, s->var.param[i]);
-        for (int m = 0; m < s->optimizer->n_moments; m++)
-            tree->leaves[(m + 1) * params->n + i].data = mx_run_var(s->run, s->var.moment[m][i]);
-    }
+    mx_tree_init(&s->tree, s->arena);
+    MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
+    for (int i = 0; i < params->n; i++) model[i].data = mx_run_var(s->run, s->var.param[i]);
+    for (int m = 0; m < s->optimizer->n_moments; m++) show_moments(s, m);
     s->step = mx_new(s->arena, uint32_t);
     add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
@@ -76,8 +81,9 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState 
     s->arena = arena;
     s->config = config;
     s->optimizer = train_optimizer(config);
-    return mx_model_new(arena, config, &s->model, err) && train_trace_program(s, err) &&
-           open_device(s, err);
+    if (!mx_model_new(arena, config, &s->model, err)) return false;
+    s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
+    return train_trace_program(s, err) && open_device(s, err);
 }
 
 bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *out, MxError *err) {
@@ -89,16 +95,16 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *ou
                             .gradient = s->var.gradient,
                             .moment = (const int *const *)s->var.moment,
                             .n_moments = s->optimizer->n_moments,
-                            .n_entries = ENTRY_COUNT};
+                            .n_entries = s->n_entries};
     out->layout =
-        mx_run_layout(arena, s->device, &s->vars, s->entries, ENTRY_COUNT, remat_policy(config));
+        mx_run_layout(arena, s->device, &s->vars, s->entries, s->n_entries, remat_policy(config));
     return true;
 }
 
 bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
     MxTrainState *s;
     if (!describe_state(arena, config, &s, err)) return false;
-    if (!mx_run_open(arena, s->device, &s->vars, s->entries, ENTRY_COUNT, remat_policy(config),
+    if (!mx_run_open(arena, s->device, &s->vars, s->entries, s->n_entries, remat_policy(config),
                      &s->run, err))
         return false;
     show_tree(s);
@@ -142,29 +148,55 @@ static double out(const MxTrainState *s, int which) {
     return *(const float *)mx_run_var(s->run, s->var.out[which]);
 }
 
-static MxLoss run_loss(MxTrainState *s, int entry, const int *vars, const MxBatch *batch) {
+/* Gives the program micro-batch i of n: rows i, i + n, i + 2n, …, as MaxText takes them. */
+static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, int64_t i,
+                       int64_t n) {
     for (int f = 0; f < MX_BATCH_FIELDS; f++) {
-        size_t n = (size_t)mx_shape_count(s->vars.item[vars[f]].type.shape);
-        MX_ASSERT((size_t)(batch->rows * batch->length) >= n);
-        memcpy(mx_run_var(s->run, vars[f]), batch->field[f], n * sizeof(int32_t));
+        MxShape shape = s->vars.item[vars[f]].type.shape;
+        int32_t *to = mx_run_var(s->run, vars[f]);
+        MX_ASSERT(batch->length == shape.dim[1] && batch->rows >= n * shape.dim[0]);
+        for (int64_t row = 0; row < shape.dim[0]; row++)
+            memcpy(to + row * batch->length, batch->field[f] + (i + n * row) * batch->length,
+                   (size_t)batch->length * sizeof(int32_t));
     }
-    mx_run_entry(s->run, entry);
-    return (MxLoss){.loss = out(s, OUT_LOSS),
-                    .xent_sum = out(s, OUT_XENT),
-                    .z_sum = out(s, OUT_Z),
-                    .total_weights = out(s, OUT_WEIGHTS)};
+}
+
+/* Adds what an entry made of its loss. */
+static void add_loss(const MxTrainState *s, MxLoss *sum) {
+    sum->loss += out(s, OUT_LOSS);
+    sum->xent_sum += out(s, OUT_XENT);
+    sum->z_sum += out(s, OUT_Z);
 }
 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
-    return run_loss(s, ENTRY_GRAD, s->var.train_batch, batch);
+    MxLoss loss = {0};
+    int64_t n = s->config->gradient_accumulation_steps;
+    for (int64_t i = 0; i < n; i++) {
+        load_batch(s, s->var.train_batch, batch, i, n);
+        mx_run_entry(s->run, ENTRY_WEIGH);
+        loss.total_weights += out(s, OUT_WEIGHTS);
+    }
+    *(float *)mx_run_var(s->run, s->var.total_weights) = (float)loss.total_weights;
+    for (int64_t i = 0; i < n; i++) {
+        if (n > 1) load_batch(s, s->var.train_batch, batch, i, n);
+        mx_run_entry(s->run, i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
+        add_loss(s, &loss);
+    }
+    return loss;
 }
 
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
-    return run_loss(s, ENTRY_EVAL, s->var.eval_batch, batch);
+    MxLoss loss = {0};
+    load_batch(s, s->var.eval_batch, batch, 0, 1);
+    mx_run_entry(s->run, ENTRY_EVAL);
+    add_loss(s, &loss);
+    loss.total_weights = out(s, OUT_WEIGHTS);
+    return loss;
 }
 
 const float *mx_train_gradient(const MxTrainState *s, int i) {
-    return mx_run_var(s->run, s->var.gradient[i]);
+    int var = s->var.gradient[i];
+    return var == MX_NONE ? NULL : mx_run_var(s->run, var);
 }
 
 MxUpdate mx_train_update(MxTrainState *s) {
@@ -188,10 +220,11 @@ MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
     for (int i = 0; i < s->tree.n; i++) {
         const MxLeaf *leaf = &s->tree.leaves[i];
         size_t n = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-        if (leaf->kind == MX_KIND_PARAM) bytes.parameters += n;
+        if (i < mx_model_params(s->model)->n) bytes.parameters += n;
         if (leaf->kind == MX_KIND_OPTIMIZER) bytes.moments += n;
     }
-    bytes.gradients = bytes.parameters;
+    for (int i = 0; i < s->trained->n; i++)
+        bytes.gradients += (size_t)mx_shape_count(s->trained->leaves[i].shape) * sizeof(float);
     bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
     return bytes;
 }

@@ -22,16 +22,23 @@ int mx_tree_find(const MxTree *tree, const char *path) {
     return (int)mx_map_get(&tree->by_path, path, -1);
 }
 
-void mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from, MxKind kind,
-                       MxDtype dtype) {
+MxLeaf *mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from) {
+    int first = tree->n;
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
         leaf.path = mx_path_join(tree->arena, prefix, leaf.path);
         if (leaf.stack.count) leaf.stack.path = mx_path_join(tree->arena, prefix, leaf.stack.path);
-        leaf.kind = kind;
-        leaf.dtype = dtype;
         mx_tree_add(tree, leaf);
     }
+    return tree->leaves + first;
+}
+
+MxTree *mx_tree_select(MxArena *arena, const MxTree *from, MxKind kind) {
+    MxTree *tree = mx_new(arena, MxTree);
+    mx_tree_init(tree, arena);
+    for (int i = 0; i < from->n; i++)
+        if (from->leaves[i].kind == kind) mx_tree_add(tree, from->leaves[i]);
+    return tree;
 }
 
 int64_t mx_tree_count(const MxTree *tree, MxKind kind) {

@@ -70,9 +70,11 @@ static void add_layers(MxTree *tree, int n_layers, const char *name, MxShape sha
 static MxTree state_of(const MxTree *params, MxDtype mu) {
     MxTree state;
     mx_tree_init(&state, &arena);
-    mx_tree_add_under(&state, "model", params, MX_KIND_PARAM, MX_F32);
-    mx_tree_add_under(&state, "optimizer/opt_state/0/mu", params, MX_KIND_OPTIMIZER, mu);
-    mx_tree_add_under(&state, "optimizer/opt_state/0/nu", params, MX_KIND_OPTIMIZER, MX_F32);
+    mx_tree_add_under(&state, "model", params);
+    MxLeaf *moments = mx_tree_add_under(&state, "optimizer/opt_state/0/mu", params);
+    for (int i = 0; i < params->n; i++) moments[i].dtype = mu;
+    mx_tree_add_under(&state, "optimizer/opt_state/0/nu", params);
+    for (int i = params->n; i < state.n; i++) state.leaves[i].kind = MX_KIND_OPTIMIZER;
     for (int i = 0; i < state.n; i++) state.leaves[i].data = zeros(&state.leaves[i]);
     add(&state, (MxLeaf){.path = "optimizer/step", .kind = MX_KIND_COUNTER, .dtype = MX_U32});
     add(&state,

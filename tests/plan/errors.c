@@ -89,8 +89,6 @@ static const struct {
      "dcn_data_parallelism: not available yet (got 2; only -1, 1 work now)"},
     {"num_devices=2", NULL, "num_devices: not available yet (got 2; only -1, 1 work now)"},
     {"num_slices=2", NULL, "num_slices: not available yet (got 2; only -1, 1 work now)"},
-    {"gradient_accumulation_steps=2", NULL,
-     "gradient_accumulation_steps: not available yet (got 2; only 1 works now)"},
 };
 
 START_TEST(refused) {

@@ -122,7 +122,7 @@ struct GoldenProgram {
 
 static void declare(GoldenProgram *g, const MxConfig *config) {
     const MxTree *params = mx_model_params(g->model);
-    MxShape ids = MX_SHAPE(config->micro_batch_size_to_train_on, config->max_target_length);
+    MxShape ids = MX_SHAPE(config->global_batch_size_to_train_on, config->max_target_length);
     MxShape logits = MX_SHAPE(ids.dim[0], ids.dim[1], config->vocab_size);
     g->param = mx_new_n(g->arena, int, params->n);
     g->gradient = mx_new_n(g->arena, int, params->n);
@@ -233,7 +233,7 @@ MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {
     MxTree tree;
     const MxTree *params = mx_model_params(mx_train_state_model(state));
     mx_tree_init(&tree, arena);
-    mx_tree_add_under(&tree, "model", params, MX_KIND_PARAM, MX_F32);
+    mx_tree_add_under(&tree, "model", params);
     for (int i = 0; i < tree.n; i++)
         tree.leaves[i].data = (void *)(uintptr_t)mx_train_gradient(state, i);
     return tree;

@@ -14,6 +14,8 @@
     "dataset_type=synthetic "                                                                      \
     "packing=true max_segments_per_seq=3 steps=20 eval_interval=-1 "
 
+static MxArena scratch = {.name = "scratch"};
+
 /* A state after some steps on its own synthetic data. */
 typedef struct Trained {
     MxArena arena;
@@ -110,6 +112,63 @@ START_TEST(runs_agree) {
 }
 END_TEST
 
+/* ---- accumulation: splits of a ragged batch of 8 rows */
+
+static const char *const splits[] = {
+    "",
+    "dtype=bfloat16",
+    "attention_bias=true use_qk_norm=true z_loss_multiplier=0.001",
+    "logits_via_embedding=true",
+};
+
+/* A batch whose rows have 1, 7, 13, … tokens that count. */
+static MxBatch ragged_batch(MxArena *arena, const MxConfig *config) {
+    MxBatch batch = mx_batch_new(arena, 8, config->max_target_length);
+    for (int64_t i = 0; i < batch.rows * batch.length; i++) {
+        uint32_t draw[4];
+        mx_philox(7, 0, (uint64_t)i, draw);
+        int32_t row = (int32_t)(i / batch.length), t = (int32_t)(i % batch.length);
+        int32_t counts = t < 1 + 6 * row, *const *field = batch.field;
+        field[MX_INPUTS][i] = counts * (int32_t)(draw[0] % 300);
+        field[MX_TARGETS][i] = counts * (int32_t)(draw[1] % 300);
+        field[MX_INPUTS_POSITION][i] = field[MX_TARGETS_POSITION][i] = counts * t;
+        field[MX_INPUTS_SEGMENTATION][i] = field[MX_TARGETS_SEGMENTATION][i] = counts;
+    }
+    return batch;
+}
+
+START_TEST(splits_of_a_batch_agree) {
+    Trained whole, split;
+    const char *more = splits[_i];
+    double bound = strstr(more, "bfloat16") ? 2e-2 : 1e-6;
+    open_trained(&whole, mx_arena_printf(&scratch, "per_device_batch_size=8 %s", more));
+    MxBatch batch = ragged_batch(&whole.arena, whole.config);
+    MxLoss want = mx_train_loss_and_grad(whole.state, &batch);
+    for (int n = 2; n <= 8; n *= 2) {
+        open_trained(&split, mx_arena_printf(&scratch,
+                                             "per_device_batch_size=%d "
+                                             "gradient_accumulation_steps=%d %s",
+                                             8 / n, n, more));
+        for (int repeat = 0; repeat < 2; repeat++) { /* the first micro-batch starts anew */
+            MxLoss got = mx_train_loss_and_grad(split.state, &batch);
+            ck_assert_double_eq(got.total_weights, want.total_weights);
+            ck_assert_double_eq_tol(got.loss, want.loss, bound * want.loss);
+        }
+        const MxTree *params = mx_model_params(mx_train_state_model(split.state));
+        for (int i = 0; i < params->n; i++) {
+            double error =
+                golden_error(mx_train_gradient(split.state, i), mx_train_gradient(whole.state, i),
+                             mx_shape_count(params->leaves[i].shape));
+            ck_assert_msg(error <= bound, "%s, %d micro-batches: gradient of %s differs by %.3g",
+                          more, n, params->leaves[i].path, error);
+        }
+        close_trained(&split);
+    }
+    close_trained(&whole);
+    mx_arena_release(&scratch);
+}
+END_TEST
+
 START_TEST(runs_with_other_seeds_differ) {
     Trained a, b;
     open_trained(&a, "");
@@ -186,6 +245,7 @@ Suite *state_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, steps_allocate_nothing);
     tcase_add_loop_test(tcase, runs_agree, 0, MX_COUNT(pairs));
+    tcase_add_loop_test(tcase, splits_of_a_batch_agree, 0, MX_COUNT(splits));
     tcase_add_test(tcase, runs_with_other_seeds_differ);
     tcase_add_test(tcase, full_rematerialisation_needs_less_memory);
     tcase_add_test(tcase, evaluation_is_the_training_loss_and_changes_nothing);

@@ -66,8 +66,12 @@ static MxTree params(void) {
 START_TEST(copies_below_a_prefix) {
     MxTree from = params(), tree;
     mx_tree_init(&tree, &arena);
-    mx_tree_add_under(&tree, "model", &from, MX_KIND_PARAM, MX_F32);
-    mx_tree_add_under(&tree, "mu", &from, MX_KIND_OPTIMIZER, MX_BF16);
+    mx_tree_add_under(&tree, "model", &from);
+    MxLeaf *mu = mx_tree_add_under(&tree, "mu", &from);
+    for (int i = 0; i < from.n; i++) {
+        mu[i].kind = MX_KIND_OPTIMIZER;
+        mu[i].dtype = MX_BF16;
+    }
     ck_assert_int_eq(tree.n, 6);
     const MxLeaf *p = &tree.leaves[mx_tree_find(&tree, "model/layers_1/kernel")];
     const MxLeaf *m = &tree.leaves[mx_tree_find(&tree, "mu/layers_1/kernel")];
@@ -94,9 +98,11 @@ START_TEST(counts_elements_of_a_kind) {
     MxTree from = params(), tree;
     mx_tree_init(&tree, &arena);
     ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_PARAM), 0);
-    mx_tree_add_under(&tree, "model", &from, MX_KIND_PARAM, MX_F32);
-    mx_tree_add_under(&tree, "mu", &from, MX_KIND_OPTIMIZER, MX_F32);
-    mx_tree_add_under(&tree, "nu", &from, MX_KIND_OPTIMIZER, MX_F32);
+    mx_tree_add_under(&tree, "model", &from);
+    for (int m = 0; m < 2; m++) {
+        MxLeaf *moments = mx_tree_add_under(&tree, m ? "nu" : "mu", &from);
+        for (int i = 0; i < from.n; i++) moments[i].kind = MX_KIND_OPTIMIZER;
+    }
     mx_tree_add(&tree, (MxLeaf){.path = "step", .kind = MX_KIND_COUNTER});
     mx_tree_add(&tree, (MxLeaf){.path = "large",
                                 .kind = MX_KIND_COUNTER,
@@ -104,6 +110,17 @@ START_TEST(counts_elements_of_a_kind) {
     ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_PARAM), 15);
     ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_OPTIMIZER), 30);
     ck_assert_int_eq(mx_tree_count(&tree, MX_KIND_COUNTER), 1 + ((int64_t)1 << 40));
+}
+END_TEST
+
+START_TEST(selects_a_kind) {
+    MxTree from = params();
+    from.leaves[1].kind = MX_KIND_LORA_PARAM;
+    MxTree *adapters = mx_tree_select(&arena, &from, MX_KIND_LORA_PARAM);
+    ck_assert_int_eq(adapters->n, 1);
+    ck_assert_str_eq(adapters->leaves[0].path, "layers_0/kernel");
+    ck_assert_int_eq(mx_tree_find(adapters, "layers_1/kernel"), -1);
+    ck_assert_int_eq(mx_tree_select(&arena, &from, MX_KIND_PARAM)->n, 2);
 }
 END_TEST
 
@@ -115,6 +132,7 @@ int main(void) {
     tcase_add_test(tcase, a_path_occurs_once);
     tcase_add_test(tcase, copies_below_a_prefix);
     tcase_add_test(tcase, counts_elements_of_a_kind);
+    tcase_add_test(tcase, selects_a_kind);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
