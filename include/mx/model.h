@@ -38,6 +38,11 @@ MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                       MxValue targets, MxValue weights);
 
+/* mx_model_logprob — log-probability of every target whose weight is not 0, f32 [B, T]; see
+ * mx_logprob. */
+MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                         MxValue targets, MxValue weights);
+
 /* TFLOPs of one training step on one device, counted as MaxText counts them: matrix products, three
  * times the forward pass, no embedding lookup. Source: MaxText utils/maxtext_utils.py
  * calculate_tflops_training_per_device. */

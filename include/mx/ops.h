@@ -206,11 +206,13 @@ typedef struct MxEmbedGradAttr {
 } MxEmbedGradAttr;
 
 typedef struct MxXentAttr {
-    MxDtype dtype;  /* of dw (xent_grad's out 0) */
+    MxDtype dtype;  /* of dw (out 0 of the gradients) */
     bool tied;      /* w is [V, D] instead of [D, V] */
     double scale;   /* on the logits */
     double softcap; /* 0 = none; after the scale */
-    double z_loss;  /* multiplier of lse^2 */
+    double z_loss;  /* multiplier of lse^2; xent's alone */
+    int64_t tiles;  /* > 1: logits of no more than 1/tiles of the tokens at a time, also where the
+                       kernel would hold more */
 } MxXentAttr;
 
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
@@ -220,6 +222,84 @@ typedef struct MxXentAttr {
  * trainers/pre_train/train.py loss_fn, max_utils cross_entropy_with_logits. */
 MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                 MxXentAttr attr);
+
+/* mx_logprob — log-probability of every target from hidden states and the output matrix, by the
+ * same chunks; inputs as mx_xent's, logits too. Outputs f32 [..]: 0  logit[target] - lse where
+ * weights != 0, else 0     1  lse there, else 0, which the gradient needs (no gradient itself). */
+MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                   MxXentAttr attr);
+
+/* ---- preference losses */
+
+typedef enum MxPreference {
+    MX_PREFERENCE_DPO,          /* -(1-e) log s(z) - e log s(-z); s is the sigmoid */
+    MX_PREFERENCE_SIGMOID_NORM, /* the same of means */
+    MX_PREFERENCE_HINGE,        /* max(0, 1 - z) */
+    MX_PREFERENCE_IPO,          /* (x - y - 1/(2 beta))^2 of means */
+    MX_PREFERENCE_ROBUST,       /* (-(1-e) log s(z) + e log s(-z)) / (1-2e) */
+    MX_PREFERENCE_EXO_PAIR,     /* q = s(z): q log(q/(1-e)) + (1-q) log((1-q)/e) */
+    MX_PREFERENCE_NCA_PAIR,     /* -log s(bx) - 1/2 log s(-bx) - 1/2 log s(-by), b = beta */
+    MX_PREFERENCE_BCO_PAIR,     /* -log s(bx) - log s(-by) */
+    MX_PREFERENCE_SPPO_HARD,    /* (x - 1/(2 beta))^2 + (y + 1/(2 beta))^2 */
+    MX_PREFERENCE_APO_ZERO,     /* 1 - s(bx) + s(by) */
+    MX_PREFERENCE_APO_DOWN,     /* s(bx) + 1 - s(z) */
+    MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
+    MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
+    MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
+    MX_PREFERENCE_COUNT
+} MxPreference;
+
+/* What a user calls them (`name`), and what they need. */
+typedef struct MxPreferenceRow {
+    const char *name;
+    bool has_reference; /* x and y are log-ratios to a reference, else log-probabilities */
+    bool averages;      /* x and y are means over counting tokens, else sums */
+    bool has_maxtext;   /* MX_FORMULA_MAXTEXT means something */
+} MxPreferenceRow;
+extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
+
+/* MaxText's own variants: dpo's beta enters twice; orpo takes sums instead of means. */
+typedef enum MxFormula { MX_FORMULA_STANDARD, MX_FORMULA_MAXTEXT, MX_FORMULA_COUNT } MxFormula;
+extern const char *const mx_formula_names[MX_FORMULA_COUNT];
+
+typedef struct MxPreferenceAttr {
+    MxPreference algo;
+    MxFormula formula;
+    double beta, label_smoothing /* e */;
+    double lambda; /* orpo's */
+    double gamma;  /* simpo's margin */
+    double weight; /* of a pair in the loss: 1 / pairs of the whole batch */
+} MxPreferenceAttr;
+
+/* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x. */
+enum {
+    MX_PAIRS_LOSS,    /* before the weight */
+    MX_PAIRS_CORRECT, /* pairs with x > y, of sums where there is a reference */
+    MX_PAIRS_CHOSEN_REWARD,
+    MX_PAIRS_REJECTED_REWARD,
+    MX_PAIRS_MARGIN, /* chosen less rejected reward */
+    MX_PAIRS_CHOSEN_LOGP,
+    MX_PAIRS_REJECTED_LOGP,
+    MX_PAIRS_CHOSEN_TOKENS,
+    MX_PAIRS_REJECTED_TOKENS,
+    MX_PAIRS_NLL, /* means of -logp over the chosen response: orpo's first term */
+    MX_PAIRS_COUNT
+};
+
+/* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
+ * f32 and weights i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected ones; a
+ * token counts where weights != 0. x and y are what the table says of the chosen and the rejected
+ * response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The mean of no tokens is 0,
+ * and orpo's o is 0, without gradient, for a pair one of whose responses has none; a mean
+ * probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the algorithm has no
+ * reference; no gradient flows to it. Outputs f32: 0  the sum over pairs times attr.weight
+ * 1  the vector of MX_PAIRS_* (no gradient). Sums are in f64, in order. Source: Rafailov et al.
+ * 2023, Azar et al. 2023, Hong et al. 2024 and TRL's DPO, CPO and ORPO trainers; MaxText
+ * trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
+MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights,
+                      MxPreferenceAttr attr);
+
+/* ---- counting */
 
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);

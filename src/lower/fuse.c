@@ -108,7 +108,7 @@ static bool is_same_loss(const MxNode *xent, const MxNode *grad) {
     for (int i = 0; i < op_xent.arity; i++)
         if (xent->in[i] != grad->in[i]) return false;
     return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
-           a->z_loss == b->z_loss;
+           a->z_loss == b->z_loss && a->tiles == b->tiles;
 }
 
 static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {

@@ -120,11 +120,21 @@ MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params,
     return cap > 0 ? mx_softcap(t, logits, cap) : logits;
 }
 
+static MxXentAttr loss_attr(const MxModel *model) {
+    return (MxXentAttr){.tied = model->logits < 0,
+                        .scale = logits_scale(model),
+                        .softcap = model->config->final_logits_soft_cap,
+                        .tiles = model->config->num_vocab_tiling};
+}
+
 MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                       MxValue targets, MxValue weights) {
-    MxXentAttr attr = {.tied = model->logits < 0,
-                       .scale = logits_scale(model),
-                       .softcap = model->config->final_logits_soft_cap,
-                       .z_loss = model->config->z_loss_multiplier};
+    MxXentAttr attr = loss_attr(model);
+    attr.z_loss = model->config->z_loss_multiplier;
     return mx_xent(t, hidden, head(t, model, params), targets, weights, attr);
+}
+
+MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                         MxValue targets, MxValue weights) {
+    return mx_logprob(t, hidden, head(t, model, params), targets, weights, loss_attr(model));
 }

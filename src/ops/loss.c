@@ -1,4 +1,4 @@
-/* loss.c — cross-entropy straight from hidden states, and counting tokens. */
+/* loss.c — cross-entropy and log-probabilities straight from hidden states, and counting tokens. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -79,6 +79,66 @@ const MxOp op_xent_grad = {
     .flops = xent_grad_flops,
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
+};
+
+MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                   MxXentAttr attr) {
+    attr.dtype = mx_trace_type(t, w).dtype;
+    return mx_trace_node(t, &op_logprob, (MxValue[]){h, w, targets, weights}, 4, &attr);
+}
+
+/* Whether input i holds a number for every token. */
+static bool is_per_token(MxInfer *infer, int i) {
+    MxShape tokens = infer->in[2].shape;
+    if (!ops_is(infer, i, MX_F32, tokens.rank)) return false;
+    if (mx_shape_equal(infer->in[i].shape, tokens)) return true;
+    return mx_infer_fail(infer, "input %d must have targets' dims", i);
+}
+
+static bool logprob_infer(MxInfer *infer) {
+    infer->n_out = 2;
+    infer->out[0] = infer->out[1] = (MxType){MX_F32, infer->in[2].shape};
+    if (((const MxXentAttr *)infer->attr)->z_loss != 0)
+        return mx_infer_fail(infer, "log-probabilities have no z-loss");
+    return check(infer);
+}
+
+static void logprob_vjp(const MxVjp *v) {
+    MX_ASSERT(v->dy[1] == MX_NONE);
+    MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[1], v->dy[0]};
+    MxValue dw = mx_trace_node(v->t, &op_logprob_grad, in, MX_COUNT(in), v->attr);
+    v->dx[0] = dw < 0 ? MX_NONE : dw + 1;
+    v->dx[1] = dw;
+    v->dx[2] = v->dx[3] = MX_NONE;
+}
+
+const MxOp op_logprob = {
+    .name = "logprob",
+    .arity = 4,
+    .attr_bytes = sizeof(MxXentAttr),
+    .infer = logprob_infer,
+    .vjp = logprob_vjp,
+    .flops = xent_flops,
+    .doc = "log-probabilities of targets, and the logs of the sums that they were divided by",
+};
+
+static bool logprob_grad_infer(MxInfer *infer) {
+    bool fits = logprob_infer(infer);
+    infer->out[0] = (MxType){((const MxXentAttr *)infer->attr)->dtype, infer->in[1].shape};
+    infer->out[1] = infer->in[0];
+    return fits && is_per_token(infer, 4) && is_per_token(infer, 5);
+}
+
+const MxOp op_logprob_grad = {
+    .name = "logprob_grad",
+    .arity = 6,
+    .flags = MX_OP_CAST_FOLDS,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxXentAttr),
+    .infer = logprob_grad_infer,
+    .flops = xent_grad_flops,
+    .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
+           "output",
 };
 
 MxValue mx_count_nonzero(MxTrace *t, MxValue x) {

@@ -40,6 +40,39 @@
         {FILL_FLAGS, p, S2(b, t)}, {FILL_VALUE, 0.7, S0})}
 #define XENT_W(tied, d, v) {.rank = 2, .dim = {(tied) ? (v) : (d), (tied) ? (d) : (v)}}
 
+#define LOGPROB(label_, tied_, scale_, cap_, tiles_, b, t, d, v, p)                               \
+    {.op = &op_logprob, .label = label_, .dtype_follows = true,                                   \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .tiles = tiles_),  \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)})},                                                              \
+    {.op = &op_logprob_grad, .label = label_, .dtype_follows = true,                              \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .tiles = tiles_),  \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)}, {FILL_FORWARD, 1, S2(b, t)}, {FILL_F32, 1, S2(b, t)})},        \
+    {.op = &op_logprob_grad, .label = label_ ", dw f32",                                          \
+     .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .tiles = tiles_),  \
+     IN(NORMAL(1, S3(b, t, d)), NORMAL(0.3, XENT_W(tied_, d, v)), {FILL_IDS, v, S2(b, t)},        \
+        {FILL_FLAGS, p, S2(b, t)}, {FILL_FORWARD, 1, S2(b, t)}, {FILL_F32, 1, S2(b, t)})}
+
+/* The reference's log-probabilities are drawn apart from the policy's: margins of both signs. */
+#define PREFERENCE(label_, p, t, ...)                                                             \
+    {.op = &op_preference, .label = label_, .only_f32 = true,                                     \
+     .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
+     IN({FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
+        {FILL_LOGP, 0.7, S2(2 * (p), t)})},                                                       \
+    {.op = &op_preference_grad, .label = label_, .only_f32 = true,                                \
+     .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
+     IN({FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
+        {FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_VALUE, 0.7, S0})}
+#define NO_REFERENCE(label_, p, t, ...)                                                           \
+    {.op = &op_preference, .label = label_, .only_f32 = true,                                     \
+     .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
+     IN({FILL_LOGP, 0.2, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)})},                    \
+    {.op = &op_preference_grad, .label = label_, .only_f32 = true,                                \
+     .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
+     IN({FILL_LOGP, 0.2, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
+        {FILL_VALUE, 0.7, S0})}
+
 #define GLU(label_, activation_, ...)                                                             \
     {.op = &op_glu, .label = label_, .attr = ATTR(MxGluAttr, activation_),                        \
      IN(NORMAL(2, __VA_ARGS__), NORMAL(1, __VA_ARGS__))},                                         \
@@ -138,6 +171,32 @@ const Case cases[] = {
     XENT("large", false, 1, 0, 1e-3, 3, 33, 20, 1501, 0.2),
     XENT("chunks", true, 0.5, 6.0, 1e-3, 2, 1250, 3, 13, 0.2),
     XENT("chunks untied", false, 1, 0, 0, 2, 1251, 3, 13, 0.2),
+    XENT("few count", false, 1, 0, 1e-3, 2, 1250, 3, 13, 0.9),
+    LOGPROB("untied", false, 1, 0, 0, 2, 5, 7, 19, 0.3),
+    LOGPROB("tied, scale", true, 0.8, 0, 0, 2, 5, 7, 19, 0.3),
+    LOGPROB("untied, cap, all count", false, 1.3, 2.5, 1, 2, 5, 7, 19, 0),
+    LOGPROB("nothing counts", true, 1, 0, 0, 1, 4, 5, 7, 1),
+    LOGPROB("large, tiles", false, 1, 0, 5, 3, 33, 20, 1501, 0.2),
+    LOGPROB("chunks", true, 0.5, 6.0, 0, 2, 1250, 3, 13, 0.2),
+    LOGPROB("few count", false, 1, 0, 0, 2, 1250, 3, 13, 0.9),
+    PREFERENCE("dpo", 3, 9, .beta = 0.3, .weight = 0.25),
+    PREFERENCE("dpo, smoothed, MaxText's", 3, 9, .formula = MX_FORMULA_MAXTEXT, .beta = 0.5, .label_smoothing = 0.2, .weight = 1),
+    PREFERENCE("dpo, no beta", 3, 9, .beta = 0, .weight = 1),
+    PREFERENCE("large", 37, 1031, .beta = 0.02, .label_smoothing = 0.1, .weight = 0.01),
+    PREFERENCE("means", 5, 9, .algo = MX_PREFERENCE_SIGMOID_NORM, .beta = 2, .label_smoothing = 0.1, .weight = 0.2),
+    PREFERENCE("hinge", 7, 9, .algo = MX_PREFERENCE_HINGE, .beta = 0.5, .weight = 0.2),
+    PREFERENCE("ipo", 5, 9, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("robust", 5, 9, .algo = MX_PREFERENCE_ROBUST, .beta = 0.4, .label_smoothing = 0.25, .weight = 0.2),
+    PREFERENCE("exo", 5, 9, .algo = MX_PREFERENCE_EXO_PAIR, .beta = 0.4, .label_smoothing = 0.1, .weight = 0.2),
+    PREFERENCE("nca", 5, 9, .algo = MX_PREFERENCE_NCA_PAIR, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("bco", 5, 9, .algo = MX_PREFERENCE_BCO_PAIR, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("sppo", 5, 9, .algo = MX_PREFERENCE_SPPO_HARD, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("apo zero", 5, 9, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("apo down", 5, 9, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4, .weight = 0.2),
+    PREFERENCE("discopop", 5, 9, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02, .weight = 0.2),
+    NO_REFERENCE("orpo", 5, 9, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1, .weight = 0.2),
+    NO_REFERENCE("orpo, MaxText's", 5, 9, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3, .weight = 0.2),
+    NO_REFERENCE("simpo", 5, 9, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1, .weight = 0.2),
     {.op = &op_count_nonzero, .label = "flags", .only_f32 = true, IN({FILL_FLAGS, 0.4, S2(13, 77)})},
     {.op = &op_sum_squares, .label = "several", IN(NORMAL(1, S2(3, 41)), NORMAL(2, S0), NORMAL(1, S3(3, 211, 113)))},
     INIT("constant", MX_FILL_CONSTANT, 0.75, S2(7, 11)),

@@ -12,6 +12,7 @@ typedef enum Fill {
     FILL_F32,       /* normal numbers times a, f32 always */
     FILL_VALUE,     /* f32 a everywhere */
     FILL_SQUARE,    /* f32 squares of normal numbers times a: second moments, sums */
+    FILL_LOGP,      /* f32 below 0, of size a: log-probabilities */
     FILL_HYPER,     /* lr, bias1, bias2 */
     FILL_TRIG,      /* cos and sin of random angles */
     FILL_IDS,       /* i32 in [0, a); a few of them often */

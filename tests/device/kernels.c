@@ -57,6 +57,8 @@ static double element(const CaseInput *in, int input, int64_t i, int64_t n) {
     switch (in->fill) {
     case FILL_VALUE:
         return in->a;
+    case FILL_LOGP:
+        return -in->a * (0.05 + pow(probe_normal(seed, at), 2));
     case FILL_SQUARE:
         return in->a * pow(probe_normal(seed, at), 2);
     case FILL_HYPER:
@@ -111,7 +113,7 @@ static void run_forward(Shot *s, const GradientOf *g, double *const *in, double 
 }
 
 static void make_inputs(Shot *s) {
-    const GradientOf *g = reference_gradient(s->c->op);
+    const GradientOf *g = reference_gradient(s->c->op, s->c->n_in);
     double *forward[MX_MAX_OUT] = {0};
     for (int i = 0; i < s->c->n_in; i++) {
         const CaseInput *in = &s->c->in[i];
@@ -146,7 +148,7 @@ static void open_shot(Shot *s, const Case *c, MxDtype dtype) {
 /* ---- comparison */
 
 static Tolerance tolerance_of(const Shot *s, int out) {
-    bool is_gradient = reference_gradient(s->c->op) != NULL;
+    bool is_gradient = reference_gradient(s->c->op, s->c->n_in) != NULL;
     bool is_bf16 = s->dtype == MX_BF16 || s->out_type[out].dtype == MX_BF16;
     if (is_bf16) return tolerance_bf16;
     return is_gradient ? tolerance_gradient_f32 : tolerance_forward_f32;
@@ -232,7 +234,7 @@ enum { MOST_WORK = 40 << 20 }; /* multiplications that are worth differences of 
 
 /* Multiplications of one forward run, roughly. */
 static double work_of(const Shot *s) {
-    const MxOp *op = reference_gradient(s->c->op)->forward;
+    const MxOp *op = reference_gradient(s->c->op, s->c->n_in)->forward;
     double flops = op->flops ? op->flops(s->in_type, s->out_type, s->attr) : 0;
     return flops + 10.0 * (double)count(s->in_type[0]);
 }
@@ -254,7 +256,7 @@ static void compare_gradient(Shot *s, const GradientOf *g, const Probe *p) {
 }
 
 static void compare_all(Shot *s, const Probe *p) {
-    const GradientOf *g = reference_gradient(s->c->op);
+    const GradientOf *g = reference_gradient(s->c->op, s->c->n_in);
     if (g) {
         compare_gradient(s, g, p);
         return;
@@ -294,7 +296,8 @@ static void check_repeats_itself(Shot *s, const Probe *first) {
 
 /* Libraries may share a matrix product differently among more threads; all else may not. */
 static bool promises_bits(const MxOp *op) {
-    return op != &op_dot && op != &op_xent && op != &op_xent_grad;
+    return op != &op_dot && op != &op_xent && op != &op_xent_grad && op != &op_logprob &&
+           op != &op_logprob_grad;
 }
 
 static void check_threads_do_not_matter(Shot *s, const Probe *two) {

@@ -187,24 +187,124 @@ static double logit(const Reference *r, int64_t token, int64_t v) {
     return attr->softcap > 0 ? attr->softcap * tanh(sum / attr->softcap) : sum;
 }
 
+/* The log of a token's sum; *target becomes its target's logit. */
+static double log_sum(const Reference *r, int64_t token, double *target) {
+    int64_t vocab = r->in_type[1].shape.dim[((const MxXentAttr *)r->attr)->tied ? 0 : 1];
+    double sum = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        double x = logit(r, token, v);
+        sum += exp(x);
+        if (v == (int64_t)r->in[2][token]) *target = x;
+    }
+    return log(sum);
+}
+
 static void ref_xent(const Reference *r) {
     const MxXentAttr *attr = r->attr;
-    int64_t vocab = r->in_type[1].shape.dim[attr->tied ? 0 : 1];
     double total = 0, z_total = 0;
     for (int64_t token = 0; token < count(r->in_type[2]); token++) {
         if (r->in[3][token] == 0) continue;
-        double sum = 0, target = 0;
-        for (int64_t v = 0; v < vocab; v++) {
-            double x = logit(r, token, v);
-            sum += exp(x);
-            if (v == (int64_t)r->in[2][token]) target = x;
-        }
-        double z = attr->z_loss * log(sum) * log(sum);
-        total += log(sum) - target + z;
+        double target, lse = log_sum(r, token, &target), z = attr->z_loss * lse * lse;
+        total += lse - target + z;
         z_total += z;
     }
     r->out[0][0] = total;
     r->out[1][0] = z_total;
+}
+
+static void ref_logprob(const Reference *r) {
+    for (int64_t token = 0; token < count(r->in_type[2]); token++) {
+        double target;
+        bool counts = r->in[3][token] != 0;
+        r->out[1][token] = counts ? log_sum(r, token, &target) : 0;
+        r->out[0][token] = counts ? target - r->out[1][token] : 0;
+    }
+}
+
+/* ---- preference losses, as they are written in the papers: no care for large arguments */
+
+static double s(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+static double smoothed(double z, double e) {
+    return -(1 - e) * log(s(z)) - e * log(s(-z));
+}
+
+static double odds(double x) {
+    return log(exp(x) / (1 - exp(x)));
+}
+
+/* x and y: sums or means of log-probabilities less the reference's; n: tokens of the chosen one. */
+static double pair_loss(const MxPreferenceAttr *a, double x, double y, double n) {
+    double b = a->beta, e = a->label_smoothing, z = b * (x - y), q = s(z), half = 1 / (2 * b);
+    bool is_maxtext = a->formula == MX_FORMULA_MAXTEXT;
+    switch (a->algo) {
+    case MX_PREFERENCE_DPO:
+        return smoothed(is_maxtext ? b * z : z, e);
+    case MX_PREFERENCE_SIGMOID_NORM:
+        return smoothed(z, e);
+    case MX_PREFERENCE_HINGE:
+        return z < 1 ? 1 - z : 0;
+    case MX_PREFERENCE_IPO:
+        return pow(x - y - half, 2);
+    case MX_PREFERENCE_ROBUST:
+        return (-(1 - e) * log(s(z)) + e * log(s(-z))) / (1 - 2 * e);
+    case MX_PREFERENCE_EXO_PAIR:
+        return q * log(q / (1 - e)) + (1 - q) * log((1 - q) / e);
+    case MX_PREFERENCE_NCA_PAIR:
+        return -log(s(b * x)) - 0.5 * log(s(-b * x)) - 0.5 * log(s(-b * y));
+    case MX_PREFERENCE_BCO_PAIR:
+        return -log(s(b * x)) - log(s(-b * y));
+    case MX_PREFERENCE_SPPO_HARD:
+        return pow(x - half, 2) + pow(y + half, 2);
+    case MX_PREFERENCE_APO_ZERO:
+        return 1 - s(b * x) + s(b * y);
+    case MX_PREFERENCE_APO_DOWN:
+        return s(b * x) + 1 - s(z);
+    case MX_PREFERENCE_DISCOPOP:
+        return -(1 - s(z / 0.05)) * log(s(z)) + s(z / 0.05) * exp(-z);
+    case MX_PREFERENCE_ORPO:
+        return -x / (is_maxtext ? n : 1) + a->lambda * smoothed(odds(x) - odds(y), e);
+    default:
+        return smoothed(z - a->gamma, e);
+    }
+}
+
+static void ref_preference(const Reference *r) {
+    const MxPreferenceAttr *a = r->attr;
+    const MxPreferenceRow *row = &mx_preferences[a->algo];
+    bool averages = row->averages && a->formula == MX_FORMULA_STANDARD;
+    int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
+    double *total = r->out[1], factor = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] = 0;
+    for (int64_t pair = 0; pair < P; pair++) {
+        double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
+        for (int side = 0; side < 2; side++) {
+            for (int64_t i = (pair + side * P) * T; i < (pair + side * P + 1) * T; i++) {
+                if (r->in[1][i] == 0) continue;
+                logp[side] += r->in[0][i];
+                sum[side] += r->in[0][i] - (row->has_reference ? r->in[2][i] : 0);
+                n[side] += 1;
+            }
+            x[side] = averages ? sum[side] / n[side] : sum[side];
+            reward[side] = row->has_reference ? sum[side] : x[side];
+        }
+        const double add[] = {
+            [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n[0]),
+            [MX_PAIRS_CORRECT] = reward[0] > reward[1],
+            [MX_PAIRS_CHOSEN_REWARD] = factor * reward[0],
+            [MX_PAIRS_REJECTED_REWARD] = factor * reward[1],
+            [MX_PAIRS_MARGIN] = factor * (reward[0] - reward[1]),
+            [MX_PAIRS_CHOSEN_LOGP] = logp[0],
+            [MX_PAIRS_REJECTED_LOGP] = logp[1],
+            [MX_PAIRS_CHOSEN_TOKENS] = n[0],
+            [MX_PAIRS_REJECTED_TOKENS] = n[1],
+            [MX_PAIRS_NLL] = -logp[0] / n[0],
+        };
+        for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] += add[i];
+    }
+    r->out[0][0] = a->weight * total[MX_PAIRS_LOSS];
 }
 
 static void ref_count_nonzero(const Reference *r) {
@@ -295,6 +395,8 @@ static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_embed] = ref_embed,
     [MX_OP_embed_grad] = ref_embed_grad,
     [MX_OP_xent] = ref_xent,
+    [MX_OP_logprob] = ref_logprob,
+    [MX_OP_preference] = ref_preference,
     [MX_OP_count_nonzero] = ref_count_nonzero,
     [MX_OP_sum_squares] = ref_sum_squares,
     [MX_OP_init] = ref_init,
@@ -313,10 +415,13 @@ static const GradientOf gradients[] = {
     {&op_rmsnorm_grad, &op_rmsnorm, 2, 3, {0, 1}, 2},
     {&op_attention_grad, &op_attention, 4, 6, {0, 1, 2}, 3},
     {&op_xent_grad, &op_xent, 4, 4, {1, 0, -1, -2}, 4},
+    {&op_logprob_grad, &op_logprob, 4, 5, {1, 0}, 2},
+    {&op_preference_grad, &op_preference, 3, 3, {0}, 1},
+    {&op_preference_grad, &op_preference, 2, 2, {0}, 1}, /* no reference */
 };
 
-const GradientOf *reference_gradient(const MxOp *op) {
+const GradientOf *reference_gradient(const MxOp *op, int n_in) {
     for (int i = 0; i < MX_COUNT(gradients); i++)
-        if (gradients[i].gradient == op) return &gradients[i];
+        if (gradients[i].gradient == op && gradients[i].dy == n_in - 1) return &gradients[i];
     return NULL;
 }

@@ -22,13 +22,13 @@ ReferenceFn *reference_of(const MxOp *op);
 typedef struct GradientOf {
     const MxOp *gradient, *forward;
     int n_in;   /* of the forward op; they come first */
-    int dy;     /* input that is the cotangent of the forward op's output 0 */
+    int dy;     /* input that is the cotangent of the forward op's output 0: the last */
     int wrt[4]; /* for each output the forward input that it is the gradient of; -1 - i = the
                    forward op's output i itself */
     int n_out;
 } GradientOf;
 
-/* reference_gradient — how an op is a gradient, or NULL. */
-const GradientOf *reference_gradient(const MxOp *op);
+/* reference_gradient — how an op with so many inputs is a gradient, or NULL. */
+const GradientOf *reference_gradient(const MxOp *op, int n_in);
 
 #endif

@@ -63,9 +63,10 @@ static const struct {
     const char *op;
     unsigned flows; /* mask of inputs */
 } flows[] = {
-    {"reshape", 1}, {"copy", 1},  {"cast", 1}, {"add", 3},       {"scale", 1},
-    {"softcap", 1}, {"ratio", 1}, {"glu", 3},  {"dot", 3},       {"rmsnorm", 3},
-    {"rope", 1},    {"embed", 1}, {"xent", 3}, {"attention", 7},
+    {"reshape", 1}, {"copy", 1},      {"cast", 1},    {"add", 3},
+    {"scale", 1},   {"softcap", 1},   {"ratio", 1},   {"glu", 3},
+    {"dot", 3},     {"rmsnorm", 3},   {"rope", 1},    {"embed", 1},
+    {"xent", 3},    {"attention", 7}, {"logprob", 3}, {"preference", 1},
 };
 
 START_TEST(gradients_flow_where_they_should) {
@@ -166,6 +167,8 @@ START_TEST(xent_counts_its_products) {
     parse_types("f2,5,4 f4,9 i2,5 i2,5 f", in);
     ck_assert(op_xent.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
     ck_assert(op_xent_grad.flops(in, NULL, NULL) == 3 * 2.0 * 10 * 4 * 9);
+    ck_assert(op_logprob.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
+    ck_assert(op_logprob_grad.flops(in, NULL, NULL) == 3 * 2.0 * 10 * 4 * 9);
 }
 END_TEST
 
@@ -185,6 +188,7 @@ static const struct {
     {&op_attention, &(const MxAttentionAttr){.scale = 0.5}, "causal scale 0.5"},
     {&op_attention, &(const MxAttentionAttr){1, 50, MX_MASK_SLIDING, 8},
      "sliding 8 scale 1 softcap 50"},
+    {&op_preference, &(const MxPreferenceAttr){.beta = 0.1}, "dpo standard beta 0.1"},
     {&op_init, &(const MxInitAttr){.fill = MX_FILL_NORMAL, .value = 2, .stream = 3},
      "normal 2 stream 3"},
 };
@@ -208,6 +212,12 @@ START_TEST(every_activation_and_mask_has_a_name) {
 }
 END_TEST
 
+START_TEST(every_preference_loss_has_a_name) {
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++) ck_assert_ptr_nonnull(mx_preferences[i].name);
+    for (int i = 0; i < MX_FORMULA_COUNT; i++) ck_assert_ptr_nonnull(mx_formula_names[i]);
+}
+END_TEST
+
 static const void *attr_of(MxValue value) {
     ck_assert_msg(value >= 0, "%s", t.failure.data);
     return mx_graph_producer(t.graph, value)->attr;
@@ -222,6 +232,8 @@ START_TEST(tracing_functions_fill_in_dtypes) {
     const MxSumLeadAttr *sum = attr_of(mx_sum_lead(&t, x, 1));
     ck_assert_int_eq(sum->dtype, MX_BF16);
     const MxXentAttr *xent = attr_of(mx_xent(&t, x, w, ids, ids, (MxXentAttr){.scale = 1}));
+    ck_assert_int_eq(xent->dtype, MX_BF16);
+    xent = attr_of(mx_logprob(&t, x, w, ids, ids, (MxXentAttr){.scale = 1}));
     ck_assert_int_eq(xent->dtype, MX_BF16);
     MxValue p = variable("f2"), moments[] = {p, p, p, p}, hyper = variable("f3");
     MxValue clip = mx_clip_factor(&t, mx_sum_squares(&t, &p, 1), 1);
@@ -243,6 +255,7 @@ Suite *rules_suite(void) {
     tcase_add_test(tcase, xent_counts_its_products);
     tcase_add_loop_test(tcase, attributes_are_printed, 0, MX_COUNT(prints));
     tcase_add_test(tcase, every_activation_and_mask_has_a_name);
+    tcase_add_test(tcase, every_preference_loss_has_a_name);
     tcase_add_test(tcase, tracing_functions_fill_in_dtypes);
     suite_add_tcase(suite, tcase);
     return suite;

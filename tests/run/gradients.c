@@ -14,6 +14,7 @@ typedef enum Fill {
     REAL,
     FAR_FROM_ZERO, /* no kink of an activation within reach of a difference */
     IDS,           /* i32 in [0, 5) */
+    LOGP,          /* below 0 */
     FLAGS,         /* i32, some 0 */
     SEGMENTS,      /* i32: 1 1 1 2 2 2 .. */
     POSITIONS      /* i32: 0 1 2 .. */
@@ -124,6 +125,24 @@ static MxValue build_xent_tied(MxTrace *t, const MxValue *in) {
     return mx_xent(t, in[0], in[1], in[2], in[3], attr);
 }
 
+static MxValue build_logprob(MxTrace *t, const MxValue *in) {
+    MxXentAttr attr = {.scale = 0.9, .tiles = 3};
+    return mx_logprob(t, in[0], in[1], in[2], in[3], attr);
+}
+static MxValue build_logprob_tied(MxTrace *t, const MxValue *in) {
+    MxXentAttr attr = {.tied = true, .scale = 1.1, .softcap = 2.0};
+    return mx_logprob(t, in[0], in[1], in[2], in[3], attr);
+}
+static MxValue build_dpo(MxTrace *t, const MxValue *in) {
+    MxInitAttr reference = {.type = mx_trace_type(t, in[0]), .value = -0.8};
+    MxPreferenceAttr attr = {.beta = 0.4, .label_smoothing = 0.1, .weight = 0.5};
+    return mx_preference(t, mx_scale(t, in[0], 1), mx_init(t, reference), in[1], attr);
+}
+static MxValue build_orpo(MxTrace *t, const MxValue *in) {
+    MxPreferenceAttr attr = {.algo = MX_PREFERENCE_ORPO, .lambda = 0.5, .weight = 0.5};
+    return mx_preference(t, mx_scale(t, in[0], 1), MX_NONE, in[1], attr);
+}
+
 // clang-format off
 #define S(rank_, ...) {.rank = rank_, .dim = {__VA_ARGS__}}
 #define X(...)        {REAL, S(__VA_ARGS__)}
@@ -156,6 +175,10 @@ static const Case cases[] = {
     {&op_xent, "untied", build_xent, {X(3, 2, 3, 4), X(2, 4, 5), {IDS, S(2, 2, 3)}, {FLAGS, S(2, 2, 3)}}, 4, 0},
     {&op_xent, "tied, cap", build_xent_tied, {X(3, 2, 3, 4), X(2, 5, 4), {IDS, S(2, 2, 3)}, {FLAGS, S(2, 2, 3)}}, 4, 0},
     {&op_xent, "large", build_xent, {X(3, 2, 150, 16), X(2, 16, 301), {IDS, S(2, 2, 150)}, {FLAGS, S(2, 2, 150)}}, 4, 0},
+    {&op_logprob, "untied", build_logprob, {X(3, 2, 3, 4), X(2, 4, 5), {IDS, S(2, 2, 3)}, {FLAGS, S(2, 2, 3)}}, 4, 0},
+    {&op_logprob, "tied, cap", build_logprob_tied, {X(3, 2, 3, 4), X(2, 5, 4), {IDS, S(2, 2, 3)}, {FLAGS, S(2, 2, 3)}}, 4, 0},
+    {&op_preference, "dpo", build_dpo, {{LOGP, S(2, 6, 5)}, {FLAGS, S(2, 6, 5)}}, 2, 0},
+    {&op_preference, "orpo", build_orpo, {{LOGP, S(2, 6, 5)}, {FLAGS, S(2, 6, 5)}}, 2, 0},
 };
 // clang-format on
 
@@ -171,7 +194,7 @@ typedef struct Program {
 } Program;
 
 static bool is_real(const Case *c, int i) {
-    return c->in[i].fill == REAL || c->in[i].fill == FAR_FROM_ZERO;
+    return c->in[i].fill == REAL || c->in[i].fill == FAR_FROM_ZERO || c->in[i].fill == LOGP;
 }
 
 static double normal(uint64_t stream, int64_t i) {
@@ -236,6 +259,9 @@ static void fill_input(Program *p, int i) {
             break;
         case FAR_FROM_ZERO:
             ((float *)x)[j] = (float)(z + (z < 0 ? -0.5 : 0.5));
+            break;
+        case LOGP:
+            ((float *)x)[j] = (float)(-0.5 - z * z);
             break;
         case IDS:
             ((int32_t *)x)[j] = (int32_t)(fabs(z) * 100) % 5;

@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 const char *golden_dir(void) {
@@ -48,6 +49,34 @@ double golden_max_abs(const float *got, const float *want, int64_t n) {
     return max;
 }
 
+MxH5 *golden_open(MxArena *arena, const char *name) {
+    MxError err = {0};
+    MxH5 *file = NULL;
+    const char *path = mx_path_join(arena, golden_dir(), name);
+    if (!mx_file_exists(path)) {
+        printf("no such golden here: %s\n", path);
+        return NULL;
+    }
+    ck_assert_msg(mx_h5_open(arena, path, &file, &err), "%s", err.text.data);
+    return file;
+}
+
+int golden_cases(MxArena *arena, MxH5 *file, const char *group, const char **names, int cap) {
+    MxH5Array *arrays;
+    int n_arrays, n = 0;
+    MxError err = {0};
+    ck_assert_msg(mx_h5_list(arena, file, group, &arrays, &n_arrays, &err), "%s", err.text.data);
+    for (int i = 0; i < n_arrays; i++) {
+        const char *path = arrays[i].path, *slash = strchr(path, '/');
+        if (!slash || strcmp(slash, "/loss")) continue;
+        ck_assert_int_lt(n, cap);
+        names[n++] =
+            mx_path_join(arena, group, mx_arena_strndup(arena, path, (size_t)(slash - path)));
+    }
+    ck_assert_int_gt(n, 0);
+    return n;
+}
+
 float *golden_read(MxArena *arena, MxH5 *file, const char *path, int64_t *n) {
     MxError err = {0};
     MxH5Array array;
@@ -73,16 +102,40 @@ static int split(MxArena *arena, const char *words, const char **out, int cap) {
     return n;
 }
 
-bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig **out,
-                   MxError *err) {
-    enum { CAP = 256 };
-    const char *overrides[CAP], *files[] = {"configs/base.yml"};
-    int n = split(arena, words, overrides, CAP);
-    n += split(arena, "override_model_config=true", overrides + n, CAP - n);
-    n += split(arena, more, overrides + n, CAP - n);
+enum { MAX_OVERRIDES = 256 };
+
+static bool load(MxArena *arena, const char **overrides, int n, const char *more, MxConfig **out,
+                 MxError *err) {
+    const char *files[] = {"configs/base.yml"};
+    n += split(arena, "override_model_config=true", overrides + n, MAX_OVERRIDES - n);
+    n += split(arena, more, overrides + n, MAX_OVERRIDES - n);
     MxConfigRequest request = {
         .files = files, .n_files = 1, .overrides = overrides, .n_overrides = n};
     return mx_config_load(arena, &request, out, err);
+}
+
+bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig **out,
+                   MxError *err) {
+    const char *overrides[MAX_OVERRIDES];
+    return load(arena, overrides, split(arena, words, overrides, MAX_OVERRIDES), more, out, err);
+}
+
+MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more) {
+    const char *overrides[MAX_OVERRIDES];
+    char *yaml = NULL, *save = NULL;
+    int n = 0;
+    MxConfig *config = NULL;
+    MxError err = {0};
+    bool ok = mx_h5_attr(arena, file, group, "config", &yaml, &err) &&
+              (yaml || mx_h5_attr(arena, file, "", "config", &yaml, &err));
+    ck_assert_msg(ok && yaml, "%s has no config", group);
+    for (char *line = strtok_r(yaml, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *colon = strstr(line, ": ");
+        ck_assert_msg(colon && n < MAX_OVERRIDES, "no override: %s", line);
+        overrides[n++] = mx_arena_printf(arena, "%.*s=%s", (int)(colon - line), line, colon + 2);
+    }
+    ck_assert_msg(load(arena, overrides, n, more, &config, &err), "%s", err.text.data);
+    return config;
 }
 
 MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step) {

@@ -15,6 +15,12 @@ double golden_error(const float *got, const float *want, int64_t n);
 double golden_error_but(const float *got, const float *want, int64_t n, int skip);
 double golden_max_abs(const float *got, const float *want, int64_t n);
 
+/* golden_open — a file of the folder; NULL, said aloud, if the folder lacks it. */
+MxH5 *golden_open(MxArena *arena, const char *name);
+/* golden_cases — the groups below a group that have a dataset "loss", with their paths, in order.
+ */
+int golden_cases(MxArena *arena, MxH5 *file, const char *group, const char **names, int cap);
+
 /* golden_read — a whole dataset as f32 in the arena; NULL if there is none. n receives the element
  * count. */
 float *golden_read(MxArena *arena, MxH5 *file, const char *path, int64_t *n);
@@ -22,6 +28,10 @@ float *golden_read(MxArena *arena, MxH5 *file, const char *path, int64_t *n);
 /* golden_config — loads a config from command-line words separated by blanks, plus extra words. */
 bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig **out,
                    MxError *err);
+
+/* golden_yaml_config — from the `config` attribute of a group, or of the file if the group has
+ * none: lines of overrides. Fails the test where that is no config. */
+MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more);
 
 /* golden_batch — step `step` of [steps, B, S] datasets of a group, or of [B, S] ones (step 0). */
 MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step);

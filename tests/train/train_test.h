@@ -7,6 +7,8 @@
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *hf_suite(void);
+Suite *preference_suite(void);
 Suite *state_suite(void);
+Suite *tiles_suite(void);
 
 #endif

@@ -1,7 +1,8 @@
-/* xent.c — cross-entropy from hidden states and the output matrix, a chunk of tokens at a time:
- * logits of the chunk by a matrix product into scratch, then row by row. The gradient turns a
- * chunk's logits into their cotangents where they lie and multiplies on from there, so that logits
- * are made once. Totals are in f64, added up token by token. */
+/* xent.c — what is made from logits and then forgotten: cross-entropy, log-probabilities, and their
+ * gradients. Tokens that count are taken a chunk at a time: logits of the chunk by a matrix product
+ * into scratch, then row by row. A gradient turns a chunk's logits into their cotangents where they
+ * lie and multiplies on from there, so that logits are made once. Tokens that do not count cost
+ * nothing but a zero in each result. Totals are in f64, added up token by token. */
 #include "cpu.h"
 #include "vec.h"
 
@@ -10,45 +11,63 @@
 /* Of a chunk: large enough for the products to run at full speed, small enough to be little
  * memory. */
 enum { CHUNK_BYTES = 64 << 20, CHUNK_TOKENS = 1024 };
+/* Products are prepared for chunks of so many sizes, evenly apart, and for what is left if all
+ * tokens count; a smaller rest is padded with zeros up to the next size. */
+enum { STEPS = 8, REST = STEPS, SIZES };
 
-enum { H, W, TARGETS, WEIGHTS, DSUM };
-enum { DW, DH, GRAD_SUM, GRAD_Z };
+enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
+enum { DW, DH, GRAD_SUM };
 
-/* The sizes of a call, and its products: [1] is for the last chunk, which may be shorter. */
+/* The sizes of a call, and its products for every size of a chunk. */
 typedef struct Xent {
     const MxKernelCall *call;
     const MxXentAttr *attr;
     int64_t tokens, width, vocab, chunk;
     MxDtype dtype;
-    bool is_grad;
-    const CpuMatmul *logits[2], *dh[2], *dw_first, *dw[2];
+    bool sums, is_grad; /* sums: cross-entropy, else log-probabilities */
+    const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
 } Xent;
 
 /* Scratch. */
 typedef struct Work {
+    int64_t *counting; /* the tokens that count, in order */
     float *logits;
+    void *h, *dh;    /* a chunk's rows side by side */
     MxBf16 *rounded; /* cotangents of logits for bf16 products */
     double *loss, *z;
     float *dw; /* sum in f32 if dw is bf16 */
     void *product;
 } Work;
 
-static Xent xent_of(const MxKernelCall *call, bool is_grad) {
+static Xent xent_of(const MxKernelCall *call) {
     const MxXentAttr *attr = call->attr;
     MxShape w = call->in_type[W].shape;
-    Xent x = {.call = call, .attr = attr, .is_grad = is_grad, .dtype = call->in_type[H].dtype};
+    Xent x = {.call = call, .attr = attr, .dtype = call->in_type[H].dtype};
+    x.is_grad = call->op == &op_xent_grad || call->op == &op_logprob_grad;
+    x.sums = call->op == &op_xent || call->op == &op_xent_grad;
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
-    int64_t most = cpu_max(1, CHUNK_BYTES / (int64_t)sizeof(float) / cpu_max(1, x.vocab));
-    most = cpu_min(most, CHUNK_TOKENS);
-    int64_t chunks = cpu_max(1, cpu_pieces(x.tokens, most));
+    int64_t most = CHUNK_BYTES / (int64_t)sizeof(float) / cpu_max(1, x.vocab);
+    most = cpu_min(cpu_min(most, CHUNK_TOKENS), cpu_pieces(x.tokens, cpu_max(1, attr->tiles)));
+    int64_t chunks = cpu_max(1, cpu_pieces(x.tokens, cpu_max(1, most)));
     x.chunk = cpu_max(1, cpu_pieces(x.tokens, chunks));
     return x;
 }
 
-static int64_t last_chunk(const Xent *x) {
-    return x->tokens ? x->tokens - (cpu_pieces(x->tokens, x->chunk) - 1) * x->chunk : x->chunk;
+/* Rows of a product of that size. */
+static int64_t size_of(const Xent *x, int size) {
+    int64_t rest = x->tokens % x->chunk;
+    if (size == REST) return rest ? rest : x->chunk;
+    return cpu_pieces(x->chunk * (size + 1), STEPS);
+}
+
+/* The smallest size that holds n rows. */
+static int size_for(const Xent *x, int64_t n) {
+    int best = STEPS - 1;
+    for (int i = 0; i < SIZES; i++)
+        if (size_of(x, i) >= n && size_of(x, i) < size_of(x, best)) best = i;
+    return best;
 }
 
 static CpuMatmulSpec logits_spec(const Xent *x, int64_t n) {
@@ -90,8 +109,8 @@ static bool adds_dw(const Xent *x) {
 
 static size_t product_bytes(const MxDevice *device, const Xent *x) {
     size_t most = 0;
-    for (int i = 0; i < 2; i++) {
-        int64_t n = i ? last_chunk(x) : x->chunk;
+    for (int i = 0; i < SIZES; i++) {
+        int64_t n = size_of(x, i);
         size_t bytes[] = {cpu_matmul_scratch(device, logits_spec(x, n)),
                           x->is_grad ? cpu_matmul_scratch(device, dh_spec(x, n)) : 0,
                           x->is_grad ? cpu_matmul_scratch(device, dw_spec(x, n, true)) : 0};
@@ -102,10 +121,14 @@ static size_t product_bytes(const MxDevice *device, const Xent *x) {
 
 static size_t carve(const Xent *x, void *scratch, Work *work) {
     size_t cells = (size_t)(x->chunk * x->vocab), weights = (size_t)(x->width * x->vocab);
+    size_t rows = (size_t)(x->chunk * x->width) * mx_dtype_bytes(x->dtype);
     char *start = scratch;
+    work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
     work->logits = cpu_carve(&scratch, cells * sizeof(float));
     work->loss = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
     work->z = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
+    work->h = cpu_carve(&scratch, rows);
+    work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
     bool rounds = x->is_grad && x->dtype == MX_BF16;
     work->rounded = cpu_carve(&scratch, rounds ? cells * sizeof(MxBf16) : 0);
     work->dw = cpu_carve(&scratch, sums_dw_apart(x) ? weights * sizeof(float) : 0);
@@ -119,30 +142,33 @@ static size_t bytes_of(const MxDevice *device, const Xent *x) {
     return carve(x, origin, &work) + product_bytes(device, x);
 }
 
-static bool prepare(MxDevice *device, MxKernelCall *call, bool is_grad, MxError *err) {
+static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     Xent *x = mx_new(device->arena, Xent);
-    *x = xent_of(call, is_grad);
+    *x = xent_of(call);
     call->state = x;
-    for (int i = 0; i < 2; i++) {
-        int64_t n = i ? last_chunk(x) : x->chunk;
+    for (int i = 0; i < SIZES; i++) {
+        int64_t n = size_of(x, i);
         x->logits[i] = cpu_matmul_prepare(device, logits_spec(x, n), err);
         if (!x->logits[i]) return false;
-        if (!is_grad) continue;
+        if (!x->is_grad) continue;
         x->dh[i] = cpu_matmul_prepare(device, dh_spec(x, n), err);
         x->dw[i] = cpu_matmul_prepare(device, dw_spec(x, n, true), err);
-        if (!x->dh[i] || !x->dw[i]) return false;
+        x->dw_first[i] = cpu_matmul_prepare(device, dw_spec(x, n, adds_dw(x)), err);
+        if (!x->dh[i] || !x->dw[i] || !x->dw_first[i]) return false;
     }
-    if (is_grad) x->dw_first = cpu_matmul_prepare(device, dw_spec(x, x->chunk, adds_dw(x)), err);
-    return !is_grad || x->dw_first;
+    return true;
 }
 
 /* ---- rows of logits */
 
+/* Tokens [first, first + n) of those that count; the products are made for `rows` of them. */
 typedef struct Chunk {
     const Xent *x;
     const Work *work;
-    int64_t first;
-    float dsum;
+    const int64_t *token;
+    int64_t first, n, rows;
+    int size;
+    bool in_place; /* the tokens lie side by side in h */
 } Chunk;
 
 CPU_LEVELS static void scale_logits(int64_t n, float scale, float *x) {
@@ -180,15 +206,42 @@ CPU_LEVELS static void cotangent(int64_t n, const float *x, float log_sum, const
     }
 }
 
-static void grad_row(const Chunk *c, int64_t row, int32_t target, double log_sum) {
+/* What a row of logits gives: the log of its sum, and in a gradient the factors of the softmax and
+ * of the target in the cotangent. */
+typedef struct RowSlope {
+    double log_sum, softmax, target;
+} RowSlope;
+
+static RowSlope xent_row(const Chunk *c, int64_t row, const float *logits, int32_t target) {
     const Xent *x = c->x;
-    double scale = x->attr->scale, cap = x->attr->softcap, z_slope = 2 * x->attr->z_loss * log_sum;
-    float *logits = c->work->logits + row * x->vocab;
-    float factor = c->dsum * (float)scale, inverse_cap = cap > 0 ? (float)(1 / cap) : 0.0f;
-    float param[] = {factor * (float)(1 + z_slope), inverse_cap};
+    double z_loss = x->attr->z_loss, log_sum = log_sum_exp(x->vocab, logits);
+    c->work->z[row] = z_loss * log_sum * log_sum;
+    c->work->loss[row] = log_sum - (double)logits[target] + c->work->z[row];
+    double d = x->is_grad ? (double)*(const float *)x->call->in[DSUM] : 0;
+    return (RowSlope){log_sum, d * (1 + 2 * z_loss * log_sum), d};
+}
+
+static RowSlope logprob_row(const Chunk *c, int64_t row, const float *logits, int32_t target) {
+    const Xent *x = c->x;
+    int64_t token = c->token[row];
+    if (x->is_grad) {
+        double d = (double)((const float *)x->call->in[DLOGP])[token];
+        return (RowSlope){(double)((const float *)x->call->in[LOG_SUM])[token], -d, -d};
+    }
+    double log_sum = log_sum_exp(x->vocab, logits);
+    float *logp = x->call->out[0], *saved = x->call->out[1];
+    if (logp) logp[token] = (float)((double)logits[target] - log_sum);
+    if (saved) saved[token] = (float)log_sum;
+    return (RowSlope){0};
+}
+
+static void grad_row(const Xent *x, float *logits, int32_t target, RowSlope slope) {
+    double scale = x->attr->scale, cap = x->attr->softcap;
+    float inverse_cap = cap > 0 ? (float)(1 / cap) : 0.0f;
+    float param[] = {(float)(slope.softmax * scale), inverse_cap};
     float tangent = logits[target] * inverse_cap;
-    cotangent(x->vocab, logits, (float)log_sum, param, logits);
-    logits[target] -= factor * (1.0f - tangent * tangent);
+    cotangent(x->vocab, logits, (float)slope.log_sum, param, logits);
+    logits[target] -= (float)(slope.target * scale) * (1.0f - tangent * tangent);
 }
 
 static void logit_rows(const void *context, int64_t begin, int64_t end, int worker) {
@@ -196,20 +249,17 @@ static void logit_rows(const void *context, int64_t begin, int64_t end, int work
     const Chunk *c = context;
     const Xent *x = c->x;
     const MxXentAttr *attr = x->attr;
-    const int32_t *targets = x->call->in[TARGETS], *weights = x->call->in[WEIGHTS];
+    const int32_t *targets = x->call->in[TARGETS];
     for (int64_t row = begin; row < end; row++) {
-        int64_t token = c->first + row;
         float *logits = c->work->logits + row * x->vocab;
-        c->work->loss[row] = c->work->z[row] = 0.0;
-        if (weights[token]) {
-            MX_ASSERT(targets[token] >= 0 && targets[token] < x->vocab);
+        if (row < c->n) {
+            int32_t target = targets[c->token[row]];
+            MX_ASSERT(target >= 0 && target < x->vocab);
             if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
             if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
-            double log_sum = log_sum_exp(x->vocab, logits);
-            c->work->z[row] = attr->z_loss * log_sum * log_sum;
-            c->work->loss[row] = log_sum - (double)logits[targets[token]] + c->work->z[row];
-            if (x->is_grad) grad_row(c, row, targets[token], log_sum);
-        } else if (x->is_grad) {
+            RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row, logits, target);
+            if (x->is_grad) grad_row(x, logits, target, slope);
+        } else {
             memset(logits, 0, (size_t)x->vocab * sizeof(float));
         }
         if (x->is_grad && x->dtype == MX_BF16)
@@ -219,47 +269,97 @@ static void logit_rows(const void *context, int64_t begin, int64_t end, int work
 
 /* ---- chunks */
 
-static const void *hidden(const Xent *x, int64_t token) {
-    size_t bytes = (size_t)(token * x->width) * mx_dtype_bytes(x->dtype);
-    return (const char *)x->call->in[H] + bytes;
+static size_t row_bytes(const Xent *x) {
+    return (size_t)x->width * mx_dtype_bytes(x->dtype);
 }
 
-static void multiply_back(const Chunk *c, bool is_last) {
+static const void *hidden_rows(const Chunk *c) {
+    const char *h = c->x->call->in[H];
+    size_t bytes = row_bytes(c->x);
+    if (c->in_place) return h + (size_t)c->token[0] * bytes;
+    char *to = c->work->h;
+    for (int64_t i = 0; i < c->n; i++)
+        memcpy(to + (size_t)i * bytes, h + (size_t)c->token[i] * bytes, bytes);
+    memset(to + (size_t)c->n * bytes, 0, (size_t)(c->rows - c->n) * bytes);
+    return to;
+}
+
+static void make_dh(const Chunk *c, const void *d) {
     const Xent *x = c->x;
-    const Work *work = c->work;
-    const MxKernelCall *call = x->call;
-    const void *d = x->dtype == MX_BF16 ? (const void *)work->rounded : work->logits;
-    const void *h = hidden(x, c->first);
-    size_t at = (size_t)(c->first * x->width) * mx_dtype_bytes(x->dtype);
-    if (call->out[DH])
-        cpu_matmul(x->dh[is_last], d, call->in[W], (char *)call->out[DH] + at, work->product);
-    if (!call->out[DW]) return;
-    const CpuMatmul *product = c->first ? x->dw[is_last] : x->dw_first;
-    void *dw = sums_dw_apart(x) ? work->dw : call->out[DW];
-    cpu_matmul(product, x->attr->tied ? d : h, x->attr->tied ? h : d, dw, work->product);
+    size_t bytes = row_bytes(x);
+    char *dh = x->call->out[DH];
+    char *to = c->in_place ? dh + (size_t)c->token[0] * bytes : c->work->dh;
+    cpu_matmul(x->dh[c->size], d, x->call->in[W], to, c->work->product);
+    for (int64_t i = 0; i < c->n && !c->in_place; i++)
+        memcpy(dh + (size_t)c->token[i] * bytes, to + (size_t)i * bytes, bytes);
+}
+
+static void make_dw(const Chunk *c, const void *d, const void *h) {
+    const Xent *x = c->x;
+    const CpuMatmul *product = c->first ? x->dw[c->size] : x->dw_first[c->size];
+    void *dw = sums_dw_apart(x) ? c->work->dw : x->call->out[DW];
+    cpu_matmul(product, x->attr->tied ? d : h, x->attr->tied ? h : d, dw, c->work->product);
+}
+
+static void run_chunk(const MxDevice *device, const Chunk *c) {
+    const Xent *x = c->x;
+    const void *h = hidden_rows(c);
+    cpu_matmul(x->logits[c->size], h, x->call->in[W], c->work->logits, c->work->product);
+    cpu_for(device, x->is_grad ? c->rows : c->n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows, c);
+    if (!x->is_grad) return;
+    const void *d = x->dtype == MX_BF16 ? (const void *)c->work->rounded : c->work->logits;
+    if (x->call->out[DH]) make_dh(c, d);
+    if (x->call->out[DW]) make_dw(c, d, h);
 }
 
 typedef struct Sums {
     double loss, z;
 } Sums;
 
-static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work) {
+static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
+                       int64_t n_counting) {
     Sums sums = {0};
     Chunk c = {.x = x, .work = work};
-    if (x->is_grad) c.dsum = *(const float *)x->call->in[DSUM];
-    for (; c.first < x->tokens; c.first += x->chunk) {
-        int64_t n = cpu_min(x->chunk, x->tokens - c.first);
-        bool is_last = c.first + n == x->tokens && c.first > 0;
-        cpu_matmul(x->logits[is_last], hidden(x, c.first), x->call->in[W], work->logits,
-                   work->product);
-        cpu_for(device, n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows, &c);
-        for (int64_t i = 0; i < n; i++) {
+    for (; c.first < n_counting; c.first += c.n) {
+        c.token = work->counting + c.first;
+        c.n = cpu_min(x->chunk, n_counting - c.first);
+        c.size = size_for(x, c.n);
+        c.rows = size_of(x, c.size);
+        c.in_place = c.rows == c.n && c.token[c.n - 1] - c.token[0] == c.n - 1;
+        run_chunk(device, &c);
+        for (int64_t i = 0; x->sums && i < c.n; i++) {
             sums.loss += work->loss[i];
             sums.z += work->z[i];
         }
-        if (x->is_grad) multiply_back(&c, is_last);
     }
     return sums;
+}
+
+/* ---- calls */
+
+static int64_t list_counting(const Xent *x, int64_t *counting) {
+    const int32_t *weights = x->call->in[WEIGHTS];
+    int64_t n = 0;
+    for (int64_t i = 0; i < x->tokens; i++)
+        if (weights[i]) counting[n++] = i;
+    return n;
+}
+
+/* What no chunk writes: results of tokens that do not count, and dw if none does. */
+static void zero_the_rest(const MxDevice *device, const Xent *x, const Work *work, int64_t n) {
+    const MxKernelCall *call = x->call;
+    const int32_t *weights = call->in[WEIGHTS];
+    size_t bytes = row_bytes(x), dw_bytes = (size_t)(x->width * x->vocab) * sizeof(float);
+    for (int i = 0; i < 2 && !x->sums && !x->is_grad; i++)
+        if (call->out[i]) cpu_zero(device, call->out[i], (size_t)x->tokens * sizeof(float));
+    if (!x->is_grad) return;
+    for (int64_t i = 0; i < x->tokens && call->out[DH] && n < x->tokens; i++)
+        if (!weights[i]) memset((char *)call->out[DH] + (size_t)i * bytes, 0, bytes);
+    if (n || !call->out[DW]) return;
+    if (sums_dw_apart(x))
+        cpu_zero(device, work->dw, dw_bytes);
+    else if (!adds_dw(x))
+        cpu_zero(device, call->out[DW], dw_bytes);
 }
 
 typedef struct Rounding {
@@ -277,50 +377,29 @@ static void round_dw(const void *context, int64_t begin, int64_t end, int worker
         cpu_write(r->from + begin, end - begin, r->call->out[DW], dtype, begin);
 }
 
-static void run(const MxDevice *device, const MxKernelCall *call, int sum_out) {
+static void run(const MxDevice *device, const MxKernelCall *call) {
     Xent x = *(const Xent *)call->state;
     x.call = call;
     x.attr = call->attr;
     Work work;
     carve(&x, call->scratch, &work);
-    Sums sums = run_chunks(device, &x, &work);
-    if (call->out[sum_out]) *(float *)call->out[sum_out] = (float)sums.loss;
-    if (call->out[sum_out + 1]) *(float *)call->out[sum_out + 1] = (float)sums.z;
+    int64_t n = list_counting(&x, work.counting);
+    zero_the_rest(device, &x, &work, n);
+    Sums sums = run_chunks(device, &x, &work, n);
+    void *const *sum = x.is_grad ? call->out + GRAD_SUM : call->out;
+    if (x.sums && sum[0]) *(float *)sum[0] = (float)sums.loss;
+    if (x.sums && sum[1]) *(float *)sum[1] = (float)sums.z;
     Rounding rounding = {.call = call, .from = work.dw};
     if (sums_dw_apart(&x) && call->out[DW])
         cpu_for(device, x.width * x.vocab, CPU_PIECE, round_dw, &rounding);
 }
 
-static size_t xent_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Xent x = xent_of(call, false);
+static size_t scratch(const MxDevice *device, const MxKernelCall *call) {
+    Xent x = xent_of(call);
     return bytes_of(device, &x);
 }
 
-static bool xent_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
-    return prepare(device, call, false, err);
-}
-
-static void xent_run(const MxDevice *device, const MxKernelCall *call) {
-    run(device, call, 0);
-}
-
-const MxKernel cpu_xent = {.scratch = xent_scratch, .prepare = xent_prepare, .run = xent_run};
-
-static size_t xent_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Xent x = xent_of(call, true);
-    return bytes_of(device, &x);
-}
-
-static bool xent_grad_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
-    return prepare(device, call, true, err);
-}
-
-static void xent_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    run(device, call, GRAD_SUM);
-}
-
-const MxKernel cpu_xent_grad = {
-    .scratch = xent_grad_scratch,
-    .prepare = xent_grad_prepare,
-    .run = xent_grad_run,
-};
+const MxKernel cpu_xent = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_xent_grad = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_logprob = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_logprob_grad = {.scratch = scratch, .prepare = prepare, .run = run};

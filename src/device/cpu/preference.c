@@ -1,0 +1,280 @@
+/* preference.c — losses of pairs of responses: a pair is a few sums over its rows, a formula gives
+ * its loss and the slopes by those sums. All in f64. */
+#include "cpu.h"
+
+#include <math.h>
+
+enum { LOGP, WEIGHTS, REFERENCE };
+enum { LOSS, SUMS };
+enum { CHOSEN, REJECTED };
+
+/* Indexed by CHOSEN and REJECTED. */
+typedef struct Pair {
+    double logp[2], ratio[2]; /* sums over counting tokens; ratio: less the reference */
+    double n[2];              /* counting tokens */
+    double x[2];              /* what the formula is about */
+} Pair;
+
+/* ---- formulas: the loss, and its slopes d by x */
+
+typedef double Formula(const MxPreferenceAttr *a, const Pair *p, double d[2]);
+
+static double sigmoid(double x) {
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+
+/* -log sigmoid(-x), which is log(1 + e^x). */
+static double softplus(double x) {
+    return fmax(x, 0) + log1p(exp(-fabs(x)));
+}
+
+/* -(1-e) log s(z) - e log s(-z) and its slope by z. */
+static double smoothed(double e, double z, double *slope) {
+    *slope = e - sigmoid(-z);
+    return (1 - e) * softplus(-z) + e * softplus(z);
+}
+
+static double margin(const MxPreferenceAttr *a, const Pair *p) {
+    return a->beta * (p->x[CHOSEN] - p->x[REJECTED]);
+}
+
+/* From a slope by x - y to slopes by x and y. */
+static void apart(double slope, double d[2]) {
+    d[CHOSEN] = slope;
+    d[REJECTED] = -slope;
+}
+
+static double dpo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double slope, again = a->formula == MX_FORMULA_MAXTEXT ? a->beta : 1;
+    double loss = smoothed(a->label_smoothing, again * margin(a, p), &slope);
+    apart(slope * again * a->beta, d);
+    return loss;
+}
+
+static double simpo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double slope, loss = smoothed(a->label_smoothing, margin(a, p) - a->gamma, &slope);
+    apart(slope * a->beta, d);
+    return loss;
+}
+
+static double hinge(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double z = margin(a, p);
+    apart(z < 1 ? -a->beta : 0, d);
+    return fmax(0, 1 - z);
+}
+
+static double ipo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double off = p->x[CHOSEN] - p->x[REJECTED] - 1 / (2 * a->beta);
+    apart(2 * off, d);
+    return off * off;
+}
+
+static double robust(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double z = margin(a, p), e = a->label_smoothing, sum = 1 - 2 * e;
+    apart((-(1 - e) * sigmoid(-z) - e * sigmoid(z)) * a->beta / sum, d);
+    return ((1 - e) * softplus(-z) - e * softplus(z)) / sum;
+}
+
+static double exo_pair(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double z = margin(a, p), e = a->label_smoothing, q = sigmoid(z);
+    double for_chosen = -softplus(-z) - log(1 - e), for_rejected = -softplus(z) - log(e);
+    apart(q * (1 - q) * (for_chosen - for_rejected) * a->beta, d);
+    return q * for_chosen + (1 - q) * for_rejected;
+}
+
+static double nca_pair(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double x = a->beta * p->x[CHOSEN], y = a->beta * p->x[REJECTED];
+    d[CHOSEN] = a->beta * (0.5 * sigmoid(x) - sigmoid(-x));
+    d[REJECTED] = a->beta * 0.5 * sigmoid(y);
+    return softplus(-x) + 0.5 * softplus(x) + 0.5 * softplus(y);
+}
+
+static double bco_pair(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double x = a->beta * p->x[CHOSEN], y = a->beta * p->x[REJECTED];
+    d[CHOSEN] = -a->beta * sigmoid(-x);
+    d[REJECTED] = a->beta * sigmoid(y);
+    return softplus(-x) + softplus(y);
+}
+
+static double sppo_hard(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double half = 1 / (2 * a->beta), off[] = {p->x[CHOSEN] - half, p->x[REJECTED] + half};
+    for (int i = 0; i < 2; i++) d[i] = 2 * off[i];
+    return off[CHOSEN] * off[CHOSEN] + off[REJECTED] * off[REJECTED];
+}
+
+static double bell(double x) {
+    return sigmoid(x) * sigmoid(-x);
+}
+
+static double apo_zero(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double x = a->beta * p->x[CHOSEN], y = a->beta * p->x[REJECTED];
+    d[CHOSEN] = -a->beta * bell(x);
+    d[REJECTED] = a->beta * bell(y);
+    return sigmoid(-x) + sigmoid(y);
+}
+
+static double apo_down(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double x = a->beta * p->x[CHOSEN], z = margin(a, p);
+    apart(-a->beta * bell(z), d);
+    d[CHOSEN] += a->beta * bell(x);
+    return sigmoid(x) + sigmoid(-z);
+}
+
+static double discopop(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    const double temperature = 0.05;
+    double z = margin(a, p), m = sigmoid(z / temperature),
+           steep = bell(z / temperature) / temperature;
+    double logistic = softplus(-z), exponential = exp(-z);
+    apart(a->beta * (-(1 - m) * sigmoid(-z) - m * exponential + steep * (exponential - logistic)),
+          d);
+    return (1 - m) * logistic + m * exponential;
+}
+
+/* log odds of a log-probability, and its slope. */
+static double log_odds(double x, double *slope) {
+    const double nearly_one = -1e-9, half = -0.6931471805599453;
+    x = fmin(x, nearly_one);
+    *slope = -1 / expm1(x);
+    return x - (x > half ? log(-expm1(x)) : log1p(-exp(x)));
+}
+
+static double orpo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double slope[2], by_odds;
+    double share = a->formula == MX_FORMULA_MAXTEXT ? fmax(p->n[CHOSEN], 1) : 1;
+    double odds = log_odds(p->x[CHOSEN], &slope[CHOSEN]);
+    odds -= log_odds(p->x[REJECTED], &slope[REJECTED]);
+    bool is_pair = p->n[CHOSEN] > 0 && p->n[REJECTED] > 0;
+    double loss = smoothed(a->label_smoothing, is_pair ? odds : 0, &by_odds);
+    apart(is_pair ? a->lambda * by_odds : 0, d);
+    for (int i = 0; i < 2; i++) d[i] *= slope[i];
+    d[CHOSEN] -= 1 / share;
+    return a->lambda * loss - p->x[CHOSEN] / share;
+}
+
+static Formula *const formulas[MX_PREFERENCE_COUNT] = {
+    [MX_PREFERENCE_DPO] = dpo,
+    [MX_PREFERENCE_SIGMOID_NORM] = dpo,
+    [MX_PREFERENCE_HINGE] = hinge,
+    [MX_PREFERENCE_IPO] = ipo,
+    [MX_PREFERENCE_ROBUST] = robust,
+    [MX_PREFERENCE_EXO_PAIR] = exo_pair,
+    [MX_PREFERENCE_NCA_PAIR] = nca_pair,
+    [MX_PREFERENCE_BCO_PAIR] = bco_pair,
+    [MX_PREFERENCE_SPPO_HARD] = sppo_hard,
+    [MX_PREFERENCE_APO_ZERO] = apo_zero,
+    [MX_PREFERENCE_APO_DOWN] = apo_down,
+    [MX_PREFERENCE_DISCOPOP] = discopop,
+    [MX_PREFERENCE_ORPO] = orpo,
+    [MX_PREFERENCE_SIMPO] = simpo,
+};
+
+/* ---- pairs */
+
+static bool averages(const MxPreferenceAttr *a) {
+    return mx_preferences[a->algo].averages && a->formula != MX_FORMULA_MAXTEXT;
+}
+
+static Pair read_pair(const MxKernelCall *call, int64_t pair) {
+    const MxPreferenceAttr *attr = call->attr;
+    const float *reference = mx_preferences[attr->algo].has_reference ? call->in[REFERENCE] : NULL;
+    MxShape shape = call->in_type[LOGP].shape;
+    Pair p = {0};
+    for (int side = 0; side < 2; side++) {
+        int64_t at = (pair + side * (shape.dim[0] / 2)) * shape.dim[1];
+        const float *logp = (const float *)call->in[LOGP] + at;
+        const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
+        for (int64_t i = 0; i < shape.dim[1]; i++) {
+            if (!weights[i]) continue;
+            p.logp[side] += (double)logp[i];
+            p.ratio[side] += (double)logp[i] - (reference ? (double)reference[at + i] : 0);
+            p.n[side]++;
+        }
+        p.x[side] = p.ratio[side] / (averages(attr) ? fmax(p.n[side], 1) : 1);
+    }
+    return p;
+}
+
+static void sum_pair(const MxPreferenceAttr *a, const Pair *p, double *sums) {
+    const MxPreferenceRow *row = &mx_preferences[a->algo];
+    const double *reward = row->has_reference ? p->ratio : p->x;
+    double d[2], scale = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    sums[MX_PAIRS_LOSS] = formulas[a->algo](a, p, d);
+    sums[MX_PAIRS_CORRECT] = reward[CHOSEN] > reward[REJECTED];
+    sums[MX_PAIRS_CHOSEN_REWARD] = scale * reward[CHOSEN];
+    sums[MX_PAIRS_REJECTED_REWARD] = scale * reward[REJECTED];
+    sums[MX_PAIRS_MARGIN] = scale * (reward[CHOSEN] - reward[REJECTED]);
+    sums[MX_PAIRS_CHOSEN_LOGP] = p->logp[CHOSEN];
+    sums[MX_PAIRS_REJECTED_LOGP] = p->logp[REJECTED];
+    sums[MX_PAIRS_CHOSEN_TOKENS] = p->n[CHOSEN];
+    sums[MX_PAIRS_REJECTED_TOKENS] = p->n[REJECTED];
+    sums[MX_PAIRS_NLL] = -p->logp[CHOSEN] / fmax(p->n[CHOSEN], 1);
+}
+
+static int64_t n_pairs(const MxKernelCall *call) {
+    return call->in_type[LOGP].shape.dim[0] / 2;
+}
+
+/* Pairs that are worth a thread's while. */
+static int64_t piece_of(const MxKernelCall *call) {
+    return cpu_max(1, CPU_PIECE / cpu_max(1, 2 * call->in_type[LOGP].shape.dim[1]));
+}
+
+static size_t preference_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return (size_t)n_pairs(call) * MX_PAIRS_COUNT * sizeof(double);
+}
+
+static void sum_pairs(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    for (int64_t i = begin; i < end; i++) {
+        Pair p = read_pair(call, i);
+        sum_pair(call->attr, &p, (double *)call->scratch + i * MX_PAIRS_COUNT);
+    }
+}
+
+static void put(const MxKernelCall *call, int out, int at, double x) {
+    float *to = call->out[out];
+    if (to) to[at] = (float)(x + (call->accumulate >> out & 1 ? (double)to[at] : 0));
+}
+
+static void preference_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxPreferenceAttr *attr = call->attr;
+    double total[MX_PAIRS_COUNT] = {0};
+    cpu_for(device, n_pairs(call), piece_of(call), sum_pairs, call);
+    for (int64_t i = 0; i < n_pairs(call); i++)
+        for (int k = 0; k < MX_PAIRS_COUNT; k++)
+            total[k] += ((const double *)call->scratch)[i * MX_PAIRS_COUNT + k];
+    put(call, LOSS, 0, attr->weight * total[MX_PAIRS_LOSS]);
+    for (int k = 0; k < MX_PAIRS_COUNT; k++) put(call, SUMS, k, total[k]);
+}
+
+const MxKernel cpu_preference = {.scratch = preference_scratch, .run = preference_run};
+
+/* ---- gradient */
+
+static void grad_pairs(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    const MxPreferenceAttr *attr = call->attr;
+    int64_t length = call->in_type[LOGP].shape.dim[1];
+    double dloss = attr->weight * (double)*(const float *)call->in[call->n_in - 1];
+    for (int64_t i = begin; i < end; i++) {
+        Pair p = read_pair(call, i);
+        double d[2];
+        formulas[attr->algo](attr, &p, d);
+        for (int side = 0; side < 2; side++) {
+            double share = averages(attr) ? fmax(p.n[side], 1) : 1;
+            int64_t at = (i + side * n_pairs(call)) * length;
+            const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
+            float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] / share);
+            for (int64_t k = 0; k < length; k++) dlogp[k] = weights[k] ? slope : 0;
+        }
+    }
+}
+
+static void preference_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    if (call->out[0]) cpu_for(device, n_pairs(call), piece_of(call), grad_pairs, call);
+}
+
+const MxKernel cpu_preference_grad = {.run = preference_grad_run};
