@@ -19,12 +19,12 @@ MxExit mx_train_run(const MxConfig *config, MxError *err);
 /* Parameters, moments and counters, with the program that advances them. */
 typedef struct MxTrainState MxTrainState;
 
-/* What one pass over a batch gives. Sums are over tokens whose target counts. */
+/* What one pass over a batch gives. */
 typedef struct MxLoss {
-    double loss;     /* xent_sum / (total_weights + 1e-8) */
-    double xent_sum; /* with the z-loss */
-    double z_sum;
-    double total_weights;
+    double loss;                  /* what is minimised */
+    double total_weights;         /* tokens whose target counts, or pairs */
+    double xent_sum, z_sum;       /* over those tokens; xent_sum with the z-loss */
+    double pairs[MX_PAIRS_COUNT]; /* sums over pairs, see mx_preference */
 } MxLoss;
 
 /* What an update gives; norms over all trained arrays. */
@@ -41,9 +41,13 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
 
+/* mx_train_state_take_reference — makes the reference model, if there is one, equal to the policy.
+ */
+void mx_train_state_take_reference(MxTrainState *state);
+
 /* mx_train_state_tree — every array of the state under its NNX path, with data ("model/…",
- * "optimizer/…"). After the data was changed from outside, mx_train_state_restored takes over the
- * step. */
+ * "optimizer/…", "reference_model/…"). After the data was changed from outside,
+ * mx_train_state_restored takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
 
@@ -70,7 +74,7 @@ MxUpdate mx_train_update(MxTrainState *state);
 MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
 
 typedef struct MxTrainBytes {
-    size_t parameters, gradients, moments, activations, total;
+    size_t parameters, gradients, moments, reference, activations, total;
 } MxTrainBytes;
 MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
 const struct MxModel *mx_train_state_model(const MxTrainState *state);
@@ -83,7 +87,9 @@ typedef struct MxTrainProgram {
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
+    const int *reference; /* the same for the reference model; NULL = no copy */
     int n_moments, n_entries;
+    int rows_per_example; /* of a batch */
     MxRunLayout layout;
 } MxTrainProgram;
 

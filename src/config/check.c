@@ -146,6 +146,15 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
+/* MaxText has two algorithms, each with its own formula. */
+static void check_preference(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_dpo) || !c->use_dpo) return;
+    if (GOOD(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula) && !strcmp(c->dpo_formula, "maxtext") &&
+        strcmp(c->dpo_algo, "dpo") && strcmp(c->dpo_algo, "orpo"))
+        config_fail(load, culprit(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula),
+                    "MaxText has no formula for %s; only for dpo and orpo", c->dpo_algo);
+}
+
 /* What each kind of data needs (ours). */
 static void check_data(ConfigLoad *load, const MxConfig *c) {
     enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
@@ -214,6 +223,7 @@ void config_check(ConfigLoad *load) {
     check_batch(load, c);
     check_schedule(load, c);
     check_regexes(load, c);
+    check_preference(load, c);
     check_data(load, c);
     check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
     check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);

@@ -236,7 +236,8 @@ static bool arena_bytes(MxArena *arena, const PlanMesh *mesh, const MxConfig *co
     const MxTree *params = mx_model_params(program.model);
     for (int i = 0; i < params->n; i++) {
         int64_t n = mx_shape_count(params->leaves[i].shape);
-        out->buffers -= n * (int64_t)out->weight_bytes;
+        if (program.reference) out->reference_bytes = out->weight_bytes;
+        out->buffers -= n * (int64_t)(out->weight_bytes + out->reference_bytes);
         if (program.gradient[i] == MX_NONE) continue;
         out->gradient_bytes = mx_dtype_bytes(vars->item[program.gradient[i]].type.dtype);
         out->moment_bytes = 0;
@@ -248,7 +249,7 @@ static bool arena_bytes(MxArena *arena, const PlanMesh *mesh, const MxConfig *co
                   .mesh = mesh,
                   .program = &program,
                   .warnings = warnings,
-                  .rows = config->micro_batch_size_to_train_on};
+                  .rows = program.rows_per_example * config->micro_batch_size_to_train_on};
     static const char *const tokens[] = {"activation_batch", "activation_length"};
     e.length_parts = parts_from(&e, clean_spec(&e, mx_spec_names(arena, tokens, 2)), 1);
     double largest = 0;

@@ -72,6 +72,7 @@ MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec);
 typedef struct PlanProgram {
     int64_t activations, buffers; /* bytes: the arena; the batch, scalars in and out */
     size_t weight_bytes, gradient_bytes, moment_bytes; /* of one parameter's element */
+    size_t reference_bytes;                            /* the same; 0 = no copy */
 } PlanProgram;
 
 /* plan_program — lowers the program and reads or estimates what a rank needs.
@@ -84,7 +85,8 @@ bool plan_program(MxArena *arena, const PlanMesh *mesh, const char *policy, Plan
 
 /* Bytes of one rank. */
 typedef struct PlanMemory {
-    int64_t weights, gradients, optimizer, activations, gathered, buffers, saving, process, total;
+    int64_t weights, gradients, optimizer, reference, activations, gathered, buffers, saving;
+    int64_t process, total;
     int64_t machine; /* what this machine has */
     bool is_exact;   /* one device: nothing is estimated but the process itself */
     struct {

@@ -35,6 +35,7 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "weights", m->weights);
     mx_json_set_int(object, "gradients", m->gradients);
     mx_json_set_int(object, "optimizer", m->optimizer);
+    mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
     mx_json_set_int(object, "gathered", m->gathered);
     mx_json_set_int(object, "buffers", m->buffers);

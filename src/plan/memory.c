@@ -68,8 +68,8 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
 }
 
 static void add_up(PlanMemory *m) {
-    m->total = m->weights + m->gradients + m->optimizer + m->activations + m->gathered +
-               m->buffers + m->saving + m->process;
+    m->total = m->weights + m->gradients + m->optimizer + m->reference + m->activations +
+               m->gathered + m->buffers + m->saving + m->process;
 }
 
 /* Policies that would need less, each with what it needs. */
@@ -101,6 +101,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     *m = (PlanMemory){.weights = n * (int64_t)p.weight_bytes,
                       .gradients = n_trained * (int64_t)p.gradient_bytes,
                       .optimizer = n_trained * (int64_t)p.moment_bytes,
+                      .reference = n * (int64_t)p.reference_bytes,
                       .activations = p.activations,
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,

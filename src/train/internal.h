@@ -5,6 +5,8 @@
 #include <mx/model.h>
 #include <mx/train.h>
 
+#include "metrics.h"
+
 enum { TRAIN_MAX_MOMENTS = 2 };
 
 #define LOSS_EPS 1e-8 /* MaxText's EPS: keeps a batch without targets finite */
@@ -30,16 +32,42 @@ const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
 bool train_decays(const MxConfig *config, const MxLeaf *leaf);
 
+/* One way to measure a model on a batch. Batches are variables by MxBatchField. */
+typedef struct Loss {
+    int rows; /* of a batch for each of its examples */
+    MxValue (*weigh)(MxTrainState *s, MxTrace *t, const int *batch);
+    /* The sum over a batch that is divided by the weight of the whole one, to be minimised. */
+    MxValue (*trace)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
+    void (*log)(const MxLoss *loss, Metrics *metrics);
+} Loss;
+
+/* train_loss — the row that the config means. */
+const Loss *train_loss(const MxConfig *config);
+/* train_preference — the loss of pairs that dpo.algo names. */
+MxPreference train_preference(const MxConfig *config);
+/* train_copies_reference — whether a frozen copy of the parameters is part of the state. */
+bool train_copies_reference(const MxConfig *config);
+
 /* Entries of the program; the last one is there only if gradients accumulate. */
 enum { ENTRY_INIT, ENTRY_WEIGH, ENTRY_GRAD, ENTRY_UPDATE, ENTRY_EVAL, ENTRY_GRAD_ADD, ENTRY_MAX };
 
-/* Scalars that entries write, f32 variables. */
-enum { OUT_LOSS, OUT_XENT, OUT_Z, OUT_WEIGHTS, OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_COUNT };
+/* Scalars and small vectors that entries write, f32 variables. */
+enum {
+    OUT_LOSS,
+    OUT_XENT,
+    OUT_Z,
+    OUT_PAIRS, /* a vector of MX_PAIRS_* */
+    OUT_WEIGHTS,
+    OUT_GRAD_SQUARES,
+    OUT_PARAM_SQUARES,
+    OUT_COUNT
+};
 
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
  * nothing is trained. */
 typedef struct ProgramVars {
     int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
+    int *reference; /* NULL = no copy */
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
     int hyper, out[OUT_COUNT];
     int total_weights; /* of the whole batch: what losses of its micro-batches are divided by */
@@ -49,7 +77,9 @@ struct MxTrainState {
     MxArena *arena;
     const MxConfig *config;
     MxModel *model;
+    const MxModel *reference_model; /* what the reference is run as */
     const Optimizer *optimizer;
+    const Loss *loss;
     MxVars vars;
     ProgramVars var;
     MxGraph *entries[ENTRY_MAX];
@@ -62,6 +92,9 @@ struct MxTrainState {
     int32_t *counts[2];
     int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
 };
+
+/* train_read_vars — the values of variables, one for each parameter. */
+MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 
 /* train_trace_program — declares the variables and traces the entries. */
 bool train_trace_program(MxTrainState *state, MxError *err);

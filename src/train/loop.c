@@ -113,7 +113,7 @@ static bool eval_is_due(const Loop *l) {
  * resumes. */
 static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    double total = 0, weights = 0, z = 0;
+    double total = 0, weights = 0, z = 0, correct = 0;
     mx_log("Starting eval after train step %lld", (long long)l->step);
     int64_t i = 0;
     for (; (c->eval_steps <= 0 || i < c->eval_steps) && !stop_signal; i++) {
@@ -122,8 +122,9 @@ static bool evaluate(Loop *l, MxError *err) {
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
-        total += loss.xent_sum;
+        total += loss.loss * (loss.total_weights + LOSS_EPS);
         weights += loss.total_weights;
+        correct += loss.pairs[MX_PAIRS_CORRECT];
         z += loss.z_sum / (loss.total_weights + LOSS_EPS);
         double mean = total / (weights + LOSS_EPS);
         mx_log(
@@ -144,6 +145,7 @@ static bool evaluate(Loop *l, MxError *err) {
     metrics_add(&m, "eval/avg_loss", mean);
     metrics_add(&m, "eval/avg_perplexity", exp(mean));
     metrics_add(&m, "eval/avg_z_loss", avg_z);
+    if (c->use_dpo) metrics_add(&m, "eval/avg_dpo_reward_accuracy", correct / (weights + LOSS_EPS));
     if (i && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
             mx_arena_printf(&l->arena, "Target loss %g is achieved.", c->target_eval_loss);
@@ -154,13 +156,10 @@ static bool evaluate(Loop *l, MxError *err) {
 
 static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
-    double mean = loss.xent_sum / (loss.total_weights + LOSS_EPS);
     double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
     double tokens = (double)c->tokens_per_step;
     metrics_add(m, "learning/loss", loss.loss);
-    metrics_add(m, "learning/lm_loss", mean);
-    metrics_add(m, "learning/perplexity", exp(mean));
-    metrics_add(m, "learning/z_loss", loss.z_sum / (loss.total_weights + LOSS_EPS));
+    train_loss(c)->log(&loss, m);
     metrics_add(m, "learning/moe_lb_loss", 0);
     metrics_add(m, "learning/indexer_loss", 0);
     metrics_add(m, "learning/mtp_loss", 0);
@@ -177,13 +176,17 @@ static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, dou
 }
 
 static void log_step(const Loop *l, const Metrics *m) {
+    char more[64] = "";
+    if (l->config->use_dpo)
+        snprintf(more, sizeof more, ", dpo_loss: %.3f, reward_accuracy: %.3f",
+                 metrics_get(m, "learning/dpo_loss"), metrics_get(m, "learning/reward_accuracy"));
     mx_log("completed step: %lld, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
-           "total_weights: %.0f, loss: %.3f, lm_loss: %.3f, perplexity: %.3f",
+           "total_weights: %.0f, loss: %.3f, lm_loss: %.3f, perplexity: %.3f%s",
            (long long)l->step, metrics_get(m, "perf/step_time_seconds"),
            metrics_get(m, "perf/per_device_tflops_per_sec"),
            metrics_get(m, "perf/per_device_tokens_per_sec"),
            metrics_get(m, "learning/total_weights"), metrics_get(m, "learning/loss"),
-           metrics_get(m, "learning/lm_loss"), metrics_get(m, "learning/perplexity"));
+           metrics_get(m, "learning/lm_loss"), metrics_get(m, "learning/perplexity"), more);
 }
 
 /* Whether the loss or the gradient broke down in a way that the config says to stop at. */
@@ -314,9 +317,13 @@ static bool restore_or_init(Loop *l, const char *dir, MxError *err) {
     }
     if (c->enable_checkpointing) mx_log("No existing checkpoints found, not restoring checkpoint.");
     mx_train_state_init(l->state);
-    if (!c->load_parameters_path) return true;
-    mx_log("restoring parameters from %s", c->load_parameters_path);
-    return mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, tree, err);
+    if (c->load_parameters_path) {
+        mx_log("restoring parameters from %s", c->load_parameters_path);
+        if (!mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, tree, err))
+            return false;
+    }
+    mx_train_state_take_reference(l->state);
+    return true;
 }
 
 static double gib(size_t bytes) {

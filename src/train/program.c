@@ -27,6 +27,19 @@ static MxDtype moment_dtype(const MxTrainState *s, int moment) {
     return dtype;
 }
 
+static const struct {
+    const char *name;
+    MxShape shape;
+} outs[OUT_COUNT] = {
+    [OUT_LOSS] = {"loss", MX_SCALAR},
+    [OUT_XENT] = {"xent_sum", MX_SCALAR},
+    [OUT_Z] = {"z_sum", MX_SCALAR},
+    [OUT_PAIRS] = {"pairs", MX_SHAPE(MX_PAIRS_COUNT)},
+    [OUT_WEIGHTS] = {"weights", MX_SCALAR},
+    [OUT_GRAD_SQUARES] = {"grad_squares", MX_SCALAR},
+    [OUT_PARAM_SQUARES] = {"param_squares", MX_SCALAR},
+};
+
 /* One variable for each parameter, or only for those that are trained. */
 static int *declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
     const MxTree *params = mx_model_params(s->model);
@@ -47,24 +60,24 @@ static void declare_vars(MxTrainState *s) {
     v->gradient = declare_each(s, "gradient", MX_F32, true);
     for (int m = 0; m < s->optimizer->n_moments; m++)
         v->moment[m] = declare_each(s, s->optimizer->moments[m], moment_dtype(s, m), true);
-    int64_t length = s->config->max_target_length;
-    MxType train = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_train_on, length)};
-    MxType eval = {MX_I32, MX_SHAPE(s->config->micro_batch_size_to_eval_on, length)};
+    if (train_copies_reference(s->config))
+        v->reference = declare_each(s, "reference_model", MX_F32, false);
+    int64_t length = s->config->max_target_length, rows = s->loss->rows;
+    MxType train = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_train_on, length)};
+    MxType eval = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_eval_on, length)};
     for (int f = 0; f < MX_BATCH_FIELDS; f++) {
         v->train_batch[f] = add_var(s, "batch", mx_batch_field_name((MxBatchField)f), train);
         v->eval_batch[f] = add_var(s, "eval_batch", mx_batch_field_name((MxBatchField)f), eval);
     }
-    static const char *const outs[OUT_COUNT] = {"loss",    "xent_sum",     "z_sum",
-                                                "weights", "grad_squares", "param_squares"};
     for (int i = 0; i < OUT_COUNT; i++)
-        v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
+        v->out[i] = add_var(s, "out", outs[i].name, (MxType){MX_F32, outs[i].shape});
     v->total_weights = add_var(s, "in", "total_weights", (MxType){MX_F32, MX_SCALAR});
     v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
 }
 
 /* ---- entries */
 
-static MxValue *read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
+MxValue *train_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
     int n = mx_model_params(s->model)->n;
     MxValue *values = mx_new_n(s->arena, MxValue, n);
     for (int i = 0; i < n; i++) values[i] = mx_variable(t, vars[i]);
@@ -93,9 +106,9 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
 
 static MxValue weigh(MxTrainState *s, MxTrace *t, const int *batch) {
     t->scope = "loss";
-    MxValue n_tokens = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
-    mx_trace_assign(t, n_tokens, s->var.out[OUT_WEIGHTS], false);
-    return n_tokens;
+    MxValue weight = s->loss->weigh(s, t, batch);
+    mx_trace_assign(t, weight, s->var.out[OUT_WEIGHTS], false);
+    return weight;
 }
 
 static void trace_weigh(MxTrainState *s, MxTrace *t) {
@@ -105,25 +118,16 @@ static void trace_weigh(MxTrainState *s, MxTrace *t) {
 /* Traces the forward pass up to the loss; returns the loss. */
 static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                           MxValue total_weights) {
-    MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
-                        .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
-                        .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
-    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
-    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
+    MxValue sum = s->loss->trace(s, t, params, batch);
     t->scope = "loss";
-    MxValue loss = mx_ratio(t, xent, total_weights, LOSS_EPS);
-    if (loss < 0) return loss;
-    mx_trace_assign(t, xent, s->var.out[OUT_XENT], false);
-    mx_trace_assign(t, xent + 1, s->var.out[OUT_Z], false);
+    MxValue loss = mx_ratio(t, sum, total_weights, LOSS_EPS);
     mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
     return loss;
 }
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
-    MxValue *params = read_vars(s, t, s->var.param);
+    MxValue *params = train_read_vars(s, t, s->var.param);
     MxValue total = mx_variable(t, s->var.total_weights);
     MxValue loss = trace_loss(s, t, params, s->var.train_batch, total);
     MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
@@ -144,7 +148,7 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
     MxValue total = weigh(s, t, s->var.eval_batch);
-    trace_loss(s, t, read_vars(s, t, s->var.param), s->var.eval_batch, total);
+    trace_loss(s, t, train_read_vars(s, t, s->var.param), s->var.eval_batch, total);
 }
 
 /* grad_dtype rounds gradients before anything looks at them. */
@@ -173,7 +177,7 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, Moments v, MxValue
 /* The norm of the parameters covers frozen ones too. */
 static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
-    MxValue *p = read_vars(s, t, s->var.param), *g = mx_new_n(s->arena, MxValue, n);
+    MxValue *p = train_read_vars(s, t, s->var.param), *g = mx_new_n(s->arena, MxValue, n);
     MxValue *trained = mx_new_n(s->arena, MxValue, n);
     MxValue hyper = mx_variable(t, s->var.hyper);
     t->scope = "update";

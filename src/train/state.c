@@ -58,12 +58,22 @@ static void show_moments(MxTrainState *s, int moment) {
     }
 }
 
+static void show_reference(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    MxLeaf *leaf = mx_tree_add_under(&s->tree, "reference_model", params);
+    for (int i = 0; i < params->n; i++) {
+        leaf[i].kind = MX_KIND_REFERENCE;
+        leaf[i].data = mx_run_var(s->run, s->var.reference[i]);
+    }
+}
+
 static void show_tree(MxTrainState *s) {
     const MxTree *params = mx_model_params(s->model);
     mx_tree_init(&s->tree, s->arena);
     MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
     for (int i = 0; i < params->n; i++) model[i].data = mx_run_var(s->run, s->var.param[i]);
     for (int m = 0; m < s->optimizer->n_moments; m++) show_moments(s, m);
+    if (s->var.reference) show_reference(s);
     s->step = mx_new(s->arena, uint32_t);
     add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
@@ -81,7 +91,9 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState 
     s->arena = arena;
     s->config = config;
     s->optimizer = train_optimizer(config);
+    s->loss = train_loss(config);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
+    s->reference_model = s->model;
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     return train_trace_program(s, err) && open_device(s, err);
 }
@@ -94,7 +106,9 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *ou
                             .param = s->var.param,
                             .gradient = s->var.gradient,
                             .moment = (const int *const *)s->var.moment,
+                            .reference = s->var.reference,
                             .n_moments = s->optimizer->n_moments,
+                            .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries};
     out->layout =
         mx_run_layout(arena, s->device, &s->vars, s->entries, s->n_entries, remat_policy(config));
@@ -120,6 +134,13 @@ static void set_step(MxTrainState *s, int64_t step) {
 void mx_train_state_init(MxTrainState *s) {
     mx_run_entry(s->run, ENTRY_INIT);
     set_step(s, 0);
+}
+
+void mx_train_state_take_reference(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    for (int i = 0; s->var.reference && i < params->n; i++)
+        memcpy(mx_run_var(s->run, s->var.reference[i]), mx_run_var(s->run, s->var.param[i]),
+               (size_t)mx_shape_count(params->leaves[i].shape) * sizeof(float));
 }
 
 MxTree *mx_train_state_tree(MxTrainState *s) {
@@ -148,16 +169,21 @@ static double out(const MxTrainState *s, int which) {
     return *(const float *)mx_run_var(s->run, s->var.out[which]);
 }
 
-/* Gives the program micro-batch i of n: rows i, i + n, i + 2n, …, as MaxText takes them. */
+/* Gives the program micro-batch i of n: examples i, i + n, i + 2n, …, as MaxText takes them. The
+ * first rows of all examples come before the second ones, in the batch as in the micro-batch. */
 static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, int64_t i,
                        int64_t n) {
+    int64_t length = batch->length, step = batch->rows / s->loss->rows;
     for (int f = 0; f < MX_BATCH_FIELDS; f++) {
         MxShape shape = s->vars.item[vars[f]].type.shape;
+        int64_t examples = shape.dim[0] / s->loss->rows;
         int32_t *to = mx_run_var(s->run, vars[f]);
-        MX_ASSERT(batch->length == shape.dim[1] && batch->rows >= n * shape.dim[0]);
-        for (int64_t row = 0; row < shape.dim[0]; row++)
-            memcpy(to + row * batch->length, batch->field[f] + (i + n * row) * batch->length,
-                   (size_t)batch->length * sizeof(int32_t));
+        MX_ASSERT(length == shape.dim[1] && step >= n * examples);
+        for (int64_t row = 0; row < shape.dim[0]; row++) {
+            int64_t from = row / examples * step + i + n * (row % examples);
+            memcpy(to + row * length, batch->field[f] + from * length,
+                   (size_t)length * sizeof(int32_t));
+        }
     }
 }
 
@@ -166,6 +192,8 @@ static void add_loss(const MxTrainState *s, MxLoss *sum) {
     sum->loss += out(s, OUT_LOSS);
     sum->xent_sum += out(s, OUT_XENT);
     sum->z_sum += out(s, OUT_Z);
+    const float *pairs = mx_run_var(s->run, s->var.out[OUT_PAIRS]);
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) sum->pairs[i] += pairs[i];
 }
 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
@@ -222,6 +250,7 @@ MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
         size_t n = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
         if (i < mx_model_params(s->model)->n) bytes.parameters += n;
         if (leaf->kind == MX_KIND_OPTIMIZER) bytes.moments += n;
+        if (leaf->kind == MX_KIND_REFERENCE) bytes.reference += n;
     }
     for (int i = 0; i < s->trained->n; i++)
         bytes.gradients += (size_t)mx_shape_count(s->trained->leaves[i].shape) * sizeof(float);

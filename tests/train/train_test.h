@@ -6,6 +6,7 @@
 
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
+Suite *post_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *state_suite(void);

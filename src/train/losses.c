@@ -1,0 +1,129 @@
+/* losses.c — the table of losses: what a batch's rows are, what they weigh, and the forward pass up
+ * to the sum that is divided by the weight of the whole batch. Also what of a loss is logged. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+static MxModelInputs inputs(MxTrace *t, const int *batch) {
+    return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
+                           .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
+                           .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
+}
+
+/* ---- next tokens: pre-training and supervised fine-tuning */
+
+static MxValue weigh_tokens(MxTrainState *s, MxTrace *t, const int *batch) {
+    (void)s;
+    return mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
+static MxValue trace_tokens(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxValue hidden = mx_model_hidden(t, s->model, params, inputs(t, batch));
+    MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
+    if (xent < 0) return xent;
+    mx_trace_assign(t, xent, s->var.out[OUT_XENT], false);
+    mx_trace_assign(t, xent + 1, s->var.out[OUT_Z], false);
+    return xent;
+}
+
+static void log_tokens(const MxLoss *loss, Metrics *m) {
+    double mean = loss->xent_sum / (loss->total_weights + LOSS_EPS);
+    metrics_add(m, "learning/lm_loss", mean);
+    metrics_add(m, "learning/perplexity", exp(mean));
+    metrics_add(m, "learning/z_loss", loss->z_sum / (loss->total_weights + LOSS_EPS));
+}
+
+/* ---- pairs of responses: rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected */
+
+static MxValue weigh_pairs(MxTrainState *s, MxTrace *t, const int *batch) {
+    int64_t rows = s->vars.item[batch[MX_INPUTS]].type.shape.dim[0];
+    return mx_init(t, (MxInitAttr){.type = {MX_F32, MX_SCALAR}, .value = (double)(rows / 2)});
+}
+
+/* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
+ * gradient reaches them. */
+static MxValue trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params,
+                               const int *batch) {
+    const MxModel *model = s->reference_model;
+    if (s->var.reference) params = train_read_vars(s, t, s->var.reference);
+    MxValue hidden = mx_model_hidden(t, model, params, inputs(t, batch));
+    return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
+static MxPreferenceAttr preference_attr(const MxConfig *c) {
+    MxPreferenceAttr attr = {.algo = train_preference(c),
+                             .beta = c->dpo_beta,
+                             .label_smoothing = c->dpo_label_smoothing,
+                             .lambda = c->orpo_lambda,
+                             .gamma = c->simpo_gamma,
+                             .weight = 1};
+    for (int i = 0; i < MX_FORMULA_COUNT; i++)
+        if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
+    return attr;
+}
+
+static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+    MxPreferenceAttr attr = preference_attr(s->config);
+    MxValue reference = MX_NONE;
+    if (mx_preferences[attr.algo].has_reference)
+        reference = trace_reference(s, t, params, batch); /* first: nothing of it is kept */
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxValue hidden = mx_model_hidden(t, s->model, params, inputs(t, batch));
+    MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
+    t->scope = "loss";
+    MxValue sum = mx_preference(t, logp, reference, weights, attr);
+    if (sum >= 0) mx_trace_assign(t, sum + 1, s->var.out[OUT_PAIRS], false);
+    return sum;
+}
+
+static void log_pairs(const MxLoss *loss, Metrics *m) {
+    const double *sum = loss->pairs, n = loss->total_weights;
+    metrics_add(m, "learning/lm_loss", 0);
+    metrics_add(m, "learning/perplexity", 1);
+    metrics_add(m, "learning/z_loss", 0);
+    metrics_add(m, "learning/dpo_loss", sum[MX_PAIRS_LOSS] / n);
+    metrics_add(m, "learning/dpo_reward_accuracy", sum[MX_PAIRS_CORRECT] / n);
+    metrics_add(m, "learning/reward_accuracy", sum[MX_PAIRS_CORRECT] / n);
+    metrics_add(m, "learning/rewards_chosen", sum[MX_PAIRS_CHOSEN_REWARD] / n);
+    metrics_add(m, "learning/rewards_rejected", sum[MX_PAIRS_REJECTED_REWARD] / n);
+    metrics_add(m, "learning/rewards_margin", sum[MX_PAIRS_MARGIN] / n);
+    metrics_add(m, "learning/logps_chosen", sum[MX_PAIRS_CHOSEN_LOGP] / n);
+    metrics_add(m, "learning/logps_rejected", sum[MX_PAIRS_REJECTED_LOGP] / n);
+}
+
+/* ---- the table */
+
+static const Loss tokens = {
+    .rows = 1,
+    .weigh = weigh_tokens,
+    .trace = trace_tokens,
+    .log = log_tokens,
+};
+
+static const Loss pairs = {
+    .rows = 2,
+    .weigh = weigh_pairs,
+    .trace = trace_pairs,
+    .log = log_pairs,
+};
+
+const Loss *train_loss(const MxConfig *config) {
+    return config->use_dpo ? &pairs : &tokens;
+}
+
+MxPreference train_preference(const MxConfig *config) {
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++)
+        if (!strcmp(mx_preferences[i].name, config->dpo_algo)) return (MxPreference)i;
+    MX_BUG("dpo.algo is not in the table");
+}
+
+bool train_copies_reference(const MxConfig *config) {
+    if (!config->use_dpo || !mx_preferences[train_preference(config)].has_reference) return false;
+    return strcmp(config->dpo_reference, "lora_off") != 0;
+}
