@@ -24,7 +24,7 @@ MULTIARCH   := $(shell $(CC) -print-multiarch)
 OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
 
 # Outside libraries, each named once: only this room and those above it can link to it.
-LIBS.base   := -lxxhash -ljansson -lm
+LIBS.base   := -lxxhash -ljansson -lpcre2-8 -lm
 LIBS.config := -lyaml
 LIBS.device := -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas -ldnnl -fopenmp
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
@@ -110,7 +110,7 @@ test:  ## the same set-up, then all tests
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
-            libxxhash-dev libjansson-dev check
+            libxxhash-dev libjansson-dev libpcre2-dev check
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 

@@ -57,6 +57,7 @@ cblas\.h src/device/cpu/openblas.c
 dnnl\.h src/device/cpu/onednn.c
 jansson\.h src/base/json.c
 xxhash\.h src/base/hash.c
+pcre2\.h src/base/regex.c
 END
 
 # ---- what can be seen line by line

@@ -261,6 +261,22 @@ char *mx_path_dir(MxArena *arena, const char *path);
 /* XXH3 (libxxhash); 64 bits. */
 uint64_t mx_hash64(const void *data, size_t bytes);
 
+/* ---- regular expressions */
+
+/* A compiled regular expression (PCRE2), in Python's syntax. */
+typedef struct MxRegex MxRegex;
+
+typedef enum MxMatch {
+    MX_MATCH_NONE,
+    MX_MATCH_PART,    /* it matches inside the text (Python's re.search) */
+    MX_MATCH_WHOLE,   /* it can match all of the text (re.fullmatch) */
+    MX_MATCH_GAVE_UP, /* too many ways to try: the pattern backtracks without end */
+} MxMatch;
+
+/* mx_regex_new — compiles a pattern; NULL if it is none, and why. */
+MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why);
+MxMatch mx_regex_match(const MxRegex *regex, const char *text);
+
 /* ---- JSON */
 
 /* A JSON value (jansson). Values made here belong to the arena; children belong to their parent. */

@@ -3,7 +3,6 @@
 #include "room.h"
 
 #include <math.h>
-#include <regex.h>
 
 enum { LARGEST_SIZE = 1 << 30 };
 
@@ -130,20 +129,19 @@ static void check_schedule(ConfigLoad *load, const MxConfig *c) {
                     c->warmup_steps_fraction, c->wsd_decay_steps_fraction);
 }
 
+static void check_regex(ConfigLoad *load, MxKey key, const char *pattern) {
+    MxArena arena = {.name = "pattern"};
+    const char *why;
+    if (!mx_regex_new(&arena, pattern, &why))
+        config_fail(load, key, "\"%s\" is not a regular expression: %s",
+                    config_shorten(load->arena, pattern), why);
+    mx_arena_release(&arena);
+}
+
 static void check_regexes(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_adamw_mask)) return;
-    for (int i = 0; i < c->adamw_mask.n; i++) {
-        regex_t regex;
-        int code = regcomp(&regex, c->adamw_mask.item[i], REG_EXTENDED | REG_NOSUB);
-        if (!code) {
-            regfree(&regex);
-            continue;
-        }
-        char why[128];
-        regerror(code, &regex, why, sizeof why);
-        config_fail(load, MX_KEY_adamw_mask, "\"%s\" is not a regular expression: %s",
-                    config_shorten(load->arena, c->adamw_mask.item[i]), why);
-    }
+    for (int i = 0; i < c->adamw_mask.n; i++)
+        check_regex(load, MX_KEY_adamw_mask, c->adamw_mask.item[i]);
 }
 
 /* MaxText has two algorithms, each with its own formula. */

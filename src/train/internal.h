@@ -30,7 +30,7 @@ typedef struct Optimizer {
 /* train_optimizer — the row that the config names. */
 const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
-bool train_decays(const MxConfig *config, const MxLeaf *leaf);
+bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
 
 /* One way to measure a model on a batch. Batches are variables by MxBatchField. */
 typedef struct Loss {

@@ -4,8 +4,6 @@
 
 #include "internal.h"
 
-#include <regex.h>
-
 static void trace_adamw(MxTrace *t, const MxConfig *c, Moments *v, MxValue hyper, MxValue clip) {
     MxAdamwAttr attr = {.b1 = c->adam_b1,
                         .b2 = c->adam_b2,
@@ -51,14 +49,18 @@ static const char *mask_path(const MxConfig *config, const MxLeaf *leaf) {
     return config->scan_layers && leaf->stack.count ? leaf->stack.path : leaf->path;
 }
 
-bool train_decays(const MxConfig *config, const MxLeaf *leaf) {
+bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf) {
+    MxArena arena = {.name = "mask"};
     bool matches = false;
     for (int i = 0; i < config->adamw_mask.n && !matches; i++) {
-        regex_t regex;
-        int failed = regcomp(&regex, config->adamw_mask.item[i], REG_EXTENDED | REG_NOSUB);
-        MX_ASSERT(!failed); /* the config was checked when it was loaded */
-        matches = !regexec(&regex, mask_path(config, leaf), 0, NULL, 0);
-        regfree(&regex);
+        const char *pattern = config->adamw_mask.item[i], *why;
+        MxRegex *regex = mx_regex_new(&arena, pattern, &why);
+        MX_ASSERT(regex); /* the config was checked when it was loaded */
+        MxMatch match = mx_regex_match(regex, mask_path(config, leaf));
+        if (match == MX_MATCH_GAVE_UP)
+            mx_trace_fail(t, "adamw_mask: \"%s\" takes too long to match", pattern);
+        matches = match != MX_MATCH_NONE;
     }
+    mx_arena_release(&arena);
     return !matches;
 }

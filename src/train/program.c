@@ -165,7 +165,7 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, Moments v, MxValue
     const Optimizer *optimizer = s->optimizer;
     const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
     t->scope = leaf->path;
-    v.decays = train_decays(s->config, leaf);
+    v.decays = train_decays(t, s->config, leaf);
     for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
     optimizer->trace(t, s->config, &v, hyper, clip);
     mx_trace_assign(t, v.p, s->var.param[i], false);

@@ -1,0 +1,58 @@
+/* regex.c — the one file that knows PCRE2. Regular expressions as Python's re has them (the keys
+ * that hold some are written for it); the two differ only in corners: PCRE2 has no {,n}. All memory
+ * is the arena's. */
+#include <mx/base.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+struct MxRegex {
+    pcre2_code *code;
+};
+
+static void *allocate(size_t bytes, void *arena) {
+    return mx_arena_alloc(arena, bytes);
+}
+static void keep(void *memory, void *arena) {
+    (void)memory;
+    (void)arena;
+}
+
+static pcre2_general_context *memory_of(MxArena *arena) {
+    return pcre2_general_context_create(allocate, keep, arena);
+}
+
+static const char *message(MxArena *arena, int code, size_t at) {
+    PCRE2_UCHAR text[256]; /* PCRE2's own messages are shorter */
+    pcre2_get_error_message(code, text, sizeof text);
+    return mx_arena_printf(arena, "%s at position %zu", (const char *)text, at);
+}
+
+MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why) {
+    MxRegex *regex = mx_new(arena, MxRegex);
+    int code;
+    PCRE2_SIZE at;
+    pcre2_compile_context *compile = pcre2_compile_context_create(memory_of(arena));
+    regex->code =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, compile);
+    if (regex->code) return regex;
+    *why = message(arena, code, at);
+    return NULL;
+}
+
+static int match(const MxRegex *regex, const char *text, uint32_t options) {
+    MxArena arena = {.name = "match"};
+    pcre2_match_data *data = pcre2_match_data_create(1, memory_of(&arena));
+    int code =
+        pcre2_match(regex->code, (PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, 0, options, data, NULL);
+    mx_arena_release(&arena);
+    return code;
+}
+
+MxMatch mx_regex_match(const MxRegex *regex, const char *text) {
+    int whole = match(regex, text, PCRE2_ANCHORED | PCRE2_ENDANCHORED);
+    if (whole >= 0) return MX_MATCH_WHOLE;
+    int part = whole == PCRE2_ERROR_NOMATCH ? match(regex, text, 0) : whole;
+    if (part >= 0) return MX_MATCH_PART;
+    return part == PCRE2_ERROR_NOMATCH ? MX_MATCH_NONE : MX_MATCH_GAVE_UP;
+}
