@@ -307,7 +307,13 @@ MxValue mx_count_nonzero(MxTrace *t, MxValue x);
 /* ---- state */
 
 /* MX_INIT_* of tree.h by number would make ops depend on trees; the distributions are the same. */
-typedef enum MxFill { MX_FILL_CONSTANT, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL } MxFill;
+typedef enum MxFill {
+    MX_FILL_CONSTANT,
+    MX_FILL_NORMAL,
+    MX_FILL_TRUNCATED_NORMAL,
+    MX_FILL_UNIFORM,
+    MX_FILL_COUNT
+} MxFill;
 
 typedef struct MxInitAttr {
     MxType type;
@@ -318,7 +324,7 @@ typedef struct MxInitAttr {
 
 /* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
  * the truncated ones lie within two deviations of the parent normal and have standard deviation
- * `value` themselves. */
+ * `value` themselves; so have the uniform ones, which lie within sqrt(3) `value` of 0. */
 MxValue mx_init(MxTrace *t, MxInitAttr attr);
 
 /* mx_sum_squares — of all elements of all inputs, summed in f64, as an f32 scalar. */

@@ -203,6 +203,7 @@ const Case cases[] = {
     INIT("zeros", MX_FILL_CONSTANT, 0.0, S2(7, 11)),
     INIT("normal", MX_FILL_NORMAL, 0.02, S2(37, 31)),
     INIT("truncated", MX_FILL_TRUNCATED_NORMAL, 0.3, S2(37, 31)),
+    INIT("uniform", MX_FILL_UNIFORM, 0.3, S2(37, 31)),
     INIT("normal large", MX_FILL_NORMAL, 1.0, S2(211, 333)),
     {.op = &op_clip_factor, .label = "above", .only_f32 = true, .attr = ATTR(MxClipFactorAttr, 1.0), IN({FILL_VALUE, 6.25, S0})},
     {.op = &op_clip_factor, .label = "below", .only_f32 = true, .attr = ATTR(MxClipFactorAttr, 1.0), IN({FILL_VALUE, 0.25, S0})},

@@ -120,7 +120,8 @@ static float *random_array(MxFill fill, uint64_t seed_stream[2], int64_t n) {
 
 START_TEST(random_moments) {
     enum { N = 4000000 };
-    static const double kurtosis[] = {[MX_FILL_NORMAL] = 3, [MX_FILL_TRUNCATED_NORMAL] = 2.3655};
+    static const double kurtosis[] = {
+        [MX_FILL_NORMAL] = 3, [MX_FILL_TRUNCATED_NORMAL] = 2.3655, [MX_FILL_UNIFORM] = 1.8};
     const float *x = random_array((MxFill)_i, (uint64_t[]){7, 11}, N);
     double sum[5] = {0}, largest = 0;
     for (int i = 0; i < N; i++) {
@@ -132,11 +133,11 @@ START_TEST(random_moments) {
     ck_assert_double_eq_tol(sum[2], 1, 0.003);
     ck_assert_double_eq_tol(sum[3], 0, 0.01);
     ck_assert_double_eq_tol(sum[4], kurtosis[_i], 0.02);
-    double limit = 2 / 0.87962566103424;
-    if (_i == MX_FILL_TRUNCATED_NORMAL)
-        ck_assert(largest <= limit * (1 + 1e-6) && largest > 0.999 * limit);
-    else
+    double limit = _i == MX_FILL_UNIFORM ? sqrt(3) : 2 / 0.87962566103424;
+    if (_i == MX_FILL_NORMAL)
         ck_assert(largest > 4.5 && largest < 6);
+    else
+        ck_assert(largest <= limit * (1 + 1e-6) && largest > 0.999 * limit);
 }
 END_TEST
 
@@ -170,9 +171,9 @@ Suite *suite_numbers(void) {
     tcase_add_test(t, ends_of_ranges);
     tcase_add_test(t, turns_are_close);
     tcase_add_test(t, bf16_norm_rounds_twice);
-    tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL + 1);
+    tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_COUNT);
     tcase_add_test(t, random_streams_are_independent);
-    tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_TRUNCATED_NORMAL + 1);
+    tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_COUNT);
     suite_add_tcase(suite, t);
     return suite;
 }

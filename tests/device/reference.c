@@ -365,6 +365,7 @@ static double init_element(const MxInitAttr *a, int64_t i) {
     mx_philox(a->seed, a->stream, (uint64_t)i / 4, words);
     double u = (double)mx_uniform(words[i % 4]);
     if (a->fill == MX_FILL_CONSTANT) return a->value;
+    if (a->fill == MX_FILL_UNIFORM) return a->value * sqrt(3) * (2 * u - 1);
     if (a->fill == MX_FILL_TRUNCATED_NORMAL)
         return a->value / of_cut * normal_quantile(tail + u * (1 - 2 * tail));
     double radius = sqrt(-2 * log((double)mx_uniform(words[i % 4 / 2 * 2])));

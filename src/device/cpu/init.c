@@ -76,6 +76,22 @@ CPU_LEVELS static void truncated_lanes(uint32_t c[WORDS][LANES], float deviation
         for (int i = 0; i < LANES; i++) z[w][i] = truncated(c[w][i]) * factor;
 }
 
+CPU_LEVELS static void uniform_lanes(uint32_t c[WORDS][LANES], float deviation,
+                                     float z[WORDS][LANES]) {
+    const float sqrt3 = 1.73205081f;
+    float limit = sqrt3 * deviation;
+    for (int w = 0; w < WORDS; w++)
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) z[w][i] = limit * (2.0f * mx_uniform(c[w][i]) - 1.0f);
+}
+
+static void (*const lanes[MX_FILL_COUNT])(uint32_t c[WORDS][LANES], float deviation,
+                                          float z[WORDS][LANES]) = {
+    [MX_FILL_NORMAL] = normal_lanes,
+    [MX_FILL_TRUNCATED_NORMAL] = truncated_lanes,
+    [MX_FILL_UNIFORM] = uniform_lanes,
+};
+
 CPU_LEVELS static void interleave(float z[WORDS][LANES], float out[LANES * WORDS]) {
     for (int i = 0; i < LANES; i++)
         for (int w = 0; w < WORDS; w++) out[WORDS * i + w] = z[w][i];
@@ -90,8 +106,7 @@ static void random_span(const void *context, int64_t begin, int64_t end, int wor
     for (int64_t at = begin; at < end; at += LANES * WORDS) {
         int64_t n = cpu_min(LANES * WORDS, end - at);
         philox_lanes(attr->seed, attr->stream, (uint64_t)at / WORDS, words);
-        (attr->fill == MX_FILL_NORMAL ? normal_lanes : truncated_lanes)(words, (float)attr->value,
-                                                                        z);
+        lanes[attr->fill](words, (float)attr->value, z);
         interleave(z, block);
         if (attr->type.dtype == MX_F32)
             memcpy((float *)call->out[0] + at, block, (size_t)n * sizeof(float));
