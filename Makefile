@@ -103,6 +103,12 @@ demo:  ## install what is missing, build, train the default config on the bundle
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain --config configs/base.yml run_name=demo
 
+demo-lora:  ## the same with low-rank adapters: a small model first, then adapters to other text
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) all
+	$B/mxtrain configs/base.yml run_name=demo-lora-base steps=40 eval_interval=-1 log_config=false
+	$B/mxtrain configs/recipes/lora.yml
+
 test:  ## the same set-up, then all tests
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) tests
@@ -157,4 +163,4 @@ clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo test deps deps-dev tests check check-cli tidy install clean help
+.PHONY: bench bench-programs all demo demo-lora test deps deps-dev tests check check-cli tidy install clean help

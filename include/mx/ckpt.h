@@ -32,7 +32,8 @@ bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 
 /* mx_ckpt_read — fills the leaves' data from a group of an open file; the form is found by looking.
  * Leaves outside `section` ("model/"; "" = all) are left alone, and so is whatever the file holds
- * outside it. Dtypes are converted. scan_axis  tried first for stacked arrays; then 0 and 1 Errors:
+ * outside it. A leaf without data may be in the file or not, and is not read. Dtypes are
+ * converted. scan_axis  tried first for stacked arrays; then 0 and 1 Errors:
  * every missing, extra and mis-shaped array, one line each (exit 65); random-number and dropout
  * leaves that MaxText keeps beside its weights are not extra. */
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
@@ -52,8 +53,23 @@ bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir
 /* mx_ckpt_load — reads the whole state from a checkpoint folder that verified. */
 bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err);
 
-/* mx_ckpt_load_params — only the parameters ("model/…"), from FILE.h5[:group], a checkpoint folder,
- * or a run's folder (its newest checkpoint). */
+/* ---- parameters from elsewhere */
+
+/* What a reference names. */
+typedef struct MxCkptRef {
+    const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
+    const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
+    const MxJson *manifest;   /* of the folder, or NULL */
+} MxCkptRef;
+
+/* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, or a run's folder (its newest checkpoint).
+ * Errors: damage (exit 65). */
+bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
+
+/* mx_ckpt_load_params — only the parameters ("model/…"), from whatever mx_ckpt_find finds. Adapters
+ * stay as they are if the source has none at all. */
 bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err);
+/* mx_ckpt_load_adapters — only the adapters, all of them. */
+bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err);
 
 #endif

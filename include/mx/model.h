@@ -21,6 +21,23 @@ const MxTree *mx_model_params(const MxModel *model);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
 MxKind mx_model_trains(const MxModel *model);
 
+/* What is adapted (lora.* keys). An adapter of a kernel W [K.., N..] is A [K, rank] and B [rank, N]
+ * beside it, dims flattened; the module computes x W + (x A) B scale. One of a norm's scale [D] is
+ * A [D, rank] and B [rank]. Source: qwix _src/providers/lora.py as MaxText utils/lora_utils.py uses
+ * it. */
+typedef struct MxLora {
+    const char *pattern;  /* lora_module_path, or the family's own */
+    double scale;         /* alpha / rank */
+    const char **modules; /* paths as checkpoints have them: stacked layers count once */
+    int n_modules;
+} MxLora;
+
+/* mx_model_lora — NULL if nothing is adapted. */
+const MxLora *mx_model_lora(const MxModel *model);
+/* mx_model_without_adapters — the same model over the same parameters, which traces the base
+ * weights alone: the reference of preferences. */
+const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model);
+
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;

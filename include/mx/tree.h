@@ -47,6 +47,8 @@ typedef struct MxLeaf {
     MxDtype dtype;
     MxShape shape;
     const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
+    int n_contract; /* leading dims that meet the input's: contracted by a product, multiplied by a
+                       norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
     MxStack stack;
     void *data; /* row-major, or NULL while abstract */

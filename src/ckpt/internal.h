@@ -6,6 +6,8 @@
 
 enum { CKPT_MAX_ALSO = 4 };
 
+#define CKPT_STATE_FILE "state.h5"
+
 /* A section of the state under its names: paths that start with `nnx` start with `linen` in Linen
  * files; `also` are names that are only read. */
 typedef struct CkptRow {

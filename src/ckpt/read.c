@@ -87,6 +87,7 @@ static void read_leaf(Reader *r, MxLeaf *leaf, const CkptRow *row) {
     const char *prefix = row ? r->prefix[row - ckpt_rows] : "";
     size_t cut = row ? strlen(row->nnx) : 0;
     int i = find_leaf(r, row, prefix, leaf);
+    if (i < 0 && !leaf->data) return;
     if (i < 0) {
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s%s\" is missing; the model wants %s %s",
                 prefix, leaf->path + cut, mx_dtype_name(leaf->dtype),
@@ -96,6 +97,7 @@ static void read_leaf(Reader *r, MxLeaf *leaf, const CkptRow *row) {
     MxH5Array *array = &r->arrays[i];
     bool is_stack = find(r, prefix, leaf->path + cut) < 0;
     r->is_used[i] = true;
+    if (!leaf->data) return;
     MxH5Box box = ckpt_box(leaf->shape, -1, 0);
     bool fits =
         is_stack ? find_slice(r, array, leaf, &box) : mx_shape_equal(array->shape, leaf->shape);

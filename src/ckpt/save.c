@@ -3,7 +3,7 @@
 
 #include "internal.h"
 
-static const char state_file[] = "state.h5";
+static const char state_file[] = CKPT_STATE_FILE;
 
 bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err) {
     MxArena arena = {.name = "ckpt write"};
@@ -44,26 +44,13 @@ bool mx_ckpt_save(const char *dir, MxForm form, const MxTree *state, const char 
     return ok || mx_context(err, "could not save checkpoint \"%s\"", dir);
 }
 
-static bool read_file(const char *path, const char *group, const char *section, int scan_axis,
-                      MxTree *tree, MxError *err) {
+bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {
     MxArena arena = {.name = "ckpt load"};
     MxH5 *file;
-    bool ok = mx_h5_open(&arena, path, &file, err) &&
-              mx_ckpt_read(file, group, section, scan_axis, tree, err);
+    bool ok = mx_h5_open(&arena, mx_path_join(&arena, dir, state_file), &file, err) &&
+              mx_ckpt_read(file, "", "", scan_axis, state, err);
     mx_arena_release(&arena);
     return ok;
-}
-
-static bool load_dir(const char *dir, const char *section, int scan_axis, MxTree *state,
-                     MxError *err) {
-    MxArena arena = {.name = "ckpt load"};
-    bool ok = read_file(mx_path_join(&arena, dir, state_file), "", section, scan_axis, state, err);
-    mx_arena_release(&arena);
-    return ok;
-}
-
-bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {
-    return load_dir(dir, "", scan_axis, state, err);
 }
 
 bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir, int64_t *step,
@@ -88,27 +75,4 @@ bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir
     return mx_fail(
         err, MX_EXIT_BAD_INPUT, (MxWhere){.file = checkpoint_dir},
         "none of %d checkpoints verifies; restore one of them or choose another run_name", n);
-}
-
-/* A folder is a checkpoint, or holds some: itself, or in "checkpoints". */
-static bool load_params_from_dir(const char *dir, int scan_axis, MxTree *state, MxError *err) {
-    MxArena arena = {.name = "ckpt load"};
-    int64_t step;
-    const char *parent = mx_path_join(&arena, dir, "checkpoints"), *found;
-    if (!mx_dir_exists(parent)) parent = dir;
-    bool ok = mx_ckpt_newest(&arena, parent, &found, &step, err);
-    if (ok && !found) ok = mx_store_verify(&arena, found = dir, NULL, err);
-    ok = ok && load_dir(found, "model/", scan_axis, state, err);
-    mx_arena_release(&arena);
-    return ok;
-}
-
-bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err) {
-    if (mx_dir_exists(ref)) return load_params_from_dir(ref, scan_axis, state, err);
-    MxArena arena = {.name = "ckpt load"};
-    char *path, *group;
-    mx_store_ref_parse(&arena, ref, &path, &group);
-    bool ok = read_file(path, group, "model/", scan_axis, state, err);
-    mx_arena_release(&arena);
-    return ok;
 }

@@ -151,6 +151,24 @@ static void check_preference(ConfigLoad *load, const MxConfig *c) {
         strcmp(c->dpo_algo, "dpo") && strcmp(c->dpo_algo, "orpo"))
         config_fail(load, culprit(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula),
                     "MaxText has no formula for %s; only for dpo and orpo", c->dpo_algo);
+    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
+        !strcmp(c->dpo_reference, "lora_off"))
+        config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
+}
+
+/* MaxText accepts the first two, and then trains nothing (ours). */
+static void check_lora(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_enable_lora)) return;
+    if (c->enable_lora && GOOD(load, MX_KEY_lora_rank) && !c->lora_rank)
+        config_fail(load, culprit(load, MX_KEY_lora_rank, MX_KEY_enable_lora),
+                    "adapters want lora.lora_rank of at least 1, found 0");
+    if (c->enable_lora && GOOD(load, MX_KEY_lora_alpha) && c->lora_alpha <= 0)
+        config_fail(load, culprit(load, MX_KEY_lora_alpha, MX_KEY_enable_lora),
+                    "adapters want lora.lora_alpha above 0, found 0; they count alpha / rank");
+    if (!c->enable_lora && GOOD(load, MX_KEY_lora_restore_path) && c->lora_restore_path)
+        config_fail(load, MX_KEY_lora_restore_path, "wants lora.enable_lora=true");
+    if (GOOD(load, MX_KEY_lora_module_path) && c->lora_module_path)
+        check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
 /* What each kind of data needs (ours). */
@@ -222,6 +240,7 @@ void config_check(ConfigLoad *load) {
     check_schedule(load, c);
     check_regexes(load, c);
     check_preference(load, c);
+    check_lora(load, c);
     check_data(load, c);
     check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
     check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);

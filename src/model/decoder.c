@@ -24,14 +24,56 @@ static MxValue weight(const Pass *p, int leaf) {
     return mx_cast(p->t, p->params[leaf], p->model->dtype);
 }
 
-/* x · kernel (+ bias), contracting the last n_contract dims of x. */
-static MxValue project(const Pass *p, MxValue x, int kernel, int bias, int n_contract) {
+static const Adapter *adapter_of(const Pass *p, int leaf) {
+    const Adapter *adapters = p->model->adapters;
+    return adapters && adapters[leaf].a >= 0 ? &adapters[leaf] : NULL;
+}
+
+/* The same values with the last n dims as one. */
+static MxValue flatten_last(MxTrace *t, MxValue x, int n) {
+    MxShape shape = mx_trace_type(t, x).shape, flat = {.rank = shape.rank - n + 1};
+    if (x < 0 || n == 1) return x;
+    for (int i = 0; i < flat.rank; i++) flat.dim[i] = shape.dim[i];
+    for (int i = flat.rank; i < shape.rank; i++) flat.dim[flat.rank - 1] *= shape.dim[i];
+    return mx_reshape(t, x, flat);
+}
+
+/* y + (x A) B scale, for y = x · kernel. Made as a product that y is added to. */
+static MxValue adapt(const Pass *p, MxValue x, MxValue y, int kernel) {
+    MxTrace *t = p->t;
+    const MxLeaf *leaf = &p->model->params.leaves[kernel];
+    const Adapter *adapter = adapter_of(p, kernel);
+    if (!adapter) return y;
+    MxShape shape = mx_trace_type(t, y).shape;
+    MxValue base = flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
+    MxValue in = flatten_last(t, x, leaf->n_contract);
+    MxValue low = mx_dot(t, in, weight(p, adapter->a), MX_DOT_NN, 1);
+    low = mx_scale(t, low, p->model->lora.scale);
+    MxValue sum = mx_add(t, mx_dot(t, low, weight(p, adapter->b), MX_DOT_NN, 1), base);
+    return base == y ? sum : mx_reshape(t, sum, shape);
+}
+
+/* W + A B scale in float32, for what is no product with activations (the scale of a norm) or
+ * happens inside an op (the output matrix): the one place where it is made. */
+static MxValue fold_adapter(const Pass *p, int leaf) {
+    MxTrace *t = p->t;
+    const Adapter *adapter = adapter_of(p, leaf);
+    if (!adapter) return p->params[leaf];
+    MxValue b = mx_scale(t, p->params[adapter->b], p->model->lora.scale);
+    return mx_add(t, mx_dot(t, p->params[adapter->a], b, MX_DOT_NN, 1), p->params[leaf]);
+}
+
+/* x · kernel (+ bias). */
+static MxValue project(const Pass *p, MxValue x, int kernel, int bias) {
+    int n_contract = p->model->params.leaves[kernel].n_contract;
     MxValue y = mx_dot(p->t, x, weight(p, kernel), MX_DOT_NN, n_contract);
+    y = adapt(p, x, y, kernel);
     return bias < 0 ? y : mx_add(p->t, y, weight(p, bias));
 }
 
 static MxValue norm(const Pass *p, MxValue x, int scale) {
-    return mx_rmsnorm(p->t, x, p->params[scale], p->model->config->normalization_layer_epsilon);
+    return mx_rmsnorm(p->t, x, fold_adapter(p, scale),
+                      p->model->config->normalization_layer_epsilon);
 }
 
 static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
@@ -44,9 +86,9 @@ static MxValue attention(const Pass *p, const Layer *l, MxValue x_BTD) {
     const MxModel *m = p->model;
     const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
                                    "activation_kv_heads", "activation_kv_head_dim");
-    MxValue q_BTNH = mx_trace_constrain(t, project(p, x_BTD, l->query, l->query_bias, 1), axes);
-    MxValue k_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->key, l->key_bias, 1), axes);
-    MxValue v_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->value, l->value_bias, 1), axes);
+    MxValue q_BTNH = mx_trace_constrain(t, project(p, x_BTD, l->query, l->query_bias), axes);
+    MxValue k_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->key, l->key_bias), axes);
+    MxValue v_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->value, l->value_bias), axes);
     if (l->query_norm >= 0) {
         q_BTNH = norm(p, q_BTNH, l->query_norm);
         k_BTKH = norm(p, k_BTKH, l->key_norm);
@@ -57,16 +99,16 @@ static MxValue attention(const Pass *p, const Layer *l, MxValue x_BTD) {
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
-    return project(p, o_BTNH, l->out, l->out_bias, 2);
+    return project(p, o_BTNH, l->out, l->out_bias);
 }
 
 static MxValue feed_forward(const Pass *p, const Layer *l, MxValue x_BTD) {
-    MxValue gate_BTM = project(p, x_BTD, l->wi_0, -1, 1);
-    MxValue up_BTM = project(p, x_BTD, l->wi_1, -1, 1);
+    MxValue gate_BTM = project(p, x_BTD, l->wi_0, -1);
+    MxValue up_BTM = project(p, x_BTD, l->wi_1, -1);
     MxValue hidden_BTM = mx_glu(p->t, gate_BTM, up_BTM, p->model->activation);
     mx_trace_constrain(p->t, hidden_BTM,
                        AXES("activation_batch", "activation_length", "activation_mlp"));
-    return project(p, hidden_BTM, l->wo, -1, 1);
+    return project(p, hidden_BTM, l->wo, -1);
 }
 
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
@@ -105,7 +147,8 @@ static double logits_scale(const MxModel *model) {
 static MxValue head(MxTrace *t, const MxModel *model, const MxValue *params) {
     Pass p = {.t = t, .model = model, .params = params};
     t->scope = "decoder/logits_dense";
-    return weight(&p, model->logits < 0 ? model->embedding : model->logits);
+    if (model->logits < 0) return weight(&p, model->embedding);
+    return mx_cast(t, fold_adapter(&p, model->logits), model->dtype);
 }
 
 MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden) {

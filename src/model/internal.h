@@ -24,6 +24,11 @@ typedef struct Layer {
     int wi_0, wi_1, wo;
 } Layer;
 
+/* The adapter of a parameter: indices of A and B, -1 = none. */
+typedef struct Adapter {
+    int a, b;
+} Adapter;
+
 struct MxModel {
     const MxConfig *config;
     const Family *family;
@@ -36,11 +41,16 @@ struct MxModel {
     Layer *layers;
     int n_layers;
     int embedding, final_norm, logits; /* logits -1 = tied to the embedding */
+    MxLora lora;
+    Adapter *adapters; /* [parameter] NULL = none is applied */
 };
 
 /* model_rope — frequencies and layout that the config asks for; head width H. */
 bool model_rope(MxArena *arena, const MxConfig *config, MxModel *model, MxError *err);
 /* model_add_params — fills the tree and the indices. */
 void model_add_params(MxArena *arena, MxModel *model);
+/* model_add_adapters — adds the adapters that lora.* ask for behind all other parameters. Errors:
+ * the module path matches nothing. */
+bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err);
 
 #endif

@@ -73,6 +73,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     if (!read_activation(config, model, err) || !model_rope(arena, config, model, err))
         return false;
     model_add_params(arena, model);
+    if (config->enable_lora && !model_add_adapters(arena, model, err)) return false;
     *out = model;
     return true;
 }
@@ -82,8 +83,18 @@ const MxTree *mx_model_params(const MxModel *model) {
 }
 
 MxKind mx_model_trains(const MxModel *model) {
-    (void)model;
-    return MX_KIND_PARAM;
+    return model->config->enable_lora ? MX_KIND_LORA_PARAM : MX_KIND_PARAM;
+}
+
+const MxLora *mx_model_lora(const MxModel *model) {
+    return model->lora.n_modules ? &model->lora : NULL;
+}
+
+const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model) {
+    MxModel *base = mx_new(arena, MxModel);
+    *base = *model;
+    base->adapters = NULL;
+    return base;
 }
 
 /* ---- cost */

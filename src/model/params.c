@@ -17,9 +17,10 @@ typedef struct Place {
     int index, count;
 } Place;
 
-static int add(const Place *p, const char *name, MxShape shape, const char *const *axes,
-               MxInit init) {
+static int add(const Place *p, const char *name, MxShape shape, int n_contract,
+               const char *const *axes, MxInit init) {
     MxLeaf leaf = {.kind = MX_KIND_PARAM, .dtype = MX_F32, .shape = shape, .init = init};
+    leaf.n_contract = n_contract;
     leaf.path = mx_path_join(p->arena, p->dir, name);
     for (int i = 0; i < shape.rank; i++) leaf.axes[i] = axes[i];
     if (p->stack_dir)
@@ -37,7 +38,7 @@ static MxInit fan_in(MxInitKind kind, int64_t n) {
 }
 
 static int add_norm(const Place *p, const char *name, int64_t width) {
-    return add(p, name, MX_SHAPE(width), AXES("norm"), (MxInit){.kind = MX_INIT_ONES});
+    return add(p, name, MX_SHAPE(width), 1, AXES("norm"), (MxInit){.kind = MX_INIT_ONES});
 }
 
 static void add_attention(const Place *p, const MxModel *model, Layer *l) {
@@ -47,17 +48,17 @@ static void add_attention(const Place *p, const MxModel *model, Layer *l) {
     if (model->attention.scale == 1) query.std /= sqrt((double)H);
     const char *const *q_axes = AXES("embed", "q_heads", "kv");
     const char *const *kv_axes = AXES("embed", "kv_heads", "kv_head_dim");
-    l->query = add(p, "self_attention/query/kernel", MX_SHAPE(D, N, H), q_axes, query);
-    l->key = add(p, "self_attention/key/kernel", MX_SHAPE(D, K, H), kv_axes, init);
-    l->value = add(p, "self_attention/value/kernel", MX_SHAPE(D, K, H), kv_axes, init);
-    l->out = add(p, "self_attention/out/kernel", MX_SHAPE(N, H, D), AXES("heads", "kv", "embed"),
+    l->query = add(p, "self_attention/query/kernel", MX_SHAPE(D, N, H), 1, q_axes, query);
+    l->key = add(p, "self_attention/key/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
+    l->value = add(p, "self_attention/value/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
+    l->out = add(p, "self_attention/out/kernel", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed"),
                  fan_in(MX_INIT_NORMAL, N * H));
     if (c->attention_bias) {
-        l->query_bias = add(p, "self_attention/query/bias", MX_SHAPE(N, H), q_axes + 1, zeros);
-        l->key_bias = add(p, "self_attention/key/bias", MX_SHAPE(K, H), kv_axes + 1, zeros);
-        l->value_bias = add(p, "self_attention/value/bias", MX_SHAPE(K, H), kv_axes + 1, zeros);
+        l->query_bias = add(p, "self_attention/query/bias", MX_SHAPE(N, H), 0, q_axes + 1, zeros);
+        l->key_bias = add(p, "self_attention/key/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
+        l->value_bias = add(p, "self_attention/value/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
         if (model->family->has_out_bias)
-            l->out_bias = add(p, "self_attention/out/bias", MX_SHAPE(D), AXES("embed"), zeros);
+            l->out_bias = add(p, "self_attention/out/bias", MX_SHAPE(D), 0, AXES("embed"), zeros);
     }
     if (c->use_qk_norm) {
         l->query_norm = add_norm(p, "self_attention/query_norm/scale", H);
@@ -79,9 +80,9 @@ static void add_layer(const Place *p, const MxModel *model, Layer *l) {
     add_attention(p, model, l);
     l->mlp_norm = add_norm(p, "post_self_attention_layer_norm/scale", D);
     MxInit in = fan_in(MX_INIT_TRUNCATED_NORMAL, D);
-    l->wi_0 = add(p, "mlp/wi_0/kernel", MX_SHAPE(D, M), AXES("embed", "mlp"), in);
-    l->wi_1 = add(p, "mlp/wi_1/kernel", MX_SHAPE(D, M), AXES("embed", "mlp"), in);
-    l->wo = add(p, "mlp/wo/kernel", MX_SHAPE(M, D), AXES("mlp", "embed"),
+    l->wi_0 = add(p, "mlp/wi_0/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+    l->wi_1 = add(p, "mlp/wi_1/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+    l->wo = add(p, "mlp/wo/kernel", MX_SHAPE(M, D), 1, AXES("mlp", "embed"),
                 fan_in(MX_INIT_TRUNCATED_NORMAL, M));
 }
 
@@ -93,7 +94,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     model->layers = mx_new_n(arena, Layer, model->n_layers);
     Place root = {.arena = arena, .tree = &model->params, .dir = ""};
     model->embedding =
-        add(&root, "token_embedder/embedding", MX_SHAPE(V, D), AXES("vocab", "embed_vocab"),
+        add(&root, "token_embedder/embedding", MX_SHAPE(V, D), 0, AXES("vocab", "embed_vocab"),
             (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
     for (int i = 0; i < model->n_layers; i++) {
         Place p = {.arena = arena, .tree = &model->params, .stack_dir = "decoder/layers"};
@@ -105,6 +106,6 @@ void model_add_params(MxArena *arena, MxModel *model) {
     model->final_norm = add_norm(&root, "decoder/decoder_norm/scale", D);
     model->logits = -1;
     if (!c->logits_via_embedding)
-        model->logits = add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V),
+        model->logits = add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V), 1,
                             AXES("embed_vocab", "vocab"), fan_in(MX_INIT_TRUNCATED_NORMAL, D));
 }

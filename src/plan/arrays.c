@@ -122,10 +122,18 @@ static void find_shard(MxArena *arena, const PlanMesh *mesh, PlanArray *array) {
     mx_error_release(&why);
 }
 
+/* Adapters name no axis at all: MaxText keeps them whole everywhere. */
+static bool is_annotated(const MxLeaf *leaf) {
+    for (int d = 0; d < leaf->shape.rank; d++)
+        if (leaf->axes[d]) return true;
+    return false;
+}
+
 static bool resolve(MxArena *arena, const PlanMesh *mesh, PlanArray *array, bool is_stacked,
                     MxError *err) {
     const MxLeaf *leaf = array->leaf;
-    MxVariable variable = {.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank)};
+    MxVariable variable = {0};
+    if (is_annotated(leaf)) variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
     if (array->how.names.rank) {
         variable.names = array->how.names;
     } else if (is_stacked) {

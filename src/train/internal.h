@@ -90,7 +90,8 @@ struct MxTrainState {
     MxTree tree;
     uint32_t *step; /* the leaf "optimizer/step" */
     int32_t *counts[2];
-    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
+    int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
+    int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
 };
 
 /* train_read_vars — the values of variables, one for each parameter. */
@@ -98,6 +99,11 @@ MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 
 /* train_trace_program — declares the variables and traces the entries. */
 bool train_trace_program(MxTrainState *state, MxError *err);
+/* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
+ * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
+bool train_restore(MxTrainState *state, const char *dir, MxError *err);
+/* train_saved_tree — what a run's checkpoints hold of its state. */
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */
 static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
     return leaf->kind == mx_model_trains(state->model);

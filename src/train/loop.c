@@ -86,7 +86,7 @@ static bool save(Loop *l, MxError *err) {
         mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)l->step);
     else if (ok) {
         ok = metrics_file_flush(l->metrics, err) &&
-             mx_ckpt_save(dir, form, mx_train_state_tree(l->state), l->config_text, err);
+             mx_ckpt_save(dir, form, train_saved_tree(&arena, l->state), l->config_text, err);
         if (ok) mx_log("Saved a checkpoint at step %lld.", (long long)l->step);
     }
     l->saved = l->step;
@@ -307,27 +307,30 @@ static bool find_start(Loop *l, const char **dir, MxError *err) {
 }
 
 static bool restore_or_init(Loop *l, const char *dir, MxError *err) {
-    const MxConfig *c = l->config;
-    MxTree *tree = mx_train_state_tree(l->state);
-    if (dir) {
+    if (dir)
         mx_log("restoring from this run's directory step %lld", (long long)l->saved);
-        if (!mx_ckpt_load(dir, (int)c->param_scan_axis, tree, err)) return false;
-        mx_train_state_restored(l->state);
-        return true;
-    }
-    if (c->enable_checkpointing) mx_log("No existing checkpoints found, not restoring checkpoint.");
-    mx_train_state_init(l->state);
-    if (c->load_parameters_path) {
-        mx_log("restoring parameters from %s", c->load_parameters_path);
-        if (!mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, tree, err))
-            return false;
-    }
-    mx_train_state_take_reference(l->state);
-    return true;
+    else if (l->config->enable_checkpointing)
+        mx_log("No existing checkpoints found, not restoring checkpoint.");
+    return train_restore(l->state, dir, err);
 }
 
 static double gib(size_t bytes) {
     return (double)bytes / (1 << 30);
+}
+
+static void log_adapters(const Loop *l, const MxModel *model) {
+    enum { MOST_SHOWN = 20 };
+    const MxLora *lora = mx_model_lora(model);
+    if (!lora) return;
+    double all = (double)mx_tree_count(mx_model_params(model), MX_KIND_PARAM);
+    int64_t n = mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM);
+    mx_log("LoRA configured: rank=%lld alpha=%.15g", (long long)l->config->lora_rank,
+           l->config->lora_alpha);
+    mx_log("LoRA configured: module_path='%s' successfully matched %d target submodules.",
+           lora->pattern, lora->n_modules);
+    for (int i = 0; i < lora->n_modules && i < MOST_SHOWN; i++) mx_log("  %s", lora->modules[i]);
+    mx_log("number trainable parameters: %lld, %.3f%% of the frozen ones", (long long)n,
+           100 * (double)n / all);
 }
 
 static void log_plan(const Loop *l) {
@@ -336,7 +339,10 @@ static void log_plan(const Loop *l) {
     MxTrainBytes b = mx_train_state_bytes(l->state);
     mx_log("%s", mx_device_describe(mx_train_state_device(l->state)));
     mx_log("number parameters: %.3f billion",
-           (double)mx_tree_count(mx_model_params(model), MX_KIND_PARAM) * 1e-9);
+           (double)(mx_tree_count(mx_model_params(model), MX_KIND_PARAM) +
+                    mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM)) *
+               1e-9);
+    log_adapters(l, model);
     mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, activations %.3f",
            gib(b.total), gib(b.parameters), gib(b.gradients), gib(b.moments), gib(b.activations));
     mx_log(

@@ -125,5 +125,5 @@ MxPreference train_preference(const MxConfig *config) {
 
 bool train_copies_reference(const MxConfig *config) {
     if (!config->use_dpo || !mx_preferences[train_preference(config)].has_reference) return false;
-    return strcmp(config->dpo_reference, "lora_off") != 0;
+    return !config->enable_lora || !strcmp(config->dpo_reference, "copy");
 }

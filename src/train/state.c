@@ -78,6 +78,10 @@ static void show_tree(MxTrainState *s) {
     add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
     add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
+    if (mx_model_lora(s->model)) {
+        s->base_fingerprint = mx_new(s->arena, int64_t);
+        add_counter(s, "mxtrain/base_fingerprint", MX_I64, s->base_fingerprint);
+    }
     for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
         s->counts[i] = mx_new(s->arena, int32_t);
         add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
@@ -93,8 +97,10 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState 
     s->optimizer = train_optimizer(config);
     s->loss = train_loss(config);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
-    s->reference_model = s->model;
+    s->reference_model =
+        train_copies_reference(config) ? s->model : mx_model_without_adapters(arena, s->model);
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
+    MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
     return train_trace_program(s, err) && open_device(s, err);
 }
 

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <mx/ckpt.h>
 
+Suite *adapters_suite(void);
 Suite *layout_suite(void);
 Suite *read_suite(void);
 Suite *save_suite(void);

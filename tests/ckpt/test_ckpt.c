@@ -181,6 +181,7 @@ int main(void) {
     SRunner *runner = srunner_create(layout_suite());
     srunner_add_suite(runner, read_suite());
     srunner_add_suite(runner, save_suite());
+    srunner_add_suite(runner, adapters_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -8,6 +8,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* counts of golden values, printed by forked tests */
     SRunner *runner = srunner_create(golden_suite());
     srunner_add_suite(runner, plan_suite());
+    srunner_add_suite(runner, trees_suite());
     srunner_add_suite(runner, error_suite());
     srunner_add_suite(runner, memory_suite());
     srunner_run_all(runner, CK_NORMAL);

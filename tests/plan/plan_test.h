@@ -52,6 +52,7 @@ const char *cell(const Table *table, int row, const char *column);
 
 Suite *golden_suite(void);
 Suite *plan_suite(void);
+Suite *trees_suite(void);
 Suite *error_suite(void);
 Suite *memory_suite(void);
 

@@ -136,6 +136,7 @@ static const struct {
     {BY_KILL, ""},
     {BY_STEPS, "dtype=bfloat16 mu_dtype=bfloat16"},
     {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
+    {BY_STEPS, "dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8"},
 };
 
 START_TEST(resume_is_exact) {

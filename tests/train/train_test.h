@@ -9,6 +9,7 @@ Suite *blackbox_suite(void);
 Suite *post_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
+Suite *lora_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);
 

@@ -1,0 +1,85 @@
+/* params.c — parameters and adapters from other checkpoints than a run's own. */
+#include <mx/ckpt.h>
+
+#include "internal.h"
+
+static bool find_in_dir(MxArena *arena, const char *dir, MxCkptRef *out, MxError *err) {
+    int64_t step;
+    MxJson *manifest;
+    const char *parent = mx_path_join(arena, dir, "checkpoints"), *found;
+    if (!mx_dir_exists(parent)) parent = dir; /* a folder is a checkpoint, or holds some */
+    if (!mx_ckpt_newest(arena, parent, &found, &step, err)) return false;
+    if (!found) found = dir;
+    if (!mx_store_verify(arena, found, &manifest, err)) return false;
+    *out = (MxCkptRef){.path = mx_path_join(arena, found, CKPT_STATE_FILE),
+                       .group = "",
+                       .dir = found,
+                       .manifest = manifest};
+    return true;
+}
+
+bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
+    if (mx_dir_exists(ref)) return find_in_dir(arena, ref, out, err);
+    char *path, *group;
+    mx_store_ref_parse(arena, ref, &path, &group);
+    *out = (MxCkptRef){.path = path, .group = group};
+    return true;
+}
+
+static bool holds_adapters(MxArena *arena, MxH5 *file, const char *group, bool *out, MxError *err) {
+    MxH5Array *arrays;
+    int n;
+    *out = false;
+    if (!mx_h5_list(arena, file, group, &arrays, &n, err)) return false;
+    for (int i = 0; i < n; i++)
+        *out = *out || mx_text_has_suffix(arrays[i].path, "_lora_a") ||
+               mx_text_has_suffix(arrays[i].path, "_lora_a/value");
+    return true;
+}
+
+/* The same leaves; those that are adapters (or those that are none) without data. */
+static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
+    MxTree *tree = mx_new(arena, MxTree);
+    mx_tree_init(tree, arena);
+    for (int i = 0; i < from->n; i++) {
+        MxLeaf leaf = from->leaves[i];
+        if ((leaf.kind == MX_KIND_LORA_PARAM) == adapters) leaf.data = NULL;
+        mx_tree_add(tree, leaf);
+    }
+    return tree;
+}
+
+/* A source, opened. */
+typedef struct Source {
+    MxCkptRef ref;
+    MxH5 *file;
+    bool has_adapters;
+} Source;
+
+static bool open_source(MxArena *arena, const char *ref, Source *out, MxError *err) {
+    return mx_ckpt_find(arena, ref, &out->ref, err) &&
+           mx_h5_open(arena, out->ref.path, &out->file, err) &&
+           holds_adapters(arena, out->file, out->ref.group, &out->has_adapters, err);
+}
+
+static const char section[] = "model/";
+
+bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err) {
+    MxArena arena = {.name = "ckpt load"};
+    Source s;
+    bool ok = open_source(&arena, ref, &s, err);
+    if (ok && !s.has_adapters) state = hide(&arena, state, true);
+    ok = ok && mx_ckpt_read(s.file, s.ref.group, section, scan_axis, state, err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err) {
+    MxArena arena = {.name = "ckpt load"};
+    Source s;
+    bool ok =
+        open_source(&arena, ref, &s, err) &&
+        mx_ckpt_read(s.file, s.ref.group, section, scan_axis, hide(&arena, state, false), err);
+    mx_arena_release(&arena);
+    return ok;
+}

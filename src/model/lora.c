@@ -1,0 +1,174 @@
+/* lora.c — which modules get low-rank adapters, and their parameters. Names, shapes, initialisers
+ * and replication as MaxText's (utils/lora_utils.py with qwix _src/providers/lora.py @0.1.8), but
+ * every layer draws its own A. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- which modules */
+
+/* MaxText's defaults by the beginning of model_name (configs/post_train/lora_module_path.yml), for
+ * the families that exist here; the last one is for all others. */
+static const struct {
+    const char *model, *pattern;
+} defaults[] = {
+    {"mistral", "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"},
+    {"", "decoder/layers/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"},
+};
+
+/* The layer's number may stand in the path or not. */
+static const char *with_any_layer(MxArena *arena, const char *pattern) {
+    static const char mark[] = "layers/", any[] = "layers(?:_[0-9]+|/[0-9]+)?/";
+    MxText out;
+    mx_text_init(&out, arena);
+    for (const char *p = pattern, *at; *p; p = at + strlen(mark)) {
+        at = strstr(p, mark);
+        mx_text_add(&out, "%.*s", (int)(at ? at - p : (ptrdiff_t)strlen(p)), p);
+        if (!at) break;
+        mx_text_add(&out, "%s", any);
+    }
+    return out.data;
+}
+
+static const char *pattern_of(MxArena *arena, const MxConfig *c) {
+    if (c->lora_module_path) return with_any_layer(arena, c->lora_module_path);
+    int i = 0;
+    while (!mx_text_has_prefix(c->model_name, defaults[i].model)) i++;
+    return with_any_layer(arena, defaults[i].pattern);
+}
+
+/* A parameter that can be adapted, and its module under the path that checkpoints have. */
+typedef struct Module {
+    const char *path;
+    int leaf;
+    MxMatch match;
+} Module;
+
+static Module *list_modules(MxArena *arena, const MxModel *model, int *n) {
+    Module *modules = mx_new_n(arena, Module, model->params.n);
+    *n = 0;
+    for (int i = 0; i < model->params.n; i++) {
+        const MxLeaf *leaf = &model->params.leaves[i];
+        bool is_stacked = model->config->scan_layers && leaf->stack.count;
+        const char *path = is_stacked ? leaf->stack.path : leaf->path;
+        if (leaf->n_contract)
+            modules[(*n)++] = (Module){.path = mx_path_dir(arena, path), .leaf = i};
+    }
+    return modules;
+}
+
+/* ---- a pattern that matches nothing */
+
+enum { MOST_SHOWN = 5 };
+
+/* How many words of the pattern occur in a path, at least nearly; two letters are like anything. */
+static int likeness(MxArena *arena, const char *pattern, const char *path) {
+    const char *parts[16];
+    char *save = NULL;
+    int n = 0, count = 0;
+    for (char *part = strtok_r(mx_arena_strdup(arena, path), "/", &save); part && n < 16;
+         part = strtok_r(NULL, "/", &save))
+        parts[n++] = part;
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    for (const char *p = pattern; *(p += strcspn(p, word)); p += strspn(p, word)) {
+        const char *wanted = mx_arena_strndup(arena, p, strspn(p, word));
+        count += strlen(wanted) > 2 && mx_nearest(wanted, parts, n);
+    }
+    return count;
+}
+
+static bool report_no_match(MxArena *arena, const MxModel *model, const Module *modules, int n,
+                            MxError *err) {
+    const MxConfig *c = model->config;
+    const char *asked = c->lora_module_path ? c->lora_module_path : model->lora.pattern;
+    MxText near;
+    MxMap seen;
+    mx_text_init(&near, arena);
+    mx_map_init(&seen, arena);
+    int best = 0, n_shown = 0;
+    for (int i = 0; i < n; i++) {
+        int like = likeness(arena, asked, modules[i].path);
+        if (like > best) best = like;
+    }
+    for (int i = 0; i < n && n_shown < MOST_SHOWN; i++) {
+        if (likeness(arena, asked, modules[i].path) < best) continue;
+        if (mx_map_get(&seen, modules[i].path, -1) >= 0) continue;
+        mx_map_set(&seen, modules[i].path, i);
+        mx_text_add(&near, "%s%s", n_shown++ ? ", " : "", modules[i].path);
+    }
+    mx_config_fail(err, c, MX_KEY_lora_module_path, "\"%s\" matches no module that can be adapted",
+                   asked);
+    mx_note(err, "hint: %s: %s", best ? "similar modules" : "some of the modules", near.data);
+    return false;
+}
+
+/* ---- parameters */
+
+static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
+    const MxLeaf *of = &model->params.leaves[base];
+    leaf.path = mx_arena_printf(arena, "%s%s", of->path, suffix);
+    leaf.kind = MX_KIND_LORA_PARAM;
+    leaf.dtype = of->dtype;
+    leaf.stack = of->stack;
+    if (of->stack.count) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
+    mx_tree_add(&model->params, leaf);
+}
+
+static void add_adapter(MxArena *arena, MxModel *model, int base) {
+    const MxLeaf *of = &model->params.leaves[base];
+    int64_t rank = model->config->lora_rank, in = 1, out = 1;
+    bool has_out = of->n_contract < of->shape.rank;
+    for (int i = 0; i < of->shape.rank; i++) *(i < of->n_contract ? &in : &out) *= of->shape.dim[i];
+    model->adapters[base] = (Adapter){.a = model->params.n, .b = model->params.n + 1};
+    add_leaf(arena, model, base, "_lora_a",
+             (MxLeaf){.shape = MX_SHAPE(in, rank),
+                      .init = {.kind = MX_INIT_UNIFORM, .std = sqrt(2 / (double)in)}});
+    add_leaf(arena, model, base, "_lora_b",
+             (MxLeaf){.shape = has_out ? MX_SHAPE(rank, out) : MX_SHAPE(rank),
+                      .init = {.kind = MX_INIT_ZEROS}});
+}
+
+/* Matches every module; returns the strongest match. */
+static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
+    MxMatch best = MX_MATCH_NONE;
+    for (int i = 0; i < n; i++) {
+        modules[i].match = mx_regex_match(regex, modules[i].path);
+        if (modules[i].match > best) best = modules[i].match;
+    }
+    return best;
+}
+
+/* MaxText hands the pattern to qwix, which matches whole paths. One that matches none of them is
+ * looked for inside them. */
+bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
+    const MxConfig *c = model->config;
+    int n, n_params = model->params.n;
+    Module *modules = list_modules(arena, model, &n);
+    MxLora *lora = &model->lora;
+    *lora =
+        (MxLora){.pattern = pattern_of(arena, c), .scale = c->lora_alpha / (double)c->lora_rank};
+    const char *why;
+    MxRegex *regex = mx_regex_new(arena, lora->pattern, &why);
+    if (!regex)
+        return mx_config_fail(err, c, MX_KEY_lora_module_path,
+                              "\"%s\" is not a regular expression: %s", lora->pattern, why);
+    MxMatch wanted = match_modules(regex, modules, n);
+    if (wanted == MX_MATCH_GAVE_UP)
+        return mx_config_fail(err, c, MX_KEY_lora_module_path, "\"%s\" takes too long to match",
+                              lora->pattern);
+    if (wanted == MX_MATCH_NONE) return report_no_match(arena, model, modules, n, err);
+    lora->modules = mx_new_n(arena, const char *, n);
+    model->adapters = mx_new_n(arena, Adapter, n_params);
+    for (int i = 0; i < n_params; i++) model->adapters[i] = (Adapter){-1, -1};
+    for (int i = 0; i < n; i++) {
+        if (modules[i].match != wanted) continue;
+        const MxLeaf *leaf = &model->params.leaves[modules[i].leaf];
+        if (!c->scan_layers || !leaf->stack.index)
+            lora->modules[lora->n_modules++] = modules[i].path;
+        add_adapter(arena, model, modules[i].leaf);
+    }
+    return true;
+}

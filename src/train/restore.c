@@ -1,0 +1,129 @@
+/* restore.c — where the arrays of a run come from: its own checkpoint, or step 0 with weights and
+ * adapters from elsewhere. While adapters are trained, a run's checkpoints leave out the base,
+ * which does not change: it is drawn or loaded again, and recognized by its fingerprint. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <mx/ckpt.h>
+
+#include <stdlib.h>
+
+/* ---- the base under adapters */
+
+/* A hash of every frozen parameter's path and values, however files hold them. */
+static int64_t fingerprint(const MxTrainState *s) {
+    uint64_t hash = 0;
+    for (int i = 0; i < s->tree.n; i++) {
+        const MxLeaf *leaf = &s->tree.leaves[i];
+        if (leaf->kind != MX_KIND_PARAM) continue;
+        size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
+        hash = mx_hash64((uint64_t[]){hash, mx_hash64(leaf->path, strlen(leaf->path)),
+                                      mx_hash64(leaf->data, bytes)},
+                         3 * sizeof hash);
+    }
+    return (int64_t)hash;
+}
+
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
+    if (!mx_model_lora(s->model)) return &s->tree;
+    MxTree *tree = mx_new(arena, MxTree);
+    mx_tree_init(tree, arena);
+    for (int i = 0; i < s->tree.n; i++)
+        if (s->tree.leaves[i].kind != MX_KIND_PARAM) mx_tree_add(tree, s->tree.leaves[i]);
+    return tree;
+}
+
+/* ---- what a checkpoint says of its config */
+
+/* The value of a key in a config as checkpoints keep it, or "". */
+static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    const char *mark = mx_arena_printf(arena, "\n%s: ", key);
+    const char *at = text ? strstr(text, mark) : NULL;
+    if (!at) return "";
+    at += strlen(mark);
+    const char *end = strstr(at, "  # ");
+    size_t line = strcspn(at, "\n");
+    return mx_arena_strndup(arena, at,
+                            end && (size_t)(end - at) < line ? (size_t)(end - at) : line);
+}
+
+static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, MxError *err) {
+    MxArena arena = {.name = "message"};
+    MxError ignored = {0};
+    MxJson *manifest = NULL;
+    const char *here = s->config->load_parameters_path;
+    mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = dir},
+            "its adapters belong to other weights: fingerprint %016llx, here it is %016llx",
+            (unsigned long long)found, (unsigned long long)*s->base_fingerprint);
+    if (mx_store_verify(&arena, dir, &manifest, &ignored))
+        mx_note(err,
+                "hint: they were trained with load_parameters_path=%s and "
+                "init_weights_seed=%s; this run has load_parameters_path=\"%s\"",
+                config_value(&arena, manifest, "load_parameters_path"),
+                config_value(&arena, manifest, "init_weights_seed"), here ? here : "");
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return false;
+}
+
+/* Adapters mean something else under another alpha. A file without a manifest does not tell its. */
+static bool check_alpha(const MxConfig *c, MxError *err) {
+    MxArena arena = {.name = "restore"};
+    MxCkptRef ref;
+    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, &ref, err);
+    const char *theirs = ok ? config_value(&arena, ref.manifest, "lora.lora_alpha") : "";
+    if (*theirs && strtod(theirs, NULL) != c->lora_alpha)
+        ok = mx_config_fail(err, c, MX_KEY_lora_alpha,
+                            "%.15g is not the lora_alpha of the adapters in %s, which is %s",
+                            c->lora_alpha, c->lora_restore_path, theirs);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* ---- restoring */
+
+static bool start_anew(MxTrainState *s, MxError *err) {
+    const MxConfig *c = s->config;
+    mx_train_state_init(s);
+    if (c->load_parameters_path) {
+        mx_log("restoring parameters from %s", c->load_parameters_path);
+        if (!mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, &s->tree, err))
+            return false;
+    }
+    if (s->base_fingerprint) *s->base_fingerprint = fingerprint(s);
+    return true;
+}
+
+static bool resume(MxTrainState *s, const char *dir, MxError *err) {
+    MxArena arena = {.name = "restore"};
+    int64_t base = s->base_fingerprint ? *s->base_fingerprint : 0;
+    bool ok = mx_ckpt_load(dir, (int)s->config->param_scan_axis, train_saved_tree(&arena, s), err);
+    mx_arena_release(&arena);
+    if (!ok) return false;
+    mx_train_state_restored(s);
+    int64_t found = s->base_fingerprint ? *s->base_fingerprint : 0;
+    if (found == base) return true;
+    *s->base_fingerprint = base;
+    return refuse_base(s, dir, found, err);
+}
+
+static bool restore_adapters(MxTrainState *s, MxError *err) {
+    const MxConfig *c = s->config;
+    if (!check_alpha(c, err) ||
+        !mx_ckpt_load_adapters(c->lora_restore_path, (int)c->param_scan_axis, &s->tree, err))
+        return false;
+    mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
+    return true;
+}
+
+bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
+    const MxConfig *c = s->config;
+    bool is_whole = dir && !mx_model_lora(s->model);
+    if (!is_whole && !start_anew(s, err)) return false;
+    if (dir) return resume(s, dir, err);
+    if (c->lora_restore_path && !restore_adapters(s, err)) return false;
+    mx_train_state_take_reference(s);
+    return true;
+}

@@ -1,0 +1,500 @@
+/* test_lora.c — adapters against MaxText with qwix: what is made and how it starts, logits, merged
+ * weights, loss, gradients and five steps, for every golden/train/lora_*.h5 that says its config;
+ * once through the library and once through the command line. The base must not change by a bit. */
+#include "golden.h"
+#include "process.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+
+static const double close_logits = 2e-5, close_gradients = 2e-5, close_losses = 1e-5,
+                    close_norms = 2e-5, close_final = 1e-4;
+
+enum { STEPS = 5 };
+
+/* ---- the files */
+
+static MxArena files_arena = {.name = "lora files"};
+static char **files;
+static int n_files;
+
+static bool has_config(const char *path) {
+    MxArena arena = {.name = "config"};
+    MxError err = {0};
+    MxH5 *file;
+    char *text = NULL;
+    bool ok = mx_h5_open(&arena, path, &file, &err) &&
+              mx_h5_attr(&arena, file, "", "config", &text, &err) && text;
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static void list_files(void) {
+    MxError err = {0};
+    char **names;
+    int n;
+    const char *dir = mx_path_join(&files_arena, golden_dir(), "train");
+    if (!mx_dir_list(&files_arena, dir, &names, &n, &err)) { /* no test runs yet */
+        fprintf(stderr, "%s\n", err.text.data);
+        return;
+    }
+    files = mx_new_n(&files_arena, char *, n);
+    for (int i = 0; i < n; i++) {
+        char *path = mx_path_join(&files_arena, dir, names[i]);
+        if (mx_text_has_prefix(names[i], "lora_") && mx_text_has_suffix(names[i], ".h5") &&
+            has_config(path))
+            files[n_files++] = path;
+    }
+}
+
+/* One file, opened, with its model. */
+typedef struct Lora {
+    MxArena arena;
+    const char *path, *yaml; /* the golden file, and its config as a file */
+    MxH5 *file;
+    MxConfig *config;
+    MxTrainState *state;
+    MxError err;
+} Lora;
+
+static bool load_config(Lora *l, const char *more) {
+    const char *config[] = {"configs/base.yml", l->yaml};
+    const char *words[] = {"override_model_config=true", "lora.enable_lora=true", more};
+    MxConfigRequest request = {.files = config, .n_files = 2, .overrides = words, .n_overrides = 3};
+    return mx_config_load(&l->arena, &request, &l->config, &l->err);
+}
+
+static void open_state(Lora *l, const char *more) {
+    ck_assert_msg(load_config(l, more) &&
+                      mx_train_state_open(&l->arena, l->config, &l->state, &l->err),
+                  "%s: %s", l->path, l->err.text.data);
+    mx_train_state_init(l->state);
+}
+
+static void open_lora(Lora *l, const char *path) {
+    char *config;
+    *l = (Lora){.arena = {.name = "lora"}, .path = path};
+    ck_assert_msg(mx_h5_open(&l->arena, path, &l->file, &l->err) &&
+                      mx_h5_attr(&l->arena, l->file, "", "config", &config, &l->err),
+                  "%s", l->err.text.data);
+    l->yaml = mx_path_join(&l->arena, process_dir(&l->arena, "lora_config"), "x.yml");
+    ck_assert(mx_file_write(l->yaml, config, strlen(config), &l->err));
+    open_state(l, "steps=5");
+}
+
+static void close_lora(Lora *l) {
+    mx_error_release(&l->err);
+    mx_arena_release(&l->arena);
+}
+
+/* Fills the leaves of the state that are below a section. */
+static void read_state(Lora *l, const char *group, const char *section) {
+    ck_assert_msg(mx_ckpt_read(l->file, group, section, (int)l->config->param_scan_axis,
+                               mx_train_state_tree(l->state), &l->err),
+                  "%s: %s", l->path, l->err.text.data);
+}
+
+/* The adapters in a group of the file, as a tree of their own. */
+static MxTree *read_adapters(Lora *l, const char *group) {
+    MxTree *tree = mx_tree_select(&l->arena, mx_train_state_tree(l->state), MX_KIND_LORA_PARAM);
+    for (int i = 0; i < tree->n; i++)
+        tree->leaves[i].data = mx_new_n(&l->arena, float, mx_shape_count(tree->leaves[i].shape));
+    ck_assert_msg(
+        mx_ckpt_read(l->file, group, "model/", (int)l->config->param_scan_axis, tree, &l->err),
+        "%s: %s", l->path, l->err.text.data);
+    ck_assert_int_gt(tree->n, 0);
+    return tree;
+}
+
+static double scalar(Lora *l, const char *path, int64_t i) {
+    int64_t n;
+    const float *value = golden_read(&l->arena, l->file, path, &n);
+    ck_assert_msg(value && i < n, "%s: no %s", l->path, path);
+    return (double)value[i];
+}
+
+static void check_close(const Lora *l, const char *what, double error, double bound) {
+    ck_assert_msg(error <= bound, "%s: %s is off by %.3g (bound %.3g)", l->path, what, error,
+                  bound);
+}
+
+static void check_relative(const Lora *l, const char *what, double got, double want, double bound) {
+    check_close(l, what, fabs(got - want) / fmax(fabs(want), 1e-12), bound);
+}
+
+/* ---- how adapters start */
+
+/* Uniform around 0 up to sqrt(6 / rows), as he_uniform has it. */
+static void check_a(const Lora *l, const MxLeaf *leaf) {
+    const float *x = leaf->data;
+    double limit = sqrt(6 / (double)leaf->shape.dim[0]), squares = 0, largest = 0;
+    int64_t n = mx_shape_count(leaf->shape);
+    for (int64_t i = 0; i < n; i++) {
+        squares += (double)x[i] * (double)x[i] / (double)n;
+        largest = fmax(largest, fabs((double)x[i]));
+    }
+    ck_assert_msg(largest <= limit && largest > 0.8 * limit, "%s: %s reaches %g of %g", l->path,
+                  leaf->path, largest, limit);
+    check_relative(l, leaf->path, sqrt(squares), limit / sqrt(3), 0.25);
+}
+
+static bool is_a(const MxLeaf *leaf) {
+    return mx_text_has_suffix(leaf->path, "_lora_a");
+}
+
+START_TEST(adapters_start_as_in_maxtext) {
+    Lora l;
+    open_lora(&l, files[_i]);
+    MxTree *want = read_adapters(&l, "init/nnx"); /* refuses other names and shapes */
+    const MxTree *state = mx_train_state_tree(l.state);
+    const float *last = NULL;
+    for (int i = 0; i < want->n; i++) {
+        const MxLeaf *leaf = &state->leaves[mx_tree_find(state, want->leaves[i].path)];
+        int64_t n = mx_shape_count(leaf->shape);
+        if (!is_a(leaf)) {
+            ck_assert(golden_max_abs(leaf->data, want->leaves[i].data, n) <= 0);
+            continue;
+        }
+        check_a(&l, leaf);
+        check_a(&l, &want->leaves[i]); /* the bounds are the original's */
+        ck_assert_msg(!last || memcmp(last, leaf->data, 8 * sizeof *last), "%s is a copy",
+                      leaf->path);
+        last = leaf->data;
+    }
+    close_lora(&l);
+}
+END_TEST
+
+/* ---- forward and backward */
+
+START_TEST(logits_agree) {
+    Lora l;
+    int64_t n;
+    open_lora(&l, files[_i]);
+    read_state(&l, "nnx", "model/");
+    MxBatch batch = golden_batch(&l.arena, l.file, "batch", 0);
+    const float *want = golden_read(&l.arena, l.file, "forward/logits", &n);
+    const float *got = golden_logits(golden_program(&l.arena, l.config, false),
+                                     mx_train_state_tree(l.state), &batch);
+    check_close(&l, "logits", golden_error(got, want, n), close_logits);
+    close_lora(&l);
+}
+END_TEST
+
+/* The same model without adapters over weights in which they are merged. */
+START_TEST(merged_weights_give_the_same_logits) {
+    Lora l;
+    int64_t n;
+    open_lora(&l, files[_i]);
+    read_state(&l, "nnx", "model/");
+    const MxTree *adapted = mx_train_state_tree(l.state);
+    const float *want = golden_read(&l.arena, l.file, "forward/logits", &n);
+    open_state(&l, "lora.enable_lora=false");
+    MxTree *state = mx_train_state_tree(l.state);
+    int n_merged = 0;
+    for (int i = 0; i < mx_model_params(mx_train_state_model(l.state))->n; i++) {
+        MxLeaf *leaf = &state->leaves[i];
+        size_t bytes = (size_t)mx_shape_count(leaf->shape) * sizeof(float);
+        memcpy(leaf->data, adapted->leaves[mx_tree_find(adapted, leaf->path)].data, bytes);
+        const char *a = mx_arena_printf(&l.arena, "%s_lora_a", leaf->path);
+        if (mx_tree_find(adapted, a) < 0) continue;
+        MxTree one;
+        mx_tree_init(&one, &l.arena);
+        mx_tree_add(&one, *leaf);
+        ck_assert_msg(mx_ckpt_read(l.file, "merged/nnx", leaf->path, (int)l.config->param_scan_axis,
+                                   &one, &l.err),
+                      "%s", l.err.text.data);
+        n_merged++;
+    }
+    ck_assert_int_gt(n_merged, 0);
+    MxBatch batch = golden_batch(&l.arena, l.file, "batch", 0);
+    const float *got = golden_logits(golden_program(&l.arena, l.config, false), state, &batch);
+    check_close(&l, "logits of merged weights", golden_error(got, want, n), close_logits);
+    close_lora(&l);
+}
+END_TEST
+
+START_TEST(loss_and_gradients_agree) {
+    Lora l;
+    open_lora(&l, files[_i]);
+    read_state(&l, "nnx", "model/");
+    MxBatch batch = golden_batch(&l.arena, l.file, "batch", 0);
+    MxLoss loss = mx_train_loss_and_grad(l.state, &batch);
+    check_relative(&l, "loss", loss.loss, scalar(&l, "loss/loss", 0), close_losses);
+    check_relative(&l, "xent_sum", loss.xent_sum, scalar(&l, "loss/xent_sum", 0), close_losses);
+    ck_assert(loss.total_weights == scalar(&l, "loss/total_weights", 0));
+    const MxTree *params = mx_model_params(mx_train_state_model(l.state));
+    MxTree *want = read_adapters(&l, "loss/grads");
+    for (int i = 0, k = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &params->leaves[i];
+        const float *got = mx_train_gradient(l.state, i);
+        ck_assert((got != NULL) == (leaf->kind == MX_KIND_LORA_PARAM));
+        if (got)
+            check_close(&l, leaf->path,
+                        golden_error(got, want->leaves[k++].data, mx_shape_count(leaf->shape)),
+                        close_gradients);
+    }
+    close_lora(&l);
+}
+END_TEST
+
+/* ---- training */
+
+static uint64_t base_hash(const MxTree *state) {
+    uint64_t hash = 0;
+    for (int i = 0; i < state->n; i++) {
+        const MxLeaf *leaf = &state->leaves[i];
+        if (leaf->kind == MX_KIND_PARAM)
+            hash = hash * 31 + mx_hash64(leaf->data, (size_t)mx_shape_count(leaf->shape) * 4);
+    }
+    return hash;
+}
+
+static void check_adapters(Lora *l, int64_t step) {
+    const MxTree *state = mx_train_state_tree(l->state);
+    const char *group = mx_arena_printf(&l->arena, "traj/step%d/nnx", (int)step);
+    if (!mx_h5_has_group(l->file, group)) return;
+    MxTree *want = read_adapters(l, group);
+    for (int i = 0; i < want->n; i++) {
+        const MxLeaf *leaf = &want->leaves[i];
+        const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
+        check_close(l, mx_arena_printf(&l->arena, "%s after step %d", leaf->path, (int)step),
+                    golden_max_abs(got, leaf->data, mx_shape_count(leaf->shape)), close_final);
+    }
+}
+
+/* The moments, which exist for adapters alone. */
+static void check_optimizer(Lora *l, int64_t steps) {
+    const char *group = mx_arena_printf(&l->arena, "traj/step%d/nnx", (int)steps);
+    const MxTree *state = mx_train_state_tree(l->state);
+    MxTree *want = mx_tree_select(&l->arena, state, MX_KIND_OPTIMIZER);
+    for (int i = 0; i < want->n; i++)
+        want->leaves[i].data = mx_new_n(&l->arena, float, mx_shape_count(want->leaves[i].shape));
+    ck_assert_msg(mx_ckpt_read(l->file, group, "optimizer/opt_state/0/", 1, want, &l->err), "%s",
+                  l->err.text.data);
+    for (int i = 0; i < want->n; i++) {
+        const MxLeaf *leaf = &want->leaves[i];
+        const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
+        check_close(l, leaf->path, golden_max_abs(got, leaf->data, mx_shape_count(leaf->shape)),
+                    close_final);
+    }
+}
+
+START_TEST(five_steps_agree) {
+    Lora l;
+    open_lora(&l, files[_i]);
+    read_state(&l, "nnx", "model/");
+    uint64_t base = base_hash(mx_train_state_tree(l.state));
+    for (int64_t step = 0; step < STEPS; step++) {
+        MxBatch batch = golden_batch(&l.arena, l.file, "batches", step);
+        MxLoss loss = mx_train_loss_and_grad(l.state, &batch);
+        MxUpdate update = mx_train_update(l.state);
+        const struct {
+            const char *name;
+            double got, bound;
+        } metrics[] = {
+            {"loss", loss.loss, close_losses},
+            {"total_weights", loss.total_weights, 0},
+            {"raw_grad_norm", update.raw_grad_norm, close_norms},
+            {"grad_norm", update.grad_norm, close_norms},
+            {"param_norm", update.param_norm, close_norms},
+        };
+        for (int i = 0; i < MX_COUNT(metrics); i++) {
+            const char *path =
+                mx_arena_printf(&l.arena, "traj/metrics/learning/%s", metrics[i].name);
+            check_relative(&l, path, metrics[i].got, scalar(&l, path, step), metrics[i].bound);
+        }
+        check_relative(&l, "learning rate", update.learning_rate, scalar(&l, "learning_rate", step),
+                       1e-7); /* a float32 there */
+        check_adapters(&l, step + 1);
+    }
+    check_optimizer(&l, STEPS);
+    ck_assert_msg(base == base_hash(mx_train_state_tree(l.state)), "%s: the base changed", l.path);
+    close_lora(&l);
+}
+END_TEST
+
+START_TEST(five_steps_through_the_command_line) {
+    static const struct {
+        const char *name;
+        double bound;
+    } metrics[] = {{"loss", 1e-5},          {"lm_loss", 1e-5},   {"total_weights", 0},
+                   {"raw_grad_norm", 2e-5}, {"grad_norm", 2e-5}, {"param_norm", 2e-5}};
+    Lora l;
+    int n;
+    open_lora(&l, files[_i]);
+    const char *dir = process_dir(&l.arena, "lora");
+    int code = process_run(
+        &l.arena, dir,
+        mx_arena_printf(&l.arena,
+                        "--config configs/base.yml --config %s override_model_config=true "
+                        "dataset_type=hdf5 hdf5_train_files=%s:batches "
+                        "enable_data_shuffling=false eval_interval=-1 enable_checkpointing=false "
+                        "load_parameters_path=%s:nnx base_output_directory=%s run_name=x "
+                        "metrics_file=%s/m.jsonl",
+                        l.yaml, l.path, l.path, dir, dir));
+    ck_assert_msg(code == 0, "exit %d: %s", code, process_file(&l.arena, dir, "log", NULL));
+    MetricsLine *lines = process_metrics(&l.arena, dir, "learning/loss", &n);
+    ck_assert_int_eq(n, STEPS);
+    for (int k = 0; k < MX_COUNT(metrics) * n; k++) {
+        const char *name = mx_arena_printf(&l.arena, "learning/%s", metrics[k / n].name);
+        double got = NAN;
+        mx_json_number(mx_json_get(lines[k % n].json, name), &got);
+        const char *path = mx_arena_printf(&l.arena, "traj/metrics/%s", name);
+        check_relative(&l, path, got, scalar(&l, path, k % n), metrics[k / n].bound);
+    }
+    close_lora(&l);
+}
+END_TEST
+
+/* ---- runs */
+
+static const char tiny[] =
+    "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 "
+    "base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 max_target_length=32 per_device_batch_size=2 "
+    "dataset_type=synthetic vocab_size=300 eval_interval=-1 warmup_steps_fraction=0 "
+    "log_config=false ";
+
+static const char adapted[] = "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 ";
+
+/* Runs in dir/name; returns the exit code. The log grows from run to run. */
+static int run_tiny(MxArena *arena, const char *dir, const char *name, const char *more) {
+    return process_run(
+        arena, dir,
+        mx_arena_printf(arena, "%s run_name=%s base_output_directory=%s metrics_file=%s/m.jsonl %s",
+                        tiny, name, dir, dir, more));
+}
+
+static void check_log(MxArena *arena, const char *dir, const char *words) {
+    enum { SHOWN = 2000 };
+    size_t size;
+    const char *log = process_file(arena, dir, "log", &size);
+    ck_assert_msg(strstr(log, words) != NULL, "the log lacks \"%s\":\n%s", words,
+                  log + (size > SHOWN ? size - SHOWN : 0));
+}
+
+static double first_loss(MxArena *arena, const char *dir) {
+    int n;
+    double loss = NAN;
+    MetricsLine *lines = process_metrics(arena, dir, "learning/loss", &n);
+    ck_assert_int_gt(n, 0);
+    mx_json_number(mx_json_get(lines[0].json, "learning/loss"), &loss);
+    return loss;
+}
+
+/* B is 0, so the first loss is that of the weights alone; a checkpoint holds no base, and is
+ * refused over another one. */
+START_TEST(checkpoints_know_their_base) {
+    MxArena arena = {.name = "base"};
+    MxError err = {0};
+    MxH5 *file;
+    MxH5Array *arrays;
+    int n;
+    const char *dir = process_dir(&arena, "lora_base");
+    const char *more =
+        mx_arena_printf(&arena, "%s load_parameters_path=%s/base steps=2", adapted, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "base", "steps=3"), 0);
+    ck_assert_int_eq(run_tiny(&arena, dir, "full",
+                              mx_arena_printf(&arena, "load_parameters_path=%s/base steps=1", dir)),
+                     0);
+    double loss = first_loss(&arena, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "lora", more), 0);
+    ck_assert_double_eq(first_loss(&arena, dir), loss);
+    check_log(&arena, dir, "successfully matched 7 target submodules.");
+    bool ok =
+        mx_h5_open(&arena, mx_path_join(&arena, dir, "lora/checkpoints/1/state.h5"), &file, &err) &&
+        mx_h5_list(&arena, file, "", &arrays, &n, &err);
+    ck_assert_msg(ok, "%s", err.text.data);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(strstr(arrays[i].path, "_lora_") || !strstr(arrays[i].path, "decoder"), "%s",
+                      arrays[i].path);
+    more = mx_arena_printf(&arena, "%s init_weights_seed=3 steps=4", adapted);
+    ck_assert_int_eq(run_tiny(&arena, dir, "lora", more), MX_EXIT_BAD_INPUT);
+    check_log(&arena, dir, "/lora/checkpoints/1: its adapters belong to other weights: ");
+    check_log(&arena, dir,
+              mx_arena_printf(&arena,
+                              "hint: they were trained with load_parameters_path=%s/base and "
+                              "init_weights_seed=0; this run has load_parameters_path=\"\"",
+                              dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Adapters start another run, and only a new one. */
+START_TEST(adapters_start_another_run) {
+    MxArena arena = {.name = "restore"};
+    const char *dir = process_dir(&arena, "lora_restore");
+    ck_assert_int_eq(
+        run_tiny(&arena, dir, "a", mx_arena_printf(&arena, "%s steps=3 learning_rate=0", adapted)),
+        0);
+    double cold = first_loss(&arena, dir);
+    ck_assert_int_eq(
+        run_tiny(&arena, dir, "b",
+                 mx_arena_printf(&arena, "%s steps=3 learning_rate=0.1 opt_type=sgd", adapted)),
+        0);
+    ck_assert_double_eq(first_loss(&arena, dir), cold);
+    const char *more =
+        mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/b steps=", adapted, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "c", mx_arena_printf(&arena, "%s2", more)), 0);
+    ck_assert_double_ne(first_loss(&arena, dir), cold);
+    check_log(&arena, dir, "LoRA restore complete from ");
+    ck_assert_int_eq(run_tiny(&arena, dir, "c", mx_arena_printf(&arena, "%s3", more)), 0);
+    check_log(&arena, dir, "restoring from this run's directory step 1");
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static const struct {
+    const char *config, *words;
+    int code;
+} misfits[] = {
+    {"lora.enable_lora=true lora.lora_rank=5 lora.lora_alpha=8",
+     "\"model/decoder/layers/mlp/wi_0/kernel_lora_a\" has shape [32, 2, 4]; the model wants "
+     "[32, 2, 5]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 base_mlp_dim=48",
+     "\"model/decoder/layers/mlp/wi_0/kernel_lora_b\" has shape [4, 2, 64]; the model wants "
+     "[4, 2, 48]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*norm",
+     "pre_self_attention_layer_norm/scale_lora_a\" is missing; the model wants float32 [32, 4]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=16",
+     "lora.lora_alpha: 16 is not the lora_alpha of the adapters in ", MX_EXIT_CONFIG},
+};
+
+START_TEST(adapters_that_do_not_fit_are_told) {
+    MxArena arena = {.name = "misfit"};
+    const char *dir = process_dir(&arena, "lora_misfit");
+    ck_assert_int_eq(run_tiny(&arena, dir, "a", mx_arena_printf(&arena, "%s steps=1", adapted)), 0);
+    const char *more =
+        mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/a steps=1", misfits[_i].config, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "b", more), misfits[_i].code);
+    check_log(&arena, dir, misfits[_i].words);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *lora_suite(void) {
+    Suite *suite = suite_create("lora");
+    TCase *tcase = tcase_create("golden");
+    list_files();
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, adapters_start_as_in_maxtext, 0, n_files);
+    tcase_add_loop_test(tcase, logits_agree, 0, n_files);
+    tcase_add_loop_test(tcase, merged_weights_give_the_same_logits, 0, n_files);
+    tcase_add_loop_test(tcase, loss_and_gradients_agree, 0, n_files);
+    tcase_add_loop_test(tcase, five_steps_agree, 0, n_files);
+    tcase_add_loop_test(tcase, five_steps_through_the_command_line, 0, n_files);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("runs");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, checkpoints_know_their_base);
+    tcase_add_test(tcase, adapters_start_another_run);
+    tcase_add_loop_test(tcase, adapters_that_do_not_fit_are_told, 0, MX_COUNT(misfits));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
