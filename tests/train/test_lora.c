@@ -74,14 +74,18 @@ static void open_state(Lora *l, const char *more) {
     mx_train_state_init(l->state);
 }
 
+static void set_config(Lora *l, const char *yaml) {
+    l->yaml = mx_path_join(&l->arena, process_dir(&l->arena, "lora_config"), "x.yml");
+    ck_assert(mx_file_write(l->yaml, yaml, strlen(yaml), &l->err));
+}
+
 static void open_lora(Lora *l, const char *path) {
     char *config;
     *l = (Lora){.arena = {.name = "lora"}, .path = path};
     ck_assert_msg(mx_h5_open(&l->arena, path, &l->file, &l->err) &&
                       mx_h5_attr(&l->arena, l->file, "", "config", &config, &l->err),
                   "%s", l->err.text.data);
-    l->yaml = mx_path_join(&l->arena, process_dir(&l->arena, "lora_config"), "x.yml");
-    ck_assert(mx_file_write(l->yaml, config, strlen(config), &l->err));
+    set_config(l, config);
     open_state(l, "steps=5");
 }
 
@@ -253,15 +257,14 @@ static uint64_t base_hash(const MxTree *state) {
     return hash;
 }
 
-static void check_adapters(Lora *l, int64_t step) {
+static void check_adapters(Lora *l, const char *group) {
     const MxTree *state = mx_train_state_tree(l->state);
-    const char *group = mx_arena_printf(&l->arena, "traj/step%d/nnx", (int)step);
     if (!mx_h5_has_group(l->file, group)) return;
     MxTree *want = read_adapters(l, group);
     for (int i = 0; i < want->n; i++) {
         const MxLeaf *leaf = &want->leaves[i];
         const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
-        check_close(l, mx_arena_printf(&l->arena, "%s after step %d", leaf->path, (int)step),
+        check_close(l, mx_arena_printf(&l->arena, "%s in %s", leaf->path, group),
                     golden_max_abs(got, leaf->data, mx_shape_count(leaf->shape)), close_final);
     }
 }
@@ -309,10 +312,56 @@ START_TEST(five_steps_agree) {
         }
         check_relative(&l, "learning rate", update.learning_rate, scalar(&l, "learning_rate", step),
                        1e-7); /* a float32 there */
-        check_adapters(&l, step + 1);
+        check_adapters(&l, mx_arena_printf(&l.arena, "traj/step%d/nnx", (int)step + 1));
     }
     check_optimizer(&l, STEPS);
     ck_assert_msg(base == base_hash(mx_train_state_tree(l.state)), "%s: the base changed", l.path);
+    close_lora(&l);
+}
+END_TEST
+
+/* ---- accumulation: the original makes gradients of the base too and clips by the norm of all, so
+ * norms, and what is clipped, are compared with its undivided run */
+
+static const struct {
+    const char *config, *norms, *values;
+} splits[] = {
+    {"ga1_clip0.0", "ga1_clip0.0", "ga1_clip0.0"},
+    {"ga1_clip1.0", "ga1_clip1.0", "ga1_clip1.0"},
+    {"ga2_clip0.0", "ga1_clip0.0", "ga2_clip0.0"},
+    {"ga2_clip1.0", "ga1_clip1.0", "ga1_clip1.0"},
+};
+
+START_TEST(splits_agree) {
+    enum { SPLIT_STEPS = 3 };
+    Lora l = {.arena = {.name = "lora"}, .path = "train/lora_ga2.h5"};
+    char *config;
+    l.file = golden_open(&l.arena, l.path);
+    if (!l.file) return;
+    ck_assert(mx_h5_attr(&l.arena, l.file, splits[_i].config, "config", &config, &l.err));
+    set_config(&l, config);
+    open_state(&l, "steps=5");
+    read_state(&l, "nnx", "model/");
+    for (int64_t step = 0; step < SPLIT_STEPS; step++) {
+        MxBatch batch = golden_batch(&l.arena, l.file, "batches", step);
+        MxLoss loss = mx_train_loss_and_grad(l.state, &batch);
+        MxUpdate update = mx_train_update(l.state);
+        const struct {
+            const char *name, *group;
+            double got;
+        } metrics[] = {
+            {"loss", splits[_i].values, loss.loss},
+            {"raw_grad_norm", splits[_i].norms, update.raw_grad_norm},
+            {"grad_norm", splits[_i].norms, update.grad_norm},
+            {"param_norm", splits[_i].values, update.param_norm},
+        };
+        for (int i = 0; i < MX_COUNT(metrics); i++) {
+            const char *path = mx_arena_printf(&l.arena, "%s/metrics/learning/%s", metrics[i].group,
+                                               metrics[i].name);
+            check_relative(&l, path, metrics[i].got, scalar(&l, path, step), close_norms);
+        }
+    }
+    check_adapters(&l, mx_arena_printf(&l.arena, "%s/step3/nnx", splits[_i].values));
     close_lora(&l);
 }
 END_TEST
@@ -488,6 +537,7 @@ Suite *lora_suite(void) {
     tcase_add_loop_test(tcase, merged_weights_give_the_same_logits, 0, n_files);
     tcase_add_loop_test(tcase, loss_and_gradients_agree, 0, n_files);
     tcase_add_loop_test(tcase, five_steps_agree, 0, n_files);
+    tcase_add_loop_test(tcase, splits_agree, 0, MX_COUNT(splits));
     tcase_add_loop_test(tcase, five_steps_through_the_command_line, 0, n_files);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("runs");

@@ -78,6 +78,17 @@ static MxTree read_like(Post *p, const char *group) {
     return tree;
 }
 
+/* Only what is trained. */
+static MxTree read_trained(Post *p, const char *group) {
+    MxKind kind = mx_model_trains(mx_train_state_model(p->state));
+    MxTree *tree = mx_tree_select(&p->arena, mx_train_state_tree(p->state), kind);
+    for (int i = 0; i < tree->n; i++)
+        tree->leaves[i].data = mx_new_n(&p->arena, float, mx_shape_count(tree->leaves[i].shape));
+    POST_OK(p,
+            mx_ckpt_read(p->file, group, "model/", (int)p->config->param_scan_axis, tree, &p->err));
+    return *tree;
+}
+
 static void check_gradients(Post *p, const char *group) {
     MxTree got = golden_gradient_tree(&p->arena, p->state), want = read_like(p, group);
     for (int i = 0; i < got.n; i++) {
@@ -225,10 +236,16 @@ static const struct {
     int steps;
     double loss, pairs;
     const Drift *drift;
+    const char *more; /* overrides */
+    const char *want; /* the undivided run whose values count, NULL = the file's own: under
+                         accumulation the original clips adapters by a norm over the base too */
 } trajectories[] = {
-    {"grad_accum_dense.h5", "traj_ga2", "traj_batches", 3, 1, 1, &large_rate},
-    {"dpo_traj_ga1.h5", "", "batches", 5, 1, 1, &small_rate},
-    {"dpo_traj_ga2.h5", "", "batches", 5, 2, 0.5, &small_rate},
+    {"grad_accum_dense.h5", "traj_ga2", "traj_batches", 3, 1, 1, &large_rate, "", NULL},
+    {"dpo_traj_ga1.h5", "", "batches", 5, 1, 1, &small_rate, "", NULL},
+    {"dpo_traj_ga2.h5", "", "batches", 5, 2, 0.5, &small_rate, "", NULL},
+    {"dpo_lora_traj.h5", "", "batches", 5, 1, 1, &small_rate, " use_dpo=true", NULL},
+    {"dpo_lora_traj_ga2.h5", "", "batches", 5, 1, 1, &small_rate, " use_dpo=true",
+     "dpo_lora_traj.h5"},
 };
 
 /* An override for an attribute of the file, if it is there. */
@@ -245,7 +262,8 @@ static bool open_trajectory(Post *p, int i, const char **traj) {
     const char *beta = override(&first, "dpo.dpo_beta", "dpo_beta");
     const char *smoothing = override(&first, "dpo.dpo_label_smoothing", "dpo_label_smoothing");
     bool ok = open_post(p, trajectories[i].file, trajectories[i].group,
-                        mx_arena_printf(&first.arena, "dpo.formula=maxtext%s%s", beta, smoothing));
+                        mx_arena_printf(&first.arena, "dpo.formula=maxtext%s%s%s", beta, smoothing,
+                                        trajectories[i].more));
     *traj = *trajectories[i].group ? trajectories[i].group : "traj";
     close_post(&first);
     return ok;
@@ -268,19 +286,28 @@ static void check_step(Post *p, int i, const char *traj, int64_t step, MxLoss lo
         {"dpo_reward_accuracy", loss.pairs[MX_PAIRS_CORRECT] / loss.total_weights,
          trajectories[i].pairs, 0},
     };
-    for (int m = 0; m < MX_COUNT(metrics) - (p->config->use_dpo ? 0 : 2); m++) {
+    const int n_common = MX_COUNT(metrics) - 2;
+    for (int m = 0; m < (p->config->use_dpo ? MX_COUNT(metrics) : n_common); m++) {
         const char *path =
             mx_arena_printf(&p->arena, "%s/metrics/learning/%s", traj, metrics[m].name);
+        if (m >= n_common && !mx_h5_has_array(p->file, path)) continue; /* runs with adapters */
         check_number(p, mx_arena_printf(&p->arena, "%s at step %d", metrics[m].name, (int)step),
                      metrics[m].got, metrics[m].factor * number(p, path, step), metrics[m].bound);
     }
 }
 
-/* The reference model has the bytes of the initial policy. */
+/* The reference model has the bytes of the initial policy; with adapters it is the policy without
+ * them, and those weights have not changed. */
 static void check_reference(Post *p) {
     const MxTree *tree = mx_train_state_tree(p->state);
     MxTree initial = read_like(p, "nnx");
     int n = 0;
+    for (int i = 0; p->config->enable_lora && i < initial.n; i++) {
+        const MxLeaf *leaf = &initial.leaves[i];
+        bool is_same = !memcmp(leaf->data, tree->leaves[i].data,
+                               (size_t)mx_shape_count(leaf->shape) * sizeof(float));
+        ck_assert_msg(is_same == (leaf->kind == MX_KIND_PARAM), "%s: %s", p->name, leaf->path);
+    }
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
         if (leaf->kind != MX_KIND_REFERENCE) continue;
@@ -288,7 +315,7 @@ static void check_reference(Post *p) {
                               (size_t)mx_shape_count(leaf->shape) * sizeof(float)),
                       "%s: %s has changed", p->name, leaf->path);
     }
-    ck_assert_int_eq(n, p->config->use_dpo ? initial.n : 0);
+    ck_assert_int_eq(n, p->config->use_dpo && !p->config->enable_lora ? initial.n : 0);
 }
 
 static int64_t count_off(const float *got, const float *want, int64_t n) {
@@ -299,28 +326,38 @@ static int64_t count_off(const float *got, const float *want, int64_t n) {
 }
 
 START_TEST(trajectory) {
-    Post p;
+    Post p, want_from = {.arena = {.name = "undivided"}};
     const char *traj;
     if (!open_trajectory(&p, _i, &traj)) return;
+    MxH5 *own = p.file;
+    if (trajectories[_i].want)
+        want_from.file =
+            golden_open(&want_from.arena, mx_path_join(&p.arena, "train", trajectories[_i].want));
+    if (trajectories[_i].want && !want_from.file) return;
     for (int64_t step = 0; step < trajectories[_i].steps; step++) {
+        p.file = own;
         MxBatch batch = read_batch(&p, trajectories[_i].batches, step);
         MxLoss loss = mx_train_loss_and_grad(p.state, &batch);
+        if (want_from.file) p.file = want_from.file;
         check_step(&p, _i, traj, step, loss, mx_train_update(p.state));
     }
     MxTree *got = mx_train_state_tree(p.state);
     MxTree want =
-        read_like(&p, mx_arena_printf(&p.arena, "%s/step%d/nnx", traj, trajectories[_i].steps));
+        read_trained(&p, mx_arena_printf(&p.arena, "%s/step%d/nnx", traj, trajectories[_i].steps));
     int64_t n = 0, n_off = 0;
     for (int i = 0; i < want.n; i++) {
-        int64_t n_leaf = mx_shape_count(want.leaves[i].shape);
-        n_off += count_off(got->leaves[i].data, want.leaves[i].data, n_leaf);
+        const MxLeaf *leaf = &want.leaves[i];
+        int64_t n_leaf = mx_shape_count(leaf->shape);
+        n_off += count_off(got->leaves[mx_tree_find(got, leaf->path)].data, leaf->data, n_leaf);
         n += n_leaf;
     }
     ck_assert_msg((double)n_off <= trajectories[_i].drift->off * (double)n,
                   "%s: %d of %d final values are off by more than %g", p.name, (int)n_off, (int)n,
                   final_value);
+    p.file = own;
     check_reference(&p);
     close_post(&p);
+    close_post(&want_from);
 }
 END_TEST
 
