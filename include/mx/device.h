@@ -17,12 +17,13 @@ typedef struct MxKernelCall {
     void **in, **out; /* out[i] NULL: nobody wants that output */
     int n_in, n_out;
     unsigned accumulate; /* outputs that are added to what their buffer holds */
+    unsigned unused;     /* outputs that are not wanted: NULL in out */
     void *scratch;       /* 64-byte aligned, of the size that the kernel asked for */
     void *state;         /* what prepare made */
 } MxKernelCall;
 
 typedef struct MxKernel {
-    /* Bytes of working memory; types, attr and accumulate are set, pointers are not. NULL = none.
+    /* Bytes of working memory; types, attr and masks are set, pointers are not. NULL = none.
      */
     size_t (*scratch)(const MxDevice *device, const MxKernelCall *call);
     /* Work that can be done once for a shape (primitives of a library); fills call->state. NULL =

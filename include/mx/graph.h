@@ -93,6 +93,7 @@ struct MxNode {
     int region;          /* rematerialisation region, 0 = none */
     bool backward;       /* made by differentiation */
     unsigned accumulate; /* outputs that are added to their variable */
+    unsigned unused;     /* outputs that nobody reads and no variable holds (mx_pass_schedule) */
 };
 
 typedef struct MxValueInfo {

@@ -68,7 +68,20 @@ static bool same_shape(const MxGraph *graph, MxValue a, MxValue b) {
     return mx_shape_equal(graph->values[a].type.shape, graph->values[b].type.shape);
 }
 
-static void fold_add(MxGraph *graph, const MxNode *add, const int *uses) {
+/* The product that a term can be added to: the one that makes `value`, or, if that has an addend
+ * already, the one that makes the addend. All of them must be made after `term`. */
+static MxValue addend_site(const MxGraph *graph, MxValue value, MxValue term, const int *uses) {
+    for (;;) {
+        const MxNode *maker = mx_graph_producer(graph, value);
+        if (graph->values[value].node <= graph->values[term].node) return MX_NONE;
+        if (can_take_addend(graph, value, uses)) return value;
+        bool is_sum = maker->op->takes_addend && maker->n_in > maker->op->arity;
+        if (!is_sum || maker->out[0] != value || uses[value] != 1) return MX_NONE;
+        value = maker->in[maker->op->arity];
+    }
+}
+
+static void fold_add(MxGraph *graph, const MxNode *add, int *uses) {
     MxValue x = add->in[0], y = add->in[1];
     if (!same_shape(graph, x, y) || x == y) return;
     /* The term that is made later takes the earlier one, which is there by then. */
@@ -78,13 +91,15 @@ static void fold_add(MxGraph *graph, const MxNode *add, const int *uses) {
         y = later;
     }
     if (graph->values[x].node == graph->values[y].node) return; /* two outputs of one node */
-    if (!can_take_addend(graph, y, uses)) return;
+    MxValue site = addend_site(graph, y, x, uses);
+    if (site == MX_NONE || graph->values[y].var != MX_NONE) return;
     if (!may_write(graph, graph->values[y].node, add->out[0])) return;
-    MxNode *maker = &graph->nodes[graph->values[y].node];
+    MxNode *maker = &graph->nodes[graph->values[site].node];
     MxValue *in = mx_arena_grow(graph->arena, maker->in, (size_t)maker->n_in,
                                 (size_t)maker->n_in + 1, sizeof *in);
     in[maker->n_in++] = x;
     maker->in = in;
+    uses[y] = uses[add->out[0]];
     mx_graph_replace(graph, add->out[0], y);
 }
 

@@ -69,7 +69,7 @@ static void assign_buffers(Layout *l) {
         int step = l->step_of[n];
         for (int i = 0; step >= 0 && i < node->n_out; i++) {
             MxValue out = node->out[i];
-            if (graph->values[out].var != MX_NONE) continue;
+            if (graph->values[out].var != MX_NONE || node->unused >> i & 1) continue;
             int old = i == 0 ? inherited(l, node, step) : -1;
             l->buffer_of[out] = old >= 0 ? old : new_buffer(l, bytes_of(graph, out), step, step);
             l->buffers[l->buffer_of[out]].last = l->last_use[out];

@@ -111,6 +111,19 @@ static int heap_pop(int *heap, int *n) {
     return top;
 }
 
+static void mark_unused(MxGraph *graph, MxArena *arena) {
+    bool *is_used = mx_new_n(arena, bool, graph->n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].n_in; i++) is_used[graph->nodes[n].in[i]] = true;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        MxNode *node = &graph->nodes[n];
+        node->unused = 0;
+        for (int i = 0; i < node->n_out; i++)
+            if (!is_used[node->out[i]] && graph->values[node->out[i]].var == MX_NONE)
+                node->unused |= 1u << i;
+    }
+}
+
 void mx_pass_schedule(MxGraph *graph) {
     Order o = {.graph = graph, .arena = {.name = "schedule"}};
     int n_nodes = graph->n_nodes, n_ready = 0, n_done = 0, n_live = 0;
@@ -138,5 +151,6 @@ void mx_pass_schedule(MxGraph *graph) {
     graph->cap_nodes = n_nodes + 1;
     for (int n = 0; n < n_done; n++)
         for (int i = 0; i < ordered[n].n_out; i++) graph->values[ordered[n].out[i]].node = n;
+    mark_unused(graph, &o.arena);
     mx_arena_release(&o.arena);
 }

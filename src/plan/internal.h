@@ -100,7 +100,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err);
 /* ---- plan.c */
 
 typedef struct PlanCount {
-    int64_t total, active, embedding, bytes;
+    int64_t total, active, embedding, trainable, bytes;
 } PlanCount;
 
 struct MxForecast {

@@ -26,6 +26,7 @@ static void put_parameters(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "total", p->total);
     mx_json_set_int(object, "active", p->active);
     mx_json_set_int(object, "embedding", p->embedding);
+    mx_json_set_int(object, "trainable", p->trainable);
     mx_json_set_int(object, "bytes", p->bytes);
 }
 

@@ -110,7 +110,9 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     if (!m->is_exact)
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
-    if (plan->config->enable_checkpointing) m->saving = m->weights + m->optimizer;
+    int64_t n_saved = mx_model_lora(plan->model) ? n_trained : n; /* a frozen base is left out */
+    if (plan->config->enable_checkpointing)
+        m->saving = n_saved * (int64_t)p.weight_bytes + m->optimizer;
     add_up(m);
     return m->total <= m->machine || find_other_policies(arena, plan, err);
 }

@@ -6,7 +6,7 @@ static bool is_embedding(const PlanArray *array) {
 }
 
 /* Dense families use every parameter for every token. */
-static PlanCount count(const PlanArray *arrays, int n) {
+static PlanCount count(const PlanArray *arrays, int n, MxKind trains) {
     PlanCount c = {0};
     for (int i = 0; i < n; i++) {
         int64_t elements = mx_shape_count(arrays[i].shape);
@@ -14,6 +14,7 @@ static PlanCount count(const PlanArray *arrays, int n) {
         c.active += elements;
         c.bytes += elements * (int64_t)mx_dtype_bytes(arrays[i].dtype);
         if (is_embedding(&arrays[i])) c.embedding += elements;
+        if (arrays[i].leaf->kind == trains) c.trainable += elements;
     }
     return c;
 }
@@ -75,7 +76,7 @@ static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *pl
         if (!plan_warn(&plan->warnings, &plan->mesh, plan->arrays[i].path,
                        plan->arrays[i].how.names, false, err))
             return false;
-    plan->parameters = count(plan->arrays, plan->n_arrays);
+    plan->parameters = count(plan->arrays, plan->n_arrays, mx_model_trains(plan->model));
     check_tolerance(arena, plan);
     return !config->sharding_strict || refuse(plan, err);
 }

@@ -25,6 +25,9 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
     mx_text_add(out, "\nparameters   %.3f billion (%lld), active %lld, in embeddings %lld\n",
                 (double)p->total * 1e-9, (long long)p->total, (long long)p->active,
                 (long long)p->embedding);
+    if (p->trainable < p->total)
+        mx_text_add(out, "trainable    %lld, %.3f%% of all\n", (long long)p->trainable,
+                    100 * (double)p->trainable / (double)p->total);
 }
 
 static void print_bytes(MxText *out, const char *what, int64_t bytes, const char *how) {

@@ -48,7 +48,8 @@ static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode 
                           .out_type = types + node->n_in,
                           .n_in = node->n_in - has_addend(node),
                           .n_out = node->n_out,
-                          .accumulate = node->accumulate | has_addend(node)};
+                          .accumulate = node->accumulate | has_addend(node),
+                          .unused = node->unused};
 }
 
 static size_t scratch_bytes(const void *context, const MxGraph *graph, const MxNode *node) {
@@ -68,14 +69,6 @@ static void *address(const MxRun *run, const MxPlan *plan, MxValue value) {
     int var = graph->values[value].var;
     if (var != MX_NONE) return mx_run_var(run, var);
     return run->memory + run->bytes.vars + plan->value_offset[value];
-}
-
-static bool *find_used(MxArena *arena, const MxGraph *graph) {
-    bool *used = mx_new_n(arena, bool, graph->n_values + 1);
-    for (int n = 0; n < graph->n_nodes; n++)
-        for (int i = 0; i < graph->nodes[n].n_in; i++) used[graph->nodes[n].in[i]] = true;
-    for (int v = 0; v < graph->n_values; v++) used[v] = used[v] || graph->values[v].var != MX_NONE;
-    return used;
 }
 
 /* Brings an addend into out 0's buffer, unless it is there. */
@@ -100,7 +93,6 @@ static void bind_addend(MxRun *run, Entry *entry, const MxNode *node) {
 
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     const MxPlan *plan = &entry->plan;
-    const bool *used = find_used(run->arena, plan->graph);
     entry->steps = mx_new_n(run->arena, Step, 2 * plan->n_steps + 1);
     for (int s = 0; s < plan->n_steps; s++) {
         const MxNode *node = &plan->graph->nodes[plan->steps[s]];
@@ -109,7 +101,7 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
         call.out = call.in + node->n_in;
         for (int i = 0; i < node->n_in; i++) call.in[i] = address(run, plan, node->in[i]);
         for (int i = 0; i < node->n_out; i++)
-            if (used[node->out[i]]) call.out[i] = address(run, plan, node->out[i]);
+            if (!(node->unused >> i & 1)) call.out[i] = address(run, plan, node->out[i]);
         call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
         const MxKernel *kernel = mx_device_kernel(run->device, node->op);
         if (kernel->prepare && !kernel->prepare(run->device, &call, err)) return false;

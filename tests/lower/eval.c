@@ -270,7 +270,7 @@ static void run_step(const Machine *m, int step) {
     int n_in = node->n_in;
     bool has_addend = node->op->takes_addend && n_in > node->op->arity;
     for (int o = 0; o < node->n_out; o++)
-        for (int i = 0; i < n_in; i++) ck_apart(m, node, o, i);
+        for (int i = 0; i < n_in && !(node->unused >> o & 1); i++) ck_apart(m, node, o, i);
     if (has_addend) {
         size_t bytes = count_of(graph, node->out[0]) * width(graph, node->out[0]);
         memmove(address(m, node->out[0]), address(m, node->in[--n_in]), bytes);
@@ -284,6 +284,7 @@ static void run_step(const Machine *m, int step) {
     run(&(Call){graph, node, in, out});
     unsigned adds = node->accumulate | has_addend;
     for (int o = 0; o < node->n_out; o++) {
+        if (node->unused >> o & 1) continue; /* it has no place */
         uint8_t *to = address(m, node->out[o]);
         size_t bytes = width(graph, node->out[o]);
         for (size_t i = 0; i < count_of(graph, node->out[o]); i++)

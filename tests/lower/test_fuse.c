@@ -139,6 +139,22 @@ START_TEST(a_sum_of_three_takes_one_addend_each) {
 }
 END_TEST
 
+/* A residual: the product that is made last has an addend already, so the first takes the term. */
+START_TEST(a_sum_reaches_the_first_product) {
+    MxValue b = mx_scale(&t, matrix("b", MX_F32, 2, 4), 2);
+    MxValue x = product("x", "w", MX_F32), y = product("u", "v", MX_F32);
+    MxValue sum = mx_add(&t, y, x);
+    assign(mx_add(&t, b, sum), "out", false);
+    if (_i) assign(mx_scale(&t, sum, 2), "other", false); /* then the sum without b is wanted */
+    fuse();
+    ck_assert_int_eq(count_op(t.graph, &op_add), _i);
+    if (_i) return;
+    const MxNode *last = &t.graph->nodes[t.graph->n_nodes - 1];
+    ck_assert_int_eq(last->in[2], x);
+    ck_assert_int_eq(mx_graph_producer(t.graph, x)->in[2], b);
+}
+END_TEST
+
 static void a_bias(void) {
     MxValue b = source("b", MX_F32, MX_SHAPE(4));
     assign(mx_add(&t, product("x", "w", MX_F32), b), "out", false);
@@ -303,6 +319,7 @@ Suite *fuse_suite(void) {
     tcase_add_loop_test(tcase, a_sum_becomes_an_addend, 0, 2);
     tcase_add_test(tcase, of_two_products_the_later_takes_the_earlier);
     tcase_add_test(tcase, a_sum_of_three_takes_one_addend_each);
+    tcase_add_loop_test(tcase, a_sum_reaches_the_first_product, 0, 2);
     tcase_add_loop_test(tcase, other_sums_stay, 0, MX_COUNT(kept_sums));
     tcase = add_case(suite, "cross-entropy");
     tcase_add_test(tcase, cross_entropy_is_made_by_its_gradient);

@@ -57,7 +57,8 @@ static Layout lay_out(const MxPlan *plan, const MxLowerOptions *options) {
         const MxNode *node = &graph->nodes[plan->steps[s]];
         ck_assert_int_lt(l.n + MX_MAX_OUT + 1, MX_COUNT(l.spans));
         for (int i = 0; i < node->n_out; i++)
-            if (graph->values[node->out[i]].var == MX_NONE) add_value(&l, plan, node->out[i], s);
+            if (graph->values[node->out[i]].var == MX_NONE && !(node->unused >> i & 1))
+                add_value(&l, plan, node->out[i], s);
         size_t bytes = round_up(options->scratch_bytes(NULL, graph, node));
         size_t from = plan->scratch_offset[s];
         l.spans[l.n++] = (Span){from, from + bytes, s, s, MX_NONE, MX_NONE};

@@ -10,6 +10,7 @@ Suite *post_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *lora_suite(void);
+Suite *lora_runs_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);
 

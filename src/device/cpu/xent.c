@@ -100,7 +100,8 @@ static CpuMatmulSpec dw_spec(const Xent *x, int64_t n, bool accumulate) {
 
 /* A dw of bf16 is summed up in scratch. */
 static bool sums_dw_apart(const Xent *x) {
-    return x->is_grad && x->call->out_type[DW].dtype != MX_F32;
+    bool is_wanted = x->is_grad && !(x->call->unused >> DW & 1);
+    return is_wanted && x->call->out_type[DW].dtype != MX_F32;
 }
 
 static bool adds_dw(const Xent *x) {

@@ -1,0 +1,231 @@
+/* test_lora_runs.c — what adapters cost, and runs with them from start to end: checkpoints without
+ * a base, adapters from other runs, what does not fit. */
+#include "golden.h"
+#include "process.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+
+/* ---- what frozen weights cost */
+
+static MxConfig *config_of(MxArena *arena, const char *more) {
+    MxConfig *config;
+    MxError err = {0};
+    ck_assert_msg(golden_config(arena,
+                                "base_emb_dim=48 base_num_decoder_layers=2 "
+                                "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 "
+                                "base_mlp_dim=80 vocab_size=1000 max_target_length=24 "
+                                "per_device_batch_size=2 dataset_type=synthetic",
+                                more, &config, &err),
+                  "%s", err.text.data);
+    return config;
+}
+
+static const MxGraph *grad_graph(const MxTrainProgram *program) {
+    for (int i = 0; i < program->n_entries; i++)
+        if (!strcmp(program->layout.plans[i].graph->name, "grad"))
+            return program->layout.plans[i].graph;
+    ck_abort_msg("no gradient");
+    return NULL;
+}
+
+static bool is_shape_of_frozen(const MxTree *params, MxShape shape) {
+    for (int i = 0; i < params->n; i++)
+        if (params->leaves[i].kind == MX_KIND_PARAM && params->leaves[i].shape.rank > 1 &&
+            mx_shape_equal(params->leaves[i].shape, shape))
+            return true;
+    return false;
+}
+
+static const char *const programs[] = {"", "dtype=bfloat16", "remat_policy=full"};
+
+/* Nothing of a frozen weight's shape is made backwards; all sums, those of residuals and cotangents
+ * too, are made by the products themselves. */
+START_TEST(frozen_weights_cost_no_gradient) {
+    MxArena arena = {.name = "frozen"};
+    MxError err = {0};
+    MxTrainProgram program;
+    const char *more = mx_arena_printf(
+        &arena, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 %s", programs[_i]);
+    ck_assert_msg(mx_train_program(&arena, config_of(&arena, more), &program, &err), "%s",
+                  err.text.data);
+    const MxTree *params = mx_model_params(program.model);
+    const MxGraph *graph = grad_graph(&program);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const MxNode *node = &graph->nodes[n];
+        ck_assert_msg(strcmp(node->op->name, "add") != 0, "a sum in %s", node->scope);
+        for (int i = 0; node->backward && i < node->n_out; i++) {
+            MxShape shape = graph->values[node->out[i]].type.shape;
+            ck_assert_msg(node->unused >> i & 1 || !is_shape_of_frozen(params, shape),
+                          "%s makes %s of %s", node->op->name, mx_shape_text(&arena, shape),
+                          node->scope);
+        }
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(memory_is_that_of_the_adapters) {
+    MxArena arena = {.name = "memory"};
+    MxError err = {0};
+    MxTrainState *full, *lora;
+    bool ok = mx_train_state_open(&arena, config_of(&arena, "dtype=bfloat16"), &full, &err) &&
+              mx_train_state_open(&arena,
+                                  config_of(&arena, "dtype=bfloat16 lora.enable_lora=true "
+                                                    "lora.lora_rank=4 lora.lora_alpha=8"),
+                                  &lora, &err);
+    ck_assert_msg(ok, "%s", err.text.data);
+    MxTrainBytes a = mx_train_state_bytes(full), b = mx_train_state_bytes(lora);
+    const MxTree *params = mx_model_params(mx_train_state_model(lora));
+    size_t n = (size_t)mx_tree_count(params, MX_KIND_LORA_PARAM) * sizeof(float);
+    ck_assert_uint_eq(b.gradients, n);
+    ck_assert_uint_eq(b.moments, 2 * n);
+    ck_assert_uint_eq(b.parameters, a.parameters + n);
+    ck_assert_uint_le(b.activations, a.activations + a.activations / 50); /* x A of each module */
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- runs */
+
+static const char tiny[] =
+    "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 "
+    "base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 max_target_length=32 per_device_batch_size=2 "
+    "dataset_type=synthetic vocab_size=300 eval_interval=-1 warmup_steps_fraction=0 "
+    "log_config=false ";
+
+static const char adapted[] = "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 ";
+
+/* Runs in dir/name; returns the exit code. The log grows from run to run. */
+static int run_tiny(MxArena *arena, const char *dir, const char *name, const char *more) {
+    return process_run(
+        arena, dir,
+        mx_arena_printf(arena, "%s run_name=%s base_output_directory=%s metrics_file=%s/m.jsonl %s",
+                        tiny, name, dir, dir, more));
+}
+
+static void check_log(MxArena *arena, const char *dir, const char *words) {
+    enum { SHOWN = 2000 };
+    size_t size;
+    const char *log = process_file(arena, dir, "log", &size);
+    ck_assert_msg(strstr(log, words) != NULL, "the log lacks \"%s\":\n%s", words,
+                  log + (size > SHOWN ? size - SHOWN : 0));
+}
+
+static double first_loss(MxArena *arena, const char *dir) {
+    int n;
+    double loss = NAN;
+    MetricsLine *lines = process_metrics(arena, dir, "learning/loss", &n);
+    ck_assert_int_gt(n, 0);
+    mx_json_number(mx_json_get(lines[0].json, "learning/loss"), &loss);
+    return loss;
+}
+
+/* B is 0, so the first loss is that of the weights alone; a checkpoint holds no base, and is
+ * refused over another one. */
+START_TEST(checkpoints_know_their_base) {
+    MxArena arena = {.name = "base"};
+    MxError err = {0};
+    MxH5 *file;
+    MxH5Array *arrays;
+    int n;
+    const char *dir = process_dir(&arena, "lora_base");
+    const char *more =
+        mx_arena_printf(&arena, "%s load_parameters_path=%s/base steps=2", adapted, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "base", "steps=3"), 0);
+    ck_assert_int_eq(run_tiny(&arena, dir, "full",
+                              mx_arena_printf(&arena, "load_parameters_path=%s/base steps=1", dir)),
+                     0);
+    double loss = first_loss(&arena, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "lora", more), 0);
+    ck_assert_double_eq(first_loss(&arena, dir), loss);
+    check_log(&arena, dir, "successfully matched 7 target submodules.");
+    bool ok =
+        mx_h5_open(&arena, mx_path_join(&arena, dir, "lora/checkpoints/1/state.h5"), &file, &err) &&
+        mx_h5_list(&arena, file, "", &arrays, &n, &err);
+    ck_assert_msg(ok, "%s", err.text.data);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(strstr(arrays[i].path, "_lora_") || !strstr(arrays[i].path, "decoder"), "%s",
+                      arrays[i].path);
+    more = mx_arena_printf(&arena, "%s init_weights_seed=3 steps=4", adapted);
+    ck_assert_int_eq(run_tiny(&arena, dir, "lora", more), MX_EXIT_BAD_INPUT);
+    check_log(&arena, dir, "/lora/checkpoints/1: its adapters belong to other weights: ");
+    check_log(&arena, dir,
+              mx_arena_printf(&arena,
+                              "hint: they were trained with load_parameters_path=%s/base and "
+                              "init_weights_seed=0; this run has load_parameters_path=\"\"",
+                              dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Adapters start another run, and only a new one. */
+START_TEST(adapters_start_another_run) {
+    MxArena arena = {.name = "restore"};
+    const char *dir = process_dir(&arena, "lora_restore");
+    ck_assert_int_eq(
+        run_tiny(&arena, dir, "a", mx_arena_printf(&arena, "%s steps=3 learning_rate=0", adapted)),
+        0);
+    double cold = first_loss(&arena, dir);
+    ck_assert_int_eq(
+        run_tiny(&arena, dir, "b",
+                 mx_arena_printf(&arena, "%s steps=3 learning_rate=0.1 opt_type=sgd", adapted)),
+        0);
+    ck_assert_double_eq(first_loss(&arena, dir), cold);
+    const char *more =
+        mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/b steps=", adapted, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "c", mx_arena_printf(&arena, "%s2", more)), 0);
+    ck_assert_double_ne(first_loss(&arena, dir), cold);
+    check_log(&arena, dir, "LoRA restore complete from ");
+    ck_assert_int_eq(run_tiny(&arena, dir, "c", mx_arena_printf(&arena, "%s3", more)), 0);
+    check_log(&arena, dir, "restoring from this run's directory step 1");
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static const struct {
+    const char *config, *words;
+    int code;
+} misfits[] = {
+    {"lora.enable_lora=true lora.lora_rank=5 lora.lora_alpha=8",
+     "\"model/decoder/layers/mlp/wi_0/kernel_lora_a\" has shape [32, 2, 4]; the model wants "
+     "[32, 2, 5]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 base_mlp_dim=48",
+     "\"model/decoder/layers/mlp/wi_0/kernel_lora_b\" has shape [4, 2, 64]; the model wants "
+     "[4, 2, 48]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*norm",
+     "pre_self_attention_layer_norm/scale_lora_a\" is missing; the model wants float32 [32, 4]",
+     MX_EXIT_BAD_INPUT},
+    {"lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=16",
+     "lora.lora_alpha: 16 is not the lora_alpha of the adapters in ", MX_EXIT_CONFIG},
+};
+
+START_TEST(adapters_that_do_not_fit_are_told) {
+    MxArena arena = {.name = "misfit"};
+    const char *dir = process_dir(&arena, "lora_misfit");
+    ck_assert_int_eq(run_tiny(&arena, dir, "a", mx_arena_printf(&arena, "%s steps=1", adapted)), 0);
+    const char *more =
+        mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/a steps=1", misfits[_i].config, dir);
+    ck_assert_int_eq(run_tiny(&arena, dir, "b", more), misfits[_i].code);
+    check_log(&arena, dir, misfits[_i].words);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *lora_runs_suite(void) {
+    Suite *suite = suite_create("lora runs");
+    TCase *tcase = tcase_create("cost");
+    tcase_add_loop_test(tcase, frozen_weights_cost_no_gradient, 0, MX_COUNT(programs));
+    tcase_add_test(tcase, memory_is_that_of_the_adapters);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("runs");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, checkpoints_know_their_base);
+    tcase_add_test(tcase, adapters_start_another_run);
+    tcase_add_loop_test(tcase, adapters_that_do_not_fit_are_told, 0, MX_COUNT(misfits));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
