@@ -3,10 +3,9 @@
  * down, or a signal comes. */
 #include <mx/train.h>
 
+#include "checkpoint.h"
 #include "internal.h"
 #include "metrics.h"
-
-#include <mx/ckpt.h>
 
 #include <math.h>
 #include <signal.h>
@@ -23,9 +22,8 @@ typedef struct Loop {
     MxBatch eval_batch;
     MxLoader *loader;
     MetricsFile *metrics;
-    const char *config_text; /* as saved */
+    Checkpoints *checkpoints;
     int64_t start, step;     /* first and current step */
-    int64_t saved;           /* newest saved step, -1 = none */
     double train_seconds;    /* spent in steps, for the ETA */
     const char *stop_reason; /* NULL = go on */
     MxExit exit;
@@ -50,55 +48,9 @@ static void catch_signals(void) {
 
 /* ---- checkpoints */
 
-static void remove_oldest(Loop *l) {
-    int64_t keep = l->config->max_num_checkpoints_to_keep, *steps;
-    MxArena arena = {.name = "rotate"};
-    MxError err = {0};
-    int n = 0;
-    bool ok = keep <= 0 || mx_store_steps(&arena, l->config->checkpoint_dir, &steps, &n, &err);
-    for (int i = 0; ok && keep > 0 && i < n - keep; i++)
-        ok = mx_dir_remove(
-            mx_arena_printf(&arena, "%s/%lld", l->config->checkpoint_dir, (long long)steps[i]),
-            &err);
-    if (!ok) mx_warn("%s", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&arena);
-}
-
-/* A folder of that step that does not verify stands in the way of a good one. */
-static bool clear_place(MxArena *arena, const char *dir, bool *is_taken, MxError *err) {
-    MxError why = {0};
-    *is_taken = mx_dir_exists(dir) && mx_store_verify(arena, dir, NULL, &why);
-    mx_error_release(&why);
-    return *is_taken || !mx_dir_exists(dir) || mx_dir_remove(dir, err);
-}
-
+/* Metrics first: a resumed run keeps the lines of what was saved. */
 static bool save(Loop *l, MxError *err) {
-    const MxConfig *c = l->config;
-    if (l->saved == l->step) return true;
-    MxArena arena = {.name = "save"};
-    const char *dir = mx_arena_printf(&arena, "%s/%lld", c->checkpoint_dir, (long long)l->step);
-    MxForm form = {.is_linen = !c->pure_nnx,
-                   .is_scanned = c->scan_layers,
-                   .scan_axis = (int)c->param_scan_axis};
-    bool is_taken, ok = clear_place(&arena, dir, &is_taken, err);
-    if (ok && is_taken)
-        mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)l->step);
-    else if (ok) {
-        ok = metrics_file_flush(l->metrics, err) &&
-             mx_ckpt_save(dir, form, train_saved_tree(&arena, l->state), l->config_text, err);
-        if (ok) mx_log("Saved a checkpoint at step %lld.", (long long)l->step);
-    }
-    l->saved = l->step;
-    remove_oldest(l);
-    mx_arena_release(&arena);
-    return ok;
-}
-
-static bool save_if_due(Loop *l, MxError *err) {
-    const MxConfig *c = l->config;
-    bool is_due = l->step % c->checkpoint_period == 0 && (l->step || c->save_checkpoint_on_start);
-    return !c->enable_checkpointing || !is_due || save(l, err);
+    return metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
 }
 
 /* ---- evaluation */
@@ -244,8 +196,8 @@ static bool run_steps(Loop *l, MxError *err) {
         }
         if (!train_step(l, &batch, err)) return false;
         if (eval_is_due(l) && !evaluate(l, err)) return false;
-        if (!save_if_due(l, err))
-            return false; /* last, so that the checkpoint stands for all of the step */
+        /* last, so that the checkpoint stands for all of the step */
+        if (checkpoints_are_due(l->checkpoints, l->step) && !save(l, err)) return false;
         show_progress(l);
         if (stop_signal)
             l->stop_reason = stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
@@ -294,26 +246,6 @@ static bool open_data(Loop *l, MxError *err) {
     return true;
 }
 
-/* The newest checkpoint of this run, if any, decides where the run starts. */
-static bool find_start(Loop *l, const char **dir, MxError *err) {
-    const MxConfig *c = l->config;
-    *dir = NULL;
-    l->saved = -1;
-    if (!c->enable_checkpointing) return true;
-    if (mx_dir_exists(c->checkpoint_dir) && !mx_store_sweep(c->checkpoint_dir, err)) return false;
-    if (!mx_ckpt_newest(&l->arena, c->checkpoint_dir, dir, &l->saved, err)) return false;
-    if (*dir) l->start = l->saved + 1;
-    return true;
-}
-
-static bool restore_or_init(Loop *l, const char *dir, MxError *err) {
-    if (dir)
-        mx_log("restoring from this run's directory step %lld", (long long)l->saved);
-    else if (l->config->enable_checkpointing)
-        mx_log("No existing checkpoints found, not restoring checkpoint.");
-    return train_restore(l->state, dir, err);
-}
-
 static double gib(size_t bytes) {
     return (double)bytes / (1 << 30);
 }
@@ -359,8 +291,8 @@ static void log_plan(const Loop *l) {
 
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    const char *checkpoint;
-    if (!find_start(l, &checkpoint, err)) return false;
+    if (!checkpoints_open(&l->arena, c, &l->checkpoints, err)) return false;
+    l->start = checkpoints_start(l->checkpoints);
     if (l->start >= c->steps) {
         mx_log("nothing to do: step %lld of %lld; raise steps=", (long long)l->start,
                (long long)c->steps);
@@ -370,11 +302,10 @@ static bool prepare(Loop *l, MxError *err) {
     if (!mx_dir_make(c->checkpoint_dir, err) ||
         !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err))
         return false;
-    l->config_text = mx_config_text(&l->arena, c);
     if (c->log_config) mx_config_print(c);
     if (!open_data(l, err) || !mx_train_state_open(&l->arena, c, &l->state, err)) return false;
     log_plan(l);
-    return restore_or_init(l, checkpoint, err) &&
+    return checkpoints_restore(l->checkpoints, l->state, err) &&
            metrics_file_open(&l->arena, c, l->start, &l->metrics, err) &&
            mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err);
 }
