@@ -23,6 +23,11 @@
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
 
+/* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
+ * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).
+ * Otherwise a look at the environment: for places that are passed a few times a second. */
+void mx_failpoint(const char *name);
+
 /* ---- arena */
 
 typedef struct MxArenaChunk MxArenaChunk;
@@ -260,6 +265,12 @@ char *mx_path_dir(MxArena *arena, const char *path);
 
 /* XXH3 (libxxhash); 64 bits. */
 uint64_t mx_hash64(const void *data, size_t bytes);
+
+/* The same of data that comes in pieces. */
+typedef struct MxHash MxHash;
+MxHash *mx_hash_new(MxArena *arena);
+void mx_hash_add(MxHash *hash, const void *data, size_t bytes);
+uint64_t mx_hash_value(const MxHash *hash); /* of all that was added so far */
 
 /* ---- regular expressions */
 

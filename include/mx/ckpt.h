@@ -27,7 +27,8 @@ typedef struct MxPlace {
 /* mx_ckpt_place — the place of a leaf in a form. */
 MxPlace mx_ckpt_place(MxArena *arena, MxForm form, const MxLeaf *leaf);
 
-/* mx_ckpt_write — every leaf of a materialised tree into an open file. */
+/* mx_ckpt_write — every leaf of a materialised tree into an open file, in pieces of whole rows;
+ * stacked arrays are put together piece by piece in memory of a few MiB (or one row). */
 bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 
 /* mx_ckpt_read — fills the leaves' data from a group of an open file; the form is found by looking.
@@ -39,10 +40,18 @@ bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
                   MxError *err);
 
+/* How a checkpoint is saved. */
+typedef struct MxSaving {
+    MxForm form;
+    const char *config;      /* kept in the manifest as text */
+    const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
+    MxPace *pace;            /* a brake; NULL = none */
+} MxSaving;
+
 /* mx_ckpt_save — publishes a checkpoint folder with state.h5 and a manifest; see
- * mx_store_publish_begin. `config` is kept in the manifest as text. */
-bool mx_ckpt_save(const char *dir, MxForm form, const MxTree *state, const char *config,
-                  MxError *err);
+ * mx_store_publish_begin. Equal states give equal bytes. Errors also: no room on the disk, told
+ * with the bytes wanted and free, before anything is written where that can be seen. */
+bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err);
 
 /* mx_ckpt_newest — the newest checkpoint folder of a run that verifies; *dir is NULL if there is
  * none at all. Newer ones that do not verify are named in warnings. Errors: there are some, but

@@ -1,15 +1,18 @@
-/* store.h — files of arrays. HDF5 files opened safely (arrays by path, boxes, attributes), and
- * folders that appear under their final name complete or not at all. What the arrays mean is not
- * known here. */
+/* store.h — files of arrays. HDF5 files opened safely (arrays by path, boxes, attributes), folders
+ * that appear under their final name complete or not at all, and the lock on a folder of them. What
+ * the arrays mean is not known here. */
 #ifndef MX_STORE_H
 #define MX_STORE_H
 
 #include <mx/base.h>
 
+#include <stdatomic.h>
+
 /* ---- HDF5 files */
 
 /* An open file. Made by mx_h5_open or mx_h5_create; closed by mx_h5_close or with its arena. For
- * one thread at a time; different files may be used by different threads. */
+ * one thread at a time; different files may be used by different threads, which take turns inside
+ * libhdf5. */
 typedef struct MxH5 MxH5;
 
 /* One dataset as it is stored. */
@@ -93,6 +96,29 @@ bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, 
 bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
                     MxError *err);
 
+/* ---- a brake for work in the background */
+
+/* What a thread may take from those that have more urgent work. It calls mx_pace between pieces of
+ * its work; any thread may set is_hurried. */
+typedef struct MxPace {
+    double share; /* of one core, in (0, 1] */
+    atomic_bool is_hurried;
+    double used_s; /* CPU time of the thread after its last pause */
+} MxPace;
+
+/* mx_pace_start — from now on, for the calling thread. */
+void mx_pace_start(MxPace *pace);
+/* mx_pace — pauses until the work since the last pause is no more than the share of the time gone
+ * by, or somebody is in a hurry. NULL = no brake. */
+void mx_pace(MxPace *pace);
+
+/* ---- the lock on a folder */
+
+/* mx_store_lock — makes the folder if need be and takes its lock (flock on DIR/LOCK) until the
+ * arena is released or the process ends, however it ends. Errors: another process has it (exit 75,
+ * with its pid where the file tells); no permission. */
+bool mx_store_lock(MxArena *arena, const char *dir, MxError *err);
+
 /* ---- folders that appear whole */
 
 /* A folder in the making: ".tmp.<name>.<pid>" beside its final place. */
@@ -101,6 +127,8 @@ typedef struct MxPublish MxPublish;
 /* mx_store_publish_begin — makes the temporary folder; an older one of the same name is removed.
  * Unless committed, it is removed with the arena. Errors: the final path exists; no permission. */
 bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err);
+/* mx_store_publish_pace — a brake, kept, for what the commit reads. */
+void mx_store_publish_pace(MxPublish *publish, MxPace *pace);
 /* mx_store_publish_dir — the folder to fill, at any depth, with regular files. */
 const char *mx_store_publish_dir(const MxPublish *publish);
 /* mx_store_publish_manifest — the JSON object to be written; the caller may add members of its own
@@ -118,6 +146,20 @@ void mx_store_publish_abort(MxPublish *publish);
  * the members added by the caller; may be NULL Errors: every file that fails, one line each (exit
  * 65). */
 bool mx_store_verify(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+
+/* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not. */
+bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+
+/* mx_store_remove — a published folder and all below it; after a crash in between it is either
+ * there as it was or left to mx_store_sweep. */
+bool mx_store_remove(const char *dir, MxError *err);
+
+/* mx_store_writeback — lets the system begin to write what a file has in memory; a later sync is
+ * shorter for it. Says nothing about what is on disk. */
+void mx_store_writeback(const char *path);
+
+/* mx_store_free_bytes — room on the disk of a folder; -1 = not known. */
+int64_t mx_store_free_bytes(const char *dir);
 
 /* mx_store_sweep — removes what killed processes left in a folder: ".tmp.*". Call it while nobody
  * else publishes there. */

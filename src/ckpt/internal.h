@@ -24,6 +24,9 @@ const CkptRow *ckpt_row_of(const char *path);
 /* ckpt_stacked_shape — the shape of the array that a leaf is a slice of, and in which dim. */
 MxShape ckpt_stacked_shape(const MxLeaf *leaf, int scan_axis, int *scan_dim);
 
+/* ckpt_write — mx_ckpt_write with a brake, or NULL. */
+bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err);
+
 /* ckpt_box — the part of an array that a leaf is. */
 static inline MxH5Box ckpt_box(MxShape shape, int scan_dim, int index) {
     MxH5Box box = {.rank = shape.rank};

@@ -1,4 +1,4 @@
-/* save.c — writing trees, and checkpoint folders as a whole. */
+/* save.c — checkpoint folders as a whole: saved, found, loaded. */
 #include <mx/ckpt.h>
 
 #include "internal.h"
@@ -6,39 +6,62 @@
 static const char state_file[] = CKPT_STATE_FILE;
 
 bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err) {
-    MxArena arena = {.name = "ckpt write"};
-    bool ok = true;
-    for (int i = 0; ok && i < tree->n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
-        MxPlace place = mx_ckpt_place(&arena, form, leaf);
-        if (place.scan_dim < 0)
-            ok = mx_h5_write(file, place.path, place.dtype, place.shape, leaf->data, err);
-        else {
-            if (leaf->stack.index == 0)
-                ok = mx_h5_make(file, place.path, place.dtype, place.shape, err);
-            MxH5Box box = ckpt_box(place.shape, place.scan_dim, leaf->stack.index);
-            ok = ok && mx_h5_write_box(file, place.path, box, leaf->data, err);
-        }
-    }
-    mx_arena_release(&arena);
-    return ok;
+    return ckpt_write(file, form, tree, NULL, err);
 }
 
-bool mx_ckpt_save(const char *dir, MxForm form, const MxTree *state, const char *config,
-                  MxError *err) {
+static int64_t tree_bytes(const MxTree *tree) {
+    int64_t n = 0;
+    for (int i = 0; i < tree->n; i++)
+        n += mx_shape_count(tree->leaves[i].shape) * (int64_t)mx_dtype_bytes(tree->leaves[i].dtype);
+    return n;
+}
+
+/* What a checkpoint needs at least and what there is, for a disk that is or became full. */
+static bool has_room(const char *dir, const MxTree *state, MxError *err) {
+    int64_t wanted = tree_bytes(state), free_bytes = mx_store_free_bytes(dir);
+    return free_bytes < 0 || free_bytes >= wanted ||
+           mx_fail(err, MX_EXIT_IO, MX_NOWHERE,
+                   "no space left on device: it needs %lld bytes, \"%s\" has %lld free",
+                   (long long)wanted, dir, (long long)free_bytes);
+}
+
+static void note_room(const char *dir, const MxTree *state, MxError *err) {
+    if (err->exit == MX_EXIT_IO)
+        mx_note(err, "note: it needs %lld bytes; \"%s\" has %lld free",
+                (long long)tree_bytes(state), dir, (long long)mx_store_free_bytes(dir));
+}
+
+static void describe(const MxSaving *how, MxJson *manifest) {
+    mx_json_set_string(manifest, "style", how->form.is_linen ? "linen" : "nnx");
+    mx_json_set_bool(manifest, "scan_layers", how->form.is_scanned);
+    mx_json_set_int(manifest, "param_scan_axis", how->form.scan_axis);
+    if (how->eval_loss) mx_json_set_number(manifest, "eval_loss", *how->eval_loss);
+    mx_json_set_string(manifest, "config", how->config);
+}
+
+static bool fill_folder(MxArena *arena, MxPublish *publish, const MxSaving *how,
+                        const MxTree *state, MxError *err) {
+    MxH5 *file;
+    const char *path = mx_path_join(arena, mx_store_publish_dir(publish), state_file);
+    describe(how, mx_store_publish_manifest(publish));
+    if (!mx_h5_create(arena, path, &file, err) ||
+        !ckpt_write(file, how->form, state, how->pace, err))
+        return false;
+    mx_failpoint("save.before_close");
+    return mx_h5_close(file, err);
+}
+
+bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err) {
     MxArena arena = {.name = "ckpt save"};
     MxPublish *publish;
-    MxH5 *file;
     bool ok = mx_store_publish_begin(&arena, dir, &publish, err);
     if (ok) {
-        MxJson *manifest = mx_store_publish_manifest(publish);
-        mx_json_set_string(manifest, "style", form.is_linen ? "linen" : "nnx");
-        mx_json_set_bool(manifest, "scan_layers", form.is_scanned);
-        mx_json_set_int(manifest, "param_scan_axis", form.scan_axis);
-        mx_json_set_string(manifest, "config", config);
-        const char *path = mx_path_join(&arena, mx_store_publish_dir(publish), state_file);
-        ok = mx_h5_create(&arena, path, &file, err) && mx_ckpt_write(file, form, state, err) &&
-             mx_h5_close(file, err) && mx_store_publish_commit(publish, err);
+        const char *temp = mx_store_publish_dir(publish);
+        mx_store_publish_pace(publish, how->pace);
+        ok = has_room(temp, state, err);
+        if (ok && !(ok = fill_folder(&arena, publish, how, state, err)))
+            note_room(temp, state, err);
+        ok = ok && mx_store_publish_commit(publish, err);
     }
     mx_arena_release(&arena);
     return ok || mx_context(err, "could not save checkpoint \"%s\"", dir);

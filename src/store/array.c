@@ -1,8 +1,22 @@
-/* read.c — what a read may convert, and which parts of an array exist. The reading itself, and
+/* array.c — what a read may convert, and which parts of an array exist. The reading itself, and
  * every conversion but those of bfloat16, is HDF5's (h5.c). */
 #include <mx/store.h>
 
 #include "h5.h"
+
+#include <pthread.h>
+
+/* The library's own state is the process's, so is its lock. */
+static pthread_mutex_t library = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+void h5_lock(void) {
+    pthread_mutex_lock(&library);
+}
+
+void h5_unlock(const int *unused) {
+    (void)unused;
+    pthread_mutex_unlock(&library);
+}
 
 static MxWhere in(const MxH5 *file) {
     return (MxWhere){.file = mx_h5_path(file)};

@@ -4,8 +4,11 @@
 
 #include "folder.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 void mx_store_ref_parse(MxArena *arena, const char *ref, char **file, char **group) {
     static const char *const endings[] = {".h5", ".hdf5"};
@@ -31,6 +34,24 @@ bool store_is_folder(const char *path) {
     return !lstat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+/* First out of the way under a name that the next sweep takes, so that half of it never looks like
+ * a folder that was published. */
+bool mx_store_remove(const char *dir, MxError *err) {
+    MxArena scratch = {.name = "remove"};
+    const char *slash = strrchr(dir, '/');
+    char *name = mx_arena_printf(&scratch, STORE_TEMP_PREFIX "old.%s.%ld", slash ? slash + 1 : dir,
+                                 (long)getpid());
+    char *away = mx_path_join(&scratch, mx_path_dir(&scratch, dir), name);
+    mx_failpoint("remove.before");
+    bool ok =
+        !rename(dir, away) || mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", dir, away);
+    mx_failpoint("remove.renamed");
+    ok = ok && mx_dir_remove(away, err);
+    mx_failpoint("remove.after");
+    mx_arena_release(&scratch);
+    return ok;
+}
+
 bool mx_store_sweep(const char *parent, MxError *err) {
     if (!mx_dir_exists(parent)) return true;
     MxArena scratch = {.name = "sweep"};
@@ -44,6 +65,13 @@ bool mx_store_sweep(const char *parent, MxError *err) {
     }
     mx_arena_release(&scratch);
     return ok;
+}
+
+int64_t mx_store_free_bytes(const char *dir) {
+    struct statvfs fs;
+    if (statvfs(dir, &fs) || !fs.f_blocks) return -1;
+    return (int64_t)fs.f_bfree *
+           (int64_t)fs.f_frsize; /* with what is set aside for root: not less than there is */
 }
 
 static int by_number(const void *a, const void *b) {

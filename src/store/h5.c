@@ -36,9 +36,16 @@ struct MxH5 {
 
 /* ---- errors ---- */
 
-/* The library's error printing is a setting of each thread, so every entry sets it. */
-static void be_quiet(void) {
+/* First in what is called from outside: to the end of the block the library is this thread's (not
+ * every build of it has a lock of its own) and quiet, which is a setting of each thread. Its work
+ * at exit is off: after a close that failed on a full disk it crashes there. */
+#define ENTER __attribute__((cleanup(h5_unlock), unused)) const int entered = enter()
+
+static int enter(void) {
+    h5_lock();
+    H5dont_atexit(); /* before all else */
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return 0;
 }
 
 /* Takes the innermost entry: the system's own message where it has one, else its first line. */
@@ -85,7 +92,7 @@ static bool fail_write(MxH5 *file, const char *path, MxError *err) {
 static void close_quietly(void *data) {
     MxH5 *file = data;
     if (file->id < 0) return;
-    be_quiet();
+    ENTER;
     H5Fclose(file->id);
     file->id = H5I_INVALID_HID;
 }
@@ -97,14 +104,8 @@ static MxH5 *new_file(MxArena *arena, const char *path, hid_t id, bool is_new) {
     return file;
 }
 
-/* Without the library's work at exit: after a close that failed on a full disk it crashes there. */
-static void start_library(void) {
-    H5dont_atexit();
-    be_quiet();
-}
-
 bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
-    start_library();
+    ENTER;
     MxWhere where = {.file = path};
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -127,7 +128,7 @@ bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
 }
 
 bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
-    start_library();
+    ENTER;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return mx_fail_errno(err, "could not create \"%s\"", path);
     close(fd);
@@ -155,7 +156,7 @@ static bool opens_again(const char *path) {
 
 bool mx_h5_close(MxH5 *file, MxError *err) {
     if (file->id < 0) return true;
-    be_quiet();
+    ENTER;
     const char *failed = NULL;
     if (file->is_new && H5Fflush(file->id, H5F_SCOPE_GLOBAL) < 0) failed = "could not be flushed";
     if (H5Fclose(file->id) < 0 && !failed) failed = "could not be closed";
@@ -176,7 +177,7 @@ const char *mx_h5_path(const MxH5 *file) {
 /* ---- what is stored ---- */
 
 static H5I_type_t kind_of(MxH5 *file, const char *path) {
-    be_quiet();
+    ENTER;
     hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
     if (object < 0) return H5I_BADID;
     H5I_type_t kind = H5Iget_type(object);
@@ -187,15 +188,12 @@ static H5I_type_t kind_of(MxH5 *file, const char *path) {
 bool mx_h5_has_group(MxH5 *file, const char *path) {
     return kind_of(file, path) == H5I_GROUP;
 }
-
 bool mx_h5_has_array(MxH5 *file, const char *path) {
     return kind_of(file, path) == H5I_DATASET;
 }
-
 /* The element type of integers by [log2 bytes][is signed]. */
 static const MxDtype integer_dtypes[4][2] = {
     {MX_U8, MX_I8}, {MX_U16, MX_I32}, {MX_U32, MX_I32}, {MX_I64, MX_I64}};
-
 static bool dtype_of(hid_t type, MxH5Array *out) {
     size_t bytes = H5Tget_size(type);
     int log2_bytes = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
@@ -295,7 +293,6 @@ static bool look_at(hid_t dataset, MxH5Array *out, const char **why) {
 
 /* Opens a dataset and looks at it; < 0 with a message. */
 static hid_t open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
-    be_quiet();
     *out = (MxH5Array){.path = path};
     hid_t dataset = H5Dopen2(file->id, ROOTED(path), H5P_DEFAULT);
     const char *why = NULL;
@@ -307,6 +304,7 @@ static hid_t open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError 
 }
 
 bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
+    ENTER;
     hid_t dataset = open_dataset(file, path, out, err);
     if (dataset < 0) return false;
     H5Dclose(dataset);
@@ -327,7 +325,7 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, voi
 }
 
 bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError *err) {
-    be_quiet();
+    ENTER;
     hid_t group = H5Gopen2(file->id, ROOTED(path), H5P_DEFAULT);
     if (group < 0) return fail_read(file, path, "could not be opened", err);
     LinkVisitor visitor = {.fn = fn, .data = data};
@@ -400,6 +398,7 @@ static void drop_selection(Selection s) {
 bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxH5Box *box,
                     void *out, MxError *err) {
     if (h5_box_count(box) == 0) return true;
+    ENTER;
     MxH5Array array;
     hid_t dataset = open_dataset(file, path, &array, err);
     if (dataset < 0) return false;
@@ -416,6 +415,7 @@ bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const Mx
 }
 
 bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err) {
+    ENTER;
     MxH5Array array;
     hid_t dataset = open_dataset(file, path, &array, err);
     if (dataset < 0) return false;
@@ -465,7 +465,6 @@ static bool make_groups(MxH5 *file, const char *path, bool itself) {
 /* Makes an empty dataset; < 0 with a message. */
 static hid_t make_dataset(MxH5 *file, const char *path, hid_t type, MxShape shape, MxError *err) {
     MX_ASSERT(file->is_new && file->id >= 0);
-    be_quiet();
     hsize_t dims[MX_MAX_RANK];
     for (int i = 0; i < shape.rank; i++) dims[i] = (hsize_t)shape.dim[i];
     hid_t create = new_creation(H5P_DATASET_CREATE);
@@ -508,6 +507,7 @@ static bool finish_write(MxH5 *file, const char *path, hid_t dataset, bool ok, M
 }
 
 bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxError *err) {
+    ENTER;
     hid_t type = new_type(dtype), dataset = make_dataset(file, path, type, shape, err);
     H5Tclose(type);
     if (dataset < 0) return false;
@@ -517,6 +517,7 @@ bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxEr
 
 bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data, MxError *err) {
     MX_ASSERT(file->is_new);
+    ENTER;
     MxH5Array array;
     hid_t dataset = open_dataset(file, path, &array, err);
     if (dataset < 0) return false;
@@ -534,13 +535,12 @@ bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data
 }
 
 bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err) {
+    ENTER;
     hid_t type = new_text_type(strlen(text));
     hid_t dataset = make_dataset(file, path, type, MX_SCALAR, err);
     bool ok = dataset >= 0;
-    if (ok) {
-        ok = check(file, H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0);
-        ok = finish_write(file, path, dataset, ok, err);
-    }
+    bool written = ok && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
+    ok = ok && finish_write(file, path, dataset, check(file, written), err);
     H5Tclose(type);
     return ok;
 }
@@ -568,7 +568,7 @@ static bool read_number(MxArena *arena, hid_t attr, char **out) {
 
 bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, char **out,
                 MxError *err) {
-    be_quiet();
+    ENTER;
     *out = NULL;
     hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
     if (object < 0)
@@ -590,7 +590,7 @@ bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, 
 bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
                     MxError *err) {
     MX_ASSERT(file->is_new && strlen(value) <= MAX_ATTR_BYTES);
-    be_quiet();
+    ENTER;
     bool ok = make_groups(file, path, true);
     hid_t object = ok ? H5Oopen(file->id, ROOTED(path), H5P_DEFAULT) : H5I_INVALID_HID;
     if (ok) ok = check(file, object >= 0) && put_attr(file, object, name, value);

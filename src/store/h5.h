@@ -17,6 +17,12 @@ bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const Mx
                     void *out, MxError *err);
 
 /* array.c */
+
+/* h5_lock — one thread at a time inside the library; a thread may enter again. The argument of
+ * h5_unlock is there for the cleanup attribute. */
+void h5_lock(void);
+void h5_unlock(const int *unused);
+
 bool h5_is_float(MxDtype dtype);
 MxH5Box h5_box_of(MxShape shape);
 int64_t h5_box_count(const MxH5Box *box);

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@ struct MxPublish {
     MxArena *arena;
     char *final_path, *parent, *temp;
     MxJson *manifest;
+    MxPace *pace; /* NULL = none */
     bool is_done; /* committed or aborted */
 };
 
@@ -51,7 +51,12 @@ bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **
         return mx_fail_errno(err, "could not create folder \"%s\"", publish->temp);
     mx_arena_on_release(arena, abort_on_release, publish);
     *out = publish;
+    mx_failpoint("save.folder_made");
     return true;
+}
+
+void mx_store_publish_pace(MxPublish *publish, MxPace *pace) {
+    publish->pace = pace;
 }
 
 const char *mx_store_publish_dir(const MxPublish *publish) {
@@ -70,10 +75,50 @@ void mx_store_publish_abort(MxPublish *publish) {
     mx_error_release(&ignored);
 }
 
-/* ---- hashing ---- */
+/* ---- reading and syncing ---- */
 
-/* Size and hash of a regular file, and with `sync` its fsync. */
-static bool take_file(const char *path, bool sync, uint64_t *size, uint64_t *hash, MxError *err) {
+static void start_writeback(int fd) {
+    sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+void mx_store_writeback(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    start_writeback(fd);
+    close(fd);
+}
+
+/* A file while it is looked at. */
+typedef struct Taken {
+    uint64_t size, hash;
+} Taken;
+
+/* Reads it all: not by a mapping, where a file that shrinks or a bad disk is a signal. */
+static bool hash_file(int fd, const char *path, MxPace *pace, Taken *out, MxError *err) {
+    enum { PIECE_BYTES = 1 << 20 };
+    MxArena scratch = {.name = "hash"};
+    MxHash *hash = mx_hash_new(&scratch);
+    char *piece = mx_arena_alloc(&scratch, PIECE_BYTES);
+    ssize_t n;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    for (out->size = 0; (n = read(fd, piece, PIECE_BYTES)) != 0; mx_pace(pace)) {
+        if (n < 0 && errno != EINTR) break;
+        if (n < 0) continue;
+        mx_hash_add(hash, piece, (size_t)n);
+        out->size += (uint64_t)n;
+    }
+    out->hash = mx_hash_value(hash);
+    mx_arena_release(&scratch);
+    return !n || mx_fail_errno(err, "could not read \"%s\"", path);
+}
+
+static bool sync_file(int fd, const char *path, MxError *err) {
+    mx_failpoint("save.before_sync");
+    return !fsync(fd) || mx_fail_errno(err, "could not sync \"%s\"", path);
+}
+
+/* Size and hash of a regular file. */
+static bool take_file(const char *path, MxPace *pace, bool syncs, Taken *out, MxError *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return mx_fail(err, errno == EACCES ? MX_EXIT_PERMISSION : MX_EXIT_BAD_INPUT, MX_NOWHERE,
@@ -82,19 +127,8 @@ static bool take_file(const char *path, bool sync, uint64_t *size, uint64_t *has
     bool ok = !fstat(fd, &st) || mx_fail_errno(err, "could not look at \"%s\"", path);
     if (ok && !S_ISREG(st.st_mode))
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s\" is not a regular file", path);
-    if (ok && sync && fsync(fd)) ok = mx_fail_errno(err, "could not sync \"%s\"", path);
-    *size = (uint64_t)st.st_size;
-    *hash = mx_hash64("", 0);
-    if (ok && st.st_size) {
-        void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (bytes == MAP_FAILED)
-            ok = mx_fail_errno(err, "could not map \"%s\"", path);
-        else {
-            madvise(bytes, (size_t)st.st_size, MADV_SEQUENTIAL);
-            *hash = mx_hash64(bytes, (size_t)st.st_size);
-            munmap(bytes, (size_t)st.st_size);
-        }
-    }
+    if (ok && syncs) start_writeback(fd); /* the disk works while we hash */
+    ok = ok && hash_file(fd, path, pace, out, err) && (!syncs || sync_file(fd, path, err));
     close(fd);
     return ok;
 }
@@ -138,16 +172,16 @@ static bool seal_files(MxPublish *publish, MxJson *files, MxError *err) {
     for (int i = 0; ok && i < list.n; i++) {
         char *path = mx_path_join(&list.arena, publish->temp, list.paths[i]);
         struct stat st;
-        uint64_t size, hash;
+        Taken taken;
         if (lstat(path, &st))
             ok = mx_fail_errno(err, "could not look at \"%s\"", path);
         else if (S_ISDIR(st.st_mode))
             ok = list_into(&list, publish->temp, list.paths[i], err) && mx_path_sync(path, err);
-        else if ((ok = take_file(path, true, &size, &hash, err))) {
+        else if ((ok = take_file(path, publish->pace, true, &taken, err))) {
             char text[17];
             MxJson *file = mx_json_put_object(files, list.paths[i]);
-            mx_json_set_int(file, "bytes", (int64_t)size);
-            mx_json_set_string(file, "xxh3_64", hex(text, hash));
+            mx_json_set_int(file, "bytes", (int64_t)taken.size);
+            mx_json_set_string(file, "xxh3_64", hex(text, taken.hash));
         }
     }
     mx_arena_release(&list.arena);
@@ -195,15 +229,22 @@ static bool rename_new(const char *from, const char *to, MxError *err) {
 bool mx_store_publish_commit(MxPublish *publish, MxError *err) {
     MX_ASSERT(!publish->is_done);
     MxJson *files = mx_json_put_object(publish->manifest, "files");
-    bool ok = seal_files(publish, files, err) && write_manifest(publish, err) &&
-              mx_path_sync(publish->temp, err) &&
-              rename_new(publish->temp, publish->final_path, err);
+    bool ok = seal_files(publish, files, err);
+    if (ok) mx_failpoint("save.before_manifest");
+    ok = ok && write_manifest(publish, err);
+    if (ok) mx_failpoint("save.after_manifest");
+    ok = ok && mx_path_sync(publish->temp, err);
+    if (ok) mx_failpoint("save.before_rename");
+    ok = ok && rename_new(publish->temp, publish->final_path, err);
     if (!ok) {
         mx_store_publish_abort(publish);
         return false;
     }
     publish->is_done = true;
-    return mx_path_sync(publish->parent, err);
+    mx_failpoint("save.after_rename");
+    ok = mx_path_sync(publish->parent, err);
+    mx_failpoint("save.done");
+    return ok;
 }
 
 /* ---- verifying ---- */
@@ -218,17 +259,18 @@ static bool verify_file(MxArena *scratch, const char *dir, const char *name, con
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s/%s\": no entry for \"%s\" to use",
                        dir, manifest_name, name);
     char *path = mx_path_join(scratch, dir, name), text[17];
-    uint64_t size, hash;
-    if (!take_file(path, false, &size, &hash, err)) return false;
-    if (size != (uint64_t)want_size)
+    struct stat st;
+    Taken taken = {.size = !stat(path, &st) && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0};
+    bool may_fit = taken.size == (uint64_t)want_size; /* else the hash need not be taken */
+    if ((may_fit || !taken.size) && !take_file(path, NULL, false, &taken, err)) return false;
+    if (taken.size != (uint64_t)want_size)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
-                       "has %" PRIu64 " bytes, wanted %" PRId64, size, want_size);
-    return !strcmp(hex(text, hash), want_hash) ||
+                       "has %" PRIu64 " bytes, wanted %" PRId64, taken.size, want_size);
+    return !strcmp(hex(text, taken.hash), want_hash) ||
            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                    "is damaged: hash %s, wanted %s", text, want_hash);
 }
 
-/* Reads the manifest and checks its own hash. */
 static MxJson *read_manifest(MxArena *arena, const char *dir, MxError *err) {
     char *path = mx_path_join(arena, dir, manifest_name);
     MxWhere where = {.file = path};
@@ -248,15 +290,19 @@ static MxJson *read_manifest(MxArena *arena, const char *dir, MxError *err) {
     return mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
 }
 
-bool mx_store_verify(MxArena *arena, const char *dir, MxJson **manifest, MxError *err) {
-    MxJson *found = read_manifest(arena, dir, err);
-    if (!found) return false;
+bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err) {
+    *manifest = read_manifest(arena, dir, err);
+    if (!*manifest) return false;
     int64_t format = 0;
-    mx_json_int(mx_json_get(found, "format"), &format);
-    if (format != FORMAT_VERSION)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "\"%s/%s\": format %" PRId64 ", wanted %d", dir, manifest_name, format,
-                       FORMAT_VERSION);
+    mx_json_int(mx_json_get(*manifest, "format"), &format);
+    return format == FORMAT_VERSION ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s/%s\": format %" PRId64 ", wanted %d",
+                   dir, manifest_name, format, FORMAT_VERSION);
+}
+
+bool mx_store_verify(MxArena *arena, const char *dir, MxJson **manifest, MxError *err) {
+    MxJson *found;
+    if (!mx_store_manifest(arena, dir, &found, err)) return false;
     MxArena scratch = {.name = "verify"};
     MxJson *files = mx_json_get(found, "files"), *entry;
     const char *name;

@@ -72,14 +72,15 @@ bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
     if (c->saved == step) return true;
     MxArena arena = {.name = "save"};
     const char *dir = mx_arena_printf(&arena, "%s/%lld", config->checkpoint_dir, (long long)step);
-    MxForm form = {.is_linen = !config->pure_nnx,
-                   .is_scanned = config->scan_layers,
-                   .scan_axis = (int)config->param_scan_axis};
+    MxSaving how = {.form = {.is_linen = !config->pure_nnx,
+                             .is_scanned = config->scan_layers,
+                             .scan_axis = (int)config->param_scan_axis},
+                    .config = c->config_text};
     bool is_taken, ok = clear_place(&arena, dir, &is_taken, err);
     if (ok && is_taken)
         mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)step);
     else if (ok) {
-        ok = mx_ckpt_save(dir, form, train_saved_tree(&arena, c->state), c->config_text, err);
+        ok = mx_ckpt_save(dir, &how, train_saved_tree(&arena, c->state), err);
         if (ok) mx_log("Saved a checkpoint at step %lld.", (long long)step);
     }
     c->saved = step;

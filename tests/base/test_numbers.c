@@ -192,6 +192,20 @@ START_TEST(hash_is_xxh3) {
 }
 END_TEST
 
+/* However the data is cut, the hash is that of the whole. */
+START_TEST(hash_of_pieces_is_hash_of_the_whole) {
+    enum { BYTES = 5000 };
+    char *data = mx_arena_alloc(&arena, BYTES);
+    for (int i = 0; i < BYTES; i++) data[i] = (char)(i * 31 % 251);
+    for (int piece = 1; piece < BYTES; piece = piece * 3 + 1) {
+        MxHash *hash = mx_hash_new(&arena);
+        for (int at = 0; at < BYTES; at += piece)
+            mx_hash_add(hash, data + at, (size_t)(at + piece < BYTES ? piece : BYTES - at));
+        ck_assert_uint_eq(mx_hash_value(hash), mx_hash64(data, BYTES));
+    }
+}
+END_TEST
+
 Suite *numbers_suite(void) {
     Suite *suite = suite_create("base/numbers");
     TCase *tcase = add_case(suite, "random");
@@ -206,5 +220,6 @@ Suite *numbers_suite(void) {
     tcase_add_test(tcase, unrecognized_dtypes_are_refused);
     tcase_add_test(tcase, shapes);
     tcase_add_loop_test(tcase, hash_is_xxh3, 0, MX_COUNT(hashes));
+    tcase_add_test(tcase, hash_of_pieces_is_hash_of_the_whole);
     return suite;
 }

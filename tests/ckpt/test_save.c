@@ -16,7 +16,8 @@ static const char *step_folder(int step) {
 static void save(int step, uint64_t seed) {
     MxTree state = small_state(seed);
     ck_ok(mx_dir_make(run_folder(), &err));
-    ck_ok(mx_ckpt_save(step_folder(step), nnx, &state, "steps: 3\n", &err));
+    ck_ok(mx_ckpt_save(step_folder(step), &(MxSaving){.form = nnx, .config = "steps: 3\n"}, &state,
+                       &err));
 }
 
 /* Flips one bit in the middle of a file. */
@@ -35,7 +36,8 @@ START_TEST(saves_and_loads) {
     MxForm form = forms[_i];
     MxTree state = small_state(4), back = small_state(0);
     const char *dir = in_folder("150");
-    ck_ok(mx_ckpt_save(dir, form, &state, "run_name: \"x\"\n", &err));
+    ck_ok(
+        mx_ckpt_save(dir, &(MxSaving){.form = form, .config = "run_name: \"x\"\n"}, &state, &err));
     ck_ok(mx_ckpt_load(dir, form.scan_axis, &back, &err));
     ck_same(&state, &back, "", form_text(form));
     MxJson *manifest;
@@ -52,10 +54,47 @@ START_TEST(saves_and_loads) {
 }
 END_TEST
 
+/* Arrays that are written in several pieces: three layers of 6 MB, stacked at axis _i. */
+START_TEST(large_stacks_come_back) {
+    enum { LAYERS = 3, ROWS = 1501, COLUMNS = 1003 };
+    MxTree state, back;
+    mx_tree_init(&state, &arena);
+    mx_tree_init(&back, &arena);
+    for (int i = 0; i < LAYERS; i++) {
+        MxLeaf leaf = {.path = mx_arena_printf(&arena, "model/decoder/layers_%d/kernel", i),
+                       .dtype = MX_F32,
+                       .shape = MX_SHAPE(ROWS, COLUMNS),
+                       .stack = {"model/decoder/layers/kernel", "layers", i, LAYERS}};
+        int32_t *data = mx_new_n(&arena, int32_t, ROWS * COLUMNS);
+        for (int k = 0; k < ROWS * COLUMNS; k++) data[k] = k * LAYERS + i;
+        leaf.data = data;
+        mx_tree_add(&state, leaf);
+        leaf.data = mx_new_n(&arena, int32_t, ROWS * COLUMNS);
+        mx_tree_add(&back, leaf);
+    }
+    MxSaving how = {.form = {.is_scanned = true, .scan_axis = _i}, .config = ""};
+    ck_ok(mx_ckpt_save(in_folder("1"), &how, &state, &err));
+    ck_ok(mx_ckpt_load(in_folder("1"), _i, &back, &err));
+    ck_same(&state, &back, "", "a large stack");
+}
+END_TEST
+
+START_TEST(a_full_disk_is_told_with_bytes) {
+    MxTree state = small_state(1);
+    MxLeaf huge = {.path = "model/huge", .dtype = MX_F32, .shape = MX_SHAPE(1 << 24, 1 << 24)};
+    mx_tree_add(&state, huge); /* a petabyte, refused before it is looked at */
+    bool ok = mx_ckpt_save(in_folder("1"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
+    ck_assert(!ok && err.exit == MX_EXIT_IO);
+    ck_assert_msg(strstr(err.text.data, "needs 11258999068") != NULL, "%s", err.text.data);
+    ck_assert_msg(strstr(err.text.data, " free") != NULL, "%s", err.text.data);
+    ck_assert(!mx_dir_exists(in_folder("1")));
+}
+END_TEST
+
 static MxBytes state_bytes(const char *name, MxForm form, uint64_t seed) {
     MxTree state = small_state(seed);
     MxBytes bytes;
-    ck_ok(mx_ckpt_save(in_folder(name), form, &state, name, &err));
+    ck_ok(mx_ckpt_save(in_folder(name), &(MxSaving){.form = form, .config = name}, &state, &err));
     ck_ok(mx_file_read(&arena, mx_path_join(&arena, in_folder(name), "state.h5"), 1 << 24, &bytes,
                        &err));
     return bytes;
@@ -73,7 +112,7 @@ END_TEST
 START_TEST(an_old_checkpoint_is_never_replaced) {
     save(3, 7);
     MxTree other = small_state(8), back = small_state(0), first = small_state(7);
-    bool ok = mx_ckpt_save(step_folder(3), nnx, &other, "", &err);
+    bool ok = mx_ckpt_save(step_folder(3), &(MxSaving){.form = nnx, .config = ""}, &other, &err);
     ck_assert(!ok);
     const char *want =
         mx_arena_printf(&arena, "could not save checkpoint \"%s\": ", step_folder(3));
@@ -91,7 +130,8 @@ END_TEST
 START_TEST(a_missing_parent_is_an_error) {
     MxTree state = small_state(1);
     ck_ok(mx_file_write(in_folder("file"), "x", 1, &err));
-    bool ok = mx_ckpt_save(in_folder("file/3"), nnx, &state, "", &err);
+    bool ok =
+        mx_ckpt_save(in_folder("file/3"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
     ck_assert(!ok);
     ck_assert_msg(strstr(err.text.data, "could not save checkpoint"), "%s", err.text.data);
 }
@@ -236,6 +276,8 @@ Suite *save_suite(void) {
     Suite *suite = suite_create("ckpt/save");
     TCase *tcase = add_case(suite, "save");
     tcase_add_loop_test(tcase, saves_and_loads, 0, n_forms);
+    tcase_add_loop_test(tcase, large_stacks_come_back, 0, 3);
+    tcase_add_test(tcase, a_full_disk_is_told_with_bytes);
     tcase_add_loop_test(tcase, equal_states_give_equal_bytes, 0, n_forms);
     tcase_add_test(tcase, an_old_checkpoint_is_never_replaced);
     tcase_add_test(tcase, a_missing_parent_is_an_error);
