@@ -80,5 +80,10 @@ bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err)
 bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err);
 /* mx_ckpt_load_adapters — only the adapters, all of them. */
 bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err);
+/* mx_ckpt_load_full — the whole state from whatever mx_ckpt_find finds. A reference model and what
+ * is the run's own ("mxtrain/…") stay as they are if the source has none.
+ *   has_reference  whether the source has a reference model */
+bool mx_ckpt_load_full(const char *ref, int scan_axis, MxTree *state, bool *has_reference,
+                       MxError *err);
 
 #endif

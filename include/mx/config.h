@@ -68,7 +68,7 @@ typedef MxStrs MxField_strs;
 typedef const MxYaml *MxField_node;
 
 typedef enum MxKey {
-#define MX_GROUP(name, title)
+#define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type, field, name, fallback, limits, unit, doc) MX_KEY_##field,
 #include <mx/config_keys.def>
 #undef MX_KEY
@@ -83,7 +83,7 @@ typedef struct MxConfig {
     /* One field a key. Values are final: -1, empty and null are already replaced by what they mean
      * where MaxText derives them (run_name, steps, learning_rate_schedule_steps, mu_dtype,
      * eval_per_device_batch_size). */
-#define MX_GROUP(name, title)
+#define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type, field, name, fallback, limits, unit, doc) MxField_##type field;
 #include <mx/config_keys.def>
 #undef MX_KEY
@@ -141,6 +141,15 @@ bool mx_config_is_default(const MxConfig *config, MxKey key);
  * false. The key's name and ": " come before the message. Add hints with mx_note("hint: …"). */
 bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char *fmt, ...)
     MX_PRINTF(4, 5);
+
+/* mx_config_resume — whether a run may go on from a state that was made with another config.
+ *   old   that config, as mx_config_text wrote it; keys that one of the two lacks are passed over
+ *   name  of the state, for messages
+ *   out   a line for every key that changes the curve ("learning_rate: 0.001 -> 0.0005")
+ * Errors (exit 2): every key that may not change, with its place, the old and the new value; (65)
+ * the old text is no config. Test: tests/config/resume.c. */
+bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, const char *name,
+                      MxStrs *out, MxError *err);
 
 /* ---- telling */
 

@@ -1,4 +1,4 @@
-/* params.c — parameters and adapters from other checkpoints than a run's own. */
+/* params.c — parameters, adapters or all of the state from other checkpoints than a run's own. */
 #include <mx/ckpt.h>
 
 #include "internal.h"
@@ -80,6 +80,35 @@ bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxErro
     bool ok =
         open_source(&arena, ref, &s, err) &&
         mx_ckpt_read(s.file, s.ref.group, section, scan_axis, hide(&arena, state, false), err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* The same leaves; those below a prefix without data. */
+static MxTree *hide_below(MxArena *arena, const MxTree *from, const char *prefix) {
+    MxTree *tree = mx_new(arena, MxTree);
+    mx_tree_init(tree, arena);
+    for (int i = 0; i < from->n; i++) {
+        MxLeaf leaf = from->leaves[i];
+        if (mx_text_has_prefix(leaf.path, prefix)) leaf.data = NULL;
+        mx_tree_add(tree, leaf);
+    }
+    return tree;
+}
+
+bool mx_ckpt_load_full(const char *ref, int scan_axis, MxTree *state, bool *has_reference,
+                       MxError *err) {
+    static const char reference[] = "reference_model", own[] = "mxtrain";
+    MxArena arena = {.name = "ckpt load"};
+    Source s;
+    bool ok = open_source(&arena, ref, &s, err);
+    if (ok) {
+        *has_reference = mx_h5_has_group(s.file, mx_path_join(&arena, s.ref.group, reference));
+        if (!*has_reference) state = hide_below(&arena, state, reference);
+        if (!mx_h5_has_group(s.file, mx_path_join(&arena, s.ref.group, own)))
+            state = hide_below(&arena, state, own);
+        ok = mx_ckpt_read(s.file, s.ref.group, "", scan_axis, state, err);
+    }
     mx_arena_release(&arena);
     return ok;
 }

@@ -230,6 +230,34 @@ static void check_axes(ConfigLoad *load, const MxConfig *c) {
                     config_quote(load->arena, c->data_sharding));
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The rule about paths is MaxText's, those about the best checkpoint are ours. */
+static void check_checkpoints(ConfigLoad *load, const MxConfig *c) {
+    if (c->load_parameters_path && c->load_full_state_path)
+        config_fail(load, culprit(load, MX_KEY_load_full_state_path, MX_KEY_load_parameters_path),
+                    "a run starts from one of load_parameters_path and load_full_state_path");
+    if (!c->keep_best_checkpoint || !c->enable_checkpointing) return;
+    if (!GOOD(load, MX_KEY_eval_interval, MX_KEY_eval_start_step, MX_KEY_checkpoint_period)) return;
+    if (c->eval_interval <= 0)
+        config_fail(load, MX_KEY_keep_best_checkpoint,
+                    "true, but nothing is evaluated: eval_interval is %lld",
+                    (long long)c->eval_interval);
+    else if (c->eval_start_step % common_divisor(c->eval_interval, c->checkpoint_period))
+        config_fail(load, MX_KEY_keep_best_checkpoint,
+                    "true, but no step is both evaluated (every %lld from %lld) and saved (every "
+                    "%lld)",
+                    (long long)c->eval_interval, (long long)c->eval_start_step,
+                    (long long)c->checkpoint_period);
+}
+
 void config_check(ConfigLoad *load) {
     const MxConfig *c = load->config;
     check_heads(load, c);
@@ -242,6 +270,7 @@ void config_check(ConfigLoad *load) {
     check_preference(load, c);
     check_lora(load, c);
     check_data(load, c);
+    check_checkpoints(load, c);
     check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
     check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);
     check_axes(load, c);

@@ -52,6 +52,11 @@ static void help_key(MxText *out, const ConfigRow *row) {
         [CONFIG_COMPUTED] = "cannot be set; it is computed",
         [CONFIG_ALIAS] = "another name",
     };
+    static const char *const on_resume[] = {
+        [CONFIG_FREE] = "another value is fine",
+        [CONFIG_SCHEDULE] = "another value changes the curve: a warning",
+        [CONFIG_FROZEN] = "another value is refused",
+    };
     if (row->class != CONFIG_BUILT) {
         const char *word = row->class == CONFIG_COMPUTED ? "from"
                            : row->class == CONFIG_ALIAS  ? "of"
@@ -65,7 +70,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
                 row->doc, group->name, type_names[row->type], *row->unit ? ", in " : "", row->unit,
                 *row->fallback ? row->fallback : "\"\"");
     add_limits(out, row);
-    mx_text_add(out, "\n");
+    mx_text_add(out, "\n  resume   %s\n", on_resume[config_on_resume((MxKey)(row - config_rows))]);
 }
 
 static void help_markdown(MxText *out) {

@@ -12,10 +12,13 @@
 #define AT_LEAST_OR(a, x)        AT_LEAST(a), .has_other = true, .other = (x)
 #define NULL_IS(text, limits)    .null_as = (text), limits
 #define CHOICE(act, later_, fit) .now = (act), .later = (later_), .loads = (fit)
+#define FREE                     .on_resume = CONFIG_FREE,
+#define SCHEDULE                 .on_resume = CONFIG_SCHEDULE,
+#define FROZEN                   .on_resume = CONFIG_FROZEN,
 
 const ConfigRow config_rows[] = {
 // clang-format off
-#define MX_GROUP(name, title)
+#define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type_, field, key, text, limits, unit_, doc_)                                       \
     [MX_KEY_##field] = {.name = key, .class = CONFIG_BUILT, .type = CONFIG_##type_,                \
                         .offset = offsetof(MxConfig, field), .fallback = text, limits,             \
@@ -43,7 +46,7 @@ const int config_row_count = MX_COUNT(config_rows);
 /* Groups, each with the first key below it. */
 // clang-format off
 enum {
-#define MX_GROUP(name, title)                                                                      \
+#define MX_GROUP(name, on_resume, title)                                                           \
     GROUP_BEFORE_##name, GROUP_SKIP_##name = GROUP_BEFORE_##name - 1,
 #define MX_KEY(type, field, key, fallback, limits, unit, doc) GROUP_KEY_##field,
 #include <mx/config_keys.def>
@@ -54,8 +57,8 @@ enum {
 // clang-format on
 
 const ConfigGroup config_groups[] = {
-#define MX_GROUP(name_, title_)                                                                    \
-    {.name = #name_, .title = title_, .first = (MxKey)GROUP_BEFORE_##name_},
+#define MX_GROUP(name_, on_resume_, title_)                                                        \
+    {.name = #name_, on_resume_.title = title_, .first = (MxKey)GROUP_BEFORE_##name_},
 #define MX_KEY(type, field, key, fallback, limits, unit, doc)
 #include <mx/config_keys.def>
 #undef MX_KEY
@@ -68,6 +71,11 @@ const ConfigGroup *config_group_of(MxKey key) {
     for (int i = 1; i < config_group_count && config_groups[i].first <= key; i++)
         group = &config_groups[i];
     return group;
+}
+
+ConfigOnResume config_on_resume(MxKey key) {
+    ConfigOnResume own = config_rows[key].on_resume;
+    return own ? own : config_group_of(key)->on_resume;
 }
 
 const char *mx_key_name(MxKey key) {

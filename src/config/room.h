@@ -26,6 +26,14 @@ typedef enum ConfigClass {
     CONFIG_ALIAS,    /* fallback holds the key it stands for */
 } ConfigClass;
 
+/* What a value may do when a run goes on that was begun with another one. */
+typedef enum ConfigOnResume {
+    CONFIG_AS_GROUP, /* of a row: what its group says */
+    CONFIG_FREE,     /* nothing is lost */
+    CONFIG_SCHEDULE, /* the curve changes: told */
+    CONFIG_FROZEN,   /* the state would not fit, or mean something else: refused */
+} ConfigOnResume;
+
 typedef struct ConfigRow {
     const char *name;
     ConfigClass class;
@@ -37,12 +45,14 @@ typedef struct ConfigRow {
     const char *now, *later, *loads; /* choices, a space between them */
     bool has_range, has_other, is_open_above, is_open_below;
     double lo, hi, other; /* lo ≤ value ≤ hi (open: <), or value == other */
+    ConfigOnResume on_resume;
     const char *unit, *doc;
 } ConfigRow;
 
 typedef struct ConfigGroup {
     const char *name, *title;
     MxKey first;
+    ConfigOnResume on_resume;
 } ConfigGroup;
 
 extern const ConfigRow config_rows[];
@@ -50,6 +60,8 @@ extern const int config_row_count;
 extern const ConfigGroup config_groups[];
 extern const int config_group_count;
 const ConfigGroup *config_group_of(MxKey key);
+/* config_on_resume — of a key: its row's, else its group's; never CONFIG_AS_GROUP. */
+ConfigOnResume config_on_resume(MxKey key);
 
 /* config_word_in — whether a list of words with spaces between them holds one. */
 bool config_word_in(const char *words, const char *word);

@@ -111,8 +111,8 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
     int64_t n_saved = mx_model_lora(plan->model) ? n_trained : n; /* a frozen base is left out */
-    if (plan->config->enable_checkpointing)
-        m->saving = n_saved * (int64_t)p.weight_bytes + m->optimizer;
+    if (plan->config->enable_checkpointing && plan->config->async_checkpointing)
+        m->saving = n_saved * (int64_t)p.weight_bytes + m->optimizer + m->reference;
     add_up(m);
     return m->total <= m->machine || find_other_policies(arena, plan, err);
 }

@@ -48,7 +48,9 @@ static void print_memory(const MxForecast *plan, MxText *out) {
         print_bytes(out, "gathered", m->gathered,
                     "one layer's weights and their gradients, whole: estimated");
     print_bytes(out, "buffers", m->buffers, "batch, scalars: exact");
-    if (m->saving) print_bytes(out, "saving", m->saving, "a checkpoint is put together in memory");
+    if (m->saving)
+        print_bytes(out, "saving", m->saving,
+                    "the copy of the state that is written in the background");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
     if (m->total <= m->machine) {

@@ -1,90 +1,229 @@
-/* checkpoint.c — the checkpoints of a run: the newest that verifies is where it starts, a period
- * says when it saves, and the oldest make room. What a checkpoint is, room ckpt knows. */
+/* checkpoint.c — the checkpoints of a run. One process at a time has the run's folder. It starts
+ * from the newest checkpoint that verifies; saves are made on a copy of the state, at most one at a
+ * time; when one is on disk, older ones make room. A failed save ends the run and removes nothing.
+ * What a checkpoint is, room ckpt knows. */
 #include "checkpoint.h"
 #include "internal.h"
+#include "saver.h"
 
 #include <mx/ckpt.h>
+
+/* One save, from the copy of the state to what was removed after it. */
+typedef struct Save {
+    MxArena arena;
+    const MxConfig *config;
+    MxSaving how;
+    const char *dir;
+    int64_t step;
+    double eval_loss;
+    bool was_there;   /* saved already, by an earlier run */
+    MxError rotation; /* what could not be removed; no reason to stop */
+} Save;
 
 struct Checkpoints {
     MxArena *arena;
     const MxConfig *config;
     const char *config_text; /* as saved */
     MxTrainState *state;
-    const char *newest; /* the folder to start from, NULL = none */
-    int64_t saved;      /* newest saved step, -1 = none */
+    const char *from; /* folder or file to start from, NULL = none */
+    bool is_own;      /* it is a checkpoint of this run */
+    int64_t start;    /* first step to make */
+    int64_t saved;    /* newest step whose save was started, -1 = none */
+    int64_t evaluated;
+    double eval_loss; /* after step `evaluated` */
+    Saver *saver;
+    Save save; /* in progress */
 };
 
 /* ---- starting */
 
+/* Tells how the config of a checkpoint folder differs; refuses what cannot go on. */
+static bool compare_config(const Checkpoints *c, MxError *err) {
+    MxArena arena = {.name = "config"};
+    MxJson *manifest;
+    MxStrs changes = {0};
+    bool ok = mx_store_manifest(&arena, c->from, &manifest, err);
+    const char *old = ok ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    if (old) ok = mx_config_resume(&arena, c->config, old, c->from, &changes, err);
+    for (int i = 0; ok && i < changes.n; i++)
+        mx_warn("%s since \"%s\" was made: the curve changes from here", changes.item[i], c->from);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool find_own(Checkpoints *c, MxError *err) {
+    const MxConfig *config = c->config;
+    if (!config->enable_checkpointing) return true;
+    if (!mx_store_lock(c->arena, config->run_dir, err) ||
+        !mx_store_sweep(config->checkpoint_dir, err) ||
+        !mx_ckpt_newest(c->arena, config->checkpoint_dir, &c->from, &c->saved, err))
+        return false;
+    c->is_own = c->from != NULL;
+    c->start = c->saved + 1;
+    return true;
+}
+
+/* The whole state of another run; that of a file comes without a config to compare. */
+static bool find_other(Checkpoints *c, MxError *err) {
+    MxCkptRef ref;
+    const char *path = c->config->load_full_state_path;
+    if (c->from || !path) return true;
+    if (!mx_ckpt_find(c->arena, path, &ref, err)) return mx_context(err, "load_full_state_path");
+    c->from = ref.dir ? ref.dir : path;
+    return true;
+}
+
 bool checkpoints_open(MxArena *arena, const MxConfig *config, Checkpoints **out, MxError *err) {
     Checkpoints *c = *out = mx_new(arena, Checkpoints);
-    *c = (Checkpoints){.arena = arena, .config = config, .saved = -1};
+    *c = (Checkpoints){.arena = arena, .config = config, .saved = -1, .evaluated = -1};
     c->config_text = mx_config_text(arena, config);
-    if (!config->enable_checkpointing) return true;
-    return mx_store_sweep(config->checkpoint_dir, err) &&
-           mx_ckpt_newest(arena, config->checkpoint_dir, &c->newest, &c->saved, err);
+    return find_own(c, err) && find_other(c, err) &&
+           (!c->from || !mx_dir_exists(c->from) || compare_config(c, err));
 }
 
 int64_t checkpoints_start(const Checkpoints *c) {
-    return c->saved + 1;
+    return c->start;
+}
+
+static bool fill(Checkpoints *c, MxError *err) {
+    if (c->is_own)
+        mx_log("restoring from this run's directory step %lld", (long long)c->saved);
+    else if (c->config->enable_checkpointing)
+        mx_log("No existing checkpoints found, not restoring checkpoint.");
+    if (c->is_own || !c->from) return train_restore(c->state, c->from, err);
+    mx_log("restoring the full state from %s", c->from);
+    if (!train_restore_full(c->state, c->from, err)) return mx_context(err, "load_full_state_path");
+    c->start = mx_train_state_step(c->state);
+    return true;
+}
+
+/* A run that ends otherwise leaves no thread behind. */
+static void finish_on_release(void *checkpoints) {
+    MxError err = {0};
+    if (!checkpoints_finish(checkpoints, &err)) mx_warn("%s", err.text.data);
+    mx_error_release(&err);
 }
 
 bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
-    if (c->newest)
-        mx_log("restoring from this run's directory step %lld", (long long)c->saved);
-    else if (c->config->enable_checkpointing)
-        mx_log("No existing checkpoints found, not restoring checkpoint.");
-    return train_restore(state, c->newest, err);
+    if (!fill(c, err)) return false;
+    if (!c->config->enable_checkpointing) return true;
+    c->saver =
+        saver_open(c->arena, train_saved_tree(c->arena, state), c->config->async_checkpointing);
+    mx_arena_on_release(c->arena, finish_on_release, c);
+    return true;
+}
+
+/* ---- what is kept */
+
+static const char *step_dir(MxArena *arena, const MxConfig *config, int64_t step) {
+    return mx_arena_printf(arena, "%s/%lld", config->checkpoint_dir, (long long)step);
+}
+
+/* The step whose checkpoint has the lowest evaluation loss, the first of equals; -1 = none. */
+static int64_t best_of(MxArena *arena, const MxConfig *config, const int64_t *steps, int n) {
+    int64_t best = -1;
+    double lowest = 0;
+    for (int i = 0; i < n; i++) {
+        MxError ignored = {0};
+        MxJson *manifest;
+        double loss;
+        if (mx_store_manifest(arena, step_dir(arena, config, steps[i]), &manifest, &ignored) &&
+            mx_json_number(mx_json_get(manifest, "eval_loss"), &loss) &&
+            (best < 0 || loss < lowest)) {
+            best = steps[i];
+            lowest = loss;
+        }
+        mx_error_release(&ignored);
+    }
+    return best;
+}
+
+/* Removes what is too old after a save. Folders of later steps do not verify, or the run would have
+ * started from them: they are no reason to remove one that does, and were named at the start. */
+static bool rotate(const MxConfig *config, int64_t newest, MxError *err) {
+    int64_t keep = config->max_num_checkpoints_to_keep, *steps;
+    if (keep <= 0) return true;
+    MxArena arena = {.name = "rotate"};
+    int n = 0;
+    bool ok = mx_store_steps(&arena, config->checkpoint_dir, &steps, &n, err);
+    while (n && steps[n - 1] > newest) n--;
+    int64_t best = config->keep_best_checkpoint ? best_of(&arena, config, steps, n) : -1;
+    for (int i = 0; ok && i < n - keep; i++)
+        if (steps[i] != best) ok = mx_store_remove(step_dir(&arena, config, steps[i]), err);
+    mx_arena_release(&arena);
+    return ok;
 }
 
 /* ---- saving */
+
+/* A folder of that step that does not verify stands in the way of a good one. */
+static bool clear_place(Save *save, MxError *err) {
+    MxError why = {0};
+    bool is_there = mx_dir_exists(save->dir);
+    save->was_there = is_there && mx_store_verify(&save->arena, save->dir, NULL, &why);
+    mx_error_release(&why);
+    return save->was_there || !is_there || mx_store_remove(save->dir, err);
+}
+
+static bool do_save(void *data, const MxTree *state, MxPace *pace, MxError *err) {
+    Save *save = data;
+    save->how.pace = pace;
+    if (!clear_place(save, err)) return false;
+    if (!save->was_there && !mx_ckpt_save(save->dir, &save->how, state, err)) return false;
+    rotate(save->config, save->step, &save->rotation);
+    return true;
+}
+
+/* Ends the save in progress and tells how it went. */
+static bool end_save(Checkpoints *c, MxError *err) {
+    Save *save = &c->save;
+    bool ok = saver_end(c->saver, err);
+    if (ok && save->was_there)
+        mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)save->step);
+    else if (ok)
+        mx_log("Saved a checkpoint at step %lld.", (long long)save->step);
+    if (save->rotation.count) mx_warn("%s", save->rotation.text.data);
+    mx_error_release(&save->rotation);
+    mx_arena_release(&save->arena);
+    return ok || mx_context(err, "Checkpointing failed");
+}
 
 bool checkpoints_are_due(const Checkpoints *c, int64_t step) {
     return c->config->enable_checkpointing && step % c->config->checkpoint_period == 0 &&
            (step || c->config->save_checkpoint_on_start);
 }
 
-static void remove_oldest(const MxConfig *config) {
-    int64_t keep = config->max_num_checkpoints_to_keep, *steps;
-    MxArena arena = {.name = "rotate"};
-    MxError err = {0};
-    int n = 0;
-    bool ok = keep <= 0 || mx_store_steps(&arena, config->checkpoint_dir, &steps, &n, &err);
-    for (int i = 0; ok && keep > 0 && i < n - keep; i++)
-        ok = mx_dir_remove(
-            mx_arena_printf(&arena, "%s/%lld", config->checkpoint_dir, (long long)steps[i]), &err);
-    if (!ok) mx_warn("%s", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&arena);
-}
-
-/* A folder of that step that does not verify stands in the way of a good one. */
-static bool clear_place(MxArena *arena, const char *dir, bool *is_taken, MxError *err) {
-    MxError why = {0};
-    *is_taken = mx_dir_exists(dir) && mx_store_verify(arena, dir, NULL, &why);
-    mx_error_release(&why);
-    return *is_taken || !mx_dir_exists(dir) || mx_dir_remove(dir, err);
+void checkpoints_evaluated(Checkpoints *c, int64_t step, double loss) {
+    c->evaluated = step;
+    c->eval_loss = loss;
 }
 
 bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
     const MxConfig *config = c->config;
     if (c->saved == step) return true;
-    MxArena arena = {.name = "save"};
-    const char *dir = mx_arena_printf(&arena, "%s/%lld", config->checkpoint_dir, (long long)step);
-    MxSaving how = {.form = {.is_linen = !config->pure_nnx,
-                             .is_scanned = config->scan_layers,
-                             .scan_axis = (int)config->param_scan_axis},
-                    .config = c->config_text};
-    bool is_taken, ok = clear_place(&arena, dir, &is_taken, err);
-    if (ok && is_taken)
-        mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)step);
-    else if (ok) {
-        ok = mx_ckpt_save(dir, &how, train_saved_tree(&arena, c->state), err);
-        if (ok) mx_log("Saved a checkpoint at step %lld.", (long long)step);
-    }
+    if (!checkpoints_finish(c, err)) return false;
+    Save *save = &c->save;
+    *save = (Save){.arena = {.name = "save"}, .config = config, .step = step};
+    save->dir = step_dir(&save->arena, config, step);
+    save->how = (MxSaving){.form = {.is_linen = !config->pure_nnx,
+                                    .is_scanned = config->scan_layers,
+                                    .scan_axis = (int)config->param_scan_axis},
+                           .config = c->config_text};
+    save->eval_loss = c->eval_loss;
+    if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
     c->saved = step;
-    if (ok) remove_oldest(config);
-    mx_arena_release(&arena);
-    return ok;
+    if (!saver_start(c->saver, do_save, save, err)) return false;
+    if (!config->async_checkpointing) return end_save(c, err);
+    mx_log("Started an asynchronous checkpoint save for step %lld.", (long long)step);
+    return true;
+}
+
+bool checkpoints_poll(Checkpoints *c, MxError *err) {
+    bool has_news = c->saver && !saver_is_idle(c->saver) && saver_is_done(c->saver);
+    return !has_news || end_save(c, err);
+}
+
+bool checkpoints_finish(Checkpoints *c, MxError *err) {
+    return !c->saver || saver_is_idle(c->saver) || end_save(c, err);
 }

@@ -6,20 +6,32 @@
 
 typedef struct Checkpoints Checkpoints;
 
-/* checkpoints_open — finds the newest checkpoint of the run that verifies. Errors: there are some,
- * but none verifies. */
+/* checkpoints_open — takes the lock of the run's folder, removes what killed runs left, finds what
+ * to start from (the newest checkpoint of the run that verifies, else load_full_state_path) and
+ * compares its config with this one; tells what changes the curve. Without enable_checkpointing the
+ * run's folder is left alone. Errors: another run has the folder; checkpoints are there but none
+ * verifies; a frozen key differs. */
 bool checkpoints_open(MxArena *arena, const MxConfig *config, Checkpoints **out, MxError *err);
-/* checkpoints_start — the first step to make. */
+/* checkpoints_start — the first step to make. That of load_full_state_path is known only after
+ * checkpoints_restore; 0 before. */
 int64_t checkpoints_start(const Checkpoints *checkpoints);
 
-/* checkpoints_restore — fills the state, which is kept: from that checkpoint, else from new
- * weights, drawn or those of load_parameters_path. */
+/* checkpoints_restore — fills the state, which is kept: from what was found, else with new weights,
+ * drawn or those of load_parameters_path. */
 bool checkpoints_restore(Checkpoints *checkpoints, MxTrainState *state, MxError *err);
 
 /* checkpoints_are_due — whether a checkpoint is to be made after a step. */
 bool checkpoints_are_due(const Checkpoints *checkpoints, int64_t step);
+/* checkpoints_evaluated — the evaluation loss after a step, to be kept with its checkpoint. */
+void checkpoints_evaluated(Checkpoints *checkpoints, int64_t step, double loss);
 /* checkpoints_save — saves the state as that of a step, unless it is saved already, and removes
- * the oldest that max_num_checkpoints_to_keep leaves no room for. */
+ * what max_num_checkpoints_to_keep leaves no room for; waits for the save before. With
+ * async_checkpointing it returns when the state has been copied. Errors: the save before failed, or
+ * this one did. */
 bool checkpoints_save(Checkpoints *checkpoints, int64_t step, MxError *err);
+/* checkpoints_poll — tells of a save that has ended meanwhile. Errors: it failed. */
+bool checkpoints_poll(Checkpoints *checkpoints, MxError *err);
+/* checkpoints_finish — waits for the save in progress. Errors: it failed. */
+bool checkpoints_finish(Checkpoints *checkpoints, MxError *err);
 
 #endif

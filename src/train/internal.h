@@ -102,6 +102,9 @@ bool train_trace_program(MxTrainState *state, MxError *err);
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
 bool train_restore(MxTrainState *state, const char *dir, MxError *err);
+/* train_restore_full — the same from the whole state of another run: a checkpoint folder or
+ * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
+bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
 /* train_saved_tree — what a run's checkpoints hold of its state. */
 MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */

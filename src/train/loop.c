@@ -44,6 +44,7 @@ static void catch_signals(void) {
     stop_signal = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write */
 }
 
 /* ---- checkpoints */
@@ -51,6 +52,12 @@ static void catch_signals(void) {
 /* Metrics first: a resumed run keeps the lines of what was saved. */
 static bool save(Loop *l, MxError *err) {
     return metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
+}
+
+/* Last in a step, so that the checkpoint stands for all of it. */
+static bool save_if_due(Loop *l, MxError *err) {
+    return checkpoints_poll(l->checkpoints, err) &&
+           (!checkpoints_are_due(l->checkpoints, l->step) || save(l, err));
 }
 
 /* ---- evaluation */
@@ -88,6 +95,7 @@ static bool evaluate(Loop *l, MxError *err) {
     if (stop_signal) return true; /* what was not finished is not reported */
     double mean = total / (weights + LOSS_EPS);
     double avg_z = i ? z / (double)i : 0;
+    if (i) checkpoints_evaluated(l->checkpoints, l->step, mean);
     mx_log("Completed eval after train step %lld, loss=%.3f, perplexity=%.3f, total_weights=%.0f, "
            "avg_z_loss=%.3f",
            (long long)l->step, mean, exp(mean), weights, avg_z);
@@ -196,8 +204,7 @@ static bool run_steps(Loop *l, MxError *err) {
         }
         if (!train_step(l, &batch, err)) return false;
         if (eval_is_due(l) && !evaluate(l, err)) return false;
-        /* last, so that the checkpoint stands for all of the step */
-        if (checkpoints_are_due(l->checkpoints, l->step) && !save(l, err)) return false;
+        if (!save_if_due(l, err)) return false;
         show_progress(l);
         if (stop_signal)
             l->stop_reason = stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
@@ -265,6 +272,18 @@ static void log_adapters(const Loop *l, const MxModel *model) {
            100 * (double)n / all);
 }
 
+/* The copy of the state that is written in the background. */
+static size_t saving_bytes(const Loop *l) {
+    const MxConfig *c = l->config;
+    MxArena arena = {.name = "plan"};
+    const MxTree *tree = train_saved_tree(&arena, l->state);
+    size_t n = 0;
+    for (int i = 0; c->enable_checkpointing && c->async_checkpointing && i < tree->n; i++)
+        n += (size_t)mx_shape_count(tree->leaves[i].shape) * mx_dtype_bytes(tree->leaves[i].dtype);
+    mx_arena_release(&arena);
+    return n;
+}
+
 static void log_plan(const Loop *l) {
     const MxModel *model = mx_train_state_model(l->state);
     MxTflops tflops = mx_model_tflops(model);
@@ -275,29 +294,36 @@ static void log_plan(const Loop *l) {
                     mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM)) *
                1e-9);
     log_adapters(l, model);
-    mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, activations %.3f",
-           gib(b.total), gib(b.parameters), gib(b.gradients), gib(b.moments), gib(b.activations));
+    size_t saving = saving_bytes(l);
+    mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, activations %.3f, "
+           "saving %.3f",
+           gib(b.total + saving), gib(b.parameters), gib(b.gradients), gib(b.moments),
+           gib(b.activations), gib(saving));
     mx_log(
         "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
         "attention flops",
         tflops.total, 100 * tflops.learnable / tflops.total, 100 * tflops.attention / tflops.total);
     size_t available = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (b.total > available)
+    if (b.total + saving > available)
         mx_warn(
             "the run needs %.1f GiB; the machine has %.1f GiB. A smaller per_device_batch_size, or "
             "remat_policy=full, needs less",
-            gib(b.total), gib(available));
+            gib(b.total + saving), gib(available));
+}
+
+/* Takes over where the run starts; whether that leaves anything to do. */
+static bool has_steps(Loop *l) {
+    l->start = checkpoints_start(l->checkpoints);
+    if (l->start < l->config->steps) return true;
+    mx_log("nothing to do: step %lld of %lld; raise steps=", (long long)l->start,
+           (long long)l->config->steps);
+    return false;
 }
 
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     if (!checkpoints_open(&l->arena, c, &l->checkpoints, err)) return false;
-    l->start = checkpoints_start(l->checkpoints);
-    if (l->start >= c->steps) {
-        mx_log("nothing to do: step %lld of %lld; raise steps=", (long long)l->start,
-               (long long)c->steps);
-        return true;
-    }
+    if (!has_steps(l)) return true;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
     if (!mx_dir_make(c->checkpoint_dir, err) ||
         !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err))
@@ -305,9 +331,10 @@ static bool prepare(Loop *l, MxError *err) {
     if (c->log_config) mx_config_print(c);
     if (!open_data(l, err) || !mx_train_state_open(&l->arena, c, &l->state, err)) return false;
     log_plan(l);
-    return checkpoints_restore(l->checkpoints, l->state, err) &&
-           metrics_file_open(&l->arena, c, l->start, &l->metrics, err) &&
-           mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err);
+    if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    return !has_steps(l) ||
+           (metrics_file_open(&l->arena, c, l->start, &l->metrics, err) &&
+            mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err));
 }
 
 static void log_profile(Loop *l) {
@@ -325,7 +352,7 @@ static bool finish(Loop *l, MxError *err) {
         c->enable_checkpointing && made_a_step && (c->save_checkpoint_on_completion || stop_signal);
     mx_progress_end();
     if (c->profile_ops) log_profile(l);
-    if (saves && !save(l, err)) return false;
+    if ((saves && !save(l, err)) || !checkpoints_finish(l->checkpoints, err)) return false;
     if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
     if (stop_signal)
         l->exit = (MxExit)(128 + stop_signal);

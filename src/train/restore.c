@@ -96,6 +96,14 @@ static bool start_anew(MxTrainState *s, MxError *err) {
     return true;
 }
 
+/* That the base in memory, whose fingerprint is `base`, is that of the adapters just read. */
+static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError *err) {
+    int64_t found = s->base_fingerprint ? *s->base_fingerprint : 0;
+    if (found == base) return true;
+    *s->base_fingerprint = base;
+    return refuse_base(s, from, found, err);
+}
+
 static bool resume(MxTrainState *s, const char *dir, MxError *err) {
     MxArena arena = {.name = "restore"};
     int64_t base = s->base_fingerprint ? *s->base_fingerprint : 0;
@@ -103,10 +111,22 @@ static bool resume(MxTrainState *s, const char *dir, MxError *err) {
     mx_arena_release(&arena);
     if (!ok) return false;
     mx_train_state_restored(s);
-    int64_t found = s->base_fingerprint ? *s->base_fingerprint : 0;
-    if (found == base) return true;
-    *s->base_fingerprint = base;
-    return refuse_base(s, dir, found, err);
+    return check_base(s, base, dir, err);
+}
+
+bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
+    if (mx_model_lora(s->model) && !start_anew(s, err)) return false;
+    MxArena arena = {.name = "restore"};
+    int64_t base = s->base_fingerprint ? *s->base_fingerprint : 0;
+    bool has_reference;
+    bool ok = mx_ckpt_load_full(ref, (int)s->config->param_scan_axis, train_saved_tree(&arena, s),
+                                &has_reference, err);
+    mx_arena_release(&arena);
+    if (!ok) return false;
+    mx_train_state_restored(s);
+    *s->eval_pending = 0; /* the other run's business */
+    if (!has_reference) mx_train_state_take_reference(s);
+    return check_base(s, base, ref, err);
 }
 
 static bool restore_adapters(MxTrainState *s, MxError *err) {

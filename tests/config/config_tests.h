@@ -33,5 +33,6 @@ TCase *merge_cases(void);
 TCase *key_cases(void);
 TCase *value_cases(void);
 TCase *hostile_cases(void);
+TCase *resume_cases(void);
 
 #endif

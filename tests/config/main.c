@@ -94,6 +94,7 @@ int main(void) {
     suite_add_tcase(suite, key_cases());
     suite_add_tcase(suite, value_cases());
     suite_add_tcase(suite, hostile_cases());
+    suite_add_tcase(suite, resume_cases());
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -7,6 +7,7 @@
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *post_suite(void);
+Suite *checkpoints_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *lora_suite(void);
