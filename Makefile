@@ -130,10 +130,15 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 
 # ---- for developers
 
-tests: $(TESTED:%=$B/test_%) $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%)
-check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli  ## run the tests that are built, lowest room first
+tests: $(TESTED:%=$B/test_%) $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
+check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault  ## run the tests that are built, lowest room first
 check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
 check-cli: $B/mxtrain ; tests/cli/run.sh $<
+# Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
+$B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
+check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
+test-long: $B/mxtrain $B/faults.so  ## the long form of the fault tests, about an hour
+	tests/fault/run.sh $< $(abspath $B/faults.so) long
 replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
 fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
@@ -163,4 +168,4 @@ clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo demo-lora test deps deps-dev tests check check-cli tidy install clean help
+.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install clean help

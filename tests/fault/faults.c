@@ -1,0 +1,135 @@
+/* faults.c — a library to be preloaded: counts the system calls that change files below a folder
+ * and lets one of them fail. Set in the environment:
+ *   MX_FAULT_UNDER  part of the path of the files that count
+ *   MX_FAULT_CALL   number of the call that fails, from 1; 0 = none
+ *   MX_FAULT_ERRNO  with what
+ *   MX_FAULT_LOG    file that receives the number and name of the call that failed, or nothing when
+ *                   there were not so many
+ * A write that fails may have written the first half. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static atomic_long n_calls;
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static bool is_below(const char *path) {
+    const char *under = getenv("MX_FAULT_UNDER");
+    return under && path && strstr(path, under);
+}
+
+static bool is_open_below(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n < 0) return false;
+    path[n] = '\0';
+    return is_below(path);
+}
+
+static void tell(const char *name) {
+    const char *log = getenv("MX_FAULT_LOG");
+    int fd = log ? REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    if (fd < 0) return;
+    char text[64];
+    int n = snprintf(text, sizeof text, "%s\n", name);
+    if (REAL(write)(fd, text, (size_t)n) != n) abort();
+    REAL(close)(fd);
+}
+
+/* Whether this call, which counts, is the one that fails; sets errno. */
+static bool fails(const char *name) {
+    const char *call = getenv("MX_FAULT_CALL"), *code = getenv("MX_FAULT_ERRNO");
+    if (atomic_fetch_add(&n_calls, 1) + 1 != (call ? strtol(call, NULL, 10) : 0)) return false;
+    tell(name);
+    errno = code ? (int)strtol(code, NULL, 10) : EIO;
+    return true;
+}
+
+/* ---- calls on files that are open */
+
+ssize_t write(int fd, const void *data, size_t n) {
+    if (!is_open_below(fd) || !fails("write")) return REAL(write)(fd, data, n);
+    int code = errno;
+    if (REAL(write)(fd, data, n / 2) < 0) return -1;
+    errno = code;
+    return -1;
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+    if (!is_open_below(fd) || !fails("pwrite")) return REAL(pwrite)(fd, data, n, at);
+    int code = errno;
+    if (REAL(pwrite)(fd, data, n / 2, at) < 0) return -1;
+    errno = code;
+    return -1;
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t n, off64_t at) {
+    return pwrite(fd, data, n, at);
+}
+
+int fsync(int fd) {
+    return is_open_below(fd) && fails("fsync") ? -1 : REAL(fsync)(fd);
+}
+
+int ftruncate(int fd, off_t size) {
+    return is_open_below(fd) && fails("ftruncate") ? -1 : REAL(ftruncate)(fd, size);
+}
+
+int ftruncate64(int fd, off64_t size) {
+    return ftruncate(fd, size);
+}
+
+int close(int fd) {
+    bool counts = is_open_below(fd);
+    int failed = REAL(close)(fd);
+    return counts && fails("close") ? -1 : failed;
+}
+
+/* ---- calls by name */
+
+int open(const char *path, int flags, ...) {
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    return flags & O_CREAT && is_below(path) && fails("open") ? -1 : REAL(open)(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) {
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    return open(path, flags, mode);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    return is_below(path) && fails("mkdir") ? -1 : REAL(mkdir)(path, mode);
+}
+
+int rename(const char *from, const char *to) {
+    return is_below(to) && fails("rename") ? -1 : REAL(rename)(from, to);
+}
+
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    return is_below(to) && fails("renameat2") ? -1
+                                              : REAL(renameat2)(from_dir, from, to_dir, to, flags);
+}
+
+int unlink(const char *path) {
+    return is_below(path) && fails("unlink") ? -1 : REAL(unlink)(path);
+}
+
+int rmdir(const char *path) {
+    return is_below(path) && fails("rmdir") ? -1 : REAL(rmdir)(path);
+}

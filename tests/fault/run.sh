@@ -1,0 +1,253 @@
+#!/bin/sh
+# run.sh BINARY FAULTS.so [long] — what crashes, full disks, failing calls and damage do to the
+# checkpoints of a run, seen from outside.  After each, the same command must end with the state of
+# an undisturbed run, bit by bit, or say what is damaged (exit 65).  The short form is for make test;
+# the long one takes about an hour.  Run from the top folder.
+set -u
+binary=$1 faults=$2 form=${3:-short}
+work=$(mktemp -d) || exit 1
+mounted=
+trap '[ -z "$mounted" ] || umount "$work/fs"; rm -rf "$work"' EXIT
+failed=0
+export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
+
+# choose SHORT LONG — the count of this form.
+choose() { [ "$form" = long ] && echo "$2" || echo "$1"; }
+
+model="base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 base_num_kv_heads=2
+head_dim=16 base_mlp_dim=64 max_target_length=32 per_device_batch_size=4 eval_steps=1
+learning_rate_schedule_steps=48 log_config=false"
+
+# train DIR KEYS... — the run of a test; output to DIR/log.
+train() {
+    dir=$1
+    shift
+    mkdir -p "$dir"
+    # shellcheck disable=SC2086
+    "$binary" --config configs/base.yml $model base_output_directory="$dir" run_name=x "$@" \
+        >>"$dir/log" 2>&1 </dev/null
+}
+
+complain() {
+    failed=$((failed + 1))
+    echo "FAIL $1"
+    [ -z "${2:-}" ] || tail -n 5 "$2/log" | sed 's/^/  /'
+}
+
+# same NAME DIR — DIR holds the final state of the undisturbed run and nothing half made.
+same() {
+    last=$(basename "$(dirname "$reference")")
+    cmp -s "$2/x/checkpoints/$last/state.h5" "$reference" ||
+        complain "$1: the final state differs from that of the undisturbed run" "$2"
+    [ -z "$(find "$2/x/checkpoints" -name '.tmp.*')" ] || complain "$1: leftovers" "$2"
+}
+
+# random N — 0 ... N-1.
+random() { od -An -N4 -tu4 /dev/urandom | awk -v n="$1" '{ print $1 % n }'; }
+
+# undisturbed KEYS... — makes the reference; its keys stay in $keys, its milliseconds in $took.
+undisturbed() {
+    keys="$*"
+    rm -rf "$work/reference"
+    started=$(date +%s%N)
+    # shellcheck disable=SC2086
+    train "$work/reference" $keys || complain "undisturbed run: exit $?" "$work/reference"
+    took=$((($(date +%s%N) - started) / 1000000))
+    # shellcheck disable=SC2012
+    reference=$work/reference/x/checkpoints/$(ls "$work/reference/x/checkpoints" | sort -n | tail -1)/state.h5
+}
+
+# finish NAME DIR — the same command again, to the end.
+finish() {
+    # shellcheck disable=SC2086
+    train "$2" $keys || complain "$1: the run does not go on: exit $?" "$2"
+    same "$1" "$2"
+}
+
+# ---- kill -9 at any moment
+
+kills() {
+    wanted=$1 n=0 runs=0
+    undisturbed steps=48 eval_interval=10 checkpoint_period=5
+    while [ "$n" -lt "$wanted" ]; do
+        # In a subshell of its own, so that the shell does not tell of every kill.
+        # shellcheck disable=SC2086
+        code=$(
+            mkdir -p "$work/kill"
+            "$binary" --config configs/base.yml $model base_output_directory="$work/kill" run_name=x \
+                $keys >>"$work/kill/log" 2>&1 </dev/null &
+            sleep "$(awk -v ms="$(random "$((took + took / 4))")" 'BEGIN { print ms / 1000 }')"
+            kill -9 $! 2>/dev/null
+            wait $! 2>/dev/null
+            echo $?
+        )
+        case $code in
+        137) n=$((n + 1)) ;;
+        0)
+            same "kill" "$work/kill"
+            rm -rf "$work/kill"
+            runs=$((runs + 1))
+            ;;
+        *)
+            complain "kill: exit $code" "$work/kill"
+            return
+            ;;
+        esac
+    done
+    finish "kill" "$work/kill"
+    rm -rf "$work/kill"
+    echo "kill -9: $n kills, $((runs + 1)) runs ended with the same state"
+}
+
+# ---- kill -9 at named places
+
+failpoints() {
+    times=$1 n=0
+    undisturbed steps=48 eval_interval=-1 checkpoint_period=2 max_num_checkpoints_to_keep=2
+    for name in save.folder_made save.in_array save.before_close save.before_sync \
+        save.before_manifest save.after_manifest save.before_rename save.after_rename save.done \
+        remove.before remove.renamed remove.after; do
+        for turn in $(seq 1 "$times"); do
+            [ "$times" -gt 1 ] || turn=$(($(random 20) + 1))
+            d=$work/$name.$turn
+            # shellcheck disable=SC2086
+            code=$(MX_FAILPOINT=$name:$turn train "$d" $keys 2>/dev/null || echo $?)
+            [ "$code" = 137 ] || complain "failpoint $name:$turn was not reached: exit ${code:-0}" "$d"
+            finish "failpoint $name:$turn" "$d"
+            rm -rf "$d"
+            n=$((n + 1))
+        done
+    done
+    echo "failpoints: $n kills at 12 places"
+}
+
+# ---- calls that fail
+
+# The undisturbed run's first checkpoint stands; call number N of those that change files below it
+# fails.  The run says so, or the call did not matter; the first checkpoint is as it was.
+calls() {
+    step=$1 n=0
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=5 max_num_checkpoints_to_keep=2
+    train "$work/first" steps=1 eval_interval=-1 checkpoint_period=5
+    for code in 5 28; do # EIO, ENOSPC
+        call=$(($(random "$step") + 1))
+        while :; do
+            d=$work/call
+            cp -r "$work/first" "$d"
+            : >"$work/told"
+            # shellcheck disable=SC2086
+            exit=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 \
+                MX_FAULT_UNDER=call/x/checkpoints MX_FAULT_CALL=$call MX_FAULT_ERRNO=$code \
+                MX_FAULT_LOG=$work/told train "$d" $keys || echo $?)
+            [ -s "$work/told" ] || { rm -rf "$d" && break; } # there are no more
+            what="call $call ($(cat "$work/told")) fails with $code"
+            case ${exit:-0} in
+            0) ;;
+            73 | 74)
+                grep -q "$d/x/checkpoints" "$d/log" || complain "$what: no path is told" "$d"
+                ;;
+            *) complain "$what: exit $exit" "$d" ;;
+            esac
+            [ "${exit:-0}" = 0 ] || [ ! -d "$d/x/checkpoints/0" ] ||
+                cmp -s "$d/x/checkpoints/0/state.h5" "$work/first/x/checkpoints/0/state.h5" ||
+                complain "$what: the old checkpoint has changed" "$d"
+            finish "$what" "$d"
+            rm -rf "$d"
+            n=$((n + 1))
+            call=$((call + step))
+        done
+    done
+    echo "failing calls: $n"
+}
+
+# ---- a disk that is full
+
+full_disk() {
+    step_kb=$1 n=0 refused=0
+    mkdir "$work/fs"
+    if ! mount -t tmpfs -o size=8m tmpfs "$work/fs" 2>/dev/null; then
+        echo "full disk: NOT TESTED, could not mount a tmpfs (root may)"
+        return
+    fi
+    mounted=1
+    undisturbed steps=9 eval_interval=-1 checkpoint_period=8 base_emb_dim=64 base_mlp_dim=256
+    train "$work/template" steps=1 eval_interval=-1 checkpoint_period=8 base_emb_dim=64 base_mlp_dim=256
+    needed=$(($(wc -c <"$reference") / 1024)) # and some for the manifest and config.yml
+    for room in $(seq 0 "$step_kb" $((needed + 64 + step_kb))); do
+        d=$work/fs/run
+        cp -r "$work/template" "$d"
+        rm "$d/log"
+        ln -s "$work/full.log" "$d/log"
+        : >"$work/full.log"
+        free=$(df -k --output=avail "$work/fs" | tail -1)
+        [ "$free" -le "$room" ] || head -c $(((free - room) * 1024)) /dev/zero >"$work/fs/filler"
+        # shellcheck disable=SC2086
+        code=$(train "$d" $keys || echo $?)
+        if [ "${code:-0}" != 0 ]; then
+            refused=$((refused + 1))
+            [ "$code" = 74 ] || complain "full disk, $room KiB left: exit $code" "$d"
+            grep -q "$d/x/" "$work/full.log" || complain "full disk, $room KiB left: no path" "$d"
+            grep -Eq "config.yml|needs [0-9]+ bytes; .* has [0-9]+ free|needs [0-9]+ bytes, .* has [0-9]+ free" \
+                "$work/full.log" || complain "full disk, $room KiB left: no bytes" "$d"
+            cmp -s "$d/x/checkpoints/0/state.h5" "$work/template/x/checkpoints/0/state.h5" ||
+                complain "full disk, $room KiB left: the old checkpoint has changed" "$d"
+        fi
+        rm -f "$work/fs/filler"
+        finish "full disk, $room KiB left" "$d"
+        rm -rf "$d"
+        n=$((n + 1))
+    done
+    umount "$work/fs"
+    mounted=
+    [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "full disk: $refused of $n refused"
+    echo "full disk: $n amounts of room, $refused refused"
+}
+
+# ---- damage
+
+# refused WHAT — the run with one checkpoint stops with 65 and does not begin anew.
+refused() {
+    # shellcheck disable=SC2086
+    code=$(train "$d" $keys || echo $?)
+    [ "${code:-0}" = 65 ] || complain "$1: exit ${code:-0}, wanted 65" "$d"
+}
+
+damage() {
+    flips=$1 cut_every=$2 n=0
+    keys="steps=9 eval_interval=-1 checkpoint_period=8"
+    d=$work/damage
+    train "$d" steps=1 eval_interval=-1 checkpoint_period=8
+    c=$d/x/checkpoints/0
+    cp -r "$c" "$work/whole"
+    for i in $(seq 1 "$flips"); do
+        file=state.h5
+        [ $((i % 4)) -gt 0 ] || file=MANIFEST.json
+        at=$(random "$(wc -c <"$c/$file")") bit=$(random 8)
+        byte=$(od -An -tu1 -j "$at" -N1 "$c/$file")
+        # shellcheck disable=SC2059
+        printf "\\$(printf %03o $((byte ^ (1 << bit))))" |
+            dd of="$c/$file" bs=1 seek="$at" conv=notrunc status=none
+        refused "bit $bit of byte $at of $file flipped"
+        cp "$work/whole/$file" "$c/$file"
+        n=$((n + 1))
+    done
+    for file in state.h5 MANIFEST.json; do
+        for at in $(seq 0 "$cut_every" $(($(wc -c <"$c/$file") - 1))); do
+            truncate -s "$at" "$c/$file"
+            refused "$file cut to $at bytes"
+            cp "$work/whole/$file" "$c/$file"
+            n=$((n + 1))
+        done
+    done
+    # shellcheck disable=SC2086
+    train "$d" $keys || complain "the restored checkpoint: exit $?" "$d"
+    echo "damage: $n flipped bits and cuts refused"
+}
+
+kills "$(choose 10 200)"
+failpoints "$(choose 1 20)"
+calls "$(choose 29 1)"
+full_disk "$(choose 320 64)"
+damage "$(choose 24 2000)" "$(choose 65536 4096)"
+[ $failed -eq 0 ] || echo "$failed failures"
+[ $failed -eq 0 ]
