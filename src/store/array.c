@@ -1,10 +1,15 @@
-/* array.c — what a read may convert, and which parts of an array exist. The reading itself, and
- * every conversion but those of bfloat16, is HDF5's (h5.c). */
+/* array.c — whose turn it is in the library, what may be opened, what a read may convert, and which
+ * parts of an array exist. The reading itself, and every conversion but those of bfloat16, is
+ * HDF5's (h5.c). */
 #include <mx/store.h>
 
 #include "h5.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* The library's own state is the process's, so is its lock. */
 static pthread_mutex_t library = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -16,6 +21,20 @@ void h5_lock(void) {
 void h5_unlock(const int *unused) {
     (void)unused;
     pthread_mutex_unlock(&library);
+}
+
+bool h5_is_file(const char *path, MxError *err) {
+    MxWhere where = {.file = path};
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) return mx_fail_errno(err, "could not open \"%s\"", path);
+    if (fd < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "could not open \"%s\": %s", path,
+                       strerror(errno));
+    bool is_regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
+    close(fd);
+    if (!is_regular) return mx_fail(err, MX_EXIT_BAD_INPUT, where, "is not a regular file");
+    return true;
 }
 
 static MxWhere in(const MxH5 *file) {

@@ -23,6 +23,8 @@ bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const Mx
 void h5_lock(void);
 void h5_unlock(const int *unused);
 
+/* h5_is_file — that there is a regular file which may be read. */
+bool h5_is_file(const char *path, MxError *err);
 bool h5_is_float(MxDtype dtype);
 MxH5Box h5_box_of(MxShape shape);
 int64_t h5_box_count(const MxH5Box *box);

@@ -95,7 +95,7 @@ typedef struct Taken {
 
 /* Reads it all: not by a mapping, where a file that shrinks or a bad disk is a signal. */
 static bool hash_file(int fd, const char *path, MxPace *pace, Taken *out, MxError *err) {
-    enum { PIECE_BYTES = 1 << 20 };
+    enum { PIECE_BYTES = 256 << 10 };
     MxArena scratch = {.name = "hash"};
     MxHash *hash = mx_hash_new(&scratch);
     char *piece = mx_arena_alloc(&scratch, PIECE_BYTES);
