@@ -175,3 +175,41 @@ def kernels(setup, config, overrides=()):
                                       f"num_threads={setup.threads}", *overrides])
         with open(path, newline="") as f:
             return list(csv.DictReader(f)), process.others_cpu
+
+
+def saves_and_loads(setup, command):
+    """{"save": outcome, "load": outcome} of a program that prints what, seconds, bytes."""
+    process = run_process(setup, command)
+    rows = list(csv.DictReader(text for _, text in process.lines))
+    found = {}
+    for what in ("save", "load"):
+        part = [r for r in rows if r["what"] == what]
+        found[what] = Outcome(seconds=[float(r["seconds"]) for r in part], rss_mb=process.rss_mb,
+                              others_cpu=process.others_cpu)
+    return found, float(rows[0]["bytes"]) / MB
+
+
+def our_checkpoints(setup, config, folder, rounds):
+    return saves_and_loads(setup, [setup.programs / "checkpoint", config, folder, rounds])
+
+
+def peer_checkpoints(setup, workload, folder, rounds):
+    return saves_and_loads(setup, [setup.peer_python, "bench/peer_checkpoint.py", "--workload", workload, "--folder", folder,
+                                   "--rounds", rounds, "--threads", setup.threads])
+
+
+def saving(setup, config, steps, folder, overrides=()):
+    """Seconds of a step, from line to line: (while the checkpoint of step 0 is written, afterwards)."""
+    process = run_process(setup, [
+        setup.build / "mxtrain", "--config", config, f"steps={steps}", f"num_threads={setup.threads}", "remat_policy=none",
+        "log_config=false", "enable_checkpointing=true", "checkpoint_period=1000000", "save_checkpoint_on_completion=false",
+        f"base_output_directory={folder}", *overrides])
+    saved = next((at for at, text in process.lines if text.startswith("Saved a checkpoint")), None)
+    at = arrivals(process)
+    gaps = [(b, b - a) for a, b in zip(at, at[1:])]
+    if saved is None or not [b for b, _ in gaps if b > saved][1:]:
+        raise RunFailed("the checkpoint was still being written when the run ended; more --steps")
+    last = next(i for i, (b, _) in enumerate(gaps) if b >= saved)
+    during, alone = gaps[:last + 1], gaps[last + 1:]
+    return [Outcome(seconds=[s for _, s in part], rss_mb=process.rss_mb, others_cpu=process.others_cpu)
+            for part in (during, alone)]

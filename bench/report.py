@@ -5,9 +5,9 @@ import statistics
 
 FIELDS = ("sitting machine commit versions kind workload dtype who environment settings round pair threads cores steps "
           "min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
-          "calls share warm_s mb").split()
+          "calls share warm_s mb mean_s").split()
 NUMBERS = ("steps min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
-           "calls share warm_s mb").split()
+           "calls share warm_s mb mean_s").split()
 AS_FOUND = "as found"
 QUIET = 0.05  # share of the cores that others may use before a process counts as disturbed
 LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
@@ -147,6 +147,17 @@ def bars_start(rows):
     return found
 
 
+def bars_checkpoints(rows):
+    found = [bar(f"W1's state, {what}: MB/s over {peer}", faster(latest(rows, what, "w1", "f32"), "eager"), 1, True)
+             for what, peer in (("save", "torch.save and fsync"), ("load", "torch.load"))]
+    for dtype in ("f32", "bf16"):
+        part = latest(rows, "saving", "w1", dtype)
+        during, alone = (chosen(part, who) for who in ("saving", "alone"))
+        found.append(bar(f"W1 {dtype}, a step while a checkpoint is written over one alone",
+                         [d["mean_s"] / a["mean_s"] for d, a in zip(during, alone)], 1.10, False))
+    return found
+
+
 def bars_of(rows):
     w3 = latest(rows, "compare", "w3", "f32")
     w4, w4_bf16 = latest(rows, "compare", "w4", "f32"), latest(rows, "compare", "w4", "bf16")
@@ -156,7 +167,7 @@ def bars_of(rows):
     for dtype in ("f32", "bf16"):
         found.append(bar(f"W4 {dtype}, activations when the length doubles (linear: ≤ 2)",
                          length_growth(latest(rows, "length", "w4", dtype)), 2.05, False))
-    found += bars_start(rows)
+    found += bars_start(rows) + bars_checkpoints(rows)
     for dtype in ("f32", "bf16"):
         per_token, per_flop = growth_spread(latest(rows, "growth", "w1", dtype))
         found += [bar(f"growth {dtype}, dearest over cheapest token, batch 2 to 8", per_token, 1.10, False),
@@ -201,6 +212,21 @@ def table_compare(rows):
                       text_of(median_of(part, "plan_mb"), 4), text_of(median_of(part, "first_step_s"))])
     return table(["who", "environment", "processes × steps", "min s", "median s", "max s", "tokens/s", "peak RSS MB", "plan MB",
                   "first step done s"], lines)
+
+
+def table_io(rows):
+    lines = []
+    for (who,), part in groups(rows, ("who",)).items():
+        seconds = median_of(part, "median_s")
+        lines.append([who, f"{len(part)} × {part[0]['steps']:.0f}", text_of(min(r["min_s"] for r in part)), text_of(seconds, 4),
+                      text_of(max(r["max_s"] for r in part)), text_of(part[0]["mb"], 4), text_of(part[0]["mb"] / seconds, 4)])
+    return table(["who", "processes × times", "min s", "median s", "max s", "MB", "MB/s"], lines)
+
+
+def table_saving(rows):
+    return table(["a step", "steps", "min s", "mean s", "median s", "max s", "peak RSS MB"],
+                 [[r["who"], f"{r['steps']:.0f}", text_of(r["min_s"], 4), text_of(r["mean_s"], 4), text_of(r["median_s"], 4),
+                   text_of(r["max_s"], 4), text_of(r["rss_mb"], 4)] for r in rows])
 
 
 def growth_points(rows):
@@ -271,6 +297,9 @@ SECTIONS = (("compare", "{workload} {dtype}", table_compare),
             ("length", "{workload} {dtype}: memory against length", table_length),
             ("growth", "Growth, {workload} {dtype}", table_growth),
             ("remat", "Rematerialisation, {workload} {dtype}", table_remat),
+            ("save", "Saving the state of {workload}: to disk, synced", table_io),
+            ("load", "Loading the state of {workload}: ours with its hashes checked", table_io),
+            ("saving", "A step while a checkpoint is written, {workload} {dtype}", table_saving),
             ("profile", "Where a step's time goes, {workload} {dtype} (mxtrain profile_ops=true, warm-up and start included)",
              table_profile),
             ("ops", "Kernels by themselves, {workload} {dtype} (the dearest)", table_ops))

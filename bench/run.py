@@ -9,8 +9,10 @@ import csv
 import datetime
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True  # no __pycache__ beside the sources
 
@@ -28,6 +30,8 @@ WORKLOADS = {  # config, what the peer trains, overrides, timed steps, whether t
     "w3": dict(config="bench/w3.yml", peer="w3", method="full", overrides=[], steps=58, has_floor=True),
     "w4": dict(config="bench/w4.yml", peer="w4", method="full", overrides=[], steps=5, has_floor=False),
 }
+CHECKPOINT_ROUNDS = 5  # saves and loads of a process
+SAVING_STEPS = 40
 BATCHES, LAYERS, LENGTHS, REMATS = (1, 2, 4, 8), (2, 4, 8, 12), (2048, 4096, 8192), ("none", "minimal", "full")
 
 
@@ -52,7 +56,7 @@ class Sitting:
         seconds = outcome.seconds
         if seconds:
             fields.update(steps=len(seconds), min_s=f"{min(seconds):.6g}", median_s=f"{outcome.median_s:.6g}",
-                          max_s=f"{max(seconds):.6g}")
+                          max_s=f"{max(seconds):.6g}", mean_s=f"{statistics.fmean(seconds):.6g}")
             if outcome.tokens:
                 fields["tokens_per_s"] = f"{outcome.tokens / outcome.median_s:.6g}"
         for name in ("wall_s", "tflops", "rss_mb", "plan_mb", "activations_mb", "first_step_s", "others_cpu"):
@@ -211,6 +215,31 @@ def kernels(sitting, name, dtype):
     print(f"{name} {dtype} kernels: {len(rows)} rows", flush=True)
 
 
+# ---- checkpoints
+
+
+def checkpoints(sitting, name, options):
+    """Saves and loads of the workload's state, ours and PyTorch's in turn, in the same folder."""
+    setup, workload = sitting.setup, WORKLOADS[name]
+    folder = setup.build / "bench" / "checkpoints"
+    for number in range(options.rounds):
+        for who in ("ours", *(p for p in options.peers if p == "eager")):
+            found, mb = (harness.our_checkpoints(setup, workload["config"], folder, CHECKPOINT_ROUNDS) if who == "ours" else
+                         harness.peer_checkpoints(setup, workload["peer"], folder, CHECKPOINT_ROUNDS))
+            for what, outcome in found.items():
+                sitting.record(outcome, kind=what, workload=name, dtype="f32", who=who, environment=report.AS_FOUND,
+                               round=number, pair=0, mb=mb)
+
+
+def saving(sitting, name, dtype, options):
+    """A step while a checkpoint is written in the background, and alone."""
+    setup, steps = sitting.setup, options.steps or SAVING_STEPS
+    with tempfile.TemporaryDirectory(dir=setup.build / "bench") as folder:
+        parts = harness.saving(setup, WORKLOADS[name]["config"], steps, folder, [f"dtype={DTYPES[dtype]}"])
+    for who, outcome in zip(("saving", "alone"), parts):
+        sitting.record(outcome, kind="saving", workload=name, dtype=dtype, who=who, environment=report.AS_FOUND)
+
+
 # ---- set-up
 
 
@@ -241,6 +270,7 @@ def read_options():
     p.add_argument("--remat", action="store_true", help="also W1 under each remat_policy")
     p.add_argument("--profile", action="store_true", help="also mxtrain's own account of its time, by op")
     p.add_argument("--ops", action="store_true", help="also every kernel by itself")
+    p.add_argument("--checkpoints", action="store_true", help="also saves and loads of W1's state, and steps during a save")
     p.add_argument("--no-pairs", action="store_true", help="only what the flags above name")
     p.add_argument("--report", action="store_true", help="measure nothing, write the tables anew")
     p.add_argument("--cores", type=lambda t: [int(c) for c in t.split(",")], help="default: those this process may use")
@@ -272,10 +302,11 @@ def set_paths(options):
 def open_sitting(options):
     cores = sorted(options.cores or os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores)  # what is started from here inherits it
-    python = make_venv(options.venv or options.build / "bench-venv") if options.peers and not options.no_pairs else None
+    has_peers = options.peers and (options.checkpoints or not options.no_pairs)
+    python = make_venv(options.venv or options.build / "bench-venv") if has_peers else None
     setup = harness.Setup(build=options.build.resolve(), peer_python=python and pathlib.Path(os.path.abspath(python)),
                           cores=cores)
-    for program in (setup.build / "mxtrain", *(setup.programs / name for name in ("matmul_floor", "touch", "ops"))):
+    for program in (setup.build / "mxtrain", *(setup.programs / name for name in ("matmul_floor", "touch", "ops", "checkpoint"))):
         if not program.exists():
             sys.exit(f"{program.name} is not built; run make bench")
     common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(),
@@ -288,7 +319,11 @@ def measure(sitting, options):
     for name in () if options.no_pairs else options.workloads:
         for dtype in options.dtypes:
             compare(sitting, name, dtype, options)
+    if options.checkpoints:
+        sitting.attempt("checkpoints", lambda: checkpoints(sitting, "w1", options))
     for dtype in options.dtypes:
+        if options.checkpoints:
+            sitting.attempt(f"saving {dtype}", lambda: saving(sitting, "w1", dtype, options))
         if options.growth:
             sitting.attempt(f"growth {dtype}", lambda: growth(sitting, dtype, options))
         if options.remat:
