@@ -28,19 +28,26 @@ static const char *words(const char *dir, const char *run, const char *more) {
                            more);
 }
 
-/* What is printed goes to the end of dir/log. */
-static void run_ends(const char *dir, const char *run, const char *more, int want) {
-    int code = process_run(&arena, dir, words(dir, run, more));
-    ck_assert_msg(code == want, "exit %d instead of %d: %s", code, want,
-                  process_file(&arena, dir, "log", NULL));
-}
-
 static const char *log_of(const char *dir) {
     return process_file(&arena, dir, "log", NULL);
 }
 
+/* The end of it, for messages. */
+static const char *end_of_log(const char *dir) {
+    enum { SHOWN = 1000 };
+    const char *log = log_of(dir);
+    size_t n = strlen(log);
+    return n > SHOWN ? log + n - SHOWN : log;
+}
+
+/* What is printed goes to the end of dir/log. */
+static void run_ends(const char *dir, const char *run, const char *more, int want) {
+    int code = process_run(&arena, dir, words(dir, run, more));
+    ck_assert_msg(code == want, "exit %d instead of %d: %s", code, want, end_of_log(dir));
+}
+
 static void has_said(const char *dir, const char *text) {
-    ck_assert_msg(strstr(log_of(dir), text) != NULL, "\"%s\" is not in: %s", text, log_of(dir));
+    ck_assert_msg(strstr(log_of(dir), text) != NULL, "\"%s\" is not in: %s", text, end_of_log(dir));
 }
 
 static void same_state(const char *dir, const char *a, const char *b) {
@@ -166,19 +173,28 @@ END_TEST
 
 /* ---- another run's whole state */
 
-static const char *const sources[] = {"x", "x/checkpoints", "x/checkpoints/16",
-                                      "x/checkpoints/16/state.h5"};
+static const struct {
+    const char *from, *more;
+} sources[] = {
+    {"x", ""},
+    {"x/checkpoints", ""},
+    {"x/checkpoints/16", "pure_nnx=false scan_layers=false"},
+    {"x/checkpoints/16/state.h5", "opt_type=sgd"},
+    {"x", "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4"},
+};
 
 START_TEST(a_whole_state_goes_on_elsewhere) {
-    const char *dir = process_dir(&arena, "full");
-    run_ends(dir, "straight", "steps=30", 0);
-    run_ends(dir, "x", "steps=17", 0);
-    const char *more =
-        mx_arena_printf(&arena, "steps=30 load_full_state_path=%s/%s", dir, sources[_i]);
-    run_ends(dir, "y", more, 0);
+    const char *dir = process_dir(&arena, "full"), *more = sources[_i].more;
+    run_ends(dir, "straight", mx_arena_printf(&arena, "steps=30 %s", more), 0);
+    run_ends(dir, "x", mx_arena_printf(&arena, "steps=17 %s", more), 0);
+    run_ends(dir, "y",
+             mx_arena_printf(&arena, "steps=30 load_full_state_path=%s/%s %s", dir,
+                             sources[_i].from, more),
+             0);
     has_said(dir, "restoring the full state from ");
     same_state(dir, "straight/checkpoints/29", "y/checkpoints/29");
-    run_ends(dir, "y", "steps=33 load_full_state_path=/no/such/place", 0); /* its own come first */
+    run_ends(dir, "y", /* its own come first */
+             mx_arena_printf(&arena, "steps=33 load_full_state_path=/no/such/place %s", more), 0);
     has_said(dir, "restoring from this run's directory step 29");
 }
 END_TEST
