@@ -38,8 +38,10 @@ IS_CLANG    := $(findstring clang,$(shell $(CC) --version))
 OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math
 
 # Tools: one main() each, linked against no more than it uses.
-TOOLS        := mxtrain
-USES.mxtrain := plan
+TOOLS          := mxtrain mxconvert mxcompare
+USES.mxtrain   := plan
+USES.mxconvert := ckpt
+USES.mxcompare := ckpt
 
 B        := build$(if $(IS_CLANG),/clang)
 PREFIX   ?= /usr/local

@@ -130,6 +130,30 @@ void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_error_release(MxError *err);
 
+/* ---- command lines */
+
+/* An option: a flag, or a name with a value ("--name VALUE", "--name=VALUE"; of a repeated one the
+ * last counts). */
+typedef struct MxOption {
+    const char *name;   /* "--name" */
+    bool *flag;         /* set by it, or … */
+    bool clears;        /* … cleared */
+    const char **value; /* receives the value */
+    const char *wants;  /* what the value is, for the message */
+} MxOption;
+
+/* mx_options_read — fills what the table points to.
+ *   rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
+ * Errors: unrecognized options, a value missing or in excess (exit 2). */
+bool mx_options_read(const MxOption *options, int n, int argc, char **argv, const char **rest,
+                     MxError *err);
+/* mx_option_int, …_number, …_bool — an option's value; text NULL leaves *out alone. Errors: exit 2.
+ */
+bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
+                   MxError *err);
+bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
+bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err);
+
 /* ---- map */
 
 /* Strings to integers (usually indices). Keys are borrowed: they must outlive the map. */

@@ -18,7 +18,7 @@ typedef struct MxForm {
 
 /* Where one leaf is in a file. */
 typedef struct MxPlace {
-    const char *path;
+    const char *path; /* NULL = such files leave it out (Linen: the reference model) */
     MxDtype dtype;
     MxShape shape; /* of the whole array in the file */
     int scan_dim;  /* dim in which the leaf is one slice; -1 = the leaf is the array */
@@ -33,10 +33,11 @@ bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 
 /* mx_ckpt_read — fills the leaves' data from a group of an open file; the form is found by looking.
  * Leaves outside `section` ("model/"; "" = all) are left alone, and so is whatever the file holds
- * outside it. A leaf without data may be in the file or not, and is not read. Dtypes are
- * converted. scan_axis  tried first for stacked arrays; then 0 and 1 Errors:
- * every missing, extra and mis-shaped array, one line each (exit 65); random-number and dropout
- * leaves that MaxText keeps beside its weights are not extra. */
+ * outside it. A leaf without data may be in the file or not, and is not read. Dtypes are converted.
+ *   scan_axis  the dim of the layers in stacked arrays, if several agree with the shapes; one
+ *              decision serves the whole file
+ * Errors: every missing, extra and mis-shaped array, one line each (exit 65); random-number and
+ * dropout leaves that MaxText keeps beside its weights are not extra. */
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
                   MxError *err);
 
@@ -64,17 +65,6 @@ bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err);
 
 /* ---- parameters from elsewhere */
 
-/* What a reference names. */
-typedef struct MxCkptRef {
-    const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
-    const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
-    const MxJson *manifest;   /* of the folder, or NULL */
-} MxCkptRef;
-
-/* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, or a run's folder (its newest checkpoint).
- * Errors: damage (exit 65). */
-bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
-
 /* mx_ckpt_load_params — only the parameters ("model/…"), from whatever mx_ckpt_find finds. Adapters
  * stay as they are if the source has none at all. */
 bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err);
@@ -85,5 +75,80 @@ bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxErro
  *   has_reference  whether the source has a reference model */
 bool mx_ckpt_load_full(const char *ref, int scan_axis, MxTree *state, bool *has_reference,
                        MxError *err);
+
+/* ---- any checkpoint, with or without a model */
+
+/* What a reference names. */
+typedef struct MxCkptRef {
+    const char *ref;          /* as the user wrote it */
+    const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
+    const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
+    const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
+} MxCkptRef;
+
+/* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, or a run's folder (its newest checkpoint
+ * that verifies). Whatever has a manifest is verified here, before libhdf5 sees it. Errors: no such
+ * thing; damage (exit 65). */
+bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
+
+/* How layers are to be stacked where the source does not show it. */
+typedef struct MxRestack {
+    const char *decoder_block; /* family of decoders, NULL = found by looking */
+    int cycle;                 /* layers in a block, 0 = the family's */
+} MxRestack;
+
+typedef struct MxConvert {
+    const char *layout;  /* "linen", "nnx"; NULL = the source's */
+    int scan;            /* layers stacked: 1, one by one: 0; -1 = as in the source */
+    int scan_axis;       /* -1 = the source's, or 1 */
+    bool params_only;    /* only the model */
+    MxDtype param_dtype; /* of the model's and the reference model's floats */
+    bool casts;          /* param_dtype counts */
+    bool verifies;       /* read the result back and compare every bit */
+    MxRestack restack;
+} MxConvert;
+
+/* mx_ckpt_convert_plan — what a conversion would do, as text: one line an array of the result with
+ * its sources, shapes and transform.
+ * Errors: everything that stands in the way, one line each. */
+bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err);
+/* mx_ckpt_convert — writes a new HDF5 file at `path`, array by array in pieces of some MiB; the
+ * same source and options give the same bytes. Not synced. form   receives how the file is written
+ *   notes  receives what was found and what the result lacks, in lines
+ * Errors: as of the plan; I/O; with `verifies` every array that reads back otherwise. */
+bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *path, MxForm *form,
+                     MxText *notes, MxError *err);
+
+/* A result in the making: a checkpoint folder, or one HDF5 file if the name ends in ".h5" or
+ * ".hdf5". It appears under its name complete or not at all. */
+typedef struct MxCkptOutput MxCkptOutput;
+
+/* mx_ckpt_output_begin — where to write. Unless committed, what was written goes with the arena.
+ *   replace  an existing file or checkpoint folder is replaced at the commit
+ * Errors: the name is taken; no permission. */
+bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkptOutput **out,
+                          MxError *err);
+/* mx_ckpt_output_file — the HDF5 file to make. */
+const char *mx_ckpt_output_file(const MxCkptOutput *output);
+/* mx_ckpt_output_commit — syncs and publishes it.
+ *   form, source  for the manifest of a folder: how it is written; the config of where it came
+ * from, its layout keys changed to the form's (may be NULL) */
+bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *source, MxError *err);
+
+typedef struct MxCompare {
+    double rtol, atol;   /* equal if |a - b| <= atol + rtol |b| … */
+    int64_t ulp;         /* … or if at most so many floats lie between them; all 0 = equal bits */
+    bool structure_only; /* paths, shapes and dtypes */
+    bool params_only;
+    int top;               /* at most so many arrays with other values are shown; 0 = all */
+    const char *json_path; /* the report as JSON, "-" = stdout instead of text; NULL = none */
+} MxCompare;
+
+/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report.
+ * NaNs are equal to NaNs, infinities to themselves; without tolerances 0 and -0 differ.
+ *   is_equal  receives the outcome
+ * Errors: one of them cannot be read. */
+bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
+                     MxError *err);
 
 #endif

@@ -119,6 +119,17 @@ void mx_pace(MxPace *pace);
  * with its pid where the file tells); no permission. */
 bool mx_store_lock(MxArena *arena, const char *dir, MxError *err);
 
+/* ---- files that may be hostile */
+
+/* mx_store_guarded — runs `work` in a child process and returns its exit code; the child's output
+ * is this process's. A crash of the child, or a call of libhdf5 that does not end, is a failure
+ * that names `what` (exit 65). Memory is limited to 3 GiB. SIGINT and SIGTERM reach the child and
+ * end the wait (exit 130, 143). Not for processes with threads: the child has only one. */
+MxExit mx_store_guarded(const char *what, MxExit (*work)(void *data), void *data, MxError *err);
+/* mx_store_guard_rearm — in such a child: grants processor time for the next call on the file. Does
+ * nothing elsewhere. */
+void mx_store_guard_rearm(const char *path);
+
 /* ---- folders that appear whole */
 
 /* A folder in the making: ".tmp.<name>.<pid>" beside its final place. */

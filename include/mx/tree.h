@@ -34,7 +34,8 @@ typedef struct MxInit {
     double std;
 } MxInit;
 
-/* Where a leaf sits when its layers are stacked into one array. count 0 = never stacked. */
+/* Where a leaf sits when its layers are stacked into one array. count 0 = it stays alone, under
+ * `path` if there is one (layers after the last whole block). */
 typedef struct MxStack {
     const char *path; /* of the stacked array, "decoder/layers/mlp/wi_0/kernel" */
     const char *axis; /* logical name of the stacking dim, "layers" */

@@ -1,28 +1,173 @@
-/* internal.h — the layout table, shared by reading and writing. */
+/* internal.h — the tables of names, and what a file holds in their terms. Reading, converting and
+ * comparing all start from a survey of the file; only mx_ckpt_place says where something goes. */
 #ifndef CKPT_INTERNAL_H
 #define CKPT_INTERNAL_H
 
 #include <mx/ckpt.h>
 
-enum { CKPT_MAX_ALSO = 4 };
-
 #define CKPT_STATE_FILE "state.h5"
 
-/* A section of the state under its names: paths that start with `nnx` start with `linen` in Linen
- * files; `also` are names that are only read. */
+enum { CKPT_MAX_ALSO = 8, CKPT_MAX_CYCLE = 64 };
+
+/* ---- names of sections (layout.c) */
+
+/* A section of the state under its names: paths that start with `nnx` in memory and in NNX files
+ * start with `linen` in Linen files; `also` are names that are only read. */
 typedef struct CkptRow {
-    const char *nnx, *linen;
+    const char *nnx;
+    const char *linen; /* NULL = Linen files leave it out */
     const char *also[CKPT_MAX_ALSO];
+    bool is_tree;       /* paths below it are those of parameters */
+    bool has_moments;   /* such paths lie further inside, below mu and nu */
+    bool is_param;      /* the model's weights: what mx_ckpt_load_params reads */
+    bool is_random;     /* state of random numbers: its stacks have the layers first */
+    bool is_optional;   /* not missed and not extra */
     bool counts_signed; /* uint32 in NNX files, int32 in Linen files */
 } CkptRow;
 
 extern const CkptRow ckpt_rows[];
 extern const int ckpt_n_rows;
 
-/* ckpt_row_of — the first row that a path of the state belongs to, or NULL. */
+/* ckpt_row_of — the row that a path of the state (NNX names) belongs to, or NULL. */
 const CkptRow *ckpt_row_of(const char *path);
+/* ckpt_model_prefix — under which name a file keeps the parameters. is_sure  whether it was
+ * recognized by what lies below it. */
+const char *ckpt_model_prefix(const MxH5Array *arrays, int n, bool *is_sure);
+/* ckpt_state_path — a file's path under the state's names, or NULL if it belongs to no section. A
+ * trailing "/value" and the "params/" below moments are gone. */
+const char *ckpt_state_path(MxArena *arena, const char *model_prefix, const char *path,
+                            const CkptRow **row);
+/* ckpt_tree_part — where, in a path of the state, the path of a parameter starts; NULL = there is
+ * none in it. */
+const char *ckpt_tree_part(const CkptRow *row, const char *path);
+
+/* ---- layers (stack.c) */
+
+typedef enum CkptWhere {
+    CKPT_ALONE, /* no layer */
+    CKPT_LAYER, /* "layers_3/…", also spelled "layers/3/…" */
+    CKPT_FLAT,  /* "layers/…": all layers in one array */
+    CKPT_BLOCK, /* "layers/layers_1/…": layers 1, 1 + cycle, 1 + 2 cycle … in one array */
+    CKPT_REST,  /* "layers_remainder/layers_1/…": a layer after the last whole cycle, alone */
+} CkptWhere;
+
+/* Where a parameter's path is in the model's stacks. */
+typedef struct CkptSpot {
+    CkptWhere where;
+    int head;          /* bytes before the segment that names the layers: "decoder/" */
+    const char *name;  /* of one layer without its number: "layers", "moe_layers" */
+    const char *outer; /* of a stack: "layers", "scanned_blocks" */
+    const char *inner; /* of a place in a block: "layers_", "layer_" */
+    int number;        /* of the layer, the place in the block, or the place in the rest */
+    const char *tail;  /* "mlp/wi_0/kernel", inside the path */
+} CkptSpot;
+
+CkptSpot ckpt_spot(const char *param_path);
+
+/* How the layers of one kind are stacked. cycle 0 = all in one array. */
+typedef struct CkptStacking {
+    const char *outer, *inner;
+    int cycle;
+} CkptStacking;
+
+/* The layers of one kind: "decoder/layers", "decoder/moe_layers". */
+typedef struct CkptGroup {
+    const char *key, *name;
+    bool is_scanned, is_unscanned, is_flat;
+    CkptStacking how; /* of a scanned file */
+    int n_blocks;     /* length of the stacked dim; 0 = none seen */
+    int n_rest;
+    int n_layers;
+    uint64_t places, rests; /* bits: places in the block, and in the rest, that were seen */
+} CkptGroup;
+
+/* ckpt_stacking — how the layers of a group are to be stacked when the source is not: by the
+ * decoder block's row; or by what a conversion noted in the file; or by names that only one family
+ * has; or all in one array. evidence  says which, for the user. */
+CkptStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const char *note,
+                           const MxH5Array *arrays, int n, const char **evidence);
+/* ckpt_stack_note — how the groups are stacked, as text for ckpt_stacking to read; "" = not at all.
+ */
+const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n);
+/* ckpt_stack_of — the place of a layer in its stack, below `prefix` (the path up to the head). */
+MxStack ckpt_stack_of(MxArena *arena, const char *prefix, const CkptGroup *group, CkptStacking how,
+                      int layer, const char *tail);
 /* ckpt_stacked_shape — the shape of the array that a leaf is a slice of, and in which dim. */
-MxShape ckpt_stacked_shape(const MxLeaf *leaf, int scan_axis, int *scan_dim);
+MxShape ckpt_stacked_shape(MxShape leaf, int count, int scan_axis, int *scan_dim);
+/* ckpt_scan_dim — the dim of the layers in a stacked array. */
+int ckpt_scan_dim(const CkptRow *row, MxShape stacked, int scan_axis);
+
+/* ---- what a file holds (survey.c) */
+
+typedef struct CkptEntry {
+    const MxH5Array *array;
+    const CkptRow *row; /* NULL = belongs to no section */
+    const char *path;   /* under the state's names, stacks as they are in the file */
+    const char *tree;   /* where the parameter's path starts in it, or NULL */
+    CkptSpot spot;
+    int group; /* -1 = no layer */
+} CkptEntry;
+
+typedef struct CkptSurvey {
+    const char *name; /* of the file, for messages */
+    const char *model_prefix;
+    bool is_sure; /* the parameters were recognized */
+    bool is_linen, has_values;
+    bool is_scanned;
+    int scan_axis;
+    CkptEntry *entries; /* in the order of the arrays */
+    int n;
+    MxMap by_path; /* of entries */
+    CkptGroup *groups;
+    int n_groups;
+} CkptSurvey;
+
+/* ckpt_survey_names — entries under the state's names.
+ * Errors: two arrays of one name. */
+bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays, int n,
+                       CkptSurvey *out, MxError *err);
+/* ckpt_survey — also the groups of layers and the scan axis, one decision for the whole file:
+ * `scan_axis` if every stack agrees with it (-1 = no preference), else the first of 1, 0, 2 … that
+ * does.
+ * Errors: all of them: no axis fits; layers, or places in a block, are missing; both forms at once.
+ */
+bool ckpt_survey(MxArena *arena, const char *name, const MxH5Array *arrays, int n, int scan_axis,
+                 CkptSurvey *out, MxError *err);
+
+/* A leaf of the state and the part of an array of the file that it is. */
+typedef struct CkptPiece {
+    int entry;
+    int scan_dim, index; /* scan_dim -1 = the whole array */
+} CkptPiece;
+
+/* ckpt_leaves — the state as a tree, and where each leaf is. split  gives every layer leaves of its
+ * own; otherwise stacks stay leaves. Arrays of no section are leaves under their own path.
+ *   n_left  random-number arrays that stand for no layer and were left out */
+bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *tree,
+                 CkptPiece **pieces, int *n_left, MxError *err);
+
+/* ckpt_form_text — "nnx names, layers stacked at dim 1". */
+const char *ckpt_form_text(MxArena *arena, const CkptSurvey *survey);
+
+/* ---- an open checkpoint (open.c) */
+
+typedef struct CkptFile {
+    MxCkptRef ref;
+    MxH5 *file;
+    MxH5Array *arrays;
+    int n;
+    CkptSurvey survey;
+    const char *note; /* of block cycles, or NULL */
+} CkptFile;
+
+bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
+/* ckpt_set_note — keeps the text of ckpt_stack_note in a created file. */
+bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
+/* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */
+bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, MxDtype dtype,
+                     void *out, MxError *err);
+
+/* ---- boxes */
 
 /* ckpt_write — mx_ckpt_write with a brake, or NULL. */
 bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err);
@@ -37,5 +182,20 @@ static inline MxH5Box ckpt_box(MxShape shape, int scan_dim, int index) {
     }
     return box;
 }
+
+/* An array in pieces that are contiguous in it, in order. */
+typedef struct CkptTiles {
+    MxShape shape;
+    int64_t size[MX_MAX_RANK]; /* of a piece that no end cuts */
+    MxH5Box box;               /* the piece at hand */
+} CkptTiles;
+
+enum { CKPT_TILE_ELEMENTS = 1 << 20 };
+
+/* ckpt_tiles_start — at the first piece; false if there is none, the array being empty. */
+bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements);
+/* ckpt_tiles_next — at the next one, if there is one. */
+bool ckpt_tiles_next(CkptTiles *tiles);
+int64_t ckpt_box_count(const MxH5Box *box);
 
 #endif

@@ -3,29 +3,6 @@
 
 #include "internal.h"
 
-static bool find_in_dir(MxArena *arena, const char *dir, MxCkptRef *out, MxError *err) {
-    int64_t step;
-    MxJson *manifest;
-    const char *parent = mx_path_join(arena, dir, "checkpoints"), *found;
-    if (!mx_dir_exists(parent)) parent = dir; /* a folder is a checkpoint, or holds some */
-    if (!mx_ckpt_newest(arena, parent, &found, &step, err)) return false;
-    if (!found) found = dir;
-    if (!mx_store_verify(arena, found, &manifest, err)) return false;
-    *out = (MxCkptRef){.path = mx_path_join(arena, found, CKPT_STATE_FILE),
-                       .group = "",
-                       .dir = found,
-                       .manifest = manifest};
-    return true;
-}
-
-bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
-    if (mx_dir_exists(ref)) return find_in_dir(arena, ref, out, err);
-    char *path, *group;
-    mx_store_ref_parse(arena, ref, &path, &group);
-    *out = (MxCkptRef){.path = path, .group = group};
-    return true;
-}
-
 static bool holds_adapters(MxArena *arena, MxH5 *file, const char *group, bool *out, MxError *err) {
     MxH5Array *arrays;
     int n;

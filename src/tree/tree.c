@@ -27,7 +27,7 @@ MxLeaf *mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from) 
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
         leaf.path = mx_path_join(tree->arena, prefix, leaf.path);
-        if (leaf.stack.count) leaf.stack.path = mx_path_join(tree->arena, prefix, leaf.stack.path);
+        if (leaf.stack.path) leaf.stack.path = mx_path_join(tree->arena, prefix, leaf.stack.path);
         mx_tree_add(tree, leaf);
     }
     return tree->leaves + first;

@@ -1,0 +1,93 @@
+/* options.c — the options of a command line, from a table. */
+#include <mx/base.h>
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* What follows "--name" in an argument: "" or "=…"; NULL if the argument is another option. */
+static const char *after_name(const char *arg, const char *name) {
+    size_t n = strlen(name);
+    return !strncmp(arg, name, n) && (!arg[n] || arg[n] == '=') ? arg + n : NULL;
+}
+
+static const MxOption *find(const MxOption *options, int n, const char *arg, const char **tail) {
+    for (int i = 0; i < n; i++)
+        if ((*tail = after_name(arg, options[i].name))) return &options[i];
+    return NULL;
+}
+
+static bool fail_unrecognized(const MxOption *options, int n, const char *arg, MxError *err) {
+    MxArena scratch = {.name = "options"};
+    const char **names = mx_new_n(&scratch, const char *, n);
+    for (int i = 0; i < n; i++) names[i] = options[i].name;
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
+    const char *near = mx_nearest(arg, names, n);
+    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+    mx_arena_release(&scratch);
+    return false;
+}
+
+bool mx_options_read(const MxOption *options, int n, int argc, char **argv, const char **rest,
+                     MxError *err) {
+    int n_rest = 0;
+    bool is_over = false; /* after "--" */
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *tail;
+        if (is_over || arg[0] != '-' || !arg[1]) {
+            rest[n_rest++] = arg;
+            continue;
+        }
+        if (!strcmp(arg, "--")) {
+            is_over = true;
+            continue;
+        }
+        const MxOption *option = find(options, n, arg, &tail);
+        if (!option) return fail_unrecognized(options, n, arg, err);
+        if (option->flag && *tail)
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s takes no value", option->name);
+        if (option->flag) {
+            *option->flag = !option->clears;
+            continue;
+        }
+        if (!*tail && i + 1 == argc)
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name,
+                           option->wants);
+        *option->value = *tail ? tail + 1 : argv[++i];
+    }
+    rest[n_rest] = NULL;
+    return true;
+}
+
+bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
+                   MxError *err) {
+    if (!text) return true;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!*text || *end || errno || value < low || value > high)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "%s: found \"%s\", wanted an integer from %lld to %lld", name, text,
+                       (long long)low, (long long)high);
+    *out = value;
+    return true;
+}
+
+bool mx_option_number(const char *name, const char *text, double *out, MxError *err) {
+    if (!text) return true;
+    char *end;
+    double value = strtod(text, &end);
+    if (!*text || *end || !(value >= 0))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "%s: found \"%s\", wanted a number that is not negative", name, text);
+    *out = value;
+    return true;
+}
+
+bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err) {
+    if (!text) return true;
+    if (strcmp(text, "true") && strcmp(text, "false"))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s: found \"%s\", wanted true or false",
+                       name, text);
+    *out = !strcmp(text, "true");
+    return true;
+}

@@ -1,0 +1,194 @@
+/* convert.c — a checkpoint in another form. Each array of the result is made in pieces that are
+ * contiguous in it and a few MiB large, whatever its size: a piece is gathered from the layers'
+ * parts of the source, written, and at the end read back and gathered again to be compared. */
+#include "plan.h"
+
+enum { MAX_MISMATCHES_SHOWN = 20 };
+
+typedef struct Converter {
+    MxArena arena;
+    CkptPlan plan;
+    const MxConvert *how;
+    MxH5 *file; /* the result */
+    void *tile, *part, *again;
+    int64_t done_bytes, all_bytes;
+    double start_s;
+    int n_mismatches;
+    MxError *err;
+} Converter;
+
+/* ---- gathering */
+
+/* Copies a box without its stacked dim into slice `at` of a tile that has it, or the whole. */
+static void scatter(const MxH5Box *box, int dim, int64_t at, size_t item, const void *from,
+                    void *to) {
+    int64_t outer = 1, inner = 1;
+    for (int i = 0; i < dim; i++) outer *= box->count[i];
+    for (int i = dim + 1; i < box->rank; i++) inner *= box->count[i];
+    size_t run = (size_t)inner * item, step = run * (size_t)box->count[dim];
+    const char *source = from;
+    char *target = (char *)to + (size_t)at * run;
+    for (int64_t i = 0; i < outer; i++)
+        memcpy(target + (size_t)i * step, source + (size_t)i * run, run);
+}
+
+static MxH5Box without_dim(MxH5Box box, int dim) {
+    for (int i = dim; i + 1 < box.rank; i++) {
+        box.start[i] = box.start[i + 1];
+        box.count[i] = box.count[i + 1];
+    }
+    box.rank--;
+    return box;
+}
+
+static bool gather(Converter *c, const CkptTarget *t, const MxH5Box *box, void *out) {
+    const CkptPlan *plan = &c->plan;
+    if (t->scan_dim < 0)
+        return ckpt_read_piece(&plan->from, &plan->pieces[t->pieces[0]], *box, t->dtype, out,
+                               c->err);
+    MxH5Box part = without_dim(*box, t->scan_dim);
+    int64_t first = box->start[t->scan_dim], n = box->count[t->scan_dim];
+    for (int64_t i = 0; i < n; i++) {
+        const CkptPiece *piece = &plan->pieces[t->pieces[first + i]];
+        void *into = n == 1 ? out : c->part;
+        if (!ckpt_read_piece(&plan->from, piece, part, t->dtype, into, c->err)) return false;
+        if (n > 1) scatter(box, t->scan_dim, i, mx_dtype_bytes(t->dtype), c->part, out);
+    }
+    return true;
+}
+
+/* ---- writing and reading back */
+
+static void show_progress(Converter *c, const CkptTarget *t, const MxH5Box *box, const char *what) {
+    c->done_bytes += ckpt_box_count(box) * (int64_t)mx_dtype_bytes(t->dtype);
+    double fraction = c->all_bytes ? (double)c->done_bytes / (double)c->all_bytes : 1;
+    double spent_s = mx_clock_s() - c->start_s;
+    mx_progress(fraction, fraction > 0 ? spent_s / fraction - spent_s : -1, "%s %.90s", what,
+                t->path);
+}
+
+static bool copy_text(Converter *c, const CkptTarget *t) {
+    const CkptPlan *plan = &c->plan;
+    const MxH5Array *array = plan->from.survey.entries[plan->pieces[t->pieces[0]].entry].array;
+    const char *path = mx_path_join(&c->arena, plan->from.ref.group, array->path);
+    char *text;
+    return mx_h5_read_text(&c->arena, plan->from.file, path, &text, c->err) &&
+           mx_h5_write_text(c->file, t->path, text, c->err);
+}
+
+static bool write_target(Converter *c, const CkptTarget *t) {
+    if (t->is_text) return copy_text(c, t);
+    CkptTiles tiles;
+    if (!mx_h5_make(c->file, t->path, t->dtype, t->shape, c->err)) return false;
+    if (!ckpt_tiles_start(&tiles, t->shape, CKPT_TILE_ELEMENTS)) return true;
+    do {
+        if (!gather(c, t, &tiles.box, c->tile) ||
+            !mx_h5_write_box(c->file, t->path, tiles.box, c->tile, c->err))
+            return false;
+        show_progress(c, t, &tiles.box, "writing");
+    } while (ckpt_tiles_next(&tiles));
+    return true;
+}
+
+/* False only on errors; arrays that differ are counted and told. */
+static bool verify_target(Converter *c, const CkptTarget *t) {
+    CkptTiles tiles;
+    if (t->is_text || !ckpt_tiles_start(&tiles, t->shape, CKPT_TILE_ELEMENTS)) return true;
+    bool is_same = true;
+    do {
+        size_t bytes = (size_t)ckpt_box_count(&tiles.box) * mx_dtype_bytes(t->dtype);
+        if (!gather(c, t, &tiles.box, c->tile) ||
+            !mx_h5_read_box(c->file, t->path, t->dtype, tiles.box, c->again, c->err))
+            return false;
+        is_same = is_same && !memcmp(c->tile, c->again, bytes);
+        show_progress(c, t, &tiles.box, "verifying");
+    } while (ckpt_tiles_next(&tiles));
+    if (!is_same && ++c->n_mismatches <= MAX_MISMATCHES_SHOWN)
+        mx_fail(c->err, MX_EXIT_IO, (MxWhere){.file = mx_h5_path(c->file)},
+                "\"%s\" does not read back as it was written", t->path);
+    return true;
+}
+
+static bool verify(Converter *c, const char *path) {
+    if (!mx_h5_open(&c->arena, path, &c->file, c->err)) return false;
+    bool ok = true;
+    for (int i = 0; ok && i < c->plan.n; i++) ok = verify_target(c, &c->plan.targets[i]);
+    if (c->n_mismatches > MAX_MISMATCHES_SHOWN)
+        mx_note(c->err, "and %d more", c->n_mismatches - MAX_MISMATCHES_SHOWN);
+    return mx_h5_close(c->file, c->err) && ok && !c->n_mismatches;
+}
+
+static int64_t target_bytes(const CkptTarget *t) {
+    return mx_shape_count(t->shape) * (int64_t)mx_dtype_bytes(t->dtype);
+}
+
+static bool convert(Converter *c, const char *path) {
+    const size_t tile_bytes = (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t);
+    int64_t bytes = 0;
+    for (int i = 0; i < c->plan.n; i++) bytes += target_bytes(&c->plan.targets[i]);
+    c->all_bytes = c->how->verifies ? 2 * bytes : bytes;
+    c->tile = mx_arena_alloc(&c->arena, tile_bytes);
+    c->part = mx_arena_alloc(&c->arena, tile_bytes);
+    c->again = mx_arena_alloc(&c->arena, tile_bytes);
+    bool ok = mx_h5_create(&c->arena, path, &c->file, c->err) &&
+              ckpt_set_note(c->file, c->plan.note, c->err);
+    for (int i = 0; ok && i < c->plan.n; i++) ok = write_target(c, &c->plan.targets[i]);
+    return ok && mx_h5_close(c->file, c->err) && (!c->how->verifies || verify(c, path));
+}
+
+/* ---- telling */
+
+static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out) {
+    const CkptPiece *piece = &plan->pieces[t->pieces[0]];
+    const MxH5Array *array = plan->from.survey.entries[piece->entry].array;
+    MxArena *arena = out->arena;
+    mx_text_add(out, "%s %s", array->path, mx_shape_text(arena, array->shape));
+    if (t->n > 1) mx_text_add(out, " and %d more", t->n - 1);
+    mx_text_add(out, " -> %s %s  ", t->path, mx_shape_text(arena, t->shape));
+    if (piece->scan_dim >= 0) mx_text_add(out, "slice %d of dim %d", piece->index, piece->scan_dim);
+    if (piece->scan_dim >= 0 && t->scan_dim >= 0) mx_text_add(out, " …, ");
+    if (t->scan_dim >= 0) mx_text_add(out, "stack %d at dim %d", t->n, t->scan_dim);
+    if (piece->scan_dim < 0 && t->scan_dim < 0) mx_text_add(out, "copy");
+    if (t->dtype != array->dtype && !t->is_text)
+        mx_text_add(out, ", %s to %s", mx_dtype_name(array->dtype), mx_dtype_name(t->dtype));
+    mx_text_add(out, "\n");
+}
+
+static void print_notes(const CkptPlan *plan, MxText *out) {
+    MxArena *arena = out->arena;
+    mx_text_add(out, "source: %s\n", ckpt_form_text(arena, &plan->from.survey));
+    mx_text_add(
+        out, "result: %s names, layers %s, %d arrays\n", plan->form.is_linen ? "linen" : "nnx",
+        plan->form.is_scanned ? mx_arena_printf(arena, "stacked at dim %d", plan->form.scan_axis)
+                              : "one by one",
+        plan->n);
+    if (plan->evidence && plan->cycle)
+        mx_text_add(out, "layers take turns, %d in a block (%s)\n", plan->cycle, plan->evidence);
+    if (plan->n_reference_left)
+        mx_text_add(out,
+                    "left out: %d arrays of the reference model, which Linen checkpoints do "
+                    "not hold\n",
+                    plan->n_reference_left);
+    if (plan->n_random_left)
+        mx_text_add(out, "left out: %d arrays of random numbers that belong to no layer\n",
+                    plan->n_random_left);
+}
+
+bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err) {
+    CkptPlan plan;
+    bool ok = ckpt_plan(out->arena, from, how, &plan, err);
+    for (int i = 0; ok && i < plan.n; i++) print_target(&plan, &plan.targets[i], out);
+    if (ok) print_notes(&plan, out);
+    return ok;
+}
+
+bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *path, MxForm *form,
+                     MxText *notes, MxError *err) {
+    Converter c = {.arena = {.name = "convert"}, .how = how, .err = err, .start_s = mx_clock_s()};
+    bool ok = ckpt_plan(&c.arena, from, how, &c.plan, err) && convert(&c, path);
+    mx_progress_end();
+    if (ok) print_notes(&c.plan, notes);
+    *form = c.plan.form;
+    mx_arena_release(&c.arena);
+    return ok;
+}

@@ -1,0 +1,137 @@
+/* open.c — from what a user writes to an open file whose contents are known. A folder is verified
+ * before its file is opened. Of a file that nothing vouches for, sizes are checked first: a damaged
+ * header may claim more than any machine has. */
+#include <mx/ckpt.h>
+
+#include "internal.h"
+
+#include <sys/stat.h>
+
+static const char manifest_file[] = "MANIFEST.json", run_subdir[] = "checkpoints",
+                  note_name[] = "mxconvert_stacks";
+
+/* ---- references */
+
+static bool find_folder(MxArena *arena, const char *dir, MxCkptRef *out, MxError *err) {
+    const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
+    int64_t step;
+    if (!mx_dir_exists(parent)) parent = dir;
+    MxJson *manifest = NULL;
+    bool is_checkpoint = mx_file_exists(mx_path_join(arena, dir, manifest_file));
+    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, &found, &step, err)) return false;
+    if (!found) found = dir;
+    if (!mx_store_verify(arena, found, &manifest, err)) return false;
+    out->dir = found;
+    out->manifest = manifest;
+    out->path = mx_path_join(arena, found, CKPT_STATE_FILE);
+    return true;
+}
+
+bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
+    *out = (MxCkptRef){.ref = ref, .group = ""};
+    if (mx_dir_exists(ref)) return find_folder(arena, ref, out, err);
+    char *path, *group;
+    mx_store_ref_parse(arena, ref, &path, &group);
+    out->path = path;
+    out->group = group;
+    MxJson *manifest = NULL;
+    const char *dir = mx_path_dir(arena, path);
+    if (!mx_file_exists(mx_path_join(arena, dir, manifest_file))) return true;
+    if (!mx_store_verify(arena, dir, &manifest, err)) return false;
+    out->dir = dir;
+    out->manifest = manifest;
+    return true;
+}
+
+/* ---- files */
+
+/* Arrays of a file that nothing vouches for hold at most so many times its bytes (compression). */
+static bool check_size(const CkptFile *f, MxError *err) {
+    enum { MAX_RATIO = 100, ALLOWED_MIB = 64 };
+    struct stat st = {0};
+    if (f->ref.manifest || stat(f->ref.path, &st)) return true;
+    double bytes = 0, limit = (double)st.st_size * MAX_RATIO + ALLOWED_MIB * 0x1p20;
+    for (int i = 0; i < f->n; i++)
+        bytes +=
+            (double)mx_shape_count(f->arrays[i].shape) * (double)mx_dtype_bytes(f->arrays[i].dtype);
+    return bytes <= limit || mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.path},
+                                     "claims arrays of %.3g bytes in a file of %.3g bytes", bytes,
+                                     (double)st.st_size);
+}
+
+static int said_axis(const MxJson *manifest) {
+    int64_t axis;
+    return manifest && mx_json_int(mx_json_get(manifest, "param_scan_axis"), &axis) && axis >= 0 &&
+                   axis < MX_MAX_RANK
+               ? (int)axis
+               : -1;
+}
+
+bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
+    *out = (CkptFile){.ref = *ref};
+    mx_store_guard_rearm(ref->path);
+    char *note;
+    if (!mx_h5_open(arena, ref->path, &out->file, err) ||
+        !mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err) ||
+        !check_size(out, err) || !mx_h5_attr(arena, out->file, ref->group, note_name, &note, err))
+        return false;
+    out->note = note;
+    return ckpt_survey(arena, ref->ref, out->arrays, out->n, said_axis(ref->manifest), &out->survey,
+                       err);
+}
+
+bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
+    return !*note || mx_h5_set_attr(file, "", note_name, note, err);
+}
+
+bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, MxDtype dtype,
+                     void *out, MxError *err) {
+    const MxH5Array *array = file->survey.entries[piece->entry].array;
+    if (piece->scan_dim >= 0) {
+        for (int i = box.rank; i > piece->scan_dim; i--) {
+            box.start[i] = box.start[i - 1];
+            box.count[i] = box.count[i - 1];
+        }
+        box.start[piece->scan_dim] = piece->index;
+        box.count[piece->scan_dim] = 1;
+        box.rank++;
+    }
+    MxArena scratch = {.name = "path"};
+    const char *path = mx_path_join(&scratch, file->ref.group, array->path);
+    mx_store_guard_rearm(file->ref.path);
+    bool ok = mx_h5_read_box(file->file, path, dtype, box, out, err);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* ---- tiles */
+
+int64_t ckpt_box_count(const MxH5Box *box) {
+    int64_t n = 1;
+    for (int i = 0; i < box->rank; i++) n *= box->count[i];
+    return n;
+}
+
+bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
+    *tiles = (CkptTiles){.shape = shape, .box.rank = shape.rank};
+    int64_t left = max_elements;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int64_t n = shape.dim[i] < left ? shape.dim[i] : left;
+        tiles->size[i] = tiles->box.count[i] = n;
+        left = n && n == shape.dim[i] ? left / n : 1;
+    }
+    return mx_shape_count(shape) > 0;
+}
+
+bool ckpt_tiles_next(CkptTiles *tiles) {
+    MxH5Box *box = &tiles->box;
+    for (int i = box->rank - 1; i >= 0; i--) {
+        box->start[i] += tiles->size[i];
+        int64_t left = tiles->shape.dim[i] - box->start[i];
+        bool is_past = left <= 0;
+        if (is_past) box->start[i] = 0;
+        box->count[i] = is_past || left > tiles->size[i] ? tiles->size[i] : left;
+        if (!is_past) return true;
+    }
+    return false;
+}

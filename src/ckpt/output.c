@@ -1,0 +1,117 @@
+/* output.c — where a converted checkpoint goes: a folder published by the store room, or a file
+ * made beside its final name and renamed. What is to be replaced stays until its successor is
+ * complete. */
+#include <mx/ckpt.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct MxCkptOutput {
+    MxArena *arena;
+    const char *path, *file; /* final name; the HDF5 file to fill */
+    MxPublish *publish;      /* of a folder, else NULL */
+    const char *staged;      /* name under which a folder is published before it replaces another */
+    bool is_done;
+};
+
+static void drop(void *data) {
+    MxCkptOutput *output = data;
+    if (!output->is_done && !output->publish) unlink(output->file);
+}
+
+/* Only what a conversion could have made is ever replaced. */
+static bool check_taken(const MxCkptOutput *output, bool is_folder, bool replace, MxError *err) {
+    struct stat st;
+    if (lstat(output->path, &st)) return true;
+    if (!replace)
+        return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                       "\"%s\" exists already; --force replaces it", output->path);
+    const char *manifest = mx_path_join(output->arena, output->path, "MANIFEST.json");
+    bool is_ours =
+        is_folder ? S_ISDIR(st.st_mode) && mx_file_exists(manifest) : S_ISREG(st.st_mode);
+    return is_ours || mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                              "\"%s\" exists already and is no %s; it is not replaced",
+                              output->path, is_folder ? "checkpoint" : "regular file");
+}
+
+bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkptOutput **out,
+                          MxError *err) {
+    MxCkptOutput *output = mx_new(arena, MxCkptOutput);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    *output = (MxCkptOutput){.arena = arena, .path = mx_arena_strndup(arena, path, n)};
+    path = output->path;
+    bool is_folder = !mx_text_has_suffix(path, ".h5") && !mx_text_has_suffix(path, ".hdf5");
+    if (strstr(path, ".h5:") || strstr(path, ".hdf5:"))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "\"%s\": the result is a whole file, not a group in one", path);
+    if (!check_taken(output, is_folder, replace, err)) return false;
+    *out = output;
+    if (!is_folder) {
+        output->file = mx_arena_printf(arena, "%s.tmp.%ld", path, (long)getpid());
+        mx_arena_on_release(arena, drop, output);
+        return true;
+    }
+    output->staged =
+        mx_dir_exists(path) ? mx_arena_printf(arena, "%s.new.%ld", path, (long)getpid()) : path;
+    if (!mx_store_publish_begin(arena, output->staged, &output->publish, err)) return false;
+    output->file = mx_path_join(arena, mx_store_publish_dir(output->publish), "state.h5");
+    return true;
+}
+
+const char *mx_ckpt_output_file(const MxCkptOutput *output) {
+    return output->file;
+}
+
+/* A config's text with some "key: value" lines changed. */
+static const char *with_form(MxArena *arena, const char *config, MxForm form) {
+    const struct {
+        const char *key;
+        const char *value;
+    } keys[] = {
+        {"pure_nnx: ", form.is_linen ? "false" : "true"},
+        {"scan_layers: ", form.is_scanned ? "true" : "false"},
+        {"param_scan_axis: ", mx_arena_printf(arena, "%d", form.scan_axis)},
+    };
+    MxText out;
+    mx_text_init(&out, arena);
+    while (*config) {
+        size_t n = strcspn(config, "\n");
+        n += config[n] == '\n';
+        int k = 0;
+        while (k < MX_COUNT(keys) && !mx_text_has_prefix(config, keys[k].key)) k++;
+        if (k < MX_COUNT(keys))
+            mx_text_add(&out, "%s%s # set by mxconvert\n", keys[k].key, keys[k].value);
+        else
+            mx_text_addn(&out, config, n);
+        config += n;
+    }
+    return out.data;
+}
+
+static bool commit_file(MxCkptOutput *output, MxError *err) {
+    if (!mx_path_sync(output->file, err)) return false;
+    if (rename(output->file, output->path))
+        return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", output->file, output->path);
+    output->is_done = true;
+    return mx_path_sync(mx_path_dir(output->arena, output->path), err);
+}
+
+bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *source, MxError *err) {
+    if (!output->publish) return commit_file(output, err);
+    MxJson *manifest = mx_store_publish_manifest(output->publish);
+    const char *config = source ? mx_json_string(mx_json_get(source, "config")) : NULL;
+    mx_json_set_string(manifest, "style", form.is_linen ? "linen" : "nnx");
+    mx_json_set_bool(manifest, "scan_layers", form.is_scanned);
+    mx_json_set_int(manifest, "param_scan_axis", form.scan_axis);
+    if (config) mx_json_set_string(manifest, "config", with_form(output->arena, config, form));
+    if (!mx_store_publish_commit(output->publish, err)) return false;
+    if (!strcmp(output->staged, output->path)) return true;
+    if (!mx_dir_remove(output->path, err)) return false;
+    if (rename(output->staged, output->path))
+        return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", output->staged,
+                             output->path);
+    return mx_path_sync(mx_path_dir(output->arena, output->path), err);
+}

@@ -1,0 +1,248 @@
+/* plan.c — what a conversion will do. The source becomes a tree under the state's names, its layers
+ * apart if they are to be stacked otherwise; mx_ckpt_place says where each leaf goes; leaves that
+ * go into one array are its pieces. Everything that does not fit is told at once, before anything
+ * is written. */
+#include "plan.h"
+
+#include <stdlib.h>
+
+typedef struct Planner {
+    MxArena *arena;
+    const MxConvert *how;
+    CkptPlan *plan;
+    CkptStacking *stackings; /* [group] */
+    MxMap by_path;           /* of targets */
+    int cap;
+    MxError *err;
+} Planner;
+
+static bool refuse(const Planner *p, const char *path, const char *what) {
+    return mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = p->plan->from.ref.ref}, "\"%s\" %s",
+                   path, what);
+}
+
+/* ---- what is there */
+
+/* Groups in which a train state may lie, as a hint. */
+static void hint_groups(const Planner *p) {
+    const CkptFile *f = &p->plan->from;
+    MxText text;
+    mx_text_init(&text, p->arena);
+    const char *last = "";
+    for (int i = 0; i < f->n && text.len < 200; i++) {
+        size_t n = strcspn(f->arrays[i].path, "/");
+        if (!f->arrays[i].path[n] || !strncmp(last, f->arrays[i].path, n + 1)) continue;
+        last = f->arrays[i].path;
+        mx_text_add(&text, "%s%.*s", text.len ? ", " : "", (int)n, last);
+    }
+    if (text.len)
+        mx_note(p->err, "hint: the groups there are %s; FILE.h5:GROUP names one", text.data);
+}
+
+static bool check_contents(const Planner *p) {
+    const CkptFile *f = &p->plan->from;
+    if (!f->survey.is_sure) {
+        mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
+                "no parameters in it: wanted decoder/… or token_embedder/… below model/, "
+                "params/params/, params/, model_params/, base/ or nothing");
+        hint_groups(p);
+        return false;
+    }
+    bool ok = true;
+    for (int i = 0; i < f->survey.n; i++)
+        if (!f->survey.entries[i].row)
+            ok = refuse(p, f->arrays[i].path, "belongs to no part of a train state");
+    return ok;
+}
+
+/* ---- how it will be stacked */
+
+/* Whether layers must be taken apart: some are not as they are wanted. */
+static bool must_split(const Planner *p) {
+    const CkptSurvey *s = &p->plan->from.survey;
+    MxForm form = p->plan->form;
+    const MxRestack *restack = &p->how->restack;
+    for (int i = 0; i < s->n_groups; i++) {
+        const CkptGroup *g = &s->groups[i];
+        if (g->is_unscanned && form.is_scanned) return true;
+        if (!g->is_scanned) continue;
+        if (!form.is_scanned || form.scan_axis != s->scan_axis || restack->decoder_block ||
+            restack->cycle)
+            return true;
+    }
+    return false;
+}
+
+static void choose_form(Planner *p) {
+    const CkptSurvey *s = &p->plan->from.survey;
+    const MxConvert *how = p->how;
+    MxForm *form = &p->plan->form;
+    form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
+    form->is_scanned = how->scan < 0 ? s->is_scanned : how->scan;
+    form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
+}
+
+/* The value of a key in a manifest's config, one "key: value" a line; NULL if there is none. */
+static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    size_t n = strlen(key);
+    for (; text && *text; text = strchr(text, '\n'), text = text ? text + 1 : NULL) {
+        if (strncmp(text, key, n) || strncmp(text + n, ": ", 2)) continue;
+        const char *value = text + n + 2 + strspn(text + n + 2, "\"'");
+        return mx_arena_strndup(arena, value, strcspn(value, "\"'# \n"));
+    }
+    return NULL;
+}
+
+static void choose_stackings(Planner *p) {
+    CkptFile *f = &p->plan->from;
+    MxRestack restack = p->how->restack;
+    if (!restack.decoder_block && !f->note)
+        restack.decoder_block = config_value(p->arena, f->ref.manifest, "decoder_block");
+    p->stackings = mx_new_n(p->arena, CkptStacking, f->survey.n_groups + 1);
+    bool is_asked = p->how->restack.decoder_block || p->how->restack.cycle;
+    for (int i = 0; i < f->survey.n_groups; i++) {
+        const CkptGroup *g = &f->survey.groups[i];
+        const char *evidence = NULL;
+        if (g->is_scanned && !is_asked && (g->how.cycle || !g->n_rest))
+            p->stackings[i] = g->how;
+        else
+            p->stackings[i] = ckpt_stacking(g, &restack, f->note, f->arrays, f->n, &evidence);
+        if (!evidence || strcmp(g->name, "layers")) continue;
+        p->plan->evidence = evidence;
+        p->plan->cycle = p->stackings[i].cycle;
+    }
+}
+
+/* ---- targets */
+
+static CkptTarget *new_target(Planner *p, MxPlace place, int count) {
+    CkptPlan *plan = p->plan;
+    if (plan->n == p->cap) {
+        int cap = p->cap ? 2 * p->cap : 256;
+        plan->targets = mx_arena_grow(p->arena, plan->targets, (size_t)p->cap, (size_t)cap,
+                                      sizeof *plan->targets);
+        p->cap = cap;
+    }
+    mx_map_set(&p->by_path, place.path, plan->n);
+    int *pieces = mx_new_n(p->arena, int, count);
+    for (int i = 0; i < count; i++) pieces[i] = -1;
+    CkptTarget *target = &plan->targets[plan->n++];
+    *target = (CkptTarget){.path = place.path,
+                           .dtype = place.dtype,
+                           .shape = place.shape,
+                           .scan_dim = place.scan_dim,
+                           .n = count,
+                           .pieces = pieces};
+    return target;
+}
+
+static bool is_float(MxDtype dtype) {
+    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
+}
+
+/* Where a layer's leaf sits in a stack of the result. */
+static void set_stack(const Planner *p, const CkptEntry *entry, MxLeaf *leaf) {
+    const CkptRow *row = entry->row;
+    const char *tree = ckpt_tree_part(row, leaf->path);
+    CkptSpot spot = tree ? ckpt_spot(tree) : (CkptSpot){0};
+    if (spot.where != CKPT_LAYER) return;
+    const char *prefix =
+        mx_arena_printf(p->arena, "%.*s", (int)(tree - leaf->path) + spot.head, leaf->path);
+    leaf->stack = ckpt_stack_of(p->arena, prefix, &p->plan->from.survey.groups[entry->group],
+                                p->stackings[entry->group], spot.number, spot.tail);
+}
+
+static bool add_piece(Planner *p, int i) {
+    CkptPlan *plan = p->plan;
+    MxLeaf *leaf = &plan->leaves.leaves[i];
+    const CkptEntry *entry = &plan->from.survey.entries[plan->pieces[i].entry];
+    const char *source = entry->array->path;
+    if (leaf->stack.count && leaf->shape.rank == MX_MAX_RANK)
+        return refuse(p, source, "has too many dims to be stacked");
+    MxPlace place = mx_ckpt_place(p->arena, plan->form, leaf);
+    if (!place.path) {
+        plan->n_reference_left++;
+        return true;
+    }
+    bool is_weight = entry->row->is_tree && !entry->row->is_random;
+    if (p->how->casts && is_weight && is_float(place.dtype)) place.dtype = p->how->param_dtype;
+    int count = place.scan_dim < 0 ? 1 : leaf->stack.count;
+    int index = place.scan_dim < 0 ? 0 : leaf->stack.index;
+    int64_t found = mx_map_get(&p->by_path, place.path, -1);
+    CkptTarget *target = found < 0 ? new_target(p, place, count) : &plan->targets[found];
+    if (!mx_shape_equal(target->shape, place.shape) || target->dtype != place.dtype)
+        return refuse(
+            p, source,
+            mx_arena_printf(p->arena, "is %s %s; the other layers' are %s, to be stacked as %s",
+                            mx_dtype_name(place.dtype), mx_shape_text(p->arena, leaf->shape),
+                            mx_dtype_name(target->dtype), mx_shape_text(p->arena, target->shape)));
+    if (index >= target->n || target->pieces[index] >= 0)
+        return refuse(p, source, "and another array go to the same place");
+    target->pieces[index] = i;
+    target->is_text = entry->array->is_text;
+    return true;
+}
+
+/* Stacks need every layer. */
+static bool check_target(Planner *p, const CkptTarget *target) {
+    int n_missing = 0, first = -1;
+    for (int i = target->n - 1; i >= 0; i--)
+        if (target->pieces[i] < 0) {
+            n_missing++;
+            first = i;
+        }
+    if (!n_missing) return true;
+    return refuse(p, target->path,
+                  mx_arena_printf(
+                      p->arena, "cannot be stacked: %d of %d layers lack it, the first at place %d",
+                      n_missing, target->n, first));
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const CkptTarget *)a)->path, ((const CkptTarget *)b)->path);
+}
+
+static bool collect_targets(Planner *p) {
+    CkptPlan *plan = p->plan;
+    const CkptSurvey *s = &plan->from.survey;
+    bool ok = true;
+    mx_map_init(&p->by_path, p->arena);
+    for (int i = 0; i < plan->leaves.n; i++) {
+        const CkptEntry *entry = &s->entries[plan->pieces[i].entry];
+        if (p->how->params_only && !entry->row->is_param) continue;
+        const CkptGroup *g = entry->group >= 0 ? &s->groups[entry->group] : NULL;
+        if (p->stackings && g && !g->is_scanned && !g->is_unscanned) {
+            plan->n_random_left++;
+            continue;
+        }
+        if (p->stackings && g) set_stack(p, entry, &plan->leaves.leaves[i]);
+        ok = add_piece(p, i) && ok;
+    }
+    bool is_whole = true;
+    for (int i = 0; i < plan->n; i++) is_whole = check_target(p, &plan->targets[i]) && is_whole;
+    if (!is_whole)
+        mx_note(p->err, "hint: layers that differ take turns; --decoder-block or --layer-cycle "
+                        "says how many make a block");
+    if (plan->n) qsort(plan->targets, (size_t)plan->n, sizeof *plan->targets, by_path);
+    return ok && is_whole;
+}
+
+bool ckpt_plan(MxArena *arena, const MxCkptRef *ref, const MxConvert *how, CkptPlan *out,
+               MxError *err) {
+    Planner p = {.arena = arena, .how = how, .plan = out, .err = err};
+    *out = (CkptPlan){0};
+    if (!ckpt_open(arena, ref, &out->from, err) || !check_contents(&p)) return false;
+    choose_form(&p);
+    bool splits = must_split(&p);
+    if (!ckpt_leaves(arena, &out->from.survey, splits, &out->leaves, &out->pieces,
+                     &out->n_random_left, err))
+        return false;
+    if (splits && out->form.is_scanned) choose_stackings(&p);
+    out->note = out->form.is_scanned ? ""
+                : splits
+                    ? ckpt_stack_note(arena, out->from.survey.groups, out->from.survey.n_groups)
+                : out->from.note ? out->from.note
+                                 : "";
+    return collect_targets(&p);
+}

@@ -1,0 +1,34 @@
+/* plan.h — what a conversion will do: every array of the result with the parts it is made of. Made
+ * in plan.c, carried out in convert.c. */
+#ifndef CKPT_PLAN_H
+#define CKPT_PLAN_H
+
+#include "internal.h"
+
+typedef struct CkptTarget {
+    const char *path;
+    MxDtype dtype;
+    MxShape shape;
+    int scan_dim; /* of the pieces in it; -1 = one piece is the whole */
+    int n;        /* pieces */
+    int *pieces;  /* [n] leaves, by their place in the stack */
+    bool is_text;
+} CkptTarget;
+
+typedef struct CkptPlan {
+    CkptFile from;
+    MxForm form;
+    const char *note; /* of block cycles, for the result */
+    MxTree leaves;
+    CkptPiece *pieces; /* [leaves.n] */
+    CkptTarget *targets;
+    int n;
+    int n_random_left, n_reference_left; /* arrays that the result leaves out */
+    const char *evidence;                /* for the way in which layers are stacked, or NULL */
+    int cycle;
+} CkptPlan;
+
+bool ckpt_plan(MxArena *arena, const MxCkptRef *ref, const MxConvert *how, CkptPlan *out,
+               MxError *err);
+
+#endif

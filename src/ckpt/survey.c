@@ -1,0 +1,316 @@
+/* survey.c — what a file holds: each array under the state's names, the layers of each kind, and
+ * the one dim that stacked arrays keep them in. Found from paths and shapes alone, so it serves
+ * files of any family; the tables are in layout.c and stack.c. */
+#include <mx/ckpt.h>
+
+#include "internal.h"
+
+static MxWhere in(const CkptSurvey *s) {
+    return (MxWhere){.file = s->name};
+}
+
+/* ---- names */
+
+/* One layer's arrays under one name, however the file spells it ("layers/3/…"). */
+static const char *spelled_out(MxArena *arena, const CkptEntry *entry) {
+    int prefix = (int)(entry->tree - entry->path) + entry->spot.head;
+    return mx_arena_printf(arena, "%.*s%s_%d/%s", prefix, entry->path, entry->spot.name,
+                           entry->spot.number, entry->spot.tail);
+}
+
+static CkptEntry name_array(MxArena *arena, const char *model_prefix, const MxH5Array *array) {
+    CkptEntry entry = {.array = array, .group = -1};
+    entry.path = ckpt_state_path(arena, model_prefix, array->path, &entry.row);
+    entry.tree = entry.path ? ckpt_tree_part(entry.row, entry.path) : NULL;
+    if (!entry.tree) return entry;
+    entry.spot = ckpt_spot(entry.tree);
+    if (entry.spot.where == CKPT_LAYER) {
+        entry.path = spelled_out(arena, &entry);
+        entry.tree = ckpt_tree_part(entry.row, entry.path);
+        entry.spot = ckpt_spot(entry.tree);
+    }
+    return entry;
+}
+
+bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays, int n,
+                       CkptSurvey *out, MxError *err) {
+    CkptSurvey *s = out;
+    int failures = err->count;
+    *s = (CkptSurvey){.name = name, .n = n, .entries = mx_new_n(arena, CkptEntry, n + 1)};
+    s->model_prefix = ckpt_model_prefix(arrays, n, &s->is_sure);
+    mx_map_init(&s->by_path, arena);
+    for (int i = 0; i < n; i++) {
+        CkptEntry *entry = &s->entries[i];
+        *entry = name_array(arena, s->model_prefix, &arrays[i]);
+        if (!entry->path) continue;
+        if (entry->row->linen && mx_text_has_prefix(arrays[i].path, entry->row->linen) &&
+            strcmp(entry->row->linen, entry->row->nnx))
+            s->is_linen = true;
+        if (mx_text_has_suffix(arrays[i].path, "/value")) s->has_values = true;
+        int64_t before = mx_map_get(&s->by_path, entry->path, -1);
+        if (before >= 0)
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "\"%s\" and \"%s\" are both %s",
+                    arrays[before].path, arrays[i].path, entry->path);
+        mx_map_set(&s->by_path, entry->path, i);
+    }
+    if (mx_text_has_prefix(s->model_prefix, "params/")) s->is_linen = true;
+    return err->count == failures;
+}
+
+/* ---- layers of each kind */
+
+static void collect_groups(MxArena *arena, CkptSurvey *s) {
+    MxMap by_key;
+    mx_map_init(&by_key, arena);
+    s->groups = mx_new_n(arena, CkptGroup, s->n + 1);
+    for (int i = 0; i < s->n; i++) {
+        CkptEntry *e = &s->entries[i];
+        if (!e->tree || e->spot.where == CKPT_ALONE) continue;
+        const char *key = mx_arena_printf(arena, "%.*s%s", e->spot.head, e->tree, e->spot.name);
+        e->group = (int)mx_map_get(&by_key, key, -1);
+        if (e->group < 0) {
+            mx_map_set(&by_key, key, e->group = s->n_groups++);
+            s->groups[e->group] = (CkptGroup){.key = key, .name = e->spot.name};
+        }
+    }
+}
+
+/* Whether an entry is one of the arrays that tell how the layers of its group are kept. */
+static bool tells(const CkptEntry *e) {
+    return e->group >= 0 && !e->row->is_random;
+}
+
+static bool is_stack(const CkptEntry *e) {
+    return e->spot.where == CKPT_FLAT || e->spot.where == CKPT_BLOCK;
+}
+
+static bool note_place(const CkptSurvey *s, const CkptEntry *e, uint64_t *seen, MxError *err) {
+    if (e->spot.number >= CKPT_MAX_CYCLE)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "\"%s\": more than %d layers in a block",
+                       e->array->path, CKPT_MAX_CYCLE);
+    *seen |= UINT64_C(1) << e->spot.number;
+    return true;
+}
+
+/* How many of the lowest bits are set, in a row; -1 if others are too. */
+static int count_places(uint64_t seen) {
+    int n = 0;
+    while (n < 64 && seen >> n & 1) n++;
+    return n == 64 || !(seen >> n) ? n : -1;
+}
+
+static bool take_entries(CkptSurvey *s, MxError *err) {
+    bool ok = true;
+    for (int i = 0; i < s->n; i++) {
+        CkptEntry *e = &s->entries[i];
+        if (!tells(e)) continue;
+        CkptGroup *g = &s->groups[e->group];
+        if (e->spot.where == CKPT_LAYER) {
+            g->is_unscanned = true;
+            if (e->spot.number >= g->n_layers) g->n_layers = e->spot.number + 1;
+            continue;
+        }
+        g->is_scanned = s->is_scanned = true;
+        if (e->spot.where == CKPT_REST)
+            ok = note_place(s, e, &g->rests, err) && ok;
+        else {
+            g->how.outer = e->spot.outer;
+            bool is_block = e->spot.where == CKPT_BLOCK;
+            if (is_block) ok = note_place(s, e, &g->places, err) && ok;
+            if (is_block) g->how.inner = e->spot.inner;
+            g->how.cycle = is_block ? 1 : g->how.cycle;
+            g->is_flat = g->is_flat || !is_block;
+        }
+    }
+    return ok;
+}
+
+/* ---- the dim of the layers */
+
+/* -1 = it cannot be that of the layers. */
+static int64_t length_at(const CkptEntry *e, int axis) {
+    enum { MAX_LAYERS = 10000 };
+    if (!e->array->shape.rank) return -1;
+    int64_t length = e->array->shape.dim[ckpt_scan_dim(e->row, e->array->shape, axis)];
+    return length < 1 || length > MAX_LAYERS ? -1 : length;
+}
+
+/* The length that most stacks of each group have (a majority vote), into n_blocks; how many arrays
+ * have another. */
+static int vote(CkptSurvey *s, int axis, MxArena *scratch) {
+    int64_t *best = mx_new_n(scratch, int64_t, s->n_groups + 1);
+    int *lead = mx_new_n(scratch, int, s->n_groups + 1), n_others = 0;
+    for (int i = 0; i < s->n; i++) {
+        const CkptEntry *e = &s->entries[i];
+        if (!tells(e) || !is_stack(e)) continue;
+        int64_t length = length_at(e, axis);
+        if (!lead[e->group]) best[e->group] = length;
+        lead[e->group] += length == best[e->group] ? 1 : -1;
+    }
+    for (int i = 0; i < s->n; i++) {
+        const CkptEntry *e = &s->entries[i];
+        if (!tells(e) || !is_stack(e)) continue;
+        s->groups[e->group].n_blocks = (int)best[e->group];
+        n_others += length_at(e, axis) != best[e->group] || best[e->group] < 1;
+    }
+    return n_others;
+}
+
+static bool choose_axis(MxArena *arena, CkptSurvey *s, int preferred, MxError *err) {
+    const int axes[] = {preferred, 1, 0, 2, 3, 4, 5};
+    int best = -1, best_others = 0;
+    for (int i = 0; i < MX_COUNT(axes); i++) {
+        if (axes[i] < 0) continue;
+        int n_others = vote(s, axes[i], arena);
+        if (best < 0 || n_others < best_others) {
+            best = axes[i];
+            best_others = n_others;
+        }
+        if (!n_others) break;
+    }
+    s->scan_axis = best;
+    vote(s, best, arena);
+    for (int i = 0; i < s->n && best_others; i++) {
+        const CkptEntry *e = &s->entries[i];
+        if (!tells(e) || !is_stack(e)) continue;
+        int n_blocks = s->groups[e->group].n_blocks;
+        if (n_blocks < 1 || length_at(e, best) != n_blocks)
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
+                    "\"%s\" has shape %s; most of %s have %d layers at dim %d", e->array->path,
+                    mx_shape_text(arena, e->array->shape), s->groups[e->group].key, n_blocks, best);
+    }
+    return !best_others;
+}
+
+/* ---- what all of that means for a group */
+
+/* Every layer from 0 on has something. */
+static bool check_layers(MxArena *arena, const CkptSurvey *s, int group, MxError *err) {
+    const CkptGroup *g = &s->groups[group];
+    bool *seen = mx_new_n(arena, bool, g->n_layers);
+    int n_seen = 0, first = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->entries[i].group == group && tells(&s->entries[i])) {
+            n_seen += !seen[s->entries[i].spot.number];
+            seen[s->entries[i].spot.number] = true;
+        }
+    if (n_seen == g->n_layers) return true;
+    while (seen[first]) first++;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s_%d is missing (%d of %d layers are there)",
+                   g->key, first, n_seen, g->n_layers);
+}
+
+static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
+    CkptGroup *g = &s->groups[i];
+    if (g->is_scanned && g->is_unscanned)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s are there stacked and one by one",
+                       g->key);
+    if (g->is_unscanned) return check_layers(arena, s, i, err);
+    if (!g->is_scanned) return true; /* random numbers only */
+    int cycle = count_places(g->places), n_rest = count_places(g->rests);
+    if (g->is_flat && g->places)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s are there in one stack and in blocks",
+                       g->key);
+    if (cycle < 0 || n_rest < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s: a layer of a block is missing", g->key);
+    g->how.cycle = cycle;
+    g->n_rest = n_rest;
+    g->n_layers = g->n_blocks * (cycle ? cycle : 1) + n_rest;
+    return true;
+}
+
+bool ckpt_survey(MxArena *arena, const char *name, const MxH5Array *arrays, int n, int scan_axis,
+                 CkptSurvey *out, MxError *err) {
+    if (!ckpt_survey_names(arena, name, arrays, n, out, err)) return false;
+    collect_groups(arena, out);
+    bool ok = take_entries(out, err);
+    ok = ok && choose_axis(arena, out, scan_axis, err);
+    for (int i = 0; ok && i < out->n_groups; i++) ok = finish_group(arena, out, i, err) && ok;
+    return ok;
+}
+
+const char *ckpt_form_text(MxArena *arena, const CkptSurvey *s) {
+    const char *names = s->is_linen ? "linen names" : "nnx names";
+    const char *values = s->has_values ? ", arrays called \"value\"" : "";
+    const char *below = mx_arena_printf(
+        arena, "%s%s", *s->model_prefix ? " below " : " without prefix", s->model_prefix);
+    for (int i = 0; i < s->n_groups; i++)
+        if (s->groups[i].is_scanned)
+            return mx_arena_printf(arena, "%s%s%s, layers stacked at dim %d", names, below, values,
+                                   s->scan_axis);
+    return mx_arena_printf(arena, "%s%s%s, layers one by one", names, below, values);
+}
+
+/* ---- as a tree */
+
+typedef struct Splitter {
+    MxArena *arena;
+    const CkptSurvey *survey;
+    MxTree *tree;
+    CkptPiece *pieces;
+    int cap, n_left;
+    MxError *err;
+} Splitter;
+
+static bool add_leaf(Splitter *x, int entry, const char *path, MxShape shape, int dim, int index) {
+    const CkptEntry *e = &x->survey->entries[entry];
+    if (mx_tree_find(x->tree, path) >= 0)
+        return mx_fail(x->err, MX_EXIT_BAD_INPUT, in(x->survey), "\"%s\" is there twice", path);
+    if (x->tree->n == x->cap) {
+        int cap = x->cap ? 2 * x->cap : 256;
+        x->pieces =
+            mx_arena_grow(x->arena, x->pieces, (size_t)x->cap, (size_t)cap, sizeof *x->pieces);
+        x->cap = cap;
+    }
+    x->pieces[x->tree->n] = (CkptPiece){.entry = entry, .scan_dim = dim, .index = index};
+    mx_tree_add(x->tree, (MxLeaf){.path = path, .dtype = e->array->dtype, .shape = shape});
+    return true;
+}
+
+static bool add_layer(Splitter *x, int entry, MxShape shape, int layer, int dim, int index) {
+    const CkptEntry *e = &x->survey->entries[entry];
+    int prefix = (int)(e->tree - e->path) + e->spot.head;
+    const char *path = mx_arena_printf(x->arena, "%.*s%s_%d/%s", prefix, e->path, e->spot.name,
+                                       layer, e->spot.tail);
+    return add_leaf(x, entry, path, shape, dim, index);
+}
+
+static bool split_stack(Splitter *x, int entry) {
+    const CkptEntry *e = &x->survey->entries[entry];
+    const CkptGroup *g = &x->survey->groups[e->group];
+    MxShape shape = e->array->shape;
+    bool is_block = e->spot.where == CKPT_BLOCK;
+    /* A block has random numbers of its own, which stand for no layer. */
+    if (shape.rank == 0 || is_block != (g->how.cycle > 0) ||
+        length_at(e, x->survey->scan_axis) != g->n_blocks) {
+        x->n_left++;
+        return true;
+    }
+    int dim = ckpt_scan_dim(e->row, shape, x->survey->scan_axis);
+    for (int i = dim; i + 1 < shape.rank; i++) shape.dim[i] = shape.dim[i + 1];
+    shape.rank--;
+    bool ok = true;
+    for (int i = 0; ok && i < g->n_blocks; i++)
+        ok = add_layer(x, entry, shape, is_block ? i * g->how.cycle + e->spot.number : i, dim, i);
+    return ok;
+}
+
+bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *tree,
+                 CkptPiece **pieces, int *n_left, MxError *err) {
+    Splitter x = {.arena = arena, .survey = survey, .tree = tree, .err = err};
+    mx_tree_init(tree, arena);
+    bool ok = true;
+    for (int i = 0; ok && i < survey->n; i++) {
+        const CkptEntry *e = &survey->entries[i];
+        if (split && e->group >= 0 && is_stack(e))
+            ok = split_stack(&x, i);
+        else if (split && e->group >= 0 && e->spot.where == CKPT_REST) {
+            const CkptGroup *g = &survey->groups[e->group];
+            ok = add_layer(&x, i, e->array->shape, g->n_layers - g->n_rest + e->spot.number, -1, 0);
+        } else
+            ok = add_leaf(&x, i, e->path ? e->path : e->array->path, e->array->shape, -1, 0);
+    }
+    *pieces = x.pieces;
+    *n_left = x.n_left;
+    return ok;
+}

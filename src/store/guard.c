@@ -1,0 +1,101 @@
+/* guard.c — work on files that may be hostile, in a child process. libhdf5 crashes on about one
+ * damaged file in a hundred, and sometimes never ends; the child bounds both: its death is an error
+ * message here, and processor time is granted piece by piece, so that a big file may take as long
+ * as it needs while a loop inside the library ends soon. Wall time is not bounded: disks may be
+ * slow. */
+#include <mx/store.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const rlim_t GRANT_S = 5; /* of processor time for one call of the library */
+static const off_t GRANT_BYTES_PER_S = 20 << 20;
+static const rlim_t MAX_MEMORY = (rlim_t)3 << 30;
+
+static bool is_guarded; /* a property of the process: it is the child */
+static volatile sig_atomic_t stopped_by;
+
+static void on_stop(int number) {
+    stopped_by = number;
+}
+
+void mx_store_guard_rearm(const char *path) {
+    if (!is_guarded) return;
+    struct rusage used;
+    struct stat st = {0};
+    struct rlimit limit;
+    getrusage(RUSAGE_SELF, &used);
+    getrlimit(RLIMIT_CPU, &limit);
+    if (stat(path, &st)) st.st_size = 0;
+    limit.rlim_cur = (rlim_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + GRANT_S +
+                     (rlim_t)(st.st_size / GRANT_BYTES_PER_S);
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_cur > limit.rlim_max)
+        limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_CPU, &limit);
+}
+
+static _Noreturn void run_child(MxExit (*work)(void *), void *data) {
+    is_guarded = true;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+#ifndef __SANITIZE_ADDRESS__ /* whose shadow memory is larger than any limit */
+    setrlimit(RLIMIT_AS, &(struct rlimit){MAX_MEMORY, MAX_MEMORY});
+#endif
+    MxExit code = work(data);
+    bool is_written = !fflush(stdout) && !ferror(stdout);
+    _exit(code == MX_EXIT_OK && !is_written ? MX_EXIT_IO : (int)code);
+}
+
+static bool await_child(pid_t child, int *status, MxError *err) {
+    int told = 0;
+    while (waitpid(child, status, 0) < 0) {
+        if (errno != EINTR) return mx_fail_errno(err, "could not wait for a child process");
+        if (stopped_by != told) kill(child, told = stopped_by);
+    }
+    return true;
+}
+
+/* The child's end as an exit code, with a message if it was no exit. */
+static MxExit judge(int status, const char *what, MxError *err) {
+    if (WIFEXITED(status)) return (MxExit)WEXITSTATUS(status);
+    int number = WTERMSIG(status);
+    if (stopped_by) return 128 + stopped_by;
+    if (number == SIGXCPU)
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "%s: the HDF5 library does not come to an end with it; is it damaged?", what);
+    else if (number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP)
+        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "%s: the process that read it was killed (%s)", what,
+                strsignal(number));
+    else
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "%s: the HDF5 library crashed on it (%s); is it damaged?", what, strsignal(number));
+    return err->exit;
+}
+
+MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, MxError *err) {
+    struct sigaction action = {.sa_handler = on_stop}, old_int, old_term;
+    sigemptyset(&action.sa_mask);
+    stopped_by = 0;
+    fflush(NULL);
+    sigaction(SIGINT, &action, &old_int);
+    sigaction(SIGTERM, &action, &old_term);
+    pid_t child = fork();
+    if (!child) {
+        sigaction(SIGINT, &old_int, NULL);
+        sigaction(SIGTERM, &old_term, NULL);
+        run_child(work, data);
+    }
+    int status = 0;
+    MxExit code = MX_EXIT_IO;
+    if (child < 0)
+        mx_fail_errno(err, "could not start a child process");
+    else if (await_child(child, &status, err))
+        code = judge(status, what, err);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    return code;
+}

@@ -1,0 +1,105 @@
+/* mxcompare.c — the comparer's command line. The files are read in a child process, since nobody
+ * vouches for files of others. */
+#include <mx/ckpt.h>
+
+#include <stdio.h>
+
+static const char usage[] =
+    "usage: mxcompare [OPTION]... A B\n"
+    "\n"
+    "Compares two checkpoints: which arrays they hold, their shapes, dtypes and values. Layouts "
+    "need\n"
+    "not agree: Linen or NNX names, layers stacked or one by one. A and B are checkpoint folders,\n"
+    "runs' folders (the newest checkpoint) or FILE.h5[:GROUP].\n"
+    "\n"
+    "  --rtol X, --atol X  values are equal if |a - b| <= atol + rtol |b| ...\n"
+    "  --ulp N             ... or if at most N floats are between them. Without any of these they\n"
+    "                      must have equal bits; with them NaN equals NaN\n"
+    "  --structure-only    paths, shapes and dtypes, no values\n"
+    "  --params-only       only the parameters\n"
+    "  --top N             arrays to show, those with the largest differences (default 20, 0 = "
+    "all)\n"
+    "  --json FILE         the report as JSON (- = stdout, instead of the text)\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit codes: 0 equal, 1 different, 2 command line, 65 bad input file, 74/77 could not read or\n"
+    "write, 130/143 interrupted.\n";
+
+typedef struct CommandLine {
+    const char *a, *b;
+    const char *rtol, *atol, *ulp, *top, *json;
+    bool structure_only, params_only, help, version;
+    MxCompare how;
+} CommandLine;
+
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
+                              MxError *err) {
+    const MxOption options[] = {
+        {.name = "--rtol", .value = &line->rtol, .wants = "a number"},
+        {.name = "--atol", .value = &line->atol, .wants = "a number"},
+        {.name = "--ulp", .value = &line->ulp, .wants = "a number of floats"},
+        {.name = "--structure-only", .flag = &line->structure_only},
+        {.name = "--params-only", .flag = &line->params_only},
+        {.name = "--top", .value = &line->top, .wants = "a number of arrays"},
+        {.name = "--json", .value = &line->json, .wants = "a file"},
+        {.name = "--help", .flag = &line->help},
+        {.name = "-h", .flag = &line->help},
+        {.name = "--version", .flag = &line->version},
+    };
+    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    if (!mx_options_read(options, MX_COUNT(options), argc, argv, rest, err)) return false;
+    if (line->help || line->version) return true;
+    if (!rest[0] || !rest[1] || rest[2])
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "wanted two checkpoints; mxcompare --help tells more");
+    line->a = rest[0];
+    line->b = rest[1];
+    int64_t top = 20;
+    mx_option_number("--rtol", line->rtol, &line->how.rtol, err);
+    mx_option_number("--atol", line->atol, &line->how.atol, err);
+    mx_option_int("--ulp", line->ulp, 0, INT64_MAX, &line->how.ulp, err);
+    mx_option_int("--top", line->top, 0, INT32_MAX, &top, err);
+    line->how.top = (int)top;
+    line->how.structure_only = line->structure_only;
+    line->how.params_only = line->params_only;
+    line->how.json_path = line->json;
+    return !err->count;
+}
+
+typedef struct Work {
+    const CommandLine *line;
+    MxCkptRef a, b;
+} Work;
+
+/* In the child. */
+static MxExit compare(void *data) {
+    const Work *work = data;
+    MxError err = {0};
+    bool is_equal = false;
+    bool ok = mx_ckpt_compare(&work->a, &work->b, &work->line->how, &is_equal, &err);
+    MxExit code = !ok ? err.exit : is_equal ? MX_EXIT_OK : MX_EXIT_DIFFERENT;
+    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    mx_error_release(&err);
+    return code;
+}
+
+static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
+    CommandLine line = {0};
+    if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
+    if (line.help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    if (line.version) return puts("mxcompare " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    Work work = {.line = &line};
+    if (!mx_ckpt_find(arena, line.a, &work.a, err) || !mx_ckpt_find(arena, line.b, &work.b, err))
+        return err->exit;
+    return mx_store_guarded(mx_arena_printf(arena, "%s, %s", line.a, line.b), compare, &work, err);
+}
+
+int main(int argc, char **argv) {
+    MxArena program = {.name = "program"};
+    MxError err = {0};
+    MxExit code = run(argc, argv, &program, &err);
+    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&program);
+    return (int)code;
+}
