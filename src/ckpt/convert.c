@@ -175,8 +175,10 @@ static void print_notes(const CkptPlan *plan, MxText *out) {
 }
 
 bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err) {
+    CkptFile file;
     CkptPlan plan;
-    bool ok = ckpt_plan(out->arena, from, how, &plan, err);
+    bool ok =
+        ckpt_open(out->arena, from, &file, err) && ckpt_plan(out->arena, &file, how, &plan, err);
     for (int i = 0; ok && i < plan.n; i++) print_target(&plan, &plan.targets[i], out);
     if (ok) print_notes(&plan, out);
     return ok;
@@ -185,7 +187,9 @@ bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *o
 bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *path, MxForm *form,
                      MxText *notes, MxError *err) {
     Converter c = {.arena = {.name = "convert"}, .how = how, .err = err, .start_s = mx_clock_s()};
-    bool ok = ckpt_plan(&c.arena, from, how, &c.plan, err) && convert(&c, path);
+    CkptFile file;
+    bool ok = ckpt_open(&c.arena, from, &file, err) &&
+              ckpt_plan(&c.arena, &file, how, &c.plan, err) && convert(&c, path);
     mx_progress_end();
     if (ok) print_notes(&c.plan, notes);
     *form = c.plan.form;

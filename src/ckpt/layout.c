@@ -161,8 +161,8 @@ MxPlace mx_ckpt_place(MxArena *arena, MxForm form, const MxLeaf *leaf) {
                                          rest, tree);
         else
             place.path = mx_arena_printf(arena, "%s%s", row->linen, rest);
-        if (row->counts_signed) place.dtype = MX_I32;
     }
+    if (row && row->counts_signed) place.dtype = form.is_linen ? MX_I32 : MX_U32;
     int axis = row && row->is_random ? 0 : form.scan_axis;
     if (is_renamed && leaf->stack.count)
         place.shape = ckpt_stacked_shape(leaf->shape, leaf->stack.count, axis, &place.scan_dim);

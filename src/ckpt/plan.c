@@ -48,10 +48,14 @@ static bool check_contents(const Planner *p) {
         hint_groups(p);
         return false;
     }
-    bool ok = true;
-    for (int i = 0; i < f->survey.n; i++)
+    bool ok = true, restacks = p->how->scan >= 0 || p->how->scan_axis >= 0;
+    for (int i = 0; i < f->survey.n; i++) {
+        const char *path = f->arrays[i].path;
         if (!f->survey.entries[i].row)
-            ok = refuse(p, f->arrays[i].path, "belongs to no part of a train state");
+            ok = refuse(p, path, "belongs to no part of a train state");
+        else if (restacks && strstr(path, "/pipeline_module/"))
+            ok = refuse(p, path, "is stacked for a pipeline; only its name can be converted");
+    }
     return ok;
 }
 
@@ -228,11 +232,11 @@ static bool collect_targets(Planner *p) {
     return ok && is_whole;
 }
 
-bool ckpt_plan(MxArena *arena, const MxCkptRef *ref, const MxConvert *how, CkptPlan *out,
+bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
                MxError *err) {
     Planner p = {.arena = arena, .how = how, .plan = out, .err = err};
-    *out = (CkptPlan){0};
-    if (!ckpt_open(arena, ref, &out->from, err) || !check_contents(&p)) return false;
+    *out = (CkptPlan){.from = *from};
+    if (!check_contents(&p)) return false;
     choose_form(&p);
     bool splits = must_split(&p);
     if (!ckpt_leaves(arena, &out->from.survey, splits, &out->leaves, &out->pieces,

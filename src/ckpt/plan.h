@@ -28,7 +28,9 @@ typedef struct CkptPlan {
     int cycle;
 } CkptPlan;
 
-bool ckpt_plan(MxArena *arena, const MxCkptRef *ref, const MxConvert *how, CkptPlan *out,
+/* ckpt_plan — what becomes of the arrays of a file; needs its survey, not its contents.
+ * Errors: all that stands in the way. */
+bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
                MxError *err);
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const rlim_t GRANT_S = 5; /* of processor time for one call of the library */
+static const rlim_t GRANT_S = 2; /* of processor time for one call of the library */
 static const off_t GRANT_BYTES_PER_S = 20 << 20;
 static const rlim_t MAX_MEMORY = (rlim_t)3 << 30;
 
