@@ -11,6 +11,7 @@ Suite *layout_suite(void);
 Suite *read_suite(void);
 Suite *save_suite(void);
 Suite *trees_suite(void);
+Suite *tools_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;
