@@ -60,8 +60,11 @@ bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxE
 bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir, int64_t *step,
                     MxError *err);
 
-/* mx_ckpt_load — reads the whole state from a checkpoint folder that verified. */
+/* mx_ckpt_load — reads the whole state from a checkpoint folder that verified. A reference model
+ * stays as it is if the checkpoint is a Linen one, which never holds it. */
 bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err);
+/* mx_ckpt_has_reference — whether a checkpoint holds the reference model, if the state has one. */
+bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxError *err);
 
 /* ---- parameters from elsewhere */
 

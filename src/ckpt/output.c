@@ -3,7 +3,8 @@
  * complete. */
 #include <mx/ckpt.h>
 
-#include <errno.h>
+#include "internal.h"
+
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,7 +58,7 @@ bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkpt
     output->staged =
         mx_dir_exists(path) ? mx_arena_printf(arena, "%s.new.%ld", path, (long)getpid()) : path;
     if (!mx_store_publish_begin(arena, output->staged, &output->publish, err)) return false;
-    output->file = mx_path_join(arena, mx_store_publish_dir(output->publish), "state.h5");
+    output->file = mx_path_join(arena, mx_store_publish_dir(output->publish), CKPT_STATE_FILE);
     return true;
 }
 

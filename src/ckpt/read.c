@@ -69,7 +69,9 @@ static void read_leaf(Reader *r, MxLeaf *leaf) {
     bool is_stack;
     CkptEntry *entry = find_entry(r, leaf, &is_stack);
     if (entry) r->is_used[entry - r->survey.entries] = true;
-    if (!leaf->data) return;
+    /* Linen files never hold the reference model. */
+    bool is_absent = !entry && r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE;
+    if (!leaf->data || is_absent) return;
     if (!entry) {
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" is missing; the model wants %s %s",
                 as_in_file(r, leaf), mx_dtype_name(leaf->dtype),
@@ -120,4 +122,23 @@ bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_a
     }
     mx_arena_release(&r.arena);
     return err->count == failures;
+}
+
+bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxError *err) {
+    MxArena arena = {.name = "ckpt load"};
+    MxH5 *file;
+    MxH5Array *arrays;
+    CkptSurvey survey;
+    int n, leaf = 0;
+    while (leaf < state->n && state->leaves[leaf].kind != MX_KIND_REFERENCE) leaf++;
+    *out = leaf == state->n;
+    if (*out) return true;
+    const char *path = mx_path_join(&arena, dir, CKPT_STATE_FILE);
+    bool ok = mx_h5_open(&arena, path, &file, err) &&
+              mx_h5_list(&arena, file, "", &arrays, &n, err) &&
+              ckpt_survey_names(&arena, path, arrays, n, &survey, err);
+    for (int i = 0; ok && i < n; i++)
+        *out = *out || (survey.entries[i].row && !survey.entries[i].row->linen);
+    mx_arena_release(&arena);
+    return ok;
 }

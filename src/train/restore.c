@@ -1,6 +1,7 @@
 /* restore.c — where the arrays of a run come from: its own checkpoint, or step 0 with weights and
  * adapters from elsewhere. While adapters are trained, a run's checkpoints leave out the base,
- * which does not change: it is drawn or loaded again, and recognized by its fingerprint. */
+ * which does not change: it is drawn or loaded again, and recognized by its fingerprint. So is the
+ * reference model when checkpoints are Linen. */
 #include <mx/train.h>
 
 #include "internal.h"
@@ -138,9 +139,20 @@ static bool restore_adapters(MxTrainState *s, MxError *err) {
     return true;
 }
 
+/* Linen checkpoints hold no reference model: it is made again, as when the run began. */
+static bool remake_reference(MxTrainState *s, MxError *err) {
+    if (s->config->load_full_state_path)
+        return train_restore_full(s, s->config->load_full_state_path, err);
+    if (!start_anew(s, err)) return false;
+    mx_train_state_take_reference(s);
+    return true;
+}
+
 bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     const MxConfig *c = s->config;
-    bool is_whole = dir && !mx_model_lora(s->model);
+    bool is_whole = dir && !mx_model_lora(s->model), has_reference = true;
+    if (is_whole && !mx_ckpt_has_reference(dir, &s->tree, &has_reference, err)) return false;
+    if (!has_reference && !remake_reference(s, err)) return false;
     if (!is_whole && !start_anew(s, err)) return false;
     if (dir) return resume(s, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;

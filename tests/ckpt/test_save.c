@@ -232,6 +232,43 @@ START_TEST(if_all_are_damaged_the_run_stops) {
 }
 END_TEST
 
+/* ---- a reference model */
+
+/* A state with a reference model, its data of `seed`. */
+static MxTree state_with_reference(uint64_t seed) {
+    MxTree state = small_state(seed);
+    int n = state.n;
+    for (int i = 0; i < n; i++) {
+        MxLeaf leaf = state.leaves[i];
+        if (!mx_text_has_prefix(leaf.path, "model/")) continue;
+        leaf.path = mx_arena_printf(&arena, "reference_%s", leaf.path);
+        if (leaf.stack.path)
+            leaf.stack.path = mx_arena_printf(&arena, "reference_%s", leaf.stack.path);
+        leaf.kind = MX_KIND_REFERENCE;
+        leaf.data = memcpy(mx_arena_alloc(&arena, leaf_bytes(&leaf)), leaf.data, leaf_bytes(&leaf));
+        mx_tree_add(&state, leaf);
+    }
+    return state;
+}
+
+START_TEST(linen_checkpoints_leave_the_reference_out) {
+    MxTree state = state_with_reference(1), back = state_with_reference(0);
+    MxTree untouched = state_with_reference(0), plain = small_state(1);
+    const char *dir = in_folder("7");
+    bool has_reference;
+    ck_ok(mx_ckpt_save(dir, &(MxSaving){.form = forms[_i], .config = ""}, &state, &err));
+    ck_ok(mx_ckpt_has_reference(dir, &state, &has_reference, &err));
+    ck_assert_int_eq(has_reference, !forms[_i].is_linen);
+    ck_ok(mx_ckpt_has_reference(dir, &plain, &has_reference, &err));
+    ck_assert(has_reference); /* of what has none there is all */
+    ck_ok(mx_ckpt_load(dir, forms[_i].scan_axis, &back, &err));
+    ck_same(&state, &back, "model/", form_text(forms[_i]));
+    ck_same(&state, &back, "optimizer/", form_text(forms[_i]));
+    ck_same(forms[_i].is_linen ? &untouched : &state, &back, "reference_model/",
+            form_text(forms[_i]));
+}
+END_TEST
+
 /* ---- only the parameters */
 
 /* References to the same parameters; %s is the scratch folder. */
@@ -281,6 +318,7 @@ Suite *save_suite(void) {
     tcase_add_loop_test(tcase, equal_states_give_equal_bytes, 0, n_forms);
     tcase_add_test(tcase, an_old_checkpoint_is_never_replaced);
     tcase_add_test(tcase, a_missing_parent_is_an_error);
+    tcase_add_loop_test(tcase, linen_checkpoints_leave_the_reference_out, 0, n_forms);
     tcase = add_case(suite, "newest");
     tcase_add_test(tcase, no_checkpoint_is_no_error);
     tcase_add_test(tcase, the_newest_is_the_largest_number);
