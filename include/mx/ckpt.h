@@ -138,6 +138,13 @@ const char *mx_ckpt_output_file(const MxCkptOutput *output);
  * from, its layout keys changed to the form's (may be NULL) */
 bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *source, MxError *err);
 
+/* mx_ckpt_output_forget — asks the system to drop what it holds of a committed result in memory, so
+ * that reading it is reading the disk. mx_ckpt_output_remove — removes a committed result. */
+void mx_ckpt_output_forget(const MxCkptOutput *output);
+bool mx_ckpt_output_remove(MxCkptOutput *output, MxError *err);
+/* mx_ckpt_read_through — reads every array of a checkpoint and keeps none; how many bytes. */
+bool mx_ckpt_read_through(const MxCkptRef *ref, int64_t *bytes, MxError *err);
+
 typedef struct MxCompare {
     double rtol, atol;   /* equal if |a - b| <= atol + rtol |b| … */
     int64_t ulp;         /* … or if at most so many floats lie between them; all 0 = equal bits */

@@ -196,3 +196,26 @@ bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *pa
     mx_arena_release(&c.arena);
     return ok;
 }
+
+/* ---- reading all of it */
+
+bool mx_ckpt_read_through(const MxCkptRef *ref, int64_t *bytes, MxError *err) {
+    MxArena arena = {.name = "read through"};
+    CkptFile file;
+    *bytes = 0;
+    void *tile = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
+    bool ok = ckpt_open(&arena, ref, &file, err);
+    for (int i = 0; ok && i < file.n; i++) {
+        const MxH5Array *array = &file.arrays[i];
+        CkptTiles tiles;
+        CkptPiece piece = {.entry = i, .scan_dim = -1};
+        bool has_more =
+            !array->is_text && ckpt_tiles_start(&tiles, array->shape, CKPT_TILE_ELEMENTS);
+        for (; ok && has_more; has_more = ckpt_tiles_next(&tiles)) {
+            ok = ckpt_read_piece(&file, &piece, tiles.box, array->dtype, tile, err);
+            *bytes += ckpt_box_count(&tiles.box) * (int64_t)mx_dtype_bytes(array->dtype);
+        }
+    }
+    mx_arena_release(&arena);
+    return ok;
+}

@@ -5,6 +5,7 @@
 
 #include "internal.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -115,4 +116,18 @@ bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *sour
         return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", output->staged,
                              output->path);
     return mx_path_sync(mx_path_dir(output->arena, output->path), err);
+}
+
+bool mx_ckpt_output_remove(MxCkptOutput *output, MxError *err) {
+    if (output->publish) return mx_dir_remove(output->path, err);
+    return !unlink(output->path) || mx_fail_errno(err, "could not remove \"%s\"", output->path);
+}
+
+void mx_ckpt_output_forget(const MxCkptOutput *output) {
+    const char *path =
+        output->publish ? mx_path_join(output->arena, output->path, CKPT_STATE_FILE) : output->path;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
 }

@@ -26,6 +26,7 @@ static const char usage[] =
     "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
     "  --force                   replace DST if it exists\n"
     "  --benchmark               write DST, read it, print the speed, remove it\n"
+    "                            (instead of --verify; not with --force)\n"
     "  --help, --version\n"
     "\n"
     "Exit codes: 0 done, 2 command line, 65 bad input file, 73/74/77 could not create, read or\n"
@@ -45,7 +46,7 @@ static bool understand(CommandLine *line, MxError *err) {
     int64_t axis = -1, cycle = 0;
     *how = (MxConvert){.layout = line->layout,
                        .params_only = line->params_only,
-                       .verifies = line->verifies,
+                       .verifies = line->verifies && !line->benchmark,
                        .restack.decoder_block = line->decoder_block};
     if (line->layout && strcmp(line->layout, "linen") && strcmp(line->layout, "nnx"))
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--layout: found \"%s\", wanted linen or nnx",
@@ -63,6 +64,8 @@ static bool understand(CommandLine *line, MxError *err) {
     how->scan = line->scan ? scan : -1;
     how->scan_axis = (int)axis;
     how->restack.cycle = (int)cycle;
+    if (line->benchmark && line->force)
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--benchmark removes DST: it cannot --force one");
     if (!line->target && !line->dry_run && !err->count)
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "wanted SRC and DST; mxconvert --help tells more");
     return !err->count;
@@ -143,6 +146,43 @@ static MxExit convert(void *data) {
     return end(&err);
 }
 
+/* How fast the result is written (to the disk: published and synced) and read; then it goes. */
+static bool measure(const Work *work, MxArena *arena, MxError *err) {
+    MxCkptRef written;
+    MxForm form;
+    MxText notes;
+    int64_t bytes;
+    mx_text_init(&notes, arena);
+    double start_s = mx_clock_s();
+    if (!mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
+                         &notes, err) ||
+        !mx_ckpt_output_commit(work->output, form, work->from.manifest, err))
+        return false;
+    double write_s = mx_clock_s() - start_s;
+    mx_ckpt_output_forget(work->output);
+    start_s = mx_clock_s();
+    bool ok = mx_ckpt_find(arena, work->line->target, &written, err);
+    double verify_s = mx_clock_s() - start_s;
+    mx_ckpt_output_forget(work->output);
+    start_s = mx_clock_s();
+    ok = ok && mx_ckpt_read_through(&written, &bytes, err);
+    double read_s = mx_clock_s() - start_s;
+    if (ok)
+        printf("%swrote %.1f MB in %.3f s (%.0f MB/s), verified its hashes in %.3f s, read it in "
+               "%.3f s (%.0f MB/s)\n",
+               notes.data, (double)bytes * 1e-6, write_s, (double)bytes * 1e-6 / write_s, verify_s,
+               read_s, (double)bytes * 1e-6 / read_s);
+    return mx_ckpt_output_remove(work->output, err) && ok;
+}
+
+static MxExit benchmark(void *data) {
+    MxArena arena = {.name = "benchmark"};
+    MxError err = {0};
+    measure(data, &arena, &err);
+    mx_arena_release(&arena);
+    return end(&err);
+}
+
 /* ---- */
 
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
@@ -154,7 +194,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!mx_ckpt_find(arena, line.source, &work.from, err)) return err->exit;
     if (line.dry_run) return mx_store_guarded(line.source, print_plan, &work, err);
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
-    return mx_store_guarded(line.source, convert, &work, err);
+    return mx_store_guarded(line.source, line.benchmark ? benchmark : convert, &work, err);
 }
 
 int main(int argc, char **argv) {

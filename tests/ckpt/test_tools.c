@@ -430,6 +430,17 @@ START_TEST(layers_that_take_turns_are_stacked_as_told) {
 }
 END_TEST
 
+START_TEST(a_benchmark_leaves_nothing) {
+    make_reference_file("a.h5");
+    ck_tool(0, "mxconvert {}/a.h5 {}/%s --benchmark", _i ? "b.h5" : "b");
+    ck_says("MB/s");
+    char **names;
+    int n;
+    ck_ok(mx_dir_list(&arena, folder, &names, &n, &err));
+    ck_assert_int_eq(n, 2); /* a.h5 and the log */
+}
+END_TEST
+
 static const struct {
     const char *words;
     int code;
@@ -445,6 +456,7 @@ static const struct {
     {"mxconvert a.h5 b.h5 --param-scan-axis 9", 2, "wanted an integer from 0 to 5"},
     {"mxconvert a.h5 b.h5 --dtype int8", 2, "wanted float32 or bfloat16"},
     {"mxconvert a.h5 b.h5 --force=yes", 2, "takes no value"},
+    {"mxconvert a.h5 b.h5 --force --benchmark", 2, "--benchmark removes DST"},
     {"mxconvert {}/nowhere.h5 {}/b.h5", 65, "nowhere.h5"},
     {"mxconvert {} {}/b.h5", 65, "MANIFEST.json"},
     {"mxconvert --help", 0, "usage: mxconvert"},
@@ -553,6 +565,7 @@ Suite *tools_suite(void) {
     tcase_add_test(tcase, results_appear_whole_and_replace_nothing_unasked);
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
+    tcase_add_loop_test(tcase, a_benchmark_leaves_nothing, 0, 2);
     tcase_add_loop_test(tcase, command_lines_are_understood_or_refused, 0, MX_COUNT(lines));
     tcase = add_case(suite, "files of others");
     tcase_set_timeout(tcase, getenv("MX_LONG") ? 3600 : 120);
