@@ -15,13 +15,23 @@
 
 static const rlim_t GRANT_S = 2; /* of processor time for one call of the library */
 static const off_t GRANT_BYTES_PER_S = 20 << 20;
+#ifndef __has_feature /* gcc */
+#define __has_feature(name) 0
+#endif
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
+static const rlim_t MAX_MEMORY = RLIM_INFINITY; /* the sanitizer's own is beyond any limit */
+#else
 static const rlim_t MAX_MEMORY = (rlim_t)3 << 30;
+#endif
 
 static bool is_guarded; /* a property of the process: it is the child */
+/* For the handler, in the parent. */
 static volatile sig_atomic_t stopped_by;
+static volatile pid_t child;
 
 static void on_stop(int number) {
     stopped_by = number;
+    if (child > 0) kill(child, number);
 }
 
 void mx_store_guard_rearm(const char *path) {
@@ -42,20 +52,16 @@ void mx_store_guard_rearm(const char *path) {
 static _Noreturn void run_child(MxExit (*work)(void *), void *data) {
     is_guarded = true;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-#ifndef __SANITIZE_ADDRESS__ /* whose shadow memory is larger than any limit */
     setrlimit(RLIMIT_AS, &(struct rlimit){MAX_MEMORY, MAX_MEMORY});
-#endif
     MxExit code = work(data);
     bool is_written = !fflush(stdout) && !ferror(stdout);
     _exit(code == MX_EXIT_OK && !is_written ? MX_EXIT_IO : (int)code);
 }
 
-static bool await_child(pid_t child, int *status, MxError *err) {
-    int told = 0;
-    while (waitpid(child, status, 0) < 0) {
+static bool await_child(int *status, MxError *err) {
+    if (stopped_by) kill(child, stopped_by); /* before the handler knew the child */
+    while (waitpid(child, status, 0) < 0)
         if (errno != EINTR) return mx_fail_errno(err, "could not wait for a child process");
-        if (stopped_by != told) kill(child, told = stopped_by);
-    }
     return true;
 }
 
@@ -83,18 +89,20 @@ MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, Mx
     fflush(NULL);
     sigaction(SIGINT, &action, &old_int);
     sigaction(SIGTERM, &action, &old_term);
-    pid_t child = fork();
-    if (!child) {
+    pid_t pid = fork();
+    if (!pid) {
         sigaction(SIGINT, &old_int, NULL);
         sigaction(SIGTERM, &old_term, NULL);
         run_child(work, data);
     }
+    child = pid;
     int status = 0;
     MxExit code = MX_EXIT_IO;
-    if (child < 0)
+    if (pid < 0)
         mx_fail_errno(err, "could not start a child process");
-    else if (await_child(child, &status, err))
+    else if (await_child(&status, err))
         code = judge(status, what, err);
+    child = 0;
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     return code;

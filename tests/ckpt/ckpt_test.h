@@ -12,6 +12,7 @@ Suite *read_suite(void);
 Suite *save_suite(void);
 Suite *trees_suite(void);
 Suite *tools_suite(void);
+Suite *hostile_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;
