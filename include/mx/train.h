@@ -87,7 +87,7 @@ typedef struct MxTrainProgram {
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
-    const int *reference; /* the same for the reference model; NULL = no copy */
+    const int *reference;        /* the same for the reference model; NULL = no copy */
     int n_moments, n_entries;
     int rows_per_example; /* of a batch */
     MxRunLayout layout;

@@ -35,10 +35,13 @@ bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err)
     out->path = path;
     out->group = group;
     MxJson *manifest = NULL;
-    const char *dir = mx_path_dir(arena, path);
-    if (!mx_file_exists(mx_path_join(arena, dir, manifest_file))) return true;
+    /* The file of a checkpoint folder, named by itself. */
+    const char *dir = mx_path_dir(arena, path), *slash = strrchr(path, '/');
+    if (strcmp(slash ? slash + 1 : path, CKPT_STATE_FILE) ||
+        !mx_file_exists(mx_path_join(arena, dir, manifest_file)))
+        return true;
     if (!mx_store_verify(arena, dir, &manifest, err)) return false;
-    out->dir = dir;
+    if (!*group) out->dir = dir;
     out->manifest = manifest;
     return true;
 }
