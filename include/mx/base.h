@@ -329,6 +329,7 @@ MxJson *mx_json_put_object(MxJson *object, const char *key);
 MxJson *mx_json_put_array(MxJson *object, const char *key);
 MxJson *mx_json_push_object(MxJson *array);
 void mx_json_push_string(MxJson *array, const char *value);
+void mx_json_push_int(MxJson *array, int64_t value);
 /* mx_json_dump — text; members in the order in which they were added; 17 significant digits. */
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
 

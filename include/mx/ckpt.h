@@ -71,7 +71,7 @@ bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxEr
 /* mx_ckpt_load_params — only the parameters ("model/…"), from whatever mx_ckpt_find finds. Adapters
  * stay as they are if the source has none at all. */
 bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err);
-/* mx_ckpt_load_adapters — only the adapters, all of them. */
+/* mx_ckpt_load_adapters — only the adapters, all of them; from whatever mx_ckpt_find finds. */
 bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err);
 /* mx_ckpt_load_full — the whole state from whatever mx_ckpt_find finds. A reference model and what
  * is the run's own ("mxtrain/…") stay as they are if the source has none.
@@ -160,5 +160,44 @@ typedef struct MxCompare {
  * Errors: one of them cannot be read. */
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err);
+
+/* ---- adapters merged */
+
+/* Norms over all weights that were changed. */
+typedef struct MxMergeDrift {
+    int n_merged; /* weights */
+    double delta; /* of what was to be added */
+    double lost;  /* of what rounding to float32 took away again */
+} MxMergeDrift;
+
+/* mx_lora_merge — W += A B scale for every adapter of a tree with data, in place and in float32.
+ * The adapters stay as they are. */
+MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
+
+/* ---- adapters in PEFT's files */
+
+/* What a model's kernels do that Hugging Face's do not. */
+typedef struct MxPeftHeads {
+    int64_t width; /* of a head */
+    double
+        query_scale;  /* query kernels are so much smaller: 1/sqrt(H) where nothing scales later */
+    bool interleaves; /* queries and keys hold the rotated pairs as neighbours, not as halves */
+} MxPeftHeads;
+
+/* mx_peft_is_dir — whether a folder holds adapter_config.json. */
+bool mx_peft_is_dir(const char *dir);
+/* mx_peft_load — fills the adapters of a tree from adapter_config.json and
+ * adapter_model.safetensors.
+ *   scale  alpha / rank of the model, which the files' must be (alpha / sqrt(rank) under
+ * use_rslora) Errors: every tensor that is missing, mis-shaped or for a module without adapters,
+ * one line each; another scale; what is not LoRA alone (DoRA, biases, ranks by module …). Source:
+ * peft 0.21.2, src/peft/tuners/lora. */
+bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTree *state,
+                  MxError *err);
+/* mx_peft_save — writes both files into a folder that exists.
+ *   base  base_model_name_or_path
+ * Errors: an adapter that PEFT has no name for; I/O. */
+bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const char *base,
+                  const MxTree *state, MxError *err);
 
 #endif

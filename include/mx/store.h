@@ -129,6 +129,36 @@ MxExit mx_store_guarded(const char *what, MxExit (*work)(void *data), void *data
 /* mx_store_guard_rearm — in such a child: grants processor time for the next call on the file. Does
  * nothing elsewhere. */
 void mx_store_guard_rearm(const char *path);
+/* ---- safetensors files: named dense arrays behind a JSON header (Hugging Face) */
+
+typedef struct MxTensors MxTensors;
+
+/* One array of such a file. */
+typedef struct MxTensor {
+    const char *name;
+    MxDtype dtype;
+    MxShape shape;
+    int64_t offset; /* of its first byte in the file */
+} MxTensor;
+
+/* mx_tensors_open — reads the header; closed with the arena. Errors: missing, unreadable, no such
+ * file, unknown dtypes, sizes that disagree, arrays outside the file. */
+bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError *err);
+int mx_tensors_count(const MxTensors *file);
+const MxTensor *mx_tensors_at(const MxTensors *file, int i);              /* in the file's order */
+const MxTensor *mx_tensors_find(const MxTensors *file, const char *name); /* NULL = none */
+/* mx_tensors_read — a whole array of floats as f32, row-major. Errors: it holds integers; I/O. */
+bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err);
+
+/* What is written under a name. */
+typedef struct MxTensorData {
+    const char *name;
+    MxShape shape;
+    const float *data;
+} MxTensorData;
+
+/* mx_tensors_write — replaces a file as a whole: float32 arrays in the order given. */
+bool mx_tensors_write(const char *path, const MxTensorData *tensors, int n, MxError *err);
 
 /* ---- folders that appear whole */
 

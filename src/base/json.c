@@ -67,6 +67,11 @@ void mx_json_push_string(MxJson *array, const char *value) {
     MX_ASSERT(!failed);
 }
 
+void mx_json_push_int(MxJson *array, int64_t value) {
+    int failed = json_array_append_new(unwrap(array), json_integer(value));
+    MX_ASSERT(!failed);
+}
+
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
     size_t flags = JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
     size_t n = json_dumpb(unwrap(value), NULL, 0, flags);

@@ -97,6 +97,13 @@ const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model) {
     return base;
 }
 
+MxHeadForm mx_model_head_form(const MxModel *model) {
+    int64_t width = model->config->head_dim;
+    return (MxHeadForm){.width = width,
+                        .query_scale = 1 / sqrt((double)width) / model->attention.scale,
+                        .interleaves = model->rope_layout.interleaved_in};
+}
+
 /* ---- cost */
 
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.

@@ -130,11 +130,18 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     return check_base(s, base, ref, err);
 }
 
+static bool load_adapters(MxTrainState *s, const char *path, MxError *err) {
+    MxHeadForm form = mx_model_head_form(s->model);
+    MxPeftHeads heads = {form.width, form.query_scale, form.interleaves};
+    if (mx_peft_is_dir(path))
+        return mx_peft_load(path, &heads, mx_model_lora(s->model)->scale, &s->tree, err);
+    return check_alpha(s->config, err) &&
+           mx_ckpt_load_adapters(path, (int)s->config->param_scan_axis, &s->tree, err);
+}
+
 static bool restore_adapters(MxTrainState *s, MxError *err) {
     const MxConfig *c = s->config;
-    if (!check_alpha(c, err) ||
-        !mx_ckpt_load_adapters(c->lora_restore_path, (int)c->param_scan_axis, &s->tree, err))
-        return false;
+    if (!load_adapters(s, c->lora_restore_path, err)) return false;
     mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
     return true;
 }

@@ -116,7 +116,7 @@ static void load_safetensors(MxArena *arena, const char *path, MxTree *state) {
         MxLeaf *leaf = &state->leaves[i];
         bool is_transposed;
         int64_t start;
-        if (!mx_text_has_prefix(leaf->path, "model/")) continue;
+        if (!mx_text_has_prefix(leaf->path, "model/") || leaf->kind != MX_KIND_PARAM) continue;
         const MxJson *entry = mx_json_get(json, their_name(arena, leaf->path, &is_transposed));
         ck_assert_msg(entry &&
                           mx_json_int(mx_json_at(mx_json_get(entry, "data_offsets"), 0), &start),
@@ -240,11 +240,240 @@ START_TEST(hugging_face_model) {
 }
 END_TEST
 
+/* ---- peft: adapters of another trainer over a Hugging Face llama */
+
+#define PEFT                                                                                       \
+    "vocab_size=128 base_emb_dim=32 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 "        \
+    "base_mlp_dim=64 base_num_decoder_layers=2 normalization_layer_epsilon=1e-5 "                  \
+    "rope_max_timescale=10000 max_target_length=20 per_device_batch_size=3 "                       \
+    "dataset_type=synthetic query_pre_attn_scalar=0.35355339059327373 lora.enable_lora=true "
+
+static const struct {
+    const char *name, *config;
+} peft_cases[] = {
+    {"peft_all", PEFT "lora.lora_rank=4 lora.lora_alpha=8"},
+    {"peft_qv_rslora", /* alpha / sqrt(rank): our alpha is theirs, 5, times sqrt(rank) */
+     PEFT "lora.lora_rank=2 lora.lora_alpha=7.0710678118654755 "
+          "lora.lora_module_path=.*self_attention/(query|value)"},
+};
+
+/* One case: the adapters loaded over the base. */
+typedef struct Peft {
+    MxArena arena;
+    const char *dir;
+    MxH5 *file;
+    MxConfig *config;
+    MxTrainState *state;
+    MxPeftHeads heads;
+    double scale;
+    MxError err;
+} Peft;
+
+static bool open_peft(Peft *p, int i, const char *more) {
+    *p = (Peft){.arena = {.name = "peft"}};
+    const char *name = mx_path_join(&p->arena, "train", peft_cases[i].name);
+    p->dir = mx_path_join(&p->arena, golden_dir(), name);
+    p->file = golden_open(&p->arena, mx_path_join(&p->arena, name, "expected.h5"));
+    if (!p->file) return false;
+    ck_assert_msg(golden_config(&p->arena, peft_cases[i].config, more, &p->config, &p->err) &&
+                      mx_train_state_open(&p->arena, p->config, &p->state, &p->err),
+                  "%s", p->err.text.data);
+    const MxModel *model = mx_train_state_model(p->state);
+    MxHeadForm form = mx_model_head_form(model);
+    p->heads = (MxPeftHeads){form.width, form.query_scale, form.interleaves};
+    p->scale = mx_model_lora(model)->scale;
+    MxTree *tree = mx_train_state_tree(p->state);
+    load_safetensors(&p->arena, mx_path_join(&p->arena, p->dir, "base/model.safetensors"), tree);
+    return true;
+}
+
+static void load_peft(Peft *p) {
+    ck_assert_msg(mx_peft_load(p->dir, &p->heads, p->scale, mx_train_state_tree(p->state), &p->err),
+                  "%s", p->err.text.data);
+}
+
+static void close_peft(Peft *p) {
+    mx_error_release(&p->err);
+    mx_arena_release(&p->arena);
+}
+
+/* Every token is predicted from those before it. */
+static MxBatch next_tokens(Peft *p) {
+    int64_t n, rows = 3, length = p->config->max_target_length;
+    const int64_t *ids = read_ids(&p->arena, p->file, "input_ids", &n);
+    MxBatch batch = mx_batch_new(&p->arena, rows, length);
+    for (int64_t i = 0; i < rows * length; i++) {
+        bool is_last = i % length == length - 1;
+        batch.field[MX_INPUTS][i] = (int32_t)ids[i];
+        batch.field[MX_INPUTS_POSITION][i] = (int32_t)(i % length);
+        batch.field[MX_INPUTS_SEGMENTATION][i] = 1;
+        batch.field[MX_TARGETS][i] = is_last ? 0 : (int32_t)ids[i + 1];
+        batch.field[MX_TARGETS_SEGMENTATION][i] = !is_last;
+    }
+    return batch;
+}
+
+/* Their gradient of A or B, which is the transpose of ours. */
+static const float *peft_gradient(Peft *p, const MxLeaf *leaf) {
+    bool transposed;
+    int64_t n, rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
+    const char *kernel = mx_arena_strndup(&p->arena, leaf->path, strlen(leaf->path) - 7);
+    const char *theirs = their_name(&p->arena, kernel, &transposed);
+    char *path = mx_arena_printf(&p->arena, "grads/base_model/model/%.*s/lora_%c/default/weight",
+                                 (int)(strlen(theirs) - strlen(".weight")), theirs,
+                                 mx_text_has_suffix(leaf->path, "_b") ? 'B' : 'A');
+    for (char *c = path; *c; c++)
+        if (*c == '.') *c = '/';
+    const float *values = golden_read(&p->arena, p->file, path, &n);
+    ck_assert_msg(values && n == rows * columns, "no %s", path);
+    float *ours = mx_new_n(&p->arena, float, n);
+    for (int64_t i = 0; i < n; i++) ours[i] = values[i % columns * rows + i / columns];
+    return ours;
+}
+
+START_TEST(peft_adapters) {
+    Peft p;
+    int64_t n;
+    if (!open_peft(&p, _i, "")) return;
+    MxTree *tree = mx_train_state_tree(p.state);
+    GoldenProgram *program = golden_program(&p.arena, p.config, false);
+    MxBatch batch = next_tokens(&p);
+    const float *base = golden_read(&p.arena, p.file, "base_logits", &n);
+    check_near(p.dir, "base logits", golden_error(golden_logits(program, tree, &batch), base, n),
+               2e-5);
+    load_peft(&p);
+    const float *want = golden_read(&p.arena, p.file, "logits", &n);
+    check_near(p.dir, "logits", golden_error(golden_logits(program, tree, &batch), want, n), 2e-5);
+    MxLoss loss = mx_train_loss_and_grad(p.state, &batch);
+    check_near(p.dir, "loss", fabs(loss.loss / hf_scalar(&p.arena, p.file, "loss", 0) - 1), 1e-5);
+    const MxTree *params = mx_model_params(mx_train_state_model(p.state));
+    for (int i = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &params->leaves[i];
+        if (leaf->kind == MX_KIND_LORA_PARAM)
+            check_near(p.dir, leaf->path,
+                       golden_error(mx_train_gradient(p.state, i),
+                                    peft_gradient(&p, &tree->leaves[i]),
+                                    mx_shape_count(leaf->shape)),
+                       2e-5);
+    }
+    close_peft(&p);
+}
+END_TEST
+
+/* Merged weights are theirs; what rounding loses is told. */
+START_TEST(peft_merge) {
+    Peft p;
+    if (!open_peft(&p, _i, "")) return;
+    load_peft(&p);
+    MxTree *tree = mx_train_state_tree(p.state);
+    MxMergeDrift drift = mx_lora_merge(tree, p.scale);
+    ck_assert_int_gt(drift.n_merged, 0);
+    ck_assert(drift.delta > 1e-3 && drift.lost > 0 && drift.lost < 1e-6 * drift.delta);
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool transposed;
+        if (mx_tree_find(tree, mx_arena_printf(&p.arena, "%s_lora_a", leaf->path)) < 0) continue;
+        int64_t n = mx_shape_count(leaf->shape), n_theirs;
+        const char *name = their_name(&p.arena, leaf->path, &transposed);
+        const float *theirs =
+            golden_read(&p.arena, p.file, mx_path_join(&p.arena, "merged", name), &n_theirs);
+        ck_assert_msg(theirs && n == n_theirs, "no merged/%s", name);
+        check_near(p.dir, leaf->path,
+                   golden_max_abs(leaf->data, in_our_layout(&p.arena, leaf, theirs, transposed), n),
+                   1e-6);
+    }
+    close_peft(&p);
+}
+END_TEST
+
+/* Out again and in again, in every form that kernels of heads have. */
+static const char *const forms[] = {"", "query_pre_attn_scalar=0 rope_type=llama3.1"};
+
+START_TEST(peft_round_trip) {
+    Peft p;
+    if (!open_peft(&p, _i / MX_COUNT(forms), forms[_i % MX_COUNT(forms)])) return;
+    load_peft(&p);
+    MxTree *tree = mx_train_state_tree(p.state);
+    uint64_t before = 0, after = 0;
+    bool is_exact = p.heads.query_scale == 1; /* nothing is rounded */
+    const char *dir = mx_arena_printf(&p.arena, "build/tests/peft.%d", _i);
+    ck_assert(mx_dir_make(dir, &p.err));
+    ck_assert_msg(mx_peft_save(dir, &p.heads, p.scale, "base", tree, &p.err), "%s",
+                  p.err.text.data);
+    MxTensors *ours, *theirs;
+    ck_assert(mx_tensors_open(&p.arena, mx_path_join(&p.arena, dir, "adapter_model.safetensors"),
+                              &ours, &p.err) &&
+              mx_tensors_open(&p.arena, mx_path_join(&p.arena, p.dir, "adapter_model.safetensors"),
+                              &theirs, &p.err));
+    ck_assert_int_eq(mx_tensors_count(ours), mx_tensors_count(theirs));
+    for (int i = 0; i < mx_tensors_count(theirs); i++) {
+        const MxTensor *a = mx_tensors_at(theirs, i), *b = mx_tensors_find(ours, a->name);
+        ck_assert_msg(b && mx_shape_equal(a->shape, b->shape), "%s", a->name);
+        int64_t n = mx_shape_count(a->shape);
+        float *x = mx_new_n(&p.arena, float, n), *y = mx_new_n(&p.arena, float, n);
+        ck_assert(mx_tensors_read(theirs, a, x, &p.err) && mx_tensors_read(ours, b, y, &p.err));
+        check_near(p.dir, a->name, golden_error(y, x, n), is_exact ? 0 : 2e-7);
+    }
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        size_t bytes = (size_t)mx_shape_count(leaf->shape) * sizeof(float);
+        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
+        before = before * 31 + mx_hash64(leaf->data, bytes);
+        memset(leaf->data, 0, bytes);
+    }
+    p.dir = dir;
+    load_peft(&p);
+    for (int i = 0; i < tree->n; i++)
+        if (tree->leaves[i].kind == MX_KIND_LORA_PARAM)
+            after = after * 31 + mx_hash64(tree->leaves[i].data,
+                                           (size_t)mx_shape_count(tree->leaves[i].shape) * 4);
+    ck_assert(!is_exact || before == after);
+    close_peft(&p);
+}
+END_TEST
+
+static const struct {
+    int i;
+    const char *more, *words;
+} peft_misfits[] = {
+    {0, "lora.lora_alpha=16",
+     "adapter_config.json: its adapters count 2 (lora_alpha 8, r 4), those of this run lora_alpha "
+     "/ lora_rank = 4"},
+    {0, "lora.lora_rank=8 lora.lora_alpha=16",
+     "\"base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight\" has shape [4, 32]; the model "
+     "wants [8, 32]"},
+    {0, "lora.lora_module_path=.*mlp/wo",
+     "\"base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight\" belongs to no module that is "
+     "adapted here"},
+    {1, "lora.lora_module_path=.*self_attention/.*",
+     "\"base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight\" is missing; the model "
+     "wants "
+     "[2, 32]"},
+    {0, "lora.lora_module_path=.*norm", "peft has no name for "},
+};
+
+START_TEST(peft_that_does_not_fit) {
+    Peft p;
+    if (!open_peft(&p, peft_misfits[_i].i, peft_misfits[_i].more)) return;
+    bool ok = mx_peft_load(p.dir, &p.heads, p.scale, mx_train_state_tree(p.state), &p.err);
+    ck_assert_msg(!ok && strstr(p.err.text.data, peft_misfits[_i].words), "%s",
+                  ok ? "loaded" : p.err.text.data);
+    close_peft(&p);
+}
+END_TEST
+
 Suite *hf_suite(void) {
     Suite *suite = suite_create("hugging face");
     TCase *tcase = tcase_create("models");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, hugging_face_model, 0, MX_COUNT(hf_cases));
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("peft");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, peft_adapters, 0, MX_COUNT(peft_cases));
+    tcase_add_loop_test(tcase, peft_merge, 0, MX_COUNT(peft_cases));
+    tcase_add_loop_test(tcase, peft_round_trip, 0, MX_COUNT(forms) * MX_COUNT(peft_cases));
+    tcase_add_loop_test(tcase, peft_that_does_not_fit, 0, MX_COUNT(peft_misfits));
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -215,6 +215,26 @@ START_TEST(adapters_that_do_not_fit_are_told) {
 }
 END_TEST
 
+/* A folder of peft's is a source like others. */
+START_TEST(adapters_of_peft_start_a_run) {
+    MxArena arena = {.name = "peft"};
+    const char *dir = process_dir(&arena, "lora_peft"), *peft = "tests/golden/train/peft_qv_rslora";
+    const char *more = "steps=1 vocab_size=128 head_dim=8 base_num_query_heads=4 "
+                       "lora.enable_lora=true lora.lora_module_path=.*self_attention/(query|value) "
+                       "lora.lora_rank=2 lora.lora_alpha=";
+    const char *restore = mx_arena_printf(&arena, "lora.lora_restore_path=%s", peft);
+    const char *words = mx_arena_printf(&arena, "%s7.0710678 %s", more, restore);
+    ck_assert_int_eq(run_tiny(&arena, dir, "a", words), 0);
+    check_log(&arena, dir, "LoRA restore complete from ");
+    words = mx_arena_printf(&arena, "%s5 %s", more, restore);
+    ck_assert_int_eq(run_tiny(&arena, dir, "b", words), MX_EXIT_BAD_INPUT);
+    check_log(&arena, dir,
+              "adapter_config.json: its adapters count 3.53553391 (lora_alpha 5, r 2, "
+              "use_rslora), those of this run lora_alpha / lora_rank = 2.5");
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *lora_runs_suite(void) {
     Suite *suite = suite_create("lora runs");
     TCase *tcase = tcase_create("cost");
@@ -225,6 +245,7 @@ Suite *lora_runs_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, checkpoints_know_their_base);
     tcase_add_test(tcase, adapters_start_another_run);
+    tcase_add_test(tcase, adapters_of_peft_start_a_run);
     tcase_add_loop_test(tcase, adapters_that_do_not_fit_are_told, 0, MX_COUNT(misfits));
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,0 +1,268 @@
+/* peft.c — adapters in the files of Hugging Face's peft: adapter_config.json and
+ * adapter_model.safetensors. lora_A [r, in] and lora_B [out, r] are the transposes of A and B. */
+#include <mx/ckpt.h>
+
+#include <math.h>
+
+static const char config_name[] = "adapter_config.json";
+static const char tensors_name[] = "adapter_model.safetensors";
+
+/* Modules, ours and theirs, below a layer. */
+static const struct {
+    const char *ours, *theirs;
+    bool has_heads, is_query; /* its outputs are rotated heads */
+} modules[] = {
+    {"self_attention/query", "self_attn.q_proj", true, true},
+    {"self_attention/key", "self_attn.k_proj", true, false},
+    {"self_attention/value", "self_attn.v_proj", false, false},
+    {"self_attention/out", "self_attn.o_proj", false, false},
+    {"mlp/wi_0", "mlp.gate_proj", false, false},
+    {"mlp/wi_1", "mlp.up_proj", false, false},
+    {"mlp/wo", "mlp.down_proj", false, false},
+};
+
+/* One adapter array under their name. */
+typedef struct Peer {
+    int module;
+    bool is_b;
+    const char *name;
+    MxShape shape;
+} Peer;
+
+static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
+    static const char dir[] = "model/decoder/layers/";
+    const char *path = leaf->stack.count ? leaf->stack.path : "";
+    if (!mx_text_has_prefix(path, dir) || leaf->shape.rank != 2) return false;
+    path += strlen(dir);
+    for (int i = 0; i < MX_COUNT(modules); i++) {
+        if (!mx_text_has_prefix(path, modules[i].ours)) continue;
+        const char *rest = path + strlen(modules[i].ours);
+        bool is_b = !strcmp(rest, "/kernel_lora_b");
+        if (!is_b && strcmp(rest, "/kernel_lora_a")) continue;
+        *out = (Peer){.module = i, .is_b = is_b};
+        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
+                                    leaf->stack.index, modules[i].theirs, is_b ? 'B' : 'A');
+        out->shape = MX_SHAPE(leaf->shape.dim[1], leaf->shape.dim[0]);
+        return true;
+    }
+    return false;
+}
+
+/* Where column `i` of our B is in theirs: of a head, pair k is (2k, 2k + 1) here and (k, k + H/2)
+ * there. */
+static int64_t their_column(const Peer *peer, const MxPeftHeads *heads, int64_t i) {
+    if (!peer->is_b || !heads->interleaves || !modules[peer->module].has_heads) return i;
+    int64_t in_head = i % heads->width;
+    return i - in_head + in_head / 2 + in_head % 2 * (heads->width / 2);
+}
+
+static float factor(const Peer *peer, const MxPeftHeads *heads) {
+    bool scales = peer->is_b && modules[peer->module].is_query;
+    return scales ? (float)heads->query_scale : 1;
+}
+
+/* ---- the config */
+
+static MxWhere in_dir(MxArena *arena, const char *dir, const char *name) {
+    return (MxWhere){.file = mx_path_join(arena, dir, name)};
+}
+
+/* Members that change what an adapter is; each must be absent or say nothing. */
+static const char *const foreign[] = {
+    "use_dora",
+    "fan_in_fan_out",
+    "lora_bias",
+    "use_qalora",
+    "use_bdlora",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+};
+
+static bool says_something(const MxJson *value) {
+    bool flag;
+    int64_t number;
+    if (!value) return false;
+    if (mx_json_bool(value, &flag)) return flag;
+    return mx_json_length(value) || mx_json_string(value) || mx_json_int(value, &number);
+}
+
+static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
+    const char *type = mx_json_string(mx_json_get(config, "peft_type"));
+    const char *bias = mx_json_string(mx_json_get(config, "bias"));
+    bool ok = true;
+    if (!type || strcmp(type, "LORA"))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "peft_type is \"%s\", wanted \"LORA\"",
+                     type ? type : "");
+    if (bias && strcmp(bias, "none"))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "bias is \"%s\", wanted \"none\"", bias);
+    for (int i = 0; i < MX_COUNT(foreign); i++)
+        if (says_something(mx_json_get(config, foreign[i])))
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s is not available here", foreign[i]);
+    return ok;
+}
+
+static bool read_config(MxArena *arena, const char *dir, double scale, MxError *err) {
+    enum { LARGEST = 1 << 20 };
+    MxWhere where = in_dir(arena, dir, config_name);
+    MxBytes bytes;
+    double rank = 0, alpha = 0;
+    bool is_rs = false;
+    if (!mx_file_read(arena, where.file, LARGEST, &bytes, err)) return false;
+    const MxJson *config =
+        mx_json_parse(arena, (const char *)bytes.data, bytes.size, where.file, err);
+    if (!config || !check_config(config, where, err)) return false;
+    if (!mx_json_number(mx_json_get(config, "r"), &rank) || rank < 1 ||
+        !mx_json_number(mx_json_get(config, "lora_alpha"), &alpha))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "no r of at least 1, or no lora_alpha");
+    mx_json_bool(mx_json_get(config, "use_rslora"), &is_rs);
+    double found = alpha / (is_rs ? sqrt(rank) : rank);
+    if (fabs(found - scale) <= 1e-6 * fabs(scale)) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "its adapters count %.9g (lora_alpha %.9g, r %.9g%s), those of this run "
+                   "lora_alpha / lora_rank = %.9g",
+                   found, alpha, rank, is_rs ? ", use_rslora" : "", scale);
+}
+
+/* ---- loading */
+
+bool mx_peft_is_dir(const char *dir) {
+    MxArena arena = {.name = "peft"};
+    bool is = mx_file_exists(mx_path_join(&arena, dir, config_name));
+    mx_arena_release(&arena);
+    return is;
+}
+
+static bool load_leaf(MxArena *arena, const MxTensors *file, const MxPeftHeads *heads,
+                      const Peer *peer, const MxLeaf *leaf, MxError *err) {
+    const MxTensor *tensor = mx_tensors_find(file, peer->name);
+    int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
+    float *theirs = mx_new_n(arena, float, rows *columns), *ours = leaf->data;
+    if (!mx_tensors_read(file, tensor, theirs, err)) return false;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++)
+            ours[i * columns + k] =
+                factor(peer, heads) * theirs[their_column(peer, heads, k) * rows + i];
+    return true;
+}
+
+static bool check_tensor(MxArena *arena, const MxTensors *file, MxWhere where, const Peer *peer,
+                         MxError *err) {
+    const MxTensor *tensor = mx_tensors_find(file, peer->name);
+    if (!tensor)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "\"%s\" is missing; the model wants %s",
+                       peer->name, mx_shape_text(arena, peer->shape));
+    if (mx_shape_equal(tensor->shape, peer->shape)) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "\"%s\" has shape %s; the model wants %s",
+                   peer->name, mx_shape_text(arena, tensor->shape),
+                   mx_shape_text(arena, peer->shape));
+}
+
+static bool name_all(MxArena *arena, const MxTree *state, Peer *peers, MxError *err) {
+    bool ok = true;
+    for (int i = 0; i < state->n; i++)
+        if (state->leaves[i].kind == MX_KIND_LORA_PARAM &&
+            !find_peer(arena, &state->leaves[i], &peers[i]))
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "peft has no name for \"%s\"",
+                         state->leaves[i].path);
+    return ok;
+}
+
+static bool load(MxArena *arena, const char *dir, const MxPeftHeads *heads, MxTree *state,
+                 MxError *err) {
+    MxWhere where = in_dir(arena, dir, tensors_name);
+    MxTensors *file;
+    MxMap wanted;
+    Peer *peers = mx_new_n(arena, Peer, state->n + 1);
+    mx_map_init(&wanted, arena);
+    if (!mx_tensors_open(arena, where.file, &file, err) || !name_all(arena, state, peers, err))
+        return false;
+    bool ok = true;
+    for (int i = 0; i < state->n; i++) {
+        if (state->leaves[i].kind != MX_KIND_LORA_PARAM) continue;
+        ok &= check_tensor(arena, file, where, &peers[i], err);
+        mx_map_set(&wanted, peers[i].name, i);
+    }
+    for (int i = 0; i < mx_tensors_count(file); i++) {
+        const char *name = mx_tensors_at(file, i)->name;
+        if (mx_map_get(&wanted, name, -1) < 0)
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                         "\"%s\" belongs to no module that is adapted here", name);
+    }
+    for (int i = 0; ok && i < state->n; i++)
+        if (state->leaves[i].kind == MX_KIND_LORA_PARAM)
+            ok = load_leaf(arena, file, heads, &peers[i], &state->leaves[i], err);
+    return ok;
+}
+
+bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTree *state,
+                  MxError *err) {
+    MxArena arena = {.name = "peft"};
+    bool ok = read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* ---- saving */
+
+static const float *their_array(MxArena *arena, const MxPeftHeads *heads, const Peer *peer,
+                                const MxLeaf *leaf) {
+    int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
+    float *theirs = mx_new_n(arena, float, rows *columns);
+    const float *ours = leaf->data;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++)
+            theirs[their_column(peer, heads, k) * rows + i] =
+                ours[i * columns + k] / factor(peer, heads);
+    return theirs;
+}
+
+/* The members that MaxText writes; peft takes its defaults for the rest. */
+static const char *config_text(MxArena *arena, double scale, int64_t rank, const char *base,
+                               const bool *has_module) {
+    MxJson *config = mx_json_object(arena);
+    mx_json_set_string(config, "base_model_name_or_path", base);
+    mx_json_set_string(config, "peft_type", "LORA");
+    mx_json_set_string(config, "task_type", "CAUSAL_LM");
+    mx_json_set_int(config, "r", rank);
+    mx_json_set_number(config, "lora_alpha", scale * (double)rank);
+    MxJson *targets = mx_json_put_array(config, "target_modules");
+    for (int i = 0; i < MX_COUNT(modules); i++)
+        if (has_module[i]) mx_json_push_string(targets, strchr(modules[i].theirs, '.') + 1);
+    mx_json_set_number(config, "lora_dropout", 0);
+    mx_json_set_string(config, "bias", "none");
+    mx_json_set_bool(config, "inference_mode", true);
+    return mx_json_dump(arena, config, true);
+}
+
+static bool save(MxArena *arena, const char *dir, const MxPeftHeads *heads, double scale,
+                 const char *base, const MxTree *state, MxError *err) {
+    MxTensorData *tensors = mx_new_n(arena, MxTensorData, state->n + 1);
+    Peer *peers = mx_new_n(arena, Peer, state->n + 1);
+    bool has_module[MX_COUNT(modules)] = {false};
+    int n = 0;
+    int64_t rank = 0;
+    if (!name_all(arena, state, peers, err)) return false;
+    for (int i = 0; i < state->n; i++) {
+        const MxLeaf *leaf = &state->leaves[i];
+        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
+        has_module[peers[i].module] = true;
+        rank = leaf->shape.dim[peers[i].is_b ? 0 : 1];
+        tensors[n++] = (MxTensorData){peers[i].name, peers[i].shape,
+                                      their_array(arena, heads, &peers[i], leaf)};
+    }
+    const char *config = config_text(arena, scale, rank, base, has_module);
+    return mx_tensors_write(mx_path_join(arena, dir, tensors_name), tensors, n, err) &&
+           mx_file_write(mx_path_join(arena, dir, config_name), config, strlen(config), err);
+}
+
+bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const char *base,
+                  const MxTree *state, MxError *err) {
+    MxArena arena = {.name = "peft"};
+    bool ok = save(&arena, dir, heads, scale, base, state, err);
+    mx_arena_release(&arena);
+    return ok;
+}

@@ -1,0 +1,114 @@
+/* test_tensors.c — safetensors files: what is written is read, every float is widened, and damaged
+ * headers are refused. */
+#include "store_test.h"
+
+#include <math.h>
+
+/* A file of a header and bytes behind it. */
+static const char *write_file(const char *header, const void *data, size_t bytes) {
+    size_t length = strlen(header);
+    char *file = mx_arena_alloc(&arena, 8 + length + bytes);
+    for (int i = 0; i < 8; i++) file[i] = (char)(length >> 8 * i & 255);
+    memcpy(file + 8, header, length);
+    if (bytes) memcpy(file + 8 + length, data, bytes);
+    const char *path = in_folder("x.safetensors");
+    ck_ok(mx_file_write(path, file, 8 + length + bytes, &err));
+    return path;
+}
+
+START_TEST(writes_and_reads) {
+    const float a[] = {1, -2.5f, 3e-40f, 1e30f, 0, 7}, b = 9;
+    const MxTensorData data[] = {
+        {"z.weight", MX_SHAPE(2, 3), a}, {"a", MX_SCALAR, &b}, {"none", MX_SHAPE(0, 4), a}};
+    float x[6], y;
+    MxTensors *file;
+    ck_ok(mx_tensors_write(in_folder("x"), data, 3, &err));
+    ck_ok(mx_tensors_open(&arena, in_folder("x"), &file, &err));
+    ck_assert_int_eq(mx_tensors_count(file), 3);
+    ck_assert_str_eq(mx_tensors_at(file, 0)->name, "z.weight");
+    ck_assert_ptr_null(mx_tensors_find(file, "b"));
+    const MxTensor *z = mx_tensors_find(file, "z.weight");
+    ck_assert(mx_shape_equal(z->shape, MX_SHAPE(2, 3)) && z->offset % 8 == 0);
+    ck_ok(mx_tensors_read(file, z, x, &err));
+    ck_ok(mx_tensors_read(file, mx_tensors_find(file, "a"), &y, &err));
+    ck_assert(!memcmp(a, x, sizeof a) && !memcmp(&b, &y, sizeof b));
+    ck_assert_int_eq(mx_tensors_find(file, "none")->shape.dim[0], 0);
+}
+END_TEST
+
+START_TEST(floats_are_widened) {
+    const uint16_t half[] = {0x3c00, 0xc100, 0x0001, 0x7c00, 0x8000}, brain[] = {0x3f80, 0xc020};
+    const double wide[] = {0.1};
+    const float half_want[] = {1, -2.5f, 5.9604644775390625e-8f, INFINITY, -0.0f};
+    const float brain_want[] = {1, -2.5f};
+    char data[24] = {0};
+    float x[5];
+    MxTensors *file;
+    memcpy(data, half, 10);
+    memcpy(data + 10, brain, 4);
+    memcpy(data + 14, wide, 8);
+    ck_ok(mx_tensors_open(
+        &arena,
+        write_file("{\"h\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]},"
+                   "\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[10,14]},"
+                   "\"d\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[14,22]},"
+                   "\"i\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[22,24]}}",
+                   data, sizeof data),
+        &file, &err));
+    ck_ok(mx_tensors_read(file, mx_tensors_find(file, "h"), x, &err));
+    ck_assert(!memcmp(x, half_want, sizeof half_want));
+    ck_ok(mx_tensors_read(file, mx_tensors_find(file, "b"), x, &err));
+    ck_assert(!memcmp(x, brain_want, sizeof brain_want));
+    ck_ok(mx_tensors_read(file, mx_tensors_find(file, "d"), x, &err));
+    ck_assert_float_eq(x[0], 0.1f);
+    ck_failed(mx_tensors_read(file, mx_tensors_find(file, "i"), x, &err), "wanted floats");
+}
+END_TEST
+
+static const struct {
+    const char *header, *words;
+} damaged[] = {
+    {"{\"x\":{\"dtype\":\"F8\",\"shape\":[1],\"data_offsets\":[0,4]}}", "\"x\": a dtype"},
+    {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", "\"x\": no shape"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "\"x\": no shape"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}",
+     "\"x\": no shape"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}",
+     "\"x\": no shape"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "do not agree"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "do not agree"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", "do not agree"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}", "do not agree"},
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1]}}", "do not agree"},
+    {"{\"x\":7}", "\"x\": a dtype"},
+    {"{\"x\":", "x.safetensors"},
+};
+
+START_TEST(damaged_headers_are_refused) {
+    MxTensors *file;
+    const char *path = write_file(damaged[_i].header, "1234", 4);
+    ck_failed(mx_tensors_open(&arena, path, &file, &err), damaged[_i].words);
+}
+END_TEST
+
+START_TEST(what_is_no_such_file_is_refused) {
+    MxTensors *file;
+    ck_failed(mx_tensors_open(&arena, in_folder("nowhere"), &file, &err), "could not open");
+    ck_ok(mx_file_write(in_folder("short"), "1234", 4, &err));
+    ck_failed(mx_tensors_open(&arena, in_folder("short"), &file, &err), "cut short");
+    ck_ok(mx_file_write(in_folder("text"), "a text of some length", 21, &err));
+    ck_failed(mx_tensors_open(&arena, in_folder("text"), &file, &err), "cut short");
+}
+END_TEST
+
+Suite *tensors_suite(void) {
+    Suite *suite = suite_create("store/tensors");
+    TCase *tcase = tcase_create("tensors");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, writes_and_reads);
+    tcase_add_test(tcase, floats_are_widened);
+    tcase_add_loop_test(tcase, damaged_headers_are_refused, 0, MX_COUNT(damaged));
+    tcase_add_test(tcase, what_is_no_such_file_is_refused);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
