@@ -7,20 +7,151 @@
 #include <check.h>
 #include <math.h>
 
-/* ---- what frozen weights cost */
+/* ---- which modules */
+
+/* What a pattern adapts; paths below the layers, in the order of the tree. */
+static const struct {
+    const char *config, *modules;
+} choices[] = {
+    {"", "query key value out wi_0 wi_1 wo"},
+    {"decoder_block=qwen3 use_qk_norm=true", "query key value out wi_0 wi_1 wo"}, /* no norms */
+    {"model_name=mistral-7b", "query key value out wi_0 wi_1 wo"},
+    {"lora.lora_module_path=decoder/layers/mlp/wo", "wo"},
+    {"lora.lora_module_path=decoder/layers/mlp/wo scan_layers=false", "wo wo"},
+    {"lora.lora_module_path=decoder/layers_1/mlp/wo scan_layers=false", "wo"},
+    {"lora.lora_module_path=.*(query|logits_dense)", "query logits_dense"},
+    /* no whole path is matched, so those that hold a match are */
+    {"use_qk_norm=true lora.lora_module_path=attention/query", "query query_norm"},
+    {"use_qk_norm=true lora.lora_module_path=.*attention/query", "query"},
+    {"lora.lora_module_path=.*norm",
+     "pre_self_attention_layer_norm post_self_attention_layer_norm decoder_norm"},
+};
+
+static const char *names_of(MxArena *arena, const MxLora *lora) {
+    MxText names;
+    mx_text_init(&names, arena);
+    for (int i = 0; i < lora->n_modules; i++)
+        mx_text_add(&names, "%s%s", i ? " " : "", strrchr(lora->modules[i], '/') + 1);
+    return names.data;
+}
+
+static const char small[] = "base_emb_dim=48 base_num_decoder_layers=2 base_num_query_heads=2 "
+                            "base_num_kv_heads=2 head_dim=16 base_mlp_dim=80 vocab_size=1000 "
+                            "max_target_length=24 per_device_batch_size=2 dataset_type=synthetic "
+                            "sliding_window_size=8 ";
 
 static MxConfig *config_of(MxArena *arena, const char *more) {
     MxConfig *config;
     MxError err = {0};
-    ck_assert_msg(golden_config(arena,
-                                "base_emb_dim=48 base_num_decoder_layers=2 "
-                                "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 "
-                                "base_mlp_dim=80 vocab_size=1000 max_target_length=24 "
-                                "per_device_batch_size=2 dataset_type=synthetic",
-                                more, &config, &err),
-                  "%s", err.text.data);
+    ck_assert_msg(golden_config(arena, small, more, &config, &err), "%s", err.text.data);
     return config;
 }
+
+static const char lora4[] = "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 ";
+
+START_TEST(patterns_choose_modules) {
+    MxArena arena = {.name = "modules"};
+    MxError err = {0};
+    MxModel *model;
+    const char *more = mx_arena_printf(&arena, "%s%s", lora4, choices[_i].config);
+    ck_assert_msg(mx_model_new(&arena, config_of(&arena, more), &model, &err), "%s", err.text.data);
+    const MxLora *lora = mx_model_lora(model);
+    ck_assert_str_eq(names_of(&arena, lora), choices[_i].modules);
+    int n = 0; /* every layer of a stacked module has its own */
+    const MxTree *params = mx_model_params(model);
+    for (int i = 0; i < params->n; i++) n += mx_text_has_suffix(params->leaves[i].path, "_lora_a");
+    ck_assert_int_ge(n, lora->n_modules);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- adapters of everything: kernels, norms, the output matrix */
+
+typedef struct Everything {
+    MxArena arena;
+    MxConfig *config;
+    MxTrainState *state;
+    MxBatch batch;
+} Everything;
+
+static void open_everything(Everything *e, const char *more) {
+    MxError err = {0};
+    *e = (Everything){.arena = {.name = "everything"}};
+    e->config = config_of(&e->arena,
+                          mx_arena_printf(&e->arena, "%slora.lora_module_path=.* %s", lora4, more));
+    ck_assert_msg(mx_train_state_open(&e->arena, e->config, &e->state, &err), "%s", err.text.data);
+    mx_train_state_init(e->state);
+    MxTree *tree = mx_train_state_tree(e->state);
+    for (int i = 0; i < tree->n; i++) { /* B is not 0, nor so large that little is left of W */
+        const MxLeaf *leaf = &tree->leaves[i];
+        float *x = leaf->data;
+        uint32_t draw[4];
+        for (int64_t k = 0; leaf->kind == MX_KIND_LORA_PARAM && k < mx_shape_count(leaf->shape);
+             k++) {
+            mx_philox(3, (uint64_t)i, (uint64_t)k, draw);
+            x[k] = 0.4f * mx_uniform(draw[0]) - 0.2f;
+        }
+    }
+    e->batch = mx_batch_new(&e->arena, 2, e->config->max_target_length);
+    for (int64_t i = 0; i < e->batch.rows * e->batch.length; i++) {
+        e->batch.field[MX_INPUTS][i] = (int32_t)(37 * i % 1000);
+        e->batch.field[MX_TARGETS][i] = (int32_t)(37 * (i + 1) % 1000);
+        e->batch.field[MX_INPUTS_POSITION][i] = (int32_t)(i % e->batch.length);
+        e->batch.field[MX_INPUTS_SEGMENTATION][i] = e->batch.field[MX_TARGETS_SEGMENTATION][i] = 1;
+    }
+}
+
+static const char *const everything[] = {"", "decoder_block=qwen3 use_qk_norm=true",
+                                         "attention_bias=true scan_layers=false"};
+
+/* Merged weights without adapters compute the same; the model without adapters does not. */
+START_TEST(all_adapters_merge) {
+    Everything e;
+    open_everything(&e, everything[_i]);
+    MxTree *tree = mx_train_state_tree(e.state);
+    double before = mx_train_eval(e.state, &e.batch).loss;
+    mx_lora_merge(tree, 2);
+    for (int i = 0; i < tree->n; i++)
+        if (tree->leaves[i].kind == MX_KIND_LORA_PARAM)
+            memset(tree->leaves[i].data, 0, (size_t)mx_shape_count(tree->leaves[i].shape) * 4);
+    double after = mx_train_eval(e.state, &e.batch).loss;
+    ck_assert_double_eq_tol(after, before, 1e-5 * before);
+    mx_arena_release(&e.arena);
+}
+END_TEST
+
+/* The gradient of every adapter in one direction, against a difference of losses. */
+START_TEST(all_adapters_have_their_gradient) {
+    Everything e;
+    open_everything(&e, everything[_i]);
+    mx_train_loss_and_grad(e.state, &e.batch);
+    MxTree *tree = mx_train_state_tree(e.state);
+    const MxTree *params = mx_model_params(mx_train_state_model(e.state));
+    for (int i = 0; i < params->n; i++) {
+        const float *g = mx_train_gradient(e.state, i);
+        int64_t n = mx_shape_count(params->leaves[i].shape);
+        float *x = tree->leaves[i].data, *kept = mx_new_n(&e.arena, float, n);
+        double slope = 0, loss[2], step;
+        if (!g) continue;
+        memcpy(kept, x, (size_t)n * sizeof(float));
+        for (int64_t k = 0; k < n; k++) slope += (double)g[k] * (double)g[k];
+        slope = sqrt(slope);
+        step = 1e-2 / fmax(slope, 1);
+        for (int side = 0; side < 2; side++) {
+            for (int64_t k = 0; k < n; k++)
+                x[k] = kept[k] + (float)((side ? step : -step) * (double)g[k] / slope);
+            loss[side] = mx_train_eval(e.state, &e.batch).loss;
+        }
+        memcpy(x, kept, (size_t)n * sizeof(float));
+        double difference = (loss[1] - loss[0]) / (2 * step);
+        ck_assert_msg(fabs(difference - slope) <= 0.02 * slope + 1e-4,
+                      "%s: slope %g, difference %g", params->leaves[i].path, slope, difference);
+    }
+    mx_arena_release(&e.arena);
+}
+END_TEST
+
+/* ---- what frozen weights cost */
 
 static const MxGraph *grad_graph(const MxTrainProgram *program) {
     for (int i = 0; i < program->n_entries; i++)
@@ -237,7 +368,12 @@ END_TEST
 
 Suite *lora_runs_suite(void) {
     Suite *suite = suite_create("lora runs");
-    TCase *tcase = tcase_create("cost");
+    TCase *tcase = tcase_create("modules");
+    tcase_add_loop_test(tcase, patterns_choose_modules, 0, MX_COUNT(choices));
+    tcase_add_loop_test(tcase, all_adapters_merge, 0, MX_COUNT(everything));
+    tcase_add_loop_test(tcase, all_adapters_have_their_gradient, 0, MX_COUNT(everything));
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("cost");
     tcase_add_loop_test(tcase, frozen_weights_cost_no_gradient, 0, MX_COUNT(programs));
     tcase_add_test(tcase, memory_is_that_of_the_adapters);
     suite_add_tcase(suite, tcase);
