@@ -92,6 +92,7 @@ struct MxTrainState {
     int32_t *counts[2];
     int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
+    double frozen_squares;     /* sum over frozen parameters; below 0 = to be taken */
 };
 
 /* train_read_vars — the values of variables, one for each parameter. */

@@ -161,12 +161,13 @@ static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
 }
 
 /* Steps one parameter; returns its new value. */
-static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, Moments v, MxValue hyper,
+static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue hyper,
                           MxValue clip) {
     const Optimizer *optimizer = s->optimizer;
     const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
     t->scope = leaf->path;
-    v.decays = train_decays(t, s->config, leaf);
+    Moments v = {
+        .p = mx_variable(t, s->var.param[i]), .g = g, .decays = train_decays(t, s->config, leaf)};
     for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
     optimizer->trace(t, s->config, &v, hyper, clip);
     mx_trace_assign(t, v.p, s->var.param[i], false);
@@ -175,11 +176,10 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, Moments v, MxValue
     return v.p;
 }
 
-/* The norm of the parameters covers frozen ones too. */
+/* What is frozen is not read: its part of the parameters' norm is added by mx_train_update. */
 static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
-    MxValue *p = train_read_vars(s, t, s->var.param), *g = mx_new_n(s->arena, MxValue, n);
-    MxValue *trained = mx_new_n(s->arena, MxValue, n);
+    MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
     MxValue hyper = mx_variable(t, s->var.hyper);
     t->scope = "update";
     for (int i = 0; i < n; i++)
@@ -188,11 +188,13 @@ static void trace_update(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
     double threshold = s->config->gradient_clipping_threshold;
     MxValue clip = mx_clip_factor(t, squares, threshold > 0 ? threshold : INFINITY);
+    n_trained = 0;
     for (int i = 0; i < n; i++)
         if (s->var.gradient[i] != MX_NONE)
-            p[i] = trace_step(s, t, i, (Moments){.p = p[i], .g = g[i]}, hyper, clip);
+            trained[n_trained++] = trace_step(s, t, i, g[i], hyper, clip);
     t->scope = "update";
-    mx_trace_assign(t, mx_sum_squares(t, p, n), s->var.out[OUT_PARAM_SQUARES], false);
+    MxValue norm = mx_sum_squares(t, trained, n_trained);
+    mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
 }
 
 static const struct {

@@ -132,6 +132,20 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
     return true;
 }
 
+/* They do not change, so once is enough. */
+static double frozen_squares(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    if (s->frozen_squares >= 0) return s->frozen_squares;
+    s->frozen_squares = 0;
+    for (int i = 0; i < params->n; i++) {
+        const float *x = s->tree.leaves[i].data;
+        int64_t n = mx_shape_count(params->leaves[i].shape);
+        if (train_is_trained(s, &params->leaves[i])) continue;
+        for (int64_t k = 0; k < n; k++) s->frozen_squares += (double)x[k] * (double)x[k];
+    }
+    return s->frozen_squares;
+}
+
 static void set_step(MxTrainState *s, int64_t step) {
     *s->step = (uint32_t)step;
     for (int i = 0; i < MX_COUNT(s->counts) && s->counts[i]; i++) *s->counts[i] = (int32_t)step;
@@ -139,6 +153,7 @@ static void set_step(MxTrainState *s, int64_t step) {
 
 void mx_train_state_init(MxTrainState *s) {
     mx_run_entry(s->run, ENTRY_INIT);
+    s->frozen_squares = -1;
     set_step(s, 0);
 }
 
@@ -153,6 +168,7 @@ MxTree *mx_train_state_tree(MxTrainState *s) {
     return &s->tree;
 }
 void mx_train_state_restored(MxTrainState *s) {
+    s->frozen_squares = -1;
     set_step(s, *s->step);
 }
 int64_t mx_train_state_step(const MxTrainState *s) {
@@ -246,7 +262,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
     return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],
                       .raw_grad_norm = norm,
                       .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
-                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES))};
+                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + frozen_squares(s))};
 }
 
 MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
