@@ -35,7 +35,8 @@ INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 # Only kernels run in parallel.  clang would bring its own OpenMP runtime beside oneDNN's, so under
 # clang the rooms are compiled without (it serves for warnings, sanitizers and fuzzing).
 IS_CLANG    := $(findstring clang,$(shell $(CC) --version))
-OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math
+OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast \
+               $(if $(findstring x86_64,$(MULTIARCH)),-mprefer-vector-width=512)
 
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare

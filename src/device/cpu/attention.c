@@ -6,53 +6,120 @@
 
 #include <math.h>
 
-/* Working memory of one thread. */
+/* A block of queries. */
+typedef struct Block {
+    Tile tile;
+    void *q;           /* packed */
+    float *out;        /* [queries, width, padded], not yet divided by the sums */
+    float *most, *sum; /* [queries]: the largest score so far, and exp(score - most) summed up */
+} Block;
+
+/* Working memory of one thread. Scores have a row for each key, so that the softmax runs side by
+ * side over queries. */
 typedef struct Work {
-    float *scores; /* [queries, keys] */
-    float *out;    /* [queries, width], not yet divided by the sums */
-    float *most, *sum;
-    float *q, *k, *v; /* converted operands */
+    float *scores; /* [keys, queries] */
+    void *p;       /* the same after the softmax, as words along keys */
+    float *scale;  /* [queries]: what a tile multiplies earlier sums by */
+    void *k, *v;   /* packed */
+    Block block[ATTENTION_BLOCKS];
 } Work;
 
-static Work carve(const Attention *a, void *scratch) {
-    size_t width = (size_t)a->width * sizeof(float);
-    Work w;
-    w.scores = cpu_carve(&scratch, ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float));
-    w.out = cpu_carve(&scratch, ATTENTION_QUERIES * width);
-    w.most = cpu_carve(&scratch, ATTENTION_QUERIES * sizeof(float));
-    w.sum = cpu_carve(&scratch, ATTENTION_QUERIES * sizeof(float));
-    w.q = cpu_carve(&scratch, ATTENTION_QUERIES * width);
-    w.k = cpu_carve(&scratch, ATTENTION_KEYS * width);
-    w.v = scratch;
+static Work carve(const Attention *a, char *scratch, size_t *used) {
+    size_t row = (size_t)small_padded(a->width) * sizeof(float);
+    size_t tile = ATTENTION_KEYS * ATTENTION_QUERIES * sizeof(float);
+    Work w = {
+        .scores = attention_take(scratch, used, tile),
+        .p = attention_take(scratch, used, tile),
+        .scale = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
+        .k = attention_take(scratch, used, ATTENTION_KEYS * row),
+        .v = attention_take(scratch, used, ATTENTION_KEYS * row),
+    };
+    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+        w.block[i] = (Block){
+            .q = attention_take(scratch, used, ATTENTION_QUERIES * row),
+            .out = attention_take(scratch, used, ATTENTION_QUERIES * row),
+            .most = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
+            .sum = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
+        };
     return w;
 }
 
 static size_t worker_bytes(const Attention *a) {
-    size_t width = (size_t)a->width * sizeof(float);
-    return cpu_padded(ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float)) +
-           2 * cpu_padded(ATTENTION_QUERIES * width) +
-           2 * cpu_padded(ATTENTION_QUERIES * sizeof(float)) +
-           2 * cpu_padded(ATTENTION_KEYS * width);
+    size_t bytes = 0;
+    carve(a, NULL, &bytes);
+    return bytes;
 }
 
-/* Scores of a tile to probabilities relative to the largest score so far. */
-CPU_LEVELS static void soften(const Tile *tile, int64_t width, Work *w) {
-    for (int64_t i = 0; i < tile->n_q; i++) {
-        float *row = w->scores + i * tile->n_k, *out = w->out + i * width;
-        float most = vec_max(tile->n_k, row, w->most[i]), sum = 0.0f;
-        float factor = vec_exp(w->most[i] - most);
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < tile->n_k; j++) {
-            float p = vec_exp(row[j] - most);
-            row[j] = p;
-            sum += p;
-        }
-        w->sum[i] = w->sum[i] * factor + sum;
-        w->most[i] = most;
+/* ---- a tile: scores to probabilities relative to the largest score so far */
+
+CPU_LEVELS static void raise_most(int64_t lanes, const Work *w, Block *block) {
+    float before[ATTENTION_QUERIES], *most = block->most;
+    memcpy(before, most, sizeof before);
+    for (int64_t j = 0; j < block->tile.n_k; j++) {
+        const float *row = w->scores + j * lanes;
 #pragma omp simd
-        for (int64_t h = 0; h < width; h++) out[h] *= factor;
+        for (int64_t i = 0; i < lanes; i++) most[i] = row[i] > most[i] ? row[i] : most[i];
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; i++) w->scale[i] = vec_exp(before[i] - most[i]);
+}
+
+CPU_LEVELS static void soften(int64_t lanes, const Work *w, Block *block) {
+    const float *most = block->most, *scale = w->scale;
+    float *sum = block->sum;
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; i++) sum[i] *= scale[i];
+    for (int64_t j = 0; j < block->tile.n_k; j++) {
+        float *row = w->scores + j * lanes;
+#pragma omp simd
+        for (int64_t i = 0; i < lanes; i++) {
+            float p = vec_exp(row[i] - most[i]);
+            row[i] = p;
+            sum[i] += p;
+        }
     }
 }
+
+CPU_LEVELS static void rescale(int64_t step, const Work *w, Block *block) {
+    for (int64_t i = 0; i < block->tile.n_q; i++) {
+        float *out = block->out + i * step, factor = w->scale[i];
+        if (factor == 1.0f) continue;
+#pragma omp simd
+        for (int64_t h = 0; h < step; h++) out[h] *= factor;
+    }
+}
+
+/* The block's next keys, which are packed. */
+static void add_tile(const Attention *a, const Work *w, Block *block) {
+    const Tile *tile = &block->tile;
+    int64_t lanes = small_padded(tile->n_q), step = small_padded(a->width);
+    Small scores = {.m = tile->n_k,
+                    .n = tile->n_q,
+                    .k = small_words(a->kind, a->width),
+                    .a_row = small_left_step(a->kind, a->width),
+                    .a_k = 1,
+                    .b_row = lanes,
+                    .c_row = lanes,
+                    .alpha = (float)a->attr->scale};
+    a->kind->multiply(&scores, w->k, block->q, w->scores);
+    attention_mask(a, tile, true, w->scores, lanes);
+    raise_most(lanes, w, block);
+    soften(lanes, w, block);
+    rescale(step, w, block);
+    Small sums = {.m = tile->n_q,
+                  .n = a->width,
+                  .k = small_words(a->kind, tile->n_k),
+                  .a_row = 1,
+                  .a_k = lanes,
+                  .b_row = step,
+                  .c_row = step,
+                  .alpha = 1.0f,
+                  .adds = true};
+    const void *p = small_join(a->kind, w->scores, tile->n_k, lanes, w->p);
+    a->kind->multiply(&sums, p, w->v, block->out);
+}
+
+/* ---- blocks of queries */
 
 CPU_LEVELS static void divide(int64_t n, const float *x, float by, float *y) {
     float factor = 1.0f / by;
@@ -60,62 +127,79 @@ CPU_LEVELS static void divide(int64_t n, const float *x, float by, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
 }
 
-static void finish(const Attention *a, const Tile *tile, int64_t head, const Work *w) {
+static void begin(const Attention *a, int64_t head, const Work *w, Block *block) {
+    const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
+    const Tile *tile = &block->tile;
+    int64_t at[] = {tile->b, tile->q, head, tile->n_q};
+    SmallRows q = attention_rows(a, a->call->in[0], a->heads, at);
+    small_pack_turned(a->kind, &q, w->k, block->q);
+    memset(block->out, 0, (size_t)(tile->n_q * small_padded(a->width)) * sizeof(float));
+    for (int64_t i = 0; i < ATTENTION_QUERIES; i++) {
+        block->most[i] = lowest;
+        block->sum[i] = 0.0f;
+    }
+}
+
+static void finish(const Attention *a, int64_t head, const Block *block) {
+    const Tile *tile = &block->tile;
     float *log_sums = a->call->out[1];
     void *out = a->call->out[0];
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * a->width;
-        float *from = w->out + i * a->width, *y = cpu_place(out, a->dtype, at, from);
-        divide(a->width, from, w->sum[i], y);
+        float *from = block->out + i * small_padded(a->width);
+        float *y = cpu_place(out, a->dtype, at, from);
+        divide(a->width, from, block->sum[i], y);
         cpu_write(y, a->width, out, a->dtype, at);
         if (log_sums)
-            log_sums[(tile->b * a->heads + head) * a->time + t] = w->most[i] + logf(w->sum[i]);
+            log_sums[(tile->b * a->heads + head) * a->time + t] =
+                block->most[i] + logf(block->sum[i]);
     }
 }
 
-static void add_tile(const Attention *a, const Tile *tile, int64_t key_head, Rows q, Work *w) {
-    int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
-    Rows k = attention_rows(a, a->call->in[1], a->key_heads, at, w->k);
-    Rows v = attention_rows(a, a->call->in[2], a->key_heads, at, w->v);
-    attention_scores(a, tile, q, k, w->scores);
-    soften(tile, a->width, w);
-    CpuSmall product = {.m = tile->n_q,
-                        .n = a->width,
-                        .k = tile->n_k,
-                        .lda = tile->n_k,
-                        .ldb = v.step,
-                        .ldc = a->width,
-                        .alpha = 1.0f,
-                        .beta = 1.0f};
-    a->device->small_matmul(&product, w->scores, v.data, w->out);
+/* A block of keys meets the blocks of queries that see any of it; it is packed for the first. */
+static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], Work *w) {
+    const int64_t at[] = {b_k_n[0], b_k_n[1], head / a->group, b_k_n[2]};
+    bool is_packed = false;
+    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+        Block *block = &w->block[i];
+        block->tile.k = b_k_n[1];
+        block->tile.n_k = b_k_n[2];
+        if (block->tile.n_q <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
+        if (!is_packed) {
+            SmallRows k = attention_rows(a, a->call->in[1], a->key_heads, at);
+            SmallRows v = attention_rows(a, a->call->in[2], a->key_heads, at);
+            small_pack_left(a->kind, &k, w->k);
+            small_pack_right(a->kind, &v, w->v);
+            is_packed = true;
+        }
+        add_tile(a, w, block);
+    }
 }
 
 static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Work *w) {
-    const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
-    Tile tile = {.b = b, .q = from, .n_q = cpu_min(ATTENTION_QUERIES, a->time - from)};
-    Rows q =
-        attention_rows(a, a->call->in[0], a->heads, (int64_t[]){b, from, head, tile.n_q}, w->q);
-    memset(w->out, 0, (size_t)(tile.n_q * a->width) * sizeof(float));
-    for (int64_t i = 0; i < tile.n_q; i++) {
-        w->most[i] = lowest;
-        w->sum[i] = 0.0f;
+    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+        int64_t q = from + i * ATTENTION_QUERIES;
+        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(ATTENTION_QUERIES, a->time - q)};
+        if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
-    for (tile.k = 0; tile.k < a->time; tile.k += ATTENTION_KEYS) {
-        tile.n_k = cpu_min(ATTENTION_KEYS, a->time - tile.k);
-        if (attention_sight(a, &tile) != SIGHT_NONE) add_tile(a, &tile, head / a->group, q, w);
-    }
-    finish(a, &tile, head, w);
+    for (int64_t k = 0; k < a->time; k += ATTENTION_KEYS)
+        add_keys(a, head, (int64_t[]){b, k, cpu_min(ATTENTION_KEYS, a->time - k)}, w);
+    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+        if (w->block[i].tile.n_q > 0) finish(a, head, &w->block[i]);
 }
 
-/* Pieces of work: blocks of queries of every head of every sequence, the longest first. */
+enum { SPAN = ATTENTION_BLOCKS * ATTENTION_QUERIES }; /* queries of a piece of work */
+
+/* Pieces of work: spans of queries of every head of every sequence, the longest first. */
 static void attend_span(const void *context, int64_t begin, int64_t end, int worker) {
     const Attention *a = context;
-    Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker);
-    int64_t blocks = cpu_pieces(a->time, ATTENTION_QUERIES), rows = a->batch * a->heads;
+    size_t used = 0;
+    Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
+    int64_t spans = cpu_pieces(a->time, SPAN), rows = a->batch * a->heads;
     for (int64_t i = begin; i < end; i++) {
-        int64_t block = blocks - 1 - i / rows, row = i % rows;
-        attend(a, row / a->heads, row % a->heads, block * ATTENTION_QUERIES, &w);
+        int64_t span = spans - 1 - i / rows, row = i % rows;
+        attend(a, row / a->heads, row % a->heads, span * SPAN, &w);
     }
 }
 
@@ -127,8 +211,7 @@ static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call
 static void attention_run(const MxDevice *device, const MxKernelCall *call) {
     Attention a = attention_of(device, call);
     a.worker_bytes = worker_bytes(&a);
-    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_QUERIES), 1,
-                   attend_span, &a);
+    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, SPAN), 1, attend_span, &a);
 }
 
 const MxKernel cpu_attention = {.scratch = attention_scratch, .run = attention_run};

@@ -1,15 +1,17 @@
-/* attention.h — what attention and its gradient share: tiles of the score matrix, which of them the
- * mask lets through, and rows of the operands as floats. */
+/* attention.h — what attention and its gradient share: tiles of the score matrix, and which of them
+ * the mask lets through. */
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
 
-#include "cpu.h"
+#include "small.h"
 
-enum { ATTENTION_QUERIES = 128, ATTENTION_KEYS = 128 }; /* sides of a tile */
+/* Sides of a tile, and how many of them share what a thread has packed: the products' operands stay
+ * in the first two caches, and little of the diagonal is computed in vain. */
+enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 64, ATTENTION_BLOCKS = 4 };
 
 typedef struct Attention {
-    const MxDevice *device;
     const MxKernelCall *call;
+    const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments;
     int64_t batch, time, heads, key_heads, group, width;
@@ -26,21 +28,22 @@ typedef struct Tile {
 /* What the queries of a tile see of its keys. */
 typedef enum Sight { SIGHT_NONE, SIGHT_PART, SIGHT_ALL } Sight;
 
-/* Rows of one head, `step` floats apart. */
-typedef struct Rows {
-    const float *data;
-    int64_t step;
-} Rows;
+/* attention_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
+ */
+static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used += cpu_padded(bytes);
+    return scratch ? scratch + at : NULL;
+}
 
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
 /* attention_sight — segments are told apart by their smallest and largest number on both sides. */
 Sight attention_sight(const Attention *a, const Tile *tile);
-/* attention_rows — n rows from time t of one head of q, k, v, o or do; converted into `block`
- * [n, width] unless f32. heads: of that operand. */
-Rows attention_rows(const Attention *a, const void *x, int64_t heads, const int64_t b_t_head_n[4],
-                    float *block);
-/* attention_scores — capped and masked scores [n_q, n_k] of a tile; what the mask excludes is minus
- * infinity. */
-void attention_scores(const Attention *a, const Tile *tile, Rows q, Rows k, float *scores);
+/* attention_rows — n rows from time t of one head of q, k, v, o or do. heads: of that operand. */
+SmallRows attention_rows(const Attention *a, const void *x, int64_t heads,
+                         const int64_t b_t_head_n[4]);
+/* attention_mask — caps the scores of a tile, `step` floats between rows, and makes those minus
+ * infinity that the mask excludes. A row is a query or, by_key, a key. */
+void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores, int64_t step);
 
 #endif

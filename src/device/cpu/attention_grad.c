@@ -6,50 +6,62 @@
 
 enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
 
+/* A block of keys: packed along the width, k also along keys; and its gradient. */
+typedef struct Block {
+    Tile tile;
+    void *k_turned, *v_turned, *k;
+    float *dk, *dv; /* [keys, width] */
+} Block;
+
+/* Working memory of one thread. Scores have a row for each query; widths and keys are padded to
+ * whole lanes. */
 typedef struct Work {
-    float *p, *ds;            /* [queries, keys] */
-    float *dk, *dv;           /* [keys, width] */
-    float *k, *v, *q, *d_out; /* converted operands */
-    float *dq;                /* [group, time, width], unless made in place */
-    float *dots;              /* [group, time]: do * o summed over a row */
+    float *p, *ds;          /* [queries, keys] */
+    void *p_left, *ds_left; /* p and ds as words along queries; ds then along keys */
+    void *q_left, *d_left;  /* a block of queries, q and d_out: along the width */
+    void *q, *d_out;        /* and along queries */
+    const void *q_a, *d_a;  /* where q_left and d_left really are */
+    float *dots, *rows;     /* [group, time]: d_out * out summed over a row; two rows */
+    float *dq;              /* [group, time, width] */
+    Block block[ATTENTION_BLOCKS];
 } Work;
 
-static Work carve(const Attention *a, void *scratch) {
-    size_t keys = ATTENTION_KEYS * (size_t)a->width * sizeof(float);
-    size_t queries = ATTENTION_QUERIES * (size_t)a->width * sizeof(float);
+static Block carve_block(const Attention *a, char *scratch, size_t *used) {
+    size_t bytes = ATTENTION_KEYS * (size_t)small_padded(a->width) * sizeof(float);
+    return (Block){
+        .k_turned = attention_take(scratch, used, bytes),
+        .v_turned = attention_take(scratch, used, bytes),
+        .k = attention_take(scratch, used, bytes),
+        .dk = attention_take(scratch, used, bytes),
+        .dv = attention_take(scratch, used, bytes),
+    };
+}
+
+static Work carve(const Attention *a, char *scratch, size_t *used) {
+    size_t row = (size_t)small_padded(a->width) * sizeof(float);
+    size_t queries = ATTENTION_QUERIES * row, group_time = (size_t)(a->group * a->time);
     size_t tile = ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float);
-    Work w;
-    w.p = cpu_carve(&scratch, tile);
-    w.ds = cpu_carve(&scratch, tile);
-    w.dk = cpu_carve(&scratch, keys);
-    w.dv = cpu_carve(&scratch, keys);
-    w.k = cpu_carve(&scratch, keys);
-    w.v = cpu_carve(&scratch, keys);
-    w.q = cpu_carve(&scratch, queries);
-    w.d_out = cpu_carve(&scratch, queries);
-    w.dots = cpu_carve(&scratch, (size_t)(a->group * a->time) * sizeof(float));
-    w.dq = scratch;
+    Work w = {
+        .p = attention_take(scratch, used, tile),
+        .ds = attention_take(scratch, used, tile),
+        .p_left = attention_take(scratch, used, tile),
+        .ds_left = attention_take(scratch, used, tile),
+        .q_left = attention_take(scratch, used, queries),
+        .d_left = attention_take(scratch, used, queries),
+        .q = attention_take(scratch, used, queries),
+        .d_out = attention_take(scratch, used, queries),
+        .dots = attention_take(scratch, used, group_time * sizeof(float)),
+        .rows = attention_take(scratch, used, 2 * row),
+        .dq = attention_take(scratch, used, group_time * row),
+    };
+    for (int i = 0; i < ATTENTION_BLOCKS; i++) w.block[i] = carve_block(a, scratch, used);
     return w;
 }
 
 static size_t worker_bytes(const Attention *a) {
-    size_t width = (size_t)a->width * sizeof(float), group_time = (size_t)(a->group * a->time);
-    size_t bytes = 2 * cpu_padded(ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float)) +
-                   4 * cpu_padded(ATTENTION_KEYS * width) +
-                   2 * cpu_padded(ATTENTION_QUERIES * width) +
-                   cpu_padded(group_time * sizeof(float));
-    return bytes + (a->dtype == MX_F32 ? 0 : cpu_padded(group_time * width));
-}
-
-/* Where dq of a query is summed up: in its place if that is f32. */
-static float *dq_row(const Attention *a, const Work *w, const int64_t b_t_head[3], int64_t *step) {
-    int64_t b = b_t_head[0], t = b_t_head[1], head = b_t_head[2];
-    if (a->dtype == MX_F32) {
-        *step = a->heads * a->width;
-        return (float *)a->call->out[Q] + (b * a->time + t) * *step + head * a->width;
-    }
-    *step = a->width;
-    return w->dq + ((head % a->group) * a->time + t) * a->width;
+    size_t bytes = 0;
+    carve(a, NULL, &bytes);
+    return bytes;
 }
 
 CPU_LEVELS static float dot(int64_t n, const float *x, const float *y) {
@@ -61,15 +73,14 @@ CPU_LEVELS static float dot(int64_t n, const float *x, const float *y) {
 
 /* Zeroes dq of a query head and fills its dots. */
 static void begin_head(const Attention *a, int64_t b, int64_t head, const Work *w) {
-    float *dots = w->dots + head % a->group * a->time;
+    int64_t in_group = head % a->group, step = small_padded(a->width);
     for (int64_t t = 0; t < a->time; t++) {
-        const int64_t at[] = {b, t, head, 1};
-        Rows o = attention_rows(a, a->call->in[O], a->heads, at, w->q);
-        Rows d_out = attention_rows(a, a->call->in[DO], a->heads, at, w->d_out);
-        dots[t] = dot(a->width, o.data, d_out.data);
-        int64_t step;
-        if (a->call->out[Q]) memset(dq_row(a, w, at, &step), 0, (size_t)a->width * sizeof(float));
+        int64_t at = ((b * a->time + t) * a->heads + head) * a->width;
+        const float *o = cpu_read(a->call->in[O], a->dtype, at, a->width, w->rows);
+        const float *d = cpu_read(a->call->in[DO], a->dtype, at, a->width, w->rows + step);
+        w->dots[in_group * a->time + t] = dot(a->width, o, d);
     }
+    memset(w->dq + in_group * a->time * step, 0, (size_t)(a->time * step) * sizeof(float));
 }
 
 /* Scores to probabilities, and cotangents of probabilities to those of scores (before the factor
@@ -77,11 +88,12 @@ static void begin_head(const Attention *a, int64_t b, int64_t head, const Work *
 CPU_LEVELS static void score_gradient(const Tile *tile, const float *log_sums, const float *dots,
                                       float softcap, const Work *w) {
     float inverse = softcap > 0.0f ? 1.0f / softcap : 0.0f;
+    int64_t lanes = small_padded(tile->n_k);
     for (int64_t i = 0; i < tile->n_q; i++) {
-        float *p = w->p + i * tile->n_k, *ds = w->ds + i * tile->n_k;
+        float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
         float log_sum = log_sums[i], row_dot = dots[i];
 #pragma omp simd
-        for (int64_t j = 0; j < tile->n_k; j++) {
+        for (int64_t j = 0; j < lanes; j++) {
             float tangent = p[j] * inverse, y = vec_exp(p[j] - log_sum);
             float d = y * (ds[j] - row_dot) * (1.0f - tangent * tangent);
             p[j] = y;
@@ -90,58 +102,70 @@ CPU_LEVELS static void score_gradient(const Tile *tile, const float *log_sums, c
     }
 }
 
-/* C += alpha op(A) B, a tile against rows of width. */
-static void add_product(const Attention *a, const Tile *tile, bool trans_a, const float *tile_data,
-                        Rows b, float *c_at) {
-    CpuSmall product = {.m = trans_a ? tile->n_k : tile->n_q,
-                        .n = a->width,
-                        .k = trans_a ? tile->n_q : tile->n_k,
-                        .lda = tile->n_k,
-                        .ldb = b.step,
-                        .ldc = a->width,
-                        .trans_a = trans_a,
-                        .alpha = 1.0f,
-                        .beta = 1.0f};
-    a->device->small_matmul(&product, tile_data, b.data, c_at);
+/* [queries, keys] = alpha rows of queries times rows of keys. */
+static void pair_up(const Attention *a, const Tile *tile, const void *const operands[2],
+                    float alpha, float *out) {
+    int64_t lanes = small_padded(tile->n_k);
+    Small product = {.m = tile->n_q,
+                     .n = tile->n_k,
+                     .k = small_words(a->kind, a->width),
+                     .a_row = small_left_step(a->kind, a->width),
+                     .a_k = 1,
+                     .b_row = lanes,
+                     .c_row = lanes,
+                     .alpha = alpha};
+    a->kind->multiply(&product, operands[0], operands[1], out);
 }
 
-static void add_dq(const Attention *a, const Tile *tile, int64_t head, Rows k, const Work *w) {
-    int64_t step;
-    float *dq = dq_row(a, w, (int64_t[]){tile->b, tile->q, head}, &step);
-    CpuSmall product = {.m = tile->n_q,
-                        .n = a->width,
-                        .k = tile->n_k,
-                        .lda = tile->n_k,
-                        .ldb = k.step,
-                        .ldc = step,
-                        .alpha = (float)a->attr->scale,
-                        .beta = 1.0f};
-    a->device->small_matmul(&product, w->ds, k.data, dq);
+/* A block of keys' gradient: += transposed scores (joined along queries) times rows of queries. */
+static void add_to_keys(const Attention *a, const Tile *tile, const void *scores,
+                        const void *queries, float *out) {
+    int64_t lanes = small_padded(tile->n_k), step = small_padded(a->width);
+    Small product = {.m = tile->n_k,
+                     .n = a->width,
+                     .k = small_words(a->kind, tile->n_q),
+                     .a_row = 1,
+                     .a_k = lanes,
+                     .b_row = step,
+                     .c_row = step,
+                     .alpha = 1.0f,
+                     .adds = true};
+    a->kind->multiply(&product, scores, queries, out);
 }
 
-static void add_tile(const Attention *a, const Tile *tile, int64_t head, const Rows k_v[2],
-                     const Work *w) {
-    const MxKernelCall *call = a->call;
-    int64_t at[] = {tile->b, tile->q, head, tile->n_q};
-    Rows q = attention_rows(a, call->in[Q], a->heads, at, w->q);
-    Rows d_out = attention_rows(a, call->in[DO], a->heads, at, w->d_out);
-    attention_scores(a, tile, q, k_v[0], w->p);
-    CpuSmall product = {.m = tile->n_q,
-                        .n = tile->n_k,
-                        .k = a->width,
-                        .lda = d_out.step,
-                        .ldb = k_v[1].step,
-                        .ldc = tile->n_k,
-                        .trans_b = true,
-                        .alpha = 1.0f};
-    a->device->small_matmul(&product, d_out.data, k_v[1].data, w->ds);
+static void add_to_queries(const Attention *a, const Block *block, int64_t head, const Work *w) {
+    const Tile *tile = &block->tile;
+    int64_t lanes = small_padded(tile->n_k), step = small_padded(a->width);
+    const void *ds =
+        small_narrow(a->kind, w->ds, (int64_t[]){tile->n_q, tile->n_k}, lanes, w->ds_left);
+    Small product = {.m = tile->n_q,
+                     .n = a->width,
+                     .k = small_words(a->kind, tile->n_k),
+                     .a_row = small_left_step(a->kind, tile->n_k),
+                     .a_k = 1,
+                     .b_row = step,
+                     .c_row = step,
+                     .alpha = (float)a->attr->scale,
+                     .adds = true};
+    a->kind->multiply(&product, ds, block->k, w->dq + (head % a->group * a->time + tile->q) * step);
+}
+
+/* The next queries, which are packed. */
+static void add_tile(const Attention *a, int64_t head, const Work *w, const Block *block) {
+    const Tile *tile = &block->tile;
+    int64_t lanes = small_padded(tile->n_k);
+    pair_up(a, tile, (const void *[]){w->q_a, block->k_turned}, (float)a->attr->scale, w->p);
+    attention_mask(a, tile, false, w->p, lanes);
+    pair_up(a, tile, (const void *[]){w->d_a, block->v_turned}, 1.0f, w->ds);
     const float *log_sums =
-        (const float *)call->in[LOG_SUMS] + (tile->b * a->heads + head) * a->time + tile->q;
+        (const float *)a->call->in[LOG_SUMS] + (tile->b * a->heads + head) * a->time + tile->q;
     score_gradient(tile, log_sums, w->dots + head % a->group * a->time + tile->q,
                    (float)a->attr->softcap, w);
-    if (call->out[V]) add_product(a, tile, true, w->p, d_out, w->dv);
-    if (call->out[K]) add_product(a, tile, true, w->ds, q, w->dk);
-    if (call->out[Q]) add_dq(a, tile, head, k_v[0], w);
+    const void *p = small_join(a->kind, w->p, tile->n_q, lanes, w->p_left);
+    add_to_keys(a, tile, p, w->d_out, block->dv);
+    const void *ds = small_join(a->kind, w->ds, tile->n_q, lanes, w->ds_left);
+    add_to_keys(a, tile, ds, w->q, block->dk);
+    add_to_queries(a, block, head, w);
 }
 
 CPU_LEVELS static void scale_row(int64_t n, float factor, float *x) {
@@ -151,47 +175,83 @@ CPU_LEVELS static void scale_row(int64_t n, float factor, float *x) {
 
 /* Rows [n, width] to one head of an output. */
 static void store(const Attention *a, int out, const int64_t b_t_head_n[4], const float *rows) {
-    int64_t heads = a->call->out_type[out].shape.dim[2];
+    int64_t heads = a->call->out_type[out].shape.dim[2], step = small_padded(a->width);
     void *y = a->call->out[out];
     for (int64_t i = 0; y && i < b_t_head_n[3]; i++) {
         int64_t t = b_t_head_n[0] * a->time + b_t_head_n[1] + i;
         int64_t at = (t * heads + b_t_head_n[2]) * a->width;
         if (a->dtype == MX_F32)
-            memcpy((float *)y + at, rows + i * a->width, (size_t)a->width * sizeof(float));
+            memcpy((float *)y + at, rows + i * step, (size_t)a->width * sizeof(float));
         else
-            cpu_write(rows + i * a->width, a->width, y, a->dtype, at);
+            cpu_write(rows + i * step, a->width, y, a->dtype, at);
     }
 }
 
-static void add_keys(const Attention *a, Tile *tile, int64_t key_head, const Work *w) {
-    int64_t at[] = {tile->b, tile->k, key_head, tile->n_k}, n = tile->n_k * a->width;
-    const Rows k_v[] = {attention_rows(a, a->call->in[K], a->key_heads, at, w->k),
-                        attention_rows(a, a->call->in[V], a->key_heads, at, w->v)};
-    memset(w->dk, 0, (size_t)n * sizeof(float));
-    memset(w->dv, 0, (size_t)n * sizeof(float));
-    for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
-        for (tile->q = 0; tile->q < a->time; tile->q += ATTENTION_QUERIES) {
-            tile->n_q = cpu_min(ATTENTION_QUERIES, a->time - tile->q);
-            if (attention_sight(a, tile) != SIGHT_NONE) add_tile(a, tile, head, k_v, w);
+static void begin(const Attention *a, int64_t key_head, Block *block) {
+    const Tile *tile = &block->tile;
+    int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
+    SmallRows k = attention_rows(a, a->call->in[K], a->key_heads, at);
+    SmallRows v = attention_rows(a, a->call->in[V], a->key_heads, at);
+    small_pack_turned(a->kind, &k, block->dk, block->k_turned);
+    small_pack_turned(a->kind, &v, block->dk, block->v_turned);
+    small_pack_right(a->kind, &k, block->k);
+    memset(block->dk, 0, (size_t)(tile->n_k * small_padded(a->width)) * sizeof(float));
+    memset(block->dv, 0, (size_t)(tile->n_k * small_padded(a->width)) * sizeof(float));
+}
+
+static void finish(const Attention *a, int64_t key_head, const Block *block) {
+    const Tile *tile = &block->tile;
+    int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
+    scale_row(tile->n_k * small_padded(a->width), (float)a->attr->scale, block->dk);
+    store(a, K, at, block->dk);
+    store(a, V, at, block->dv);
+}
+
+/* A block of queries meets the blocks of keys that it sees any of; it is packed for the first. */
+static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3], Work *w) {
+    const int64_t at[] = {b_q_n[0], b_q_n[1], head, b_q_n[2]};
+    bool is_packed = false;
+    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+        Block *block = &w->block[i];
+        block->tile.q = b_q_n[1];
+        block->tile.n_q = b_q_n[2];
+        if (block->tile.n_k <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
+        if (!is_packed) {
+            SmallRows q = attention_rows(a, a->call->in[Q], a->heads, at);
+            SmallRows d_out = attention_rows(a, a->call->in[DO], a->heads, at);
+            w->q_a = small_pack_both(a->kind, &q, w->q_left, w->q);
+            w->d_a = small_pack_both(a->kind, &d_out, w->d_left, w->d_out);
+            is_packed = true;
         }
-    scale_row(n, (float)a->attr->scale, w->dk);
-    store(a, K, at, w->dk);
-    store(a, V, at, w->dv);
+        add_tile(a, head, w, block);
+    }
+}
+
+static void attend_back(const Attention *a, int64_t b, int64_t key_head, int64_t from, Work *w) {
+    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+        int64_t k = from + i * ATTENTION_KEYS;
+        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(ATTENTION_KEYS, a->time - k)};
+        if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
+    }
+    for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
+        for (int64_t q = 0; q < a->time; q += ATTENTION_QUERIES)
+            add_queries(a, head, (int64_t[]){b, q, cpu_min(ATTENTION_QUERIES, a->time - q)}, w);
+    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+        if (w->block[i].tile.n_k > 0) finish(a, key_head, &w->block[i]);
 }
 
 static void grad_span(const void *context, int64_t begin, int64_t end, int worker) {
     const Attention *a = context;
-    Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker);
+    size_t used = 0;
+    Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / a->key_heads, key_head = i % a->key_heads, first = key_head * a->group;
-        Tile tile = {.b = b};
         for (int64_t g = 0; g < a->group; g++) begin_head(a, b, first + g, &w);
-        for (tile.k = 0; tile.k < a->time; tile.k += ATTENTION_KEYS) {
-            tile.n_k = cpu_min(ATTENTION_KEYS, a->time - tile.k);
-            add_keys(a, &tile, key_head, &w);
-        }
-        for (int64_t g = 0; a->dtype != MX_F32 && g < a->group; g++)
-            store(a, Q, (int64_t[]){b, 0, first + g, a->time}, w.dq + g * a->time * a->width);
+        for (int64_t k = 0; k < a->time; k += ATTENTION_BLOCKS * ATTENTION_KEYS)
+            attend_back(a, b, key_head, k, &w);
+        for (int64_t g = 0; g < a->group; g++)
+            store(a, Q, (int64_t[]){b, 0, first + g, a->time},
+                  w.dq + g * a->time * small_padded(a->width));
     }
 }
 

@@ -20,18 +20,16 @@
 #endif
 
 typedef struct CpuMatmul CpuMatmul;
-typedef struct CpuSmall CpuSmall;
-typedef void CpuSmallMatmul(const CpuSmall *small, const float *a, const float *b, float *c);
 
 struct MxDevice {
     MxArena *arena;
     MxDeviceConfig config;
     int n_threads;
     bool has_avx512, has_bf16; /* bf16: products of it in hardware */
+    bool has_amx;              /* bf16 is multiplied by tiles, and by vectors slower than f32 */
     bool has_wide_blas;        /* OpenBLAS runs kernels for this machine's widest vectors */
     const char *description;
     CpuMatmul **cache; /* head of the list of prepared products */
-    CpuSmallMatmul *small_matmul;
     void *onednn;
 };
 
@@ -144,19 +142,10 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
 size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec);
 void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch);
 
-/* cpu_matmul_open — chooses the library for small products. */
-void cpu_matmul_open(MxDevice *device);
+/* cpu_has_bf16_products — whether bf16 is multiplied as it is, rather than converted to f32. */
+bool cpu_has_bf16_products(const MxDevice *device);
 /* cpu_matmul_describe — which library for what, and why. */
 void cpu_matmul_describe(const MxDevice *device, MxText *text);
-
-/* A product inside a loop over threads, on one of them, by device->small_matmul: C = alpha op(A)
- * op(B) + beta C. */
-struct CpuSmall {
-    int64_t m, n, k, lda, ldb, ldc;
-    bool trans_a, trans_b;
-    float alpha, beta;
-};
-CpuSmallMatmul cpu_openblas_small, cpu_onednn_small;
 
 bool cpu_openblas_open(MxDevice *device, MxError *err);
 const char *cpu_openblas_core(void);

@@ -82,12 +82,22 @@ static const char *processor_name(MxArena *arena) {
 #endif
 }
 
+#if defined(__x86_64__)
+/* Matrix tiles of bf16: CPUID leaf 7, EDX bit 22. */
+static bool has_amx(void) {
+    enum { LEAF = 7, AMX_BF16 = 1 << 22 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & AMX_BF16;
+}
+#endif
+
 static const char *find_features(MxDevice *device) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     device->has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     device->has_bf16 = device->has_avx512 && __builtin_cpu_supports("avx512bf16");
+    device->has_amx = has_amx();
     if (device->has_bf16) return "AVX-512 with bf16";
     if (device->has_avx512) return "AVX-512";
     if (__builtin_cpu_supports("avx2")) return "AVX2";
@@ -102,7 +112,6 @@ bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out
     device->n_threads = cpu_threads_open(config->n_threads);
     device->cache = mx_new(arena, CpuMatmul *);
     if (!cpu_openblas_open(device, err) || !cpu_onednn_open(device, err)) return false;
-    cpu_matmul_open(device);
     MxText text;
     mx_text_init(&text, arena);
     mx_text_add(&text, "%s, %d thread%s, %s; ", processor_name(arena), device->n_threads,

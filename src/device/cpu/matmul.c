@@ -21,12 +21,13 @@ static const CpuProvider *f32_provider(const MxDevice *device, const CpuMatmulSp
     return device->has_wide_blas && flops >= large_flops ? &cpu_openblas : &cpu_onednn;
 }
 
-static bool has_bf16_products(const MxDevice *device) {
+bool cpu_has_bf16_products(const MxDevice *device) {
     return device->has_bf16 && device->config.matmul != MX_MATMUL_OPENBLAS;
 }
 
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
-    if (spec->in == MX_BF16 && has_bf16_products(device)) return (Choice){.provider = &cpu_onednn};
+    if (spec->in == MX_BF16 && cpu_has_bf16_products(device))
+        return (Choice){.provider = &cpu_onednn};
     return (Choice){.provider = f32_provider(device, spec),
                     .widen = spec->in == MX_BF16,
                     .narrow = spec->out == MX_BF16};
@@ -131,15 +132,6 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     cpu_for(device, s->m, cpu_max(1, CPU_PIECE / s->n), store_rows, context);
 }
 
-/* oneDNN's tiles are as fast as OpenBLAS's on AVX-512, and twice as fast where that runs kernels
- * for another core. */
-void cpu_matmul_open(MxDevice *device) {
-    bool onednn = device->config.matmul == MX_MATMUL_AUTO
-                      ? device->has_avx512
-                      : device->config.matmul == MX_MATMUL_ONEDNN;
-    device->small_matmul = onednn ? cpu_onednn_small : cpu_openblas_small;
-}
-
 void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     CpuMatmulSpec large = {.m = 1024, .n = 1024, .k = 1024}, small = {.m = 1, .n = 1, .k = 1};
     const char *names[] = {f32_provider(device, &large)->name, f32_provider(device, &small)->name};
@@ -147,7 +139,7 @@ void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     mx_text_add(text, "matmul f32 %s%s%s (OpenBLAS core %s%s), bf16 %s (oneDNN %s)", names[0],
                 differ ? ", small ones " : "", differ ? names[1] : "", cpu_openblas_core(),
                 device->has_wide_blas ? "" : ", narrower than the machine",
-                has_bf16_products(device) ? "oneDNN" : "converted to f32",
+                cpu_has_bf16_products(device) ? "oneDNN" : "converted to f32",
                 cpu_onednn_version(device->arena));
 }
 

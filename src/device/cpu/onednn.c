@@ -36,12 +36,6 @@ const char *cpu_onednn_version(MxArena *arena) {
     return mx_arena_printf(arena, "%d.%d.%d", v->major, v->minor, v->patch);
 }
 
-void cpu_onednn_small(const CpuSmall *s, const float *a, const float *b, float *c) {
-    dnnl_status_t status = dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n,
-                                      s->k, s->alpha, a, s->lda, b, s->ldb, s->beta, c, s->ldc);
-    MX_ASSERT(status == dnnl_success);
-}
-
 static void close_product(void *data) {
     Product *p = data;
     if (p->primitive) dnnl_primitive_destroy(p->primitive);

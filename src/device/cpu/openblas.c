@@ -1,6 +1,5 @@
 /* openblas.c — OpenBLAS as a provider of f32 products; the one file that includes its header. Only
- * its OpenMP flavour will do: it shares the threads of the kernels and of oneDNN, and inside a
- * parallel region it runs on the calling thread alone. */
+ * its OpenMP flavour will do: it shares the threads of the kernels and of oneDNN. */
 #include "cpu.h"
 
 #include <cblas.h>
@@ -27,12 +26,6 @@ static CBLAS_TRANSPOSE transpose(bool wanted) {
     return wanted ? CblasTrans : CblasNoTrans;
 }
 
-void cpu_openblas_small(const CpuSmall *s, const float *a, const float *b, float *c) {
-    cblas_sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
-                (blasint)s->n, (blasint)s->k, s->alpha, a, (blasint)s->lda, b, (blasint)s->ldb,
-                s->beta, c, (blasint)s->ldc);
-}
-
 static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     (void)device;
     const CpuMatmulSpec *s = &matmul->run;
@@ -47,17 +40,9 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
 
 static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c) {
     const CpuMatmulSpec *s = &matmul->run;
-    CpuSmall product = {.m = s->m,
-                        .n = s->n,
-                        .k = s->k,
-                        .lda = s->lda,
-                        .ldb = s->ldb,
-                        .ldc = s->ldc,
-                        .trans_a = s->trans_a,
-                        .trans_b = s->trans_b,
-                        .alpha = 1.0f,
-                        .beta = s->accumulate ? 1.0f : 0.0f};
-    cpu_openblas_small(&product, a, b, c);
+    cblas_sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
+                (blasint)s->n, (blasint)s->k, 1.0f, a, (blasint)s->lda, b, (blasint)s->ldb,
+                s->accumulate ? 1.0f : 0.0f, c, (blasint)s->ldc);
 }
 
 const CpuProvider cpu_openblas = {

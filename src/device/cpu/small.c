@@ -1,0 +1,251 @@
+/* small.c — products of small matrices: blocks of C that stay in registers while k passes by, one
+ * function for each kind of processor, and the packing of operands. */
+#include "small.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Sixteen words; the compiler splits them for narrower machines. */
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* ---- blocks of C: `rows` rows of `columns` lanes each. add(sum, a, b) adds the products of the
+ * word at a with the lanes b. A macro, since code for one processor cannot be inlined into a
+ * function for all. */
+
+// clang-format off
+#define SMALL_BLOCK(name, target, rows, columns, add)                                              \
+target static void name(const Small *s, const float *a, const float *b, float *c) {                \
+    Lanes sum[rows][columns];                                                                      \
+    for (int i = 0; i < (rows); i++)                                                               \
+        for (int j = 0; j < (columns); j++) sum[i][j] = (Lanes){0};                                \
+    for (int64_t k = 0; k < s->k; k++, a += s->a_k, b += s->b_row) {                               \
+        Lanes y[columns];                                                                          \
+        for (int j = 0; j < (columns); j++) y[j] = *(const Lanes *)(b + SMALL_LANES * j);          \
+        for (int i = 0; i < (rows); i++)                                                           \
+            for (int j = 0; j < (columns); j++) add(sum[i][j], a + i * s->a_row, y[j]);            \
+    }                                                                                              \
+    for (int i = 0; i < (rows); i++)                                                               \
+        for (int j = 0; j < (columns); j++) {                                                      \
+            Lanes *to = (Lanes *)(c + i * s->c_row + SMALL_LANES * j);                             \
+            *to = s->adds ? *to + sum[i][j] * s->alpha : sum[i][j] * s->alpha;                     \
+        }                                                                                          \
+}
+// clang-format on
+
+/* A product out of four sizes of block: big ones of `rows` rows and `columns` lanes, and what
+ * remains. */
+typedef void Block(const Small *s, const float *a, const float *b, float *c);
+typedef struct Blocks {
+    int rows, columns;
+    Block *whole, *low, *narrow, *one; /* low: one row; narrow: one column of lanes */
+} Blocks;
+
+static void multiply(const Blocks *blocks, const Small *s, const float *a, const float *b,
+                     float *c) {
+    int64_t lanes = small_padded(s->n) / SMALL_LANES;
+    for (int64_t j = 0, columns; j < lanes; j += columns) {
+        bool is_wide = lanes - j >= blocks->columns;
+        columns = is_wide ? blocks->columns : 1;
+        for (int64_t i = 0, rows; i < s->m; i += rows) {
+            bool is_high = s->m - i >= blocks->rows;
+            rows = is_high ? blocks->rows : 1;
+            Block *block = is_wide   ? is_high ? blocks->whole : blocks->low
+                           : is_high ? blocks->narrow
+                                     : blocks->one;
+            block(s, a + i * s->a_row, b + j * SMALL_LANES, c + i * s->c_row + j * SMALL_LANES);
+        }
+    }
+}
+
+#define ADD_FLOATS(sum, a, b) sum += b * *(a)
+
+/* Four rows of one column: what fits sixteen registers of half the width. */
+SMALL_BLOCK(floats_4x1, CPU_LEVELS, 4, 1, ADD_FLOATS)
+SMALL_BLOCK(floats_1x1, CPU_LEVELS, 1, 1, ADD_FLOATS)
+
+static void multiply_floats(const Small *s, const void *a, const void *b, float *c) {
+    static const Blocks blocks = {4, 1, floats_4x1, floats_1x1, floats_4x1, floats_1x1};
+    multiply(&blocks, s, a, b, c);
+}
+
+static void turn_words(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step) {
+    for (int i = 0; i < SMALL_LANES; i++)
+        for (int j = 0; j < SMALL_LANES; j++) to[j * to_step + i] = from[i * from_step + j];
+}
+
+static const SmallKind floats = {.per_word = 1, .multiply = multiply_floats, .turn = turn_words};
+
+#if defined(__x86_64__)
+#define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
+#define AVX512_BF16                                                                                \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+/* In assembly: gcc 12 copies every sum at each turn around the intrinsic. */
+#define ADD_PAIRS(sum, a, b)                                                                       \
+    do {                                                                                           \
+        Lanes total = sum;                                                                         \
+        __asm__("vdpbf16ps %2, %1, %0" : "+v"(total) : "v"(_mm512_set1_ps(*(a))), "v"(b));         \
+        sum = total;                                                                               \
+    } while (0)
+
+SMALL_BLOCK(wide_8x2, AVX512, 8, 2, ADD_FLOATS)
+SMALL_BLOCK(wide_8x1, AVX512, 8, 1, ADD_FLOATS)
+SMALL_BLOCK(wide_1x2, AVX512, 1, 2, ADD_FLOATS)
+SMALL_BLOCK(wide_1x1, AVX512, 1, 1, ADD_FLOATS)
+SMALL_BLOCK(pairs_8x2, AVX512_BF16, 8, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_8x1, AVX512_BF16, 8, 1, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x2, AVX512_BF16, 1, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x1, AVX512_BF16, 1, 1, ADD_PAIRS)
+
+static void multiply_wide(const Small *s, const void *a, const void *b, float *c) {
+    static const Blocks blocks = {8, 2, wide_8x2, wide_1x2, wide_8x1, wide_1x1};
+    multiply(&blocks, s, a, b, c);
+}
+
+static void multiply_pairs(const Small *s, const void *a, const void *b, float *c) {
+    static const Blocks blocks = {8, 2, pairs_8x2, pairs_1x2, pairs_8x1, pairs_1x1};
+    multiply(&blocks, s, a, b, c);
+}
+
+/* Swaps the off-diagonal quarters of squares of 16, 8, 4 and 2 (Eklundh 1972). */
+AVX512 static void turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to,
+                             int64_t to_step) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i x[SMALL_LANES];
+    for (int i = 0; i < SMALL_LANES; i++) x[i] = _mm512_loadu_si512(from + i * from_step);
+#pragma GCC unroll 4
+    for (int half = SMALL_LANES / 2; half; half /= 2) {
+        const __m512i by = _mm512_set1_epi32(half), second = _mm512_set1_epi32(SMALL_LANES);
+        const __mmask16 is_right = _mm512_test_epi32_mask(lane, by);
+        const __m512i low =
+            _mm512_mask_add_epi32(lane, is_right, _mm512_sub_epi32(lane, by), second);
+        const __m512i high =
+            _mm512_mask_add_epi32(_mm512_add_epi32(lane, by), is_right, lane, second);
+#pragma GCC unroll 16
+        for (int i = 0; i < SMALL_LANES; i++) {
+            if (i & half) continue;
+            __m512i a = x[i], b = x[i + half];
+            x[i] = _mm512_permutex2var_epi32(a, low, b);
+            x[i + half] = _mm512_permutex2var_epi32(a, high, b);
+        }
+    }
+    for (int i = 0; i < SMALL_LANES; i++) _mm512_storeu_si512(to + i * to_step, x[i]);
+}
+
+static const SmallKind wide_floats = {.per_word = 1, .multiply = multiply_wide, .turn = turn_wide};
+static const SmallKind pairs = {.per_word = 2, .multiply = multiply_pairs, .turn = turn_wide};
+#endif
+
+const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
+#if defined(__x86_64__)
+    if (dtype == MX_BF16 && cpu_has_bf16_products(device) && !device->has_amx) return &pairs;
+    if (device->has_avx512) return &wide_floats;
+#endif
+    (void)device, (void)dtype;
+    return &floats;
+}
+
+/* ---- packing */
+
+static const MxBf16 *bf16_row(const SmallRows *rows, int64_t i) {
+    return (const MxBf16 *)rows->data + i * rows->step;
+}
+
+static void float_row(const SmallRows *rows, int64_t i, float *to) {
+    if (rows->dtype == MX_F32)
+        memcpy(to, (const float *)rows->data + i * rows->step, (size_t)rows->width * sizeof *to);
+    else
+        cpu_widen(bf16_row(rows, i), rows->width, to);
+}
+
+/* The word of elements 2 w and 2 w + 1 of a row, zero beyond its end. */
+static inline uint32_t pair_at(const MxBf16 *row, int64_t width, int64_t w) {
+    return row[2 * w] | (2 * w + 1 < width ? (uint32_t)row[2 * w + 1] << 16 : 0);
+}
+
+void small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to) {
+    int64_t step = small_left_step(kind, rows->width), last = small_words(kind, rows->width) - 1;
+    for (int64_t i = 0; i < rows->n; i++)
+        if (kind->per_word == 1) {
+            float_row(rows, i, (float *)to + i * step);
+        } else {
+            uint32_t *out = (uint32_t *)to + i * step;
+            memcpy(out, bf16_row(rows, i), (size_t)last * sizeof *out);
+            out[last] = pair_at(bf16_row(rows, i), rows->width, last);
+        }
+}
+
+CPU_LEVELS static void join_rows(int64_t n, const MxBf16 *low, const MxBf16 *high, uint32_t *to) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = low[i] | (uint32_t)high[i] << 16;
+}
+
+void small_pack_right(const SmallKind *kind, const SmallRows *rows, void *to) {
+    int64_t width = rows->width, step = small_padded(width);
+    for (int64_t i = 0, w = 0; i < rows->n; i += kind->per_word, w++) {
+        uint32_t *out = (uint32_t *)to + w * step;
+        if (kind->per_word == 1)
+            float_row(rows, i, (float *)to + w * step);
+        else if (i + 1 < rows->n)
+            join_rows(width, bf16_row(rows, i), bf16_row(rows, i + 1), out);
+        else
+            for (int64_t c = 0; c < width; c++) out[c] = bf16_row(rows, i)[c];
+        memset(out + width, 0, (size_t)(step - width) * sizeof *out);
+    }
+}
+
+void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left, void *to) {
+    int64_t words = small_words(kind, rows->width), n = rows->n;
+    int64_t step = small_left_step(kind, rows->width), to_step = small_padded(n);
+    small_pack_left(kind, rows, left);
+    for (int64_t w = 0; w < words; w += SMALL_LANES)
+        for (int64_t i = 0; i < n; i += SMALL_LANES) {
+            const uint32_t *from = (const uint32_t *)left + i * step + w;
+            uint32_t *out = (uint32_t *)to + w * to_step + i;
+            if (w + SMALL_LANES <= words && i + SMALL_LANES <= n)
+                kind->turn(from, step, out, to_step);
+            else
+                for (int64_t j = 0; j < cpu_min(SMALL_LANES, words - w); j++)
+                    for (int64_t l = 0; l < SMALL_LANES; l++)
+                        out[j * to_step + l] = i + l < n ? from[l * step + j] : 0;
+        }
+}
+
+const void *small_pack_both(const SmallKind *kind, const SmallRows *rows, void *left, void *right) {
+    small_pack_right(kind, rows, right);
+    if (kind->per_word == 1) return right;
+    small_pack_left(kind, rows, left);
+    return left;
+}
+
+/* ---- computed operands */
+
+CPU_LEVELS static void join_floats(int64_t n, const float *low, const float *high, uint32_t *to) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        to[i] = mx_f32_to_bf16(low[i]) | (uint32_t)mx_f32_to_bf16(high[i]) << 16;
+}
+
+const void *small_join(const SmallKind *kind, const float *from, int64_t rows, int64_t step,
+                       void *to) {
+    if (kind->per_word == 1) return from;
+    uint32_t *words = to;
+    for (int64_t i = 0; i < rows; i += 2, words += step)
+        if (i + 1 < rows)
+            join_floats(step, from + i * step, from + (i + 1) * step, words);
+        else
+            for (int64_t c = 0; c < step; c++) words[c] = mx_f32_to_bf16(from[i * step + c]);
+    return to;
+}
+
+const void *small_narrow(const SmallKind *kind, const float *from, const int64_t rows_columns[2],
+                         int64_t step, void *to) {
+    if (kind->per_word == 1) return from;
+    int64_t rows = rows_columns[0], columns = rows_columns[1];
+    for (int64_t i = 0; i < rows; i++) {
+        MxBf16 *out = (MxBf16 *)to + i * step;
+        cpu_narrow(from + i * step, columns, out);
+        if (columns % 2) out[columns] = 0;
+    }
+    return to;
+}
