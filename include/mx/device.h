@@ -52,7 +52,8 @@ bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out
 /* mx_device_describe — one line: processor, threads, vector width, matmul libraries and why. */
 const char *mx_device_describe(const MxDevice *device);
 /* mx_device_alloc — zeroed memory for buffers, 64-byte aligned, with huge pages where the system
- * has them; freed with the device's arena. Fails if the address space is exhausted. */
+ * has them, its pages there already; freed with the device's arena. Fails if the address space is
+ * exhausted. */
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err);
 /* mx_device_kernel — the kernel of an op on this device. */
 const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op);

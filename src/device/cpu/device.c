@@ -43,9 +43,20 @@ static void unmap(void *data) {
     munmap(mapping->base, mapping->bytes);
 }
 
+enum { HUGE_BYTES = 2 << 20 };
+
+/* Has pages there before they are used: with all threads, which kernels would not do that wait for
+ * whoever meets new pages, and by writing, since reading first costs a fault more. */
+static void touch_span(const void *context, int64_t begin, int64_t end, int worker) {
+    enum { PAGE_BYTES = 4096 };
+    (void)worker;
+    char *const *memory = context;
+    if (madvise(*memory + begin, (size_t)(end - begin), MADV_POPULATE_WRITE) == 0) return;
+    for (int64_t at = begin; at < end; at += PAGE_BYTES) ((volatile char *)*memory)[at] = 0;
+}
+
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
-    const size_t huge_bytes = (size_t)2 << 20;
-    size_t whole = (bytes + 2 * huge_bytes - 1) / huge_bytes * huge_bytes; /* room to align */
+    size_t whole = (bytes + 2 * HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES; /* room to align */
     void *base = whole < bytes ? MAP_FAILED
                                : mmap(NULL, whole, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -56,9 +67,10 @@ bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
     Mapping *mapping = mx_new(device->arena, Mapping);
     *mapping = (Mapping){.base = base, .bytes = whole};
     mx_arena_on_release(device->arena, unmap, mapping);
-    uintptr_t start = ((uintptr_t)base + huge_bytes - 1) / huge_bytes * huge_bytes;
-    if (bytes >= huge_bytes) madvise((void *)start, bytes, MADV_HUGEPAGE); /* a wish, may fail */
-    *out = (void *)start;
+    char *start = (char *)(((uintptr_t)base + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
+    if (bytes >= HUGE_BYTES) madvise(start, bytes, MADV_HUGEPAGE); /* a wish, may fail */
+    cpu_for_uneven(device, (int64_t)bytes, HUGE_BYTES, touch_span, &start);
+    *out = start;
     return true;
 }
 
