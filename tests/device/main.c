@@ -7,6 +7,7 @@ int main(void) {
     SRunner *runner = srunner_create(suite_device());
     srunner_add_suite(runner, suite_numbers());
     srunner_add_suite(runner, suite_matmul());
+    srunner_add_suite(runner, suite_small());
     srunner_add_suite(runner, suite_kernels());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

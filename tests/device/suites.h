@@ -7,6 +7,7 @@
 
 Suite *suite_kernels(void);
 Suite *suite_matmul(void);
+Suite *suite_small(void);
 Suite *suite_numbers(void);
 Suite *suite_device(void);
 

@@ -26,7 +26,7 @@ struct MxDevice {
     MxDeviceConfig config;
     int n_threads;
     bool has_avx512, has_bf16; /* bf16: products of it in hardware */
-    bool has_amx;              /* bf16 is multiplied by tiles, and by vectors slower than f32 */
+    bool has_amx;              /* and by tiles */
     bool has_wide_blas;        /* OpenBLAS runs kernels for this machine's widest vectors */
     const char *description;
     CpuMatmul **cache; /* head of the list of prepared products */

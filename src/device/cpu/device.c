@@ -2,7 +2,7 @@
  * libraries, hands out memory, and holds the table of kernels. */
 #include <mx/device.h>
 
-#include "cpu.h"
+#include "small.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,7 +109,8 @@ static const char *find_features(MxDevice *device) {
     device->has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     device->has_bf16 = device->has_avx512 && __builtin_cpu_supports("avx512bf16");
-    device->has_amx = has_amx();
+    device->has_amx = device->has_bf16 && has_amx() && small_tiles_open();
+    if (device->has_amx) return "AVX-512 with bf16, AMX";
     if (device->has_bf16) return "AVX-512 with bf16";
     if (device->has_avx512) return "AVX-512";
     if (__builtin_cpu_supports("avx2")) return "AVX2";

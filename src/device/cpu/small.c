@@ -74,7 +74,8 @@ static void turn_words(const uint32_t *from, int64_t from_step, uint32_t *to, in
         for (int j = 0; j < SMALL_LANES; j++) to[j * to_step + i] = from[i * from_step + j];
 }
 
-static const SmallKind floats = {.per_word = 1, .multiply = multiply_floats, .turn = turn_words};
+static const SmallKind floats = {
+    .name = "C", .per_word = 1, .multiply = multiply_floats, .turn = turn_words};
 
 #if defined(__x86_64__)
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
@@ -108,8 +109,8 @@ static void multiply_pairs(const Small *s, const void *a, const void *b, float *
 }
 
 /* Swaps the off-diagonal quarters of squares of 16, 8, 4 and 2 (Eklundh 1972). */
-AVX512 static void turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to,
-                             int64_t to_step) {
+AVX512 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to,
+                            int64_t to_step) {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512i x[SMALL_LANES];
     for (int i = 0; i < SMALL_LANES; i++) x[i] = _mm512_loadu_si512(from + i * from_step);
@@ -132,17 +133,31 @@ AVX512 static void turn_wide(const uint32_t *from, int64_t from_step, uint32_t *
     for (int i = 0; i < SMALL_LANES; i++) _mm512_storeu_si512(to + i * to_step, x[i]);
 }
 
-static const SmallKind wide_floats = {.per_word = 1, .multiply = multiply_wide, .turn = turn_wide};
-static const SmallKind pairs = {.per_word = 2, .multiply = multiply_pairs, .turn = turn_wide};
+const SmallKind small_wide = {
+    .name = "AVX-512", .per_word = 1, .multiply = multiply_wide, .turn = small_turn_wide};
+const SmallKind small_pairs = {
+    .name = "AVX-512 bf16", .per_word = 2, .multiply = multiply_pairs, .turn = small_turn_wide};
 #endif
 
-const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
+int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
+    int n = 0;
+    kinds[n++] = &floats;
 #if defined(__x86_64__)
-    if (dtype == MX_BF16 && cpu_has_bf16_products(device) && !device->has_amx) return &pairs;
-    if (device->has_avx512) return &wide_floats;
+    if (device->has_avx512) kinds[n++] = &small_wide;
+    if (device->has_bf16) kinds[n++] = &small_pairs;
+    if (device->has_amx) kinds[n++] = &small_tiles;
+#else
+    (void)device;
 #endif
-    (void)device, (void)dtype;
-    return &floats;
+    return n;
+}
+
+const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
+    const SmallKind *kinds[SMALL_KINDS];
+    int n = small_kinds(device, kinds);
+    bool takes_pairs = dtype == MX_BF16 && cpu_has_bf16_products(device);
+    while (n > 1 && kinds[n - 1]->per_word == 2 && !takes_pairs) n--;
+    return kinds[n - 1];
 }
 
 /* ---- packing */

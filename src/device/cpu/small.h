@@ -25,13 +25,24 @@ typedef struct Small {
 
 /* How a machine multiplies one dtype. */
 typedef struct SmallKind {
+    const char *name;
     int per_word; /* elements along k in a word: floats 1, bf16 2 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
     void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
 } SmallKind;
 
+/* small_kind — the fastest way of this machine for a dtype. */
 const SmallKind *small_kind(const MxDevice *device, MxDtype dtype);
+/* small_kinds — all ways that work on this machine. */
+enum { SMALL_KINDS = 4 };
+int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);
+
+/* For processors: AVX-512 with and without bf16, AMX. */
+extern const SmallKind small_wide, small_pairs, small_tiles;
+void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
+/* small_tiles_open — whether the system lets this process use AMX's tiles. */
+bool small_tiles_open(void);
 
 /* Words that n elements along k take. */
 static inline int64_t small_words(const SmallKind *kind, int64_t n) {

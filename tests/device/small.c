@@ -1,0 +1,156 @@
+/* small.c — products of small matrices, by every kind that this machine can run, through every way
+ * of packing. Operands are small whole numbers: the result is exact, in whatever order. */
+#include "device/cpu/small.h"
+
+#include "probe.h"
+#include "suites.h"
+
+enum { MOST = 144, EXTRA = 3 }; /* largest size; elements between rows */
+
+static const int64_t sizes[][3] = {/* m, n, k */
+                                   {1, 1, 1},    {8, 16, 2},   {16, 16, 32},  {7, 5, 3},
+                                   {64, 64, 64}, {17, 33, 31}, {32, 16, 64},  {33, 48, 65},
+                                   {64, 80, 96}, {9, 100, 1},  {130, 31, 77}, {128, 128, 140}};
+
+/* Ways to bring A and B into words. */
+typedef enum Way { LEFT_TURNED, LEFT_RIGHT, JOINED_RIGHT, NARROW_RIGHT, WAYS } Way;
+
+static int whole(uint64_t seed, int64_t i, int64_t j) {
+    return (int)(probe_word(seed, (uint64_t)(i * 1000 + j)) % 9) - 4;
+}
+
+/* Rows [n, width] of whole numbers, surrounded by numbers that must not be used. */
+static SmallRows make_rows(MxArena *arena, MxDtype dtype, uint64_t seed, const int64_t n_width[2]) {
+    int64_t n = n_width[0], width = n_width[1], step = width + EXTRA;
+    float *x = mx_new_n(arena, float, n *step);
+    MxBf16 *y = mx_new_n(arena, MxBf16, n * step);
+    for (int64_t i = 0; i < n * step; i++) {
+        int64_t row = i / step, column = i % step;
+        x[i] = column < width ? (float)whole(seed, row, column) : 1e30f;
+        y[i] = mx_f32_to_bf16(x[i]);
+    }
+    const void *data = dtype == MX_F32 ? (const void *)x : y;
+    return (SmallRows){data, dtype, n, width, step};
+}
+
+/* Floats [rows, step] with numbers beyond the columns that must not be used. */
+static float *make_tile(MxArena *arena, uint64_t seed, const int64_t rows_columns[2]) {
+    int64_t step = small_padded(rows_columns[1]);
+    float *x = mx_new_n(arena, float, rows_columns[0] * step);
+    for (int64_t i = 0; i < rows_columns[0] * step; i++)
+        x[i] = i % step < rows_columns[1] ? (float)whole(seed, i / step, i % step) : 1e30f;
+    return x;
+}
+
+static void *buffer(MxArena *arena) {
+    uint32_t *words = mx_new_n(arena, uint32_t, MOST * MOST + CPU_ALIGN);
+    for (int i = 0; i < MOST * MOST; i++) words[i] = 0x7fc07fc0u; /* not a number */
+    return (void *)(((uintptr_t)words + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN);
+}
+
+typedef struct Operands {
+    const void *a, *b;
+} Operands;
+
+/* X is [m, k], or [k, m] where it is joined; Y is [k, n], or [n, k] where it is turned. */
+static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way way, Small *s) {
+    int64_t k = s->k;
+    SmallRows x = make_rows(arena, dtype, 1, (int64_t[]){s->m, k});
+    SmallRows y = make_rows(arena, dtype, 2,
+                            way == LEFT_TURNED ? (int64_t[]){s->n, k} : (int64_t[]){k, s->n});
+    void *a = buffer(arena), *b = buffer(arena), *left = buffer(arena);
+    Operands o = {a, b};
+    s->k = small_words(kind, k);
+    s->b_row = small_padded(s->n);
+    s->a_row = small_left_step(kind, k);
+    s->a_k = 1;
+    if (way == LEFT_TURNED)
+        small_pack_turned(kind, &y, left, b);
+    else
+        small_pack_right(kind, &y, b);
+    if (way == JOINED_RIGHT) {
+        int64_t step = small_padded(s->m);
+        o.a = small_join(kind, make_tile(arena, 3, (int64_t[]){k, s->m}), k, step, a);
+        s->a_row = 1;
+        s->a_k = step;
+    } else if (way == NARROW_RIGHT) {
+        const int64_t shape[] = {s->m, k};
+        o.a = small_narrow(kind, make_tile(arena, 1, shape), shape, small_padded(k), a);
+    } else {
+        small_pack_left(kind, &x, a);
+    }
+    return o;
+}
+
+static float want_at(Way way, int64_t i, int64_t j, int64_t k) {
+    int sum = 0;
+    for (int64_t l = 0; l < k; l++)
+        sum += (way == JOINED_RIGHT ? whole(3, l, i) : whole(1, i, l)) *
+               (way == LEFT_TURNED ? whole(2, j, l) : whole(2, l, j));
+    return (float)sum;
+}
+
+static void check_product(const SmallKind *kind, MxDtype dtype, Way way, const int64_t size[3]) {
+    MxArena arena = {.name = "small"};
+    Small s = {.m = size[0], .n = size[1], .k = size[2], .c_row = small_padded(size[1])};
+    Operands o = pack(&arena, kind, dtype, way, &s);
+    float *c = mx_new_n(&arena, float, (s.m + 1) * s.c_row);
+    for (int64_t i = 0; i < (s.m + 1) * s.c_row; i++) c[i] = 7;
+    for (int pass = 0; pass < 2; pass++) { /* C = 2 A B, then C += -0.5 A B */
+        s.alpha = pass ? -0.5f : 2;
+        s.adds = pass;
+        kind->multiply(&s, o.a, o.b, c);
+    }
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            float want = 1.5f * want_at(way, i, j, size[2]), got = c[i * s.c_row + j];
+            ck_assert_msg(
+                got == want, "%s %s, way %d, [%lld, %lld, %lld]: C[%lld, %lld] is %g, not %g",
+                kind->name, mx_dtype_name(dtype), way, (long long)s.m, (long long)s.n,
+                (long long)size[2], (long long)i, (long long)j, (double)got, (double)want);
+        }
+    for (int64_t j = 0; j < s.c_row; j++) ck_assert(c[s.m * s.c_row + j] == 7);
+    mx_arena_release(&arena);
+}
+
+START_TEST(products_are_exact) {
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    const SmallKind *kinds[SMALL_KINDS];
+    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    int n = small_kinds(device, kinds);
+    for (int i = 0; i < n; i++)
+        for (int way = 0; way < WAYS; way++) {
+            check_product(kinds[i], MX_BF16, (Way)way, sizes[_i]);
+            if (kinds[i]->per_word == 1) check_product(kinds[i], MX_F32, (Way)way, sizes[_i]);
+        }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(floats_are_never_multiplied_as_pairs) {
+    static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS};
+    for (int i = 0; i < MX_COUNT(providers); i++) {
+        MxArena arena = {.name = "test"};
+        MxError err = {0};
+        MxDevice *device = NULL;
+        MxDeviceConfig config = {.n_threads = 1, .matmul = providers[i]};
+        ck_assert(mx_device_open(&arena, &config, &device, &err));
+        ck_assert_int_eq(small_kind(device, MX_F32)->per_word, 1);
+        ck_assert_int_eq(small_kind(device, MX_BF16)->per_word,
+                         cpu_has_bf16_products(device) ? 2 : 1);
+        mx_arena_release(&arena);
+    }
+}
+END_TEST
+
+Suite *suite_small(void) {
+    Suite *suite = suite_create("small");
+    TCase *t = tcase_create("small");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, products_are_exact, 0, MX_COUNT(sizes));
+    tcase_add_test(t, floats_are_never_multiplied_as_pairs);
+    suite_add_tcase(suite, t);
+    return suite;
+}
