@@ -25,10 +25,12 @@ static MxTree new_state(MxArena *arena, const MxTree *params, bool touches, int6
     MxTree state;
     mx_tree_init(&state, arena);
     for (int i = 0; i < MX_COUNT(sections); i++)
-        mx_tree_add_under(&state, sections[i], params, MX_KIND_PARAM, MX_F32);
+        mx_tree_add_under(&state, sections[i], params);
     *bytes = 0;
     for (int i = 0; i < state.n; i++) {
         size_t n = (size_t)mx_shape_count(state.leaves[i].shape) * sizeof(float);
+        state.leaves[i].kind = MX_KIND_PARAM;
+        state.leaves[i].dtype = MX_F32;
         state.leaves[i].data = mx_arena_alloc(arena, n);
         if (touches) bench_fill(state.leaves[i].data, n, (uint32_t)i);
         *bytes += (int64_t)n;
