@@ -336,8 +336,16 @@ char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
 /* mx_json_parse — `name` and the line go into the message; duplicate keys are refused. */
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
                       MxError *err);
+/* mx_json_parse_line — one line of a JSON Lines file, as its users write them: of a repeated key
+ * the last counts, a string may hold NUL, whole numbers of any size are read as reals. `where` goes
+ * into the message. */
+MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
+                           MxError *err);
 MxJson *mx_json_get(const MxJson *object, const char *key); /* NULL if missing */
 const char *mx_json_string(const MxJson *value);            /* NULL if not a string */
+size_t mx_json_string_bytes(const MxJson *value);           /* 0 if not a string */
+/* mx_json_kind — "an object", "a list", "a text", "a number", "true or false" or "null". */
+const char *mx_json_kind(const MxJson *value);
 bool mx_json_number(const MxJson *value, double *out);
 bool mx_json_int(const MxJson *value, int64_t *out);
 bool mx_json_bool(const MxJson *value, bool *out);

@@ -90,11 +90,34 @@ MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char 
     return NULL;
 }
 
+MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
+                           MxError *err) {
+    json_error_t why;
+    json_t *value = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    if (value) return root(arena, value);
+    where.col = why.column;
+    mx_fail(err, MX_EXIT_BAD_INPUT, where, "not valid JSON: %s", why.text);
+    return NULL;
+}
+
 MxJson *mx_json_get(const MxJson *object, const char *key) {
     return wrap(json_object_get(unwrap(object), key));
 }
 const char *mx_json_string(const MxJson *value) {
     return json_string_value(unwrap(value));
+}
+
+size_t mx_json_string_bytes(const MxJson *value) {
+    return json_string_length(unwrap(value));
+}
+
+const char *mx_json_kind(const MxJson *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",    [JSON_ARRAY] = "a list",  [JSON_STRING] = "a text",
+        [JSON_INTEGER] = "a number",    [JSON_REAL] = "a number", [JSON_TRUE] = "true or false",
+        [JSON_FALSE] = "true or false", [JSON_NULL] = "null",
+    };
+    return names[json_typeof(unwrap(value))];
 }
 
 bool mx_json_number(const MxJson *value, double *out) {

@@ -30,6 +30,27 @@ START_TEST(keeps_the_order_of_members) {
 }
 END_TEST
 
+/* Lines of data: what mx_json_parse refuses is read as JSON's users mean it. */
+START_TEST(lines_are_read_leniently) {
+    const char *text = "{\"a\": 1, \"n\": 123456789012345678901234567890, \"a\": \"x\\u0000y\"}";
+    MxWhere where = {.file = "a.jsonl", .line = 7};
+    ck_assert_ptr_null(mx_json_parse(&arena, text, strlen(text), "a", &err));
+    mx_error_release(&err);
+    MxJson *line = mx_json_parse_line(&arena, text, strlen(text), where, &err);
+    ck_assert_msg(line != NULL, "%s", err.count ? err.text.data : "");
+    ck_assert_uint_eq(mx_json_length(line), 2);
+    ck_assert_uint_eq(mx_json_string_bytes(mx_json_get(line, "a")), 3);
+    ck_assert_mem_eq(mx_json_string(mx_json_get(line, "a")), "x\0y", 4);
+    ck_assert_str_eq(mx_json_kind(line), "an object");
+    ck_assert_str_eq(mx_json_kind(mx_json_get(line, "a")), "a text");
+    ck_assert_str_eq(mx_json_kind(mx_json_get(line, "n")), "a number");
+    ck_assert_uint_eq(mx_json_string_bytes(line), 0);
+    ck_assert_ptr_null(mx_json_parse_line(&arena, "{\"a\":}", 6, where, &err));
+    ck_assert_msg(mx_text_has_prefix(err.text.data, "a.jsonl:7:6: not valid JSON: "), "%s",
+                  err.text.data);
+}
+END_TEST
+
 START_TEST(numbers_that_are_not_finite_become_null) {
     MxJson *root = mx_json_object(&arena);
     mx_json_set_number(root, "nan", (double)NAN);
@@ -180,6 +201,7 @@ Suite *json_suite(void) {
     Suite *suite = suite_create("base/json");
     TCase *tcase = add_case(suite, "json");
     tcase_add_test(tcase, keeps_the_order_of_members);
+    tcase_add_test(tcase, lines_are_read_leniently);
     tcase_add_test(tcase, numbers_that_are_not_finite_become_null);
     tcase_add_test(tcase, numbers_come_back_exactly);
     tcase_add_loop_test(tcase, integers_come_back_exactly, 0, 5);
