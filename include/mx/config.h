@@ -82,7 +82,7 @@ typedef struct MxConfigTrail MxConfigTrail;
 typedef struct MxConfig {
     /* One field a key. Values are final: -1, empty and null are already replaced by what they mean
      * where MaxText derives them (run_name, steps, learning_rate_schedule_steps, mu_dtype,
-     * eval_per_device_batch_size). */
+     * eval_per_device_batch_size, dpo.max_prompt_length). */
 #define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type, field, name, fallback, limits, unit, doc) MxField_##type field;
 #include <mx/config_keys.def>

@@ -1,5 +1,6 @@
 /* data.h — corpora to batches. A batch is a pure function of (config, step): no state moves on, so
- * a run resumes by asking for its next step, and the number of ranks plays no part. */
+ * a run resumes by asking for its next step, and the number of ranks plays no part. docs/DATA.md
+ * describes every kind of dataset, its fields and its masks. */
 #ifndef MX_DATA_H
 #define MX_DATA_H
 
@@ -32,40 +33,71 @@ typedef enum MxDataStatus {
     MX_DATA_ERROR /* text in err */
 } MxDataStatus;
 
+/* Whether a dataset gives pairs of responses, and what of them counts (dpo.formula). */
+typedef enum MxDataPairs {
+    MX_DATA_NO_PAIRS,
+    MX_DATA_PAIRS_STANDARD, /* each response its own completion, as published and as TRL */
+    MX_DATA_PAIRS_MAXTEXT,  /* one mask for both: from their first difference on, as far as both go
+                             */
+} MxDataPairs;
+
 /* What to read. Strings are borrowed for the dataset's life. */
 typedef struct MxDataConfig {
-    const char *kind; /* "synthetic", "text" or "hdf5" */
-    const char *path; /* text: file, folder (its *.txt, sorted) or glob, as given, in share/, or in
-                         the installed share folder; hdf5: FILE.h5[:group] */
+    const char *kind; /* "synthetic", "text", "hf" or "hdf5" */
+    const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
+                         share/, or in the installed share folder; hdf5: FILE.h5[:group] */
     MxWhere where;    /* of the setting that named the path, for messages */
-    const MxTokenizer *tokenizer; /* text */
-    int64_t rows, length;         /* of a batch; length = max_target_length */
+    const MxTokenizer *tokenizer; /* text, hf */
+    int64_t rows;                 /* of a batch; with pairs, pairs of two rows each */
+    int64_t length;               /* of a row: max_target_length */
     int64_t vocab;                /* tokens are in [0, vocab) */
     uint64_t seed;                /* of the shuffle */
-    bool omits_bos, omits_eos;    /* text: documents without them */
+    bool omits_bos, omits_eos;    /* text, hf: documents without them */
     bool shuffle;                 /* a new order every epoch; else in order */
-    bool packing;         /* text: rows run across documents; synthetic: with max_segments >= 2 */
-    int64_t max_segments; /* max_segments_per_seq; <= 0 = no limit */
-    int64_t n_epochs;     /* <= 0 = without end */
+    bool packing; /* text: rows run across documents; hf: documents share rows; synthetic: with
+                     max_segments >= 2; not of pairs */
+    int64_t max_segments;       /* max_segments_per_seq; <= 0 = no limit */
+    int64_t n_epochs;           /* <= 0 = without end */
+    MxDataPairs pairs;          /* not of text */
+    int64_t max_prompt_length;  /* hf with pairs: in [1, length); prompts keep their last
+                                   tokens, and responses the first length - max_prompt_length */
+    const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
+    int n_columns;              /* prompt, chosen, rejected; 0 = whichever the first record has */
+    bool is_sft;                /* hf: the first record may have a prompt and a completion */
+    bool completion_only;       /* hf: prompts do not count */
 } MxDataConfig;
+
+/* mx_data_batch_rows — the rows of a batch's arrays: config->rows, or twice as many with
+ * pairs. */
+int64_t mx_data_batch_rows(const MxDataConfig *config);
 
 typedef struct MxDataset MxDataset;
 
-/* mx_data_open — opens and checks a dataset; text is tokenised and kept (4 bytes a token).
- * Errors: unrecognized kind; no files, no tokens, text that is not UTF-8 (file and byte); datasets
- * missing or of a wrong shape or type; fewer rows than one batch; a tokenizer larger than vocab. */
+/* mx_data_open — opens and checks a dataset; text is tokenised and kept (4 bytes a token; hf 2
+ * where vocab allows it, and only what rows can hold). Errors: unrecognized kind; no files, no
+ * tokens, text that is not UTF-8 (file and byte); lines that are not JSON or not of the form that
+ * is wanted (file and line, several at once); datasets missing or of a wrong shape or type; fewer
+ * rows than one batch; a tokenizer larger than vocab; pairs wanted of a kind that has none, or
+ * pairs of which no token counts. */
 bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err);
 
-/* mx_data_batch — the batch of a step (>= 0) into out's arrays, which must be [rows, length] of the
- * config. Row r is row step*rows + r of the endless or finite sequence of epochs; what is left of
- * the last epoch and does not fill a batch is dropped. Allocates nothing. One thread at a time.
+/* mx_data_batch — the batch of a step (>= 0) into out's arrays, which must be
+ * [mx_data_batch_rows, length]. Row r is row step*rows + r of the endless or finite sequence of
+ * epochs; what is left of the last epoch and does not fill a batch is dropped. Allocates nothing.
+ * One thread at a time.
  *   text    row k holds tokens k*length .. k*length + length of the stream bos document eos bos …;
  *           inputs all but the last, targets all but the first. Positions and segments start anew
  *           with the row and with each document; where the next token is of another document the
  *           target is padding. Without packing a row never leaves its document.
+ *   hf      a row is a document (bos prompt completion eos), or several with packing, put in the
+ *           first of the batch's rows that has room, each with its own segment and positions. The
+ *           first token of a document is no target, nor, with completion_only, is its prompt.
  *   hdf5    rows as stored: [N, S], or [steps, B, S] read as steps*B rows
  *   synthetic  the same random batch at every step, as MaxText
  * Padding is token 0, position 0, segment 0.
+ * With pairs the first half of the rows are the chosen responses of `rows` pairs, the second
+ * half the rejected ones of the same pairs, each behind its prompt. Targets are the inputs moved by
+ * one (the last is 0); a target counts where its segmentation is 1.
  * Errors: a value out of range, with dataset, row and column (hdf5). */
 MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err);
 
@@ -75,6 +107,8 @@ int64_t mx_data_steps(const MxDataset *dataset);
 const char *mx_data_end_reason(const MxDataset *dataset);
 /* mx_data_describe — one line for the log: kind, files, tokens, rows. */
 const char *mx_data_describe(const MxDataset *dataset);
+/* mx_data_warning — what a user should know about data that was accepted, one line; NULL = none. */
+const char *mx_data_warning(const MxDataset *dataset);
 
 /* A thread that makes batches ahead of their use. */
 typedef struct MxLoader MxLoader;

@@ -171,29 +171,111 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
-/* What each kind of data needs (ours). */
-static void check_data(ConfigLoad *load, const MxConfig *c) {
-    enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
-    if (!GOOD(load, MX_KEY_dataset_type)) return;
-    if (!strcmp(c->dataset_type, "hdf5") && GOOD(load, MX_KEY_hdf5_train_files) &&
-        !c->hdf5_train_files)
-        config_fail(load, MX_KEY_dataset_type, "hdf5 wants hdf5_train_files=FILE.h5[:group]");
-    else if (!strcmp(c->dataset_type, "hdf5") && !c->hdf5_eval_files && c->eval_interval > 0 &&
-             GOOD(load, MX_KEY_hdf5_eval_files, MX_KEY_eval_interval)) {
+/* Kinds of data that read files, and what must be named (ours). */
+typedef struct DataFiles {
+    const char *kind, *wants; /* wants NULL: the default will do */
+    MxKey train, eval;
+    bool has_tokenizer;
+} DataFiles;
+
+static const DataFiles data_files[] = {
+    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, true},
+    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, false},
+    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, true},
+};
+
+static const char *text_of(const MxConfig *c, MxKey key) {
+    return *(const char *const *)((const char *)c + config_rows[key].offset);
+}
+
+static void check_files(ConfigLoad *load, const MxConfig *c, const DataFiles *files) {
+    if (!files->wants) return;
+    if (GOOD(load, files->train) && !text_of(c, files->train))
+        config_fail(load, MX_KEY_dataset_type, "%s wants %s=%s", files->kind,
+                    mx_key_name(files->train), files->wants);
+    else if (GOOD(load, files->eval, MX_KEY_eval_interval) && !text_of(c, files->eval) &&
+             c->eval_interval > 0) {
         config_fail(load, culprit(load, MX_KEY_dataset_type, MX_KEY_eval_interval),
-                    "evaluation of hdf5 data wants hdf5_eval_files=FILE.h5[:group]");
+                    "evaluation of %s data wants %s=%s", files->kind, mx_key_name(files->eval),
+                    files->wants);
         config_hint(load, "eval_interval=-1 trains without evaluation");
     }
-    if (strcmp(c->dataset_type, "text")) return;
-    if (GOOD(load, MX_KEY_tokenizer_type) && strcmp(c->tokenizer_type, "byte")) {
+}
+
+static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
+    enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
+    if (GOOD(load, MX_KEY_tokenizer_type) && strcmp(c->tokenizer_type, "byte"))
         config_fail(load, MX_KEY_tokenizer_type,
                     "not available yet (got \"%s\"; only byte works now)", c->tokenizer_type);
-        return;
-    }
-    if (GOOD(load, MX_KEY_vocab_size) && c->vocab_size < BYTE_VOCAB)
+    else if (GOOD(load, MX_KEY_vocab_size) && c->vocab_size < BYTE_VOCAB)
         config_fail(load, MX_KEY_vocab_size,
-                    "%lld is too small; the byte tokenizer of dataset_type text has %d tokens",
-                    (long long)c->vocab_size, BYTE_VOCAB);
+                    "%lld is too small; the byte tokenizer of dataset_type %s has %d tokens",
+                    (long long)c->vocab_size, c->dataset_type, BYTE_VOCAB);
+}
+
+/* How many columns a record has: text, prompt + completion, (prompt +) chosen + rejected. [text] is
+ * the default and leaves it to the data. */
+static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
+    const MxStrs *columns = (const MxStrs *)((const char *)c + config_rows[key].offset);
+    bool is_default = columns->n == 1 && !strcmp(columns->item[0], "text");
+    int least = c->use_dpo ? 2 : 1, most = c->use_dpo ? 3 : c->use_sft ? 2 : 1;
+    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft) || is_default) return;
+    if (columns->n >= least && columns->n <= most) return;
+    config_fail(load, key, "wants %s, found %d",
+                c->use_dpo   ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
+                               "of 2 or 3 columns"
+                : c->use_sft ? "[text] or [prompt, completion], or other names of 1 or 2 columns"
+                             : "[text], or another name of 1 column",
+                columns->n);
+    if (!c->use_dpo && !c->use_sft)
+        config_hint(load, "use_sft=true reads prompts and completions, use_dpo=true pairs");
+}
+
+static void check_hf(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_hf_path) && c->hf_path && strcmp(c->hf_path, "json"))
+        config_fail(load, MX_KEY_hf_path,
+                    "\"%s\": sets of the Hugging Face hub are not available, wants json with "
+                    "hf_train_files=FILE.jsonl",
+                    config_shorten(load->arena, c->hf_path));
+    check_columns(load, c, MX_KEY_train_data_columns);
+    if (c->eval_interval > 0) check_columns(load, c, MX_KEY_eval_data_columns);
+}
+
+static void check_data(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_dataset_type)) return;
+    if (!strcmp(c->dataset_type, "hf")) check_hf(load, c);
+    for (int i = 0; i < MX_COUNT(data_files); i++) {
+        if (strcmp(c->dataset_type, data_files[i].kind)) continue;
+        check_files(load, c, &data_files[i]);
+        if (data_files[i].has_tokenizer) check_tokenizer(load, c);
+    }
+}
+
+/* What the objectives need of the data. */
+static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_dataset_type)) return;
+    bool is_text = !strcmp(c->dataset_type, "text");
+    if (c->use_dpo && c->use_sft)
+        config_fail(load, culprit(load, MX_KEY_use_dpo, MX_KEY_use_sft),
+                    "true, as the other of use_dpo and use_sft is; a run has one of them");
+    if (c->use_dpo && is_text)
+        config_fail(
+            load, culprit(load, MX_KEY_use_dpo, MX_KEY_dataset_type),
+            "use_dpo=true wants pairs of responses, dataset_type text has none; hf and hdf5 "
+            "have");
+    if (c->use_dpo && GOOD(load, MX_KEY_dpo_max_prompt_length, MX_KEY_max_target_length) &&
+        c->dpo_max_prompt_length >= c->max_target_length)
+        config_fail(load, culprit(load, MX_KEY_dpo_max_prompt_length, MX_KEY_max_target_length),
+                    "dpo.max_prompt_length %lld leaves no room for responses in max_target_length "
+                    "%lld",
+                    (long long)c->dpo_max_prompt_length, (long long)c->max_target_length);
+    if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
+        return;
+    if (!c->use_sft)
+        config_warn(load, MX_NOWHERE, "sft_train_on_completion_only has no effect without use_sft");
+    else if (is_text)
+        config_fail(load, MX_KEY_sft_train_on_completion_only,
+                    "dataset_type text has no prompts to leave out; hf has");
 }
 
 static bool is_rule(const MxYaml *rule) {
@@ -270,6 +352,7 @@ void config_check(ConfigLoad *load) {
     check_preference(load, c);
     check_lora(load, c);
     check_data(load, c);
+    check_posttrain(load, c);
     check_checkpoints(load, c);
     check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
     check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);

@@ -93,6 +93,12 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
 }
 
+static void derive_lengths(ConfigLoad *load, MxConfig *c) {
+    if (c->dpo_max_prompt_length) return;
+    c->dpo_max_prompt_length = c->max_target_length > 1 ? c->max_target_length / 2 : 1;
+    mark(load, MX_KEY_dpo_max_prompt_length);
+}
+
 /* A flat list of mesh axes is one dim's. */
 static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
     const MxYaml *spec = c->data_sharding;
@@ -111,5 +117,6 @@ void config_derive(ConfigLoad *load) {
     derive_sizes(c);
     derive_devices(c);
     derive_batches(load, c);
+    derive_lengths(load, c);
     derive_data_sharding(load, c);
 }

@@ -56,11 +56,7 @@ static void add_document(Corpus *corpus, MxTokens tokens, MxDataset *dataset) {
 }
 
 static bool check_config(const MxDataConfig *config, MxError *err) {
-    int32_t vocab = mx_tokenizer_vocab(config->tokenizer);
-    if (vocab > config->vocab)
-        return mx_fail(err, MX_EXIT_CONFIG, config->where,
-                       "tokenizer \"%s\" has %d tokens, vocab_size is %lld",
-                       mx_tokenizer_type(config->tokenizer), vocab, (long long)config->vocab);
+    if (!data_check_tokenizer(config, err)) return false;
     if (config->packing && config->max_segments > 0)
         return mx_fail(err, MX_EXIT_CONFIG, config->where,
                        "max_segments_per_seq=%lld is not available for text, which fills every row",
@@ -72,7 +68,7 @@ static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     char **paths;
     int n_paths;
-    if (!check_config(config, err) || !data_find_texts(arena, config, &paths, &n_paths, err))
+    if (!check_config(config, err) || !data_find_files(arena, config, "txt", &paths, &n_paths, err))
         return false;
     Corpus *corpus = mx_new(arena, Corpus);
     *corpus = (Corpus){.documents = mx_new_n(arena, Document, n_paths),
@@ -114,9 +110,9 @@ static const Document *document_of(const Corpus *corpus, int64_t place, bool is_
     return &corpus->documents[low];
 }
 
-static bool text_row(MxDataset *dataset, int64_t row, int32_t *const field[MX_BATCH_FIELDS],
-                     MxError *err) {
+static bool text_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     (void)err;
+    int32_t *const *field = out->field;
     const Corpus *corpus = dataset->source;
     const MxDataConfig *config = &dataset->config;
     int64_t at = row * config->length, end = corpus->documents[corpus->n - 1].end;

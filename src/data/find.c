@@ -1,6 +1,7 @@
-/* find.c — which text files a path names: a file, the *.txt of a folder (not of folders in it), or
- * a pattern. A path is looked for as given, then below share/, then below the installed share
- * folder, so that the bundled corpus is found from the source tree and after an installation alike.
+/* find.c — which files a path names: a file, those of a folder that end in a suffix (not of folders
+ * in it), or a pattern. A path is looked for as given, then below share/, then below the installed
+ * share folder, so that the bundled corpus is found from the source tree and after an installation
+ * alike.
  */
 #include "source.h"
 
@@ -22,15 +23,17 @@ static int by_path(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool list_folder(MxArena *arena, const char *folder, PathList *out, MxError *err) {
+static bool list_folder(MxArena *arena, const char *folder, const char *suffix, PathList *out,
+                        MxError *err) {
     char **names;
     int n;
+    const char *ending = mx_arena_printf(arena, ".%s", suffix);
     if (!mx_dir_list(arena, folder, &names, &n, err)) return false;
     out->paths = mx_new_n(arena, char *, n ? n : 1);
     for (int i = 0; i < n; i++) {
         char *path = mx_path_join(arena, folder, names[i]);
-        bool is_text = names[i][0] != '.' && mx_text_has_suffix(names[i], ".txt");
-        if (is_text && mx_file_exists(path)) out->paths[out->n++] = path;
+        bool fits = names[i][0] != '.' && mx_text_has_suffix(names[i], ending);
+        if (fits && mx_file_exists(path)) out->paths[out->n++] = path;
     }
     return true;
 }
@@ -47,8 +50,8 @@ static void list_pattern(MxArena *arena, const char *pattern, PathList *out) {
     globfree(&found);
 }
 
-bool data_find_texts(MxArena *arena, const MxDataConfig *config, char ***paths, int *n,
-                     MxError *err) {
+bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suffix, char ***paths,
+                     int *n, MxError *err) {
     PathList list = {0};
     const char *folder = NULL;
     const char *given = config->path ? config->path : "";
@@ -56,7 +59,7 @@ bool data_find_texts(MxArena *arena, const MxDataConfig *config, char ***paths, 
         char *path = mx_path_join(arena, places[i], given);
         if (mx_dir_exists(path)) {
             folder = path;
-            if (!list_folder(arena, path, &list, err)) return false;
+            if (!list_folder(arena, path, suffix, &list, err)) return false;
         } else if (mx_file_exists(path)) {
             list = (PathList){.paths = mx_new(arena, char *), .n = 1};
             list.paths[0] = path;
@@ -65,12 +68,12 @@ bool data_find_texts(MxArena *arena, const MxDataConfig *config, char ***paths, 
     }
     if (folder && !list.n)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "folder \"%s\" has no *.txt (a pattern takes other names)", folder);
+                       "folder \"%s\" has no *.%s (a pattern takes other names)", folder, suffix);
     if (!list.n)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "no text at \"%s\": wanted a file, a folder of *.txt or a pattern, here, in "
+                       "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here, in "
                        "share/ or in %s",
-                       given, MX_SHARE);
+                       given, suffix, MX_SHARE);
     *paths = list.paths;
     *n = list.n;
     return true;

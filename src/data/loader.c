@@ -70,7 +70,8 @@ bool mx_loader_open(MxArena *arena, MxDataset *dataset, int64_t first_step, int 
     *loader = (MxLoader){.dataset = dataset, .first_step = first_step, .n_slots = depth + 1};
     loader->slots = mx_new_n(arena, MxBatch, loader->n_slots);
     for (int i = 0; i < loader->n_slots; i++)
-        loader->slots[i] = mx_batch_new(arena, dataset->config.rows, dataset->config.length);
+        loader->slots[i] =
+            mx_batch_new(arena, mx_data_batch_rows(&dataset->config), dataset->config.length);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
     mx_arena_on_release(arena, close_on_release, loader);

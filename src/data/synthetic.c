@@ -12,9 +12,9 @@ static bool synthetic_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     (void)err;
     dataset->n_rows = config->rows;
-    dataset->description =
-        mx_arena_printf(arena, "synthetic: one batch of %lld rows of %lld random tokens",
-                        (long long)config->rows, (long long)config->length);
+    dataset->description = mx_arena_printf(
+        arena, "synthetic: one batch of %lld %s of %lld random tokens", (long long)config->rows,
+        config->pairs ? "pairs of rows" : "rows", (long long)config->length);
     return true;
 }
 
@@ -36,14 +36,35 @@ static void cut_segments(int64_t row, int64_t length, int64_t most, int32_t *seg
     }
 }
 
-static bool synthetic_row(MxDataset *dataset, int64_t row, int32_t *const field[MX_BATCH_FIELDS],
-                          MxError *err) {
+static int32_t random_token(const MxDataConfig *config, int64_t row, int64_t t) {
+    uint32_t random[4];
+    mx_philox(0, DATA_STREAM_TOKENS + (uint64_t)row, (uint64_t)t, random);
+    return below(random[0], config->vocab);
+}
+
+/* Two full rows that share their first half, the prompt. */
+static void fill_pair(const MxDataConfig *config, int64_t row, const DataRow pair[2]) {
+    const int64_t prompt = config->length / 2, start[2] = {prompt, prompt};
+    for (int side = 0; side < 2; side++)
+        for (int64_t t = 0; t < config->length; t++) {
+            int64_t from = t < prompt ? row : row + side * config->rows;
+            pair[side].field[MX_INPUTS][t] = random_token(config, from, t);
+            pair[side].field[MX_INPUTS_POSITION][t] = (int32_t)t;
+            pair[side].field[MX_INPUTS_SEGMENTATION][t] = 1;
+        }
+    data_pair_targets(config->pairs, config->length, start, pair);
+}
+
+static bool synthetic_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     const MxDataConfig *config = &dataset->config;
+    int32_t *const *field = out->field;
     (void)err;
+    if (config->pairs) {
+        fill_pair(config, row, out);
+        return true;
+    }
     for (int64_t t = 0; t <= config->length; t++) {
-        uint32_t random[4];
-        mx_philox(0, DATA_STREAM_TOKENS + (uint64_t)row, (uint64_t)t, random);
-        int32_t token = below(random[0], config->vocab);
+        int32_t token = random_token(config, row, t);
         if (t < config->length) field[MX_INPUTS][t] = token;
         if (t > 0) field[MX_TARGETS][t - 1] = token;
     }
@@ -61,5 +82,6 @@ const DataKind data_synthetic = {
     .open = synthetic_open,
     .row = synthetic_row,
     .is_endless = true,
+    .has_pairs = true,
     .doc = "one batch of random tokens, the same at every step",
 };

@@ -4,6 +4,7 @@
 #include <mx/train.h>
 
 #include "checkpoint.h"
+#include "data.h"
 #include "internal.h"
 #include "metrics.h"
 
@@ -215,41 +216,24 @@ static bool run_steps(Loop *l, MxError *err) {
 
 /* ---- start and end */
 
-static MxDataConfig data_config(const Loop *l, bool is_eval) {
-    const MxConfig *c = l->config;
-    bool is_hdf5 = !strcmp(c->dataset_type, "hdf5");
-    MxKey path = is_hdf5 ? (is_eval ? MX_KEY_hdf5_eval_files : MX_KEY_hdf5_train_files)
-                         : (is_eval ? MX_KEY_text_eval_files : MX_KEY_text_train_files);
-    const char *hdf5 = is_eval ? c->hdf5_eval_files : c->hdf5_train_files;
-    const char *text = is_eval ? c->text_eval_files : c->text_train_files;
-    return (MxDataConfig){
-        .kind = c->dataset_type,
-        .path = is_hdf5 ? hdf5 : text,
-        .where = mx_config_where(c, path),
-        .tokenizer = l->tokenizer,
-        .rows = is_eval ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load,
-        .length = c->max_target_length,
-        .vocab = c->vocab_size,
-        .seed = (uint64_t)c->data_shuffle_seed,
-        .shuffle = c->enable_data_shuffling && !is_eval,
-        .omits_bos = !c->add_bos,
-        .omits_eos = !c->add_eos,
-        .packing = c->packing,
-        .max_segments = c->max_segments_per_seq,
-        .n_epochs = is_eval ? 1 : c->num_epoch,
-    };
+/* The data of a purpose, "training" or "evaluation". */
+static bool open_dataset(Loop *l, const char *purpose, const MxDataConfig *config, MxDataset **out,
+                         MxError *err) {
+    if (!mx_data_open(&l->arena, config, out, err)) return false;
+    mx_log("%s data: %s", purpose, mx_data_describe(*out));
+    if (mx_data_warning(*out)) mx_warn("%s", mx_data_warning(*out));
+    return true;
 }
 
 static bool open_data(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    MxDataConfig train = data_config(l, false), eval = data_config(l, true);
-    if (!mx_data_open(&l->arena, &train, &l->train_data, err)) return false;
-    mx_log("training data: %s", mx_data_describe(l->train_data));
+    MxDataConfig train = train_data_config(c, l->tokenizer, false);
+    MxDataConfig eval = train_data_config(c, l->tokenizer, true);
+    if (!open_dataset(l, "training", &train, &l->train_data, err)) return false;
     if (c->eval_interval <= 0) return true;
-    if (!mx_data_open(&l->arena, &eval, &l->eval_data, err))
+    if (!open_dataset(l, "evaluation", &eval, &l->eval_data, err))
         return mx_context(err, "evaluation data");
-    mx_log("evaluation data: %s", mx_data_describe(l->eval_data));
-    l->eval_batch = mx_batch_new(&l->arena, eval.rows, eval.length);
+    l->eval_batch = mx_batch_new(&l->arena, mx_data_batch_rows(&eval), eval.length);
     return true;
 }
 

@@ -1,7 +1,9 @@
 #!/bin/sh
-# run.sh BINARY — broken configs and their exact messages.  Each tests/cli/*.yml holds, as comments:
+# run.sh BINARY — broken configs and data, and their exact messages.  Each tests/cli/*.yml holds, as
+# comments:
 #   # expect: a line of stderr      # args: more words for the command line      # env: NAME=value
-# The run must write exactly the expected lines to stderr, nothing to stdout, and exit with 2.
+#   # exit: the code, if not 2
+# The run must write exactly the expected lines to stderr, nothing to stdout, and exit with the code.
 # Run from the top folder.
 set -uf
 binary=$1
@@ -15,16 +17,18 @@ for file; do
     sed -n 's/^# expect: //p' "$file" >"$actual/want"
     args=$(sed -n 's/^# args: //p' "$file")
     vars=$(sed -n 's/^# env: //p' "$file")
+    want=$(sed -n 's/^# exit: //p' "$file")
+    want=${want:-2}
     # shellcheck disable=SC2086
-    env $vars "$binary" "$file" $args >"$actual/out" 2>"$actual/err" </dev/null
+    env M_BASE_OUTPUT_DIRECTORY="$actual/runs" $vars "$binary" "$file" $args >"$actual/out" 2>"$actual/err" </dev/null
     code=$?
-    if [ $code -eq 2 ] && [ ! -s "$actual/out" ] && [ -s "$actual/want" ] &&
+    if [ $code -eq "$want" ] && [ ! -s "$actual/out" ] && [ -s "$actual/want" ] &&
         cmp -s "$actual/want" "$actual/err"; then
         passed=$((passed + 1))
         continue
     fi
     failed=$((failed + 1))
-    echo "FAIL $file (exit $code, wanted 2)"
+    echo "FAIL $file (exit $code, wanted $want)"
     [ ! -s "$actual/out" ] || sed 's/^/  stdout: /' "$actual/out"
     diff -u --label expected --label actual "$actual/want" "$actual/err"
 done

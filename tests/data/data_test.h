@@ -9,6 +9,9 @@
 Suite *text_suite(void);
 Suite *hdf5_suite(void);
 Suite *loader_suite(void);
+Suite *pairs_suite(void);
+Suite *records_suite(void);
+Suite *rows_suite(void);
 
 /* One test's arena, error and empty folder, made by set_up and removed by tear_down. */
 extern MxArena arena;

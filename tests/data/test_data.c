@@ -78,6 +78,9 @@ void ck_values(const int32_t *got, const int32_t *want, int n) {
 int main(void) {
     SRunner *runner = srunner_create(text_suite());
     srunner_add_suite(runner, hdf5_suite());
+    srunner_add_suite(runner, pairs_suite());
+    srunner_add_suite(runner, rows_suite());
+    srunner_add_suite(runner, records_suite());
     srunner_add_suite(runner, loader_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

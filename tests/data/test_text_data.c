@@ -167,11 +167,11 @@ START_TEST(refuses) {
     MxDataConfig good = text_config(path), config = good;
     config.where = (MxWhere){.file = "x.yml", .line = 3};
     config.path = in_folder("none.txt");
-    ck_refused(config, "x.yml:3: no text at \"");
+    ck_refused(config, "x.yml:3: no files at \"");
     config.path = in_folder("*.md");
-    ck_refused(config, "no text at \"");
+    ck_refused(config, "no files at \"");
     config.path = NULL;
-    ck_refused(config, "no text at \"\"");
+    ck_refused(config, "no files at \"\"");
     ck_assert(mx_dir_make(in_folder("empty"), &err));
     config.path = in_folder("empty");
     ck_refused(config, "has no *.txt");

@@ -1,0 +1,107 @@
+/* columns.c — the forms of records that users bring: text; prompt and completion; pairs with a
+ * prompt or with one that both responses begin with. Names of columns are those of TRL and MaxText;
+ * any others can be named in train_data_columns. */
+#include "columns.h"
+
+/* In order of preference. */
+static const struct Form {
+    bool is_pair, is_sft; /* where it may be found; text everywhere but in pairs */
+    Columns columns;
+} forms[] = {
+    {.is_pair = true, .columns = {3, {"prompt", "chosen", "rejected"}}},
+    {.is_pair = true, .columns = {2, {"chosen", "rejected"}}},
+    {.is_sft = true, .columns = {2, {"prompt", "completion"}}},
+    {.is_sft = true, .columns = {2, {"question", "answer"}}},
+    {.columns = {1, {"text"}}},
+};
+
+/* Columns that hold conversations by their very name. */
+static const char *const conversations[] = {"messages", "conversations"};
+
+static bool has_all(const MxJson *record, const Columns *columns) {
+    for (int i = 0; i < columns->n; i++)
+        if (!mx_json_get(record, columns->name[i])) return false;
+    return true;
+}
+
+static bool may_be(const MxDataConfig *config, const struct Form *form) {
+    if (config->pairs || form->is_pair) return config->pairs && form->is_pair;
+    return config->is_sft || !form->is_sft;
+}
+
+static bool refuse_conversation(const char *column, MxWhere where, MxError *err) {
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "column \"%s\" holds a conversation, which is not available yet; texts work now",
+                   column);
+}
+
+const char *columns_found(MxArena *arena, const MxJson *record) {
+    enum { MOST = 12 };
+    MxText text;
+    const char *key;
+    MxJson *value;
+    mx_text_init(&text, arena);
+    for (size_t i = 0; i < MOST && mx_json_member(record, i, &key, &value); i++)
+        mx_text_add(&text, "%s\"%s\"", i ? ", " : "", key);
+    if (mx_json_length(record) > MOST) mx_text_add(&text, ", …");
+    return text.len ? text.data : "no columns";
+}
+
+/* What to try instead: a form that needs a switch, or columns of other names. */
+static void hint(const MxDataConfig *config, const MxJson *record, MxError *err) {
+    for (int i = 0; i < MX_COUNT(forms); i++) {
+        if (may_be(config, &forms[i]) || !has_all(record, &forms[i].columns)) continue;
+        mx_note(err, "hint: %s",
+                forms[i].is_pair  ? "use_dpo=true trains on pairs of chosen and rejected"
+                : forms[i].is_sft ? "use_sft=true trains on prompts and completions"
+                                  : "use_dpo=false trains on plain text");
+        return;
+    }
+    mx_note(err, "hint: train_data_columns and eval_data_columns name other columns");
+}
+
+static bool no_form(const MxDataConfig *config, const MxJson *record, MxWhere where, MxError *err) {
+    MxArena scratch = {.name = "message"};
+    mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s; wanted %s", columns_found(&scratch, record),
+            config->pairs    ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
+            : config->is_sft ? "\"prompt\" and \"completion\", or \"text\""
+                             : "\"text\"");
+    hint(config, record, err);
+    mx_arena_release(&scratch);
+    return false;
+}
+
+bool columns_choose(const MxDataConfig *config, const MxJson *record, MxWhere where, Columns *out,
+                    MxError *err) {
+    MX_ASSERT(config->n_columns <= COLUMNS_MOST);
+    *out = (Columns){.n = config->n_columns};
+    for (int i = 0; i < config->n_columns; i++) out->name[i] = config->columns[i];
+    for (int i = 0; i < MX_COUNT(forms) && !out->n; i++)
+        if (may_be(config, &forms[i]) && has_all(record, &forms[i].columns))
+            *out = forms[i].columns;
+    if (out->n) return true;
+    for (int i = 0; i < MX_COUNT(conversations); i++)
+        if (mx_json_get(record, conversations[i]))
+            return refuse_conversation(conversations[i], where, err);
+    return no_form(config, record, where, err);
+}
+
+bool columns_read(const Columns *columns, const MxJson *record, MxWhere where, ColumnText *out,
+                  bool *is_form_wrong, MxError *err) {
+    *is_form_wrong = false;
+    for (int i = 0; i < columns->n; i++) {
+        const MxJson *value = mx_json_get(record, columns->name[i]);
+        const char *kind = value ? mx_json_kind(value) : "null";
+        out[i] = (ColumnText){0};
+        if (!strcmp(kind, "null")) continue;
+        if (!strcmp(kind, "a list")) {
+            *is_form_wrong = true;
+            return refuse_conversation(columns->name[i], where, err);
+        }
+        out[i] = (ColumnText){mx_json_string(value), mx_json_string_bytes(value)};
+        if (!out[i].data)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted a text",
+                           columns->name[i], kind);
+    }
+    return true;
+}

@@ -1,0 +1,202 @@
+/* hdf5_pairs.c — pairs of responses that somebody prepared, in one of two layouts:
+ *   whole  chosen, rejected [rows, length] with *_position and *_segmentation: prompt and response
+ *          in one row, padded behind. Segments other than 1 are padding, as in MaxText's loss.
+ *   split  prompt_ids, chosen_ids, rejected_ids with *_mask: prompts padded in front, responses
+ *          behind. Both paddings are dropped and the pieces joined: only distances between
+ * positions matter to the model, and padding is seen by no token. Sources: MaxText dpo_utils.py,
+ * dpo_loss_fn @4bcec6af (whole), DPODataFormatting @e591f30c (split). */
+#include "hdf5.h"
+
+enum { CHOSEN, REJECTED, PROMPT, PARTS };
+
+static const char *const parts[PARTS] = {"chosen", "rejected", "prompt"};
+
+typedef struct PairFile {
+    MxH5 *file;
+    bool is_split;
+    Hdf5Column tokens[PARTS], position[PARTS], mask[PARTS]; /* mask: segmentation, or 1 and 0 */
+    int64_t *stored;                                        /* [length] */
+    int32_t *part_tokens, *part_mask;                       /* [length] of a split row */
+} PairFile;
+
+static const char *path_of(MxArena *arena, const char *group, int part, const char *suffix) {
+    return mx_path_join(arena, group, mx_arena_printf(arena, "%s%s", parts[part], suffix));
+}
+
+/* Tokens of a part and its mask, of equal shape. */
+static bool find_part(MxArena *arena, PairFile *pairs, const char *group, int part, MxError *err) {
+    const char *const suffixes[] = {pairs->is_split ? "_ids" : "",
+                                    pairs->is_split ? "_mask" : "_segmentation"};
+    Hdf5Column *tokens = &pairs->tokens[part], *mask = &pairs->mask[part];
+    return hdf5_column(pairs->file, path_of(arena, group, part, suffixes[0]), tokens, err) &&
+           hdf5_column(pairs->file, path_of(arena, group, part, suffixes[1]), mask, err) &&
+           hdf5_check_like(pairs->file, mask, tokens, err);
+}
+
+static bool find_whole(MxArena *arena, PairFile *pairs, const char *group, int64_t length,
+                       MxError *err) {
+    for (int part = CHOSEN; part <= REJECTED; part++) {
+        Hdf5Column *tokens = &pairs->tokens[part];
+        const char *path = path_of(arena, group, part, "_position");
+        if (!find_part(arena, pairs, group, part, err) ||
+            !hdf5_check_width(pairs->file, tokens, length, err) ||
+            !hdf5_check_like(pairs->file, tokens, &pairs->tokens[CHOSEN], err))
+            return false;
+        if (mx_h5_has_array(pairs->file, path) &&
+            (!hdf5_column(pairs->file, path, &pairs->position[part], err) ||
+             !hdf5_check_like(pairs->file, &pairs->position[part], tokens, err)))
+            return false;
+    }
+    return true;
+}
+
+static bool find_split(MxArena *arena, PairFile *pairs, const char *group, int64_t length,
+                       MxError *err) {
+    for (int part = 0; part < PARTS; part++)
+        if (!find_part(arena, pairs, group, part, err)) return false;
+    const Hdf5Column *prompt = &pairs->tokens[PROMPT], *chosen = &pairs->tokens[CHOSEN];
+    if (!hdf5_check_like(pairs->file, &pairs->tokens[REJECTED], chosen, err)) return false;
+    MxWhere where = {.file = mx_h5_path(pairs->file)};
+    int64_t width = hdf5_width(prompt) + hdf5_width(chosen);
+    if (hdf5_rows(prompt) != hdf5_rows(chosen))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "dataset \"%s\" has %lld rows, \"%s\" has %lld", prompt->path,
+                       (long long)hdf5_rows(prompt), chosen->path, (long long)hdf5_rows(chosen));
+    return width <= length ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "prompts of %lld and responses of %lld tokens make rows of %lld; "
+                   "max_target_length is %lld",
+                   (long long)hdf5_width(prompt), (long long)hdf5_width(chosen), (long long)width,
+                   (long long)length);
+}
+
+/* ---- rows */
+
+static bool read_part(MxDataset *dataset, int part, int64_t row, int32_t *mask, int32_t *tokens,
+                      MxError *err) {
+    PairFile *pairs = dataset->source;
+    int64_t vocab = dataset->config.vocab;
+    return hdf5_row(pairs->file, &pairs->mask[part], row, HDF5_SEGMENT, vocab, NULL, pairs->stored,
+                    mask, err) &&
+           hdf5_row(pairs->file, &pairs->tokens[part], row, HDF5_TOKEN, vocab, mask, pairs->stored,
+                    tokens, err);
+}
+
+static bool whole_side(MxDataset *dataset, int side, int64_t row, const DataRow *out,
+                       MxError *err) {
+    PairFile *pairs = dataset->source;
+    int32_t *segment = out->field[MX_INPUTS_SEGMENTATION];
+    int32_t *position = out->field[MX_INPUTS_POSITION];
+    if (!read_part(dataset, side, row, segment, out->field[MX_INPUTS], err)) return false;
+    for (int32_t t = 0; t < dataset->config.length; t++) {
+        segment[t] = segment[t] == 1;
+        position[t] = t;
+    }
+    if (pairs->position[side].path &&
+        !hdf5_row(pairs->file, &pairs->position[side], row, HDF5_POSITION, 0, NULL, pairs->stored,
+                  position, err))
+        return false;
+    for (int64_t t = 0; t < dataset->config.length; t++) position[t] *= segment[t];
+    return true;
+}
+
+/* Appends the real tokens of a part to a row that has n; gives how many it has then, -1 on error.
+ */
+static int64_t append_part(MxDataset *dataset, int part, int64_t row, int64_t n, const DataRow *out,
+                           MxError *err) {
+    PairFile *pairs = dataset->source;
+    if (!read_part(dataset, part, row, pairs->part_mask, pairs->part_tokens, err)) return -1;
+    for (int64_t t = 0; t < hdf5_width(&pairs->tokens[part]); t++) {
+        if (!pairs->part_mask[t]) continue;
+        out->field[MX_INPUTS][n] = pairs->part_tokens[t];
+        out->field[MX_INPUTS_POSITION][n] = (int32_t)n;
+        out->field[MX_INPUTS_SEGMENTATION][n] = 1;
+        n++;
+    }
+    return n;
+}
+
+static bool split_side(MxDataset *dataset, int side, int64_t row, const DataRow *out,
+                       int64_t *start, MxError *err) {
+    size_t bytes = (size_t)dataset->config.length * sizeof(int32_t);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) memset(out->field[f], 0, bytes);
+    *start = append_part(dataset, PROMPT, row, 0, out, err);
+    return *start >= 0 && append_part(dataset, side, row, *start, out, err) >= 0;
+}
+
+static bool pair_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
+    const PairFile *pairs = dataset->source;
+    int64_t start[2];
+    for (int side = CHOSEN; side <= REJECTED; side++)
+        if (pairs->is_split ? !split_side(dataset, side, row, &out[side], &start[side], err)
+                            : !whole_side(dataset, side, row, &out[side], err))
+            return false;
+    data_pair_targets(dataset->config.pairs, dataset->config.length, pairs->is_split ? start : NULL,
+                      out);
+    return true;
+}
+
+/* ---- opening */
+
+/* Reads all pairs once: a bad value is told before training, and pairs that cannot teach are
+ * counted. */
+static bool look_through(MxArena *arena, MxDataset *dataset, MxError *err) {
+    MxArena scratch = {.name = "pairs"};
+    MxBatch batch = mx_batch_new(&scratch, 2, dataset->config.length);
+    const DataRow pair[2] = {data_row(&batch, 0), data_row(&batch, 1)};
+    int64_t n_mute = 0, first_mute = -1;
+    bool ok = true;
+    for (int64_t row = 0; ok && row < dataset->n_rows; row++) {
+        ok = pair_row(dataset, row, pair, err);
+        if (!ok || data_pair_teaches(batch.length, pair)) continue;
+        if (!n_mute++) first_mute = row;
+    }
+    mx_arena_release(&scratch);
+    if (ok && n_mute && n_mute == dataset->n_rows)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, dataset->config.where,
+                       "%s: no pair to learn from: in all %lld of them chosen equals rejected or "
+                       "no token counts",
+                       dataset->config.path, (long long)n_mute);
+    if (ok && n_mute)
+        dataset->warning = mx_arena_printf(
+            arena,
+            "%s: in %lld of %lld pairs chosen equals rejected or no token counts, first in row "
+            "%lld; they teach nothing",
+            dataset->config.path, (long long)n_mute, (long long)dataset->n_rows,
+            (long long)first_mute);
+    return ok;
+}
+
+static bool pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    PairFile *pairs = mx_new(arena, PairFile);
+    char *group;
+    if (!hdf5_open_group(arena, config, &pairs->file, &group, err)) return false;
+    pairs->is_split = mx_h5_has_array(pairs->file, path_of(arena, group, CHOSEN, "_ids"));
+    if (!pairs->is_split && !mx_h5_has_array(pairs->file, path_of(arena, group, CHOSEN, "")))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(pairs->file)},
+                       "group \"%s\" has neither \"chosen\" nor \"chosen_ids\", so no pairs of "
+                       "responses",
+                       group);
+    if (pairs->is_split ? !find_split(arena, pairs, group, config->length, err)
+                        : !find_whole(arena, pairs, group, config->length, err))
+        return false;
+    const Hdf5Column *chosen = &pairs->tokens[CHOSEN];
+    pairs->stored = mx_new_n(arena, int64_t, config->length);
+    pairs->part_tokens = mx_new_n(arena, int32_t, config->length);
+    pairs->part_mask = mx_new_n(arena, int32_t, config->length);
+    dataset->source = pairs;
+    dataset->n_rows = hdf5_rows(chosen);
+    dataset->description =
+        mx_arena_printf(arena, "hdf5: %s, %s, %lld pairs", config->path,
+                        mx_shape_text(arena, chosen->shape), (long long)dataset->n_rows);
+    return look_through(arena, dataset, err);
+}
+
+const DataKind hdf5_pairs = {
+    .name = "hdf5",
+    .open = pairs_open,
+    .row = pair_row,
+    .has_pairs = true,
+    .doc = "prepared pairs of responses, FILE.h5[:group]",
+};

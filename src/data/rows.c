@@ -1,0 +1,80 @@
+/* rows.c — documents into rows: tokens one after the other, the mask of what counts, and first-fit
+ * packing. */
+#include "rows.h"
+
+RowFill rows_begin(const DataRow *row, int64_t length) {
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        memset(row->field[f], 0, (size_t)length * sizeof(int32_t));
+    return (RowFill){.row = row, .length = length};
+}
+
+void rows_document(RowFill *fill) {
+    fill->segment++;
+    fill->position = 0;
+}
+
+void rows_add(RowFill *fill, const int32_t *ids, int64_t n, bool counts) {
+    int32_t *const *field = fill->row->field;
+    for (int64_t i = 0; i < n && fill->n < fill->length; i++, fill->n++, fill->position++) {
+        field[MX_INPUTS][fill->n] = ids[i];
+        field[MX_INPUTS_POSITION][fill->n] = fill->position;
+        field[MX_INPUTS_SEGMENTATION][fill->n] = fill->segment;
+        /* Of the token itself for now: rows_end moves it to the place that predicts the token. */
+        field[MX_TARGETS_SEGMENTATION][fill->n] = counts ? fill->segment : 0;
+    }
+}
+
+void rows_end(RowFill *fill) {
+    int32_t *const *field = fill->row->field;
+    int32_t *counts = field[MX_TARGETS_SEGMENTATION];
+    for (int64_t t = 0; t + 1 < fill->length; t++) {
+        counts[t] = counts[t + 1];
+        field[MX_TARGETS][t] = counts[t] ? field[MX_INPUTS][t + 1] : 0;
+    }
+    counts[fill->length - 1] = 0;
+    memcpy(field[MX_TARGETS_POSITION], field[MX_INPUTS_POSITION],
+           (size_t)fill->length * sizeof(int32_t));
+}
+
+/* One open row. */
+typedef struct Bin {
+    int64_t used, n_documents;
+} Bin;
+
+/* The row of each document; gives the number of rows. */
+static int64_t first_fit(const int32_t *lengths, int64_t n, int64_t length, Bin *bin, int64_t bins,
+                         int64_t max_segments, int64_t *row_of) {
+    int64_t closed = 0, n_open = 0; /* bins in use are the first ones */
+    for (int64_t i = 0; i < n; i++) {
+        int64_t b = 0;
+        while (b < n_open && (bin[b].used + lengths[i] > length ||
+                              (max_segments > 0 && bin[b].n_documents >= max_segments)))
+            b++;
+        if (b == bins) {
+            closed += bins;
+            b = n_open = 0;
+        }
+        if (b == n_open) bin[n_open++] = (Bin){0};
+        bin[b].used += lengths[i];
+        bin[b].n_documents++;
+        row_of[i] = closed + b;
+    }
+    return closed + n_open;
+}
+
+RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, int64_t length, int64_t bins,
+                  int64_t max_segments) {
+    MxArena scratch = {.name = "packing"};
+    int64_t *row_of = mx_new_n(&scratch, int64_t, n + 1);
+    Bin *bin = mx_new_n(&scratch, Bin, bins);
+    RowPlan plan = {.n_rows = first_fit(lengths, n, length, bin, bins, max_segments, row_of)};
+    plan.first = mx_new_n(arena, int64_t, plan.n_rows + 1);
+    plan.document = mx_new_n(arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) plan.first[row_of[i] + 1]++;
+    for (int64_t r = 0; r < plan.n_rows; r++) plan.first[r + 1] += plan.first[r];
+    int64_t *next = mx_new_n(&scratch, int64_t, plan.n_rows + 1);
+    memcpy(next, plan.first, (size_t)(plan.n_rows + 1) * sizeof *next);
+    for (int64_t i = 0; i < n; i++) plan.document[next[row_of[i]]++] = i;
+    mx_arena_release(&scratch);
+    return plan;
+}
