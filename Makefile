@@ -112,6 +112,11 @@ demo-lora:  ## the same with low-rank adapters: a small model first, then adapte
 	$B/mxtrain configs/base.yml run_name=demo-lora-base steps=40 eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/lora.yml
 
+demo-%:  ## the same with a recipe: demo-sft trains configs/recipes/sft.yml
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) all
+	$B/mxtrain configs/recipes/$*.yml run_name=demo-$*
+
 test:  ## the same set-up, then all tests
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) tests
@@ -164,10 +169,10 @@ bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
 
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
-install: all  ## tools, configs and corpus under $(DESTDIR)$(PREFIX)
+install: all  ## tools, configs and bundled data under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SHARE)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
-	cp -R configs share/corpus $(DESTDIR)$(SHARE)
+	cp -R configs share/corpus share/posttrain $(DESTDIR)$(SHARE)
 
 clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list

@@ -132,6 +132,24 @@ START_TEST(our_presets_load_quietly) {
 }
 END_TEST
 
+START_TEST(our_recipes_load_quietly) {
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    char **names;
+    int n;
+    ck_assert(mx_dir_list(&arena, "configs/recipes", &names, &n, &err));
+    ck_assert_int_ge(n, 2);
+    for (int i = 0; i < n; i++) {
+        const char *file = mx_path_join(&arena, "configs/recipes", names[i]);
+        Loaded l = load_files(&file, 1, NULL);
+        ck_assert_msg(l.ok, "%s: %s", names[i], l.err.text.data);
+        ck_assert_int_eq(l.config->warnings.n, 0);
+        unload(&l);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* The same config with and without base.yml, and no key missing from it. */
 START_TEST(base_yml_equals_the_rows) {
     MxArena arena = {.name = "test"};
@@ -220,6 +238,7 @@ TCase *key_cases(void) {
     tcase_add_test(tc, maxtexts_base_yml_loads_quietly);
     tcase_add_test(tc, maxtexts_presets_load);
     tcase_add_test(tc, our_presets_load_quietly);
+    tcase_add_test(tc, our_recipes_load_quietly);
     tcase_add_test(tc, base_yml_equals_the_rows);
     tcase_add_test(tc, the_docs_hold_the_table);
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
