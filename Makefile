@@ -59,9 +59,10 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json shard_rules
+FUZZERS          := config_yaml json jsonl shard_rules
 USES.config_yaml := config
 USES.json        := base
+USES.jsonl       := data
 USES.shard_rules := shard
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
