@@ -175,9 +175,11 @@ const char *mx_store_publish_dir(const MxPublish *publish);
 /* mx_store_publish_manifest — the JSON object to be written; the caller may add members of its own
  * (not "format", "files", "manifest_xxh3_64"). */
 MxJson *mx_store_publish_manifest(MxPublish *publish);
-/* mx_store_publish_commit — syncs every file, writes MANIFEST.json (size and XXH3-64 of each),
- * syncs it, renames the folder to its final name, syncs the parent. After a failure the folder is
- * removed and nothing has changed. Errors: the final path exists by now; I/O. */
+/* mx_store_publish_commit — hashes what can be read back, syncs every file, writes MANIFEST.json
+ * (size and XXH3-64 of each), syncs it, renames the folder to its final name, syncs the parent.
+ * After a failure the folder is removed and nothing has changed, but for a failure of the last
+ * sync: then the folder is whole and in its place, though perhaps not yet on disk. Errors: the
+ * final path exists by now; I/O. */
 bool mx_store_publish_commit(MxPublish *publish, MxError *err);
 /* mx_store_publish_abort — removes the folder; does nothing after a commit. */
 void mx_store_publish_abort(MxPublish *publish);

@@ -89,8 +89,10 @@ int ftruncate64(int fd, off64_t size) {
     return ftruncate(fd, size);
 }
 
+/* Of what was written: only there does a failure mean something. */
 int close(int fd) {
-    bool counts = is_open_below(fd);
+    int flags = fcntl(fd, F_GETFL);
+    bool counts = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && is_open_below(fd);
     int failed = REAL(close)(fd);
     return counts && fails("close") ? -1 : failed;
 }

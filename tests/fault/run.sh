@@ -10,6 +10,8 @@ mounted=
 trap '[ -z "$mounted" ] || umount "$work/fs"; rm -rf "$work"' EXIT
 failed=0
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
+echo leak:libhdf5 >"$work/leaks" # after a failed call libhdf5 loses memory of its own
+export LSAN_OPTIONS="suppressions=$work/leaks:print_suppressions=0"
 
 # choose SHORT LONG — the count of this form.
 choose() { [ "$form" = long ] && echo "$2" || echo "$1"; }
