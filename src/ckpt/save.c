@@ -26,9 +26,10 @@ static bool has_room(const char *dir, const MxTree *state, MxError *err) {
 }
 
 static void note_room(const char *dir, const MxTree *state, MxError *err) {
-    if (err->exit == MX_EXIT_IO)
+    int64_t free_bytes = mx_store_free_bytes(dir);
+    if (err->exit == MX_EXIT_IO && free_bytes >= 0)
         mx_note(err, "note: it needs %lld bytes; \"%s\" has %lld free",
-                (long long)tree_bytes(state), dir, (long long)mx_store_free_bytes(dir));
+                (long long)tree_bytes(state), dir, (long long)free_bytes);
 }
 
 static void describe(const MxSaving *how, MxJson *manifest) {
