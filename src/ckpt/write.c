@@ -110,7 +110,7 @@ static bool write_array(Writer *w, const MxLeaf *leaf) {
     int64_t step = a.row_bytes && a.row_bytes < RUN_BYTES ? (int64_t)(RUN_BYTES / a.row_bytes) : 1;
     if (!a.place.scan_dim) step = 1;
     bool ok = mx_h5_make(w->file, a.place.path, a.place.dtype, a.place.shape, w->err);
-    for (int64_t row = 0; ok && row < a.n_rows; row += step)
+    for (int64_t row = 0; ok && a.row_bytes && row < a.n_rows; row += step)
         ok = write_run(w, &a, row, row + step < a.n_rows ? step : a.n_rows - row);
     return ok;
 }

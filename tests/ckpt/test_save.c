@@ -79,6 +79,22 @@ START_TEST(large_stacks_come_back) {
 }
 END_TEST
 
+/* A stack of arrays without elements once was a division by zero. */
+START_TEST(empty_stacks_come_back) {
+    MxTree state;
+    mx_tree_init(&state, &arena);
+    for (int i = 0; i < 2; i++)
+        mx_tree_add(&state, (MxLeaf){.path = mx_arena_printf(&arena, "model/layers_%d/x", i),
+                                     .dtype = MX_F32,
+                                     .shape = MX_SHAPE(3, 0, 2),
+                                     .stack = {"model/layers/x", "layers", i, 2},
+                                     .data = folder});
+    MxSaving how = {.form = {.is_scanned = true, .scan_axis = _i}, .config = ""};
+    ck_ok(mx_ckpt_save(in_folder("1"), &how, &state, &err));
+    ck_ok(mx_ckpt_load(in_folder("1"), _i, &state, &err));
+}
+END_TEST
+
 START_TEST(a_full_disk_is_told_with_bytes) {
     MxTree state = small_state(1);
     MxLeaf huge = {.path = "model/huge", .dtype = MX_F32, .shape = MX_SHAPE(1 << 24, 1 << 24)};
@@ -314,6 +330,7 @@ Suite *save_suite(void) {
     TCase *tcase = add_case(suite, "save");
     tcase_add_loop_test(tcase, saves_and_loads, 0, n_forms);
     tcase_add_loop_test(tcase, large_stacks_come_back, 0, 3);
+    tcase_add_loop_test(tcase, empty_stacks_come_back, 0, 4);
     tcase_add_test(tcase, a_full_disk_is_told_with_bytes);
     tcase_add_loop_test(tcase, equal_states_give_equal_bytes, 0, n_forms);
     tcase_add_test(tcase, an_old_checkpoint_is_never_replaced);
