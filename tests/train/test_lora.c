@@ -276,8 +276,11 @@ static void check_optimizer(Lora *l, int64_t steps) {
     MxTree *want = mx_tree_select(&l->arena, state, MX_KIND_OPTIMIZER);
     for (int i = 0; i < want->n; i++)
         want->leaves[i].data = mx_new_n(&l->arena, float, mx_shape_count(want->leaves[i].shape));
-    ck_assert_msg(mx_ckpt_read(l->file, group, "optimizer/opt_state/0/", 1, want, &l->err), "%s",
-                  l->err.text.data);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(mx_ckpt_read(l->file, group,
+                                   i ? "optimizer/opt_state/0/nu/" : "optimizer/opt_state/0/mu/", 1,
+                                   want, &l->err),
+                      "%s", l->err.text.data);
     for (int i = 0; i < want->n; i++) {
         const MxLeaf *leaf = &want->leaves[i];
         const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
