@@ -63,13 +63,13 @@ static bool find_own(Checkpoints *c, MxError *err) {
     return true;
 }
 
-/* The whole state of another run; that of a file comes without a config to compare. */
+/* The whole state of another run; that of a file alone comes without a config to compare. */
 static bool find_other(Checkpoints *c, MxError *err) {
     MxCkptRef ref;
     const char *path = c->config->load_full_state_path;
     if (c->from || !path) return true;
     if (!mx_ckpt_find(c->arena, path, &ref, err)) return mx_context(err, "load_full_state_path");
-    c->from = ref.dir ? ref.dir : path;
+    c->from = ref.dir && !*ref.group ? ref.dir : path;
     return true;
 }
 
