@@ -42,6 +42,23 @@ typedef struct MxReshapeAttr {
 /* mx_reshape — the same elements in the same order under another shape; costs nothing. */
 MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
 
+typedef struct MxShiftAttr {
+    int64_t offset;
+} MxShiftAttr;
+
+/* mx_shift — every element the one to its right in its row, as long as a segment goes on: y[t] =
+ * x[t+1] where segments[t+offset] = segments[t+offset+1] != 0, else 0 (also beyond the row). x,
+ * segments i32 [B, T]; offset = how often x was shifted already. */
+MxValue mx_shift(MxTrace *t, MxValue x, MxValue segments, int64_t offset);
+
+typedef struct MxConcatGradAttr {
+    int64_t width; /* of x */
+} MxConcatGradAttr;
+
+/* mx_concat — x and y, which differ in their last dims alone, side by side: [.., m], [.., n] to
+ * [.., m + n]. */
+MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
+
 /* ---- elementwise */
 
 typedef struct MxCastAttr {
@@ -229,6 +246,10 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
 MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                    MxXentAttr attr);
 
+/* mx_argmax — which logit is the largest (the first of several), i32 [..]: of tokens whose weight
+ * is not 0, else 0. h, w, weights and attr as for mx_xent. */
+MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr);
+
 /* ---- preference losses */
 
 typedef enum MxPreference {
@@ -303,6 +324,9 @@ MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weight
 
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);
+/* mx_count_equal — at how many places x = y where weights != 0, i32 arrays of one shape, as an f32
+ * scalar. */
+MxValue mx_count_equal(MxTrace *t, MxValue x, MxValue y, MxValue weights);
 
 /* ---- state */
 

@@ -9,18 +9,23 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
     return mx_trace_node(t, &op_xent, (MxValue[]){h, w, targets, weights}, 4, &attr);
 }
 
-static bool check(MxInfer *infer) {
+/* Inputs 2 and `last` are integers for every token. */
+static bool check_to(MxInfer *infer, int last) {
     const MxXentAttr *attr = infer->attr;
     MxShape h = infer->in[0].shape, w = infer->in[1].shape;
     if (!h.rank) return mx_infer_fail(infer, "h must have a last dim");
     if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, 2)) return false;
-    if (!ops_is(infer, 2, MX_I32, h.rank - 1) || !ops_is(infer, 3, MX_I32, h.rank - 1))
+    if (!ops_is(infer, 2, MX_I32, h.rank - 1) || !ops_is(infer, last, MX_I32, h.rank - 1))
         return false;
     for (int i = 0; i < h.rank - 1; i++)
-        if (infer->in[2].shape.dim[i] != h.dim[i] || infer->in[3].shape.dim[i] != h.dim[i])
+        if (infer->in[2].shape.dim[i] != h.dim[i] || infer->in[last].shape.dim[i] != h.dim[i])
             return mx_infer_fail(infer, "targets and weights must have h's leading dims");
     if (w.dim[attr->tied ? 1 : 0] == h.dim[h.rank - 1]) return true;
     return mx_infer_fail(infer, "w must have h's last dim");
+}
+
+static bool check(MxInfer *infer) {
+    return check_to(infer, 3);
 }
 
 static bool xent_infer(MxInfer *infer) {
@@ -139,6 +144,42 @@ const MxOp op_logprob_grad = {
     .flops = xent_grad_flops,
     .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
            "output",
+};
+
+MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr) {
+    return mx_trace_node(t, &op_argmax, (MxValue[]){h, w, weights}, 3, &attr);
+}
+
+static bool argmax_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[2];
+    return check_to(infer, 2);
+}
+
+const MxOp op_argmax = {
+    .name = "argmax",
+    .arity = 3,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxXentAttr),
+    .infer = argmax_infer,
+    .flops = xent_flops,
+    .doc = "which logit of every token is the largest",
+};
+
+MxValue mx_count_equal(MxTrace *t, MxValue x, MxValue y, MxValue weights) {
+    return mx_trace_node(t, &op_count_equal, (MxValue[]){x, y, weights}, 3, NULL);
+}
+
+static bool count_equal_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    return ops_is(infer, 0, MX_I32, -1) && ops_same_type(infer, 0, 1) && ops_same_type(infer, 0, 2);
+}
+
+const MxOp op_count_equal = {
+    .name = "count_equal",
+    .arity = 3,
+    .flags = MX_OP_CONSTANT,
+    .infer = count_equal_infer,
+    .doc = "at how many places that count two arrays are equal",
 };
 
 MxValue mx_count_nonzero(MxTrace *t, MxValue x) {

@@ -108,6 +108,12 @@
 static double frequencies[] = {1.0, 0.31, 0.01, 1e-4, 3e-7};
 
 const Case cases[] = {
+    {.op = &op_shift, .label = "segments", .only_f32 = true, .attr = ATTR(MxShiftAttr, 0), IN({FILL_IDS, 97, S2(3, 41)}, {FILL_SEGMENTS, 7, S2(3, 41)})},
+    {.op = &op_shift, .label = "again, large", .only_f32 = true, .attr = ATTR(MxShiftAttr, 2), IN({FILL_IDS, 97, S2(70, 1501)}, {FILL_SEGMENTS, 99, S2(70, 1501)})},
+    {.op = &op_concat, .label = "rows", IN(NORMAL(1, S3(3, 5, 7)), NORMAL(1, S3(3, 5, 4)))},
+    {.op = &op_concat, .label = "large", IN(NORMAL(1, S2(211, 113)), NORMAL(1, S2(211, 113)))},
+    {.op = &op_concat_grad, .label = "rows", .attr = ATTR(MxConcatGradAttr, 7), IN(NORMAL(1, S3(3, 5, 11)))},
+    {.op = &op_concat_grad, .label = "large", .attr = ATTR(MxConcatGradAttr, 113), IN(NORMAL(1, S2(211, 226)))},
     {.op = &op_copy, .label = "vector", IN(NORMAL(1, S1(1027)))},
     {.op = &op_copy, .label = "large", IN(NORMAL(1, S3(3, 211, 113)))},
     {.op = &op_cast, .label = "same dtype", .dtype_follows = true, .attr = ATTR(MxCastAttr, 0), IN(NORMAL(1, S2(3, 341)))},
@@ -197,6 +203,9 @@ const Case cases[] = {
     NO_REFERENCE("orpo", 5, 9, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1, .weight = 0.2),
     NO_REFERENCE("orpo, MaxText's", 5, 9, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3, .weight = 0.2),
     NO_REFERENCE("simpo", 5, 9, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1, .weight = 0.2),
+    {.op = &op_argmax, .label = "untied", .dtype_follows = true, .attr = ATTR(MxXentAttr, .scale = 1), IN(NORMAL(1, S3(2, 5, 7)), NORMAL(0.3, S2(7, 19)), {FILL_FLAGS, 0.3, S2(2, 5)})},
+    {.op = &op_argmax, .label = "tied, scale, cap, tiles", .dtype_follows = true, .attr = ATTR(MxXentAttr, .tied = true, .scale = -0.7, .softcap = 20, .tiles = 7), IN(NORMAL(1, S3(2, 75, 7)), NORMAL(0.3, S2(301, 7)), {FILL_FLAGS, 0.3, S2(2, 75)})},
+    {.op = &op_count_equal, .label = "ids", .only_f32 = true, IN({FILL_IDS, 3, S2(13, 77)}, {FILL_IDS, 3, S2(13, 77)}, {FILL_FLAGS, 0.4, S2(13, 77)})},
     {.op = &op_count_nonzero, .label = "flags", .only_f32 = true, IN({FILL_FLAGS, 0.4, S2(13, 77)})},
     {.op = &op_sum_squares, .label = "several", IN(NORMAL(1, S2(3, 41)), NORMAL(2, S0), NORMAL(1, S3(3, 211, 113)))},
     INIT("constant", MX_FILL_CONSTANT, 0.75, S2(7, 11)),

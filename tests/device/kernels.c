@@ -297,7 +297,7 @@ static void check_repeats_itself(Shot *s, const Probe *first) {
 /* Libraries may share a matrix product differently among more threads; all else may not. */
 static bool promises_bits(const MxOp *op) {
     return op != &op_dot && op != &op_xent && op != &op_xent_grad && op != &op_logprob &&
-           op != &op_logprob_grad;
+           op != &op_logprob_grad && op != &op_argmax;
 }
 
 static void check_threads_do_not_matter(Shot *s, const Probe *two) {

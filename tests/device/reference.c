@@ -13,6 +13,37 @@ static void ref_copy(const Reference *r) {
     for (int64_t i = 0; i < count(r->in_type[0]); i++) r->out[0][i] = r->in[0][i];
 }
 
+static void ref_shift(const Reference *r) {
+    int64_t T = r->in_type[0].shape.dim[1], offset = ((const MxShiftAttr *)r->attr)->offset;
+    for (int64_t i = 0; i < count(r->in_type[0]); i++) {
+        const double *segment = r->in[1] + i + offset;
+        bool ends = i % T + offset >= T - 1 || segment[0] == 0 || segment[0] != segment[1];
+        r->out[0][i] = ends ? 0 : r->in[0][i + 1];
+    }
+}
+
+static void ref_concat(const Reference *r) {
+    MxShape shape = r->out_type[0].shape;
+    int64_t width = shape.dim[shape.rank - 1], first = r->in_type[0].shape.dim[shape.rank - 1];
+    for (int64_t i = 0; i < count(r->out_type[0]); i++) {
+        int64_t row = i / width, at = i % width;
+        r->out[0][i] =
+            at < first ? r->in[0][row * first + at] : r->in[1][row * (width - first) + at - first];
+    }
+}
+
+static void ref_concat_grad(const Reference *r) {
+    MxShape shape = r->in_type[0].shape;
+    int64_t width = shape.dim[shape.rank - 1], first = r->out_type[0].shape.dim[shape.rank - 1];
+    for (int64_t i = 0; i < count(r->in_type[0]); i++) {
+        int64_t row = i / width, at = i % width;
+        if (at < first)
+            r->out[0][row * first + at] = r->in[0][i];
+        else
+            r->out[1][row * (width - first) + at - first] = r->in[0][i];
+    }
+}
+
 static void ref_add(const Reference *r) {
     int64_t period = count(r->in_type[1]);
     for (int64_t i = 0; i < count(r->in_type[0]); i++)
@@ -221,6 +252,16 @@ static void ref_logprob(const Reference *r) {
     }
 }
 
+static void ref_argmax(const Reference *r) {
+    int64_t vocab = r->in_type[1].shape.dim[((const MxXentAttr *)r->attr)->tied ? 0 : 1];
+    for (int64_t token = 0; token < count(r->in_type[2]); token++) {
+        int64_t best = 0;
+        for (int64_t v = 1; v < vocab && r->in[2][token] != 0; v++)
+            if (logit(r, token, v) > logit(r, token, best)) best = v;
+        r->out[0][token] = (double)best;
+    }
+}
+
 /* ---- preference losses, as they are written in the papers: no care for large arguments */
 
 static double s(double x) {
@@ -312,6 +353,12 @@ static void ref_count_nonzero(const Reference *r) {
     for (int64_t i = 0; i < count(r->in_type[0]); i++) r->out[0][0] += r->in[0][i] != 0;
 }
 
+static void ref_count_equal(const Reference *r) {
+    r->out[0][0] = 0;
+    for (int64_t i = 0; i < count(r->in_type[0]); i++)
+        r->out[0][0] += r->in[0][i] == r->in[1][i] && r->in[2][i] != 0;
+}
+
 /* ---- state */
 
 static void ref_sum_squares(const Reference *r) {
@@ -380,6 +427,9 @@ static void ref_init(const Reference *r) {
 /* ---- tables */
 
 static ReferenceFn *const references[MX_OP_COUNT] = {
+    [MX_OP_shift] = ref_shift,
+    [MX_OP_concat] = ref_concat,
+    [MX_OP_concat_grad] = ref_concat_grad,
     [MX_OP_copy] = ref_copy,
     [MX_OP_cast] = ref_copy,
     [MX_OP_add] = ref_add,
@@ -398,7 +448,9 @@ static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_xent] = ref_xent,
     [MX_OP_logprob] = ref_logprob,
     [MX_OP_preference] = ref_preference,
+    [MX_OP_argmax] = ref_argmax,
     [MX_OP_count_nonzero] = ref_count_nonzero,
+    [MX_OP_count_equal] = ref_count_equal,
     [MX_OP_sum_squares] = ref_sum_squares,
     [MX_OP_init] = ref_init,
     [MX_OP_clip_factor] = ref_clip_factor,

@@ -63,10 +63,10 @@ static const struct {
     const char *op;
     unsigned flows; /* mask of inputs */
 } flows[] = {
-    {"reshape", 1}, {"copy", 1},      {"cast", 1},    {"add", 3},
-    {"scale", 1},   {"softcap", 1},   {"ratio", 1},   {"glu", 3},
-    {"dot", 3},     {"rmsnorm", 3},   {"rope", 1},    {"embed", 1},
-    {"xent", 3},    {"attention", 7}, {"logprob", 3}, {"preference", 1},
+    {"reshape", 1},    {"copy", 1},   {"cast", 1}, {"add", 3},       {"scale", 1},
+    {"softcap", 1},    {"ratio", 1},  {"glu", 3},  {"dot", 3},       {"rmsnorm", 3},
+    {"rope", 1},       {"embed", 1},  {"xent", 3}, {"attention", 7}, {"logprob", 3},
+    {"preference", 1}, {"concat", 3},
 };
 
 START_TEST(gradients_flow_where_they_should) {
@@ -167,6 +167,7 @@ START_TEST(xent_counts_its_products) {
     parse_types("f2,5,4 f4,9 i2,5 i2,5 f", in);
     ck_assert(op_xent.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
     ck_assert(op_xent_grad.flops(in, NULL, NULL) == 3 * 2.0 * 10 * 4 * 9);
+    ck_assert(op_argmax.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
     ck_assert(op_logprob.flops(in, NULL, NULL) == 2.0 * 10 * 4 * 9);
     ck_assert(op_logprob_grad.flops(in, NULL, NULL) == 3 * 2.0 * 10 * 4 * 9);
 }

@@ -112,6 +112,16 @@ static void count_nonzero_run(const MxDevice *device, const MxKernelCall *call) 
 
 const MxKernel cpu_count_nonzero = {.run = count_nonzero_run};
 
+static void count_equal_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    int64_t n = mx_shape_count(call->in_type[0].shape), count = 0;
+    const int32_t *x = call->in[0], *y = call->in[1], *weights = call->in[2];
+    for (int64_t i = 0; i < n; i++) count += weights[i] != 0 && x[i] == y[i];
+    if (call->out[0]) *(float *)call->out[0] = (float)count;
+}
+
+const MxKernel cpu_count_equal = {.run = count_equal_run};
+
 /* ---- sum over leading dims */
 
 enum { COLUMNS = 256 }; /* sums that a thread keeps at hand */

@@ -1,8 +1,9 @@
-/* xent.c — what is made from logits and then forgotten: cross-entropy, log-probabilities, and their
- * gradients. Tokens that count are taken a chunk at a time: logits of the chunk by a matrix product
- * into scratch, then row by row. A gradient turns a chunk's logits into their cotangents where they
- * lie and multiplies on from there, so that logits are made once. Tokens that do not count cost
- * nothing but a zero in each result. Totals are in f64, added up token by token. */
+/* xent.c — what is made from logits and then forgotten: cross-entropy, log-probabilities, their
+ * gradients, and which logit is the largest. Tokens that count are taken a chunk at a time: logits
+ * of the chunk by a matrix product into scratch, then row by row. A gradient turns a chunk's logits
+ * into their cotangents where they lie and multiplies on from there, so that logits are made once.
+ * Tokens that do not count cost nothing but a zero in each result. Totals are in f64, added up
+ * token by token. */
 #include "cpu.h"
 #include "vec.h"
 
@@ -16,6 +17,7 @@ enum { CHUNK_BYTES = 64 << 20, CHUNK_TOKENS = 1024 };
 enum { STEPS = 8, REST = STEPS, SIZES };
 
 enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
+enum { ARGMAX_WEIGHTS = 2 };
 enum { DW, DH, GRAD_SUM };
 
 /* The sizes of a call, and its products for every size of a chunk. */
@@ -24,7 +26,8 @@ typedef struct Xent {
     const MxXentAttr *attr;
     int64_t tokens, width, vocab, chunk;
     MxDtype dtype;
-    bool sums, is_grad; /* sums: cross-entropy, else log-probabilities */
+    const int32_t *weights;
+    bool sums, is_grad, is_argmax; /* sums: cross-entropy, else log-probabilities */
     const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
 } Xent;
 
@@ -44,6 +47,7 @@ static Xent xent_of(const MxKernelCall *call) {
     MxShape w = call->in_type[W].shape;
     Xent x = {.call = call, .attr = attr, .dtype = call->in_type[H].dtype};
     x.is_grad = call->op == &op_xent_grad || call->op == &op_logprob_grad;
+    x.is_argmax = call->op == &op_argmax;
     x.sums = call->op == &op_xent || call->op == &op_xent_grad;
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
@@ -245,24 +249,41 @@ static void grad_row(const Xent *x, float *logits, int32_t target, RowSlope slop
     logits[target] -= (float)(slope.target * scale) * (1.0f - tangent * tangent);
 }
 
+static void argmax_row(const Chunk *c, int64_t row, const float *logits) {
+    const Xent *x = c->x;
+    int32_t *out = x->call->out[0];
+    float most = vec_max(x->vocab, logits, logits[0]);
+    int32_t i = 0;
+    while (i < x->vocab - 1 && logits[i] != most) i++;
+    if (out) out[c->token[row]] = i;
+}
+
+/* A row of logits to what is wanted of it. */
+static void finish_row(const Chunk *c, int64_t row, float *logits) {
+    const Xent *x = c->x;
+    const MxXentAttr *attr = x->attr;
+    if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
+    if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
+    if (x->is_argmax) {
+        argmax_row(c, row, logits);
+        return;
+    }
+    int32_t target = ((const int32_t *)x->call->in[TARGETS])[c->token[row]];
+    MX_ASSERT(target >= 0 && target < x->vocab);
+    RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row, logits, target);
+    if (x->is_grad) grad_row(x, logits, target, slope);
+}
+
 static void logit_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Chunk *c = context;
     const Xent *x = c->x;
-    const MxXentAttr *attr = x->attr;
-    const int32_t *targets = x->call->in[TARGETS];
     for (int64_t row = begin; row < end; row++) {
         float *logits = c->work->logits + row * x->vocab;
-        if (row < c->n) {
-            int32_t target = targets[c->token[row]];
-            MX_ASSERT(target >= 0 && target < x->vocab);
-            if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
-            if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
-            RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row, logits, target);
-            if (x->is_grad) grad_row(x, logits, target, slope);
-        } else {
+        if (row < c->n)
+            finish_row(c, row, logits);
+        else
             memset(logits, 0, (size_t)x->vocab * sizeof(float));
-        }
         if (x->is_grad && x->dtype == MX_BF16)
             cpu_narrow(logits, x->vocab, c->work->rounded + row * x->vocab);
     }
@@ -339,23 +360,21 @@ static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
 /* ---- calls */
 
 static int64_t list_counting(const Xent *x, int64_t *counting) {
-    const int32_t *weights = x->call->in[WEIGHTS];
     int64_t n = 0;
     for (int64_t i = 0; i < x->tokens; i++)
-        if (weights[i]) counting[n++] = i;
+        if (x->weights[i]) counting[n++] = i;
     return n;
 }
 
 /* What no chunk writes: results of tokens that do not count, and dw if none does. */
 static void zero_the_rest(const MxDevice *device, const Xent *x, const Work *work, int64_t n) {
     const MxKernelCall *call = x->call;
-    const int32_t *weights = call->in[WEIGHTS];
     size_t bytes = row_bytes(x), dw_bytes = (size_t)(x->width * x->vocab) * sizeof(float);
-    for (int i = 0; i < 2 && !x->sums && !x->is_grad; i++)
+    for (int i = 0; i < call->n_out && !x->sums && !x->is_grad; i++)
         if (call->out[i]) cpu_zero(device, call->out[i], (size_t)x->tokens * sizeof(float));
     if (!x->is_grad) return;
     for (int64_t i = 0; i < x->tokens && call->out[DH] && n < x->tokens; i++)
-        if (!weights[i]) memset((char *)call->out[DH] + (size_t)i * bytes, 0, bytes);
+        if (!x->weights[i]) memset((char *)call->out[DH] + (size_t)i * bytes, 0, bytes);
     if (n || !call->out[DW]) return;
     if (sums_dw_apart(x))
         cpu_zero(device, work->dw, dw_bytes);
@@ -382,6 +401,7 @@ static void run(const MxDevice *device, const MxKernelCall *call) {
     Xent x = *(const Xent *)call->state;
     x.call = call;
     x.attr = call->attr;
+    x.weights = call->in[x.is_argmax ? ARGMAX_WEIGHTS : WEIGHTS];
     Work work;
     carve(&x, call->scratch, &work);
     int64_t n = list_counting(&x, work.counting);
@@ -402,5 +422,6 @@ static size_t scratch(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_xent = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_xent_grad = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_argmax = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_logprob = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_logprob_grad = {.scratch = scratch, .prepare = prepare, .run = run};

@@ -1,0 +1,69 @@
+/* move.c — elements put elsewhere: rows to their left neighbours, arrays side by side and apart. */
+#include "cpu.h"
+
+static void shift_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t length = call->in_type[0].shape.dim[1];
+    int64_t offset = ((const MxShiftAttr *)call->attr)->offset;
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t *x = (const int32_t *)call->in[0] + row * length;
+        const int32_t *segments = (const int32_t *)call->in[1] + row * length;
+        int32_t *y = (int32_t *)call->out[0] + row * length;
+        for (int64_t i = 0; i < length; i++) {
+            int64_t at = i + offset;
+            bool goes_on = at + 1 < length && segments[at] && segments[at + 1] == segments[at];
+            y[i] = goes_on ? x[i + 1] : 0;
+        }
+    }
+}
+
+static void shift_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape shape = call->in_type[0].shape;
+    if (call->out[0])
+        cpu_for(device, shape.dim[0], cpu_max(1, CPU_PIECE / cpu_max(1, shape.dim[1])), shift_rows,
+                call);
+}
+
+const MxKernel cpu_shift = {.run = shift_run};
+
+/* Rows of the wide array and of the two that are its halves. */
+typedef struct Halves {
+    char *wide, *half[2];
+    size_t bytes[2]; /* of a row of each */
+    bool splits;
+} Halves;
+
+static void copy_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Halves *h = context;
+    for (int64_t row = begin; row < end; row++)
+        for (int i = 0; i < 2; i++) {
+            char *wide =
+                h->wide + (size_t)row * (h->bytes[0] + h->bytes[1]) + (i ? h->bytes[0] : 0);
+            char *half = h->half[i] ? h->half[i] + (size_t)row * h->bytes[i] : NULL;
+            if (half) memcpy(h->splits ? half : wide, h->splits ? wide : half, h->bytes[i]);
+        }
+}
+
+static void copy(const MxDevice *device, Halves h, const MxType *halves) {
+    int64_t rows = 1, last = halves[0].shape.rank - 1;
+    for (int i = 0; i < last; i++) rows *= halves[0].shape.dim[i];
+    for (int i = 0; i < 2; i++)
+        h.bytes[i] = (size_t)halves[i].shape.dim[last] * mx_dtype_bytes(halves[i].dtype);
+    int64_t row_bytes = (int64_t)(h.bytes[0] + h.bytes[1]);
+    cpu_for(device, rows, cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)), copy_rows, &h);
+}
+
+static void concat_run(const MxDevice *device, const MxKernelCall *call) {
+    Halves h = {.wide = call->out[0], .half = {call->in[0], call->in[1]}};
+    if (h.wide) copy(device, h, call->in_type);
+}
+
+static void concat_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    Halves h = {.wide = call->in[0], .half = {call->out[0], call->out[1]}, .splits = true};
+    copy(device, h, call->out_type);
+}
+
+const MxKernel cpu_concat = {.run = concat_run};
+const MxKernel cpu_concat_grad = {.run = concat_grad_run};

@@ -1,0 +1,75 @@
+/* move.c — ops that put elements elsewhere. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+MxValue mx_shift(MxTrace *t, MxValue x, MxValue segments, int64_t offset) {
+    MxShiftAttr attr = {.offset = offset};
+    return mx_trace_node(t, &op_shift, (MxValue[]){x, segments}, 2, &attr);
+}
+
+static bool shift_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_I32, 2) && ops_same_type(infer, 0, 1);
+}
+
+const MxOp op_shift = {
+    .name = "shift",
+    .arity = 2,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxShiftAttr),
+    .infer = shift_infer,
+    .doc = "every element the one to its right, as long as a segment goes on",
+};
+
+MxValue mx_concat(MxTrace *t, MxValue x, MxValue y) {
+    return mx_trace_node(t, &op_concat, (MxValue[]){x, y}, 2, NULL);
+}
+
+static bool concat_infer(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, y = infer->in[1].shape;
+    if (!ops_is_real(infer, 0)) return false;
+    bool fits = x.rank > 0 && x.rank == y.rank && infer->in[0].dtype == infer->in[1].dtype;
+    for (int i = 0; fits && i < x.rank - 1; i++) fits = x.dim[i] == y.dim[i];
+    if (!fits) return mx_infer_fail(infer, "y must be of x's dtype and dims but the last");
+    infer->out[0] = infer->in[0];
+    infer->out[0].shape.dim[x.rank - 1] += y.dim[x.rank - 1];
+    return true;
+}
+
+static void concat_vjp(const MxVjp *v) {
+    MxShape x = mx_trace_type(v->t, v->in[0]).shape;
+    MxConcatGradAttr attr = {.width = x.rank ? x.dim[x.rank - 1] : 0};
+    MxValue dx = mx_trace_node(v->t, &op_concat_grad, v->dy, 1, &attr);
+    v->dx[0] = dx;
+    v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
+}
+
+const MxOp op_concat = {
+    .name = "concat",
+    .arity = 2,
+    .infer = concat_infer,
+    .vjp = concat_vjp,
+    .doc = "two arrays side by side in the last dim",
+};
+
+static bool concat_grad_infer(MxInfer *infer) {
+    int64_t width = ((const MxConcatGradAttr *)infer->attr)->width;
+    MxShape shape = infer->in[0].shape;
+    if (!ops_is_real(infer, 0)) return false;
+    if (!shape.rank || shape.dim[shape.rank - 1] < width)
+        return mx_infer_fail(infer, "dy has no last dim of %lld and more", (long long)width);
+    infer->n_out = 2;
+    infer->out[0] = infer->out[1] = infer->in[0];
+    infer->out[0].shape.dim[shape.rank - 1] = width;
+    infer->out[1].shape.dim[shape.rank - 1] -= width;
+    return true;
+}
+
+const MxOp op_concat_grad = {
+    .name = "concat_grad",
+    .arity = 1,
+    .attr_bytes = sizeof(MxConcatGradAttr),
+    .infer = concat_grad_infer,
+    .doc = "dx and dy of two arrays that stand side by side",
+};
