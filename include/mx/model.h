@@ -53,9 +53,30 @@ typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
 } MxModelInputs;
 
-/* mx_model_hidden — hidden states after the last norm, [B, T, D]. params holds a value for each
+/* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
  * leaf of the tree, in order. */
+MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);
+/* mx_model_last_norm — hidden states as the output head wants them. */
+MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params, MxValue stream);
+/* mx_model_hidden — the two together. */
 MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);
+
+/* A look ahead (multi-token prediction). Module k reads the hidden states of the module before it
+ * (the first one those of the last layer) and the token k places on, and predicts the target that
+ * is k places further on. What is k places on is 0 where a segment ends between k - 1 and k; as in
+ * the original, ends that lie nearer are not looked at, so that at the end of a document modules
+ * from the second on reach into the next one. */
+typedef struct MxAhead {
+    MxValue stream;                   /* [B, T, D] */
+    MxValue tokens, targets, weights; /* i32 [B, T], k places to the left of the batch's */
+} MxAhead;
+
+/* mx_model_ahead — module k (from 1, mtp_num_layers of them) after `before`; the first one comes
+ * after the last layer's stream and the batch's own targets and weights. Predictions are made from
+ * mx_model_last_norm of its stream. Source: DeepSeek-V3 (2024) 2.2; MaxText
+ * layers/multi_token_prediction.py. */
+MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in,
+                       int k, MxAhead before);
 
 /* mx_model_logits — f32 [B, T, V] from hidden states; only where logits are wanted whole. */
 MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden);
@@ -64,6 +85,14 @@ MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params,
  * its z-loss part; see mx_xent. targets, weights i32 [B, T]. */
 MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                       MxValue targets, MxValue weights);
+
+/* mx_model_nll — the sum of cross-entropy without z-loss. */
+MxValue mx_model_nll(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                     MxValue targets, MxValue weights);
+
+/* mx_model_argmax — the likeliest token where the weight is not 0, i32 [B, T]; see mx_argmax. */
+MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                        MxValue weights);
 
 /* mx_model_logprob — log-probability of every target whose weight is not 0, f32 [B, T]; see
  * mx_logprob. */

@@ -25,6 +25,9 @@ typedef struct MxLoss {
     double total_weights;         /* tokens whose target counts, or pairs */
     double xent_sum, z_sum;       /* over those tokens; xent_sum with the z-loss */
     double pairs[MX_PAIRS_COUNT]; /* sums over pairs, see mx_preference */
+    double ahead; /* in training: what modules that look further ahead add to loss */
+    double n_predicted, n_accepted; /* in evaluation: predictions of one of them, and how many of
+                                       those are the decoder's too */
 } MxLoss;
 
 /* What an update gives; norms over all trained arrays. */

@@ -115,6 +115,17 @@ static void check_batch(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->num_vocab_tiling, (long long)c->tokens_per_step);
 }
 
+static void check_ahead(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_mtp_eval_target_module) &&
+        c->mtp_eval_target_module > c->mtp_num_layers)
+        config_fail(load, MX_KEY_mtp_eval_target_module, "%lld is more than mtp_num_layers = %lld",
+                    (long long)c->mtp_eval_target_module, (long long)c->mtp_num_layers);
+    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo) && c->use_dpo && c->mtp_num_layers)
+        config_fail(load, culprit(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo),
+                    "losses of pairs do not train modules that look ahead; mtp_num_layers is %lld",
+                    (long long)c->mtp_num_layers);
+}
+
 static void check_schedule(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_steps, MX_KEY_learning_rate_schedule_steps) && c->steps == -1)
         config_fail(load, culprit(load, MX_KEY_steps, MX_KEY_learning_rate_schedule_steps),
@@ -347,6 +358,7 @@ void config_check(ConfigLoad *load) {
     check_attention(load, c);
     check_rope(load, c);
     check_batch(load, c);
+    check_ahead(load, c);
     check_schedule(load, c);
     check_regexes(load, c);
     check_preference(load, c);

@@ -119,21 +119,60 @@ static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     return constrain_stream(p, y_BTD);
 }
 
-MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
+static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = {.t = t, .model = model, .params = params, .segments_BT = in.segments};
     t->scope = "token_embedder";
     p.rope_table = mx_rope_table(t, in.positions, model->rope);
-    MxValue x_BTD = mx_embed(t, params[model->embedding], in.tokens, model->dtype);
-    mx_trace_constrain(
+    return p;
+}
+
+static MxValue embed(const Pass *p, MxValue tokens_BT) {
+    MxTrace *t = p->t;
+    MxValue x_BTD = mx_embed(t, p->params[p->model->embedding], tokens_BT, p->model->dtype);
+    return mx_trace_constrain(
         t, x_BTD,
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
+}
+
+MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
+    Pass p = begin(t, model, params, in);
+    MxValue x_BTD = embed(&p, in.tokens);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
         x_BTD = layer(&p, &model->layers[i], x_BTD);
     }
     t->region = 0;
+    return x_BTD;
+}
+
+MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params,
+                           MxValue stream) {
+    Pass p = {.t = t, .model = model, .params = params};
     t->scope = "decoder/decoder_norm";
-    return norm(&p, x_BTD, model->final_norm);
+    return norm(&p, stream, model->final_norm);
+}
+
+MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
+    return mx_model_last_norm(t, model, params, mx_model_stream(t, model, params, in));
+}
+
+/* Positions and segments of the layer stay where they are. */
+MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in,
+                       int k, MxAhead before) {
+    MX_ASSERT(k >= 1 && k <= model->n_ahead);
+    const Ahead *module = &model->ahead[k - 1];
+    Pass p = begin(t, model, params, in);
+    MxAhead after = {.tokens = mx_shift(t, before.tokens, in.segments, k - 1),
+                     .targets = mx_shift(t, before.targets, in.segments, k - 1),
+                     .weights = mx_shift(t, before.weights, in.segments, k - 1)};
+    MxValue x_BTD = embed(&p, after.tokens);
+    t->region = model->n_layers + k;
+    t->scope = module->scope;
+    MxValue wide = mx_concat(t, norm(&p, x_BTD, module->embedding_norm),
+                             norm(&p, before.stream, module->hidden_norm));
+    after.stream = layer(&p, &module->layer, project(&p, wide, module->projection, -1));
+    t->region = 0;
+    return after;
 }
 
 /* ---- output head */
@@ -175,6 +214,16 @@ MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, M
     MxXentAttr attr = loss_attr(model);
     attr.z_loss = model->config->z_loss_multiplier;
     return mx_xent(t, hidden, head(t, model, params), targets, weights, attr);
+}
+
+MxValue mx_model_nll(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                     MxValue targets, MxValue weights) {
+    return mx_xent(t, hidden, head(t, model, params), targets, weights, loss_attr(model));
+}
+
+MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                        MxValue weights) {
+    return mx_argmax(t, hidden, head(t, model, params), weights, loss_attr(model));
 }
 
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,

@@ -29,6 +29,13 @@ typedef struct Adapter {
     int a, b;
 } Adapter;
 
+/* A module that predicts further ahead. */
+typedef struct Ahead {
+    const char *scope;
+    int embedding_norm, hidden_norm, projection;
+    Layer layer;
+} Ahead;
+
 struct MxModel {
     const MxConfig *config;
     const Family *family;
@@ -40,6 +47,8 @@ struct MxModel {
     MxTree params;
     Layer *layers;
     int n_layers;
+    Ahead *ahead;
+    int n_ahead;
     int embedding, final_norm, logits; /* logits -1 = tied to the embedding */
     MxLora lora;
     Adapter *adapters; /* [parameter] NULL = none is applied */

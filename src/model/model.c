@@ -115,7 +115,7 @@ MxTflops mx_model_tflops(const MxModel *model) {
     double rows = c->per_device_batch_size, length = (double)c->max_target_length;
     double emb = (double)c->emb_dim, mlp = (double)c->mlp_dim, head = (double)c->head_dim;
     double heads = (double)c->num_query_heads, kv_heads = (double)c->num_kv_heads;
-    double layers = (double)c->num_decoder_layers;
+    double layers = (double)(c->num_decoder_layers + c->mtp_num_layers);
     double ffn_in = 2 * rows * length * mlp * emb * c->mlp_activations.n;
     double ffn = ffn_in + 2 * rows * length * mlp * emb;
     double qkv = 2 * rows * length * emb * (heads + 2 * kv_heads) * head;

@@ -86,6 +86,24 @@ static void add_layer(const Place *p, const MxModel *model, Layer *l) {
                 fan_in(MX_INIT_TRUNCATED_NORMAL, M));
 }
 
+/* Not stacked. */
+static void add_ahead(MxArena *arena, MxModel *model, int k) {
+    int64_t D = model->config->emb_dim;
+    Ahead *module = &model->ahead[k - 1];
+    Place p = {.arena = arena, .tree = &model->params};
+    p.dir = mx_arena_printf(arena, "mtp_block/mtp_layer_%d", k);
+    module->scope = p.dir;
+    const char *const names[] = {mx_arena_printf(arena, "mtp_%d_embedding_norm/scale", k),
+                                 mx_arena_printf(arena, "mtp_%d_hidden_state_norm/scale", k),
+                                 mx_arena_printf(arena, "mtp_%d_projection/kernel", k)};
+    module->embedding_norm = add_norm(&p, names[0], D);
+    module->hidden_norm = add_norm(&p, names[1], D);
+    module->projection = add(&p, names[2], MX_SHAPE(2 * D, D), 1, AXES("embed", NULL),
+                             fan_in(MX_INIT_TRUNCATED_NORMAL, 2 * D));
+    p.dir = mx_arena_printf(arena, "%s/mtp_%d_transformer_layer", p.dir, k);
+    add_layer(&p, model, &module->layer);
+}
+
 void model_add_params(MxArena *arena, MxModel *model) {
     const MxConfig *c = model->config;
     int64_t D = c->emb_dim, V = c->vocab_size;
@@ -108,4 +126,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     if (!c->logits_via_embedding)
         model->logits = add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V), 1,
                             AXES("embed_vocab", "vocab"), fan_in(MX_INIT_TRUNCATED_NORMAL, D));
+    model->n_ahead = (int)c->mtp_num_layers;
+    model->ahead = mx_new_n(arena, Ahead, model->n_ahead);
+    for (int k = 1; k <= model->n_ahead; k++) add_ahead(arena, model, k);
 }

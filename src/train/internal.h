@@ -32,14 +32,33 @@ const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
 bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
 
+/* What a loss is divided by: weights of a whole batch, that of its examples and, for some losses,
+ * that of what looks further ahead. */
+enum { WEIGHT_EXAMPLES, WEIGHT_AHEAD, WEIGHT_COUNT };
+
 /* One way to measure a model on a batch. Batches are variables by MxBatchField. */
 typedef struct Loss {
     int rows; /* of a batch for each of its examples */
-    MxValue (*weigh)(MxTrainState *s, MxTrace *t, const int *batch);
-    /* The sum over a batch that is divided by the weight of the whole one, to be minimised. */
-    MxValue (*trace)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
+    /* Fills the weights of a batch that the loss has. */
+    void (*weigh)(MxTrainState *s, MxTrace *t, const int *batch, MxValue weights[WEIGHT_COUNT]);
+    /* What is to be minimised: a batch's sums, divided by the weights of the whole one. */
+    MxValue (*trace)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                     const MxValue weights[WEIGHT_COUNT]);
+    /* What evaluation tells instead; NULL = the same. */
+    MxValue (*eval)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                    const MxValue weights[WEIGHT_COUNT]);
     void (*log)(const MxLoss *loss, Metrics *metrics);
 } Loss;
+
+/* The loss of next tokens with modules that look further ahead (ahead.c). */
+extern const Loss train_ahead_loss;
+
+/* What losses of next tokens share. train_inputs — the model's inputs. train_token_loss — mean
+ * cross-entropy from the model's hidden states. train_log_tokens — its figures. */
+MxModelInputs train_inputs(MxTrace *t, const int *batch);
+MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                         MxValue hidden, MxValue weight);
+void train_log_tokens(const MxLoss *loss, Metrics *metrics);
 
 /* train_loss — the row that the config means. */
 const Loss *train_loss(const MxConfig *config);
@@ -56,8 +75,12 @@ enum {
     OUT_LOSS,
     OUT_XENT,
     OUT_Z,
-    OUT_PAIRS, /* a vector of MX_PAIRS_* */
-    OUT_WEIGHTS,
+    OUT_PAIRS,   /* a vector of MX_PAIRS_* */
+    OUT_WEIGHTS, /* and the others of WEIGHT_* */
+    OUT_AHEAD_WEIGHTS,
+    OUT_AHEAD_LOSS,
+    OUT_ACCEPTED, /* predictions of a module that are the decoder's too, of OUT_PREDICTED */
+    OUT_PREDICTED,
     OUT_GRAD_SQUARES,
     OUT_PARAM_SQUARES,
     OUT_COUNT
@@ -70,7 +93,8 @@ typedef struct ProgramVars {
     int *reference; /* NULL = no copy */
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
     int hyper, out[OUT_COUNT];
-    int total_weights; /* of the whole batch: what losses of its micro-batches are divided by */
+    int total_weights[WEIGHT_COUNT]; /* of the whole batch: what losses of its micro-batches are
+                                        divided by */
 } ProgramVars;
 
 struct MxTrainState {

@@ -73,7 +73,7 @@ static bool eval_is_due(const Loop *l) {
  * resumes. */
 static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    double total = 0, weights = 0, z = 0, correct = 0;
+    double total = 0, weights = 0, z = 0, correct = 0, accepted = 0;
     mx_log("Starting eval after train step %lld", (long long)l->step);
     int64_t i = 0;
     for (; (c->eval_steps <= 0 || i < c->eval_steps) && !stop_signal; i++) {
@@ -86,6 +86,7 @@ static bool evaluate(Loop *l, MxError *err) {
         weights += loss.total_weights;
         correct += loss.pairs[MX_PAIRS_CORRECT];
         z += loss.z_sum / (loss.total_weights + LOSS_EPS);
+        accepted += 100 * loss.n_accepted / (loss.n_predicted + LOSS_EPS);
         double mean = total / (weights + LOSS_EPS);
         mx_log(
             "Completed eval step: %lld, seconds: %.3f, running loss=%.3f, running perplexity=%.3f, "
@@ -95,17 +96,21 @@ static bool evaluate(Loop *l, MxError *err) {
     *mx_train_state_eval_pending(l->state) = stop_signal != 0;
     if (stop_signal) return true; /* what was not finished is not reported */
     double mean = total / (weights + LOSS_EPS);
-    double avg_z = i ? z / (double)i : 0;
+    double avg_z = i ? z / (double)i : 0, acceptance = i ? accepted / (double)i : 0;
+    char more[64] = "";
+    if (c->mtp_num_layers)
+        snprintf(more, sizeof more, ", avg_mtp_acceptance_rate=%.2f%%", acceptance);
     if (i) checkpoints_evaluated(l->checkpoints, l->step, mean);
     mx_log("Completed eval after train step %lld, loss=%.3f, perplexity=%.3f, total_weights=%.0f, "
-           "avg_z_loss=%.3f",
-           (long long)l->step, mean, exp(mean), weights, avg_z);
+           "avg_z_loss=%.3f%s",
+           (long long)l->step, mean, exp(mean), weights, avg_z, more);
     Metrics m = {0};
     metrics_add(&m, "eval/total_loss", total);
     metrics_add(&m, "eval/total_weights", weights);
     metrics_add(&m, "eval/avg_loss", mean);
     metrics_add(&m, "eval/avg_perplexity", exp(mean));
     metrics_add(&m, "eval/avg_z_loss", avg_z);
+    if (c->mtp_num_layers) metrics_add(&m, "eval/avg_mtp_acceptance_rate_percent", acceptance);
     if (c->use_dpo) metrics_add(&m, "eval/avg_dpo_reward_accuracy", correct / (weights + LOSS_EPS));
     if (i && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
@@ -123,7 +128,7 @@ static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, dou
     train_loss(c)->log(&loss, m);
     metrics_add(m, "learning/moe_lb_loss", 0);
     metrics_add(m, "learning/indexer_loss", 0);
-    metrics_add(m, "learning/mtp_loss", 0);
+    metrics_add(m, "learning/mtp_loss", loss.ahead);
     metrics_add(m, "learning/total_weights", loss.total_weights);
     metrics_add(m, "learning/grad_norm", update.grad_norm);
     metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);
@@ -141,6 +146,10 @@ static void log_step(const Loop *l, const Metrics *m) {
     if (l->config->use_dpo)
         snprintf(more, sizeof more, ", dpo_loss: %.3f, reward_accuracy: %.3f",
                  metrics_get(m, "learning/dpo_loss"), metrics_get(m, "learning/reward_accuracy"));
+    else if (l->config->mtp_num_layers)
+        snprintf(more, sizeof more, ", main_model_loss: %.3f, mtp_loss: %.3f",
+                 metrics_get(m, "learning/loss") - metrics_get(m, "learning/mtp_loss"),
+                 metrics_get(m, "learning/mtp_loss"));
     mx_log("completed step: %lld, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
            "total_weights: %.0f, loss: %.3f, lm_loss: %.3f, perplexity: %.3f%s",
            (long long)l->step, metrics_get(m, "perf/step_time_seconds"),

@@ -1,12 +1,12 @@
 /* losses.c — the table of losses: what a batch's rows are, what they weigh, and the forward pass up
- * to the sum that is divided by the weight of the whole batch. Also what of a loss is logged. */
+ * to sums, divided by weights of the whole batch. Also what of a loss is logged. */
 #include <mx/train.h>
 
 #include "internal.h"
 
 #include <math.h>
 
-static MxModelInputs inputs(MxTrace *t, const int *batch) {
+MxModelInputs train_inputs(MxTrace *t, const int *batch) {
     return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
                            .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
                            .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
@@ -14,23 +14,31 @@ static MxModelInputs inputs(MxTrace *t, const int *batch) {
 
 /* ---- next tokens: pre-training and supervised fine-tuning */
 
-static MxValue weigh_tokens(MxTrainState *s, MxTrace *t, const int *batch) {
+static void weigh_tokens(MxTrainState *s, MxTrace *t, const int *batch,
+                         MxValue weights[WEIGHT_COUNT]) {
     (void)s;
-    return mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+    weights[WEIGHT_EXAMPLES] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
-static MxValue trace_tokens(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                         MxValue hidden, MxValue weight) {
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxValue hidden = mx_model_hidden(t, s->model, params, inputs(t, batch));
     MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
     if (xent < 0) return xent;
     mx_trace_assign(t, xent, s->var.out[OUT_XENT], false);
     mx_trace_assign(t, xent + 1, s->var.out[OUT_Z], false);
-    return xent;
+    t->scope = "loss";
+    return mx_ratio(t, xent, weight, LOSS_EPS);
 }
 
-static void log_tokens(const MxLoss *loss, Metrics *m) {
+static MxValue trace_tokens(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                            const MxValue weights[WEIGHT_COUNT]) {
+    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
+    return train_token_loss(s, t, params, batch, hidden, weights[WEIGHT_EXAMPLES]);
+}
+
+void train_log_tokens(const MxLoss *loss, Metrics *m) {
     double mean = loss->xent_sum / (loss->total_weights + LOSS_EPS);
     metrics_add(m, "learning/lm_loss", mean);
     metrics_add(m, "learning/perplexity", exp(mean));
@@ -39,9 +47,11 @@ static void log_tokens(const MxLoss *loss, Metrics *m) {
 
 /* ---- pairs of responses: rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected */
 
-static MxValue weigh_pairs(MxTrainState *s, MxTrace *t, const int *batch) {
+static void weigh_pairs(MxTrainState *s, MxTrace *t, const int *batch,
+                        MxValue weights[WEIGHT_COUNT]) {
     int64_t rows = s->vars.item[batch[MX_INPUTS]].type.shape.dim[0];
-    return mx_init(t, (MxInitAttr){.type = {MX_F32, MX_SCALAR}, .value = (double)(rows / 2)});
+    weights[WEIGHT_EXAMPLES] =
+        mx_init(t, (MxInitAttr){.type = {MX_F32, MX_SCALAR}, .value = (double)(rows / 2)});
 }
 
 /* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
@@ -50,7 +60,7 @@ static MxValue trace_reference(MxTrainState *s, MxTrace *t, const MxValue *param
                                const int *batch) {
     const MxModel *model = s->reference_model;
     if (s->var.reference) params = train_read_vars(s, t, s->var.reference);
-    MxValue hidden = mx_model_hidden(t, model, params, inputs(t, batch));
+    MxValue hidden = mx_model_hidden(t, model, params, train_inputs(t, batch));
     return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
                             mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
@@ -67,19 +77,20 @@ static MxPreferenceAttr preference_attr(const MxConfig *c) {
     return attr;
 }
 
-static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                           const MxValue total[WEIGHT_COUNT]) {
     MxPreferenceAttr attr = preference_attr(s->config);
     MxValue reference = MX_NONE;
     if (mx_preferences[attr.algo].has_reference)
         reference = trace_reference(s, t, params, batch); /* first: nothing of it is kept */
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxValue hidden = mx_model_hidden(t, s->model, params, inputs(t, batch));
+    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
     MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
     t->scope = "loss";
     MxValue sum = mx_preference(t, logp, reference, weights, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, s->var.out[OUT_PAIRS], false);
-    return sum;
+    return mx_ratio(t, sum, total[WEIGHT_EXAMPLES], LOSS_EPS);
 }
 
 static void log_pairs(const MxLoss *loss, Metrics *m) {
@@ -103,7 +114,7 @@ static const Loss tokens = {
     .rows = 1,
     .weigh = weigh_tokens,
     .trace = trace_tokens,
-    .log = log_tokens,
+    .log = train_log_tokens,
 };
 
 static const Loss pairs = {
@@ -114,7 +125,8 @@ static const Loss pairs = {
 };
 
 const Loss *train_loss(const MxConfig *config) {
-    return config->use_dpo ? &pairs : &tokens;
+    if (config->use_dpo) return &pairs;
+    return config->mtp_num_layers > 0 ? &train_ahead_loss : &tokens;
 }
 
 MxPreference train_preference(const MxConfig *config) {

@@ -36,6 +36,10 @@ static const struct {
     [OUT_Z] = {"z_sum", MX_SCALAR},
     [OUT_PAIRS] = {"pairs", MX_SHAPE(MX_PAIRS_COUNT)},
     [OUT_WEIGHTS] = {"weights", MX_SCALAR},
+    [OUT_AHEAD_WEIGHTS] = {"ahead_weights", MX_SCALAR},
+    [OUT_AHEAD_LOSS] = {"ahead_loss", MX_SCALAR},
+    [OUT_ACCEPTED] = {"accepted", MX_SCALAR},
+    [OUT_PREDICTED] = {"predicted", MX_SCALAR},
     [OUT_GRAD_SQUARES] = {"grad_squares", MX_SCALAR},
     [OUT_PARAM_SQUARES] = {"param_squares", MX_SCALAR},
 };
@@ -71,7 +75,9 @@ static void declare_vars(MxTrainState *s) {
     }
     for (int i = 0; i < OUT_COUNT; i++)
         v->out[i] = add_var(s, "out", outs[i].name, (MxType){MX_F32, outs[i].shape});
-    v->total_weights = add_var(s, "in", "total_weights", (MxType){MX_F32, MX_SCALAR});
+    static const char *const weights[WEIGHT_COUNT] = {"total_weights", "total_ahead_weights"};
+    for (int i = 0; i < WEIGHT_COUNT; i++)
+        v->total_weights[i] = add_var(s, "in", weights[i], (MxType){MX_F32, MX_SCALAR});
     v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
 }
 
@@ -105,32 +111,26 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
     }
 }
 
-static MxValue weigh(MxTrainState *s, MxTrace *t, const int *batch) {
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue weights[WEIGHT_COUNT]) {
     t->scope = "loss";
-    MxValue weight = s->loss->weigh(s, t, batch);
-    mx_trace_assign(t, weight, s->var.out[OUT_WEIGHTS], false);
-    return weight;
+    for (int i = 0; i < WEIGHT_COUNT; i++) weights[i] = MX_NONE;
+    s->loss->weigh(s, t, batch, weights);
+    for (int i = 0; i < WEIGHT_COUNT; i++)
+        mx_trace_assign(t, weights[i], s->var.out[OUT_WEIGHTS + i], false);
 }
 
 static void trace_weigh(MxTrainState *s, MxTrace *t) {
-    weigh(s, t, s->var.train_batch);
-}
-
-/* Traces the forward pass up to the loss; returns the loss. */
-static MxValue trace_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                          MxValue total_weights) {
-    MxValue sum = s->loss->trace(s, t, params, batch);
-    t->scope = "loss";
-    MxValue loss = mx_ratio(t, sum, total_weights, LOSS_EPS);
-    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
-    return loss;
+    MxValue weights[WEIGHT_COUNT];
+    weigh(s, t, s->var.train_batch, weights);
 }
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
     MxValue *params = train_read_vars(s, t, s->var.param);
-    MxValue total = mx_variable(t, s->var.total_weights);
-    MxValue loss = trace_loss(s, t, params, s->var.train_batch, total);
+    MxValue total[WEIGHT_COUNT];
+    for (int i = 0; i < WEIGHT_COUNT; i++) total[i] = mx_variable(t, s->var.total_weights[i]);
+    MxValue loss = s->loss->trace(s, t, params, s->var.train_batch, total);
+    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
     MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
     int n = 0;
     for (int i = 0; i < tree->n; i++)
@@ -148,8 +148,11 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    MxValue total = weigh(s, t, s->var.eval_batch);
-    trace_loss(s, t, train_read_vars(s, t, s->var.param), s->var.eval_batch, total);
+    MxValue weights[WEIGHT_COUNT], *params = train_read_vars(s, t, s->var.param);
+    weigh(s, t, s->var.eval_batch, weights);
+    MxValue loss =
+        (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.eval_batch, weights);
+    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
 }
 
 /* grad_dtype rounds gradients before anything looks at them. */

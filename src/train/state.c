@@ -221,16 +221,20 @@ static void add_loss(const MxTrainState *s, MxLoss *sum) {
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     int64_t n = s->config->gradient_accumulation_steps;
+    double total[WEIGHT_COUNT] = {0};
     for (int64_t i = 0; i < n; i++) {
         load_batch(s, s->var.train_batch, batch, i, n);
         mx_run_entry(s->run, ENTRY_WEIGH);
-        loss.total_weights += out(s, OUT_WEIGHTS);
+        for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += out(s, OUT_WEIGHTS + w);
     }
-    *(float *)mx_run_var(s->run, s->var.total_weights) = (float)loss.total_weights;
+    for (int w = 0; w < WEIGHT_COUNT; w++)
+        *(float *)mx_run_var(s->run, s->var.total_weights[w]) = (float)total[w];
+    loss.total_weights = total[WEIGHT_EXAMPLES];
     for (int64_t i = 0; i < n; i++) {
         if (n > 1) load_batch(s, s->var.train_batch, batch, i, n);
         mx_run_entry(s->run, i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
         add_loss(s, &loss);
+        loss.ahead += out(s, OUT_AHEAD_LOSS);
     }
     return loss;
 }
@@ -241,6 +245,8 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     mx_run_entry(s->run, ENTRY_EVAL);
     add_loss(s, &loss);
     loss.total_weights = out(s, OUT_WEIGHTS);
+    loss.n_accepted = out(s, OUT_ACCEPTED);
+    loss.n_predicted = out(s, OUT_PREDICTED);
     return loss;
 }
 

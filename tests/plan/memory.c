@@ -41,7 +41,8 @@ END_TEST
 START_TEST(deep_models) {
     static const char *const remats[] = {"none", "minimal", "full"};
     static const char *const others[] = {"dtype=float32 logits_via_embedding=true",
-                                         "dtype=bfloat16 use_qk_norm=true"};
+                                         "dtype=bfloat16 use_qk_norm=true",
+                                         "dtype=float32 mtp_num_layers=2"};
     int n = 0;
     for (int layers = 49; layers <= 80; layers += 31) {
         for (int i = 0; i < MX_COUNT(remats) * MX_COUNT(others); i++) {
@@ -50,7 +51,7 @@ START_TEST(deep_models) {
                 "base_emb_dim=64 base_num_query_heads=4 base_num_kv_heads=2 head_dim=16 "
                 "base_mlp_dim=160 max_target_length=32 per_device_batch_size=2 "
                 "base_num_decoder_layers=%d remat_policy=%s %s",
-                layers, remats[i / 2], others[i % 2]);
+                layers, remats[i / MX_COUNT(others)], others[i % MX_COUNT(others)]);
             const char *overrides[16];
             MxConfigRequest request = {.overrides = overrides};
             char *save = NULL;

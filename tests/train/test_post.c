@@ -154,24 +154,60 @@ static MxBatch read_batch(Post *p, const char *group, int64_t step) {
 
 /* ---- loss and gradient of one batch */
 
+/* The configuration of a group on a batch, against the values of a group. Accumulation leaves
+ * losses of modules that look further ahead as they are in the undivided batch; the original's do
+ * not. */
 static const struct {
-    const char *file, *group;
+    const char *file, *group, *batch, *values;
 } batches[] = {
-    {"grad_accum_dense.h5", "ga1"},
-    {"grad_accum_dense.h5", "ga2"},
-    {"grad_accum_dense.h5", "ga4"},
+    {"grad_accum_dense.h5", "ga1", "batch", "ga1"},
+    {"grad_accum_dense.h5", "ga2", "batch", "ga2"},
+    {"grad_accum_dense.h5", "ga4", "batch", "ga4"},
+    {"grad_accum_mtp.h5", "ga1", "batch", "ga1"},
+    {"grad_accum_mtp.h5", "ga2", "batch", "ga1"},
+    {"grad_accum_mtp.h5", "ga4", "batch", "ga1"},
+    {"mtp_mtp1.h5", "padded", "padded/batch", "padded"},
+    {"mtp_mtp1.h5", "packed", "packed/batch", "packed"},
+    {"mtp_mtp2.h5", "padded", "padded/batch", "padded"},
+    {"mtp_mtp2.h5", "packed", "packed/batch", "packed"},
 };
 
 START_TEST(loss_and_gradient) {
     Post p;
     if (!open_post(&p, batches[_i].file, batches[_i].group, "")) return;
-    MxBatch batch = read_batch(&p, "batch", 0);
+    MxBatch batch = read_batch(&p, batches[_i].batch, 0);
     MxLoss loss = mx_train_loss_and_grad(p.state, &batch);
-    const char *group = batches[_i].group;
-    check_number(&p, "loss", loss.loss, number(&p, mx_path_join(&p.arena, group, "loss"), 0), 1e-5);
+    const char *values = batches[_i].values;
+    const struct {
+        const char *name;
+        double got, bound;
+    } figures[] = {
+        {"loss", loss.loss, 1e-5},
+        {"aux/total_weights", loss.total_weights, 0},
+        {"aux/xent_sum", loss.xent_sum, 1e-5},
+        {"aux/mtp_loss", loss.ahead, 1e-5},
+    };
+    for (int i = 0; i < MX_COUNT(figures); i++)
+        check_number(&p, figures[i].name, figures[i].got,
+                     number(&p, mx_path_join(&p.arena, values, figures[i].name), 0),
+                     figures[i].bound);
+    check_gradients(&p, mx_path_join(&p.arena, values, "grads"));
+    close_post(&p);
+}
+END_TEST
+
+/* Evaluation leaves the modules' loss out. */
+static const char *const evaluations[] = {"mtp_mtp1.h5", "mtp_mtp2.h5"};
+
+START_TEST(evaluation) {
+    Post p;
+    if (!open_post(&p, evaluations[_i], "padded", "")) return;
+    MxBatch batch = read_batch(&p, "padded/batch", 0);
+    MxLoss loss = mx_train_eval(p.state, &batch);
+    check_number(&p, "loss", loss.loss, number(&p, "eval_padded/evaluation/loss", 0), 1e-5);
     check_number(&p, "weights", loss.total_weights,
-                 number(&p, mx_path_join(&p.arena, group, "aux/total_weights"), 0), 0);
-    check_gradients(&p, mx_path_join(&p.arena, group, "grads"));
+                 number(&p, "eval_padded/evaluation/total_weights", 0), 0);
+    ck_assert(loss.n_predicted == 0 && loss.ahead == 0);
     close_post(&p);
 }
 END_TEST
@@ -365,6 +401,7 @@ Suite *post_suite(void) {
     Suite *suite = suite_create("post-training");
     TCase *tcase = tcase_create("golden");
     tcase_add_loop_test(tcase, loss_and_gradient, 0, MX_COUNT(batches));
+    tcase_add_loop_test(tcase, evaluation, 0, MX_COUNT(evaluations));
     tcase_add_loop_test(tcase, preference_loss_and_gradient, 0, MX_COUNT(preference_cases));
     tcase_add_loop_test(tcase, trajectory, 0, MX_COUNT(trajectories));
     suite_add_tcase(suite, tcase);

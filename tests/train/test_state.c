@@ -119,6 +119,7 @@ static const char *const splits[] = {
     "dtype=bfloat16",
     "attention_bias=true use_qk_norm=true z_loss_multiplier=0.001",
     "logits_via_embedding=true",
+    "mtp_num_layers=2 mtp_loss_scaling_factor=0.7",
 };
 
 /* A batch whose rows have 1, 7, 13, … tokens that count. */

@@ -12,6 +12,7 @@ int main(void) {
     srunner_add_suite(runner, tiles_suite());
     srunner_add_suite(runner, lora_suite());
     srunner_add_suite(runner, lora_runs_suite());
+    srunner_add_suite(runner, ahead_suite());
     srunner_add_suite(runner, blackbox_suite());
     srunner_add_suite(runner, checkpoints_suite());
     srunner_run_all(runner, CK_NORMAL);

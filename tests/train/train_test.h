@@ -4,6 +4,7 @@
 
 #include <check.h>
 
+Suite *ahead_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *post_suite(void);
