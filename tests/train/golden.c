@@ -40,6 +40,14 @@ double golden_error_but(const float *got, const float *want, int64_t n, int skip
     return difference > 0 ? sqrt(difference / norm) : difference;
 }
 
+double golden_gradient_bound(void) {
+#if defined(__SANITIZE_ADDRESS__)
+    return 1e-4;
+#else
+    return 2e-5;
+#endif
+}
+
 double golden_max_abs(const float *got, const float *want, int64_t n) {
     double max = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -13,6 +13,9 @@ const char *golden_dir(void);
 double golden_error(const float *got, const float *want, int64_t n);
 /* golden_error_but — the same without the `skip` elements (at most 8) that differ most. */
 double golden_error_but(const float *got, const float *want, int64_t n, int skip);
+/* golden_gradient_bound — how far gradients may be off, norm-wise. A sanitized build runs other
+ * instructions; it may be off by what the goldens' README allows. */
+double golden_gradient_bound(void);
 double golden_max_abs(const float *got, const float *want, int64_t n);
 
 /* golden_open — a file of the folder; NULL, said aloud, if the folder lacks it. */

@@ -94,8 +94,8 @@ static void check_gradients(Post *p, const char *group) {
     for (int i = 0; i < got.n; i++) {
         double error = golden_error(got.leaves[i].data, want.leaves[i].data,
                                     mx_shape_count(got.leaves[i].shape));
-        ck_assert_msg(error <= 2e-5, "%s: gradient of %s is off by %.3g", p->name,
-                      got.leaves[i].path, error);
+        ck_assert_msg(error <= golden_gradient_bound(), "%s: gradient of %s is off by %.3g",
+                      p->name, got.leaves[i].path, error);
     }
 }
 
