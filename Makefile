@@ -10,7 +10,7 @@ USES.tree   := base
 USES.graph  := base
 USES.ops    := graph
 USES.model  := ops tree config
-USES.lower  := ops
+USES.lower  := ops shard
 USES.device := ops
 USES.run    := lower device
 USES.store  := base
@@ -26,10 +26,11 @@ OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
 # Outside libraries, each named once: only this room and those above it can link to it.
 LIBS.base   := -lxxhash -ljansson -lpcre2-8 -lm
 LIBS.config := -lyaml
-LIBS.device := -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas -ldnnl -fopenmp
+LIBS.device := -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas -ldnnl -fopenmp \
+               $(shell pkg-config --libs ompi-c 2>/dev/null)
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.data   := -lpthread
-INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp
+INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null)
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 
 # Only kernels run in parallel.  clang would bring its own OpenMP runtime beside oneDNN's, so under
@@ -125,7 +126,7 @@ test:  ## the same set-up, then all tests
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
-            libxxhash-dev libjansson-dev libpcre2-dev check
+            libxxhash-dev libjansson-dev libpcre2-dev libopenmpi-dev openmpi-bin check
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 

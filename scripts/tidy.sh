@@ -55,6 +55,7 @@ yaml\.h src/config/yaml.c
 hdf5\.h src/store/h5.c
 cblas\.h src/device/cpu/openblas.c
 dnnl\.h src/device/cpu/onednn.c
+mpi\.h src/device/comm/mpi.c
 jansson\.h src/base/json.c
 xxhash\.h src/base/hash.c
 pcre2\.h src/base/regex.c

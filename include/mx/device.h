@@ -34,6 +34,50 @@ typedef struct MxKernel {
     void (*run)(const MxDevice *device, const MxKernelCall *call);
 } MxKernel;
 
+/* ---- ranks */
+
+/* The processes of a run. One that no launcher started is alone, and the message-passing library is
+ * not even initialised. */
+typedef struct MxComm MxComm;
+
+/* mx_comm_open — joins the other ranks if a launcher (mpirun, srun) started this process; one rank
+ * otherwise. Closed with the arena. Errors: the library refuses. */
+bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err);
+int mx_comm_rank(const MxComm *comm);
+int mx_comm_size(const MxComm *comm);
+
+/* What follows is called by all ranks together. mx_comm_max — the largest of every rank's number.
+ * mx_comm_broadcast — rank 0's bytes to all. mx_comm_gather — every rank's bytes to rank 0, in the
+ * order of the ranks; recv NULL elsewhere; counts [ranks]. */
+int64_t mx_comm_max(MxComm *comm, int64_t x);
+void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes);
+void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *counts);
+
+/* mx_comm_abort — ends all ranks with this exit code, also those that wait for this one. */
+_Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
+
+/* mx_comm_watch — ends the run when a rank has waited this long for others; 0 = never. */
+void mx_comm_watch(MxComm *comm, double seconds);
+
+/* The ranks of one group of an op. mx_comm_group — made once; every rank of the run calls this for
+ * its group of the same mesh axes at the same time. NULL for a group of one. */
+typedef struct MxCommGroup MxCommGroup;
+const MxCommGroup *mx_comm_group(MxComm *comm, const MxGroup *group);
+/* mx_comm_all_gather — every rank's `bytes` in the group's order. mx_comm_all_to_all — block j of
+ * `bytes` goes to rank j of the group; recv holds one block of each. what: for messages. */
+void mx_comm_all_gather(const MxCommGroup *group, const char *what, const void *send, void *recv,
+                        size_t bytes);
+void mx_comm_all_to_all(const MxCommGroup *group, const char *what, const void *send, void *recv,
+                        size_t bytes);
+
+/* What collective ops sent from this rank to others since the start. */
+typedef struct MxCommCount {
+    uint64_t calls, bytes;
+} MxCommCount;
+MxCommCount mx_comm_count(const MxComm *comm);
+
+/* ---- device */
+
 /* Which library multiplies matrices. */
 typedef enum MxMatmulProvider {
     MX_MATMUL_AUTO,
@@ -44,6 +88,7 @@ typedef enum MxMatmulProvider {
 typedef struct MxDeviceConfig {
     int n_threads; /* 0 = as the environment and the machine say */
     MxMatmulProvider matmul;
+    MxComm *comm; /* for collective ops; NULL = there are none, or nothing is run */
 } MxDeviceConfig;
 
 /* mx_device_open — the CPU; closed with the arena. Errors: OpenBLAS of the wrong threading flavour,

@@ -56,12 +56,36 @@ typedef struct MxVjp {
     MxValue *dx;
 } MxVjp;
 
+/* How an op can be divided among ranks: its dims belong to *factors*. Cutting a factor cuts every
+ * dim that belongs to it, and each rank runs the op on its parts. An output without a dim of a cut
+ * factor is then a *partial* value: the op's result is the sum over the ranks. A dim without a
+ * factor (MX_WHOLE) must be there whole. Test: tests/mpi, every op on many meshes. */
+enum { MX_WHOLE = -1, MX_MAX_FACTORS = 12, MX_MAX_CUT_IN = 8 };
+
+typedef struct MxFactors {
+    const MxType *in, *out; /* global */
+    int n_in, n_out;
+    const void *attr;
+    int n; /* factors */
+    int in_dim[MX_MAX_CUT_IN][MX_MAX_RANK], out_dim[MX_MAX_OUT][MX_MAX_RANK];
+    unsigned linear; /* inputs that may be partial if all of them are: so is the output then */
+} MxFactors;
+
+/* One rank's share of a node, for attributes that depend on it. */
+typedef struct MxShare {
+    const MxType *in, *out; /* local */
+    const MxType *whole;    /* global type of output 0 */
+    const int64_t *start;   /* [factor] index of the share's first element along its dims */
+    const bool *is_cut;     /* [factor] */
+} MxShare;
+
 /* Properties of an op. */
 enum {
     MX_OP_SOURCE = 1, /* runs nothing: its value is a variable's buffer */
     MX_OP_VIEW = 2,   /* runs nothing: its value is its input's buffer with another shape */
     MX_OP_CONSTANT =
         4, /* integers or counts: no gradient flows through, and that is not an error */
+    MX_OP_ADDS_INPUTS = 8, /* any number of inputs; the result is the sum of the results of each */
     MX_OP_CAST_FOLDS =
         16, /* its attributes start with an MxDtype, the dtype of out 0, which may be float32 */
 };
@@ -79,6 +103,8 @@ typedef struct MxOp {
     bool (*infer)(MxInfer *infer);
     void (*vjp)(const MxVjp *vjp); /* NULL = not differentiable */
     double (*flops)(const MxType *in, const MxType *out, const void *attr);
+    void (*partition)(MxFactors *factors);              /* NULL = every rank runs all of it */
+    void (*localize)(const MxShare *share, void *attr); /* attr of one rank's share */
     void (*print)(MxText *text, const void *attr);
     const char *doc;
 } MxOp;

@@ -200,6 +200,8 @@ typedef struct MxAttentionAttr {
     double softcap; /* 0 = none; applied after the scale, before the mask */
     MxMask mask;
     int64_t window;
+    bool is_part; /* q holds only the queries from first_query on, k and v all keys */
+    int64_t first_query;
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
@@ -213,13 +215,16 @@ MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segmen
 
 typedef struct MxEmbedAttr {
     MxDtype dtype;
+    bool is_part; /* the table holds only the rows from first_id on; others count as zeros */
+    int64_t first_id;
 } MxEmbedAttr;
 
 /* mx_embed — rows of table f32 [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
 MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
 
 typedef struct MxEmbedGradAttr {
-    int64_t vocab;
+    int64_t vocab;    /* rows that are made … */
+    int64_t first_id; /* … from this one on */
 } MxEmbedGradAttr;
 
 typedef struct MxXentAttr {
@@ -344,6 +349,8 @@ typedef struct MxInitAttr {
     MxFill fill;
     double value; /* the constant, or the standard deviation */
     uint64_t seed, stream;
+    MxShape whole;              /* of which the array is a part; rank 0 = it is the whole */
+    int64_t start[MX_MAX_RANK]; /* where the part begins */
 } MxInitAttr;
 
 /* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
@@ -380,5 +387,31 @@ MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue 
 
 /* mx_sgd — p - lr * clip * g. */
 MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
+
+/* ---- collectives */
+
+/* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
+typedef struct MxGroup {
+    const char *axes; /* "data,fsdp" */
+    int size, index;  /* this rank's place among them */
+    int first;        /* the lowest rank among them */
+} MxGroup;
+
+typedef struct MxCollectiveAttr {
+    MxGroup group;
+    int dim; /* that is joined or cut; the group's parts follow each other along it */
+} MxCollectiveAttr;
+
+/* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
+ * part by part, in two. */
+enum { MX_SMALL_SUM = 1024 };
+
+/* What a collective op costs one rank. */
+typedef struct MxCommCost {
+    int64_t calls, bytes; /* exchanges; bytes sent to other ranks */
+} MxCommCost;
+
+bool mx_is_collective(const MxOp *op);
+MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group);
 
 #endif

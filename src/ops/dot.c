@@ -69,6 +69,17 @@ static void dot_vjp(const MxVjp *v) {
                             : mx_dot(t, x, dy, dy_of[attr->kind].kind, m);
 }
 
+/* Free dims stay cut; cut contracted dims make the product a partial sum. */
+static void dot_cut(MxFactors *f) {
+    const MxDotAttr *attr = f->attr;
+    int c = attr->n_contract, m = f->in[0].shape.rank - c, n = f->in[1].shape.rank - c;
+    int x_k = attr->kind == MX_DOT_TN ? 0 : m, x_m = attr->kind == MX_DOT_TN ? c : 0;
+    int y_k = attr->kind == MX_DOT_NT ? n : 0, y_n = attr->kind == MX_DOT_NT ? 0 : c;
+    for (int i = 0; i < c; i++) f->in_dim[0][x_k + i] = f->in_dim[1][y_k + i] = ops_new_factor(f);
+    for (int i = 0; i < m; i++) f->in_dim[0][x_m + i] = f->out_dim[0][i] = ops_new_factor(f);
+    for (int i = 0; i < n; i++) f->in_dim[1][y_n + i] = f->out_dim[0][m + i] = ops_new_factor(f);
+}
+
 static double dot_flops(const MxType *in, const MxType *out, const void *attr) {
     (void)out;
     MxDotSizes s = mx_dot_sizes(in[0].shape, in[1].shape, attr);
@@ -90,6 +101,7 @@ const MxOp op_dot = {
     .attr_bytes = sizeof(MxDotAttr),
     .infer = dot_infer,
     .vjp = dot_vjp,
+    .partition = dot_cut,
     .flops = dot_flops,
     .print = dot_print,
     .doc = "matrix product over groups of dims",

@@ -19,6 +19,7 @@ const MxOp op_copy = {
     .accumulates = 1,
     .infer = ops_infer_same,
     .vjp = copy_vjp,
+    .partition = ops_cut_alike_linear,
     .doc = "y = x in a buffer of its own",
 };
 
@@ -44,6 +45,12 @@ static void cast_print(MxText *text, const void *attr) {
     mx_text_add(text, "%s", mx_dtype_name(((const MxCastAttr *)attr)->dtype));
 }
 
+/* Sums are made in the wider type. */
+static void cast_cut(MxFactors *f) {
+    ops_cut_alike(f);
+    f->linear = f->out[0].dtype == MX_F32;
+}
+
 const MxOp op_cast = {
     .name = "cast",
     .arity = 1,
@@ -51,6 +58,7 @@ const MxOp op_cast = {
     .attr_bytes = sizeof(MxCastAttr),
     .infer = cast_infer,
     .vjp = cast_vjp,
+    .partition = cast_cut,
     .print = cast_print,
     .doc = "y = x as another dtype",
 };
@@ -81,12 +89,19 @@ static void add_vjp(const MxVjp *v) {
     if (v->needs[1]) v->dx[1] = lead ? mx_sum_lead(v->t, v->dy[0], lead) : v->dy[0];
 }
 
+static void add_cut(MxFactors *f) {
+    int lead = f->in[0].shape.rank - f->in[1].shape.rank;
+    ops_cut_alike_linear(f);
+    for (int d = 0; d < f->in[1].shape.rank; d++) f->in_dim[1][d] = f->out_dim[0][lead + d];
+}
+
 const MxOp op_add = {
     .name = "add",
     .arity = 2,
     .inplace = 1,
     .infer = add_infer,
     .vjp = add_vjp,
+    .partition = add_cut,
     .doc = "x + y; y has x's shape or its trailing dims",
 };
 
@@ -105,6 +120,13 @@ static bool sum_lead_infer(MxInfer *infer) {
     return ops_is_real(infer, 0);
 }
 
+static void sum_lead_cut(MxFactors *f) {
+    int lead = f->in[0].shape.rank - f->out[0].shape.rank;
+    ops_cut_lead(f, f->in[0].shape.rank, 1);
+    for (int d = 0; d < f->out[0].shape.rank; d++) f->out_dim[0][d] = f->in_dim[0][lead + d];
+    f->linear = f->in[0].dtype == MX_F32 || f->out[0].dtype == MX_F32;
+}
+
 const MxOp op_sum_lead = {
     .name = "sum_lead",
     .arity = 1,
@@ -112,6 +134,7 @@ const MxOp op_sum_lead = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxSumLeadAttr),
     .infer = sum_lead_infer,
+    .partition = sum_lead_cut,
     .doc = "sum over the leading dims",
 };
 
@@ -137,6 +160,7 @@ const MxOp op_scale = {
     .attr_bytes = sizeof(MxScaleAttr),
     .infer = ops_infer_same,
     .vjp = scale_vjp,
+    .partition = ops_cut_alike_linear,
     .print = scale_print,
     .doc = "x times a constant",
 };
@@ -161,6 +185,7 @@ const MxOp op_softcap = {
     .attr_bytes = sizeof(MxSoftcapAttr),
     .infer = ops_infer_same,
     .vjp = softcap_vjp,
+    .partition = ops_cut_alike,
     .print = softcap_print,
     .doc = "cap * tanh(x / cap)",
 };
@@ -175,6 +200,7 @@ const MxOp op_softcap_grad = {
     .arity = 2,
     .attr_bytes = sizeof(MxSoftcapAttr),
     .infer = binary_infer,
+    .partition = ops_cut_alike,
     .print = softcap_print,
     .doc = "dx = dy (1 - tanh(x / cap)^2)",
 };
@@ -235,6 +261,7 @@ const MxOp op_glu = {
     .attr_bytes = sizeof(MxGluAttr),
     .infer = binary_infer,
     .vjp = glu_vjp,
+    .partition = ops_cut_alike,
     .print = glu_print,
     .doc = "activation(gate) * up",
 };
@@ -250,6 +277,7 @@ const MxOp op_glu_grad = {
     .arity = 3,
     .attr_bytes = sizeof(MxGluAttr),
     .infer = glu_grad_infer,
+    .partition = ops_cut_alike,
     .print = glu_print,
     .doc = "dgate, dup from gate, up, dy",
 };

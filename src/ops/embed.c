@@ -21,12 +21,31 @@ static void embed_vjp(const MxVjp *v) {
     v->dx[1] = MX_NONE;
 }
 
+enum { B, T, D, V, CUT_FACTORS };
+
+/* A rank with part of the vocabulary makes zeros for the tokens that it lacks. */
+static void embed_cut(MxFactors *f) {
+    static const int table[] = {V, D}, out[] = {B, T, D};
+    for (int i = 0; i < CUT_FACTORS; i++) ops_new_factor(f);
+    memcpy(f->in_dim[0], table, sizeof table);
+    memcpy(f->in_dim[1], out, 2 * sizeof *out);
+    memcpy(f->out_dim[0], out, sizeof out);
+}
+
+static void embed_localize(const MxShare *share, void *attr) {
+    MxEmbedAttr *a = attr;
+    a->is_part = share->is_cut[V];
+    a->first_id = share->start[V];
+}
+
 const MxOp op_embed = {
     .name = "embed",
     .arity = 2,
     .attr_bytes = sizeof(MxEmbedAttr),
     .infer = embed_infer,
     .vjp = embed_vjp,
+    .partition = embed_cut,
+    .localize = embed_localize,
     .doc = "rows of a table by ids",
 };
 
@@ -40,11 +59,27 @@ static bool embed_grad_infer(MxInfer *infer) {
     return true;
 }
 
+static void embed_grad_cut(MxFactors *f) {
+    static const int table[] = {V, D}, dy[] = {B, T, D};
+    for (int i = 0; i < CUT_FACTORS; i++) ops_new_factor(f);
+    memcpy(f->in_dim[0], dy, 2 * sizeof *dy);
+    memcpy(f->in_dim[1], dy, sizeof dy);
+    memcpy(f->out_dim[0], table, sizeof table);
+}
+
+static void embed_grad_localize(const MxShare *share, void *attr) {
+    MxEmbedGradAttr *a = attr;
+    a->vocab = share->out[0].shape.dim[0];
+    a->first_id = share->start[V];
+}
+
 const MxOp op_embed_grad = {
     .name = "embed_grad",
     .arity = 2,
     .accumulates = 1,
     .attr_bytes = sizeof(MxEmbedGradAttr),
     .infer = embed_grad_infer,
+    .partition = embed_grad_cut,
+    .localize = embed_grad_localize,
     .doc = "dtable (f32) from ids, dy; rows of repeated ids add up",
 };

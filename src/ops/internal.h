@@ -13,4 +13,17 @@ bool ops_is_real(MxInfer *infer, int i);
 /* ops_is — checks an input's dtype and rank (rank < 0 = any). */
 bool ops_is(MxInfer *infer, int i, MxDtype dtype, int rank);
 
+/* ---- partition rules. All dims are MX_WHOLE when a rule is called. */
+
+/* ops_new_factor — a factor that no dim belongs to yet. */
+int ops_new_factor(MxFactors *f);
+/* ops_cut_alike — a factor for each dim of output 0, to which the dims of every input and output of
+ * its shape belong. */
+void ops_cut_alike(MxFactors *f);
+/* ops_cut_alike_linear — the same for ops that are linear in all their inputs together. */
+void ops_cut_alike_linear(MxFactors *f);
+/* ops_cut_lead — a factor for each of the first n dims of input 0, to which the leading dims of
+ * every other input in the mask belong. */
+void ops_cut_lead(MxFactors *f, int n, unsigned inputs);
+
 #endif

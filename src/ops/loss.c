@@ -56,12 +56,19 @@ static double xent_grad_flops(const MxType *in, const MxType *out, const void *a
     return PRODUCTS * xent_flops(in, out, attr);
 }
 
+/* Tokens can be cut; the logits of a token are made in one place. */
+static void xent_cut(MxFactors *f) {
+    enum { H = 1 << 0, TARGETS = 1 << 2, WEIGHTS = 1 << 3 };
+    ops_cut_lead(f, f->in[0].shape.rank - 1, H | TARGETS | WEIGHTS);
+}
+
 const MxOp op_xent = {
     .name = "xent",
     .arity = 4,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = xent_infer,
     .vjp = xent_vjp,
+    .partition = xent_cut,
     .flops = xent_flops,
     .doc = "sums of cross-entropy and of its z part",
 };
@@ -74,6 +81,11 @@ static bool xent_grad_infer(MxInfer *infer) {
     return check(infer) && ops_is(infer, 4, MX_F32, 0);
 }
 
+static void xent_grad_cut(MxFactors *f) {
+    xent_cut(f);
+    memcpy(f->out_dim[1], f->in_dim[0], sizeof f->out_dim[1]);
+}
+
 const MxOp op_xent_grad = {
     .name = "xent_grad",
     .arity = 5,
@@ -81,6 +93,7 @@ const MxOp op_xent_grad = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = xent_grad_infer,
+    .partition = xent_grad_cut,
     .flops = xent_grad_flops,
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
@@ -191,10 +204,15 @@ static bool count_nonzero_infer(MxInfer *infer) {
     return ops_is(infer, 0, MX_I32, -1);
 }
 
+static void count_nonzero_cut(MxFactors *f) {
+    ops_cut_lead(f, f->in[0].shape.rank, 1);
+}
+
 const MxOp op_count_nonzero = {
     .name = "count_nonzero",
     .arity = 1,
     .flags = MX_OP_CONSTANT,
     .infer = count_nonzero_infer,
+    .partition = count_nonzero_cut,
     .doc = "how many elements are not 0",
 };

@@ -42,12 +42,19 @@ static void rmsnorm_print(MxText *text, const void *attr) {
     mx_text_add(text, "eps %g", ((const MxRmsnormAttr *)attr)->eps);
 }
 
+static void rmsnorm_cut(MxFactors *f) {
+    int rows = f->in[0].shape.rank - 1;
+    ops_cut_lead(f, rows, 1);
+    for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->out_dim[1][d] = f->in_dim[0][d];
+}
+
 const MxOp op_rmsnorm = {
     .name = "rmsnorm",
     .arity = 2,
     .attr_bytes = sizeof(MxRmsnormAttr),
     .infer = rmsnorm_infer,
     .vjp = rmsnorm_vjp,
+    .partition = rmsnorm_cut,
     .print = rmsnorm_print,
     .doc = "y = x rstd scale; rstd",
 };
@@ -66,11 +73,20 @@ static bool rmsnorm_grad_infer(MxInfer *infer) {
     return true;
 }
 
+/* dscale is a sum over the rows. */
+static void rmsnorm_grad_cut(MxFactors *f) {
+    enum { X = 1 << 0, RSTD = 1 << 2, DY = 1 << 3 };
+    int rows = f->in[0].shape.rank - 1;
+    ops_cut_lead(f, rows, X | RSTD | DY);
+    for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->in_dim[0][d];
+}
+
 const MxOp op_rmsnorm_grad = {
     .name = "rmsnorm_grad",
     .arity = 4,
     .accumulates = 3,
     .takes_addend = true,
     .infer = rmsnorm_grad_infer,
+    .partition = rmsnorm_grad_cut,
     .doc = "dx, dscale (f32) from x, scale, rstd, dy",
 };

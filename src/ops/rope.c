@@ -17,12 +17,18 @@ static bool rope_table_infer(MxInfer *infer) {
     return ops_is(infer, 0, MX_I32, 2);
 }
 
+static void rope_table_cut(MxFactors *f) {
+    ops_cut_lead(f, 2, 1);
+    for (int d = 0; d < 2; d++) f->out_dim[0][d] = f->in_dim[0][d];
+}
+
 const MxOp op_rope_table = {
     .name = "rope_table",
     .arity = 1,
     .flags = MX_OP_CONSTANT,
     .attr_bytes = sizeof(MxRopeTableAttr),
     .infer = rope_table_infer,
+    .partition = rope_table_cut,
     .doc = "cos and sin of positions times frequencies",
 };
 
@@ -57,12 +63,21 @@ static void rope_print(MxText *text, const void *attr) {
                 a->interleaved_out ? "interleaved" : "halves", a->inverse ? " inverse" : "");
 }
 
+/* Tokens and heads; the table has no heads. */
+static void rope_cut(MxFactors *f) {
+    enum { B_T_N = 3 };
+    ops_cut_lead(f, B_T_N, 1);
+    for (int d = 0; d < B_T_N; d++) f->out_dim[0][d] = f->in_dim[0][d];
+    for (int d = 0; d < 2; d++) f->in_dim[1][d] = f->in_dim[0][d];
+}
+
 const MxOp op_rope = {
     .name = "rope",
     .arity = 2,
     .attr_bytes = sizeof(MxRopeAttr),
     .infer = rope_infer,
     .vjp = rope_vjp,
+    .partition = rope_cut,
     .print = rope_print,
     .doc = "rotates pairs of each head by the table's angles",
 };

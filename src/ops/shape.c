@@ -42,6 +42,29 @@ static void reshape_vjp(const MxVjp *v) {
     v->dx[0] = mx_reshape(v->t, v->dy[0], mx_trace_type(v->t, v->in[0]).shape);
 }
 
+/* Groups of dims with the same number of elements on both sides correspond; the outermost dim of a
+ * group can be cut. */
+static void reshape_cut(MxFactors *f) {
+    MxShape x = f->in[0].shape, y = f->out[0].shape;
+    int64_t left = 1, right = 1; /* elements of the open groups */
+    for (int i = 0, j = 0; i < x.rank || j < y.rank;) {
+        bool opens = left == right;
+        if (opens && i < x.rank && j < y.rank) {
+            f->in_dim[0][i] = f->out_dim[0][j] = ops_new_factor(f);
+            left = x.dim[i++];
+            right = y.dim[j++];
+        } else if (j == y.rank || (i < x.rank && left <= right))
+            left *= x.dim[i++];
+        else
+            right *= y.dim[j++];
+    }
+    f->linear = 1;
+}
+
+static void reshape_localize(const MxShare *share, void *attr) {
+    ((MxReshapeAttr *)attr)->shape = share->out[0].shape;
+}
+
 const MxOp op_reshape = {
     .name = "reshape",
     .arity = 1,
@@ -49,5 +72,7 @@ const MxOp op_reshape = {
     .attr_bytes = sizeof(MxReshapeAttr),
     .infer = reshape_infer,
     .vjp = reshape_vjp,
+    .partition = reshape_cut,
+    .localize = reshape_localize,
     .doc = "the same elements under another shape",
 };

@@ -20,10 +20,19 @@ static void init_print(MxText *text, const void *attr) {
                 (unsigned long long)a->stream);
 }
 
+static void init_localize(const MxShare *share, void *attr) {
+    MxInitAttr *a = attr;
+    a->whole = a->type.shape;
+    a->type.shape = share->out[0].shape;
+    for (int d = 0; d < a->whole.rank; d++) a->start[d] = share->start[d];
+}
+
 const MxOp op_init = {
     .name = "init",
     .attr_bytes = sizeof(MxInitAttr),
     .infer = init_infer,
+    .partition = ops_cut_alike,
+    .localize = init_localize,
     .print = init_print,
     .doc = "a constant or random array",
 };
@@ -39,10 +48,17 @@ static bool sum_squares_infer(MxInfer *infer) {
     return true;
 }
 
+/* One input at a time. */
+static void sum_squares_cut(MxFactors *f) {
+    ops_cut_lead(f, f->in[0].shape.rank, 1);
+}
+
 const MxOp op_sum_squares = {
     .name = "sum_squares",
     .arity = -1,
+    .flags = MX_OP_ADDS_INPUTS,
     .infer = sum_squares_infer,
+    .partition = sum_squares_cut,
     .doc = "sum of squares over all inputs",
 };
 
@@ -91,6 +107,13 @@ static bool adamw_infer(MxInfer *infer) {
            same_shape(infer, 3) && is_hyper(infer, 4) && ops_is(infer, 5, MX_F32, 0);
 }
 
+/* The parameter's dims; the first inputs are its own, the last two scalars of all. */
+static void update_cut(MxFactors *f) {
+    int own = f->n_in - 2;
+    ops_cut_lead(f, f->in[0].shape.rank, (1u << own) - 1);
+    for (int i = 0; i < f->n_out; i++) memcpy(f->out_dim[i], f->in_dim[0], sizeof f->out_dim[i]);
+}
+
 static void adamw_print(MxText *text, const void *attr) {
     const MxAdamwAttr *a = attr;
     mx_text_add(text, "b1 %g b2 %g eps %g decay %g", a->b1, a->b2, a->eps, a->weight_decay);
@@ -101,6 +124,7 @@ const MxOp op_adamw = {
     .arity = 6,
     .attr_bytes = sizeof(MxAdamwAttr),
     .infer = adamw_infer,
+    .partition = update_cut,
     .print = adamw_print,
     .doc = "new p, mu, nu from p, g, mu, nu, hyper, clip",
 };
@@ -119,5 +143,6 @@ const MxOp op_sgd = {
     .name = "sgd",
     .arity = 4,
     .infer = sgd_infer,
+    .partition = update_cut,
     .doc = "p - lr clip g",
 };

@@ -23,6 +23,30 @@
         {FILL_SEGMENTS, length, S2(b, t)}, {FILL_FORWARD, 0, S4(b, t, n, h)},                     \
         {FILL_FORWARD, 1, S3(b, n, t)}, {FILL_DY, 1, S4(b, t, n, h)})}
 
+/* Queries from `first` on; 7 more keys follow the last. */
+#define ATTENTION_PART(label_, mask_, window_, first, n)                                          \
+    {.op = &op_attention, .label = label_,                                                        \
+     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .mask = mask_, .window = window_, .is_part = true, .first_query = first), \
+     IN(NORMAL(1, S4(2, n, 4, 5)), NORMAL(1, S4(2, first + n + 7, 2, 5)), NORMAL(1, S4(2, first + n + 7, 2, 5)), \
+        {FILL_SEGMENTS, first + n, S2(2, first + n + 7)})},                                        \
+    {.op = &op_attention_grad, .label = label_,                                                   \
+     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .mask = mask_, .window = window_, .is_part = true, .first_query = first), \
+     IN(NORMAL(1, S4(2, n, 4, 5)), NORMAL(1, S4(2, first + n + 7, 2, 5)), NORMAL(1, S4(2, first + n + 7, 2, 5)), \
+        {FILL_SEGMENTS, first + n, S2(2, first + n + 7)}, {FILL_FORWARD, 0, S4(2, n, 4, 5)},       \
+        {FILL_FORWARD, 1, S3(2, 4, n)}, {FILL_DY, 1, S4(2, n, 4, 5)})}
+
+/* Rows and columns of a matrix. */
+#define INIT_PART(label_, fill_, whole_, row, column, rows, columns)                              \
+    {.op = &op_init, .label = "part, " label_, .n_in = 0, .only_f32 = true,                       \
+     .attr = ATTR(MxInitAttr, .type = {MX_F32, S2(rows, columns)}, .fill = fill_, .value = 0.3,   \
+                  .seed = 7, .stream = 99, .whole = whole_, .start = {row, column})}
+
+/* A group of one rank. */
+#define ALONE(op_)                                                                                \
+    {.op = &op_, .label = "alone",                                                                \
+     .attr = ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .dim = 1),              \
+     IN(NORMAL(1, S3(3, 5, 71)))}
+
 #define XENT(label_, tied_, scale_, cap_, z, b, t, d, v, p)                                       \
     {.op = &op_xent, .label = label_,                                                             \
      .attr = ATTR(MxXentAttr, .tied = tied_, .scale = scale_, .softcap = cap_, .z_loss = z),      \
@@ -168,8 +192,8 @@ const Case cases[] = {
     ATTENTION("blocks, full", MX_MASK_FULL, 0, 0, 1, 257, 2, 2, 8, 90),
     {.op = &op_embed, .label = "rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(23, 37)}, {FILL_IDS, 23, S2(3, 19)})},
     {.op = &op_embed, .label = "large", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(301, 137)}, {FILL_IDS, 301, S2(5, 101)})},
-    {.op = &op_embed_grad, .label = "rows", .attr = ATTR(MxEmbedGradAttr, 23), IN({FILL_IDS, 23, S2(3, 19)}, NORMAL(1, S3(3, 19, 37)))},
-    {.op = &op_embed_grad, .label = "large", .attr = ATTR(MxEmbedGradAttr, 1001), IN({FILL_IDS, 1001, S2(5, 201)}, NORMAL(1, S3(5, 201, 1031)))},
+    {.op = &op_embed_grad, .label = "rows", .attr = ATTR(MxEmbedGradAttr, .vocab = 23), IN({FILL_IDS, 23, S2(3, 19)}, NORMAL(1, S3(3, 19, 37)))},
+    {.op = &op_embed_grad, .label = "large", .attr = ATTR(MxEmbedGradAttr, .vocab = 1001), IN({FILL_IDS, 1001, S2(5, 201)}, NORMAL(1, S3(5, 201, 1031)))},
     XENT("untied", false, 1, 0, 0, 2, 5, 7, 19, 0.3),
     XENT("tied, scale, z", true, 0.8, 0, 0.01, 2, 5, 7, 19, 0.3),
     XENT("untied, cap, z", false, 1.3, 2.5, 0.05, 2, 5, 7, 19, 0),
@@ -219,6 +243,19 @@ const Case cases[] = {
     ADAMW("plain", 0, 0, S2(31, 41)),
     ADAMW("decay, root", 1e-6, 0.1, S2(31, 41)),
     ADAMW("large", 0, 0.1, S3(3, 211, 113)),
+    {.op = &op_embed, .label = "part of the rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, .is_part = true, .first_id = 6), IN({FILL_F32, 1, S2(11, 37)}, {FILL_IDS, 23, S2(3, 19)})},
+    {.op = &op_embed_grad, .label = "part of the rows", .attr = ATTR(MxEmbedGradAttr, .vocab = 11, .first_id = 6), IN({FILL_IDS, 23, S2(3, 19)}, NORMAL(1, S3(3, 19, 37)))},
+    INIT_PART("normal, rows", MX_FILL_NORMAL, S2(37, 31), 1, 0, 15, 31),
+    INIT_PART("truncated, columns", MX_FILL_TRUNCATED_NORMAL, S2(37, 31), 0, 13, 37, 7),
+    INIT_PART("normal, box", MX_FILL_NORMAL, S2(211, 333), 17, 31, 150, 273),
+    ATTENTION_PART("causal, later queries", MX_MASK_CAUSAL, 0, 5, 4),
+    ATTENTION_PART("causal, first queries", MX_MASK_CAUSAL, 0, 0, 4),
+    ATTENTION_PART("sliding, later queries", MX_MASK_SLIDING, 4, 5, 6),
+    ATTENTION_PART("chunks, later queries", MX_MASK_CHUNK, 4, 6, 5),
+    ATTENTION_PART("full, later queries", MX_MASK_FULL, 0, 5, 6),
+    ATTENTION_PART("blocks, later queries", MX_MASK_CAUSAL, 0, 130, 150),
+    ATTENTION_PART("blocks sliding, later queries", MX_MASK_SLIDING, 70, 210, 150),
+    ALONE(op_all_reduce), ALONE(op_reduce_scatter), ALONE(op_all_gather), ALONE(op_take_part),
     {.op = &op_sgd, .label = "plain", .only_f32 = true, IN({FILL_F32, 1, S2(31, 41)}, {FILL_F32, 1, S2(31, 41)}, {FILL_HYPER, 0, S1(MX_HYPER_COUNT)}, {FILL_VALUE, 0.6, S0})},
 };
 // clang-format on

@@ -164,14 +164,15 @@ static bool sees(const MxAttentionAttr *attr, int64_t t, int64_t s) {
 static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
     MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
-    int64_t T = q.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
+    int64_t T = q.dim[1], S = k.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
+    int64_t own = attr->first_query + t; /* the query's own token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
     double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * H, sum = 0;
     for (int64_t h = 0; h < H; h++) out[h] = 0;
-    for (int64_t s = 0; s < T; s++) {
-        if (!sees(attr, t, s) || r->in[3][b * T + s] != r->in[3][b * T + t]) continue;
-        const double *key = r->in[1] + ((b * T + s) * k.dim[2] + head) * H;
-        const double *value = r->in[2] + ((b * T + s) * k.dim[2] + head) * H;
+    for (int64_t s = 0; s < S; s++) {
+        if (!sees(attr, own, s) || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
+        const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
+        const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * H;
         double score = 0;
         for (int64_t h = 0; h < H; h++) score += query[h] * key[h];
         score *= attr->scale;
@@ -194,16 +195,21 @@ static void ref_attention(const Reference *r) {
 /* ---- embedding and loss */
 
 static void ref_embed(const Reference *r) {
-    int64_t width = r->in_type[0].shape.dim[1];
-    for (int64_t i = 0; i < count(r->out_type[0]); i++)
-        r->out[0][i] = r->in[0][(int64_t)r->in[1][i / width] * width + i % width];
+    int64_t width = r->in_type[0].shape.dim[1], rows = r->in_type[0].shape.dim[0];
+    for (int64_t i = 0; i < count(r->out_type[0]); i++) {
+        int64_t row = (int64_t)r->in[1][i / width] - ((const MxEmbedAttr *)r->attr)->first_id;
+        r->out[0][i] = row >= 0 && row < rows ? r->in[0][row * width + i % width] : 0;
+    }
 }
 
 static void ref_embed_grad(const Reference *r) {
     int64_t width = r->out_type[0].shape.dim[1];
     for (int64_t i = 0; i < count(r->out_type[0]); i++) r->out[0][i] = 0;
-    for (int64_t i = 0; i < count(r->in_type[1]); i++)
-        r->out[0][(int64_t)r->in[0][i / width] * width + i % width] += r->in[1][i];
+    const MxEmbedGradAttr *attr = r->attr;
+    for (int64_t i = 0; i < count(r->in_type[1]); i++) {
+        int64_t row = (int64_t)r->in[0][i / width] - attr->first_id;
+        if (row >= 0 && row < attr->vocab) r->out[0][row * width + i % width] += r->in[1][i];
+    }
 }
 
 static double logit(const Reference *r, int64_t token, int64_t v) {
@@ -421,7 +427,16 @@ static double init_element(const MxInitAttr *a, int64_t i) {
 }
 
 static void ref_init(const Reference *r) {
-    for (int64_t i = 0; i < count(r->out_type[0]); i++) r->out[0][i] = init_element(r->attr, i);
+    const MxInitAttr *attr = r->attr;
+    for (int64_t i = 0; i < count(r->out_type[0]); i++) {
+        int64_t place = 0, stride = 1, rest = i; /* in the whole */
+        for (int d = attr->whole.rank - 1; d >= 0; d--) {
+            place += (attr->start[d] + rest % attr->type.shape.dim[d]) * stride;
+            stride *= attr->whole.dim[d];
+            rest /= attr->type.shape.dim[d];
+        }
+        r->out[0][i] = init_element(attr, attr->whole.rank ? place : i);
+    }
 }
 
 /* ---- tables */
@@ -456,6 +471,10 @@ static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_clip_factor] = ref_clip_factor,
     [MX_OP_adamw] = ref_adamw,
     [MX_OP_sgd] = ref_sgd,
+    [MX_OP_all_reduce] = ref_copy,
+    [MX_OP_reduce_scatter] = ref_copy,
+    [MX_OP_all_gather] = ref_copy,
+    [MX_OP_take_part] = ref_copy,
 };
 
 ReferenceFn *reference_of(const MxOp *op) {

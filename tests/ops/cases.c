@@ -29,6 +29,9 @@ static const MxSoftcapAttr cap = {.cap = 30};
 static const MxRmsnormAttr eps = {.eps = 1e-5};
 static const MxAdamwAttr adamw = {.b1 = 0.9, .b2 = 0.95};
 
+static const MxAttentionAttr second_half = {.is_part = true, .first_query = 2};
+static const MxCollectiveAttr three_ranks = {.group = {.axes = "fsdp", .size = 3}, .dim = 1};
+
 const OpCase op_cases[] = {
     // clang-format off
     {&op_variable, ATTR(MxVariableAttr, .type = {MX_I32, {.rank = 2, .dim = {2, 3}}}), "", "i2,3"},
@@ -184,17 +187,17 @@ const OpCase op_cases[] = {
     {&op_attention_grad, &causal,
      "f2,5,4,6 f2,5,3,6 f2,5,3,6 i2,5 f2,5,4,6 f2,4,5 f2,5,4,6", "!fewer heads that divide q's"},
 
-    {&op_embed, ATTR(MxEmbedAttr, MX_BF16), "f9,4 i2,5", "b2,5,4"},
-    {&op_embed, ATTR(MxEmbedAttr, MX_F32), "f9,4 i2,5", "f2,5,4"},
-    {&op_embed, ATTR(MxEmbedAttr, MX_F32), "b9,4 i2,5", "!input 0 must be float32 of rank 2"},
-    {&op_embed, ATTR(MxEmbedAttr, MX_F32), "f9 i2,5", "!input 0 must be float32 of rank 2"},
-    {&op_embed, ATTR(MxEmbedAttr, MX_F32), "f9,4 i5", "!input 1 must be int32 of rank 2"},
-    {&op_embed, ATTR(MxEmbedAttr, MX_F32), "f9,4 f2,5", "!input 1 must be int32 of rank 2"},
-    {&op_embed_grad, ATTR(MxEmbedGradAttr, 9), "i2,5 b2,5,4", "f9,4"},
-    {&op_embed_grad, ATTR(MxEmbedGradAttr, 9), "i5 f2,5,4", "!input 0 must be int32 of rank 2"},
-    {&op_embed_grad, ATTR(MxEmbedGradAttr, 9), "i2,5 i2,5,4", "!input 1 must be float32 or bfloat16"},
-    {&op_embed_grad, ATTR(MxEmbedGradAttr, 9), "i2,5 f2,4,4", "!dy must be [B, T, D]"},
-    {&op_embed_grad, ATTR(MxEmbedGradAttr, 9), "i2,5 f2,5", "!dy must be [B, T, D]"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f9,4 i2,5", "b2,5,4"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 i2,5", "f2,5,4"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "b9,4 i2,5", "!input 0 must be float32 of rank 2"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9 i2,5", "!input 0 must be float32 of rank 2"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 i5", "!input 1 must be int32 of rank 2"},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 f2,5", "!input 1 must be int32 of rank 2"},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 9), "i2,5 b2,5,4", "f9,4"},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 9), "i5 f2,5,4", "!input 0 must be int32 of rank 2"},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 9), "i2,5 i2,5,4", "!input 1 must be float32 or bfloat16"},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 9), "i2,5 f2,4,4", "!dy must be [B, T, D]"},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 9), "i2,5 f2,5", "!dy must be [B, T, D]"},
 
     {&op_xent, &untied, "f2,5,4 f4,9 i2,5 i2,5", "f f"},
     {&op_xent, &bf16_tied, "b2,5,4 b9,4 i2,5 i2,5", "f f"},
@@ -296,6 +299,21 @@ const OpCase op_cases[] = {
     {&op_sgd, NULL, "f2 f2 f f", "!input 2 must be float32 of rank 1"},
     {&op_sgd, NULL, "f2 f2 f2 f", "!hyper must have 3 elements"},
     {&op_sgd, NULL, "f2 f2 f3 f1", "!input 3 must be float32 of rank 0"},
+
+    {&op_attention, &second_half, "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3"},
+    {&op_attention, &second_half, "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "!k and v must be q's shape"},
+    {&op_attention, &second_half, "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "!segments must be [B, T]"},
+    {&op_all_reduce, &three_ranks, "b2,3", "b2,3"},
+    {&op_all_reduce, &three_ranks, "f", "f"},
+    {&op_all_reduce, &three_ranks, "i2,3", "!input 0 must be float32 or bfloat16"},
+    {&op_reduce_scatter, &three_ranks, "f2,6,5", "f2,2,5"},
+    {&op_reduce_scatter, &three_ranks, "f2,5", "!3 ranks do not divide dim 1"},
+    {&op_reduce_scatter, &three_ranks, "f6", "!no such dim: 1"},
+    {&op_reduce_scatter, &three_ranks, "i2,6", "!input 0 must be float32 or bfloat16"},
+    {&op_all_gather, &three_ranks, "i2,6", "i2,18"},
+    {&op_all_gather, &three_ranks, "b6", "!no such dim: 1"},
+    {&op_take_part, &three_ranks, "i2,6", "i2,2"},
+    {&op_take_part, &three_ranks, "f2,7", "!3 ranks do not divide dim 1"},
     // clang-format on
 };
 const int n_op_cases = MX_COUNT(op_cases);

@@ -149,16 +149,16 @@ START_TEST(attention_counts_the_keys_that_are_seen) {
     enum { BATCH = 2, HEADS = 3, WIDTH = 4 };
     int64_t length = masks[_i].length;
     MxAttentionAttr attr = {.mask = masks[_i].mask, .window = masks[_i].window};
-    MxType q = {MX_F32, MX_SHAPE(BATCH, length, HEADS, WIDTH)};
+    MxType q = {MX_F32, MX_SHAPE(BATCH, length, HEADS, WIDTH)}, in[] = {q, q};
     double pairs = 0;
     for (int64_t query = 0; query < length; query++)
         for (int64_t key = 0; key < length; key++)
             pairs += sees(attr.mask, attr.window, query, key);
-    double per_pair = 2 * 2 * BATCH * HEADS * WIDTH, got = op_attention.flops(&q, NULL, &attr);
+    double per_pair = 2 * 2 * BATCH * HEADS * WIDTH, got = op_attention.flops(in, NULL, &attr);
     double half_a_key = 0.51 * (double)length * per_pair; /* the diagonal counts half */
     ck_assert_msg(fabs(got - pairs * per_pair) <= half_a_key, "mask %d window %lld: %g, not %g",
                   attr.mask, (long long)attr.window, got, pairs * per_pair);
-    ck_assert(op_attention_grad.flops(&q, NULL, &attr) == 2.5 * got);
+    ck_assert(op_attention_grad.flops(in, NULL, &attr) == 2.5 * got);
 }
 END_TEST
 
@@ -187,9 +187,14 @@ static const struct {
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},
     {&op_rope, &(const MxRopeAttr){true, false, true}, "interleaved to halves inverse"},
     {&op_attention, &(const MxAttentionAttr){.scale = 0.5}, "causal scale 0.5"},
-    {&op_attention, &(const MxAttentionAttr){1, 50, MX_MASK_SLIDING, 8},
+    {&op_attention,
+     &(const MxAttentionAttr){.scale = 1, .softcap = 50, .mask = MX_MASK_SLIDING, .window = 8},
      "sliding 8 scale 1 softcap 50"},
     {&op_preference, &(const MxPreferenceAttr){.beta = 0.1}, "dpo standard beta 0.1"},
+    {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_part = true, .first_query = 64},
+     "causal scale 1 from query 64"},
+    {&op_all_reduce, &(const MxCollectiveAttr){.group = {.axes = "data,fsdp"}}, "data,fsdp"},
+    {&op_all_gather, &(const MxCollectiveAttr){.group = {.axes = "fsdp"}, .dim = 1}, "dim 1 fsdp"},
     {&op_init, &(const MxInitAttr){.fill = MX_FILL_NORMAL, .value = 2, .stream = 3},
      "normal 2 stream 3"},
 };

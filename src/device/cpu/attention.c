@@ -131,7 +131,7 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
     const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->q, head, tile->n_q};
-    SmallRows q = attention_rows(a, a->call->in[0], a->heads, at);
+    SmallRows q = attention_queries(a, 0, at);
     small_pack_turned(a->kind, &q, w->k, block->q);
     memset(block->out, 0, (size_t)(tile->n_q * small_padded(a->width)) * sizeof(float));
     for (int64_t i = 0; i < ATTENTION_QUERIES; i++) {
@@ -167,8 +167,8 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
         block->tile.n_k = b_k_n[2];
         if (block->tile.n_q <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
         if (!is_packed) {
-            SmallRows k = attention_rows(a, a->call->in[1], a->key_heads, at);
-            SmallRows v = attention_rows(a, a->call->in[2], a->key_heads, at);
+            SmallRows k = attention_keys(a, 1, at);
+            SmallRows v = attention_keys(a, 2, at);
             small_pack_left(a->kind, &k, w->k);
             small_pack_right(a->kind, &v, w->v);
             is_packed = true;
@@ -183,8 +183,8 @@ static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Wo
         w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(ATTENTION_QUERIES, a->time - q)};
         if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
-    for (int64_t k = 0; k < a->time; k += ATTENTION_KEYS)
-        add_keys(a, head, (int64_t[]){b, k, cpu_min(ATTENTION_KEYS, a->time - k)}, w);
+    for (int64_t k = 0; k < a->keys; k += ATTENTION_KEYS)
+        add_keys(a, head, (int64_t[]){b, k, cpu_min(ATTENTION_KEYS, a->keys - k)}, w);
     for (int i = 0; i < ATTENTION_BLOCKS; i++)
         if (w->block[i].tile.n_q > 0) finish(a, head, &w->block[i]);
 }

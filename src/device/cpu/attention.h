@@ -14,13 +14,15 @@ typedef struct Attention {
     const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments;
-    int64_t batch, time, heads, key_heads, group, width;
+    int64_t batch, heads, key_heads, group, width;
+    int64_t time, keys; /* queries and keys of a sequence */
+    int64_t first;      /* the key of which query 0 is the token */
     MxDtype dtype;
     char *scratch;
     size_t worker_bytes;
 } Attention;
 
-/* Queries [q, q + n_q) against keys [k, k + n_k) of sequence b. */
+/* Queries [q, q + n_q) against keys [k, k + n_k) of sequence b, each counted in its own array. */
 typedef struct Tile {
     int64_t b, q, n_q, k, n_k;
 } Tile;
@@ -39,9 +41,10 @@ static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
 /* attention_sight — segments are told apart by their smallest and largest number on both sides. */
 Sight attention_sight(const Attention *a, const Tile *tile);
-/* attention_rows — n rows from time t of one head of q, k, v, o or do. heads: of that operand. */
-SmallRows attention_rows(const Attention *a, const void *x, int64_t heads,
-                         const int64_t b_t_head_n[4]);
+/* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
+ * query, or a row a key. */
+SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);
+SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]);
 /* attention_mask — caps the scores of a tile, `step` floats between rows, and makes those minus
  * infinity that the mask excludes. A row is a query or, by_key, a key. */
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores, int64_t step);

@@ -175,10 +175,11 @@ CPU_LEVELS static void scale_row(int64_t n, float factor, float *x) {
 
 /* Rows [n, width] to one head of an output. */
 static void store(const Attention *a, int out, const int64_t b_t_head_n[4], const float *rows) {
-    int64_t heads = a->call->out_type[out].shape.dim[2], step = small_padded(a->width);
+    MxShape shape = a->call->out_type[out].shape;
+    int64_t time = shape.dim[1], heads = shape.dim[2], step = small_padded(a->width);
     void *y = a->call->out[out];
     for (int64_t i = 0; y && i < b_t_head_n[3]; i++) {
-        int64_t t = b_t_head_n[0] * a->time + b_t_head_n[1] + i;
+        int64_t t = b_t_head_n[0] * time + b_t_head_n[1] + i;
         int64_t at = (t * heads + b_t_head_n[2]) * a->width;
         if (a->dtype == MX_F32)
             memcpy((float *)y + at, rows + i * step, (size_t)a->width * sizeof(float));
@@ -190,8 +191,8 @@ static void store(const Attention *a, int out, const int64_t b_t_head_n[4], cons
 static void begin(const Attention *a, int64_t key_head, Block *block) {
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
-    SmallRows k = attention_rows(a, a->call->in[K], a->key_heads, at);
-    SmallRows v = attention_rows(a, a->call->in[V], a->key_heads, at);
+    SmallRows k = attention_keys(a, K, at);
+    SmallRows v = attention_keys(a, V, at);
     small_pack_turned(a->kind, &k, block->dk, block->k_turned);
     small_pack_turned(a->kind, &v, block->dk, block->v_turned);
     small_pack_right(a->kind, &k, block->k);
@@ -217,8 +218,8 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
         block->tile.n_q = b_q_n[2];
         if (block->tile.n_k <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
         if (!is_packed) {
-            SmallRows q = attention_rows(a, a->call->in[Q], a->heads, at);
-            SmallRows d_out = attention_rows(a, a->call->in[DO], a->heads, at);
+            SmallRows q = attention_queries(a, Q, at);
+            SmallRows d_out = attention_queries(a, DO, at);
             w->q_a = small_pack_both(a->kind, &q, w->q_left, w->q);
             w->d_a = small_pack_both(a->kind, &d_out, w->d_left, w->d_out);
             is_packed = true;
@@ -230,7 +231,7 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
 static void attend_back(const Attention *a, int64_t b, int64_t key_head, int64_t from, Work *w) {
     for (int i = 0; i < ATTENTION_BLOCKS; i++) {
         int64_t k = from + i * ATTENTION_KEYS;
-        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(ATTENTION_KEYS, a->time - k)};
+        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(ATTENTION_KEYS, a->keys - k)};
         if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
     }
     for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
@@ -247,7 +248,7 @@ static void grad_span(const void *context, int64_t begin, int64_t end, int worke
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / a->key_heads, key_head = i % a->key_heads, first = key_head * a->group;
         for (int64_t g = 0; g < a->group; g++) begin_head(a, b, first + g, &w);
-        for (int64_t k = 0; k < a->time; k += ATTENTION_BLOCKS * ATTENTION_KEYS)
+        for (int64_t k = 0; k < a->keys; k += ATTENTION_BLOCKS * ATTENTION_KEYS)
             attend_back(a, b, key_head, k, &w);
         for (int64_t g = 0; g < a->group; g++)
             store(a, Q, (int64_t[]){b, 0, first + g, a->time},

@@ -14,6 +14,8 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .segments = call->in ? call->in[3] : NULL,
                        .batch = q.dim[0],
                        .time = q.dim[1],
+                       .keys = k.dim[1],
+                       .first = ((const MxAttentionAttr *)call->attr)->first_query,
                        .heads = q.dim[2],
                        .key_heads = k.dim[2],
                        .group = q.dim[2] / k.dim[2],
@@ -22,6 +24,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .scratch = call->scratch};
 }
 
+/* Of keys, or of queries counted as the keys of their tokens. */
 typedef struct Range {
     int64_t low, high; /* both included */
 } Range;
@@ -34,7 +37,7 @@ static Range keys_of(const Attention *a, int64_t query) {
     case MX_MASK_CHUNK:
         return (Range){query / window * window, query};
     case MX_MASK_FULL:
-        return (Range){0, a->time - 1};
+        return (Range){0, a->keys - 1};
     default:
         return (Range){0, query};
     }
@@ -49,9 +52,9 @@ static Range queries_of(const Attention *a, int64_t key) {
     case MX_MASK_CHUNK:
         return (Range){key, key / window * window + window - 1};
     case MX_MASK_FULL:
-        return (Range){0, a->time - 1};
+        return (Range){0, a->keys - 1};
     default:
-        return (Range){key, a->time - 1};
+        return (Range){key, a->keys - 1};
     }
 }
 
@@ -69,11 +72,11 @@ static Extremes extremes(const int32_t *x, int64_t n) {
 }
 
 Sight attention_sight(const Attention *a, const Tile *tile) {
-    int64_t last_q = tile->q + tile->n_q - 1, last_k = tile->k + tile->n_k - 1;
-    Range first = keys_of(a, tile->q), last = keys_of(a, last_q);
+    int64_t first_q = a->first + tile->q, last_k = tile->k + tile->n_k - 1;
+    Range first = keys_of(a, first_q), last = keys_of(a, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
-    const int32_t *segments = a->segments + tile->b * a->time;
-    Extremes q = extremes(segments + tile->q, tile->n_q);
+    const int32_t *segments = a->segments + tile->b * a->keys;
+    Extremes q = extremes(segments + first_q, tile->n_q);
     Extremes k = extremes(segments + tile->k, tile->n_k);
     if (q.high < k.low || k.high < q.low) return SIGHT_NONE;
     bool one_segment = q.low == q.high && k.low == k.high;
@@ -81,15 +84,25 @@ Sight attention_sight(const Attention *a, const Tile *tile) {
     return one_segment && in_range ? SIGHT_ALL : SIGHT_PART;
 }
 
-SmallRows attention_rows(const Attention *a, const void *x, int64_t heads,
+/* Rows of an array [batch, time, heads, width]. */
+static SmallRows rows_of(const Attention *a, int input, const int64_t time_heads[2],
                          const int64_t b_t_head_n[4]) {
-    int64_t step = heads * a->width;
-    int64_t at = (b_t_head_n[0] * a->time + b_t_head_n[1]) * step + b_t_head_n[2] * a->width;
-    return (SmallRows){.data = (const char *)x + (size_t)at * mx_dtype_bytes(a->dtype),
+    int64_t step = time_heads[1] * a->width;
+    int64_t at = (b_t_head_n[0] * time_heads[0] + b_t_head_n[1]) * step + b_t_head_n[2] * a->width;
+    const char *data = a->call->in[input];
+    return (SmallRows){.data = data + (size_t)at * mx_dtype_bytes(a->dtype),
                        .dtype = a->dtype,
                        .n = b_t_head_n[3],
                        .width = a->width,
                        .step = step};
+}
+
+SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]) {
+    return rows_of(a, input, (int64_t[]){a->time, a->heads}, b_t_head_n);
+}
+
+SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]) {
+    return rows_of(a, input, (int64_t[]){a->keys, a->key_heads}, b_t_head_n);
 }
 
 CPU_LEVELS static void cap_scores(int64_t n, float cap, float *scores) {
@@ -110,10 +123,11 @@ static void fill(float *row, int64_t from, int64_t to) {
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores,
                     int64_t step) {
     int64_t rows = by_key ? tile->n_k : tile->n_q, columns = by_key ? tile->n_q : tile->n_k;
-    int64_t first_row = by_key ? tile->k : tile->q, first_column = by_key ? tile->q : tile->k;
+    int64_t q = a->first + tile->q;
+    int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
     if (a->attr->softcap > 0) cap_scores(rows * step, (float)a->attr->softcap, scores);
     if (attention_sight(a, tile) == SIGHT_ALL) return;
-    const int32_t *segments = a->segments + tile->b * a->time;
+    const int32_t *segments = a->segments + tile->b * a->keys;
     for (int64_t i = 0; i < rows; i++) {
         Range seen = by_key ? queries_of(a, first_row + i) : keys_of(a, first_row + i);
         float *row = scores + i * step;

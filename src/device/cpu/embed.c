@@ -10,9 +10,17 @@ static void embed_rows(const void *context, int64_t begin, int64_t end, int work
     int64_t width = table.dim[1];
     const float *rows = call->in[0];
     const int32_t *ids = call->in[1];
+    const MxEmbedAttr *attr = call->attr;
     for (int64_t i = begin; i < end; i++) {
-        MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0]);
-        const float *row = rows + ids[i] * width;
+        int64_t id = ids[i] - attr->first_id;
+        bool is_here = id >= 0 && id < table.dim[0];
+        MX_ASSERT(is_here || attr->is_part);
+        if (!is_here) {
+            size_t each = mx_dtype_bytes(call->out_type[0].dtype);
+            memset((char *)call->out[0] + (size_t)(i * width) * each, 0, (size_t)width * each);
+            continue;
+        }
+        const float *row = rows + id * width;
         if (call->out_type[0].dtype == MX_F32)
             memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof(float));
         else
@@ -48,8 +56,11 @@ static void embed_grad_rows(const void *context, int64_t begin, int64_t end, int
     float *out = call->out[0];
     if (!(call->accumulate & 1))
         memset(out + begin * width, 0, (size_t)((end - begin) * width) * sizeof(float));
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] >= begin && ids[i] < end) add_row(call, i, out + ids[i] * width);
+    int64_t first = ((const MxEmbedGradAttr *)call->attr)->first_id;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = ids[i] - first;
+        if (id >= begin && id < end) add_row(call, i, out + id * width);
+    }
 }
 
 static void embed_grad_run(const MxDevice *device, const MxKernelCall *call) {

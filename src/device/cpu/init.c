@@ -97,21 +97,53 @@ CPU_LEVELS static void interleave(float z[WORDS][LANES], float out[LANES * WORDS
         for (int w = 0; w < WORDS; w++) out[WORDS * i + w] = z[w][i];
 }
 
+/* n elements of the stream from element `from` on, to elements of the output from `at` on. */
+static void random_run(const MxKernelCall *call, int64_t from, int64_t at, int64_t n) {
+    const MxInitAttr *attr = call->attr;
+    uint32_t words[WORDS][LANES];
+    float z[WORDS][LANES], block[LANES * WORDS];
+    for (int64_t done = 0, m; done < n; done += m) {
+        int64_t skipped = (from + done) % WORDS;
+        m = cpu_min(LANES * WORDS - skipped, n - done);
+        philox_lanes(attr->seed, attr->stream, (uint64_t)(from + done) / WORDS, words);
+        lanes[attr->fill](words, (float)attr->value, z);
+        interleave(z, block);
+        if (attr->type.dtype == MX_F32)
+            memcpy((float *)call->out[0] + at + done, block + skipped, (size_t)m * sizeof(float));
+        else
+            cpu_narrow(block + skipped, m, (MxBf16 *)call->out[0] + at + done);
+    }
+}
+
+/* Where element `at` of a part stands in the whole, and how many elements follow each other there
+ * as they do in the part. */
+static int64_t place_in_whole(const MxInitAttr *attr, int64_t at, int64_t *n) {
+    MxShape part = attr->type.shape;
+    int64_t place = 0, stride = 1, run = 1;
+    bool is_run = true;
+    for (int d = part.rank - 1; d >= 0; d--) {
+        place += (attr->start[d] + at % part.dim[d]) * stride;
+        if (is_run) run *= part.dim[d];
+        is_run = is_run && part.dim[d] == attr->whole.dim[d];
+        stride *= attr->whole.dim[d];
+        at /= part.dim[d];
+    }
+    *n = run;
+    return place;
+}
+
 static void random_span(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
     const MxInitAttr *attr = call->attr;
-    uint32_t words[WORDS][LANES];
-    float z[WORDS][LANES], block[LANES * WORDS];
-    for (int64_t at = begin; at < end; at += LANES * WORDS) {
-        int64_t n = cpu_min(LANES * WORDS, end - at);
-        philox_lanes(attr->seed, attr->stream, (uint64_t)at / WORDS, words);
-        lanes[attr->fill](words, (float)attr->value, z);
-        interleave(z, block);
-        if (attr->type.dtype == MX_F32)
-            memcpy((float *)call->out[0] + at, block, (size_t)n * sizeof(float));
-        else
-            cpu_narrow(block, n, (MxBf16 *)call->out[0] + at);
+    if (!attr->whole.rank) {
+        random_run(call, begin, begin, end - begin);
+        return;
+    }
+    for (int64_t at = begin, n, run; at < end; at += n) {
+        int64_t from = place_in_whole(attr, at, &run);
+        n = cpu_min(run - at % run, end - at);
+        random_run(call, from, at, n);
     }
 }
 

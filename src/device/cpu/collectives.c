@@ -1,0 +1,245 @@
+/* collectives.c — kernels of the ops that exchange data. Every one is an all-gather or an
+ * all-to-all of equal blocks, with blocks put in order before or after; sums are made here, in the
+ * order of the group's ranks, in f32 (rounded once), so that every rank and every run gets the same
+ * bits. */
+#include "cpu.h"
+
+/* An array seen from the dim that is joined or cut: [outer, size, inner bytes]. */
+typedef struct View {
+    int64_t outer, size;
+    size_t inner_bytes;
+} View;
+
+static View view_of(MxType type, int dim) {
+    View v = {.outer = 1, .size = type.shape.dim[dim], .inner_bytes = mx_dtype_bytes(type.dtype)};
+    for (int d = 0; d < dim; d++) v.outer *= type.shape.dim[d];
+    for (int d = dim + 1; d < type.shape.rank; d++) v.inner_bytes *= (size_t)type.shape.dim[d];
+    return v;
+}
+
+static size_t bytes_of(MxType type) {
+    return (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
+}
+
+static const MxGroup *group_of(const MxKernelCall *call) {
+    return &((const MxCollectiveAttr *)call->attr)->group;
+}
+
+static int dim_of(const MxKernelCall *call) {
+    return ((const MxCollectiveAttr *)call->attr)->dim;
+}
+
+static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    (void)err;
+    call->state = (void *)(uintptr_t)mx_comm_group(device->config.comm, group_of(call));
+    return true;
+}
+
+/* Copies between an array and blocks of its parts along a dim, one block after another. */
+typedef struct Parts {
+    View part;
+    int n; /* parts */
+    const char *from;
+    char *to;
+    bool joins; /* from blocks to the array */
+} Parts;
+
+static void move_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Parts *p = context;
+    size_t row = (size_t)p->part.size * p->part.inner_bytes;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t block = i % p->n, outer = i / p->n;
+        size_t in_array = (size_t)i * row,
+               in_blocks = (size_t)(block * p->part.outer + outer) * row;
+        memcpy(p->to + (p->joins ? in_array : in_blocks),
+               p->from + (p->joins ? in_blocks : in_array), row);
+    }
+}
+
+static void move_parts(const MxDevice *device, const Parts *p) {
+    int64_t row = p->part.size * (int64_t)p->part.inner_bytes;
+    cpu_for(device, p->part.outer * p->n, cpu_max(1, CPU_PIECE * 4 / cpu_max(1, row)), move_rows,
+            p);
+}
+
+/* ---- sums of what the ranks sent */
+
+typedef struct Sum {
+    const char *blocks; /* [ranks][n] */
+    int n_blocks;
+    int64_t n, stride; /* elements summed; between blocks */
+    MxDtype dtype;
+    void *out;
+    bool adds;
+} Sum;
+
+static void sum_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Sum *s = context;
+    float sum[CPU_BLOCK], block[CPU_BLOCK];
+    for (int64_t at = begin, n; at < end; at += n) {
+        n = cpu_min(CPU_BLOCK, end - at);
+        memset(sum, 0, sizeof sum);
+        for (int b = 0; b < s->n_blocks; b++)
+            cpu_add_to(cpu_read(s->blocks, s->dtype, b * s->stride + at, n, block), n, sum, MX_F32,
+                       0);
+        if (s->adds)
+            cpu_add_to(sum, n, s->out, s->dtype, at);
+        else if (s->dtype == MX_F32)
+            memcpy((float *)s->out + at, sum, (size_t)n * sizeof *sum);
+        else
+            cpu_write(sum, n, s->out, s->dtype, at);
+    }
+}
+
+static void sum_blocks(const MxDevice *device, const Sum *s) {
+    cpu_for(device, s->n, CPU_PIECE, sum_span, s);
+}
+
+/* ---- all_reduce: small sums from everybody's terms; large ones part by part, then gathered */
+
+typedef struct Sizes {
+    int64_t n, part; /* elements; of one rank's part, the last may be short of it */
+    size_t part_bytes, whole_bytes;
+} Sizes;
+
+static Sizes sizes_of(const MxKernelCall *call) {
+    int size = group_of(call)->size;
+    Sizes s = {.n = mx_shape_count(call->in_type[0].shape)};
+    s.part = s.n < MX_SMALL_SUM ? s.n : (s.n + size - 1) / size;
+    s.part_bytes = (size_t)s.part * mx_dtype_bytes(call->in_type[0].dtype);
+    s.whole_bytes = s.part_bytes * (size_t)size;
+    return s;
+}
+
+/* Parts of everybody, and the padded input or output. */
+static size_t all_reduce_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return 2 * cpu_padded(sizes_of(call).whole_bytes);
+}
+
+static void all_reduce_large(const MxDevice *device, const MxKernelCall *call, Sum *sum) {
+    Sizes s = sizes_of(call);
+    void *scratch = call->scratch;
+    char *blocks = cpu_carve(&scratch, s.whole_bytes), *padded = scratch;
+    size_t bytes = bytes_of(call->in_type[0]);
+    memcpy(padded, call->in[0], bytes);
+    memset(padded + bytes, 0, s.whole_bytes - bytes);
+    mx_comm_all_to_all(call->state, "all_reduce", padded, blocks, s.part_bytes);
+    *sum = (Sum){.blocks = blocks,
+                 .n_blocks = group_of(call)->size,
+                 .n = s.part,
+                 .stride = s.part,
+                 .dtype = call->in_type[0].dtype,
+                 .out = padded};
+    sum_blocks(device, sum);
+    mx_comm_all_gather(call->state, "all_reduce", padded, blocks, s.part_bytes);
+    sum->n_blocks = 1;
+}
+
+static void all_reduce_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    Sizes s = sizes_of(call);
+    Sum sum = {.blocks = call->in[0], .n_blocks = 1};
+    if (call->state && s.n < MX_SMALL_SUM) {
+        mx_comm_all_gather(call->state, "all_reduce", call->in[0], call->scratch, s.part_bytes);
+        sum.blocks = call->scratch;
+        sum.n_blocks = group_of(call)->size;
+    } else if (call->state)
+        all_reduce_large(device, call, &sum);
+    sum.n = sum.stride = s.n;
+    sum.dtype = call->in_type[0].dtype;
+    sum.out = call->out[0];
+    sum.adds = call->accumulate & 1;
+    sum_blocks(device, &sum);
+}
+
+const MxKernel cpu_all_reduce = {
+    .scratch = all_reduce_scratch, .prepare = prepare, .run = all_reduce_run};
+
+/* ---- reduce_scatter */
+
+static size_t reduce_scatter_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return 2 * cpu_padded(bytes_of(call->in_type[0]));
+}
+
+static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    void *scratch = call->scratch;
+    char *blocks = cpu_carve(&scratch, bytes_of(call->in_type[0])), *packed = scratch;
+    int64_t n = mx_shape_count(call->out_type[0].shape);
+    Parts parts = {.part = view_of(call->out_type[0], dim_of(call)),
+                   .n = group_of(call)->size,
+                   .from = call->in[0],
+                   .to = packed};
+    move_parts(device, &parts);
+    if (call->state)
+        mx_comm_all_to_all(call->state, "reduce_scatter", packed, blocks,
+                           bytes_of(call->out_type[0]));
+    Sum sum = {.blocks = call->state ? blocks : packed,
+               .n_blocks = parts.n,
+               .n = n,
+               .stride = n,
+               .dtype = call->in_type[0].dtype,
+               .out = call->out[0],
+               .adds = call->accumulate & 1};
+    sum_blocks(device, &sum);
+}
+
+const MxKernel cpu_reduce_scatter = {
+    .scratch = reduce_scatter_scratch, .prepare = prepare, .run = reduce_scatter_run};
+
+/* ---- all_gather, take_part */
+
+static size_t all_gather_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    bool is_in_order = view_of(call->in_type[0], dim_of(call)).outer == 1;
+    return is_in_order ? 0 : cpu_padded(bytes_of(call->out_type[0]));
+}
+
+static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    Parts parts = {.part = view_of(call->in_type[0], dim_of(call)),
+                   .n = group_of(call)->size,
+                   .from = call->scratch,
+                   .to = call->out[0],
+                   .joins = true};
+    bool is_in_order = parts.part.outer == 1;
+    if (!call->state) {
+        memcpy(call->out[0], call->in[0], bytes_of(call->in_type[0]));
+        return;
+    }
+    mx_comm_all_gather(call->state, "all_gather", call->in[0],
+                       is_in_order ? call->out[0] : call->scratch, bytes_of(call->in_type[0]));
+    if (!is_in_order) move_parts(device, &parts);
+}
+
+const MxKernel cpu_all_gather = {
+    .scratch = all_gather_scratch, .prepare = prepare, .run = all_gather_run};
+
+typedef struct Take {
+    const char *from;
+    char *to;
+    size_t row, stride;
+} Take;
+
+static void take_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Take *t = context;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(t->to + (size_t)i * t->row, t->from + (size_t)i * t->stride, t->row);
+}
+
+static void take_part_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    View part = view_of(call->out_type[0], dim_of(call));
+    Take take = {.to = call->out[0], .row = (size_t)part.size * part.inner_bytes};
+    take.stride = take.row * (size_t)group_of(call)->size;
+    take.from = (const char *)call->in[0] + take.row * (size_t)group_of(call)->index;
+    cpu_for(device, part.outer, cpu_max(1, CPU_PIECE * 4 / cpu_max(1, (int64_t)take.row)),
+            take_rows, &take);
+}
+
+const MxKernel cpu_take_part = {.run = take_part_run};

@@ -1,0 +1,99 @@
+/* collective.c — what ranks exchange: sums over a group of ranks, whole arrays from parts and parts
+ * of whole arrays. The partition pass adds these nodes; models do not. Sums are taken in the order
+ * of the ranks, so results do not depend on timing. None has a gradient: differentiation comes
+ * before partitioning. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+static bool gathered_dim(MxInfer *infer) {
+    const MxCollectiveAttr *attr = infer->attr;
+    infer->out[0] = infer->in[0];
+    if (attr->group.size >= 1 && attr->dim >= 0 && attr->dim < infer->in[0].shape.rank) return true;
+    return mx_infer_fail(infer, "no such dim: %d", attr->dim);
+}
+
+static bool all_gather_infer(MxInfer *infer) {
+    const MxCollectiveAttr *attr = infer->attr;
+    if (!gathered_dim(infer)) return false;
+    infer->out[0].shape.dim[attr->dim] *= attr->group.size;
+    return true;
+}
+
+static bool cut_infer(MxInfer *infer) {
+    const MxCollectiveAttr *attr = infer->attr;
+    if (!gathered_dim(infer)) return false;
+    int64_t *size = &infer->out[0].shape.dim[attr->dim];
+    if (*size % attr->group.size)
+        return mx_infer_fail(infer, "%d ranks do not divide dim %d", attr->group.size, attr->dim);
+    *size /= attr->group.size;
+    return true;
+}
+
+static bool reduce_scatter_infer(MxInfer *infer) {
+    return cut_infer(infer) && ops_is_real(infer, 0);
+}
+
+static void dim_print(MxText *text, const void *attr) {
+    const MxCollectiveAttr *a = attr;
+    mx_text_add(text, "dim %d %s", a->dim, a->group.axes);
+}
+
+static void sum_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%s", ((const MxCollectiveAttr *)attr)->group.axes);
+}
+
+const MxOp op_all_reduce = {
+    .name = "all_reduce",
+    .arity = 1,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = ops_infer_same,
+    .print = sum_print,
+    .doc = "sum over the ranks of a group",
+};
+
+const MxOp op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .arity = 1,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = reduce_scatter_infer,
+    .print = dim_print,
+    .doc = "this rank's part of the sum over the ranks of a group",
+};
+
+const MxOp op_all_gather = {
+    .name = "all_gather",
+    .arity = 1,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = all_gather_infer,
+    .print = dim_print,
+    .doc = "the parts of all ranks of a group, one after another along a dim",
+};
+
+const MxOp op_take_part = {
+    .name = "take_part",
+    .arity = 1,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = cut_infer,
+    .print = dim_print,
+    .doc = "this rank's part of what every rank of a group has",
+};
+
+/* ---- cost */
+
+bool mx_is_collective(const MxOp *op) {
+    return op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather;
+}
+
+MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group) {
+    int64_t others = group->size - 1, n = mx_shape_count(in.shape);
+    int64_t each = (int64_t)mx_dtype_bytes(in.dtype);
+    if (!others || !mx_is_collective(op)) return (MxCommCost){0};
+    if (op == &op_all_gather) return (MxCommCost){1, others * n * each};
+    if (op == &op_reduce_scatter) return (MxCommCost){1, others * (n / group->size) * each};
+    if (n < MX_SMALL_SUM) return (MxCommCost){1, others * n * each};
+    int64_t part = (n + group->size - 1) / group->size;
+    return (MxCommCost){2, 2 * others * part * each};
+}
