@@ -98,6 +98,12 @@ $B/share-path: FORCE ; @mkdir -p $B ; echo '$(SHARE)' | cmp -s - $@ || echo '$(S
 $(patsubst src/%.c,$B/%.o,$(shell grep -l MX_SHARE src/*/*.c)): $B/share-path
 FORCE:
 
+# Tests of several ranks: one program that a launcher starts; it borrows helpers of other rooms' tests.
+USES.mpi    := plan
+MPI_BORROWS := $B/tests/ops/types.o
+$B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
+MPIRUN      := OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
+
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 
 # ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
@@ -140,8 +146,8 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 
 # ---- for developers
 
-tests: $(TESTED:%=$B/test_%) $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
-check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault  ## run the tests that are built, lowest room first
+tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
+check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault check-mpi  ## run the tests that are built, lowest room first
 check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
 check-cli: $B/mxtrain ; tests/cli/run.sh $<
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
@@ -149,6 +155,7 @@ $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wex
 check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
 test-long: $B/mxtrain $B/faults.so  ## the long form of the fault tests, about an hour
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
+check-mpi: $B/test_mpi ; for n in 2 4 8; do $(MPIRUN) -n $$n $< || exit 1; done
 replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
 fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*

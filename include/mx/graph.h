@@ -73,10 +73,9 @@ typedef struct MxFactors {
 
 /* One rank's share of a node, for attributes that depend on it. */
 typedef struct MxShare {
-    const MxType *in, *out; /* local */
-    const MxType *whole;    /* global type of output 0 */
-    const int64_t *start;   /* [factor] index of the share's first element along its dims */
-    const bool *is_cut;     /* [factor] */
+    const MxType *out;    /* local */
+    const int64_t *start; /* [factor] index of the share's first element along its dims */
+    const bool *is_cut;   /* [factor] */
 } MxShare;
 
 /* Properties of an op. */

@@ -4,6 +4,7 @@
 #define MX_LOWER_H
 
 #include <mx/ops.h>
+#include <mx/shard.h>
 
 /* One thing to differentiate with respect to: a variable's value, and the variable that takes its
  * gradient. */
@@ -34,6 +35,44 @@ typedef struct MxLowerOptions {
     const void *context;
 } MxLowerOptions;
 
+/* ---- ranks */
+
+/* Which part of an array a rank has: for each dim the mesh axes (by position in the mesh, as bits)
+ * that cut it, the first in the mesh's order being the most significant; partial: mesh axes along
+ * which the ranks' values have still to be summed. Axes of size one never occur. */
+typedef struct MxSharding {
+    uint32_t dim[MX_MAX_RANK], partial;
+} MxSharding;
+
+/* mx_sharding_of_spec — a spec's mesh axes, in the mesh's order whatever the spec's. */
+MxSharding mx_sharding_of_spec(const MxMesh *mesh, MxSpec spec);
+/* mx_sharding_of_axes — what the rules make of logical axes. Errors: an axis twice. */
+bool mx_sharding_of_axes(MxArena *arena, const MxMesh *mesh, const MxRules *rules,
+                         const char *const *axes, int rank, MxSharding *out, MxError *err);
+/* mx_sharding_spec — the way back, for boxes and messages. */
+MxSpec mx_sharding_spec(MxArena *arena, const MxMesh *mesh, MxSharding s, int rank);
+/* mx_sharding_shape — one rank's shape; every dim divides. */
+MxShape mx_sharding_shape(const MxMesh *mesh, MxSharding s, MxShape shape);
+
+/* How the graphs of a program are divided. */
+typedef struct MxPartition {
+    const MxMesh *mesh; /* at most 32 axes */
+    const MxRules *rules;
+    int64_t rank;
+    const MxVars *vars;    /* the program's, with the rank's shapes … */
+    const MxSharding *var; /* … and what of each the rank has */
+    bool regathers; /* what the forward pass gathers in a layer is gathered anew in the backward
+                       pass instead of being kept (rematerialisation sees to that by itself) */
+} MxPartition;
+
+/* mx_partition — one rank's graph with its collectives, from a graph over global shapes. It is the
+ * same on all ranks but for attributes that say which part is meant. Every value is divided as its
+ * constraint or its variable says, else as its op finds cheapest. Takes the global graph apart.
+ * Errors: a constraint whose axes the rules cannot resolve. */
+bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, MxError *err);
+
+/* ---- plans */
+
 /* What runs: nodes in order and a place for every value. */
 typedef struct MxPlan {
     const MxGraph *graph;
@@ -54,8 +93,9 @@ MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options);
 void mx_pass_remat(
     MxGraph *graph,
     MxRemat remat); /* makes forward nodes again where the backward pass needs them */
-void mx_pass_fuse(MxGraph *graph);     /* casts into producers, cross-entropy into its gradient */
-void mx_pass_schedule(MxGraph *graph); /* drops dead nodes; stable topological order */
+void mx_pass_fuse(MxGraph *graph); /* casts into producers, cross-entropy into its gradient */
+void mx_pass_fuse_losses(MxGraph *graph); /* the latter alone */
+void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topological order */
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
 
 #endif

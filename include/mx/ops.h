@@ -393,6 +393,7 @@ MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
 /* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
 typedef struct MxGroup {
     const char *axes; /* "data,fsdp" */
+    uint64_t id;      /* of this division of the ranks, the same on all of them */
     int size, index;  /* this rank's place among them */
     int first;        /* the lowest rank among them */
 } MxGroup;

@@ -142,6 +142,13 @@ static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {
 
 /* The result is in no good order: users of the loss now stand before its maker. mx_pass_schedule
  * mends that. */
+void mx_pass_fuse_losses(MxGraph *graph) {
+    MxArena arena = {.name = "fuse"};
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == &op_xent_grad) fuse_xent(graph, n, &arena);
+    mx_arena_release(&arena);
+}
+
 void mx_pass_fuse(MxGraph *graph) {
     MxArena arena = {.name = "fuse"};
     int *uses = count_uses(graph, &arena);
@@ -149,7 +156,6 @@ void mx_pass_fuse(MxGraph *graph) {
         if (graph->nodes[n].op == &op_cast) fold_cast(graph, &graph->nodes[n], uses);
     for (int n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n].op == &op_add) fold_add(graph, &graph->nodes[n], uses);
-    for (int n = 0; n < graph->n_nodes; n++)
-        if (graph->nodes[n].op == &op_xent_grad) fuse_xent(graph, n, &arena);
     mx_arena_release(&arena);
+    mx_pass_fuse_losses(graph);
 }

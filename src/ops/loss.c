@@ -130,12 +130,18 @@ static void logprob_vjp(const MxVjp *v) {
     v->dx[2] = v->dx[3] = MX_NONE;
 }
 
+static void logprob_cut(MxFactors *f) {
+    xent_cut(f);
+    for (int i = 0; i < f->n_out; i++) memcpy(f->out_dim[i], f->in_dim[2], sizeof f->out_dim[i]);
+}
+
 const MxOp op_logprob = {
     .name = "logprob",
     .arity = 4,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = logprob_infer,
     .vjp = logprob_vjp,
+    .partition = logprob_cut,
     .flops = xent_flops,
     .doc = "log-probabilities of targets, and the logs of the sums that they were divided by",
 };
@@ -147,6 +153,12 @@ static bool logprob_grad_infer(MxInfer *infer) {
     return fits && is_per_token(infer, 4) && is_per_token(infer, 5);
 }
 
+static void logprob_grad_cut(MxFactors *f) {
+    enum { PER_TOKEN = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 };
+    ops_cut_lead(f, f->in[0].shape.rank - 1, PER_TOKEN);
+    memcpy(f->out_dim[1], f->in_dim[0], sizeof f->out_dim[1]);
+}
+
 const MxOp op_logprob_grad = {
     .name = "logprob_grad",
     .arity = 6,
@@ -154,6 +166,7 @@ const MxOp op_logprob_grad = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = logprob_grad_infer,
+    .partition = logprob_grad_cut,
     .flops = xent_grad_flops,
     .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
            "output",

@@ -15,6 +15,7 @@
 
 struct MxCommGroup {
     MxComm *owner;
+    uint64_t id;
     const char *axes;
     MPI_Comm mpi;
     int size;
@@ -135,9 +136,12 @@ const MxCommGroup *mx_comm_group(MxComm *comm, const MxGroup *group) {
     if (group->size == 1) return NULL;
     MX_ASSERT(comm && comm->size > 1);
     for (MxCommGroup *g = comm->groups; g; g = g->next)
-        if (!strcmp(g->axes, group->axes)) return g;
+        if (g->id == group->id) return g;
     MxCommGroup *g = mx_new(comm->arena, MxCommGroup);
-    *g = (MxCommGroup){.owner = comm, .axes = group->axes, .next = comm->groups};
+    *g = (MxCommGroup){.owner = comm,
+                       .id = group->id,
+                       .axes = mx_arena_strdup(comm->arena, group->axes),
+                       .next = comm->groups};
     begin_wait(comm, "making a group", group->axes);
     MPI_Comm_split(MPI_COMM_WORLD, group->first, group->index, &g->mpi);
     end_wait(comm);

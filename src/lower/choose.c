@@ -1,0 +1,169 @@
+/* choose.c — how one node is divided among the ranks: which mesh axes cut which of its factors. A
+ * mesh axis can cut one factor; the others then have to be gathered along it (a weight that is cut
+ * by the axis that cuts the batch), and a factor that an output lacks leaves it partial (a
+ * contracted dim). The answer is the cheapest by bytes that have to be moved in and out, plus the
+ * work that several ranks would do alike; each axis is tried on each factor while the others stay,
+ * until nothing gets better. */
+#include "partition.h"
+
+/* Work is compared with bytes moved: a rank computes this much in the time of a byte. Only the
+ * order matters: what is exchanged between cores of a machine or over its network is far dearer. */
+static const double FLOPS_A_BYTE = 50, TOUCHED_A_BYTE = 8;
+
+MxSharding lower_in_sharding(const Choice *c, int i) {
+    MxSharding s = {.partial = c->factors.linear >> i & 1 ? c->partial : 0};
+    for (int d = 0; d < c->in[i].type.shape.rank; d++) {
+        int factor = c->factors.in_dim[i][d];
+        if (factor != MX_WHOLE) s.dim[d] = c->cut[factor];
+    }
+    return s;
+}
+
+/* Whether some input has a dim of the factor: an output without one is then a sum. */
+static bool is_read(const MxFactors *f, int factor) {
+    for (int i = 0; i < f->n_in; i++)
+        for (int d = 0; d < f->in[i].shape.rank; d++)
+            if (f->in_dim[i][d] == factor) return true;
+    return false;
+}
+
+MxSharding lower_out_sharding(const Choice *c, int i) {
+    MxSharding s = {.partial = c->partial};
+    uint32_t own = 0;
+    for (int d = 0; d < c->out[i].type.shape.rank; d++) {
+        int factor = c->factors.out_dim[i][d];
+        if (factor == MX_WHOLE) continue;
+        s.dim[d] = c->cut[factor];
+        own |= 1u << factor;
+    }
+    for (int k = 0; k < c->factors.n; k++)
+        if (c->cut[k] && !(own >> k & 1) && is_read(&c->factors, k)) s.partial |= c->cut[k];
+    return s;
+}
+
+static bool divides(const MxMesh *mesh, const Choice *c, int factor) {
+    int64_t parts = lower_parts(mesh, c->cut[factor]);
+    for (int i = 0; i < c->factors.n_in; i++)
+        for (int d = 0; d < c->in[i].type.shape.rank; d++)
+            if (c->factors.in_dim[i][d] == factor && c->in[i].type.shape.dim[d] % parts)
+                return false;
+    for (int i = 0; i < c->factors.n_out; i++)
+        for (int d = 0; d < c->out[i].type.shape.rank; d++)
+            if (c->factors.out_dim[i][d] == factor && c->out[i].type.shape.dim[d] % parts)
+                return false;
+    return true;
+}
+
+static double bytes_of(MxType type) {
+    return (double)mx_shape_count(type.shape) * (double)mx_dtype_bytes(type.dtype);
+}
+
+static double cost_in(const MxMesh *mesh, const Choice *c, int i) {
+    MxSharding to = lower_in_sharding(c, i);
+    double least = lower_move_cost(mesh, c->in[i].type, c->in[i].at[0], to);
+    for (int k = 1; k < c->in[i].n_at; k++) {
+        if (to.partial & ~c->in[i].at[k].partial) continue;
+        double cost = lower_move_cost(mesh, c->in[i].type, c->in[i].at[k], to);
+        if (cost < least) least = cost;
+    }
+    return least;
+}
+
+/* An output that nobody has asked for yet will have to be summed at least. */
+static double cost_out(const MxMesh *mesh, const Choice *c, int i) {
+    MxSharding from = lower_out_sharding(c, i), to = c->out[i].is_set ? c->out[i].at[0] : from;
+    to.partial = 0;
+    return lower_move_cost(mesh, c->out[i].type, from, to);
+}
+
+static double cost_of(const MxMesh *mesh, const Choice *c) {
+    double cost = 0, touched = 0;
+    uint32_t used = c->partial;
+    for (int i = 0; i < c->factors.n_in; i++) {
+        cost += cost_in(mesh, c, i);
+        touched += bytes_of(c->in[i].type);
+    }
+    for (int i = 0; i < c->factors.n_out; i++) {
+        cost += cost_out(mesh, c, i);
+        touched += bytes_of(c->out[i].type);
+    }
+    for (int k = 0; k < c->factors.n; k++) used |= c->cut[k];
+    double work = c->flops / FLOPS_A_BYTE + touched / TOUCHED_A_BYTE;
+    return cost + work / (double)lower_parts(mesh, used);
+}
+
+/* Puts one mesh axis on the factor where it costs least; whether anything changed. */
+static bool improve(const MxMesh *mesh, Choice *c, uint32_t axis) {
+    int best = MX_WHOLE, old = MX_WHOLE;
+    for (int k = 0; k < c->factors.n; k++) {
+        if (c->cut[k] & axis) old = k;
+        c->cut[k] &= ~axis;
+    }
+    double least = cost_of(mesh, c);
+    for (int k = 0; k < c->factors.n; k++) {
+        c->cut[k] |= axis;
+        double cost = divides(mesh, c, k) ? cost_of(mesh, c) : least;
+        if (cost < least) {
+            least = cost;
+            best = k;
+        }
+        c->cut[k] &= ~axis;
+    }
+    if (best != MX_WHOLE) c->cut[best] |= axis;
+    return best != old;
+}
+
+/* The factor that a mesh axis cuts in an array as it stands. */
+static int factor_in(const int *factors, MxSharding s, int rank, uint32_t axis) {
+    for (int d = 0; d < rank; d++)
+        if (s.dim[d] & axis) return factors[d];
+    return MX_WHOLE;
+}
+
+/* As the largest array that the axis cuts has it. */
+static void begin_with(const MxMesh *mesh, Choice *c, uint32_t axis) {
+    int best = MX_WHOLE;
+    double largest = -1;
+    for (int i = 0; i < c->factors.n_in; i++) {
+        int k = factor_in(c->factors.in_dim[i], c->in[i].at[0], c->in[i].type.shape.rank, axis);
+        if (k == MX_WHOLE || bytes_of(c->in[i].type) <= largest) continue;
+        largest = bytes_of(c->in[i].type);
+        best = k;
+    }
+    for (int i = 0; i < c->factors.n_out; i++) {
+        if (!c->out[i].is_set) continue;
+        int k = factor_in(c->factors.out_dim[i], c->out[i].at[0], c->out[i].type.shape.rank, axis);
+        if (k == MX_WHOLE || bytes_of(c->out[i].type) <= largest) continue;
+        largest = bytes_of(c->out[i].type);
+        best = k;
+    }
+    if (best == MX_WHOLE) return;
+    c->cut[best] |= axis;
+    if (!divides(mesh, c, best)) c->cut[best] &= ~axis;
+}
+
+/* A sum that all linear inputs still wait for is left to the output. */
+static uint32_t common_partial(const Choice *c) {
+    uint32_t partial = 0;
+    bool is_first = true;
+    for (int i = 0; i < c->factors.n_in; i++) {
+        if (!(c->factors.linear >> i & 1)) continue;
+        if (!is_first && c->in[i].at[0].partial != partial) return 0;
+        partial = c->in[i].at[0].partial;
+        is_first = false;
+    }
+    return partial;
+}
+
+void lower_choose(const MxMesh *mesh, Choice *c) {
+    enum { ROUNDS = 3 };
+    memset(c->cut, 0, sizeof c->cut);
+    c->partial = common_partial(c);
+    for (int i = 0; i < mesh->n; i++)
+        if (mesh->sizes[i] > 1 && !(c->partial >> i & 1)) begin_with(mesh, c, 1u << i);
+    for (int round = 0, better = 1; round < ROUNDS && better; round++) {
+        better = 0;
+        for (int i = 0; i < mesh->n; i++)
+            if (mesh->sizes[i] > 1 && !(c->partial >> i & 1)) better += improve(mesh, c, 1u << i);
+    }
+}

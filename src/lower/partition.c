@@ -1,0 +1,357 @@
+/* partition.c — from a graph over global shapes to one rank's graph. Nodes are visited in order;
+ * each is divided as choose.c finds cheapest, its inputs are brought to the parts that it then
+ * needs, and its outputs to the sharding that their constraint or variable asks for. What was moved
+ * is kept as a further form of the value, so a second user that needs the same finds it.
+ *
+ * Forms made for one layer's forward pass are not used by the backward pass (partition->regathers):
+ * a gathered weight lives no longer than its layer. What is made outside layers is kept for all. */
+#include <mx/lower.h>
+
+#include "partition.h"
+
+enum { OUTSIDE = 0, BACKWARD = -1 }; /* where a form was made; layers count from 1 */
+
+/* A value as a rank has it. */
+typedef struct Form {
+    MxValue value; /* in the rank's graph */
+    MxSharding at;
+    int place;
+    bool is_own; /* as its node made it: for all to use */
+    int next;
+} Form;
+
+typedef enum Wish { WISH_NONE, WISH_HINT, WISH_FIRM } Wish;
+
+typedef struct Wanted {
+    Wish wish;
+    MxSharding at;
+} Wanted;
+
+typedef struct Partitioner {
+    const MxPartition *p;
+    MxArena arena;
+    const MxGraph *global;
+    MxTrace t;  /* of the rank's graph */
+    int *first; /* [global value] its newest form, -1 = none */
+    Form *forms;
+    int n_forms, cap_forms;
+    Wanted *wanted; /* [global value] */
+} Partitioner;
+
+static MxType type_of(const Partitioner *p, MxValue value) {
+    return p->global->values[value].type;
+}
+
+/* ---- what is wanted of values */
+
+/* Without the mesh axes that do not divide their dim, the least significant first. */
+static MxSharding fitting(const MxMesh *mesh, MxSharding s, MxShape shape) {
+    for (int d = 0; d < shape.rank; d++)
+        while (s.dim[d] && shape.dim[d] % lower_parts(mesh, s.dim[d])) {
+            uint32_t least = 1u << 31;
+            while (!(s.dim[d] & least)) least >>= 1;
+            s.dim[d] &= ~least;
+        }
+    return s;
+}
+
+static bool is_constrained(const MxValueInfo *info) {
+    for (int d = 0; d < info->type.shape.rank; d++)
+        if (info->axes[d]) return true;
+    return false;
+}
+
+static bool read_wishes(Partitioner *p, MxError *err) {
+    for (int v = 0; v < p->global->n_values; v++) {
+        const MxValueInfo *info = &p->global->values[v];
+        Wanted *w = &p->wanted[v];
+        if (info->var != MX_NONE) {
+            *w = (Wanted){WISH_FIRM, p->p->var[info->var]};
+        } else if (is_constrained(info)) {
+            if (!mx_sharding_of_axes(&p->arena, p->p->mesh, p->p->rules, info->axes,
+                                     info->type.shape.rank, &w->at, err))
+                return mx_context(err, "%s", p->global->nodes[info->node].scope);
+            w->wish = WISH_FIRM;
+            w->at = fitting(p->p->mesh, w->at, info->type.shape);
+        }
+    }
+    return true;
+}
+
+static void find_factors(const Partitioner *p, const MxNode *node, int n_in, MxType *types,
+                         MxFactors *f) {
+    *f = (MxFactors){
+        .in = types, .out = types + n_in, .n_in = n_in, .n_out = node->n_out, .attr = node->attr};
+    MX_ASSERT(n_in <= MX_MAX_CUT_IN);
+    for (int i = 0; i < n_in; i++) types[i] = type_of(p, node->in[i]);
+    for (int i = 0; i < node->n_out; i++) types[n_in + i] = type_of(p, node->out[i]);
+    for (int d = 0; d < MX_MAX_RANK; d++) {
+        for (int i = 0; i < MX_MAX_CUT_IN; i++) f->in_dim[i][d] = MX_WHOLE;
+        for (int i = 0; i < MX_MAX_OUT; i++) f->out_dim[i][d] = MX_WHOLE;
+    }
+    if (node->op->partition) node->op->partition(f);
+}
+
+enum { MOST_TYPES = MX_MAX_CUT_IN + MX_MAX_OUT };
+
+/* Whether an input's dims are output 0's, so that what is wanted of the one suits the other. */
+static bool is_alike(const MxFactors *f, int i) {
+    if (!mx_shape_equal(f->in[i].shape, f->out[0].shape)) return false;
+    for (int d = 0; d < f->out[0].shape.rank; d++)
+        if (f->in_dim[i][d] != f->out_dim[0][d]) return false;
+    return true;
+}
+
+/* A constraint reaches back over elementwise ops: what makes their inputs hears of it. */
+static void pass_wishes_back(Partitioner *p) {
+    for (int n = p->global->n_nodes - 1; n >= 0; n--) {
+        const MxNode *node = &p->global->nodes[n];
+        MxType types[MOST_TYPES];
+        MxFactors f;
+        if (!node->n_out || !node->op->partition || node->op->arity < 1) continue;
+        const Wanted *w = &p->wanted[node->out[0]];
+        if (w->wish == WISH_NONE || p->global->values[node->out[0]].var != MX_NONE) continue;
+        find_factors(p, node, node->n_in, types, &f);
+        for (int i = 0; i < node->n_in; i++)
+            if (p->wanted[node->in[i]].wish == WISH_NONE && is_alike(&f, i))
+                p->wanted[node->in[i]] = (Wanted){WISH_HINT, w->at};
+    }
+}
+
+/* ---- forms of values */
+
+static void add_form(Partitioner *p, MxValue global, Form form) {
+    if (p->n_forms == p->cap_forms) {
+        p->cap_forms = p->cap_forms ? 2 * p->cap_forms : 1024;
+        p->forms = mx_arena_grow(&p->arena, p->forms, (size_t)p->n_forms, (size_t)p->cap_forms,
+                                 sizeof *p->forms);
+    }
+    form.next = p->first[global];
+    p->forms[p->n_forms] = form;
+    p->first[global] = p->n_forms++;
+}
+
+static int place_of(const Partitioner *p, const MxNode *user) {
+    return !user->backward || !p->p->regathers ? user->region : BACKWARD;
+}
+
+static bool can_use(const Partitioner *p, const Form *form, const MxNode *user) {
+    if (form->is_own || form->place == OUTSIDE || form->place == place_of(p, user)) return true;
+    return user->backward && !p->p->regathers;
+}
+
+static const Form *own_form(const Partitioner *p, MxValue global) {
+    int i = p->first[global];
+    while (i >= 0 && !p->forms[i].is_own) i = p->forms[i].next;
+    MX_ASSERT(i >= 0);
+    return &p->forms[i];
+}
+
+static MxValue add_collective(Partitioner *p, MxValue value, Move move) {
+    MxCollectiveAttr attr = {.group =
+                                 lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, move.axes),
+                             .dim = move.dim};
+    return mx_trace_node(&p->t, move.op, &value, 1, &attr);
+}
+
+static MxValue move_value(Partitioner *p, MxValue value, int rank, MxSharding from, MxSharding to) {
+    Move moves[MOST_MOVES];
+    int n = lower_moves(rank, from, to, moves);
+    for (int i = 0; i < n; i++) value = add_collective(p, value, moves[i]);
+    return value;
+}
+
+/* The value as `to`, made from the form that is nearest. */
+static MxValue brought_to(Partitioner *p, MxValue global, MxSharding to, const MxNode *user) {
+    MxType type = type_of(p, global);
+    const Form *nearest = NULL;
+    double least = 0;
+    for (int i = p->first[global]; i >= 0; i = p->forms[i].next) {
+        const Form *form = &p->forms[i];
+        if (!can_use(p, form, user) || to.partial & ~form->at.partial) continue;
+        if (lower_same_sharding(form->at, to, type.shape.rank)) return form->value;
+        double cost = lower_move_cost(p->p->mesh, type, form->at, to);
+        if (nearest && cost >= least) continue;
+        nearest = form;
+        least = cost;
+    }
+    MX_ASSERT(nearest);
+    MxValue value = move_value(p, nearest->value, type.shape.rank, nearest->at, to);
+    add_form(p, global, (Form){.value = value, .at = to, .place = place_of(p, user)});
+    return value;
+}
+
+/* ---- outputs */
+
+static bool is_added(const MxNode *node, int out) {
+    return node->accumulate >> out & 1;
+}
+
+/* Output i of a node as it was made: brought to where it is wanted, and into its variable. */
+static void settle(Partitioner *p, const MxNode *node, int i, MxValue value, MxSharding made) {
+    MxValue global = node->out[i];
+    const Wanted *w = &p->wanted[global];
+    MxSharding at = w->wish == WISH_FIRM ? w->at : made;
+    int rank = type_of(p, global).shape.rank, var = p->global->values[global].var;
+    /* A variable's partial content is a sum already begun elsewhere: nothing else may go there. */
+    MX_ASSERT(!(at.partial & ~made.partial));
+    value = move_value(p, value, rank, made, at);
+    if (var != MX_NONE) {
+        const MxNode *maker = &p->t.graph->nodes[p->t.graph->values[value].node];
+        int out = 0;
+        while (maker->out[out] != value) out++;
+        if (is_added(node, i) && !(maker->op->accumulates >> out & 1))
+            value = mx_copy(&p->t, value);
+        mx_trace_assign(&p->t, value, var, is_added(node, i));
+    }
+    add_form(p, global, (Form){.value = value, .at = at, .is_own = true});
+}
+
+/* ---- nodes */
+
+/* Where inputs are to be had and outputs are wanted. */
+static void describe(Partitioner *p, const MxNode *node, Choice *c) {
+    for (int i = 0; i < node->n_in; i++) {
+        MxValue in = node->in[i];
+        int n = 1;
+        for (int k = p->first[in]; k >= 0; k = p->forms[k].next) n++;
+        MxSharding *at = mx_new_n(&p->arena, MxSharding, n);
+        at[0] = own_form(p, in)->at;
+        n = 1;
+        for (int k = p->first[in]; k >= 0; k = p->forms[k].next)
+            if (!p->forms[k].is_own && can_use(p, &p->forms[k], node)) at[n++] = p->forms[k].at;
+        c->in[i] = (Candidate){.type = type_of(p, in), .is_set = true, .at = at, .n_at = n};
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const Wanted *w = &p->wanted[node->out[i]];
+        c->out[i] = (Candidate){.type = type_of(p, node->out[i]),
+                                .is_set = w->wish != WISH_NONE,
+                                .at = &w->at,
+                                .n_at = 1};
+    }
+}
+
+/* The node's attributes for this rank's share. */
+static const void *localized(Partitioner *p, const MxNode *node, const Choice *c) {
+    if (!node->op->localize) return node->attr;
+    void *attr = mx_arena_grow(p->t.graph->arena, node->attr, 1, 1, node->op->attr_bytes);
+    MxType out[MX_MAX_OUT];
+    int64_t start[MX_MAX_FACTORS] = {0};
+    bool is_cut[MX_MAX_FACTORS] = {0};
+    const MxMesh *mesh = p->p->mesh;
+    for (int i = 0; i < node->n_out; i++) {
+        out[i] = c->out[i].type;
+        out[i].shape = mx_sharding_shape(mesh, lower_out_sharding(c, i), out[i].shape);
+    }
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        bool is_in = i < node->n_in;
+        const Candidate *array = is_in ? &c->in[i] : &c->out[i - node->n_in];
+        const int *factors = is_in ? c->factors.in_dim[i] : c->factors.out_dim[i - node->n_in];
+        for (int d = 0; d < array->type.shape.rank; d++) {
+            int k = factors[d];
+            if (k == MX_WHOLE || is_cut[k] || !c->cut[k]) continue;
+            is_cut[k] = true;
+            start[k] = array->type.shape.dim[d] / lower_parts(mesh, c->cut[k]) *
+                       lower_index(mesh, p->p->rank, c->cut[k]);
+        }
+    }
+    node->op->localize(&(MxShare){.out = out, .start = start, .is_cut = is_cut}, attr);
+    return attr;
+}
+
+static void divide(Partitioner *p, const MxNode *node) {
+    MxType types[MOST_TYPES];
+    Choice c = {0};
+    find_factors(p, node, node->n_in, types, &c.factors);
+    describe(p, node, &c);
+    if (node->op->flops) c.flops = node->op->flops(types, types + node->n_in, node->attr);
+    lower_choose(p->p->mesh, &c);
+    MxValue in[MX_MAX_CUT_IN];
+    for (int i = 0; i < node->n_in; i++)
+        in[i] = brought_to(p, node->in[i], lower_in_sharding(&c, i), node);
+    MxValue out = mx_trace_node(&p->t, node->op, in, node->n_in, localized(p, node, &c));
+    for (int i = 0; i < node->n_out; i++) settle(p, node, i, out + i, lower_out_sharding(&c, i));
+}
+
+/* Which of an input's dims may stay cut in an op that adds up its inputs one by one. */
+static MxSharding summed_sharding(const Partitioner *p, const MxNode *node, MxValue in) {
+    MxNode one = *node;
+    MxType types[MOST_TYPES];
+    MxFactors f;
+    one.in = &in;
+    find_factors(p, &one, 1, types, &f);
+    MxSharding s = own_form(p, in)->at;
+    for (int d = 0; d < types[0].shape.rank; d++)
+        if (f.in_dim[0][d] == MX_WHOLE) s.dim[d] = 0;
+    s.partial = 0;
+    return s;
+}
+
+/* A sum over inputs that are cut differently: each kind by itself, summed over the ranks that have
+ * different parts and over no others. */
+static void divide_sum(Partitioner *p, const MxNode *node) {
+    MX_ASSERT(node->n_out == 1);
+    MxValue *in = mx_new_n(&p->arena, MxValue, node->n_in + 1), total = MX_NONE;
+    uint32_t *cut = mx_new_n(&p->arena, uint32_t, node->n_in + 1);
+    bool *is_done = mx_new_n(&p->arena, bool, node->n_in + 1);
+    for (int i = 0; i < node->n_in; i++) {
+        MxSharding s = summed_sharding(p, node, node->in[i]);
+        cut[i] = lower_used(s, type_of(p, node->in[i]).shape.rank);
+        in[i] = brought_to(p, node->in[i], s, node);
+    }
+    for (int i = 0; i < node->n_in || total == MX_NONE; i++) {
+        if (is_done[i]) continue;
+        MxValue *group = mx_new_n(&p->arena, MxValue, node->n_in + 1);
+        int n = 0;
+        for (int j = i; j < node->n_in; j++)
+            if (!is_done[j] && cut[j] == cut[i]) {
+                group[n++] = in[j];
+                is_done[j] = true;
+            }
+        MxValue sum = mx_trace_node(&p->t, node->op, group, n, node->attr);
+        sum = move_value(p, sum, 0, (MxSharding){.partial = cut[i]}, (MxSharding){0});
+        total = total == MX_NONE ? sum : mx_add(&p->t, total, sum);
+    }
+    settle(p, node, 0, total, (MxSharding){0});
+}
+
+static void read_variable(Partitioner *p, const MxNode *node) {
+    int var = ((const MxVariableAttr *)node->attr)->var;
+    add_form(p, node->out[0],
+             (Form){.value = mx_variable(&p->t, var), .at = p->p->var[var], .is_own = true});
+}
+
+static void divide_all(Partitioner *p) {
+    for (int n = 0; n < p->global->n_nodes && !p->t.failure.len; n++) {
+        const MxNode *node = &p->global->nodes[n];
+        p->t.scope = node->scope;
+        p->t.region = node->region;
+        p->t.backward = node->backward;
+        if (node->op->flags & MX_OP_SOURCE)
+            read_variable(p, node);
+        else if (node->op->flags & MX_OP_ADDS_INPUTS)
+            divide_sum(p, node);
+        else
+            divide(p, node);
+    }
+}
+
+bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, MxError *err) {
+    mx_pass_fuse_losses(global); /* while both ends of a loss still have the same inputs */
+    mx_pass_schedule(global);
+    Partitioner p = {.p = partition, .arena = {.name = "partition"}, .global = global};
+    p.wanted = mx_new_n(&p.arena, Wanted, global->n_values + 1);
+    p.first = mx_new_n(&p.arena, int, global->n_values + 1);
+    for (int v = 0; v < global->n_values; v++) p.first[v] = -1;
+    *out = mx_graph_new(global->arena, global->name, partition->vars);
+    mx_trace_begin(&p.t, *out);
+    bool ok = read_wishes(&p, err);
+    if (ok) {
+        pass_wishes_back(&p);
+        divide_all(&p);
+        ok = mx_trace_end(&p.t, err);
+    }
+    if (ok) mx_graph_verify(*out);
+    mx_arena_release(&p.arena);
+    return ok;
+}

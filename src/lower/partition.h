@@ -1,0 +1,59 @@
+/* partition.h — what the files of the partition pass share: moves between shardings and their cost,
+ * and the choice of how a node is divided. */
+#ifndef LOWER_PARTITION_H
+#define LOWER_PARTITION_H
+
+#include <mx/lower.h>
+
+/* ---- sharding.c */
+
+int64_t lower_parts(const MxMesh *mesh, uint32_t axes);
+/* lower_index — which of the parts along these mesh axes a rank has. */
+int64_t lower_index(const MxMesh *mesh, int64_t rank, uint32_t axes);
+MxGroup lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes);
+bool lower_same_sharding(MxSharding a, MxSharding b, int rank);
+/* lower_used — every mesh axis that cuts a dim. */
+uint32_t lower_used(MxSharding s, int rank);
+
+/* One step on the way from a sharding to another. */
+typedef struct Move {
+    const MxOp *op;
+    int dim;
+    uint32_t axes;
+} Move;
+
+enum { MOST_MOVES = 4 * MX_MAX_RANK + 1 };
+
+/* lower_moves — the steps; to.partial must be among from.partial. Sums come first, scattered where
+ * the result is cut anyway; parts are taken before others are gathered. */
+int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
+/* lower_move_cost — what they cost a rank, as bytes. */
+double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to);
+
+/* ---- choose.c */
+
+/* One array of a node while it is being decided. */
+typedef struct Candidate {
+    MxType type;          /* global */
+    bool is_set;          /* inputs: always. Outputs: somebody wants it in a certain sharding */
+    const MxSharding *at; /* inputs: where it can be had, the first being its own */
+    int n_at;
+} Candidate;
+
+typedef struct Choice {
+    MxFactors factors;
+    Candidate in[MX_MAX_CUT_IN], out[MX_MAX_OUT];
+    uint32_t cut[MX_MAX_FACTORS]; /* the answer: mesh axes of each factor */
+    uint32_t partial;             /* kept from the inputs */
+    double flops;                 /* of the whole node */
+} Choice;
+
+/* lower_choose — fills cut and partial: what moves the fewest bytes and leaves little to be
+ * computed twice. Every rank answers alike. */
+void lower_choose(const MxMesh *mesh, Choice *choice);
+/* lower_in_sharding, lower_out_sharding — what the answer asks of an input and makes of an output.
+ */
+MxSharding lower_in_sharding(const Choice *choice, int i);
+MxSharding lower_out_sharding(const Choice *choice, int i);
+
+#endif

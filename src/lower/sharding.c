@@ -1,0 +1,186 @@
+/* sharding.c — shardings as sets of mesh axes: what they are called, how large a part is, and which
+ * collectives lead from one to another. */
+#include "partition.h"
+
+/* ---- from specs */
+
+/* Mesh axes of one dim, most significant first, as bits; their order is the mesh's from here on. */
+static uint32_t axes_of(const MxMesh *mesh, const MxSpecDim *dim) {
+    uint32_t axes = 0;
+    for (int i = 0; i < dim->n; i++) {
+        int axis = mx_mesh_find(mesh, dim->axes[i]);
+        if (axis >= 0 && mesh->sizes[axis] > 1) axes |= 1u << axis;
+    }
+    return axes;
+}
+
+MxSharding mx_sharding_of_spec(const MxMesh *mesh, MxSpec spec) {
+    MxSharding s = {0};
+    for (int d = 0; d < spec.rank && d < MX_MAX_RANK; d++) s.dim[d] = axes_of(mesh, &spec.dim[d]);
+    return s;
+}
+
+bool mx_sharding_of_axes(MxArena *arena, const MxMesh *mesh, const MxRules *rules,
+                         const char *const *axes, int rank, MxSharding *out, MxError *err) {
+    MxSpec spec;
+    if (!mx_shard_resolve(arena, rules, mx_spec_names(arena, axes, rank), NULL, &spec, err))
+        return false;
+    *out = mx_sharding_of_spec(mesh, spec);
+    return true;
+}
+
+MxSpec mx_sharding_spec(MxArena *arena, const MxMesh *mesh, MxSharding s, int rank) {
+    MxSpecDim *dims = mx_new_n(arena, MxSpecDim, rank + 1);
+    for (int d = 0; d < rank; d++) {
+        const char **axes = mx_new_n(arena, const char *, mesh->n);
+        for (int i = 0; i < mesh->n; i++)
+            if (s.dim[d] >> i & 1) axes[dims[d].n++] = mesh->axes[i];
+        dims[d].axes = axes;
+    }
+    return (MxSpec){.rank = rank, .dim = dims};
+}
+
+MxShape mx_sharding_shape(const MxMesh *mesh, MxSharding s, MxShape shape) {
+    for (int d = 0; d < shape.rank; d++) {
+        int64_t parts = lower_parts(mesh, s.dim[d]);
+        MX_ASSERT(shape.dim[d] % parts == 0);
+        shape.dim[d] /= parts;
+    }
+    return shape;
+}
+
+/* ---- sets of mesh axes */
+
+int64_t lower_parts(const MxMesh *mesh, uint32_t axes) {
+    int64_t parts = 1;
+    for (int i = 0; axes >> i; i++)
+        if (axes >> i & 1) parts *= mesh->sizes[i];
+    return parts;
+}
+
+int64_t lower_index(const MxMesh *mesh, int64_t rank, uint32_t axes) {
+    int64_t index = 0;
+    for (int i = 0; axes >> i; i++)
+        if (axes >> i & 1) index = index * mesh->sizes[i] + mx_mesh_coord(mesh, rank, i);
+    return index;
+}
+
+MxGroup lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes) {
+    MxText names;
+    int64_t first = rank, stride = 1;
+    mx_text_init(&names, arena);
+    for (int i = 0; axes >> i; i++)
+        if (axes >> i & 1) mx_text_add(&names, "%s%s", names.len ? "," : "", mesh->axes[i]);
+    for (int i = mesh->n - 1; i >= 0; stride *= mesh->sizes[i--])
+        if (axes >> i & 1) first -= mx_mesh_coord(mesh, rank, i) * stride;
+    uint64_t kept[] = {axes, mx_hash64(mesh->sizes, (size_t)mesh->n * sizeof *mesh->sizes)};
+    return (MxGroup){.axes = names.data,
+                     .id = mx_hash64(kept, sizeof kept),
+                     .size = (int)lower_parts(mesh, axes),
+                     .index = (int)lower_index(mesh, rank, axes),
+                     .first = (int)first};
+}
+
+bool lower_same_sharding(MxSharding a, MxSharding b, int rank) {
+    for (int d = 0; d < rank; d++)
+        if (a.dim[d] != b.dim[d]) return false;
+    return a.partial == b.partial;
+}
+
+uint32_t lower_used(MxSharding s, int rank) {
+    uint32_t used = 0;
+    for (int d = 0; d < rank; d++) used |= s.dim[d];
+    return used;
+}
+
+/* ---- moves */
+
+/* Whether the mesh axes in `minor` all come after those in `major`, so that cutting along them cuts
+ * each part anew. */
+static bool is_minor(uint32_t minor, uint32_t major) {
+    return !minor || !major || (minor & -minor) > major;
+}
+
+/* What both begin with. */
+static uint32_t common_prefix(uint32_t a, uint32_t b) {
+    uint32_t differ = a ^ b, lowest = differ & -differ;
+    return differ ? a & (lowest - 1) : a;
+}
+
+typedef struct Path {
+    MxSharding at;
+    Move *moves;
+    int n;
+} Path;
+
+static void add_move(Path *p, const MxOp *op, int dim, uint32_t axes) {
+    p->moves[p->n++] = (Move){op, dim, axes};
+}
+
+static void scatter_sums(Path *p, int rank, MxSharding to) {
+    for (int d = 0; d < rank; d++) {
+        uint32_t axes = to.dim[d] & p->at.partial & ~to.partial, left = to.dim[d] & ~axes;
+        bool fits = !(p->at.dim[d] & ~to.dim[d]) && is_minor(axes, p->at.dim[d]) &&
+                    is_minor(left & ~p->at.dim[d], axes);
+        if (!axes || !fits) continue;
+        add_move(p, &op_reduce_scatter, d, axes);
+        p->at.dim[d] |= axes;
+        p->at.partial &= ~axes;
+    }
+}
+
+static void take_parts(Path *p, int rank, MxSharding to) {
+    for (int d = 0; d < rank; d++) {
+        uint32_t missing = to.dim[d] & ~p->at.dim[d];
+        uint32_t axes = missing & ~lower_used(p->at, rank) & ~p->at.partial;
+        bool fits = !(p->at.dim[d] & ~to.dim[d]) && is_minor(axes, p->at.dim[d]) &&
+                    is_minor(missing & ~axes, axes);
+        if (!axes || !fits) continue;
+        add_move(p, &op_take_part, d, axes);
+        p->at.dim[d] |= axes;
+    }
+}
+
+static void gather(Path *p, int rank, MxSharding to) {
+    for (int d = 0; d < rank; d++) {
+        uint32_t kept = common_prefix(p->at.dim[d], to.dim[d]) & p->at.dim[d] & to.dim[d];
+        if (p->at.dim[d] & ~kept) add_move(p, &op_all_gather, d, p->at.dim[d] & ~kept);
+        p->at.dim[d] = kept;
+    }
+}
+
+int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) {
+    MX_ASSERT(!(to.partial & ~from.partial));
+    Path p = {.at = from, .moves = out};
+    scatter_sums(&p, rank, to);
+    take_parts(&p, rank, to);
+    uint32_t sum = p.at.partial & ~to.partial;
+    if (sum) add_move(&p, &op_all_reduce, 0, sum);
+    p.at.partial &= ~sum;
+    gather(&p, rank, to);
+    take_parts(&p, rank, to);
+    MX_ASSERT(lower_same_sharding(p.at, to, rank));
+    return p.n;
+}
+
+/* What an exchange costs besides its bytes, in bytes: 10 us at 1 GB/s. */
+static const double EXCHANGE_BYTES = 10000;
+
+double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to) {
+    Move moves[MOST_MOVES];
+    int n = lower_moves(type.shape.rank, from, to, moves);
+    double cost = 0, local = 1;
+    for (int d = 0; d < type.shape.rank; d++)
+        local *= (double)type.shape.dim[d] / (double)lower_parts(mesh, from.dim[d]);
+    for (int i = 0; i < n; i++) {
+        MxGroup group = {.size = (int)lower_parts(mesh, moves[i].axes)};
+        MxType in = {.dtype = type.dtype, .shape = MX_SHAPE((int64_t)local)};
+        MxCommCost c = mx_collective_cost(moves[i].op, in, &group);
+        cost += (double)c.bytes + EXCHANGE_BYTES * (double)c.calls;
+        if (moves[i].op == &op_all_gather)
+            local *= (double)group.size;
+        else if (moves[i].op != &op_all_reduce)
+            local /= (double)group.size;
+    }
+    return cost;
+}

@@ -1,0 +1,27 @@
+/* mpi_test.h — suites that run on several ranks at once. A test first does all that ranks do
+ * together and compares afterwards, so that a failure on one rank leaves the others in step. */
+#ifndef MPI_TEST_H
+#define MPI_TEST_H
+
+#include <check.h>
+#include <mx/run.h>
+#include <mx/shard.h>
+
+Suite *ops_suite(void);
+
+extern MxComm *comm;
+
+/* Meshes of as many ranks as there are: sizes of the axes that are not one. */
+typedef struct MeshCase {
+    const char *axes[4];
+    int64_t sizes[4];
+    int n;
+} MeshCase;
+
+extern const MeshCase mesh_cases[];
+extern const int n_mesh_cases;
+
+/* mesh_of — the case's mesh; false if it has another number of ranks. */
+bool mesh_of(MxArena *arena, const MeshCase *c, MxMesh *out);
+
+#endif

@@ -1,0 +1,322 @@
+/* ops.c — every op, divided among the ranks in many ways, gives what it gives undivided. Inputs and
+ * outputs are variables whose shardings are drawn at random; inputs of floats may also lie there as
+ * sums that are still to be taken. Every rank makes the whole result by itself and compares its
+ * part. An op with a partition rule and without a case fails. */
+#include "mpi_test.h"
+
+#include <ops/ops_test.h>
+
+#include <math.h>
+
+enum { DRAWS = 12, IDS = 8 };
+
+typedef struct Case {
+    const MxOp *op;
+    const void *attr;
+    const char *in;
+    bool adds; /* to what the outputs' variables hold */
+} Case;
+
+#define ATTR(type, ...) (&(const type){__VA_ARGS__})
+
+static double frequencies[] = {1.0, 0.3};
+
+// clang-format off
+static const Case cases[] = {
+    {&op_copy, NULL, "f8,16", false},
+    {&op_copy, NULL, "f8,16", true},
+    {&op_cast, ATTR(MxCastAttr, MX_BF16), "f8,16", false},
+    {&op_cast, ATTR(MxCastAttr, MX_F32), "b8,16", false},
+    {&op_reshape, ATTR(MxReshapeAttr, {2, {32, 4}}), "f8,4,4", false},
+    {&op_reshape, ATTR(MxReshapeAttr, {3, {8, 8, 2}}), "f8,16", false},
+    {&op_add, NULL, "f8,4,8 f8,4,8", false},
+    {&op_add, NULL, "b8,4,8 b4,8", false},
+    {&op_sum_lead, ATTR(MxSumLeadAttr, .n_lead = 2), "f8,4,8", true},
+    {&op_sum_lead, ATTR(MxSumLeadAttr, .n_lead = 2), "f8,8", false},
+    {&op_scale, ATTR(MxScaleAttr, -1.5), "f8,16", false},
+    {&op_softcap, ATTR(MxSoftcapAttr, 1.5), "f8,16", false},
+    {&op_softcap_grad, ATTR(MxSoftcapAttr, 1.5), "f8,16 f8,16", false},
+    {&op_ratio, ATTR(MxRatioAttr, 1e-3), "f f", false},
+    {&op_glu, ATTR(MxGluAttr, MX_SILU), "f8,4,8 f8,4,8", false},
+    {&op_glu_grad, ATTR(MxGluAttr, MX_SILU), "f8,4,8 f8,4,8 f8,4,8", false},
+    {&op_dot, ATTR(MxDotAttr, .kind = MX_DOT_NN, .n_contract = 1), "f8,8,16 f16,8,4", false},
+    {&op_dot, ATTR(MxDotAttr, .kind = MX_DOT_NN, .n_contract = 2), "f8,8,16 f8,16,8", true},
+    {&op_dot, ATTR(MxDotAttr, .kind = MX_DOT_NT, .n_contract = 1), "b8,8,16 b8,16", false},
+    {&op_dot, ATTR(MxDotAttr, .kind = MX_DOT_TN, .n_contract = 2), "f8,4,16 f8,4,8", true},
+    {&op_rmsnorm, ATTR(MxRmsnormAttr, 1e-5), "f8,4,16 f16", false},
+    {&op_rmsnorm_grad, ATTR(MxRmsnormAttr, 1e-5), "f8,4,16 f16 f8,4 f8,4,16", true},
+    {&op_rope_table, ATTR(MxRopeTableAttr, {2, frequencies, 1.2}), "i8,8", false},
+    {&op_rope, ATTR(MxRopeAttr, .interleaved_in = true), "f8,8,8,4 f8,8,2,2", false},
+    {&op_attention, ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16", false},
+    {&op_attention, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_SLIDING, .window = 3), "b2,16,8,4 b2,16,4,4 b2,16,4,4 i2,16", false},
+    {&op_attention_grad, ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16 f8,16,8,4 f8,8,16 f8,16,8,4", false},
+    {&op_attention_grad, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_CHUNK, .window = 5), "f2,16,8,4 f2,16,4,4 f2,16,4,4 i2,16 f2,16,8,4 f2,8,16 f2,16,8,4", false},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_F32), "f8,16 i8,16", false},
+    {&op_embed, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f16,8 i8,4", false},
+    {&op_embed_grad, ATTR(MxEmbedGradAttr, .vocab = 8), "i8,16 f8,16,8", true},
+    {&op_xent, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01), "f8,8,16 f16,8 i8,8 i8,8", false},
+    {&op_xent_grad, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01), "f8,8,16 f16,8 i8,8 i8,8 f", false},
+    {&op_xent_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9), "f8,8,16 f8,16 i8,8 i8,8 f", true},
+    {&op_logprob, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8 i8,8 i8,8", false},
+    {&op_logprob_grad, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8 i8,8 i8,8 f8,8 f8,8", true},
+    {&op_preference, ATTR(MxPreferenceAttr, .beta = 0.1, .weight = 0.25), "f8,8 i8,8 f8,8", false},
+    {&op_preference_grad, ATTR(MxPreferenceAttr, .beta = 0.1, .weight = 0.25), "f8,8 i8,8 f8,8 f", false},
+    {&op_count_nonzero, NULL, "i8,16", false},
+    {&op_sum_squares, NULL, "f8,16 f4,8 b16 f f8,8,8", false},
+    {&op_init, ATTR(MxInitAttr, .type = {MX_F32, {2, {16, 24}}}, .fill = MX_FILL_NORMAL, .value = 1, .seed = 3, .stream = 4), "", false},
+    {&op_init, ATTR(MxInitAttr, .type = {MX_F32, {3, {8, 8, 24}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 1, .seed = 3, .stream = 4), "", false},
+    {&op_clip_factor, ATTR(MxClipFactorAttr, 1.0), "f", false},
+    {&op_adamw, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1), "f8,16 f8,16 f8,16 f8,16 f3 f", false},
+    {&op_sgd, NULL, "f8,16 f8,16 f3 f", false},
+};
+// clang-format on
+
+/* ---- a program of one node, over variables */
+
+enum { MOST_VARS = MX_MAX_CUT_IN + MX_MAX_OUT };
+
+typedef struct Program {
+    MxArena arena;
+    const Case *c;
+    MxVars vars;
+    MxGraph *graph;
+    MxRun *run;
+    int n_in, n_vars;
+} Program;
+
+static MxDevice *device;
+
+/* Its variables are the inputs, then the outputs. */
+static void trace_program(Program *p, const Case *c) {
+    MxType types[MOST_TYPES];
+    MxTrace tracing;
+    MxValue in[MOST_TYPES];
+    *p = (Program){.arena = {.name = "program"}, .c = c, .n_in = parse_types(c->in, types)};
+    p->vars.arena = &p->arena;
+    for (int i = 0; i < p->n_in; i++) mx_vars_add(&p->vars, "in", types[i]);
+    p->graph = mx_graph_new(&p->arena, "one", &p->vars);
+    mx_trace_begin(&tracing, p->graph);
+    for (int i = 0; i < p->n_in; i++) in[i] = mx_variable(&tracing, i);
+    MxValue out = mx_trace_node(&tracing, c->op, in, p->n_in, c->attr);
+    ck_assert_msg(!tracing.failure.len, "%s", tracing.failure.data);
+    int n_out = mx_graph_producer(p->graph, out)->n_out;
+    for (int i = 0; i < n_out; i++) {
+        MxValue value = c->op->flags & MX_OP_VIEW ? mx_copy(&tracing, out + i) : out + i;
+        int var = mx_vars_add(&p->vars, "out", mx_trace_type(&tracing, value));
+        bool adds = mx_graph_producer(p->graph, value)->op->accumulates >> i & 1;
+        mx_trace_assign(&tracing, value, var, c->adds && adds);
+    }
+    p->n_vars = p->vars.n;
+}
+
+static void open_run(Program *p, const MxVars *var, MxGraph *graph) {
+    MxError err = {0};
+    ck_assert(mx_run_open(&p->arena, device, var, &graph, 1, MX_REMAT_NONE, &p->run, &err));
+}
+
+/* ---- contents: element e of variable v, whole */
+
+static float element(int v, int64_t e, MxDtype dtype) {
+    uint32_t w[4];
+    mx_philox(11, (uint64_t)v, (uint64_t)e, w);
+    if (dtype == MX_I32) return (float)(w[0] % IDS);
+    float x = 2 * mx_uniform(w[0]) - 1;
+    x = v == 3 ? fabsf(x) + 0.1f : x; /* second moments, deviations */
+    return dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x;
+}
+
+static void put(void *data, MxDtype dtype, int64_t at, float x) {
+    if (dtype == MX_F32)
+        ((float *)data)[at] = x;
+    else if (dtype == MX_BF16)
+        ((MxBf16 *)data)[at] = mx_f32_to_bf16(x);
+    else
+        ((int32_t *)data)[at] = (int32_t)x;
+}
+
+static float get(const void *data, MxDtype dtype, int64_t at) {
+    if (dtype == MX_F32) return ((const float *)data)[at];
+    if (dtype == MX_BF16) return mx_bf16_to_f32(((const MxBf16 *)data)[at]);
+    return (float)((const int32_t *)data)[at];
+}
+
+/* Index in the whole of element `at` of a box. */
+static int64_t whole_index(const MxBox *box, MxShape shape, int64_t at) {
+    int64_t index = 0, stride = 1;
+    for (int d = shape.rank - 1; d >= 0; d--) {
+        index += (box->start[d] + at % box->count[d]) * stride;
+        stride *= shape.dim[d];
+        at /= box->count[d];
+    }
+    return index;
+}
+
+static MxBox box_of(MxArena *a, const MxMesh *mesh, MxSharding s, MxShape shape) {
+    MxLayout layout = {mesh, mx_sharding_spec(a, mesh, s, shape.rank)};
+    return mx_shard_box(layout, shape, mesh->n_ranks > 1 ? mx_comm_rank(comm) : 0);
+}
+
+/* Only the first of the ranks that are still to be summed holds anything. */
+static bool is_empty(const MxMesh *mesh, MxSharding s) {
+    for (int i = 0; i < mesh->n; i++)
+        if (s.partial >> i & 1 && mx_mesh_coord(mesh, mx_comm_rank(comm), i)) return true;
+    return false;
+}
+
+static void fill(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
+    for (int v = 0; v < p->n_vars; v++) {
+        MxType type = p->vars.item[v].type;
+        MxBox box = box_of(&p->arena, mesh, sharding[v], type.shape);
+        for (int64_t e = 0; e < mx_box_count(&box); e++)
+            put(mx_run_var(p->run, v), type.dtype, e,
+                is_empty(mesh, sharding[v])
+                    ? 0
+                    : element(v, whole_index(&box, type.shape, e), type.dtype));
+    }
+}
+
+/* ---- shardings */
+
+static uint32_t draw(uint64_t *state, uint32_t below) {
+    uint32_t w[4];
+    mx_philox(17, 1, (*state)++, w);
+    return w[0] % below;
+}
+
+static MxSharding draw_sharding(const MxMesh *mesh, MxType type, bool may_be_partial,
+                                uint64_t *state) {
+    MxSharding s = {0};
+    for (int i = 0; i < mesh->n; i++) {
+        uint32_t where = draw(state, (uint32_t)type.shape.rank + 2);
+        bool is_real = type.dtype != MX_I32;
+        if (where < (uint32_t)type.shape.rank) {
+            int64_t parts = mesh->sizes[i];
+            for (int j = 0; j < i; j++)
+                if (s.dim[where] >> j & 1) parts *= mesh->sizes[j];
+            if (type.shape.dim[where] % parts == 0) s.dim[where] |= 1u << i;
+        } else if (where == (uint32_t)type.shape.rank && may_be_partial && is_real)
+            s.partial |= 1u << i;
+    }
+    return s;
+}
+
+/* The program with variables cut as drawn; what the ranks made, to compare later. */
+static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
+    MxRules rules = mx_rules_new(&p->arena, NULL, 0);
+    MxVars *local = mx_new(&p->arena, MxVars);
+    local->arena = &p->arena;
+    for (int v = 0; v < p->n_vars; v++) {
+        MxType type = p->vars.item[v].type;
+        type.shape = mx_sharding_shape(mesh, sharding[v], type.shape);
+        mx_vars_add(local, p->vars.item[v].name, type);
+    }
+    MxPartition partition = {.mesh = mesh,
+                             .rules = &rules,
+                             .rank = mx_comm_rank(comm),
+                             .vars = local,
+                             .var = sharding,
+                             .regathers = true};
+    MxGraph *graph;
+    MxError err = {0};
+    ck_assert(mx_partition(&partition, p->graph, &graph, &err));
+    open_run(p, local, graph);
+    fill(p, mesh, sharding);
+    mx_run_entry(p->run, 0);
+}
+
+static const char *sharding_text(MxArena *a, const MxMesh *mesh, const Program *p,
+                                 const MxSharding *sharding) {
+    MxText text;
+    mx_text_init(&text, a);
+    for (int v = 0; v < p->n_vars; v++) {
+        int rank = p->vars.item[v].type.shape.rank;
+        mx_text_add(&text, "%s%s", v == p->n_in ? " -> " : " ",
+                    mx_spec_text(a, mx_sharding_spec(a, mesh, sharding[v], rank)));
+        if (sharding[v].partial) mx_text_add(&text, "+%x", sharding[v].partial);
+    }
+    return text.data;
+}
+
+static void compare(Program *p, const Program *whole, const MxMesh *mesh,
+                    const MxSharding *sharding) {
+    bool is_exact = p->c->op == &op_init;
+    for (int v = p->n_in; v < p->n_vars; v++) {
+        MxType type = p->vars.item[v].type;
+        MxBox box = box_of(&p->arena, mesh, sharding[v], type.shape);
+        bool is_bf16 = type.dtype == MX_BF16 || strchr(p->c->in, 'b');
+        double error = 0, size = 1e-12;
+        for (int64_t e = 0; e < mx_box_count(&box); e++) {
+            double got = (double)get(mx_run_var(p->run, v), type.dtype, e);
+            double want = (double)get(mx_run_var(whole->run, v), type.dtype,
+                                      whole_index(&box, type.shape, e));
+            error += (got - want) * (got - want);
+            size += want * want;
+        }
+        double limit = is_exact ? 0 : is_bf16 ? 1e-2 : 2e-6;
+        ck_assert_msg(sqrt(error) <= limit * sqrt(size), "%s(%s) on %s,%s: output %d is off by %g",
+                      p->c->op->name, p->c->in, mx_mesh_text(&p->arena, mesh),
+                      sharding_text(&p->arena, mesh, p, sharding), v - p->n_in, sqrt(error / size));
+    }
+}
+
+START_TEST(divided_is_undivided) {
+    const Case *c = &cases[_i];
+    Program whole, divided[DRAWS];
+    const MxSharding none[MOST_VARS] = {0};
+    MxSharding sharding[DRAWS][MOST_VARS];
+    MxMesh mesh;
+    MxArena scratch = {.name = "meshes"};
+    uint64_t state = (uint64_t)_i * 1000;
+    trace_program(&whole, c);
+    open_run(&whole, &whole.vars, whole.graph);
+    fill(&whole, &(const MxMesh){.n_ranks = 1}, none);
+    mx_run_entry(whole.run, 0);
+    for (int m = 0; m < n_mesh_cases; m++) {
+        if (!mesh_of(&scratch, &mesh_cases[m], &mesh)) continue;
+        for (int d = 0; d < DRAWS; d++) {
+            trace_program(&divided[d], c);
+            for (int v = 0; v < whole.n_vars; v++)
+                sharding[d][v] =
+                    draw_sharding(&mesh, whole.vars.item[v].type, v < whole.n_in, &state);
+            run_divided(&divided[d], &mesh, sharding[d]);
+        }
+        for (int d = 0; d < DRAWS; d++) {
+            compare(&divided[d], &whole, &mesh, sharding[d]);
+            mx_arena_release(&divided[d].arena);
+        }
+    }
+    mx_arena_release(&whole.arena);
+    mx_arena_release(&scratch);
+}
+END_TEST
+
+START_TEST(every_rule_has_a_case) {
+    const MxOp *op = mx_ops[_i];
+    bool has_case = !op->partition;
+    for (int i = 0; i < MX_COUNT(cases); i++) has_case = has_case || cases[i].op == op;
+    ck_assert_msg(has_case, "%s has a partition rule and no case", op->name);
+}
+END_TEST
+
+static MxArena device_arena = {.name = "device"};
+
+static void open_device(void) {
+    MxError err = {0};
+    ck_assert(mx_device_open(&device_arena, &(MxDeviceConfig){.n_threads = 1, .comm = comm},
+                             &device, &err));
+}
+
+static void close_device(void) {
+    mx_arena_release(&device_arena);
+}
+
+Suite *ops_suite(void) {
+    Suite *suite = suite_create("mpi/ops");
+    TCase *tcase = tcase_create("ops");
+    tcase_add_unchecked_fixture(tcase, open_device, close_device);
+    tcase_add_loop_test(tcase, divided_is_undivided, 0, MX_COUNT(cases));
+    tcase_add_loop_test(tcase, every_rule_has_a_case, 0, MX_OP_COUNT);
+    tcase_set_timeout(tcase, 120);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
