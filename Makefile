@@ -17,8 +17,8 @@ USES.store  := base
 USES.text   := base
 USES.data   := store text
 USES.ckpt   := tree store
-USES.train  := run model data ckpt config
-USES.plan   := train shard
+USES.train  := run model data ckpt config shard
+USES.plan   := train
 
 MULTIARCH   := $(shell $(CC) -print-multiarch)
 OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))

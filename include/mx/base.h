@@ -183,6 +183,10 @@ void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
  * line. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
+/* mx_log_silence — this process logs nothing from here on: the first of several ranks speaks for
+ * all.
+ */
+void mx_log_silence(void);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 

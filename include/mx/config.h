@@ -109,6 +109,7 @@ typedef struct MxConfig {
 /* What to load. Files in order, later ones merge over earlier ones (none = base.yml); overrides
  * "key=value" in order (of a repeated key the last wins); environ as of getenv, NULL = none. */
 typedef struct MxConfigRequest {
+    int n_ranks; /* that were started; num_devices where nobody says, if more than one */
     const char *const *files;
     int n_files;
     const char *const *overrides;
@@ -128,8 +129,7 @@ typedef struct MxConfigRequest {
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
 /* mx_config_runnable — refuses what loads, so that MaxText's own base.yml does or because a plan
- * can be made of it, but cannot be trained: dataset_type tfds, accumulation, meshes of more than
- * one device. Call before training. */
+ * can be made of it, but cannot be trained: dataset_type tfds. Call before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment

@@ -7,12 +7,28 @@
 #include <mx/config.h>
 #include <mx/data.h>
 #include <mx/run.h>
+#include <mx/shard.h>
 #include <mx/tree.h>
 
 /* mx_train_run — trains as the config says, from the state in the run directory if there is one.
  * Prints the log, writes metrics and checkpoints. Returns the process's exit code; err holds text
  * for the user unless that is 0, 130 or 143. */
-MxExit mx_train_run(const MxConfig *config, MxError *err);
+MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err);
+
+/* ---- ranks */
+
+/* Who computes: the mesh and the rules of a config. */
+typedef struct MxTrainMesh {
+    const MxConfig *config;
+    MxMesh mesh;
+    MxRules rules;
+    int64_t n_stages;  /* of the pipeline; 1 = none */
+    int64_t n_repeats; /* how often a batch goes round them */
+} MxTrainMesh;
+
+/* mx_train_mesh — Errors: sizes that make no mesh, unrecognized axes, stages that do not divide the
+ * layers, sizes that no arithmetic here would survive. */
+bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err);
 
 /* ---- state */
 
@@ -40,6 +56,11 @@ typedef struct MxUpdate {
 /* mx_train_state_open — builds the model and its program and allocates everything; the state is all
  * zeros. Errors: the model or device refuses; not enough memory. */
 bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err);
+/* mx_train_state_open_on — the same on every rank, each with its part of every array; NULL = one
+ * rank. Further errors: a mesh of more or fewer devices than ranks; mesh axes that divide no
+ * program; a parameter or batch that its mesh axes do not divide. */
+bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
+                            MxTrainState **out, MxError *err);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
@@ -48,11 +69,21 @@ void mx_train_state_init(MxTrainState *state);
  */
 void mx_train_state_take_reference(MxTrainState *state);
 
-/* mx_train_state_tree — every array of the state under its NNX path, with data ("model/…",
- * "optimizer/…", "reference_model/…"). After the data was changed from outside,
+/* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
+ * "reference_model/…"), as large as it is, with this rank's part of the data. After the data was
+ * changed from outside,
  * mx_train_state_restored takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
+
+/* mx_train_state_whole — the tree with all data of every array, made by all ranks together; the
+ * tree itself where there is one rank. mx_train_state_on_first — such a tree with room for the data
+ * on rank 0 and none elsewhere, to be filled by mx_train_state_gather, which all ranks call.
+ * mx_train_state_take — this rank's part of a whole tree. */
+MxTree *mx_train_state_whole(MxTrainState *state, MxArena *arena);
+MxTree *mx_train_state_on_first(MxTrainState *state, MxArena *arena);
+void mx_train_state_gather(MxTrainState *state, MxTree *on_first);
+void mx_train_state_take(MxTrainState *state, const MxTree *whole);
 
 /* mx_train_state_step — updates made so far. */
 int64_t mx_train_state_step(const MxTrainState *state);
@@ -96,8 +127,10 @@ typedef struct MxTrainProgram {
     MxRunLayout layout;
 } MxTrainProgram;
 
-/* mx_train_program — traces and lowers the program. Errors: the model or device refuses. */
-bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *out, MxError *err);
+/* mx_train_program — traces and lowers the program: as rank 0 of its mesh would run it if
+ * `divided`, else as one rank would run all of it. Errors: the model or device refuses. */
+bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
+                      MxError *err);
 
 /* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
  * utils/maxtext_utils.py create_learning_rate_schedule. */

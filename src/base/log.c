@@ -12,6 +12,13 @@
 /* Whether a progress line stands on the terminal: a property of the terminal, so of the process. */
 static bool bar_is_drawn;
 
+/* Set in ranks other than the first. */
+static bool is_silent;
+
+void mx_log_silence(void) {
+    is_silent = true;
+}
+
 static void clear_bar(void) {
     if (!bar_is_drawn) return;
     fputs("\r\033[K", stderr);
@@ -20,6 +27,7 @@ static void clear_bar(void) {
 }
 
 void mx_log(const char *fmt, ...) {
+    if (is_silent) return;
     clear_bar();
     va_list ap;
     va_start(ap, fmt);
@@ -30,6 +38,7 @@ void mx_log(const char *fmt, ...) {
 }
 
 void mx_warn(const char *fmt, ...) {
+    if (is_silent) return;
     clear_bar();
     fputs("warning: ", stderr);
     va_list ap;
@@ -46,7 +55,7 @@ static bool has_terminal(void) {
 
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) {
     enum { WIDTH = 24 };
-    if (!has_terminal()) return;
+    if (is_silent || !has_terminal()) return;
     char bar[WIDTH + 1], label[128], eta[32] = "";
     int filled = (int)(fmin(fmax(fraction, 0), 1) * WIDTH);
     memset(bar, '.', WIDTH);

@@ -371,15 +371,6 @@ void config_check(ConfigLoad *load) {
     check_axes(load, c);
 }
 
-/* An int key that works with few values only. */
-static bool is_runnable(const MxConfig *config, MxKey key, const char *works, MxError *err) {
-    const ConfigRow *row = &config_rows[key];
-    int64_t value = *(const int64_t *)((const char *)config + row->offset);
-    if (value == 1 || (row->has_other && value == -1)) return true;
-    return mx_config_fail(err, config, key, "not available yet (got %lld; only %s now)",
-                          (long long)value, works);
-}
-
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
     bool ok = true;
@@ -390,8 +381,5 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             config->dataset_type, config_words(&arena, row->now));
         mx_arena_release(&arena);
     }
-    for (int key = MX_KEY_num_devices; key <= MX_KEY_ici_autoregressive_parallelism; key++)
-        if (config_rows[key].type == CONFIG_int)
-            ok &= is_runnable(config, (MxKey)key, "-1, 1 work", err);
     return ok;
 }

@@ -64,7 +64,11 @@ static int64_t rows_to_load(double rows, double n, double factor) {
     return whole(rows < 1 ? n * x : n * rows * x);
 }
 
-static void derive_devices(MxConfig *c) {
+static void derive_devices(ConfigLoad *load, MxConfig *c) {
+    if (c->num_devices <= 0 && load->n_ranks > 1) {
+        c->num_devices = load->n_ranks;
+        mark(load, MX_KEY_num_devices);
+    }
     c->num_target_devices = c->num_devices;
     if (c->num_devices > 0) return;
     c->num_target_devices = 1;
@@ -115,7 +119,7 @@ void config_derive(ConfigLoad *load) {
     derive_names(load, c);
     derive_schedule(load, c);
     derive_sizes(c);
-    derive_devices(c);
+    derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);
     derive_data_sharding(load, c);

@@ -50,6 +50,7 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
     ConfigLoad *load = mx_new(arena, ConfigLoad);
     *load = (ConfigLoad){.arena = arena,
                          .err = err,
+                         .n_ranks = request->n_ranks,
                          .slots = mx_new_n(arena, ConfigSlot, config_row_count),
                          .config = mx_new(arena, MxConfig)};
     init_names(load);

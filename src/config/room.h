@@ -110,6 +110,7 @@ typedef struct ConfigLoad {
     MxArena *arena;
     MxError *err;
     int n_errors;
+    int n_ranks;
     ConfigSource *sources;
     ConfigSlot *slots;
     MxMap rows;             /* key → row */

@@ -63,6 +63,14 @@ static bool is_among(const MxValue *list, int n, MxValue value) {
     return false;
 }
 
+/* A cotangent lives where its value does: it takes over the constraint. */
+static void constrain_alike(MxGraph *graph, MxValue value, MxValue cotangent) {
+    MxValueInfo *to = &graph->values[cotangent];
+    for (int d = 0; d < to->type.shape.rank; d++)
+        if (to->axes[d]) return;
+    memcpy(to->axes, graph->values[value].axes, sizeof to->axes);
+}
+
 static void differentiate_node(Grad *g, int index) {
     MxNode node = g->t->graph->nodes[index]; /* a copy: the array moves while rules add nodes */
     MxValue dy[MX_MAX_OUT];
@@ -71,6 +79,7 @@ static void differentiate_node(Grad *g, int index) {
     MxValue *dx = mx_new_n(&g->arena, MxValue, node.n_in + 1);
     for (int i = 0; i < node.n_out; i++) {
         dy[i] = g->cotangent[node.out[i]];
+        if (dy[i] != MX_NONE) constrain_alike(g->t->graph, node.out[i], dy[i]);
         any_dy = any_dy || dy[i] != MX_NONE;
     }
     for (int i = 0; i < node.n_in; i++) {

@@ -24,7 +24,7 @@ typedef struct Known {
 
 typedef struct Estimate {
     MxArena *arena;
-    const PlanMesh *mesh;
+    const MxTrainMesh *mesh;
     const MxTrainProgram *program;
     const MxGraph *graph;
     PlanWarnings *warnings;
@@ -215,7 +215,7 @@ static double divided_peak(const Estimate *e, const MxPlan *plan) {
 /* ---- the program */
 
 /* Rows of a rank: the batch divided as its constraint says, rounded up. */
-static int64_t rank_rows(MxArena *arena, const PlanMesh *mesh, int64_t rows) {
+static int64_t rank_rows(MxArena *arena, const MxTrainMesh *mesh, int64_t rows) {
     static const char *const stream[] = {"activation_batch", "activation_norm_length",
                                          "activation_embed"};
     Estimate e = {.arena = arena, .mesh = mesh};
@@ -225,10 +225,10 @@ static int64_t rank_rows(MxArena *arena, const PlanMesh *mesh, int64_t rows) {
 }
 
 /* Bytes of the arena of one program; on one device those of the run. */
-static bool arena_bytes(MxArena *arena, const PlanMesh *mesh, const MxConfig *config,
+static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig *config,
                         PlanWarnings *warnings, PlanProgram *out, MxError *err) {
     MxTrainProgram program;
-    if (!mx_train_program(arena, config, &program, err)) return false;
+    if (!mx_train_program(arena, config, false, &program, err)) return false;
     const MxVars *vars = program.vars;
     *out = (PlanProgram){.activations = (int64_t)program.layout.bytes.arena,
                          .buffers = (int64_t)program.layout.bytes.vars,
@@ -286,8 +286,8 @@ static bool check_tokens(const MxConfig *c, MxError *err) {
                           "%.3g tokens on one rank are more than a plan takes", tokens);
 }
 
-bool plan_program(MxArena *arena, const PlanMesh *mesh, const char *policy, PlanWarnings *warnings,
-                  PlanProgram *out, MxError *err) {
+bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
+                  PlanWarnings *warnings, PlanProgram *out, MxError *err) {
     MxConfig config = *mesh->config;
     MxModel *model;
     config.remat_policy = policy;

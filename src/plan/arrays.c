@@ -29,7 +29,7 @@ static void add_warning(PlanWarnings *w, PlanWarning warning) {
     w->items[w->n++] = warning;
 }
 
-bool plan_warn(PlanWarnings *warnings, const PlanMesh *mesh, const char *path, MxSpec names,
+bool plan_warn(PlanWarnings *warnings, const MxTrainMesh *mesh, const char *path, MxSpec names,
                bool is_activation, MxError *err) {
     MxArena *arena = warnings->arena;
     MxTrail trail = {.arena = arena};
@@ -46,7 +46,7 @@ bool plan_warn(PlanWarnings *warnings, const PlanMesh *mesh, const char *path, M
     return true;
 }
 
-void plan_warn_rules(PlanWarnings *warnings, const PlanMesh *mesh) {
+void plan_warn_rules(PlanWarnings *warnings, const MxTrainMesh *mesh) {
     MxFindings found = {0};
     mx_rules_findings(warnings->arena, &mesh->rules, &mesh->mesh, &found);
     for (int i = 0; i < found.n; i++)
@@ -79,7 +79,7 @@ MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
 
 /* A stage runs one layer at a time: layers lie in [repeats, stages], outside of every other dim.
  * Source: MaxText layers/pipeline.py @e591f30c; golden params, stage meshes. */
-static void stack_in_pipeline(MxArena *arena, const PlanMesh *mesh, PlanArray *array) {
+static void stack_in_pipeline(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array) {
     const MxLeaf *leaf = array->leaf;
     const char *inside = strstr(array->path, "/layers");
     MX_ASSERT(inside);
@@ -107,7 +107,7 @@ static void stack_in_pipeline(MxArena *arena, const PlanMesh *mesh, PlanArray *a
 }
 
 /* Why the shard has no shape, if it has none. */
-static void find_shard(MxArena *arena, const PlanMesh *mesh, PlanArray *array) {
+static void find_shard(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array) {
     MxError why = {0};
     MxShardArray a = {
         .path = array->path, .dtype = array->dtype, .shape = array->shape, .spec = array->how.spec};
@@ -129,7 +129,7 @@ static bool is_annotated(const MxLeaf *leaf) {
     return false;
 }
 
-static bool resolve(MxArena *arena, const PlanMesh *mesh, PlanArray *array, bool is_stacked,
+static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, bool is_stacked,
                     MxError *err) {
     const MxLeaf *leaf = array->leaf;
     MxVariable variable = {0};
@@ -146,7 +146,7 @@ static bool resolve(MxArena *arena, const PlanMesh *mesh, PlanArray *array, bool
     return true;
 }
 
-bool plan_arrays(MxArena *arena, const PlanMesh *mesh, const MxModel *model, PlanArray **out,
+bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, PlanArray **out,
                  int *n, MxError *err) {
     const MxConfig *c = mesh->config;
     const MxTree *params = mx_model_params(model);

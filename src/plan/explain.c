@@ -36,7 +36,7 @@ static MxSpec read_names(MxArena *arena, const char *text) {
     return mx_spec_names(arena, axes, n);
 }
 
-static bool explain_names(MxArena *arena, const PlanMesh *mesh, const char *what, MxText *out,
+static bool explain_names(MxArena *arena, const MxTrainMesh *mesh, const char *what, MxText *out,
                           MxError *err) {
     MxShardArray array = {.spec = read_names(arena, what)};
     if (array.spec.rank > MX_MAX_RANK)
@@ -57,11 +57,11 @@ static bool no_such_parameter(MxArena *arena, const PlanArray *arrays, int n, co
 
 bool mx_plan_explain(MxArena *arena, const MxConfig *config, const char *what, MxText *out,
                      MxError *err) {
-    PlanMesh mesh;
+    MxTrainMesh mesh;
     MxModel *model;
     PlanArray *arrays;
     int n;
-    if (!plan_mesh(arena, config, &mesh, err)) return false;
+    if (!mx_train_mesh(arena, config, &mesh, err)) return false;
     if (!strchr(what, '/')) return explain_names(arena, &mesh, what, out, err);
     if (!mx_model_new(arena, config, &model, err) ||
         !plan_arrays(arena, &mesh, model, &arrays, &n, err))

@@ -8,19 +8,6 @@
 #include <mx/shard.h>
 #include <mx/train.h>
 
-/* ---- mesh.c */
-
-/* Who computes: the mesh and the rules of a config. */
-typedef struct PlanMesh {
-    const MxConfig *config;
-    MxMesh mesh;
-    MxRules rules;
-    int64_t n_stages;  /* of the pipeline; 1 = none */
-    int64_t n_repeats; /* how often a batch goes round them */
-} PlanMesh;
-
-bool plan_mesh(MxArena *arena, const MxConfig *config, PlanMesh *out, MxError *err);
-
 /* ---- arrays.c */
 
 /* A parameter as a checkpoint stores it: a leaf, or all layers' leaves stacked. */
@@ -52,13 +39,13 @@ typedef struct PlanWarnings {
 
 void plan_warnings_init(PlanWarnings *warnings, MxArena *arena);
 /* plan_warn — adds what the resolution of an array's names passed over. */
-bool plan_warn(PlanWarnings *warnings, const PlanMesh *mesh, const char *path, MxSpec names,
+bool plan_warn(PlanWarnings *warnings, const MxTrainMesh *mesh, const char *path, MxSpec names,
                bool is_activation, MxError *err);
 /* plan_warn_rules — adds what is doubtful about the rules themselves. */
-void plan_warn_rules(PlanWarnings *warnings, const PlanMesh *mesh);
+void plan_warn_rules(PlanWarnings *warnings, const MxTrainMesh *mesh);
 
 /* plan_arrays — every parameter of the model, in the order of its tree. */
-bool plan_arrays(MxArena *arena, const PlanMesh *mesh, const MxModel *model, PlanArray **out,
+bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, PlanArray **out,
                  int *n, MxError *err);
 /* plan_shard_text — the shard's shape or "ERR IndivisibleError"; plan_shape_text — "4096x11008". */
 const char *plan_shard_text(MxArena *arena, const PlanArray *array);
@@ -78,8 +65,8 @@ typedef struct PlanProgram {
 /* plan_program — lowers the program and reads or estimates what a rank needs.
  *   policy    remat_policy to assume
  *   warnings  those of the activation constraints are added; NULL = not wanted */
-bool plan_program(MxArena *arena, const PlanMesh *mesh, const char *policy, PlanWarnings *warnings,
-                  PlanProgram *out, MxError *err);
+bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
+                  PlanWarnings *warnings, PlanProgram *out, MxError *err);
 
 /* ---- memory.c */
 
@@ -105,7 +92,7 @@ typedef struct PlanCount {
 
 struct MxForecast {
     const MxConfig *config;
-    PlanMesh mesh;
+    MxTrainMesh mesh;
     MxModel *model;
     PlanArray *arrays;
     int n_arrays;

@@ -29,7 +29,7 @@ typedef struct TokenAxes {
     int n;
 } TokenAxes;
 
-static TokenAxes token_axes(MxArena *arena, const PlanMesh *mesh) {
+static TokenAxes token_axes(MxArena *arena, const MxTrainMesh *mesh) {
     static const char *const tokens[] = {"activation_batch", "activation_length"};
     MxError ignored = {0};
     MxSpec spec = {0};

@@ -66,7 +66,7 @@ static bool refuse(const MxForecast *plan, MxError *err) {
 /* All but what needs the program. */
 static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err) {
     *plan = (MxForecast){.config = config};
-    if (!plan_mesh(arena, config, &plan->mesh, err) ||
+    if (!mx_train_mesh(arena, config, &plan->mesh, err) ||
         !mx_model_new(arena, config, &plan->model, err) ||
         !plan_arrays(arena, &plan->mesh, plan->model, &plan->arrays, &plan->n_arrays, err))
         return false;
@@ -98,11 +98,11 @@ bool mx_plan_check(const MxConfig *config, MxError *err) {
 }
 
 bool mx_plan_dump_sharding(MxArena *arena, const MxConfig *config, MxText *out, MxError *err) {
-    PlanMesh mesh;
+    MxTrainMesh mesh;
     MxModel *model;
     PlanArray *arrays;
     int n;
-    if (!plan_mesh(arena, config, &mesh, err) || !mx_model_new(arena, config, &model, err) ||
+    if (!mx_train_mesh(arena, config, &mesh, err) || !mx_model_new(arena, config, &model, err) ||
         !plan_arrays(arena, &mesh, model, &arrays, &n, err))
         return false;
     mx_text_add(out, "path\tshape\tdtype\tlogical\tspec_raw\tspec\tshard_shape\n");

@@ -5,6 +5,7 @@
 #include <mx/train.h>
 
 #include <stdio.h>
+#include <time.h>
 
 extern char **environ;
 
@@ -166,13 +167,16 @@ static bool wants_plan(const CommandLine *line) {
     return line->wants_plan || line->json_path || line->sharding_path || line->explained;
 }
 
-static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
+static MxExit run(int argc, char **argv, MxArena *arena, MxComm **comm, MxError *err) {
     CommandLine line;
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
     if (line.wants_help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     if (line.wants_version) return puts("mxtrain " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     if (line.wants_config_help) return help_config(line.topic, arena, err);
 
+    if (!mx_comm_open(arena, comm, err)) return err->exit;
+    if (mx_comm_rank(*comm)) mx_log_silence();
+    line.request.n_ranks = mx_comm_size(*comm);
     MxConfig *config;
     if (!mx_config_load(arena, &line.request, &config, err)) return err->exit;
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
@@ -182,14 +186,30 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!mx_config_runnable(config, err) || !mx_plan_check(config, err)) return err->exit;
     line.wants_plan = config->debug_sharding;
     if (wants_plan(&line) && !plan(&line, arena, config, err)) return err->exit;
-    return mx_train_run(config, err);
+    return mx_train_run(config, *comm, err);
+}
+
+/* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such
+ * as a config, the first tells; the others give it the time to do so. */
+static void end_ranks(MxComm *comm, const MxError *err) {
+    const struct timespec time_for_the_first = {.tv_sec = 2};
+    if (mx_comm_rank(comm)) {
+        nanosleep(&time_for_the_first, NULL);
+        fprintf(stderr, "rank %d: ", mx_comm_rank(comm));
+    }
+    fprintf(stderr, "%s\n", err->text.data);
+    mx_comm_abort(comm, err->exit);
 }
 
 int main(int argc, char **argv) {
     MxArena program = {.name = "program"};
     MxError err = {0};
-    MxExit code = run(argc, argv, &program, &err);
-    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    MxComm *comm = NULL;
+    MxExit code = run(argc, argv, &program, &comm, &err);
+    if (err.count && comm && mx_comm_size(comm) > 1)
+        end_ranks(comm, &err);
+    else if (err.count)
+        fprintf(stderr, "%s\n", err.text.data);
     mx_error_release(&err);
     mx_arena_release(&program);
     return (int)code;

@@ -23,8 +23,10 @@ typedef struct Save {
 struct Checkpoints {
     MxArena *arena;
     const MxConfig *config;
+    MxComm *comm;
     const char *config_text; /* as saved */
     MxTrainState *state;
+    MxTree *whole;    /* the state's arrays on the first rank */
     const char *from; /* folder or file to start from, NULL = none */
     bool is_own;      /* it is a checkpoint of this run */
     int64_t start;    /* first step to make */
@@ -36,6 +38,10 @@ struct Checkpoints {
 };
 
 /* ---- starting */
+
+static const char *step_dir(MxArena *arena, const MxConfig *config, int64_t step) {
+    return mx_arena_printf(arena, "%s/%lld", config->checkpoint_dir, (long long)step);
+}
 
 /* Tells how the config of a checkpoint folder differs; refuses what cannot go on. */
 static bool compare_config(const Checkpoints *c, MxError *err) {
@@ -51,14 +57,21 @@ static bool compare_config(const Checkpoints *c, MxError *err) {
     return ok;
 }
 
+static bool is_first(const Checkpoints *c) {
+    return mx_comm_rank(c->comm) == 0;
+}
+
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
     if (!config->enable_checkpointing) return true;
-    if (!mx_store_lock(c->arena, config->run_dir, err) ||
-        !mx_store_sweep(config->checkpoint_dir, err) ||
-        !mx_ckpt_newest(c->arena, config->checkpoint_dir, &c->from, &c->saved, err))
+    if (is_first(c) &&
+        (!mx_store_lock(c->arena, config->run_dir, err) ||
+         !mx_store_sweep(config->checkpoint_dir, err) ||
+         !mx_ckpt_newest(c->arena, config->checkpoint_dir, &c->from, &c->saved, err)))
         return false;
-    c->is_own = c->from != NULL;
+    mx_comm_broadcast(c->comm, &c->saved, sizeof c->saved);
+    c->is_own = c->saved >= 0;
+    if (c->is_own && !c->from) c->from = step_dir(c->arena, config, c->saved);
     c->start = c->saved + 1;
     return true;
 }
@@ -73,9 +86,11 @@ static bool find_other(Checkpoints *c, MxError *err) {
     return true;
 }
 
-bool checkpoints_open(MxArena *arena, const MxConfig *config, Checkpoints **out, MxError *err) {
+bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
+                      MxError *err) {
     Checkpoints *c = *out = mx_new(arena, Checkpoints);
-    *c = (Checkpoints){.arena = arena, .config = config, .saved = -1, .evaluated = -1};
+    *c =
+        (Checkpoints){.arena = arena, .config = config, .comm = comm, .saved = -1, .evaluated = -1};
     c->config_text = mx_config_text(arena, config);
     return find_own(c, err) && find_other(c, err) &&
            (!c->from || !mx_dir_exists(c->from) || compare_config(c, err));
@@ -108,17 +123,15 @@ bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
     if (!fill(c, err)) return false;
     if (!c->config->enable_checkpointing) return true;
-    c->saver =
-        saver_open(c->arena, train_saved_tree(c->arena, state), c->config->async_checkpointing);
+    c->whole = mx_train_state_on_first(state, c->arena);
+    if (is_first(c))
+        c->saver = saver_open(c->arena, train_saved_tree(c->arena, state, c->whole),
+                              c->config->async_checkpointing);
     mx_arena_on_release(c->arena, finish_on_release, c);
     return true;
 }
 
 /* ---- what is kept */
-
-static const char *step_dir(MxArena *arena, const MxConfig *config, int64_t step) {
-    return mx_arena_printf(arena, "%s/%lld", config->checkpoint_dir, (long long)step);
-}
 
 /* The step whose checkpoint has the lowest evaluation loss, the first of equals; -1 = none. */
 static int64_t best_of(MxArena *arena, const MxConfig *config, const int64_t *steps, int n) {
@@ -203,6 +216,9 @@ bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
     const MxConfig *config = c->config;
     if (c->saved == step) return true;
     if (!checkpoints_finish(c, err)) return false;
+    mx_train_state_gather(c->state, c->whole);
+    c->saved = step;
+    if (!is_first(c)) return true;
     Save *save = &c->save;
     *save = (Save){.arena = {.name = "save"}, .config = config, .step = step};
     save->dir = step_dir(&save->arena, config, step);
@@ -212,7 +228,6 @@ bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
                            .config = c->config_text};
     save->eval_loss = c->eval_loss;
     if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
-    c->saved = step;
     if (!saver_start(c->saver, do_save, save, err)) return false;
     if (!config->async_checkpointing) return end_save(c, err);
     mx_log("Started an asynchronous checkpoint save for step %lld.", (long long)step);

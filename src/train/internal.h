@@ -106,6 +106,12 @@ struct MxTrainState {
     const Loss *loss;
     MxVars vars;
     ProgramVars var;
+    MxComm *comm; /* NULL = one rank, or nothing is run */
+    MxTrainMesh mesh;
+    int64_t rank;
+    MxSharding *sharding; /* [variable] */
+    MxBox *box;           /* [variable] what of it this rank has */
+    MxVars local;         /* the variables as this rank has them */
     MxGraph *entries[ENTRY_MAX];
     int n_entries;
     MxTree *trained; /* the parameters that are trained */
@@ -116,6 +122,7 @@ struct MxTrainState {
     int32_t *counts[2];
     int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
+    bool lacks_reference;      /* what was read last had no reference model */
     double frozen_squares;     /* sum over frozen parameters; below 0 = to be taken */
 };
 
@@ -130,8 +137,13 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
-/* train_saved_tree — what a run's checkpoints hold of its state. */
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
+/* train_saved_tree — what a run's checkpoints hold of the state's tree. */
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
+/* train_divide — what of every variable this rank has, and the entries as it runs them. Errors:
+ * what does not divide. */
+bool train_divide(MxTrainState *state, bool divides, MxError *err);
+/* train_check_ranks — a mesh is a wish until there are as many ranks. */
+bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */
 static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
     return leaf->kind == mx_model_trains(state->model);

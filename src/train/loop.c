@@ -17,6 +17,8 @@
 typedef struct Loop {
     MxArena arena;
     const MxConfig *config;
+    MxComm *comm;
+    int stop_signal; /* that some rank got and all have agreed on, 0 = none */
     MxTrainState *state;
     MxTokenizer *tokenizer;
     MxDataset *train_data, *eval_data;
@@ -48,6 +50,18 @@ static void catch_signals(void) {
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write */
 }
 
+/* After this all ranks know of a signal that one of them got. */
+static bool is_stopped(Loop *l) {
+    if (!l->stop_signal) l->stop_signal = (int)mx_comm_max(l->comm, stop_signal);
+    return l->stop_signal != 0;
+}
+
+/* ---- ranks: the first one writes for all */
+
+static bool is_first(const Loop *l) {
+    return mx_comm_rank(l->comm) == 0;
+}
+
 /* ---- checkpoints */
 
 /* Metrics first: a resumed run keeps the lines of what was saved. */
@@ -76,7 +90,7 @@ static bool evaluate(Loop *l, MxError *err) {
     double total = 0, weights = 0, z = 0, correct = 0, accepted = 0;
     mx_log("Starting eval after train step %lld", (long long)l->step);
     int64_t i = 0;
-    for (; (c->eval_steps <= 0 || i < c->eval_steps) && !stop_signal; i++) {
+    for (; (c->eval_steps <= 0 || i < c->eval_steps) && !is_stopped(l); i++) {
         double start = mx_clock_s();
         MxDataStatus status = mx_data_batch(l->eval_data, i, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
@@ -93,8 +107,8 @@ static bool evaluate(Loop *l, MxError *err) {
             "running total_weights=%.0f",
             (long long)i, mx_clock_s() - start, mean, exp(mean), weights);
     }
-    *mx_train_state_eval_pending(l->state) = stop_signal != 0;
-    if (stop_signal) return true; /* what was not finished is not reported */
+    *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
+    if (l->stop_signal) return true; /* what was not finished is not reported */
     double mean = total / (weights + LOSS_EPS);
     double avg_z = i ? z / (double)i : 0, acceptance = i ? accepted / (double)i : 0;
     char more[64] = "";
@@ -123,7 +137,7 @@ static bool evaluate(Loop *l, MxError *err) {
 static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
     double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
-    double tokens = (double)c->tokens_per_step;
+    double tokens = (double)c->tokens_per_step / (double)mx_comm_size(l->comm);
     metrics_add(m, "learning/loss", loss.loss);
     train_loss(c)->log(&loss, m);
     metrics_add(m, "learning/moe_lb_loss", 0);
@@ -216,8 +230,8 @@ static bool run_steps(Loop *l, MxError *err) {
         if (eval_is_due(l) && !evaluate(l, err)) return false;
         if (!save_if_due(l, err)) return false;
         show_progress(l);
-        if (stop_signal)
-            l->stop_reason = stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
+        if (is_stopped(l))
+            l->stop_reason = l->stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
     }
     l->step--; /* the last step that was made */
     return true;
@@ -269,7 +283,7 @@ static void log_adapters(const Loop *l, const MxModel *model) {
 static size_t saving_bytes(const Loop *l) {
     const MxConfig *c = l->config;
     MxArena arena = {.name = "plan"};
-    const MxTree *tree = train_saved_tree(&arena, l->state);
+    const MxTree *tree = train_saved_tree(&arena, l->state, mx_train_state_tree(l->state));
     size_t n = 0;
     for (int i = 0; c->enable_checkpointing && c->async_checkpointing && i < tree->n; i++)
         n += (size_t)mx_shape_count(tree->leaves[i].shape) * mx_dtype_bytes(tree->leaves[i].dtype);
@@ -315,18 +329,24 @@ static bool has_steps(Loop *l) {
 
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    if (!checkpoints_open(&l->arena, c, &l->checkpoints, err)) return false;
+    MxTrainMesh mesh;
+    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err))
+        return false;
+    if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
-    if (!mx_dir_make(c->checkpoint_dir, err) ||
-        !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err))
+    if (is_first(l) &&
+        (!mx_dir_make(c->checkpoint_dir, err) ||
+         !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err)))
         return false;
-    if (c->log_config) mx_config_print(c);
-    if (!open_data(l, err) || !mx_train_state_open(&l->arena, c, &l->state, err)) return false;
+    if (c->log_config && is_first(l)) mx_config_print(c);
+    if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+        return false;
     log_plan(l);
     if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
     return !has_steps(l) ||
-           (metrics_file_open(&l->arena, c, l->start, &l->metrics, err) &&
+           (metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
+                              &l->metrics, err) &&
             mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err));
 }
 
@@ -341,21 +361,21 @@ static void log_profile(Loop *l) {
 static bool finish(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     bool made_a_step = l->step >= l->start;
-    bool saves =
-        c->enable_checkpointing && made_a_step && (c->save_checkpoint_on_completion || stop_signal);
+    bool saves = c->enable_checkpointing && made_a_step &&
+                 (c->save_checkpoint_on_completion || l->stop_signal);
     mx_progress_end();
     if (c->profile_ops) log_profile(l);
     if ((saves && !save(l, err)) || !checkpoints_finish(l->checkpoints, err)) return false;
     if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
-    if (stop_signal)
-        l->exit = (MxExit)(128 + stop_signal);
+    if (l->stop_signal)
+        l->exit = (MxExit)(128 + l->stop_signal);
     else if (c->enable_checkpointing)
         mx_log("results are in %s", c->run_dir);
     return metrics_file_flush(l->metrics, err);
 }
 
-MxExit mx_train_run(const MxConfig *config, MxError *err) {
-    Loop l = {.arena = {.name = "run"}, .config = config};
+MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
+    Loop l = {.arena = {.name = "run"}, .config = config, .comm = comm};
     catch_signals();
     bool ok = prepare(&l, err);
     if (ok && l.start < config->steps) {

@@ -64,10 +64,10 @@ static const char *json_string(MxArena *arena, const char *s) {
     return mx_arena_strndup(arena, text + head, strlen(text) - head - 1);
 }
 
-bool metrics_file_open(MxArena *arena, const MxConfig *config, int64_t first_step,
+bool metrics_file_open(MxArena *arena, const MxConfig *config, const char *path, int64_t first_step,
                        MetricsFile **out, MxError *err) {
     MetricsFile *file = *out = mx_new(arena, MetricsFile);
-    file->path = config->metrics_file;
+    file->path = path;
     if (!file->path || !*file->path) return true;
     file->period = config->log_period;
     file->run_name = json_string(arena, config->run_name);

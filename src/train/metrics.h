@@ -20,10 +20,10 @@ double metrics_get(const Metrics *metrics, const char *name);
 /* A file of JSON lines; path NULL = none. */
 typedef struct MetricsFile MetricsFile;
 
-/* metrics_file_open — a new file at first_step 0; otherwise lines of steps from first_step on are
- * cut off, so that a resumed run leaves the file that an undisturbed one would. Closed with the
- * arena. */
-bool metrics_file_open(MxArena *arena, const MxConfig *config, int64_t first_step,
+/* metrics_file_open — a new file at first_step 0 (path NULL = none); otherwise lines of steps from
+ * first_step on are cut off, so that a resumed run leaves the file that an undisturbed one would.
+ * Closed with the arena. */
+bool metrics_file_open(MxArena *arena, const MxConfig *config, const char *path, int64_t first_step,
                        MetricsFile **out, MxError *err);
 /* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
  * log_period steps. */

@@ -13,10 +13,10 @@
 /* ---- the base under adapters */
 
 /* A hash of every frozen parameter's path and values, however files hold them. */
-static int64_t fingerprint(const MxTrainState *s) {
+static int64_t fingerprint(const MxTree *tree) {
     uint64_t hash = 0;
-    for (int i = 0; i < s->tree.n; i++) {
-        const MxLeaf *leaf = &s->tree.leaves[i];
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
         if (leaf->kind != MX_KIND_PARAM) continue;
         size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
         hash = mx_hash64((uint64_t[]){hash, mx_hash64(leaf->path, strlen(leaf->path)),
@@ -26,13 +26,19 @@ static int64_t fingerprint(const MxTrainState *s) {
     return (int64_t)hash;
 }
 
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
-    if (!mx_model_lora(s->model)) return &s->tree;
-    MxTree *tree = mx_new(arena, MxTree);
-    mx_tree_init(tree, arena);
-    for (int i = 0; i < s->tree.n; i++)
-        if (s->tree.leaves[i].kind != MX_KIND_PARAM) mx_tree_add(tree, s->tree.leaves[i]);
-    return tree;
+/* The tree's leaf of the fingerprint, NULL = no frozen weights. */
+static int64_t *base_of(const MxTree *tree) {
+    int i = mx_tree_find(tree, "mxtrain/base_fingerprint");
+    return i < 0 ? NULL : tree->leaves[i].data;
+}
+
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *s, MxTree *tree) {
+    if (!mx_model_lora(s->model)) return tree;
+    MxTree *saved = mx_new(arena, MxTree);
+    mx_tree_init(saved, arena);
+    for (int i = 0; i < tree->n; i++)
+        if (tree->leaves[i].kind != MX_KIND_PARAM) mx_tree_add(saved, tree->leaves[i]);
+    return saved;
 }
 
 /* ---- what a checkpoint says of its config */
@@ -83,65 +89,90 @@ static bool check_alpha(const MxConfig *c, MxError *err) {
     return ok;
 }
 
-/* ---- restoring */
+/* ---- restoring: every rank reads whole arrays and keeps its part of them */
 
-static bool start_anew(MxTrainState *s, MxError *err) {
-    const MxConfig *c = s->config;
-    mx_train_state_init(s);
-    if (c->load_parameters_path) {
-        mx_log("restoring parameters from %s", c->load_parameters_path);
-        if (!mx_ckpt_load_params(c->load_parameters_path, (int)c->param_scan_axis, &s->tree, err))
-            return false;
+/* What is read, into a whole tree that holds what the state has. */
+typedef bool Reader(MxTrainState *s, MxTree *tree, const char *from, MxError *err);
+
+static bool read_with(MxTrainState *s, Reader *read, const char *from, MxError *err) {
+    MxArena arena = {.name = "restore"};
+    MxTree *tree = mx_train_state_whole(s, &arena);
+    bool ok = read(s, tree, from, err);
+    if (ok) {
+        mx_train_state_take(s, tree);
+        mx_train_state_restored(s);
     }
-    if (s->base_fingerprint) *s->base_fingerprint = fingerprint(s);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static int scan_axis(const MxTrainState *s) {
+    return (int)s->config->param_scan_axis;
+}
+
+static bool read_params(MxTrainState *s, MxTree *tree, const char *from, MxError *err) {
+    if (from) {
+        mx_log("restoring parameters from %s", from);
+        if (!mx_ckpt_load_params(from, scan_axis(s), tree, err)) return false;
+    }
+    if (base_of(tree)) *base_of(tree) = fingerprint(tree);
     return true;
 }
 
+static bool start_anew(MxTrainState *s, MxError *err) {
+    const char *from = s->config->load_parameters_path;
+    mx_train_state_init(s);
+    return (!from && !s->base_fingerprint) || read_with(s, read_params, from, err);
+}
+
 /* That the base in memory, whose fingerprint is `base`, is that of the adapters just read. */
-static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError *err) {
-    int64_t found = s->base_fingerprint ? *s->base_fingerprint : 0;
+static bool check_base(MxTrainState *s, const MxTree *tree, int64_t base, const char *from,
+                       MxError *err) {
+    int64_t found = base_of(tree) ? *base_of(tree) : 0;
     if (found == base) return true;
     *s->base_fingerprint = base;
     return refuse_base(s, from, found, err);
 }
 
-static bool resume(MxTrainState *s, const char *dir, MxError *err) {
-    MxArena arena = {.name = "restore"};
-    int64_t base = s->base_fingerprint ? *s->base_fingerprint : 0;
-    bool ok = mx_ckpt_load(dir, (int)s->config->param_scan_axis, train_saved_tree(&arena, s), err);
+static bool read_own(MxTrainState *s, MxTree *tree, const char *dir, MxError *err) {
+    MxArena arena = {.name = "own"};
+    int64_t base = base_of(tree) ? *base_of(tree) : 0;
+    bool ok = mx_ckpt_load(dir, scan_axis(s), train_saved_tree(&arena, s, tree), err);
     mx_arena_release(&arena);
-    if (!ok) return false;
-    mx_train_state_restored(s);
-    return check_base(s, base, dir, err);
+    return ok && check_base(s, tree, base, dir, err);
+}
+
+/* What the other run was in the middle of is its own business. */
+static bool read_full(MxTrainState *s, MxTree *tree, const char *ref, MxError *err) {
+    MxArena arena = {.name = "full"};
+    int64_t base = base_of(tree) ? *base_of(tree) : 0;
+    bool has_reference;
+    bool ok = mx_ckpt_load_full(ref, scan_axis(s), train_saved_tree(&arena, s, tree),
+                                &has_reference, err);
+    mx_arena_release(&arena);
+    s->lacks_reference = ok && !has_reference;
+    return ok && check_base(s, tree, base, ref, err);
 }
 
 bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     if (mx_model_lora(s->model) && !start_anew(s, err)) return false;
-    MxArena arena = {.name = "restore"};
-    int64_t base = s->base_fingerprint ? *s->base_fingerprint : 0;
-    bool has_reference;
-    bool ok = mx_ckpt_load_full(ref, (int)s->config->param_scan_axis, train_saved_tree(&arena, s),
-                                &has_reference, err);
-    mx_arena_release(&arena);
-    if (!ok) return false;
-    mx_train_state_restored(s);
-    *s->eval_pending = 0; /* the other run's business */
-    if (!has_reference) mx_train_state_take_reference(s);
-    return check_base(s, base, ref, err);
+    if (!read_with(s, read_full, ref, err)) return false;
+    *s->eval_pending = 0;
+    if (s->lacks_reference) mx_train_state_take_reference(s);
+    return true;
 }
 
-static bool load_adapters(MxTrainState *s, const char *path, MxError *err) {
+static bool read_adapters(MxTrainState *s, MxTree *tree, const char *path, MxError *err) {
     MxHeadForm form = mx_model_head_form(s->model);
     MxPeftHeads heads = {form.width, form.query_scale, form.interleaves};
     if (mx_peft_is_dir(path))
-        return mx_peft_load(path, &heads, mx_model_lora(s->model)->scale, &s->tree, err);
-    return check_alpha(s->config, err) &&
-           mx_ckpt_load_adapters(path, (int)s->config->param_scan_axis, &s->tree, err);
+        return mx_peft_load(path, &heads, mx_model_lora(s->model)->scale, tree, err);
+    return check_alpha(s->config, err) && mx_ckpt_load_adapters(path, scan_axis(s), tree, err);
 }
 
 static bool restore_adapters(MxTrainState *s, MxError *err) {
     const MxConfig *c = s->config;
-    if (!load_adapters(s, c->lora_restore_path, err)) return false;
+    if (!read_with(s, read_adapters, c->lora_restore_path, err)) return false;
     mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
     return true;
 }
@@ -161,7 +192,7 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (is_whole && !mx_ckpt_has_reference(dir, &s->tree, &has_reference, err)) return false;
     if (!has_reference && !remake_reference(s, err)) return false;
     if (!is_whole && !start_anew(s, err)) return false;
-    if (dir) return resume(s, dir, err);
+    if (dir) return read_with(s, read_own, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_take_reference(s);
     return true;

@@ -25,7 +25,7 @@ static const struct {
 };
 
 static bool open_device(MxTrainState *s, MxError *err) {
-    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads};
+    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads, .comm = s->comm};
     for (int i = 0; i < MX_COUNT(providers); i++)
         if (!strcmp(providers[i].name, s->config->matmul_provider))
             device.matmul = providers[i].provider;
@@ -89,11 +89,13 @@ static void show_tree(MxTrainState *s) {
 }
 
 /* A state without memory. */
-static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState **out,
-                           MxError *err) {
+static bool describe_state(MxArena *arena, const MxConfig *config, MxComm *comm, bool divided,
+                           MxTrainState **out, MxError *err) {
     MxTrainState *s = *out = mx_new(arena, MxTrainState);
     s->arena = arena;
     s->config = config;
+    s->comm = comm;
+    s->rank = comm ? mx_comm_rank(comm) : 0;
     s->optimizer = train_optimizer(config);
     s->loss = train_loss(config);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
@@ -101,14 +103,16 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxTrainState 
         train_copies_reference(config) ? s->model : mx_model_without_adapters(arena, s->model);
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
-    return train_trace_program(s, err) && open_device(s, err);
+    return mx_train_mesh(arena, config, &s->mesh, err) && train_trace_program(s, err) &&
+           train_divide(s, divided, err) && open_device(s, err);
 }
 
-bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *out, MxError *err) {
+bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
+                      MxError *err) {
     MxTrainState *s;
-    if (!describe_state(arena, config, &s, err)) return false;
+    if (!describe_state(arena, config, NULL, divided, &s, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
-                            .vars = &s->vars,
+                            .vars = &s->local,
                             .param = s->var.param,
                             .gradient = s->var.gradient,
                             .moment = (const int *const *)s->var.moment,
@@ -117,14 +121,21 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, MxTrainProgram *ou
                             .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries};
     out->layout =
-        mx_run_layout(arena, s->device, &s->vars, s->entries, s->n_entries, remat_policy(config));
+        mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
     return true;
 }
 
 bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
+    return mx_train_state_open_on(arena, config, NULL, out, err);
+}
+
+bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
+                            MxTrainState **out, MxError *err) {
     MxTrainState *s;
-    if (!describe_state(arena, config, &s, err)) return false;
-    if (!mx_run_open(arena, s->device, &s->vars, s->entries, s->n_entries, remat_policy(config),
+    if (!describe_state(arena, config, comm, true, &s, err) ||
+        !train_check_ranks(&s->mesh, comm, err))
+        return false;
+    if (!mx_run_open(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config),
                      &s->run, err))
         return false;
     show_tree(s);
@@ -158,10 +169,12 @@ void mx_train_state_init(MxTrainState *s) {
 }
 
 void mx_train_state_take_reference(MxTrainState *s) {
-    const MxTree *params = mx_model_params(s->model);
-    for (int i = 0; s->var.reference && i < params->n; i++)
+    int n = s->var.reference ? mx_model_params(s->model)->n : 0;
+    for (int i = 0; i < n; i++) {
+        int64_t count = mx_shape_count(s->local.item[s->var.param[i]].type.shape);
         memcpy(mx_run_var(s->run, s->var.reference[i]), mx_run_var(s->run, s->var.param[i]),
-               (size_t)mx_shape_count(params->leaves[i].shape) * sizeof(float));
+               (size_t)count * sizeof(float));
+    }
 }
 
 MxTree *mx_train_state_tree(MxTrainState *s) {
@@ -199,12 +212,14 @@ static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, i
     for (int f = 0; f < MX_BATCH_FIELDS; f++) {
         MxShape shape = s->vars.item[vars[f]].type.shape;
         int64_t examples = shape.dim[0] / s->loss->rows;
+        const MxBox *box = &s->box[vars[f]];
         int32_t *to = mx_run_var(s->run, vars[f]);
         MX_ASSERT(length == shape.dim[1] && step >= n * examples);
-        for (int64_t row = 0; row < shape.dim[0]; row++) {
+        for (int64_t r = 0; r < box->count[0]; r++) {
+            int64_t row = box->start[0] + r;
             int64_t from = row / examples * step + i + n * (row % examples);
-            memcpy(to + row * length, batch->field[f] + from * length,
-                   (size_t)length * sizeof(int32_t));
+            memcpy(to + r * box->count[1], batch->field[f] + from * length + box->start[1],
+                   (size_t)box->count[1] * sizeof(int32_t));
         }
     }
 }
@@ -271,17 +286,23 @@ MxUpdate mx_train_update(MxTrainState *s) {
                       .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + frozen_squares(s))};
 }
 
-MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
-    MxTrainBytes bytes = {.activations = mx_run_bytes(s->run).arena};
-    for (int i = 0; i < s->tree.n; i++) {
-        const MxLeaf *leaf = &s->tree.leaves[i];
-        size_t n = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-        if (i < mx_model_params(s->model)->n) bytes.parameters += n;
-        if (leaf->kind == MX_KIND_OPTIMIZER) bytes.moments += n;
-        if (leaf->kind == MX_KIND_REFERENCE) bytes.reference += n;
+static size_t bytes_of_vars(const MxTrainState *s, const int *vars) {
+    size_t bytes = 0;
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        if (vars[i] == MX_NONE) continue;
+        MxType type = s->local.item[vars[i]].type;
+        bytes += (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
     }
-    for (int i = 0; i < s->trained->n; i++)
-        bytes.gradients += (size_t)mx_shape_count(s->trained->leaves[i].shape) * sizeof(float);
+    return bytes;
+}
+
+MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
+    MxTrainBytes bytes = {.parameters = bytes_of_vars(s, s->var.param),
+                          .gradients = bytes_of_vars(s, s->var.gradient),
+                          .activations = mx_run_bytes(s->run).arena};
+    for (int m = 0; m < s->optimizer->n_moments; m++)
+        bytes.moments += bytes_of_vars(s, s->var.moment[m]);
+    if (s->var.reference) bytes.reference = bytes_of_vars(s, s->var.reference);
     bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
     return bytes;
 }

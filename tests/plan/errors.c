@@ -84,11 +84,10 @@ static const struct {
     {"steps=1 enable_checkpointing=false sharding_strict=true",
      "logical_axis_rules: [[embed, tensr]]\n", ":2:22: rule embed -> tensr: "},
     {"ici_fsdp_parallelism=2", NULL,
-     "ici_fsdp_parallelism: not available yet (got 2; only -1, 1 work now)"},
-    {"dcn_data_parallelism=2", NULL,
-     "dcn_data_parallelism: not available yet (got 2; only -1, 1 work now)"},
-    {"num_devices=2", NULL, "num_devices: not available yet (got 2; only -1, 1 work now)"},
-    {"num_slices=2", NULL, "num_slices: not available yet (got 2; only -1, 1 work now)"},
+     "the mesh has 2 devices (fsdp=2), but this run has 1 rank: start it with mpirun -n 2"},
+    {"dcn_data_parallelism=2", NULL, "the mesh has 2 devices (data=2), but this run has 1 rank"},
+    {"num_devices=2", NULL, "the mesh has 2 devices (fsdp=2), but this run has 1 rank"},
+    {"num_slices=2", NULL, "num_slices: 2 slices of 1 rank"},
 };
 
 START_TEST(refused) {

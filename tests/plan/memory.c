@@ -62,7 +62,7 @@ START_TEST(deep_models) {
             MxConfig *config;
             MxTrainProgram program;
             ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
-            ck_assert(mx_train_program(&arena, config, &program, &err));
+            ck_assert(mx_train_program(&arena, config, false, &program, &err));
             MxForecast *plan;
             ck_assert(mx_plan_new(&arena, config, &plan, &err));
             const char *json = mx_plan_json(&arena, plan);

@@ -179,7 +179,7 @@ START_TEST(frozen_weights_cost_no_gradient) {
     MxTrainProgram program;
     const char *more = mx_arena_printf(
         &arena, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 %s", programs[_i]);
-    ck_assert_msg(mx_train_program(&arena, config_of(&arena, more), &program, &err), "%s",
+    ck_assert_msg(mx_train_program(&arena, config_of(&arena, more), false, &program, &err), "%s",
                   err.text.data);
     const MxTree *params = mx_model_params(program.model);
     const MxGraph *graph = grad_graph(&program);

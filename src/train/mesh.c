@@ -1,6 +1,8 @@
 /* mesh.c — a config's mesh and rules: the parallelism keys of the axes in mesh_axes become sizes,
  * the YAML list of rules becomes the shard room's list, and a pipeline's stages must divide the
  * layers. Sizes that no arithmetic here would survive are refused. */
+#include <mx/train.h>
+
 #include "internal.h"
 
 /* A mesh axis that can be asked for, and its two keys. */
@@ -153,7 +155,7 @@ static bool check_sizes(const MxConfig *c, MxError *err) {
 }
 
 /* What the pipeline's keys make of the layers. Source: MaxText configs/types.py, pipeline. */
-static bool read_pipeline(const MxConfig *config, PlanMesh *out, MxError *err) {
+static bool read_pipeline(const MxConfig *config, MxTrainMesh *out, MxError *err) {
     out->n_stages = mx_mesh_size(&out->mesh, "stage");
     out->n_repeats = 1;
     if (out->n_stages == 1) return true;
@@ -179,8 +181,8 @@ static bool read_pipeline(const MxConfig *config, PlanMesh *out, MxError *err) {
     return true;
 }
 
-bool plan_mesh(MxArena *arena, const MxConfig *config, PlanMesh *out, MxError *err) {
-    *out = (PlanMesh){.config = config};
+bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err) {
+    *out = (MxTrainMesh){.config = config};
     if (!check_sizes(config, err) || !make_mesh(arena, config, &out->mesh, err)) return false;
     out->rules = read_rules(arena, config->logical_axis_rules);
     return read_pipeline(config, out, err);
