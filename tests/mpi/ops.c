@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { DRAWS = 12, IDS = 8 };
+enum { DRAWS = 8, IDS = 8 };
 
 typedef struct Case {
     const MxOp *op;
