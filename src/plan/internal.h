@@ -68,14 +68,37 @@ typedef struct PlanProgram {
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err);
 
+/* ---- collectives.c */
+
+/* Exchanges of one kind over the same mesh axes, by one rank in one step. */
+typedef struct PlanTraffic {
+    const char *op, *axes;
+    int64_t calls, bytes; /* bytes sent to other ranks */
+} PlanTraffic;
+
+typedef struct PlanCollectives {
+    PlanTraffic *rows;
+    int n;
+    int64_t activations; /* bytes: the arena of rank 0's program */
+    const char *refusal; /* why the mesh cannot be run, NULL = it can */
+} PlanCollectives;
+
+/* plan_collectives — of a mesh of several ranks. */
+void plan_collectives(MxArena *arena, const MxConfig *config, PlanCollectives *out);
+/* plan_traffic_s — seconds of all of it one after another over a kind of link. */
+enum { PLAN_LINKS = 3 };
+double plan_traffic_s(const PlanCollectives *collectives, int link);
+const char *plan_link_name(int link);
+
 /* ---- memory.c */
 
 /* Bytes of one rank. */
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, reference, activations, gathered, buffers, saving;
+    int64_t saving_on_first; /* of several ranks; not in the total */
     int64_t process, total;
     int64_t machine; /* what this machine has */
-    bool is_exact;   /* one device: nothing is estimated but the process itself */
+    bool is_exact;   /* nothing is estimated but the process itself: the program was lowered */
     struct {
         const char *policy;
         int64_t activations;
@@ -99,6 +122,7 @@ struct MxForecast {
     PlanWarnings warnings;
     PlanCount parameters;
     PlanMemory memory;
+    PlanCollectives collectives; /* of several ranks */
     MxTflops tflops;
     MxShardReport unsharded;
     const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */

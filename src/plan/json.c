@@ -39,6 +39,7 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
     mx_json_set_int(object, "gathered", m->gathered);
+    mx_json_set_int(object, "saving_on_first_rank", m->saving_on_first);
     mx_json_set_int(object, "buffers", m->buffers);
     mx_json_set_int(object, "saving", m->saving);
     mx_json_set_int(object, "process", m->process);
@@ -72,6 +73,20 @@ static void put_check(const MxForecast *plan, MxJson *root) {
     if (plan->unsharded_text) mx_json_push_string(errors, plan->unsharded_text);
     for (int i = 0; i < plan->n_arrays; i++)
         if (plan->arrays[i].error) mx_json_push_string(errors, plan->arrays[i].error_text);
+    if (plan->collectives.refusal) mx_json_push_string(errors, plan->collectives.refusal);
+}
+
+static void put_collectives(const MxForecast *plan, MxJson *root) {
+    const PlanCollectives *c = &plan->collectives;
+    if (plan->mesh.mesh.n_ranks == 1) return;
+    MxJson *list = mx_json_put_array(root, "collectives_per_step");
+    for (int i = 0; i < c->n && !c->refusal; i++) {
+        MxJson *object = mx_json_push_object(list);
+        mx_json_set_string(object, "op", c->rows[i].op);
+        mx_json_set_string(object, "mesh_axes", c->rows[i].axes);
+        mx_json_set_int(object, "exchanges", c->rows[i].calls);
+        mx_json_set_int(object, "bytes_sent", c->rows[i].bytes);
+    }
 }
 
 static const char *const kinds[] = {
@@ -126,6 +141,7 @@ char *mx_plan_json(MxArena *arena, const MxForecast *plan) {
     put_parameters(plan, root);
     put_memory(plan, root);
     put_flops(plan, root);
+    put_collectives(plan, root);
     put_check(plan, root);
     put_findings(arena, plan, root);
     put_arrays(arena, plan, root);

@@ -1,7 +1,8 @@
 /* memory.c — bytes of one rank. Weights, gradients and moments are the shards' sizes; activations
- * and buffers come from the program (activations.c). On more than one device a layer's weights are
- * gathered before they are used, and their gradients stand whole before they are scattered: the
- * largest such group is counted once (an estimate). */
+ * and buffers come from the program (activations.c), on more than one device from what one rank
+ * runs of it (collectives.c). A mesh that cannot be run is estimated: a layer's weights are
+ * gathered before they are used, and their gradients stand whole before they are scattered; the
+ * largest such group is counted once. */
 #include "internal.h"
 
 #include <unistd.h>
@@ -89,6 +90,18 @@ static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) 
     return true;
 }
 
+/* Of several ranks the first one gathers the whole state to save it, and writes a copy if it does
+ * so in the background. */
+static void gather_on_first(MxForecast *plan, const PlanProgram *p) {
+    PlanMemory *m = &plan->memory;
+    const PlanCount *n = &plan->parameters;
+    int64_t state = n->total * (int64_t)(p->weight_bytes + p->reference_bytes) +
+                    n->trainable * (int64_t)p->moment_bytes;
+    if (plan->config->enable_checkpointing)
+        m->saving_on_first = state * (plan->config->async_checkpointing ? 2 : 1);
+    m->saving = 0;
+}
+
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     PlanMemory *m = &plan->memory;
     PlanProgram p;
@@ -106,13 +119,15 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,
                       .machine = machine_bytes(),
-                      .is_exact = plan->mesh.mesh.n_ranks == 1};
+                      .is_exact = plan->mesh.mesh.n_ranks == 1 || !plan->collectives.refusal};
+    if (plan->mesh.mesh.n_ranks > 1 && m->is_exact) m->activations = plan->collectives.activations;
     if (!m->is_exact)
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
     int64_t n_saved = mx_model_lora(plan->model) ? n_trained : n; /* a frozen base is left out */
     if (plan->config->enable_checkpointing && plan->config->async_checkpointing)
         m->saving = n_saved * (int64_t)p.weight_bytes + m->optimizer + m->reference;
+    if (plan->mesh.mesh.n_ranks > 1) gather_on_first(plan, &p);
     add_up(m);
     return m->total <= m->machine || find_other_policies(arena, plan, err);
 }

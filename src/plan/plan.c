@@ -83,7 +83,9 @@ static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *pl
 
 bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err) {
     MxForecast *plan = mx_new(arena, MxForecast);
-    if (!plan_sharding(arena, config, plan, err) || !plan_memory(arena, plan, err)) return false;
+    if (!plan_sharding(arena, config, plan, err)) return false;
+    if (plan->mesh.mesh.n_ranks > 1) plan_collectives(arena, config, &plan->collectives);
+    if (!plan_memory(arena, plan, err)) return false;
     plan->tflops = mx_model_tflops(plan->model);
     *out = plan;
     return true;

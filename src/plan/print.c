@@ -38,7 +38,8 @@ static void print_memory(const MxForecast *plan, MxText *out) {
     const PlanMemory *m = &plan->memory;
     const char *guess = m->is_exact ? "at peak, from the lowered program"
                                     : "at peak, estimated from the program of one rank's rows";
-    mx_text_add(out, "\nmemory of %s, GiB\n", m->is_exact ? "the device" : "each rank");
+    bool is_alone = plan->mesh.mesh.n_ranks == 1;
+    mx_text_add(out, "\nmemory of %s, GiB\n", is_alone ? "the device" : "each rank");
     print_bytes(out, "weights", m->weights, "exact");
     print_bytes(out, "gradients", m->gradients, "exact");
     print_bytes(out, "optimizer", m->optimizer, "exact");
@@ -53,6 +54,9 @@ static void print_memory(const MxForecast *plan, MxText *out) {
                     "the copy of the state that is written in the background");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
+    if (m->saving_on_first)
+        print_bytes(out, "first rank", m->saving_on_first,
+                    "besides: the whole state, gathered to be saved");
     if (m->total <= m->machine) {
         mx_text_add(out, "this machine has %.3f GiB: enough for one rank\n", gib(m->machine));
         return;
@@ -73,6 +77,22 @@ static void print_flops(const MxForecast *plan, MxText *out) {
     if (plan->mesh.mesh.n_ranks > 1)
         mx_text_add(out, " on each device; %.2f on all\n",
                     f->total * (double)plan->mesh.mesh.n_ranks);
+}
+
+static void print_collectives(const MxForecast *plan, MxText *out) {
+    const PlanCollectives *c = &plan->collectives;
+    if (plan->mesh.mesh.n_ranks == 1) return;
+    if (c->refusal) {
+        mx_text_add(out, "\ncollectives  none: this mesh cannot be run\nerror, when run: %s\n",
+                    c->refusal);
+        return;
+    }
+    mx_text_add(out, "\ncollectives of each rank and train step: exchanges, MiB sent\n");
+    for (int i = 0; i < c->n; i++)
+        mx_text_add(out, "  %-14s %-24s %6lld %12.3f\n", c->rows[i].op, c->rows[i].axes,
+                    (long long)c->rows[i].calls, (double)c->rows[i].bytes / (1 << 20));
+    for (int i = 0; i < PLAN_LINKS; i++)
+        mx_text_add(out, "  about %.3g s over %s\n", plan_traffic_s(c, i), plan_link_name(i));
 }
 
 /* Layers that are not stacked are shown once. */
@@ -141,6 +161,7 @@ void mx_plan_print(const MxForecast *plan, MxText *out) {
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);
+    print_collectives(plan, out);
     print_arrays(plan, out);
     print_check(plan, out);
     if (plan->warnings.n)

@@ -3,6 +3,7 @@
  * parameters. */
 #include "mpi_test.h"
 
+#include <plan/internal.h>
 #include <train/internal.h>
 
 #include <math.h>
@@ -189,6 +190,7 @@ static double farthest(const MxTrainState *divided, const MxTrainState *whole, c
 typedef struct Seen {
     double init, loss, weights, norm, gradient, parameter;
     const char *gradient_of, *parameter_of;
+    MxCommCount sent; /* in the last step */
 } Seen;
 
 static double relative(double a, double b) {
@@ -204,6 +206,7 @@ static Seen train(MxTrainState *divided, MxTrainState *whole, MxArena *arena) {
     seen.init = farthest(divided, whole, whole->var.param, &seen.parameter_of);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = make_batch(arena, step);
+        MxCommCount before = mx_comm_count(comm);
         MxLoss a = mx_train_loss_and_grad(divided, &batch);
         MxLoss b = mx_train_loss_and_grad(whole, &batch);
         seen.loss = fmax(seen.loss, relative(a.loss, b.loss));
@@ -211,6 +214,8 @@ static Seen train(MxTrainState *divided, MxTrainState *whole, MxArena *arena) {
         double far = farthest(divided, whole, whole->var.gradient, &seen.gradient_of);
         seen.gradient = fmax(seen.gradient, far);
         MxUpdate x = mx_train_update(divided), y = mx_train_update(whole);
+        seen.sent = (MxCommCount){mx_comm_count(comm).calls - before.calls,
+                                  mx_comm_count(comm).bytes - before.bytes};
         seen.norm = fmax(seen.norm, relative(x.raw_grad_norm, y.raw_grad_norm));
         seen.norm = fmax(seen.norm, relative(x.param_norm, y.param_norm));
     }
@@ -220,6 +225,22 @@ static Seen train(MxTrainState *divided, MxTrainState *whole, MxArena *arena) {
         seen.loss = fmax(seen.loss, relative(mx_train_eval(divided, &batch).loss,
                                              mx_train_eval(whole, &batch).loss));
     return seen;
+}
+
+/* The plan's list is what a step sent. */
+static void ck_planned(MxArena *arena, const MxConfig *config, MxCommCount sent, const char *at) {
+    PlanCollectives plan;
+    int64_t calls = 0, bytes = 0;
+    plan_collectives(arena, config, &plan);
+    ck_assert_msg(!plan.refusal, "%s: %s", at, plan.refusal);
+    for (int i = 0; i < plan.n; i++) {
+        calls += plan.rows[i].calls;
+        bytes += plan.rows[i].bytes;
+    }
+    ck_assert_msg(calls > 0 && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,
+                  "%s: planned %lld exchanges of %lld bytes, made %llu of %llu", at,
+                  (long long)calls, (long long)bytes, (unsigned long long)sent.calls,
+                  (unsigned long long)sent.bytes);
 }
 
 START_TEST(ranks_train_as_one) {
@@ -238,6 +259,7 @@ START_TEST(ranks_train_as_one) {
     Seen seen = train(divided, whole, &arena);
     const char *at =
         mx_arena_printf(&arena, "%s on %s", v->name, mx_mesh_text(&arena, &divided->mesh.mesh));
+    ck_planned(&arena, divided->config, seen.sent, at);
     ck_assert_msg(seen.init == 0, "%s: other initial parameters", at);
     ck_assert_msg(seen.weights == 0, "%s: other weights", at);
     ck_assert_msg(seen.gradient <= v->gradient, "%s: gradient of %s is off by %g", at,

@@ -1,0 +1,116 @@
+/* collectives.c — what the ranks of a mesh exchange in one training step: the program as rank 0
+ * would run it, divided by the same pass, and its collective ops added up by kind and mesh axes.
+ * The same program tells what a rank needs beside its parameters. Layers are alike, so in deep
+ * models all of it is a straight line in their number. A mesh that cannot be run has no such
+ * program; the plan then says why. */
+#include "internal.h"
+
+enum {
+    DEEPEST = 16, /* layers that are divided as they are */
+    FEW = 6,      /* layers of the two programs that give the line */
+    MORE = 10
+};
+
+/* Links between ranks: bytes a second each way, seconds an exchange takes at least. Round numbers
+ * of the kind, not of a product. */
+static const struct {
+    const char *name;
+    double bytes_per_s, latency_s;
+} links[PLAN_LINKS] = {
+    {"memory of one machine", 5e9, 5e-6},
+    {"10 Gbit/s Ethernet", 1.2e9, 30e-6},
+    {"200 Gbit/s InfiniBand", 24e9, 3e-6},
+};
+
+/* How often an entry runs in one step. */
+static int64_t runs_a_step(const MxConfig *config, const char *entry) {
+    int64_t n = config->gradient_accumulation_steps;
+    if (!strcmp(entry, "weigh")) return n;
+    if (!strcmp(entry, "grad_add")) return n - 1;
+    return !strcmp(entry, "grad") || !strcmp(entry, "update");
+}
+
+static PlanTraffic *row_of(MxArena *arena, PlanCollectives *c, const char *op, const char *axes) {
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->rows[i].op, op) && !strcmp(c->rows[i].axes, axes)) return &c->rows[i];
+    c->rows = mx_arena_grow(arena, c->rows, (size_t)c->n, (size_t)c->n + 1, sizeof *c->rows);
+    c->rows[c->n] = (PlanTraffic){.op = op, .axes = mx_arena_strdup(arena, axes)};
+    return &c->rows[c->n++];
+}
+
+static void count_entry(MxArena *arena, const MxPlan *entry, int64_t n_runs, PlanCollectives *out) {
+    const MxGraph *graph = entry->graph;
+    for (int s = 0; s < entry->n_steps; s++) {
+        const MxNode *node = &graph->nodes[entry->steps[s]];
+        if (!mx_is_collective(node->op)) continue;
+        const MxGroup *group = &((const MxCollectiveAttr *)node->attr)->group;
+        MxCommCost cost = mx_collective_cost(node->op, graph->values[node->in[0]].type, group);
+        PlanTraffic *row = row_of(arena, out, node->op->name, group->axes);
+        row->calls += n_runs * cost.calls;
+        row->bytes += n_runs * cost.bytes;
+    }
+}
+
+static bool count_program(MxArena *arena, const MxConfig *config, PlanCollectives *out,
+                          MxError *err) {
+    MxArena scratch = {.name = "plan of collectives"};
+    MxTrainProgram program;
+    bool ok = mx_train_program(&scratch, config, true, &program, err);
+    if (ok) out->activations = (int64_t)program.layout.bytes.arena;
+    for (int i = 0; ok && i < program.n_entries; i++) {
+        const MxPlan *entry = &program.layout.plans[i];
+        int64_t n_runs = runs_a_step(config, entry->graph->name);
+        if (n_runs) count_entry(arena, entry, n_runs, out);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+static int64_t line(int64_t few, int64_t more, int64_t layers) {
+    return more + (more - few) / (MORE - FEW) * (layers - MORE);
+}
+
+/* Two shallow programs to a deep one. */
+static void extend(MxArena *arena, const PlanCollectives *few, PlanCollectives *more,
+                   int64_t layers) {
+    PlanCollectives copy = *few;
+    more->activations = line(few->activations, more->activations, layers);
+    for (int i = 0; i < more->n; i++) {
+        PlanTraffic *m = &more->rows[i];
+        const PlanTraffic *f = row_of(arena, &copy, m->op, m->axes);
+        m->calls = line(f->calls, m->calls, layers);
+        m->bytes = line(f->bytes, m->bytes, layers);
+    }
+}
+
+double plan_traffic_s(const PlanCollectives *c, int link) {
+    double seconds = 0;
+    for (int i = 0; i < c->n; i++)
+        seconds += (double)c->rows[i].calls * links[link].latency_s +
+                   (double)c->rows[i].bytes / links[link].bytes_per_s;
+    return seconds;
+}
+
+const char *plan_link_name(int link) {
+    return links[link].name;
+}
+
+void plan_collectives(MxArena *arena, const MxConfig *config, PlanCollectives *out) {
+    MxConfig shallow = *config;
+    MxError why = {0};
+    int64_t layers = config->num_decoder_layers;
+    *out = (PlanCollectives){0};
+    bool ok;
+    if (layers <= DEEPEST) {
+        ok = count_program(arena, config, out, &why);
+    } else {
+        PlanCollectives few = {0};
+        shallow.num_decoder_layers = FEW;
+        ok = count_program(arena, &shallow, &few, &why);
+        shallow.num_decoder_layers = MORE;
+        ok = ok && count_program(arena, &shallow, out, &why);
+        if (ok) extend(arena, &few, out, layers);
+    }
+    if (!ok) out->refusal = mx_arena_strdup(arena, why.text.data);
+    mx_error_release(&why);
+}
