@@ -64,11 +64,26 @@ void train_log_tokens(const MxLoss *loss, Metrics *metrics);
 const Loss *train_loss(const MxConfig *config);
 /* train_preference — the loss of pairs that dpo.algo names. */
 MxPreference train_preference(const MxConfig *config);
+/* train_refers_ahead — whether the reference's log-probabilities are made before the first step. */
+bool train_refers_ahead(const MxConfig *config);
+/* train_trace_reference — log-probabilities of a batch's targets under the reference, f32. */
+MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
 /* train_copies_reference — whether a frozen copy of the parameters is part of the state. */
 bool train_copies_reference(const MxConfig *config);
 
-/* Entries of the program; the last one is there only if gradients accumulate. */
-enum { ENTRY_INIT, ENTRY_WEIGH, ENTRY_GRAD, ENTRY_UPDATE, ENTRY_EVAL, ENTRY_GRAD_ADD, ENTRY_MAX };
+/* Entries of the program; GRAD_ADD is there only if gradients accumulate, REFER and REFER_EVAL only
+ * if the reference's log-probabilities are made ahead. */
+enum {
+    ENTRY_INIT,
+    ENTRY_WEIGH,
+    ENTRY_GRAD,
+    ENTRY_UPDATE,
+    ENTRY_EVAL,
+    ENTRY_GRAD_ADD,
+    ENTRY_REFER,
+    ENTRY_REFER_EVAL,
+    ENTRY_MAX
+};
 
 /* Scalars and small vectors that entries write, f32 variables. */
 enum {
@@ -92,6 +107,7 @@ typedef struct ProgramVars {
     int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
     int *reference; /* NULL = no copy */
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
+    int train_logp, eval_logp; /* the reference's, made ahead; MX_NONE = made in the step */
     int hyper, out[OUT_COUNT];
     int total_weights[WEIGHT_COUNT]; /* of the whole batch: what losses of its micro-batches are
                                         divided by */
@@ -113,8 +129,8 @@ struct MxTrainState {
     MxBox *box;           /* [variable] what of it this rank has */
     MxVars local;         /* the variables as this rank has them */
     MxGraph *entries[ENTRY_MAX];
-    int n_entries;
-    MxTree *trained; /* the parameters that are trained */
+    int n_entries, entry[ENTRY_MAX]; /* where each one is among them; MX_NONE = nowhere */
+    MxTree *trained;                 /* the parameters that are trained */
     MxDevice *device;
     MxRun *run;
     MxTree tree;
@@ -122,8 +138,10 @@ struct MxTrainState {
     int32_t *counts[2];
     int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
-    bool lacks_reference;      /* what was read last had no reference model */
-    double frozen_squares;     /* sum over frozen parameters; below 0 = to be taken */
+    int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
+    const float *logp;              /* the reference's for the next batch, [rows, length] */
+    bool lacks_reference;           /* what was read last had no reference model */
+    double frozen_squares;          /* sum over frozen parameters; below 0 = to be taken */
 };
 
 /* train_read_vars — the values of variables, one for each parameter. */
@@ -137,6 +155,11 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
+/* train_fingerprint — a hash of every base parameter's path and values, however files hold them. */
+int64_t train_fingerprint(const MxTree *tree);
+/* train_refer — log-probabilities under the reference of a batch as training or evaluation gets it,
+ * [rows, length]. */
+void train_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
 /* train_saved_tree — what a run's checkpoints hold of the state's tree. */
 MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
 /* train_divide — what of every variable this rank has, and the entries as it runs them. Errors:

@@ -7,6 +7,7 @@
 #include "data.h"
 #include "internal.h"
 #include "metrics.h"
+#include "reference.h"
 
 #include <math.h>
 #include <signal.h>
@@ -26,6 +27,7 @@ typedef struct Loop {
     MxLoader *loader;
     MetricsFile *metrics;
     Checkpoints *checkpoints;
+    Reference *reference;    /* NULL = none, or run beside the policy */
     int64_t start, step;     /* first and current step */
     double train_seconds;    /* spent in steps, for the ETA */
     const char *stop_reason; /* NULL = go on */
@@ -95,6 +97,7 @@ static bool evaluate(Loop *l, MxError *err) {
         MxDataStatus status = mx_data_batch(l->eval_data, i, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
+        if (!reference_give(l->reference, REFERENCE_EVAL, i, &l->eval_batch, err)) return false;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
         total += loss.loss * (loss.total_weights + LOSS_EPS);
         weights += loss.total_weights;
@@ -226,7 +229,9 @@ static bool run_steps(Loop *l, MxError *err) {
             l->stop_reason = mx_data_end_reason(l->train_data);
             break;
         }
-        if (!train_step(l, &batch, err)) return false;
+        if (!reference_give(l->reference, REFERENCE_TRAIN, reuses ? 0 : l->step, &batch, err) ||
+            !train_step(l, &batch, err))
+            return false;
         if (eval_is_due(l) && !evaluate(l, err)) return false;
         if (!save_if_due(l, err)) return false;
         show_progress(l);
@@ -344,8 +349,10 @@ static bool prepare(Loop *l, MxError *err) {
         return false;
     log_plan(l);
     if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    MxDataset *const data[] = {l->train_data, l->eval_data};
     return !has_steps(l) ||
-           (metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
+           (reference_open(&l->arena, l->state, data, &l->reference, err) &&
+            metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
                               &l->metrics, err) &&
             mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err));
 }

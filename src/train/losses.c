@@ -56,8 +56,8 @@ static void weigh_pairs(MxTrainState *s, MxTrace *t, const int *batch,
 
 /* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
  * gradient reaches them. */
-static MxValue trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params,
-                               const int *batch) {
+MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params,
+                              const int *batch) {
     const MxModel *model = s->reference_model;
     if (s->var.reference) params = train_read_vars(s, t, s->var.reference);
     MxValue hidden = mx_model_hidden(t, model, params, train_inputs(t, batch));
@@ -81,8 +81,11 @@ static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, c
                            const MxValue total[WEIGHT_COUNT]) {
     MxPreferenceAttr attr = preference_attr(s->config);
     MxValue reference = MX_NONE;
-    if (mx_preferences[attr.algo].has_reference)
-        reference = trace_reference(s, t, params, batch); /* first: nothing of it is kept */
+    if (s->var.train_logp != MX_NONE)
+        reference =
+            mx_variable(t, batch == s->var.train_batch ? s->var.train_logp : s->var.eval_logp);
+    else if (mx_preferences[attr.algo].has_reference)
+        reference = train_trace_reference(s, t, params, batch); /* first: nothing of it is kept */
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
@@ -135,7 +138,15 @@ MxPreference train_preference(const MxConfig *config) {
     MX_BUG("dpo.algo is not in the table");
 }
 
+static bool has_reference(const MxConfig *config) {
+    return config->use_dpo && mx_preferences[train_preference(config)].has_reference;
+}
+
+bool train_refers_ahead(const MxConfig *config) {
+    return has_reference(config) && !strcmp(config->dpo_reference, "precomputed");
+}
+
 bool train_copies_reference(const MxConfig *config) {
-    if (!config->use_dpo || !mx_preferences[train_preference(config)].has_reference) return false;
+    if (!has_reference(config) || train_refers_ahead(config)) return false;
     return !config->enable_lora || !strcmp(config->dpo_reference, "copy");
 }

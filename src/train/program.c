@@ -73,6 +73,11 @@ static void declare_vars(MxTrainState *s) {
         v->train_batch[f] = add_var(s, "batch", mx_batch_field_name((MxBatchField)f), train);
         v->eval_batch[f] = add_var(s, "eval_batch", mx_batch_field_name((MxBatchField)f), eval);
     }
+    v->train_logp = v->eval_logp = MX_NONE;
+    if (train_refers_ahead(s->config)) {
+        v->train_logp = add_var(s, "batch", "reference_logp", (MxType){MX_F32, train.shape});
+        v->eval_logp = add_var(s, "eval_batch", "reference_logp", (MxType){MX_F32, eval.shape});
+    }
     for (int i = 0; i < OUT_COUNT; i++)
         v->out[i] = add_var(s, "out", outs[i].name, (MxType){MX_F32, outs[i].shape});
     static const char *const weights[WEIGHT_COUNT] = {"total_weights", "total_ahead_weights"};
@@ -200,24 +205,48 @@ static void trace_update(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
 }
 
+static void trace_refer_batch(MxTrainState *s, MxTrace *t, const int *batch, int logp) {
+    MxValue *params = train_read_vars(s, t, s->var.param);
+    mx_trace_assign(t, train_trace_reference(s, t, params, batch), logp, false);
+}
+
+static void trace_refer(MxTrainState *s, MxTrace *t) {
+    trace_refer_batch(s, t, s->var.train_batch, s->var.train_logp);
+}
+
+static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
+    trace_refer_batch(s, t, s->var.eval_batch, s->var.eval_logp);
+}
+
+static bool accumulates(const MxConfig *config) {
+    return config->gradient_accumulation_steps > 1;
+}
+
 static const struct {
     const char *name;
     void (*trace)(MxTrainState *state, MxTrace *t);
+    bool (*is_wanted)(const MxConfig *config); /* NULL = always */
 } entries[ENTRY_MAX] = {
-    [ENTRY_INIT] = {"init", trace_init}, [ENTRY_WEIGH] = {"weigh", trace_weigh},
-    [ENTRY_GRAD] = {"grad", trace_grad}, [ENTRY_UPDATE] = {"update", trace_update},
-    [ENTRY_EVAL] = {"eval", trace_eval}, [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add},
+    [ENTRY_INIT] = {"init", trace_init, NULL},
+    [ENTRY_WEIGH] = {"weigh", trace_weigh, NULL},
+    [ENTRY_GRAD] = {"grad", trace_grad, NULL},
+    [ENTRY_UPDATE] = {"update", trace_update, NULL},
+    [ENTRY_EVAL] = {"eval", trace_eval, NULL},
+    [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates},
+    [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead},
+    [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead},
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {
-    bool accumulates = state->config->gradient_accumulation_steps > 1;
-    state->n_entries = accumulates ? ENTRY_MAX : ENTRY_GRAD_ADD;
     state->vars.arena = state->arena;
     declare_vars(state);
-    for (int i = 0; i < state->n_entries; i++) {
+    for (int i = 0; i < ENTRY_MAX; i++) {
         MxTrace t;
-        state->entries[i] = mx_graph_new(state->arena, entries[i].name, &state->vars);
-        mx_trace_begin(&t, state->entries[i]);
+        state->entry[i] = MX_NONE;
+        if (entries[i].is_wanted && !entries[i].is_wanted(state->config)) continue;
+        MxGraph *graph = mx_graph_new(state->arena, entries[i].name, &state->vars);
+        state->entries[state->entry[i] = state->n_entries++] = graph;
+        mx_trace_begin(&t, graph);
         entries[i].trace(state, &t);
         if (!mx_trace_end(&t, err)) return false;
     }

@@ -12,8 +12,7 @@
 
 /* ---- the base under adapters */
 
-/* A hash of every frozen parameter's path and values, however files hold them. */
-static int64_t fingerprint(const MxTree *tree) {
+int64_t train_fingerprint(const MxTree *tree) {
     uint64_t hash = 0;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
@@ -115,7 +114,7 @@ static bool read_params(MxTrainState *s, MxTree *tree, const char *from, MxError
         mx_log("restoring parameters from %s", from);
         if (!mx_ckpt_load_params(from, scan_axis(s), tree, err)) return false;
     }
-    if (base_of(tree)) *base_of(tree) = fingerprint(tree);
+    if (base_of(tree)) *base_of(tree) = train_fingerprint(tree);
     return true;
 }
 
@@ -195,5 +194,6 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (dir) return read_with(s, read_own, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_take_reference(s);
+    if (s->reference_fingerprint) *s->reference_fingerprint = train_fingerprint(&s->tree);
     return true;
 }

@@ -82,6 +82,10 @@ static void show_tree(MxTrainState *s) {
         s->base_fingerprint = mx_new(s->arena, int64_t);
         add_counter(s, "mxtrain/base_fingerprint", MX_I64, s->base_fingerprint);
     }
+    if (train_refers_ahead(s->config)) {
+        s->reference_fingerprint = mx_new(s->arena, int64_t);
+        add_counter(s, "mxtrain/reference_fingerprint", MX_I64, s->reference_fingerprint);
+    }
     for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
         s->counts[i] = mx_new(s->arena, int32_t);
         add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
@@ -157,13 +161,17 @@ static double frozen_squares(MxTrainState *s) {
     return s->frozen_squares;
 }
 
+static void run_entry(MxTrainState *s, int entry) {
+    mx_run_entry(s->run, s->entry[entry]);
+}
+
 static void set_step(MxTrainState *s, int64_t step) {
     *s->step = (uint32_t)step;
     for (int i = 0; i < MX_COUNT(s->counts) && s->counts[i]; i++) *s->counts[i] = (int32_t)step;
 }
 
 void mx_train_state_init(MxTrainState *s) {
-    mx_run_entry(s->run, ENTRY_INIT);
+    run_entry(s, ENTRY_INIT);
     s->frozen_squares = -1;
     set_step(s, 0);
 }
@@ -204,23 +212,53 @@ static double out(const MxTrainState *s, int which) {
     return *(const float *)mx_run_var(s->run, s->var.out[which]);
 }
 
-/* Gives the program micro-batch i of n: examples i, i + n, i + 2n, …, as MaxText takes them. The
- * first rows of all examples come before the second ones, in the batch as in the micro-batch. */
+/* Which rows of a batch a variable of a micro-batch takes: examples i, i + n, i + 2n, … of the
+ * batch, as MaxText takes them. The first rows of all examples come before the second ones, in the
+ * batch as in the micro-batch. */
+typedef struct Rows {
+    int64_t i, n;   /* micro-batch i of n */
+    int64_t length; /* of a row */
+    int64_t step;   /* examples of the batch */
+} Rows;
+
+/* Copies the rows, 4 bytes an element, into a variable, or out of it into the batch. */
+static void copy_rows(MxTrainState *s, int var, Rows r, char *batch, bool out) {
+    const size_t size = 4;
+    const MxBox *box = &s->box[var];
+    int64_t examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
+    char *at = mx_run_var(s->run, var);
+    size_t bytes = (size_t)box->count[1] * size;
+    MX_ASSERT(r.length == s->vars.item[var].type.shape.dim[1] && r.step >= r.n * examples);
+    for (int64_t k = 0; k < box->count[0]; k++, at += bytes) {
+        int64_t row = box->start[0] + k;
+        int64_t from = row / examples * r.step + r.i + r.n * (row % examples);
+        char *there = batch + (size_t)(from * r.length + box->start[1]) * size;
+        if (out)
+            memcpy(there, at, bytes);
+        else
+            memcpy(at, there, bytes);
+    }
+}
+
+/* Gives the program micro-batch i of n. */
 static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, int64_t i,
                        int64_t n) {
-    int64_t length = batch->length, step = batch->rows / s->loss->rows;
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
-        MxShape shape = s->vars.item[vars[f]].type.shape;
-        int64_t examples = shape.dim[0] / s->loss->rows;
-        const MxBox *box = &s->box[vars[f]];
-        int32_t *to = mx_run_var(s->run, vars[f]);
-        MX_ASSERT(length == shape.dim[1] && step >= n * examples);
-        for (int64_t r = 0; r < box->count[0]; r++) {
-            int64_t row = box->start[0] + r;
-            int64_t from = row / examples * step + i + n * (row % examples);
-            memcpy(to + r * box->count[1], batch->field[f] + from * length + box->start[1],
-                   (size_t)box->count[1] * sizeof(int32_t));
-        }
+    Rows rows = {.i = i, .n = n, .length = batch->length, .step = batch->rows / s->loss->rows};
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        copy_rows(s, vars[f], rows, (char *)batch->field[f], false);
+    int logp = vars == s->var.train_batch ? s->var.train_logp : s->var.eval_logp;
+    if (logp != MX_NONE && s->logp) copy_rows(s, logp, rows, (char *)(uintptr_t)s->logp, false);
+}
+
+void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
+    const int *vars = is_eval ? s->var.eval_batch : s->var.train_batch;
+    int64_t n = is_eval ? 1 : s->config->gradient_accumulation_steps;
+    s->logp = NULL;
+    for (int64_t i = 0; i < n; i++) {
+        load_batch(s, vars, batch, i, n);
+        run_entry(s, is_eval ? ENTRY_REFER_EVAL : ENTRY_REFER);
+        Rows rows = {.i = i, .n = n, .length = batch->length, .step = batch->rows / s->loss->rows};
+        copy_rows(s, is_eval ? s->var.eval_logp : s->var.train_logp, rows, (char *)logp, true);
     }
 }
 
@@ -239,7 +277,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     double total[WEIGHT_COUNT] = {0};
     for (int64_t i = 0; i < n; i++) {
         load_batch(s, s->var.train_batch, batch, i, n);
-        mx_run_entry(s->run, ENTRY_WEIGH);
+        run_entry(s, ENTRY_WEIGH);
         for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += out(s, OUT_WEIGHTS + w);
     }
     for (int w = 0; w < WEIGHT_COUNT; w++)
@@ -247,7 +285,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     loss.total_weights = total[WEIGHT_EXAMPLES];
     for (int64_t i = 0; i < n; i++) {
         if (n > 1) load_batch(s, s->var.train_batch, batch, i, n);
-        mx_run_entry(s->run, i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
+        run_entry(s, i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
         add_loss(s, &loss);
         loss.ahead += out(s, OUT_AHEAD_LOSS);
     }
@@ -257,7 +295,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     load_batch(s, s->var.eval_batch, batch, 0, 1);
-    mx_run_entry(s->run, ENTRY_EVAL);
+    run_entry(s, ENTRY_EVAL);
     add_loss(s, &loss);
     loss.total_weights = out(s, OUT_WEIGHTS);
     loss.n_accepted = out(s, OUT_ACCEPTED);
@@ -277,7 +315,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
     hyper[MX_HYPER_LR] = (float)mx_learning_rate(c, step);
     hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
     hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
-    mx_run_entry(s->run, ENTRY_UPDATE);
+    run_entry(s, ENTRY_UPDATE);
     set_step(s, step + 1);
     double norm = sqrt(out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
     return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],

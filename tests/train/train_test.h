@@ -12,6 +12,7 @@ Suite *checkpoints_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *lora_suite(void);
+Suite *reference_suite(void);
 Suite *lora_runs_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);

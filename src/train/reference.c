@@ -1,0 +1,205 @@
+/* reference.c — log-probabilities of the reference model made once, before the first step, and kept
+ * in a folder: training then holds no second model and runs none. The folder knows the policy that
+ * made it by a fingerprint, and every batch by a hash, so that what is stale is refused. It may
+ * serve any number of runs that start from one policy and see the same batches. */
+#include "reference.h"
+#include "internal.h"
+
+#include <mx/store.h>
+
+#include <stdio.h>
+
+static const char file_name[] = "logps.h5";
+
+/* One dataset's batches. */
+typedef struct Side {
+    const char *name;
+    MxDataset *data;
+    int64_t n, rows, length; /* batches and their arrays */
+    float *logp;             /* of the batch at hand */
+} Side;
+
+struct Reference {
+    MxTrainState *state;
+    const char *dir;
+    MxH5 *file;
+    Side side[REFERENCE_SIDES];
+};
+
+static int64_t hash_of(const MxBatch *batch) {
+    uint64_t hash = 0;
+    size_t bytes = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        hash = mx_hash64((uint64_t[]){hash, mx_hash64(batch->field[f], bytes)}, 2 * sizeof hash);
+    return (int64_t)hash;
+}
+
+static MxH5Box box_of(const Side *side, int64_t i) {
+    return (MxH5Box){.rank = 3, .start = {i, 0, 0}, .count = {1, side->rows, side->length}};
+}
+
+static const char *path_of(MxArena *arena, const Side *side, const char *name) {
+    return mx_path_join(arena, side->name, name);
+}
+
+/* ---- making */
+
+/* How many batches a run may want, at most `wanted` (below 0 = all there are). */
+static int64_t count_batches(MxDataset *data, int64_t wanted) {
+    int64_t n = data ? mx_data_steps(data) : 0;
+    return n < 0 || (wanted >= 0 && wanted < n) ? wanted : n;
+}
+
+static bool make_batch(Reference *r, Side *side, int64_t i, MxH5 *file, MxBatch *batch,
+                       MxError *err) {
+    MxArena arena = {.name = "reference"};
+    MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
+    bool ok = mx_data_batch(side->data, i, batch, err) == MX_DATA_OK;
+    if (ok) {
+        int64_t hash = hash_of(batch);
+        train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
+        ok = mx_h5_write_box(file, path_of(&arena, side, "logp"), box_of(side, i), side->logp,
+                             err) &&
+             mx_h5_write_box(file, path_of(&arena, side, "hash"), one, &hash, err);
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
+    if (!side->n) return true;
+    MxArena arena = {.name = "reference"};
+    MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
+    bool ok = mx_h5_make(file, path_of(&arena, side, "logp"), MX_F32,
+                         MX_SHAPE(side->n, side->rows, side->length), err) &&
+              mx_h5_make(file, path_of(&arena, side, "hash"), MX_I64, MX_SHAPE(side->n), err);
+    double start = mx_clock_s();
+    for (int64_t i = 0; ok && i < side->n; i++) {
+        double done = (double)(i + 1);
+        ok = make_batch(r, side, i, file, &batch, err);
+        mx_progress(
+            done / (double)side->n, (mx_clock_s() - start) / done * (double)(side->n - i - 1),
+            "reference, %s batch %lld of %lld", side->name, (long long)i + 1, (long long)side->n);
+    }
+    mx_progress_end();
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool make(Reference *r, MxError *err) {
+    MxArena arena = {.name = "reference"};
+    MxPublish *publish;
+    MxH5 *file;
+    bool ok = mx_store_publish_begin(&arena, r->dir, &publish, err);
+    if (ok) {
+        mx_log("making the reference's log-probabilities in %s", r->dir);
+        mx_json_set_string(mx_store_publish_manifest(publish), "policy",
+                           mx_arena_printf(&arena, "%016llx",
+                                           (unsigned long long)*r->state->reference_fingerprint));
+        const char *path = mx_path_join(&arena, mx_store_publish_dir(publish), file_name);
+        ok = mx_h5_create(&arena, path, &file, err);
+        for (int i = 0; ok && i < REFERENCE_SIDES; i++) ok = make_side(r, &r->side[i], file, err);
+        ok = ok && mx_h5_close(file, err) && mx_store_publish_commit(publish, err);
+    }
+    mx_arena_release(&arena);
+    return ok || mx_context(err, "could not make the reference's log-probabilities");
+}
+
+/* ---- reading */
+
+static bool check_policy(const Reference *r, const MxJson *manifest, MxError *err) {
+    char here[32];
+    const char *policy = mx_json_string(mx_json_get(manifest, "policy"));
+    snprintf(here, sizeof here, "%016llx", (unsigned long long)*r->state->reference_fingerprint);
+    if (policy && !strcmp(policy, here)) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
+            "these log-probabilities are of another policy: fingerprint %s, this run started from "
+            "%s",
+            policy ? policy : "none", here);
+    mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
+    return false;
+}
+
+static bool check_side(const Reference *r, const Side *side, MxError *err) {
+    MxArena arena = {.name = "reference"};
+    MxH5Array array = {.shape = MX_SHAPE(0, side->rows, side->length)};
+    bool ok = !mx_h5_has_array(r->file, path_of(&arena, side, "logp")) ||
+              mx_h5_stat(r->file, path_of(&arena, side, "logp"), &array, err);
+    MxShape shape = array.shape;
+    if (ok && (shape.rank != 3 || shape.dim[0] < side->n || shape.dim[1] != side->rows ||
+               shape.dim[2] != side->length)) {
+        ok =
+            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
+                    "it holds %s of %s batches; this run wants %s", mx_shape_text(&arena, shape),
+                    side->name, mx_shape_text(&arena, MX_SHAPE(side->n, side->rows, side->length)));
+        mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool open_folder(MxArena *arena, Reference *r, MxError *err) {
+    MxJson *manifest;
+    if (!mx_store_verify(arena, r->dir, &manifest, err) || !check_policy(r, manifest, err) ||
+        !mx_h5_open(arena, mx_path_join(arena, r->dir, file_name), &r->file, err))
+        return false;
+    for (int i = 0; i < REFERENCE_SIDES; i++)
+        if (!check_side(r, &r->side[i], err)) return false;
+    return true;
+}
+
+bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[REFERENCE_SIDES],
+                    Reference **out, MxError *err) {
+    static const char *const names[] = {"train", "eval"};
+    const MxConfig *c = state->config;
+    *out = NULL;
+    if (!train_refers_ahead(c)) return true;
+    if (state->mesh.mesh.n_ranks > 1)
+        return mx_config_fail(err, c, MX_KEY_dpo_reference,
+                              "not available yet on more than one rank: precomputed");
+    Reference *r = mx_new(arena, Reference);
+    r->state = state;
+    r->dir = c->dpo_reference_logps ? c->dpo_reference_logps
+                                    : mx_path_join(arena, c->run_dir, "reference");
+    int64_t wanted[] = {c->reuse_example_batch > 0 ? 1 : c->steps,
+                        c->eval_steps > 0 ? c->eval_steps : -1};
+    int64_t rows[] = {c->global_batch_size_to_load, c->global_batch_size_to_load_eval};
+    for (int i = 0; i < REFERENCE_SIDES; i++) {
+        Side *side = &r->side[i];
+        *side = (Side){.name = names[i],
+                       .data = data[i],
+                       .n = count_batches(data[i], wanted[i]),
+                       .rows = rows[i] * state->loss->rows,
+                       .length = c->max_target_length};
+        side->logp = mx_new_n(arena, float, side->rows * side->length);
+    }
+    if (!mx_dir_exists(r->dir)) {
+        if (mx_train_state_step(state))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
+                           "the reference's log-probabilities are gone, and the policy that made "
+                           "them with them");
+        if (!make(r, err)) return false;
+    }
+    *out = r;
+    return open_folder(arena, r, err);
+}
+
+bool reference_give(Reference *r, ReferenceOf which, int64_t i, const MxBatch *batch,
+                    MxError *err) {
+    if (!r) return true;
+    MxArena arena = {.name = "reference"};
+    Side *side = &r->side[which];
+    int64_t hash = 0;
+    MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
+    bool ok = mx_h5_read_box(r->file, path_of(&arena, side, "hash"), MX_I64, one, &hash, err) &&
+              mx_h5_read_box(r->file, path_of(&arena, side, "logp"), MX_F32, box_of(side, i),
+                             side->logp, err);
+    if (ok && hash != hash_of(batch))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
+                     "these log-probabilities are of other data: %s batch %lld is not the one they "
+                     "were made of",
+                     side->name, (long long)i);
+    mx_arena_release(&arena);
+    r->state->logp = side->logp;
+    return ok;
+}
