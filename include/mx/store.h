@@ -126,6 +126,9 @@ bool mx_store_lock(MxArena *arena, const char *dir, MxError *err);
  * that names `what` (exit 65). Memory is limited to 3 GiB. SIGINT and SIGTERM reach the child and
  * end the wait (exit 130, 143). Not for processes with threads: the child has only one. */
 MxExit mx_store_guarded(const char *what, MxExit (*work)(void *data), void *data, MxError *err);
+/* mx_store_guard_catch — from now on SIGINT and SIGTERM end mx_store_guarded, also if they come
+ * before it, and nothing else. Call it before making what must not be left behind. */
+void mx_store_guard_catch(void);
 /* mx_store_guard_rearm — in such a child: grants processor time for the next call on the file. Does
  * nothing elsewhere. */
 void mx_store_guard_rearm(const char *path);

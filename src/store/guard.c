@@ -82,28 +82,30 @@ static MxExit judge(int status, const char *what, MxError *err) {
     return err->exit;
 }
 
-MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, MxError *err) {
-    struct sigaction action = {.sa_handler = on_stop}, old_int, old_term;
+void mx_store_guard_catch(void) {
+    struct sigaction action = {.sa_handler = on_stop};
     sigemptyset(&action.sa_mask);
-    stopped_by = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, MxError *err) {
+    mx_store_guard_catch();
     fflush(NULL);
-    sigaction(SIGINT, &action, &old_int);
-    sigaction(SIGTERM, &action, &old_term);
     pid_t pid = fork();
     if (!pid) {
-        sigaction(SIGINT, &old_int, NULL);
-        sigaction(SIGTERM, &old_term, NULL);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        if (stopped_by) _exit(128 + stopped_by);
         run_child(work, data);
     }
-    child = pid;
-    int status = 0;
-    MxExit code = MX_EXIT_IO;
-    if (pid < 0)
+    if (pid < 0) {
         mx_fail_errno(err, "could not start a child process");
-    else if (await_child(&status, err))
-        code = judge(status, what, err);
+        return err->exit;
+    }
+    int status = 0;
+    child = pid;
+    MxExit code = await_child(&status, err) ? judge(status, what, err) : err->exit;
     child = 0;
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
     return code;
 }

@@ -193,6 +193,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     Work work = {.line = &line};
     if (!mx_ckpt_find(arena, line.source, &work.from, err)) return err->exit;
     if (line.dry_run) return mx_store_guarded(line.source, print_plan, &work, err);
+    mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
     return mx_store_guarded(line.source, line.benchmark ? benchmark : convert, &work, err);
 }
