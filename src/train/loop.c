@@ -337,6 +337,7 @@ static bool prepare(Loop *l, MxError *err) {
     MxTrainMesh mesh;
     if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err))
         return false;
+    mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
