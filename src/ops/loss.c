@@ -181,12 +181,19 @@ static bool argmax_infer(MxInfer *infer) {
     return check_to(infer, 2);
 }
 
+static void argmax_cut(MxFactors *f) {
+    enum { H = 1 << 0, WEIGHTS = 1 << 2 };
+    ops_cut_lead(f, f->in[0].shape.rank - 1, H | WEIGHTS);
+    memcpy(f->out_dim[0], f->in_dim[2], sizeof f->out_dim[0]);
+}
+
 const MxOp op_argmax = {
     .name = "argmax",
     .arity = 3,
     .flags = MX_OP_CONSTANT,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = argmax_infer,
+    .partition = argmax_cut,
     .flops = xent_flops,
     .doc = "which logit of every token is the largest",
 };
@@ -200,11 +207,16 @@ static bool count_equal_infer(MxInfer *infer) {
     return ops_is(infer, 0, MX_I32, -1) && ops_same_type(infer, 0, 1) && ops_same_type(infer, 0, 2);
 }
 
+static void count_equal_cut(MxFactors *f) {
+    ops_cut_lead(f, f->in[0].shape.rank, 7);
+}
+
 const MxOp op_count_equal = {
     .name = "count_equal",
     .arity = 3,
     .flags = MX_OP_CONSTANT,
     .infer = count_equal_infer,
+    .partition = count_equal_cut,
     .doc = "at how many places that count two arrays are equal",
 };
 

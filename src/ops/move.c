@@ -13,12 +13,19 @@ static bool shift_infer(MxInfer *infer) {
     return ops_is(infer, 0, MX_I32, 2) && ops_same_type(infer, 0, 1);
 }
 
+/* Rows; an element's neighbour is in its own. */
+static void shift_cut(MxFactors *f) {
+    ops_cut_lead(f, 1, 3);
+    f->out_dim[0][0] = f->in_dim[0][0];
+}
+
 const MxOp op_shift = {
     .name = "shift",
     .arity = 2,
     .flags = MX_OP_CONSTANT,
     .attr_bytes = sizeof(MxShiftAttr),
     .infer = shift_infer,
+    .partition = shift_cut,
     .doc = "every element the one to its right, as long as a segment goes on",
 };
 
@@ -45,11 +52,18 @@ static void concat_vjp(const MxVjp *v) {
     v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
 }
 
+static void concat_cut(MxFactors *f) {
+    int lead = f->out[0].shape.rank - 1;
+    ops_cut_lead(f, lead, 3);
+    for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->in_dim[0][d];
+}
+
 const MxOp op_concat = {
     .name = "concat",
     .arity = 2,
     .infer = concat_infer,
     .vjp = concat_vjp,
+    .partition = concat_cut,
     .doc = "two arrays side by side in the last dim",
 };
 
@@ -66,10 +80,17 @@ static bool concat_grad_infer(MxInfer *infer) {
     return true;
 }
 
+static void concat_grad_cut(MxFactors *f) {
+    int lead = f->in[0].shape.rank - 1;
+    ops_cut_lead(f, lead, 1);
+    for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->out_dim[1][d] = f->in_dim[0][d];
+}
+
 const MxOp op_concat_grad = {
     .name = "concat_grad",
     .arity = 1,
     .attr_bytes = sizeof(MxConcatGradAttr),
     .infer = concat_grad_infer,
+    .partition = concat_grad_cut,
     .doc = "dx and dy of two arrays that stand side by side",
 };

@@ -165,6 +165,8 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
 /* train_divide — what of every variable this rank has, and the entries as it runs them. Errors:
  * what does not divide. */
 bool train_divide(MxTrainState *state, bool divides, MxError *err);
+/* train_speaks_for — of the ranks with the same part of a variable, the first does. */
+bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
 /* train_check_ranks — a mesh is a wish until there are as many ranks. */
 bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */

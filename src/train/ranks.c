@@ -134,6 +134,14 @@ bool train_divide(MxTrainState *s, bool divides, MxError *err) {
 
 /* ---- whole arrays */
 
+bool train_speaks_for(const MxTrainState *s, int var, int64_t rank) {
+    uint32_t used = 0;
+    for (int d = 0; d < MX_MAX_RANK; d++) used |= s->sharding[var].dim[d];
+    for (int a = 0; a < s->mesh.mesh.n; a++)
+        if (!(used >> a & 1) && mx_mesh_coord(&s->mesh.mesh, rank, a)) return false;
+    return true;
+}
+
 static size_t bytes_of(const MxLeaf *leaf) {
     return (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
 }
@@ -181,15 +189,6 @@ static MxTree *tree_with_data(MxTrainState *s, MxArena *arena, bool has_data) {
     return tree;
 }
 
-/* Of the ranks with the same part, the first sends it. */
-static bool sends(const MxTrainState *s, int var, int64_t rank) {
-    uint32_t used = 0;
-    for (int d = 0; d < MX_MAX_RANK; d++) used |= s->sharding[var].dim[d];
-    for (int a = 0; a < s->mesh.mesh.n; a++)
-        if (!(used >> a & 1) && mx_mesh_coord(&s->mesh.mesh, rank, a)) return false;
-    return true;
-}
-
 static void gather_leaf(MxTrainState *s, int var, const MxLeaf *own, MxLeaf *whole) {
     MxArena arena = {.name = "gather"};
     const MxMesh *mesh = &s->mesh.mesh;
@@ -197,7 +196,7 @@ static void gather_leaf(MxTrainState *s, int var, const MxLeaf *own, MxLeaf *who
     int64_t *counts = mx_new_n(&arena, int64_t, mesh->n_ranks), total = 0;
     int64_t part = mx_box_count(&s->box[var]) * (int64_t)mx_dtype_bytes(own->dtype);
     for (int64_t r = 0; r < mesh->n_ranks; r++) {
-        counts[r] = sends(s, var, r) ? part : 0;
+        counts[r] = train_speaks_for(s, var, r) ? part : 0;
         total += counts[r];
     }
     char *parts = s->rank ? NULL : mx_arena_alloc(&arena, (size_t)total + 1);

@@ -150,15 +150,16 @@ bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm
 /* They do not change, so once is enough. */
 static double frozen_squares(MxTrainState *s) {
     const MxTree *params = mx_model_params(s->model);
+    double sum = 0;
     if (s->frozen_squares >= 0) return s->frozen_squares;
-    s->frozen_squares = 0;
     for (int i = 0; i < params->n; i++) {
-        const float *x = s->tree.leaves[i].data;
-        int64_t n = mx_shape_count(params->leaves[i].shape);
-        if (train_is_trained(s, &params->leaves[i])) continue;
-        for (int64_t k = 0; k < n; k++) s->frozen_squares += (double)x[k] * (double)x[k];
+        int var = s->var.param[i];
+        const float *x = mx_run_var(s->run, var);
+        int64_t n = mx_shape_count(s->local.item[var].type.shape);
+        if (train_is_trained(s, &params->leaves[i]) || !train_speaks_for(s, var, s->rank)) continue;
+        for (int64_t k = 0; k < n; k++) sum += (double)x[k] * (double)x[k];
     }
-    return s->frozen_squares;
+    return s->frozen_squares = s->comm ? mx_comm_sum(s->comm, sum) : sum;
 }
 
 static void run_entry(MxTrainState *s, int entry) {

@@ -46,6 +46,7 @@ static const Variant variants[] = {
     {"accumulation", {"gradient_accumulation_steps=2", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
     {"adapters", {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
     {"preferences", {"use_dpo=true", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
+    {"looking ahead", {"mtp_num_layers=2", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
     {"tiles", {"num_vocab_tiling=4", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
     {"everything again", {"remat_policy=full", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
     {"something again", {"remat_policy=minimal", "z_loss_multiplier=0.01", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
