@@ -117,6 +117,8 @@ static bool evaluate(Loop *l, MxError *err) {
     char more[64] = "";
     if (c->mtp_num_layers)
         snprintf(more, sizeof more, ", avg_mtp_acceptance_rate=%.2f%%", acceptance);
+    if (c->use_dpo)
+        snprintf(more, sizeof more, ", dpo_reward_accuracy=%.3f", correct / (weights + LOSS_EPS));
     if (i) checkpoints_evaluated(l->checkpoints, l->step, mean);
     mx_log("Completed eval after train step %lld, loss=%.3f, perplexity=%.3f, total_weights=%.0f, "
            "avg_z_loss=%.3f%s",

@@ -178,6 +178,7 @@ void mx_train_state_init(MxTrainState *s) {
 }
 
 void mx_train_state_take_reference(MxTrainState *s) {
+    s->is_reference = s->var.reference || s->reference_fingerprint;
     int n = s->var.reference ? mx_model_params(s->model)->n : 0;
     for (int i = 0; i < n; i++) {
         int64_t count = mx_shape_count(s->local.item[s->var.param[i]].type.shape);
@@ -190,6 +191,7 @@ MxTree *mx_train_state_tree(MxTrainState *s) {
     return &s->tree;
 }
 void mx_train_state_restored(MxTrainState *s) {
+    s->is_reference = false;
     s->frozen_squares = -1;
     set_step(s, *s->step);
 }
@@ -272,6 +274,14 @@ static void add_loss(const MxTrainState *s, MxLoss *sum) {
     for (int i = 0; i < MX_PAIRS_COUNT; i++) sum->pairs[i] += pairs[i];
 }
 
+/* A policy that is its own reference has the loss log 2: anything else is a reference that shares
+ * something with the policy, or one that is run otherwise. */
+static void check_start(const MxTrainState *s, const MxLoss *loss) {
+    const double bound = 1e-6;
+    if (!s->is_reference || train_preference(s->config) != MX_PREFERENCE_DPO) return;
+    MX_ASSERT(!(fabs(loss->pairs[MX_PAIRS_LOSS] / loss->total_weights - log(2)) > bound));
+}
+
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     int64_t n = s->config->gradient_accumulation_steps;
@@ -290,6 +300,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
         add_loss(s, &loss);
         loss.ahead += out(s, OUT_AHEAD_LOSS);
     }
+    check_start(s, &loss);
     return loss;
 }
 
@@ -317,6 +328,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
     hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
     hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
     run_entry(s, ENTRY_UPDATE);
+    s->is_reference = false;
     set_step(s, step + 1);
     double norm = sqrt(out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
     return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],

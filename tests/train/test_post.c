@@ -226,6 +226,7 @@ static void check_preference_case(const char *name) {
     MxTree *tree = mx_train_state_tree(p.state);
     POST_OK(&p, mx_ckpt_read(p.file, "nnx", "reference_model/", (int)p.config->param_scan_axis,
                              tree, &p.err));
+    mx_train_state_restored(p.state);
     MxBatch batch = pair_batch(&p, "batch", 0);
     MxLoss loss = mx_train_loss_and_grad(p.state, &batch);
     const char *group = mx_arena_printf(&arena, "cases/%s", name);
