@@ -102,7 +102,7 @@ FORCE:
 USES.mpi    := plan
 MPI_BORROWS := $B/tests/ops/types.o
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
-MPIRUN      := OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
+MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
 TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 
