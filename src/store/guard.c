@@ -69,7 +69,7 @@ static bool await_child(int *status, MxError *err) {
 static MxExit judge(int status, const char *what, MxError *err) {
     if (WIFEXITED(status)) return (MxExit)WEXITSTATUS(status);
     int number = WTERMSIG(status);
-    if (stopped_by) return 128 + stopped_by;
+    if (stopped_by) return (MxExit)(128 + stopped_by);
     if (number == SIGXCPU)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the HDF5 library does not come to an end with it; is it damaged?", what);
