@@ -112,6 +112,8 @@ typedef struct MxConfigRequest {
     int n_ranks; /* that were started; num_devices where nobody says, if more than one */
     const char *const *files;
     int n_files;
+    const char *text;      /* instead of files: what mx_config_text wrote, NULL = none */
+    const char *text_name; /* for messages */
     const char *const *overrides;
     int n_overrides;
     char *const *environ;

@@ -40,16 +40,9 @@ static const char *find_file(MxArena *arena, const char *name, const char *besid
     return NULL;
 }
 
-/* The YAML map in a file; NULL after an error. */
-static const MxYaml *read_map(ConfigLoad *load, const char *path) {
-    MxError reading = {0};
-    MxBytes bytes;
-    bool ok = mx_file_read(load->arena, path, CONFIG_LARGEST_FILE, &bytes, &reading);
-    if (!ok) config_report(load, MX_NOWHERE, "%s", reading.text.data);
-    mx_error_release(&reading);
-    if (!ok) return NULL;
-    const ConfigSource *source =
-        config_source_add(load, path, (const char *)bytes.data, bytes.size, true);
+/* A text as a map, NULL after an error. */
+static const MxYaml *parse_map(ConfigLoad *load, const char *name, const char *text, size_t size) {
+    const ConfigSource *source = config_source_add(load, name, text, size, true);
     const MxYaml *root = config_parse(load, source, 0);
     if (!root) return NULL;
     if (root->kind == MX_YAML_NULL) return config_node_new(load->arena, MX_YAML_MAP, root->where);
@@ -57,6 +50,16 @@ static const MxYaml *read_map(ConfigLoad *load, const char *path) {
     config_report(load, root->where, "wants \"key: value\" lines, found %s",
                   config_quote(load->arena, root));
     return NULL;
+}
+
+/* The YAML map in a file; NULL after an error. */
+static const MxYaml *read_map(ConfigLoad *load, const char *path) {
+    MxError reading = {0};
+    MxBytes bytes;
+    bool ok = mx_file_read(load->arena, path, CONFIG_LARGEST_FILE, &bytes, &reading);
+    if (!ok) config_report(load, MX_NOWHERE, "%s", reading.text.data);
+    mx_error_release(&reading);
+    return ok ? parse_map(load, path, (const char *)bytes.data, bytes.size) : NULL;
 }
 
 /* The file that a map's base_config names, or NULL. */
@@ -101,7 +104,17 @@ static void read_chain(ConfigLoad *load, const char *path) {
     while (n--) config_apply(load, map[n], CONFIG_FROM_FILE);
 }
 
+/* A text stands alone: it names all keys, and no parent. */
+static void read_text(ConfigLoad *load, const MxConfigRequest *request) {
+    const MxYaml *map = parse_map(load, request->text_name, request->text, strlen(request->text));
+    if (map) config_apply(load, map, CONFIG_FROM_FILE);
+}
+
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
+    if (request->text) {
+        read_text(load, request);
+        return;
+    }
     for (int i = 0; i < request->n_files; i++) {
         const char *path = find_file(load->arena, request->files[i], NULL);
         if (path) {
