@@ -42,7 +42,7 @@ OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
 USES.mxtrain   := plan
-USES.mxconvert := ckpt
+USES.mxconvert := ckpt model
 USES.mxcompare := ckpt
 
 B        := build$(if $(IS_CLANG),/clang)
@@ -76,7 +76,7 @@ link    = $(CC) $(LDFLAGS) -o $@ $^
 all: $(TOOLS:%=$B/%)  ## the tools (default)
 
 define tool
-$B/$1: $B/tools/$1.o $(call objs,$(USES.$1)) ; $$(link) $(call libs,$(USES.$1))
+$B/$1: $B/tools/$1.o $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
 $B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm

@@ -100,6 +100,23 @@ typedef struct MxRestack {
     int cycle;                 /* layers in a block, 0 = the family's */
 } MxRestack;
 
+/* What a conversion does with adapters. */
+typedef enum MxAdapters {
+    MX_ADAPTERS_STAY,   /* like all else */
+    MX_ADAPTERS_MERGED, /* the result holds the parameters alone, W + A B alpha / rank */
+    MX_ADAPTERS_ALONE,  /* the result holds nothing else */
+} MxAdapters;
+
+/* What is known of adapters beyond their file. */
+typedef struct MxAdapterFacts {
+    double alpha;          /* 0 = not known */
+    const MxCkptRef *base; /* weights below them; NULL = not known, or those beside them */
+    bool is_base_said;     /* by the user: there are to be none beside them */
+    const char *base_hint; /* a line for when there is none; NULL = nothing to say */
+    const MxTree *weights; /* the model's parameters in order; NULL = the fingerprint of the base
+                              cannot be checked */
+} MxAdapterFacts;
+
 typedef struct MxConvert {
     const char *layout;  /* "linen", "nnx"; NULL = the source's */
     int scan;            /* layers stacked: 1, one by one: 0; -1 = as in the source */
@@ -109,6 +126,8 @@ typedef struct MxConvert {
     bool casts;          /* param_dtype counts */
     bool verifies;       /* read the result back and compare every bit */
     MxRestack restack;
+    MxAdapters adapters;
+    MxAdapterFacts facts; /* for merging */
 } MxConvert;
 
 /* mx_ckpt_convert_plan — what a conversion would do, as text: one line an array of the result with
@@ -133,10 +152,19 @@ bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkpt
                           MxError *err);
 /* mx_ckpt_output_file — the HDF5 file to make. */
 const char *mx_ckpt_output_file(const MxCkptOutput *output);
-/* mx_ckpt_output_commit — syncs and publishes it.
- *   form, source  for the manifest of a folder: how it is written; the config of where it came
- * from, its layout keys changed to the form's (may be NULL) */
-bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *source, MxError *err);
+/* mx_ckpt_output_dir — the folder to fill with files of another kind; NULL if it is one file. */
+const char *mx_ckpt_output_dir(const MxCkptOutput *output);
+
+/* What the manifest of a folder tells. */
+typedef struct MxCkptOrigin {
+    const MxForm *form;   /* how the checkpoint is written; NULL = it is no checkpoint */
+    const MxJson *source; /* the config of where it came from is kept, its layout keys changed to
+                             the form's; NULL = nothing known */
+    MxAdapters adapters;  /* merged: the config says that there are none */
+} MxCkptOrigin;
+
+/* mx_ckpt_output_commit — syncs and publishes it. */
+bool mx_ckpt_output_commit(MxCkptOutput *output, const MxCkptOrigin *origin, MxError *err);
 
 /* mx_ckpt_output_forget — asks the system to drop what it holds of a committed result in memory, so
  * that reading it is reading the disk. mx_ckpt_output_remove — removes a committed result. */
@@ -174,6 +202,10 @@ typedef struct MxMergeDrift {
  * The adapters stay as they are. */
 MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
 
+/* mx_lora_fingerprint — of frozen weights: of those before (0 at first) and one more.
+ *   values  mx_hash64 of its elements */
+uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values);
+
 /* ---- adapters in PEFT's files */
 
 /* What a model's kernels do that Hugging Face's do not. */
@@ -199,5 +231,20 @@ bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTre
  * Errors: an adapter that PEFT has no name for; I/O. */
 bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const char *base,
                   const MxTree *state, MxError *err);
+
+/* The adapters of a checkpoint of any layout as a folder of PEFT's. */
+typedef struct MxPeftConvert {
+    MxPeftHeads heads; /* width 0 = not known */
+    double alpha;      /* 0 = not known */
+    const char *base;  /* base_model_name_or_path */
+    bool verifies;     /* read the tensors back and compare every bit */
+} MxPeftConvert;
+
+/* mx_peft_convert — writes both files into a folder; NULL = only tells what would be in it, one
+ * line an array.
+ *   notes  receives what was found, in lines
+ * Errors: no adapters; ranks that differ; alpha not known; as of mx_peft_save. */
+bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char *dir,
+                     MxText *notes, MxError *err);
 
 #endif

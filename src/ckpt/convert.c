@@ -3,6 +3,8 @@
  * parts of the source, written, and at the end read back and gathered again to be compared. */
 #include "plan.h"
 
+#include <math.h>
+
 enum { MAX_MISMATCHES_SHOWN = 20 };
 
 typedef struct Converter {
@@ -11,6 +13,9 @@ typedef struct Converter {
     const MxConvert *how;
     MxH5 *file; /* the result */
     void *tile, *part, *again;
+    CkptDelta *deltas; /* [pieces of the target at hand] what is merged into them, or NULL */
+    MxMergeDrift drift;
+    const char *base_note;
     int64_t done_bytes, all_bytes;
     double start_s;
     int n_mismatches;
@@ -41,23 +46,79 @@ static MxH5Box without_dim(MxH5Box box, int dim) {
     return box;
 }
 
-static bool gather(Converter *c, const CkptTarget *t, const MxH5Box *box, void *out) {
+/* Adds A B to a box of a weight, run by run. */
+static void merge(const CkptDelta *delta, MxShape shape, const MxH5Box *box, float *x,
+                  MxMergeDrift *drift) {
+    CkptTiles runs; /* of the box: rows of its last dim */
+    MxShape inside = {.rank = box->rank};
+    for (int i = 0; i < box->rank; i++) inside.dim[i] = box->count[i];
+    int64_t length = box->count[box->rank - 1];
+    if (!ckpt_tiles_start(&runs, inside, length)) return;
+    do {
+        int64_t first = 0;
+        for (int i = 0; i < box->rank; i++)
+            first = first * shape.dim[i] + box->start[i] + runs.box.start[i];
+        ckpt_delta_add(delta, first, length, x, drift);
+        x += length;
+    } while (ckpt_tiles_next(&runs));
+}
+
+/* Part of the leaf at a place of a target. */
+static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxH5Box *box,
+                      void *out) {
     const CkptPlan *plan = &c->plan;
-    if (t->scan_dim < 0)
-        return ckpt_read_piece(&plan->from, &plan->pieces[t->pieces[0]], *box, t->dtype, out,
-                               c->err);
+    int leaf = t->pieces[at];
+    if (!ckpt_read_piece(&plan->from, &plan->pieces[leaf], *box, t->dtype, out, c->err))
+        return false;
+    if (c->deltas && c->deltas[at].a)
+        merge(&c->deltas[at], plan->leaves.leaves[leaf].shape, box, out, &c->drift);
+    return true;
+}
+
+static bool gather(Converter *c, const CkptTarget *t, const MxH5Box *box, void *out) {
+    if (t->scan_dim < 0) return read_part(c, t, 0, box, out);
     MxH5Box part = without_dim(*box, t->scan_dim);
     int64_t first = box->start[t->scan_dim], n = box->count[t->scan_dim];
     for (int64_t i = 0; i < n; i++) {
-        const CkptPiece *piece = &plan->pieces[t->pieces[first + i]];
         void *into = n == 1 ? out : c->part;
-        if (!ckpt_read_piece(&plan->from, piece, part, t->dtype, into, c->err)) return false;
+        if (!read_part(c, t, first + i, &part, into)) return false;
         if (n > 1) scatter(box, t->scan_dim, i, mx_dtype_bytes(t->dtype), c->part, out);
     }
     return true;
 }
 
+/* The adapters of a target, read once for all of its pieces. */
+static bool load_deltas(Converter *c, const CkptTarget *t, MxArena *arena) {
+    const CkptPlan *plan = &c->plan;
+    c->deltas = plan->merges ? mx_new_n(arena, CkptDelta, t->n) : NULL;
+    for (int i = 0; c->deltas && i < t->n; i++) {
+        int leaf = t->pieces[i], adapter = plan->merges[leaf];
+        int64_t count = mx_shape_count(plan->leaves.leaves[leaf].shape);
+        if (adapter >= 0 && !ckpt_lora_load(arena, &plan->lora, adapter, count, c->how->facts.alpha,
+                                            &c->deltas[i], c->err))
+            return false;
+    }
+    return true;
+}
+
 /* ---- writing and reading back */
+
+/* One target, written or verified. */
+typedef bool Carry(Converter *c, const CkptTarget *t);
+
+static bool carry_all(Converter *c, Carry *carry) {
+    bool ok = true;
+    c->drift = (MxMergeDrift){0};
+    for (int i = 0; ok && i < c->plan.n; i++) {
+        MxArena arena = {.name = "adapters"};
+        const CkptTarget *t = &c->plan.targets[i];
+        ok = load_deltas(c, t, &arena) && carry(c, t);
+        for (int k = 0; ok && c->deltas && k < t->n; k++) c->drift.n_merged += !!c->deltas[k].a;
+        mx_arena_release(&arena);
+        c->deltas = NULL;
+    }
+    return ok;
+}
 
 static void show_progress(Converter *c, const CkptTarget *t, const MxH5Box *box, const char *what) {
     c->done_bytes += ckpt_box_count(box) * (int64_t)mx_dtype_bytes(t->dtype);
@@ -111,8 +172,7 @@ static bool verify_target(Converter *c, const CkptTarget *t) {
 
 static bool verify(Converter *c, const char *path) {
     if (!mx_h5_open(&c->arena, path, &c->file, c->err)) return false;
-    bool ok = true;
-    for (int i = 0; ok && i < c->plan.n; i++) ok = verify_target(c, &c->plan.targets[i]);
+    bool ok = carry_all(c, verify_target);
     if (c->n_mismatches > MAX_MISMATCHES_SHOWN)
         mx_note(c->err, "and %d more", c->n_mismatches - MAX_MISMATCHES_SHOWN);
     return mx_h5_close(c->file, c->err) && ok && !c->n_mismatches;
@@ -132,7 +192,7 @@ static bool convert(Converter *c, const char *path) {
     c->again = mx_arena_alloc(&c->arena, tile_bytes);
     bool ok = mx_h5_create(&c->arena, path, &c->file, c->err) &&
               ckpt_set_note(c->file, c->plan.note, c->err);
-    for (int i = 0; ok && i < c->plan.n; i++) ok = write_target(c, &c->plan.targets[i]);
+    ok = ok && carry_all(c, write_target);
     return ok && mx_h5_close(c->file, c->err) && (!c->how->verifies || verify(c, path));
 }
 
@@ -151,6 +211,11 @@ static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out)
     if (piece->scan_dim < 0 && t->scan_dim < 0) mx_text_add(out, "copy");
     if (t->dtype != array->dtype && !t->is_text)
         mx_text_add(out, ", %s to %s", mx_dtype_name(array->dtype), mx_dtype_name(t->dtype));
+    if (plan->merges) {
+        int n_merged = 0;
+        for (int i = 0; i < t->n; i++) n_merged += plan->merges[t->pieces[i]] >= 0;
+        if (n_merged) mx_text_add(out, ", %d adapters merged", n_merged);
+    }
     mx_text_add(out, "\n");
 }
 
@@ -172,6 +237,25 @@ static void print_notes(const CkptPlan *plan, MxText *out) {
     if (plan->n_random_left)
         mx_text_add(out, "left out: %d arrays of random numbers that belong to no layer\n",
                     plan->n_random_left);
+    if (plan->merges)
+        mx_text_add(out, "merged: %d adapters of \"%s\" into the weights of \"%s\"\n", plan->lora.n,
+                    plan->lora.file.ref.ref, plan->from.ref.ref);
+}
+
+/* What came of a merge. */
+static void print_drift(const Converter *c, MxText *out) {
+    mx_text_add(out, "%s\n", c->base_note);
+    mx_text_add(out,
+                "drift: %d weights changed by %.6g in all (L2 norm), of which rounding to float32 "
+                "took away %.3g\n",
+                c->drift.n_merged, sqrt(c->drift.delta), sqrt(c->drift.lost));
+}
+
+static bool check_base(Converter *c) {
+    const CkptPlan *plan = &c->plan;
+    return !plan->merges ||
+           ckpt_lora_check_base(&plan->lora, &plan->from, &plan->leaves, plan->pieces,
+                                c->how->facts.weights, &c->base_note, c->err);
 }
 
 bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err) {
@@ -189,9 +273,10 @@ bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *pa
     Converter c = {.arena = {.name = "convert"}, .how = how, .err = err, .start_s = mx_clock_s()};
     CkptFile file;
     bool ok = ckpt_open(&c.arena, from, &file, err) &&
-              ckpt_plan(&c.arena, &file, how, &c.plan, err) && convert(&c, path);
+              ckpt_plan(&c.arena, &file, how, &c.plan, err) && check_base(&c) && convert(&c, path);
     mx_progress_end();
     if (ok) print_notes(&c.plan, notes);
+    if (ok && c.plan.merges) print_drift(&c, notes);
     *form = c.plan.form;
     mx_arena_release(&c.arena);
     return ok;

@@ -1,25 +1,50 @@
 /* lora.c — adapters merged into the weights beside them: W + A B scale. */
-#include <mx/ckpt.h>
+#include "lora.h"
 
 #include <math.h>
 
-/* Adds one adapter; every sum is taken in f64 and rounded once. */
+/* `n` elements of one row of W, from column `at` on; every sum is taken in f64 and rounded once. */
+static void add_to_row(const CkptDelta *d, int64_t row, int64_t at, int64_t n, float *x,
+                       MxMergeDrift *drift) {
+    enum { CHUNK = 512 };
+    for (int64_t done = 0; done < n; done += CHUNK) {
+        double sum[CHUNK] = {0};
+        int64_t m = n - done < CHUNK ? n - done : CHUNK;
+        for (int64_t r = 0; r < d->rank; r++) {
+            double a = (double)d->a[row * d->rank + r];
+            const float *b = &d->b[r * d->columns + at + done];
+            for (int64_t k = 0; k < m; k++) sum[k] += a * (double)b[k];
+        }
+        for (int64_t k = 0; k < m; k++) {
+            double delta = d->scale * sum[k], exact = (double)x[done + k] + delta;
+            x[done + k] = (float)exact;
+            drift->delta += delta * delta;
+            drift->lost += ((double)x[done + k] - exact) * ((double)x[done + k] - exact);
+        }
+    }
+}
+
+void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, MxMergeDrift *drift) {
+    while (n > 0) {
+        int64_t row = first / d->columns, at = first % d->columns;
+        int64_t m = n < d->columns - at ? n : d->columns - at;
+        add_to_row(d, row, at, m, x, drift);
+        first += m;
+        x += m;
+        n -= m;
+    }
+}
+
 static void merge_one(const MxLeaf *w, const MxLeaf *a, const MxLeaf *b, double scale,
                       MxMergeDrift *drift) {
-    int64_t rows = a->shape.dim[0], rank = a->shape.dim[1];
-    int64_t columns = mx_shape_count(w->shape) / rows;
-    float *x = w->data;
-    const float *left = a->data, *right = b->data;
-    for (int64_t i = 0; i < rows * columns; i++) {
-        double delta = 0;
-        for (int64_t r = 0; r < rank; r++)
-            delta +=
-                (double)left[i / columns * rank + r] * (double)right[r * columns + i % columns];
-        double exact = (double)x[i] + scale * delta;
-        x[i] = (float)exact;
-        drift->delta += scale * delta * scale * delta;
-        drift->lost += ((double)x[i] - exact) * ((double)x[i] - exact);
-    }
+    int64_t n = mx_shape_count(w->shape);
+    CkptDelta d = {a->data, b->data, a->shape.dim[1], n / a->shape.dim[0], scale};
+    ckpt_delta_add(&d, 0, n, w->data, drift);
+}
+
+uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values) {
+    uint64_t parts[] = {before, mx_hash64(path, strlen(path)), values};
+    return mx_hash64(parts, sizeof parts);
 }
 
 MxMergeDrift mx_lora_merge(MxTree *tree, double scale) {

@@ -67,8 +67,14 @@ const char *mx_ckpt_output_file(const MxCkptOutput *output) {
     return output->file;
 }
 
+const char *mx_ckpt_output_dir(const MxCkptOutput *output) {
+    return output->publish ? mx_store_publish_dir(output->publish) : NULL;
+}
+
 /* A config's text with some "key: value" lines changed. */
-static const char *with_form(MxArena *arena, const char *config, MxForm form) {
+static const char *with_form(MxArena *arena, const char *config, const MxCkptOrigin *origin) {
+    MxForm form = *origin->form;
+    bool is_merged = origin->adapters == MX_ADAPTERS_MERGED;
     const struct {
         const char *key;
         const char *value;
@@ -76,6 +82,8 @@ static const char *with_form(MxArena *arena, const char *config, MxForm form) {
         {"pure_nnx: ", form.is_linen ? "false" : "true"},
         {"scan_layers: ", form.is_scanned ? "true" : "false"},
         {"param_scan_axis: ", mx_arena_printf(arena, "%d", form.scan_axis)},
+        {"lora.enable_lora: ", is_merged ? "false" : NULL},
+        {"lora.lora_restore_path: ", is_merged ? "\"\"" : NULL},
     };
     MxText out;
     mx_text_init(&out, arena);
@@ -83,7 +91,8 @@ static const char *with_form(MxArena *arena, const char *config, MxForm form) {
         size_t n = strcspn(config, "\n");
         n += config[n] == '\n';
         int k = 0;
-        while (k < MX_COUNT(keys) && !mx_text_has_prefix(config, keys[k].key)) k++;
+        while (k < MX_COUNT(keys) && (!keys[k].value || !mx_text_has_prefix(config, keys[k].key)))
+            k++;
         if (k < MX_COUNT(keys))
             mx_text_add(&out, "%s%s # set by mxconvert\n", keys[k].key, keys[k].value);
         else
@@ -101,14 +110,20 @@ static bool commit_file(MxCkptOutput *output, MxError *err) {
     return mx_path_sync(mx_path_dir(output->arena, output->path), err);
 }
 
-bool mx_ckpt_output_commit(MxCkptOutput *output, MxForm form, const MxJson *source, MxError *err) {
-    if (!output->publish) return commit_file(output, err);
+static void tell_form(const MxCkptOutput *output, const MxCkptOrigin *origin) {
     MxJson *manifest = mx_store_publish_manifest(output->publish);
-    const char *config = source ? mx_json_string(mx_json_get(source, "config")) : NULL;
-    mx_json_set_string(manifest, "style", form.is_linen ? "linen" : "nnx");
-    mx_json_set_bool(manifest, "scan_layers", form.is_scanned);
-    mx_json_set_int(manifest, "param_scan_axis", form.scan_axis);
-    if (config) mx_json_set_string(manifest, "config", with_form(output->arena, config, form));
+    const MxForm *form = origin->form;
+    const char *config =
+        origin->source ? mx_json_string(mx_json_get(origin->source, "config")) : NULL;
+    mx_json_set_string(manifest, "style", form->is_linen ? "linen" : "nnx");
+    mx_json_set_bool(manifest, "scan_layers", form->is_scanned);
+    mx_json_set_int(manifest, "param_scan_axis", form->scan_axis);
+    if (config) mx_json_set_string(manifest, "config", with_form(output->arena, config, origin));
+}
+
+bool mx_ckpt_output_commit(MxCkptOutput *output, const MxCkptOrigin *origin, MxError *err) {
+    if (!output->publish) return commit_file(output, err);
+    if (origin->form) tell_form(output, origin);
     if (!mx_store_publish_commit(output->publish, err)) return false;
     if (!strcmp(output->staged, output->path)) return true;
     if (!mx_dir_remove(output->path, err)) return false;

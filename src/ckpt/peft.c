@@ -1,6 +1,6 @@
 /* peft.c — adapters in the files of Hugging Face's peft: adapter_config.json and
  * adapter_model.safetensors. lora_A [r, in] and lora_B [out, r] are the transposes of A and B. */
-#include <mx/ckpt.h>
+#include "lora.h"
 
 #include <math.h>
 
@@ -263,6 +263,108 @@ bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const
                   const MxTree *state, MxError *err) {
     MxArena arena = {.name = "peft"};
     bool ok = save(&arena, dir, heads, scale, base, state, err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* ---- out of a checkpoint */
+
+/* All adapters in memory, each with the place in its stack that names go by. */
+static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, MxError *err) {
+    CkptFile file;
+    CkptLora lora;
+    mx_tree_init(out, arena);
+    if (!ckpt_open(arena, from, &file, err) || !ckpt_lora_find(arena, &file, &lora, err))
+        return false;
+    for (int i = 0; i < 2 * lora.n; i++) {
+        int at = i % 2 ? lora.adapters[i / 2].b : lora.adapters[i / 2].a;
+        MxLeaf leaf = lora.leaves.leaves[at];
+        const CkptEntry *entry = &file.survey.entries[lora.pieces[at].entry];
+        const char *tree = ckpt_tree_part(entry->row, leaf.path);
+        CkptSpot spot = ckpt_spot(tree);
+        leaf.kind = MX_KIND_LORA_PARAM;
+        leaf.dtype = MX_F32;
+        leaf.data = mx_new_n(arena, float, mx_shape_count(leaf.shape));
+        if (spot.where == CKPT_LAYER)
+            leaf.stack = (MxStack){.path = mx_arena_printf(arena, "%.*s%s/%s",
+                                                           (int)(tree - leaf.path) + spot.head,
+                                                           leaf.path, spot.name, spot.tail),
+                                   .index = spot.number,
+                                   .count = file.survey.groups[entry->group].n_layers};
+        if (!ckpt_read_piece(&file, &lora.pieces[at], ckpt_box(leaf.shape, -1, 0), MX_F32,
+                             leaf.data, err))
+            return false;
+        mx_tree_add(out, leaf);
+    }
+    return true;
+}
+
+/* The rank of all of them. */
+static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *out, MxError *err) {
+    *out = adapters->leaves[0].shape.dim[1];
+    bool ok = true;
+    for (int i = 0; i < adapters->n; i += 2) /* A, B, A, B … */
+        if (adapters->leaves[i].shape.dim[1] != *out)
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
+                         "\"%s\" has rank %lld, \"%s\" %lld; peft's config tells one",
+                         adapters->leaves[i].path, (long long)adapters->leaves[i].shape.dim[1],
+                         adapters->leaves[0].path, (long long)*out);
+    return ok;
+}
+
+/* Every tensor holds what was to be written. */
+static bool verify(MxArena *arena, const char *dir, const MxPeftHeads *heads,
+                   const MxTree *adapters, MxError *err) {
+    MxTensors *file;
+    MxWhere where = in_dir(arena, dir, tensors_name);
+    Peer peer;
+    if (!mx_tensors_open(arena, where.file, &file, err)) return false;
+    bool ok = true;
+    for (int i = 0; i < adapters->n; i++) {
+        const MxLeaf *leaf = &adapters->leaves[i];
+        if (!find_peer(arena, leaf, &peer)) continue;
+        int64_t n = mx_shape_count(leaf->shape);
+        float *found = mx_new_n(arena, float, n);
+        if (!check_tensor(arena, file, where, &peer, err) ||
+            !mx_tensors_read(file, mx_tensors_find(file, peer.name), found, err))
+            ok = false;
+        else if (memcmp(found, their_array(arena, heads, &peer, leaf), (size_t)n * sizeof *found))
+            ok = mx_fail(err, MX_EXIT_IO, where, "\"%s\" does not read back as it was written",
+                         peer.name);
+    }
+    return ok;
+}
+
+static void tell_names(MxArena *arena, const MxTree *adapters, const Peer *peers, MxText *notes) {
+    for (int i = 0; i < adapters->n; i++)
+        mx_text_add(notes, "%s %s -> %s %s\n", adapters->leaves[i].path,
+                    mx_shape_text(arena, adapters->leaves[i].shape), peers[i].name,
+                    mx_shape_text(arena, peers[i].shape));
+}
+
+bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char *dir,
+                     MxText *notes, MxError *err) {
+    MxArena arena = {.name = "peft"};
+    MxTree adapters;
+    int64_t rank = 0;
+    bool ok = read_adapters(&arena, from, &adapters, err);
+    if (ok && how->alpha <= 0)
+        ok = mx_fail(
+            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
+            "the lora_alpha of its adapters is not known; --lora-alpha tells it, or --config");
+    if (adapters.n && !how->heads.width)
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
+                     "how its model keeps heads is not known; --config names the config");
+    Peer *peers = mx_new_n(&arena, Peer, adapters.n + 1);
+    bool has_rank = adapters.n && find_rank(from, &adapters, &rank, err);
+    ok = name_all(&arena, &adapters, peers, err) && has_rank && ok;
+    if (ok && !dir) tell_names(&arena, &adapters, peers, notes);
+    if (ok && dir)
+        ok = save(&arena, dir, &how->heads, how->alpha / (double)rank, how->base, &adapters, err) &&
+             (!how->verifies || verify(&arena, dir, &how->heads, &adapters, err));
+    if (ok)
+        mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", adapters.n / 2,
+                    (long long)rank, how->alpha);
     mx_arena_release(&arena);
     return ok;
 }

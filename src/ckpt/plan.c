@@ -118,6 +118,52 @@ static void choose_stackings(Planner *p) {
     }
 }
 
+/* ---- adapters */
+
+/* What the result holds of the parameters, and whether of all else. */
+static const struct {
+    bool only_params, weights, adapters;
+} holds[] = {
+    [MX_ADAPTERS_STAY] = {false, true, true},
+    [MX_ADAPTERS_MERGED] = {true, true, false},
+    [MX_ADAPTERS_ALONE] = {true, false, true},
+};
+
+static bool is_kept(const Planner *p, const CkptEntry *entry) {
+    bool only_params = p->how->params_only || holds[p->how->adapters].only_params;
+    if (!entry->row->is_param) return !only_params;
+    return ckpt_is_adapter(entry->path) ? holds[p->how->adapters].adapters
+                                        : holds[p->how->adapters].weights;
+}
+
+/* The file with the weights takes the place of the source. */
+static bool find_base(Planner *p) {
+    const MxAdapterFacts *facts = &p->how->facts;
+    CkptFile *from = &p->plan->from;
+    MxWhere where = {.file = from->ref.ref};
+    bool has_weights = p->plan->lora.has_weights;
+    if (facts->alpha <= 0)
+        mx_fail(p->err, MX_EXIT_BAD_INPUT, where,
+                "the lora_alpha of its adapters is not known; --lora-alpha tells it, or --config");
+    if (has_weights && facts->is_base_said)
+        return mx_fail(p->err, MX_EXIT_BAD_INPUT, where,
+                       "its adapters have weights beside them; --base is for those that have none");
+    if (has_weights) return true;
+    bool ok = facts->base
+                  ? ckpt_open(p->arena, facts->base, from, p->err)
+                  : mx_fail(p->err, MX_EXIT_BAD_INPUT, where,
+                            "the weights below its adapters are not known; --base names them");
+    if (!ok && facts->base_hint) mx_note(p->err, "%s", facts->base_hint);
+    return ok;
+}
+
+static bool find_adapters(Planner *p) {
+    int failures = p->err->count;
+    return p->how->adapters == MX_ADAPTERS_STAY ||
+           (ckpt_lora_find(p->arena, &p->plan->from, &p->plan->lora, p->err) &&
+            (p->how->adapters != MX_ADAPTERS_MERGED || find_base(p)) && p->err->count == failures);
+}
+
 /* ---- targets */
 
 static CkptTarget *new_target(Planner *p, MxPlace place, int count) {
@@ -214,7 +260,7 @@ static bool collect_targets(Planner *p) {
     mx_map_init(&p->by_path, p->arena);
     for (int i = 0; i < plan->leaves.n; i++) {
         const CkptEntry *entry = &s->entries[plan->pieces[i].entry];
-        if (p->how->params_only && !entry->row->is_param) continue;
+        if (!is_kept(p, entry)) continue;
         const CkptGroup *g = entry->group >= 0 ? &s->groups[entry->group] : NULL;
         if (p->stackings && g && !g->is_scanned && !g->is_unscanned) {
             plan->n_random_left++;
@@ -235,12 +281,14 @@ static bool collect_targets(Planner *p) {
 bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
                MxError *err) {
     Planner p = {.arena = arena, .how = how, .plan = out, .err = err};
+    bool merges = how->adapters == MX_ADAPTERS_MERGED;
     *out = (CkptPlan){.from = *from};
-    if (!check_contents(&p)) return false;
+    if (!check_contents(&p) || !find_adapters(&p) || (merges && !check_contents(&p))) return false;
     choose_form(&p);
-    bool splits = must_split(&p);
+    bool splits = merges || must_split(&p);
     if (!ckpt_leaves(arena, &out->from.survey, splits, &out->leaves, &out->pieces,
-                     &out->n_random_left, err))
+                     &out->n_random_left, err) ||
+        (merges && !ckpt_lora_match(arena, &out->lora, &out->leaves, &out->merges, err)))
         return false;
     if (splits && out->form.is_scanned) choose_stackings(&p);
     out->note = out->form.is_scanned ? ""

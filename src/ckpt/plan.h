@@ -3,7 +3,7 @@
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H
 
-#include "internal.h"
+#include "lora.h"
 
 typedef struct CkptTarget {
     const char *path;
@@ -26,9 +26,12 @@ typedef struct CkptPlan {
     int n_random_left, n_reference_left; /* arrays that the result leaves out */
     const char *evidence;                /* for the way in which layers are stacked, or NULL */
     int cycle;
+    CkptLora lora; /* adapters to be merged */
+    int *merges;   /* [leaves.n] which of them goes into a leaf, -1 = none; NULL = nothing merged */
 } CkptPlan;
 
-/* ckpt_plan — what becomes of the arrays of a file; needs its survey, not its contents.
+/* ckpt_plan — what becomes of the arrays of a file; needs its survey, not its contents. Adapters
+ * that are merged may lie over another file's weights, which then is the one that is converted.
  * Errors: all that stands in the way. */
 bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
                MxError *err);

@@ -3,7 +3,7 @@
  * files of any family; the tables are in layout.c and stack.c. */
 #include <mx/ckpt.h>
 
-#include "internal.h"
+#include "lora.h"
 
 static MxWhere in(const CkptSurvey *s) {
     return (MxWhere){.file = s->name};
@@ -184,6 +184,15 @@ static bool choose_axis(MxArena *arena, CkptSurvey *s, int preferred, MxError *e
 
 /* ---- what all of that means for a group */
 
+/* Adapters may be those of some layers only. */
+static bool is_adapters(const CkptSurvey *s, int group) {
+    for (int i = 0; i < s->n; i++)
+        if (s->entries[i].group == group && tells(&s->entries[i]) &&
+            !ckpt_is_adapter(s->entries[i].path))
+            return false;
+    return true;
+}
+
 /* Every layer from 0 on has something. */
 static bool check_layers(MxArena *arena, const CkptSurvey *s, int group, MxError *err) {
     const CkptGroup *g = &s->groups[group];
@@ -194,7 +203,7 @@ static bool check_layers(MxArena *arena, const CkptSurvey *s, int group, MxError
             n_seen += !seen[s->entries[i].spot.number];
             seen[s->entries[i].spot.number] = true;
         }
-    if (n_seen == g->n_layers) return true;
+    if (n_seen == g->n_layers || is_adapters(s, group)) return true;
     while (seen[first]) first++;
     return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s_%d is missing (%d of %d layers are there)",
                    g->key, first, n_seen, g->n_layers);

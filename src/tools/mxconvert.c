@@ -1,7 +1,11 @@
 /* mxconvert.c — the converter's command line. What it reads is read in a child process, since
  * nobody vouches for files of others; this process names the source, verifies it, and cleans up. */
 #include <mx/ckpt.h>
+#include <mx/config.h>
+#include <mx/model.h>
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 
 static const char usage[] =
@@ -21,6 +25,16 @@ static const char usage[] =
     "  --layer-cycle N           layers that make a block, where it is not the family's usual "
     "number\n"
     "  --params-only             only the parameters\n"
+    "  --merge-lora              the parameters alone, W + A B alpha / rank in float32, adapters "
+    "gone\n"
+    "  --extract-lora            the adapters alone\n"
+    "  --to-peft                 DST is a folder of Hugging Face's peft with SRC's adapters\n"
+    "  --base REF                the weights below the adapters (default: the "
+    "load_parameters_path\n"
+    "                            in SRC's config); for --to-peft the name that peft's config "
+    "gives\n"
+    "  --config FILE.yml         config of the run, where SRC does not hold it\n"
+    "  --lora-alpha X            lora.lora_alpha, where no config tells it\n"
     "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
     "  --dry-run                 print what would become of each array, and exit\n"
     "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
@@ -35,9 +49,76 @@ static const char usage[] =
 typedef struct CommandLine {
     const char *source, *target;
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
+    const char *base, *config, *alpha_text;
     bool params_only, dry_run, verifies, force, benchmark, help, version;
+    bool merges, extracts, to_peft;
+    double alpha; /* 0 = not said */
     MxConvert how;
 } CommandLine;
+
+/* ---- operations on adapters */
+
+enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8 };
+
+/* What the result holds, and which options have a meaning then. */
+static const struct {
+    const char *option, *words;
+    size_t flag; /* in CommandLine; 0 = none of the others */
+    MxAdapters adapters;
+    int takes;
+} operations[] = {
+    {"--merge-lora", "--merge-lora, whose result is float32", offsetof(CommandLine, merges),
+     MX_ADAPTERS_MERGED, LAYOUT | SPEED | FACTS},
+    {"--extract-lora", "--extract-lora", offsetof(CommandLine, extracts), MX_ADAPTERS_ALONE,
+     LAYOUT | DTYPE | SPEED},
+    {"--to-peft", "--to-peft", offsetof(CommandLine, to_peft), MX_ADAPTERS_STAY, FACTS},
+    {NULL, "a conversion that leaves adapters as they are", 0, MX_ADAPTERS_STAY,
+     LAYOUT | DTYPE | SPEED},
+};
+
+static bool choose_operation(CommandLine *line, MxError *err) {
+    const struct {
+        const char *option;
+        bool is_given;
+        int kind;
+    } given[] = {
+        {"--layout", line->layout, LAYOUT},
+        {"--scan-layers", line->scan, LAYOUT},
+        {"--param-scan-axis", line->scan_axis, LAYOUT},
+        {"--decoder-block", line->decoder_block, LAYOUT},
+        {"--layer-cycle", line->cycle, LAYOUT},
+        {"--dtype", line->dtype, DTYPE},
+        {"--benchmark", line->benchmark, SPEED},
+        {"--base", line->base, FACTS},
+        {"--config", line->config, FACTS},
+        {"--lora-alpha", line->alpha_text, FACTS},
+    };
+    const int none = MX_COUNT(operations) - 1;
+    int chosen = none;
+    for (int i = 0; i < none; i++) {
+        if (!*(const bool *)((const char *)line + operations[i].flag)) continue;
+        if (chosen != none)
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s and %s exclude each other",
+                           operations[chosen].option, operations[i].option);
+        chosen = i;
+    }
+    for (int i = 0; i < MX_COUNT(given); i++)
+        if (given[i].is_given && !(given[i].kind & operations[chosen].takes))
+            mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", given[i].option,
+                    operations[chosen].words);
+    line->how.adapters = operations[chosen].adapters;
+    return !err->count;
+}
+
+static void read_alpha(CommandLine *line, MxError *err) {
+    if (!mx_option_number("--lora-alpha", line->alpha_text, &line->alpha, err) || !line->alpha_text)
+        return;
+    if (!(line->alpha > 0 && isfinite(line->alpha)))
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--lora-alpha: found \"%s\", wanted more than 0",
+                line->alpha_text);
+}
+
+/* ---- the command line */
 
 /* Texts to what they mean. */
 static bool understand(CommandLine *line, MxError *err) {
@@ -64,6 +145,12 @@ static bool understand(CommandLine *line, MxError *err) {
     how->scan = line->scan ? scan : -1;
     how->scan_axis = (int)axis;
     how->restack.cycle = (int)cycle;
+    read_alpha(line, err);
+    choose_operation(line, err);
+    if (how->adapters == MX_ADAPTERS_MERGED) {
+        how->casts = true;
+        how->param_dtype = MX_F32;
+    }
     if (line->benchmark && line->force)
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--benchmark removes DST: it cannot --force one");
     if (!line->target && !line->dry_run && !err->count)
@@ -80,6 +167,12 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--decoder-block", .value = &line->decoder_block, .wants = "a family"},
         {.name = "--layer-cycle", .value = &line->cycle, .wants = "a number of layers"},
         {.name = "--params-only", .flag = &line->params_only},
+        {.name = "--merge-lora", .flag = &line->merges},
+        {.name = "--extract-lora", .flag = &line->extracts},
+        {.name = "--to-peft", .flag = &line->to_peft},
+        {.name = "--base", .value = &line->base, .wants = "a checkpoint"},
+        {.name = "--config", .value = &line->config, .wants = "a file"},
+        {.name = "--lora-alpha", .value = &line->alpha_text, .wants = "a number"},
         {.name = "--dtype", .value = &line->dtype, .wants = "float32 or bfloat16"},
         {.name = "--dry-run", .flag = &line->dry_run},
         {.name = "--verify", .flag = &line->verifies},
@@ -103,13 +196,90 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     return understand(line, err);
 }
 
-/* ---- in the child */
+/* ---- what is known of adapters */
 
 typedef struct Work {
-    const CommandLine *line;
-    MxCkptRef from;
+    CommandLine *line;
+    MxCkptRef from, base;
     MxCkptOutput *output;
+    MxPeftConvert peft;
 } Work;
+
+/* The config that SRC holds, or the one that is named; NULL = there is none. */
+static bool load_config(const Work *work, MxArena *arena, const MxConfig **out, MxError *err) {
+    const MxJson *manifest = work->from.manifest;
+    const char *file = work->line->config;
+    MxConfigRequest request = {
+        .files = &file,
+        .n_files = file != NULL,
+        .text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL,
+        .text_name = mx_arena_printf(arena, "the config in %s", work->from.ref)};
+    MxConfig *config = NULL;
+    *out = NULL;
+    if (!file && !request.text) return true;
+    if (file && request.text)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--config: \"%s\" holds its config itself",
+                       work->from.ref);
+    if (!mx_config_load(arena, &request, &config, err)) return false;
+    *out = config;
+    return true;
+}
+
+static bool settle_alpha(const Work *work, const MxConfig *config, double *out, MxError *err) {
+    double said = work->line->alpha, theirs = config ? config->lora_alpha : 0;
+    *out = said > 0 ? said : theirs;
+    if (!(said > 0 && theirs > 0) || said == theirs) return true;
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                   "--lora-alpha: found %.15g, but the config says %.15g", said, theirs);
+}
+
+static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxError *err) {
+    MxAdapterFacts *facts = &work->line->how.facts;
+    const char *ref = work->line->base;
+    facts->is_base_said = ref != NULL;
+    if (!ref && config) {
+        ref = config->load_parameters_path;
+        facts->base_hint =
+            ref ? mx_arena_printf(arena,
+                                  "hint: that is the load_parameters_path in the config of \"%s\"; "
+                                  "--base names another place",
+                                  work->from.ref)
+                : mx_arena_printf(
+                      arena, "hint: its config draws them (init_weights_seed %lld), from no file",
+                      (long long)config->init_weights_seed);
+    }
+    if (!ref) return true;
+    facts->base = &work->base;
+    if (mx_ckpt_find(arena, ref, &work->base, err)) return true;
+    if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
+    return false;
+}
+
+static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
+    const MxConfig *config;
+    MxModel *model = NULL;
+    MxAdapterFacts *facts = &work->line->how.facts;
+    bool merges = work->line->merges;
+    if (!merges && !work->line->to_peft) return true;
+    if (!load_config(work, arena, &config, err) ||
+        !settle_alpha(work, config, &facts->alpha, err) ||
+        (config && !mx_model_new(arena, config, &model, err)) ||
+        (merges && !find_base(work, config, arena, err)))
+        return false;
+    if (model) {
+        MxHeadForm form = mx_model_head_form(model);
+        work->peft.heads = (MxPeftHeads){form.width, form.query_scale, form.interleaves};
+        facts->weights = mx_model_params(model);
+    }
+    const char *base = work->line->base;
+    if (!base && config) base = config->load_parameters_path;
+    work->peft.base = base ? base : "";
+    work->peft.alpha = facts->alpha;
+    work->peft.verifies = work->line->how.verifies;
+    return true;
+}
+
+/* ---- in the child */
 
 static MxExit end(MxError *err) {
     MxExit code = err->count ? err->exit : MX_EXIT_OK;
@@ -129,6 +299,30 @@ static MxExit print_plan(void *data) {
     return end(&err);
 }
 
+static MxExit to_peft(void *data) {
+    const Work *work = data;
+    MxArena arena = {.name = "peft"};
+    MxError err = {0};
+    MxText notes;
+    mx_text_init(&notes, &arena);
+    bool writes = !work->line->dry_run;
+    const char *dir = writes ? mx_ckpt_output_dir(work->output) : NULL;
+    if (mx_peft_convert(&work->from, &work->peft, dir, &notes, &err) &&
+        (!writes || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
+        fputs(notes.data, stdout);
+        if (writes)
+            printf("wrote \"%s\"%s\n", work->line->target,
+                   work->peft.verifies ? " and verified it" : "");
+    }
+    mx_arena_release(&arena);
+    return end(&err);
+}
+
+static bool commit(const Work *work, const MxForm *form, MxError *err) {
+    MxCkptOrigin origin = {form, work->from.manifest, work->line->how.adapters};
+    return mx_ckpt_output_commit(work->output, &origin, err);
+}
+
 static MxExit convert(void *data) {
     const Work *work = data;
     MxArena arena = {.name = "notes"};
@@ -139,7 +333,7 @@ static MxExit convert(void *data) {
     double start_s = mx_clock_s();
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
-        mx_ckpt_output_commit(work->output, form, work->from.manifest, &err))
+        commit(work, &form, &err))
         printf("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
                work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
     mx_arena_release(&arena);
@@ -156,7 +350,7 @@ static bool measure(const Work *work, MxArena *arena, MxError *err) {
     double start_s = mx_clock_s();
     if (!mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                          &notes, err) ||
-        !mx_ckpt_output_commit(work->output, form, work->from.manifest, err))
+        !commit(work, &form, err))
         return false;
     double write_s = mx_clock_s() - start_s;
     mx_ckpt_output_forget(work->output);
@@ -191,11 +385,26 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (line.help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     if (line.version) return puts("mxconvert " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     Work work = {.line = &line};
-    if (!mx_ckpt_find(arena, line.source, &work.from, err)) return err->exit;
-    if (line.dry_run) return mx_store_guarded(line.source, print_plan, &work, err);
+    if (mx_peft_is_dir(line.source)) {
+        mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = line.source},
+                "a folder of peft: lora.lora_restore_path takes it as it is");
+        return err->exit;
+    }
+    if (!mx_ckpt_find(arena, line.source, &work.from, err) || !collect_facts(&work, arena, err))
+        return err->exit;
+    if (line.dry_run)
+        return mx_store_guarded(line.source, line.to_peft ? to_peft : print_plan, &work, err);
     mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
-    return mx_store_guarded(line.source, line.benchmark ? benchmark : convert, &work, err);
+    if (line.to_peft && !mx_ckpt_output_dir(work.output)) {
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": --to-peft makes a folder", line.target);
+        return err->exit;
+    }
+    return mx_store_guarded(line.source,
+                            line.to_peft     ? to_peft
+                            : line.benchmark ? benchmark
+                                             : convert,
+                            &work, err);
 }
 
 int main(int argc, char **argv) {

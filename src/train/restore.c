@@ -18,9 +18,7 @@ int64_t train_fingerprint(const MxTree *tree) {
         const MxLeaf *leaf = &tree->leaves[i];
         if (leaf->kind != MX_KIND_PARAM) continue;
         size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-        hash = mx_hash64((uint64_t[]){hash, mx_hash64(leaf->path, strlen(leaf->path)),
-                                      mx_hash64(leaf->data, bytes)},
-                         3 * sizeof hash);
+        hash = mx_lora_fingerprint(hash, leaf->path, mx_hash64(leaf->data, bytes));
     }
     return (int64_t)hash;
 }

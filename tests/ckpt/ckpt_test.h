@@ -13,6 +13,7 @@ Suite *save_suite(void);
 Suite *trees_suite(void);
 Suite *tools_suite(void);
 Suite *hostile_suite(void);
+Suite *lora_tools_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;

@@ -1,4 +1,5 @@
-/* tools.c — starting mxconvert and mxcompare and looking at what they say and leave. */
+/* tools.c — starting mxconvert, mxcompare and the trainer and looking at what they say and leave.
+ */
 #include "tools.h"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@ const char *output;
 
 /* Starts "<tool> <words>", split at blanks; {} in words is the test's folder. */
 pid_t tool_start(const char *words) {
-    enum { MAX_WORDS = 32 };
+    enum { MAX_WORDS = 64 };
     char *argv[MAX_WORDS], *save = NULL, *line = mx_arena_strdup(&arena, words);
     int n = 0;
     for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) {

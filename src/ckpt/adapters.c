@@ -1,0 +1,196 @@
+/* adapters.c — the adapters of a checkpoint of any layout, layer by layer: each with its other half
+ * and its weight, whichever file that is in; and whether that weight is the one it was trained
+ * over. */
+#include "lora.h"
+
+#include <inttypes.h>
+
+static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b";
+
+bool ckpt_is_adapter(const char *path) {
+    return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix);
+}
+
+static MxWhere in(const CkptLora *lora) {
+    return (MxWhere){.file = lora->file.ref.ref};
+}
+
+/* ---- pairs */
+
+static const CkptEntry *entry_of(const CkptLora *lora, int leaf) {
+    return &lora->file.survey.entries[lora->pieces[leaf].entry];
+}
+
+static const char *shape_text(MxArena *arena, const CkptLora *lora, int leaf) {
+    return mx_shape_text(arena, lora->leaves.leaves[leaf].shape);
+}
+
+/* A half, its other half looked up; both are told of by A if it is there. */
+static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
+    const char *path = lora->leaves.leaves[leaf].path;
+    bool is_a = mx_text_has_suffix(path, a_suffix);
+    const char *weight = mx_arena_strndup(arena, path, strlen(path) - strlen(a_suffix));
+    const char *peer = mx_arena_printf(arena, "%s%s", weight, is_a ? b_suffix : a_suffix);
+    int other = mx_tree_find(&lora->leaves, peer);
+    if (other < 0)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is there without \"%s\"", path,
+                       peer);
+    if (!is_a) return true;
+    MxShape a = lora->leaves.leaves[leaf].shape, b = lora->leaves.leaves[other].shape;
+    if (a.rank != 2 || b.rank < 1 || b.rank > 2 || a.dim[1] != b.dim[0] || !mx_shape_count(a) ||
+        !mx_shape_count(b))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                       "\"%s\" is %s and \"%s\" %s; wanted [inputs, rank] and [rank, outputs]",
+                       path, shape_text(arena, lora, leaf), peer, shape_text(arena, lora, other));
+    lora->adapters[lora->n++] = (CkptAdapter){.weight = weight, .a = leaf, .b = other};
+    return true;
+}
+
+bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err) {
+    CkptLora *lora = out;
+    int n_left, n_halves = 0, failures = err->count;
+    *lora = (CkptLora){.file = *file};
+    if (!ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
+        return false;
+    lora->adapters = mx_new_n(arena, CkptAdapter, lora->leaves.n + 1);
+    for (int i = 0; i < lora->leaves.n; i++) {
+        const CkptRow *row = entry_of(lora, i)->row;
+        if (!row || !row->is_param) continue;
+        bool is_adapter = ckpt_is_adapter(lora->leaves.leaves[i].path);
+        if (!is_adapter) lora->has_weights = true;
+        if (!is_adapter) continue;
+        n_halves++;
+        add_half(arena, lora, i, err);
+    }
+    if (!n_halves)
+        mx_fail(
+            err, MX_EXIT_BAD_INPUT, in(lora),
+            "no adapters in it: wanted arrays named …_lora_a and …_lora_b among the parameters");
+    return err->count == failures;
+}
+
+/* ---- their weights */
+
+/* Whether rows are the product of some of the first dims of a shape that has any. */
+static bool is_cut(MxShape shape, int64_t rows) {
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank && n < rows; i++) n *= shape.dim[i];
+    return shape.rank && n == rows;
+}
+
+static bool fits(const CkptLora *lora, const CkptAdapter *adapter, MxShape weight) {
+    MxShape a = lora->leaves.leaves[adapter->a].shape, b = lora->leaves.leaves[adapter->b].shape;
+    int64_t columns = mx_shape_count(b) / b.dim[0];
+    return is_cut(weight, a.dim[0]) && a.dim[0] * columns == mx_shape_count(weight);
+}
+
+bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights, int **out,
+                     MxError *err) {
+    int failures = err->count;
+    *out = mx_new_n(arena, int, weights->n + 1);
+    for (int i = 0; i < weights->n; i++) (*out)[i] = -1;
+    for (int i = 0; i < lora->n; i++) {
+        const CkptAdapter *adapter = &lora->adapters[i];
+        int w = mx_tree_find(weights, adapter->weight);
+        if (w < 0)
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is adapted, but the base lacks it",
+                    adapter->weight);
+        else if (!fits(lora, adapter, weights->leaves[w].shape))
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                    "\"%s\" is %s in the base; its adapters are %s and %s", adapter->weight,
+                    mx_shape_text(arena, weights->leaves[w].shape),
+                    shape_text(arena, lora, adapter->a), shape_text(arena, lora, adapter->b));
+        else
+            (*out)[w] = i;
+    }
+    return err->count == failures;
+}
+
+static bool load_half(MxArena *arena, const CkptLora *lora, int leaf, const float **out,
+                      MxError *err) {
+    MxShape shape = lora->leaves.leaves[leaf].shape;
+    float *data = mx_new_n(arena, float, mx_shape_count(shape));
+    *out = data;
+    return ckpt_read_piece(&lora->file, &lora->pieces[leaf], ckpt_box(shape, -1, 0), MX_F32, data,
+                           err);
+}
+
+bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t count, double alpha,
+                    CkptDelta *out, MxError *err) {
+    const CkptAdapter *pair = &lora->adapters[adapter];
+    MxShape a = lora->leaves.leaves[pair->a].shape;
+    *out = (CkptDelta){
+        .rank = a.dim[1], .columns = count / a.dim[0], .scale = alpha / (double)a.dim[1]};
+    return load_half(arena, lora, pair->a, &out->a, err) &&
+           load_half(arena, lora, pair->b, &out->b, err);
+}
+
+/* ---- whether the base is theirs */
+
+static bool hash_leaf(MxArena *arena, const CkptFile *file, const CkptPiece *piece,
+                      const MxLeaf *leaf, uint64_t *out, MxError *err) {
+    CkptTiles tiles;
+    MxHash *hash = mx_hash_new(arena);
+    void *tile = mx_arena_alloc(arena, (size_t)CKPT_TILE_ELEMENTS * mx_dtype_bytes(leaf->dtype));
+    bool has_more = ckpt_tiles_start(&tiles, leaf->shape, CKPT_TILE_ELEMENTS);
+    for (; has_more; has_more = ckpt_tiles_next(&tiles)) {
+        if (!ckpt_read_piece(file, piece, tiles.box, leaf->dtype, tile, err)) return false;
+        mx_hash_add(hash, tile, (size_t)ckpt_box_count(&tiles.box) * mx_dtype_bytes(leaf->dtype));
+    }
+    *out = mx_hash_value(hash);
+    return true;
+}
+
+/* The fingerprint that a trainer would take of these weights. */
+static bool take_fingerprint(const CkptFile *file, const MxTree *weights, const CkptPiece *pieces,
+                             const MxTree *order, uint64_t *out, MxError *err) {
+    static const char dir[] = "model/";
+    bool ok = true;
+    *out = 0;
+    for (int i = 0; ok && i < order->n; i++) {
+        MxArena arena = {.name = "fingerprint"};
+        const MxLeaf *leaf = &order->leaves[i];
+        const char *path = mx_arena_printf(&arena, "%s%s", dir, leaf->path);
+        int w = leaf->kind == MX_KIND_PARAM ? mx_tree_find(weights, path) : -1;
+        uint64_t values = 0;
+        if (leaf->kind == MX_KIND_PARAM && w < 0)
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file->ref.ref},
+                         "\"%s\" is missing; the model has it", path);
+        else if (w >= 0 && !mx_shape_equal(weights->leaves[w].shape, leaf->shape))
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file->ref.ref},
+                         "\"%s\" is %s; the model wants %s", path,
+                         mx_shape_text(&arena, weights->leaves[w].shape),
+                         mx_shape_text(&arena, leaf->shape));
+        else if (w >= 0) {
+            ok = hash_leaf(&arena, file, &pieces[w], leaf, &values, err);
+            *out = mx_lora_fingerprint(*out, path, values);
+        }
+        mx_arena_release(&arena);
+    }
+    return ok;
+}
+
+bool ckpt_lora_check_base(const CkptLora *lora, const CkptFile *file, const MxTree *weights,
+                          const CkptPiece *pieces, const MxTree *order, const char **note,
+                          MxError *err) {
+    int leaf = mx_tree_find(&lora->leaves, "mxtrain/base_fingerprint");
+    int64_t want[1];
+    uint64_t found;
+    *note = "the adapters do not say over which weights they were trained";
+    if (leaf < 0) return true;
+    *note =
+        "whether they were trained over these weights was not checked: no config tells the model";
+    if (!order) return true;
+    *note = "they were trained over these weights (fingerprint)";
+    if (mx_shape_count(lora->leaves.leaves[leaf].shape) != 1)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "its fingerprint is no single number");
+    if (!ckpt_read_piece(&lora->file, &lora->pieces[leaf],
+                         ckpt_box(lora->leaves.leaves[leaf].shape, -1, 0), MX_I64, want, err) ||
+        !take_fingerprint(file, weights, pieces, order, &found, err))
+        return false;
+    return found == (uint64_t)want[0] ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                   "its adapters belong to other weights: fingerprint %016" PRIx64
+                   ", that of \"%s\" is %016" PRIx64,
+                   (uint64_t)want[0], file->ref.ref, found);
+}

@@ -1,0 +1,54 @@
+/* lora.h — the adapters of a file, layer by layer and in pairs, and what they add to weights. Found
+ * and read in adapters.c, added in lora.c. */
+#ifndef CKPT_LORA_H
+#define CKPT_LORA_H
+
+#include "internal.h"
+
+/* A B of one weight, materialised: a [rows, rank], b [rank, columns]. */
+typedef struct CkptDelta {
+    const float *a, *b;
+    int64_t rank, columns;
+    double scale;
+} CkptDelta;
+
+/* ckpt_delta_add — to `n` elements of the weight from its element `first` on, in row-major order;
+ * the squares of both norms are added to the drift's. */
+void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, MxMergeDrift *drift);
+
+/* A weight and its two adapters, as leaves. */
+typedef struct CkptAdapter {
+    const char *weight;
+    int a, b;
+} CkptAdapter;
+
+/* All of a file. */
+typedef struct CkptLora {
+    CkptFile file;
+    MxTree leaves; /* layer by layer, all of the file */
+    CkptPiece *pieces;
+    CkptAdapter *adapters;
+    int n;
+    bool has_weights; /* parameters that are no adapters */
+} CkptLora;
+
+/* ckpt_is_adapter — by its name; path without "/value". */
+bool ckpt_is_adapter(const char *path);
+/* ckpt_lora_find — the adapters among the parameters of a file.
+ * Errors: there are none; every one whose other half is missing or that has another rank. */
+bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err);
+/* ckpt_lora_match — which adapter belongs to each of the weights (an index, -1 = none): [weights.n]
+ * in the arena. Errors: every adapter without its weight, or for one of another shape. */
+bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights, int **out,
+                     MxError *err);
+/* ckpt_lora_load — the two arrays of one adapter, for a weight of `count` elements. */
+bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t count, double alpha,
+                    CkptDelta *out, MxError *err);
+/* ckpt_lora_check_base — that weights are those that the adapters were trained over, where their
+ * file and the facts tell.
+ *   note  receives what was done, a line */
+bool ckpt_lora_check_base(const CkptLora *lora, const CkptFile *file, const MxTree *weights,
+                          const CkptPiece *pieces, const MxTree *order, const char **note,
+                          MxError *err);
+
+#endif
