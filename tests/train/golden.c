@@ -63,6 +63,7 @@ MxH5 *golden_open(MxArena *arena, const char *name) {
     const char *path = mx_path_join(arena, golden_dir(), name);
     if (!mx_file_exists(path)) {
         printf("no such golden here: %s\n", path);
+        mx_arena_release(arena);
         return NULL;
     }
     ck_assert_msg(mx_h5_open(arena, path, &file, &err), "%s", err.text.data);

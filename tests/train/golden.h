@@ -18,7 +18,8 @@ double golden_error_but(const float *got, const float *want, int64_t n, int skip
 double golden_gradient_bound(void);
 double golden_max_abs(const float *got, const float *want, int64_t n);
 
-/* golden_open — a file of the folder; NULL, said aloud, if the folder lacks it. */
+/* golden_open — a file of the folder; NULL, said aloud, if the folder lacks it; the
+ * arena is then released, for there is nothing to do. */
 MxH5 *golden_open(MxArena *arena, const char *name);
 /* golden_cases — the groups below a group that have a dataset "loss", with their paths, in order.
  */

@@ -120,6 +120,34 @@ START_TEST(all_adapters_merge) {
 }
 END_TEST
 
+/* Base weights keep their bytes however long adapters are trained. */
+START_TEST(the_base_keeps_its_bytes) {
+    enum { LONG = 50 };
+    Everything e;
+    open_everything(&e, "");
+    const MxTree *tree = mx_train_state_tree(e.state);
+    void **before = mx_new_n(&e.arena, void *, tree->n);
+    for (int i = 0; i < tree->n; i++) {
+        size_t bytes = (size_t)mx_shape_count(tree->leaves[i].shape) * sizeof(float);
+        if (mx_text_has_prefix(tree->leaves[i].path, "model/"))
+            before[i] = memcpy(mx_arena_alloc(&e.arena, bytes), tree->leaves[i].data, bytes);
+    }
+    for (int step = 0; step < LONG; step++) {
+        mx_train_loss_and_grad(e.state, &e.batch);
+        mx_train_update(e.state);
+    }
+    for (int i = 0; i < tree->n; i++) {
+        if (!before[i]) continue;
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool is_same =
+            !memcmp(before[i], leaf->data, (size_t)mx_shape_count(leaf->shape) * sizeof(float));
+        ck_assert_msg(is_same == (leaf->kind == MX_KIND_PARAM), "%s: %s", leaf->path,
+                      is_same ? "was not trained" : "has changed");
+    }
+    mx_arena_release(&e.arena);
+}
+END_TEST
+
 /* The gradient of every adapter in one direction, against a difference of losses. */
 START_TEST(all_adapters_have_their_gradient) {
     Everything e;
@@ -371,6 +399,7 @@ Suite *lora_runs_suite(void) {
     TCase *tcase = tcase_create("modules");
     tcase_add_loop_test(tcase, patterns_choose_modules, 0, MX_COUNT(choices));
     tcase_add_loop_test(tcase, all_adapters_merge, 0, MX_COUNT(everything));
+    tcase_add_test(tcase, the_base_keeps_its_bytes);
     tcase_add_loop_test(tcase, all_adapters_have_their_gradient, 0, MX_COUNT(everything));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("cost");

@@ -222,7 +222,10 @@ static void check_preference_case(const char *name) {
                                        "use_dpo=true dpo.formula=maxtext dpo.dpo_beta=%g "
                                        "dpo.dpo_label_smoothing=%g",
                                        beta, smoothing);
-    if (!open_post(&p, "dpo_loss.h5", "", more)) return;
+    if (!open_post(&p, "dpo_loss.h5", "", more)) {
+        mx_arena_release(&arena);
+        return;
+    }
     MxTree *tree = mx_train_state_tree(p.state);
     POST_OK(&p, mx_ckpt_read(p.file, "nnx", "reference_model/", (int)p.config->param_scan_axis,
                              tree, &p.err));
@@ -370,7 +373,10 @@ START_TEST(trajectory) {
     if (trajectories[_i].want)
         want_from.file =
             golden_open(&want_from.arena, mx_path_join(&p.arena, "train", trajectories[_i].want));
-    if (trajectories[_i].want && !want_from.file) return;
+    if (trajectories[_i].want && !want_from.file) {
+        close_post(&p);
+        return;
+    }
     for (int64_t step = 0; step < trajectories[_i].steps; step++) {
         p.file = own;
         MxBatch batch = read_batch(&p, trajectories[_i].batches, step);
