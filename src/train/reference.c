@@ -107,6 +107,11 @@ static bool make(Reference *r, MxError *err) {
 
 /* ---- reading */
 
+static bool advise(MxError *err) {
+    mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
+    return false;
+}
+
 static bool check_policy(const Reference *r, const MxJson *manifest, MxError *err) {
     char here[32];
     const char *policy = mx_json_string(mx_json_get(manifest, "policy"));
@@ -116,8 +121,7 @@ static bool check_policy(const Reference *r, const MxJson *manifest, MxError *er
             "these log-probabilities are of another policy: fingerprint %s, this run started from "
             "%s",
             policy ? policy : "none", here);
-    mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
-    return false;
+    return advise(err);
 }
 
 static bool check_side(const Reference *r, const Side *side, MxError *err) {
@@ -132,7 +136,7 @@ static bool check_side(const Reference *r, const Side *side, MxError *err) {
             mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
                     "it holds %s of %s batches; this run wants %s", mx_shape_text(&arena, shape),
                     side->name, mx_shape_text(&arena, MX_SHAPE(side->n, side->rows, side->length)));
-        mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
+        ok = advise(err);
     }
     mx_arena_release(&arena);
     return ok;
