@@ -13,7 +13,7 @@ static const char file_name[] = "logps.h5";
 
 /* One dataset's batches. */
 typedef struct Side {
-    const char *name;
+    const char *name, *logp_path, *hash_path;
     MxDataset *data;
     int64_t n, rows, length; /* batches and their arrays */
     float *logp;             /* of the batch at hand */
@@ -38,10 +38,6 @@ static MxH5Box box_of(const Side *side, int64_t i) {
     return (MxH5Box){.rank = 3, .start = {i, 0, 0}, .count = {1, side->rows, side->length}};
 }
 
-static const char *path_of(MxArena *arena, const Side *side, const char *name) {
-    return mx_path_join(arena, side->name, name);
-}
-
 /* ---- making */
 
 /* How many batches a run may want, at most `wanted` (below 0 = all there are). */
@@ -52,17 +48,14 @@ static int64_t count_batches(MxDataset *data, int64_t wanted) {
 
 static bool make_batch(Reference *r, Side *side, int64_t i, MxH5 *file, MxBatch *batch,
                        MxError *err) {
-    MxArena arena = {.name = "reference"};
     MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
     bool ok = mx_data_batch(side->data, i, batch, err) == MX_DATA_OK;
     if (ok) {
         int64_t hash = hash_of(batch);
         train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
-        ok = mx_h5_write_box(file, path_of(&arena, side, "logp"), box_of(side, i), side->logp,
-                             err) &&
-             mx_h5_write_box(file, path_of(&arena, side, "hash"), one, &hash, err);
+        ok = mx_h5_write_box(file, side->logp_path, box_of(side, i), side->logp, err) &&
+             mx_h5_write_box(file, side->hash_path, one, &hash, err);
     }
-    mx_arena_release(&arena);
     return ok;
 }
 
@@ -70,9 +63,9 @@ static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
     if (!side->n) return true;
     MxArena arena = {.name = "reference"};
     MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
-    bool ok = mx_h5_make(file, path_of(&arena, side, "logp"), MX_F32,
-                         MX_SHAPE(side->n, side->rows, side->length), err) &&
-              mx_h5_make(file, path_of(&arena, side, "hash"), MX_I64, MX_SHAPE(side->n), err);
+    bool ok = mx_h5_make(file, side->logp_path, MX_F32, MX_SHAPE(side->n, side->rows, side->length),
+                         err) &&
+              mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n), err);
     double start = mx_clock_s();
     for (int64_t i = 0; ok && i < side->n; i++) {
         double done = (double)(i + 1);
@@ -127,8 +120,8 @@ static bool check_policy(const Reference *r, const MxJson *manifest, MxError *er
 static bool check_side(const Reference *r, const Side *side, MxError *err) {
     MxArena arena = {.name = "reference"};
     MxH5Array array = {.shape = MX_SHAPE(0, side->rows, side->length)};
-    bool ok = !mx_h5_has_array(r->file, path_of(&arena, side, "logp")) ||
-              mx_h5_stat(r->file, path_of(&arena, side, "logp"), &array, err);
+    bool ok = !mx_h5_has_array(r->file, side->logp_path) ||
+              mx_h5_stat(r->file, side->logp_path, &array, err);
     MxShape shape = array.shape;
     if (ok && (shape.rank != 3 || shape.dim[0] < side->n || shape.dim[1] != side->rows ||
                shape.dim[2] != side->length)) {
@@ -171,6 +164,8 @@ bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[R
     for (int i = 0; i < REFERENCE_SIDES; i++) {
         Side *side = &r->side[i];
         *side = (Side){.name = names[i],
+                       .logp_path = mx_path_join(arena, names[i], "logp"),
+                       .hash_path = mx_path_join(arena, names[i], "hash"),
                        .data = data[i],
                        .n = count_batches(data[i], wanted[i]),
                        .rows = rows[i] * state->loss->rows,
@@ -191,19 +186,16 @@ bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[R
 bool reference_give(Reference *r, ReferenceOf which, int64_t i, const MxBatch *batch,
                     MxError *err) {
     if (!r) return true;
-    MxArena arena = {.name = "reference"};
     Side *side = &r->side[which];
     int64_t hash = 0;
     MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
-    bool ok = mx_h5_read_box(r->file, path_of(&arena, side, "hash"), MX_I64, one, &hash, err) &&
-              mx_h5_read_box(r->file, path_of(&arena, side, "logp"), MX_F32, box_of(side, i),
-                             side->logp, err);
+    bool ok = mx_h5_read_box(r->file, side->hash_path, MX_I64, one, &hash, err) &&
+              mx_h5_read_box(r->file, side->logp_path, MX_F32, box_of(side, i), side->logp, err);
     if (ok && hash != hash_of(batch))
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
                      "these log-probabilities are of other data: %s batch %lld is not the one they "
                      "were made of",
                      side->name, (long long)i);
-    mx_arena_release(&arena);
     r->state->logp = side->logp;
     return ok;
 }
