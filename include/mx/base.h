@@ -132,13 +132,14 @@ void mx_error_release(MxError *err);
 
 /* ---- command lines */
 
-/* An option: a flag, or a name with a value ("--name VALUE", "--name=VALUE"; of a repeated one the
- * last counts). */
+/* An option: a flag, or a name with a value ("--name VALUE", "--name=VALUE"), or both: a flag that
+ * may be followed by a value. */
 typedef struct MxOption {
     const char *name;   /* "--name" */
-    bool *flag;         /* set by it, or … */
-    bool clears;        /* … cleared */
-    const char **value; /* receives the value */
+    bool *flag;         /* set by it … */
+    bool clears;        /* … or cleared */
+    const char **value; /* receives the value: of a repeated option the last one, or … */
+    int *count;         /* … all in order, as many as this then says */
     const char *wants;  /* what the value is, for the message */
 } MxOption;
 
@@ -153,6 +154,12 @@ bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high
                    MxError *err);
 bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
 bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err);
+
+/* What a program does: what it allocates in `program` lives until it ends. */
+typedef MxExit MxTool(int argc, char **argv, MxArena *program, MxError *err);
+/* mx_tool_main — a program's main function: runs it and prints its errors to stderr. Returns the
+ * exit code. */
+int mx_tool_main(MxTool *run, int argc, char **argv);
 
 /* ---- map */
 

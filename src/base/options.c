@@ -1,7 +1,8 @@
-/* options.c — the options of a command line, from a table. */
+/* options.c — a command line's options, from a table, and the main function around them. */
 #include <mx/base.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What follows "--name" in an argument: "" or "=…"; NULL if the argument is another option. */
@@ -27,6 +28,20 @@ static bool fail_unrecognized(const MxOption *options, int n, const char *arg, M
     return false;
 }
 
+/* Sets what the option at argv[*i] points to; moves on to its value. tail  follows its name. */
+static bool take(const MxOption *option, const char *tail, int argc, char **argv, int *i,
+                 MxError *err) {
+    if (option->flag) *option->flag = !option->clears;
+    if (!option->value)
+        return !*tail ||
+               mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s takes no value", option->name);
+    if (!*tail && *i + 1 == argc)
+        return option->flag ||
+               mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->wants);
+    option->value[option->count ? (*option->count)++ : 0] = *tail ? tail + 1 : argv[++*i];
+    return true;
+}
+
 bool mx_options_read(const MxOption *options, int n, int argc, char **argv, const char **rest,
                      MxError *err) {
     int n_rest = 0;
@@ -43,16 +58,7 @@ bool mx_options_read(const MxOption *options, int n, int argc, char **argv, cons
         }
         const MxOption *option = find(options, n, arg, &tail);
         if (!option) return fail_unrecognized(options, n, arg, err);
-        if (option->flag && *tail)
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s takes no value", option->name);
-        if (option->flag) {
-            *option->flag = !option->clears;
-            continue;
-        }
-        if (!*tail && i + 1 == argc)
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name,
-                           option->wants);
-        *option->value = *tail ? tail + 1 : argv[++i];
+        if (!take(option, tail, argc, argv, &i, err)) return false;
     }
     rest[n_rest] = NULL;
     return true;
@@ -90,4 +96,14 @@ bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err)
                        name, text);
     *out = !strcmp(text, "true");
     return true;
+}
+
+int mx_tool_main(MxTool *run, int argc, char **argv) {
+    MxArena program = {.name = "program"};
+    MxError err = {0};
+    MxExit code = run(argc, argv, &program, &err);
+    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&program);
+    return (int)code;
 }

@@ -408,11 +408,5 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
 }
 
 int main(int argc, char **argv) {
-    MxArena program = {.name = "program"};
-    MxError err = {0};
-    MxExit code = run(argc, argv, &program, &err);
-    if (err.count) fprintf(stderr, "%s\n", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&program);
-    return (int)code;
+    return mx_tool_main(run, argc, argv);
 }

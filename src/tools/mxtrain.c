@@ -15,7 +15,8 @@ static const char usage[] =
     "Trains a language model on the CPU as MaxText does, driven by its YAML configs. Without a\n"
     "file it reads configs/base.yml: a small model on text, about a minute.\n"
     "\n"
-    "  --config FILE             a config file; later ones merge over earlier ones\n"
+    "  --config FILE             a config file; later ones merge over earlier ones, FILE.yml over "
+    "all\n"
     "  KEY=VALUE                 sets a key, over the files; dotted for sections "
     "(lora.lora_rank=8)\n"
     "  --help-config [GROUP|KEY] what the keys mean\n"
@@ -40,86 +41,38 @@ typedef struct CommandLine {
     bool wants_help, wants_version, wants_config_help, wants_plan;
 } CommandLine;
 
-/* An option that takes a value. */
-typedef struct Option {
-    const char *name, *value; /* what it wants */
-    size_t field;             /* in CommandLine */
-} Option;
-
-static const Option options[] = {
-    {"--dump-config", "a file", offsetof(CommandLine, dump_path)},
-    {"--json", "a file", offsetof(CommandLine, json_path)},
-    {"--dump-sharding", "a file", offsetof(CommandLine, sharding_path)},
-    {"--explain-sharding", "a path or logical axes", offsetof(CommandLine, explained)},
-};
-
-static const char *const names[] = {"--config", "--help-config",   "--dump-config",      "--plan",
-                                    "--json",   "--dump-sharding", "--explain-sharding", "--help",
-                                    "--version"};
-
-/* The value of "--option VALUE" or "--option=VALUE"; NULL if arg is another option or, after an
- * error, if there is none. */
-static const char *option_value(const Option *option, int argc, char **argv, int *i, MxError *err) {
-    size_t n = strlen(option->name);
-    const char *arg = argv[*i];
-    if (strncmp(arg, option->name, n) || (arg[n] && arg[n] != '=')) return NULL;
-    if (arg[n]) return arg + n + 1;
-    if (*i + 1 < argc) return argv[++*i];
-    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->value);
-    return NULL;
-}
-
-/* Whether the argument is an option with a value; fills its field. */
-static bool read_option(int argc, char **argv, int *i, CommandLine *out, MxError *err) {
-    for (int o = 0; o < MX_COUNT(options) && !err->count; o++) {
-        const char *value = option_value(&options[o], argc, argv, i, err);
-        if (!value) continue;
-        memcpy((char *)out + options[o].field, &value, sizeof value);
-        return true;
-    }
-    return err->count > 0;
-}
-
 static bool is_yaml_file(const char *arg) {
     return !strchr(arg, '=') &&
            (mx_text_has_suffix(arg, ".yml") || mx_text_has_suffix(arg, ".yaml"));
 }
 
-static void unrecognized_option(const char *arg, MxError *err) {
-    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
-    const char *near = mx_nearest(arg, names, MX_COUNT(names));
-    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
-}
-
-static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *out,
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
                               MxError *err) {
-    static const Option config = {.name = "--config", .value = "a file"};
+    MxConfigRequest *request = &line->request;
     const char **files = mx_new_n(arena, const char *, argc);
-    const char **overrides = mx_new_n(arena, const char *, argc);
-    *out = (CommandLine){.request = {.files = files, .overrides = overrides, .environ = environ}};
-    for (int i = 1; i < argc && !err->count; i++) {
-        const char *arg = argv[i], *value;
-        if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
-            out->wants_help = true;
-        else if (!strcmp(arg, "--version"))
-            out->wants_version = true;
-        else if (!strcmp(arg, "--help-config")) {
-            out->wants_config_help = true;
-            if (i + 1 < argc) out->topic = argv[++i];
-        } else if (!strcmp(arg, "--plan"))
-            out->wants_plan = true;
-        else if ((value = option_value(&config, argc, argv, &i, err)))
-            files[out->request.n_files++] = value;
-        else if (err->count || read_option(argc, argv, &i, out, err))
-            continue;
-        else if (is_yaml_file(arg))
-            files[out->request.n_files++] = arg;
-        else if (arg[0] == '-' && !strchr(arg, '='))
-            unrecognized_option(arg, err);
+    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ}};
+    const MxOption options[] = {
+        {.name = "--config", .value = files, .count = &request->n_files, .wants = "a file"},
+        {.name = "--help-config", .flag = &line->wants_config_help, .value = &line->topic},
+        {.name = "--dump-config", .value = &line->dump_path, .wants = "a file"},
+        {.name = "--plan", .flag = &line->wants_plan},
+        {.name = "--json", .value = &line->json_path, .wants = "a file"},
+        {.name = "--dump-sharding", .value = &line->sharding_path, .wants = "a file"},
+        {.name = "--explain-sharding",
+         .value = &line->explained,
+         .wants = "a path or logical axes"},
+        {.name = "--help", .flag = &line->wants_help},
+        {.name = "-h", .flag = &line->wants_help},
+        {.name = "--version", .flag = &line->wants_version},
+    };
+    if (!mx_options_read(options, MX_COUNT(options), argc, argv, rest, err)) return false;
+    for (int i = 0; rest[i]; i++)
+        if (is_yaml_file(rest[i]))
+            files[request->n_files++] = rest[i];
         else
-            overrides[out->request.n_overrides++] = arg;
-    }
-    return !err->count;
+            rest[request->n_overrides++] = rest[i];
+    return true;
 }
 
 static MxExit help_config(const char *topic, MxArena *arena, MxError *err) {
@@ -167,26 +120,19 @@ static bool wants_plan(const CommandLine *line) {
     return line->wants_plan || line->json_path || line->sharding_path || line->explained;
 }
 
-static MxExit run(int argc, char **argv, MxArena *arena, MxComm **comm, MxError *err) {
-    CommandLine line;
-    if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.wants_help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
-    if (line.wants_version) return puts("mxtrain " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
-    if (line.wants_config_help) return help_config(line.topic, arena, err);
-
-    if (!mx_comm_open(arena, comm, err)) return err->exit;
-    if (mx_comm_rank(*comm)) mx_log_silence();
-    line.request.n_ranks = mx_comm_size(*comm);
+static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxError *err) {
+    CommandLine asked = *line;
+    asked.request.n_ranks = mx_comm_size(comm);
     MxConfig *config;
-    if (!mx_config_load(arena, &line.request, &config, err)) return err->exit;
+    if (!mx_config_load(arena, &asked.request, &config, err)) return err->exit;
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
-    if (line.dump_path)
-        return mx_config_write(config, line.dump_path, err) ? MX_EXIT_OK : err->exit;
-    if (wants_plan(&line)) return plan(&line, arena, config, err) ? MX_EXIT_OK : err->exit;
+    if (asked.dump_path)
+        return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;
+    if (wants_plan(&asked)) return plan(&asked, arena, config, err) ? MX_EXIT_OK : err->exit;
     if (!mx_config_runnable(config, err) || !mx_plan_check(config, err)) return err->exit;
-    line.wants_plan = config->debug_sharding;
-    if (wants_plan(&line) && !plan(&line, arena, config, err)) return err->exit;
-    return mx_train_run(config, *comm, err);
+    asked.wants_plan = config->debug_sharding;
+    if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
+    return mx_train_run(config, comm, err);
 }
 
 /* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such
@@ -201,16 +147,20 @@ static void end_ranks(MxComm *comm, const MxError *err) {
     mx_comm_abort(comm, err->exit);
 }
 
+static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
+    CommandLine line;
+    MxComm *comm;
+    if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
+    if (line.wants_help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    if (line.wants_version) return puts("mxtrain " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
+    if (line.wants_config_help) return help_config(line.topic, arena, err);
+    if (!mx_comm_open(arena, &comm, err)) return err->exit;
+    if (mx_comm_rank(comm)) mx_log_silence();
+    MxExit code = train(&line, arena, comm, err);
+    if (err->count && mx_comm_size(comm) > 1) end_ranks(comm, err);
+    return code;
+}
+
 int main(int argc, char **argv) {
-    MxArena program = {.name = "program"};
-    MxError err = {0};
-    MxComm *comm = NULL;
-    MxExit code = run(argc, argv, &program, &comm, &err);
-    if (err.count && comm && mx_comm_size(comm) > 1)
-        end_ranks(comm, &err);
-    else if (err.count)
-        fprintf(stderr, "%s\n", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&program);
-    return (int)code;
+    return mx_tool_main(run, argc, argv);
 }

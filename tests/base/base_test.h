@@ -12,6 +12,7 @@ Suite *file_suite(void);
 Suite *json_suite(void);
 Suite *log_suite(void);
 Suite *numbers_suite(void);
+Suite *options_suite(void);
 Suite *regex_suite(void);
 Suite *text_suite(void);
 

@@ -1,0 +1,72 @@
+/* test_options.c — command lines: values, flags, lists, what is left, what is refused. */
+#include "base_test.h"
+
+/* What the options of these tests fill. */
+static struct {
+    const char *one, *many[8], *topic;
+    int n_many;
+    bool on, stays, asks;
+} got;
+static const char *rest[16];
+
+/* Reads the words of one line. */
+static bool read_line(const char *line) {
+    char *argv[16] = {mx_arena_strdup(&arena, "tool")};
+    int argc = 1;
+    for (const char *at = line; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        argv[argc++] = mx_arena_strndup(&arena, at, n);
+        at += n;
+    }
+    memset(&got, 0, sizeof got);
+    got.stays = true;
+    const MxOption options[] = {
+        {.name = "--one", .value = &got.one, .wants = "a word"},
+        {.name = "--many", .value = got.many, .count = &got.n_many, .wants = "a word"},
+        {.name = "--on", .flag = &got.on},
+        {.name = "--no-stay", .flag = &got.stays, .clears = true},
+        {.name = "--ask", .flag = &got.asks, .value = &got.topic},
+    };
+    return mx_options_read(options, MX_COUNT(options), argc, argv, rest, &err);
+}
+
+START_TEST(options_and_the_rest_in_any_order) {
+    ck_ok(read_line("a --one=x --on b --one y --many p --no-stay --many=q -- --on"));
+    ck_assert_str_eq(got.one, "y");
+    ck_assert(got.on && !got.stays && !got.asks);
+    ck_assert_int_eq(got.n_many, 2);
+    ck_assert_str_eq(got.many[0], "p");
+    ck_assert_str_eq(got.many[1], "q");
+    ck_assert_str_eq(rest[0], "a");
+    ck_assert_str_eq(rest[1], "b");
+    ck_assert_str_eq(rest[2], "--on");
+    ck_assert_ptr_null(rest[3]);
+}
+END_TEST
+
+START_TEST(a_flag_may_have_a_value) {
+    ck_ok(read_line("--ask"));
+    ck_assert(got.asks);
+    ck_assert_ptr_null(got.topic);
+    ck_ok(read_line("--ask lora"));
+    ck_assert(got.asks);
+    ck_assert_str_eq(got.topic, "lora");
+}
+END_TEST
+
+START_TEST(wrong_lines_are_told) {
+    ck_failed(read_line("--one"), MX_EXIT_CONFIG, "--one wants a word");
+    ck_failed(read_line("--on=1"), MX_EXIT_CONFIG, "--on takes no value");
+    ck_failed(read_line("--mny x"), MX_EXIT_CONFIG, "unrecognized option \"--mny\"");
+    ck_failed(read_line("--mny x"), MX_EXIT_CONFIG, "did you mean \"--many\"?");
+}
+END_TEST
+
+Suite *options_suite(void) {
+    Suite *suite = suite_create("options");
+    TCase *tcase = add_case(suite, "options");
+    tcase_add_test(tcase, options_and_the_rest_in_any_order);
+    tcase_add_test(tcase, a_flag_may_have_a_value);
+    tcase_add_test(tcase, wrong_lines_are_told);
+    return suite;
+}
