@@ -143,11 +143,16 @@ typedef struct MxOption {
     const char *wants;  /* what the value is, for the message */
 } MxOption;
 
+typedef struct MxOptions {
+    const MxOption *rows;
+    int n;
+    bool passes_pairs; /* "--name=value" that is no option is not an error but part of the rest */
+} MxOptions;
+
 /* mx_options_read — fills what the table points to.
  *   rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
  * Errors: unrecognized options, a value missing or in excess (exit 2). */
-bool mx_options_read(const MxOption *options, int n, int argc, char **argv, const char **rest,
-                     MxError *err);
+bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);
 /* mx_option_int, …_number, …_bool — an option's value; text NULL leaves *out alone. Errors: exit 2.
  */
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,

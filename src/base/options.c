@@ -11,18 +11,18 @@ static const char *after_name(const char *arg, const char *name) {
     return !strncmp(arg, name, n) && (!arg[n] || arg[n] == '=') ? arg + n : NULL;
 }
 
-static const MxOption *find(const MxOption *options, int n, const char *arg, const char **tail) {
-    for (int i = 0; i < n; i++)
-        if ((*tail = after_name(arg, options[i].name))) return &options[i];
+static const MxOption *find(MxOptions options, const char *arg, const char **tail) {
+    for (int i = 0; i < options.n; i++)
+        if ((*tail = after_name(arg, options.rows[i].name))) return &options.rows[i];
     return NULL;
 }
 
-static bool fail_unrecognized(const MxOption *options, int n, const char *arg, MxError *err) {
+static bool fail_unrecognized(MxOptions options, const char *arg, MxError *err) {
     MxArena scratch = {.name = "options"};
-    const char **names = mx_new_n(&scratch, const char *, n);
-    for (int i = 0; i < n; i++) names[i] = options[i].name;
+    const char **names = mx_new_n(&scratch, const char *, options.n);
+    for (int i = 0; i < options.n; i++) names[i] = options.rows[i].name;
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
-    const char *near = mx_nearest(arg, names, n);
+    const char *near = mx_nearest(arg, names, options.n);
     if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
     mx_arena_release(&scratch);
     return false;
@@ -42,23 +42,24 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     return true;
 }
 
-bool mx_options_read(const MxOption *options, int n, int argc, char **argv, const char **rest,
-                     MxError *err) {
+bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
     int n_rest = 0;
     bool is_over = false; /* after "--" */
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *tail;
-        if (is_over || arg[0] != '-' || !arg[1]) {
-            rest[n_rest++] = arg;
-            continue;
-        }
-        if (!strcmp(arg, "--")) {
+        const MxOption *option = NULL;
+        if (!is_over && !strcmp(arg, "--")) {
             is_over = true;
             continue;
         }
-        const MxOption *option = find(options, n, arg, &tail);
-        if (!option) return fail_unrecognized(options, n, arg, err);
-        if (!take(option, tail, argc, argv, &i, err)) return false;
+        bool is_rest = is_over || arg[0] != '-' || !arg[1];
+        if (!is_rest) option = find(options, arg, &tail);
+        if (option && !take(option, tail, argc, argv, &i, err)) return false;
+        if (option) continue;
+        is_rest =
+            is_rest || (options.passes_pairs && mx_text_has_prefix(arg, "--") && strchr(arg, '='));
+        if (!is_rest) return fail_unrecognized(options, arg, err);
+        rest[n_rest++] = arg;
     }
     rest[n_rest] = NULL;
     return true;

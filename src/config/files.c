@@ -81,6 +81,21 @@ static const char *parent_of(ConfigLoad *load, const MxYaml *map, const char *pa
     return found;
 }
 
+static bool names_model(const MxYaml *map) {
+    const MxYaml *name = mx_yaml_get(map, mx_key_name(MX_KEY_model_name));
+    return name && !config_node_is_null(name) &&
+           (name->kind != MX_YAML_STRING || strcmp(name->text, "default") != 0);
+}
+
+/* Into the file layer. What the file that names the model says, or one after it, is meant to change
+ * the preset; but the first file may be a copy of base.yml, which says everything: there, what the
+ * defaults say does not count. */
+static void apply_file(ConfigLoad *load, const MxYaml *map) {
+    load->names_model = load->names_model || names_model(map);
+    config_apply(load, map, CONFIG_FROM_FILE);
+    load->n_maps++;
+}
+
 /* A file and its parents, parents first, into the file layer. */
 static void read_chain(ConfigLoad *load, const char *path) {
     const MxYaml *map[MOST_PARENTS];
@@ -101,13 +116,13 @@ static void read_chain(ConfigLoad *load, const char *path) {
         if (base) named_at = base->where;
         path = parent_of(load, map[n], path);
     }
-    while (n--) config_apply(load, map[n], CONFIG_FROM_FILE);
+    while (n--) apply_file(load, map[n]);
 }
 
 /* A text stands alone: it names all keys, and no parent. */
 static void read_text(ConfigLoad *load, const MxConfigRequest *request) {
     const MxYaml *map = parse_map(load, request->text_name, request->text, strlen(request->text));
-    if (map) config_apply(load, map, CONFIG_FROM_FILE);
+    if (map) apply_file(load, map);
 }
 
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {

@@ -1,5 +1,6 @@
 /* merge.c — layers of settings, weakest first: defaults, files, the model's preset, the custom
- * mesh, the command line, the environment. A key that two of the last three set to different values
+ * mesh, the command line, the environment; under override_model_config also the file that names the
+ * model, over its preset. A key that two of the last three set to different values
  * is an error, because one of them would be ignored in silence. Source: MaxText pyconfig.py
  * @e591f30c; maxtext pyconfig tests (identical override allowed). */
 #include "room.h"
@@ -39,7 +40,12 @@ static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair
         config_unrecognized(load, key, pair->where);
         return;
     }
-    load->slots[i].given[layer] = pair->value;
+    ConfigSlot *slot = &load->slots[i];
+    slot->given[layer] = pair->value;
+    if (layer == CONFIG_FROM_FILE)
+        slot->is_own = load->names_model &&
+                       (load->n_maps || !config_node_equal(load->arena, pair->value,
+                                                           slot->given[CONFIG_FROM_DEFAULT]));
 }
 
 static void apply_section(ConfigLoad *load, const MxYamlPair *section, ConfigLayer layer) {
@@ -179,10 +185,36 @@ static void check_conflicts(ConfigLoad *load, int row, bool may_override) {
     config_hint(load, "add override_model_config=true to change a preset's value");
 }
 
+/* The model's name comes from outside the files: none of them was written for that preset. */
+static bool is_named_outside(ConfigLoad *load) {
+    const MxYaml *const *given = load->slots[MX_KEY_model_name].given;
+    const MxYaml *outside =
+        given[CONFIG_FROM_LINE] ? given[CONFIG_FROM_LINE] : given[CONFIG_FROM_ENV];
+    return outside && !config_node_equal(load->arena, outside, given[CONFIG_FROM_FILE]);
+}
+
+/* A file that names the model and says something else than its preset: that stands if the user
+ * wants it so. */
+static void choose_own(ConfigLoad *load, int row, bool may_override) {
+    ConfigSlot *slot = &load->slots[row];
+    const MxYaml *own = slot->given[CONFIG_FROM_FILE], *model = slot->given[CONFIG_FROM_MODEL];
+    if (!slot->is_own || !model || row == MX_KEY_logical_axis_rules || is_named_outside(load) ||
+        config_node_equal(load->arena, own, model))
+        return;
+    if (may_override)
+        slot->given[CONFIG_FROM_MODEL] = NULL;
+    else
+        config_warn(load, own->where,
+                    "%s: %s gives way to %s at %s; with override_model_config=true it stands",
+                    config_rows[row].name, config_quote(load->arena, own),
+                    config_quote(load->arena, model), place_text(load, model->where));
+}
+
 void config_settle(ConfigLoad *load) {
     bool may_override = is_true(load, MX_KEY_override_model_config);
     for (int row = 0; row < config_row_count; row++) {
         ConfigSlot *slot = &load->slots[row];
+        choose_own(load, row, may_override);
         check_conflicts(load, row, may_override);
         for (int layer = 0; layer < CONFIG_LAYERS; layer++) {
             if (!slot->given[layer]) continue;

@@ -95,6 +95,7 @@ typedef struct ConfigSlot {
     const MxYaml *given[CONFIG_LAYERS]; /* what each layer says, or NULL */
     const MxYaml *value;                /* the strongest; NULL until merged */
     ConfigLayer from;
+    bool is_own;     /* the file that names the model, or a later one, says it on purpose */
     bool is_bad;     /* an error about it was reported */
     bool is_derived; /* the field was computed from other keys */
 } ConfigSlot;
@@ -111,6 +112,8 @@ typedef struct ConfigLoad {
     MxError *err;
     int n_errors;
     int n_ranks;
+    int n_maps;       /* read into the file layer so far */
+    bool names_model; /* one of them did */
     ConfigSource *sources;
     ConfigSlot *slots;
     MxMap rows;             /* key → row */

@@ -184,7 +184,8 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--version", .flag = &line->version},
     };
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    if (!mx_options_read(options, MX_COUNT(options), argc, argv, rest, err)) return false;
+    const MxOptions table = {.rows = options, .n = MX_COUNT(options)};
+    if (!mx_options_read(table, argc, argv, rest, err)) return false;
     if (line->help || line->version) return true;
     line->source = rest[0];
     line->target = rest[0] ? rest[1] : NULL;

@@ -66,7 +66,8 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "-h", .flag = &line->wants_help},
         {.name = "--version", .flag = &line->wants_version},
     };
-    if (!mx_options_read(options, MX_COUNT(options), argc, argv, rest, err)) return false;
+    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .passes_pairs = true};
+    if (!mx_options_read(table, argc, argv, rest, err)) return false;
     for (int i = 0; rest[i]; i++)
         if (is_yaml_file(rest[i]))
             files[request->n_files++] = rest[i];

@@ -10,7 +10,7 @@ static struct {
 static const char *rest[16];
 
 /* Reads the words of one line. */
-static bool read_line(const char *line) {
+static bool read_line(const char *line, bool passes_pairs) {
     char *argv[16] = {mx_arena_strdup(&arena, "tool")};
     int argc = 1;
     for (const char *at = line; *at; at += strspn(at, " ")) {
@@ -27,11 +27,12 @@ static bool read_line(const char *line) {
         {.name = "--no-stay", .flag = &got.stays, .clears = true},
         {.name = "--ask", .flag = &got.asks, .value = &got.topic},
     };
-    return mx_options_read(options, MX_COUNT(options), argc, argv, rest, &err);
+    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .passes_pairs = passes_pairs};
+    return mx_options_read(table, argc, argv, rest, &err);
 }
 
 START_TEST(options_and_the_rest_in_any_order) {
-    ck_ok(read_line("a --one=x --on b --one y --many p --no-stay --many=q -- --on"));
+    ck_ok(read_line("a --one=x --on b --one y --many p --no-stay --many=q -- --on", false));
     ck_assert_str_eq(got.one, "y");
     ck_assert(got.on && !got.stays && !got.asks);
     ck_assert_int_eq(got.n_many, 2);
@@ -45,20 +46,30 @@ START_TEST(options_and_the_rest_in_any_order) {
 END_TEST
 
 START_TEST(a_flag_may_have_a_value) {
-    ck_ok(read_line("--ask"));
+    ck_ok(read_line("--ask", false));
     ck_assert(got.asks);
     ck_assert_ptr_null(got.topic);
-    ck_ok(read_line("--ask lora"));
+    ck_ok(read_line("--ask lora", false));
     ck_assert(got.asks);
     ck_assert_str_eq(got.topic, "lora");
 }
 END_TEST
 
+START_TEST(pairs_may_pass) {
+    ck_ok(read_line("--steps=3 --one=x", true));
+    ck_assert_str_eq(got.one, "x");
+    ck_assert_str_eq(rest[0], "--steps=3");
+    ck_assert_ptr_null(rest[1]);
+}
+END_TEST
+
 START_TEST(wrong_lines_are_told) {
-    ck_failed(read_line("--one"), MX_EXIT_CONFIG, "--one wants a word");
-    ck_failed(read_line("--on=1"), MX_EXIT_CONFIG, "--on takes no value");
-    ck_failed(read_line("--mny x"), MX_EXIT_CONFIG, "unrecognized option \"--mny\"");
-    ck_failed(read_line("--mny x"), MX_EXIT_CONFIG, "did you mean \"--many\"?");
+    ck_failed(read_line("--one", false), MX_EXIT_CONFIG, "--one wants a word");
+    ck_failed(read_line("--on=1", false), MX_EXIT_CONFIG, "--on takes no value");
+    ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "unrecognized option \"--mny\"");
+    ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "did you mean \"--many\"?");
+    ck_failed(read_line("--steps=3", false), MX_EXIT_CONFIG, "unrecognized option \"--steps=3\"");
+    ck_failed(read_line("--steps", true), MX_EXIT_CONFIG, "unrecognized option \"--steps\"");
 }
 END_TEST
 
@@ -67,6 +78,7 @@ Suite *options_suite(void) {
     TCase *tcase = add_case(suite, "options");
     tcase_add_test(tcase, options_and_the_rest_in_any_order);
     tcase_add_test(tcase, a_flag_may_have_a_value);
+    tcase_add_test(tcase, pairs_may_pass);
     tcase_add_test(tcase, wrong_lines_are_told);
     return suite;
 }

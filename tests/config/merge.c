@@ -27,6 +27,13 @@ static const MergeCase cases[] = {
      "base_emb_dim=16", NULL, NULL, 16},
     {"override_model_config on the command line", "model_name: llama2-7b",
      "base_emb_dim=16\noverride_model_config=True", NULL, NULL, 16},
+    {"override_model_config and the file that names the model",
+     "base_emb_dim: 8\nmodel_name: llama2-7b", "override_model_config=true", NULL, NULL, 8},
+    {"the same with a default, as in a copy of base.yml",
+     "base_emb_dim: 256\nmodel_name: llama2-7b\noverride_model_config: true", NULL, NULL, NULL,
+     4096},
+    {"override_model_config and a file that names none", "base_emb_dim: 8",
+     "model_name=llama2-7b\noverride_model_config=true", NULL, NULL, 4096},
     {"preset and environment", "model_name: llama2-7b", NULL, "M_BASE_EMB_DIM=4096",
      "base_emb_dim: 4096 is also set to 4096 at", 0},
     {"preset and environment, allowed", "model_name: llama2-7b\noverride_model_config: true", NULL,
@@ -81,6 +88,35 @@ START_TEST(files_in_order_and_parents) {
     ck_assert_int_eq(where.line, 3);
     ck_assert_int_eq(where.col, 13);
     ck_assert(mx_config_is_default(l.config, MX_KEY_packing));
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Under override_model_config what stands beside the model's name and after it changes the preset;
+ * without, it gives way, and that is told. */
+START_TEST(files_and_the_preset_they_name) {
+    MxArena arena = {.name = "test"};
+    const char base[] = "base_emb_dim: 8\nhead_dim: 8\n";
+    const char mine[] = "model_name: llama2-7b\nbase_num_decoder_layers: 4\n";
+    const char more[] = "head_dim: 64\n";
+    const char *files[3] = {temp_file(&arena, "base.yml", base, strlen(base)),
+                            temp_file(&arena, "mine.yml", mine, strlen(mine)),
+                            temp_file(&arena, "more.yml", more, strlen(more))};
+    Loaded l = load_files(files, 3, "override_model_config=true");
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->base_emb_dim, 4096);
+    ck_assert_int_eq(l.config->base_num_decoder_layers, 4);
+    ck_assert_int_eq(l.config->head_dim, 64);
+    ck_assert_int_eq(l.config->warnings.n, 0);
+    unload(&l);
+    l = load_files(files, 3, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->base_num_decoder_layers, 32);
+    ck_assert_int_eq(l.config->head_dim, 128);
+    ck_assert_int_eq(l.config->warnings.n, 2);
+    ck_assert_ptr_nonnull(strstr(l.config->warnings.item[0],
+                                 "mine.yml:2:26: base_num_decoder_layers: 4 gives way to 32 at"));
     unload(&l);
     mx_arena_release(&arena);
 }
@@ -173,6 +209,7 @@ TCase *merge_cases(void) {
     TCase *tc = tcase_create("merge");
     tcase_add_loop_test(tc, a_merge, 0, MX_COUNT(cases));
     tcase_add_test(tc, files_in_order_and_parents);
+    tcase_add_test(tc, files_and_the_preset_they_name);
     tcase_add_test(tc, files_in_a_circle);
     tcase_add_test(tc, a_preset_beside_the_file);
     tcase_add_test(tc, axis_rules_merge_by_name);
