@@ -294,12 +294,11 @@ typedef struct MxPreferenceAttr {
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
     double gamma;  /* simpo's margin */
-    double weight; /* of a pair in the loss: 1 / pairs of the whole batch */
 } MxPreferenceAttr;
 
 /* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x. */
 enum {
-    MX_PAIRS_LOSS,    /* before the weight */
+    MX_PAIRS_LOSS,
     MX_PAIRS_CORRECT, /* pairs with x > y, of sums where there is a reference */
     MX_PAIRS_CHOSEN_REWARD,
     MX_PAIRS_REJECTED_REWARD,
@@ -313,22 +312,26 @@ enum {
 };
 
 /* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
- * f32 and weights i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected ones; a
- * token counts where weights != 0. x and y are what the table says of the chosen and the rejected
- * response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The mean of no tokens is 0,
- * and orpo's o is 0, without gradient, for a pair one of whose responses has none; a mean
- * probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the algorithm has no
- * reference; no gradient flows to it. Outputs f32: 0  the sum over pairs times attr.weight
- * 1  the vector of MX_PAIRS_* (no gradient). Sums are in f64, in order. Source: Rafailov et al.
- * 2023, Azar et al. 2023, Hong et al. 2024 and TRL's DPO, CPO and ORPO trainers; MaxText
+ * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
+ * ones. Rows r and P+r hold as many pairs as the largest of their segments says, at least one; a
+ * token counts in pair `weights`, where that is not 0. x and y are what the table says of the
+ * chosen and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The
+ * mean of no tokens is 0, and orpo's o is 0, without gradient, for a pair one of whose responses
+ * has none; a mean probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the
+ * algorithm has no reference; no gradient flows to it. Outputs f32: 0  the sum over pairs 1  the
+ * vector of MX_PAIRS_* (no gradient). Sums are in f64, in order. Source: Rafailov et al. 2023, Azar
+ * et al. 2023, Hong et al. 2024 and TRL's DPO, CPO and ORPO trainers; MaxText
  * trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
-MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights,
+MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr);
 
 /* ---- counting */
 
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);
+/* mx_count_segments — how many segments an i32 array [rows, T] has, as an f32 scalar: the largest
+ * id of each row, at least 1. */
+MxValue mx_count_segments(MxTrace *t, MxValue segments);
 /* mx_count_equal — at how many places x = y where weights != 0, i32 arrays of one shape, as an f32
  * scalar. */
 MxValue mx_count_equal(MxTrace *t, MxValue x, MxValue y, MxValue weights);

@@ -241,3 +241,25 @@ const MxOp op_count_nonzero = {
     .partition = count_nonzero_cut,
     .doc = "how many elements are not 0",
 };
+
+MxValue mx_count_segments(MxTrace *t, MxValue segments) {
+    return mx_trace_node(t, &op_count_segments, &segments, 1, NULL);
+}
+
+static bool count_segments_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    return ops_is(infer, 0, MX_I32, 2);
+}
+
+static void count_segments_cut(MxFactors *f) {
+    ops_cut_lead(f, 1, 1);
+}
+
+const MxOp op_count_segments = {
+    .name = "count_segments",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .infer = count_segments_infer,
+    .partition = count_segments_cut,
+    .doc = "how many segments all rows have: the largest id of each, at least 1",
+};

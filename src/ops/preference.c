@@ -28,19 +28,19 @@ const char *const mx_formula_names[MX_FORMULA_COUNT] = {
 };
 // clang-format on
 
-MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights,
+MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr) {
-    MxValue in[] = {logp, weights, ref_logp};
-    return mx_trace_node(t, &op_preference, in, ref_logp == MX_NONE ? 2 : 3, &attr);
+    MxValue in[] = {logp, weights, segments, ref_logp};
+    return mx_trace_node(t, &op_preference, in, ref_logp == MX_NONE ? 3 : 4, &attr);
 }
 
 /* ---- shapes */
 
-/* Inputs are logp, weights, the reference if the algorithm has one, and `more`. */
+/* Inputs are logp, weights, segments, the reference if the algorithm has one, and `more`. */
 static bool check(MxInfer *infer, int more) {
     const MxPreferenceAttr *attr = infer->attr;
     const MxPreferenceRow *row = &mx_preferences[attr->algo];
-    int n = 2 + more + row->has_reference;
+    int n = 3 + more + row->has_reference;
     if (infer->n_in != n)
         return mx_infer_fail(infer, "%s takes %d inputs, not %d", row->name, n, infer->n_in);
     if (!ops_is(infer, 0, MX_F32, 2) || !ops_is(infer, 1, MX_I32, 2)) return false;
@@ -48,7 +48,8 @@ static bool check(MxInfer *infer, int more) {
     if (shape.dim[0] % 2) return mx_infer_fail(infer, "rows must come in pairs");
     if (!mx_shape_equal(shape, infer->in[1].shape))
         return mx_infer_fail(infer, "weights must have the log-probabilities' shape");
-    if (row->has_reference && !ops_same_type(infer, 0, 2)) return false;
+    if (!ops_same_type(infer, 1, 2)) return false;
+    if (row->has_reference && !ops_same_type(infer, 0, 3)) return false;
     if (attr->formula == MX_FORMULA_MAXTEXT && !row->has_maxtext)
         return mx_infer_fail(infer, "MaxText has no %s", row->name);
     return true;
@@ -79,10 +80,9 @@ static void preference_vjp(const MxVjp *v) {
     const MxPreferenceAttr *attr = v->attr;
     bool has_reference = mx_preferences[attr->algo].has_reference;
     MX_ASSERT(v->dy[1] == MX_NONE);
-    MxValue in[] = {v->in[0], v->in[1], has_reference ? v->in[2] : v->dy[0], v->dy[0]};
-    v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, 3 + has_reference, attr);
-    v->dx[1] = MX_NONE;
-    if (has_reference) v->dx[2] = MX_NONE;
+    MxValue in[] = {v->in[0], v->in[1], v->in[2], has_reference ? v->in[3] : v->dy[0], v->dy[0]};
+    v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, 4 + has_reference, attr);
+    for (int i = 1; i < 3 + has_reference; i++) v->dx[i] = MX_NONE;
 }
 
 static void preference_print(MxText *text, const void *attr) {

@@ -45,13 +45,14 @@ void train_log_tokens(const MxLoss *loss, Metrics *m) {
     metrics_add(m, "learning/z_loss", loss->z_sum / (loss->total_weights + LOSS_EPS));
 }
 
-/* ---- pairs of responses: rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected */
+/* ---- pairs of responses: rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected; both rows of a
+ * pair have the same segments, each of which is a pair */
 
 static void weigh_pairs(MxTrainState *s, MxTrace *t, const int *batch,
                         MxValue weights[WEIGHT_COUNT]) {
-    int64_t rows = s->vars.item[batch[MX_INPUTS]].type.shape.dim[0];
-    weights[WEIGHT_EXAMPLES] =
-        mx_init(t, (MxInitAttr){.type = {MX_F32, MX_SCALAR}, .value = (double)(rows / 2)});
+    (void)s;
+    MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    weights[WEIGHT_EXAMPLES] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
 }
 
 /* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
@@ -70,8 +71,7 @@ static MxPreferenceAttr preference_attr(const MxConfig *c) {
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
-                             .gamma = c->simpo_gamma,
-                             .weight = 1};
+                             .gamma = c->simpo_gamma};
     for (int i = 0; i < MX_FORMULA_COUNT; i++)
         if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
     return attr;
@@ -91,7 +91,8 @@ static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, c
     MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
     MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
     t->scope = "loss";
-    MxValue sum = mx_preference(t, logp, reference, weights, attr);
+    MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, s->var.out[OUT_PAIRS], false);
     return mx_ratio(t, sum, total[WEIGHT_EXAMPLES], LOSS_EPS);
 }

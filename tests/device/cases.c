@@ -83,19 +83,21 @@
     {.op = &op_preference, .label = label_, .only_f32 = true,                                     \
      .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
      IN({FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
-        {FILL_LOGP, 0.7, S2(2 * (p), t)})},                                                       \
+        {FILL_FLAGS, 0.1, S2(2 * (p), t)}, {FILL_LOGP, 0.7, S2(2 * (p), t)})},                    \
     {.op = &op_preference_grad, .label = label_, .only_f32 = true,                                \
      .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
      IN({FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
-        {FILL_LOGP, 0.7, S2(2 * (p), t)}, {FILL_VALUE, 0.7, S0})}
+        {FILL_FLAGS, 0.1, S2(2 * (p), t)}, {FILL_LOGP, 0.7, S2(2 * (p), t)},                      \
+        {FILL_VALUE, 0.7, S0})}
 #define NO_REFERENCE(label_, p, t, ...)                                                           \
     {.op = &op_preference, .label = label_, .only_f32 = true,                                     \
      .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
-     IN({FILL_LOGP, 0.2, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)})},                    \
+     IN({FILL_LOGP, 0.2, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
+        {FILL_FLAGS, 0.1, S2(2 * (p), t)})},                                                      \
     {.op = &op_preference_grad, .label = label_, .only_f32 = true,                                \
      .attr = ATTR(MxPreferenceAttr, __VA_ARGS__),                                                 \
      IN({FILL_LOGP, 0.2, S2(2 * (p), t)}, {FILL_FLAGS, 0.3, S2(2 * (p), t)},                      \
-        {FILL_VALUE, 0.7, S0})}
+        {FILL_FLAGS, 0.1, S2(2 * (p), t)}, {FILL_VALUE, 0.7, S0})}
 
 #define GLU(label_, activation_, ...)                                                             \
     {.op = &op_glu, .label = label_, .attr = ATTR(MxGluAttr, activation_),                        \
@@ -209,27 +211,28 @@ const Case cases[] = {
     LOGPROB("large, tiles", false, 1, 0, 5, 3, 33, 20, 1501, 0.2),
     LOGPROB("chunks", true, 0.5, 6.0, 0, 2, 1250, 3, 13, 0.2),
     LOGPROB("few count", false, 1, 0, 0, 2, 1250, 3, 13, 0.9),
-    PREFERENCE("dpo", 3, 9, .beta = 0.3, .weight = 0.25),
-    PREFERENCE("dpo, smoothed, MaxText's", 3, 9, .formula = MX_FORMULA_MAXTEXT, .beta = 0.5, .label_smoothing = 0.2, .weight = 1),
-    PREFERENCE("dpo, no beta", 3, 9, .beta = 0, .weight = 1),
-    PREFERENCE("large", 37, 1031, .beta = 0.02, .label_smoothing = 0.1, .weight = 0.01),
-    PREFERENCE("means", 5, 9, .algo = MX_PREFERENCE_SIGMOID_NORM, .beta = 2, .label_smoothing = 0.1, .weight = 0.2),
-    PREFERENCE("hinge", 7, 9, .algo = MX_PREFERENCE_HINGE, .beta = 0.5, .weight = 0.2),
-    PREFERENCE("ipo", 5, 9, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("robust", 5, 9, .algo = MX_PREFERENCE_ROBUST, .beta = 0.4, .label_smoothing = 0.25, .weight = 0.2),
-    PREFERENCE("exo", 5, 9, .algo = MX_PREFERENCE_EXO_PAIR, .beta = 0.4, .label_smoothing = 0.1, .weight = 0.2),
-    PREFERENCE("nca", 5, 9, .algo = MX_PREFERENCE_NCA_PAIR, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("bco", 5, 9, .algo = MX_PREFERENCE_BCO_PAIR, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("sppo", 5, 9, .algo = MX_PREFERENCE_SPPO_HARD, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("apo zero", 5, 9, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("apo down", 5, 9, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4, .weight = 0.2),
-    PREFERENCE("discopop", 5, 9, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02, .weight = 0.2),
-    NO_REFERENCE("orpo", 5, 9, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1, .weight = 0.2),
-    NO_REFERENCE("orpo, MaxText's", 5, 9, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3, .weight = 0.2),
-    NO_REFERENCE("simpo", 5, 9, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1, .weight = 0.2),
+    PREFERENCE("dpo", 3, 9, .beta = 0.3),
+    PREFERENCE("dpo, smoothed, MaxText's", 3, 9, .formula = MX_FORMULA_MAXTEXT, .beta = 0.5, .label_smoothing = 0.2),
+    PREFERENCE("dpo, no beta", 3, 9, .beta = 0),
+    PREFERENCE("large", 37, 1031, .beta = 0.02, .label_smoothing = 0.1),
+    PREFERENCE("means", 5, 9, .algo = MX_PREFERENCE_SIGMOID_NORM, .beta = 2, .label_smoothing = 0.1),
+    PREFERENCE("hinge", 7, 9, .algo = MX_PREFERENCE_HINGE, .beta = 0.5),
+    PREFERENCE("ipo", 5, 9, .algo = MX_PREFERENCE_IPO, .beta = 0.4),
+    PREFERENCE("robust", 5, 9, .algo = MX_PREFERENCE_ROBUST, .beta = 0.4, .label_smoothing = 0.25),
+    PREFERENCE("exo", 5, 9, .algo = MX_PREFERENCE_EXO_PAIR, .beta = 0.4, .label_smoothing = 0.1),
+    PREFERENCE("nca", 5, 9, .algo = MX_PREFERENCE_NCA_PAIR, .beta = 0.4),
+    PREFERENCE("bco", 5, 9, .algo = MX_PREFERENCE_BCO_PAIR, .beta = 0.4),
+    PREFERENCE("sppo", 5, 9, .algo = MX_PREFERENCE_SPPO_HARD, .beta = 0.4),
+    PREFERENCE("apo zero", 5, 9, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4),
+    PREFERENCE("apo down", 5, 9, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4),
+    PREFERENCE("discopop", 5, 9, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02),
+    NO_REFERENCE("orpo", 5, 9, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1),
+    NO_REFERENCE("orpo, MaxText's", 5, 9, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3),
+    NO_REFERENCE("simpo", 5, 9, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1),
     {.op = &op_argmax, .label = "untied", .dtype_follows = true, .attr = ATTR(MxXentAttr, .scale = 1), IN(NORMAL(1, S3(2, 5, 7)), NORMAL(0.3, S2(7, 19)), {FILL_FLAGS, 0.3, S2(2, 5)})},
     {.op = &op_argmax, .label = "tied, scale, cap, tiles", .dtype_follows = true, .attr = ATTR(MxXentAttr, .tied = true, .scale = -0.7, .softcap = 20, .tiles = 7), IN(NORMAL(1, S3(2, 75, 7)), NORMAL(0.3, S2(301, 7)), {FILL_FLAGS, 0.3, S2(2, 75)})},
     {.op = &op_count_equal, .label = "ids", .only_f32 = true, IN({FILL_IDS, 3, S2(13, 77)}, {FILL_IDS, 3, S2(13, 77)}, {FILL_FLAGS, 0.4, S2(13, 77)})},
+    {.op = &op_count_segments, .label = "flags, none", .only_f32 = true, IN({FILL_FLAGS, 0.8, S2(77, 3)})},
     {.op = &op_count_nonzero, .label = "flags", .only_f32 = true, IN({FILL_FLAGS, 0.4, S2(13, 77)})},
     {.op = &op_sum_squares, .label = "several", IN(NORMAL(1, S2(3, 41)), NORMAL(2, S0), NORMAL(1, S3(3, 211, 113)))},
     INIT("constant", MX_FILL_CONSTANT, 0.75, S2(7, 11)),

@@ -282,8 +282,8 @@ static double odds(double x) {
     return log(exp(x) / (1 - exp(x)));
 }
 
-/* x and y: sums or means of log-probabilities less the reference's; n: tokens of the chosen one. */
-static double pair_loss(const MxPreferenceAttr *a, double x, double y, double n) {
+/* x and y: sums or means of log-probabilities less the reference's, of n tokens each. */
+static double pair_loss(const MxPreferenceAttr *a, double x, double y, const double n[2]) {
     double b = a->beta, e = a->label_smoothing, z = b * (x - y), q = s(z), half = 1 / (2 * b);
     bool is_maxtext = a->formula == MX_FORMULA_MAXTEXT;
     switch (a->algo) {
@@ -312,46 +312,68 @@ static double pair_loss(const MxPreferenceAttr *a, double x, double y, double n)
     case MX_PREFERENCE_DISCOPOP:
         return -(1 - s(z / 0.05)) * log(s(z)) + s(z / 0.05) * exp(-z);
     case MX_PREFERENCE_ORPO:
-        return -x / (is_maxtext ? n : 1) + a->lambda * smoothed(odds(x) - odds(y), e);
+        z = n[0] > 0 && n[1] > 0 ? odds(x) - odds(y) : 0;
+        return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
     default:
         return smoothed(z - a->gamma, e);
     }
 }
 
-static void ref_preference(const Reference *r) {
+static int largest(const double *ids, int64_t n) {
+    double most = 1;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, ids[i]);
+    return (int)most;
+}
+
+/* Adds what pair `id` of a pair of rows gives to sums over pairs. */
+static void add_pair(const Reference *r, int64_t row, int id, double *total) {
     const MxPreferenceAttr *a = r->attr;
-    const MxPreferenceRow *row = &mx_preferences[a->algo];
-    bool averages = row->averages && a->formula == MX_FORMULA_STANDARD;
+    const MxPreferenceRow *how = &mx_preferences[a->algo];
+    bool averages = how->averages && a->formula == MX_FORMULA_STANDARD;
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
-    double *total = r->out[1], factor = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
-    for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] = 0;
-    for (int64_t pair = 0; pair < P; pair++) {
-        double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
-        for (int side = 0; side < 2; side++) {
-            for (int64_t i = (pair + side * P) * T; i < (pair + side * P + 1) * T; i++) {
-                if (r->in[1][i] == 0) continue;
-                logp[side] += r->in[0][i];
-                sum[side] += r->in[0][i] - (row->has_reference ? r->in[2][i] : 0);
-                n[side] += 1;
-            }
-            x[side] = averages ? sum[side] / n[side] : sum[side];
-            reward[side] = row->has_reference ? sum[side] : x[side];
+    double factor = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++) {
+            if ((int)r->in[1][i] != id) continue;
+            logp[side] += r->in[0][i];
+            sum[side] += r->in[0][i] - (how->has_reference ? r->in[3][i] : 0);
+            n[side] += 1;
         }
-        const double add[] = {
-            [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n[0]),
-            [MX_PAIRS_CORRECT] = reward[0] > reward[1],
-            [MX_PAIRS_CHOSEN_REWARD] = factor * reward[0],
-            [MX_PAIRS_REJECTED_REWARD] = factor * reward[1],
-            [MX_PAIRS_MARGIN] = factor * (reward[0] - reward[1]),
-            [MX_PAIRS_CHOSEN_LOGP] = logp[0],
-            [MX_PAIRS_REJECTED_LOGP] = logp[1],
-            [MX_PAIRS_CHOSEN_TOKENS] = n[0],
-            [MX_PAIRS_REJECTED_TOKENS] = n[1],
-            [MX_PAIRS_NLL] = -logp[0] / n[0],
-        };
-        for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] += add[i];
+        x[side] = averages ? sum[side] / fmax(n[side], 1) : sum[side];
+        reward[side] = how->has_reference ? sum[side] : x[side];
     }
-    r->out[0][0] = a->weight * total[MX_PAIRS_LOSS];
+    const double add[] = {
+        [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n),
+        [MX_PAIRS_CORRECT] = reward[0] > reward[1],
+        [MX_PAIRS_CHOSEN_REWARD] = factor * reward[0],
+        [MX_PAIRS_REJECTED_REWARD] = factor * reward[1],
+        [MX_PAIRS_MARGIN] = factor * (reward[0] - reward[1]),
+        [MX_PAIRS_CHOSEN_LOGP] = logp[0],
+        [MX_PAIRS_REJECTED_LOGP] = logp[1],
+        [MX_PAIRS_CHOSEN_TOKENS] = n[0],
+        [MX_PAIRS_REJECTED_TOKENS] = n[1],
+        [MX_PAIRS_NLL] = -logp[0] / fmax(n[0], 1),
+    };
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] += add[i];
+}
+
+static void ref_preference(const Reference *r) {
+    int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) r->out[1][i] = 0;
+    for (int64_t row = 0; row < P; row++) {
+        const double *chosen = r->in[2] + row * T, *rejected = chosen + P * T;
+        int chosen_ids = largest(chosen, T), rejected_ids = largest(rejected, T);
+        for (int id = 1; id <= chosen_ids || id <= rejected_ids; id++)
+            add_pair(r, row, id, r->out[1]);
+    }
+    r->out[0][0] = r->out[1][MX_PAIRS_LOSS];
+}
+
+static void ref_count_segments(const Reference *r) {
+    int64_t rows = r->in_type[0].shape.dim[0], T = r->in_type[0].shape.dim[1];
+    r->out[0][0] = 0;
+    for (int64_t row = 0; row < rows; row++) r->out[0][0] += largest(r->in[0] + row * T, T);
 }
 
 static void ref_count_nonzero(const Reference *r) {
@@ -465,6 +487,7 @@ static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_preference] = ref_preference,
     [MX_OP_argmax] = ref_argmax,
     [MX_OP_count_nonzero] = ref_count_nonzero,
+    [MX_OP_count_segments] = ref_count_segments,
     [MX_OP_count_equal] = ref_count_equal,
     [MX_OP_sum_squares] = ref_sum_squares,
     [MX_OP_init] = ref_init,
@@ -488,8 +511,8 @@ static const GradientOf gradients[] = {
     {&op_attention_grad, &op_attention, 4, 6, {0, 1, 2}, 3},
     {&op_xent_grad, &op_xent, 4, 4, {1, 0, -1, -2}, 4},
     {&op_logprob_grad, &op_logprob, 4, 5, {1, 0}, 2},
-    {&op_preference_grad, &op_preference, 3, 3, {0}, 1},
-    {&op_preference_grad, &op_preference, 2, 2, {0}, 1}, /* no reference */
+    {&op_preference_grad, &op_preference, 4, 4, {0}, 1},
+    {&op_preference_grad, &op_preference, 3, 3, {0}, 1}, /* no reference */
 };
 
 const GradientOf *reference_gradient(const MxOp *op, int n_in) {

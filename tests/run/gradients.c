@@ -138,12 +138,12 @@ static MxValue build_logprob_tied(MxTrace *t, const MxValue *in) {
 }
 static MxValue build_dpo(MxTrace *t, const MxValue *in) {
     MxInitAttr reference = {.type = mx_trace_type(t, in[0]), .value = -0.8};
-    MxPreferenceAttr attr = {.beta = 0.4, .label_smoothing = 0.1, .weight = 0.5};
-    return mx_preference(t, mx_scale(t, in[0], 1), mx_init(t, reference), in[1], attr);
+    MxPreferenceAttr attr = {.beta = 0.4, .label_smoothing = 0.1};
+    return mx_preference(t, mx_scale(t, in[0], 1), mx_init(t, reference), in[1], in[1], attr);
 }
 static MxValue build_orpo(MxTrace *t, const MxValue *in) {
-    MxPreferenceAttr attr = {.algo = MX_PREFERENCE_ORPO, .lambda = 0.5, .weight = 0.5};
-    return mx_preference(t, mx_scale(t, in[0], 1), MX_NONE, in[1], attr);
+    MxPreferenceAttr attr = {.algo = MX_PREFERENCE_ORPO, .lambda = 0.5};
+    return mx_preference(t, mx_scale(t, in[0], 1), MX_NONE, in[1], in[1], attr);
 }
 
 // clang-format off

@@ -99,6 +99,15 @@ static void fill(Program *p, int var, const float *from, int64_t n) {
             ((int32_t *)to)[i] = (int32_t)from[i];
 }
 
+/* Takes the mean over P pairs of the two rows that each of them has. */
+static MxValue mean_loss(Program *p, MxValue logp, MxValue ref, MxValue weights, int sums,
+                         MxPreferenceAttr attr) {
+    double pairs = (double)mx_trace_type(&p->t, logp).shape.dim[0] / 2;
+    MxValue loss = mx_preference(&p->t, logp, ref, weights, weights, attr);
+    mx_trace_assign(&p->t, loss + 1, sums, false);
+    return mx_scale(&p->t, loss, 1 / pairs);
+}
+
 /* ---- losses on given log-probabilities */
 
 typedef struct Given {
@@ -117,10 +126,9 @@ static void open_given(Given *g, MxShape shape, MxPreferenceAttr attr) {
     g->loss = new_var(p, MX_F32, MX_SCALAR);
     g->sums = new_var(p, MX_F32, MX_SHAPE(MX_PAIRS_COUNT));
     MxValue logp = mx_variable(&p->t, g->logp);
-    MxValue loss = mx_preference(&p->t, logp, has_reference ? mx_variable(&p->t, g->ref) : MX_NONE,
-                                 mx_variable(&p->t, g->weights), attr);
+    MxValue loss = mean_loss(p, logp, has_reference ? mx_variable(&p->t, g->ref) : MX_NONE,
+                             mx_variable(&p->t, g->weights), g->sums, attr);
     mx_trace_assign(&p->t, loss, g->loss, false);
-    mx_trace_assign(&p->t, loss + 1, g->sums, false);
     mx_grad(&p->t, loss, &(MxGradTarget){.wrt = logp, .var = g->dlogp}, 1);
     open_run(p);
 }
@@ -190,7 +198,6 @@ START_TEST(trl_losses) {
         MxPreferenceAttr attr;
         if (!read_attr(cases[i], &attr)) continue;
         double pairs = (double)shape.shape.dim[0] / 2;
-        attr.weight = 1 / pairs;
         open_given(&g, shape.shape, attr);
         fill(&g.p, g.logp, logp, n);
         fill(&g.p, g.ref, ref, n);
@@ -229,10 +236,8 @@ static void open_from_logits(FromLogits *g, MxShape logits, double lambda) {
     MxValue logp = mx_logprob(&p->t, h, mx_variable(&p->t, g->unit), mx_variable(&p->t, g->targets),
                               weights, (MxXentAttr){.scale = 1});
     MxPreferenceAttr attr = {.algo = MX_PREFERENCE_ORPO, .lambda = lambda};
-    attr.weight = 2.0 / (double)tokens.dim[0];
-    MxValue loss = mx_preference(&p->t, logp, MX_NONE, weights, attr);
+    MxValue loss = mean_loss(p, logp, MX_NONE, weights, g->sums, attr);
     mx_trace_assign(&p->t, loss, g->loss, false);
-    mx_trace_assign(&p->t, loss + 1, g->sums, false);
     mx_grad(&p->t, loss, &(MxGradTarget){.wrt = h, .var = g->dh}, 1);
     open_run(p);
 }
@@ -356,9 +361,8 @@ static void open_pairs(Pairs *g, MxShape tokens, MxPreferenceAttr attr, bool has
     else if (mx_preferences[attr.algo].has_reference)
         mx_trace_assign(t, ref_logp = trace_logp(g, REFERENCE, ref), g->ref_logp, false);
     mx_trace_assign(t, logp, g->logp, false);
-    MxValue loss = mx_preference(t, logp, ref_logp, mx_variable(t, g->weights), attr);
+    MxValue loss = mean_loss(&g->p, logp, ref_logp, mx_variable(t, g->weights), g->sums, attr);
     mx_trace_assign(t, loss, g->loss, false);
-    mx_trace_assign(t, loss + 1, g->sums, false);
     MxGradTarget *targets = mx_new_n(&arena, MxGradTarget, tree->n);
     for (int i = 0; i < tree->n; i++)
         targets[i] = (MxGradTarget){.wrt = policy[i], .var = g->gradient[i]};
@@ -459,7 +463,7 @@ static void check_row_sums(const Pairs *g, int var, const char *chosen, const ch
 static void check_maxtext_case(const char *group, int64_t P, int64_t T, bool is_identical) {
     Pairs g;
     open_model(&g, "");
-    MxPreferenceAttr attr = {.formula = MX_FORMULA_MAXTEXT, .weight = 1.0 / (double)P};
+    MxPreferenceAttr attr = {.formula = MX_FORMULA_MAXTEXT};
     attr.beta = number_of(group, "dpo_beta");
     attr.label_smoothing = number_of(group, "dpo_label_smoothing");
     open_pairs(&g, MX_SHAPE(2 * P, T), attr, false);
@@ -543,7 +547,7 @@ static void check_tunix_case(const char *group, MxShape ids, int64_t completion)
     };
     Pairs g;
     double pairs = (double)ids.dim[0] / 2;
-    MxPreferenceAttr attr = {.weight = 1 / pairs, .beta = number_of(group, "beta")};
+    MxPreferenceAttr attr = {.beta = number_of(group, "beta")};
     attr.lambda = number_of(group, "lambda_orpo");
     attr.label_smoothing = number_of(group, "label_smoothing");
     ck_assert(find_algo(text_of(group, "algo"), &attr.algo));

@@ -112,6 +112,22 @@ static void count_nonzero_run(const MxDevice *device, const MxKernelCall *call) 
 
 const MxKernel cpu_count_nonzero = {.run = count_nonzero_run};
 
+static void count_segments_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    const int32_t *segments = call->in[0];
+    MxShape shape = call->in_type[0].shape;
+    int64_t count = 0;
+    for (int64_t row = 0; row < shape.dim[0]; row++) {
+        int32_t most = 1;
+        for (int64_t i = 0; i < shape.dim[1]; i++, segments++)
+            if (*segments > most) most = *segments;
+        count += most;
+    }
+    if (call->out[0]) *(float *)call->out[0] = (float)count;
+}
+
+const MxKernel cpu_count_segments = {.run = count_segments_run};
+
 static void count_equal_run(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
     int64_t n = mx_shape_count(call->in_type[0].shape), count = 0;

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { LOGP, WEIGHTS, REFERENCE };
+enum { LOGP, WEIGHTS, SEGMENTS, REFERENCE };
 enum { LOSS, SUMS };
 enum { CHOSEN, REJECTED };
 
@@ -174,17 +174,37 @@ static bool averages(const MxPreferenceAttr *a) {
     return mx_preferences[a->algo].averages && a->formula != MX_FORMULA_MAXTEXT;
 }
 
-static Pair read_pair(const MxKernelCall *call, int64_t pair) {
+/* Pairs of rows; each holds one pair of responses or several. */
+static int64_t n_rows(const MxKernelCall *call) {
+    return call->in_type[LOGP].shape.dim[0] / 2;
+}
+
+/* Where a side of a pair of rows begins. */
+static int64_t row_at(const MxKernelCall *call, int64_t row, int side) {
+    return (row + side * n_rows(call)) * call->in_type[LOGP].shape.dim[1];
+}
+
+static int32_t pairs_of_row(const MxKernelCall *call, int64_t row) {
+    int32_t most = 1;
+    for (int side = 0; side < 2; side++) {
+        const int32_t *segments = (const int32_t *)call->in[SEGMENTS] + row_at(call, row, side);
+        for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
+            if (segments[i] > most) most = segments[i];
+    }
+    return most;
+}
+
+/* Pair `id` of a pair of rows. */
+static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     const MxPreferenceAttr *attr = call->attr;
     const float *reference = mx_preferences[attr->algo].has_reference ? call->in[REFERENCE] : NULL;
-    MxShape shape = call->in_type[LOGP].shape;
     Pair p = {0};
     for (int side = 0; side < 2; side++) {
-        int64_t at = (pair + side * (shape.dim[0] / 2)) * shape.dim[1];
+        int64_t at = row_at(call, row, side);
         const float *logp = (const float *)call->in[LOGP] + at;
         const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
-        for (int64_t i = 0; i < shape.dim[1]; i++) {
-            if (!weights[i]) continue;
+        for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++) {
+            if (weights[i] != id) continue;
             p.logp[side] += (double)logp[i];
             p.ratio[side] += (double)logp[i] - (reference ? (double)reference[at + i] : 0);
             p.n[side]++;
@@ -194,42 +214,43 @@ static Pair read_pair(const MxKernelCall *call, int64_t pair) {
     return p;
 }
 
-static void sum_pair(const MxPreferenceAttr *a, const Pair *p, double *sums) {
+static void add_pair(const MxPreferenceAttr *a, const Pair *p, double *sums) {
     const MxPreferenceRow *row = &mx_preferences[a->algo];
     const double *reward = row->has_reference ? p->ratio : p->x;
     double d[2], scale = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
-    sums[MX_PAIRS_LOSS] = formulas[a->algo](a, p, d);
-    sums[MX_PAIRS_CORRECT] = reward[CHOSEN] > reward[REJECTED];
-    sums[MX_PAIRS_CHOSEN_REWARD] = scale * reward[CHOSEN];
-    sums[MX_PAIRS_REJECTED_REWARD] = scale * reward[REJECTED];
-    sums[MX_PAIRS_MARGIN] = scale * (reward[CHOSEN] - reward[REJECTED]);
-    sums[MX_PAIRS_CHOSEN_LOGP] = p->logp[CHOSEN];
-    sums[MX_PAIRS_REJECTED_LOGP] = p->logp[REJECTED];
-    sums[MX_PAIRS_CHOSEN_TOKENS] = p->n[CHOSEN];
-    sums[MX_PAIRS_REJECTED_TOKENS] = p->n[REJECTED];
-    sums[MX_PAIRS_NLL] = -p->logp[CHOSEN] / fmax(p->n[CHOSEN], 1);
+    sums[MX_PAIRS_LOSS] += formulas[a->algo](a, p, d);
+    sums[MX_PAIRS_CORRECT] += reward[CHOSEN] > reward[REJECTED];
+    sums[MX_PAIRS_CHOSEN_REWARD] += scale * reward[CHOSEN];
+    sums[MX_PAIRS_REJECTED_REWARD] += scale * reward[REJECTED];
+    sums[MX_PAIRS_MARGIN] += scale * (reward[CHOSEN] - reward[REJECTED]);
+    sums[MX_PAIRS_CHOSEN_LOGP] += p->logp[CHOSEN];
+    sums[MX_PAIRS_REJECTED_LOGP] += p->logp[REJECTED];
+    sums[MX_PAIRS_CHOSEN_TOKENS] += p->n[CHOSEN];
+    sums[MX_PAIRS_REJECTED_TOKENS] += p->n[REJECTED];
+    sums[MX_PAIRS_NLL] -= p->logp[CHOSEN] / fmax(p->n[CHOSEN], 1);
 }
 
-static int64_t n_pairs(const MxKernelCall *call) {
-    return call->in_type[LOGP].shape.dim[0] / 2;
-}
-
-/* Pairs that are worth a thread's while. */
+/* Rows that are worth a thread's while. */
 static int64_t piece_of(const MxKernelCall *call) {
     return cpu_max(1, CPU_PIECE / cpu_max(1, 2 * call->in_type[LOGP].shape.dim[1]));
 }
 
 static size_t preference_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    return (size_t)n_pairs(call) * MX_PAIRS_COUNT * sizeof(double);
+    return (size_t)n_rows(call) * MX_PAIRS_COUNT * sizeof(double);
 }
 
-static void sum_pairs(const void *context, int64_t begin, int64_t end, int worker) {
+static void sum_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
-    for (int64_t i = begin; i < end; i++) {
-        Pair p = read_pair(call, i);
-        sum_pair(call->attr, &p, (double *)call->scratch + i * MX_PAIRS_COUNT);
+    for (int64_t row = begin; row < end; row++) {
+        double *sums = (double *)call->scratch + row * MX_PAIRS_COUNT;
+        int32_t n = pairs_of_row(call, row);
+        for (int k = 0; k < MX_PAIRS_COUNT; k++) sums[k] = 0;
+        for (int32_t id = 1; id <= n; id++) {
+            Pair p = read_pair(call, row, id);
+            add_pair(call->attr, &p, sums);
+        }
     }
 }
 
@@ -239,13 +260,12 @@ static void put(const MxKernelCall *call, int out, int at, double x) {
 }
 
 static void preference_run(const MxDevice *device, const MxKernelCall *call) {
-    const MxPreferenceAttr *attr = call->attr;
     double total[MX_PAIRS_COUNT] = {0};
-    cpu_for(device, n_pairs(call), piece_of(call), sum_pairs, call);
-    for (int64_t i = 0; i < n_pairs(call); i++)
+    cpu_for(device, n_rows(call), piece_of(call), sum_rows, call);
+    for (int64_t i = 0; i < n_rows(call); i++)
         for (int k = 0; k < MX_PAIRS_COUNT; k++)
             total[k] += ((const double *)call->scratch)[i * MX_PAIRS_COUNT + k];
-    put(call, LOSS, 0, attr->weight * total[MX_PAIRS_LOSS]);
+    put(call, LOSS, 0, total[MX_PAIRS_LOSS]);
     for (int k = 0; k < MX_PAIRS_COUNT; k++) put(call, SUMS, k, total[k]);
 }
 
@@ -253,28 +273,35 @@ const MxKernel cpu_preference = {.scratch = preference_scratch, .run = preferenc
 
 /* ---- gradient */
 
-static void grad_pairs(const void *context, int64_t begin, int64_t end, int worker) {
+static void grad_pair(const MxKernelCall *call, int64_t row, int32_t id) {
+    const MxPreferenceAttr *attr = call->attr;
+    Pair p = read_pair(call, row, id);
+    double d[2], dloss = (double)*(const float *)call->in[call->n_in - 1];
+    formulas[attr->algo](attr, &p, d);
+    for (int side = 0; side < 2; side++) {
+        double share = averages(attr) ? fmax(p.n[side], 1) : 1;
+        int64_t at = row_at(call, row, side);
+        const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
+        float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] / share);
+        for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
+            if (weights[i] == id) dlogp[i] = slope;
+    }
+}
+
+static void grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
-    const MxPreferenceAttr *attr = call->attr;
-    int64_t length = call->in_type[LOGP].shape.dim[1];
-    double dloss = attr->weight * (double)*(const float *)call->in[call->n_in - 1];
-    for (int64_t i = begin; i < end; i++) {
-        Pair p = read_pair(call, i);
-        double d[2];
-        formulas[attr->algo](attr, &p, d);
-        for (int side = 0; side < 2; side++) {
-            double share = averages(attr) ? fmax(p.n[side], 1) : 1;
-            int64_t at = (i + side * n_pairs(call)) * length;
-            const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
-            float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] / share);
-            for (int64_t k = 0; k < length; k++) dlogp[k] = weights[k] ? slope : 0;
-        }
+    size_t bytes = (size_t)call->in_type[LOGP].shape.dim[1] * sizeof(float);
+    for (int64_t row = begin; row < end; row++) {
+        int32_t n = pairs_of_row(call, row);
+        for (int side = 0; side < 2; side++)
+            memset((float *)call->out[0] + row_at(call, row, side), 0, bytes);
+        for (int32_t id = 1; id <= n; id++) grad_pair(call, row, id);
     }
 }
 
 static void preference_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    if (call->out[0]) cpu_for(device, n_pairs(call), piece_of(call), grad_pairs, call);
+    if (call->out[0]) cpu_for(device, n_rows(call), piece_of(call), grad_rows, call);
 }
 
 const MxKernel cpu_preference_grad = {.run = preference_grad_run};
