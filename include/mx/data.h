@@ -20,12 +20,24 @@ typedef enum MxBatchField {
 
 const char *mx_batch_field_name(MxBatchField field);
 
+/* What a rank wants of every batch: some rows, and some columns of those. */
+typedef struct MxBatchPart {
+    const int64_t *row;     /* [rows] which ones of the batch, increasing; NULL = the first ones */
+    int64_t rows, of_rows;  /* how many, of how many */
+    int64_t column, length; /* the first column and how many */
+} MxBatchPart;
+
 typedef struct MxBatch {
-    int64_t rows, length;
-    int32_t *field[MX_BATCH_FIELDS];
+    MxBatchPart part;
+    int64_t rows, length;            /* of the arrays: those of the part */
+    int32_t *field[MX_BATCH_FIELDS]; /* [rows, length] each */
 } MxBatch;
 
+/* mx_batch_new — a whole batch; mx_batch_new_part — part of one, whose `row` is kept. */
 MxBatch mx_batch_new(MxArena *arena, int64_t rows, int64_t length);
+MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part);
+/* mx_batch_row — where row `row` of the batch is among those of the part; it must be there. */
+int64_t mx_batch_row(const MxBatchPart *part, int64_t row);
 
 typedef enum MxDataStatus {
     MX_DATA_OK,
@@ -41,21 +53,21 @@ typedef enum MxDataPairs {
                              */
 } MxDataPairs;
 
-/* What to read. Strings are borrowed for the dataset's life. */
+/* What to read, the same on every rank. Strings are borrowed for the dataset's life. */
 typedef struct MxDataConfig {
     const char *kind; /* "synthetic", "text", "hf" or "hdf5" */
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
                          share/, or in the installed share folder; hdf5: FILE.h5[:group] */
     MxWhere where;    /* of the setting that named the path, for messages */
     const MxTokenizer *tokenizer; /* text, hf */
-    int64_t rows;                 /* of a batch; with pairs, pairs of two rows each */
+    int64_t rows;                 /* of a batch; with pairs, of each of its halves */
     int64_t length;               /* of a row: max_target_length */
     int64_t vocab;                /* tokens are in [0, vocab) */
     uint64_t seed;                /* of the shuffle */
     bool omits_bos, omits_eos;    /* text, hf: documents without them */
     bool shuffle;                 /* a new order every epoch; else in order */
-    bool packing; /* text: rows run across documents; hf: documents share rows; synthetic: with
-                     max_segments >= 2; not of pairs */
+    bool packing; /* text: rows run across documents; hf: documents share rows, or pairs (not
+                     MX_DATA_PAIRS_MAXTEXT); synthetic: with max_segments >= 2, not pairs */
     int64_t max_segments;       /* max_segments_per_seq; <= 0 = no limit */
     int64_t n_epochs;           /* <= 0 = without end */
     MxDataPairs pairs;          /* not of text */
@@ -67,7 +79,7 @@ typedef struct MxDataConfig {
     bool completion_only;       /* hf: prompts do not count */
 } MxDataConfig;
 
-/* mx_data_batch_rows — the rows of a batch's arrays: config->rows, or twice as many with
+/* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, or twice as many with
  * pairs. */
 int64_t mx_data_batch_rows(const MxDataConfig *config);
 
@@ -81,10 +93,10 @@ typedef struct MxDataset MxDataset;
  * pairs of which no token counts. */
 bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err);
 
-/* mx_data_batch — the batch of a step (>= 0) into out's arrays, which must be
- * [mx_data_batch_rows, length]. Row r is row step*rows + r of the endless or finite sequence of
- * epochs; what is left of the last epoch and does not fill a batch is dropped. Allocates nothing.
- * One thread at a time.
+/* mx_data_batch — the batch of a step (>= 0), or what out's part wants of it: the same values,
+ * whoever asks for which part. Row r is row step*rows + r of the endless or finite sequence of
+ * epochs; what is left of the last epoch and does not fill a batch is dropped. Only rows of the
+ * part are made, each as a whole. Allocates nothing. One thread at a time.
  *   text    row k holds tokens k*length .. k*length + length of the stream bos document eos bos …;
  *           inputs all but the last, targets all but the first. Positions and segments start anew
  *           with the row and with each document; where the next token is of another document the
@@ -95,12 +107,17 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
  *   hdf5    rows as stored: [N, S], or [steps, B, S] read as steps*B rows
  *   synthetic  the same random batch at every step, as MaxText
  * Padding is token 0, position 0, segment 0.
- * With pairs the first half of the rows are the chosen responses of `rows` pairs, the second
- * half the rejected ones of the same pairs, each behind its prompt. Targets are the inputs moved by
- * one (the last is 0); a target counts where its segmentation is 1.
- * Errors: a value out of range, with dataset, row and column (hdf5). */
+ * With pairs the first half of the rows are chosen responses, the second half the rejected ones of
+ * the same pairs, each behind its prompt: segment s of row r and of row rows + r are a pair. Hf
+ * puts several into a row with packing, first fit by both sides; hdf5 has as many as are stored.
+ * Targets are the inputs moved by one (the last is 0); one counts where its segmentation is not 0,
+ * which is then its response's. A row whose pair's other row is wanted elsewhere is made without
+ * that, unless what counts depends on both (MX_DATA_PAIRS_MAXTEXT, hdf5 without prompts). Errors: a
+ * value out of range, with dataset, row and column (hdf5). */
 MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err);
 
+/* mx_data_rows_made — rows made since the dataset was opened: what batches have cost. */
+int64_t mx_data_rows_made(const MxDataset *dataset);
 /* mx_data_steps — how many batches there are; -1 = without end. */
 int64_t mx_data_steps(const MxDataset *dataset);
 /* mx_data_end_reason — why there are no more: "the data ends after …". */
@@ -113,11 +130,16 @@ const char *mx_data_warning(const MxDataset *dataset);
 /* A thread that makes batches ahead of their use. */
 typedef struct MxLoader MxLoader;
 
-/* mx_loader_open — starts at first_step, at most `depth` (>= 1) batches ahead. While it is open the
- * dataset is the thread's. Closed by mx_loader_close or with the arena. Everything it needs is
- * allocated here. */
-bool mx_loader_open(MxArena *arena, MxDataset *dataset, int64_t first_step, int depth,
-                    MxLoader **out, MxError *err);
+typedef struct MxLoaderConfig {
+    MxDataset *dataset; /* the thread's while the loader is open */
+    MxBatchPart part;   /* of every batch; rows 0 = all of it */
+    int64_t first_step;
+    int depth; /* batches ahead at most, >= 1 */
+} MxLoaderConfig;
+
+/* mx_loader_open — starts the thread. Closed by mx_loader_close or with the arena. Everything it
+ * needs is allocated here. */
+bool mx_loader_open(MxArena *arena, const MxLoaderConfig *config, MxLoader **out, MxError *err);
 /* mx_loader_next — waits for the next batch; *out stays valid until the next call. After
  * MX_DATA_END or MX_DATA_ERROR every call returns the same. */
 MxDataStatus mx_loader_next(MxLoader *loader, MxBatch *out, MxError *err);

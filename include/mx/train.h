@@ -93,18 +93,17 @@ int64_t mx_train_state_step(const MxTrainState *state);
 int32_t *mx_train_state_eval_pending(MxTrainState *state);
 
 /* mx_train_loss_and_grad — loss of a batch [global_batch_size_to_train_on, max_target_length] (or
- * more rows) and its gradient, which stays in the state until the next call. The batch is worked
- * off in gradient_accumulation_steps micro-batches; how it is split changes nothing beyond
- * rounding.
- */
+ * more rows) and its gradient, which stays in the state until the next call. A rank may give the
+ * part that it needs. The batch is worked off in gradient_accumulation_steps micro-batches; how it
+ * is split changes nothing beyond rounding. */
 MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);
 /* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape; NULL if
  * it is frozen. */
 const float *mx_train_gradient(const MxTrainState *state, int i);
 /* mx_train_update — one optimizer step with that gradient. */
 MxUpdate mx_train_update(MxTrainState *state);
-/* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length]; nothing
- * changes. */
+/* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length], or of all
+ * ranks' parts of it; nothing changes. */
 MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
 
 typedef struct MxTrainBytes {

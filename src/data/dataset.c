@@ -16,11 +16,39 @@ const char *mx_batch_field_name(MxBatchField field) {
     return field_names[field];
 }
 
-MxBatch mx_batch_new(MxArena *arena, int64_t rows, int64_t length) {
-    MxBatch batch = {.rows = rows, .length = length};
+MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
+    MxBatch batch = {.part = *part, .rows = part->rows, .length = part->length};
     for (int i = 0; i < MX_BATCH_FIELDS; i++)
-        batch.field[i] = mx_new_n(arena, int32_t, rows * length);
+        batch.field[i] = mx_new_n(arena, int32_t, part->rows * part->length);
     return batch;
+}
+
+MxBatch mx_batch_new(MxArena *arena, int64_t rows, int64_t length) {
+    return mx_batch_new_part(arena,
+                             &(MxBatchPart){.rows = rows, .of_rows = rows, .length = length});
+}
+
+static int64_t number_of(const MxBatchPart *part, int64_t at) {
+    return part->row ? part->row[at] : at;
+}
+
+/* The first of a part's rows that is `row` of the batch or a later one. */
+static int64_t first_from(const MxBatchPart *part, int64_t row) {
+    int64_t low = 0, high = part->rows;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if ((number_of(part, middle)) < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int64_t mx_batch_row(const MxBatchPart *part, int64_t row) {
+    int64_t at = first_from(part, row);
+    MX_ASSERT(at < part->rows && number_of(part, at) == row);
+    return at;
 }
 
 static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_records, &data_hdf5};
@@ -49,14 +77,9 @@ int64_t mx_data_batch_rows(const MxDataConfig *config) {
     return config->pairs ? 2 * config->rows : config->rows;
 }
 
-/* What an epoch and a batch are counted in. */
-static const char *unit_of(const MxDataset *dataset) {
-    return dataset->config.pairs ? "pairs" : "rows";
-}
-
 static bool check_kind(const MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
-    if (!config->pairs || dataset->kind->has_pairs) return true;
+    if (!config->pairs || dataset->kind->side) return true;
     return mx_fail(err, MX_EXIT_CONFIG, config->where,
                    "pairs of responses are wanted; data of kind \"%s\" has none", config->kind);
 }
@@ -67,12 +90,15 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     MxDataset *dataset = mx_new(arena, MxDataset);
     dataset->config = *config;
     dataset->kind = find_kind(config->kind, config->where, err);
+    dataset->unit = config->pairs ? "pairs" : "rows";
+    MxBatch spare = mx_batch_new(arena, MX_COUNT(dataset->spare), config->length);
+    for (int i = 0; i < MX_COUNT(dataset->spare); i++) dataset->spare[i] = data_row(&spare, i);
     if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
         return false;
     if (dataset->n_rows < config->rows)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "too little data: %s; a batch needs %lld %s", dataset->description,
-                       (long long)config->rows, unit_of(dataset));
+                       (long long)config->rows, dataset->unit);
     if (dataset->kind->is_endless) dataset->config.n_epochs = 0;
     int64_t steps = mx_data_steps(dataset), epochs = dataset->config.n_epochs;
     dataset->end_reason =
@@ -80,9 +106,9 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
                   : mx_arena_printf(arena,
                                     "the data ends after %lld batches of %lld %s: %lld epoch%s "
                                     "of %lld %s",
-                                    (long long)steps, (long long)config->rows, unit_of(dataset),
+                                    (long long)steps, (long long)config->rows, dataset->unit,
                                     (long long)epochs, epochs == 1 ? "" : "s",
-                                    (long long)dataset->n_rows, unit_of(dataset));
+                                    (long long)dataset->n_rows, dataset->unit);
     *out = dataset;
     return true;
 }
@@ -111,20 +137,86 @@ DataRow data_row(const MxBatch *batch, int64_t row) {
     return at;
 }
 
-MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+int64_t mx_data_rows_made(const MxDataset *dataset) {
+    return dataset->n_made;
+}
+
+/* Which of a dataset's rows is row r of a step's batch. */
+static int64_t row_of(const MxDataset *dataset, int64_t step, int64_t r) {
     const MxDataConfig *config = &dataset->config;
-    MX_ASSERT(step >= 0 && out->length == config->length);
-    MX_ASSERT(out->rows == mx_data_batch_rows(config));
-    int64_t steps = mx_data_steps(dataset);
+    int64_t row = step * config->rows + r;
+    int64_t epoch = row / dataset->n_rows, i = row % dataset->n_rows;
+    bool shuffles = config->shuffle && !dataset->kind->is_endless;
+    return shuffles ? data_shuffle(config->seed, epoch, dataset->n_rows, i) : i;
+}
+
+static void copy_columns(const DataRow *from, const MxBatchPart *part, const DataRow *to) {
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        memcpy(to->field[f], from->field[f] + part->column, (size_t)part->length * sizeof(int32_t));
+}
+
+/* Makes one row, or two of a pair. at[side]: where among out's rows it belongs, -1 = nowhere. */
+static bool make_row(MxDataset *dataset, int64_t row, const int64_t at[2], MxBatch *out,
+                     MxError *err) {
+    bool is_cut = out->length < dataset->config.length, wanted[2];
+    DataRow to[2];
+    for (int side = 0; side < 2; side++) {
+        wanted[side] = at[side] >= 0;
+        to[side] = wanted[side] && !is_cut ? data_row(out, at[side]) : dataset->spare[side];
+    }
+    if (dataset->config.pairs) {
+        if (!data_pair(dataset, row, wanted, to, err)) return false;
+    } else {
+        if (!dataset->kind->row(dataset, row, &to[0], err)) return false;
+        dataset->n_made++;
+    }
+    for (int side = 0; side < 2 && is_cut; side++)
+        if (wanted[side]) {
+            DataRow there = data_row(out, at[side]);
+            copy_columns(&to[side], &out->part, &there);
+        }
+    return true;
+}
+
+static void check_part(const MxDataset *dataset, const MxBatch *batch) {
+    const MxBatchPart *part = &batch->part;
+    MX_ASSERT(part->of_rows == mx_data_batch_rows(&dataset->config));
+    MX_ASSERT(part->rows == batch->rows && part->length == batch->length);
+    MX_ASSERT(part->column >= 0 && part->length > 0);
+    MX_ASSERT(part->column + part->length <= dataset->config.length);
+}
+
+/* Which rows of a batch are still to be made: chosen ones and, with pairs, rejected ones. */
+typedef struct Todo {
+    int64_t next[2], end[2]; /* among the part's rows */
+    int64_t rows;            /* of each half */
+} Todo;
+
+/* The next row of a half, `rows` when there is none. */
+static int64_t next_of(const Todo *todo, const MxBatchPart *part, int side) {
+    int64_t at = todo->next[side];
+    if (at == todo->end[side]) return todo->rows;
+    return number_of(part, at) - side * todo->rows;
+}
+
+/* Takes the lowest one, from both halves if both have it; at[side]: its place, -1 = not wanted. */
+static int64_t take_next(Todo *todo, const MxBatchPart *part, int64_t at[2]) {
+    int64_t row[] = {next_of(todo, part, 0), next_of(todo, part, 1)};
+    int64_t lowest = row[0] < row[1] ? row[0] : row[1];
+    for (int side = 0; side < 2; side++) at[side] = row[side] == lowest ? todo->next[side]++ : -1;
+    return lowest;
+}
+
+MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+    const MxBatchPart *part = &out->part;
+    check_part(dataset, out);
+    MX_ASSERT(step >= 0);
+    int64_t steps = mx_data_steps(dataset), half = first_from(part, dataset->config.rows);
     if (steps >= 0 && step >= steps) return MX_DATA_END;
-    for (int64_t r = 0; r < config->rows; r++) {
-        int64_t row = step * config->rows + r;
-        int64_t epoch = row / dataset->n_rows, i = row % dataset->n_rows;
-        if (config->shuffle && !dataset->kind->is_endless)
-            i = data_shuffle(config->seed, epoch, dataset->n_rows, i);
-        DataRow to[2] = {data_row(out, r)};
-        if (config->pairs) to[1] = data_row(out, config->rows + r);
-        if (!dataset->kind->row(dataset, i, to, err)) return MX_DATA_ERROR;
+    Todo todo = {.next = {0, half}, .end = {half, part->rows}, .rows = dataset->config.rows};
+    while (todo.next[0] < todo.end[0] || todo.next[1] < todo.end[1]) {
+        int64_t at[2], r = take_next(&todo, part, at);
+        if (!make_row(dataset, row_of(dataset, step, r), at, out, err)) return MX_DATA_ERROR;
     }
     return MX_DATA_OK;
 }

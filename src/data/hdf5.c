@@ -157,10 +157,7 @@ static bool find_fields(MxArena *arena, const MxDataConfig *config, const char *
 
 static bool hdf5_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
-    if (config->pairs) {
-        dataset->kind = &hdf5_pairs;
-        return hdf5_pairs.open(arena, dataset, err);
-    }
+    if (config->pairs) return hdf5_pairs_open(arena, dataset, err);
     TokenFile *tokens = mx_new(arena, TokenFile);
     char *group;
     if (!hdf5_open_group(arena, config, &tokens->file, &group, err) ||
@@ -201,6 +198,6 @@ const DataKind data_hdf5 = {
     .name = "hdf5",
     .open = hdf5_open,
     .row = hdf5_batch_row,
-    .has_pairs = true,
+    .side = hdf5_pair_side,
     .doc = "prepared batches, FILE.h5[:group]",
 };

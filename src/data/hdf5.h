@@ -36,7 +36,8 @@ typedef enum Hdf5What { HDF5_TOKEN, HDF5_POSITION, HDF5_SEGMENT } Hdf5What;
 bool hdf5_row(MxH5 *file, const Hdf5Column *column, int64_t row, Hdf5What what, int64_t vocab,
               const int32_t *padded, int64_t *scratch, int32_t *out, MxError *err);
 
-/* What data_hdf5 becomes when it is opened with pairs. */
-extern const DataKind hdf5_pairs;
+/* data_hdf5 with pairs (hdf5_pairs.c). */
+bool hdf5_pairs_open(MxArena *arena, MxDataset *dataset, MxError *err);
+bool hdf5_pair_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* hdf5_pairs.c — pairs of responses that somebody prepared, in one of two layouts:
  *   whole  chosen, rejected [rows, length] with *_position and *_segmentation: prompt and response
- *          in one row, padded behind. Segments other than 1 are padding, as in MaxText's loss.
+ *          in one row, perhaps several of them, each a segment. To MaxText's loss all but the first
+ *          are padding.
  *   split  prompt_ids, chosen_ids, rejected_ids with *_mask: prompts padded in front, responses
  *          behind. Both paddings are dropped and the pieces joined: only distances between
  * positions matter to the model, and padding is seen by no token. Sources: MaxText dpo_utils.py,
@@ -82,21 +83,27 @@ static bool read_part(MxDataset *dataset, int part, int64_t row, int32_t *mask, 
                     tokens, err);
 }
 
+/* 0, 1, … from where each segment begins. */
+static void count_positions(const int32_t *segment, int64_t length, int32_t *position) {
+    for (int64_t t = 0; t < length; t++)
+        position[t] = t && segment[t] == segment[t - 1] ? position[t - 1] + 1 : 0;
+}
+
 static bool whole_side(MxDataset *dataset, int side, int64_t row, const DataRow *out,
                        MxError *err) {
     PairFile *pairs = dataset->source;
+    const MxDataConfig *config = &dataset->config;
     int32_t *segment = out->field[MX_INPUTS_SEGMENTATION];
     int32_t *position = out->field[MX_INPUTS_POSITION];
     if (!read_part(dataset, side, row, segment, out->field[MX_INPUTS], err)) return false;
-    for (int32_t t = 0; t < dataset->config.length; t++) {
-        segment[t] = segment[t] == 1;
-        position[t] = t;
-    }
-    if (pairs->position[side].path &&
-        !hdf5_row(pairs->file, &pairs->position[side], row, HDF5_POSITION, 0, NULL, pairs->stored,
-                  position, err))
+    for (int64_t t = 0; t < config->length; t++) segment[t] = segment[t] == 1;
+    if (!pairs->position[side].path)
+        count_positions(segment, config->length, position);
+    else if (!hdf5_row(pairs->file, &pairs->position[side], row, HDF5_POSITION, 0, NULL,
+                       pairs->stored, position, err))
         return false;
-    for (int64_t t = 0; t < dataset->config.length; t++) position[t] *= segment[t];
+    for (int64_t t = 0; t < config->length; t++)
+        if (!segment[t]) position[t] = 0;
     return true;
 }
 
@@ -111,63 +118,80 @@ static int64_t append_part(MxDataset *dataset, int part, int64_t row, int64_t n,
         out->field[MX_INPUTS][n] = pairs->part_tokens[t];
         out->field[MX_INPUTS_POSITION][n] = (int32_t)n;
         out->field[MX_INPUTS_SEGMENTATION][n] = 1;
+        out->field[MX_TARGETS_SEGMENTATION][n] = n > 0 && part != PROMPT;
         n++;
     }
     return n;
 }
 
 static bool split_side(MxDataset *dataset, int side, int64_t row, const DataRow *out,
-                       int64_t *start, MxError *err) {
+                       MxError *err) {
     size_t bytes = (size_t)dataset->config.length * sizeof(int32_t);
     for (int f = 0; f < MX_BATCH_FIELDS; f++) memset(out->field[f], 0, bytes);
-    *start = append_part(dataset, PROMPT, row, 0, out, err);
-    return *start >= 0 && append_part(dataset, side, row, *start, out, err) >= 0;
+    int64_t prompt = append_part(dataset, PROMPT, row, 0, out, err);
+    return prompt >= 0 && append_part(dataset, side, row, prompt, out, err) >= 0;
 }
 
-static bool pair_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
+bool hdf5_pair_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
     const PairFile *pairs = dataset->source;
-    int64_t start[2];
-    for (int side = CHOSEN; side <= REJECTED; side++)
-        if (pairs->is_split ? !split_side(dataset, side, row, &out[side], &start[side], err)
-                            : !whole_side(dataset, side, row, &out[side], err))
-            return false;
-    data_pair_targets(dataset->config.pairs, dataset->config.length, pairs->is_split ? start : NULL,
-                      out);
-    return true;
+    return (pairs->is_split ? split_side : whole_side)(dataset, side, row, out, err);
 }
 
 /* ---- opening */
 
-/* Reads all pairs once: a bad value is told before training, and pairs that cannot teach are
- * counted. */
-static bool look_through(MxArena *arena, MxDataset *dataset, MxError *err) {
-    MxArena scratch = {.name = "pairs"};
-    MxBatch batch = mx_batch_new(&scratch, 2, dataset->config.length);
-    const DataRow pair[2] = {data_row(&batch, 0), data_row(&batch, 1)};
-    int64_t n_mute = 0, first_mute = -1;
-    bool ok = true;
-    for (int64_t row = 0; ok && row < dataset->n_rows; row++) {
-        ok = pair_row(dataset, row, pair, err);
-        if (!ok || data_pair_teaches(batch.length, pair)) continue;
-        if (!n_mute++) first_mute = row;
-    }
-    mx_arena_release(&scratch);
-    if (ok && n_mute && n_mute == dataset->n_rows)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, dataset->config.where,
-                       "%s: no pair to learn from: in all %lld of them chosen equals rejected or "
-                       "no token counts",
-                       dataset->config.path, (long long)n_mute);
-    if (ok && n_mute)
-        dataset->warning = mx_arena_printf(
-            arena,
-            "%s: in %lld of %lld pairs chosen equals rejected or no token counts, first in row "
-            "%lld; they teach nothing",
-            dataset->config.path, (long long)n_mute, (long long)dataset->n_rows,
-            (long long)first_mute);
-    return ok;
+/* What was seen of all pairs. */
+typedef struct Seen {
+    int64_t n_pairs, n_mute, n_alone; /* alone: segments that one row of two has */
+    int64_t first_mute, first_alone;  /* their rows */
+} Seen;
+
+static bool look_at(MxDataset *dataset, int64_t row, Seen *seen, MxError *err) {
+    int64_t n_pairs;
+    for (int side = CHOSEN; side <= REJECTED; side++)
+        if (!hdf5_pair_side(dataset, row, side, &dataset->spare[side], err)) return false;
+    int64_t n_alone = data_pair_finish(dataset, dataset->spare);
+    int64_t n_mute = data_pair_mute(dataset->config.length, dataset->spare, &n_pairs);
+    if (n_mute && !seen->n_mute) seen->first_mute = row;
+    if (n_alone && !seen->n_alone) seen->first_alone = row;
+    seen->n_pairs += n_pairs;
+    seen->n_mute += n_mute;
+    seen->n_alone += n_alone;
+    return true;
 }
 
-static bool pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
+static void warn(MxArena *arena, MxDataset *dataset, const Seen *seen) {
+    MxText text;
+    const char *path = dataset->config.path;
+    mx_text_init(&text, arena);
+    if (seen->n_mute)
+        mx_text_add(&text,
+                    "%s: in %lld of %lld pairs chosen equals rejected or no token counts, first in "
+                    "row %lld; they teach nothing",
+                    path, (long long)seen->n_mute, (long long)seen->n_pairs,
+                    (long long)seen->first_mute);
+    if (seen->n_alone)
+        mx_text_add(&text,
+                    "%s%s: %lld segments, first in row %lld, are in one of two responses alone; "
+                    "they are left out",
+                    text.len ? "; " : "", path, (long long)seen->n_alone,
+                    (long long)seen->first_alone);
+    if (text.len) dataset->warning = text.data;
+}
+
+/* Reads all pairs once: a bad value is told before training, and pairs that cannot teach are
+ * counted. */
+static bool look_through(MxArena *arena, MxDataset *dataset, Seen *seen, MxError *err) {
+    for (int64_t row = 0; row < dataset->n_rows; row++)
+        if (!look_at(dataset, row, seen, err)) return false;
+    warn(arena, dataset, seen);
+    return seen->n_mute < seen->n_pairs || !dataset->n_rows ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, dataset->config.where,
+                   "%s: no pair to learn from: in all %lld of them chosen equals rejected or no "
+                   "token counts",
+                   dataset->config.path, (long long)seen->n_mute);
+}
+
+bool hdf5_pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     PairFile *pairs = mx_new(arena, PairFile);
     char *group;
@@ -187,16 +211,13 @@ static bool pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     pairs->part_mask = mx_new_n(arena, int32_t, config->length);
     dataset->source = pairs;
     dataset->n_rows = hdf5_rows(chosen);
-    dataset->description =
-        mx_arena_printf(arena, "hdf5: %s, %s, %lld pairs", config->path,
-                        mx_shape_text(arena, chosen->shape), (long long)dataset->n_rows);
-    return look_through(arena, dataset, err);
+    dataset->lacks_responses = !pairs->is_split;
+    Seen seen = {0};
+    if (!look_through(arena, dataset, &seen, err)) return false;
+    bool is_packed = seen.n_pairs > dataset->n_rows;
+    if (is_packed) dataset->unit = "rows of pairs";
+    dataset->description = mx_arena_printf(
+        arena, "hdf5: %s, %s, %lld pairs%s", config->path, mx_shape_text(arena, chosen->shape),
+        (long long)seen.n_pairs, is_packed ? ", several in a row" : "");
+    return true;
 }
-
-const DataKind hdf5_pairs = {
-    .name = "hdf5",
-    .open = pairs_open,
-    .row = pair_row,
-    .has_pairs = true,
-    .doc = "prepared pairs of responses, FILE.h5[:group]",
-};

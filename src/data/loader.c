@@ -7,11 +7,10 @@
 #include <signal.h>
 
 struct MxLoader {
-    MxDataset *dataset;
+    MxLoaderConfig config;
     MxBatch *slots; /* [n_slots] a ring: step s is in slot (s - first) % n_slots */
     int n_slots;
     int64_t made, taken; /* batches so far; a slot is free again one call after it was taken */
-    int64_t first_step;
     MxDataStatus status; /* not OK: the thread has ended, nothing follows `made` */
     MxError failure;     /* with MX_DATA_ERROR */
     bool is_stopping, is_running;
@@ -36,7 +35,7 @@ static void *work(void *data) {
     MxDataStatus status = MX_DATA_OK;
     while (status == MX_DATA_OK && wait_for_slot(loader)) {
         int64_t n = loader->made; /* only this thread changes it */
-        status = mx_data_batch(loader->dataset, loader->first_step + n,
+        status = mx_data_batch(loader->config.dataset, loader->config.first_step + n,
                                &loader->slots[n % loader->n_slots], &loader->failure);
         pthread_mutex_lock(&loader->lock);
         if (status == MX_DATA_OK) loader->made++;
@@ -63,15 +62,16 @@ static bool start(MxLoader *loader, MxError *err) {
            mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not start a thread: %s", strerror(failed));
 }
 
-bool mx_loader_open(MxArena *arena, MxDataset *dataset, int64_t first_step, int depth,
-                    MxLoader **out, MxError *err) {
-    MX_ASSERT(first_step >= 0 && depth >= 1);
+bool mx_loader_open(MxArena *arena, const MxLoaderConfig *config, MxLoader **out, MxError *err) {
+    MX_ASSERT(config->first_step >= 0 && config->depth >= 1);
+    const MxDataConfig *data = &config->dataset->config;
     MxLoader *loader = mx_new(arena, MxLoader);
-    *loader = (MxLoader){.dataset = dataset, .first_step = first_step, .n_slots = depth + 1};
+    *loader = (MxLoader){.config = *config, .n_slots = config->depth + 1};
     loader->slots = mx_new_n(arena, MxBatch, loader->n_slots);
     for (int i = 0; i < loader->n_slots; i++)
-        loader->slots[i] =
-            mx_batch_new(arena, mx_data_batch_rows(&dataset->config), dataset->config.length);
+        loader->slots[i] = config->part.rows
+                               ? mx_batch_new_part(arena, &config->part)
+                               : mx_batch_new(arena, mx_data_batch_rows(data), data->length);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
     mx_arena_on_release(arena, close_on_release, loader);

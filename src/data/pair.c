@@ -1,22 +1,84 @@
-/* pair.c — what of a pair of responses counts: the two masks of dpo.formula. The rows themselves
- * come from each kind of dataset. */
+/* pair.c — rows of two responses each: the two masks of dpo.formula, and which segments of two rows
+ * are a pair. What is in the rows comes from each kind of dataset. While a row is made
+ * MX_TARGETS_SEGMENTATION is about its own tokens; at the end it moves to the places that predict
+ * them. */
 #include "source.h"
 
-/* Whether the two rows differ at a token; padding differs from every token. */
-static bool differ(const DataRow pair[2], int64_t t) {
-    return pair[0].field[MX_INPUTS][t] != pair[1].field[MX_INPUTS][t] ||
-           pair[0].field[MX_INPUTS_SEGMENTATION][t] != pair[1].field[MX_INPUTS_SEGMENTATION][t];
+enum { CHOSEN, REJECTED };
+
+static int32_t *segments_of(const DataRow *row) {
+    return row->field[MX_INPUTS_SEGMENTATION];
 }
 
-/* Each response from its own beginning, as far as it goes. */
-static void count_standard(int64_t length, const int64_t start[2], const DataRow pair[2]) {
-    int64_t first = 0;
-    while (first < length && !differ(pair, first)) first++;
-    for (int side = 0; side < 2; side++) {
-        int64_t from = start ? start[side] : first;
-        for (int64_t t = 1; t < length; t++)
-            pair[side].field[MX_TARGETS_SEGMENTATION][t - 1] =
-                t >= from && pair[side].field[MX_INPUTS_SEGMENTATION][t];
+/* ---- segments of two rows */
+
+static bool has_segment(const DataRow *row, int64_t length, int32_t id) {
+    for (int64_t t = 0; t < length; t++)
+        if (segments_of(row)[t] == id) return true;
+    return false;
+}
+
+/* Renames a segment; one that becomes 0 is padding. */
+static void rename_segment(const DataRow *row, int64_t length, int32_t id, int32_t to) {
+    for (int64_t t = 0; t < length; t++) {
+        if (segments_of(row)[t] != id) continue;
+        segments_of(row)[t] = to;
+        if (!to) row->field[MX_INPUTS_POSITION][t] = 0;
+    }
+}
+
+/* Numbers the segments that both rows have, and leaves out the others. New numbers are negative
+ * until all are given. */
+static int64_t match_segments(int64_t length, const DataRow pair[2]) {
+    int64_t n_alone = 0;
+    int32_t n = 0;
+    for (int side = CHOSEN; side <= REJECTED; side++)
+        for (int64_t t = 0; t < length; t++) {
+            int32_t id = segments_of(&pair[side])[t];
+            if (id <= 0) continue;
+            bool is_pair = has_segment(&pair[!side], length, id);
+            if (is_pair) n++;
+            for (int i = 0; i < 2; i++) rename_segment(&pair[i], length, id, is_pair ? -n : 0);
+            n_alone += !is_pair;
+        }
+    for (int side = CHOSEN; side <= REJECTED; side++)
+        for (int64_t t = 0; t < length; t++) segments_of(&pair[side])[t] *= -1;
+    return n_alone;
+}
+
+/* The next place from t on that belongs to a segment, or length. */
+static int64_t next_of(const DataRow *row, int64_t length, int32_t id, int64_t t) {
+    while (t < length && segments_of(row)[t] != id) t++;
+    return t;
+}
+
+/* Where the tokens of a segment first differ between the rows, or one of them ends (length = there
+ * it has no more); gives whether they differ. */
+static bool find_difference(int64_t length, const DataRow pair[2], int32_t id, int64_t at[2]) {
+    for (int side = 0; side < 2; side++) at[side] = next_of(&pair[side], length, id, 0);
+    while (at[CHOSEN] < length && at[REJECTED] < length &&
+           pair[CHOSEN].field[MX_INPUTS][at[CHOSEN]] ==
+               pair[REJECTED].field[MX_INPUTS][at[REJECTED]])
+        for (int side = 0; side < 2; side++)
+            at[side] = next_of(&pair[side], length, id, at[side] + 1);
+    return at[CHOSEN] < length || at[REJECTED] < length;
+}
+
+/* ---- what counts */
+
+/* Each response of each segment from the first difference on, as far as it goes. */
+static void count_differences(int64_t length, const DataRow pair[2]) {
+    for (int side = 0; side < 2; side++)
+        memset(pair[side].field[MX_TARGETS_SEGMENTATION], 0, (size_t)length * sizeof(int32_t));
+    for (int32_t id = 1; has_segment(&pair[CHOSEN], length, id); id++) {
+        int64_t from[2];
+        find_difference(length, pair, id, from);
+        for (int side = 0; side < 2; side++) {
+            int64_t t = next_of(&pair[side], length, id, 0) + 1; /* the first is nobody's target */
+            for (t = from[side] > t ? from[side] : t; t < length; t++)
+                if (segments_of(&pair[side])[t] == id)
+                    pair[side].field[MX_TARGETS_SEGMENTATION][t] = id;
+        }
     }
 }
 
@@ -24,40 +86,69 @@ static void count_standard(int64_t length, const int64_t start[2], const DataRow
  * they are nobody's targets. */
 static void count_maxtext(int64_t length, const DataRow pair[2]) {
     bool is_prefix = true;
-    for (int64_t t = 1; t < length; t++) {
-        is_prefix = is_prefix && pair[0].field[MX_INPUTS][t] == pair[1].field[MX_INPUTS][t];
-        bool counts = !is_prefix && pair[0].field[MX_INPUTS_SEGMENTATION][t] &&
-                      pair[1].field[MX_INPUTS_SEGMENTATION][t];
-        for (int side = 0; side < 2; side++)
-            pair[side].field[MX_TARGETS_SEGMENTATION][t - 1] = counts;
-    }
-}
-
-void data_pair_targets(MxDataPairs pairs, int64_t length, const int64_t start[2],
-                       const DataRow pair[2]) {
-    static const MxBatchField moved[][2] = {{MX_TARGETS, MX_INPUTS},
-                                            {MX_TARGETS_POSITION, MX_INPUTS_POSITION}};
-    for (int side = 0; side < 2; side++) {
-        int32_t *const *field = pair[side].field;
-        for (int i = 0; i < MX_COUNT(moved); i++) {
-            memcpy(field[moved[i][0]], field[moved[i][1]] + 1,
-                   (size_t)(length - 1) * sizeof(int32_t));
-            field[moved[i][0]][length - 1] = 0;
-        }
-        field[MX_TARGETS_SEGMENTATION][length - 1] = 0;
-    }
-    if (pairs == MX_DATA_PAIRS_MAXTEXT)
-        count_maxtext(length, pair);
-    else
-        count_standard(length, start, pair);
-}
-
-bool data_pair_teaches(int64_t length, const DataRow pair[2]) {
-    bool has_difference = false, has_target = false;
     for (int64_t t = 0; t < length; t++) {
-        has_difference = has_difference || differ(pair, t);
-        for (int side = 0; side < 2; side++)
-            has_target = has_target || pair[side].field[MX_TARGETS_SEGMENTATION][t];
+        is_prefix = is_prefix &&
+                    (!t || pair[CHOSEN].field[MX_INPUTS][t] == pair[REJECTED].field[MX_INPUTS][t]);
+        bool counts =
+            !is_prefix && segments_of(&pair[CHOSEN])[t] && segments_of(&pair[REJECTED])[t];
+        for (int side = 0; side < 2; side++) pair[side].field[MX_TARGETS_SEGMENTATION][t] = counts;
     }
-    return has_difference && has_target;
+}
+
+/* Targets are the inputs moved by one. */
+static void move(int64_t length, const DataRow *row) {
+    static const MxBatchField from[][2] = {{MX_TARGETS, MX_INPUTS},
+                                           {MX_TARGETS_POSITION, MX_INPUTS_POSITION},
+                                           {MX_TARGETS_SEGMENTATION, MX_TARGETS_SEGMENTATION}};
+    for (int i = 0; i < MX_COUNT(from); i++) {
+        int32_t *to = row->field[from[i][0]];
+        memmove(to, row->field[from[i][1]] + 1, (size_t)(length - 1) * sizeof(int32_t));
+        to[length - 1] = 0;
+    }
+}
+
+int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]) {
+    const MxDataConfig *config = &dataset->config;
+    int64_t n_alone = 0;
+    if (config->pairs == MX_DATA_PAIRS_MAXTEXT)
+        count_maxtext(config->length, pair);
+    else if (dataset->lacks_responses) {
+        n_alone = match_segments(config->length, pair);
+        count_differences(config->length, pair);
+    }
+    for (int side = 0; side < 2; side++) move(config->length, &pair[side]);
+    return n_alone;
+}
+
+bool data_pair(MxDataset *dataset, int64_t row, const bool wanted[2], const DataRow out[2],
+               MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    bool needs_both = config->pairs == MX_DATA_PAIRS_MAXTEXT || dataset->lacks_responses;
+    for (int side = 0; side < 2; side++) {
+        if (!needs_both && !wanted[side]) continue;
+        if (!dataset->kind->side(dataset, row, side, &out[side], err)) return false;
+        if (!needs_both) move(config->length, &out[side]);
+        dataset->n_made++;
+    }
+    if (needs_both) data_pair_finish(dataset, out);
+    return true;
+}
+
+/* ---- what teaches */
+
+int64_t data_pair_mute(int64_t length, const DataRow pair[2], int64_t *n_pairs) {
+    int64_t n_mute = 0, ignored[2];
+    int32_t most = 1;
+    for (int side = 0; side < 2; side++)
+        for (int64_t t = 0; t < length; t++)
+            if (segments_of(&pair[side])[t] > most) most = segments_of(&pair[side])[t];
+    for (int32_t id = 1; id <= most; id++) {
+        bool counts = false;
+        for (int side = 0; side < 2; side++)
+            for (int64_t t = 0; t < length; t++)
+                counts = counts || pair[side].field[MX_TARGETS_SEGMENTATION][t] == id;
+        n_mute += !counts || !find_difference(length, pair, id, ignored);
+    }
+    *n_pairs = most;
+    return n_mute;
 }

@@ -36,38 +36,41 @@ void rows_end(RowFill *fill) {
            (size_t)fill->length * sizeof(int32_t));
 }
 
-/* One open row. */
+/* One open row, or two of a pair. */
 typedef struct Bin {
-    int64_t used, n_documents;
+    int64_t used[2], n_documents;
 } Bin;
 
+static bool has_room(const Bin *bin, const int32_t *lengths, const RowLimits *limits) {
+    for (int side = 0; side < limits->sides; side++)
+        if (bin->used[side] + lengths[side] > limits->length) return false;
+    return limits->max_segments <= 0 || bin->n_documents < limits->max_segments;
+}
+
 /* The row of each document; gives the number of rows. */
-static int64_t first_fit(const int32_t *lengths, int64_t n, int64_t length, Bin *bin, int64_t bins,
-                         int64_t max_segments, int64_t *row_of) {
+static int64_t first_fit(const int32_t *lengths, int64_t n, const RowLimits *limits, Bin *bin,
+                         int64_t *row_of) {
     int64_t closed = 0, n_open = 0; /* bins in use are the first ones */
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++, lengths += limits->sides) {
         int64_t b = 0;
-        while (b < n_open && (bin[b].used + lengths[i] > length ||
-                              (max_segments > 0 && bin[b].n_documents >= max_segments)))
-            b++;
-        if (b == bins) {
-            closed += bins;
+        while (b < n_open && !has_room(&bin[b], lengths, limits)) b++;
+        if (b == limits->bins) {
+            closed += limits->bins;
             b = n_open = 0;
         }
         if (b == n_open) bin[n_open++] = (Bin){0};
-        bin[b].used += lengths[i];
+        for (int side = 0; side < limits->sides; side++) bin[b].used[side] += lengths[side];
         bin[b].n_documents++;
         row_of[i] = closed + b;
     }
     return closed + n_open;
 }
 
-RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, int64_t length, int64_t bins,
-                  int64_t max_segments) {
+RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits) {
     MxArena scratch = {.name = "packing"};
     int64_t *row_of = mx_new_n(&scratch, int64_t, n + 1);
-    Bin *bin = mx_new_n(&scratch, Bin, bins);
-    RowPlan plan = {.n_rows = first_fit(lengths, n, length, bin, bins, max_segments, row_of)};
+    Bin *bin = mx_new_n(&scratch, Bin, limits->bins);
+    RowPlan plan = {.n_rows = first_fit(lengths, n, limits, bin, row_of)};
     plan.first = mx_new_n(arena, int64_t, plan.n_rows + 1);
     plan.document = mx_new_n(arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) plan.first[row_of[i] + 1]++;

@@ -27,13 +27,19 @@ typedef struct RowPlan {
     int64_t *document; /* [n] */
 } RowPlan;
 
-/* rows_pack — first fit: `bins` rows are open at a time, each document goes to the first of them
- * that has room, and when none has they are closed all together. Order is kept inside a row.
- *   lengths       [n] tokens of each document, 1 … length
- *   max_segments  documents a row at most, <= 0 = any number
+/* What rows can hold. */
+typedef struct RowLimits {
+    int64_t length;       /* tokens a row */
+    int64_t bins;         /* rows that are open at a time */
+    int64_t max_segments; /* documents a row, <= 0 = any number */
+    int sides;            /* 1, or 2 where a document is a pair: one row for each of its sides */
+} RowLimits;
+
+/* rows_pack — first fit: each document goes to the first of the open rows that has room for all its
+ * sides, and when none has they are closed all together. Order is kept inside a row.
+ *   lengths  [n, sides] tokens of each document, 1 … length
  * Source: grain, PackAndBatchOperation, as MaxText hf_data_processing.py @e591f30c uses it with the
  * rows of a batch for bins. */
-RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, int64_t length, int64_t bins,
-                  int64_t max_segments);
+RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits);
 
 #endif

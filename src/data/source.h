@@ -15,13 +15,15 @@ DataRow data_row(const MxBatch *batch, int64_t row);
 /* A kind of dataset: numbered rows, each a pure function of its number. */
 typedef struct DataKind {
     const char *name;
-    /* Opens dataset->source and sets n_rows and description, perhaps warning. */
+    /* Opens dataset->source and sets n_rows and description, perhaps more of it. */
     bool (*open)(MxArena *arena, MxDataset *dataset, MxError *err);
-    /* Fills out[0]; with pairs row is one, and out[1] its rejected side. Allocates
-     * nothing. */
+    /* Fills a row. Allocates nothing. */
     bool (*row)(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
+    /* With pairs instead: one response's row, chosen (0) or rejected (1), up to its targets, and in
+     * MX_TARGETS_SEGMENTATION its segment for every token of a response but the first of a
+     * document; see lacks_responses. NULL = the kind has no pairs. */
+    bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
     bool is_endless; /* epochs and shuffling mean nothing */
-    bool has_pairs;  /* can be opened with pairs */
     const char *doc;
 } DataKind;
 
@@ -29,7 +31,11 @@ struct MxDataset {
     const DataKind *kind;
     MxDataConfig config;
     void *source;
-    int64_t n_rows; /* of an epoch, or pairs */
+    int64_t n_rows;       /* of an epoch; with pairs, of each side */
+    const char *unit;     /* what a row is called */
+    bool lacks_responses; /* where responses begin is not known: sides leave out what counts */
+    DataRow spare[2];     /* [length] rows of which not all is wanted */
+    int64_t n_made;       /* rows so far */
     const char *description, *warning, *end_reason;
 };
 
@@ -44,16 +50,20 @@ extern const DataKind data_synthetic, data_text, data_records, data_hdf5;
  * 0 … n-1. */
 int64_t data_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-/* data_pair_targets — the targets of a pair whose inputs, positions and segmentations (1 or 0) are
- * in place, and what of them counts.
- *   start  standard: the token at which each response begins, NULL = where the two first differ
- * The latter gives the same DPO loss and gradient: tokens of a common prefix have equal log-probs
- * in both rows, so they cancel in the difference. A row's first token never counts, having none
- * before it. Source of MX_DATA_PAIRS_MAXTEXT: MaxText dpo_utils.py, dpo_loss_fn @4bcec6af. */
-void data_pair_targets(MxDataPairs pairs, int64_t length, const int64_t start[2],
-                       const DataRow pair[2]);
-/* data_pair_teaches — whether any token of a pair counts and its responses differ. */
-bool data_pair_teaches(int64_t length, const DataRow pair[2]);
+/* data_pair — a pair's rows, or those of them that are wanted; out has room for both. Where what
+ * counts of one response depends on the other both are made. */
+bool data_pair(MxDataset *dataset, int64_t row, const bool wanted[2], const DataRow out[2],
+               MxError *err);
+/* data_pair_finish — what follows when both sides are filled: what counts, and targets. Where
+ * responses' beginnings are not known they are where the two first differ. That gives the same DPO
+ * loss and gradient: tokens of a common prefix have equal log-probs in both rows, so they cancel in
+ * the difference. A document's first token never counts, having none before it. Segments are
+ * numbered 1, 2, … in the order of the chosen row; gives how many were left out because only one
+ * row has them. Source of MX_DATA_PAIRS_MAXTEXT: MaxText dpo_utils.py, dpo_loss_fn @4bcec6af. */
+int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]);
+/* data_pair_mute — of the pairs in finished rows, at least one, how many teach nothing: responses
+ * are equal, or no token counts. */
+int64_t data_pair_mute(int64_t length, const DataRow pair[2], int64_t *n_pairs);
 
 /* data_find_files — the files that a path names, sorted bytewise by path; of a folder those that
  * end in ".SUFFIX". */

@@ -42,27 +42,26 @@ static int32_t random_token(const MxDataConfig *config, int64_t row, int64_t t) 
     return below(random[0], config->vocab);
 }
 
-/* Two full rows that share their first half, the prompt. */
-static void fill_pair(const MxDataConfig *config, int64_t row, const DataRow pair[2]) {
-    const int64_t prompt = config->length / 2, start[2] = {prompt, prompt};
-    for (int side = 0; side < 2; side++)
-        for (int64_t t = 0; t < config->length; t++) {
-            int64_t from = t < prompt ? row : row + side * config->rows;
-            pair[side].field[MX_INPUTS][t] = random_token(config, from, t);
-            pair[side].field[MX_INPUTS_POSITION][t] = (int32_t)t;
-            pair[side].field[MX_INPUTS_SEGMENTATION][t] = 1;
-        }
-    data_pair_targets(config->pairs, config->length, start, pair);
+/* A full row; both of a pair share their first half, the prompt. */
+static bool synthetic_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
+                           MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    const int64_t prompt = config->length / 2;
+    (void)err;
+    for (int64_t t = 0; t < config->length; t++) {
+        int64_t from = t < prompt ? row : row + side * config->rows;
+        out->field[MX_INPUTS][t] = random_token(config, from, t);
+        out->field[MX_INPUTS_POSITION][t] = (int32_t)t;
+        out->field[MX_INPUTS_SEGMENTATION][t] = 1;
+        out->field[MX_TARGETS_SEGMENTATION][t] = t > 0 && t >= prompt;
+    }
+    return true;
 }
 
 static bool synthetic_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     int32_t *const *field = out->field;
     (void)err;
-    if (config->pairs) {
-        fill_pair(config, row, out);
-        return true;
-    }
     for (int64_t t = 0; t <= config->length; t++) {
         int32_t token = random_token(config, row, t);
         if (t < config->length) field[MX_INPUTS][t] = token;
@@ -81,7 +80,7 @@ const DataKind data_synthetic = {
     .name = "synthetic",
     .open = synthetic_open,
     .row = synthetic_row,
+    .side = synthetic_side,
     .is_endless = true,
-    .has_pairs = true,
     .doc = "one batch of random tokens, the same at every step",
 };

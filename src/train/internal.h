@@ -166,6 +166,23 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
 /* train_divide — what of every variable this rank has, and the entries as it runs them. Errors:
  * what does not divide. */
 bool train_divide(MxTrainState *state, bool divides, MxError *err);
+/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
+typedef struct MicroBatch {
+    int64_t i, n, examples, of_examples;
+} MicroBatch;
+
+/* train_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, … as
+ * MaxText takes them. The first rows of all examples come before the second ones, in the batch as
+ * in the micro-batch. */
+int64_t train_row_of(const MicroBatch *micro, int64_t row);
+/* train_shard_batch — how a micro-batch is cut. Errors: rows that do not divide; tokens of a row
+ * that do not are left whole. */
+bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
+                       MxError *err);
+/* train_batch_part — what of every batch of training or evaluation data a rank needs; errors as
+ * above. */
+bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
+                      MxBatchPart *out, MxError *err);
 /* train_speaks_for — of the ranks with the same part of a variable, the first does. */
 bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
 /* train_check_ranks — a mesh is a wish until there are as many ranks. */

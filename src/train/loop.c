@@ -23,6 +23,7 @@ typedef struct Loop {
     MxTrainState *state;
     MxTokenizer *tokenizer;
     MxDataset *train_data, *eval_data;
+    MxBatchPart train_part, eval_part; /* what this rank needs of every batch */
     MxBatch eval_batch;
     MxLoader *loader;
     MetricsFile *metrics;
@@ -263,7 +264,7 @@ static bool open_data(Loop *l, MxError *err) {
     if (c->eval_interval <= 0) return true;
     if (!open_dataset(l, "evaluation", &eval, &l->eval_data, err))
         return mx_context(err, "evaluation data");
-    l->eval_batch = mx_batch_new(&l->arena, mx_data_batch_rows(&eval), eval.length);
+    l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
     return true;
 }
 
@@ -334,10 +335,17 @@ static bool has_steps(Loop *l) {
     return false;
 }
 
+static bool divide_batches(Loop *l, const MxTrainMesh *mesh, MxError *err) {
+    int64_t rank = mx_comm_rank(l->comm);
+    return train_batch_part(&l->arena, mesh, rank, false, &l->train_part, err) &&
+           train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
+}
+
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
-    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err))
+    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
+        !divide_batches(l, &mesh, err))
         return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
@@ -352,12 +360,14 @@ static bool prepare(Loop *l, MxError *err) {
         return false;
     log_plan(l);
     if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    if (!has_steps(l)) return true;
     MxDataset *const data[] = {l->train_data, l->eval_data};
-    return !has_steps(l) ||
-           (reference_open(&l->arena, l->state, data, &l->reference, err) &&
-            metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
-                              &l->metrics, err) &&
-            mx_loader_open(&l->arena, l->train_data, l->start, 2, &l->loader, err));
+    const MxLoaderConfig ahead = {
+        .dataset = l->train_data, .part = l->train_part, .first_step = l->start, .depth = 2};
+    return reference_open(&l->arena, l->state, data, &l->reference, err) &&
+           metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
+                             &l->metrics, err) &&
+           mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
 static void log_profile(Loop *l) {

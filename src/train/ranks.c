@@ -39,26 +39,9 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     return ok;
 }
 
-/* Rows must divide; tokens of a row that do not are left whole. */
-static bool shard_batch(MxTrainState *s, const int *vars, MxKey rows_key, MxError *err) {
-    const MxStrs *axes = &s->config->input_data_sharding_logical_axes;
-    const MxMesh *mesh = &s->mesh.mesh;
-    MxShape shape = s->vars.item[vars[0]].type.shape;
+static bool shard_batch(MxTrainState *s, const int *vars, bool is_eval, MxError *err) {
     MxSharding sharding;
-    if (axes->n != 2)
-        return mx_config_fail(err, s->config, MX_KEY_input_data_sharding_logical_axes,
-                              "%d axes; a batch has 2 dims", axes->n);
-    if (!mx_sharding_of_axes(s->arena, mesh, &s->mesh.rules, axes->item, 2, &sharding, err))
-        return mx_context(err, "input_data_sharding_logical_axes");
-    MxSpec spec = mx_sharding_spec(s->arena, mesh, sharding, 2);
-    int64_t row_parts = mx_shard_parts(mesh, &spec.dim[0]);
-    if (shape.dim[0] % row_parts)
-        return mx_config_fail(err, s->config, rows_key,
-                              "a micro-batch of %lld rows does not divide among the %lld ranks "
-                              "along %s",
-                              (long long)shape.dim[0], (long long)row_parts,
-                              mx_spec_text(s->arena, (MxSpec){.rank = 1, .dim = spec.dim}));
-    if (shape.dim[1] % mx_shard_parts(mesh, &spec.dim[1])) sharding.dim[1] = 0;
+    if (!train_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
     for (int f = 0; f < MX_BATCH_FIELDS; f++) s->sharding[vars[f]] = sharding;
     return true;
 }
@@ -125,8 +108,8 @@ bool train_divide(MxTrainState *s, bool divides, MxError *err) {
     s->box = mx_new_n(s->arena, MxBox, s->vars.n);
     divides = divides && s->mesh.mesh.n_ranks > 1;
     if (divides && (!check_axes(s, err) || !shard_parameters(s, err) ||
-                    !shard_batch(s, s->var.train_batch, MX_KEY_per_device_batch_size, err) ||
-                    !shard_batch(s, s->var.eval_batch, MX_KEY_eval_per_device_batch_size, err)))
+                    !shard_batch(s, s->var.train_batch, false, err) ||
+                    !shard_batch(s, s->var.eval_batch, true, err)))
         return false;
     cut_variables(s);
     return !divides || divide_entries(s, err);

@@ -215,27 +215,21 @@ static double out(const MxTrainState *s, int which) {
     return *(const float *)mx_run_var(s->run, s->var.out[which]);
 }
 
-/* Which rows of a batch a variable of a micro-batch takes: examples i, i + n, i + 2n, … of the
- * batch, as MaxText takes them. The first rows of all examples come before the second ones, in the
- * batch as in the micro-batch. */
-typedef struct Rows {
-    int64_t i, n;   /* micro-batch i of n */
-    int64_t length; /* of a row */
-    int64_t step;   /* examples of the batch */
-} Rows;
-
-/* Copies the rows, 4 bytes an element, into a variable, or out of it into the batch. */
-static void copy_rows(MxTrainState *s, int var, Rows r, char *batch, bool out) {
+/* Copies the rows of a micro-batch, 4 bytes an element, from arrays [rows, length] of a batch's
+ * part into a variable, or out of it into them. */
+static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBatch micro,
+                      char *data, bool out) {
     const size_t size = 4;
     const MxBox *box = &s->box[var];
-    int64_t examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
     char *at = mx_run_var(s->run, var);
     size_t bytes = (size_t)box->count[1] * size;
-    MX_ASSERT(r.length == s->vars.item[var].type.shape.dim[1] && r.step >= r.n * examples);
+    int64_t column = box->start[1] - part->column;
+    micro.examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
+    micro.of_examples = part->of_rows / s->loss->rows;
+    MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
     for (int64_t k = 0; k < box->count[0]; k++, at += bytes) {
-        int64_t row = box->start[0] + k;
-        int64_t from = row / examples * r.step + r.i + r.n * (row % examples);
-        char *there = batch + (size_t)(from * r.length + box->start[1]) * size;
+        int64_t row = mx_batch_row(part, train_row_of(&micro, box->start[0] + k));
+        char *there = data + (size_t)(row * part->length + column) * size;
         if (out)
             memcpy(there, at, bytes);
         else
@@ -244,24 +238,23 @@ static void copy_rows(MxTrainState *s, int var, Rows r, char *batch, bool out) {
 }
 
 /* Gives the program micro-batch i of n. */
-static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, int64_t i,
-                       int64_t n) {
-    Rows rows = {.i = i, .n = n, .length = batch->length, .step = batch->rows / s->loss->rows};
+static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, MicroBatch micro) {
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        copy_rows(s, vars[f], rows, (char *)batch->field[f], false);
+        copy_rows(s, vars[f], &batch->part, micro, (char *)batch->field[f], false);
     int logp = vars == s->var.train_batch ? s->var.train_logp : s->var.eval_logp;
-    if (logp != MX_NONE && s->logp) copy_rows(s, logp, rows, (char *)(uintptr_t)s->logp, false);
+    if (logp != MX_NONE && s->logp)
+        copy_rows(s, logp, &batch->part, micro, (char *)(uintptr_t)s->logp, false);
 }
 
 void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
     const int *vars = is_eval ? s->var.eval_batch : s->var.train_batch;
-    int64_t n = is_eval ? 1 : s->config->gradient_accumulation_steps;
+    MicroBatch micro = {.n = is_eval ? 1 : s->config->gradient_accumulation_steps};
     s->logp = NULL;
-    for (int64_t i = 0; i < n; i++) {
-        load_batch(s, vars, batch, i, n);
+    for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        load_batch(s, vars, batch, micro);
         run_entry(s, is_eval ? ENTRY_REFER_EVAL : ENTRY_REFER);
-        Rows rows = {.i = i, .n = n, .length = batch->length, .step = batch->rows / s->loss->rows};
-        copy_rows(s, is_eval ? s->var.eval_logp : s->var.train_logp, rows, (char *)logp, true);
+        copy_rows(s, is_eval ? s->var.eval_logp : s->var.train_logp, &batch->part, micro,
+                  (char *)logp, true);
     }
 }
 
@@ -284,19 +277,19 @@ static void check_start(const MxTrainState *s, const MxLoss *loss) {
 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    int64_t n = s->config->gradient_accumulation_steps;
+    MicroBatch micro = {.n = s->config->gradient_accumulation_steps};
     double total[WEIGHT_COUNT] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        load_batch(s, s->var.train_batch, batch, i, n);
+    for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        load_batch(s, s->var.train_batch, batch, micro);
         run_entry(s, ENTRY_WEIGH);
         for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += out(s, OUT_WEIGHTS + w);
     }
     for (int w = 0; w < WEIGHT_COUNT; w++)
         *(float *)mx_run_var(s->run, s->var.total_weights[w]) = (float)total[w];
     loss.total_weights = total[WEIGHT_EXAMPLES];
-    for (int64_t i = 0; i < n; i++) {
-        if (n > 1) load_batch(s, s->var.train_batch, batch, i, n);
-        run_entry(s, i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
+    for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        if (micro.n > 1) load_batch(s, s->var.train_batch, batch, micro);
+        run_entry(s, micro.i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
         add_loss(s, &loss);
         loss.ahead += out(s, OUT_AHEAD_LOSS);
     }
@@ -306,7 +299,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
 
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    load_batch(s, s->var.eval_batch, batch, 0, 1);
+    load_batch(s, s->var.eval_batch, batch, (MicroBatch){.n = 1});
     run_entry(s, ENTRY_EVAL);
     add_loss(s, &loss);
     loss.total_weights = out(s, OUT_WEIGHTS);

@@ -19,7 +19,9 @@ START_TEST(equals_direct) {
     MxDataset *direct = open_data(corpus());
     MxBatch want = mx_batch_new(&arena, 3, 32), got;
     MxLoader *loader;
-    ck_assert(mx_loader_open(&arena, open_data(corpus()), FIRST, _i, &loader, &err));
+    ck_assert(mx_loader_open(
+        &arena, &(MxLoaderConfig){.dataset = open_data(corpus()), .first_step = FIRST, .depth = _i},
+        &loader, &err));
     uint64_t allocs = mx_host_alloc_count();
     for (int64_t step = FIRST; step < FIRST + STEPS; step++) {
         ck_assert_int_eq(mx_data_batch(direct, step, &want, &err), MX_DATA_OK);
@@ -38,7 +40,9 @@ START_TEST(ends) {
     MxDataConfig config = text_config(put("a.txt", "abcdefghijklmn")); /* 4 rows */
     MxLoader *loader;
     MxBatch batch;
-    ck_assert(mx_loader_open(&arena, open_data(config), 0, 2, &loader, &err));
+    ck_assert(mx_loader_open(
+        &arena, &(MxLoaderConfig){.dataset = open_data(config), .first_step = 0, .depth = 2},
+        &loader, &err));
     ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_OK);
     ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_OK);
     for (int i = 0; i < 3; i++) ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_END);
@@ -63,7 +67,9 @@ START_TEST(hands_errors_over) {
                            .n_epochs = 1};
     MxLoader *loader;
     MxBatch batch;
-    ck_assert(mx_loader_open(&arena, open_data(config), 0, 2, &loader, &err));
+    ck_assert(mx_loader_open(
+        &arena, &(MxLoaderConfig){.dataset = open_data(config), .first_step = 0, .depth = 2},
+        &loader, &err));
     ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_OK);
     ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_OK);
     for (int i = 0; i < 2; i++) {
@@ -84,7 +90,9 @@ START_TEST(closes_at_any_moment) {
         MxLoader *loader;
         MxBatch batch;
         ck_assert(mx_data_open(&brief, &config, &dataset, &err));
-        ck_assert(mx_loader_open(&brief, dataset, 0, depth, &loader, &err));
+        ck_assert(mx_loader_open(
+            &brief, &(MxLoaderConfig){.dataset = dataset, .first_step = 0, .depth = depth}, &loader,
+            &err));
         for (int i = 0; i < _i; i++)
             ck_assert_int_eq(mx_loader_next(loader, &batch, &err), MX_DATA_OK);
         mx_arena_release(&brief);

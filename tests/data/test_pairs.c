@@ -112,14 +112,20 @@ START_TEST(borders_of_masks) {
         fields[0][MX_INPUTS_SEGMENTATION][t] = t < 1;
         fields[1][MX_INPUTS_SEGMENTATION][t] = t < 3;
     }
-    data_pair_targets(MX_DATA_PAIRS_STANDARD, 4, NULL, pair);
+    MxDataset dataset = {.config = {.pairs = MX_DATA_PAIRS_STANDARD, .length = 4},
+                         .lacks_responses = true};
+    int64_t n_pairs;
+    ck_assert_int_eq(data_pair_finish(&dataset, pair), 0);
     ck_values(pair[0].field[MX_TARGETS_SEGMENTATION], (const int32_t[]){0, 0, 0, 0}, 4);
     ck_values(pair[1].field[MX_TARGETS_SEGMENTATION], (const int32_t[]){1, 1, 0, 0}, 4);
     fields[0][MX_INPUTS][0] = 4; /* now 0 in [1] is a token, and the first difference */
-    data_pair_targets(MX_DATA_PAIRS_STANDARD, 4, NULL, pair);
+    data_pair_finish(&dataset, pair);
     ck_values(pair[1].field[MX_TARGETS_SEGMENTATION], (const int32_t[]){1, 1, 0, 0}, 4);
-    ck_assert(data_pair_teaches(4, pair));
-    data_pair_targets(MX_DATA_PAIRS_STANDARD, 4, (const int64_t[]){2, 2}, pair);
+    ck_assert_int_eq(data_pair_mute(4, pair, &n_pairs), 0);
+    ck_assert_int_eq(n_pairs, 1);
+    dataset.lacks_responses = false; /* what the source says of its own tokens moves to targets */
+    memcpy(fields[1][MX_TARGETS_SEGMENTATION], (const int32_t[]){0, 0, 1, 0}, 4 * sizeof(int32_t));
+    data_pair_finish(&dataset, pair);
     ck_values(pair[1].field[MX_TARGETS_SEGMENTATION], (const int32_t[]){0, 1, 0, 0}, 4);
 }
 END_TEST
@@ -156,6 +162,24 @@ START_TEST(split_pairs) {
     config.length = 5;
     ck_refused(config, "prompts of 3 and responses of 3 tokens make rows of 6; max_target_length "
                        "is 5");
+}
+END_TEST
+
+/* One response of some pairs, both of another, a few columns of each. */
+START_TEST(parts_of_pairs) {
+    static const int64_t rows[] = {0, 2, N + 1, N + 2};
+    MxBatchPart part = {.row = rows, .rows = 4, .of_rows = 2 * N, .column = 1, .length = S - 2};
+    MxDataConfig config = pair_config(NULL);
+    config.kind = "synthetic";
+    MxBatch whole = first_batch(config), batch = mx_batch_new_part(&arena, &part);
+    MxDataset *dataset = open_data(config);
+    ck_assert_int_eq(mx_data_batch(dataset, 0, &batch, &err), MX_DATA_OK);
+    ck_assert_int_eq(mx_data_rows_made(dataset), 4);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        for (int r = 0; r < 4; r++)
+            ck_values(batch.field[f] + r * (S - 2), whole.field[f] + rows[r] * S + 1, S - 2);
+    for (int r = 0; r < 4; r++) ck_assert_int_eq(mx_batch_row(&part, rows[r]), r);
+    ck_assert_int_eq(mx_batch_row(&whole.part, 3), 3);
 }
 END_TEST
 
@@ -304,6 +328,7 @@ Suite *pairs_suite(void) {
     tcase_add_loop_test(tests, whole_pairs, 0, MX_COUNT(masks));
     tcase_add_test(tests, borders_of_masks);
     tcase_add_test(tests, split_pairs);
+    tcase_add_test(tests, parts_of_pairs);
     tcase_add_test(tests, synthetic_pairs);
     tcase_add_test(tests, refuses);
     tcase_add_test(tests, equals_maxtext);

@@ -243,7 +243,6 @@ START_TEST(shuffled_pairs) {
     MxDataConfig config = pairs_config(lines.data, 8, 4);
     config.rows = ROWS;
     config.shuffle = true;
-    config.packing = true; /* is not of pairs */
     MxDataset *dataset = open_data(config);
     int seen[PAIRS] = {0}, in_place = 0;
     for (int step = 0; step < PAIRS / ROWS; step++) {

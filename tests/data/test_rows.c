@@ -55,22 +55,28 @@ START_TEST(first_tokens_may_count) {
 END_TEST
 
 static const struct {
-    int32_t lengths[8];
+    int32_t lengths[12];
     int64_t n, bins, max_segments;
+    int sides;
     int64_t row[8];
 } packings[] = {
-    {{4, 4, 2, 2, 6}, 5, 2, 0, {0, 1, 0, 1, 2}},       /* the second gap is filled; 6 closes both */
-    {{4, 4, 2, 2, 6}, 5, 3, 0, {0, 1, 0, 1, 2}},       /* room for a third row */
-    {{5, 3, 1, 3, 6, 1}, 6, 2, 0, {0, 1, 0, 1, 2, 3}}, /* 6 fills its row: 1 opens another */
-    {{1, 1, 1, 1, 1}, 5, 2, 2, {0, 0, 1, 1, 2}},       /* at most two a row */
-    {{6, 6, 6}, 3, 1, 0, {0, 1, 2}},
-    {{1, 2, 3}, 3, 4, -1, {0, 0, 0}},
+    {{4, 4, 2, 2, 6}, 5, 2, 0, 1, {0, 1, 0, 1, 2}}, /* the second gap is filled; 6 closes both */
+    {{4, 4, 2, 2, 6}, 5, 3, 0, 1, {0, 1, 0, 1, 2}}, /* room for a third row */
+    {{5, 3, 1, 3, 6, 1}, 6, 2, 0, 1, {0, 1, 0, 1, 2, 3}}, /* 6 fills its row: 1 opens another */
+    {{1, 1, 1, 1, 1}, 5, 2, 2, 1, {0, 0, 1, 1, 2}},       /* at most two a row */
+    {{6, 6, 6}, 3, 1, 0, 1, {0, 1, 2}},
+    {{1, 2, 3}, 3, 4, -1, 1, {0, 0, 0}},
+    /* either side may be the one that does not fit */
+    {{3, 1, 1, 4, 1, 6, 4, 1, 1, 1, 2, 1}, 6, 3, 0, 2, {0, 0, 1, 2, 0, 2}},
 };
 
 START_TEST(packs_first_fit) {
     int64_t n = packings[_i].n, n_rows = 0;
-    RowPlan plan = rows_pack(&arena, packings[_i].lengths, n, LENGTH, packings[_i].bins,
-                             packings[_i].max_segments);
+    const RowLimits limits = {.length = LENGTH,
+                              .bins = packings[_i].bins,
+                              .max_segments = packings[_i].max_segments,
+                              .sides = packings[_i].sides};
+    RowPlan plan = rows_pack(&arena, packings[_i].lengths, n, &limits);
     for (int64_t i = 0; i < n; i++)
         if (packings[_i].row[i] >= n_rows) n_rows = packings[_i].row[i] + 1;
     ck_assert_int_eq(plan.n_rows, n_rows);
@@ -116,7 +122,9 @@ START_TEST(equals_maxtext) {
     bool completion_only = strstr(goldens[_i], "completion"), packs = !strstr(goldens[_i], "unp");
     for (int i = 0; i < RECORDS; i++)
         for (int p = 0; p < PARTS; p++) lengths[i] += (int32_t)part_tokens(records[i][p]);
-    RowPlan plan = rows_pack(&arena, lengths, RECORDS, WIDTH, packs ? ROWS : 1, packs ? 0 : 1);
+    const RowLimits limits = {
+        .length = WIDTH, .bins = packs ? ROWS : 1, .max_segments = !packs, .sides = 1};
+    RowPlan plan = rows_pack(&arena, lengths, RECORDS, &limits);
     for (int r = 0; r < ROWS; r++) {
         DataRow row = new_row(WIDTH);
         RowFill fill = rows_begin(&row, WIDTH);

@@ -8,6 +8,7 @@
 #include <mx/shard.h>
 
 Suite *ops_suite(void);
+Suite *parts_suite(void);
 Suite *train_suite(void);
 
 extern MxComm *comm;

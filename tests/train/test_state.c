@@ -38,7 +38,10 @@ static void open_trained(Trained *t, const char *more) {
                          .packing = true,
                          .max_segments = t->config->max_segments_per_seq};
     ck_assert_msg(mx_data_open(&t->arena, &data, &t->data, &err), "%s", err.text.data);
-    ck_assert_msg(mx_loader_open(&t->arena, t->data, 0, 2, &t->loader, &err), "%s", err.text.data);
+    ck_assert_msg(mx_loader_open(&t->arena,
+                                 &(MxLoaderConfig){.dataset = t->data, .first_step = 0, .depth = 2},
+                                 &t->loader, &err),
+                  "%s", err.text.data);
     mx_train_state_init(t->state);
 }
 
