@@ -280,6 +280,11 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
                     "dpo.max_prompt_length %lld leaves no room for responses in max_target_length "
                     "%lld",
                     (long long)c->dpo_max_prompt_length, (long long)c->max_target_length);
+    if (c->use_dpo && !strcmp(c->dataset_type, "hf") &&
+        GOOD(load, MX_KEY_packing, MX_KEY_dpo_formula, MX_KEY_dpo_algo) && c->packing &&
+        !strcmp(c->dpo_formula, "maxtext") && !strcmp(c->dpo_algo, "dpo"))
+        config_fail(load, culprit(load, MX_KEY_packing, MX_KEY_dpo_formula),
+                    "dpo.formula maxtext knows one pair in a row; it wants packing=false");
     if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
         return;
     if (!c->use_sft)

@@ -96,7 +96,8 @@ static bool whole_side(MxDataset *dataset, int side, int64_t row, const DataRow 
     int32_t *segment = out->field[MX_INPUTS_SEGMENTATION];
     int32_t *position = out->field[MX_INPUTS_POSITION];
     if (!read_part(dataset, side, row, segment, out->field[MX_INPUTS], err)) return false;
-    for (int64_t t = 0; t < config->length; t++) segment[t] = segment[t] == 1;
+    for (int64_t t = 0; t < config->length && config->pairs == MX_DATA_PAIRS_MAXTEXT; t++)
+        segment[t] = segment[t] == 1;
     if (!pairs->position[side].path)
         count_positions(segment, config->length, position);
     else if (!hdf5_row(pairs->file, &pairs->position[side], row, HDF5_POSITION, 0, NULL,

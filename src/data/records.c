@@ -161,10 +161,12 @@ static void pack(Records *records) {
             *next++ = records->item[i].n[PROMPT] + records->item[i].n[ANSWER + side];
     records->plan = rows_pack(records->arena, lengths, records->n, &limits);
     mx_arena_release(&scratch);
+    if (config->pairs) records->dataset->unit = "rows of pairs";
 }
 
 static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
+    MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
     MX_ASSERT(!config->pairs ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
     MX_ASSERT(!config->n_columns ||
@@ -184,10 +186,9 @@ static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
         if (!records_read(records, paths[i], err)) return false;
     if (records->n_bad_lines) return false;
     if (!records->n) return refuse(records, config->where, err);
-    bool packs = config->packing && !config->pairs;
-    if (packs) pack(records);
+    if (config->packing) pack(records);
     dataset->source = records;
-    dataset->n_rows = packs ? records->plan.n_rows : records->n;
+    dataset->n_rows = config->packing ? records->plan.n_rows : records->n;
     describe(records, paths[0], n_paths);
     warn(records);
     return true;

@@ -165,6 +165,48 @@ START_TEST(split_pairs) {
 }
 END_TEST
 
+/* Segments lie in any order, have any numbers, and begin at other places in the two rows; segment 7
+ * is the chosen row's alone, and 5 is equal in both. */
+START_TEST(packed_whole_pairs) {
+    enum { L = 12 };
+    static const int32_t tokens[2][2][L] = {
+        {{1, 2, 3, 4, 5, 6, 7, 9, 8, 8, 0, 0}, {1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0}},
+        {{4, 5, 8, 1, 2, 9, 9, 8, 8, 0, 0, 0}, {1, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+    static const int32_t segments[2][2][L] = {
+        {{1, 1, 1, 3, 3, 3, 3, 7, 5, 5, 0, 0}, {1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}},
+        {{3, 3, 3, 1, 1, 1, 1, 5, 5, 0, 0, 0}, {1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+    static const char *const sides[] = {"chosen", "rejected"};
+    MxH5 *file = create();
+    for (int i = 0; i < 2; i++) {
+        write_array(file, sides[i], MX_SHAPE(2, L), tokens[i][0]);
+        write_array(file, mx_arena_printf(&arena, "%s_segmentation", sides[i]), MX_SHAPE(2, L),
+                    segments[i][0]);
+    }
+    MxDataConfig config = config_of(file, "");
+    config.rows = 2;
+    config.length = L;
+    MxBatch batch = first_batch(config);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 0, 1, 1, 1, 2, 2, 2, 2, 0, 3, 3, 0, 0);
+    ck_row(batch, MX_INPUTS_POSITION, 0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 1, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 0, 0, 1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 2, 2, 2, 2, 1, 1, 1, 1, 3, 3, 0, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 2, 0, 2, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    MxDataset *dataset = open_data(config);
+    ck_assert(strstr(mx_data_describe(dataset), "[2, 12], 4 pairs, several in a row"));
+    const char *warning = mx_data_warning(dataset);
+    ck_assert(warning && strstr(warning, "in 1 of 4 pairs chosen equals rejected or no token "
+                                         "counts, first in row 0;"));
+    ck_assert(strstr(warning, "1 segments, first in row 0, are in one of two responses alone; they "
+                              "are left out"));
+    config.pairs = MX_DATA_PAIRS_MAXTEXT; /* to which all but the first are padding */
+    batch = first_batch(config);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 2, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0);
+    ck_assert(strstr(mx_data_describe(open_data(config)), ", 2 pairs") != NULL);
+}
+END_TEST
+
 /* One response of some pairs, both of another, a few columns of each. */
 START_TEST(parts_of_pairs) {
     static const int64_t rows[] = {0, 2, N + 1, N + 2};
@@ -328,6 +370,7 @@ Suite *pairs_suite(void) {
     tcase_add_loop_test(tests, whole_pairs, 0, MX_COUNT(masks));
     tcase_add_test(tests, borders_of_masks);
     tcase_add_test(tests, split_pairs);
+    tcase_add_test(tests, packed_whole_pairs);
     tcase_add_test(tests, parts_of_pairs);
     tcase_add_test(tests, synthetic_pairs);
     tcase_add_test(tests, refuses);

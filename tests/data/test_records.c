@@ -233,6 +233,43 @@ START_TEST(cuts_pairs) {
 END_TEST
 
 /* Both rows of a pair stay together whatever the order of pairs. */
+static const char two_pairs[] = "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"de\"}\n"
+                                "{\"prompt\": \"f\", \"chosen\": \"ghi\", \"rejected\": \"j\"}\n";
+
+/* Both rows have the same segments, wherever they begin. */
+START_TEST(packed_pairs) {
+    MxDataConfig config = pairs_config(two_pairs, 12, 4);
+    config.packing = true;
+    MxDataset *dataset = open_data(config);
+    ck_describes(dataset, "2 pairs (prompt, chosen, rejected)");
+    ck_describes(dataset, ", 1 rows");
+    ck_assert_str_eq(mx_data_end_reason(dataset), "the data ends after 1 batches of 1 rows of "
+                                                  "pairs: 1 epoch of 1 rows of pairs");
+    MxBatch batch = batch_of(dataset, &config, 0);
+    ck_row(batch, MX_INPUTS, 0, BOS, 'a', 'b', 'c', EOS, BOS, 'f', 'g', 'h', 'i', EOS, 0);
+    ck_row(batch, MX_TARGETS, 0, 'a', 'b', 'c', EOS, BOS, 'f', 'g', 'h', 'i', EOS, 0, 0);
+    ck_row(batch, MX_INPUTS_POSITION, 0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 0, 0, 0, 1, 1, 0, 0, 2, 2, 2, 2, 0, 0);
+    ck_row(batch, MX_INPUTS, 1, BOS, 'a', 'b', 'd', 'e', EOS, BOS, 'f', 'j', EOS, 0, 0);
+    ck_row(batch, MX_INPUTS_SEGMENTATION, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 1, 0, 0, 1, 1, 1, 0, 0, 2, 2, 0, 0, 0);
+    config.length = 10; /* the chosen side has no room */
+    ck_describes(open_data(config), ", 2 rows");
+    config.length = 12;
+    config.max_segments = 1;
+    ck_describes(open_data(config), ", 2 rows");
+    config.omits_bos = true; /* without a prompt the first token of a response is nobody's target */
+    config.max_segments = 0;
+    config.path = put("b.jsonl", "{\"chosen\": \"ab\", \"rejected\": \"c\"}\n"
+                                 "{\"chosen\": \"de\", \"rejected\": \"f\"}\n");
+    batch = batch_of(open_data(config), &config, 0);
+    ck_row(batch, MX_INPUTS, 0, 'a', 'b', EOS, 'd', 'e', EOS, 0, 0, 0, 0, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 0, 1, 1, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 1, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+}
+END_TEST
+
 START_TEST(shuffled_pairs) {
     enum { PAIRS = 40, ROWS = 5 };
     MxText lines;
@@ -463,6 +500,7 @@ Suite *records_suite(void) {
     tcase_add_test(tests, pairs_with_prompt);
     tcase_add_test(tests, pairs_without_prompt);
     tcase_add_test(tests, cuts_pairs);
+    tcase_add_test(tests, packed_pairs);
     tcase_add_test(tests, shuffled_pairs);
     tcase_add_loop_test(tests, equals_maxtext, 0, 2);
     tcase_add_test(tests, leaves_out);
