@@ -20,7 +20,7 @@ static void close_all(void) {
 
 static const struct {
     const char *words;
-    int makes; /* rows for each one that a rank has; pairs: 0 = both of each pair */
+    int makes; /* rows for each one that a rank has; 0 = both of each pair */
 } sources[] = {
     {"dataset_type=synthetic packing=true max_segments_per_seq=3", 1},
     {"dataset_type=synthetic use_dpo=true", 1},
@@ -135,6 +135,7 @@ static MxConfig *config_of(int source, int mesh, int64_t n_micro) {
     set[n++] = mx_arena_printf(&arena, "gradient_accumulation_steps=%lld", (long long)n_micro);
     set[n++] = mx_arena_printf(&arena, "per_device_batch_size=%g",
                                (double)ROWS / (double)n_micro / n_ranks);
+    set[n++] = mx_arena_printf(&arena, "eval_per_device_batch_size=%g", (double)ROWS / n_ranks);
     for (int k = 0; k < 4 && mesh >= 0 && meshes[mesh].keys[k]; k++) {
         const char *key = meshes[mesh].keys[k], *size = strchr(key, '=');
         set[n++] = mx_arena_printf(&arena, "ici_%.*s_parallelism%s", (int)(size - key), key, size);
@@ -152,12 +153,12 @@ static MxConfig *config_of(int source, int mesh, int64_t n_micro) {
     return config;
 }
 
-static MxDataset *open_data(const MxConfig *config) {
+static MxDataset *open_data(const MxConfig *config, bool is_eval) {
     MxDataset *dataset;
     MxTokenizer *tokenizer;
     MxError err = {0};
     ck_assert(mx_tokenizer_open(&arena, config->tokenizer_type, NULL, &tokenizer, &err));
-    MxDataConfig data = train_data_config(config, tokenizer, false);
+    MxDataConfig data = train_data_config(config, tokenizer, is_eval);
     ck_assert_msg(mx_data_open(&arena, &data, &dataset, &err), "%s", err.text.data);
     return dataset;
 }
@@ -182,22 +183,28 @@ static void assemble(const MxBatch *part, MxBatch *whole) {
                    part->field[f] + r * part->length, (size_t)part->length * sizeof(int32_t));
 }
 
-static void check_step(const MxTrainMesh *mesh, MxDataset *divided, MxDataset *whole, int64_t step,
-                       bool is_pair_made) {
+/* The same data, opened for a mesh and for one rank. */
+typedef struct Data {
+    MxDataset *divided, *whole;
+    bool is_eval, is_pair_made;
+} Data;
+
+static void check_step(const MxTrainMesh *mesh, const Data *data, int64_t step) {
     MxError err = {0};
     int64_t rows = ROWS * train_loss(mesh->config)->rows, fewest = rows;
     MxBatch want = mx_batch_new(&arena, rows, LENGTH), got = mx_batch_new(&arena, rows, LENGTH);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
         for (int64_t i = 0; i < rows * LENGTH; i++) got.field[f][i] = UNTOUCHED;
-    ck_assert_int_eq(mx_data_batch(whole, step, &want, &err), MX_DATA_OK);
+    ck_assert_int_eq(mx_data_batch(data->whole, step, &want, &err), MX_DATA_OK);
     for (int64_t rank = 0; rank < mesh->mesh.n_ranks; rank++) {
         MxBatchPart part;
-        ck_assert_msg(train_batch_part(&arena, mesh, rank, false, &part, &err), "%s",
+        ck_assert_msg(train_batch_part(&arena, mesh, rank, data->is_eval, &part, &err), "%s",
                       err.text.data);
         MxBatch batch = mx_batch_new_part(&arena, &part);
-        int64_t before = mx_data_rows_made(divided);
-        ck_assert_int_eq(mx_data_batch(divided, step, &batch, &err), MX_DATA_OK);
-        ck_assert_int_eq(mx_data_rows_made(divided) - before, cost_of(&part, is_pair_made));
+        int64_t before = mx_data_rows_made(data->divided);
+        ck_assert_int_eq(mx_data_batch(data->divided, step, &batch, &err), MX_DATA_OK);
+        ck_assert_int_eq(mx_data_rows_made(data->divided) - before,
+                         cost_of(&part, data->is_pair_made));
         assemble(&batch, &got);
         if (part.rows < fewest) fewest = part.rows;
     }
@@ -213,19 +220,29 @@ static void check_step(const MxTrainMesh *mesh, MxDataset *divided, MxDataset *w
     ck_assert_int_eq(fewest, rows / row_parts);
 }
 
-START_TEST(ranks_make_their_rows) {
+static void check_mesh(int source, int mesh, int64_t n_micro, bool is_eval) {
     MxError err = {0};
-    bool is_pair_made = !sources[_i].makes;
-    MxDataset *whole = open_data(config_of(_i, -1, 1));
+    MxTrainMesh of_ranks;
+    MxConfig *config = config_of(source, mesh, n_micro);
+    ck_assert_msg(mx_train_mesh(&arena, config, &of_ranks, &err), "%s", err.text.data);
+    Data data = {.divided = open_data(config, is_eval),
+                 .whole = open_data(config_of(source, -1, 1), is_eval),
+                 .is_eval = is_eval,
+                 .is_pair_made = !sources[source].makes};
+    check_step(&of_ranks, &data, 0);
+    check_step(&of_ranks, &data, 4);
+}
+
+START_TEST(ranks_make_their_rows) {
     for (int mesh = 0; mesh < MX_COUNT(meshes); mesh++)
-        for (int split = 0; split < MX_COUNT(splits); split++) {
-            MxConfig *config = config_of(_i, mesh, splits[split]);
-            MxTrainMesh of_ranks;
-            ck_assert_msg(mx_train_mesh(&arena, config, &of_ranks, &err), "%s", err.text.data);
-            MxDataset *divided = open_data(config);
-            check_step(&of_ranks, divided, whole, 0, is_pair_made);
-            check_step(&of_ranks, divided, whole, 4, is_pair_made);
-        }
+        for (int split = 0; split < MX_COUNT(splits); split++)
+            check_mesh(_i, mesh, splits[split], false);
+}
+END_TEST
+
+/* Evaluation has batches of its own size, in one piece whatever training does. */
+START_TEST(ranks_make_their_rows_of_evaluation) {
+    for (int mesh = 0; mesh < MX_COUNT(meshes); mesh++) check_mesh(_i, mesh, 2, true);
 }
 END_TEST
 
@@ -251,6 +268,7 @@ Suite *parts_suite(void) {
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_loop_test(tcase, ranks_make_their_rows, 0, MX_COUNT(sources));
+    tcase_add_loop_test(tcase, ranks_make_their_rows_of_evaluation, 0, 2); /* need no files */
     tcase_add_test(tcase, rows_must_divide);
     suite_add_tcase(suite, tcase);
     return suite;
