@@ -37,7 +37,7 @@ static int64_t first_from(const MxBatchPart *part, int64_t row) {
     int64_t low = 0, high = part->rows;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if ((number_of(part, middle)) < row)
+        if (number_of(part, middle) < row)
             low = middle + 1;
         else
             high = middle;

@@ -139,7 +139,7 @@ struct MxTrainState {
     int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
     int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
-    const float *logp;              /* the reference's for the next batch, [rows, length] */
+    const float *logp;              /* the reference's for the next batch or its part */
     bool is_reference;              /* the policy is still the reference that was taken of it */
     bool lacks_reference;           /* what was read last had no reference model */
     double frozen_squares;          /* sum over frozen parameters; below 0 = to be taken */

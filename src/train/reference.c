@@ -1,7 +1,7 @@
 /* reference.c — log-probabilities of the reference model made once, before the first step, and kept
  * in a folder: training then holds no second model and runs none. The folder knows the policy that
- * made it by a fingerprint, and every batch by a hash, so that what is stale is refused. It may
- * serve any number of runs that start from one policy and see the same batches. */
+ * made it by a fingerprint, and every row of a batch by a hash, so that what is stale is refused.
+ * It may serve any number of runs that start from one policy and see the same batches. */
 #include "reference.h"
 #include "internal.h"
 
@@ -16,7 +16,8 @@ typedef struct Side {
     const char *name, *logp_path, *hash_path;
     MxDataset *data;
     int64_t n, rows, length; /* batches and their arrays */
-    float *logp;             /* of the batch at hand */
+    float *logp;             /* of the batch at hand, or of its part */
+    int64_t *hash;           /* of its rows */
 } Side;
 
 struct Reference {
@@ -26,16 +27,19 @@ struct Reference {
     Side side[REFERENCE_SIDES];
 };
 
-static int64_t hash_of(const MxBatch *batch) {
+static int64_t hash_of(const MxBatch *batch, int64_t row) {
     uint64_t hash = 0;
-    size_t bytes = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
-    for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        hash = mx_hash64((uint64_t[]){hash, mx_hash64(batch->field[f], bytes)}, 2 * sizeof hash);
+    size_t bytes = (size_t)batch->length * sizeof(int32_t);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
+        const int32_t *at = batch->field[f] + row * batch->length;
+        hash = mx_hash64((uint64_t[]){hash, mx_hash64(at, bytes)}, 2 * sizeof hash);
+    }
     return (int64_t)hash;
 }
 
-static MxH5Box box_of(const Side *side, int64_t i) {
-    return (MxH5Box){.rank = 3, .start = {i, 0, 0}, .count = {1, side->rows, side->length}};
+/* Some rows of batch i, in the array of hashes (rank 2) or that of log-probabilities (3). */
+static MxH5Box box_of(const Side *side, int rank, int64_t i, int64_t row, int64_t n_rows) {
+    return (MxH5Box){.rank = rank, .start = {i, row, 0}, .count = {1, n_rows, side->length}};
 }
 
 /* ---- making */
@@ -48,15 +52,13 @@ static int64_t count_batches(MxDataset *data, int64_t wanted) {
 
 static bool make_batch(Reference *r, Side *side, int64_t i, MxH5 *file, MxBatch *batch,
                        MxError *err) {
-    MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
-    bool ok = mx_data_batch(side->data, i, batch, err) == MX_DATA_OK;
-    if (ok) {
-        int64_t hash = hash_of(batch);
-        train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
-        ok = mx_h5_write_box(file, side->logp_path, box_of(side, i), side->logp, err) &&
-             mx_h5_write_box(file, side->hash_path, one, &hash, err);
-    }
-    return ok;
+    if (mx_data_batch(side->data, i, batch, err) != MX_DATA_OK) return false;
+    for (int64_t row = 0; row < side->rows; row++) side->hash[row] = hash_of(batch, row);
+    train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
+    return mx_h5_write_box(file, side->logp_path, box_of(side, 3, i, 0, side->rows), side->logp,
+                           err) &&
+           mx_h5_write_box(file, side->hash_path, box_of(side, 2, i, 0, side->rows), side->hash,
+                           err);
 }
 
 static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
@@ -65,7 +67,7 @@ static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
     MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
     bool ok = mx_h5_make(file, side->logp_path, MX_F32, MX_SHAPE(side->n, side->rows, side->length),
                          err) &&
-              mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n), err);
+              mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n, side->rows), err);
     double start = mx_clock_s();
     for (int64_t i = 0; ok && i < side->n; i++) {
         double done = (double)(i + 1);
@@ -171,6 +173,7 @@ bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[R
                        .rows = rows[i] * state->loss->rows,
                        .length = c->max_target_length};
         side->logp = mx_new_n(arena, float, side->rows * side->length);
+        side->hash = mx_new_n(arena, int64_t, side->rows);
     }
     if (!mx_dir_exists(r->dir)) {
         if (mx_train_state_step(state))
@@ -183,19 +186,30 @@ bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[R
     return open_folder(arena, r, err);
 }
 
+/* Row `row` of a batch's part. */
+static bool give_row(const Reference *r, Side *side, int64_t i, const MxBatch *batch, int64_t row,
+                     MxError *err) {
+    int64_t of_batch = batch->part.row ? batch->part.row[row] : row, hash = 0;
+    float *logp = side->logp + row * side->length;
+    if (!mx_h5_read_box(r->file, side->hash_path, MX_I64, box_of(side, 2, i, of_batch, 1), &hash,
+                        err) ||
+        !mx_h5_read_box(r->file, side->logp_path, MX_F32, box_of(side, 3, i, of_batch, 1), logp,
+                        err))
+        return false;
+    return hash == hash_of(batch, row) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
+                   "these log-probabilities are of other data: %s batch %lld is not the one they "
+                   "were made of",
+                   side->name, (long long)i);
+}
+
 bool reference_give(Reference *r, ReferenceOf which, int64_t i, const MxBatch *batch,
                     MxError *err) {
     if (!r) return true;
     Side *side = &r->side[which];
-    int64_t hash = 0;
-    MxH5Box one = {.rank = 1, .start = {i}, .count = {1}};
-    bool ok = mx_h5_read_box(r->file, side->hash_path, MX_I64, one, &hash, err) &&
-              mx_h5_read_box(r->file, side->logp_path, MX_F32, box_of(side, i), side->logp, err);
-    if (ok && hash != hash_of(batch))
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
-                     "these log-probabilities are of other data: %s batch %lld is not the one they "
-                     "were made of",
-                     side->name, (long long)i);
+    MX_ASSERT(batch->length == side->length);
+    for (int64_t row = 0; row < batch->rows; row++)
+        if (!give_row(r, side, i, batch, row, err)) return false;
     r->state->logp = side->logp;
-    return ok;
+    return true;
 }

@@ -17,8 +17,8 @@ typedef enum ReferenceOf { REFERENCE_TRAIN, REFERENCE_EVAL, REFERENCE_SIDES } Re
  * (exit 65); I/O. */
 bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[REFERENCE_SIDES],
                     Reference **out, MxError *err);
-/* reference_give — hands the state the log-probabilities of batch i; nothing if reference is NULL.
- * Errors: they were made of another batch. */
+/* reference_give — hands the state the log-probabilities of batch i, or of the rows of it that
+ * `batch` has; nothing if reference is NULL. Errors: they were made of another batch. */
 bool reference_give(Reference *reference, ReferenceOf side, int64_t i, const MxBatch *batch,
                     MxError *err);
 
