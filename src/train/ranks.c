@@ -39,10 +39,14 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     return ok;
 }
 
-static bool shard_batch(MxTrainState *s, const int *vars, bool is_eval, MxError *err) {
+/* A batch and what a reference made of it ahead. */
+static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
+    const int *vars = is_eval ? s->var.eval_batch : s->var.train_batch;
+    int logp = is_eval ? s->var.eval_logp : s->var.train_logp;
     MxSharding sharding;
     if (!train_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
     for (int f = 0; f < MX_BATCH_FIELDS; f++) s->sharding[vars[f]] = sharding;
+    if (logp != MX_NONE) s->sharding[logp] = sharding;
     return true;
 }
 
@@ -108,8 +112,7 @@ bool train_divide(MxTrainState *s, bool divides, MxError *err) {
     s->box = mx_new_n(s->arena, MxBox, s->vars.n);
     divides = divides && s->mesh.mesh.n_ranks > 1;
     if (divides && (!check_axes(s, err) || !shard_parameters(s, err) ||
-                    !shard_batch(s, s->var.train_batch, false, err) ||
-                    !shard_batch(s, s->var.eval_batch, true, err)))
+                    !shard_batch(s, false, err) || !shard_batch(s, true, err)))
         return false;
     cut_variables(s);
     return !divides || divide_entries(s, err);
