@@ -11,6 +11,9 @@
 static double exp_of(double x) {
     return exp(x);
 }
+static double exp2_of(double x) {
+    return exp2(x);
+}
 static double tanh_of(double x) {
     return tanh(x);
 }
@@ -30,6 +33,8 @@ static const struct {
 } functions[] = {
     {"exp", vec_exp, exp_of, -87.3, 88.3, 2},
     {"exp near 0", vec_exp, exp_of, -1, 1, 2},
+    {"exp2", vec_exp2, exp2_of, -126, 126, 3},
+    {"exp2 near 0", vec_exp2, exp2_of, -1, 1, 3},
     {"tanh", vec_tanh, tanh_of, -10, 10, 3},
     {"tanh near 0", vec_tanh, tanh_of, -0.7, 0.7, 3},
     {"log", vec_log, log_of, 1e-7, 4, 2},
@@ -60,10 +65,24 @@ END_TEST
 START_TEST(ends_of_ranges) {
     ck_assert(vec_exp(-INFINITY) == 0.0f && vec_exp(-1e30f) == 0.0f && vec_exp(-87.4f) == 0.0f);
     ck_assert(isinf(vec_exp(INFINITY)) && isinf(vec_exp(1e30f)));
+    ck_assert(vec_exp2(-INFINITY) == 0.0f && vec_exp2(-1e30f) == 0.0f && vec_exp2(-126.6f) == 0.0f);
+    ck_assert(vec_exp2(0.0f) == 1.0f && vec_exp2(-126.0f) == 0x1p-126f && isnan(vec_exp2(NAN)));
     ck_assert(isnan(vec_exp(NAN)) && isnan(vec_tanh(NAN)) && isnan(vec_sigmoid(NAN)));
     ck_assert(vec_tanh(INFINITY) == 1.0f && vec_tanh(-INFINITY) == -1.0f);
     ck_assert(vec_sigmoid(INFINITY) == 1.0f && vec_sigmoid(-INFINITY) == 0.0f);
     ck_assert(vec_exp(0.0f) == 1.0f && vec_tanh(0.0f) == 0.0f && vec_log(1.0f) == 0.0f);
+}
+END_TEST
+
+START_TEST(pairs_round_as_single_ones_do) {
+    for (uint64_t i = 0; i < 1000000; i++) {
+        float low = vec_from_bits(probe_word(1, i)), high = vec_from_bits(probe_word(2, i));
+        if (isnan(low) || isnan(high)) continue;
+        uint32_t want = mx_f32_to_bf16(low) | (uint32_t)mx_f32_to_bf16(high) << 16;
+        ck_assert_uint_eq(vec_bf16_pair(low, high), want);
+    }
+    uint32_t nans = vec_bf16_pair(vec_from_bits(0x7fff0000u), vec_from_bits(0xffc00000u));
+    ck_assert_uint_eq(nans, 0xffc07fffu);
 }
 END_TEST
 
@@ -169,6 +188,7 @@ Suite *suite_numbers(void) {
     tcase_add_checked_fixture(t, NULL, probe_close);
     tcase_add_loop_test(t, functions_are_close, 0, MX_COUNT(functions));
     tcase_add_test(t, ends_of_ranges);
+    tcase_add_test(t, pairs_round_as_single_ones_do);
     tcase_add_test(t, turns_are_close);
     tcase_add_test(t, bf16_norm_rounds_twice);
     tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_COUNT);

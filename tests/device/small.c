@@ -13,7 +13,7 @@ static const int64_t sizes[][3] = {/* m, n, k */
                                    {64, 80, 96}, {9, 100, 1},  {130, 31, 77}, {128, 128, 140}};
 
 /* Ways to bring A and B into words. */
-typedef enum Way { LEFT_TURNED, LEFT_RIGHT, JOINED_RIGHT, NARROW_RIGHT, WAYS } Way;
+typedef enum Way { LEFT_TURNED, LEFT_RIGHT, ACROSS_RIGHT, WAYS } Way;
 
 static int whole(uint64_t seed, int64_t i, int64_t j) {
     return (int)(probe_word(seed, (uint64_t)(i * 1000 + j)) % 9) - 4;
@@ -33,15 +33,6 @@ static SmallRows make_rows(MxArena *arena, MxDtype dtype, uint64_t seed, const i
     return (SmallRows){data, dtype, n, width, step};
 }
 
-/* Floats [rows, step] with numbers beyond the columns that must not be used. */
-static float *make_tile(MxArena *arena, uint64_t seed, const int64_t rows_columns[2]) {
-    int64_t step = small_padded(rows_columns[1]);
-    float *x = mx_new_n(arena, float, rows_columns[0] * step);
-    for (int64_t i = 0; i < rows_columns[0] * step; i++)
-        x[i] = i % step < rows_columns[1] ? (float)whole(seed, i / step, i % step) : 1e30f;
-    return x;
-}
-
 static void *buffer(MxArena *arena) {
     uint32_t *words = mx_new_n(arena, uint32_t, MOST * MOST + CPU_ALIGN);
     for (int i = 0; i < MOST * MOST; i++) words[i] = 0x7fc07fc0u; /* not a number */
@@ -52,10 +43,11 @@ typedef struct Operands {
     const void *a, *b;
 } Operands;
 
-/* X is [m, k], or [k, m] where it is joined; Y is [k, n], or [n, k] where it is turned. */
+/* X is [m, k], or [k, m] where it is across; Y is [k, n], or [n, k] where it is turned. */
 static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way way, Small *s) {
     int64_t k = s->k;
-    SmallRows x = make_rows(arena, dtype, 1, (int64_t[]){s->m, k});
+    SmallRows x = make_rows(arena, dtype, 1,
+                            way == ACROSS_RIGHT ? (int64_t[]){k, s->m} : (int64_t[]){s->m, k});
     SmallRows y = make_rows(arena, dtype, 2,
                             way == LEFT_TURNED ? (int64_t[]){s->n, k} : (int64_t[]){k, s->n});
     void *a = buffer(arena), *b = buffer(arena), *left = buffer(arena);
@@ -68,14 +60,11 @@ static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way w
         small_pack_turned(kind, &y, left, b);
     else
         small_pack_right(kind, &y, b);
-    if (way == JOINED_RIGHT) {
-        int64_t step = small_padded(s->m);
-        o.a = small_join(kind, make_tile(arena, 3, (int64_t[]){k, s->m}), k, step, a);
-        s->a_row = 1;
-        s->a_k = step;
-    } else if (way == NARROW_RIGHT) {
-        const int64_t shape[] = {s->m, k};
-        o.a = small_narrow(kind, make_tile(arena, 1, shape), shape, small_padded(k), a);
+    if (way == ACROSS_RIGHT) {
+        SmallLeft across = small_pack_across(kind, &x, left, a);
+        o.a = across.words;
+        s->a_row = across.row;
+        s->a_k = across.k;
     } else {
         small_pack_left(kind, &x, a);
     }
@@ -85,7 +74,7 @@ static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way w
 static float want_at(Way way, int64_t i, int64_t j, int64_t k) {
     int sum = 0;
     for (int64_t l = 0; l < k; l++)
-        sum += (way == JOINED_RIGHT ? whole(3, l, i) : whole(1, i, l)) *
+        sum += (way == ACROSS_RIGHT ? whole(1, l, i) : whole(1, i, l)) *
                (way == LEFT_TURNED ? whole(2, j, l) : whole(2, l, j));
     return (float)sum;
 }
@@ -96,14 +85,13 @@ static void check_product(const SmallKind *kind, MxDtype dtype, Way way, const i
     Operands o = pack(&arena, kind, dtype, way, &s);
     float *c = mx_new_n(&arena, float, (s.m + 1) * s.c_row);
     for (int64_t i = 0; i < (s.m + 1) * s.c_row; i++) c[i] = 7;
-    for (int pass = 0; pass < 2; pass++) { /* C = 2 A B, then C += -0.5 A B */
-        s.alpha = pass ? -0.5f : 2;
+    for (int pass = 0; pass < 2; pass++) { /* C = A B, then C += A B */
         s.adds = pass;
         kind->multiply(&s, o.a, o.b, c);
     }
     for (int64_t i = 0; i < s.m; i++)
         for (int64_t j = 0; j < s.n; j++) {
-            float want = 1.5f * want_at(way, i, j, size[2]), got = c[i * s.c_row + j];
+            float want = 2 * want_at(way, i, j, size[2]), got = c[i * s.c_row + j];
             ck_assert_msg(
                 got == want, "%s %s, way %d, [%lld, %lld, %lld]: C[%lld, %lld] is %g, not %g",
                 kind->name, mx_dtype_name(dtype), way, (long long)s.m, (long long)s.n,

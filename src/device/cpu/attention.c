@@ -1,26 +1,29 @@
 /* attention.c — softmax attention, a block of queries of one head at a time: keys pass by in
- * blocks, and the sums so far are rescaled whenever a larger score turns up (Milakov & Gimelshein
- * 2018; Dao 2022). Memory is a tile a thread. */
+ * blocks, and the sums so far are rescaled whenever a much larger score turns up (Milakov &
+ * Gimelshein 2018; Dao 2022). Memory is a tile a thread. Everything stands on its side, a row for
+ * each key or each element of the width: the softmax then runs side by side over queries, and what
+ * it makes is what the second product reads. */
 #include "attention.h"
 #include "vec.h"
 
 #include <math.h>
 
-/* A block of queries. */
+/* A block of queries. Exponents are of 2. */
 typedef struct Block {
     Tile tile;
-    void *q;           /* packed */
-    float *out;        /* [queries, width, padded], not yet divided by the sums */
-    float *most, *sum; /* [queries]: the largest score so far, and exp(score - most) summed up */
+    void *q;    /* packed */
+    float *out; /* [width, padded][queries], not yet divided by the sums */
+    float *most,
+        *sum; /* [queries]: about the largest exponent, and 2^(exponent - most) summed up */
 } Block;
 
-/* Working memory of one thread. Scores have a row for each key, so that the softmax runs side by
- * side over queries. */
+/* Working memory of one thread. */
 typedef struct Work {
-    float *scores; /* [keys, queries] */
-    void *p;       /* the same after the softmax, as words along keys */
-    float *scale;  /* [queries]: what a tile multiplies earlier sums by */
-    void *k, *v;   /* packed */
+    float *scores;                /* [keys, queries] */
+    void *p;                      /* the same after the softmax, as words along keys */
+    float *scale;                 /* [queries]: what a tile multiplies earlier sums by */
+    void *k, *v_right, *v_across; /* packed */
+    SmallLeft v;                  /* as it is multiplied */
     Block block[ATTENTION_BLOCKS];
 } Work;
 
@@ -32,7 +35,8 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
         .p = attention_take(scratch, used, tile),
         .scale = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
         .k = attention_take(scratch, used, ATTENTION_KEYS * row),
-        .v = attention_take(scratch, used, ATTENTION_KEYS * row),
+        .v_right = attention_take(scratch, used, ATTENTION_KEYS * row),
+        .v_across = attention_take(scratch, used, ATTENTION_KEYS * row),
     };
     for (int i = 0; i < ATTENTION_BLOCKS; i++)
         w.block[i] = (Block){
@@ -50,73 +54,116 @@ static size_t worker_bytes(const Attention *a) {
     return bytes;
 }
 
-/* ---- a tile: scores to probabilities relative to the largest score so far */
+/* ---- a tile: scores to probabilities relative to about the largest score so far */
 
-CPU_LEVELS static void raise_most(int64_t lanes, const Work *w, Block *block) {
-    float before[ATTENTION_QUERIES], *most = block->most;
-    memcpy(before, most, sizeof before);
-    for (int64_t j = 0; j < block->tile.n_k; j++) {
-        const float *row = w->scores + j * lanes;
-#pragma omp simd
-        for (int64_t i = 0; i < lanes; i++) most[i] = row[i] > most[i] ? row[i] : most[i];
-    }
-#pragma omp simd
-    for (int64_t i = 0; i < lanes; i++) w->scale[i] = vec_exp(before[i] - most[i]);
-}
+static const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
 
-CPU_LEVELS static void soften(int64_t lanes, const Work *w, Block *block) {
-    const float *most = block->most, *scale = w->scale;
-    float *sum = block->sum;
-#pragma omp simd
-    for (int64_t i = 0; i < lanes; i++) sum[i] *= scale[i];
-    for (int64_t j = 0; j < block->tile.n_k; j++) {
-        float *row = w->scores + j * lanes;
+/* top[i] = the largest score of query i; the factor is not negative, so it may come afterwards. */
+CPU_LEVELS static void find_tops(int64_t lanes, int64_t n, const float *scores, float *top) {
+    int64_t j = 0;
+    for (int64_t i = 0; i < lanes; i++) top[i] = lowest;
+    for (; j + 4 <= n; j += 4) {
+        const float *a = scores + j * lanes, *b = a + lanes, *c = b + lanes, *d = c + lanes;
 #pragma omp simd
         for (int64_t i = 0; i < lanes; i++) {
-            float p = vec_exp(row[i] - most[i]);
-            row[i] = p;
+            float x = a[i] > b[i] ? a[i] : b[i], y = c[i] > d[i] ? c[i] : d[i];
+            x = x > y ? x : y;
+            top[i] = x > top[i] ? x : top[i];
+        }
+    }
+    for (; j < n; j++)
+#pragma omp simd
+        for (int64_t i = 0; i < lanes; i++)
+            top[i] = scores[j * lanes + i] > top[i] ? scores[j * lanes + i] : top[i];
+}
+
+/* A sum may be up to 2^slack times what it would be relative to the true maximum: floats and bf16
+ * have room for it, and it spares nearly all rescaling. */
+CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, Block *block) {
+    const float slack = 8.0f;
+    float top[ATTENTION_QUERIES], *most = block->most, *sum = block->sum, *scale = w->scale;
+    find_tops(lanes, block->tile.n_k, w->scores, top);
+    int raised = 0;
+#pragma omp simd reduction(| : raised)
+    for (int64_t i = 0; i < lanes; i++) raised |= top[i] * factor > most[i] + slack;
+    if (!raised) return false;
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; i++) {
+        float x = top[i] * factor, now = x > most[i] + slack ? x : most[i];
+        scale[i] = vec_exp2(most[i] - now);
+        sum[i] *= scale[i];
+        most[i] = now;
+    }
+    return true;
+}
+
+CPU_LEVELS static void rescale(int64_t lanes, int64_t rows, const float *scale, float *out) {
+    for (int64_t h = 0; h < rows; h++) {
+        float *row = out + h * lanes;
+#pragma omp simd
+        for (int64_t i = 0; i < lanes; i++) row[i] *= scale[i];
+    }
+}
+
+CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w, Block *block) {
+    const float *most = block->most;
+    float *sum = block->sum, *out = w->p;
+    for (int64_t j = 0; j < block->tile.n_k; j++) {
+        const float *row = w->scores + j * lanes;
+        float *to = out + j * lanes;
+#pragma omp simd
+        for (int64_t i = 0; i < lanes; i++) {
+            float p = vec_exp2(row[i] * factor - most[i]);
+            to[i] = p;
             sum[i] += p;
         }
     }
 }
 
-CPU_LEVELS static void rescale(int64_t step, const Work *w, Block *block) {
-    for (int64_t i = 0; i < block->tile.n_q; i++) {
-        float *out = block->out + i * step, factor = w->scale[i];
-        if (factor == 1.0f) continue;
+/* Two rows make one of words; an odd last row is followed by one that is not seen. */
+CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w, Block *block) {
+    const float *most = block->most;
+    float *sum = block->sum;
+    uint32_t *out = w->p;
+    int64_t n = block->tile.n_k;
+    for (int64_t i = 0; n % 2 && i < lanes; i++) w->scores[n * lanes + i] = -INFINITY;
+    for (int64_t j = 0; j < n; j += 2) {
+        const float *low = w->scores + j * lanes, *high = low + lanes;
+        uint32_t *to = out + j / 2 * lanes;
 #pragma omp simd
-        for (int64_t h = 0; h < step; h++) out[h] *= factor;
+        for (int64_t i = 0; i < lanes; i++) {
+            float p = vec_exp2(low[i] * factor - most[i]);
+            float next = vec_exp2(high[i] * factor - most[i]);
+            to[i] = vec_bf16_pair(p, next);
+            sum[i] += p + next;
+        }
     }
 }
 
 /* The block's next keys, which are packed. */
 static void add_tile(const Attention *a, const Work *w, Block *block) {
     const Tile *tile = &block->tile;
-    int64_t lanes = small_padded(tile->n_q), step = small_padded(a->width);
+    int64_t lanes = small_padded(tile->n_q);
     Small scores = {.m = tile->n_k,
                     .n = tile->n_q,
                     .k = small_words(a->kind, a->width),
                     .a_row = small_left_step(a->kind, a->width),
                     .a_k = 1,
                     .b_row = lanes,
-                    .c_row = lanes,
-                    .alpha = (float)a->attr->scale};
+                    .c_row = lanes};
     a->kind->multiply(&scores, w->k, block->q, w->scores);
     attention_mask(a, tile, true, w->scores, lanes);
-    raise_most(lanes, w, block);
-    soften(lanes, w, block);
-    rescale(step, w, block);
-    Small sums = {.m = tile->n_q,
-                  .n = a->width,
+    if (raise_most(lanes, a->factor, w, block)) rescale(lanes, a->width, w->scale, block->out);
+    (a->kind->per_word == 1 ? soften_floats : soften_pairs)(lanes, a->factor, w, block);
+    Small sums = {.m = a->width,
+                  .n = tile->n_q,
                   .k = small_words(a->kind, tile->n_k),
-                  .a_row = 1,
-                  .a_k = lanes,
-                  .b_row = step,
-                  .c_row = step,
-                  .alpha = 1.0f,
+                  .a_row = w->v.row,
+                  .a_k = w->v.k,
+                  .b_row = lanes,
+                  .c_row = lanes,
                   .adds = true};
-    const void *p = small_join(a->kind, w->scores, tile->n_k, lanes, w->p);
-    a->kind->multiply(&sums, p, w->v, block->out);
+    a->kind->multiply(&sums, w->v.words, w->p, block->out);
 }
 
 /* ---- blocks of queries */
@@ -128,32 +175,34 @@ CPU_LEVELS static void divide(int64_t n, const float *x, float by, float *y) {
 }
 
 static void begin(const Attention *a, int64_t head, const Work *w, Block *block) {
-    const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->q, head, tile->n_q};
     SmallRows q = attention_queries(a, 0, at);
     small_pack_turned(a->kind, &q, w->k, block->q);
-    memset(block->out, 0, (size_t)(tile->n_q * small_padded(a->width)) * sizeof(float));
+    memset(block->out, 0, ATTENTION_QUERIES * (size_t)small_padded(a->width) * sizeof(float));
     for (int64_t i = 0; i < ATTENTION_QUERIES; i++) {
         block->most[i] = lowest;
         block->sum[i] = 0.0f;
     }
 }
 
-static void finish(const Attention *a, int64_t head, const Block *block) {
+static void finish(const Attention *a, int64_t head, const Work *w, const Block *block) {
+    const float log_2 = 0.693147181f;
     const Tile *tile = &block->tile;
-    float *log_sums = a->call->out[1];
+    float *log_sums = a->call->out[1], *rows = w->k;
     void *out = a->call->out[0];
+    int64_t lanes = small_padded(tile->n_q), step = small_padded(a->width);
+    attention_turn(a->kind, (int64_t[]){step, lanes}, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * a->width;
-        float *from = block->out + i * small_padded(a->width);
+        float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
         divide(a->width, from, block->sum[i], y);
         cpu_write(y, a->width, out, a->dtype, at);
         if (log_sums)
             log_sums[(tile->b * a->heads + head) * a->time + t] =
-                block->most[i] + logf(block->sum[i]);
+                block->most[i] * log_2 + logf(block->sum[i]);
     }
 }
 
@@ -165,12 +214,14 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
         Block *block = &w->block[i];
         block->tile.k = b_k_n[1];
         block->tile.n_k = b_k_n[2];
-        if (block->tile.n_q <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
+        if (block->tile.n_q <= 0) continue;
+        block->tile.sight = attention_sight(a, &block->tile);
+        if (block->tile.sight == SIGHT_NONE) continue;
         if (!is_packed) {
             SmallRows k = attention_keys(a, 1, at);
             SmallRows v = attention_keys(a, 2, at);
             small_pack_left(a->kind, &k, w->k);
-            small_pack_right(a->kind, &v, w->v);
+            w->v = small_pack_across(a->kind, &v, w->v_right, w->v_across);
             is_packed = true;
         }
         add_tile(a, w, block);
@@ -186,7 +237,7 @@ static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Wo
     for (int64_t k = 0; k < a->keys; k += ATTENTION_KEYS)
         add_keys(a, head, (int64_t[]){b, k, cpu_min(ATTENTION_KEYS, a->keys - k)}, w);
     for (int i = 0; i < ATTENTION_BLOCKS; i++)
-        if (w->block[i].tile.n_q > 0) finish(a, head, &w->block[i]);
+        if (w->block[i].tile.n_q > 0) finish(a, head, w, &w->block[i]);
 }
 
 enum { SPAN = ATTENTION_BLOCKS * ATTENTION_QUERIES }; /* queries of a piece of work */

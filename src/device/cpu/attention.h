@@ -17,18 +17,20 @@ typedef struct Attention {
     int64_t batch, heads, key_heads, group, width;
     int64_t time, keys; /* queries and keys of a sequence */
     int64_t first;      /* the key of which query 0 is the token */
+    float factor;       /* from a product, or from a capped score, to the exponent of 2 */
     MxDtype dtype;
     char *scratch;
     size_t worker_bytes;
 } Attention;
 
+/* What the queries of a tile see of its keys. */
+typedef enum Sight { SIGHT_NONE, SIGHT_PART, SIGHT_ALL } Sight;
+
 /* Queries [q, q + n_q) against keys [k, k + n_k) of sequence b, each counted in its own array. */
 typedef struct Tile {
     int64_t b, q, n_q, k, n_k;
+    Sight sight; /* see attention_sight */
 } Tile;
-
-/* What the queries of a tile see of its keys. */
-typedef enum Sight { SIGHT_NONE, SIGHT_PART, SIGHT_ALL } Sight;
 
 /* attention_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
  */
@@ -38,15 +40,26 @@ static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
     return scratch ? scratch + at : NULL;
 }
 
+/* attention_turn — floats [rows, columns], whole lanes both, turned round. */
+static inline void attention_turn(const SmallKind *kind, const int64_t rows_columns[2],
+                                  const float *from, float *to) {
+    int64_t rows = rows_columns[0], columns = rows_columns[1];
+    for (int64_t i = 0; i < rows; i += SMALL_LANES)
+        for (int64_t j = 0; j < columns; j += SMALL_LANES)
+            kind->turn((const uint32_t *)from + i * columns + j, columns,
+                       (uint32_t *)to + j * rows + i, rows);
+}
+
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
-/* attention_sight — segments are told apart by their smallest and largest number on both sides. */
+/* attention_sight — segments are told apart by their smallest and largest number on both sides.
+ * attention_mask wants to find it in the tile. */
 Sight attention_sight(const Attention *a, const Tile *tile);
 /* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
  * query, or a row a key. */
 SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);
 SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]);
-/* attention_mask — caps the scores of a tile, `step` floats between rows, and makes those minus
- * infinity that the mask excludes. A row is a query or, by_key, a key. */
+/* attention_mask — makes products of a tile, `step` floats between rows, capped scores if there is
+ * a cap, and those minus infinity that the mask excludes. A row is a query or, by_key, a key. */
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores, int64_t step);
 
 #endif

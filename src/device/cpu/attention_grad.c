@@ -1,8 +1,12 @@
 /* attention_grad.c — the gradient of attention: probabilities are made again, tile by tile, from
  * the saved log-sums (Dao 2022). A piece of work is one key head of one sequence with all the query
- * heads that read it, so every sum belongs to one thread and has a fixed order. */
+ * heads that read it, so every sum belongs to one thread and has a fixed order. The gradients of
+ * keys and values stand on their side while they are summed up: so the tile of probabilities is
+ * read as it was made. */
 #include "attention.h"
 #include "vec.h"
+
+#include <math.h>
 
 enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
 
@@ -10,19 +14,25 @@ enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are
 typedef struct Block {
     Tile tile;
     void *k_turned, *v_turned, *k;
-    float *dk, *dv; /* [keys, width] */
+    float *dk, *dv; /* [width, padded][keys] */
 } Block;
+
+/* A block of queries, of q or of d_out. */
+typedef struct Queries {
+    const void *left; /* along the width */
+    SmallLeft across; /* along queries */
+    void *space[3];
+} Queries;
 
 /* Working memory of one thread. Scores have a row for each query; widths and keys are padded to
  * whole lanes. */
 typedef struct Work {
-    float *p, *ds;          /* [queries, keys] */
-    void *p_left, *ds_left; /* p and ds as words along queries; ds then along keys */
-    void *q_left, *d_left;  /* a block of queries, q and d_out: along the width */
-    void *q, *d_out;        /* and along queries */
-    const void *q_a, *d_a;  /* where q_left and d_left really are */
-    float *dots, *rows;     /* [group, time]: d_out * out summed over a row; two rows */
-    float *dq;              /* [group, time, width] */
+    float *p, *ds;            /* [queries, keys] */
+    void *p_words, *ds_words; /* the same as words along queries */
+    void *ds_left;            /* and along keys; p and ds themselves where a word is a float */
+    Queries q, d_out;
+    float *dots, *rows; /* [group, time]: d_out * out summed over a row; two rows */
+    float *dq;          /* [group, time, width] */
     Block block[ATTENTION_BLOCKS];
 } Work;
 
@@ -37,23 +47,30 @@ static Block carve_block(const Attention *a, char *scratch, size_t *used) {
     };
 }
 
+static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
+    size_t bytes = ATTENTION_QUERIES * (size_t)small_padded(a->width) * sizeof(float);
+    Queries queries = {0};
+    for (int i = 0; i < 3; i++) queries.space[i] = attention_take(scratch, used, bytes);
+    return queries;
+}
+
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
-    size_t queries = ATTENTION_QUERIES * row, group_time = (size_t)(a->group * a->time);
     size_t tile = ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float);
+    size_t group_time = (size_t)(a->group * a->time);
     Work w = {
         .p = attention_take(scratch, used, tile),
         .ds = attention_take(scratch, used, tile),
-        .p_left = attention_take(scratch, used, tile),
-        .ds_left = attention_take(scratch, used, tile),
-        .q_left = attention_take(scratch, used, queries),
-        .d_left = attention_take(scratch, used, queries),
-        .q = attention_take(scratch, used, queries),
-        .d_out = attention_take(scratch, used, queries),
+        .q = carve_queries(a, scratch, used),
+        .d_out = carve_queries(a, scratch, used),
         .dots = attention_take(scratch, used, group_time * sizeof(float)),
         .rows = attention_take(scratch, used, 2 * row),
         .dq = attention_take(scratch, used, group_time * row),
     };
+    bool is_float = a->kind->per_word == 1;
+    w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
+    w.ds_words = is_float ? w.ds : attention_take(scratch, used, tile / 2);
+    w.ds_left = is_float ? w.ds : attention_take(scratch, used, tile / 2);
     for (int i = 0; i < ATTENTION_BLOCKS; i++) w.block[i] = carve_block(a, scratch, used);
     return w;
 }
@@ -83,28 +100,95 @@ static void begin_head(const Attention *a, int64_t b, int64_t head, const Work *
     memset(w->dq + in_group * a->time * step, 0, (size_t)(a->time * step) * sizeof(float));
 }
 
-/* Scores to probabilities, and cotangents of probabilities to those of scores (before the factor
- * `scale`). */
-CPU_LEVELS static void score_gradient(const Tile *tile, const float *log_sums, const float *dots,
-                                      float softcap, const Work *w) {
-    float inverse = softcap > 0.0f ? 1.0f / softcap : 0.0f;
+/* ---- a tile: scores to probabilities, and cotangents of probabilities to those of scores (before
+ * the factor `scale`) */
+
+/* A number for each row: the log-sum, to base 2, and the dot. */
+typedef struct RowSums {
+    float log_sums[ATTENTION_QUERIES], dots[ATTENTION_QUERIES];
+} RowSums;
+
+static RowSums sums_of(const Attention *a, const Tile *tile, int64_t head, const Work *w) {
+    const float log2_e = 1.44269504f;
+    const float *log_sums = a->call->in[LOG_SUMS];
+    RowSums sums = {0};
+    for (int64_t i = 0; i < tile->n_q; i++) {
+        int64_t t = tile->q + i;
+        sums.log_sums[i] = log_sums[(tile->b * a->heads + head) * a->time + t] * log2_e;
+        sums.dots[i] = w->dots[head % a->group * a->time + t];
+    }
+    return sums;
+}
+
+/* Through the cap, whose slope multiplies what is left once the dots are taken off. */
+CPU_LEVELS static void cap_gradient(const Tile *tile, float softcap, RowSums *sums, const Work *w) {
+    float inverse = 1.0f / softcap;
+    int64_t lanes = small_padded(tile->n_k);
+    for (int64_t i = 0; i < tile->n_q; i++) {
+        const float *score = w->p + i * lanes;
+        float *ds = w->ds + i * lanes, dot = sums->dots[i];
+#pragma omp simd
+        for (int64_t j = 0; j < lanes; j++) {
+            float tangent = score[j] * inverse;
+            float d = (ds[j] - dot) * (1.0f - tangent * tangent);
+            ds[j] = score[j] == -INFINITY ? 0.0f : d; /* an excluded score has no tangent */
+        }
+    }
+    memset(sums->dots, 0, sizeof sums->dots);
+}
+
+CPU_LEVELS static void score_gradient_floats(const Tile *tile, float factor, const RowSums *sums,
+                                             const Work *w) {
     int64_t lanes = small_padded(tile->n_k);
     for (int64_t i = 0; i < tile->n_q; i++) {
         float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
-        float log_sum = log_sums[i], row_dot = dots[i];
+        float log_sum = sums->log_sums[i], dot = sums->dots[i];
 #pragma omp simd
         for (int64_t j = 0; j < lanes; j++) {
-            float tangent = p[j] * inverse, y = vec_exp(p[j] - log_sum);
-            float d = y * (ds[j] - row_dot) * (1.0f - tangent * tangent);
+            float y = vec_exp2(p[j] * factor - log_sum);
             p[j] = y;
-            ds[j] = y == 0.0f ? 0.0f : d; /* the tangent of an excluded score is infinite */
+            ds[j] = y * (ds[j] - dot);
         }
     }
 }
 
-/* [queries, keys] = alpha rows of queries times rows of keys. */
-static void pair_up(const Attention *a, const Tile *tile, const void *const operands[2],
-                    float alpha, float *out) {
+/* Rows i and i + 1, as words and as rows of bf16. */
+CPU_LEVELS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
+                                           const RowSums *sums, const Work *w) {
+    const float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
+    uint32_t *p_words = (uint32_t *)w->p_words + i / 2 * lanes;
+    uint32_t *ds_words = (uint32_t *)w->ds_words + i / 2 * lanes;
+    MxBf16 *ds_left = (MxBf16 *)w->ds_left + i * lanes;
+    float log_sum = sums->log_sums[i], next_log_sum = sums->log_sums[i + 1];
+    float dot = sums->dots[i], next_dot = sums->dots[i + 1];
+#pragma omp simd
+    for (int64_t j = 0; j < lanes; j++) {
+        float y = vec_exp2(p[j] * factor - log_sum);
+        float next = vec_exp2(p[j + lanes] * factor - next_log_sum);
+        uint32_t d = vec_bf16_pair(y * (ds[j] - dot), next * (ds[j + lanes] - next_dot));
+        p_words[j] = vec_bf16_pair(y, next);
+        ds_words[j] = d;
+        ds_left[j] = (MxBf16)d;
+        ds_left[j + lanes] = (MxBf16)(d >> 16);
+    }
+}
+
+/* An odd last row is followed by one that is not seen, an odd last column by zeros. */
+static void score_gradient_pairs(const Tile *tile, float factor, const RowSums *sums,
+                                 const Work *w) {
+    int64_t lanes = small_padded(tile->n_k), n = tile->n_q;
+    for (int64_t j = 0; n % 2 && j < lanes; j++) {
+        w->p[n * lanes + j] = -INFINITY;
+        w->ds[n * lanes + j] = 0.0f;
+    }
+    for (int64_t i = 0; i < n; i += 2) score_gradient_rows(lanes, i, factor, sums, w);
+    MxBf16 *ds_left = w->ds_left;
+    for (int64_t i = 0; tile->n_k % 2 && i < n; i++) ds_left[i * lanes + tile->n_k] = 0;
+}
+
+/* [queries, keys] = rows of queries times rows of keys. */
+static void pair_up(const Attention *a, const Tile *tile, const void *queries, const void *keys,
+                    float *out) {
     int64_t lanes = small_padded(tile->n_k);
     Small product = {.m = tile->n_q,
                      .n = tile->n_k,
@@ -112,32 +196,28 @@ static void pair_up(const Attention *a, const Tile *tile, const void *const oper
                      .a_row = small_left_step(a->kind, a->width),
                      .a_k = 1,
                      .b_row = lanes,
-                     .c_row = lanes,
-                     .alpha = alpha};
-    a->kind->multiply(&product, operands[0], operands[1], out);
+                     .c_row = lanes};
+    a->kind->multiply(&product, queries, keys, out);
 }
 
-/* A block of keys' gradient: += transposed scores (joined along queries) times rows of queries. */
-static void add_to_keys(const Attention *a, const Tile *tile, const void *scores,
-                        const void *queries, float *out) {
-    int64_t lanes = small_padded(tile->n_k), step = small_padded(a->width);
-    Small product = {.m = tile->n_k,
-                     .n = a->width,
+/* A block of keys' gradient, on its side: += rows of queries, along queries, times scores. */
+static void add_to_keys(const Attention *a, const Tile *tile, SmallLeft queries, const void *scores,
+                        float *out) {
+    int64_t lanes = small_padded(tile->n_k);
+    Small product = {.m = a->width,
+                     .n = tile->n_k,
                      .k = small_words(a->kind, tile->n_q),
-                     .a_row = 1,
-                     .a_k = lanes,
-                     .b_row = step,
-                     .c_row = step,
-                     .alpha = 1.0f,
+                     .a_row = queries.row,
+                     .a_k = queries.k,
+                     .b_row = lanes,
+                     .c_row = lanes,
                      .adds = true};
-    a->kind->multiply(&product, scores, queries, out);
+    a->kind->multiply(&product, queries.words, scores, out);
 }
 
 static void add_to_queries(const Attention *a, const Block *block, int64_t head, const Work *w) {
     const Tile *tile = &block->tile;
-    int64_t lanes = small_padded(tile->n_k), step = small_padded(a->width);
-    const void *ds =
-        small_narrow(a->kind, w->ds, (int64_t[]){tile->n_q, tile->n_k}, lanes, w->ds_left);
+    int64_t step = small_padded(a->width);
     Small product = {.m = tile->n_q,
                      .n = a->width,
                      .k = small_words(a->kind, tile->n_k),
@@ -145,28 +225,28 @@ static void add_to_queries(const Attention *a, const Block *block, int64_t head,
                      .a_k = 1,
                      .b_row = step,
                      .c_row = step,
-                     .alpha = (float)a->attr->scale,
                      .adds = true};
-    a->kind->multiply(&product, ds, block->k, w->dq + (head % a->group * a->time + tile->q) * step);
+    float *dq = w->dq + (head % a->group * a->time + tile->q) * step;
+    a->kind->multiply(&product, w->ds_left, block->k, dq);
 }
 
 /* The next queries, which are packed. */
 static void add_tile(const Attention *a, int64_t head, const Work *w, const Block *block) {
     const Tile *tile = &block->tile;
-    int64_t lanes = small_padded(tile->n_k);
-    pair_up(a, tile, (const void *[]){w->q_a, block->k_turned}, (float)a->attr->scale, w->p);
-    attention_mask(a, tile, false, w->p, lanes);
-    pair_up(a, tile, (const void *[]){w->d_a, block->v_turned}, 1.0f, w->ds);
-    const float *log_sums =
-        (const float *)a->call->in[LOG_SUMS] + (tile->b * a->heads + head) * a->time + tile->q;
-    score_gradient(tile, log_sums, w->dots + head % a->group * a->time + tile->q,
-                   (float)a->attr->softcap, w);
-    const void *p = small_join(a->kind, w->p, tile->n_q, lanes, w->p_left);
-    add_to_keys(a, tile, p, w->d_out, block->dv);
-    const void *ds = small_join(a->kind, w->ds, tile->n_q, lanes, w->ds_left);
-    add_to_keys(a, tile, ds, w->q, block->dk);
+    float softcap = (float)a->attr->softcap;
+    pair_up(a, tile, w->q.left, block->k_turned, w->p);
+    attention_mask(a, tile, false, w->p, small_padded(tile->n_k));
+    pair_up(a, tile, w->d_out.left, block->v_turned, w->ds);
+    RowSums sums = sums_of(a, tile, head, w);
+    if (softcap > 0) cap_gradient(tile, softcap, &sums, w);
+    (a->kind->per_word == 1 ? score_gradient_floats : score_gradient_pairs)(tile, a->factor, &sums,
+                                                                            w);
+    add_to_keys(a, tile, w->d_out.across, w->p_words, block->dv);
+    add_to_keys(a, tile, w->q.across, w->ds_words, block->dk);
     add_to_queries(a, block, head, w);
 }
+
+/* ---- blocks of keys */
 
 CPU_LEVELS static void scale_row(int64_t n, float factor, float *x) {
 #pragma omp simd
@@ -190,22 +270,36 @@ static void store(const Attention *a, int out, const int64_t b_t_head_n[4], cons
 
 static void begin(const Attention *a, int64_t key_head, Block *block) {
     const Tile *tile = &block->tile;
+    size_t bytes = ATTENTION_KEYS * (size_t)small_padded(a->width) * sizeof(float);
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
     SmallRows k = attention_keys(a, K, at);
     SmallRows v = attention_keys(a, V, at);
     small_pack_turned(a->kind, &k, block->dk, block->k_turned);
     small_pack_turned(a->kind, &v, block->dk, block->v_turned);
     small_pack_right(a->kind, &k, block->k);
-    memset(block->dk, 0, (size_t)(tile->n_k * small_padded(a->width)) * sizeof(float));
-    memset(block->dv, 0, (size_t)(tile->n_k * small_padded(a->width)) * sizeof(float));
+    memset(block->dk, 0, bytes);
+    memset(block->dv, 0, bytes);
 }
 
 static void finish(const Attention *a, int64_t key_head, const Block *block) {
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
-    scale_row(tile->n_k * small_padded(a->width), (float)a->attr->scale, block->dk);
-    store(a, K, at, block->dk);
-    store(a, V, at, block->dv);
+    int64_t sides[] = {small_padded(a->width), small_padded(tile->n_k)};
+    float *rows = block->k_turned; /* no longer needed */
+    scale_row(sides[0] * sides[1], (float)a->attr->scale, block->dk);
+    attention_turn(a->kind, sides, block->dk, rows);
+    store(a, K, at, rows);
+    attention_turn(a->kind, sides, block->dv, rows);
+    store(a, V, at, rows);
+}
+
+static void pack_queries(const Attention *a, int input, const int64_t at[4], Queries *queries) {
+    SmallRows rows = attention_queries(a, input, at);
+    queries->across = small_pack_across(a->kind, &rows, queries->space[0], queries->space[1]);
+    queries->left = queries->space[0]; /* the same layout where a word is a float */
+    if (a->kind->per_word == 1) return;
+    small_pack_left(a->kind, &rows, queries->space[2]);
+    queries->left = queries->space[2];
 }
 
 /* A block of queries meets the blocks of keys that it sees any of; it is packed for the first. */
@@ -216,12 +310,12 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
         Block *block = &w->block[i];
         block->tile.q = b_q_n[1];
         block->tile.n_q = b_q_n[2];
-        if (block->tile.n_k <= 0 || attention_sight(a, &block->tile) == SIGHT_NONE) continue;
+        if (block->tile.n_k <= 0) continue;
+        block->tile.sight = attention_sight(a, &block->tile);
+        if (block->tile.sight == SIGHT_NONE) continue;
         if (!is_packed) {
-            SmallRows q = attention_queries(a, Q, at);
-            SmallRows d_out = attention_queries(a, DO, at);
-            w->q_a = small_pack_both(a->kind, &q, w->q_left, w->q);
-            w->d_a = small_pack_both(a->kind, &d_out, w->d_left, w->d_out);
+            pack_queries(a, Q, at, &w->q);
+            pack_queries(a, DO, at, &w->d_out);
             is_packed = true;
         }
         add_tile(a, head, w, block);
@@ -250,6 +344,7 @@ static void grad_span(const void *context, int64_t begin, int64_t end, int worke
         for (int64_t g = 0; g < a->group; g++) begin_head(a, b, first + g, &w);
         for (int64_t k = 0; k < a->keys; k += ATTENTION_BLOCKS * ATTENTION_KEYS)
             attend_back(a, b, key_head, k, &w);
+        scale_row(a->group * a->time * small_padded(a->width), (float)a->attr->scale, w.dq);
         for (int64_t g = 0; g < a->group; g++)
             store(a, Q, (int64_t[]){b, 0, first + g, a->time},
                   w.dq + g * a->time * small_padded(a->width));

@@ -7,15 +7,18 @@
 #include <math.h>
 
 Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
+    const float log2_e = 1.44269504f;
+    const MxAttentionAttr *attr = call->attr;
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
     return (Attention){.call = call,
                        .kind = small_kind(device, call->in_type[0].dtype),
-                       .attr = call->attr,
+                       .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
-                       .first = ((const MxAttentionAttr *)call->attr)->first_query,
+                       .first = attr->first_query,
+                       .factor = (attr->softcap > 0 ? 1.0f : (float)attr->scale) * log2_e,
                        .heads = q.dim[2],
                        .key_heads = k.dim[2],
                        .group = q.dim[2] / k.dim[2],
@@ -62,13 +65,14 @@ typedef struct Extremes {
     int32_t low, high;
 } Extremes;
 
-static Extremes extremes(const int32_t *x, int64_t n) {
-    Extremes e = {x[0], x[0]};
+CPU_LEVELS static Extremes extremes(const int32_t *x, int64_t n) {
+    int32_t low = x[0], high = x[0];
+#pragma omp simd reduction(min : low) reduction(max : high)
     for (int64_t i = 1; i < n; i++) {
-        e.low = x[i] < e.low ? x[i] : e.low;
-        e.high = x[i] > e.high ? x[i] : e.high;
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
     }
-    return e;
+    return (Extremes){low, high};
 }
 
 Sight attention_sight(const Attention *a, const Tile *tile) {
@@ -105,10 +109,10 @@ SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n
     return rows_of(a, input, (int64_t[]){a->keys, a->key_heads}, b_t_head_n);
 }
 
-CPU_LEVELS static void cap_scores(int64_t n, float cap, float *scores) {
-    float inverse = 1.0f / cap;
+CPU_LEVELS static void cap_scores(int64_t n, const MxAttentionAttr *attr, float *scores) {
+    float cap = (float)attr->softcap, factor = (float)(attr->scale / attr->softcap);
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) scores[i] = cap * vec_tanh(scores[i] * inverse);
+    for (int64_t i = 0; i < n; i++) scores[i] = cap * vec_tanh(scores[i] * factor);
 }
 
 CPU_LEVELS static void mask_row(int64_t n, int32_t segment, const int32_t *segments, float *row) {
@@ -125,8 +129,8 @@ void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *sc
     int64_t rows = by_key ? tile->n_k : tile->n_q, columns = by_key ? tile->n_q : tile->n_k;
     int64_t q = a->first + tile->q;
     int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
-    if (a->attr->softcap > 0) cap_scores(rows * step, (float)a->attr->softcap, scores);
-    if (attention_sight(a, tile) == SIGHT_ALL) return;
+    if (a->attr->softcap > 0) cap_scores(rows * step, a->attr, scores);
+    if (tile->sight == SIGHT_ALL) return;
     const int32_t *segments = a->segments + tile->b * a->keys;
     for (int64_t i = 0; i < rows; i++) {
         Range seen = by_key ? queries_of(a, first_row + i) : keys_of(a, first_row + i);

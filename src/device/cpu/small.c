@@ -28,7 +28,8 @@ target static void name(const Small *s, const float *a, const float *b, float *c
     for (int i = 0; i < (rows); i++)                                                               \
         for (int j = 0; j < (columns); j++) {                                                      \
             Lanes *to = (Lanes *)(c + i * s->c_row + SMALL_LANES * j);                             \
-            *to = s->adds ? *to + sum[i][j] * s->alpha : sum[i][j] * s->alpha;                     \
+            if (s->adds) sum[i][j] += *to;                                                         \
+            *to = sum[i][j];                                                                       \
         }                                                                                          \
 }
 // clang-format on
@@ -226,41 +227,15 @@ void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left,
         }
 }
 
-const void *small_pack_both(const SmallKind *kind, const SmallRows *rows, void *left, void *right) {
+SmallLeft small_pack_across(const SmallKind *kind, const SmallRows *rows, void *right, void *to) {
+    int64_t step = small_padded(rows->width), words = small_words(kind, rows->n);
     small_pack_right(kind, rows, right);
-    if (kind->per_word == 1) return right;
-    small_pack_left(kind, rows, left);
-    return left;
-}
-
-/* ---- computed operands */
-
-CPU_LEVELS static void join_floats(int64_t n, const float *low, const float *high, uint32_t *to) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        to[i] = mx_f32_to_bf16(low[i]) | (uint32_t)mx_f32_to_bf16(high[i]) << 16;
-}
-
-const void *small_join(const SmallKind *kind, const float *from, int64_t rows, int64_t step,
-                       void *to) {
-    if (kind->per_word == 1) return from;
-    uint32_t *words = to;
-    for (int64_t i = 0; i < rows; i += 2, words += step)
-        if (i + 1 < rows)
-            join_floats(step, from + i * step, from + (i + 1) * step, words);
-        else
-            for (int64_t c = 0; c < step; c++) words[c] = mx_f32_to_bf16(from[i * step + c]);
-    return to;
-}
-
-const void *small_narrow(const SmallKind *kind, const float *from, const int64_t rows_columns[2],
-                         int64_t step, void *to) {
-    if (kind->per_word == 1) return from;
-    int64_t rows = rows_columns[0], columns = rows_columns[1];
-    for (int64_t i = 0; i < rows; i++) {
-        MxBf16 *out = (MxBf16 *)to + i * step;
-        cpu_narrow(from + i * step, columns, out);
-        if (columns % 2) out[columns] = 0;
-    }
-    return to;
+    if (!kind->wants_rows) return (SmallLeft){right, 1, step};
+    int64_t to_step = small_padded(words);
+    memset((uint32_t *)right + words * step, 0, (size_t)((to_step - words) * step) * sizeof(float));
+    for (int64_t w = 0; w < words; w += SMALL_LANES)
+        for (int64_t i = 0; i < step; i += SMALL_LANES)
+            kind->turn((uint32_t *)right + w * step + i, step, (uint32_t *)to + i * to_step + w,
+                       to_step);
+    return (SmallLeft){to, to_step, 1};
 }

@@ -1,4 +1,4 @@
-/* small.h — products of small matrices on one thread, C[m, n] = alpha A[m, k] B[k, n] + beta C, for
+/* small.h — products of small matrices on one thread, C[m, n] = A[m, k] B[k, n] + beta C, for
  * kernels that keep tiles in the caches. Operands are made of 32-bit words: a float, or, where the
  * processor multiplies bf16, a pair of them that are neighbours along k. So k counts words, and one
  * layout serves both.
@@ -19,14 +19,14 @@ static inline int64_t small_padded(int64_t n) {
 
 typedef struct Small {
     int64_t m, n, k, a_row, a_k, b_row, c_row;
-    float alpha;
     bool adds; /* beta: 1 or 0 */
 } Small;
 
 /* How a machine multiplies one dtype. */
 typedef struct SmallKind {
     const char *name;
-    int per_word; /* elements along k in a word: floats 1, bf16 2 */
+    int per_word;    /* elements along k in a word: floats 1, bf16 2 */
+    bool wants_rows; /* A's words along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
     void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
@@ -56,6 +56,12 @@ typedef struct SmallRows {
     int64_t n, width, step;
 } SmallRows;
 
+/* An A, its element (i, w) at words[i * row + w * k]. */
+typedef struct SmallLeft {
+    const void *words;
+    int64_t row, k;
+} SmallLeft;
+
 /* Words between rows of a packed A that is contracted over the width. */
 static inline int64_t small_left_step(const SmallKind *kind, int64_t width) {
     return small_padded(width) / kind->per_word;
@@ -65,19 +71,12 @@ static inline int64_t small_left_step(const SmallKind *kind, int64_t width) {
  * small_pack_right — as B, contracted over the rows: [words of n][width, padded].
  * small_pack_turned — as B, contracted over the width: [words of width][n, padded]; by way of
  * `left`, which takes what small_pack_left makes.
- * small_pack_both — as A over the width and as B over the rows; returns A, which is `right` where a
- * word is a float. */
+ * small_pack_across — as A, contracted over the rows: what small_pack_right makes, or, where the
+ * kind wants rows of words that are neighbours along k, [width, padded][words of n, padded]. There
+ * `right` is only passed through, and has room for whole lanes of words of n. */
 void small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_right(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left, void *to);
-const void *small_pack_both(const SmallKind *kind, const SmallRows *rows, void *left, void *right);
-
-/* Floats [rows, step], step in whole lanes, as A; where a word is a float, `from` itself.
- * small_join — contracted over the rows: [words of rows][step].
- * small_narrow — contracted over the columns: [rows][step / elements of a word]. */
-const void *small_join(const SmallKind *kind, const float *from, int64_t rows, int64_t step,
-                       void *to);
-const void *small_narrow(const SmallKind *kind, const float *from, const int64_t rows_columns[2],
-                         int64_t step, void *to);
+SmallLeft small_pack_across(const SmallKind *kind, const SmallRows *rows, void *right, void *to);
 
 #endif

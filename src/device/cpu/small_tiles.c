@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SIDE = SMALL_LANES, TILES = 8, MOST_WORDS = 256 };
+enum { SIDE = SMALL_LANES, TILES = 8 };
 
 /* What ldtilecfg reads: all eight tiles 16 x 64 bytes. */
 typedef struct Shapes {
@@ -32,23 +32,24 @@ static void shape_tiles(void) {
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,4)" : : "r"(to), "r"(step) : "memory")
 #define ADD_PRODUCT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
-/* A [rows, k] with `step` words between rows, which are 16 or 32; B as in Small. */
-typedef struct Strip {
-    const uint32_t *a;
-    int64_t rows, step;
-} Strip;
-
-/* Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. out: [32][32]. */
-static void multiply_strip(const Small *s, const Strip *strip, const uint32_t *b, int64_t columns,
-                           float *out) {
-    bool is_high = strip->rows > SIDE, is_wide = columns > SIDE;
+/* Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. rows: of A and C, 16 or more; columns: of B and C. */
+static void multiply_square(const Small *s, const int64_t rows_columns[2], const uint32_t *a,
+                            const uint32_t *b, float *c) {
+    bool is_high = rows_columns[0] > SIDE, is_wide = rows_columns[1] > SIDE;
+    float *low = c + SIDE * s->c_row;
     ZERO(0);
     ZERO(1);
     ZERO(2);
     ZERO(3);
+    if (s->adds) {
+        LOAD(0, c, s->c_row);
+        if (is_wide) LOAD(1, c + SIDE, s->c_row);
+        if (is_high) LOAD(2, low, s->c_row);
+        if (is_high && is_wide) LOAD(3, low + SIDE, s->c_row);
+    }
     for (int64_t k = 0; k < s->k; k += SIDE) {
-        const uint32_t *y = b + k * s->b_row, *x = strip->a + k;
-        LOAD(4, x, strip->step);
+        const uint32_t *x = a + k, *y = b + k * s->b_row;
+        LOAD(4, x, s->a_row);
         LOAD(6, y, s->b_row);
         ADD_PRODUCT(0, 4, 6);
         if (is_wide) {
@@ -56,54 +57,26 @@ static void multiply_strip(const Small *s, const Strip *strip, const uint32_t *b
             ADD_PRODUCT(1, 4, 7);
         }
         if (is_high) {
-            LOAD(5, x + SIDE * strip->step, strip->step);
+            LOAD(5, x + SIDE * s->a_row, s->a_row);
             ADD_PRODUCT(2, 5, 6);
             if (is_wide) ADD_PRODUCT(3, 5, 7);
         }
     }
-    const int64_t step = 2 * SIDE;
-    STORE(0, out, step);
-    STORE(1, out + SIDE, step);
-    STORE(2, out + SIDE * step, step);
-    STORE(3, out + SIDE * step + SIDE, step);
-}
-
-CPU_LEVELS static void store_strip(const Small *s, int64_t rows, int64_t columns, const float *from,
-                                   float *c) {
-    for (int64_t i = 0; i < rows; i++) {
-        const float *x = from + i * 2 * SIDE;
-        float *y = c + i * s->c_row, alpha = s->alpha;
-        if (s->adds)
-#pragma omp simd
-            for (int64_t j = 0; j < columns; j++) y[j] += alpha * x[j];
-        else
-#pragma omp simd
-            for (int64_t j = 0; j < columns; j++) y[j] = alpha * x[j];
-    }
+    STORE(0, c, s->c_row);
+    if (is_wide) STORE(1, c + SIDE, s->c_row);
+    if (is_high) STORE(2, low, s->c_row);
+    if (is_high && is_wide) STORE(3, low + SIDE, s->c_row);
 }
 
 /* Whole tiles: m and k are multiples of 16. */
 static void multiply_whole(const Small *s, const uint32_t *a, const uint32_t *b, float *c) {
-    _Alignas(CPU_ALIGN) uint32_t turned[2 * SIDE * MOST_WORDS];
-    _Alignas(CPU_ALIGN) float out[2 * SIDE * 2 * SIDE];
     int64_t lanes = small_padded(s->n);
     shape_tiles();
-    for (int64_t i = 0; i < s->m; i += 2 * SIDE) {
-        Strip strip = {a + i * s->a_row, cpu_min(2 * SIDE, s->m - i), s->a_row};
-        if (s->a_k != 1) {
-            for (int64_t row = 0; row < strip.rows; row += SIDE)
-                for (int64_t k = 0; k < s->k; k += SIDE)
-                    small_turn_wide(strip.a + row + k * s->a_k, s->a_k, turned + row * s->k + k,
-                                    s->k);
-            strip.a = turned;
-            strip.step = s->k;
-        }
+    for (int64_t i = 0; i < s->m; i += 2 * SIDE)
         for (int64_t j = 0; j < lanes; j += 2 * SIDE) {
-            int64_t columns = cpu_min(2 * SIDE, lanes - j);
-            multiply_strip(s, &strip, b + j, columns, out);
-            store_strip(s, strip.rows, columns, out, c + i * s->c_row + j);
+            const int64_t left[] = {s->m - i, lanes - j};
+            multiply_square(s, left, a + i * s->a_row, b + j, c + i * s->c_row + j);
         }
-    }
     __asm__ volatile("tilerelease" : :);
 }
 
@@ -112,8 +85,7 @@ static void multiply_tiles(const Small *s, const void *a, const void *b, float *
     Small whole = *s, more = *s, low = *s;
     whole.m = s->m / SIDE * SIDE;
     whole.k = s->k / SIDE * SIDE;
-    bool can = whole.m && whole.k && whole.k <= MOST_WORDS && (s->a_k == 1 || s->a_row == 1);
-    if (!can) {
+    if (!whole.m || !whole.k || s->a_k != 1) {
         small_pairs.multiply(s, a, b, c);
         return;
     }
@@ -132,8 +104,11 @@ bool small_tiles_open(void) {
     return syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
 }
 
-const SmallKind small_tiles = {
-    .name = "AMX", .per_word = 2, .multiply = multiply_tiles, .turn = small_turn_wide};
+const SmallKind small_tiles = {.name = "AMX",
+                               .per_word = 2,
+                               .wants_rows = true,
+                               .multiply = multiply_tiles,
+                               .turn = small_turn_wide};
 #else
 bool small_tiles_open(void) {
     return false;

@@ -41,6 +41,32 @@ static inline float vec_exp(float x) {
     return x > high ? vec_from_bits(0x7f800000u) : y;
 }
 
+/* vec_exp2 — 2^x for x < 127 within 3 ulp; 0 below -126.5 (no denormals); NaN stays NaN. The
+ * shortest way to a softmax: a minimax polynomial that is 1 at 0, and no test of the upper end. */
+static inline float vec_exp2(float x) {
+    const float low = -127.0f;
+    const float round = 12583039.0f; /* 1.5 * 2^23 + 127: leaves the power's exponent field */
+    float clamped = x < low ? low : x;
+    float shifted = clamped + round;
+    float r = clamped - (shifted - round);
+    float p = 1.326473546e-3f;
+    p = p * r + 9.671517648e-3f;
+    p = p * r + 5.550733954e-2f;
+    p = p * r + 2.402224243e-1f;
+    p = p * r + 6.931470037e-1f;
+    p = p * r + 1.0f;
+    return p * vec_from_bits(vec_bits(shifted) << 23);
+}
+
+/* vec_bf16_pair — two floats rounded to bf16, `low` in the low half of the word. A NaN stays one if
+ * the low half of its bits is 0, as it is in all that arithmetic on bf16 makes. */
+static inline uint32_t vec_bf16_pair(float low, float high) {
+    uint32_t x = vec_bits(low), y = vec_bits(high);
+    x += 0x7fffu + (x >> 16 & 1u);
+    y += 0x7fffu + (y >> 16 & 1u);
+    return x >> 16 | (y & 0xffff0000u);
+}
+
 /* vec_tanh — within 3 ulp. */
 static inline float vec_tanh(float x) {
     float z = x * x;
