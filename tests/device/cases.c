@@ -12,16 +12,17 @@
 #define ATTR(type, ...)   &(const type){__VA_ARGS__}
 #define IN(...)           .in = {__VA_ARGS__}, .n_in = MX_COUNT(((const CaseInput[]){__VA_ARGS__}))
 
-#define ATTENTION(label_, mask_, window_, cap_, b, t, n, k, h, length)                            \
+#define ATTENTION_SCALED(scale_, label_, mask_, window_, cap_, b, t, n, k, h, length)            \
     {.op = &op_attention, .label = label_,                                                        \
-     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .softcap = cap_, .mask = mask_, .window = window_), \
+     .attr = ATTR(MxAttentionAttr, .scale = scale_, .softcap = cap_, .mask = mask_, .window = window_), \
      IN(NORMAL(1, S4(b, t, n, h)), NORMAL(1, S4(b, t, k, h)), NORMAL(1, S4(b, t, k, h)),          \
         {FILL_SEGMENTS, length, S2(b, t)})},                                                      \
     {.op = &op_attention_grad, .label = label_,                                                   \
-     .attr = ATTR(MxAttentionAttr, .scale = 0.37, .softcap = cap_, .mask = mask_, .window = window_), \
+     .attr = ATTR(MxAttentionAttr, .scale = scale_, .softcap = cap_, .mask = mask_, .window = window_), \
      IN(NORMAL(1, S4(b, t, n, h)), NORMAL(1, S4(b, t, k, h)), NORMAL(1, S4(b, t, k, h)),          \
         {FILL_SEGMENTS, length, S2(b, t)}, {FILL_FORWARD, 0, S4(b, t, n, h)},                     \
         {FILL_FORWARD, 1, S3(b, n, t)}, {FILL_DY, 1, S4(b, t, n, h)})}
+#define ATTENTION(...) ATTENTION_SCALED(0.37, __VA_ARGS__)
 
 /* Queries from `first` on; 7 more keys follow the last. */
 #define ATTENTION_PART(label_, mask_, window_, first, n)                                          \
@@ -191,6 +192,8 @@ const Case cases[] = {
     ATTENTION("blocks, segments, cap", MX_MASK_CAUSAL, 0, 4.0, 1, 290, 4, 2, 8, 77),
     ATTENTION("blocks, sliding", MX_MASK_SLIDING, 70, 0, 1, 401, 2, 2, 8, 1000),
     ATTENTION("blocks, chunks", MX_MASK_CHUNK, 150, 0, 1, 401, 1, 1, 8, 333),
+    ATTENTION("blocks, wide", MX_MASK_CAUSAL, 0, 0, 1, 203, 2, 1, 72, 150),
+    ATTENTION_SCALED(3.0, "blocks, far apart", MX_MASK_CAUSAL, 0, 0, 1, 300, 2, 2, 16, 1000),
     ATTENTION("blocks, full", MX_MASK_FULL, 0, 0, 1, 257, 2, 2, 8, 90),
     {.op = &op_embed, .label = "rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(23, 37)}, {FILL_IDS, 23, S2(3, 19)})},
     {.op = &op_embed, .label = "large", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(301, 137)}, {FILL_IDS, 301, S2(5, 101)})},

@@ -85,10 +85,12 @@ static void check_product(const SmallKind *kind, MxDtype dtype, Way way, const i
     Operands o = pack(&arena, kind, dtype, way, &s);
     float *c = mx_new_n(&arena, float, (s.m + 1) * s.c_row);
     for (int64_t i = 0; i < (s.m + 1) * s.c_row; i++) c[i] = 7;
+    small_open(kind);
     for (int pass = 0; pass < 2; pass++) { /* C = A B, then C += A B */
         s.adds = pass;
         kind->multiply(&s, o.a, o.b, c);
     }
+    small_close(kind);
     for (int64_t i = 0; i < s.m; i++)
         for (int64_t j = 0; j < s.n; j++) {
             float want = 2 * want_at(way, i, j, size[2]), got = c[i * s.c_row + j];

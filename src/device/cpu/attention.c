@@ -8,42 +8,44 @@
 
 #include <math.h>
 
-/* A block of queries. Exponents are of 2. */
+/* A block of queries, or a part of one. Exponents are of 2. */
 typedef struct Block {
     Tile tile;
-    void *q;    /* packed */
-    float *out; /* [width, padded][queries], not yet divided by the sums */
+    int64_t step; /* words between rows of q and out: queries of the block, padded */
+    uint32_t *q;  /* packed */
+    float *out;   /* [width, padded][queries], not yet divided by the sums */
     float *most,
         *sum; /* [queries]: about the largest exponent, and 2^(exponent - most) summed up */
 } Block;
 
 /* Working memory of one thread. */
 typedef struct Work {
-    float *scores;                /* [keys, queries] */
-    void *p;                      /* the same after the softmax, as words along keys */
-    float *scale;                 /* [queries]: what a tile multiplies earlier sums by */
-    void *k, *v_right, *v_across; /* packed */
-    SmallLeft v;                  /* as it is multiplied */
+    float *scores;            /* [keys, queries] */
+    void *p;                  /* the same after the softmax, as words along keys */
+    float *scale;             /* [queries]: what a tile multiplies earlier sums by */
+    uint32_t *k;              /* packed */
+    void *v_right, *v_across; /* packed */
+    SmallLeft v;              /* as it is multiplied */
     Block block[ATTENTION_BLOCKS];
 } Work;
 
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
-    size_t tile = ATTENTION_KEYS * ATTENTION_QUERIES * sizeof(float);
+    size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     Work w = {
         .scores = attention_take(scratch, used, tile),
         .p = attention_take(scratch, used, tile),
-        .scale = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
-        .k = attention_take(scratch, used, ATTENTION_KEYS * row),
-        .v_right = attention_take(scratch, used, ATTENTION_KEYS * row),
-        .v_across = attention_take(scratch, used, ATTENTION_KEYS * row),
+        .scale = attention_take(scratch, used, side * sizeof(float)),
+        .k = attention_take(scratch, used, side * row),
+        .v_right = attention_take(scratch, used, side * row),
+        .v_across = attention_take(scratch, used, side * row),
     };
-    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+    for (int i = 0; i < a->n_blocks; i++)
         w.block[i] = (Block){
-            .q = attention_take(scratch, used, ATTENTION_QUERIES * row),
-            .out = attention_take(scratch, used, ATTENTION_QUERIES * row),
-            .most = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
-            .sum = attention_take(scratch, used, ATTENTION_QUERIES * sizeof(float)),
+            .q = attention_take(scratch, used, side * row),
+            .out = attention_take(scratch, used, side * row),
+            .most = attention_take(scratch, used, side * sizeof(float)),
+            .sum = attention_take(scratch, used, side * sizeof(float)),
         };
     return w;
 }
@@ -79,9 +81,9 @@ CPU_LEVELS static void find_tops(int64_t lanes, int64_t n, const float *scores, 
 
 /* A sum may be up to 2^slack times what it would be relative to the true maximum: floats and bf16
  * have room for it, and it spares nearly all rescaling. */
-CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, Block *block) {
+CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, const Block *block) {
     const float slack = 8.0f;
-    float top[ATTENTION_QUERIES], *most = block->most, *sum = block->sum, *scale = w->scale;
+    float top[ATTENTION_SIDE], *most = block->most, *sum = block->sum, *scale = w->scale;
     find_tops(lanes, block->tile.n_k, w->scores, top);
     int raised = 0;
 #pragma omp simd reduction(| : raised)
@@ -97,15 +99,17 @@ CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, Bl
     return true;
 }
 
-CPU_LEVELS static void rescale(int64_t lanes, int64_t rows, const float *scale, float *out) {
+CPU_LEVELS static void rescale(int64_t lanes, int64_t rows, const float *scale,
+                               const Block *block) {
     for (int64_t h = 0; h < rows; h++) {
-        float *row = out + h * lanes;
+        float *row = block->out + h * block->step;
 #pragma omp simd
         for (int64_t i = 0; i < lanes; i++) row[i] *= scale[i];
     }
 }
 
-CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w, Block *block) {
+CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
+                                     const Block *block) {
     const float *most = block->most;
     float *sum = block->sum, *out = w->p;
     for (int64_t j = 0; j < block->tile.n_k; j++) {
@@ -121,7 +125,8 @@ CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
 }
 
 /* Two rows make one of words; an odd last row is followed by one that is not seen. */
-CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w, Block *block) {
+CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w,
+                                    const Block *block) {
     const float *most = block->most;
     float *sum = block->sum;
     uint32_t *out = w->p;
@@ -140,30 +145,43 @@ CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w, 
     }
 }
 
-/* The block's next keys, which are packed. */
-static void add_tile(const Attention *a, const Work *w, Block *block) {
-    const Tile *tile = &block->tile;
-    int64_t lanes = small_padded(tile->n_q);
+/* Queries of a part, of the block that it is part of; where packed keys start. */
+static void add_part(const Attention *a, const Work *w, const Block *part, int64_t first_key) {
+    const SmallKind *kind = a->kind;
+    const Tile *tile = &part->tile;
+    int64_t lanes = small_padded(tile->n_q), skipped = tile->k - first_key;
     Small scores = {.m = tile->n_k,
                     .n = tile->n_q,
-                    .k = small_words(a->kind, a->width),
-                    .a_row = small_left_step(a->kind, a->width),
+                    .k = small_words(kind, a->width),
+                    .a_row = small_left_step(kind, a->width),
                     .a_k = 1,
-                    .b_row = lanes,
+                    .b_row = part->step,
                     .c_row = lanes};
-    a->kind->multiply(&scores, w->k, block->q, w->scores);
+    kind->multiply(&scores, w->k + skipped * scores.a_row, part->q, w->scores);
     attention_mask(a, tile, true, w->scores, lanes);
-    if (raise_most(lanes, a->factor, w, block)) rescale(lanes, a->width, w->scale, block->out);
-    (a->kind->per_word == 1 ? soften_floats : soften_pairs)(lanes, a->factor, w, block);
+    if (raise_most(lanes, a->factor, w, part)) rescale(lanes, a->width, w->scale, part);
+    (kind->per_word == 1 ? soften_floats : soften_pairs)(lanes, a->factor, w, part);
     Small sums = {.m = a->width,
                   .n = tile->n_q,
-                  .k = small_words(a->kind, tile->n_k),
+                  .k = small_words(kind, tile->n_k),
                   .a_row = w->v.row,
                   .a_k = w->v.k,
                   .b_row = lanes,
-                  .c_row = lanes,
+                  .c_row = part->step,
                   .adds = true};
-    a->kind->multiply(&sums, w->v.words, w->p, block->out);
+    kind->multiply(&sums, w->v.words + skipped / kind->per_word * w->v.k, w->p, part->out);
+}
+
+/* The block's next keys, which are packed. */
+static void add_tile(const Attention *a, const Work *w, const Block *block, const Tile *tile) {
+    int64_t skipped = tile->q - block->tile.q;
+    Block part = {.tile = *tile,
+                  .step = block->step,
+                  .q = block->q + skipped,
+                  .out = block->out + skipped,
+                  .most = block->most + skipped,
+                  .sum = block->sum + skipped};
+    add_part(a, w, &part, block->tile.k);
 }
 
 /* ---- blocks of queries */
@@ -176,11 +194,12 @@ CPU_LEVELS static void divide(int64_t n, const float *x, float by, float *y) {
 
 static void begin(const Attention *a, int64_t head, const Work *w, Block *block) {
     const Tile *tile = &block->tile;
+    block->step = small_padded(tile->n_q);
     int64_t at[] = {tile->b, tile->q, head, tile->n_q};
     SmallRows q = attention_queries(a, 0, at);
     small_pack_turned(a->kind, &q, w->k, block->q);
-    memset(block->out, 0, ATTENTION_QUERIES * (size_t)small_padded(a->width) * sizeof(float));
-    for (int64_t i = 0; i < ATTENTION_QUERIES; i++) {
+    memset(block->out, 0, (size_t)(a->side * small_padded(a->width)) * sizeof(float));
+    for (int64_t i = 0; i < a->side; i++) {
         block->most[i] = lowest;
         block->sum[i] = 0.0f;
     }
@@ -189,10 +208,10 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
 static void finish(const Attention *a, int64_t head, const Work *w, const Block *block) {
     const float log_2 = 0.693147181f;
     const Tile *tile = &block->tile;
-    float *log_sums = a->call->out[1], *rows = w->k;
+    float *log_sums = a->call->out[1], *rows = (float *)w->k;
     void *out = a->call->out[0];
-    int64_t lanes = small_padded(tile->n_q), step = small_padded(a->width);
-    attention_turn(a->kind, (int64_t[]){step, lanes}, block->out, rows);
+    int64_t step = small_padded(a->width);
+    attention_turn(a->kind, (int64_t[]){step, block->step}, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * a->width;
@@ -210,48 +229,47 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
 static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], Work *w) {
     const int64_t at[] = {b_k_n[0], b_k_n[1], head / a->group, b_k_n[2]};
     bool is_packed = false;
-    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+    for (int i = 0; i < a->n_blocks; i++) {
         Block *block = &w->block[i];
+        Tile parts[ATTENTION_PARTS];
         block->tile.k = b_k_n[1];
         block->tile.n_k = b_k_n[2];
-        if (block->tile.n_q <= 0) continue;
-        block->tile.sight = attention_sight(a, &block->tile);
-        if (block->tile.sight == SIGHT_NONE) continue;
-        if (!is_packed) {
+        int n = block->tile.n_q > 0 ? attention_parts(a, &block->tile, parts) : 0;
+        if (n && !is_packed) {
             SmallRows k = attention_keys(a, 1, at);
             SmallRows v = attention_keys(a, 2, at);
             small_pack_left(a->kind, &k, w->k);
             w->v = small_pack_across(a->kind, &v, w->v_right, w->v_across);
             is_packed = true;
         }
-        add_tile(a, w, block);
+        for (int part = 0; part < n; part++) add_tile(a, w, block, &parts[part]);
     }
 }
 
 static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Work *w) {
-    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
-        int64_t q = from + i * ATTENTION_QUERIES;
-        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(ATTENTION_QUERIES, a->time - q)};
+    for (int i = 0; i < a->n_blocks; i++) {
+        int64_t q = from + i * a->side;
+        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(a->side, a->time - q)};
         if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
-    for (int64_t k = 0; k < a->keys; k += ATTENTION_KEYS)
-        add_keys(a, head, (int64_t[]){b, k, cpu_min(ATTENTION_KEYS, a->keys - k)}, w);
-    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+    for (int64_t k = 0; k < a->keys; k += a->side)
+        add_keys(a, head, (int64_t[]){b, k, cpu_min(a->side, a->keys - k)}, w);
+    for (int i = 0; i < a->n_blocks; i++)
         if (w->block[i].tile.n_q > 0) finish(a, head, w, &w->block[i]);
 }
-
-enum { SPAN = ATTENTION_BLOCKS * ATTENTION_QUERIES }; /* queries of a piece of work */
 
 /* Pieces of work: spans of queries of every head of every sequence, the longest first. */
 static void attend_span(const void *context, int64_t begin, int64_t end, int worker) {
     const Attention *a = context;
     size_t used = 0;
     Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
-    int64_t spans = cpu_pieces(a->time, SPAN), rows = a->batch * a->heads;
+    int64_t spans = cpu_pieces(a->time, ATTENTION_SPAN), rows = a->batch * a->heads;
+    small_open(a->kind);
     for (int64_t i = begin; i < end; i++) {
         int64_t span = spans - 1 - i / rows, row = i % rows;
-        attend(a, row / a->heads, row % a->heads, span * SPAN, &w);
+        attend(a, row / a->heads, row % a->heads, span * ATTENTION_SPAN, &w);
     }
+    small_close(a->kind);
 }
 
 static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call) {
@@ -262,7 +280,8 @@ static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call
 static void attention_run(const MxDevice *device, const MxKernelCall *call) {
     Attention a = attention_of(device, call);
     a.worker_bytes = worker_bytes(&a);
-    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, SPAN), 1, attend_span, &a);
+    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_SPAN), 1, attend_span,
+                   &a);
 }
 
 const MxKernel cpu_attention = {.scratch = attention_scratch, .run = attention_run};

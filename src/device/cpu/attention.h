@@ -5,9 +5,16 @@
 
 #include "small.h"
 
-/* Sides of a tile, and how many of them share what a thread has packed: the products' operands stay
- * in the first two caches, and little of the diagonal is computed in vain. */
-enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 64, ATTENTION_BLOCKS = 4 };
+/* A thread packs what a span of queries or keys shares, and goes through it in blocks: as many as
+ * the kind's tiles have sides. A tile that the mask lets through in part is done in parts of so
+ * many queries and keys (words along either start at a part), since some are not seen at all. */
+enum {
+    ATTENTION_SPAN = 256,
+    ATTENTION_PART = 64,
+    ATTENTION_BLOCKS = ATTENTION_SPAN / ATTENTION_PART, /* at most */
+    ATTENTION_SIDE = SMALL_SIDE,
+    ATTENTION_PARTS = ATTENTION_SIDE / ATTENTION_PART * (ATTENTION_SIDE / ATTENTION_PART)
+};
 
 typedef struct Attention {
     const MxKernelCall *call;
@@ -16,6 +23,8 @@ typedef struct Attention {
     const int32_t *segments;
     int64_t batch, heads, key_heads, group, width;
     int64_t time, keys; /* queries and keys of a sequence */
+    int64_t side;       /* queries, and keys, of a tile */
+    int n_blocks;       /* of a span */
     int64_t first;      /* the key of which query 0 is the token */
     float factor;       /* from a product, or from a capped score, to the exponent of 2 */
     MxDtype dtype;
@@ -29,7 +38,7 @@ typedef enum Sight { SIGHT_NONE, SIGHT_PART, SIGHT_ALL } Sight;
 /* Queries [q, q + n_q) against keys [k, k + n_k) of sequence b, each counted in its own array. */
 typedef struct Tile {
     int64_t b, q, n_q, k, n_k;
-    Sight sight; /* see attention_sight */
+    Sight sight; /* filled in by attention_parts */
 } Tile;
 
 /* attention_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
@@ -51,9 +60,9 @@ static inline void attention_turn(const SmallKind *kind, const int64_t rows_colu
 }
 
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
-/* attention_sight — segments are told apart by their smallest and largest number on both sides.
- * attention_mask wants to find it in the tile. */
-Sight attention_sight(const Attention *a, const Tile *tile);
+/* attention_parts — what has to be done of a tile: all of it if everything is seen, or those parts
+ * of which something is seen; how many there are. */
+int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]);
 /* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
  * query, or a row a key. */
 SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);

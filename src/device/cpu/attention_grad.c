@@ -10,17 +10,19 @@
 
 enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
 
-/* A block of keys: packed along the width, k also along keys; and its gradient. */
+/* A block of keys, or a part of one: packed along the width, k also along keys; and its gradient.
+ */
 typedef struct Block {
     Tile tile;
-    void *k_turned, *v_turned, *k;
+    int64_t step; /* words between rows of all but k: keys of the block, padded */
+    uint32_t *k_turned, *v_turned, *k;
     float *dk, *dv; /* [width, padded][keys] */
 } Block;
 
 /* A block of queries, of q or of d_out. */
 typedef struct Queries {
-    const void *left; /* along the width */
-    SmallLeft across; /* along queries */
+    const uint32_t *left; /* along the width */
+    SmallLeft across;     /* along queries */
     void *space[3];
 } Queries;
 
@@ -37,7 +39,7 @@ typedef struct Work {
 } Work;
 
 static Block carve_block(const Attention *a, char *scratch, size_t *used) {
-    size_t bytes = ATTENTION_KEYS * (size_t)small_padded(a->width) * sizeof(float);
+    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
     return (Block){
         .k_turned = attention_take(scratch, used, bytes),
         .v_turned = attention_take(scratch, used, bytes),
@@ -48,7 +50,7 @@ static Block carve_block(const Attention *a, char *scratch, size_t *used) {
 }
 
 static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
-    size_t bytes = ATTENTION_QUERIES * (size_t)small_padded(a->width) * sizeof(float);
+    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
     Queries queries = {0};
     for (int i = 0; i < 3; i++) queries.space[i] = attention_take(scratch, used, bytes);
     return queries;
@@ -56,7 +58,7 @@ static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
 
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
-    size_t tile = ATTENTION_QUERIES * ATTENTION_KEYS * sizeof(float);
+    size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     size_t group_time = (size_t)(a->group * a->time);
     Work w = {
         .p = attention_take(scratch, used, tile),
@@ -71,7 +73,7 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
     w.ds_words = is_float ? w.ds : attention_take(scratch, used, tile / 2);
     w.ds_left = is_float ? w.ds : attention_take(scratch, used, tile / 2);
-    for (int i = 0; i < ATTENTION_BLOCKS; i++) w.block[i] = carve_block(a, scratch, used);
+    for (int i = 0; i < a->n_blocks; i++) w.block[i] = carve_block(a, scratch, used);
     return w;
 }
 
@@ -105,7 +107,7 @@ static void begin_head(const Attention *a, int64_t b, int64_t head, const Work *
 
 /* A number for each row: the log-sum, to base 2, and the dot. */
 typedef struct RowSums {
-    float log_sums[ATTENTION_QUERIES], dots[ATTENTION_QUERIES];
+    float log_sums[ATTENTION_SIDE], dots[ATTENTION_SIDE];
 } RowSums;
 
 static RowSums sums_of(const Attention *a, const Tile *tile, int64_t head, const Work *w) {
@@ -187,36 +189,36 @@ static void score_gradient_pairs(const Tile *tile, float factor, const RowSums *
 }
 
 /* [queries, keys] = rows of queries times rows of keys. */
-static void pair_up(const Attention *a, const Tile *tile, const void *queries, const void *keys,
-                    float *out) {
-    int64_t lanes = small_padded(tile->n_k);
+static void pair_up(const Attention *a, const Block *part, const uint32_t *queries,
+                    const uint32_t *keys, float *out) {
+    const Tile *tile = &part->tile;
     Small product = {.m = tile->n_q,
                      .n = tile->n_k,
                      .k = small_words(a->kind, a->width),
                      .a_row = small_left_step(a->kind, a->width),
                      .a_k = 1,
-                     .b_row = lanes,
-                     .c_row = lanes};
+                     .b_row = part->step,
+                     .c_row = small_padded(tile->n_k)};
     a->kind->multiply(&product, queries, keys, out);
 }
 
-/* A block of keys' gradient, on its side: += rows of queries, along queries, times scores. */
-static void add_to_keys(const Attention *a, const Tile *tile, SmallLeft queries, const void *scores,
-                        float *out) {
-    int64_t lanes = small_padded(tile->n_k);
+/* A gradient of keys: += rows of queries, along queries, times scores. */
+static void add_to_keys(const Attention *a, const Block *part, const SmallLeft *queries,
+                        const void *scores, float *out) {
+    const Tile *tile = &part->tile;
     Small product = {.m = a->width,
                      .n = tile->n_k,
                      .k = small_words(a->kind, tile->n_q),
-                     .a_row = queries.row,
-                     .a_k = queries.k,
-                     .b_row = lanes,
-                     .c_row = lanes,
+                     .a_row = queries->row,
+                     .a_k = queries->k,
+                     .b_row = small_padded(tile->n_k),
+                     .c_row = part->step,
                      .adds = true};
-    a->kind->multiply(&product, queries.words, scores, out);
+    a->kind->multiply(&product, queries->words, scores, out);
 }
 
-static void add_to_queries(const Attention *a, const Block *block, int64_t head, const Work *w) {
-    const Tile *tile = &block->tile;
+static void add_to_queries(const Attention *a, const Block *part, int64_t head, const Work *w) {
+    const Tile *tile = &part->tile;
     int64_t step = small_padded(a->width);
     Small product = {.m = tile->n_q,
                      .n = a->width,
@@ -227,23 +229,47 @@ static void add_to_queries(const Attention *a, const Block *block, int64_t head,
                      .c_row = step,
                      .adds = true};
     float *dq = w->dq + (head % a->group * a->time + tile->q) * step;
-    a->kind->multiply(&product, w->ds_left, block->k, dq);
+    a->kind->multiply(&product, w->ds_left, part->k, dq);
 }
 
-/* The next queries, which are packed. */
-static void add_tile(const Attention *a, int64_t head, const Work *w, const Block *block) {
-    const Tile *tile = &block->tile;
+/* Rows from `skipped` on. */
+static Queries queries_from(const Attention *a, const Queries *queries, int64_t skipped) {
+    Queries rest = *queries;
+    rest.left += skipped * small_left_step(a->kind, a->width);
+    rest.across.words += skipped / a->kind->per_word * rest.across.k;
+    return rest;
+}
+
+static void add_part(const Attention *a, int64_t head, const Work *w, const Block *part,
+                     int64_t first_query) {
+    const Tile *tile = &part->tile;
     float softcap = (float)a->attr->softcap;
-    pair_up(a, tile, w->q.left, block->k_turned, w->p);
+    Queries q = queries_from(a, &w->q, tile->q - first_query);
+    Queries d_out = queries_from(a, &w->d_out, tile->q - first_query);
+    pair_up(a, part, q.left, part->k_turned, w->p);
     attention_mask(a, tile, false, w->p, small_padded(tile->n_k));
-    pair_up(a, tile, w->d_out.left, block->v_turned, w->ds);
+    pair_up(a, part, d_out.left, part->v_turned, w->ds);
     RowSums sums = sums_of(a, tile, head, w);
     if (softcap > 0) cap_gradient(tile, softcap, &sums, w);
     (a->kind->per_word == 1 ? score_gradient_floats : score_gradient_pairs)(tile, a->factor, &sums,
                                                                             w);
-    add_to_keys(a, tile, w->d_out.across, w->p_words, block->dv);
-    add_to_keys(a, tile, w->q.across, w->ds_words, block->dk);
-    add_to_queries(a, block, head, w);
+    add_to_keys(a, part, &d_out.across, w->p_words, part->dv);
+    add_to_keys(a, part, &q.across, w->ds_words, part->dk);
+    add_to_queries(a, part, head, w);
+}
+
+/* The next queries, which are packed. */
+static void add_tile(const Attention *a, int64_t head, const Work *w, const Block *block,
+                     const Tile *tile) {
+    int64_t skipped = tile->k - block->tile.k;
+    Block part = {.tile = *tile,
+                  .step = block->step,
+                  .k_turned = block->k_turned + skipped,
+                  .v_turned = block->v_turned + skipped,
+                  .k = block->k + skipped / a->kind->per_word * small_padded(a->width),
+                  .dk = block->dk + skipped,
+                  .dv = block->dv + skipped};
+    add_part(a, head, w, &part, block->tile.q);
 }
 
 /* ---- blocks of keys */
@@ -270,8 +296,9 @@ static void store(const Attention *a, int out, const int64_t b_t_head_n[4], cons
 
 static void begin(const Attention *a, int64_t key_head, Block *block) {
     const Tile *tile = &block->tile;
-    size_t bytes = ATTENTION_KEYS * (size_t)small_padded(a->width) * sizeof(float);
+    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
+    block->step = small_padded(tile->n_k);
     SmallRows k = attention_keys(a, K, at);
     SmallRows v = attention_keys(a, V, at);
     small_pack_turned(a->kind, &k, block->dk, block->k_turned);
@@ -284,8 +311,8 @@ static void begin(const Attention *a, int64_t key_head, Block *block) {
 static void finish(const Attention *a, int64_t key_head, const Block *block) {
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
-    int64_t sides[] = {small_padded(a->width), small_padded(tile->n_k)};
-    float *rows = block->k_turned; /* no longer needed */
+    int64_t sides[] = {small_padded(a->width), block->step};
+    float *rows = (float *)block->k_turned; /* no longer needed */
     scale_row(sides[0] * sides[1], (float)a->attr->scale, block->dk);
     attention_turn(a->kind, sides, block->dk, rows);
     store(a, K, at, rows);
@@ -306,32 +333,31 @@ static void pack_queries(const Attention *a, int input, const int64_t at[4], Que
 static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3], Work *w) {
     const int64_t at[] = {b_q_n[0], b_q_n[1], head, b_q_n[2]};
     bool is_packed = false;
-    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
+    for (int i = 0; i < a->n_blocks; i++) {
         Block *block = &w->block[i];
+        Tile parts[ATTENTION_PARTS];
         block->tile.q = b_q_n[1];
         block->tile.n_q = b_q_n[2];
-        if (block->tile.n_k <= 0) continue;
-        block->tile.sight = attention_sight(a, &block->tile);
-        if (block->tile.sight == SIGHT_NONE) continue;
-        if (!is_packed) {
+        int n = block->tile.n_k > 0 ? attention_parts(a, &block->tile, parts) : 0;
+        if (n && !is_packed) {
             pack_queries(a, Q, at, &w->q);
             pack_queries(a, DO, at, &w->d_out);
             is_packed = true;
         }
-        add_tile(a, head, w, block);
+        for (int part = 0; part < n; part++) add_tile(a, head, w, block, &parts[part]);
     }
 }
 
 static void attend_back(const Attention *a, int64_t b, int64_t key_head, int64_t from, Work *w) {
-    for (int i = 0; i < ATTENTION_BLOCKS; i++) {
-        int64_t k = from + i * ATTENTION_KEYS;
-        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(ATTENTION_KEYS, a->keys - k)};
+    for (int i = 0; i < a->n_blocks; i++) {
+        int64_t k = from + i * a->side;
+        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(a->side, a->keys - k)};
         if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
     }
     for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
-        for (int64_t q = 0; q < a->time; q += ATTENTION_QUERIES)
-            add_queries(a, head, (int64_t[]){b, q, cpu_min(ATTENTION_QUERIES, a->time - q)}, w);
-    for (int i = 0; i < ATTENTION_BLOCKS; i++)
+        for (int64_t q = 0; q < a->time; q += a->side)
+            add_queries(a, head, (int64_t[]){b, q, cpu_min(a->side, a->time - q)}, w);
+    for (int i = 0; i < a->n_blocks; i++)
         if (w->block[i].tile.n_k > 0) finish(a, key_head, &w->block[i]);
 }
 
@@ -339,16 +365,17 @@ static void grad_span(const void *context, int64_t begin, int64_t end, int worke
     const Attention *a = context;
     size_t used = 0;
     Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
+    small_open(a->kind);
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / a->key_heads, key_head = i % a->key_heads, first = key_head * a->group;
         for (int64_t g = 0; g < a->group; g++) begin_head(a, b, first + g, &w);
-        for (int64_t k = 0; k < a->keys; k += ATTENTION_BLOCKS * ATTENTION_KEYS)
-            attend_back(a, b, key_head, k, &w);
+        for (int64_t k = 0; k < a->keys; k += ATTENTION_SPAN) attend_back(a, b, key_head, k, &w);
         scale_row(a->group * a->time * small_padded(a->width), (float)a->attr->scale, w.dq);
         for (int64_t g = 0; g < a->group; g++)
             store(a, Q, (int64_t[]){b, 0, first + g, a->time},
                   w.dq + g * a->time * small_padded(a->width));
     }
+    small_close(a->kind);
 }
 
 static size_t attention_grad_scratch(const MxDevice *device, const MxKernelCall *call) {

@@ -10,8 +10,11 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     const float log2_e = 1.44269504f;
     const MxAttentionAttr *attr = call->attr;
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
+    const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,
-                       .kind = small_kind(device, call->in_type[0].dtype),
+                       .kind = kind,
+                       .side = kind->side,
+                       .n_blocks = ATTENTION_SPAN / kind->side,
                        .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
                        .batch = q.dim[0],
@@ -75,7 +78,8 @@ CPU_LEVELS static Extremes extremes(const int32_t *x, int64_t n) {
     return (Extremes){low, high};
 }
 
-Sight attention_sight(const Attention *a, const Tile *tile) {
+/* Segments are told apart by their smallest and largest number on both sides. */
+static Sight sight_of(const Attention *a, const Tile *tile) {
     int64_t first_q = a->first + tile->q, last_k = tile->k + tile->n_k - 1;
     Range first = keys_of(a, first_q), last = keys_of(a, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
@@ -86,6 +90,24 @@ Sight attention_sight(const Attention *a, const Tile *tile) {
     bool one_segment = q.low == q.high && k.low == k.high;
     bool in_range = tile->k >= last.low && last_k <= first.high;
     return one_segment && in_range ? SIGHT_ALL : SIGHT_PART;
+}
+
+int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]) {
+    int n = 0;
+    parts[0] = *tile;
+    parts[0].sight = sight_of(a, tile);
+    if (parts[0].sight != SIGHT_PART) return parts[0].sight == SIGHT_ALL;
+    for (int64_t q = 0; q < tile->n_q; q += ATTENTION_PART)
+        for (int64_t k = 0; k < tile->n_k; k += ATTENTION_PART) {
+            Tile part = {.b = tile->b,
+                         .q = tile->q + q,
+                         .n_q = cpu_min(ATTENTION_PART, tile->n_q - q),
+                         .k = tile->k + k,
+                         .n_k = cpu_min(ATTENTION_PART, tile->n_k - k)};
+            part.sight = sight_of(a, &part);
+            if (part.sight != SIGHT_NONE) parts[n++] = part;
+        }
+    return n;
 }
 
 /* Rows of an array [batch, time, heads, width]. */

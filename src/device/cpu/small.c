@@ -76,7 +76,7 @@ static void turn_words(const uint32_t *from, int64_t from_step, uint32_t *to, in
 }
 
 static const SmallKind floats = {
-    .name = "C", .per_word = 1, .multiply = multiply_floats, .turn = turn_words};
+    .name = "C", .per_word = 1, .side = 64, .multiply = multiply_floats, .turn = turn_words};
 
 #if defined(__x86_64__)
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
@@ -134,10 +134,16 @@ AVX512 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *t
     for (int i = 0; i < SMALL_LANES; i++) _mm512_storeu_si512(to + i * to_step, x[i]);
 }
 
-const SmallKind small_wide = {
-    .name = "AVX-512", .per_word = 1, .multiply = multiply_wide, .turn = small_turn_wide};
-const SmallKind small_pairs = {
-    .name = "AVX-512 bf16", .per_word = 2, .multiply = multiply_pairs, .turn = small_turn_wide};
+const SmallKind small_wide = {.name = "AVX-512",
+                              .per_word = 1,
+                              .side = 64,
+                              .multiply = multiply_wide,
+                              .turn = small_turn_wide};
+const SmallKind small_pairs = {.name = "AVX-512 bf16",
+                               .per_word = 2,
+                               .side = 64,
+                               .multiply = multiply_pairs,
+                               .turn = small_turn_wide};
 #endif
 
 int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {

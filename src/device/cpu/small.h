@@ -11,7 +11,10 @@
 
 #include "cpu.h"
 
-enum { SMALL_LANES = 16 };
+enum {
+    SMALL_LANES = 16,
+    SMALL_SIDE = 128 /* the largest side of a kind */
+};
 
 static inline int64_t small_padded(int64_t n) {
     return (n + SMALL_LANES - 1) / SMALL_LANES * SMALL_LANES;
@@ -26,8 +29,10 @@ typedef struct Small {
 typedef struct SmallKind {
     const char *name;
     int per_word;    /* elements along k in a word: floats 1, bf16 2 */
+    int side;        /* m, n and k of products that run well from the first two caches: 64 or 128 */
     bool wants_rows; /* A's words along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
+    void (*open)(void), (*close)(void); /* NULL = nothing to be done */
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
     void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
 } SmallKind;
@@ -37,6 +42,14 @@ const SmallKind *small_kind(const MxDevice *device, MxDtype dtype);
 /* small_kinds — all ways that work on this machine. */
 enum { SMALL_KINDS = 4 };
 int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);
+
+/* small_open, small_close — a thread multiplies only between them. */
+static inline void small_open(const SmallKind *kind) {
+    if (kind->open) kind->open();
+}
+static inline void small_close(const SmallKind *kind) {
+    if (kind->close) kind->close();
+}
 
 /* For processors: AVX-512 with and without bf16, AMX. */
 extern const SmallKind small_wide, small_pairs, small_tiles;
@@ -58,7 +71,7 @@ typedef struct SmallRows {
 
 /* An A, its element (i, w) at words[i * row + w * k]. */
 typedef struct SmallLeft {
-    const void *words;
+    const uint32_t *words;
     int64_t row, k;
 } SmallLeft;
 

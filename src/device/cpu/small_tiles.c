@@ -16,13 +16,17 @@ typedef struct Shapes {
     uint8_t rows[16];
 } Shapes;
 
-static void shape_tiles(void) {
+static void open_tiles(void) {
     Shapes shapes = {.palette = 1};
     for (int i = 0; i < TILES; i++) {
         shapes.row_bytes[i] = SIDE * sizeof(float);
         shapes.rows[i] = SIDE;
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
+}
+
+static void close_tiles(void) {
+    __asm__ volatile("tilerelease" : :);
 }
 
 #define ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : :)
@@ -71,13 +75,11 @@ static void multiply_square(const Small *s, const int64_t rows_columns[2], const
 /* Whole tiles: m and k are multiples of 16. */
 static void multiply_whole(const Small *s, const uint32_t *a, const uint32_t *b, float *c) {
     int64_t lanes = small_padded(s->n);
-    shape_tiles();
     for (int64_t i = 0; i < s->m; i += 2 * SIDE)
         for (int64_t j = 0; j < lanes; j += 2 * SIDE) {
             const int64_t left[] = {s->m - i, lanes - j};
             multiply_square(s, left, a + i * s->a_row, b + j, c + i * s->c_row + j);
         }
-    __asm__ volatile("tilerelease" : :);
 }
 
 static void multiply_tiles(const Small *s, const void *a, const void *b, float *c) {
@@ -106,8 +108,11 @@ bool small_tiles_open(void) {
 
 const SmallKind small_tiles = {.name = "AMX",
                                .per_word = 2,
+                               .side = SMALL_SIDE,
                                .wants_rows = true,
                                .multiply = multiply_tiles,
+                               .open = open_tiles,
+                               .close = close_tiles,
                                .turn = small_turn_wide};
 #else
 bool small_tiles_open(void) {
