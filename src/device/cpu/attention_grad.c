@@ -7,6 +7,8 @@
 #include "vec.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
 
@@ -26,6 +28,13 @@ typedef struct Queries {
     void *space[3];
 } Queries;
 
+/* What the query heads of a key head gather while spans of keys pass by. */
+typedef struct Group {
+    float *dots;       /* [group, time]: d_out * out summed over a row */
+    float *dq;         /* [group, time, width] */
+    atomic_int *turns; /* [group, blocks of queries]: the span that may add to dq next */
+} Group;
+
 /* Working memory of one thread. Scores have a row for each query; widths and keys are padded to
  * whole lanes. */
 typedef struct Work {
@@ -33,8 +42,9 @@ typedef struct Work {
     void *p_words, *ds_words; /* the same as words along queries */
     void *ds_left;            /* and along keys; p and ds themselves where a word is a float */
     Queries q, d_out;
-    float *dots, *rows; /* [group, time]: d_out * out summed over a row; two rows */
-    float *dq;          /* [group, time, width] */
+    float *rows; /* two */
+    Group group; /* of the piece of work, and its span */
+    int span;
     Block block[ATTENTION_BLOCKS];
 } Work;
 
@@ -59,15 +69,12 @@ static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
-    size_t group_time = (size_t)(a->group * a->time);
     Work w = {
         .p = attention_take(scratch, used, tile),
         .ds = attention_take(scratch, used, tile),
         .q = carve_queries(a, scratch, used),
         .d_out = carve_queries(a, scratch, used),
-        .dots = attention_take(scratch, used, group_time * sizeof(float)),
         .rows = attention_take(scratch, used, 2 * row),
-        .dq = attention_take(scratch, used, group_time * row),
     };
     bool is_float = a->kind->per_word == 1;
     w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
@@ -83,23 +90,24 @@ static size_t worker_bytes(const Attention *a) {
     return bytes;
 }
 
-CPU_LEVELS static float dot(int64_t n, const float *x, const float *y) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
+static int64_t blocks_of(const Attention *a) {
+    return cpu_pieces(a->time, a->side);
 }
 
-/* Zeroes dq of a query head and fills its dots. */
-static void begin_head(const Attention *a, int64_t b, int64_t head, const Work *w) {
-    int64_t in_group = head % a->group, step = small_padded(a->width);
-    for (int64_t t = 0; t < a->time; t++) {
-        int64_t at = ((b * a->time + t) * a->heads + head) * a->width;
-        const float *o = cpu_read(a->call->in[O], a->dtype, at, a->width, w->rows);
-        const float *d = cpu_read(a->call->in[DO], a->dtype, at, a->width, w->rows + step);
-        w->dots[in_group * a->time + t] = dot(a->width, o, d);
-    }
-    memset(w->dq + in_group * a->time * step, 0, (size_t)(a->time * step) * sizeof(float));
+static Group carve_group(const Attention *a, char *scratch, size_t *used) {
+    size_t rows = (size_t)(a->group * a->time), width = (size_t)small_padded(a->width);
+    return (Group){
+        .dots = attention_take(scratch, used, rows * sizeof(float)),
+        .dq = attention_take(scratch, used, rows * width * sizeof(float)),
+        .turns =
+            attention_take(scratch, used, (size_t)(a->group * blocks_of(a)) * sizeof(atomic_int)),
+    };
+}
+
+static size_t group_bytes(const Attention *a) {
+    size_t bytes = 0;
+    carve_group(a, NULL, &bytes);
+    return bytes;
 }
 
 /* ---- a tile: scores to probabilities, and cotangents of probabilities to those of scores (before
@@ -117,7 +125,7 @@ static RowSums sums_of(const Attention *a, const Tile *tile, int64_t head, const
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         sums.log_sums[i] = log_sums[(tile->b * a->heads + head) * a->time + t] * log2_e;
-        sums.dots[i] = w->dots[head % a->group * a->time + t];
+        sums.dots[i] = w->group.dots[head % a->group * a->time + t];
     }
     return sums;
 }
@@ -217,6 +225,15 @@ static void add_to_keys(const Attention *a, const Block *part, const SmallLeft *
     a->kind->multiply(&product, queries->words, scores, out);
 }
 
+static atomic_int *turn_of(const Attention *a, int64_t head, int64_t q, const Work *w) {
+    return w->group.turns + head % a->group * blocks_of(a) + q / a->side;
+}
+
+/* Spans are begun in their order, so the one that is waited for is under way. */
+static void await_turn(const atomic_int *turn, int span) {
+    while (atomic_load_explicit(turn, memory_order_acquire) != span) sched_yield();
+}
+
 static void add_to_queries(const Attention *a, const Block *part, int64_t head, const Work *w) {
     const Tile *tile = &part->tile;
     int64_t step = small_padded(a->width);
@@ -228,7 +245,8 @@ static void add_to_queries(const Attention *a, const Block *part, int64_t head, 
                      .b_row = step,
                      .c_row = step,
                      .adds = true};
-    float *dq = w->dq + (head % a->group * a->time + tile->q) * step;
+    await_turn(turn_of(a, head, tile->q, w), w->span);
+    float *dq = w->group.dq + (head % a->group * a->time + tile->q) * step;
     a->kind->multiply(&product, w->ds_left, part->k, dq);
 }
 
@@ -346,11 +364,14 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
         }
         for (int part = 0; part < n; part++) add_tile(a, head, w, block, &parts[part]);
     }
+    atomic_int *turn = turn_of(a, head, b_q_n[1], w);
+    await_turn(turn, w->span);
+    atomic_store_explicit(turn, w->span + 1, memory_order_release);
 }
 
-static void attend_back(const Attention *a, int64_t b, int64_t key_head, int64_t from, Work *w) {
+static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
     for (int i = 0; i < a->n_blocks; i++) {
-        int64_t k = from + i * a->side;
+        int64_t k = (int64_t)w->span * ATTENTION_SPAN + i * a->side;
         w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(a->side, a->keys - k)};
         if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
     }
@@ -361,32 +382,123 @@ static void attend_back(const Attention *a, int64_t b, int64_t key_head, int64_t
         if (w->block[i].tile.n_k > 0) finish(a, key_head, &w->block[i]);
 }
 
-static void grad_span(const void *context, int64_t begin, int64_t end, int worker) {
-    const Attention *a = context;
-    size_t used = 0;
-    Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
-    small_open(a->kind);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / a->key_heads, key_head = i % a->key_heads, first = key_head * a->group;
-        for (int64_t g = 0; g < a->group; g++) begin_head(a, b, first + g, &w);
-        for (int64_t k = 0; k < a->keys; k += ATTENTION_SPAN) attend_back(a, b, key_head, k, &w);
-        scale_row(a->group * a->time * small_padded(a->width), (float)a->attr->scale, w.dq);
-        for (int64_t g = 0; g < a->group; g++)
-            store(a, Q, (int64_t[]){b, 0, first + g, a->time},
-                  w.dq + g * a->time * small_padded(a->width));
+/* ---- groups: query heads of a key head */
+
+CPU_LEVELS static float dot(int64_t n, const float *x, const float *y) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+static void begin_group(const Attention *a, int64_t b, int64_t key_head, const Work *w) {
+    const Group *group = &w->group;
+    int64_t step = small_padded(a->width), n = a->group * a->time;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t head = key_head * a->group + i / a->time, t = i % a->time;
+        int64_t at = ((b * a->time + t) * a->heads + head) * a->width;
+        const float *o = cpu_read(a->call->in[O], a->dtype, at, a->width, w->rows);
+        const float *d = cpu_read(a->call->in[DO], a->dtype, at, a->width, w->rows + step);
+        group->dots[i] = dot(a->width, o, d);
     }
-    small_close(a->kind);
+    memset(group->dq, 0, (size_t)(n * step) * sizeof(float));
+    for (int64_t i = 0; i < a->group * blocks_of(a); i++) atomic_init(&group->turns[i], 0);
+}
+
+static void finish_group(const Attention *a, int64_t b, int64_t key_head, const Group *group) {
+    int64_t rows = a->time * small_padded(a->width);
+    scale_row(a->group * rows, (float)a->attr->scale, group->dq);
+    for (int64_t g = 0; g < a->group; g++)
+        store(a, Q, (int64_t[]){b, 0, key_head * a->group + g, a->time}, group->dq + g * rows);
+}
+
+/* ---- work */
+
+typedef struct Grad {
+    Attention a;
+    int64_t n_groups, n_spans;
+    bool is_shared; /* threads share groups; else each has one at a time */
+    int64_t n_kept; /* groups that have memory of their own at the same time */
+    size_t group_bytes;
+    char *groups;
+} Grad;
+
+static Grad grad_of(const MxDevice *device, const MxKernelCall *call) {
+    const int64_t plenty = 4; /* groups a thread: one more or less hardly matters */
+    Grad g = {.a = attention_of(device, call)};
+    g.a.worker_bytes = worker_bytes(&g.a);
+    g.n_groups = g.a.batch * g.a.key_heads;
+    g.n_spans = cpu_pieces(g.a.keys, ATTENTION_SPAN);
+    g.is_shared = g.n_groups % device->n_threads && g.n_groups < plenty * device->n_threads;
+    g.n_kept = g.is_shared ? g.n_groups : device->n_threads;
+    g.group_bytes = group_bytes(&g.a);
+    if (call->scratch) g.groups = g.a.scratch + g.a.worker_bytes * (size_t)device->n_threads;
+    return g;
+}
+
+/* A thread's memory, and that of the group that it works at. */
+static Work work_on(const Grad *g, int64_t group, int worker) {
+    size_t used = 0;
+    Work w = carve(&g->a, g->a.scratch + g->a.worker_bytes * (size_t)worker, &used);
+    used = 0;
+    int64_t kept = g->is_shared ? group : worker;
+    w.group = carve_group(&g->a, g->groups + g->group_bytes * (size_t)kept, &used);
+    return w;
+}
+
+static void begin_groups(const void *context, int64_t begin, int64_t end, int worker) {
+    const Grad *g = context;
+    for (int64_t i = begin; i < end; i++) {
+        Work w = work_on(g, i, worker);
+        begin_group(&g->a, i / g->a.key_heads, i % g->a.key_heads, &w);
+    }
+}
+
+/* A span of every group, then the next of every group: turns are rarely waited for. */
+static void add_spans(const void *context, int64_t begin, int64_t end, int worker) {
+    const Grad *g = context;
+    small_open(g->a.kind);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t group = i % g->n_groups;
+        Work w = work_on(g, group, worker);
+        w.span = (int)(i / g->n_groups);
+        add_span(&g->a, group / g->a.key_heads, group % g->a.key_heads, &w);
+    }
+    small_close(g->a.kind);
+}
+
+static void finish_groups(const void *context, int64_t begin, int64_t end, int worker) {
+    const Grad *g = context;
+    for (int64_t i = begin; i < end; i++) {
+        Work w = work_on(g, i, worker);
+        finish_group(&g->a, i / g->a.key_heads, i % g->a.key_heads, &w.group);
+    }
+}
+
+static void do_groups(const void *context, int64_t begin, int64_t end, int worker) {
+    const Grad *g = context;
+    for (int64_t i = begin; i < end; i++) {
+        begin_groups(g, i, i + 1, worker);
+        for (int64_t span = 0; span < g->n_spans; span++)
+            add_spans(g, span * g->n_groups + i, span * g->n_groups + i + 1, worker);
+        finish_groups(g, i, i + 1, worker);
+    }
 }
 
 static size_t attention_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(device, call);
-    return worker_bytes(&a) * (size_t)device->n_threads;
+    Grad g = grad_of(device, call);
+    return g.a.worker_bytes * (size_t)device->n_threads + g.group_bytes * (size_t)g.n_kept;
 }
 
 static void attention_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(device, call);
-    a.worker_bytes = worker_bytes(&a);
-    cpu_for_uneven(device, a.batch * a.key_heads, 1, grad_span, &a);
+    Grad g = grad_of(device, call);
+    if (g.is_shared) {
+        cpu_for(device, g.n_groups, 1, begin_groups, &g);
+        cpu_for_uneven(device, g.n_groups * g.n_spans, 1, add_spans, &g);
+        cpu_for(device, g.n_groups, 1, finish_groups, &g);
+    } else {
+        cpu_for_uneven(device, g.n_groups, 1, do_groups, &g);
+    }
 }
 
 const MxKernel cpu_attention_grad = {.scratch = attention_grad_scratch, .run = attention_grad_run};

@@ -43,7 +43,7 @@ void cpu_for_uneven(const MxDevice *device, int64_t n, int64_t piece, CpuWork *w
         if (n > 0) work(context, 0, n, 0);
         return;
     }
-#pragma omp parallel for num_threads(device->n_threads) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(device->n_threads) schedule(monotonic : dynamic, 1)
     for (int64_t i = 0; i < pieces; i++)
         work(context, i * piece, cpu_min(n, (i + 1) * piece), worker_index());
 }
