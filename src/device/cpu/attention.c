@@ -23,9 +23,9 @@ typedef struct Work {
     float *scores;            /* [keys, queries] */
     void *p;                  /* the same after the softmax, as words along keys */
     float *scale;             /* [queries]: what a tile multiplies earlier sums by */
-    uint32_t *k;              /* packed */
-    void *v_right, *v_across; /* packed */
-    SmallLeft v;              /* as it is multiplied */
+    float *rows;              /* [keys or queries, width]: packed keys; queries on their way */
+    void *v_right, *v_across; /* packed values */
+    SmallLeft k, v;           /* as they are multiplied */
     Block block[ATTENTION_BLOCKS];
 } Work;
 
@@ -36,7 +36,7 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
         .scores = attention_take(scratch, used, tile),
         .p = attention_take(scratch, used, tile),
         .scale = attention_take(scratch, used, side * sizeof(float)),
-        .k = attention_take(scratch, used, side * row),
+        .rows = attention_take(scratch, used, side * row),
         .v_right = attention_take(scratch, used, side * row),
         .v_across = attention_take(scratch, used, side * row),
     };
@@ -153,11 +153,11 @@ static void add_part(const Attention *a, const Work *w, const Block *part, int64
     Small scores = {.m = tile->n_k,
                     .n = tile->n_q,
                     .k = small_words(kind, a->width),
-                    .a_row = small_left_step(kind, a->width),
-                    .a_k = 1,
+                    .a_row = w->k.row,
+                    .a_k = w->k.k,
                     .b_row = part->step,
                     .c_row = lanes};
-    kind->multiply(&scores, w->k + skipped * scores.a_row, part->q, w->scores);
+    kind->multiply(&scores, w->k.words + skipped * w->k.row, part->q, w->scores);
     attention_mask(a, tile, true, w->scores, lanes);
     if (raise_most(lanes, a->factor, w, part)) rescale(lanes, a->width, w->scale, part);
     (kind->per_word == 1 ? soften_floats : soften_pairs)(lanes, a->factor, w, part);
@@ -197,7 +197,7 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
     block->step = small_padded(tile->n_q);
     int64_t at[] = {tile->b, tile->q, head, tile->n_q};
     SmallRows q = attention_queries(a, 0, at);
-    small_pack_turned(a->kind, &q, w->k, block->q);
+    small_pack_turned(a->kind, &q, w->rows, block->q);
     memset(block->out, 0, (size_t)(a->side * small_padded(a->width)) * sizeof(float));
     for (int64_t i = 0; i < a->side; i++) {
         block->most[i] = lowest;
@@ -208,7 +208,7 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
 static void finish(const Attention *a, int64_t head, const Work *w, const Block *block) {
     const float log_2 = 0.693147181f;
     const Tile *tile = &block->tile;
-    float *log_sums = a->call->out[1], *rows = (float *)w->k;
+    float *log_sums = a->call->out[1], *rows = w->rows;
     void *out = a->call->out[0];
     int64_t step = small_padded(a->width);
     attention_turn(a->kind, (int64_t[]){step, block->step}, block->out, rows);
@@ -238,7 +238,7 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
         if (n && !is_packed) {
             SmallRows k = attention_keys(a, 1, at);
             SmallRows v = attention_keys(a, 2, at);
-            small_pack_left(a->kind, &k, w->k);
+            w->k = small_pack_left(a->kind, &k, w->rows);
             w->v = small_pack_across(a->kind, &v, w->v_right, w->v_across);
             is_packed = true;
         }

@@ -23,8 +23,8 @@ typedef struct Block {
 
 /* A block of queries, of q or of d_out. */
 typedef struct Queries {
-    const uint32_t *left; /* along the width */
-    SmallLeft across;     /* along queries */
+    SmallLeft left;   /* along the width */
+    SmallLeft across; /* along queries */
     void *space[3];
 } Queries;
 
@@ -42,7 +42,6 @@ typedef struct Work {
     void *p_words, *ds_words; /* the same as words along queries */
     void *ds_left;            /* and along keys; p and ds themselves where a word is a float */
     Queries q, d_out;
-    float *rows; /* two */
     Group group; /* of the piece of work, and its span */
     int span;
     Block block[ATTENTION_BLOCKS];
@@ -67,14 +66,12 @@ static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
 }
 
 static Work carve(const Attention *a, char *scratch, size_t *used) {
-    size_t row = (size_t)small_padded(a->width) * sizeof(float);
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     Work w = {
         .p = attention_take(scratch, used, tile),
         .ds = attention_take(scratch, used, tile),
         .q = carve_queries(a, scratch, used),
         .d_out = carve_queries(a, scratch, used),
-        .rows = attention_take(scratch, used, 2 * row),
     };
     bool is_float = a->kind->per_word == 1;
     w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
@@ -197,17 +194,17 @@ static void score_gradient_pairs(const Tile *tile, float factor, const RowSums *
 }
 
 /* [queries, keys] = rows of queries times rows of keys. */
-static void pair_up(const Attention *a, const Block *part, const uint32_t *queries,
+static void pair_up(const Attention *a, const Block *part, const SmallLeft *queries,
                     const uint32_t *keys, float *out) {
     const Tile *tile = &part->tile;
     Small product = {.m = tile->n_q,
                      .n = tile->n_k,
                      .k = small_words(a->kind, a->width),
-                     .a_row = small_left_step(a->kind, a->width),
-                     .a_k = 1,
+                     .a_row = queries->row,
+                     .a_k = queries->k,
                      .b_row = part->step,
                      .c_row = small_padded(tile->n_k)};
-    a->kind->multiply(&product, queries, keys, out);
+    a->kind->multiply(&product, queries->words, keys, out);
 }
 
 /* A gradient of keys: += rows of queries, along queries, times scores. */
@@ -253,7 +250,7 @@ static void add_to_queries(const Attention *a, const Block *part, int64_t head, 
 /* Rows from `skipped` on. */
 static Queries queries_from(const Attention *a, const Queries *queries, int64_t skipped) {
     Queries rest = *queries;
-    rest.left += skipped * small_left_step(a->kind, a->width);
+    rest.left.words += skipped * rest.left.row;
     rest.across.words += skipped / a->kind->per_word * rest.across.k;
     return rest;
 }
@@ -264,9 +261,9 @@ static void add_part(const Attention *a, int64_t head, const Work *w, const Bloc
     float softcap = (float)a->attr->softcap;
     Queries q = queries_from(a, &w->q, tile->q - first_query);
     Queries d_out = queries_from(a, &w->d_out, tile->q - first_query);
-    pair_up(a, part, q.left, part->k_turned, w->p);
+    pair_up(a, part, &q.left, part->k_turned, w->p);
     attention_mask(a, tile, false, w->p, small_padded(tile->n_k));
-    pair_up(a, part, d_out.left, part->v_turned, w->ds);
+    pair_up(a, part, &d_out.left, part->v_turned, w->ds);
     RowSums sums = sums_of(a, tile, head, w);
     if (softcap > 0) cap_gradient(tile, softcap, &sums, w);
     (a->kind->per_word == 1 ? score_gradient_floats : score_gradient_pairs)(tile, a->factor, &sums,
@@ -341,10 +338,10 @@ static void finish(const Attention *a, int64_t key_head, const Block *block) {
 static void pack_queries(const Attention *a, int input, const int64_t at[4], Queries *queries) {
     SmallRows rows = attention_queries(a, input, at);
     queries->across = small_pack_across(a->kind, &rows, queries->space[0], queries->space[1]);
-    queries->left = queries->space[0]; /* the same layout where a word is a float */
-    if (a->kind->per_word == 1) return;
-    small_pack_left(a->kind, &rows, queries->space[2]);
-    queries->left = queries->space[2];
+    if (a->kind->per_word == 1) /* the same layout */
+        queries->left = (SmallLeft){queries->space[0], small_padded(a->width), 1};
+    else
+        queries->left = small_pack_left(a->kind, &rows, queries->space[2]);
 }
 
 /* A block of queries meets the blocks of keys that it sees any of; it is packed for the first. */
@@ -384,22 +381,29 @@ static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
 
 /* ---- groups: query heads of a key head */
 
-CPU_LEVELS static float dot(int64_t n, const float *x, const float *y) {
+CPU_LEVELS static float dot_floats(int64_t n, const float *x, const float *y) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
     return sum;
 }
 
-static void begin_group(const Attention *a, int64_t b, int64_t key_head, const Work *w) {
-    const Group *group = &w->group;
+CPU_LEVELS static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += mx_bf16_to_f32(x[i]) * mx_bf16_to_f32(y[i]);
+    return sum;
+}
+
+static void begin_group(const Attention *a, int64_t b, int64_t key_head, const Group *group) {
     int64_t step = small_padded(a->width), n = a->group * a->time;
     for (int64_t i = 0; i < n; i++) {
         int64_t head = key_head * a->group + i / a->time, t = i % a->time;
         int64_t at = ((b * a->time + t) * a->heads + head) * a->width;
-        const float *o = cpu_read(a->call->in[O], a->dtype, at, a->width, w->rows);
-        const float *d = cpu_read(a->call->in[DO], a->dtype, at, a->width, w->rows + step);
-        group->dots[i] = dot(a->width, o, d);
+        const void *o = a->call->in[O], *d = a->call->in[DO];
+        group->dots[i] = a->dtype == MX_F32
+                             ? dot_floats(a->width, (const float *)o + at, (const float *)d + at)
+                             : dot_bf16(a->width, (const MxBf16 *)o + at, (const MxBf16 *)d + at);
     }
     memset(group->dq, 0, (size_t)(n * step) * sizeof(float));
     for (int64_t i = 0; i < a->group * blocks_of(a); i++) atomic_init(&group->turns[i], 0);
@@ -450,7 +454,7 @@ static void begin_groups(const void *context, int64_t begin, int64_t end, int wo
     const Grad *g = context;
     for (int64_t i = begin; i < end; i++) {
         Work w = work_on(g, i, worker);
-        begin_group(&g->a, i / g->a.key_heads, i % g->a.key_heads, &w);
+        begin_group(&g->a, i / g->a.key_heads, i % g->a.key_heads, &w.group);
     }
 }
 

@@ -185,7 +185,14 @@ static inline uint32_t pair_at(const MxBf16 *row, int64_t width, int64_t w) {
     return row[2 * w] | (2 * w + 1 < width ? (uint32_t)row[2 * w + 1] << 16 : 0);
 }
 
-void small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to) {
+/* Rows of bf16 that consist of pairs as they are. */
+static bool are_pairs(const SmallRows *rows) {
+    return rows->width % 2 == 0 && rows->step % 2 == 0 &&
+           (uintptr_t)rows->data % sizeof(uint32_t) == 0;
+}
+
+SmallLeft small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to) {
+    if (kind->wants_rows && are_pairs(rows)) return (SmallLeft){rows->data, rows->step / 2, 1};
     int64_t step = small_left_step(kind, rows->width), last = small_words(kind, rows->width) - 1;
     for (int64_t i = 0; i < rows->n; i++)
         if (kind->per_word == 1) {
@@ -195,6 +202,7 @@ void small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to) {
             memcpy(out, bf16_row(rows, i), (size_t)last * sizeof *out);
             out[last] = pair_at(bf16_row(rows, i), rows->width, last);
         }
+    return (SmallLeft){to, step, 1};
 }
 
 CPU_LEVELS static void join_rows(int64_t n, const MxBf16 *low, const MxBf16 *high, uint32_t *to) {
@@ -218,11 +226,11 @@ void small_pack_right(const SmallKind *kind, const SmallRows *rows, void *to) {
 
 void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left, void *to) {
     int64_t words = small_words(kind, rows->width), n = rows->n;
-    int64_t step = small_left_step(kind, rows->width), to_step = small_padded(n);
-    small_pack_left(kind, rows, left);
+    SmallLeft source = small_pack_left(kind, rows, left);
+    int64_t step = source.row, to_step = small_padded(n);
     for (int64_t w = 0; w < words; w += SMALL_LANES)
         for (int64_t i = 0; i < n; i += SMALL_LANES) {
-            const uint32_t *from = (const uint32_t *)left + i * step + w;
+            const uint32_t *from = source.words + i * step + w;
             uint32_t *out = (uint32_t *)to + w * to_step + i;
             if (w + SMALL_LANES <= words && i + SMALL_LANES <= n)
                 kind->turn(from, step, out, to_step);

@@ -30,7 +30,7 @@ typedef struct SmallKind {
     const char *name;
     int per_word;    /* elements along k in a word: floats 1, bf16 2 */
     int side;        /* m, n and k of products that run well from the first two caches: 64 or 128 */
-    bool wants_rows; /* A's words along k should be neighbours: a_k = 1 */
+    bool wants_rows; /* A's words, which are pairs, along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
     void (*open)(void), (*close)(void); /* NULL = nothing to be done */
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
@@ -80,14 +80,15 @@ static inline int64_t small_left_step(const SmallKind *kind, int64_t width) {
     return small_padded(width) / kind->per_word;
 }
 
-/* small_pack_left — as A, contracted over the width: [n][small_left_step].
+/* small_pack_left — as A, contracted over the width: [n][small_left_step], or the rows where they
+ * are, if the kind wants rows of words and they consist of whole ones.
  * small_pack_right — as B, contracted over the rows: [words of n][width, padded].
- * small_pack_turned — as B, contracted over the width: [words of width][n, padded]; by way of
- * `left`, which takes what small_pack_left makes.
+ * small_pack_turned — as B, contracted over the width: [words of width][n, padded]; `left` has room
+ * for what small_pack_left makes.
  * small_pack_across — as A, contracted over the rows: what small_pack_right makes, or, where the
- * kind wants rows of words that are neighbours along k, [width, padded][words of n, padded]. There
- * `right` is only passed through, and has room for whole lanes of words of n. */
-void small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to);
+ * kind wants rows of words, [width, padded][words of n, padded]. There `right` is only passed
+ * through, and has room for whole lanes of words of n. */
+SmallLeft small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_right(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left, void *to);
 SmallLeft small_pack_across(const SmallKind *kind, const SmallRows *rows, void *right, void *to);
