@@ -14,8 +14,8 @@ typedef struct Block {
     int64_t step; /* words between rows of q and out: queries of the block, padded */
     uint32_t *q;  /* packed */
     float *out;   /* [width, padded][queries], not yet divided by the sums */
-    float *most,
-        *sum; /* [queries]: about the largest exponent, and 2^(exponent - most) summed up */
+    float *most;  /* [queries]: about the largest exponent */
+    float *sum;   /* [queries]: of 2^(exponent - most) */
 } Block;
 
 /* Working memory of one thread. */
@@ -145,7 +145,7 @@ CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w,
     }
 }
 
-/* Queries of a part, of the block that it is part of; where packed keys start. */
+/* The packed keys start at first_key. */
 static void add_part(const Attention *a, const Work *w, const Block *part, int64_t first_key) {
     const SmallKind *kind = a->kind;
     const Tile *tile = &part->tile;

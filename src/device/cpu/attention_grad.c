@@ -1,8 +1,9 @@
 /* attention_grad.c — the gradient of attention: probabilities are made again, tile by tile, from
  * the saved log-sums (Dao 2022). A piece of work is one key head of one sequence with all the query
- * heads that read it, so every sum belongs to one thread and has a fixed order. The gradients of
- * keys and values stand on their side while they are summed up: so the tile of probabilities is
- * read as it was made. */
+ * heads that read it or, where the number of these does not come out even, a span of its keys.
+ * Spans take turns at adding to a query's gradient, so every sum has the same order either way. The
+ * gradients of keys and values stand on their side while they are summed up: so the tile of
+ * probabilities is read as it was made. */
 #include "attention.h"
 #include "vec.h"
 
@@ -12,8 +13,7 @@
 
 enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
 
-/* A block of keys, or a part of one: packed along the width, k also along keys; and its gradient.
- */
+/* Keys, a block or a part of one: packed along the width, k also along keys; and their gradient. */
 typedef struct Block {
     Tile tile;
     int64_t step; /* words between rows of all but k: keys of the block, padded */

@@ -9,6 +9,7 @@
 Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     const float log2_e = 1.44269504f;
     const MxAttentionAttr *attr = call->attr;
+    MX_ASSERT(!(attr->scale < 0)); /* the largest product makes the largest score */
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
     const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,

@@ -39,8 +39,7 @@ struct MxDevice {
 typedef void CpuWork(const void *context, int64_t begin, int64_t end, int worker);
 
 /* cpu_for — runs work over [0, n) in pieces of `piece`, shared evenly among the threads; one piece
- * runs at once. cpu_for_uneven — pieces are handed out in their order as threads
- * become free. */
+ * runs at once. cpu_for_uneven — pieces are handed out in their order as threads become free. */
 void cpu_for(const MxDevice *device, int64_t n, int64_t piece, CpuWork *work, const void *context);
 void cpu_for_uneven(const MxDevice *device, int64_t n, int64_t piece, CpuWork *work,
                     const void *context);
