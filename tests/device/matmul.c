@@ -1,5 +1,7 @@
-/* matmul.c — both libraries on every kind and shape of product, against plain loops and so against
- * each other. */
+/* matmul.c — both libraries, and our own kernels for narrow products, on every kind and shape of
+ * product, against plain loops and so against each other. */
+#include "device/cpu/cpu.h"
+
 #include "probe.h"
 #include "suites.h"
 #include "tolerance.h"
@@ -7,10 +9,12 @@
 #include <math.h>
 
 static const int64_t sizes[][3] = {/* m, n, k */
-                                   {1, 1, 1},    {1, 7, 5},     {5, 1, 7},     {7, 5, 1},
-                                   {1, 300, 64}, {300, 1, 64},  {64, 300, 1},  {3, 17, 33},
-                                   {31, 33, 63}, {64, 64, 64},  {128, 96, 80}, {65, 257, 129},
-                                   {2, 2, 1000}, {257, 130, 70}};
+                                   {1, 1, 1},     {1, 7, 5},      {5, 1, 7},     {7, 5, 1},
+                                   {1, 300, 64},  {300, 1, 64},   {64, 300, 1},  {3, 17, 33},
+                                   {31, 33, 63},  {64, 64, 64},   {128, 96, 80}, {65, 257, 129},
+                                   {2, 2, 1000},  {257, 130, 70}, {40, 290, 16}, {70, 300, 5},
+                                   {33, 257, 64}, {16, 18, 5000}, {290, 3, 300}, {65, 280, 130},
+                                   {600, 64, 64}};
 static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN};
 static const MxDtype dtypes[][2] = {/* operands, result */
                                     {MX_F32, MX_F32},
@@ -95,11 +99,105 @@ START_TEST(providers_agree) {
 }
 END_TEST
 
+/* ---- narrow products between rows that lie apart; whole numbers, so that results are exact */
+
+enum { APART = 3, THREADS = 3 };
+
+static const int64_t narrow_sizes[][3] = {/* m, n, k */
+                                          {100, 48, 16}, {37, 300, 7},   {70, 530, 64},
+                                          {64, 33, 600}, {300, 16, 70},  {1, 600, 1},
+                                          {3, 9000, 64}, {7000, 40, 70}, {40, 7000, 70}};
+
+static float whole_at(int64_t i) {
+    return (float)((int)(probe_word(9, (uint64_t)i) % 9) - 4);
+}
+
+/* [rows, columns] of whole numbers; between the rows, numbers that must be neither used nor
+ * changed. */
+static void *spaced(MxArena *arena, MxDtype dtype, const int64_t rows_columns[2]) {
+    int64_t step = rows_columns[1] + APART, n = rows_columns[0] * step;
+    float *x = mx_new_n(arena, float, n);
+    MxBf16 *y = mx_new_n(arena, MxBf16, n);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = i % step < rows_columns[1] ? whole_at(i) : NAN;
+        y[i] = mx_f32_to_bf16(x[i]);
+    }
+    return dtype == MX_F32 ? (void *)x : y;
+}
+
+static float float_at(const void *x, MxDtype dtype, int64_t i) {
+    return dtype == MX_F32 ? ((const float *)x)[i] : mx_bf16_to_f32(((const MxBf16 *)x)[i]);
+}
+
+static float exact_at(const CpuMatmulSpec *s, const void *a, const void *b, int64_t i, int64_t j) {
+    float sum = 0;
+    for (int64_t k = 0; k < s->k; k++)
+        sum += float_at(a, s->in, s->trans_a ? k * s->lda + i : i * s->lda + k) *
+               float_at(b, s->in, s->trans_b ? j * s->ldb + k : k * s->ldb + j);
+    return sum;
+}
+
+static void check_exact(const CpuMatmulSpec *s, const void *const abc[3], const void *got) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->ldc; j++) {
+            int64_t at = i * s->ldc + j;
+            float want = s->accumulate || j >= s->n ? float_at(abc[2], s->out, at) : 0;
+            if (j < s->n) want += exact_at(s, abc[0], abc[1], i, j);
+            if (s->out == MX_BF16) want = mx_bf16_to_f32(mx_f32_to_bf16(want));
+            float is = float_at(got, s->out, at);
+            ck_assert_msg(is == want || (j >= s->n && isnan(is)),
+                          "m %lld n %lld k %lld, A %d B %d turned, %s to %s, add %d: C[%lld, %lld] "
+                          "is %g, not %g",
+                          (long long)s->m, (long long)s->n, (long long)s->k, s->trans_a, s->trans_b,
+                          mx_dtype_name(s->in), mx_dtype_name(s->out), s->accumulate, (long long)i,
+                          (long long)j, (double)is, (double)want);
+        }
+}
+
+/* Runs a product on one thread and on several; both must give the exact result. */
+static void check_spaced(CpuMatmulSpec s) {
+    MxArena arena = {.name = "matmul"};
+    MxError err = {0};
+    const int64_t a[] = {s.m, s.k}, a_turned[] = {s.k, s.m}, c[] = {s.m, s.n};
+    const int64_t b[] = {s.k, s.n}, b_turned[] = {s.n, s.k};
+    s.lda = (s.trans_a ? s.m : s.k) + APART;
+    s.ldb = (s.trans_b ? s.k : s.n) + APART;
+    s.ldc = s.n + APART;
+    const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a),
+                         spaced(&arena, s.in, s.trans_b ? b_turned : b), spaced(&arena, s.out, c)};
+    for (int threads = 1; threads <= THREADS; threads += THREADS - 1) {
+        MxDevice *device = NULL;
+        ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = threads}, &device, &err));
+        const CpuMatmul *product = cpu_matmul_prepare(device, s, &err);
+        ck_assert(product && product->provider == &cpu_narrow_products);
+        void *got = spaced(&arena, s.out, c), *scratch;
+        ck_assert(mx_device_alloc(device, cpu_matmul_scratch(device, s) + 1, &scratch, &err));
+        cpu_matmul(product, abc[0], abc[1], got, scratch);
+        check_exact(&s, abc, got);
+    }
+    mx_arena_release(&arena);
+}
+
+START_TEST(narrow_products_are_exact) {
+    const int64_t *size = narrow_sizes[_i / 3];
+    for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++)
+        for (int add = 0; add < 2; add++) {
+            CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
+            s.trans_a = _i % 3 == MX_DOT_TN;
+            s.trans_b = _i % 3 == MX_DOT_NT;
+            s.in = dtypes[dtype][0];
+            s.out = dtypes[dtype][1];
+            if (cpu_is_narrow(&s)) check_spaced(s);
+        }
+}
+END_TEST
+
 Suite *suite_matmul(void) {
     Suite *suite = suite_create("matmul");
     TCase *t = tcase_create("matmul");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
+    tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -107,7 +107,7 @@ typedef void CpuMapBlock(int64_t n, const float *const *in, float *const *out, c
 void cpu_map(const MxDevice *device, const MxKernelCall *call, int n_in, CpuMapBlock *block,
              const float *param);
 
-/* ---- matmul.c, openblas.c, onednn.c */
+/* ---- matmul.c, openblas.c, onednn.c, narrow.c */
 
 /* C[m, n] = op(A)[m, k] op(B)[k, n], row-major, added to C if accumulate. Leading dims are in
  * elements; 0 = dense. in: f32 or bf16. */
@@ -119,11 +119,16 @@ typedef struct CpuMatmulSpec {
 
 typedef struct CpuProvider {
     const char *name;
+    /* NULL = needs none, nothing to prepare */
+    size_t (*scratch)(const MxDevice *device, const CpuMatmulSpec *spec);
     bool (*prepare)(MxDevice *device, CpuMatmul *matmul, MxError *err);
-    void (*run)(const CpuMatmul *matmul, const void *a, const void *b, void *c);
+    void (*run)(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch);
 } CpuProvider;
 
-extern const CpuProvider cpu_openblas, cpu_onednn;
+extern const CpuProvider cpu_openblas, cpu_onednn, cpu_narrow_products;
+
+/* cpu_is_narrow — whether cpu_narrow_products can make a product. */
+bool cpu_is_narrow(const CpuMatmulSpec *spec);
 
 /* A product ready to run. `run` is what the provider gets to see; widen and narrow say what is
  * converted for it. */

@@ -1,5 +1,5 @@
-/* matmul.c — the matrix product: which library multiplies what, conversion for libraries that lack
- * a dtype, a cache of prepared products, and the op `dot`.
+/* matmul.c — the matrix product: who multiplies what, a library or, where one size is small,
+ * narrow.c; conversion for those that lack a dtype, a cache of prepared products, and the op `dot`.
  *
  * The choice is a fixed function of the shape, the dtype, the processor and the core that OpenBLAS
  * says it runs as; nothing is timed, so that two runs choose alike. */
@@ -26,11 +26,12 @@ bool cpu_has_bf16_products(const MxDevice *device) {
 }
 
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
-    if (spec->in == MX_BF16 && cpu_has_bf16_products(device))
-        return (Choice){.provider = &cpu_onednn};
-    return (Choice){.provider = f32_provider(device, spec),
-                    .widen = spec->in == MX_BF16,
-                    .narrow = spec->out == MX_BF16};
+    bool multiplies = spec->in == MX_BF16 && cpu_has_bf16_products(device);
+    bool is_own = device->config.matmul == MX_MATMUL_AUTO && cpu_is_narrow(spec);
+    const CpuProvider *library = multiplies ? &cpu_onednn : f32_provider(device, spec);
+    return (Choice){.provider = is_own ? &cpu_narrow_products : library,
+                    .widen = spec->in == MX_BF16 && !multiplies,
+                    .narrow = spec->out == MX_BF16 && !multiplies};
 }
 
 static CpuMatmulSpec with_strides(CpuMatmulSpec s) {
@@ -54,10 +55,22 @@ static int64_t b_count(const CpuMatmulSpec *s) {
     return (s->trans_b ? s->n : s->k) * s->ldb;
 }
 
+/* What the provider gets to see. */
+static CpuMatmulSpec converted(const Choice *choice, CpuMatmulSpec spec) {
+    if (choice->widen) spec.in = MX_F32;
+    if (choice->narrow) {
+        spec.out = MX_F32;
+        spec.ldc = spec.n;
+        spec.accumulate = false;
+    }
+    return spec;
+}
+
 size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec) {
     spec = with_strides(spec);
     Choice choice = choose(device, &spec);
-    size_t bytes = 0;
+    CpuMatmulSpec run = converted(&choice, spec);
+    size_t bytes = choice.provider->scratch ? choice.provider->scratch(device, &run) : 0;
     if (choice.widen)
         bytes += cpu_padded(4 * (size_t)a_count(&spec)) + cpu_padded(4 * (size_t)b_count(&spec));
     if (choice.narrow) bytes += cpu_padded(4 * (size_t)(spec.m * spec.n));
@@ -72,17 +85,11 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
     CpuMatmul *matmul = mx_new(device->arena, CpuMatmul);
     *matmul = (CpuMatmul){.device = device,
                           .spec = spec,
-                          .run = spec,
+                          .run = converted(&choice, spec),
                           .provider = choice.provider,
                           .widen = choice.widen,
                           .narrow = choice.narrow};
-    if (choice.widen) matmul->run.in = MX_F32;
-    if (choice.narrow) {
-        matmul->run.out = MX_F32;
-        matmul->run.ldc = spec.n;
-        matmul->run.accumulate = false;
-    }
-    if (!choice.provider->prepare(device, matmul, err)) return NULL;
+    if (choice.provider->prepare && !choice.provider->prepare(device, matmul, err)) return NULL;
     matmul->next = *device->cache;
     *device->cache = matmul;
     return matmul;
@@ -126,7 +133,7 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
         b = widened(device, b, b_count(s), &scratch);
     }
     void *to = matmul->narrow ? cpu_carve(&scratch, 4 * (size_t)(s->m * s->n)) : c;
-    matmul->provider->run(matmul, a, b, to);
+    matmul->provider->run(matmul, a, b, to, scratch);
     if (!matmul->narrow) return;
     const Conversion context[] = {{.from = matmul}, {.from = to, .to = c}};
     cpu_for(device, s->m, cpu_max(1, CPU_PIECE / s->n), store_rows, context);
@@ -136,11 +143,12 @@ void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     CpuMatmulSpec large = {.m = 1024, .n = 1024, .k = 1024}, small = {.m = 1, .n = 1, .k = 1};
     const char *names[] = {f32_provider(device, &large)->name, f32_provider(device, &small)->name};
     bool differ = names[0] != names[1];
-    mx_text_add(text, "matmul f32 %s%s%s (OpenBLAS core %s%s), bf16 %s (oneDNN %s)", names[0],
+    mx_text_add(text, "matmul f32 %s%s%s (OpenBLAS core %s%s), bf16 %s (oneDNN %s)%s", names[0],
                 differ ? ", small ones " : "", differ ? names[1] : "", cpu_openblas_core(),
                 device->has_wide_blas ? "" : ", narrower than the machine",
                 cpu_has_bf16_products(device) ? "oneDNN" : "converted to f32",
-                cpu_onednn_version(device->arena));
+                cpu_onednn_version(device->arena),
+                device->config.matmul == MX_MATMUL_AUTO ? ", narrow ones here" : "");
 }
 
 /* ---- dot */

@@ -101,7 +101,8 @@ static void *unconst(const void *p) {
     return q;
 }
 
-static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c) {
+static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
+    (void)scratch;
     const Product *p = matmul->state;
     bool ok = dnnl_memory_set_data_handle(p->a, unconst(a)) == dnnl_success &&
               dnnl_memory_set_data_handle(p->b, unconst(b)) == dnnl_success &&

@@ -38,7 +38,8 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
-static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c) {
+static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
+    (void)scratch;
     const CpuMatmulSpec *s = &matmul->run;
     cblas_sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
                 (blasint)s->n, (blasint)s->k, 1.0f, a, (blasint)s->lda, b, (blasint)s->ldb,

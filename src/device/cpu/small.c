@@ -75,8 +75,12 @@ static void turn_words(const uint32_t *from, int64_t from_step, uint32_t *to, in
         for (int j = 0; j < SMALL_LANES; j++) to[j * to_step + i] = from[i * from_step + j];
 }
 
-static const SmallKind floats = {
-    .name = "C", .per_word = 1, .side = 64, .multiply = multiply_floats, .turn = turn_words};
+static const SmallKind floats = {.name = "C",
+                                 .per_word = 1,
+                                 .depth = 1,
+                                 .side = 64,
+                                 .multiply = multiply_floats,
+                                 .turn = turn_words};
 
 #if defined(__x86_64__)
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
@@ -134,13 +138,31 @@ AVX512 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *t
     for (int i = 0; i < SMALL_LANES; i++) _mm512_storeu_si512(to + i * to_step, x[i]);
 }
 
+/* Denormal numbers become zero, as in products of pairs. */
+AVX512_BF16 void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to) {
+    const unsigned all = (1u << SMALL_LANES) - 1;
+    for (int64_t i = 0; i < n; i += SMALL_LANES) {
+        int64_t beyond = cpu_max(0, SMALL_LANES - (n - i));
+        __mmask16 part = (__mmask16)(all >> beyond);
+        __m512 x = _mm512_maskz_loadu_ps(part, from + i);
+        if (adds) {
+            __m512i y = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(part, to + i));
+            x = _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)));
+        }
+        _mm256_mask_storeu_epi16(to + i, part, (__m256i)_mm512_cvtneps_pbh(x));
+    }
+}
+
 const SmallKind small_wide = {.name = "AVX-512",
                               .per_word = 1,
+                              .depth = 1,
                               .side = 64,
                               .multiply = multiply_wide,
                               .turn = small_turn_wide};
 const SmallKind small_pairs = {.name = "AVX-512 bf16",
                                .per_word = 2,
+                               .depth = 1,
+                               .round = small_round_pairs,
                                .side = 64,
                                .multiply = multiply_pairs,
                                .turn = small_turn_wide};

@@ -28,13 +28,16 @@ typedef struct Small {
 /* How a machine multiplies one dtype. */
 typedef struct SmallKind {
     const char *name;
-    int per_word;    /* elements along k in a word: floats 1, bf16 2 */
+    int per_word; /* elements along k in a word: floats 1, bf16 2 */
+    int depth; /* words along k that it is best given a multiple of */
     int side;        /* m, n and k of products that run well from the first two caches: 64 or 128 */
     bool wants_rows; /* A's words, which are pairs, along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
     void (*open)(void), (*close)(void); /* NULL = nothing to be done */
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
     void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
+    /* floats to bf16, or added to what is there; none where a word is a float */
+    void (*round)(int64_t n, const float *from, bool adds, MxBf16 *to);
 } SmallKind;
 
 /* small_kind — the fastest way of this machine for a dtype. */
@@ -54,6 +57,7 @@ static inline void small_close(const SmallKind *kind) {
 /* For processors: AVX-512 with and without bf16, AMX. */
 extern const SmallKind small_wide, small_pairs, small_tiles;
 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
+void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to);
 /* small_tiles_open — whether the system lets this process use AMX's tiles. */
 bool small_tiles_open(void);
 
