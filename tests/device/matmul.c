@@ -14,7 +14,7 @@ static const int64_t sizes[][3] = {/* m, n, k */
                                    {31, 33, 63},  {64, 64, 64},   {128, 96, 80}, {65, 257, 129},
                                    {2, 2, 1000},  {257, 130, 70}, {40, 290, 16}, {70, 300, 5},
                                    {33, 257, 64}, {16, 18, 5000}, {290, 3, 300}, {65, 280, 130},
-                                   {600, 64, 64}};
+                                   {600, 64, 64}, {70, 260, 130}};
 static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN};
 static const MxDtype dtypes[][2] = {/* operands, result */
                                     {MX_F32, MX_F32},
