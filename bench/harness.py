@@ -39,6 +39,7 @@ class Outcome:
     rss_mb: float = None
     plan_mb: float = None
     activations_mb: float = None
+    reference_mb: float = None
     first_step_s: float = None
     others_cpu: float = None
 
@@ -100,11 +101,11 @@ def step_outcome(process, seconds, tokens):
 
 
 def planned(process):
-    """Bytes that our plan says: in all, and of activations."""
+    """Bytes that our plan says: in all, of the reference model and of activations."""
     for _, text in process.lines:
-        found = re.match(r"memory: ([\d.]+) GiB = .*activations ([\d.]+)", text)
+        found = re.match(r"memory: ([\d.]+) GiB = .*reference ([\d.]+), activations ([\d.]+)", text)
         if found:
-            return float(found[1]) * GIB, float(found[2]) * GIB
+            return [float(part) * GIB for part in found.groups()]
     raise RunFailed("mxtrain printed no line \"memory: ... GiB\"")
 
 
@@ -122,7 +123,7 @@ def ours(setup, config, steps, overrides=(), unset=()):
     outcome = step_outcome(process, [row["perf/step_time_seconds"] for row in rows],
                            rows[0]["perf/per_device_tokens"])
     outcome.tflops = rows[0]["perf/per_device_tflops"]
-    outcome.plan_mb, outcome.activations_mb = (b / MB for b in planned(process))
+    outcome.plan_mb, outcome.reference_mb, outcome.activations_mb = (b / MB for b in planned(process))
     return outcome
 
 

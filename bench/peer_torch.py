@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Trains a workload with PyTorch, as its users do: transformers' llama, SDPA, fused AdamW.
 
-  peer_torch.py --workload w1|w3|w4 --method full|lora --dtype f32|bf16 [--compile] --steps N --threads N
+  peer_torch.py --workload w1|w3|w4 --method full|lora|dpo|dpo_lora --dtype f32|bf16 [--compile] --steps N --threads N
 
 A step is forward, backward, clip to norm 1.0, AdamW, zero grads, on one batch of random tokens. bf16 means
 autocast with float32 master weights. Prints a line as each step ends and one line of JSON with the seconds
-of all steps, the first ones too. Needs torch and transformers; peft for lora.
+of all steps, the first ones too. dpo: half of the rows are chosen responses, half rejected; the reference is
+a second model, with lora the same model without its adapters. Needs torch and transformers; peft for lora.
 """
 import argparse
+import copy
 import json
 import sys
 import time
@@ -29,15 +31,36 @@ def make_model(workload, method):
         hidden_size=emb, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
         head_dim=emb // heads, intermediate_size=mlp, vocab_size=vocab, max_position_embeddings=length,
         attn_implementation="sdpa", use_cache=False))
-    if method == "lora":
+    if "lora" in method:
         import peft
         model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, target_modules=PROJECTIONS))
     return model
 
 
-def train_step(model, forward, optimizer, ids, is_bf16):
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_bf16):
-        loss = forward(input_ids=ids, labels=ids).loss
+def log_probabilities(forward, ids):
+    """Of each row's tokens, summed up."""
+    logits = forward(input_ids=ids).logits[:, :-1].float()
+    return torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None]).squeeze(-1).sum(1)
+
+
+def reference_log_probabilities(model, reference, ids):
+    with torch.no_grad():
+        if reference is not None:
+            return log_probabilities(reference, ids)
+        with model.disable_adapter():
+            return log_probabilities(model, ids)
+
+
+def dpo_loss(model, forward, reference, ids):
+    beta, half = 0.1, ids.shape[0] // 2
+    ratio = log_probabilities(forward, ids) - reference_log_probabilities(model, reference, ids)
+    return -torch.nn.functional.logsigmoid(beta * (ratio[:half] - ratio[half:])).mean()
+
+
+def train_step(model, forward, reference, optimizer, ids, options):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.dtype == "bf16"):
+        loss = dpo_loss(model, forward, reference, ids) if "dpo" in options.method else \
+            forward(input_ids=ids, labels=ids).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -48,7 +71,7 @@ def train_step(model, forward, optimizer, ids, is_bf16):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--workload", required=True, choices=SHAPES)
-    p.add_argument("--method", default="full", choices=["full", "lora"])
+    p.add_argument("--method", default="full", choices=["full", "lora", "dpo", "dpo_lora"])
     p.add_argument("--dtype", required=True, choices=["f32", "bf16"])
     p.add_argument("--compile", action="store_true")
     p.add_argument("--steps", type=int, required=True)
@@ -57,6 +80,7 @@ def main():
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
     model = make_model(a.workload, a.method)
+    reference = copy.deepcopy(model).eval() if a.method == "dpo" else None
     trained = [w for w in model.parameters() if w.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=3e-5, fused=True)
     forward = torch.compile(model) if a.compile else model
@@ -65,7 +89,7 @@ def main():
     seconds, loss = [], None
     for step in range(a.steps):
         start = time.perf_counter()
-        loss = train_step(model, forward, optimizer, ids, a.dtype == "bf16")
+        loss = train_step(model, forward, reference, optimizer, ids, a)
         seconds.append(time.perf_counter() - start)
         print(f"completed step: {step}, seconds: {seconds[-1]:.3f}, loss: {loss:.3f}", flush=True)
     print(json.dumps({"seconds": seconds, "tokens": batch * length, "loss": loss}))

@@ -5,9 +5,9 @@ import statistics
 
 FIELDS = ("sitting machine commit versions kind workload dtype who environment settings round pair threads cores steps "
           "min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
-          "calls share warm_s mb mean_s").split()
+          "calls share warm_s mb mean_s reference_mb").split()
 NUMBERS = ("steps min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
-           "calls share warm_s mb mean_s").split()
+           "calls share warm_s mb mean_s reference_mb").split()
 AS_FOUND = "as found"
 QUIET = 0.05  # share of the cores that others may use before a process counts as disturbed
 LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
@@ -137,6 +137,25 @@ def bars_w1(rows):
     return found
 
 
+def bars_adapters(rows):
+    """W2 against our own W1 and PEFT, W7 against our own W2, W6 against PyTorch's two models."""
+    found = []
+    for dtype, over_peft in (("f32", 2.5), ("bf16", 1.8)):
+        part = latest(rows, "compare", "w2", dtype)
+        found += [bar(f"W2 {dtype}, tokens/s over our own W1", faster(part, "ours w1"), 1.4, True),
+                  bar(f"W2 {dtype}, tokens/s over PEFT eager", faster(part, "eager"), over_peft, True)]
+    for dtype, over_two in (("f32", 2.4), ("bf16", 1.5)):
+        part = latest(rows, "compare", "w6", dtype)
+        found.append(bar(f"W6 {dtype}, steps/s over PyTorch eager", faster(part, "eager"), over_two, True))
+    for dtype in ("f32", "bf16"):
+        part = latest(rows, "compare", "w7", dtype)
+        slower = [1 / ratio for ratio in faster(part, "ours w2")]
+        memory = [r["reference_mb"] for r in chosen(part, "ours")]
+        found += [bar(f"W7 {dtype}, a step over our own W2", slower, 1.65, False),
+                  bar(f"W7 {dtype}, memory of the reference", memory, 0, False, "MB")]
+    return found
+
+
 def bars_start(rows):
     found = []
     for dtype in ("f32", "bf16"):
@@ -167,7 +186,7 @@ def bars_of(rows):
     for dtype in ("f32", "bf16"):
         found.append(bar(f"W4 {dtype}, activations when the length doubles (linear: ≤ 2)",
                          length_growth(latest(rows, "length", "w4", dtype)), 2.05, False))
-    found += bars_start(rows) + bars_checkpoints(rows)
+    found += bars_adapters(rows) + bars_start(rows) + bars_checkpoints(rows)
     for dtype in ("f32", "bf16"):
         per_token, per_flop = growth_spread(latest(rows, "growth", "w1", dtype))
         found += [bar(f"growth {dtype}, dearest over cheapest token, batch 2 to 8", per_token, 1.10, False),

@@ -24,11 +24,17 @@ ROOT = machine.ROOT
 CORETYPE = "OPENBLAS_CORETYPE"
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 LORA = ["lora.enable_lora=true", "lora.lora_rank=16", "lora.lora_alpha=32"]
-WORKLOADS = {  # config, what the peer trains, overrides, timed steps, whether the matmul floor knows it
-    "w1": dict(config="bench/w1.yml", peer="w1", method="full", overrides=[], steps=7, has_floor=True),
-    "w2": dict(config="bench/w1.yml", peer="w1", method="lora", overrides=LORA, steps=7, has_floor=False),
-    "w3": dict(config="bench/w3.yml", peer="w3", method="full", overrides=[], steps=58, has_floor=True),
-    "w4": dict(config="bench/w4.yml", peer="w4", method="full", overrides=[], steps=5, has_floor=False),
+DPO = ["use_dpo=true", "per_device_batch_size=2", "packing=false"]  # two pairs: W1's four rows
+# config, what the peer trains, overrides, timed steps, whether the matmul floor knows it, workloads of ours that
+# it is held against
+WORKLOADS = {
+    "w1": dict(config="bench/w1.yml", peer="w1", method="full", overrides=[], steps=7, has_floor=True, beside=[]),
+    "w2": dict(config="bench/w1.yml", peer="w1", method="lora", overrides=LORA, steps=7, has_floor=False, beside=["w1"]),
+    "w3": dict(config="bench/w3.yml", peer="w3", method="full", overrides=[], steps=58, has_floor=True, beside=[]),
+    "w4": dict(config="bench/w4.yml", peer="w4", method="full", overrides=[], steps=5, has_floor=False, beside=[]),
+    "w6": dict(config="bench/w1.yml", peer="w1", method="dpo", overrides=DPO, steps=7, has_floor=False, beside=[]),
+    "w7": dict(config="bench/w1.yml", peer="w1", method="dpo_lora", overrides=DPO + LORA, steps=7, has_floor=False,
+               beside=["w2"]),
 }
 CHECKPOINT_ROUNDS = 5  # saves and loads of a process
 SAVING_STEPS = 40
@@ -59,7 +65,7 @@ class Sitting:
                           max_s=f"{max(seconds):.6g}", mean_s=f"{statistics.fmean(seconds):.6g}")
             if outcome.tokens:
                 fields["tokens_per_s"] = f"{outcome.tokens / outcome.median_s:.6g}"
-        for name in ("wall_s", "tflops", "rss_mb", "plan_mb", "activations_mb", "first_step_s", "others_cpu"):
+        for name in ("wall_s", "tflops", "rss_mb", "plan_mb", "reference_mb", "activations_mb", "first_step_s", "others_cpu"):
             value = getattr(outcome, name)
             fields[name] = "" if value is None else f"{value:.5g}"
         self.write(**fields)
@@ -87,12 +93,13 @@ def environment_of(unset):
 
 
 def run_ours(sitting, name, dtype, steps, **fields):
-    """One process of ours. Fields that are no column: overrides, unset, provider."""
-    overrides = [*WORKLOADS[name]["overrides"], f"dtype={DTYPES[dtype]}", *fields.pop("overrides", [])]
-    unset, provider = fields.pop("unset", ()), fields.pop("provider", "auto")
-    outcome = harness.ours(sitting.setup, WORKLOADS[name]["config"], steps,
+    """One process of ours. Fields that are no column: overrides, unset, and what is different from the workload as it
+    is, provider or instead, another workload."""
+    unset, provider, instead = fields.pop("unset", ()), fields.pop("provider", "auto"), fields.pop("instead", name)
+    overrides = [*WORKLOADS[instead]["overrides"], f"dtype={DTYPES[dtype]}", *fields.pop("overrides", [])]
+    outcome = harness.ours(sitting.setup, WORKLOADS[instead]["config"], steps,
                            [f"matmul_provider={provider}", *overrides], unset)
-    who = "ours" if provider == "auto" else f"ours {provider}"
+    who = " ".join(["ours"] + [provider] * (provider != "auto") + [instead] * (instead != name))
     return sitting.record(outcome, workload=name, dtype=dtype, who=who, environment=environment_of(unset), **fields)
 
 
@@ -109,6 +116,7 @@ def rivals_of(name, dtype, options):
     if workload["has_floor"]:
         rivals += [("floor", unset) for unset in envs]
     rivals += [(f"ours {p}", unset) for p in options.providers if p != "auto" for unset in envs]
+    rivals += [(f"ours {other}", ()) for other in workload["beside"]]
     return rivals + ([("touch", ())] if name == "w1" else [])
 
 
@@ -116,7 +124,8 @@ def run_rival(sitting, name, dtype, steps, rival, **fields):
     who, unset = rival
     setup, workload = sitting.setup, WORKLOADS[name]
     if who.startswith("ours "):
-        return run_ours(sitting, name, dtype, steps, unset=unset, provider=who.split()[1], **fields)
+        what = who.split()[1]
+        return run_ours(sitting, name, dtype, steps, unset=unset, **{"instead" if what in WORKLOADS else "provider": what}, **fields)
     if who == "floor":
         outcome = harness.floor(setup, workload["peer"], dtype, unset)
     else:
@@ -260,7 +269,7 @@ def words(text):
 
 def read_options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--workloads", type=words, default="w1,w3,w4", help="of w1, w2, w3, w4 (default %(default)s)")
+    p.add_argument("--workloads", type=words, default="w1,w3,w4", help=f"of {', '.join(WORKLOADS)} (default %(default)s)")
     p.add_argument("--dtypes", type=words, default="f32,bf16", help="default %(default)s")
     p.add_argument("--peers", type=words, default="eager,compile", help="of eager, compile, or none (default %(default)s)")
     p.add_argument("--providers", type=words, default="auto", help="of auto, openblas, onednn (default %(default)s)")

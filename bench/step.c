@@ -11,7 +11,8 @@ const char *const step_names[STEP_ENTRIES] = {
     [STEP_INIT] = "init",
 };
 
-/* The config's model and the indices of its variables; arrays are over the model's tree. */
+/* The config's model and the indices of its variables; arrays are over the model's tree, MX_NONE
+ * where nothing is trained. */
 typedef struct Program {
     MxArena *arena;
     const MxConfig *config;
@@ -23,10 +24,13 @@ typedef struct Program {
     int loss, hyper, squares, param_squares;
 } Program;
 
-static int *add_like_params(Program *p, const char *name) {
+static int *add_like_params(Program *p, const char *name, bool only_trained) {
     int *vars = mx_new_n(p->arena, int, p->params->n);
-    for (int i = 0; i < p->params->n; i++)
-        vars[i] = mx_vars_add(p->vars, name, (MxType){MX_F32, p->params->leaves[i].shape});
+    for (int i = 0; i < p->params->n; i++) {
+        const MxLeaf *leaf = &p->params->leaves[i];
+        bool is_wanted = !only_trained || leaf->kind == mx_model_trains(p->model);
+        vars[i] = is_wanted ? mx_vars_add(p->vars, name, (MxType){MX_F32, leaf->shape}) : MX_NONE;
+    }
     return vars;
 }
 
@@ -34,10 +38,10 @@ static void declare(Program *p) {
     const MxConfig *c = p->config;
     MxType batch = {MX_I32, MX_SHAPE(c->micro_batch_size_to_train_on, c->max_target_length)};
     MxType scalar = {MX_F32, MX_SCALAR};
-    p->param = add_like_params(p, "param");
-    p->gradient = add_like_params(p, "gradient");
-    p->mu = add_like_params(p, "mu");
-    p->nu = add_like_params(p, "nu");
+    p->param = add_like_params(p, "param", false);
+    p->gradient = add_like_params(p, "gradient", true);
+    p->mu = add_like_params(p, "mu", true);
+    p->nu = add_like_params(p, "nu", true);
     p->tokens = mx_vars_add(p->vars, "tokens", batch);
     p->positions = mx_vars_add(p->vars, "positions", batch);
     p->segments = mx_vars_add(p->vars, "segments", batch);
@@ -51,7 +55,8 @@ static void declare(Program *p) {
 
 static MxValue *read_all(const Program *p, MxTrace *t, const int *vars) {
     MxValue *values = mx_new_n(p->arena, MxValue, p->params->n);
-    for (int i = 0; i < p->params->n; i++) values[i] = mx_variable(t, vars[i]);
+    for (int i = 0; i < p->params->n; i++)
+        values[i] = vars[i] == MX_NONE ? MX_NONE : mx_variable(t, vars[i]);
     return values;
 }
 
@@ -69,8 +74,11 @@ static void trace_grad(const Program *p, MxTrace *t) {
     if (loss < 0) return;
     mx_trace_assign(t, loss, p->loss, false);
     MxGradTarget *wrt = mx_new_n(p->arena, MxGradTarget, n);
-    for (int i = 0; i < n; i++) wrt[i] = (MxGradTarget){.wrt = params[i], .var = p->gradient[i]};
-    mx_grad(t, loss, wrt, n);
+    int n_trained = 0;
+    for (int i = 0; i < n; i++)
+        if (p->gradient[i] != MX_NONE)
+            wrt[n_trained++] = (MxGradTarget){.wrt = params[i], .var = p->gradient[i]};
+    mx_grad(t, loss, wrt, n_trained);
 }
 
 static void trace_update(const Program *p, MxTrace *t) {
@@ -83,25 +91,32 @@ static void trace_update(const Program *p, MxTrace *t) {
     MxValue *param = read_all(p, t, p->param), *gradient = read_all(p, t, p->gradient);
     MxValue *mu = read_all(p, t, p->mu), *nu = read_all(p, t, p->nu);
     MxValue hyper = mx_variable(t, p->hyper);
-    MxValue squares = mx_sum_squares(t, gradient, p->params->n);
+    MxValue *trained = mx_new_n(p->arena, MxValue, p->params->n);
+    int n = 0;
+    for (int i = 0; i < p->params->n; i++)
+        if (gradient[i] != MX_NONE) trained[n++] = gradient[i];
+    MxValue squares = mx_sum_squares(t, trained, n);
     mx_trace_assign(t, squares, p->squares, false);
     MxValue clip = mx_clip_factor(t, squares, c->gradient_clipping_threshold);
+    n = 0;
     for (int i = 0; i < p->params->n; i++) {
         MxValue old[4] = {param[i], gradient[i], mu[i], nu[i]};
+        if (gradient[i] == MX_NONE) continue;
         MxValue new = mx_adamw(t, old, hyper, clip, attr);
         if (new < 0) return;
-        mx_trace_assign(t, param[i] = new, p->param[i], false);
+        mx_trace_assign(t, trained[n++] = new, p->param[i], false);
         mx_trace_assign(t, new + 1, p->mu[i], false);
         mx_trace_assign(t, new + 2, p->nu[i], false);
     }
-    mx_trace_assign(t, mx_sum_squares(t, param, p->params->n), p->param_squares, false);
+    mx_trace_assign(t, mx_sum_squares(t, trained, n), p->param_squares, false);
 }
 
 static void trace_init(const Program *p, MxTrace *t) {
     static const MxFill fills[] = {[MX_INIT_ZEROS] = MX_FILL_CONSTANT,
                                    [MX_INIT_ONES] = MX_FILL_CONSTANT,
                                    [MX_INIT_NORMAL] = MX_FILL_NORMAL,
-                                   [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL};
+                                   [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL,
+                                   [MX_INIT_UNIFORM] = MX_FILL_UNIFORM};
     for (int i = 0; i < p->params->n; i++) {
         MxInit init = p->params->leaves[i].init;
         MxInitAttr attr = {.type = {MX_F32, p->params->leaves[i].shape},

@@ -28,8 +28,8 @@ typedef struct Small {
 /* How a machine multiplies one dtype. */
 typedef struct SmallKind {
     const char *name;
-    int per_word; /* elements along k in a word: floats 1, bf16 2 */
-    int depth; /* words along k that it is best given a multiple of */
+    int per_word;    /* elements along k in a word: floats 1, bf16 2 */
+    int depth;       /* words along k that it is best given a multiple of */
     int side;        /* m, n and k of products that run well from the first two caches: 64 or 128 */
     bool wants_rows; /* A's words, which are pairs, along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
