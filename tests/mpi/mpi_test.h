@@ -26,4 +26,14 @@ extern const int n_mesh_cases;
 /* mesh_of — the case's mesh; false if it has another number of ranks. */
 bool mesh_of(MxArena *arena, const MeshCase *c, MxMesh *out);
 
+/* A mesh of as many ranks as there are, by the sizes of mx_mesh_default_axes. */
+typedef struct RankMesh {
+    int64_t size[MX_MESH_DEFAULT_COUNT];
+} RankMesh;
+
+/* rank_meshes — all of them, or what the short form takes. mesh_is_within — whether it cuts along
+ * none but these axes. */
+const RankMesh *rank_meshes(int *n);
+bool mesh_is_within(const RankMesh *mesh, const char *const *axes, int n);
+
 #endif

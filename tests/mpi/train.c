@@ -7,8 +7,10 @@
 #include <train/internal.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-enum { ROWS = 16, LENGTH = 16, STEPS = 2, MOST_OVERRIDES = 40, VOCAB = 288 };
+enum { LENGTH = 16, STEPS = 3, MOST_SET = 8, MOST_AXES = 4, MOST_OVERRIDES = 48, VOCAB = 288 };
 
 static const char *const tiny[] = {
     "base_emb_dim=32",
@@ -20,7 +22,7 @@ static const char *const tiny[] = {
     "max_target_length=16",
     "vocab_size=288",
     "dataset_type=synthetic",
-    "learning_rate=0.01",
+    "learning_rate=0.001",
     "warmup_steps_fraction=0",
     "eval_interval=-1",
     "dtype=float32",
@@ -32,93 +34,142 @@ static const char *const tiny[] = {
 
 typedef struct Variant {
     const char *name;
-    const char *set[8];
-    double loss, gradient, parameter; /* how far off they may be, relative to their norm */
-    bool everywhere;                  /* on all meshes, not only on some */
+    const char *set[MOST_SET];
+    const char *axes[MOST_AXES]; /* that its mesh has; none = all of them */
+    int length;                  /* of a row; 0 = LENGTH */
+    bool everywhere;             /* on all meshes, not only on some */
+    bool halves;                 /* its batches need half as many examples */
+    bool is_bf16;
 } Variant;
+
+#define SGD "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
 static const Variant variants[] = {
-    {"adamw", {NULL}, 1e-6, 1e-5, 1e-4, false},
-    {"sgd", {"opt_type=sgd"}, 1e-6, 1e-5, 1e-5, true},
-    {"tied, grouped heads, norms", {"logits_via_embedding=true", "base_num_kv_heads=4", "use_qk_norm=true", "decoder_block=qwen3", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"biases, window", {"decoder_block=qwen2", "attention_bias=true", "attention_type=local_sliding", "sliding_window_size=5", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"accumulation", {"gradient_accumulation_steps=2", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"adapters", {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"preferences", {"use_dpo=true", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"looking ahead", {"mtp_num_layers=2", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"tiles", {"num_vocab_tiling=4", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"everything again", {"remat_policy=full", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"something again", {"remat_policy=minimal", "z_loss_multiplier=0.01", "opt_type=sgd"}, 1e-6, 1e-5, 1e-5, false},
-    {"bfloat16", {"dtype=bfloat16", "opt_type=sgd"}, 2e-3, 3e-2, 1e-3, false},
-};
-
-/* Meshes by their parallelism keys. */
-static const struct {
-    const char *keys[4];
-    int n_ranks;
-    bool is_chosen; /* for the variants that do not run everywhere */
-} meshes[] = {
-    {{"data=2"}, 2, true}, {{"fsdp=2"}, 2, true}, {{"tensor=2"}, 2, true},
-    {{"fsdp_transpose=2"}, 2, false}, {{"context=2"}, 2, true}, {{"tensor_sequence=2"}, 2, true},
-    {{"expert=2"}, 2, false}, {{"context_usp_ulysses=2"}, 2, false}, {{"autoregressive=2"}, 2, false},
-    {{"context_autoregressive=2"}, 2, false},
-    {{"data=4"}, 4, false}, {{"fsdp=4"}, 4, false}, {{"tensor=4"}, 4, true}, {{"context=4"}, 4, false},
-    {{"tensor_sequence=4"}, 4, false}, {{"fsdp_transpose=4"}, 4, false}, {{"expert=4"}, 4, false},
-    {{"data=2", "fsdp=2"}, 4, true}, {{"data=2", "tensor=2"}, 4, false}, {{"data=2", "context=2"}, 4, false},
-    {{"fsdp=2", "tensor=2"}, 4, true}, {{"fsdp=2", "context=2"}, 4, true},
-    {{"fsdp=2", "tensor_sequence=2"}, 4, true}, {{"fsdp=2", "fsdp_transpose=2"}, 4, true},
-    {{"tensor=2", "context=2"}, 4, false}, {{"tensor=2", "tensor_sequence=2"}, 4, false},
-    {{"expert=2", "fsdp=2"}, 4, false}, {{"expert=2", "tensor=2"}, 4, false},
-    {{"fsdp_transpose=2", "tensor=2"}, 4, false}, {{"context=2", "tensor_sequence=2"}, 4, false},
-    {{"data=8"}, 8, false}, {{"fsdp=8"}, 8, true}, {{"tensor=8"}, 8, false},
-    {{"data=2", "fsdp=2", "tensor=2"}, 8, true}, {{"fsdp=2", "tensor=2", "context=2"}, 8, true},
-    {{"data=2", "fsdp=4"}, 8, false}, {{"fsdp=2", "tensor=4"}, 8, false}, {{"fsdp=4", "context=2"}, 8, false},
-    {{"data=2", "tensor=2", "tensor_sequence=2"}, 8, false},
-    {{"fsdp=2", "fsdp_transpose=2", "tensor=2"}, 8, true},
-    {{"data=2", "context=2", "tensor_sequence=2"}, 8, false}, {{"expert=2", "fsdp=2", "tensor=2"}, 8, false},
+    {.name = "adamw", .set = {NULL}, .everywhere = true},
+    {.name = "sgd", .set = {SGD}, .everywhere = true},
+    {.name = "odd length", .set = {SGD}, .length = 15, .everywhere = true},
+    {.name = "length that 4 divides", .set = {SGD}, .length = 12},
+    {.name = "length that 2 divides, adamw", .set = {NULL}, .length = 18},
+    {.name = "tied, grouped heads, norms", .set = {"logits_via_embedding=true", "base_num_query_heads=24", "use_qk_norm=true", "decoder_block=qwen3", SGD}},
+    {.name = "biases, window", .set = {"decoder_block=qwen2", "attention_bias=true", "attention_type=local_sliding", "sliding_window_size=5", SGD}},
+    {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .halves = true},
+    {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .halves = true},
+    {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
+    {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .halves = true},
+    {.name = "preferences", .set = {"use_dpo=true", SGD}, .halves = true},
+    {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .halves = true},
+    {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .halves = true},
+    {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
+    {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
+    {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .halves = true},
+    {.name = "everything again", .set = {"remat_policy=full", SGD}},
+    {.name = "something again", .set = {"remat_policy=minimal", "z_loss_multiplier=0.01", SGD}},
+    {.name = "weights cut otherwise", .set = {"logical_axis_rules=[[embed,tensor],[mlp,[fsdp]],[q_heads,[]],[kv_heads,context],[vocab,[data]]]", SGD}},
+    {.name = "activations whole", .set = {"logical_axis_rules=[[activation_mlp,[]],[activation_heads,[]],[activation_kv_heads,[]],[activation_embed,[]],[activation_length,[]]]", SGD}},
+    {.name = "mesh of fsdp", .set = {"custom_mesh_and_rule=pure-fsdp", SGD}, .axes = {"fsdp"}},
+    {.name = "mesh with experts along the context", .set = {"custom_mesh_and_rule=ep-as-cp", SGD}, .axes = {"data", "fsdp", "expert"}},
+    {.name = "bfloat16", .set = {"dtype=bfloat16", SGD}, .is_bf16 = true},
 };
 // clang-format on
 
-enum { RUNS = MX_COUNT(meshes) * MX_COUNT(variants) };
+/* How far off a run may be: losses relative to themselves, arrays to their norm; what AdamW makes
+ * of parameters absolutely, since it makes steps of one size of the smallest gradients too. */
+typedef struct Bounds {
+    double loss, gradient, parameter, adamw_parameter;
+} Bounds;
+
+static Bounds bounds_of(const Variant *v) {
+    if (v->is_bf16) return (Bounds){2e-3, 3e-2, 1e-3, 1e-3};
+    return (Bounds){1e-6, 1e-5, 1e-5, 1e-4};
+}
+
+static bool is_adamw(const Variant *v) {
+    bool is_other = false;
+    for (int i = 0; i < MOST_SET && v->set[i]; i++)
+        is_other = is_other || !strncmp(v->set[i], "opt_type=", 9);
+    return !is_other;
+}
+
+static int length_of(const Variant *v) {
+    return v->length ? v->length : LENGTH;
+}
+
+/* Rows that 2, 4 and 8, or 3 and 6, ranks divide, also by halves. */
+static int n_rows(void) {
+    return mx_comm_size(comm) % 3 ? 16 : 12;
+}
+
+/* ---- which meshes */
+
+/* Meshes of each number of ranks for a variant that is not everywhere. */
+static int least(void) {
+    return getenv("MX_LONG") ? 12 : 3;
+}
+
+static bool runs_on(int variant, int mesh) {
+    const Variant *v = &variants[variant];
+    int n;
+    const RankMesh *meshes = rank_meshes(&n);
+    int n_axes = 0;
+    while (n_axes < MOST_AXES && v->axes[n_axes]) n_axes++;
+    if (n_axes) return mesh_is_within(&meshes[mesh], v->axes, n_axes);
+    return v->everywhere || n <= least() || (mesh + variant) % (n / least()) == 0;
+}
 
 /* ---- configs and batches */
 
-static MxConfig *load_config(MxArena *arena, const Variant *variant, int mesh) {
-    const char *files[] = {"configs/base.yml"}, *set[MOST_OVERRIDES];
+/* Overrides of a config, the later ones in place of the earlier ones. */
+typedef struct Overrides {
+    const char *item[MOST_OVERRIDES];
+    int n;
+} Overrides;
+
+static void override(Overrides *to, const char *text) {
+    size_t key = strcspn(text, "=") + 1;
+    for (int i = 0; i < to->n; i++)
+        if (!strncmp(to->item[i], text, key)) {
+            to->item[i] = text;
+            return;
+        }
+    ck_assert_int_lt(to->n, MOST_OVERRIDES);
+    to->item[to->n++] = text;
+}
+
+/* The model divides among three ranks too. */
+static void override_for_threes(Overrides *to) {
+    static const char *const sizes[] = {"base_emb_dim=48", "base_mlp_dim=96",
+                                        "base_num_query_heads=6", "base_num_kv_heads=6",
+                                        "head_dim=12"};
+    for (int i = 0; i < MX_COUNT(sizes); i++) override(to, sizes[i]);
+}
+
+/* mesh: NULL = one rank. */
+static MxConfig *load_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
+    const char *files[] = {"configs/base.yml"};
     char *environ[] = {NULL};
-    int n = 0, n_ranks = mesh < 0 ? 1 : meshes[mesh].n_ranks;
-    bool halves = !strcmp(variant->name, "accumulation") || !strcmp(variant->name, "preferences");
-    for (int i = 0; i < MX_COUNT(tiny); i++) {
-        bool is_reset = false;
-        size_t key = strcspn(tiny[i], "=") + 1;
-        for (int j = 0; j < 8 && variant->set[j]; j++)
-            is_reset = is_reset || !strncmp(tiny[i], variant->set[j], key);
-        for (int j = 0; j < 4 && mesh >= 0 && meshes[mesh].keys[j]; j++)
-            is_reset = is_reset || (!strncmp(tiny[i], "ici_", 4) &&
-                                    !strncmp(tiny[i] + 4, meshes[mesh].keys[j], 5) &&
-                                    meshes[mesh].keys[j][4] == '=');
-        if (!is_reset) set[n++] = tiny[i];
-    }
-    for (int j = 0; j < 8 && variant->set[j]; j++) set[n++] = variant->set[j];
-    for (int j = 0; j < 4 && mesh >= 0 && meshes[mesh].keys[j]; j++) {
-        const char *value = strchr(meshes[mesh].keys[j], '=');
-        set[n++] =
-            mx_arena_printf(arena, "ici_%.*s_parallelism%s", (int)(value - meshes[mesh].keys[j]),
-                            meshes[mesh].keys[j], value);
-    }
-    set[n++] = mx_arena_printf(arena, "per_device_batch_size=%g",
-                               (double)ROWS / (halves ? 2 : 1) / n_ranks);
-    set[n++] = "eval_per_device_batch_size=0";
+    int n_ranks = mesh ? mx_comm_size(comm) : 1;
+    Overrides set = {0};
+    for (int i = 0; i < MX_COUNT(tiny); i++) override(&set, tiny[i]);
+    if (mx_comm_size(comm) % 3 == 0) override_for_threes(&set);
+    for (int i = 0; i < MOST_SET && v->set[i]; i++) override(&set, v->set[i]);
+    for (int i = 0; mesh && i < MX_MESH_DEFAULT_COUNT; i++)
+        if (mesh->size[i] > 1)
+            override(&set, mx_arena_printf(arena, "ici_%s_parallelism=%lld",
+                                           mx_mesh_default_axes[i], (long long)mesh->size[i]));
+    override(&set, mx_arena_printf(arena, "max_target_length=%d", length_of(v)));
+    override(&set, mx_arena_printf(arena, "per_device_batch_size=%.17g",
+                                   (double)n_rows() / (v->halves ? 2 : 1) / n_ranks));
+    override(&set, "eval_per_device_batch_size=0");
     MxConfigRequest request = {.n_ranks = n_ranks,
                                .files = files,
                                .n_files = 1,
-                               .overrides = set,
-                               .n_overrides = n,
+                               .overrides = set.item,
+                               .n_overrides = set.n,
                                .environ = environ};
     MxConfig *config;
     MxError err = {0};
-    ck_assert_msg(mx_config_load(arena, &request, &config, &err), "%s", err.text.data);
+    ck_assert_msg(mx_config_load(arena, &request, &config, &err), "%s: %s", v->name, err.text.data);
     return config;
 }
 
@@ -129,13 +180,13 @@ static uint32_t word(int step, int64_t i) {
 }
 
 /* Two or three documents a row, padding at the end of some rows. */
-static MxBatch make_batch(MxArena *arena, int step) {
-    MxBatch batch = mx_batch_new(arena, ROWS, LENGTH);
-    for (int row = 0; row < ROWS; row++) {
+static MxBatch make_batch(MxArena *arena, int length, int step) {
+    MxBatch batch = mx_batch_new(arena, n_rows(), length);
+    for (int row = 0; row < n_rows(); row++) {
         int first = 3 + (int)(word(step, -1 - row) % 6), second = first + 4;
-        for (int t = 0; t < LENGTH; t++) {
-            int i = row * LENGTH + t, segment = t < first ? 1 : t < second ? 2 : 3;
-            bool is_padding = row % 3 == 1 && t >= LENGTH - 3;
+        for (int t = 0; t < length; t++) {
+            int i = row * length + t, segment = t < first ? 1 : t < second ? 2 : 3;
+            bool is_padding = row % 3 == 1 && t >= length - 3;
             batch.field[MX_INPUTS][i] = (int32_t)(word(step, i) % VOCAB);
             batch.field[MX_TARGETS][i] = (int32_t)(word(step, i + 1) % VOCAB);
             batch.field[MX_INPUTS_POSITION][i] = batch.field[MX_TARGETS_POSITION][i] =
@@ -161,36 +212,93 @@ static int64_t index_in_whole(const MxBox *box, MxShape shape, int64_t at) {
     return index;
 }
 
-/* How far a variable's part is from the whole, relative to the whole's norm. */
-static double distance(const MxTrainState *divided, const MxTrainState *whole, int var) {
-    MxShape shape = whole->vars.item[var].type.shape;
-    const MxBox *box = &divided->box[var];
-    const float *part = mx_run_var(divided->run, var), *all = mx_run_var(whole->run, var);
-    double error = 0, size = 0;
+/* What one rank makes of a variant; arrays by parameter, NULL = it has no gradient. */
+typedef struct Record {
+    MxArena arena;
+    const MxTree *params;
+    const float **init, **gradient[STEPS], **last;
+    MxLoss loss[STEPS], eval;
+    MxUpdate update[STEPS];
+} Record;
+
+static const float **keep(Record *r, const MxTrainState *s, const int *vars) {
+    const float **kept = mx_new_n(&r->arena, const float *, r->params->n);
+    for (int i = 0; i < r->params->n; i++) {
+        if (vars[i] == MX_NONE) continue;
+        size_t bytes = (size_t)mx_shape_count(r->params->leaves[i].shape) * sizeof(float);
+        kept[i] = memcpy(mx_arena_alloc(&r->arena, bytes), mx_run_var(s->run, vars[i]), bytes);
+    }
+    return kept;
+}
+
+static bool has_eval(const MxConfig *config) {
+    return config->gradient_accumulation_steps == 1;
+}
+
+static Record *make_record(const Variant *v) {
+    static Record records[MX_COUNT(variants)];
+    Record *r = &records[v - variants];
+    if (r->params) return r;
+    MxArena scratch = {.name = "whole"};
+    MxError err = {0};
+    MxTrainState *whole;
+    *r = (Record){.arena = {.name = "record"}};
+    ck_assert_msg(mx_train_state_open(&r->arena, load_config(&r->arena, v, NULL), &whole, &err),
+                  "%s", err.text.data);
+    r->params = mx_model_params(whole->model);
+    mx_train_state_init(whole);
+    mx_train_state_take_reference(whole);
+    r->init = keep(r, whole, whole->var.param);
+    for (int step = 0; step < STEPS; step++) {
+        MxBatch batch = make_batch(&scratch, length_of(v), step);
+        r->loss[step] = mx_train_loss_and_grad(whole, &batch);
+        r->gradient[step] = keep(r, whole, whole->var.gradient);
+        r->update[step] = mx_train_update(whole);
+    }
+    r->last = keep(r, whole, whole->var.param);
+    MxBatch batch = make_batch(&scratch, length_of(v), STEPS);
+    if (has_eval(whole->config)) r->eval = mx_train_eval(whole, &batch);
+    mx_arena_release(&scratch);
+    return r;
+}
+
+/* How far a rank's part is from the whole, relative to the whole's norm; the largest difference. */
+typedef struct Distance {
+    double relative, absolute;
+} Distance;
+
+static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all) {
+    const MxBox *box = &s->box[var];
+    const float *part = mx_run_var(s->run, var);
+    double error = 0, size = 0, most = 0;
     for (int64_t i = 0; i < mx_shape_count(shape); i++) size += (double)all[i] * (double)all[i];
     for (int64_t i = 0; i < mx_box_count(box); i++) {
         double d = (double)part[i] - (double)all[index_in_whole(box, shape, i)];
         error += d * d;
+        most = fmax(most, fabs(d));
     }
-    return size > 0 ? sqrt(error / size) : sqrt(error);
+    return (Distance){size > 0 ? sqrt(error / size) : sqrt(error), most};
 }
 
-static double farthest(const MxTrainState *divided, const MxTrainState *whole, const int *vars,
-                       const char **which) {
-    const MxTree *params = mx_model_params(whole->model);
-    double most = 0;
-    for (int i = 0; i < params->n; i++) {
-        double d = vars[i] == MX_NONE ? 0 : distance(divided, whole, vars[i]);
-        if (d < most) continue;
-        most = d;
-        *which = params->leaves[i].path;
+/* The parameter that is farthest from the record's. */
+static Distance farthest(const MxTrainState *s, const Record *r, const int *vars,
+                         const float **whole, const char **which) {
+    Distance most = {0};
+    for (int i = 0; i < r->params->n; i++) {
+        if (!whole[i]) continue;
+        Distance d = distance(s, vars[i], r->params->leaves[i].shape, whole[i]);
+        most.absolute = fmax(most.absolute, d.absolute);
+        if (!(d.relative >= most.relative)) continue;
+        most.relative = d.relative;
+        *which = r->params->leaves[i].path;
     }
     return most;
 }
 
 typedef struct Seen {
-    double init, loss, weights, norm, gradient, parameter;
-    const char *gradient_of, *parameter_of;
+    double loss, weights, norm, gradient;
+    Distance init, last;
+    const char *init_of, *gradient_of, *last_of;
     MxCommCount sent; /* in the last step */
 } Seen;
 
@@ -198,33 +306,39 @@ static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
 }
 
-static Seen train(MxTrainState *divided, MxTrainState *whole, MxArena *arena) {
+/* Whether the gradient is one of the same parameters, but for rounding: AdamW makes as large a step
+ * of a gradient that is nothing but rounding as of any other. */
+static bool is_comparable(const Variant *v, int step) {
+    return step == 0 || !is_adamw(v);
+}
+
+static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *arena) {
     Seen seen = {0};
-    mx_train_state_init(divided);
-    mx_train_state_init(whole);
-    mx_train_state_take_reference(divided);
-    mx_train_state_take_reference(whole);
-    seen.init = farthest(divided, whole, whole->var.param, &seen.parameter_of);
+    mx_train_state_init(s);
+    mx_train_state_take_reference(s);
+    seen.init = farthest(s, r, s->var.param, r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = make_batch(arena, step);
+        MxBatch batch = make_batch(arena, length_of(v), step);
         MxCommCount before = mx_comm_count(comm);
-        MxLoss a = mx_train_loss_and_grad(divided, &batch);
-        MxLoss b = mx_train_loss_and_grad(whole, &batch);
-        seen.loss = fmax(seen.loss, relative(a.loss, b.loss));
-        seen.weights = fmax(seen.weights, fabs(a.total_weights - b.total_weights));
-        double far = farthest(divided, whole, whole->var.gradient, &seen.gradient_of);
-        seen.gradient = fmax(seen.gradient, far);
-        MxUpdate x = mx_train_update(divided), y = mx_train_update(whole);
+        MxLoss loss = mx_train_loss_and_grad(s, &batch);
+        seen.loss = fmax(seen.loss, relative(loss.loss, r->loss[step].loss));
+        seen.weights = fmax(seen.weights, fabs(loss.total_weights - r->loss[step].total_weights));
+        const char *which = NULL;
+        double far = farthest(s, r, s->var.gradient, r->gradient[step], &which).relative;
+        if (is_comparable(v, step) && !(far <= seen.gradient)) {
+            seen.gradient = far;
+            seen.gradient_of = which;
+        }
+        MxUpdate update = mx_train_update(s);
         seen.sent = (MxCommCount){mx_comm_count(comm).calls - before.calls,
                                   mx_comm_count(comm).bytes - before.bytes};
-        seen.norm = fmax(seen.norm, relative(x.raw_grad_norm, y.raw_grad_norm));
-        seen.norm = fmax(seen.norm, relative(x.param_norm, y.param_norm));
+        seen.norm = fmax(seen.norm, relative(update.raw_grad_norm, r->update[step].raw_grad_norm));
+        seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
     }
-    seen.parameter = farthest(divided, whole, whole->var.param, &seen.parameter_of);
-    MxBatch batch = make_batch(arena, STEPS);
-    if (whole->config->gradient_accumulation_steps == 1)
-        seen.loss = fmax(seen.loss, relative(mx_train_eval(divided, &batch).loss,
-                                             mx_train_eval(whole, &batch).loss));
+    seen.last = farthest(s, r, s->var.param, r->last, &seen.last_of);
+    MxBatch batch = make_batch(arena, length_of(v), STEPS);
+    if (has_eval(s->config))
+        seen.loss = fmax(seen.loss, relative(mx_train_eval(s, &batch).loss, r->eval.loss));
     return seen;
 }
 
@@ -238,38 +352,78 @@ static void ck_planned(MxArena *arena, const MxConfig *config, MxCommCount sent,
         calls += plan.rows[i].calls;
         bytes += plan.rows[i].bytes;
     }
-    ck_assert_msg(calls > 0 && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,
-                  "%s: planned %lld exchanges of %lld bytes, made %llu of %llu", at,
-                  (long long)calls, (long long)bytes, (unsigned long long)sent.calls,
-                  (unsigned long long)sent.bytes);
+    bool has_calls = mx_comm_size(comm) > 1;
+    ck_assert_msg(
+        (calls > 0) == has_calls && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,
+        "%s: planned %lld exchanges of %lld bytes, made %llu of %llu", at, (long long)calls,
+        (long long)bytes, (unsigned long long)sent.calls, (unsigned long long)sent.bytes);
 }
 
-START_TEST(ranks_train_as_one) {
-    int mesh = _i / MX_COUNT(variants);
-    const Variant *v = &variants[_i % MX_COUNT(variants)];
-    if (meshes[mesh].n_ranks != mx_comm_size(comm)) return;
-    if (!v->everywhere && !meshes[mesh].is_chosen) return;
+static void ck_seen(const Seen *seen, const Variant *v, const char *at) {
+    Bounds bounds = bounds_of(v);
+    /* One rank runs the very program. */
+    if (mx_comm_size(comm) == 1) bounds = (Bounds){0};
+    ck_assert_msg(seen->init.absolute == 0, "%s: other initial parameters, of %s", at,
+                  seen->init_of);
+    ck_assert_msg(seen->weights == 0, "%s: other weights", at);
+    ck_assert_msg(seen->gradient <= bounds.gradient, "%s: gradient of %s is off by %g", at,
+                  seen->gradient_of, seen->gradient);
+    ck_assert_msg(seen->loss <= bounds.loss, "%s: losses are off by %g", at, seen->loss);
+    ck_assert_msg(seen->norm <= bounds.gradient, "%s: norms are off by %g", at, seen->norm);
+    if (is_adamw(v))
+        ck_assert_msg(seen->last.absolute <= bounds.adamw_parameter, "%s: parameters are off by %g",
+                      at, seen->last.absolute);
+    else
+        ck_assert_msg(seen->last.relative <= bounds.parameter, "%s: %s is off by %g", at,
+                      seen->last_of, seen->last.relative);
+}
+
+/* Meshes that each variant ran on, to see that they are enough. */
+static int n_ran[MX_COUNT(variants)];
+
+static void train_on(const RankMesh *mesh, int variant) {
     MxArena arena = {.name = "train"};
     MxError err = {0};
-    MxTrainState *divided, *whole;
+    MxTrainState *divided;
+    const Variant *v = &variants[variant];
+    const Record *record = make_record(v);
     ck_assert_msg(
-        mx_train_state_open_on(&arena, load_config(&arena, v, mesh), comm, &divided, &err), "%s",
-        err.text.data);
-    ck_assert_msg(mx_train_state_open(&arena, load_config(&arena, v, -1), &whole, &err), "%s",
-                  err.text.data);
-    Seen seen = train(divided, whole, &arena);
+        mx_train_state_open_on(&arena, load_config(&arena, v, mesh), comm, &divided, &err),
+        "%s: %s", v->name, err.text.data);
+    Seen seen = train(divided, v, record, &arena);
     const char *at =
         mx_arena_printf(&arena, "%s on %s", v->name, mx_mesh_text(&arena, &divided->mesh.mesh));
-    ck_planned(&arena, divided->config, seen.sent, at);
-    ck_assert_msg(seen.init == 0, "%s: other initial parameters", at);
-    ck_assert_msg(seen.weights == 0, "%s: other weights", at);
-    ck_assert_msg(seen.gradient <= v->gradient, "%s: gradient of %s is off by %g", at,
-                  seen.gradient_of, seen.gradient);
-    ck_assert_msg(seen.loss <= v->loss, "%s: losses are off by %g", at, seen.loss);
-    ck_assert_msg(seen.norm <= v->gradient, "%s: norms are off by %g", at, seen.norm);
-    ck_assert_msg(seen.parameter <= v->parameter, "%s: %s is off by %g", at, seen.parameter_of,
-                  seen.parameter);
+    n_ran[variant]++;
+    if (!v->everywhere || v == variants) ck_planned(&arena, divided->config, seen.sent, at);
+    ck_seen(&seen, v, at);
     mx_arena_release(&arena);
+}
+
+/* A test each, since a rank that fails leaves its test, and the others must not wait for it. */
+START_TEST(ranks_train_as_one) {
+    int n, mesh = _i / MX_COUNT(variants), variant = _i % MX_COUNT(variants);
+    const RankMesh *meshes = rank_meshes(&n);
+    if (runs_on(variant, mesh)) train_on(&meshes[mesh], variant);
+}
+END_TEST
+
+/* At least 20 combinations of axes, or of axes and configs where there are fewer axes; of the rarer
+ * variants some meshes each, or all there are. */
+START_TEST(there_were_enough) {
+    enum { WANTED = 20 };
+    int n, n_all = 0;
+    rank_meshes(&n);
+    for (int v = 0; v < MX_COUNT(variants); v++) {
+        n_all += n_ran[v];
+        if (variants[v].everywhere) ck_assert_int_eq(n_ran[v], n);
+        if (!variants[v].axes[0]) ck_assert_int_ge(n_ran[v], n < least() ? n : least());
+        ck_assert_int_ge(n_ran[v], 1);
+    }
+    ck_assert_int_ge(n_all, WANTED);
+    if (mx_comm_size(comm) > 3) ck_assert_int_ge(n, WANTED);
+    if (mx_comm_rank(comm) == 0)
+        printf("%d ranks: %d meshes, %d runs on them like that of one rank\n", mx_comm_size(comm),
+               n, n_all);
 }
 END_TEST
 
@@ -284,25 +438,19 @@ static void ck_same_tree(const MxTree *a, const MxTree *b) {
     }
 }
 
-/* The next mesh of as many ranks, round and round. */
-static int next_mesh(int mesh) {
-    int next = mesh;
-    do next = (next + 1) % MX_COUNT(meshes);
-    while (meshes[next].n_ranks != meshes[mesh].n_ranks);
-    return next;
-}
-
 START_TEST(any_mesh_takes_any_state) {
-    if (meshes[_i].n_ranks != mx_comm_size(comm)) return;
     MxArena arena = {.name = "move"};
     MxError err = {0};
     MxTrainState *from, *to;
     const Variant *v = &variants[0];
-    MxConfig *a = load_config(&arena, v, _i), *b = load_config(&arena, v, next_mesh(_i));
+    int n;
+    const RankMesh *meshes = rank_meshes(&n);
+    MxConfig *a = load_config(&arena, v, &meshes[_i]);
+    MxConfig *b = load_config(&arena, v, &meshes[(_i + 1) % n]);
     ck_assert_msg(mx_train_state_open_on(&arena, a, comm, &from, &err), "%s", err.text.data);
     ck_assert_msg(mx_train_state_open_on(&arena, b, comm, &to, &err), "%s", err.text.data);
     mx_train_state_init(from);
-    MxBatch batch = make_batch(&arena, 0);
+    MxBatch batch = make_batch(&arena, length_of(v), 0);
     mx_train_loss_and_grad(from, &batch);
     mx_train_update(from);
     MxTree *sent = mx_train_state_whole(from, &arena);
@@ -320,10 +468,13 @@ START_TEST(any_mesh_takes_any_state) {
 END_TEST
 
 Suite *train_suite(void) {
+    int n;
+    rank_meshes(&n);
     Suite *suite = suite_create("mpi/train");
     TCase *tcase = tcase_create("train");
-    tcase_add_loop_test(tcase, ranks_train_as_one, 0, RUNS);
-    tcase_add_loop_test(tcase, any_mesh_takes_any_state, 0, MX_COUNT(meshes));
+    tcase_add_loop_test(tcase, ranks_train_as_one, 0, n * MX_COUNT(variants));
+    tcase_add_test(tcase, there_were_enough);
+    tcase_add_loop_test(tcase, any_mesh_takes_any_state, 0, n);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     return suite;
