@@ -159,7 +159,8 @@ bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
 /* train_fingerprint — a hash of every base parameter's path and values, however files hold them. */
 int64_t train_fingerprint(const MxTree *tree);
 /* train_refer — log-probabilities under the reference of a batch as training or evaluation gets it,
- * [rows, length]. */
+ * [rows, length]; on the first rank all of them, elsewhere only that rank's, 0 in place of others.
+ */
 void train_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
 /* train_saved_tree — what a run's checkpoints hold of the state's tree. */
 MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
@@ -185,6 +186,8 @@ bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, boo
                       MxBatchPart *out, MxError *err);
 /* train_speaks_for — of the ranks with the same part of a variable, the first does. */
 bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
+/* train_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
+void train_add_parts(MxTrainState *state, int var, float *x, int64_t n);
 /* train_check_ranks — a mesh is a wish until there are as many ranks. */
 bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */

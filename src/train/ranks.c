@@ -128,6 +128,20 @@ bool train_speaks_for(const MxTrainState *s, int var, int64_t rank) {
     return true;
 }
 
+void train_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
+    MxArena arena = {.name = "parts"};
+    int64_t ranks = s->mesh.mesh.n_ranks, *counts = mx_new_n(&arena, int64_t, ranks);
+    float *part = s->rank ? NULL : mx_new_n(&arena, float, n);
+    for (int64_t r = 1; r < ranks; r++) {
+        if (!train_speaks_for(s, var, r)) continue;
+        counts[r] = n * (int64_t)sizeof *x;
+        mx_comm_gather(s->comm, x, part, counts);
+        counts[r] = 0;
+        for (int64_t i = 0; s->rank == 0 && i < n; i++) x[i] += part[i];
+    }
+    mx_arena_release(&arena);
+}
+
 static size_t bytes_of(const MxLeaf *leaf) {
     return (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
 }

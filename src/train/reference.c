@@ -1,7 +1,8 @@
 /* reference.c — log-probabilities of the reference model made once, before the first step, and kept
  * in a folder: training then holds no second model and runs none. The folder knows the policy that
  * made it by a fingerprint, and every row of a batch by a hash, so that what is stale is refused.
- * It may serve any number of runs that start from one policy and see the same batches. */
+ * It may serve any number of runs that start from one policy and see the same batches, on any mesh:
+ * all ranks make it, the first one writes it. */
 #include "reference.h"
 #include "internal.h"
 
@@ -55,19 +56,21 @@ static bool make_batch(Reference *r, Side *side, int64_t i, MxH5 *file, MxBatch 
     if (mx_data_batch(side->data, i, batch, err) != MX_DATA_OK) return false;
     for (int64_t row = 0; row < side->rows; row++) side->hash[row] = hash_of(batch, row);
     train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
-    return mx_h5_write_box(file, side->logp_path, box_of(side, 3, i, 0, side->rows), side->logp,
-                           err) &&
-           mx_h5_write_box(file, side->hash_path, box_of(side, 2, i, 0, side->rows), side->hash,
-                           err);
+    return !file || (mx_h5_write_box(file, side->logp_path, box_of(side, 3, i, 0, side->rows),
+                                     side->logp, err) &&
+                     mx_h5_write_box(file, side->hash_path, box_of(side, 2, i, 0, side->rows),
+                                     side->hash, err));
 }
 
+/* file: NULL on ranks that do not write. */
 static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
     if (!side->n) return true;
     MxArena arena = {.name = "reference"};
     MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
-    bool ok = mx_h5_make(file, side->logp_path, MX_F32, MX_SHAPE(side->n, side->rows, side->length),
-                         err) &&
-              mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n, side->rows), err);
+    bool ok =
+        !file || (mx_h5_make(file, side->logp_path, MX_F32,
+                             MX_SHAPE(side->n, side->rows, side->length), err) &&
+                  mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n, side->rows), err));
     double start = mx_clock_s();
     for (int64_t i = 0; ok && i < side->n; i++) {
         double done = (double)(i + 1);
@@ -81,7 +84,13 @@ static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
     return ok;
 }
 
-static bool make(Reference *r, MxError *err) {
+static bool make_sides(Reference *r, MxH5 *file, MxError *err) {
+    bool ok = true;
+    for (int i = 0; ok && i < REFERENCE_SIDES; i++) ok = make_side(r, &r->side[i], file, err);
+    return ok;
+}
+
+static bool make_folder(Reference *r, MxError *err) {
     MxArena arena = {.name = "reference"};
     MxPublish *publish;
     MxH5 *file;
@@ -92,12 +101,19 @@ static bool make(Reference *r, MxError *err) {
                            mx_arena_printf(&arena, "%016llx",
                                            (unsigned long long)*r->state->reference_fingerprint));
         const char *path = mx_path_join(&arena, mx_store_publish_dir(publish), file_name);
-        ok = mx_h5_create(&arena, path, &file, err);
-        for (int i = 0; ok && i < REFERENCE_SIDES; i++) ok = make_side(r, &r->side[i], file, err);
-        ok = ok && mx_h5_close(file, err) && mx_store_publish_commit(publish, err);
+        ok = mx_h5_create(&arena, path, &file, err) && make_sides(r, file, err) &&
+             mx_h5_close(file, err) && mx_store_publish_commit(publish, err);
     }
     mx_arena_release(&arena);
-    return ok || mx_context(err, "could not make the reference's log-probabilities");
+    return ok;
+}
+
+/* The ranks that do not write go on when the folder is there. */
+static bool make(Reference *r, MxError *err) {
+    bool ok = r->state->rank ? make_sides(r, NULL, err) : make_folder(r, err);
+    if (!ok) return mx_context(err, "could not make the reference's log-probabilities");
+    if (r->state->comm) mx_comm_max(r->state->comm, 0);
+    return true;
 }
 
 /* ---- reading */
@@ -147,15 +163,18 @@ static bool open_folder(MxArena *arena, Reference *r, MxError *err) {
     return true;
 }
 
+/* Whether the folder is there when the ranks look: one answer for all. */
+static bool is_there(const Reference *r) {
+    bool found = r->state->rank == 0 && mx_dir_exists(r->dir);
+    return r->state->comm ? mx_comm_max(r->state->comm, found) : found;
+}
+
 bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[REFERENCE_SIDES],
                     Reference **out, MxError *err) {
     static const char *const names[] = {"train", "eval"};
     const MxConfig *c = state->config;
     *out = NULL;
     if (!train_refers_ahead(c)) return true;
-    if (state->mesh.mesh.n_ranks > 1)
-        return mx_config_fail(err, c, MX_KEY_dpo_reference,
-                              "not available yet on more than one rank: precomputed");
     Reference *r = mx_new(arena, Reference);
     r->state = state;
     r->dir = c->dpo_reference_logps ? c->dpo_reference_logps
@@ -175,7 +194,7 @@ bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[R
         side->logp = mx_new_n(arena, float, side->rows * side->length);
         side->hash = mx_new_n(arena, int64_t, side->rows);
     }
-    if (!mx_dir_exists(r->dir)) {
+    if (!is_there(r)) {
         if (mx_train_state_step(state))
             return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
                            "the reference's log-probabilities are gone, and the policy that made "

@@ -183,6 +183,13 @@ static bool remake_reference(MxTrainState *s, MxError *err) {
     return true;
 }
 
+static int64_t whole_fingerprint(MxTrainState *s) {
+    MxArena arena = {.name = "fingerprint"};
+    int64_t fingerprint = train_fingerprint(mx_train_state_whole(s, &arena));
+    mx_arena_release(&arena);
+    return fingerprint;
+}
+
 bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     const MxConfig *c = s->config;
     bool is_whole = dir && !mx_model_lora(s->model), has_reference = true;
@@ -192,6 +199,6 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (dir) return read_with(s, read_own, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_take_reference(s);
-    if (s->reference_fingerprint) *s->reference_fingerprint = train_fingerprint(&s->tree);
+    if (s->reference_fingerprint) *s->reference_fingerprint = whole_fingerprint(s);
     return true;
 }
