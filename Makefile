@@ -153,10 +153,13 @@ check-cli: $B/mxtrain ; tests/cli/run.sh $<
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
 check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
-test-long: $B/mxtrain $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
+test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
-check-mpi: $B/test_mpi ; for n in 1 2 4 8; do $(MPIRUN) -n $$n $< || exit 1; done
+	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
+check-mpi: $B/test_mpi $B/mxtrain $B/mxcompare
+	for n in 1 2 4 8; do $(MPIRUN) -n $$n $< || exit 1; done
+	tests/mpi/run.sh $B/mxtrain $B/mxcompare
 replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
 fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*

@@ -195,10 +195,14 @@ void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
  * line. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
+/* mx_complain — a line on stderr, from a silent process too. */
+void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_log_silence — this process logs nothing from here on: the first of several ranks speaks for
- * all.
- */
+ * all. */
 void mx_log_silence(void);
+/* mx_log_copy — from here on a file gets every line too, also of a silent process: appended, behind
+ * the time (UTC) and `who`, which is kept. Until the process ends. */
+bool mx_log_copy(const char *path, const char *who, MxError *err);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 

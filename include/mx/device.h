@@ -58,7 +58,8 @@ void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *c
 /* mx_comm_abort — ends all ranks with this exit code, also those that wait for this one. */
 _Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
 
-/* mx_comm_watch — ends the run when a rank has waited this long for others; 0 = never. */
+/* mx_comm_watch — ends the run when a rank has waited this long for others; 0 = never. It says in
+ * what it waited and, of the ranks of its machine, which one hangs. All ranks call this once. */
 void mx_comm_watch(MxComm *comm, double seconds);
 
 /* The ranks of one group of an op. mx_comm_group — made once; every rank of the run calls this for

@@ -1,6 +1,6 @@
-/* log.c — log lines on stdout, warnings and the one progress line on stderr. The progress line
- * exists only on a terminal and is taken away before anything else is printed, so that files never
- * see it. */
+/* log.c — log lines on stdout, warnings and the one progress line on stderr; lines also in a file,
+ * if one was named. The progress line exists only on a terminal and is taken away before anything
+ * else is printed, so that files never see it. */
 #include <mx/base.h>
 
 #include <math.h>
@@ -15,8 +15,35 @@ static bool bar_is_drawn;
 /* Set in ranks other than the first. */
 static bool is_silent;
 
+/* Where lines are copied to, like stdout the process's; NULL = nowhere. */
+static FILE *copy;
+static const char *copy_who;
+
 void mx_log_silence(void) {
     is_silent = true;
+}
+
+bool mx_log_copy(const char *path, const char *who, MxError *err) {
+    MX_ASSERT(!copy);
+    copy = fopen(path, "a");
+    copy_who = who;
+    return copy || mx_fail_errno(err, "could not open \"%s\"", path);
+}
+
+/* A line is one write, whichever thread it is of. */
+static void copy_line(const char *mark, const char *fmt, va_list ap) {
+    struct timespec now;
+    struct tm utc;
+    char at[32];
+    if (!copy) return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    flockfile(copy);
+    fprintf(copy, "%s.%03ldZ %s: %s", at, now.tv_nsec / 1000000, copy_who, mark);
+    vfprintf(copy, fmt, ap);
+    putc('\n', copy);
+    fflush(copy);
+    funlockfile(copy);
 }
 
 static void clear_bar(void) {
@@ -26,26 +53,39 @@ static void clear_bar(void) {
     bar_is_drawn = false;
 }
 
-void mx_log(const char *fmt, ...) {
-    if (is_silent) return;
+/* A line behind a mark, on a stream and in the copy. */
+static void put_line(FILE *to, const char *mark, const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    copy_line(mark, fmt, again);
+    va_end(again);
+    if (!to) return;
     clear_bar();
+    fputs(mark, to);
+    vfprintf(to, fmt, ap);
+    putc('\n', to);
+    fflush(to);
+}
+
+void mx_log(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    vprintf(fmt, ap);
+    put_line(is_silent ? NULL : stdout, "", fmt, ap);
     va_end(ap);
-    putchar('\n');
-    fflush(stdout);
 }
 
 void mx_warn(const char *fmt, ...) {
-    if (is_silent) return;
-    clear_bar();
-    fputs("warning: ", stderr);
     va_list ap;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    put_line(is_silent ? NULL : stderr, "warning: ", fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+}
+
+void mx_complain(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(stderr, "", fmt, ap);
+    va_end(ap);
 }
 
 static bool has_terminal(void) {

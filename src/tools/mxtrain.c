@@ -140,11 +140,12 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
  * as a config, the first tells; the others give it the time to do so. */
 static void end_ranks(MxComm *comm, const MxError *err) {
     const struct timespec time_for_the_first = {.tv_sec = 2};
-    if (mx_comm_rank(comm)) {
+    int rank = mx_comm_rank(comm);
+    if (rank) {
         nanosleep(&time_for_the_first, NULL);
-        fprintf(stderr, "rank %d: ", mx_comm_rank(comm));
-    }
-    fprintf(stderr, "%s\n", err->text.data);
+        mx_complain("rank %d: %s", rank, err->text.data);
+    } else
+        mx_complain("%s", err->text.data);
     mx_comm_abort(comm, err->exit);
 }
 

@@ -9,6 +9,7 @@
 #include "metrics.h"
 #include "reference.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,14 +41,26 @@ typedef struct Loop {
 /* The signal that asked to stop, 0 = none: a signal is the process's, so is this. */
 static volatile sig_atomic_t stop_signal;
 
+/* Whether a launcher reads what this process prints. While it stops a run it may not: neither its
+ * silence nor its end is a reason to stop before the save. */
+static volatile sig_atomic_t is_launched;
+
+static void print_without_waiting(void) {
+    signal(SIGPIPE, SIG_IGN);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
 static void on_signal(int number) {
     if (stop_signal) _exit(128 + number); /* the second one means it */
     stop_signal = number;
+    if (is_launched) print_without_waiting();
 }
 
-static void catch_signals(void) {
+static void catch_signals(const MxComm *comm) {
     struct sigaction action = {.sa_handler = on_signal};
     stop_signal = 0;
+    is_launched = mx_comm_size(comm) > 1;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write */
@@ -341,6 +354,16 @@ static bool divide_batches(Loop *l, const MxTrainMesh *mesh, MxError *err) {
            train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
 }
 
+/* This rank's own log, for as long as the process lives. */
+static bool open_log(Loop *l, MxError *err) {
+    static char who[32];
+    const char *dir = mx_path_join(&l->arena, l->config->run_dir, "logs");
+    int rank = mx_comm_rank(l->comm);
+    snprintf(who, sizeof who, "rank %d", rank);
+    return mx_dir_make(dir, err) &&
+           mx_log_copy(mx_arena_printf(&l->arena, "%s/rank_%d.log", dir, rank), who, err);
+}
+
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
@@ -355,6 +378,7 @@ static bool prepare(Loop *l, MxError *err) {
         (!mx_dir_make(c->checkpoint_dir, err) ||
          !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err)))
         return false;
+    if (c->rank_logs && !open_log(l, err)) return false;
     if (c->log_config && is_first(l)) mx_config_print(c);
     if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
         return false;
@@ -396,7 +420,7 @@ static bool finish(Loop *l, MxError *err) {
 
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
     Loop l = {.arena = {.name = "run"}, .config = config, .comm = comm};
-    catch_signals();
+    catch_signals(comm);
     bool ok = prepare(&l, err);
     if (ok && l.start < config->steps) {
         ok = run_steps(&l, err) && finish(&l, err);

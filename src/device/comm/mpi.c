@@ -2,12 +2,17 @@
  * launcher started, so a run of one rank never pays for it nor depends on it. All calls block and
  * are made by one thread, in the order of the program, which is the same on every rank.
  *
- * A thread watches how long a rank has been waiting: a rank that died takes the job with it (the
- * launcher sees to that), one that hangs would not. */
+ * A thread watches how long a rank has been waiting: a rank that died takes the job with it, one
+ * that hangs would not. Ranks of one machine see each other's signs of life in shared memory, so
+ * that one that waits can name the one that hangs; those of other machines it cannot see. A
+ * launcher ends ranks when one has died, but asks them first, which those that wait for the dead
+ * one do not hear; so they also end by themselves. */
 #include <mx/device.h>
 
+#include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +27,14 @@ struct MxCommGroup {
     MxCommGroup *next;
 };
 
+/* A rank's signs of life; times as in mx_clock_s, which a machine's processes share. */
+typedef struct Sign {
+    _Atomic double alive; /* when its watchdog last looked */
+    _Atomic double since; /* when it began or ended its last wait */
+    _Atomic bool waits;
+    _Atomic pid_t process;
+} Sign;
+
 struct MxComm {
     MxArena *arena;
     int rank, size;
@@ -30,8 +43,13 @@ struct MxComm {
     double watch_s;
     pthread_t watchdog;
     _Atomic bool is_watched;
-    _Atomic double waits_since; /* 0 = it does not */
     _Atomic(const char *) waits_for, waits_in;
+    Sign alone;           /* its sign as long as nobody else can see it */
+    _Atomic(Sign *) sign; /* its own */
+    Sign **near;          /* [n_near] those of this machine's ranks, its own among them */
+    int *near_rank;       /* [n_near] their ranks */
+    _Atomic int n_near;   /* 0 = they cannot be seen */
+    MPI_Win window;       /* where they are */
 };
 
 /* ---- start and end */
@@ -52,6 +70,7 @@ static void close_comm(void *data) {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
     if (is_finalized) return;
+    if (atomic_exchange(&comm->n_near, 0)) MPI_Win_free(&comm->window);
     while (comm->groups) {
         MPI_Comm_free(&comm->groups->mpi);
         comm->groups = comm->groups->next;
@@ -62,6 +81,7 @@ static void close_comm(void *data) {
 bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err) {
     MxComm *comm = mx_new(arena, MxComm);
     *comm = (MxComm){.arena = arena, .size = 1};
+    atomic_store(&comm->sign, &comm->alone);
     *out = comm;
     if (!is_launched()) return true;
     int provided;
@@ -95,39 +115,131 @@ void mx_comm_abort(MxComm *comm, MxExit exit) {
 
 /* ---- waiting */
 
+enum { STILL_S = 2 }; /* without a sign of life this long, a rank does not run */
+
+/* What is known of the ranks that others wait for. */
+static void name_missing(MxComm *comm, double now, MxText *out) {
+    int n = atomic_load(&comm->n_near), n_named = 0;
+    for (int i = 0; i < n; i++) {
+        const Sign *sign = comm->near[i];
+        double still = now - atomic_load(&sign->alive), since = now - atomic_load(&sign->since);
+        bool is_still = still > STILL_S, is_busy = !atomic_load(&sign->waits);
+        if (!is_still && !is_busy) continue;
+        mx_text_add(out, "; rank %d hangs: it has %s for %.0f s", comm->near_rank[i],
+                    is_still ? "not run" : "been at something else", is_still ? still : since);
+        n_named++;
+    }
+    if (!n_named) mx_text_add(out, "; a rank that does not say so is the one that hangs");
+}
+
+static _Noreturn void give_up(MxComm *comm, double now) {
+    MxArena arena = {.name = "watchdog"};
+    MxText missing;
+    mx_text_init(&missing, &arena);
+    name_missing(comm, now, &missing);
+    mx_complain("rank %d has waited %.0f s for the other ranks in %s over %s: ending the run%s",
+                comm->rank, now - atomic_load(&atomic_load(&comm->sign)->since),
+                atomic_load(&comm->waits_in), atomic_load(&comm->waits_for), missing.data);
+    _exit(MX_EXIT_IO);
+}
+
+/* Whether a process has ended, though its launcher may not have taken notice (Linux's state Z). */
+static bool has_ended(pid_t process) {
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    FILE *file = fopen(path, "r");
+    if (!file) return kill(process, 0) && errno == ESRCH;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && !strncmp(name_end, ") Z", 3);
+}
+
+/* Whether a rank of this machine has died. While it gives signs of life nobody looks. */
+static bool has_died(const Sign *sign) {
+    const double quiet_s = 0.5;
+    return mx_clock_s() - atomic_load(&sign->alive) > quiet_s &&
+           has_ended(atomic_load(&sign->process));
+}
+
+/* Ends this rank if another has died. The launcher gets time to do so, and to say how it died. */
+static void follow_dead(MxComm *comm) {
+    const struct timespec time_for_the_launcher = {.tv_sec = 1};
+    for (int i = 0; i < atomic_load(&comm->n_near); i++) {
+        if (!has_died(comm->near[i])) continue;
+        nanosleep(&time_for_the_launcher, NULL);
+        if (!atomic_load(&comm->is_watched)) return;
+        mx_complain("rank %d: rank %d has died: ending the run", comm->rank, comm->near_rank[i]);
+        _exit(MX_EXIT_IO);
+    }
+}
+
 static void *watch(void *data) {
     MxComm *comm = data;
     const struct timespec often = {.tv_nsec = 100000000};
     while (atomic_load(&comm->is_watched)) {
+        follow_dead(comm);
+        Sign *sign = atomic_load(&comm->sign);
+        double now = mx_clock_s();
+        atomic_store(&sign->alive, now);
+        if (atomic_load(&sign->waits) && now - atomic_load(&sign->since) >= comm->watch_s)
+            give_up(comm, now);
         nanosleep(&often, NULL);
-        double since = atomic_load(&comm->waits_since);
-        if (since <= 0 || mx_clock_s() - since < comm->watch_s) continue;
-        fprintf(stderr,
-                "rank %d has waited %.0f s for the other ranks in %s over %s: ending the run; a "
-                "rank that does not say so is the one that hangs\n",
-                comm->rank, mx_clock_s() - since, atomic_load(&comm->waits_in),
-                atomic_load(&comm->waits_for));
-        _exit(MX_EXIT_IO);
     }
     return NULL;
 }
 
-void mx_comm_watch(MxComm *comm, double seconds) {
-    MX_ASSERT(!atomic_load(&comm->is_watched));
-    if (comm->size == 1 || seconds <= 0) return;
-    comm->watch_s = seconds;
-    atomic_store(&comm->is_watched, true);
-    if (pthread_create(&comm->watchdog, NULL, watch, comm)) MX_BUG("no thread for the watchdog");
+static void set_sign(MxComm *comm, bool waits) {
+    Sign *sign = atomic_load(&comm->sign);
+    atomic_store(&sign->since, mx_clock_s());
+    atomic_store(&sign->waits, waits);
 }
 
 static void begin_wait(MxComm *comm, const char *what, const char *axes) {
     atomic_store(&comm->waits_in, what);
     atomic_store(&comm->waits_for, axes);
-    atomic_store(&comm->waits_since, mx_clock_s());
+    set_sign(comm, true);
 }
 
 static void end_wait(MxComm *comm) {
-    atomic_store(&comm->waits_since, 0);
+    set_sign(comm, false);
+}
+
+/* Moves the sign to where the ranks of this machine see it. Without such memory it stays. */
+static void show_sign(MxComm *comm, MPI_Comm machine) {
+    int n;
+    Sign *own;
+    MPI_Comm_size(machine, &n);
+    MPI_Comm_set_errhandler(machine, MPI_ERRORS_RETURN);
+    if (MPI_Win_allocate_shared(sizeof *own, 1, MPI_INFO_NULL, machine, &own, &comm->window))
+        return;
+    *own = (Sign){.alive = mx_clock_s(), .since = mx_clock_s(), .process = getpid()};
+    comm->near = mx_new_n(comm->arena, Sign *, n);
+    comm->near_rank = mx_new_n(comm->arena, int, n);
+    for (int i = 0; i < n; i++) {
+        MPI_Aint bytes;
+        int unit;
+        MPI_Win_shared_query(comm->window, i, &bytes, &unit, &comm->near[i]);
+    }
+    /* After this all have written their signs. */
+    MPI_Allgather(&comm->rank, 1, MPI_INT, comm->near_rank, 1, MPI_INT, machine);
+    atomic_store(&comm->sign, own);
+    atomic_store(&comm->n_near, n);
+}
+
+void mx_comm_watch(MxComm *comm, double seconds) {
+    MPI_Comm machine;
+    MX_ASSERT(!atomic_load(&comm->is_watched));
+    if (comm->size == 1 || seconds <= 0) return;
+    comm->watch_s = seconds;
+    atomic_store(&comm->is_watched, true);
+    if (pthread_create(&comm->watchdog, NULL, watch, comm)) MX_BUG("no thread for the watchdog");
+    begin_wait(comm, "a meeting", "all ranks");
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    show_sign(comm, machine);
+    MPI_Comm_free(&machine);
+    end_wait(comm);
 }
 
 /* ---- exchanges of groups */

@@ -1,0 +1,266 @@
+#!/bin/sh
+# run.sh BINARY COMPARE [long] — runs of several ranks seen from outside: ranks that are killed or
+# hang, signals, logs of every rank, log-probabilities made by one mesh for another.  COMPARE is
+# mxcompare.  The short form is for make test; the long one kills at 20 moments.  Run from the top
+# folder.
+set -u
+binary=$1 compare=$2 form=${3:-short}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 ASAN_OPTIONS=detect_leaks=0
+n_ranks=4
+mesh="ici_data_parallelism=2 ici_fsdp_parallelism=2"
+model="base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 base_num_kv_heads=2
+head_dim=16 base_mlp_dim=64 max_target_length=32 eval_interval=-1 log_config=false"
+
+complain() {
+    failed=$((failed + 1))
+    echo "FAIL $1"
+    [ -z "${2:-}" ] || grep -v '^completed' "$2/log" | tail -n 12 | sed 's/^/  /'
+}
+
+# Seconds that the launcher gives ranks that it has told to stop; a second if there is nothing. It
+# waits that long itself, even if they are gone before.
+patience=
+
+# launch N DIR KEYS... — the run of a test; output to DIR/log.
+launch() {
+    n=$1 dir=$2
+    shift 2
+    mkdir -p "$dir"
+    # shellcheck disable=SC2086
+    exec mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        ${patience:+--mca odls_base_sigkill_timeout $patience} -n "$n" "$binary" $model base_output_directory="$dir" \
+        run_name=x "$@" >>"$dir/log" 2>&1 </dev/null
+}
+
+# ranks N DIR KEYS... — the same to its end.
+ranks() { (launch "$@"); }
+
+# pid_of MPIRUN RANK — the process of a rank; nothing if it is not there.
+pid_of() {
+    for status in /proc/[0-9]*/status; do
+        p=${status#/proc/} p=${p%/status}
+        grep -qs "^PPid:[[:space:]]*$1\$" "$status" &&
+            tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$2" && echo "$p"
+    done
+}
+
+# await MPIRUN LOG TEXT — until the log says so or the run has ended.
+await() {
+    while ! grep -q "$3" "$2" 2>/dev/null && kill -0 "$1" 2>/dev/null; do sleep 0.02; done
+}
+
+# random N — 0 ... N-1.
+random() { od -An -N4 -tu4 /dev/urandom | awk -v n="$1" '{ print $1 % n }'; }
+
+# is_alive PROCESS — it is there and has not ended.
+is_alive() { grep -qs '^State:[[:space:]]*[A-Y]' "/proc/$1/status"; }
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# same NAME DIR — DIR ends as the undisturbed run does.
+same() {
+    "$compare" "$work/reference/x" "$2/x" >"$work/difference" 2>&1 ||
+        complain "$1: the final state differs from that of the undisturbed run: $(tail -n 3 "$work/difference")" "$2"
+}
+
+# ---- kill -9 of one rank
+
+# kill_at WHEN RANK — starts the run of $work/kill and kills a rank when the log says WHEN, or after
+# so many milliseconds. Says what became of it: "killed" or "ended".
+kill_at() {
+    mkdir -p "$work/kill"
+    : >"$work/kill/log"
+    case $1 in *patiently) patience=5 ;; *) patience= ;; esac
+    # shellcheck disable=SC2086
+    launch $n_ranks "$work/kill" $keys &
+    run=$!
+    while [ -z "$(pid_of $run $((n_ranks - 1)))" ] && kill -0 $run 2>/dev/null; do sleep 0.02; done
+    all=$(for r in $(seq 0 $((n_ranks - 1))); do pid_of $run "$r"; done)
+    case $1 in
+    *[!0-9]*) await $run "$work/kill/log" "${1%patiently}" ;;
+    *) sleep "$(awk -v ms="$1" 'BEGIN { print ms / 1000 }')" ;;
+    esac
+    victim=$(pid_of $run "$2")
+    started=$(now_ms)
+    [ -z "$victim" ] || kill -9 "$victim" 2>/dev/null
+    for p in $all; do
+        while is_alive "$p" && [ $(($(now_ms) - started)) -lt 20000 ]; do sleep 0.02; done
+    done
+    took=$(($(now_ms) - started))
+    wait $run 2>/dev/null
+    code=$?
+    [ -n "$patience" ] || took=$(($(now_ms) - started))
+    if [ "$code" = 0 ]; then
+        echo ended
+        return
+    fi
+    [ $took -le 5000 ] || complain "kill at \"$1\": the ranks were gone after $took ms" "$work/kill"
+    grep -q "rank $2 .*signal 9\|signal 9" "$work/kill/log" ||
+        complain "kill at \"$1\": nobody says that rank $2 was killed" "$work/kill"
+    echo "killed $took"
+}
+
+# note KILLED — what kill_at said: complaints, and how long it took.
+note() {
+    case $1 in
+    *FAIL*)
+        failed=$((failed + 1))
+        echo "$1" | grep -v '^killed'
+        ;;
+    esac
+    case $1 in
+    *killed*)
+        n=$((n + 1)) ms=${1##*killed }
+        [ "$ms" -le $slowest ] || slowest=$ms
+        ;;
+    esac
+}
+
+# kills MOMENTS — every run goes on where the killed one was; one that ends first is made again.
+kills() {
+    keys="$mesh per_device_batch_size=1 steps=120 checkpoint_period=5 learning_rate_schedule_steps=120"
+    # shellcheck disable=SC2086
+    ranks $n_ranks "$work/reference" $keys || complain "undisturbed run" "$work/reference"
+    slowest=0 n=0
+    while read -r rank when; do
+        for try in 1 2 3; do
+            result=$(kill_at "$when" "$rank" 2>/dev/null)
+            note "$result"
+            [ "$result" = ended ] || break
+            same "kill" "$work/kill"
+            rm -rf "$work/kill"
+            [ $try -lt 3 ] || complain "kill at \"$when\": the run always ends first"
+        done
+    done <"$1"
+    # shellcheck disable=SC2086
+    ranks $n_ranks "$work/kill" $keys || complain "the run does not go on after the kills" "$work/kill"
+    same "after the kills" "$work/kill"
+    echo "kill -9 of a rank: $n kills, all ranks gone after at most $slowest ms, the final state is the same"
+}
+
+# moments — a rank and when, a line each.
+moments() {
+    cat <<END
+0 0
+2 number parameters
+1 No existing checkpoints
+0 completed step: 1,
+3 asynchronous checkpoint save
+1 restoring from
+1 completed step: 4, patiently
+END
+    [ "$form" = long ] || return
+    cat <<END
+1 0
+3 training data
+0 memory:
+2 restoring from
+2 completed step
+1 Saved a checkpoint
+0 asynchronous checkpoint save
+END
+    for i in 1 2 3 4 5 6 7; do echo "$((i % n_ranks)) $(random 3000)"; done
+}
+
+# ---- SIGTERM to the launcher
+
+terms() {
+    d=$work/term patience=5
+    keys="$mesh per_device_batch_size=1 learning_rate_schedule_steps=100000 checkpoint_period=1000 rank_logs=true"
+    # shellcheck disable=SC2086
+    (launch $n_ranks "$d" $keys steps=100000) &
+    run=$!
+    await $run "$d/log" "completed step: 4,"
+    kill -TERM $run
+    wait $run
+    code=$? patience=
+    log=$d/x/logs/rank_0.log # what ranks say after a signal, the launcher may lose
+    [ $code != 0 ] || complain "SIGTERM: exit 0" "$d"
+    grep -q "Training stopped: received SIGTERM" "$log" || complain "SIGTERM: not told" "$d"
+    last=$(grep -o 'completed step: [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*$')
+    grep -q "Saved a checkpoint at step $last\.$" "$log" || complain "SIGTERM: step $last was not saved" "$d"
+    # shellcheck disable=SC2086
+    ranks $n_ranks "$d" $keys steps=$((last + 3)) || complain "SIGTERM: the run does not go on" "$d"
+    grep -q "restoring from this run's directory step $last\$" "$log" ||
+        complain "SIGTERM: the run does not go on from step $last" "$d"
+    echo "SIGTERM to the launcher: saved step $last, exit $code, the run went on from there"
+}
+
+# ---- a rank that hangs, and logs of every rank
+
+hangs() {
+    d=$work/hang
+    # shellcheck disable=SC2086
+    (launch 3 "$d" ici_data_parallelism=3 ici_fsdp_parallelism=1 per_device_batch_size=1 steps=1000000 \
+        enable_checkpointing=false rank_logs=true watchdog_seconds=3) &
+    run=$!
+    await $run "$d/log" "completed step: 4,"
+    kill -STOP "$(pid_of $run 1)"
+    wait $run
+    [ $? != 0 ] || complain "a rank that is stopped: exit 0" "$d"
+    grep -q "rank [02] has waited .* for the other ranks in .*: ending the run; rank 1 hangs: it has not run for" \
+        "$d/log" || complain "a rank that is stopped is not named" "$d"
+    for r in 0 1 2; do
+        grep -q "^20..-..-..T..:..:..\....Z rank $r: completed step: 3, " "$d/x/logs/rank_$r.log" ||
+            complain "logs/rank_$r.log lacks its steps" "$d"
+    done
+    grep -q "hangs" "$d"/x/logs/rank_[02].log || complain "the logs of ranks do not tell of the hanging one" "$d"
+
+    d=$work/busy # the first rank opens a pipe that nobody reads
+    mkdir -p "$d"
+    mkfifo "$d/pipe"
+    # shellcheck disable=SC2086
+    ranks 2 "$d" ici_data_parallelism=2 ici_fsdp_parallelism=1 per_device_batch_size=1 steps=9 \
+        enable_checkpointing=false watchdog_seconds=3 metrics_file="$d/pipe" && complain "a rank that waits elsewhere: exit 0" "$d"
+    grep -q "rank 1 has waited .*; rank 0 hangs: it has been at something else for" "$d/log" ||
+        complain "a rank that waits elsewhere is not named" "$d"
+    echo "ranks that hang are named"
+}
+
+# ---- log-probabilities of a reference made ahead
+
+# refer NAME N KEYS... — losses of a run on preferences to $work/NAME.losses.
+refer() {
+    name=$1 n=$2 d=$work/$1
+    shift 2
+    ranks "$n" "$d" --config configs/recipes/dpo.yml $model "$@" metrics_file="$d/m.jsonl" steps=4 \
+        max_target_length=96 learning_rate=0.001 eval_interval=2 eval_steps=2 gradient_accumulation_steps=2 ||
+        { [ "$name" = stale ] || complain "reference, $name: exit $?" "$d"; }
+    grep -o '"[a-z]*/[a-z_]*loss": *[-+.e0-9]*' "$d/m.jsonl" 2>/dev/null | grep 'learning/loss\|avg_loss' |
+        grep -o '[-+.e0-9]*$' >"$work/$name.losses"
+}
+
+# close NAME — its losses are those of the run with two models, but for the order of sums.
+close() {
+    paste "$work/copy.losses" "$work/$1.losses" |
+        awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-12 { bad = 1 } END { exit bad || NR < 6 }' ||
+        complain "reference, $1: other losses: $(paste -s -d ' ' "$work/$1.losses")" "$work/$1"
+}
+
+references() {
+    refer copy 1 per_device_batch_size=8 dpo.reference=copy
+    refer ahead 4 per_device_batch_size=2 dpo.reference=precomputed ici_fsdp_parallelism=2 ici_context_parallelism=2
+    close ahead
+    made=$work/ahead/x/reference
+    refer one 1 per_device_batch_size=8 dpo.reference=precomputed dpo.reference_logps="$made"
+    refer two 2 per_device_batch_size=4 dpo.reference=precomputed dpo.reference_logps="$made" \
+        ici_fsdp_parallelism=1 ici_tensor_parallelism=2
+    for name in one two; do
+        close $name
+        [ ! -d "$work/$name/x/reference" ] || complain "reference, $name: made again" "$work/$name"
+    done
+    refer stale 2 per_device_batch_size=4 dpo.reference=precomputed dpo.reference_logps="$made" init_weights_seed=1
+    grep -q "are of another policy: fingerprint " "$work/stale/log" || complain "reference: stale" "$work/stale"
+    echo "log-probabilities that one mesh made serve others"
+}
+
+moments >"$work/moments"
+kills "$work/moments"
+terms
+hangs
+references
+[ $failed -eq 0 ] || echo "$failed failures"
+[ $failed -eq 0 ]
