@@ -109,19 +109,20 @@ def planned(process):
     raise RunFailed("mxtrain printed no line \"memory: ... GiB\"")
 
 
-def ours(setup, config, steps, overrides=(), unset=()):
-    """Trains with mxtrain: `steps` timed ones after the warm-up."""
+def ours(setup, config, steps, overrides=(), unset=(), ranks=1):
+    """Trains with mxtrain: `steps` timed ones after the warm-up. With ranks, memory is that of the largest one."""
+    launcher = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         process = run_process(setup, [
-            setup.build / "mxtrain", "--config", config, f"steps={WARM_UP + steps}", f"num_threads={setup.threads}",
-            "remat_policy=none", "log_config=false", f"metrics_file={metrics}", f"base_output_directory={folder}",
-            *overrides], unset)
+            *launcher, setup.build / "mxtrain", "--config", config, f"steps={WARM_UP + steps}",
+            f"num_threads={setup.threads // ranks}", "remat_policy=none", "log_config=false", f"metrics_file={metrics}",
+            f"base_output_directory={folder}", *overrides], unset)
         rows = [json.loads(line) for line in pathlib.Path(metrics).read_text().splitlines()]
     if any(row["learning/loss"] is None for row in rows):
         raise RunFailed("mxtrain's loss is not finite")
     outcome = step_outcome(process, [row["perf/step_time_seconds"] for row in rows],
-                           rows[0]["perf/per_device_tokens"])
+                           rows[0]["perf/per_device_tokens"] * ranks)
     outcome.tflops = rows[0]["perf/per_device_tflops"]
     outcome.plan_mb, outcome.reference_mb, outcome.activations_mb = (b / MB for b in planned(process))
     return outcome

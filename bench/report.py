@@ -9,6 +9,7 @@ FIELDS = ("sitting machine commit versions kind workload dtype who environment s
 NUMBERS = ("steps min_s median_s max_s wall_s tokens_per_s tflops rss_mb plan_mb activations_mb first_step_s others_cpu "
            "calls share warm_s mb mean_s reference_mb").split()
 AS_FOUND = "as found"
+RANK_AXES = ("data", "fsdp")  # along which several ranks are measured
 QUIET = 0.05  # share of the cores that others may use before a process counts as disturbed
 LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
 KINDS_OF_OP = 25  # rows of a table of kernels
@@ -105,9 +106,9 @@ def memory_ratio(rows):
     return [ours["rss_mb"] / theirs["rss_mb"] for ours, theirs in pairs(rows, "eager")]
 
 
-def plan_error(rows):
+def plan_error(rows, who="ours"):
     """How far the plan is off, as a share of what is allowed: 5 % + 40 MB."""
-    return [abs(r["plan_mb"] - r["rss_mb"]) / (0.05 * r["rss_mb"] + 40) for r in chosen(rows, "ours")]
+    return [abs(r["plan_mb"] - r["rss_mb"]) / (0.05 * r["rss_mb"] + 40) for r in chosen(rows, who)]
 
 
 def start_excess(rows, pages):
@@ -177,6 +178,20 @@ def bars_checkpoints(rows):
     return found
 
 
+def bars_ranks(rows):
+    """A rank is held to the plan as one process is; what MPI itself takes is in the 40 MB."""
+    found = []
+    for dtype in ("f32", "bf16"):
+        part = latest(rows, "ranks", "w1", dtype)
+        for axis in RANK_AXES:
+            who = f"ranks {axis}"
+            found += [bar(f"W1 {dtype}, a rank for each core along {axis}: tokens/s over one process",
+                          [1 / x for x in faster(part, who)], 0.9, True),
+                      bar(f"W1 {dtype}, along {axis}: plan of a rank off by, of the 5 % + 40 MB allowed",
+                          plan_error(part, who), 1, False)]
+    return found
+
+
 def bars_of(rows):
     w3 = latest(rows, "compare", "w3", "f32")
     w4, w4_bf16 = latest(rows, "compare", "w4", "f32"), latest(rows, "compare", "w4", "bf16")
@@ -186,7 +201,7 @@ def bars_of(rows):
     for dtype in ("f32", "bf16"):
         found.append(bar(f"W4 {dtype}, activations when the length doubles (linear: ≤ 2)",
                          length_growth(latest(rows, "length", "w4", dtype)), 2.05, False))
-    found += bars_adapters(rows) + bars_start(rows) + bars_checkpoints(rows)
+    found += bars_adapters(rows) + bars_start(rows) + bars_checkpoints(rows) + bars_ranks(rows)
     for dtype in ("f32", "bf16"):
         per_token, per_flop = growth_spread(latest(rows, "growth", "w1", dtype))
         found += [bar(f"growth {dtype}, dearest over cheapest token, batch 2 to 8", per_token, 1.10, False),
@@ -315,6 +330,7 @@ def table_ops(rows):
 SECTIONS = (("compare", "{workload} {dtype}", table_compare),
             ("length", "{workload} {dtype}: memory against length", table_length),
             ("growth", "Growth, {workload} {dtype}", table_growth),
+            ("ranks", "A rank for each core, {workload} {dtype}", table_compare),
             ("remat", "Rematerialisation, {workload} {dtype}", table_remat),
             ("save", "Saving the state of {workload}: to disk, synced", table_io),
             ("load", "Loading the state of {workload}: ours with its hashes checked", table_io),

@@ -93,13 +93,14 @@ def environment_of(unset):
 
 
 def run_ours(sitting, name, dtype, steps, **fields):
-    """One process of ours. Fields that are no column: overrides, unset, and what is different from the workload as it
-    is, provider or instead, another workload."""
+    """One process of ours, or several ranks. Fields that are no column: overrides, unset, ranks, and what is different
+    from the workload as it is, provider or instead, another workload."""
     unset, provider, instead = fields.pop("unset", ()), fields.pop("provider", "auto"), fields.pop("instead", name)
     overrides = [*WORKLOADS[instead]["overrides"], f"dtype={DTYPES[dtype]}", *fields.pop("overrides", [])]
     outcome = harness.ours(sitting.setup, WORKLOADS[instead]["config"], steps,
-                           [f"matmul_provider={provider}", *overrides], unset)
-    who = " ".join(["ours"] + [provider] * (provider != "auto") + [instead] * (instead != name))
+                           [f"matmul_provider={provider}", *overrides], unset, fields.pop("ranks", 1))
+    different = [provider] * (provider != "auto") + [instead] * (instead != name)
+    who = fields.pop("who", " ".join(["ours", *different]))
     return sitting.record(outcome, workload=name, dtype=dtype, who=who, environment=environment_of(unset), **fields)
 
 
@@ -201,6 +202,18 @@ def remat(sitting, dtype, options):
                      settings=policy, overrides=[f"remat_policy={policy}"])
 
 
+def ranks(sitting, dtype, options):
+    """A rank for every core, one thread each, against one process with as many threads, in turn."""
+    n, steps = sitting.setup.threads, options.steps or WORKLOADS["w1"]["steps"]
+    rows = 4 / n  # of W1's batch for each rank
+    for number in range(options.rounds):
+        for pair, axis in enumerate(report.RANK_AXES):
+            fields = dict(kind="ranks", round=number, pair=pair)
+            run_ours(sitting, "w1", dtype, steps, **fields)
+            run_ours(sitting, "w1", dtype, steps, who=f"ranks {axis}", settings=f"{n} ranks", ranks=n, **fields,
+                     overrides=[f"per_device_batch_size={rows:g}", f"ici_{axis}_parallelism={n}"])
+
+
 def profile(sitting, name, dtype, options):
     steps, workload = options.steps or WORKLOADS[name]["steps"], WORKLOADS[name]
     rows, others = harness.profile(sitting.setup, workload["config"], steps,
@@ -277,6 +290,7 @@ def read_options():
     p.add_argument("--rounds", type=int, default=3, help="how often each pair runs (default %(default)s)")
     p.add_argument("--growth", action="store_true", help="also W1 over batch sizes and layers")
     p.add_argument("--remat", action="store_true", help="also W1 under each remat_policy")
+    p.add_argument("--ranks", action="store_true", help="also W1 on a rank for every core, along data and along fsdp")
     p.add_argument("--profile", action="store_true", help="also mxtrain's own account of its time, by op")
     p.add_argument("--ops", action="store_true", help="also every kernel by itself")
     p.add_argument("--checkpoints", action="store_true", help="also saves and loads of W1's state, and steps during a save")
@@ -335,6 +349,8 @@ def measure(sitting, options):
             sitting.attempt(f"saving {dtype}", lambda: saving(sitting, "w1", dtype, options))
         if options.growth:
             sitting.attempt(f"growth {dtype}", lambda: growth(sitting, dtype, options))
+        if options.ranks:
+            sitting.attempt(f"ranks {dtype}", lambda: ranks(sitting, dtype, options))
         if options.remat:
             sitting.attempt(f"remat {dtype}", lambda: remat(sitting, dtype, options))
         for name in options.workloads:
