@@ -121,9 +121,11 @@ static void check_ahead(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_mtp_eval_target_module, "%lld is more than mtp_num_layers = %lld",
                     (long long)c->mtp_eval_target_module, (long long)c->mtp_num_layers);
     if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo) && c->use_dpo && c->mtp_num_layers)
-        config_fail(load, culprit(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo),
-                    "losses of pairs do not train modules that look ahead; mtp_num_layers is %lld",
-                    (long long)c->mtp_num_layers);
+        config_warn(
+            load, MX_NOWHERE,
+            "losses of pairs do not train modules that look ahead (mtp_num_layers is %lld): "
+            "only weight decay changes them",
+            (long long)c->mtp_num_layers);
 }
 
 static void check_schedule(ConfigLoad *load, const MxConfig *c) {

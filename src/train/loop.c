@@ -99,6 +99,10 @@ static bool eval_is_due(const Loop *l) {
            (l->step - c->eval_start_step) % c->eval_interval == 0;
 }
 
+static bool looks_ahead(const MxConfig *c) {
+    return c->mtp_num_layers > 0 && !c->use_dpo;
+}
+
 /* Evaluates after the present step; cut short by a signal, it stays to be done when the run
  * resumes. */
 static bool evaluate(Loop *l, MxError *err) {
@@ -129,8 +133,7 @@ static bool evaluate(Loop *l, MxError *err) {
     double mean = total / (weights + LOSS_EPS);
     double avg_z = i ? z / (double)i : 0, acceptance = i ? accepted / (double)i : 0;
     char more[64] = "";
-    if (c->mtp_num_layers)
-        snprintf(more, sizeof more, ", avg_mtp_acceptance_rate=%.2f%%", acceptance);
+    if (looks_ahead(c)) snprintf(more, sizeof more, ", avg_mtp_acceptance_rate=%.2f%%", acceptance);
     if (c->use_dpo)
         snprintf(more, sizeof more, ", dpo_reward_accuracy=%.3f", correct / (weights + LOSS_EPS));
     if (i) checkpoints_evaluated(l->checkpoints, l->step, mean);
@@ -143,7 +146,7 @@ static bool evaluate(Loop *l, MxError *err) {
     metrics_add(&m, "eval/avg_loss", mean);
     metrics_add(&m, "eval/avg_perplexity", exp(mean));
     metrics_add(&m, "eval/avg_z_loss", avg_z);
-    if (c->mtp_num_layers) metrics_add(&m, "eval/avg_mtp_acceptance_rate_percent", acceptance);
+    if (looks_ahead(c)) metrics_add(&m, "eval/avg_mtp_acceptance_rate_percent", acceptance);
     if (c->use_dpo) metrics_add(&m, "eval/avg_dpo_reward_accuracy", correct / (weights + LOSS_EPS));
     if (i && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
@@ -179,7 +182,7 @@ static void log_step(const Loop *l, const Metrics *m) {
     if (l->config->use_dpo)
         snprintf(more, sizeof more, ", dpo_loss: %.3f, reward_accuracy: %.3f",
                  metrics_get(m, "learning/dpo_loss"), metrics_get(m, "learning/reward_accuracy"));
-    else if (l->config->mtp_num_layers)
+    else if (looks_ahead(l->config))
         snprintf(more, sizeof more, ", main_model_loss: %.3f, mtp_loss: %.3f",
                  metrics_get(m, "learning/loss") - metrics_get(m, "learning/mtp_loss"),
                  metrics_get(m, "learning/mtp_loss"));

@@ -252,6 +252,40 @@ START_TEST(preference_loss_and_gradient) {
 }
 END_TEST
 
+/* Losses of pairs leave modules that look ahead alone, as the original does: they are there, they
+ * add nothing, and no gradient reaches them. */
+START_TEST(pairs_leave_modules_alone) {
+    static const char *const more[] = {"use_dpo=true", "use_dpo=true mtp_num_layers=2"};
+    Post p[2];
+    MxLoss loss[2];
+    int n_alone = 0;
+    for (int i = 0; i < 2; i++) {
+        p[i] = (Post){.arena = {.name = "post"}, .name = "dpo_loss.h5"};
+        p[i].file = golden_open(&p[i].arena, "train/dpo_loss.h5");
+        if (!p[i].file) return;
+        load_config(&p[i], "", more[i]);
+        POST_OK(&p[i], mx_train_state_open(&p[i].arena, p[i].config, &p[i].state, &p[i].err));
+        mx_train_state_init(p[i].state);
+        mx_train_state_take_reference(p[i].state);
+        MxBatch batch = pair_batch(&p[i], "batch", 0);
+        loss[i] = mx_train_loss_and_grad(p[i].state, &batch);
+    }
+    const MxTree *with = mx_model_params(mx_train_state_model(p[1].state));
+    const MxTree *without = mx_model_params(mx_train_state_model(p[0].state));
+    ck_assert(loss[1].loss == loss[0].loss && loss[1].ahead == 0);
+    for (int i = 0; i < with->n; i++) {
+        int other = mx_tree_find(without, with->leaves[i].path);
+        const float *got = mx_train_gradient(p[1].state, i);
+        const float *want = other < 0 ? NULL : mx_train_gradient(p[0].state, other);
+        n_alone += other < 0;
+        for (int64_t k = 0; k < mx_shape_count(with->leaves[i].shape); k++)
+            ck_assert_msg(got[k] == (want ? want[k] : 0), "gradient of %s", with->leaves[i].path);
+    }
+    ck_assert_int_gt(n_alone, 0);
+    for (int i = 0; i < 2; i++) close_post(&p[i]);
+}
+END_TEST
+
 /* ---- trajectories */
 
 /* Adam takes a full step along a gradient of any size. Where a component is 1e-8 of the norm, its
@@ -410,6 +444,7 @@ Suite *post_suite(void) {
     tcase_add_loop_test(tcase, loss_and_gradient, 0, MX_COUNT(batches));
     tcase_add_loop_test(tcase, evaluation, 0, MX_COUNT(evaluations));
     tcase_add_loop_test(tcase, preference_loss_and_gradient, 0, MX_COUNT(preference_cases));
+    tcase_add_test(tcase, pairs_leave_modules_alone);
     tcase_add_loop_test(tcase, trajectory, 0, MX_COUNT(trajectories));
     suite_add_tcase(suite, tcase);
     return suite;
