@@ -35,6 +35,40 @@ START_TEST(lines_are_flushed) {
 }
 END_TEST
 
+static const char copy_path[] = "build/tests/log.copy";
+
+/* What a silent rank does. */
+static void log_silently(const void *unused) {
+    (void)unused;
+    mx_log("before");
+    mx_log_silence();
+    if (!mx_log_copy(copy_path, "rank 3", &err)) exit(1);
+    mx_log("step %d", 7);
+    mx_warn("too %s", "slow");
+    mx_complain("the end");
+}
+
+START_TEST(silent_lines_are_copied) {
+    MxBytes bytes;
+    ck_assert(mx_dir_make("build/tests", &err));
+    unlink(copy_path);
+    Child child = run_child(&arena, log_silently, NULL);
+    ck_assert_int_eq(child.status, 0);
+    ck_assert_str_eq(child.out, "before\n");
+    ck_assert_str_eq(child.err, "the end\n");
+    ck_assert(mx_file_read(&arena, copy_path, 1000, &bytes, &err));
+    const char *const want[] = {"rank 3: step 7", "rank 3: warning: too slow", "rank 3: the end"};
+    char *save = NULL, *text = mx_arena_strndup(&arena, (char *)bytes.data, bytes.size);
+    for (int i = 0; i < MX_COUNT(want); i++) {
+        enum { TIME = sizeof "2026-01-31T23:59:59.999Z" }; /* and a blank */
+        const char *line = strtok_r(i ? NULL : text, "\n", &save);
+        ck_assert(line && strlen(line) > TIME && line[TIME - 2] == 'Z');
+        ck_assert_str_eq(line + TIME, want[i]);
+    }
+    ck_assert_ptr_null(strtok_r(NULL, "\n", &save));
+}
+END_TEST
+
 static void draw_bars(const void *unused) {
     (void)unused;
     mx_progress(0.5, 3725, "step %d", 7);
@@ -102,6 +136,7 @@ END_TEST
 Suite *log_suite(void) {
     Suite *suite = suite_create("base/log");
     TCase *tcase = add_case(suite, "log");
+    tcase_add_test(tcase, silent_lines_are_copied);
     tcase_add_test(tcase, files_get_lines_only);
     tcase_add_test(tcase, lines_are_flushed);
     tcase_add_test(tcase, a_terminal_gets_a_bar_that_goes_away);
