@@ -95,6 +95,7 @@ static double relative(double a, double b) {
 }
 
 START_TEST(parts_train_as_the_whole) {
+    if (mx_comm_size(comm) == 1) return; /* its part is the whole */
     int source = _i % MX_COUNT(sources), mesh = _i / MX_COUNT(sources);
     int n = mx_comm_size(comm);
     MxArena arena = {.name = "parts"};

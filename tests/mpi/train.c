@@ -179,14 +179,16 @@ static uint32_t word(int step, int64_t i) {
     return w[0];
 }
 
-/* Two or three documents a row, padding at the end of some rows. */
+/* Two or three documents a row, padding at the end of some rows; the same in both halves of the
+ * batch, as pairs have them. */
 static MxBatch make_batch(MxArena *arena, int length, int step) {
     MxBatch batch = mx_batch_new(arena, n_rows(), length);
     for (int row = 0; row < n_rows(); row++) {
-        int first = 3 + (int)(word(step, -1 - row) % 6), second = first + 4;
+        int pair = row % (n_rows() / 2);
+        int first = 3 + (int)(word(step, -1 - pair) % 6), second = first + 4;
         for (int t = 0; t < length; t++) {
             int i = row * length + t, segment = t < first ? 1 : t < second ? 2 : 3;
-            bool is_padding = row % 3 == 1 && t >= length - 3;
+            bool is_padding = pair % 3 == 1 && t >= length - 3;
             batch.field[MX_INPUTS][i] = (int32_t)(word(step, i) % VOCAB);
             batch.field[MX_TARGETS][i] = (int32_t)(word(step, i + 1) % VOCAB);
             batch.field[MX_INPUTS_POSITION][i] = batch.field[MX_TARGETS_POSITION][i] =
