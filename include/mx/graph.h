@@ -69,14 +69,33 @@ typedef struct MxFactors {
     int n; /* factors */
     int in_dim[MX_MAX_CUT_IN][MX_MAX_RANK], out_dim[MX_MAX_OUT][MX_MAX_RANK];
     unsigned linear; /* inputs that may be partial if all of them are: so is the output then */
+    /* A factor that is no sum, such as the dim of a softmax: if it is cut, the op itself exchanges
+     * what its ranks have of it (`exchange`), and these outputs are whole afterwards. */
+    int joined;          /* MX_WHOLE = none */
+    unsigned joins;      /* outputs */
+    double joined_bytes; /* that a rank gives another if nothing else is cut */
 } MxFactors;
+
+/* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
+typedef struct MxGroup {
+    const char *axes; /* "data,fsdp" */
+    uint64_t id;      /* of this division of the ranks, the same on all of them */
+    int size, index;  /* this rank's place among them */
+    int first;        /* the lowest rank among them */
+} MxGroup;
 
 /* One rank's share of a node, for attributes that depend on it. */
 typedef struct MxShare {
     const MxType *out;    /* local */
     const int64_t *start; /* [factor] index of the share's first element along its dims */
     const bool *is_cut;   /* [factor] */
+    const MxGroup *group; /* [factor] the ranks that have its other parts, if it is cut */
 } MxShare;
+
+/* What exchanges cost one rank. */
+typedef struct MxCommCost {
+    int64_t calls, bytes; /* exchanges; bytes sent to other ranks */
+} MxCommCost;
 
 /* Properties of an op. */
 enum {
@@ -104,6 +123,8 @@ typedef struct MxOp {
     double (*flops)(const MxType *in, const MxType *out, const void *attr);
     void (*partition)(MxFactors *factors);              /* NULL = every rank runs all of it */
     void (*localize)(const MxShare *share, void *attr); /* attr of one rank's share */
+    /* What the node of one rank exchanges with which others; NULL, also as its answer: nothing. */
+    const MxGroup *(*exchange)(const MxNode *node, const MxType *in, MxCommCost *cost);
     void (*print)(MxText *text, const void *attr);
     const char *doc;
 } MxOp;

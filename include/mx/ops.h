@@ -228,14 +228,28 @@ typedef struct MxEmbedGradAttr {
 } MxEmbedGradAttr;
 
 typedef struct MxXentAttr {
-    MxDtype dtype;  /* of dw (out 0 of the gradients) */
-    bool tied;      /* w is [V, D] instead of [D, V] */
-    double scale;   /* on the logits */
-    double softcap; /* 0 = none; after the scale */
-    double z_loss;  /* multiplier of lse^2; xent's alone */
-    int64_t tiles;  /* > 1: logits of no more than 1/tiles of the tokens at a time, also where the
-                       kernel would hold more */
+    MxDtype dtype;    /* of dw (out 0 of the gradients) */
+    bool tied;        /* w is [V, D] instead of [D, V] */
+    double scale;     /* on the logits */
+    double softcap;   /* 0 = none; after the scale */
+    double z_loss;    /* multiplier of lse^2; xent's alone */
+    int64_t tiles;    /* > 1: logits of no more than 1/tiles of the tokens at a time */
+    MxGroup group;    /* w is one of so many parts of the vocabulary; size 0 = all of it … */
+    int64_t first_id; /* … from this id on */
 } MxXentAttr;
+
+/* What the ranks of a group tell each other of every token: its logits' maximum, the sum of their
+ * exponentials below that, and the target's logit, 0 where it is not. mx_argmax: the maximum and
+ * its id, as the sum. */
+typedef struct MxXentPart {
+    double sum;
+    float most, target;
+} MxXentPart;
+
+/* mx_xent_chunk — of how many tokens these ops hold logits at a time: at most 1024, and 64 MiB, and
+ * no more than 1/tiles of all; chunks are as even as can be. The ranks of a group make an exchange
+ * for every chunk there can be, whichever tokens count. */
+int64_t mx_xent_chunk(int64_t tokens, int64_t vocab, int64_t tiles);
 
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
  * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
@@ -393,14 +407,6 @@ MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
 
 /* ---- collectives */
 
-/* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
-typedef struct MxGroup {
-    const char *axes; /* "data,fsdp" */
-    uint64_t id;      /* of this division of the ranks, the same on all of them */
-    int size, index;  /* this rank's place among them */
-    int first;        /* the lowest rank among them */
-} MxGroup;
-
 typedef struct MxCollectiveAttr {
     MxGroup group;
     int dim; /* that is joined or cut; the group's parts follow each other along it */
@@ -409,11 +415,6 @@ typedef struct MxCollectiveAttr {
 /* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
  * part by part, in two. */
 enum { MX_SMALL_SUM = 1024 };
-
-/* What a collective op costs one rank. */
-typedef struct MxCommCost {
-    int64_t calls, bytes; /* exchanges; bytes sent to other ranks */
-} MxCommCost;
 
 bool mx_is_collective(const MxOp *op);
 MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group);

@@ -1,9 +1,10 @@
 /* choose.c — how one node is divided among the ranks: which mesh axes cut which of its factors. A
  * mesh axis can cut one factor; the others then have to be gathered along it (a weight that is cut
  * by the axis that cuts the batch), and a factor that an output lacks leaves it partial (a
- * contracted dim). The answer is the cheapest by bytes that have to be moved in and out, plus the
- * work that several ranks would do alike; each axis is tried on each factor while the others stay,
- * until nothing gets better. */
+ * contracted dim), unless the op joins it by an exchange of its own (the vocabulary of a softmax).
+ * The answer is the cheapest by bytes that have to be moved in and out, plus the work that several
+ * ranks would do alike; each axis is tried on each factor while the others stay, until nothing gets
+ * better. */
 #include "partition.h"
 
 /* Work is compared with bytes moved: a rank computes this much in the time of a byte. Only the
@@ -36,8 +37,10 @@ MxSharding lower_out_sharding(const Choice *c, int i) {
         s.dim[d] = c->cut[factor];
         own |= 1u << factor;
     }
-    for (int k = 0; k < c->factors.n; k++)
-        if (c->cut[k] && !(own >> k & 1) && is_read(&c->factors, k)) s.partial |= c->cut[k];
+    for (int k = 0; k < c->factors.n; k++) {
+        bool is_joined = k == c->factors.joined && c->factors.joins >> i & 1;
+        if (!(own >> k & 1) && !is_joined && is_read(&c->factors, k)) s.partial |= c->cut[k];
+    }
     return s;
 }
 
@@ -76,8 +79,19 @@ static double cost_out(const MxMesh *mesh, const Choice *c, int i) {
     return lower_move_cost(mesh, c->out[i].type, from, to);
 }
 
+/* What the op exchanges by itself, as if at once. Whatever else is cut divides it too. */
+static double cost_inside(const MxMesh *mesh, const Choice *c) {
+    uint32_t others = 0;
+    if (c->factors.joined == MX_WHOLE || !c->cut[c->factors.joined]) return 0;
+    for (int k = 0; k < c->factors.n; k++)
+        if (k != c->factors.joined) others |= c->cut[k];
+    int64_t bytes = (int64_t)c->factors.joined_bytes / lower_parts(mesh, others);
+    int64_t ranks = lower_parts(mesh, c->cut[c->factors.joined]);
+    return lower_cost((MxCommCost){.calls = 1, .bytes = (ranks - 1) * bytes});
+}
+
 static double cost_of(const MxMesh *mesh, const Choice *c) {
-    double cost = 0, touched = 0;
+    double cost = cost_inside(mesh, c), touched = 0;
     uint32_t used = c->partial;
     for (int i = 0; i < c->factors.n_in; i++) {
         cost += cost_in(mesh, c, i);

@@ -80,8 +80,12 @@ static bool read_wishes(Partitioner *p, MxError *err) {
 
 static void find_factors(const Partitioner *p, const MxNode *node, int n_in, MxType *types,
                          MxFactors *f) {
-    *f = (MxFactors){
-        .in = types, .out = types + n_in, .n_in = n_in, .n_out = node->n_out, .attr = node->attr};
+    *f = (MxFactors){.in = types,
+                     .out = types + n_in,
+                     .n_in = n_in,
+                     .n_out = node->n_out,
+                     .attr = node->attr,
+                     .joined = MX_WHOLE};
     MX_ASSERT(n_in <= MX_MAX_CUT_IN);
     for (int i = 0; i < n_in; i++) types[i] = type_of(p, node->in[i]);
     for (int i = 0; i < node->n_out; i++) types[n_in + i] = type_of(p, node->out[i]);
@@ -238,6 +242,7 @@ static const void *localized(Partitioner *p, const MxNode *node, const Choice *c
     MxType out[MX_MAX_OUT];
     int64_t start[MX_MAX_FACTORS] = {0};
     bool is_cut[MX_MAX_FACTORS] = {0};
+    MxGroup group[MX_MAX_FACTORS] = {0};
     const MxMesh *mesh = p->p->mesh;
     for (int i = 0; i < node->n_out; i++) {
         out[i] = c->out[i].type;
@@ -251,11 +256,13 @@ static const void *localized(Partitioner *p, const MxNode *node, const Choice *c
             int k = factors[d];
             if (k == MX_WHOLE || is_cut[k] || !c->cut[k]) continue;
             is_cut[k] = true;
+            group[k] = lower_group(p->t.graph->arena, mesh, p->p->rank, c->cut[k]);
             start[k] = array->type.shape.dim[d] / lower_parts(mesh, c->cut[k]) *
                        lower_index(mesh, p->p->rank, c->cut[k]);
         }
     }
-    node->op->localize(&(MxShare){.out = out, .start = start, .is_cut = is_cut}, attr);
+    node->op->localize(&(MxShare){.out = out, .start = start, .is_cut = is_cut, .group = group},
+                       attr);
     return attr;
 }
 

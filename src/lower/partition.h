@@ -27,6 +27,8 @@ enum { MOST_MOVES = 4 * MX_MAX_RANK + 1 };
 /* lower_moves — the steps; to.partial must be among from.partial. Sums come first, scattered where
  * the result is cut anyway; parts are taken before others are gathered. */
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
+/* lower_cost — exchanges as bytes. */
+double lower_cost(MxCommCost cost);
 /* lower_move_cost — what they cost a rank, as bytes. */
 double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to);
 

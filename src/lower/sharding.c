@@ -166,6 +166,10 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
 /* What an exchange costs besides its bytes, in bytes: 10 us at 1 GB/s. */
 static const double EXCHANGE_BYTES = 10000;
 
+double lower_cost(MxCommCost cost) {
+    return (double)cost.bytes + EXCHANGE_BYTES * (double)cost.calls;
+}
+
 double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to) {
     Move moves[MOST_MOVES];
     int n = lower_moves(type.shape.rank, from, to, moves);
@@ -175,8 +179,7 @@ double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxShard
     for (int i = 0; i < n; i++) {
         MxGroup group = {.size = (int)lower_parts(mesh, moves[i].axes)};
         MxType in = {.dtype = type.dtype, .shape = MX_SHAPE((int64_t)local)};
-        MxCommCost c = mx_collective_cost(moves[i].op, in, &group);
-        cost += (double)c.bytes + EXCHANGE_BYTES * (double)c.calls;
+        cost += lower_cost(mx_collective_cost(moves[i].op, in, &group));
         if (moves[i].op == &op_all_gather)
             local *= (double)group.size;
         else if (moves[i].op != &op_all_reduce)

@@ -34,6 +34,12 @@ static bool reduce_scatter_infer(MxInfer *infer) {
     return cut_infer(infer) && ops_is_real(infer, 0);
 }
 
+static const MxGroup *exchange(const MxNode *node, const MxType *in, MxCommCost *cost) {
+    const MxCollectiveAttr *attr = node->attr;
+    *cost = mx_collective_cost(node->op, in[0], &attr->group);
+    return &attr->group;
+}
+
 static void dim_print(MxText *text, const void *attr) {
     const MxCollectiveAttr *a = attr;
     mx_text_add(text, "dim %d %s", a->dim, a->group.axes);
@@ -49,6 +55,7 @@ const MxOp op_all_reduce = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = ops_infer_same,
+    .exchange = exchange,
     .print = sum_print,
     .doc = "sum over the ranks of a group",
 };
@@ -59,6 +66,7 @@ const MxOp op_reduce_scatter = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = reduce_scatter_infer,
+    .exchange = exchange,
     .print = dim_print,
     .doc = "this rank's part of the sum over the ranks of a group",
 };
@@ -68,6 +76,7 @@ const MxOp op_all_gather = {
     .arity = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = all_gather_infer,
+    .exchange = exchange,
     .print = dim_print,
     .doc = "the parts of all ranks of a group, one after another along a dim",
 };

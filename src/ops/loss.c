@@ -9,6 +9,12 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
     return mx_trace_node(t, &op_xent, (MxValue[]){h, w, targets, weights}, 4, &attr);
 }
 
+static int64_t n_tokens(MxShape h) {
+    int64_t n = 1;
+    for (int d = 0; d < h.rank - 1; d++) n *= h.dim[d];
+    return n;
+}
+
 /* Inputs 2 and `last` are integers for every token. */
 static bool check_to(MxInfer *infer, int last) {
     const MxXentAttr *attr = infer->attr;
@@ -56,10 +62,63 @@ static double xent_grad_flops(const MxType *in, const MxType *out, const void *a
     return PRODUCTS * xent_flops(in, out, attr);
 }
 
-/* Tokens can be cut; the logits of a token are made in one place. */
+/* ---- division: tokens can be cut, and the vocabulary */
+
+enum { VOCAB }; /* the first factor; those of the tokens' dims follow */
+enum { H = 1 << 0, TARGETS = 1 << 2, WEIGHTS = 1 << 3 };
+
+static int vocab_dim(const MxXentAttr *attr) {
+    return attr->tied ? 0 : 1;
+}
+
+static void cut_logits(MxFactors *f, unsigned per_token) {
+    f->in_dim[1][vocab_dim(f->attr)] = ops_new_factor(f);
+    ops_cut_lead(f, f->in[0].shape.rank - 1, per_token);
+}
+
+/* Outputs that sums over the vocabulary are made for: the ranks that have its parts tell each other
+ * theirs. */
+static void join_logits(MxFactors *f, unsigned outputs) {
+    f->joined = VOCAB;
+    f->joins = outputs;
+    f->joined_bytes = (double)n_tokens(f->in[0].shape) * sizeof(MxXentPart);
+}
+
+static void take_vocab(const MxShare *share, void *attr) {
+    MxXentAttr *a = attr;
+    if (!share->is_cut[VOCAB]) return;
+    a->group = share->group[VOCAB];
+    a->first_id = share->start[VOCAB];
+}
+
+static int64_t pieces(int64_t n, int64_t piece) {
+    return piece > 0 ? (n + piece - 1) / piece : n;
+}
+
+int64_t mx_xent_chunk(int64_t tokens, int64_t vocab, int64_t tiles) {
+    enum { MOST_TOKENS = 1024, MOST_BYTES = 64 << 20 };
+    int64_t most = pieces(tokens, tiles), row_bytes = vocab * (int64_t)sizeof(float);
+    if (most > MOST_TOKENS) most = MOST_TOKENS;
+    if (most * row_bytes > MOST_BYTES) most = MOST_BYTES / row_bytes;
+    int64_t even = pieces(tokens, pieces(tokens, most));
+    return even > 0 ? even : 1;
+}
+
+static const MxGroup *exchange_parts(const MxNode *node, const MxType *in, MxCommCost *cost) {
+    const MxXentAttr *attr = node->attr;
+    if (attr->group.size <= 1) return NULL;
+    int64_t tokens = n_tokens(in[0].shape), vocab = in[1].shape.dim[vocab_dim(attr)];
+    int64_t chunk = mx_xent_chunk(tokens, vocab, attr->tiles);
+    cost->calls = pieces(tokens, chunk);
+    cost->bytes = cost->calls * (attr->group.size - 1) * chunk * (int64_t)sizeof(MxXentPart);
+    return &attr->group;
+}
+
+/* ---- cross-entropy */
+
 static void xent_cut(MxFactors *f) {
-    enum { H = 1 << 0, TARGETS = 1 << 2, WEIGHTS = 1 << 3 };
-    ops_cut_lead(f, f->in[0].shape.rank - 1, H | TARGETS | WEIGHTS);
+    cut_logits(f, H | TARGETS | WEIGHTS);
+    join_logits(f, 1 << 0 | 1 << 1);
 }
 
 const MxOp op_xent = {
@@ -69,6 +128,8 @@ const MxOp op_xent = {
     .infer = xent_infer,
     .vjp = xent_vjp,
     .partition = xent_cut,
+    .localize = take_vocab,
+    .exchange = exchange_parts,
     .flops = xent_flops,
     .doc = "sums of cross-entropy and of its z part",
 };
@@ -81,9 +142,15 @@ static bool xent_grad_infer(MxInfer *infer) {
     return check(infer) && ops_is(infer, 4, MX_F32, 0);
 }
 
-static void xent_grad_cut(MxFactors *f) {
-    xent_cut(f);
+static void cut_gradients(MxFactors *f) {
+    memcpy(f->out_dim[0], f->in_dim[1], sizeof f->out_dim[0]);
     memcpy(f->out_dim[1], f->in_dim[0], sizeof f->out_dim[1]);
+}
+
+static void xent_grad_cut(MxFactors *f) {
+    cut_logits(f, H | TARGETS | WEIGHTS);
+    join_logits(f, 1 << 2 | 1 << 3);
+    cut_gradients(f);
 }
 
 const MxOp op_xent_grad = {
@@ -94,6 +161,8 @@ const MxOp op_xent_grad = {
     .attr_bytes = sizeof(MxXentAttr),
     .infer = xent_grad_infer,
     .partition = xent_grad_cut,
+    .localize = take_vocab,
+    .exchange = exchange_parts,
     .flops = xent_grad_flops,
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
@@ -131,7 +200,8 @@ static void logprob_vjp(const MxVjp *v) {
 }
 
 static void logprob_cut(MxFactors *f) {
-    xent_cut(f);
+    cut_logits(f, H | TARGETS | WEIGHTS);
+    join_logits(f, 1 << 0 | 1 << 1);
     for (int i = 0; i < f->n_out; i++) memcpy(f->out_dim[i], f->in_dim[2], sizeof f->out_dim[i]);
 }
 
@@ -142,6 +212,8 @@ const MxOp op_logprob = {
     .infer = logprob_infer,
     .vjp = logprob_vjp,
     .partition = logprob_cut,
+    .localize = take_vocab,
+    .exchange = exchange_parts,
     .flops = xent_flops,
     .doc = "log-probabilities of targets, and the logs of the sums that they were divided by",
 };
@@ -154,9 +226,9 @@ static bool logprob_grad_infer(MxInfer *infer) {
 }
 
 static void logprob_grad_cut(MxFactors *f) {
-    enum { PER_TOKEN = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 };
-    ops_cut_lead(f, f->in[0].shape.rank - 1, PER_TOKEN);
-    memcpy(f->out_dim[1], f->in_dim[0], sizeof f->out_dim[1]);
+    enum { LOG_SUM = 1 << 4, DLOGP = 1 << 5 };
+    cut_logits(f, H | TARGETS | WEIGHTS | LOG_SUM | DLOGP);
+    cut_gradients(f);
 }
 
 const MxOp op_logprob_grad = {
@@ -167,6 +239,7 @@ const MxOp op_logprob_grad = {
     .attr_bytes = sizeof(MxXentAttr),
     .infer = logprob_grad_infer,
     .partition = logprob_grad_cut,
+    .localize = take_vocab,
     .flops = xent_grad_flops,
     .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
            "output",
@@ -182,8 +255,9 @@ static bool argmax_infer(MxInfer *infer) {
 }
 
 static void argmax_cut(MxFactors *f) {
-    enum { H = 1 << 0, WEIGHTS = 1 << 2 };
-    ops_cut_lead(f, f->in[0].shape.rank - 1, H | WEIGHTS);
+    enum { ARGMAX_WEIGHTS = 1 << 2 };
+    cut_logits(f, H | ARGMAX_WEIGHTS);
+    join_logits(f, 1 << 0);
     memcpy(f->out_dim[0], f->in_dim[2], sizeof f->out_dim[0]);
 }
 
@@ -194,6 +268,8 @@ const MxOp op_argmax = {
     .attr_bytes = sizeof(MxXentAttr),
     .infer = argmax_infer,
     .partition = argmax_cut,
+    .localize = take_vocab,
+    .exchange = exchange_parts,
     .flops = xent_flops,
     .doc = "which logit of every token is the largest",
 };

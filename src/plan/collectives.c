@@ -38,13 +38,20 @@ static PlanTraffic *row_of(MxArena *arena, PlanCollectives *c, const char *op, c
     return &c->rows[c->n++];
 }
 
+static const MxGroup *exchange_of(const MxGraph *graph, const MxNode *node, MxCommCost *cost) {
+    MxType in[MX_MAX_CUT_IN];
+    if (!node->op->exchange) return NULL;
+    for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
+    return node->op->exchange(node, in, cost);
+}
+
 static void count_entry(MxArena *arena, const MxPlan *entry, int64_t n_runs, PlanCollectives *out) {
     const MxGraph *graph = entry->graph;
     for (int s = 0; s < entry->n_steps; s++) {
         const MxNode *node = &graph->nodes[entry->steps[s]];
-        if (!mx_is_collective(node->op)) continue;
-        const MxGroup *group = &((const MxCollectiveAttr *)node->attr)->group;
-        MxCommCost cost = mx_collective_cost(node->op, graph->values[node->in[0]].type, group);
+        MxCommCost cost;
+        const MxGroup *group = exchange_of(graph, node, &cost);
+        if (!group) continue;
         PlanTraffic *row = row_of(arena, out, node->op->name, group->axes);
         row->calls += n_runs * cost.calls;
         row->bytes += n_runs * cost.bytes;

@@ -59,6 +59,14 @@ static const Case cases[] = {
     {&op_xent_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9), "f8,8,16 f8,16 i8,8 i8,8 f", true},
     {&op_logprob, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8 i8,8 i8,8", false},
     {&op_logprob_grad, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8 i8,8 i8,8 f8,8 f8,8", true},
+    {&op_xent, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f4,8,16 f16,128 i4,8 i4,8", false},
+    {&op_xent, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3), "b8,2,16 b128,16 i8,2 i8,2", false},
+    {&op_xent_grad, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .softcap = 3), "f8,2,32 f32,512 i8,2 i8,2 f", true},
+    {&op_xent_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f8,2,32 f512,32 i8,2 i8,2 f", false},
+    {&op_xent_grad, ATTR(MxXentAttr, .dtype = MX_BF16, .scale = 0.9), "b8,2,32 b32,512 i8,2 i8,2 f", false},
+    {&op_logprob, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3, .tiles = 5), "f8,4,16 f128,16 i8,4 i8,4", false},
+    {&op_logprob_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3), "f8,4,16 f128,16 i8,4 i8,4 f8,4 f8,4", true},
+    {&op_argmax, ATTR(MxXentAttr, .scale = 0.9, .softcap = 3), "f8,4,16 f16,128 i8,4", false},
     {&op_preference, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8 i8,8 i8,8 f8,8", false},
     {&op_preference_grad, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8 i8,8 i8,8 f8,8 f", false},
     {&op_shift, ATTR(MxShiftAttr, 1), "i8,16 i8,16", false},
@@ -88,6 +96,8 @@ typedef struct Program {
     MxGraph *graph;
     MxRun *run;
     int n_in, n_vars;
+    int64_t ids; /* integers are below it */
+    bool is_joined;
 } Program;
 
 static MxDevice *device;
@@ -99,6 +109,8 @@ static void trace_program(Program *p, const Case *c) {
     MxValue in[MOST_TYPES];
     *p = (Program){.arena = {.name = "program"}, .c = c, .n_in = parse_types(c->in, types)};
     p->vars.arena = &p->arena;
+    bool has_logits = c->op->localize == op_xent.localize;
+    p->ids = has_logits ? types[1].shape.dim[((const MxXentAttr *)c->attr)->tied ? 0 : 1] : IDS;
     for (int i = 0; i < p->n_in; i++) mx_vars_add(&p->vars, "in", types[i]);
     p->graph = mx_graph_new(&p->arena, "one", &p->vars);
     mx_trace_begin(&tracing, p->graph);
@@ -122,10 +134,10 @@ static void open_run(Program *p, const MxVars *var, MxGraph *graph) {
 
 /* ---- contents: element e of variable v, whole */
 
-static float element(int v, int64_t e, MxDtype dtype) {
+static float element(const Program *p, int v, int64_t e, MxDtype dtype) {
     uint32_t w[4];
     mx_philox(11, (uint64_t)v, (uint64_t)e, w);
-    if (dtype == MX_I32) return (float)(w[0] % IDS);
+    if (dtype == MX_I32) return (float)(w[0] % (uint32_t)p->ids);
     float x = 2 * mx_uniform(w[0]) - 1;
     x = v == 3 ? fabsf(x) + 0.1f : x; /* second moments, deviations */
     return dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x;
@@ -177,7 +189,7 @@ static void fill(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
             put(mx_run_var(p->run, v), type.dtype, e,
                 is_empty(mesh, sharding[v])
                     ? 0
-                    : element(v, whole_index(&box, type.shape, e), type.dtype));
+                    : element(p, v, whole_index(&box, type.shape, e), type.dtype));
     }
 }
 
@@ -206,6 +218,19 @@ static MxSharding draw_sharding(const MxMesh *mesh, MxType type, bool may_be_par
     return s;
 }
 
+/* Whether ranks exchange something within the op. */
+static bool is_joined(const Program *p, const MxGraph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const MxNode *node = &graph->nodes[n];
+        MxType in[MOST_TYPES];
+        MxCommCost cost;
+        for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
+        if (node->op == p->c->op && node->op->exchange && node->op->exchange(node, in, &cost))
+            return true;
+    }
+    return false;
+}
+
 /* The program with variables cut as drawn; what the ranks made, to compare later. */
 static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
     MxRules rules = mx_rules_new(&p->arena, NULL, 0);
@@ -225,6 +250,7 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
     MxGraph *graph;
     MxError err = {0};
     ck_assert(mx_partition(&partition, p->graph, &graph, &err));
+    p->is_joined = is_joined(p, graph);
     open_run(p, local, graph);
     fill(p, mesh, sharding);
     mx_run_entry(p->run, 0);
@@ -273,6 +299,7 @@ START_TEST(divided_is_undivided) {
     MxMesh mesh;
     MxArena scratch = {.name = "meshes"};
     uint64_t state = (uint64_t)_i * 1000;
+    int n_joined = 0;
     trace_program(&whole, c);
     open_run(&whole, &whole.vars, whole.graph);
     fill(&whole, &(const MxMesh){.n_ranks = 1}, none);
@@ -287,10 +314,13 @@ START_TEST(divided_is_undivided) {
             run_divided(&divided[d], &mesh, sharding[d]);
         }
         for (int d = 0; d < DRAWS; d++) {
+            n_joined += divided[d].is_joined;
             compare(&divided[d], &whole, &mesh, sharding[d]);
             mx_arena_release(&divided[d].arena);
         }
     }
+    ck_assert_msg(!c->op->exchange || whole.ids == IDS || n_joined > 0,
+                  "%s(%s) was never cut along its vocabulary", c->op->name, c->in);
     mx_arena_release(&whole.arena);
     mx_arena_release(&scratch);
 }

@@ -3,15 +3,16 @@
  * of the chunk by a matrix product into scratch, then row by row. A gradient turns a chunk's logits
  * into their cotangents where they lie and multiplies on from there, so that logits are made once.
  * Tokens that do not count cost nothing but a zero in each result. Totals are in f64, added up
- * token by token. */
+ * token by token.
+ *
+ * A rank that has only a part of the vocabulary needs what the others make of theirs before it
+ * knows a row's sum: between the two halves of a row's work, ranks exchange a few numbers for every
+ * row of the chunk. That costs far less than making logits again once the sums are known would. */
 #include "cpu.h"
 #include "vec.h"
 
 #include <math.h>
 
-/* Of a chunk: large enough for the products to run at full speed, small enough to be little
- * memory. */
-enum { CHUNK_BYTES = 64 << 20, CHUNK_TOKENS = 1024 };
 /* Products are prepared for chunks of so many sizes, evenly apart, and for what is left if all
  * tokens count; a smaller rest is padded with zeros up to the next size. */
 enum { STEPS = 8, REST = STEPS, SIZES };
@@ -28,6 +29,8 @@ typedef struct Xent {
     MxDtype dtype;
     const int32_t *weights;
     bool sums, is_grad, is_argmax; /* sums: cross-entropy, else log-probabilities */
+    bool knows_sums;               /* of rows: they are an input */
+    const MxCommGroup *group;      /* of ranks to tell of rows; NULL = none */
     const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
 } Xent;
 
@@ -38,7 +41,8 @@ typedef struct Work {
     void *h, *dh;    /* a chunk's rows side by side */
     MxBf16 *rounded; /* cotangents of logits for bf16 products */
     double *loss, *z;
-    float *dw; /* sum in f32 if dw is bf16 */
+    MxXentPart *part, *parts; /* of a chunk's rows: this rank's, and those of the whole group */
+    float *dw;                /* sum in f32 if dw is bf16 */
     void *product;
 } Work;
 
@@ -49,13 +53,11 @@ static Xent xent_of(const MxKernelCall *call) {
     x.is_grad = call->op == &op_xent_grad || call->op == &op_logprob_grad;
     x.is_argmax = call->op == &op_argmax;
     x.sums = call->op == &op_xent || call->op == &op_xent_grad;
+    x.knows_sums = call->op == &op_logprob_grad;
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
-    int64_t most = CHUNK_BYTES / (int64_t)sizeof(float) / cpu_max(1, x.vocab);
-    most = cpu_min(cpu_min(most, CHUNK_TOKENS), cpu_pieces(x.tokens, cpu_max(1, attr->tiles)));
-    int64_t chunks = cpu_max(1, cpu_pieces(x.tokens, cpu_max(1, most)));
-    x.chunk = cpu_max(1, cpu_pieces(x.tokens, chunks));
+    x.chunk = mx_xent_chunk(x.tokens, x.vocab, attr->tiles);
     return x;
 }
 
@@ -127,11 +129,15 @@ static size_t product_bytes(const MxDevice *device, const Xent *x) {
 static size_t carve(const Xent *x, void *scratch, Work *work) {
     size_t cells = (size_t)(x->chunk * x->vocab), weights = (size_t)(x->width * x->vocab);
     size_t rows = (size_t)(x->chunk * x->width) * mx_dtype_bytes(x->dtype);
+    size_t parts = (size_t)x->chunk * sizeof *work->part;
     char *start = scratch;
     work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
     work->logits = cpu_carve(&scratch, cells * sizeof(float));
     work->loss = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
     work->z = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
+    work->part = cpu_carve(&scratch, parts);
+    work->parts =
+        cpu_carve(&scratch, x->attr->group.size > 1 ? (size_t)x->attr->group.size * parts : 0);
     work->h = cpu_carve(&scratch, rows);
     work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
     bool rounds = x->is_grad && x->dtype == MX_BF16;
@@ -151,6 +157,8 @@ static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     Xent *x = mx_new(device->arena, Xent);
     *x = xent_of(call);
     call->state = x;
+    if (x->attr->group.size > 1 && !x->knows_sums)
+        x->group = mx_comm_group(device->config.comm, &x->attr->group);
     for (int i = 0; i < SIZES; i++) {
         int64_t n = size_of(x, i);
         x->logits[i] = cpu_matmul_prepare(device, logits_spec(x, n), err);
@@ -166,6 +174,9 @@ static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
 
 /* ---- rows of logits */
 
+/* Halves of a row's work: up to what it gives the others, and from what they all gave. */
+enum { FIRST_HALF = 1, SECOND_HALF = 2, ALL_OF_IT = 3 };
+
 /* Tokens [first, first + n) of those that count; the products are made for `rows` of them. */
 typedef struct Chunk {
     const Xent *x;
@@ -173,6 +184,7 @@ typedef struct Chunk {
     const int64_t *token;
     int64_t first, n, rows;
     int size;
+    int halves;    /* of the rows' work that are done */
     bool in_place; /* the tokens lie side by side in h */
 } Chunk;
 
@@ -190,8 +202,7 @@ CPU_LEVELS static void cap_logits(int64_t n, float cap, float *x) {
 /* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
 enum { LANES = 16 };
 
-CPU_LEVELS static double log_sum_exp(int64_t n, const float *x) {
-    float most = vec_max(n, x, x[0]);
+CPU_LEVELS static double sum_exp(int64_t n, const float *x, float most) {
     double total = 0.0;
     for (int64_t at = 0; at < n; at += CPU_BLOCK) {
         int64_t end = at + CPU_BLOCK < n ? at + CPU_BLOCK : n, i = at;
@@ -202,7 +213,7 @@ CPU_LEVELS static double log_sum_exp(int64_t n, const float *x) {
         for (; i < end; i++) total += (double)vec_exp(x[i] - most);
         for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
     }
-    return (double)most + log(total);
+    return total;
 }
 
 /* y = factor * softmax(x), times the slope of the cap. */
@@ -216,67 +227,111 @@ CPU_LEVELS static void cotangent(int64_t n, const float *x, float log_sum, const
     }
 }
 
-/* What a row of logits gives: the log of its sum, and in a gradient the factors of the softmax and
- * of the target in the cotangent. */
+/* Where a token's target stands in its row; -1 = with another rank. */
+static int64_t target_of(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    int64_t at = ((const int32_t *)x->call->in[TARGETS])[c->token[row]] - x->attr->first_id;
+    bool is_here = at >= 0 && at < x->vocab;
+    MX_ASSERT(is_here || x->attr->group.size > 1);
+    return is_here ? at : -1;
+}
+
+/* The first half: a row of products to logits, and what they give. */
+static void begin_row(const Chunk *c, int64_t row, float *logits) {
+    const Xent *x = c->x;
+    const MxXentAttr *attr = x->attr;
+    MxXentPart *part = &c->work->part[row];
+    if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
+    if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
+    if (x->knows_sums) return;
+    part->most = vec_max(x->vocab, logits, logits[0]);
+    if (x->is_argmax) {
+        int64_t i = 0;
+        while (i < x->vocab - 1 && logits[i] != part->most) i++;
+        part->sum = (double)(i + attr->first_id);
+        return;
+    }
+    int64_t target = target_of(c, row);
+    part->sum = sum_exp(x->vocab, logits, part->most);
+    part->target = target < 0 ? 0 : logits[target];
+}
+
+/* What all parts of a row give, in the order of the ranks. */
+static MxXentPart joined(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    if (!x->group) return c->work->part[row];
+    MxXentPart all = c->work->parts[row];
+    for (int rank = 1; rank < x->attr->group.size; rank++) {
+        MxXentPart part = c->work->parts[rank * x->chunk + row];
+        float most = part.most > all.most ? part.most : all.most;
+        if (x->is_argmax)
+            all.sum = part.most > all.most ? part.sum : all.sum;
+        else
+            all.sum = all.sum * exp((double)all.most - (double)most) +
+                      part.sum * exp((double)part.most - (double)most);
+        all.most = most;
+        all.target += part.target;
+    }
+    return all;
+}
+
+/* The log of a row's sum, and in a gradient the factors of the softmax and of the target in the
+ * cotangent. */
 typedef struct RowSlope {
     double log_sum, softmax, target;
 } RowSlope;
 
-static RowSlope xent_row(const Chunk *c, int64_t row, const float *logits, int32_t target) {
+static double log_of(MxXentPart row) {
+    return (double)row.most + log(row.sum);
+}
+
+static RowSlope xent_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
-    double z_loss = x->attr->z_loss, log_sum = log_sum_exp(x->vocab, logits);
+    MxXentPart all = joined(c, row);
+    double z_loss = x->attr->z_loss, log_sum = log_of(all);
     c->work->z[row] = z_loss * log_sum * log_sum;
-    c->work->loss[row] = log_sum - (double)logits[target] + c->work->z[row];
+    c->work->loss[row] = log_sum - (double)all.target + c->work->z[row];
     double d = x->is_grad ? (double)*(const float *)x->call->in[DSUM] : 0;
     return (RowSlope){log_sum, d * (1 + 2 * z_loss * log_sum), d};
 }
 
-static RowSlope logprob_row(const Chunk *c, int64_t row, const float *logits, int32_t target) {
+static RowSlope logprob_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     int64_t token = c->token[row];
     if (x->is_grad) {
         double d = (double)((const float *)x->call->in[DLOGP])[token];
         return (RowSlope){(double)((const float *)x->call->in[LOG_SUM])[token], -d, -d};
     }
-    double log_sum = log_sum_exp(x->vocab, logits);
+    MxXentPart all = joined(c, row);
+    double log_sum = log_of(all);
     float *logp = x->call->out[0], *saved = x->call->out[1];
-    if (logp) logp[token] = (float)((double)logits[target] - log_sum);
+    if (logp) logp[token] = (float)((double)all.target - log_sum);
     if (saved) saved[token] = (float)log_sum;
     return (RowSlope){0};
 }
 
-static void grad_row(const Xent *x, float *logits, int32_t target, RowSlope slope) {
+static void grad_row(const Chunk *c, int64_t row, float *logits, RowSlope slope) {
+    const Xent *x = c->x;
+    int64_t target = target_of(c, row);
     double scale = x->attr->scale, cap = x->attr->softcap;
     float inverse_cap = cap > 0 ? (float)(1 / cap) : 0.0f;
     float param[] = {(float)(slope.softmax * scale), inverse_cap};
-    float tangent = logits[target] * inverse_cap;
+    float tangent = target < 0 ? 0 : logits[target] * inverse_cap;
     cotangent(x->vocab, logits, (float)slope.log_sum, param, logits);
+    if (target < 0) return;
     logits[target] -= (float)(slope.target * scale) * (1.0f - tangent * tangent);
 }
 
-static void argmax_row(const Chunk *c, int64_t row, const float *logits) {
+/* The second half: to what is wanted. */
+static void end_row(const Chunk *c, int64_t row, float *logits) {
     const Xent *x = c->x;
-    int32_t *out = x->call->out[0];
-    float most = vec_max(x->vocab, logits, logits[0]);
-    int32_t i = 0;
-    while (i < x->vocab - 1 && logits[i] != most) i++;
-    if (out) out[c->token[row]] = i;
-}
-
-/* A row of logits to what is wanted of it. */
-static void finish_row(const Chunk *c, int64_t row, float *logits) {
-    const Xent *x = c->x;
-    const MxXentAttr *attr = x->attr;
-    if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
-    if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
     if (x->is_argmax) {
-        argmax_row(c, row, logits);
+        int32_t *out = x->call->out[0];
+        if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
         return;
     }
-    int32_t target = ((const int32_t *)x->call->in[TARGETS])[c->token[row]];
-    MX_ASSERT(target >= 0 && target < x->vocab);
-    RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row, logits, target);
-    if (x->is_grad) grad_row(x, logits, target, slope);
+    RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row);
+    if (x->is_grad) grad_row(c, row, logits, slope);
 }
 
 static void logit_rows(const void *context, int64_t begin, int64_t end, int worker) {
@@ -285,13 +340,19 @@ static void logit_rows(const void *context, int64_t begin, int64_t end, int work
     const Xent *x = c->x;
     for (int64_t row = begin; row < end; row++) {
         float *logits = c->work->logits + row * x->vocab;
-        if (row < c->n)
-            finish_row(c, row, logits);
-        else
-            memset(logits, 0, (size_t)x->vocab * sizeof(float));
-        if (x->is_grad && x->dtype == MX_BF16)
+        if (row >= c->n) memset(logits, 0, (size_t)x->vocab * sizeof(float));
+        if (row < c->n && c->halves & FIRST_HALF) begin_row(c, row, logits);
+        if (row < c->n && c->halves & SECOND_HALF) end_row(c, row, logits);
+        if (c->halves & SECOND_HALF && x->is_grad && x->dtype == MX_BF16)
             cpu_narrow(logits, x->vocab, c->work->rounded + row * x->vocab);
     }
+}
+
+static void run_rows(const MxDevice *device, const Chunk *chunk, int halves) {
+    const Xent *x = chunk->x;
+    Chunk c = *chunk;
+    c.halves = halves;
+    cpu_for(device, x->is_grad ? c.rows : c.n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows, &c);
 }
 
 /* ---- chunks */
@@ -328,12 +389,26 @@ static void make_dw(const Chunk *c, const void *d, const void *h) {
     cpu_matmul(product, x->attr->tied ? d : h, x->attr->tied ? h : d, dw, c->work->product);
 }
 
+/* Logits, and what becomes of them row by row. A chunk of no tokens takes part in the exchange. */
+static void make_rows(const MxDevice *device, const Chunk *c, const void *h) {
+    const Xent *x = c->x;
+    const Work *work = c->work;
+    if (c->n) cpu_matmul(x->logits[c->size], h, x->call->in[W], work->logits, work->product);
+    if (!x->group) {
+        run_rows(device, c, ALL_OF_IT);
+        return;
+    }
+    run_rows(device, c, FIRST_HALF);
+    mx_comm_all_gather(x->group, x->call->op->name, work->part, work->parts,
+                       (size_t)x->chunk * sizeof *work->part);
+    run_rows(device, c, SECOND_HALF);
+}
+
 static void run_chunk(const MxDevice *device, const Chunk *c) {
     const Xent *x = c->x;
-    const void *h = hidden_rows(c);
-    cpu_matmul(x->logits[c->size], h, x->call->in[W], c->work->logits, c->work->product);
-    cpu_for(device, x->is_grad ? c->rows : c->n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows, c);
-    if (!x->is_grad) return;
+    const void *h = c->n ? hidden_rows(c) : NULL;
+    make_rows(device, c, h);
+    if (!x->is_grad || !c->n) return;
     const void *d = x->dtype == MX_BF16 ? (const void *)c->work->rounded : c->work->logits;
     if (x->call->out[DH]) make_dh(c, d);
     if (x->call->out[DW]) make_dw(c, d, h);
@@ -343,16 +418,19 @@ typedef struct Sums {
     double loss, z;
 } Sums;
 
+/* A group's ranks go through as many chunks whichever tokens count. */
 static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
                        int64_t n_counting) {
     Sums sums = {0};
     Chunk c = {.x = x, .work = work};
-    for (; c.first < n_counting; c.first += c.n) {
+    int64_t end = x->group ? x->tokens : n_counting;
+    for (int64_t at = 0; at < end; at += x->chunk) {
+        c.first = cpu_min(at, n_counting);
         c.token = work->counting + c.first;
         c.n = cpu_min(x->chunk, n_counting - c.first);
         c.size = size_for(x, c.n);
-        c.rows = size_of(x, c.size);
-        c.in_place = c.rows == c.n && c.token[c.n - 1] - c.token[0] == c.n - 1;
+        c.rows = c.n ? size_of(x, c.size) : 0;
+        c.in_place = c.n && c.rows == c.n && c.token[c.n - 1] - c.token[0] == c.n - 1;
         run_chunk(device, &c);
         for (int64_t i = 0; x->sums && i < c.n; i++) {
             sums.loss += work->loss[i];
