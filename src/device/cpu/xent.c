@@ -38,8 +38,7 @@ typedef struct Xent {
 typedef struct Work {
     int64_t *counting; /* the tokens that count, in order */
     float *logits;
-    void *h, *dh;    /* a chunk's rows side by side */
-    MxBf16 *rounded; /* cotangents of logits for bf16 products */
+    void *h, *dh; /* a chunk's rows side by side */
     double *loss, *z;
     MxXentPart *part, *parts; /* of a chunk's rows: this rank's, and those of the whole group */
     float *dw;                /* sum in f32 if dw is bf16 */
@@ -85,10 +84,16 @@ static CpuMatmulSpec logits_spec(const Xent *x, int64_t n) {
                            .out = MX_F32};
 }
 
+/* Cotangents take the place of the logits, row by row: those of bf16 the first half of it. */
+static int64_t row_stride(const Xent *x) {
+    return x->vocab * (int64_t)(sizeof(float) / mx_dtype_bytes(x->dtype));
+}
+
 static CpuMatmulSpec dh_spec(const Xent *x, int64_t n) {
     return (CpuMatmulSpec){.m = n,
                            .n = x->width,
                            .k = x->vocab,
+                           .lda = row_stride(x),
                            .trans_b = !x->attr->tied,
                            .in = x->dtype,
                            .out = x->dtype};
@@ -98,6 +103,8 @@ static CpuMatmulSpec dw_spec(const Xent *x, int64_t n, bool accumulate) {
     return (CpuMatmulSpec){.m = x->attr->tied ? x->vocab : x->width,
                            .n = x->attr->tied ? x->width : x->vocab,
                            .k = n,
+                           .lda = x->attr->tied ? row_stride(x) : 0,
+                           .ldb = x->attr->tied ? 0 : row_stride(x),
                            .trans_a = true,
                            .accumulate = accumulate,
                            .in = x->dtype,
@@ -140,8 +147,6 @@ static size_t carve(const Xent *x, void *scratch, Work *work) {
         cpu_carve(&scratch, x->attr->group.size > 1 ? (size_t)x->attr->group.size * parts : 0);
     work->h = cpu_carve(&scratch, rows);
     work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
-    bool rounds = x->is_grad && x->dtype == MX_BF16;
-    work->rounded = cpu_carve(&scratch, rounds ? cells * sizeof(MxBf16) : 0);
     work->dw = cpu_carve(&scratch, sums_dw_apart(x) ? weights * sizeof(float) : 0);
     work->product = scratch;
     return (size_t)((char *)scratch - start);
@@ -188,9 +193,10 @@ typedef struct Chunk {
     bool in_place; /* the tokens lie side by side in h */
 } Chunk;
 
-CPU_LEVELS static void scale_logits(int64_t n, float scale, float *x) {
+/* y = factor * x; y may be x. */
+CPU_LEVELS static void scale_by(int64_t n, const float *x, float factor, float *y) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) x[i] *= scale;
+    for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
 }
 
 CPU_LEVELS static void cap_logits(int64_t n, float cap, float *x) {
@@ -202,29 +208,28 @@ CPU_LEVELS static void cap_logits(int64_t n, float cap, float *x) {
 /* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
 enum { LANES = 16 };
 
-CPU_LEVELS static double sum_exp(int64_t n, const float *x, float most) {
+/* Exponentials of a row below `most`: their sum, and each times the slope of the cap in place of
+ * its logit, from where a gradient only needs factors. */
+CPU_LEVELS static double exp_row(int64_t n, float most, float inverse_cap, float *x) {
     double total = 0.0;
     for (int64_t at = 0; at < n; at += CPU_BLOCK) {
         int64_t end = at + CPU_BLOCK < n ? at + CPU_BLOCK : n, i = at;
         float sum[LANES] = {0};
         for (; i + LANES <= end; i += LANES)
 #pragma omp simd
-            for (int lane = 0; lane < LANES; lane++) sum[lane] += vec_exp(x[i + lane] - most);
-        for (; i < end; i++) total += (double)vec_exp(x[i] - most);
+            for (int lane = 0; lane < LANES; lane++) {
+                float e = vec_exp(x[i + lane] - most), tangent = x[i + lane] * inverse_cap;
+                sum[lane] += e;
+                x[i + lane] = e * (1.0f - tangent * tangent);
+            }
+        for (; i < end; i++) {
+            float e = vec_exp(x[i] - most), tangent = x[i] * inverse_cap;
+            total += (double)e;
+            x[i] = e * (1.0f - tangent * tangent);
+        }
         for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
     }
     return total;
-}
-
-/* y = factor * softmax(x), times the slope of the cap. */
-CPU_LEVELS static void cotangent(int64_t n, const float *x, float log_sum, const float param[2],
-                                 float *y) {
-    const float factor = param[0], inverse_cap = param[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float tangent = x[i] * inverse_cap;
-        y[i] = factor * vec_exp(x[i] - log_sum) * (1.0f - tangent * tangent);
-    }
 }
 
 /* Where a token's target stands in its row; -1 = with another rank. */
@@ -236,15 +241,19 @@ static int64_t target_of(const Chunk *c, int64_t row) {
     return is_here ? at : -1;
 }
 
-/* The first half: a row of products to logits, and what they give. */
+static float inverse_cap(const Xent *x) {
+    return x->attr->softcap > 0 ? (float)(1 / x->attr->softcap) : 0.0f;
+}
+
+/* The first half: a row of products to logits and on, and what they give. */
 static void begin_row(const Chunk *c, int64_t row, float *logits) {
     const Xent *x = c->x;
     const MxXentAttr *attr = x->attr;
     MxXentPart *part = &c->work->part[row];
-    if (attr->scale != 1.0) scale_logits(x->vocab, (float)attr->scale, logits);
+    if (attr->scale != 1.0) scale_by(x->vocab, logits, (float)attr->scale, logits);
     if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
-    if (x->knows_sums) return;
-    part->most = vec_max(x->vocab, logits, logits[0]);
+    part->most = x->knows_sums ? ((const float *)x->call->in[LOG_SUM])[c->token[row]]
+                               : vec_max(x->vocab, logits, logits[0]);
     if (x->is_argmax) {
         int64_t i = 0;
         while (i < x->vocab - 1 && logits[i] != part->most) i++;
@@ -252,8 +261,8 @@ static void begin_row(const Chunk *c, int64_t row, float *logits) {
         return;
     }
     int64_t target = target_of(c, row);
-    part->sum = sum_exp(x->vocab, logits, part->most);
     part->target = target < 0 ? 0 : logits[target];
+    part->sum = exp_row(x->vocab, part->most, inverse_cap(x), logits);
 }
 
 /* What all parts of a row give, in the order of the ranks. */
@@ -275,10 +284,9 @@ static MxXentPart joined(const Chunk *c, int64_t row) {
     return all;
 }
 
-/* The log of a row's sum, and in a gradient the factors of the softmax and of the target in the
- * cotangent. */
+/* What a row's exponentials are multiplied with in the cotangent, and what its target loses. */
 typedef struct RowSlope {
-    double log_sum, softmax, target;
+    double softmax, target;
 } RowSlope;
 
 static double log_of(MxXentPart row) {
@@ -291,8 +299,10 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
     double z_loss = x->attr->z_loss, log_sum = log_of(all);
     c->work->z[row] = z_loss * log_sum * log_sum;
     c->work->loss[row] = log_sum - (double)all.target + c->work->z[row];
-    double d = x->is_grad ? (double)*(const float *)x->call->in[DSUM] : 0;
-    return (RowSlope){log_sum, d * (1 + 2 * z_loss * log_sum), d};
+    if (!x->is_grad) return (RowSlope){0};
+    double d = (double)*(const float *)x->call->in[DSUM];
+    double share = exp((double)c->work->part[row].most - log_sum);
+    return (RowSlope){d * (1 + 2 * z_loss * log_sum) * share, d};
 }
 
 static RowSlope logprob_row(const Chunk *c, int64_t row) {
@@ -300,7 +310,7 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
     int64_t token = c->token[row];
     if (x->is_grad) {
         double d = (double)((const float *)x->call->in[DLOGP])[token];
-        return (RowSlope){(double)((const float *)x->call->in[LOG_SUM])[token], -d, -d};
+        return (RowSlope){-d, -d};
     }
     MxXentPart all = joined(c, row);
     double log_sum = log_of(all);
@@ -310,16 +320,21 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
     return (RowSlope){0};
 }
 
+/* A row of exponentials to cotangents of its products, block by block: where those are narrower,
+ * they take what has been read already. */
 static void grad_row(const Chunk *c, int64_t row, float *logits, RowSlope slope) {
     const Xent *x = c->x;
     int64_t target = target_of(c, row);
-    double scale = x->attr->scale, cap = x->attr->softcap;
-    float inverse_cap = cap > 0 ? (float)(1 / cap) : 0.0f;
-    float param[] = {(float)(slope.softmax * scale), inverse_cap};
-    float tangent = target < 0 ? 0 : logits[target] * inverse_cap;
-    cotangent(x->vocab, logits, (float)slope.log_sum, param, logits);
-    if (target < 0) return;
-    logits[target] -= (float)(slope.target * scale) * (1.0f - tangent * tangent);
+    float factor = (float)(slope.softmax * x->attr->scale), block[CPU_BLOCK];
+    float tangent = c->work->part[row].target * inverse_cap(x);
+    float at_target = (float)(slope.target * x->attr->scale) * (1.0f - tangent * tangent);
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        float *d = cpu_place(logits, x->dtype, at, block);
+        scale_by(n, logits + at, factor, d);
+        if (target >= at && target < at + n) d[target - at] -= at_target;
+        cpu_write(d, n, logits, x->dtype, at);
+    }
 }
 
 /* The second half: to what is wanted. */
@@ -343,8 +358,6 @@ static void logit_rows(const void *context, int64_t begin, int64_t end, int work
         if (row >= c->n) memset(logits, 0, (size_t)x->vocab * sizeof(float));
         if (row < c->n && c->halves & FIRST_HALF) begin_row(c, row, logits);
         if (row < c->n && c->halves & SECOND_HALF) end_row(c, row, logits);
-        if (c->halves & SECOND_HALF && x->is_grad && x->dtype == MX_BF16)
-            cpu_narrow(logits, x->vocab, c->work->rounded + row * x->vocab);
     }
 }
 
@@ -409,9 +422,8 @@ static void run_chunk(const MxDevice *device, const Chunk *c) {
     const void *h = c->n ? hidden_rows(c) : NULL;
     make_rows(device, c, h);
     if (!x->is_grad || !c->n) return;
-    const void *d = x->dtype == MX_BF16 ? (const void *)c->work->rounded : c->work->logits;
-    if (x->call->out[DH]) make_dh(c, d);
-    if (x->call->out[DW]) make_dw(c, d, h);
+    if (x->call->out[DH]) make_dh(c, c->work->logits);
+    if (x->call->out[DW]) make_dw(c, c->work->logits, h);
 }
 
 typedef struct Sums {
