@@ -38,7 +38,8 @@ typedef struct Variant {
     const char *axes[MOST_AXES]; /* that its mesh has; none = all of them */
     int length;                  /* of a row; 0 = LENGTH */
     bool everywhere;             /* on all meshes, not only on some */
-    bool halves;                 /* its batches need half as many examples */
+    int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
+    double loss;                 /* how far off losses may be; 0 = as all of the dtype */
     bool is_bf16;
 } Variant;
 
@@ -53,16 +54,16 @@ static const Variant variants[] = {
     {.name = "length that 2 divides, adamw", .set = {NULL}, .length = 18},
     {.name = "tied, grouped heads, norms", .set = {"logits_via_embedding=true", "base_num_query_heads=24", "use_qk_norm=true", "decoder_block=qwen3", SGD}},
     {.name = "biases, window", .set = {"decoder_block=qwen2", "attention_bias=true", "attention_type=local_sliding", "sliding_window_size=5", SGD}},
-    {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .halves = true},
-    {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .halves = true},
+    {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2},
+    {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .parts = 2},
     {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
-    {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .halves = true},
-    {.name = "preferences", .set = {"use_dpo=true", SGD}, .halves = true},
-    {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .halves = true},
-    {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .halves = true},
+    {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .parts = 2},
+    {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
+    {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
+    {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
-    {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .halves = true},
+    {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "everything again", .set = {"remat_policy=full", SGD}},
     {.name = "something again", .set = {"remat_policy=minimal", "z_loss_multiplier=0.01", SGD}},
     {.name = "weights cut otherwise", .set = {"logical_axis_rules=[[embed,tensor],[mlp,[fsdp]],[q_heads,[]],[kv_heads,context],[vocab,[data]]]", SGD}},
@@ -70,6 +71,10 @@ static const Variant variants[] = {
     {.name = "mesh of fsdp", .set = {"custom_mesh_and_rule=pure-fsdp", SGD}, .axes = {"fsdp"}},
     {.name = "mesh with experts along the context", .set = {"custom_mesh_and_rule=ep-as-cp", SGD}, .axes = {"data", "fsdp", "expert"}},
     {.name = "bfloat16", .set = {"dtype=bfloat16", SGD}, .is_bf16 = true},
+    {.name = "vocabulary elsewhere", .set = {"logical_axis_rules=[[vocab,[expert,fsdp,context,tensor,tensor_sequence]],[embed_vocab,[]]]", SGD}},
+    {.name = "soft cap, tied, ahead", .set = {"final_logits_soft_cap=3", "logits_via_embedding=true", "mtp_num_layers=1", "z_loss_multiplier=0.01", SGD}},
+    {.name = "preferences, adapters, accumulation", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", "vocab_size=1152", SGD}, .parts = 4},
+    {.name = "bfloat16, tied, preferences", .set = {"dtype=bfloat16", "logits_via_embedding=true", "use_dpo=true", "vocab_size=1152", SGD}, .parts = 2, .loss = 1e-2, .is_bf16 = true}, /* its loss is of sums over responses */
 };
 // clang-format on
 
@@ -80,8 +85,10 @@ typedef struct Bounds {
 } Bounds;
 
 static Bounds bounds_of(const Variant *v) {
-    if (v->is_bf16) return (Bounds){2e-3, 3e-2, 1e-3, 1e-3};
-    return (Bounds){1e-6, 1e-5, 1e-5, 1e-4};
+    Bounds bounds = {1e-6, 1e-5, 1e-5, 1e-4};
+    if (v->is_bf16) bounds = (Bounds){2e-3, 3e-2, 1e-3, 1e-3};
+    if (v->loss > 0) bounds.loss = v->loss;
+    return bounds;
 }
 
 static bool is_adamw(const Variant *v) {
@@ -159,7 +166,7 @@ static MxConfig *load_config(MxArena *arena, const Variant *v, const RankMesh *m
                                            mx_mesh_default_axes[i], (long long)mesh->size[i]));
     override(&set, mx_arena_printf(arena, "max_target_length=%d", length_of(v)));
     override(&set, mx_arena_printf(arena, "per_device_batch_size=%.17g",
-                                   (double)n_rows() / (v->halves ? 2 : 1) / n_ranks));
+                                   (double)n_rows() / (v->parts ? v->parts : 1) / n_ranks));
     override(&set, "eval_per_device_batch_size=0");
     MxConfigRequest request = {.n_ranks = n_ranks,
                                .files = files,

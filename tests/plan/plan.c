@@ -205,6 +205,57 @@ START_TEST(many_rules) {
 }
 END_TEST
 
+/* ---- along what the loss is cut */
+
+#define PAIRS                                                                                      \
+    "use_dpo=true dataset_type=hf hf_path=json hf_train_files=x.jsonl packing=false "              \
+    "eval_interval=-1 "
+
+/* On two ranks, 4096 tokens (pairs: 8192) a micro-batch, 1024 a chunk unless the config says less,
+ * 16 bytes a token to the other rank. */
+static const struct {
+    const char *words, *op, *axes; /* of the exchange within the loss; NULL = tokens are cut */
+    int64_t exchanges, bytes;
+} losses[] = {
+    {"vocab_size=32000 ici_tensor_parallelism=2", "xent_grad", "tensor", 4, 65536},
+    {"vocab_size=32000 ici_tensor_sequence_parallelism=2", "xent_grad", "tensor_sequence", 4,
+     65536},
+    {"vocab_size=32000 ici_tensor_parallelism=2 num_vocab_tiling=16", "xent_grad", "tensor", 16,
+     65536},
+    {"vocab_size=32000 ici_tensor_parallelism=2 gradient_accumulation_steps=2", "xent_grad",
+     "tensor", 8, 131072},
+    {PAIRS "vocab_size=32000 ici_tensor_parallelism=2", "logprob", "tensor", 16, 262144},
+    {PAIRS "vocab_size=32000 ici_tensor_parallelism=2 dpo.algo=orpo", "logprob", "tensor", 8,
+     131072},
+    {"vocab_size=258 ici_tensor_parallelism=2", NULL, NULL, 0, 0},
+    {"vocab_size=32000 ici_fsdp_parallelism=2", NULL, NULL, 0, 0},
+};
+
+START_TEST(cut_of_the_loss) {
+    for (int i = 0; i < MX_COUNT(losses); i++) {
+        const MxJson *plan =
+            run_json(mx_arena_printf(&arena,
+                                     "--config configs/base.yml num_devices=2 "
+                                     "ici_fsdp_parallelism=1 per_device_batch_size=8 %s",
+                                     losses[i].words));
+        const MxJson *rows = mx_json_get(plan, "collectives_per_step");
+        int n = 0;
+        for (size_t r = 0; r < mx_json_length(rows); r++) {
+            const MxJson *row = mx_json_at(rows, r);
+            const char *op = mx_json_string(mx_json_get(row, "op"));
+            if (!mx_text_has_prefix(op, "xent") && !mx_text_has_prefix(op, "logprob")) continue;
+            n++;
+            ck_assert_msg(losses[i].op != NULL, "%s: %s", losses[i].words, op);
+            ck_assert_str_eq(op, losses[i].op);
+            ck_assert_str_eq(mx_json_string(mx_json_get(row, "mesh_axes")), losses[i].axes);
+            ck_assert_int_eq(json_int(row, "exchanges"), losses[i].exchanges);
+            ck_assert_int_eq(json_int(row, "bytes_sent"), losses[i].bytes);
+        }
+        ck_assert_msg(n == (losses[i].op != NULL), "%s", losses[i].words);
+    }
+}
+END_TEST
+
 Suite *plan_suite(void) {
     Suite *s = suite_create("plan");
     suite_add(s, "text_and_json_agree", text_and_json_agree, 60);
@@ -214,5 +265,6 @@ Suite *plan_suite(void) {
     suite_add(s, "custom_mesh", custom_mesh, 30);
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);
+    suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);
     return s;
 }
