@@ -64,6 +64,7 @@ static const Case cases[] = {
     {&op_xent_grad, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .softcap = 3), "f8,2,32 f32,512 i8,2 i8,2 f", true},
     {&op_xent_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f8,2,32 f512,32 i8,2 i8,2 f", false},
     {&op_xent_grad, ATTR(MxXentAttr, .dtype = MX_BF16, .scale = 0.9), "b8,2,32 b32,512 i8,2 i8,2 f", false},
+    {&op_xent_grad, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .tiles = 4), "f3,5,32 f32,512 i3,5 i3,5 f", true},
     {&op_logprob, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3, .tiles = 5), "f8,4,16 f128,16 i8,4 i8,4", false},
     {&op_logprob_grad, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3), "f8,4,16 f128,16 i8,4 i8,4 f8,4 f8,4", true},
     {&op_argmax, ATTR(MxXentAttr, .scale = 0.9, .softcap = 3), "f8,4,16 f16,128 i8,4", false},
