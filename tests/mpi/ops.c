@@ -320,7 +320,7 @@ START_TEST(divided_is_undivided) {
             mx_arena_release(&divided[d].arena);
         }
     }
-    ck_assert_msg(!c->op->exchange || whole.ids == IDS || n_joined > 0,
+    ck_assert_msg(!c->op->exchange || whole.ids == IDS || n_joined > 0 || mx_comm_size(comm) == 1,
                   "%s(%s) was never cut along its vocabulary", c->op->name, c->in);
     mx_arena_release(&whole.arena);
     mx_arena_release(&scratch);
