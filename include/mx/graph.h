@@ -146,6 +146,7 @@ typedef struct MxValueInfo {
     MxType type;
     int node;                      /* that makes it */
     int var;                       /* whose buffer it is made in; MX_NONE = the plan's arena */
+    int like;                      /* variable that it is divided among ranks like, or MX_NONE */
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
 } MxValueInfo;
 
@@ -183,6 +184,9 @@ void mx_trace_fail(MxTrace *t, const char *fmt, ...) MX_PRINTF(2, 3);
 /* mx_trace_constrain — names the logical axes of a value, as many as its rank; returns the value.
  */
 MxValue mx_trace_constrain(MxTrace *t, MxValue value, const char *const axes[]);
+/* mx_trace_like — lets ranks have of the value what they have of a variable of its shape; returns
+ * the value. Goes before what the variable asks for that it is assigned to. */
+MxValue mx_trace_like(MxTrace *t, MxValue value, int var);
 /* mx_trace_assign — lets the value be made in a variable's buffer; `add` adds it to what is there.
  * The value must not be a view or another variable, and types must agree. */
 void mx_trace_assign(MxTrace *t, MxValue value, int var, bool add);

@@ -121,6 +121,7 @@ typedef struct MxTrainProgram {
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
     const int *reference;        /* the same for the reference model; NULL = no copy */
+    const MxSharding *sharding;  /* [variable] */
     int n_moments, n_entries;
     int rows_per_example; /* of a batch */
     MxRunLayout layout;

@@ -102,8 +102,8 @@ MxValue mx_trace_node(MxTrace *t, const MxOp *op, const MxValue *in, int n_in, c
     node.in = mx_arena_grow(graph->arena, in, (size_t)n_in, (size_t)n_in + 1, sizeof *in);
     if (op->attr_bytes) node.attr = mx_arena_grow(graph->arena, attr, 1, 1, op->attr_bytes);
     for (int i = 0; i < infer.n_out; i++)
-        node.out[i] =
-            mx_graph_add_value(graph, (MxValueInfo){.type = infer.out[i], .var = MX_NONE});
+        node.out[i] = mx_graph_add_value(
+            graph, (MxValueInfo){.type = infer.out[i], .var = MX_NONE, .like = MX_NONE});
     mx_graph_add_node(graph, node);
     return node.out[0];
 }
@@ -116,6 +116,14 @@ MxValue mx_trace_constrain(MxTrace *t, MxValue value, const char *const axes[]) 
     if (value < 0) return value;
     MxValueInfo *info = &t->graph->values[value];
     for (int i = 0; i < info->type.shape.rank; i++) info->axes[i] = axes[i];
+    return value;
+}
+
+MxValue mx_trace_like(MxTrace *t, MxValue value, int var) {
+    if (value < 0) return value;
+    MX_ASSERT(
+        mx_shape_equal(t->graph->values[value].type.shape, t->graph->vars->item[var].type.shape));
+    t->graph->values[value].like = var;
     return value;
 }
 

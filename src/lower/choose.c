@@ -72,10 +72,11 @@ static double cost_in(const MxMesh *mesh, const Choice *c, int i) {
     return least;
 }
 
-/* An output that nobody has asked for yet will have to be summed at least. */
+/* An output that nobody has asked for yet will have to be summed at least; what goes into a
+ * variable may be left as a sum. */
 static double cost_out(const MxMesh *mesh, const Choice *c, int i) {
     MxSharding from = lower_out_sharding(c, i), to = c->out[i].is_set ? c->out[i].at[0] : from;
-    to.partial = 0;
+    to.partial = c->out[i].is_set ? to.partial & from.partial : 0;
     return lower_move_cost(mesh, c->out[i].type, from, to);
 }
 

@@ -65,8 +65,9 @@ static bool read_wishes(Partitioner *p, MxError *err) {
     for (int v = 0; v < p->global->n_values; v++) {
         const MxValueInfo *info = &p->global->values[v];
         Wanted *w = &p->wanted[v];
-        if (info->var != MX_NONE) {
-            *w = (Wanted){WISH_FIRM, p->p->var[info->var]};
+        int var = info->like != MX_NONE ? info->like : info->var;
+        if (var != MX_NONE) {
+            *w = (Wanted){WISH_FIRM, p->p->var[var]};
         } else if (is_constrained(info)) {
             if (!mx_sharding_of_axes(&p->arena, p->p->mesh, p->p->rules, info->axes,
                                      info->type.shape.rank, &w->at, err))
@@ -191,15 +192,22 @@ static bool is_added(const MxNode *node, int out) {
     return node->accumulate >> out & 1;
 }
 
+/* What every rank along these mesh axes has, as a sum over them: the first one holds it, the others
+ * zeros. */
+static MxValue as_sum(Partitioner *p, MxValue value, uint32_t axes) {
+    MxScaleAttr once = {lower_index(p->p->mesh, p->p->rank, axes) == 0};
+    return mx_trace_node(&p->t, &op_scale, &value, 1, &once);
+}
+
 /* Output i of a node as it was made: brought to where it is wanted, and into its variable. */
 static void settle(Partitioner *p, const MxNode *node, int i, MxValue value, MxSharding made) {
     MxValue global = node->out[i];
     const Wanted *w = &p->wanted[global];
-    MxSharding at = w->wish == WISH_FIRM ? w->at : made;
+    MxSharding at = w->wish == WISH_FIRM ? w->at : made, moved = at;
     int rank = type_of(p, global).shape.rank, var = p->global->values[global].var;
-    /* A variable's partial content is a sum already begun elsewhere: nothing else may go there. */
-    MX_ASSERT(!(at.partial & ~made.partial));
-    value = move_value(p, value, rank, made, at);
+    moved.partial &= made.partial;
+    value = move_value(p, value, rank, made, moved);
+    if (at.partial & ~moved.partial) value = as_sum(p, value, at.partial & ~moved.partial);
     if (var != MX_NONE) {
         const MxNode *maker = &p->t.graph->nodes[p->t.graph->values[value].node];
         int out = 0;
@@ -266,9 +274,21 @@ static const void *localized(Partitioner *p, const MxNode *node, const Choice *c
     return attr;
 }
 
+/* Whether a node only copies a value to where it is not: moving it there is all that it takes. */
+static bool is_move(const Partitioner *p, const MxNode *node) {
+    if (node->op != &op_copy || p->wanted[node->out[0]].wish != WISH_FIRM) return false;
+    return !lower_same_sharding(own_form(p, node->in[0])->at, p->wanted[node->out[0]].at,
+                                type_of(p, node->in[0]).shape.rank);
+}
+
 static void divide(Partitioner *p, const MxNode *node) {
     MxType types[MOST_TYPES];
     Choice c = {0};
+    if (is_move(p, node)) {
+        const Form *own = own_form(p, node->in[0]);
+        settle(p, node, 0, own->value, own->at);
+        return;
+    }
     find_factors(p, node, node->n_in, types, &c.factors);
     describe(p, node, &c);
     if (node->op->flops) c.flops = node->op->flops(types, types + node->n_in, node->attr);

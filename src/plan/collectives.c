@@ -58,12 +58,29 @@ static void count_entry(MxArena *arena, const MxPlan *entry, int64_t n_runs, Pla
     }
 }
 
+static int64_t bytes_of(const MxTrainProgram *program, int var) {
+    if (var == MX_NONE) return 0;
+    MxType type = program->vars->item[var].type;
+    return mx_shape_count(type.shape) * (int64_t)mx_dtype_bytes(type.dtype);
+}
+
+static void count_state(const MxTrainProgram *program, PlanCollectives *out) {
+    for (int i = 0; i < mx_model_params(program->model)->n; i++) {
+        int gradient = program->gradient[i];
+        out->gradients += bytes_of(program, gradient);
+        if (gradient != MX_NONE) out->late |= program->sharding[gradient].partial;
+        for (int m = 0; m < program->n_moments; m++)
+            out->optimizer += bytes_of(program, program->moment[m][i]);
+    }
+}
+
 static bool count_program(MxArena *arena, const MxConfig *config, PlanCollectives *out,
                           MxError *err) {
     MxArena scratch = {.name = "plan of collectives"};
     MxTrainProgram program;
     bool ok = mx_train_program(&scratch, config, true, &program, err);
     if (ok) out->activations = (int64_t)program.layout.bytes.arena;
+    if (ok) count_state(&program, out);
     for (int i = 0; ok && i < program.n_entries; i++) {
         const MxPlan *entry = &program.layout.plans[i];
         int64_t n_runs = runs_a_step(config, entry->graph->name);
@@ -82,6 +99,8 @@ static void extend(MxArena *arena, const PlanCollectives *few, PlanCollectives *
                    int64_t layers) {
     PlanCollectives copy = *few;
     more->activations = line(few->activations, more->activations, layers);
+    more->gradients = line(few->gradients, more->gradients, layers);
+    more->optimizer = line(few->optimizer, more->optimizer, layers);
     for (int i = 0; i < more->n; i++) {
         PlanTraffic *m = &more->rows[i];
         const PlanTraffic *f = row_of(arena, &copy, m->op, m->axes);

@@ -79,7 +79,9 @@ typedef struct PlanTraffic {
 typedef struct PlanCollectives {
     PlanTraffic *rows;
     int n;
-    int64_t activations; /* bytes: the arena of rank 0's program */
+    /* Of rank 0's program, bytes: the arena, and variables. */
+    int64_t activations, gradients, optimizer;
+    uint32_t late;       /* mesh axes along which gradients are summed once for all micro-batches */
     const char *refusal; /* why the mesh cannot be run, NULL = it can */
 } PlanCollectives;
 

@@ -120,7 +120,11 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
                       .process = PROCESS_BYTES,
                       .machine = machine_bytes(),
                       .is_exact = plan->mesh.mesh.n_ranks == 1 || !plan->collectives.refusal};
-    if (plan->mesh.mesh.n_ranks > 1 && m->is_exact) m->activations = plan->collectives.activations;
+    if (plan->mesh.mesh.n_ranks > 1 && m->is_exact) {
+        m->activations = plan->collectives.activations;
+        m->gradients = plan->collectives.gradients;
+        m->optimizer = plan->collectives.optimizer;
+    }
     if (!m->is_exact)
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);

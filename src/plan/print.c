@@ -79,6 +79,16 @@ static void print_flops(const MxForecast *plan, MxText *out) {
                     f->total * (double)plan->mesh.mesh.n_ranks);
 }
 
+static const char *late_axes(MxArena *arena, const MxForecast *plan) {
+    const MxMesh *mesh = &plan->mesh.mesh;
+    MxText names;
+    mx_text_init(&names, arena);
+    for (int i = 0; i < mesh->n; i++)
+        if (plan->collectives.late >> i & 1)
+            mx_text_add(&names, "%s%s", names.len ? ", " : "", mesh->axes[i]);
+    return names.data;
+}
+
 static void print_collectives(const MxForecast *plan, MxText *out) {
     const PlanCollectives *c = &plan->collectives;
     if (plan->mesh.mesh.n_ranks == 1) return;
@@ -91,6 +101,9 @@ static void print_collectives(const MxForecast *plan, MxText *out) {
     for (int i = 0; i < c->n; i++)
         mx_text_add(out, "  %-14s %-24s %6lld %12.3f\n", c->rows[i].op, c->rows[i].axes,
                     (long long)c->rows[i].calls, (double)c->rows[i].bytes / (1 << 20));
+    if (c->late)
+        mx_text_add(out, "  gradients are summed once for all micro-batches along %s\n",
+                    late_axes(out->arena, plan));
     for (int i = 0; i < PLAN_LINKS; i++)
         mx_text_add(out, "  about %.3g s over %s\n", plan_traffic_s(c, i), plan_link_name(i));
 }

@@ -127,6 +127,7 @@ struct MxTrainState {
     int64_t rank;
     MxSharding *sharding; /* [variable] */
     MxBox *box;           /* [variable] what of it this rank has */
+    bool is_divided;      /* else this is the program of one rank */
     MxVars local;         /* the variables as this rank has them */
     MxGraph *entries[ENTRY_MAX];
     int n_entries, entry[ENTRY_MAX]; /* where each one is among them; MX_NONE = nowhere */
@@ -148,7 +149,8 @@ struct MxTrainState {
 /* train_read_vars — the values of variables, one for each parameter. */
 MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 
-/* train_trace_program — declares the variables and traces the entries. */
+/* train_declare_vars — the program's variables. train_trace_program — its entries over them. */
+void train_declare_vars(MxTrainState *state);
 bool train_trace_program(MxTrainState *state, MxError *err);
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
@@ -164,9 +166,10 @@ int64_t train_fingerprint(const MxTree *tree);
 void train_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
 /* train_saved_tree — what a run's checkpoints hold of the state's tree. */
 MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
-/* train_divide — what of every variable this rank has, and the entries as it runs them. Errors:
- * what does not divide. */
-bool train_divide(MxTrainState *state, bool divides, MxError *err);
+/* train_shard — what of every variable this rank has, all of it unless the program is divided.
+ * Errors: what does not divide. train_divide — the entries as this rank runs them. */
+bool train_shard(MxTrainState *state, bool divides, MxError *err);
+bool train_divide(MxTrainState *state, MxError *err);
 /* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
 typedef struct MicroBatch {
     int64_t i, n, examples, of_examples;

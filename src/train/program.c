@@ -2,7 +2,8 @@
  *   init      draws the parameters
  *   weigh     counts the tokens of a micro-batch that the loss is taken over
  *   grad      loss of a micro-batch and its gradient; grad_add adds to the gradient that is there
- *   update    clips the gradient and lets the optimizer make new parameters and moments in place
+ *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
+ *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
  * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
  * batch: losses and gradients then add up to those of the batch, however it is split. */
@@ -58,8 +59,9 @@ static int *declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, boo
 }
 
 /* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
-static void declare_vars(MxTrainState *s) {
+void train_declare_vars(MxTrainState *s) {
     ProgramVars *v = &s->var;
+    s->vars.arena = s->arena;
     v->param = declare_each(s, "model", MX_F32, false);
     v->gradient = declare_each(s, "gradient", MX_F32, true);
     for (int m = 0; m < s->optimizer->n_moments; m++)
@@ -160,12 +162,25 @@ static void trace_eval(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
 }
 
+/* A gradient of which every rank has a sum of its own becomes what the optimizer works on: in the
+ * same buffer if that is as large. */
+static MxValue sum_up(MxTrainState *s, MxTrace *t, int i) {
+    int var = s->var.gradient[i], like = s->var.param[i];
+    if (s->optimizer->n_moments) like = s->var.moment[0][i];
+    MxValue sum = mx_trace_like(t, mx_copy(t, mx_variable(t, var)), like);
+    if (mx_shape_equal(s->local.item[var].type.shape, s->local.item[like].type.shape))
+        mx_trace_assign(t, sum, var, false);
+    return sum;
+}
+
 /* grad_dtype rounds gradients before anything looks at them. */
 static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
     MxDtype dtype;
+    int var = s->var.gradient[i];
     bool known = mx_dtype_parse(s->config->grad_dtype, &dtype);
     MX_ASSERT(known);
-    return mx_cast(t, mx_cast(t, mx_variable(t, s->var.gradient[i]), dtype), MX_F32);
+    MxValue g = s->sharding[var].partial ? sum_up(s, t, i) : mx_variable(t, var);
+    return mx_cast(t, mx_cast(t, g, dtype), MX_F32);
 }
 
 /* Steps one parameter; returns its new value. */
@@ -238,8 +253,6 @@ static const struct {
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {
-    state->vars.arena = state->arena;
-    declare_vars(state);
     for (int i = 0; i < ENTRY_MAX; i++) {
         MxTrace t;
         state->entry[i] = MX_NONE;

@@ -1,26 +1,55 @@
 /* ranks.c — a program among ranks: which part of every variable a rank has, its entries, and arrays
- * gathered from all ranks or cut for one. Gradients and moments are cut as their parameter is;
- * batches by rows and tokens; scalars are everywhere. On one rank all of this is the program as it
- * was traced. */
+ * gathered from all ranks or cut for one. Moments are cut as their parameter is, or along "data"
+ * too; gradients as the moments; batches by rows and tokens; scalars are everywhere. On one rank
+ * all of this is the program as it was traced. */
 #include <mx/train.h>
 
 #include "internal.h"
 
 /* ---- variables */
 
-static bool shard_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxSharding *out, MxError *err) {
+/* A leaf with its resolved spec, which has been checked. */
+static bool array_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxShardArray *out, MxError *err) {
     MxVariable variable = {.names = mx_spec_names(s->arena, leaf->axes, leaf->shape.rank)};
     MxResolved how;
     if (!mx_shard_resolve_variable(s->arena, &variable, &s->mesh.rules, &s->mesh.mesh, &how, err))
         return mx_context(err, "%s", leaf->path);
-    MxShardArray array = {
+    *out = (MxShardArray){
         .path = leaf->path, .dtype = leaf->dtype, .shape = leaf->shape, .spec = how.spec};
     MxShape shape;
-    if (!mx_shard_check(&s->mesh.mesh, how.spec, leaf->path, err) ||
-        !mx_shard_shape(&s->mesh.mesh, &array, &shape, err))
-        return false;
-    *out = mx_sharding_of_spec(&s->mesh.mesh, how.spec);
+    return mx_shard_check(&s->mesh.mesh, how.spec, leaf->path, err) &&
+           mx_shard_shape(&s->mesh.mesh, out, &shape, err);
+}
+
+/* ZeRO-1: "data" cuts a dim that nothing else cuts, so that a rank's part of the moments lies in
+ * its part of the parameter. Where there is no such dim, it goes where MaxText has it. */
+static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxSharding *out,
+                            MxError *err) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    MxSpec spec;
+    int64_t n = mx_mesh_size(mesh, "data");
+    *out = mx_sharding_of_spec(mesh, array->spec);
+    if (n == 1 || mx_spec_uses(array->spec, "data")) return true;
+    for (int d = 0; d < array->shape.rank; d++) {
+        if (out->dim[d] || array->shape.dim[d] % n) continue;
+        out->dim[d] = 1u << mx_mesh_find(mesh, "data");
+        return true;
+    }
+    if (!mx_shard_add_data(s->arena, mesh, array, &spec, err)) return false;
+    *out = mx_sharding_of_spec(mesh, spec);
     return true;
+}
+
+/* Micro-batches add to a sum that each rank has by itself, to be exchanged once for all of them,
+ * along the mesh axes that cut the batch but not the parameter: a sum along an axis that cuts it
+ * would be a whole array on every rank. */
+static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
+    const MxSharding *batch = &s->sharding[s->var.train_batch[0]];
+    uint32_t used = 0, late = batch->dim[0] | batch->dim[1];
+    if (s->config->gradient_accumulation_steps == 1) return moment;
+    for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
+    param.partial = late & ~used;
+    return param.partial ? param : moment;
 }
 
 static bool shard_parameters(MxTrainState *s, MxError *err) {
@@ -28,13 +57,19 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     const ProgramVars *v = &s->var;
     bool ok = true;
     for (int i = 0; i < params->n; i++) {
-        MxSharding sharding = {0};
-        if (!shard_of_leaf(s, &params->leaves[i], &sharding, err)) ok = false;
-        s->sharding[v->param[i]] = sharding;
-        if (v->reference) s->sharding[v->reference[i]] = sharding;
+        MxShardArray array;
+        if (!array_of_leaf(s, &params->leaves[i], &array, err)) {
+            ok = false;
+            continue;
+        }
+        MxSharding param = mx_sharding_of_spec(&s->mesh.mesh, array.spec), moment = param;
+        s->sharding[v->param[i]] = param;
+        if (v->reference) s->sharding[v->reference[i]] = param;
         if (v->gradient[i] == MX_NONE) continue;
-        s->sharding[v->gradient[i]] = sharding;
-        for (int m = 0; m < s->optimizer->n_moments; m++) s->sharding[v->moment[m][i]] = sharding;
+        if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
+            return false;
+        s->sharding[v->gradient[i]] = shard_of_gradient(s, param, moment);
+        for (int m = 0; m < s->optimizer->n_moments; m++) s->sharding[v->moment[m][i]] = moment;
     }
     return ok;
 }
@@ -78,8 +113,6 @@ bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err
     return false;
 }
 
-/* ---- entries */
-
 /* Axes that mean more than dividing arrays. */
 static bool check_axes(const MxTrainState *s, MxError *err) {
     static const struct {
@@ -95,27 +128,32 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
     return true;
 }
 
-static bool divide_entries(MxTrainState *s, MxError *err) {
+/* ---- entries */
+
+bool train_divide(MxTrainState *s, MxError *err) {
     MxPartition partition = {.mesh = &s->mesh.mesh,
                              .rules = &s->mesh.rules,
                              .rank = s->rank,
                              .vars = &s->local,
                              .var = s->sharding,
                              .regathers = !strcmp(s->config->remat_policy, "none")};
-    for (int i = 0; i < s->n_entries; i++)
+    for (int i = 0; s->is_divided && i < s->n_entries; i++)
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
     return true;
 }
 
-bool train_divide(MxTrainState *s, bool divides, MxError *err) {
+bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     s->sharding = mx_new_n(s->arena, MxSharding, s->vars.n);
     s->box = mx_new_n(s->arena, MxBox, s->vars.n);
-    divides = divides && s->mesh.mesh.n_ranks > 1;
-    if (divides && (!check_axes(s, err) || !shard_parameters(s, err) ||
-                    !shard_batch(s, false, err) || !shard_batch(s, true, err)))
+    s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
+    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments)
+        return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
+                              "optimizer \"%s\" keeps no moments", s->optimizer->name);
+    if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
+                          !shard_batch(s, true, err) || !shard_parameters(s, err)))
         return false;
     cut_variables(s);
-    return !divides || divide_entries(s, err);
+    return true;
 }
 
 /* ---- whole arrays */

@@ -107,8 +107,9 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxComm *comm,
         train_copies_reference(config) ? s->model : mx_model_without_adapters(arena, s->model);
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
-    return mx_train_mesh(arena, config, &s->mesh, err) && train_trace_program(s, err) &&
-           train_divide(s, divided, err) && open_device(s, err);
+    train_declare_vars(s);
+    return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
+           train_trace_program(s, err) && train_divide(s, err) && open_device(s, err);
 }
 
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
@@ -121,6 +122,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .gradient = s->var.gradient,
                             .moment = (const int *const *)s->var.moment,
                             .reference = s->var.reference,
+                            .sharding = s->sharding,
                             .n_moments = s->optimizer->n_moments,
                             .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries};

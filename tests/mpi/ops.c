@@ -1,9 +1,10 @@
 /* ops.c — every op, divided among the ranks in many ways, gives what it gives undivided. Inputs and
- * outputs are variables whose shardings are drawn at random; inputs of floats may also lie there as
- * sums that are still to be taken. Every rank makes the whole result by itself and compares its
+ * outputs are variables whose shardings are drawn at random; floats may also lie there as sums that
+ * are still to be taken. Every rank makes the whole result by itself and compares its
  * part. An op with a partition rule and without a case fails. */
 #include "mpi_test.h"
 
+#include <lower/partition.h>
 #include <ops/ops_test.h>
 
 #include <math.h>
@@ -202,8 +203,7 @@ static uint32_t draw(uint64_t *state, uint32_t below) {
     return w[0] % below;
 }
 
-static MxSharding draw_sharding(const MxMesh *mesh, MxType type, bool may_be_partial,
-                                uint64_t *state) {
+static MxSharding draw_sharding(const MxMesh *mesh, MxType type, uint64_t *state) {
     MxSharding s = {0};
     for (int i = 0; i < mesh->n; i++) {
         uint32_t where = draw(state, (uint32_t)type.shape.rank + 2);
@@ -213,7 +213,7 @@ static MxSharding draw_sharding(const MxMesh *mesh, MxType type, bool may_be_par
             for (int j = 0; j < i; j++)
                 if (s.dim[where] >> j & 1) parts *= mesh->sizes[j];
             if (type.shape.dim[where] % parts == 0) s.dim[where] |= 1u << i;
-        } else if (where == (uint32_t)type.shape.rank && may_be_partial && is_real)
+        } else if (where == (uint32_t)type.shape.rank && is_real)
             s.partial |= 1u << i;
     }
     return s;
@@ -230,6 +230,22 @@ static bool is_joined(const Program *p, const MxGraph *graph) {
             return true;
     }
     return false;
+}
+
+/* Takes the sum that an output still is. */
+static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const MxVars *local) {
+    MxType type = local->item[v].type;
+    int64_t n = mx_shape_count(type.shape);
+    size_t bytes = (size_t)n * mx_dtype_bytes(type.dtype);
+    MxGroup group = lower_group(&p->arena, mesh, mx_comm_rank(comm), axes);
+    void *own = mx_run_var(p->run, v);
+    void *terms = mx_arena_alloc(&p->arena, bytes * (size_t)group.size);
+    mx_comm_all_gather(mx_comm_group(comm, &group), "test", own, terms, bytes);
+    for (int64_t e = 0; e < n; e++) {
+        float sum = 0;
+        for (int r = 0; r < group.size; r++) sum += get(terms, type.dtype, r * n + e);
+        put(own, type.dtype, e, sum);
+    }
 }
 
 /* The program with variables cut as drawn; what the ranks made, to compare later. */
@@ -255,6 +271,8 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
     open_run(p, local, graph);
     fill(p, mesh, sharding);
     mx_run_entry(p->run, 0);
+    for (int v = p->n_in; v < p->n_vars; v++)
+        if (sharding[v].partial) sum_up(p, mesh, sharding[v].partial, v, local);
 }
 
 static const char *sharding_text(MxArena *a, const MxMesh *mesh, const Program *p,
@@ -310,8 +328,7 @@ START_TEST(divided_is_undivided) {
         for (int d = 0; d < DRAWS; d++) {
             trace_program(&divided[d], c);
             for (int v = 0; v < whole.n_vars; v++)
-                sharding[d][v] =
-                    draw_sharding(&mesh, whole.vars.item[v].type, v < whole.n_in, &state);
+                sharding[d][v] = draw_sharding(&mesh, whole.vars.item[v].type, &state);
             run_divided(&divided[d], &mesh, sharding[d]);
         }
         for (int d = 0; d < DRAWS; d++) {
