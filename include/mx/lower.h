@@ -96,6 +96,7 @@ void mx_pass_remat(
 void mx_pass_fuse(MxGraph *graph); /* casts into producers, cross-entropy into its gradient */
 void mx_pass_fuse_losses(MxGraph *graph); /* the latter alone */
 void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topological order */
+void mx_pass_bucket(MxGraph *graph);      /* small exchanges of a kind in one; keeps a good order */
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
 
 #endif

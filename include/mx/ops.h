@@ -412,6 +412,19 @@ typedef struct MxCollectiveAttr {
     int dim; /* that is joined or cut; the group's parts follow each other along it */
 } MxCollectiveAttr;
 
+/* Several arrays in one, so that one exchange does for all of them: [parts, elements of a part], a
+ * part holding that of every array along its dim. One part: the arrays as they are. */
+typedef struct MxPackAttr {
+    int n_parts;
+    const int *dim; /* [inputs] kept */
+} MxPackAttr;
+
+typedef struct MxUnpackAttr {
+    int64_t at; /* the array's first element in each part */
+    int dim;    /* along which the parts follow each other */
+    MxShape shape;
+} MxUnpackAttr;
+
 /* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
  * part by part, in two. */
 enum { MX_SMALL_SUM = 1024 };

@@ -149,6 +149,7 @@ MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options) {
     mx_graph_verify(graph);
     mx_pass_fuse(graph);
     mx_pass_schedule(graph);
+    mx_pass_bucket(graph);
     mx_graph_verify(graph);
     return mx_pass_memory(graph, options);
 }

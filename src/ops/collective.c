@@ -90,6 +90,66 @@ const MxOp op_take_part = {
     .doc = "this rank's part of what every rank of a group has",
 };
 
+/* ---- several arrays in one */
+
+static bool pack_infer(MxInfer *infer) {
+    const MxPackAttr *attr = infer->attr;
+    int64_t n = 0;
+    if (!infer->n_in) return mx_infer_fail(infer, "nothing to pack");
+    for (int i = 0; i < infer->n_in; i++) {
+        MxShape shape = infer->in[i].shape;
+        bool fits = attr->n_parts == 1 ||
+                    (attr->dim[i] < shape.rank && shape.dim[attr->dim[i]] % attr->n_parts == 0);
+        if (infer->in[i].dtype != infer->in[0].dtype)
+            return mx_infer_fail(infer, "input %d must have input 0's dtype", i);
+        if (!fits) return mx_infer_fail(infer, "%d parts do not divide input %d", attr->n_parts, i);
+        n += mx_shape_count(shape) / attr->n_parts;
+    }
+    infer->out[0] = (MxType){infer->in[0].dtype, MX_SHAPE(attr->n_parts, n)};
+    return true;
+}
+
+static bool unpack_infer(MxInfer *infer) {
+    const MxUnpackAttr *attr = infer->attr;
+    MxShape in = infer->in[0].shape;
+    if (in.rank != 2) return mx_infer_fail(infer, "input 0 must have rank 2");
+    int64_t parts = in.dim[0], n = mx_shape_count(attr->shape);
+    bool fits =
+        parts == 1 || (attr->dim < attr->shape.rank && !(attr->shape.dim[attr->dim] % parts));
+    if (!fits || attr->at < 0 || attr->at + n / parts > in.dim[1])
+        return mx_infer_fail(infer, "no such array in %lld parts of %lld", (long long)parts,
+                             (long long)in.dim[1]);
+    infer->out[0] = (MxType){infer->in[0].dtype, attr->shape};
+    return true;
+}
+
+static void pack_print(MxText *text, const void *attr) {
+    mx_text_add(text, "parts %d", ((const MxPackAttr *)attr)->n_parts);
+}
+
+static void unpack_print(MxText *text, const void *attr) {
+    mx_text_add(text, "at %lld", (long long)((const MxUnpackAttr *)attr)->at);
+}
+
+const MxOp op_pack = {
+    .name = "pack",
+    .arity = -1,
+    .attr_bytes = sizeof(MxPackAttr),
+    .infer = pack_infer,
+    .print = pack_print,
+    .doc = "several arrays in one, to be exchanged together",
+};
+
+const MxOp op_unpack = {
+    .name = "unpack",
+    .arity = 1,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxUnpackAttr),
+    .infer = unpack_infer,
+    .print = unpack_print,
+    .doc = "one of the arrays of a pack",
+};
+
 /* ---- cost */
 
 bool mx_is_collective(const MxOp *op) {

@@ -263,6 +263,10 @@ const Case cases[] = {
     ATTENTION_PART("blocks, later queries", MX_MASK_CAUSAL, 0, 130, 150),
     ATTENTION_PART("blocks sliding, later queries", MX_MASK_SLIDING, 70, 210, 150),
     ALONE(op_all_reduce), ALONE(op_reduce_scatter), ALONE(op_all_gather), ALONE(op_take_part),
+    {.op = &op_pack, .label = "three parts", .attr = ATTR(MxPackAttr, 3, (const int[]){1, 0, 2}), IN(NORMAL(1, S2(2, 6)), NORMAL(1, S1(9)), NORMAL(1, S3(5, 7, 12)))},
+    {.op = &op_pack, .label = "whole", .attr = ATTR(MxPackAttr, 1, (const int[]){0, 0}), IN(NORMAL(1, S0), NORMAL(1, S2(31, 67)))},
+    {.op = &op_unpack, .label = "three parts", .attr = ATTR(MxUnpackAttr, 5, 1, S3(4, 6, 11)), IN(NORMAL(1, S2(3, 100)))},
+    {.op = &op_unpack, .label = "whole", .attr = ATTR(MxUnpackAttr, 7, 0, S2(41, 31)), IN(NORMAL(1, S2(1, 1300)))},
     {.op = &op_sgd, .label = "plain", .only_f32 = true, IN({FILL_F32, 1, S2(31, 41)}, {FILL_F32, 1, S2(31, 41)}, {FILL_HYPER, 0, S1(MX_HYPER_COUNT)}, {FILL_VALUE, 0.6, S0})},
 };
 // clang-format on

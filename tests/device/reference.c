@@ -461,6 +461,35 @@ static void ref_init(const Reference *r) {
     }
 }
 
+/* Where element i of a packed array is: in its part, behind the part's earlier elements. */
+static int64_t packed_at(MxShape shape, int n_parts, int dim, int64_t i, int64_t stride,
+                         int64_t at) {
+    int64_t inner = 1, size = dim < shape.rank ? shape.dim[dim] : 1;
+    for (int d = dim + 1; d < shape.rank; d++) inner *= shape.dim[d];
+    int64_t each = size / n_parts, part = i / inner % size / each;
+    int64_t in_part = (i / inner / size * each + i / inner % size % each) * inner + i % inner;
+    return part * stride + at + in_part;
+}
+
+static void ref_pack(const Reference *r) {
+    const MxPackAttr *attr = r->attr;
+    int64_t at = 0, stride = r->out_type[0].shape.dim[1];
+    for (int k = 0; k < r->n_in; k++) {
+        for (int64_t i = 0; i < count(r->in_type[k]); i++)
+            r->out[0][packed_at(r->in_type[k].shape, attr->n_parts, attr->dim[k], i, stride, at)] =
+                r->in[k][i];
+        at += count(r->in_type[k]) / attr->n_parts;
+    }
+}
+
+static void ref_unpack(const Reference *r) {
+    const MxUnpackAttr *attr = r->attr;
+    MxShape in = r->in_type[0].shape;
+    for (int64_t i = 0; i < count(r->out_type[0]); i++)
+        r->out[0][i] =
+            r->in[0][packed_at(attr->shape, (int)in.dim[0], attr->dim, i, in.dim[1], attr->at)];
+}
+
 /* ---- tables */
 
 static ReferenceFn *const references[MX_OP_COUNT] = {
@@ -498,6 +527,8 @@ static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_reduce_scatter] = ref_copy,
     [MX_OP_all_gather] = ref_copy,
     [MX_OP_take_part] = ref_copy,
+    [MX_OP_pack] = ref_pack,
+    [MX_OP_unpack] = ref_unpack,
 };
 
 ReferenceFn *reference_of(const MxOp *op) {

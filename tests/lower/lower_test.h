@@ -11,6 +11,7 @@
 #include <check.h>
 #include <mx/lower.h>
 
+Suite *bucket_suite(void);
 Suite *expect_suite(void);
 Suite *fuse_suite(void);
 Suite *grad_suite(void);

@@ -95,6 +95,7 @@ int main(void) {
     srunner_add_suite(runner, remat_suite());
     srunner_add_suite(runner, fuse_suite());
     srunner_add_suite(runner, schedule_suite());
+    srunner_add_suite(runner, bucket_suite());
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, expect_suite());
     srunner_run_all(runner, CK_NORMAL);

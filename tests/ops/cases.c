@@ -30,6 +30,8 @@ static const MxRmsnormAttr eps = {.eps = 1e-5};
 static const MxAdamwAttr adamw = {.b1 = 0.9, .b2 = 0.95};
 
 static const MxAttentionAttr second_half = {.is_part = true, .first_query = 2};
+static const int first_dims[] = {0, 0, 0}, some_dims[] = {1, 0, 0};
+static const MxPackAttr three_parts = {.n_parts = 3, .dim = some_dims};
 static const MxCollectiveAttr three_ranks = {.group = {.axes = "fsdp", .size = 3}, .dim = 1};
 
 const OpCase op_cases[] = {
@@ -317,6 +319,15 @@ const OpCase op_cases[] = {
     {&op_all_gather, &three_ranks, "b6", "!no such dim: 1"},
     {&op_take_part, &three_ranks, "i2,6", "i2,2"},
     {&op_take_part, &three_ranks, "f2,7", "!3 ranks do not divide dim 1"},
+    {&op_pack, &three_parts, "f2,3 f6 f3,4", "f3,8"},
+    {&op_pack, &(const MxPackAttr){.n_parts = 1, .dim = first_dims}, "b2,3 b", "b1,7"},
+    {&op_pack, &three_parts, "f2,3 b6", "!input 1 must have input 0's dtype"},
+    {&op_pack, &three_parts, "f2,3 f7", "!3 parts do not divide input 1"},
+    {&op_unpack, &(const MxUnpackAttr){2, 0, {2, {6, 2}}}, "f3,6", "f6,2"},
+    {&op_unpack, &(const MxUnpackAttr){2, 0, {2, {6, 2}}}, "f3,5", "!no such array in 3 parts of 5"},
+    {&op_unpack, &(const MxUnpackAttr){0, 0, {2, {4, 3}}}, "f3,6", "!no such array in 3 parts of 6"},
+    {&op_unpack, &(const MxUnpackAttr){0, 0, {0, {0}}}, "f1,6", "f"},
+    {&op_unpack, &(const MxUnpackAttr){0, 0, {0, {0}}}, "f6", "!input 0 must have rank 2"},
     // clang-format on
 };
 const int n_op_cases = MX_COUNT(op_cases);

@@ -195,6 +195,8 @@ static const struct {
      "causal scale 1 from query 64"},
     {&op_all_reduce, &(const MxCollectiveAttr){.group = {.axes = "data,fsdp"}}, "data,fsdp"},
     {&op_all_gather, &(const MxCollectiveAttr){.group = {.axes = "fsdp"}, .dim = 1}, "dim 1 fsdp"},
+    {&op_pack, &(const MxPackAttr){.n_parts = 4}, "parts 4"},
+    {&op_unpack, &(const MxUnpackAttr){.at = 12}, "at 12"},
     {&op_init, &(const MxInitAttr){.fill = MX_FILL_NORMAL, .value = 2, .stream = 3},
      "normal 2 stream 3"},
 };

@@ -11,10 +11,17 @@ typedef struct View {
 } View;
 
 static View view_of(MxType type, int dim) {
-    View v = {.outer = 1, .size = type.shape.dim[dim], .inner_bytes = mx_dtype_bytes(type.dtype)};
+    View v = {.outer = 1, .size = 1, .inner_bytes = mx_dtype_bytes(type.dtype)};
+    if (dim < type.shape.rank) v.size = type.shape.dim[dim];
     for (int d = 0; d < dim; d++) v.outer *= type.shape.dim[d];
     for (int d = dim + 1; d < type.shape.rank; d++) v.inner_bytes *= (size_t)type.shape.dim[d];
     return v;
+}
+
+/* An array's part along a dim; one part is the array itself, even if it has no dims. */
+static MxType part_type(MxType type, int n_parts, int dim) {
+    if (n_parts > 1) type.shape.dim[dim] /= n_parts;
+    return type;
 }
 
 static size_t bytes_of(MxType type) {
@@ -243,3 +250,56 @@ static void take_part_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_take_part = {.run = take_part_run};
+
+/* ---- pack, unpack: small arrays, a row at a time */
+
+static void pack_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    if (!call->out[0]) return;
+    const MxPackAttr *attr = call->attr;
+    size_t at = 0, part_bytes = bytes_of(call->out_type[0]) / (size_t)attr->n_parts;
+    for (int i = 0; i < call->n_in; i++) {
+        MxType part = part_type(call->in_type[i], attr->n_parts, attr->dim[i]);
+        View v = view_of(part, attr->dim[i]);
+        size_t row = (size_t)v.size * v.inner_bytes;
+        const char *from = call->in[i];
+        for (int64_t o = 0; o < v.outer; o++)
+            for (int p = 0; p < attr->n_parts; p++, from += row)
+                memcpy((char *)call->out[0] + (size_t)p * part_bytes + at + (size_t)o * row, from,
+                       row);
+        at += bytes_of(part);
+    }
+}
+
+const MxKernel cpu_pack = {.run = pack_run};
+
+static void add_row(const MxKernelCall *call, int64_t from, int64_t n, int64_t to) {
+    float block[CPU_BLOCK];
+    MxDtype dtype = call->in_type[0].dtype;
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = cpu_min(CPU_BLOCK, n - at);
+        cpu_add_to(cpu_read(call->in[0], dtype, from + at, k, block), k, call->out[0], dtype,
+                   to + at);
+    }
+}
+
+static void unpack_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    if (!call->out[0]) return;
+    const MxUnpackAttr *attr = call->attr;
+    int64_t n_parts = call->in_type[0].shape.dim[0], stride = call->in_type[0].shape.dim[1];
+    size_t each = mx_dtype_bytes(call->in_type[0].dtype);
+    View v = view_of(part_type(call->out_type[0], (int)n_parts, attr->dim), attr->dim);
+    int64_t row = v.size * (int64_t)(v.inner_bytes / each), to = 0;
+    for (int64_t o = 0; o < v.outer; o++)
+        for (int64_t p = 0; p < n_parts; p++, to += row) {
+            int64_t from = p * stride + attr->at + o * row;
+            if (call->accumulate & 1)
+                add_row(call, from, row, to);
+            else
+                memcpy((char *)call->out[0] + (size_t)to * each,
+                       (const char *)call->in[0] + (size_t)from * each, (size_t)row * each);
+        }
+}
+
+const MxKernel cpu_unpack = {.run = unpack_run};
