@@ -18,6 +18,7 @@ typedef struct MxKernelCall {
     int n_in, n_out;
     unsigned accumulate; /* outputs that are added to what their buffer holds */
     unsigned unused;     /* outputs that are not wanted: NULL in out */
+    int phase;           /* of mx_op_phases: calls of one node differ in it alone */
     void *scratch;       /* 64-byte aligned, of the size that the kernel asked for */
     void *state;         /* what prepare made */
 } MxKernelCall;
@@ -62,22 +63,29 @@ _Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
  * what it waited and, of the ranks of its machine, which one hangs. All ranks call this once. */
 void mx_comm_watch(MxComm *comm, double seconds);
 
-/* The ranks of one group of an op. mx_comm_group — made once; every rank of the run calls this for
- * its group of the same mesh axes at the same time. NULL for a group of one. */
-typedef struct MxCommGroup MxCommGroup;
-const MxCommGroup *mx_comm_group(MxComm *comm, const MxGroup *group);
-/* mx_comm_all_gather — every rank's `bytes` in the group's order. mx_comm_all_to_all — block j of
- * `bytes` goes to rank j of the group; recv holds one block of each. what: for messages. */
-void mx_comm_all_gather(const MxCommGroup *group, const char *what, const void *send, void *recv,
-                        size_t bytes);
-void mx_comm_all_to_all(const MxCommGroup *group, const char *what, const void *send, void *recv,
-                        size_t bytes);
+/* An exchange among the ranks of one group of an op, over and over. mx_comm_exchange — made once;
+ * every rank of the run calls this for its group of the same mesh axes at the same time. NULL for a
+ * group of one. */
+typedef struct MxExchange MxExchange;
+MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group);
+/* These return while it is under way: send must not change, recv not be touched, until
+ * mx_exchange_finish has waited for it. All ranks of a group start their exchanges in one order.
+ * mx_exchange_all_gather — every rank's `bytes` in the group's order. mx_exchange_all_to_all —
+ * block j of `bytes` goes to rank j of the group; recv holds one block of each. what: for messages.
+ */
+void mx_exchange_all_gather(MxExchange *exchange, const char *what, const void *send, void *recv,
+                            size_t bytes);
+void mx_exchange_all_to_all(MxExchange *exchange, const char *what, const void *send, void *recv,
+                            size_t bytes);
+void mx_exchange_finish(MxExchange *exchange);
 
 /* What collective ops sent from this rank to others since the start. */
 typedef struct MxCommCount {
     uint64_t calls, bytes;
 } MxCommCount;
 MxCommCount mx_comm_count(const MxComm *comm);
+/* mx_comm_progress — see mx_device_progress. */
+void mx_comm_progress(MxComm *comm);
 
 /* ---- device */
 
@@ -103,6 +111,8 @@ const char *mx_device_describe(const MxDevice *device);
  * has them, its pages there already; freed with the device's arena. Fails if the address space is
  * exhausted. */
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err);
+/* mx_device_progress — between kernels: lets exchanges that are under way go on. */
+void mx_device_progress(const MxDevice *device);
 /* mx_device_kernel — the kernel of an op on this device. */
 const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op);
 

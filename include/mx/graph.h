@@ -140,6 +140,8 @@ struct MxNode {
     bool backward;       /* made by differentiation */
     unsigned accumulate; /* outputs that are added to their variable */
     unsigned unused;     /* outputs that nobody reads and no variable holds (mx_pass_schedule) */
+    int early[2];        /* nodes before which the phases run that come before the last; 0 = just
+                            before it (mx_pass_overlap) */
 };
 
 typedef struct MxValueInfo {

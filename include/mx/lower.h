@@ -76,10 +76,11 @@ bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, 
 /* What runs: nodes in order and a place for every value. */
 typedef struct MxPlan {
     const MxGraph *graph;
-    const int *steps; /* nodes that run (sources and views do not), in order */
+    const int *steps;  /* nodes that run (sources and views do not), in order */
+    const int *phases; /* [n_steps] which of mx_op_phases of the node it is */
     int n_steps;
     const size_t *value_offset;   /* in the arena, for values that are in no variable */
-    const size_t *scratch_offset; /* [n_steps], in the arena */
+    const size_t *scratch_offset; /* [n_steps], in the arena; one for all phases of a node */
     size_t arena_bytes;
 } MxPlan;
 
@@ -97,6 +98,7 @@ void mx_pass_fuse(MxGraph *graph); /* casts into producers, cross-entropy into i
 void mx_pass_fuse_losses(MxGraph *graph); /* the latter alone */
 void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topological order */
 void mx_pass_bucket(MxGraph *graph);      /* small exchanges of a kind in one; keeps a good order */
+void mx_pass_overlap(MxGraph *graph);     /* exchanges beside computation; comes last */
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
 
 #endif

@@ -432,4 +432,9 @@ enum { MX_SMALL_SUM = 1024 };
 bool mx_is_collective(const MxOp *op);
 MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group);
 
+/* mx_op_phases — in how many steps a node is run: 1, or one more than its exchanges. Each is
+ * started in one and finished in the next; other nodes may run between them. */
+enum { MX_MAX_PHASES = 3 };
+int mx_op_phases(const MxOp *op, MxType in, const void *attr);
+
 #endif

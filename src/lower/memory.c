@@ -1,7 +1,7 @@
 /* memory.c — a place in one arena for every value that is in no variable. A buffer lives from the
- * step that makes it to the last step that reads it; an op that may work in place takes over the
- * buffer of an input that dies there. Buffers are placed largest first, each at the lowest offset
- * where nothing that lives at the same time stands. */
+ * (first) step that makes it to the last step that reads it; what an exchange sends, to its end; an
+ * op that may work in place takes over the buffer of an input that dies there. Buffers are placed
+ * largest first, each at the lowest offset where nothing that lives at the same time stands. */
 #include <mx/lower.h>
 
 #include <stdlib.h>
@@ -17,8 +17,10 @@ typedef struct Layout {
     Buffer *buffers;
     int n_buffers;
     int *buffer_of; /* [value], -1 = in a variable */
-    int *step_of;   /* [node], -1 = runs nothing */
-    int *last_use;  /* [value that owns a buffer] */
+    int *first_of;  /* [node] its first step */
+    int *step_of;   /* [node] its last step, -1 = runs nothing */
+    int *steps, *phases, n_steps;
+    int *last_use; /* [value that owns a buffer] */
 } Layout;
 
 static bool runs(const MxNode *node) {
@@ -71,7 +73,8 @@ static void assign_buffers(Layout *l) {
             MxValue out = node->out[i];
             if (graph->values[out].var != MX_NONE || node->unused >> i & 1) continue;
             int old = i == 0 ? inherited(l, node, step) : -1;
-            l->buffer_of[out] = old >= 0 ? old : new_buffer(l, bytes_of(graph, out), step, step);
+            l->buffer_of[out] =
+                old >= 0 ? old : new_buffer(l, bytes_of(graph, out), l->first_of[n], step);
             l->buffers[l->buffer_of[out]].last = l->last_use[out];
         }
     }
@@ -111,34 +114,82 @@ static size_t place_buffers(Layout *l) {
     return top;
 }
 
+/* ---- steps: nodes in order, exchanges in several */
+
+static void add_step(Layout *l, int node, int phase) {
+    if (!phase) l->first_of[node] = l->n_steps;
+    l->step_of[node] = l->n_steps;
+    l->steps[l->n_steps] = node;
+    l->phases[l->n_steps++] = phase;
+}
+
+static int phases_of(const Layout *l, const MxNode *node) {
+    if (!runs(node)) return 0;
+    MxType in = node->n_in ? l->graph->values[node->in[0]].type : (MxType){0};
+    return mx_op_phases(node->op, in, node->attr);
+}
+
+static void order_steps(Layout *l) {
+    enum { EARLY = MX_COUNT(((MxNode *)0)->early) };
+    const MxGraph *graph = l->graph;
+    int *first = mx_new_n(&l->arena, int, graph->n_nodes + 1); /* [node] early phase before it */
+    int *next = mx_new_n(&l->arena, int, EARLY * graph->n_nodes + 1);
+    l->steps = mx_new_n(graph->arena, int, MX_MAX_PHASES * graph->n_nodes + 1);
+    l->phases = mx_new_n(graph->arena, int, MX_MAX_PHASES * graph->n_nodes + 1);
+    for (int n = graph->n_nodes - 1; n >= 0; n--)
+        for (int k = EARLY - 1; k >= 0; k--) {
+            int at = graph->nodes[n].early[k];
+            if (!at) continue;
+            next[EARLY * n + k] = first[at];
+            first[at] = EARLY * n + k + 1;
+        }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const MxNode *node = &graph->nodes[n];
+        int n_phases = phases_of(l, node);
+        for (int e = first[n]; e; e = next[e - 1]) add_step(l, (e - 1) / EARLY, (e - 1) % EARLY);
+        if (!n_phases) l->step_of[n] = -1;
+        for (int k = 0; k < n_phases; k++)
+            if (k + 1 == n_phases || !node->early[k]) add_step(l, n, k);
+    }
+}
+
+/* The buffer of each node's scratch, which it has from its first step to its last. */
+static int *add_scratch(Layout *l, const MxLowerOptions *options) {
+    const MxGraph *graph = l->graph;
+    int *buffer = mx_new_n(&l->arena, int, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (l->step_of[n] < 0) continue;
+        size_t bytes = options->scratch_bytes(options->context, graph, &graph->nodes[n]);
+        bytes = (bytes + MX_BUFFER_ALIGN - 1) / MX_BUFFER_ALIGN * MX_BUFFER_ALIGN;
+        buffer[n] = new_buffer(l, bytes, l->first_of[n], l->step_of[n]);
+    }
+    return buffer;
+}
+
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
     Layout l = {.graph = graph, .arena = {.name = "memory"}};
-    int *steps = mx_new_n(graph->arena, int, graph->n_nodes + 1), n_steps = 0;
+    l.first_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
     l.step_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
     l.buffer_of = mx_new_n(&l.arena, int, graph->n_values + 1);
     l.last_use = mx_new_n(&l.arena, int, graph->n_values + 1);
     l.buffers = mx_new_n(&l.arena, Buffer, graph->n_values + graph->n_nodes + 1);
     for (int v = 0; v < graph->n_values; v++) l.buffer_of[v] = -1;
-    for (int n = 0; n < graph->n_nodes; n++) {
-        l.step_of[n] = runs(&graph->nodes[n]) ? n_steps : -1;
-        if (l.step_of[n] >= 0) steps[n_steps++] = n;
-    }
+    order_steps(&l);
     find_lifetimes(&l);
     assign_buffers(&l);
-    size_t *scratch = mx_new_n(graph->arena, size_t, n_steps + 1);
-    int first_scratch = l.n_buffers;
-    for (int s = 0; s < n_steps; s++) {
-        size_t bytes = options->scratch_bytes(options->context, graph, &graph->nodes[steps[s]]);
-        new_buffer(&l, (bytes + MX_BUFFER_ALIGN - 1) / MX_BUFFER_ALIGN * MX_BUFFER_ALIGN, s, s);
-    }
-    MxPlan plan = {
-        .graph = graph, .steps = steps, .n_steps = n_steps, .arena_bytes = place_buffers(&l)};
+    const int *scratch = add_scratch(&l, options);
+    MxPlan plan = {.graph = graph,
+                   .steps = l.steps,
+                   .phases = l.phases,
+                   .n_steps = l.n_steps,
+                   .arena_bytes = place_buffers(&l)};
     size_t *offsets = mx_new_n(graph->arena, size_t, graph->n_values + 1);
+    size_t *scratch_offsets = mx_new_n(graph->arena, size_t, l.n_steps + 1);
     for (int v = 0; v < graph->n_values; v++)
         if (l.buffer_of[v] >= 0) offsets[v] = l.buffers[l.buffer_of[v]].offset;
-    for (int s = 0; s < n_steps; s++) scratch[s] = l.buffers[first_scratch + s].offset;
+    for (int s = 0; s < l.n_steps; s++) scratch_offsets[s] = l.buffers[scratch[l.steps[s]]].offset;
     plan.value_offset = offsets;
-    plan.scratch_offset = scratch;
+    plan.scratch_offset = scratch_offsets;
     mx_arena_release(&l.arena);
     return plan;
 }
@@ -150,6 +201,7 @@ MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options) {
     mx_pass_fuse(graph);
     mx_pass_schedule(graph);
     mx_pass_bucket(graph);
+    mx_pass_overlap(graph);
     mx_graph_verify(graph);
     return mx_pass_memory(graph, options);
 }

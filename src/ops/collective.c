@@ -156,6 +156,11 @@ bool mx_is_collective(const MxOp *op) {
     return op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather;
 }
 
+int mx_op_phases(const MxOp *op, MxType in, const void *attr) {
+    if (!mx_is_collective(op)) return 1;
+    return 1 + (int)mx_collective_cost(op, in, &((const MxCollectiveAttr *)attr)->group).calls;
+}
+
 MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group) {
     int64_t others = group->size - 1, n = mx_shape_count(in.shape);
     int64_t each = (int64_t)mx_dtype_bytes(in.dtype);

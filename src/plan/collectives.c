@@ -50,7 +50,7 @@ static void count_entry(MxArena *arena, const MxPlan *entry, int64_t n_runs, Pla
     for (int s = 0; s < entry->n_steps; s++) {
         const MxNode *node = &graph->nodes[entry->steps[s]];
         MxCommCost cost;
-        const MxGroup *group = exchange_of(graph, node, &cost);
+        const MxGroup *group = entry->phases[s] ? NULL : exchange_of(graph, node, &cost);
         if (!group) continue;
         PlanTraffic *row = row_of(arena, out, node->op->name, group->axes);
         row->calls += n_runs * cost.calls;

@@ -7,6 +7,7 @@
 typedef struct Step {
     const MxKernel *kernel;
     MxKernelCall call;
+    bool is_last; /* of its node's */
     double seconds;
     uint64_t calls;
 } Step;
@@ -88,12 +89,13 @@ static void bind_addend(MxRun *run, Entry *entry, const MxNode *node) {
                          .n_in = 1,
                          .n_out = 1};
     const MxKernel *kernel = mx_device_kernel(run->device, &op_copy);
-    entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call};
+    entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call, .is_last = true};
 }
 
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     const MxPlan *plan = &entry->plan;
     entry->steps = mx_new_n(run->arena, Step, 2 * plan->n_steps + 1);
+    void **state = mx_new_n(run->arena, void *, plan->graph->n_nodes + 1);
     for (int s = 0; s < plan->n_steps; s++) {
         const MxNode *node = &plan->graph->nodes[plan->steps[s]];
         MxKernelCall call = describe(run->arena, plan->graph, node);
@@ -104,9 +106,17 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
             if (!(node->unused >> i & 1)) call.out[i] = address(run, plan, node->out[i]);
         call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
         const MxKernel *kernel = mx_device_kernel(run->device, node->op);
-        if (kernel->prepare && !kernel->prepare(run->device, &call, err)) return false;
+        void **prepared = &state[plan->steps[s]];
+        call.phase = plan->phases[s];
+        if (call.phase)
+            call.state = *prepared;
+        else if (kernel->prepare && !kernel->prepare(run->device, &call, err))
+            return false;
+        *prepared = call.state;
         if (has_addend(node)) bind_addend(run, entry, node);
-        entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call};
+        int n_phases = mx_op_phases(node->op, call.in_type[0], node->attr);
+        entry->steps[entry->n_steps++] =
+            (Step){.kernel = kernel, .call = call, .is_last = call.phase + 1 == n_phases};
     }
     return true;
 }
@@ -155,9 +165,10 @@ void mx_run_entry(MxRun *run, int entry) {
     for (int s = 0; s < e->n_steps; s++) {
         Step *step = &e->steps[s];
         step->kernel->run(run->device, &step->call);
+        mx_device_progress(run->device);
         double end = mx_clock_s();
         step->seconds += end - start;
-        step->calls++;
+        step->calls += step->is_last;
         start = end;
     }
 }

@@ -16,6 +16,7 @@ Suite *expect_suite(void);
 Suite *fuse_suite(void);
 Suite *grad_suite(void);
 Suite *memory_suite(void);
+Suite *overlap_suite(void);
 Suite *remat_suite(void);
 Suite *schedule_suite(void);
 
@@ -61,6 +62,10 @@ Contents eval_graph(const MxGraph *graph, Contents before);
  * overwrite an input that it may not take over. */
 Contents eval_plan(const MxPlan *plan, Contents before);
 void ck_same(Contents a, Contents b, const char *what, uint64_t seed);
+
+/* ck_plan — checks by brute force that nothing that a plan needs at the same time lies in one
+ * place; returns the most bytes that any step needs. */
+size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed);
 
 /* ---- graphs */
 

@@ -96,6 +96,7 @@ int main(void) {
     srunner_add_suite(runner, fuse_suite());
     srunner_add_suite(runner, schedule_suite());
     srunner_add_suite(runner, bucket_suite());
+    srunner_add_suite(runner, overlap_suite());
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, expect_suite());
     srunner_run_all(runner, CK_NORMAL);

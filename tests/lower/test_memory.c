@@ -42,6 +42,7 @@ static void add_value(Layout *l, const MxPlan *plan, MxValue value, int step) {
                  .successor = MX_NONE};
     for (int s = step + 1; s < plan->n_steps; s++) {
         const MxNode *node = &graph->nodes[plan->steps[s]];
+        if (plan->steps[s] == plan->steps[step]) span.last = s; /* a later phase of its maker */
         for (int i = 0; i < node->n_in; i++)
             if (mx_graph_buffer(graph, node->in[i]) == value) span.last = s;
     }
@@ -56,12 +57,16 @@ static Layout lay_out(const MxPlan *plan, const MxLowerOptions *options) {
     for (int s = 0; s < plan->n_steps; s++) {
         const MxNode *node = &graph->nodes[plan->steps[s]];
         ck_assert_int_lt(l.n + MX_MAX_OUT + 1, MX_COUNT(l.spans));
+        if (plan->phases[s]) continue;
         for (int i = 0; i < node->n_out; i++)
             if (graph->values[node->out[i]].var == MX_NONE && !(node->unused >> i & 1))
                 add_value(&l, plan, node->out[i], s);
         size_t bytes = round_up(options->scratch_bytes(NULL, graph, node));
         size_t from = plan->scratch_offset[s];
-        l.spans[l.n++] = (Span){from, from + bytes, s, s, MX_NONE, MX_NONE};
+        int last = s;
+        for (int k = s + 1; k < plan->n_steps; k++)
+            if (plan->steps[k] == plan->steps[s]) last = k;
+        l.spans[l.n++] = (Span){from, from + bytes, s, last, MX_NONE, MX_NONE};
     }
     return l;
 }
@@ -77,8 +82,7 @@ static void ck_pair(const Span *a, const Span *b, uint64_t seed) {
                      b->value, b->from, b->to, b->first, b->last, printed(t.graph));
 }
 
-/* Checks a plan; returns the most bytes that any step needs. */
-static size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed) {
+size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed) {
     Layout l = lay_out(plan, options);
     size_t end = 0, bound = 0;
     for (int i = 0; i < l.n; i++) {

@@ -240,7 +240,9 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     MxGroup group = lower_group(&p->arena, mesh, mx_comm_rank(comm), axes);
     void *own = mx_run_var(p->run, v);
     void *terms = mx_arena_alloc(&p->arena, bytes * (size_t)group.size);
-    mx_comm_all_gather(mx_comm_group(comm, &group), "test", own, terms, bytes);
+    MxExchange *exchange = mx_comm_exchange(comm, &group);
+    mx_exchange_all_gather(exchange, "test", own, terms, bytes);
+    mx_exchange_finish(exchange);
     for (int64_t e = 0; e < n; e++) {
         float sum = 0;
         for (int r = 0; r < group.size; r++) sum += get(terms, type.dtype, r * n + e);

@@ -1,6 +1,8 @@
 /* mpi.c — ranks by MPI; the only file that knows it. MPI is initialised only in a process that a
- * launcher started, so a run of one rank never pays for it nor depends on it. All calls block and
- * are made by one thread, in the order of the program, which is the same on every rank.
+ * launcher started, so a run of one rank never pays for it nor depends on it. All calls are made by
+ * one thread, in the order of the program, which is the same on every rank. Exchanges of ops are
+ * started and finished apart; the library works on them in any call, so while some are under way it
+ * is called between kernels.
  *
  * A thread watches how long a rank has been waiting: a rank that died takes the job with it, one
  * that hangs would not. Ranks of one machine see each other's signs of life in shared memory, so
@@ -18,13 +20,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct MxCommGroup {
+typedef struct Group Group;
+struct Group {
     MxComm *owner;
     uint64_t id;
     const char *axes;
     MPI_Comm mpi;
     int size;
-    MxCommGroup *next;
+    Group *next;
+};
+
+struct MxExchange {
+    const Group *group;
+    const char *what;
+    MPI_Request request; /* MPI_REQUEST_NULL = it is done, or none is under way */
+    MxExchange *next;    /* under way */
 };
 
 /* A rank's signs of life; times as in mx_clock_s, which a machine's processes share. */
@@ -38,7 +48,8 @@ typedef struct Sign {
 struct MxComm {
     MxArena *arena;
     int rank, size;
-    MxCommGroup *groups;
+    Group *groups;
+    MxExchange *under_way;
     MxCommCount count;
     double watch_s;
     pthread_t watchdog;
@@ -244,22 +255,28 @@ void mx_comm_watch(MxComm *comm, double seconds) {
 
 /* ---- exchanges of groups */
 
-const MxCommGroup *mx_comm_group(MxComm *comm, const MxGroup *group) {
-    if (group->size == 1) return NULL;
-    MX_ASSERT(comm && comm->size > 1);
-    for (MxCommGroup *g = comm->groups; g; g = g->next)
+static const Group *find_group(MxComm *comm, const MxGroup *group) {
+    for (Group *g = comm->groups; g; g = g->next)
         if (g->id == group->id) return g;
-    MxCommGroup *g = mx_new(comm->arena, MxCommGroup);
-    *g = (MxCommGroup){.owner = comm,
-                       .id = group->id,
-                       .axes = mx_arena_strdup(comm->arena, group->axes),
-                       .next = comm->groups};
+    Group *g = mx_new(comm->arena, Group);
+    *g = (Group){.owner = comm,
+                 .id = group->id,
+                 .axes = mx_arena_strdup(comm->arena, group->axes),
+                 .next = comm->groups};
     begin_wait(comm, "making a group", group->axes);
     MPI_Comm_split(MPI_COMM_WORLD, group->first, group->index, &g->mpi);
     end_wait(comm);
     MPI_Comm_size(g->mpi, &g->size);
     MX_ASSERT(g->size == group->size);
     return comm->groups = g;
+}
+
+MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group) {
+    if (group->size == 1) return NULL;
+    MX_ASSERT(comm && comm->size > 1);
+    MxExchange *exchange = mx_new(comm->arena, MxExchange);
+    *exchange = (MxExchange){.group = find_group(comm, group), .request = MPI_REQUEST_NULL};
+    return exchange;
 }
 
 /* MPI counts in int: blocks are counted in units of 4 bytes where they can be. */
@@ -270,29 +287,45 @@ static int units(size_t bytes, MPI_Datatype *type) {
     return (int)n;
 }
 
-static void count_sent(const MxCommGroup *group, size_t bytes) {
-    group->owner->count.calls++;
-    group->owner->count.bytes += (uint64_t)(group->size - 1) * bytes;
+static void note_start(MxExchange *e, const char *what, size_t bytes) {
+    MxComm *comm = e->group->owner;
+    e->what = what;
+    e->next = comm->under_way;
+    comm->under_way = e;
+    comm->count.calls++;
+    comm->count.bytes += (uint64_t)(e->group->size - 1) * bytes;
 }
 
-void mx_comm_all_gather(const MxCommGroup *group, const char *what, const void *send, void *recv,
-                        size_t bytes) {
+void mx_exchange_all_gather(MxExchange *e, const char *what, const void *send, void *recv,
+                            size_t bytes) {
     MPI_Datatype type;
     int n = units(bytes, &type);
-    begin_wait(group->owner, what, group->axes);
-    MPI_Allgather(send, n, type, recv, n, type, group->mpi);
-    end_wait(group->owner);
-    count_sent(group, bytes);
+    MPI_Iallgather(send, n, type, recv, n, type, e->group->mpi, &e->request);
+    note_start(e, what, bytes);
 }
 
-void mx_comm_all_to_all(const MxCommGroup *group, const char *what, const void *send, void *recv,
-                        size_t bytes) {
+void mx_exchange_all_to_all(MxExchange *e, const char *what, const void *send, void *recv,
+                            size_t bytes) {
     MPI_Datatype type;
     int n = units(bytes, &type);
-    begin_wait(group->owner, what, group->axes);
-    MPI_Alltoall(send, n, type, recv, n, type, group->mpi);
-    end_wait(group->owner);
-    count_sent(group, bytes);
+    MPI_Ialltoall(send, n, type, recv, n, type, e->group->mpi, &e->request);
+    note_start(e, what, bytes);
+}
+
+void mx_exchange_finish(MxExchange *e) {
+    MxComm *comm = e->group->owner;
+    MxExchange **at = &comm->under_way;
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    begin_wait(comm, e->what, e->group->axes);
+    MPI_Wait(&e->request, MPI_STATUS_IGNORE);
+    end_wait(comm);
+}
+
+void mx_comm_progress(MxComm *comm) {
+    int is_done;
+    for (MxExchange *e = comm->under_way; e; e = e->next)
+        MPI_Test(&e->request, &is_done, MPI_STATUS_IGNORE);
 }
 
 /* ---- exchanges of all ranks */

@@ -1,7 +1,7 @@
 /* collectives.c — kernels of the ops that exchange data. Every one is an all-gather or an
- * all-to-all of equal blocks, with blocks put in order before or after; sums are made here, in the
- * order of the group's ranks, in f32 (rounded once), so that every rank and every run gets the same
- * bits. */
+ * all-to-all of equal blocks, or one after the other, with blocks put in order before or after; a
+ * phase starts an exchange, the next one finishes it. Sums are made here, in the order of the
+ * group's ranks, in f32 (rounded once), so that every rank and every run gets the same bits. */
 #include "cpu.h"
 
 /* An array seen from the dim that is joined or cut: [outer, size, inner bytes]. */
@@ -38,7 +38,7 @@ static int dim_of(const MxKernelCall *call) {
 
 static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     (void)err;
-    call->state = (void *)(uintptr_t)mx_comm_group(device->config.comm, group_of(call));
+    call->state = mx_comm_exchange(device->config.comm, group_of(call));
     return true;
 }
 
@@ -108,58 +108,91 @@ static void sum_blocks(const MxDevice *device, const Sum *s) {
 
 typedef struct Sizes {
     int64_t n, part; /* elements; of one rank's part, the last may be short of it */
-    size_t part_bytes, whole_bytes;
+    size_t bytes, part_bytes, whole_bytes;
 } Sizes;
 
 static Sizes sizes_of(const MxKernelCall *call) {
     int size = group_of(call)->size;
-    Sizes s = {.n = mx_shape_count(call->in_type[0].shape)};
+    Sizes s = {.n = mx_shape_count(call->in_type[0].shape), .bytes = bytes_of(call->in_type[0])};
     s.part = s.n < MX_SMALL_SUM ? s.n : (s.n + size - 1) / size;
     s.part_bytes = (size_t)s.part * mx_dtype_bytes(call->in_type[0].dtype);
     s.whole_bytes = s.part_bytes * (size_t)size;
     return s;
 }
 
-/* Parts of everybody, and the padded input or output. */
-static size_t all_reduce_scratch(const MxDevice *device, const MxKernelCall *call) {
-    (void)device;
-    return 2 * cpu_padded(sizes_of(call).whole_bytes);
+/* Whether what is gathered is the output as it stands. */
+static bool is_gathered_in_place(const MxKernelCall *call, const Sizes *s) {
+    return s->bytes == s->whole_bytes && !(call->accumulate & 1);
 }
 
-static void all_reduce_large(const MxDevice *device, const MxKernelCall *call, Sum *sum) {
+/* Parts of everybody, this rank's sum, and the input with its last part filled up. */
+static size_t all_reduce_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    Sizes s = sizes_of(call);
+    if (s.n < MX_SMALL_SUM) return cpu_padded(s.whole_bytes);
+    size_t padded = s.bytes < s.whole_bytes ? s.whole_bytes : 0;
+    return cpu_padded(s.whole_bytes) + cpu_padded(s.part_bytes) + cpu_padded(padded);
+}
+
+static Sum sum_of(const MxKernelCall *call, const void *blocks, int n_blocks, int64_t n) {
+    return (Sum){.blocks = blocks,
+                 .n_blocks = n_blocks,
+                 .n = n,
+                 .stride = n,
+                 .dtype = call->in_type[0].dtype,
+                 .out = call->out[0],
+                 .adds = call->accumulate & 1};
+}
+
+static void all_reduce_small(const MxDevice *device, const MxKernelCall *call) {
+    Sizes s = sizes_of(call);
+    if (call->phase == 0) {
+        mx_exchange_all_gather(call->state, "all_reduce", call->in[0], call->scratch, s.part_bytes);
+        return;
+    }
+    mx_exchange_finish(call->state);
+    Sum sum = sum_of(call, call->scratch, group_of(call)->size, s.n);
+    sum_blocks(device, &sum);
+}
+
+static void all_reduce_large(const MxDevice *device, const MxKernelCall *call) {
     Sizes s = sizes_of(call);
     void *scratch = call->scratch;
-    char *blocks = cpu_carve(&scratch, s.whole_bytes), *padded = scratch;
-    size_t bytes = bytes_of(call->in_type[0]);
-    memcpy(padded, call->in[0], bytes);
-    memset(padded + bytes, 0, s.whole_bytes - bytes);
-    mx_comm_all_to_all(call->state, "all_reduce", padded, blocks, s.part_bytes);
-    *sum = (Sum){.blocks = blocks,
-                 .n_blocks = group_of(call)->size,
-                 .n = s.part,
-                 .stride = s.part,
-                 .dtype = call->in_type[0].dtype,
-                 .out = padded};
-    sum_blocks(device, sum);
-    mx_comm_all_gather(call->state, "all_reduce", padded, blocks, s.part_bytes);
-    sum->n_blocks = 1;
+    char *blocks = cpu_carve(&scratch, s.whole_bytes), *part = cpu_carve(&scratch, s.part_bytes);
+    bool in_place = is_gathered_in_place(call, &s);
+    if (call->phase == 0) {
+        const void *terms = call->in[0];
+        if (s.bytes < s.whole_bytes) {
+            memcpy(scratch, terms, s.bytes);
+            memset((char *)scratch + s.bytes, 0, s.whole_bytes - s.bytes);
+            terms = scratch;
+        }
+        mx_exchange_all_to_all(call->state, "all_reduce", terms, blocks, s.part_bytes);
+    } else if (call->phase == 1) {
+        mx_exchange_finish(call->state);
+        Sum sum = sum_of(call, blocks, group_of(call)->size, s.part);
+        sum.out = part;
+        sum.adds = false;
+        sum_blocks(device, &sum);
+        mx_exchange_all_gather(call->state, "all_reduce", part, in_place ? call->out[0] : blocks,
+                               s.part_bytes);
+    } else {
+        mx_exchange_finish(call->state);
+        Sum sum = sum_of(call, blocks, 1, s.n);
+        if (!in_place) sum_blocks(device, &sum);
+    }
 }
 
 static void all_reduce_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
-    Sizes s = sizes_of(call);
-    Sum sum = {.blocks = call->in[0], .n_blocks = 1};
-    if (call->state && s.n < MX_SMALL_SUM) {
-        mx_comm_all_gather(call->state, "all_reduce", call->in[0], call->scratch, s.part_bytes);
-        sum.blocks = call->scratch;
-        sum.n_blocks = group_of(call)->size;
-    } else if (call->state)
-        all_reduce_large(device, call, &sum);
-    sum.n = sum.stride = s.n;
-    sum.dtype = call->in_type[0].dtype;
-    sum.out = call->out[0];
-    sum.adds = call->accumulate & 1;
-    sum_blocks(device, &sum);
+    int64_t n = mx_shape_count(call->in_type[0].shape);
+    Sum alone = sum_of(call, call->in[0], 1, n);
+    if (!call->state)
+        sum_blocks(device, &alone);
+    else if (n < MX_SMALL_SUM)
+        all_reduce_small(device, call);
+    else
+        all_reduce_large(device, call);
 }
 
 const MxKernel cpu_all_reduce = {
@@ -167,31 +200,36 @@ const MxKernel cpu_all_reduce = {
 
 /* ---- reduce_scatter */
 
+/* Whether an array's parts along the dim are blocks one after another. */
+static bool is_in_order(MxType part, int dim) {
+    return view_of(part, dim).outer == 1;
+}
+
+/* Parts of everybody, and the input's in order. */
 static size_t reduce_scatter_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    return 2 * cpu_padded(bytes_of(call->in_type[0]));
+    size_t bytes = cpu_padded(bytes_of(call->in_type[0]));
+    return is_in_order(call->out_type[0], dim_of(call)) ? bytes : 2 * bytes;
 }
 
 static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
     void *scratch = call->scratch;
-    char *blocks = cpu_carve(&scratch, bytes_of(call->in_type[0])), *packed = scratch;
-    int64_t n = mx_shape_count(call->out_type[0].shape);
+    char *blocks = cpu_carve(&scratch, bytes_of(call->in_type[0])), *packed = call->in[0];
     Parts parts = {.part = view_of(call->out_type[0], dim_of(call)),
                    .n = group_of(call)->size,
                    .from = call->in[0],
-                   .to = packed};
-    move_parts(device, &parts);
-    if (call->state)
-        mx_comm_all_to_all(call->state, "reduce_scatter", packed, blocks,
-                           bytes_of(call->out_type[0]));
-    Sum sum = {.blocks = call->state ? blocks : packed,
-               .n_blocks = parts.n,
-               .n = n,
-               .stride = n,
-               .dtype = call->in_type[0].dtype,
-               .out = call->out[0],
-               .adds = call->accumulate & 1};
+                   .to = scratch};
+    if (parts.part.outer > 1) packed = scratch;
+    if (call->phase == 0 && parts.part.outer > 1) move_parts(device, &parts);
+    if (call->state && call->phase == 0) {
+        mx_exchange_all_to_all(call->state, "reduce_scatter", packed, blocks,
+                               bytes_of(call->out_type[0]));
+        return;
+    }
+    if (call->state) mx_exchange_finish(call->state);
+    Sum sum = sum_of(call, call->state ? blocks : packed, parts.n,
+                     mx_shape_count(call->out_type[0].shape));
     sum_blocks(device, &sum);
 }
 
@@ -202,8 +240,8 @@ const MxKernel cpu_reduce_scatter = {
 
 static size_t all_gather_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    bool is_in_order = view_of(call->in_type[0], dim_of(call)).outer == 1;
-    return is_in_order ? 0 : cpu_padded(bytes_of(call->out_type[0]));
+    if (is_in_order(call->in_type[0], dim_of(call))) return 0;
+    return cpu_padded(bytes_of(call->out_type[0]));
 }
 
 static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
@@ -213,14 +251,16 @@ static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
                    .from = call->scratch,
                    .to = call->out[0],
                    .joins = true};
-    bool is_in_order = parts.part.outer == 1;
+    bool joins = parts.part.outer > 1;
     if (!call->state) {
         memcpy(call->out[0], call->in[0], bytes_of(call->in_type[0]));
-        return;
+    } else if (call->phase == 0) {
+        mx_exchange_all_gather(call->state, "all_gather", call->in[0],
+                               joins ? call->scratch : call->out[0], bytes_of(call->in_type[0]));
+    } else {
+        mx_exchange_finish(call->state);
+        if (joins) move_parts(device, &parts);
     }
-    mx_comm_all_gather(call->state, "all_gather", call->in[0],
-                       is_in_order ? call->out[0] : call->scratch, bytes_of(call->in_type[0]));
-    if (!is_in_order) move_parts(device, &parts);
 }
 
 const MxKernel cpu_all_gather = {

@@ -31,6 +31,10 @@ const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op) {
     return kernels[mx_op_index(op)];
 }
 
+void mx_device_progress(const MxDevice *device) {
+    if (device->config.comm) mx_comm_progress(device->config.comm);
+}
+
 /* ---- memory */
 
 typedef struct Mapping {

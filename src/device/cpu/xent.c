@@ -30,7 +30,7 @@ typedef struct Xent {
     const int32_t *weights;
     bool sums, is_grad, is_argmax; /* sums: cross-entropy, else log-probabilities */
     bool knows_sums;               /* of rows: they are an input */
-    const MxCommGroup *group;      /* of ranks to tell of rows; NULL = none */
+    MxExchange *exchange;          /* with ranks to tell of rows; NULL = none */
     const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
 } Xent;
 
@@ -163,7 +163,7 @@ static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     *x = xent_of(call);
     call->state = x;
     if (x->attr->group.size > 1 && !x->knows_sums)
-        x->group = mx_comm_group(device->config.comm, &x->attr->group);
+        x->exchange = mx_comm_exchange(device->config.comm, &x->attr->group);
     for (int i = 0; i < SIZES; i++) {
         int64_t n = size_of(x, i);
         x->logits[i] = cpu_matmul_prepare(device, logits_spec(x, n), err);
@@ -268,7 +268,7 @@ static void begin_row(const Chunk *c, int64_t row, float *logits) {
 /* What all parts of a row give, in the order of the ranks. */
 static MxXentPart joined(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
-    if (!x->group) return c->work->part[row];
+    if (!x->exchange) return c->work->part[row];
     MxXentPart all = c->work->parts[row];
     for (int rank = 1; rank < x->attr->group.size; rank++) {
         MxXentPart part = c->work->parts[rank * x->chunk + row];
@@ -407,13 +407,14 @@ static void make_rows(const MxDevice *device, const Chunk *c, const void *h) {
     const Xent *x = c->x;
     const Work *work = c->work;
     if (c->n) cpu_matmul(x->logits[c->size], h, x->call->in[W], work->logits, work->product);
-    if (!x->group) {
+    if (!x->exchange) {
         run_rows(device, c, ALL_OF_IT);
         return;
     }
     run_rows(device, c, FIRST_HALF);
-    mx_comm_all_gather(x->group, x->call->op->name, work->part, work->parts,
-                       (size_t)x->chunk * sizeof *work->part);
+    mx_exchange_all_gather(x->exchange, x->call->op->name, work->part, work->parts,
+                           (size_t)x->chunk * sizeof *work->part);
+    mx_exchange_finish(x->exchange);
     run_rows(device, c, SECOND_HALF);
 }
 
