@@ -43,6 +43,8 @@ static const struct {
      "custom_mesh_and_rule: not available yet (there is no file for \"ep-as-dp\")"},
     {"--plan custom_mesh_and_rule=pure-fsdp mesh_axes=[data]", NULL,
      "mesh_axes: [data] is also set to [fsdp] at configs/custom_mesh_and_rule/pure-fsdp.yml:4"},
+    {"--plan", "shard_optimizer_over_data: true\nopt_type: sgd\n",
+     ":2:28: shard_optimizer_over_data: optimizer \"sgd\" keeps no moments"},
     /* the pipeline */
     {"--plan", "ici_pipeline_parallelism: 3\n",
      ":2:27: ici_pipeline_parallelism: 3 stages do not divide 4 decoder layers"},
