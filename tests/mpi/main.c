@@ -36,6 +36,7 @@ int main(void) {
     }
     mx_comm_watch(comm, 30);
     SRunner *runner = srunner_create(ops_suite());
+    srunner_add_suite(runner, exchanges_suite());
     srunner_add_suite(runner, train_suite());
     srunner_add_suite(runner, parts_suite());
     srunner_set_fork_status(runner, CK_NOFORK);

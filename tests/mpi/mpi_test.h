@@ -7,6 +7,7 @@
 #include <mx/run.h>
 #include <mx/shard.h>
 
+Suite *exchanges_suite(void);
 Suite *ops_suite(void);
 Suite *parts_suite(void);
 Suite *train_suite(void);

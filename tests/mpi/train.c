@@ -1,8 +1,9 @@
 /* train.c — a small decoder trained by several ranks on many meshes against the same by one rank:
  * initial parameters to the bit, losses, gradients, norms and what the steps make of the
  * parameters. */
-#include "mpi_test.h"
+#include "small.h"
 
+#include <lower/partition.h>
 #include <plan/internal.h>
 #include <train/internal.h>
 
@@ -10,38 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LENGTH = 16, STEPS = 3, MOST_SET = 8, MOST_AXES = 4, MOST_OVERRIDES = 48, VOCAB = 288 };
-
-static const char *const tiny[] = {
-    "base_emb_dim=32",
-    "base_mlp_dim=64",
-    "base_num_query_heads=8",
-    "base_num_kv_heads=8",
-    "head_dim=8",
-    "base_num_decoder_layers=2",
-    "max_target_length=16",
-    "vocab_size=288",
-    "dataset_type=synthetic",
-    "learning_rate=0.001",
-    "warmup_steps_fraction=0",
-    "eval_interval=-1",
-    "dtype=float32",
-    "steps=4",
-    "ici_fsdp_parallelism=1",
-};
-
 /* ---- what is trained */
-
-typedef struct Variant {
-    const char *name;
-    const char *set[MOST_SET];
-    const char *axes[MOST_AXES]; /* that its mesh has; none = all of them */
-    int length;                  /* of a row; 0 = LENGTH */
-    bool everywhere;             /* on all meshes, not only on some */
-    int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
-    double loss;                 /* how far off losses may be; 0 = as all of the dtype */
-    bool is_bf16;
-} Variant;
 
 #define SGD "opt_type=sgd", "learning_rate=0.01"
 
@@ -54,7 +24,9 @@ static const Variant variants[] = {
     {.name = "length that 2 divides, adamw", .set = {NULL}, .length = 18},
     {.name = "tied, grouped heads, norms", .set = {"logits_via_embedding=true", "base_num_query_heads=24", "use_qk_norm=true", "decoder_block=qwen3", SGD}},
     {.name = "biases, window", .set = {"decoder_block=qwen2", "attention_bias=true", "attention_type=local_sliding", "sliding_window_size=5", SGD}},
-    {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2},
+    {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .everywhere = true},
+    {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .everywhere = true},
+    {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},
     {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .parts = 2},
     {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
     {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .parts = 2},
@@ -98,15 +70,6 @@ static bool is_adamw(const Variant *v) {
     return !is_other;
 }
 
-static int length_of(const Variant *v) {
-    return v->length ? v->length : LENGTH;
-}
-
-/* Rows that 2, 4 and 8, or 3 and 6, ranks divide, also by halves. */
-static int n_rows(void) {
-    return mx_comm_size(comm) % 3 ? 16 : 12;
-}
-
 /* ---- which meshes */
 
 /* Meshes of each number of ranks for a variant that is not everywhere. */
@@ -122,91 +85,6 @@ static bool runs_on(int variant, int mesh) {
     while (n_axes < MOST_AXES && v->axes[n_axes]) n_axes++;
     if (n_axes) return mesh_is_within(&meshes[mesh], v->axes, n_axes);
     return v->everywhere || n <= least() || (mesh + variant) % (n / least()) == 0;
-}
-
-/* ---- configs and batches */
-
-/* Overrides of a config, the later ones in place of the earlier ones. */
-typedef struct Overrides {
-    const char *item[MOST_OVERRIDES];
-    int n;
-} Overrides;
-
-static void override(Overrides *to, const char *text) {
-    size_t key = strcspn(text, "=") + 1;
-    for (int i = 0; i < to->n; i++)
-        if (!strncmp(to->item[i], text, key)) {
-            to->item[i] = text;
-            return;
-        }
-    ck_assert_int_lt(to->n, MOST_OVERRIDES);
-    to->item[to->n++] = text;
-}
-
-/* The model divides among three ranks too. */
-static void override_for_threes(Overrides *to) {
-    static const char *const sizes[] = {"base_emb_dim=48", "base_mlp_dim=96",
-                                        "base_num_query_heads=6", "base_num_kv_heads=6",
-                                        "head_dim=12"};
-    for (int i = 0; i < MX_COUNT(sizes); i++) override(to, sizes[i]);
-}
-
-/* mesh: NULL = one rank. */
-static MxConfig *load_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
-    const char *files[] = {"configs/base.yml"};
-    char *environ[] = {NULL};
-    int n_ranks = mesh ? mx_comm_size(comm) : 1;
-    Overrides set = {0};
-    for (int i = 0; i < MX_COUNT(tiny); i++) override(&set, tiny[i]);
-    if (mx_comm_size(comm) % 3 == 0) override_for_threes(&set);
-    for (int i = 0; i < MOST_SET && v->set[i]; i++) override(&set, v->set[i]);
-    for (int i = 0; mesh && i < MX_MESH_DEFAULT_COUNT; i++)
-        if (mesh->size[i] > 1)
-            override(&set, mx_arena_printf(arena, "ici_%s_parallelism=%lld",
-                                           mx_mesh_default_axes[i], (long long)mesh->size[i]));
-    override(&set, mx_arena_printf(arena, "max_target_length=%d", length_of(v)));
-    override(&set, mx_arena_printf(arena, "per_device_batch_size=%.17g",
-                                   (double)n_rows() / (v->parts ? v->parts : 1) / n_ranks));
-    override(&set, "eval_per_device_batch_size=0");
-    MxConfigRequest request = {.n_ranks = n_ranks,
-                               .files = files,
-                               .n_files = 1,
-                               .overrides = set.item,
-                               .n_overrides = set.n,
-                               .environ = environ};
-    MxConfig *config;
-    MxError err = {0};
-    ck_assert_msg(mx_config_load(arena, &request, &config, &err), "%s: %s", v->name, err.text.data);
-    return config;
-}
-
-static uint32_t word(int step, int64_t i) {
-    uint32_t w[4];
-    mx_philox(23, (uint64_t)step, (uint64_t)i, w);
-    return w[0];
-}
-
-/* Two or three documents a row, padding at the end of some rows; the same in both halves of the
- * batch, as pairs have them. */
-static MxBatch make_batch(MxArena *arena, int length, int step) {
-    MxBatch batch = mx_batch_new(arena, n_rows(), length);
-    for (int row = 0; row < n_rows(); row++) {
-        int pair = row % (n_rows() / 2);
-        int first = 3 + (int)(word(step, -1 - pair) % 6), second = first + 4;
-        for (int t = 0; t < length; t++) {
-            int i = row * length + t, segment = t < first ? 1 : t < second ? 2 : 3;
-            bool is_padding = pair % 3 == 1 && t >= length - 3;
-            batch.field[MX_INPUTS][i] = (int32_t)(word(step, i) % VOCAB);
-            batch.field[MX_TARGETS][i] = (int32_t)(word(step, i + 1) % VOCAB);
-            batch.field[MX_INPUTS_POSITION][i] = batch.field[MX_TARGETS_POSITION][i] =
-                t - (segment == 1   ? 0
-                     : segment == 2 ? first
-                                    : second);
-            batch.field[MX_INPUTS_SEGMENTATION][i] = is_padding ? 0 : segment;
-            batch.field[MX_TARGETS_SEGMENTATION][i] = is_padding || t == first - 1 ? 0 : segment;
-        }
-    }
-    return batch;
 }
 
 /* ---- comparing a rank's part with the whole */
@@ -252,23 +130,39 @@ static Record *make_record(const Variant *v) {
     MxError err = {0};
     MxTrainState *whole;
     *r = (Record){.arena = {.name = "record"}};
-    ck_assert_msg(mx_train_state_open(&r->arena, load_config(&r->arena, v, NULL), &whole, &err),
+    ck_assert_msg(mx_train_state_open(&r->arena, small_config(&r->arena, v, NULL), &whole, &err),
                   "%s", err.text.data);
     r->params = mx_model_params(whole->model);
     mx_train_state_init(whole);
     mx_train_state_take_reference(whole);
     r->init = keep(r, whole, whole->var.param);
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = make_batch(&scratch, length_of(v), step);
+        MxBatch batch = small_batch(&scratch, small_length(v), step);
         r->loss[step] = mx_train_loss_and_grad(whole, &batch);
         r->gradient[step] = keep(r, whole, whole->var.gradient);
         r->update[step] = mx_train_update(whole);
     }
     r->last = keep(r, whole, whole->var.param);
-    MxBatch batch = make_batch(&scratch, length_of(v), STEPS);
+    MxBatch batch = small_batch(&scratch, small_length(v), STEPS);
     if (has_eval(whole->config)) r->eval = mx_train_eval(whole, &batch);
     mx_arena_release(&scratch);
     return r;
+}
+
+/* A rank's part of a variable; of one that is still a sum to be taken, the sum. */
+static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    uint32_t axes = s->sharding[var].partial;
+    const float *own = mx_run_var(s->run, var);
+    size_t n = (size_t)mx_box_count(&s->box[var]);
+    if (!axes) return own;
+    MxGroup group = lower_group(arena, mesh, s->rank, axes);
+    float *terms = mx_new_n(arena, float, n *(size_t)group.size), *sum = mx_new_n(arena, float, n);
+    MxExchange *exchange = mx_comm_exchange(comm, &group);
+    mx_exchange_all_gather(exchange, "test", own, terms, n * sizeof *own);
+    mx_exchange_finish(exchange);
+    for (size_t i = 0; i < n * (size_t)group.size; i++) sum[i % n] += terms[i];
+    return sum;
 }
 
 /* How far a rank's part is from the whole, relative to the whole's norm; the largest difference. */
@@ -277,8 +171,9 @@ typedef struct Distance {
 } Distance;
 
 static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all) {
+    MxArena arena = {.name = "distance"};
     const MxBox *box = &s->box[var];
-    const float *part = mx_run_var(s->run, var);
+    const float *part = part_of(s, var, &arena);
     double error = 0, size = 0, most = 0;
     for (int64_t i = 0; i < mx_shape_count(shape); i++) size += (double)all[i] * (double)all[i];
     for (int64_t i = 0; i < mx_box_count(box); i++) {
@@ -286,6 +181,7 @@ static Distance distance(const MxTrainState *s, int var, MxShape shape, const fl
         error += d * d;
         most = fmax(most, fabs(d));
     }
+    mx_arena_release(&arena);
     return (Distance){size > 0 ? sqrt(error / size) : sqrt(error), most};
 }
 
@@ -321,15 +217,21 @@ static bool is_comparable(const Variant *v, int step) {
     return step == 0 || !is_adamw(v);
 }
 
+static MxCommCount sent_since(MxCommCount before) {
+    MxCommCount now = mx_comm_count(comm);
+    return (MxCommCount){now.calls - before.calls, now.bytes - before.bytes};
+}
+
 static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *arena) {
     Seen seen = {0};
     mx_train_state_init(s);
     mx_train_state_take_reference(s);
     seen.init = farthest(s, r, s->var.param, r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = make_batch(arena, length_of(v), step);
+        MxBatch batch = small_batch(arena, small_length(v), step);
         MxCommCount before = mx_comm_count(comm);
         MxLoss loss = mx_train_loss_and_grad(s, &batch);
+        MxCommCount made = sent_since(before);
         seen.loss = fmax(seen.loss, relative(loss.loss, r->loss[step].loss));
         seen.weights = fmax(seen.weights, fabs(loss.total_weights - r->loss[step].total_weights));
         const char *which = NULL;
@@ -338,21 +240,38 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
             seen.gradient = far;
             seen.gradient_of = which;
         }
+        before = mx_comm_count(comm);
         MxUpdate update = mx_train_update(s);
-        seen.sent = (MxCommCount){mx_comm_count(comm).calls - before.calls,
-                                  mx_comm_count(comm).bytes - before.bytes};
+        seen.sent = sent_since(before);
+        seen.sent = (MxCommCount){seen.sent.calls + made.calls, seen.sent.bytes + made.bytes};
         seen.norm = fmax(seen.norm, relative(update.raw_grad_norm, r->update[step].raw_grad_norm));
         seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
     }
     seen.last = farthest(s, r, s->var.param, r->last, &seen.last_of);
-    MxBatch batch = make_batch(arena, length_of(v), STEPS);
+    MxBatch batch = small_batch(arena, small_length(v), STEPS);
     if (has_eval(s->config))
         seen.loss = fmax(seen.loss, relative(mx_train_eval(s, &batch).loss, r->eval.loss));
     return seen;
 }
 
-/* The plan's list is what a step sent. */
-static void ck_planned(MxArena *arena, const MxConfig *config, MxCommCount sent, const char *at) {
+/* Of a parameter's part a rank has the moments of one "data"th, if the config says so. A vector
+ * that "tensor" cuts stays as it is, as in MaxText. */
+static void ck_moments(const MxTrainState *s, const char *at) {
+    const MxTree *params = mx_model_params(s->model);
+    int64_t n = s->config->shard_optimizer_over_data ? mx_mesh_size(&s->mesh.mesh, "data") : 1;
+    for (int i = 0; i < params->n; i++)
+        for (int m = 0; m < s->optimizer->n_moments && s->var.moment[m][i] != MX_NONE; m++)
+            ck_assert_msg(n * mx_box_count(&s->box[s->var.moment[m][i]]) ==
+                                  mx_box_count(&s->box[s->var.param[i]]) ||
+                              params->leaves[i].shape.rank == 1,
+                          "%s: moments of %s", at, params->leaves[i].path);
+}
+
+/* The plan's list is what a step sent, and its memory what the state has. */
+static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount sent,
+                       const char *at) {
+    const MxConfig *config = state->config;
+    MxTrainBytes has = mx_train_state_bytes(state);
     PlanCollectives plan;
     int64_t calls = 0, bytes = 0;
     plan_collectives(arena, config, &plan);
@@ -361,6 +280,9 @@ static void ck_planned(MxArena *arena, const MxConfig *config, MxCommCount sent,
         calls += plan.rows[i].calls;
         bytes += plan.rows[i].bytes;
     }
+    ck_assert_msg((size_t)plan.gradients == has.gradients && (size_t)plan.optimizer == has.moments,
+                  "%s: planned %lld bytes of gradients and %lld of moments", at,
+                  (long long)plan.gradients, (long long)plan.optimizer);
     bool has_calls = mx_comm_size(comm) > 1;
     ck_assert_msg(
         (calls > 0) == has_calls && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,
@@ -397,13 +319,14 @@ static void train_on(const RankMesh *mesh, int variant) {
     const Variant *v = &variants[variant];
     const Record *record = make_record(v);
     ck_assert_msg(
-        mx_train_state_open_on(&arena, load_config(&arena, v, mesh), comm, &divided, &err),
+        mx_train_state_open_on(&arena, small_config(&arena, v, mesh), comm, &divided, &err),
         "%s: %s", v->name, err.text.data);
     Seen seen = train(divided, v, record, &arena);
     const char *at =
         mx_arena_printf(&arena, "%s on %s", v->name, mx_mesh_text(&arena, &divided->mesh.mesh));
     n_ran[variant]++;
-    if (!v->everywhere || v == variants) ck_planned(&arena, divided->config, seen.sent, at);
+    if (!v->everywhere || v == variants) ck_planned(&arena, divided, seen.sent, at);
+    ck_moments(divided, at);
     ck_seen(&seen, v, at);
     mx_arena_release(&arena);
 }
@@ -451,15 +374,15 @@ START_TEST(any_mesh_takes_any_state) {
     MxArena arena = {.name = "move"};
     MxError err = {0};
     MxTrainState *from, *to;
-    const Variant *v = &variants[0];
     int n;
     const RankMesh *meshes = rank_meshes(&n);
-    MxConfig *a = load_config(&arena, v, &meshes[_i]);
-    MxConfig *b = load_config(&arena, v, &meshes[(_i + 1) % n]);
+    Variant plain = {.set = {NULL}}, over_data = {.set = {"shard_optimizer_over_data=true"}};
+    MxConfig *a = small_config(&arena, &over_data, &meshes[_i]);
+    MxConfig *b = small_config(&arena, _i % 2 ? &plain : &over_data, &meshes[(_i + 1) % n]);
     ck_assert_msg(mx_train_state_open_on(&arena, a, comm, &from, &err), "%s", err.text.data);
     ck_assert_msg(mx_train_state_open_on(&arena, b, comm, &to, &err), "%s", err.text.data);
     mx_train_state_init(from);
-    MxBatch batch = make_batch(&arena, length_of(v), 0);
+    MxBatch batch = small_batch(&arena, LENGTH, 0);
     mx_train_loss_and_grad(from, &batch);
     mx_train_update(from);
     MxTree *sent = mx_train_state_whole(from, &arena);

@@ -436,7 +436,7 @@ static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
                        int64_t n_counting) {
     Sums sums = {0};
     Chunk c = {.x = x, .work = work};
-    int64_t end = x->group ? x->tokens : n_counting;
+    int64_t end = x->exchange ? x->tokens : n_counting;
     for (int64_t at = 0; at < end; at += x->chunk) {
         c.first = cpu_min(at, n_counting);
         c.token = work->counting + c.first;

@@ -1,0 +1,110 @@
+/* exchanges.c — what ranks send in a step: accumulated gradients once, small ones together; and
+ * that a run with exchanges under way makes the same bits again. */
+#include "small.h"
+
+#include <plan/internal.h>
+#include <train/internal.h>
+
+/* ---- accumulated gradients are exchanged once */
+
+/* Bytes that a step sends along mesh axes, as planned; ranks_train_as_one holds plans to runs. */
+static int64_t planned_bytes(MxArena *arena, const MxConfig *config, const char *axes) {
+    PlanCollectives plan;
+    int64_t bytes = 0;
+    plan_collectives(arena, config, &plan);
+    for (int i = 0; i < plan.n; i++)
+        if (!strcmp(plan.rows[i].axes, axes)) bytes += plan.rows[i].bytes;
+    return bytes;
+}
+
+/* The mesh of this number, if "data" is the first axis that it has; else NULL. */
+static const RankMesh *mesh_of_data(int i) {
+    int n;
+    const RankMesh *mesh = &rank_meshes(&n)[i];
+    int first = 0;
+    while (first < MX_MESH_DEFAULT_COUNT - 1 && mesh->size[first] == 1) first++;
+    return mesh->size[first] > 1 && !strcmp(mx_mesh_default_axes[first], "data") ? mesh : NULL;
+}
+
+START_TEST(micro_batches_share_an_exchange) {
+    enum { SCALARS = 64 }; /* bytes of weights and losses that a micro-batch sends */
+    static const char *const over_data[] = {"shard_optimizer_over_data=false",
+                                            "shard_optimizer_over_data=true"};
+    const RankMesh *mesh = mesh_of_data(_i);
+    int n_ranks = mx_comm_size(comm);
+    if (mx_comm_rank(comm) || !mesh || small_rows() % (4 * n_ranks)) return;
+    MxArena arena = {.name = "accumulation"};
+    for (int z = 0; z < 2; z++) {
+        Variant two = {.set = {over_data[z], "gradient_accumulation_steps=2", "steps=2"},
+                       .parts = 2};
+        Variant four = {.set = {over_data[z], "gradient_accumulation_steps=4", "steps=2"},
+                        .parts = 4};
+        int64_t few = planned_bytes(&arena, small_config(&arena, &two, mesh), "data");
+        int64_t more = planned_bytes(&arena, small_config(&arena, &four, mesh), "data");
+        ck_assert_msg(few > 10000 && more - few <= 2 * SCALARS * n_ranks,
+                      "mesh %d, %s: %lld bytes with fewer micro-batches, %lld with more", _i,
+                      over_data[z], (long long)few, (long long)more);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- small exchanges are made together */
+
+START_TEST(small_gradients_share_exchanges) {
+    const int64_t few = 20; /* of some fifty adapters, each of which had one to itself */
+    const RankMesh *mesh = mesh_of_data(_i);
+    if (mx_comm_rank(comm) || mx_comm_size(comm) != 2 || !mesh) return;
+    MxArena arena = {.name = "small"};
+    Variant adapters = {.set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8",
+                                "opt_type=sgd", "base_num_decoder_layers=4"}};
+    PlanCollectives plan;
+    int64_t calls = 0;
+    plan_collectives(&arena, small_config(&arena, &adapters, mesh), &plan);
+    for (int i = 0; i < plan.n; i++) calls += plan.rows[i].calls;
+    ck_assert_msg(calls > 0 && calls < few, "%lld exchanges", (long long)calls);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- the same bits again */
+
+START_TEST(runs_are_alike) {
+    MxArena arena = {.name = "again"};
+    MxError err = {0};
+    MxTrainState *run[2];
+    int n;
+    Variant v = {.set = {"gradient_accumulation_steps=2", "dtype=bfloat16"}, .parts = 2};
+    const MxConfig *config = small_config(&arena, &v, &rank_meshes(&n)[_i]);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_msg(mx_train_state_open_on(&arena, config, comm, &run[r], &err), "%s",
+                      err.text.data);
+        mx_train_state_init(run[r]);
+        for (int step = 0; step < STEPS; step++) {
+            MxBatch batch = small_batch(&arena, LENGTH, step);
+            mx_train_loss_and_grad(run[r], &batch);
+            mx_train_update(run[r]);
+        }
+    }
+    for (int i = 0; i < run[0]->vars.n; i++) {
+        MxType type = run[0]->local.item[i].type;
+        size_t bytes = (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
+        ck_assert_msg(!memcmp(mx_run_var(run[0]->run, i), mx_run_var(run[1]->run, i), bytes),
+                      "%s on mesh %d", run[0]->vars.item[i].name, _i);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *exchanges_suite(void) {
+    int n;
+    rank_meshes(&n);
+    Suite *suite = suite_create("mpi/exchanges");
+    TCase *tcase = tcase_create("exchanges");
+    tcase_add_loop_test(tcase, micro_batches_share_an_exchange, 0, n);
+    tcase_add_loop_test(tcase, small_gradients_share_exchanges, 0, n);
+    tcase_add_loop_test(tcase, runs_are_alike, 0, n);
+    tcase_set_timeout(tcase, 120);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,33 @@
+/* small.h — the decoder that tests of training share: what varies, its config on a mesh, its
+ * batches. */
+#ifndef SMALL_H
+#define SMALL_H
+
+#include "mpi_test.h"
+
+#include <mx/train.h>
+
+enum { LENGTH = 16, STEPS = 3, MOST_SET = 8, MOST_AXES = 4 };
+
+typedef struct Variant {
+    const char *name;
+    const char *set[MOST_SET];
+    const char *axes[MOST_AXES]; /* that its mesh has; none = all of them */
+    int length;                  /* of a row; 0 = LENGTH */
+    bool everywhere;             /* on all meshes, not only on some */
+    int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
+    double loss;                 /* how far off losses may be; 0 = as all of the dtype */
+    bool is_bf16;
+} Variant;
+
+/* small_config — of a variant; mesh NULL = one rank. */
+MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh);
+/* small_length — tokens of a row. small_rows — of a batch: 2, 4 and 8, or 3 and 6, ranks divide
+ * them, also by halves. */
+int small_length(const Variant *v);
+int small_rows(void);
+/* small_batch — two or three documents a row, padding at the end of some rows; the same in both
+ * halves of the batch, as pairs have them. */
+MxBatch small_batch(MxArena *arena, int length, int step);
+
+#endif
