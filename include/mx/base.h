@@ -279,6 +279,36 @@ bool mx_shape_equal(MxShape a, MxShape b);
 /* mx_shape_text — "[4, 512]" in a buffer of the arena. */
 const char *mx_shape_text(MxArena *arena, MxShape shape);
 
+/* Part of an array: elements start[d] … start[d] + count[d] - 1 of each dim. */
+typedef struct MxBox {
+    int rank;
+    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
+} MxBox;
+
+MxBox mx_box_of(MxShape shape); /* all of it */
+int64_t mx_box_count(const MxBox *box);
+bool mx_box_equal(const MxBox *a, const MxBox *b);
+/* mx_box_meet — what two boxes of one array share; maybe without elements. */
+MxBox mx_box_meet(const MxBox *a, const MxBox *b);
+/* mx_box_insert — the box in an array that has one dim more, at `dim`. */
+MxBox mx_box_insert(MxBox box, int dim, int64_t start, int64_t count);
+
+/* How the elements of a box lie in two boxes around it, each dense and row-major: `n` runs of
+ * `length` elements that are contiguous in both, in order. */
+typedef struct MxBoxRuns {
+    MxBox box, in[2];
+    int outer; /* dims that runs do not span */
+    int64_t n, length;
+} MxBoxRuns;
+
+/* mx_box_runs — of a box with elements that lies inside a and b. */
+MxBoxRuns mx_box_runs(const MxBox *box, const MxBox *a, const MxBox *b);
+/* mx_box_run_at — where run i starts in both, in elements. */
+void mx_box_run_at(const MxBoxRuns *runs, int64_t i, int64_t at[2]);
+/* mx_box_copy — the elements of `box` from one box's memory to another's. */
+void mx_box_copy(const MxBox *box, const MxBox *from, const void *from_data, const MxBox *to,
+                 void *to_data, size_t element_bytes);
+
 /* ---- files */
 
 typedef struct MxBytes {

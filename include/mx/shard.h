@@ -287,12 +287,6 @@ bool mx_shard_add_data(MxArena *arena, const MxMesh *mesh, const MxShardArray *a
 
 /* ---- boxes and moves. Specs here have passed mx_shard_check on their mesh. */
 
-/* Part of an array: elements start[d] … start[d] + count[d] - 1 of each dim. */
-typedef struct MxBox {
-    int rank;
-    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
-} MxBox;
-
 typedef struct MxLayout {
     const MxMesh *mesh;
     MxSpec spec;
@@ -303,7 +297,6 @@ typedef struct MxLayout {
  * differ only along unused mesh axes are equal (replicas); the others tile the array.
  * Test: tests/shard/property.c. */
 MxBox mx_shard_box(MxLayout layout, MxShape shape, int64_t rank);
-int64_t mx_box_count(const MxBox *box);
 
 /* Elements `box` (global positions) go from one rank to another, or stay where they are. */
 typedef struct MxMove {

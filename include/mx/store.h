@@ -24,12 +24,6 @@ typedef struct MxH5Array {
     bool is_text; /* a string: mx_h5_read_text */
 } MxH5Array;
 
-/* A part of an array: `count` elements from `start` in every dim. */
-typedef struct MxH5Box {
-    int rank;
-    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
-} MxH5Box;
-
 /* mx_store_ref_parse — "FILE.h5[:group]" to its two halves. The group has no slash at either end
  * and is "" when none is named. The file ends at the first ".h5:" or ".hdf5:"; a reference that
  * ends in ".h5" or ".hdf5" has no group; any other is cut at its last colon. */
@@ -69,8 +63,7 @@ bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err);
 bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void *out, MxError *err);
 /* mx_h5_read_box — a part of a dataset into `out` [box.count], dense. Errors also: the box leaves
  * the array. */
-bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxH5Box box, void *out,
-                    MxError *err);
+bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxBox box, void *out, MxError *err);
 /* mx_h5_read_text — a scalar string dataset. */
 bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err);
 
@@ -81,7 +74,7 @@ bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxEr
 bool mx_h5_write(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, const void *data,
                  MxError *err);
 /* mx_h5_write_box — a part of a dataset made before, from `data` [box.count] of its own type. */
-bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data, MxError *err);
+bool mx_h5_write_box(MxH5 *file, const char *path, MxBox box, const void *data, MxError *err);
 /* mx_h5_write_text — makes a scalar dataset, a UTF-8 string of fixed length. For texts of any size.
  */
 bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err);

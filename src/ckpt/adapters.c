@@ -135,7 +135,7 @@ static bool hash_leaf(MxArena *arena, const CkptFile *file, const CkptPiece *pie
     bool has_more = ckpt_tiles_start(&tiles, leaf->shape, CKPT_TILE_ELEMENTS);
     for (; has_more; has_more = ckpt_tiles_next(&tiles)) {
         if (!ckpt_read_piece(file, piece, tiles.box, leaf->dtype, tile, err)) return false;
-        mx_hash_add(hash, tile, (size_t)ckpt_box_count(&tiles.box) * mx_dtype_bytes(leaf->dtype));
+        mx_hash_add(hash, tile, (size_t)mx_box_count(&tiles.box) * mx_dtype_bytes(leaf->dtype));
     }
     *out = mx_hash_value(hash);
     return true;

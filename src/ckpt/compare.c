@@ -92,7 +92,7 @@ static int64_t place_of(const CkptTiles *tiles, int64_t i) {
 }
 
 static void compare_tile(Comparer *c, CkptPair *pair, const CkptTiles *tiles) {
-    int64_t n = ckpt_box_count(&tiles->box);
+    int64_t n = mx_box_count(&tiles->box);
     size_t item = mx_dtype_bytes(pair->type);
     if (!memcmp(c->tile[0], c->tile[1], (size_t)n * item)) return;
     for (int64_t i = 0; i < n; i++) {

@@ -25,7 +25,7 @@ typedef struct Converter {
 /* ---- gathering */
 
 /* Copies a box without its stacked dim into slice `at` of a tile that has it, or the whole. */
-static void scatter(const MxH5Box *box, int dim, int64_t at, size_t item, const void *from,
+static void scatter(const MxBox *box, int dim, int64_t at, size_t item, const void *from,
                     void *to) {
     int64_t outer = 1, inner = 1;
     for (int i = 0; i < dim; i++) outer *= box->count[i];
@@ -37,7 +37,7 @@ static void scatter(const MxH5Box *box, int dim, int64_t at, size_t item, const 
         memcpy(target + (size_t)i * step, source + (size_t)i * run, run);
 }
 
-static MxH5Box without_dim(MxH5Box box, int dim) {
+static MxBox without_dim(MxBox box, int dim) {
     for (int i = dim; i + 1 < box.rank; i++) {
         box.start[i] = box.start[i + 1];
         box.count[i] = box.count[i + 1];
@@ -47,7 +47,7 @@ static MxH5Box without_dim(MxH5Box box, int dim) {
 }
 
 /* Adds A B to a box of a weight, run by run. */
-static void merge(const CkptDelta *delta, MxShape shape, const MxH5Box *box, float *x,
+static void merge(const CkptDelta *delta, MxShape shape, const MxBox *box, float *x,
                   MxMergeDrift *drift) {
     CkptTiles runs; /* of the box: rows of its last dim */
     MxShape inside = {.rank = box->rank};
@@ -64,8 +64,7 @@ static void merge(const CkptDelta *delta, MxShape shape, const MxH5Box *box, flo
 }
 
 /* Part of the leaf at a place of a target. */
-static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxH5Box *box,
-                      void *out) {
+static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxBox *box, void *out) {
     const CkptPlan *plan = &c->plan;
     int leaf = t->pieces[at];
     if (!ckpt_read_piece(&plan->from, &plan->pieces[leaf], *box, t->dtype, out, c->err))
@@ -75,9 +74,9 @@ static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxH5B
     return true;
 }
 
-static bool gather(Converter *c, const CkptTarget *t, const MxH5Box *box, void *out) {
+static bool gather(Converter *c, const CkptTarget *t, const MxBox *box, void *out) {
     if (t->scan_dim < 0) return read_part(c, t, 0, box, out);
-    MxH5Box part = without_dim(*box, t->scan_dim);
+    MxBox part = without_dim(*box, t->scan_dim);
     int64_t first = box->start[t->scan_dim], n = box->count[t->scan_dim];
     for (int64_t i = 0; i < n; i++) {
         void *into = n == 1 ? out : c->part;
@@ -120,8 +119,8 @@ static bool carry_all(Converter *c, Carry *carry) {
     return ok;
 }
 
-static void show_progress(Converter *c, const CkptTarget *t, const MxH5Box *box, const char *what) {
-    c->done_bytes += ckpt_box_count(box) * (int64_t)mx_dtype_bytes(t->dtype);
+static void show_progress(Converter *c, const CkptTarget *t, const MxBox *box, const char *what) {
+    c->done_bytes += mx_box_count(box) * (int64_t)mx_dtype_bytes(t->dtype);
     double fraction = c->all_bytes ? (double)c->done_bytes / (double)c->all_bytes : 1;
     double spent_s = mx_clock_s() - c->start_s;
     mx_progress(fraction, fraction > 0 ? spent_s / fraction - spent_s : -1, "%s %.90s", what,
@@ -157,7 +156,7 @@ static bool verify_target(Converter *c, const CkptTarget *t) {
     if (t->is_text || !ckpt_tiles_start(&tiles, t->shape, CKPT_TILE_ELEMENTS)) return true;
     bool is_same = true;
     do {
-        size_t bytes = (size_t)ckpt_box_count(&tiles.box) * mx_dtype_bytes(t->dtype);
+        size_t bytes = (size_t)mx_box_count(&tiles.box) * mx_dtype_bytes(t->dtype);
         if (!gather(c, t, &tiles.box, c->tile) ||
             !mx_h5_read_box(c->file, t->path, t->dtype, tiles.box, c->again, c->err))
             return false;
@@ -298,7 +297,7 @@ bool mx_ckpt_read_through(const MxCkptRef *ref, int64_t *bytes, MxError *err) {
             !array->is_text && ckpt_tiles_start(&tiles, array->shape, CKPT_TILE_ELEMENTS);
         for (; ok && has_more; has_more = ckpt_tiles_next(&tiles)) {
             ok = ckpt_read_piece(&file, &piece, tiles.box, array->dtype, tile, err);
-            *bytes += ckpt_box_count(&tiles.box) * (int64_t)mx_dtype_bytes(array->dtype);
+            *bytes += mx_box_count(&tiles.box) * (int64_t)mx_dtype_bytes(array->dtype);
         }
     }
     mx_arena_release(&arena);

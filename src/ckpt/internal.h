@@ -164,7 +164,7 @@ bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err
 /* ckpt_set_note — keeps the text of ckpt_stack_note in a created file. */
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */
-bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, MxDtype dtype,
+bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err);
 
 /* ---- boxes */
@@ -173,8 +173,8 @@ bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, 
 bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err);
 
 /* ckpt_box — the part of an array that a leaf is. */
-static inline MxH5Box ckpt_box(MxShape shape, int scan_dim, int index) {
-    MxH5Box box = {.rank = shape.rank};
+static inline MxBox ckpt_box(MxShape shape, int scan_dim, int index) {
+    MxBox box = {.rank = shape.rank};
     for (int i = 0; i < shape.rank; i++) box.count[i] = shape.dim[i];
     if (scan_dim >= 0) {
         box.start[scan_dim] = index;
@@ -187,7 +187,7 @@ static inline MxH5Box ckpt_box(MxShape shape, int scan_dim, int index) {
 typedef struct CkptTiles {
     MxShape shape;
     int64_t size[MX_MAX_RANK]; /* of a piece that no end cuts */
-    MxH5Box box;               /* the piece at hand */
+    MxBox box;                 /* the piece at hand */
 } CkptTiles;
 
 enum { CKPT_TILE_ELEMENTS = 1 << 20 };
@@ -196,6 +196,5 @@ enum { CKPT_TILE_ELEMENTS = 1 << 20 };
 bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements);
 /* ckpt_tiles_next — at the next one, if there is one. */
 bool ckpt_tiles_next(CkptTiles *tiles);
-int64_t ckpt_box_count(const MxH5Box *box);
 
 #endif

@@ -87,7 +87,7 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
     return !*note || mx_h5_set_attr(file, "", note_name, note, err);
 }
 
-bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, MxDtype dtype,
+bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;
     if (piece->scan_dim >= 0) {
@@ -109,12 +109,6 @@ bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxH5Box box, 
 
 /* ---- tiles */
 
-int64_t ckpt_box_count(const MxH5Box *box) {
-    int64_t n = 1;
-    for (int i = 0; i < box->rank; i++) n *= box->count[i];
-    return n;
-}
-
 bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
     *tiles = (CkptTiles){.shape = shape, .box.rank = shape.rank};
     int64_t left = max_elements;
@@ -127,7 +121,7 @@ bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
 }
 
 bool ckpt_tiles_next(CkptTiles *tiles) {
-    MxH5Box *box = &tiles->box;
+    MxBox *box = &tiles->box;
     for (int i = box->rank - 1; i >= 0; i--) {
         box->start[i] += tiles->size[i];
         int64_t left = tiles->shape.dim[i] - box->start[i];

@@ -88,7 +88,7 @@ static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
         data = a->parts[row]->data;
     else
         data = (const char *)a->parts[0]->data + (size_t)row * a->row_bytes;
-    MxH5Box box = ckpt_box(a->place.shape, -1, 0);
+    MxBox box = ckpt_box(a->place.shape, -1, 0);
     if (box.rank) {
         box.start[0] = row;
         box.count[0] = n;

@@ -111,10 +111,10 @@ bool hdf5_row(MxH5 *file, const Hdf5Column *column, int64_t row, Hdf5What what, 
     static const char *const names[] = {
         [HDF5_TOKEN] = "token", [HDF5_POSITION] = "position", [HDF5_SEGMENT] = "segment"};
     int64_t width = hdf5_width(column), limit = what == HDF5_TOKEN ? vocab : (int64_t)INT32_MAX + 1;
-    MxH5Box box = {.rank = 2, .start = {row}, .count = {1, width}};
+    MxBox box = {.rank = 2, .start = {row}, .count = {1, width}};
     if (column->shape.rank == 3) {
         int64_t a_step = column->shape.dim[1];
-        box = (MxH5Box){.rank = 3, .start = {row / a_step, row % a_step}, .count = {1, 1, width}};
+        box = (MxBox){.rank = 3, .start = {row / a_step, row % a_step}, .count = {1, 1, width}};
     }
     if (!mx_h5_read_box(file, column->path, MX_I64, box, scratch, err)) return false;
     for (int64_t t = 0; t < width; t++) {

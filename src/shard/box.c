@@ -49,12 +49,6 @@ MxBox mx_shard_box(MxLayout layout, MxShape shape, int64_t rank) {
     return box;
 }
 
-int64_t mx_box_count(const MxBox *box) {
-    int64_t n = 1;
-    for (int d = 0; d < box->rank; d++) n *= box->count[d];
-    return n;
-}
-
 static bool same_mesh(const MxMesh *a, const MxMesh *b) {
     if (a->n != b->n) return false;
     for (int i = 0; i < a->n; i++)

@@ -45,19 +45,7 @@ bool h5_is_float(MxDtype dtype) {
     return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
 }
 
-MxH5Box h5_box_of(MxShape shape) {
-    MxH5Box box = {.rank = shape.rank};
-    memcpy(box.count, shape.dim, sizeof box.count);
-    return box;
-}
-
-int64_t h5_box_count(const MxH5Box *box) {
-    int64_t n = 1;
-    for (int i = 0; i < box->rank; i++) n *= box->count[i];
-    return n;
-}
-
-bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxH5Box *box, MxError *err) {
+bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxError *err) {
     bool fits = box->rank == array->shape.rank;
     for (int i = 0; i < box->rank && fits; i++)
         fits = box->start[i] >= 0 && box->count[i] >= 0 &&
@@ -84,8 +72,8 @@ static void widen_bf16(void *out, int64_t n) {
     }
 }
 
-static bool read_box(MxH5 *file, const MxH5Array *array, MxDtype want, const MxH5Box *box,
-                     void *out, MxError *err) {
+static bool read_box(MxH5 *file, const MxH5Array *array, MxDtype want, const MxBox *box, void *out,
+                     MxError *err) {
     MxDtype stored = array->dtype;
     bool raw = stored == MX_BF16 && (want == MX_BF16 || want == MX_U16);
     if (array->is_text || (h5_is_float(stored) && !h5_is_float(want) && !raw) ||
@@ -94,7 +82,7 @@ static bool read_box(MxH5 *file, const MxH5Array *array, MxDtype want, const MxH
                        array->path, array->is_text ? "text" : mx_dtype_name(stored),
                        mx_dtype_name(want));
     if (!h5_box_fits(file, array, box, err)) return false;
-    int64_t n = h5_box_count(box);
+    int64_t n = mx_box_count(box);
     if (raw) return h5_read_native(file, array->path, MX_U16, box, out, err);
     if (stored == MX_BF16) {
         if (!h5_read_native(file, array->path, MX_U16, box, out, err)) return false;
@@ -114,7 +102,7 @@ bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void 
                 MxError *err) {
     MxH5Array array;
     if (!mx_h5_stat(file, path, &array, err)) return false;
-    MxH5Box box = h5_box_of(shape);
+    MxBox box = mx_box_of(shape);
     if (mx_shape_equal(shape, array.shape)) return read_box(file, &array, want, &box, out, err);
     MxArena scratch = {.name = "message"};
     mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" has shape %s, wanted %s", path,
@@ -123,7 +111,7 @@ bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void 
     return false;
 }
 
-bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxH5Box box, void *out,
+bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxBox box, void *out,
                     MxError *err) {
     MxH5Array array;
     return mx_h5_stat(file, path, &array, err) && read_box(file, &array, want, &box, out, err);
@@ -132,5 +120,5 @@ bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxH5Box box, voi
 bool mx_h5_write(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, const void *data,
                  MxError *err) {
     return mx_h5_make(file, path, dtype, shape, err) &&
-           mx_h5_write_box(file, path, h5_box_of(shape), data, err);
+           mx_h5_write_box(file, path, mx_box_of(shape), data, err);
 }

@@ -373,7 +373,7 @@ typedef struct Selection {
     hid_t file, memory;
 } Selection;
 
-static Selection select_box(hid_t dataset, const MxH5Box *box) {
+static Selection select_box(hid_t dataset, const MxBox *box) {
     Selection s = {.file = H5Dget_space(dataset), .memory = H5I_INVALID_HID};
     hsize_t start[MX_MAX_RANK], count[MX_MAX_RANK];
     for (int i = 0; i < box->rank; i++) {
@@ -390,9 +390,9 @@ static void drop_selection(Selection s) {
     if (s.memory >= 0) H5Sclose(s.memory);
 }
 
-bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxH5Box *box,
-                    void *out, MxError *err) {
-    if (h5_box_count(box) == 0) return true;
+bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxBox *box, void *out,
+                    MxError *err) {
+    if (mx_box_count(box) == 0) return true;
     ENTER;
     MxH5Array array;
     hid_t dataset = open_dataset(file, path, &array, err);
@@ -510,14 +510,14 @@ bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxEr
     return finish_write(file, path, dataset, ok, err);
 }
 
-bool mx_h5_write_box(MxH5 *file, const char *path, MxH5Box box, const void *data, MxError *err) {
+bool mx_h5_write_box(MxH5 *file, const char *path, MxBox box, const void *data, MxError *err) {
     MX_ASSERT(file->is_new);
     ENTER;
     MxH5Array array;
     hid_t dataset = open_dataset(file, path, &array, err);
     if (dataset < 0) return false;
     bool fits = h5_box_fits(file, &array, &box, err);
-    if (!fits || h5_box_count(&box) == 0) {
+    if (!fits || mx_box_count(&box) == 0) {
         H5Dclose(dataset);
         return fits;
     }

@@ -13,8 +13,8 @@ bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError 
 
 /* h5_read_native — a part that exists, into memory of `memory_dtype`, by HDF5's own conversion;
  * MX_BF16 is raw bits. */
-bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxH5Box *box,
-                    void *out, MxError *err);
+bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxBox *box, void *out,
+                    MxError *err);
 
 /* array.c */
 
@@ -26,9 +26,7 @@ void h5_unlock(const int *unused);
 /* h5_is_file — that there is a regular file which may be read. */
 bool h5_is_file(const char *path, MxError *err);
 bool h5_is_float(MxDtype dtype);
-MxH5Box h5_box_of(MxShape shape);
-int64_t h5_box_count(const MxH5Box *box);
 /* h5_box_fits — that a box lies inside an array; a message if not. */
-bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxH5Box *box, MxError *err);
+bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxError *err);
 
 #endif

@@ -39,8 +39,8 @@ static int64_t hash_of(const MxBatch *batch, int64_t row) {
 }
 
 /* Some rows of batch i, in the array of hashes (rank 2) or that of log-probabilities (3). */
-static MxH5Box box_of(const Side *side, int rank, int64_t i, int64_t row, int64_t n_rows) {
-    return (MxH5Box){.rank = rank, .start = {i, row, 0}, .count = {1, n_rows, side->length}};
+static MxBox box_of(const Side *side, int rank, int64_t i, int64_t row, int64_t n_rows) {
+    return (MxBox){.rank = rank, .start = {i, row, 0}, .count = {1, n_rows, side->length}};
 }
 
 /* ---- making */

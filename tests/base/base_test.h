@@ -7,6 +7,7 @@
 #include <mx/base.h>
 
 Suite *arena_suite(void);
+Suite *box_suite(void);
 Suite *error_suite(void);
 Suite *file_suite(void);
 Suite *json_suite(void);

@@ -64,6 +64,7 @@ int main(void) {
     srunner_add_suite(runner, text_suite());
     srunner_add_suite(runner, error_suite());
     srunner_add_suite(runner, numbers_suite());
+    srunner_add_suite(runner, box_suite());
     srunner_add_suite(runner, file_suite());
     srunner_add_suite(runner, json_suite());
     srunner_add_suite(runner, log_suite());

@@ -65,7 +65,7 @@ static void make_big_file(void) {
     ck_ok(mx_h5_make(file, path, MX_F32, MX_SHAPE(D, L, M), &err));
     for (int row = 0; row < D; row += ROWS) {
         for (int i = 0; i < ROWS * L * M; i++) values[i] = (float)(row * L * M + i) / 7;
-        MxH5Box box = {.rank = 3, .start = {row}, .count = {ROWS, L, M}};
+        MxBox box = {.rank = 3, .start = {row}, .count = {ROWS, L, M}};
         ck_ok(mx_h5_write_box(file, path, box, values, &err));
     }
     ck_ok(mx_h5_close(file, &err));

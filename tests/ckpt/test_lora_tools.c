@@ -229,7 +229,7 @@ END_TEST
 static void check_big_row(const char *path, int64_t row) {
     const char *a = mx_arena_printf(&arena, "%s_lora_a", path);
     const char *b = mx_arena_printf(&arena, "%s_lora_b", path);
-    MxH5Box box = {3, {row, 0, 0}, {1, 8, 2048}};
+    MxBox box = {3, {row, 0, 0}, {1, 8, 2048}};
     float *got = mx_new_n(&arena, float, 8 * 2048);
     ck_ok(mx_h5_read_box(open_file(in_folder("m.h5")), path, MX_F32, box, got, &err));
     for (int64_t i = 0; i < 8 * 2048; i += 101) {
@@ -248,7 +248,7 @@ START_TEST(big_weights_merge_in_little_memory) {
     static const char *const names[] = {LAYERS "mlp/wi_0/kernel", LAYERS "mlp/wi_1/kernel"};
     ck_ok(mx_h5_create(&arena, in_folder("a.h5"), &file, &err));
     for (int i = 0; i < 2; i++) {
-        MxH5Box box = {3, {0, 0, 0}, {1, 8, 2048}};
+        MxBox box = {3, {0, 0, 0}, {1, 8, 2048}};
         float *row = mx_new_n(&arena, float, 8 * 2048);
         ck_ok(mx_h5_make(file, names[i], MX_F32, MX_SHAPE(1024, 8, 2048), &err));
         for (; box.start[0] < 1024; box.start[0]++)

@@ -114,7 +114,7 @@ START_TEST(leaves_are_written_to_their_places) {
     for (int i = 0; i < state.n; i++) {
         const MxLeaf *leaf = &state.leaves[i];
         MxPlace place = mx_ckpt_place(&arena, forms[_i], leaf);
-        MxH5Box box = {.rank = place.shape.rank};
+        MxBox box = {.rank = place.shape.rank};
         memcpy(box.count, place.shape.dim, sizeof box.count);
         if (place.scan_dim >= 0) {
             box.start[place.scan_dim] = leaf->stack.index;

@@ -90,13 +90,13 @@ START_TEST(boxes) {
     MxH5 *file = create("a.h5");
     ck_ok(mx_h5_make(file, "x", MX_I32, MX_SHAPE(4, 6), &err));
     for (int half = 0; half < 2; half++) { /* upper half, lower half */
-        MxH5Box part = {.rank = 2, .start = {2 * half, 0}, .count = {2, 6}};
+        MxBox part = {.rank = 2, .start = {2 * half, 0}, .count = {2, 6}};
         ck_ok(mx_h5_write_box(file, "x", part, in[2 * half], &err));
     }
     ck_ok(mx_h5_make(file, "zero", MX_F32, MX_SHAPE(3), &err));
     ck_ok(mx_h5_make(file, "none", MX_F32, MX_SHAPE(0, 3), &err));
     file = reopen(file);
-    MxH5Box box = {.rank = 2, .start = {1, 2}, .count = {2, 3}};
+    MxBox box = {.rank = 2, .start = {1, 2}, .count = {2, 3}};
     ck_ok(mx_h5_read_box(file, "x", MX_I32, box, out, &err));
     for (int i = 0; i < 6; i++) ck_assert_int_eq(out[i / 3][i % 3], in[1 + i / 3][2 + i % 3]);
     float zero[3] = {1, 1, 1};
@@ -108,7 +108,7 @@ START_TEST(boxes) {
               "dataset \"x\" is [4, 6]: no part [2, 3] from [1, 4] in it");
     box.rank = 1;
     ck_failed(mx_h5_read_box(file, "x", MX_I32, box, out, &err), "no part [2]");
-    box = (MxH5Box){.rank = 2, .start = {-1, 0}, .count = {1, 1}};
+    box = (MxBox){.rank = 2, .start = {-1, 0}, .count = {1, 1}};
     ck_failed(mx_h5_read_box(file, "x", MX_I32, box, out, &err), "no part");
     ck_failed(mx_h5_read(file, "x", MX_I32, MX_SHAPE(6, 4), out, &err),
               "has shape [4, 6], wanted [6, 4]");
@@ -200,7 +200,7 @@ START_TEST(foreign_files) {
     ck_ok(mx_h5_read(file, "g/float16", MX_F32, MX_SHAPE(3), f32, &err));
     ck_assert(f32[0] == 1.5f && f32[1] == 65504.0f && fabsf(f32[2] - 5.96e-8f) < 1e-9f);
     int32_t packed[2][2];
-    MxH5Box box = {.rank = 2, .start = {18, 28}, .count = {2, 2}};
+    MxBox box = {.rank = 2, .start = {18, 28}, .count = {2, 2}};
     ck_ok(mx_h5_read_box(file, "g/gzip", MX_I32, box, packed, &err));
     ck_assert(packed[0][0] == 568 && packed[1][1] == 599);
     ck_ok(mx_h5_read_text(&arena, file, "g/text", &value, &err));
@@ -354,7 +354,7 @@ START_TEST(golden) {
     ck_assert_ptr_nonnull(config);
     ck_assert_ptr_nonnull(strstr(config, "="));
     int32_t row[24];
-    MxH5Box box = {.rank = 2, .start = {1, 0}, .count = {1, 24}};
+    MxBox box = {.rank = 2, .start = {1, 0}, .count = {1, 24}};
     ck_ok(mx_h5_read_box(file, "batch/inputs", MX_I32, box, row, &err));
     ck_assert(row[0] == 89 && row[20] == 86 && row[21] == 0);
 }

@@ -155,7 +155,7 @@ MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step
             mx_arena_printf(arena, "%s/%s", group, mx_batch_field_name((MxBatchField)f));
         MxH5Array array;
         ck_assert_msg(mx_h5_stat(file, path, &array, &err), "%s", err.text.data);
-        MxH5Box box = {.rank = array.shape.rank};
+        MxBox box = {.rank = array.shape.rank};
         for (int i = 0; i < box.rank; i++) box.count[i] = array.shape.dim[i];
         if (box.rank == 3) {
             box.start[0] = step;
