@@ -57,7 +57,7 @@ static double time_load(const char *folder, const MxConfig *c, const MxTree *par
     int64_t step, bytes;
     double start = bench_clock_s();
     MxTree state = new_state(&arena, params, false, &bytes);
-    if (!mx_ckpt_newest(&arena, folder, &dir, &step, &err) ||
+    if (!mx_ckpt_newest(&arena, folder, NULL, &dir, &step, &err) ||
         !mx_ckpt_load(dir, (int)c->param_scan_axis, &state, &err))
         stop(&err);
     double seconds = bench_clock_s() - start;

@@ -52,7 +52,7 @@ while read -r header home; do
     done
 done <<END
 yaml\.h src/config/yaml.c
-hdf5\.h src/store/h5.c
+hdf5\.h src/store/library.h
 cblas\.h src/device/cpu/openblas.c
 dnnl\.h src/device/cpu/onednn.c
 mpi\.h src/device/comm/mpi.c

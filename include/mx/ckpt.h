@@ -31,7 +31,8 @@ MxPlace mx_ckpt_place(MxArena *arena, MxForm form, const MxLeaf *leaf);
  * stacked arrays are put together piece by piece in memory of a few MiB (or one row). */
 bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 
-/* mx_ckpt_read — fills the leaves' data from a group of an open file; the form is found by looking.
+/* mx_ckpt_read — fills the leaves' data from a group of an open file, of divided leaves this rank's
+ * box; the form is found by looking.
  * Leaves outside `section` ("model/"; "" = all) are left alone, and so is whatever the file holds
  * outside it. A leaf without data may be in the file or not, and is not read. Dtypes are converted.
  *   scan_axis  the dim of the layers in stacked arrays, if several agree with the shapes; one
@@ -47,18 +48,44 @@ typedef struct MxSaving {
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
     MxPace *pace;            /* a brake; NULL = none */
+    const char *run;         /* of several ranks: makes names of files unique, beside the step */
 } MxSaving;
 
-/* mx_ckpt_save — publishes a checkpoint folder with state.h5 and a manifest; see
- * mx_store_publish_begin. Equal states give equal bytes. Errors also: no room on the disk, told
+/* mx_ckpt_save — publishes a checkpoint folder of an undivided state with state.h5 and a manifest;
+ * see mx_store_publish_begin. Equal states give equal bytes. Errors also: no room on the disk, told
  * with the bytes wanted and free, before anything is written where that can be seen. */
 bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err);
 
+/* The same in steps, for the ranks of a divided state too. None of them needs the others at that
+ * time, so a rank may write in a thread of its own: rank 0 begins, all begin in its folder and
+ * write, rank 0 commits with what all have to tell of their files. */
+typedef struct MxCkptSave MxCkptSave;
+
+/* mx_ckpt_save_begin — rank 0 (temp NULL) makes the temporary folder, which goes with the arena
+ * unless committed; others are told its name. `how` and `state` are kept; the state's shapes count,
+ * not yet its data. Errors: the final path exists; no room. */
+bool mx_ckpt_save_begin(MxArena *arena, const char *dir, const char *temp, const MxSaving *how,
+                        const MxTree *state, MxCkptSave **out, MxError *err);
+const char *mx_ckpt_save_temp(const MxCkptSave *save);
+/* mx_ckpt_save_write — this rank's file, closed, hashed and on disk; on rank 0 also the one that
+ * shows all.
+ *   share  as of mx_ckpt_share: the data to write */
+bool mx_ckpt_save_write(MxCkptSave *save, const MxTree *share, MxError *err);
+/* mx_ckpt_save_report — what a rank has to tell of the files that it wrote; text. */
+const char *mx_ckpt_save_report(const MxCkptSave *save);
+/* mx_ckpt_save_commit — the manifest, and the folder under its name. reports  [n] of all ranks */
+bool mx_ckpt_save_commit(MxCkptSave *save, const char *const *reports, int n, MxError *err);
+
+/* mx_ckpt_share — the same leaves; those whose box another rank writes without data. Of an
+ * undivided tree all keep theirs. mx_ckpt_share_bytes — of the rank that has most to write. */
+MxTree *mx_ckpt_share(MxArena *arena, MxForm form, const MxTree *tree);
+int64_t mx_ckpt_share_bytes(MxForm form, const MxTree *tree);
+
 /* mx_ckpt_newest — the newest checkpoint folder of a run that verifies; *dir is NULL if there is
- * none at all. Newer ones that do not verify are named in warnings. Errors: there are some, but
- * none verifies (exit 65). */
-bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir, int64_t *step,
-                    MxError *err);
+ * none at all. Newer ones that do not verify are named in warnings. team  see mx_store_verify.
+ * Errors: there are some, but none verifies (exit 65). */
+bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxTeam *team,
+                    const char **dir, int64_t *step, MxError *err);
 
 /* mx_ckpt_load — reads the whole state from a checkpoint folder that verified. A reference model
  * stays as it is if the checkpoint is a Linen one, which never holds it. */
@@ -69,15 +96,17 @@ bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxEr
 /* ---- parameters from elsewhere */
 
 /* mx_ckpt_load_params — only the parameters ("model/…"), from whatever mx_ckpt_find finds. Adapters
- * stay as they are if the source has none at all. */
-bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err);
+ * stay as they are if the source has none at all. team  see mx_store_verify, here and below. */
+bool mx_ckpt_load_params(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                         MxError *err);
 /* mx_ckpt_load_adapters — only the adapters, all of them; from whatever mx_ckpt_find finds. */
-bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err);
+bool mx_ckpt_load_adapters(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                           MxError *err);
 /* mx_ckpt_load_full — the whole state from whatever mx_ckpt_find finds. A reference model and what
  * is the run's own ("mxtrain/…") stay as they are if the source has none.
  *   has_reference  whether the source has a reference model */
-bool mx_ckpt_load_full(const char *ref, int scan_axis, MxTree *state, bool *has_reference,
-                       MxError *err);
+bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                       bool *has_reference, MxError *err);
 
 /* ---- any checkpoint, with or without a model */
 
@@ -90,9 +119,10 @@ typedef struct MxCkptRef {
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, or a run's folder (its newest checkpoint
- * that verifies). Whatever has a manifest is verified here, before libhdf5 sees it. Errors: no such
- * thing; damage (exit 65). */
-bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
+ * that verifies). Whatever has a manifest is verified here, before libhdf5 sees it. team  see
+ * mx_store_verify. Errors: no such thing; damage (exit 65). */
+bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
+                  MxError *err);
 
 /* How layers are to be stacked where the source does not show it. */
 typedef struct MxRestack {

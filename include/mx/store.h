@@ -48,7 +48,7 @@ bool mx_h5_has_array(MxH5 *file, const char *path);
 
 /* mx_h5_list — every dataset at any depth below a group, sorted bytewise by path.
  *   out, n  [n] in the arena; a file with two hard links to one dataset lists both
- * Errors: no such group; soft or external links; datasets kept in other files, of rank above
+ * Errors: no such group; soft or external links; datasets with external storage, of rank above
  * MX_MAX_RANK or of types that MxDtype lacks; depth above 64; more than 400,000 links. */
 bool mx_h5_list(MxArena *arena, MxH5 *file, const char *group, MxH5Array **out, int *n,
                 MxError *err);
@@ -61,9 +61,32 @@ bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err);
  * Errors: no such dataset, another shape, a float where integers are wanted, integers that `want`
  * cannot hold, a file that is damaged. */
 bool mx_h5_read(MxH5 *file, const char *path, MxDtype want, MxShape shape, void *out, MxError *err);
-/* mx_h5_read_box — a part of a dataset into `out` [box.count], dense. Errors also: the box leaves
- * the array. */
+/* mx_h5_read_box — a part of a dataset into `out` [box.count], dense. Virtual datasets are read if
+ * they show whole datasets of files beside their own. Errors also: the box leaves the array; such a
+ * file is missing. */
 bool mx_h5_read_box(MxH5 *file, const char *path, MxDtype want, MxBox box, void *out, MxError *err);
+
+/* A part of a dataset to be read, and the memory it goes to. */
+typedef struct MxH5Want {
+    const char *path;
+    MxDtype dtype;
+    MxBox box;
+    void *out;
+} MxH5Want;
+
+/* mx_h5_read_boxes — mx_h5_read_box for many parts, by several threads and past the library where
+ * the file has the bytes as memory wants them. Wants of one dataset and dtype that follow each
+ * other are read together: layers out of their stack. Errors: all of them. */
+bool mx_h5_read_boxes(MxH5 *file, const MxH5Want *wants, int n, MxError *err);
+
+/* Bytes of a file that are a dataset's, in one piece. */
+typedef struct MxH5Span {
+    const char *path;
+    int64_t offset, bytes;
+} MxH5Span;
+
+/* mx_h5_spans — of every dataset that has such bytes, by offset. */
+bool mx_h5_spans(MxArena *arena, MxH5 *file, MxH5Span **out, int *n, MxError *err);
 /* mx_h5_read_text — a scalar string dataset. */
 bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err);
 
@@ -75,6 +98,16 @@ bool mx_h5_write(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, con
                  MxError *err);
 /* mx_h5_write_box — a part of a dataset made before, from `data` [box.count] of its own type. */
 bool mx_h5_write_box(MxH5 *file, const char *path, MxBox box, const void *data, MxError *err);
+/* Where a part of an array is: all of the dataset of the same path in a file beside. */
+typedef struct MxH5Source {
+    const char *file; /* name, without a folder */
+    MxBox box;
+} MxH5Source;
+
+/* mx_h5_make_virtual — a dataset that shows those of other files as one; what none of them has
+ * reads as bits that are all one, a NaN. Rank 1 or more. */
+bool mx_h5_make_virtual(MxH5 *file, const char *path, MxDtype dtype, MxShape shape,
+                        const MxH5Source *sources, int n, MxError *err);
 /* mx_h5_write_text — makes a scalar dataset, a UTF-8 string of fixed length. For texts of any size.
  */
 bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err);
@@ -164,27 +197,43 @@ typedef struct MxPublish MxPublish;
 /* mx_store_publish_begin — makes the temporary folder; an older one of the same name is removed.
  * Unless committed, it is removed with the arena. Errors: the final path exists; no permission. */
 bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err);
-/* mx_store_publish_pace — a brake, kept, for what the commit reads. */
-void mx_store_publish_pace(MxPublish *publish, MxPace *pace);
 /* mx_store_publish_dir — the folder to fill, at any depth, with regular files. */
 const char *mx_store_publish_dir(const MxPublish *publish);
 /* mx_store_publish_manifest — the JSON object to be written; the caller may add members of its own
  * (not "format", "files", "manifest_xxh3_64"). */
 MxJson *mx_store_publish_manifest(MxPublish *publish);
-/* mx_store_publish_commit — hashes what can be read back, syncs every file, writes MANIFEST.json
- * (size and XXH3-64 of each), syncs it, renames the folder to its final name, syncs the parent.
- * After a failure the folder is removed and nothing has changed, but for a failure of the last
- * sync: then the folder is whole and in its place, though perhaps not yet on disk. Errors: the
- * final path exists by now; I/O. */
+/* mx_store_seal — for a file in such a folder that another process publishes: hashes what can be
+ * read back, syncs it, and fills the file's entry for the manifest: its size, XXH3-64 of all of it
+ * and, if it is HDF5, of each array that lies in one piece ("tensors") and of the rest. pace may be
+ * NULL. */
+bool mx_store_seal(const char *path, MxPace *pace, MxJson *entry, MxError *err);
+/* mx_store_publish_sealed — entries, by name, of files that were sealed where they were written. */
+void mx_store_publish_sealed(MxPublish *publish, const MxJson *entries);
+/* mx_store_publish_commit — seals every file that is not sealed yet, writes MANIFEST.json, syncs
+ * it, renames the folder to its final name, syncs the parent. After a failure the folder is removed
+ * and nothing has changed, but for a failure of the last sync: then the folder is whole and in its
+ * place, though perhaps not yet on disk. Errors: the final path exists by now; a sealed file is not
+ * there; I/O. */
 bool mx_store_publish_commit(MxPublish *publish, MxError *err);
 /* mx_store_publish_abort — removes the folder; does nothing after a commit. */
 void mx_store_publish_abort(MxPublish *publish);
 
+/* Processes that do something together, each its share of it. */
+typedef struct MxTeam {
+    int rank, size;
+    /* Whether all are fine; all call it together, each with its own answer. Where some are not, err
+     * has what they said on rank 0, and some failure everywhere. */
+    bool (*agree)(void *data, bool is_fine, MxError *err);
+    void *data;
+} MxTeam;
+
 /* mx_store_verify — that a published folder is whole: the manifest is unchanged, every file it
- * names is there with the size and hash it had. manifest  receives the manifest (in the arena), for
- * the members added by the caller; may be NULL Errors: every file that fails, one line each (exit
- * 65). */
-bool mx_store_verify(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+ * names is there with the size and hashes it had. By several threads.
+ *   team      processes that all call this and share the work; NULL = this one alone
+ *   manifest  receives the manifest (in the arena), for the members added by the caller; may be
+ * NULL Errors: every file or array of a file that fails, one line each (exit 65). */
+bool mx_store_verify(MxArena *arena, const char *dir, const MxTeam *team, MxJson **manifest,
+                     MxError *err);
 
 /* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not. */
 bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);

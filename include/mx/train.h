@@ -71,19 +71,9 @@ void mx_train_state_take_reference(MxTrainState *state);
 
 /* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
  * "reference_model/…"), as large as it is, with this rank's part of the data. After the data was
- * changed from outside,
- * mx_train_state_restored takes over the step. */
+ * changed from outside, mx_train_state_restored takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
-
-/* mx_train_state_whole — the tree with all data of every array, made by all ranks together; the
- * tree itself where there is one rank. mx_train_state_on_first — such a tree with room for the data
- * on rank 0 and none elsewhere, to be filled by mx_train_state_gather, which all ranks call.
- * mx_train_state_take — this rank's part of a whole tree. */
-MxTree *mx_train_state_whole(MxTrainState *state, MxArena *arena);
-MxTree *mx_train_state_on_first(MxTrainState *state, MxArena *arena);
-void mx_train_state_gather(MxTrainState *state, MxTree *on_first);
-void mx_train_state_take(MxTrainState *state, const MxTree *whole);
 
 /* mx_train_state_step — updates made so far. */
 int64_t mx_train_state_step(const MxTrainState *state);

@@ -42,6 +42,13 @@ typedef struct MxStack {
     int index, count;
 } MxStack;
 
+/* How an array is divided among ranks. */
+typedef struct MxDivision {
+    int rank, n_ranks; /* this one, of so many */
+    const MxBox *box;  /* [n_ranks] what of the array each has; equal boxes are copies */
+    const int *first;  /* [n_ranks] the first rank with the same box */
+} MxDivision;
+
 typedef struct MxLeaf {
     const char *path; /* "decoder/layers_3/mlp/wi_0/kernel" */
     MxKind kind;
@@ -52,7 +59,8 @@ typedef struct MxLeaf {
                        norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
     MxStack stack;
-    void *data; /* row-major, or NULL while abstract */
+    void *data;                 /* row-major, or NULL while abstract */
+    const MxDivision *division; /* `data` is this rank's box of the array; NULL = all of it */
 } MxLeaf;
 
 typedef struct MxTree {

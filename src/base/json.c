@@ -42,6 +42,9 @@ void mx_json_set_bool(MxJson *object, const char *key, bool value) {
 void mx_json_set_string(MxJson *object, const char *key, const char *value) {
     set(object, key, json_string(value));
 }
+void mx_json_set(MxJson *object, const char *key, const MxJson *value) {
+    set(object, key, json_incref(unwrap(value)));
+}
 
 MxJson *mx_json_put_object(MxJson *object, const char *key) {
     json_t *child = json_object();

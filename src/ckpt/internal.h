@@ -167,15 +167,53 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err);
 
+/* ---- ranks (share.c) */
+
+/* Who writes what: of ranks with the same box of an array, the one that has least to write. */
+typedef struct CkptShares {
+    int n_ranks, n;           /* ranks; leaves */
+    bool *writes;             /* [leaf, rank], at the first leaf of an array */
+    int64_t *bytes;           /* [rank] */
+    const char *const *names; /* [rank] of its file */
+} CkptShares;
+
+/* ckpt_shares — the same on every rank. unique  a part of the files' names. */
+CkptShares ckpt_shares(MxArena *arena, MxForm form, const MxTree *tree, const char *unique);
+static inline bool ckpt_writes(const CkptShares *shares, int leaf, int rank) {
+    return shares->writes[(int64_t)leaf * shares->n_ranks + rank];
+}
+/* ckpt_is_first — whether an array of a file begins with this leaf: its only one, or layer 0. */
+static inline bool ckpt_is_first(MxForm form, const MxLeaf *leaf) {
+    return !form.is_scanned || !leaf->stack.count || !leaf->stack.index;
+}
+/* ckpt_own_box — what of the array a leaf's data is. */
+static inline MxBox ckpt_own_box(const MxLeaf *leaf) {
+    return leaf->division ? leaf->division->box[leaf->division->rank] : mx_box_of(leaf->shape);
+}
+/* ckpt_division — how a tree is divided; NULL = it is not. */
+static inline const MxDivision *ckpt_division(const MxTree *tree) {
+    return tree->n ? tree->leaves[0].division : NULL;
+}
+
 /* ---- boxes */
 
-/* ckpt_write — mx_ckpt_write with a brake, or NULL. */
+/* ckpt_write — every array of an undivided tree; of a divided one those that have dims and data:
+ * this rank's box of each. pace  a brake, or NULL. */
 bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err);
+/* ckpt_write_views — a divided tree's arrays whole, as they are in the files of all ranks beside
+ * this one; those without dims as values. */
+bool ckpt_write_views(MxH5 *file, MxForm form, const MxTree *tree, const CkptShares *shares,
+                      MxError *err);
+
+static inline MxShape ckpt_box_shape(const MxBox *box) {
+    MxShape shape = {.rank = box->rank};
+    memcpy(shape.dim, box->count, sizeof shape.dim);
+    return shape;
+}
 
 /* ckpt_box — the part of an array that a leaf is. */
 static inline MxBox ckpt_box(MxShape shape, int scan_dim, int index) {
-    MxBox box = {.rank = shape.rank};
-    for (int i = 0; i < shape.rank; i++) box.count[i] = shape.dim[i];
+    MxBox box = mx_box_of(shape);
     if (scan_dim >= 0) {
         box.start[scan_dim] = index;
         box.count[scan_dim] = 1;

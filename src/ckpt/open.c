@@ -12,24 +12,29 @@ static const char manifest_file[] = "MANIFEST.json", run_subdir[] = "checkpoints
 
 /* ---- references */
 
-static bool find_folder(MxArena *arena, const char *dir, MxCkptRef *out, MxError *err) {
+static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxCkptRef *out,
+                        MxError *err) {
     const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
     int64_t step;
     if (!mx_dir_exists(parent)) parent = dir;
     MxJson *manifest = NULL;
     bool is_checkpoint = mx_file_exists(mx_path_join(arena, dir, manifest_file));
-    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, &found, &step, err)) return false;
+    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, team, &found, &step, err)) return false;
+    bool is_verified = found != NULL;
     if (!found) found = dir;
-    if (!mx_store_verify(arena, found, &manifest, err)) return false;
+    if (is_verified ? !mx_store_manifest(arena, found, &manifest, err)
+                    : !mx_store_verify(arena, found, team, &manifest, err))
+        return false;
     out->dir = found;
     out->manifest = manifest;
     out->path = mx_path_join(arena, found, CKPT_STATE_FILE);
     return true;
 }
 
-bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
+bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
+                  MxError *err) {
     *out = (MxCkptRef){.ref = ref, .group = ""};
-    if (mx_dir_exists(ref)) return find_folder(arena, ref, out, err);
+    if (mx_dir_exists(ref)) return find_folder(arena, ref, team, out, err);
     char *path, *group;
     mx_store_ref_parse(arena, ref, &path, &group);
     out->path = path;
@@ -40,7 +45,7 @@ bool mx_ckpt_find(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err)
     if (strcmp(slash ? slash + 1 : path, CKPT_STATE_FILE) ||
         !mx_file_exists(mx_path_join(arena, dir, manifest_file)))
         return true;
-    if (!mx_store_verify(arena, dir, &manifest, err)) return false;
+    if (!mx_store_verify(arena, dir, team, &manifest, err)) return false;
     if (!*group) out->dir = dir;
     out->manifest = manifest;
     return true;
@@ -90,15 +95,7 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;
-    if (piece->scan_dim >= 0) {
-        for (int i = box.rank; i > piece->scan_dim; i--) {
-            box.start[i] = box.start[i - 1];
-            box.count[i] = box.count[i - 1];
-        }
-        box.start[piece->scan_dim] = piece->index;
-        box.count[piece->scan_dim] = 1;
-        box.rank++;
-    }
+    if (piece->scan_dim >= 0) box = mx_box_insert(box, piece->scan_dim, piece->index, 1);
     MxArena scratch = {.name = "path"};
     const char *path = mx_path_join(&scratch, file->ref.group, array->path);
     mx_store_guard_rearm(file->ref.path);

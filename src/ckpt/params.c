@@ -33,29 +33,32 @@ typedef struct Source {
     bool has_adapters;
 } Source;
 
-static bool open_source(MxArena *arena, const char *ref, Source *out, MxError *err) {
-    return mx_ckpt_find(arena, ref, &out->ref, err) &&
+static bool open_source(MxArena *arena, const char *ref, const MxTeam *team, Source *out,
+                        MxError *err) {
+    return mx_ckpt_find(arena, ref, team, &out->ref, err) &&
            mx_h5_open(arena, out->ref.path, &out->file, err) &&
            holds_adapters(arena, out->file, out->ref.group, &out->has_adapters, err);
 }
 
 static const char section[] = "model/";
 
-bool mx_ckpt_load_params(const char *ref, int scan_axis, MxTree *state, MxError *err) {
+bool mx_ckpt_load_params(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                         MxError *err) {
     MxArena arena = {.name = "ckpt load"};
     Source s;
-    bool ok = open_source(&arena, ref, &s, err);
+    bool ok = open_source(&arena, ref, team, &s, err);
     if (ok && !s.has_adapters) state = hide(&arena, state, true);
     ok = ok && mx_ckpt_read(s.file, s.ref.group, section, scan_axis, state, err);
     mx_arena_release(&arena);
     return ok;
 }
 
-bool mx_ckpt_load_adapters(const char *ref, int scan_axis, MxTree *state, MxError *err) {
+bool mx_ckpt_load_adapters(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                           MxError *err) {
     MxArena arena = {.name = "ckpt load"};
     Source s;
     bool ok =
-        open_source(&arena, ref, &s, err) &&
+        open_source(&arena, ref, team, &s, err) &&
         mx_ckpt_read(s.file, s.ref.group, section, scan_axis, hide(&arena, state, false), err);
     mx_arena_release(&arena);
     return ok;
@@ -73,12 +76,12 @@ static MxTree *hide_below(MxArena *arena, const MxTree *from, const char *prefix
     return tree;
 }
 
-bool mx_ckpt_load_full(const char *ref, int scan_axis, MxTree *state, bool *has_reference,
-                       MxError *err) {
+bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
+                       bool *has_reference, MxError *err) {
     static const char reference[] = "reference_model", own[] = "mxtrain";
     MxArena arena = {.name = "ckpt load"};
     Source s;
-    bool ok = open_source(&arena, ref, &s, err);
+    bool ok = open_source(&arena, ref, team, &s, err);
     if (ok) {
         *has_reference = mx_h5_has_group(s.file, mx_path_join(&arena, s.ref.group, reference));
         if (!*has_reference) state = hide_below(&arena, state, reference);

@@ -1,8 +1,11 @@
 /* read.c — a tree out of a file whose form is found by looking: the file's arrays are put under the
- * state's names, then every leaf is looked up by its own name and by that of its stack. */
+ * state's names, then every leaf is looked up by its own name and by that of its stack. What is
+ * wanted is read at the end, together. */
 #include <mx/ckpt.h>
 
 #include "internal.h"
+
+#include <stdlib.h>
 
 typedef struct Reader {
     MxArena arena;
@@ -12,6 +15,8 @@ typedef struct Reader {
     CkptSurvey survey;
     int scan_axis;
     bool *is_used; /* [array] */
+    MxH5Want *wants;
+    int n_wants;
     MxError *err;
 } Reader;
 
@@ -65,7 +70,17 @@ static const char *as_in_file(Reader *r, const MxLeaf *leaf) {
     return mx_ckpt_place(&r->arena, (MxForm){.is_linen = r->survey.is_linen}, &alone).path;
 }
 
-static void read_leaf(Reader *r, MxLeaf *leaf) {
+/* What a leaf wants of the array that it is, or is a layer of. */
+static MxH5Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int scan_dim) {
+    MxBox box = ckpt_own_box(leaf);
+    if (scan_dim >= 0) box = mx_box_insert(box, scan_dim, leaf->stack.index, 1);
+    return (MxH5Want){.path = mx_path_join(&r->arena, r->group, entry->array->path),
+                      .dtype = leaf->dtype,
+                      .box = box,
+                      .out = leaf->data};
+}
+
+static void add_leaf(Reader *r, const MxLeaf *leaf) {
     bool is_stack;
     CkptEntry *entry = find_entry(r, leaf, &is_stack);
     if (entry) r->is_used[entry - r->survey.entries] = true;
@@ -82,8 +97,7 @@ static void read_leaf(Reader *r, MxLeaf *leaf) {
     int dim = -1;
     if (is_stack) want = ckpt_stacked_shape(leaf->shape, leaf->stack.count, r->scan_axis, &dim);
     if (mx_shape_equal(entry->array->shape, want))
-        mx_h5_read_box(r->file, mx_path_join(&r->arena, r->group, entry->array->path), leaf->dtype,
-                       ckpt_box(want, dim, leaf->stack.index), leaf->data, r->err);
+        r->wants[r->n_wants++] = want_of(r, entry, leaf, dim);
     else if (!is_stack || !leaf->stack.index) /* once a stack is enough */
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" has shape %s; the model wants %s",
                 entry->array->path, mx_shape_text(&r->arena, entry->array->shape),
@@ -102,6 +116,11 @@ static void report_extra(Reader *r) {
     }
 }
 
+/* Layers of one stack next to each other. */
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const MxH5Want *)a)->path, ((const MxH5Want *)b)->path);
+}
+
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
                   MxError *err) {
     Reader r = {.arena = {.name = "ckpt read"},
@@ -115,10 +134,13 @@ bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_a
     if (mx_h5_list(&r.arena, file, group, &arrays, &n, err) &&
         ckpt_survey_names(&r.arena, mx_h5_path(file), arrays, n, &r.survey, err)) {
         r.is_used = mx_new_n(&r.arena, bool, n + 1);
+        r.wants = mx_new_n(&r.arena, MxH5Want, tree->n + 1);
         r.scan_axis = choose_axis(&r, scan_axis);
         for (int i = 0; i < tree->n; i++)
-            if (in_section(&r, &tree->leaves[i])) read_leaf(&r, &tree->leaves[i]);
+            if (in_section(&r, &tree->leaves[i])) add_leaf(&r, &tree->leaves[i]);
         report_extra(&r);
+        if (r.n_wants) qsort(r.wants, (size_t)r.n_wants, sizeof *r.wants, by_path);
+        if (err->count == failures) mx_h5_read_boxes(file, r.wants, r.n_wants, err);
     }
     mx_arena_release(&r.arena);
     return err->count == failures;

@@ -40,32 +40,108 @@ static void describe(const MxSaving *how, MxJson *manifest) {
     mx_json_set_string(manifest, "config", how->config);
 }
 
-static bool fill_folder(MxArena *arena, MxPublish *publish, const MxSaving *how,
-                        const MxTree *state, MxError *err) {
+struct MxCkptSave {
+    MxArena *arena;
+    const MxSaving *how;
+    const MxTree *state;
+    const char *dir, *temp;
+    MxPublish *publish; /* on the rank that publishes, else NULL */
+    CkptShares shares;  /* of a divided state */
+    MxJson *sealed;     /* entries of the files that this rank wrote */
+};
+
+/* In the names of the files of ranks: a file of another run or step is never taken for one. */
+static const char *unique_of(MxArena *arena, const MxSaving *how, const char *dir) {
+    const char *slash = strrchr(dir, '/');
+    const char *text = mx_arena_printf(arena, "%s/%s", how->run, slash ? slash + 1 : dir);
+    return mx_arena_printf(arena, "%016llx", (unsigned long long)mx_hash64(text, strlen(text)));
+}
+
+bool mx_ckpt_save_begin(MxArena *arena, const char *dir, const char *temp, const MxSaving *how,
+                        const MxTree *state, MxCkptSave **out, MxError *err) {
+    MxCkptSave *save = *out = mx_new(arena, MxCkptSave);
+    *save = (MxCkptSave){.arena = arena,
+                         .how = how,
+                         .state = state,
+                         .dir = mx_arena_strdup(arena, dir),
+                         .temp = temp,
+                         .sealed = mx_json_object(arena)};
+    if (ckpt_division(state))
+        save->shares = ckpt_shares(arena, how->form, state, unique_of(arena, how, dir));
+    if (temp) return true;
+    if (mx_store_publish_begin(arena, dir, &save->publish, err)) {
+        save->temp = mx_store_publish_dir(save->publish);
+        if (has_room(save->temp, state, err)) return true;
+        mx_store_publish_abort(save->publish);
+    }
+    return mx_context(err, "could not save checkpoint \"%s\"", dir);
+}
+
+const char *mx_ckpt_save_temp(const MxCkptSave *save) {
+    return save->temp;
+}
+
+/* A file of the folder: the data of `tree`, or a view of all ranks' files. */
+static bool write_file(MxCkptSave *save, const char *name, const MxTree *tree, bool is_view,
+                       MxError *err) {
+    MxArena arena = {.name = "ckpt save"};
+    const MxSaving *how = save->how;
+    const char *path = mx_path_join(&arena, save->temp, name);
     MxH5 *file;
-    const char *path = mx_path_join(arena, mx_store_publish_dir(publish), state_file);
-    describe(how, mx_store_publish_manifest(publish));
-    if (!mx_h5_create(arena, path, &file, err) ||
-        !ckpt_write(file, how->form, state, how->pace, err))
-        return false;
-    mx_failpoint("save.before_close");
-    return mx_h5_close(file, err);
+    bool ok = mx_h5_create(&arena, path, &file, err) &&
+              (is_view ? ckpt_write_views(file, how->form, tree, &save->shares, err)
+                       : ckpt_write(file, how->form, tree, how->pace, err));
+    if (ok) mx_failpoint("save.before_close");
+    ok = ok && mx_h5_close(file, err) &&
+         mx_store_seal(path, how->pace, mx_json_put_object(save->sealed, name), err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_ckpt_save_write(MxCkptSave *save, const MxTree *share, MxError *err) {
+    const MxDivision *division = ckpt_division(save->state);
+    bool ok;
+    if (!division)
+        ok = write_file(save, state_file, share, false, err);
+    else
+        ok = write_file(save, save->shares.names[division->rank], share, false, err) &&
+             (!save->publish || write_file(save, state_file, share, true, err));
+    if (ok) return true;
+    note_room(save->temp, save->state, err);
+    return mx_context(err, "could not save checkpoint \"%s\"", save->dir);
+}
+
+const char *mx_ckpt_save_report(const MxCkptSave *save) {
+    return mx_json_dump(save->arena, save->sealed, false);
+}
+
+static bool take_reports(MxCkptSave *save, const char *const *reports, int n, MxError *err) {
+    for (int r = 0; r < n; r++) {
+        const MxJson *files =
+            mx_json_parse(save->arena, reports[r], strlen(reports[r]), "report", err);
+        if (!files) return false;
+        mx_store_publish_sealed(save->publish, files);
+    }
+    return true;
+}
+
+bool mx_ckpt_save_commit(MxCkptSave *save, const char *const *reports, int n, MxError *err) {
+    describe(save->how, mx_store_publish_manifest(save->publish));
+    bool ok = take_reports(save, reports, n, err) && mx_store_publish_commit(save->publish, err);
+    if (!ok) mx_store_publish_abort(save->publish);
+    return ok || mx_context(err, "could not save checkpoint \"%s\"", save->dir);
 }
 
 bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err) {
     MxArena arena = {.name = "ckpt save"};
-    MxPublish *publish;
-    bool ok = mx_store_publish_begin(&arena, dir, &publish, err);
-    if (ok) {
-        const char *temp = mx_store_publish_dir(publish);
-        mx_store_publish_pace(publish, how->pace);
-        ok = has_room(temp, state, err);
-        if (ok && !(ok = fill_folder(&arena, publish, how, state, err)))
-            note_room(temp, state, err);
-        ok = ok && mx_store_publish_commit(publish, err);
-    }
+    MxCkptSave *save;
+    MX_ASSERT(!ckpt_division(state));
+    bool ok = mx_ckpt_save_begin(&arena, dir, NULL, how, state, &save, err) &&
+              mx_ckpt_save_write(save, state, err);
+    const char *report = ok ? mx_ckpt_save_report(save) : NULL;
+    ok = ok && mx_ckpt_save_commit(save, &report, 1, err);
     mx_arena_release(&arena);
-    return ok || mx_context(err, "could not save checkpoint \"%s\"", dir);
+    return ok;
 }
 
 bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {
@@ -77,8 +153,8 @@ bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {
     return ok;
 }
 
-bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir, int64_t *step,
-                    MxError *err) {
+bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxTeam *team,
+                    const char **dir, int64_t *step, MxError *err) {
     int64_t *steps;
     int n;
     *dir = NULL;
@@ -86,7 +162,7 @@ bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const char **dir
     for (int i = n - 1; i >= 0; i--) {
         MxError why = {0};
         const char *path = mx_arena_printf(arena, "%s/%lld", checkpoint_dir, (long long)steps[i]);
-        bool is_good = mx_store_verify(arena, path, NULL, &why);
+        bool is_good = mx_store_verify(arena, path, team, NULL, &why);
         if (is_good) {
             *dir = path;
             *step = steps[i];

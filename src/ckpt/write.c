@@ -1,6 +1,7 @@
-/* write.c — a tree into a file. Every array is written in runs of whole rows (of its dim 0), which
- * are contiguous in the file: those of a stack are gathered from the layers first, because layer by
- * layer they would be many small writes far apart. */
+/* write.c — a tree into a file, or a rank's part of it into a file of its own and all ranks' files
+ * into one that shows whole arrays. Every array is written in runs of whole rows (of its dim 0),
+ * which are contiguous in the file: those of a stack are gathered from the layers first, because
+ * layer by layer they would be many small writes far apart. */
 #include <mx/ckpt.h>
 
 #include "internal.h"
@@ -15,6 +16,7 @@ typedef struct Writer {
     MxH5 *file;
     MxForm form;
     const MxTree *tree;
+    const CkptShares *shares; /* for a file that shows other ranks', else NULL */
     MxPace *pace;
     char *run; /* [run_bytes] where a run is gathered */
     size_t run_bytes, unsynced;
@@ -24,6 +26,7 @@ typedef struct Writer {
 /* One array of the file and the leaves it is made of: its layers in order, or the one leaf. */
 typedef struct Array {
     MxPlace place;
+    MxShape shape; /* of what is written: all of the array, or this rank's box */
     const MxLeaf **parts;
     int64_t n_rows;
     size_t row_bytes;
@@ -34,8 +37,10 @@ static const MxLeaf **find_parts(Writer *w, const MxLeaf *first) {
     const MxLeaf **parts = mx_new_n(&w->arena, const MxLeaf *, first->stack.count);
     for (int i = 0; i < w->tree->n; i++) {
         const MxLeaf *leaf = &w->tree->leaves[i];
-        if (leaf->stack.count && !strcmp(leaf->stack.path, first->stack.path))
-            parts[leaf->stack.index] = leaf;
+        if (!leaf->stack.count || strcmp(leaf->stack.path, first->stack.path)) continue;
+        const MxBox a = ckpt_own_box(leaf), b = ckpt_own_box(first);
+        MX_ASSERT(mx_box_equal(&a, &b)); /* layers of a stack are divided alike */
+        parts[leaf->stack.index] = leaf;
     }
     return parts;
 }
@@ -48,7 +53,11 @@ static Array describe(Writer *w, const MxLeaf *leaf) {
         a.parts = mx_new(&w->arena, const MxLeaf *);
         a.parts[0] = leaf;
     }
-    const MxShape *shape = &a.place.shape;
+    MxBox box = ckpt_own_box(leaf);
+    if (a.place.scan_dim >= 0)
+        box = mx_box_insert(box, a.place.scan_dim, 0, a.place.shape.dim[a.place.scan_dim]);
+    a.shape = ckpt_box_shape(&box);
+    const MxShape *shape = &a.shape;
     a.n_rows = shape->rank ? shape->dim[0] : 1;
     if (a.n_rows)
         a.row_bytes = (size_t)(mx_shape_count(*shape) / a.n_rows) * mx_dtype_bytes(a.place.dtype);
@@ -58,7 +67,7 @@ static Array describe(Writer *w, const MxLeaf *leaf) {
 /* Rows of a stack whose layers lie in dim 1 or later: of every row, a piece of each layer in turn.
  * A piece is what follows the layers' dim; `between` counts those of one row. */
 static const char *gather(Writer *w, const Array *a, int64_t row, int64_t n) {
-    const MxShape *shape = &a->place.shape;
+    const MxShape *shape = &a->shape;
     int64_t n_layers = shape->dim[a->place.scan_dim], between = 1;
     for (int i = 1; i < a->place.scan_dim; i++) between *= shape->dim[i];
     size_t piece = a->row_bytes / (size_t)(between * n_layers);
@@ -88,7 +97,7 @@ static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
         data = a->parts[row]->data;
     else
         data = (const char *)a->parts[0]->data + (size_t)row * a->row_bytes;
-    MxBox box = ckpt_box(a->place.shape, -1, 0);
+    MxBox box = mx_box_of(a->shape);
     if (box.rank) {
         box.start[0] = row;
         box.count[0] = n;
@@ -104,28 +113,66 @@ static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
     return true;
 }
 
-static bool write_array(Writer *w, const MxLeaf *leaf) {
+static bool write_values(Writer *w, const Array *a) {
+    int64_t step =
+        a->row_bytes && a->row_bytes < RUN_BYTES ? (int64_t)(RUN_BYTES / a->row_bytes) : 1;
+    if (!a->place.scan_dim) step = 1;
+    bool ok = mx_h5_make(w->file, a->place.path, a->place.dtype, a->shape, w->err);
+    for (int64_t row = 0; ok && a->row_bytes && row < a->n_rows; row += step)
+        ok = write_run(w, a, row, row + step < a->n_rows ? step : a->n_rows - row);
+    return ok;
+}
+
+/* Shows the boxes that ranks write of an array as one. */
+static bool write_view(Writer *w, int first, const Array *a) {
+    const MxLeaf *leaf = &w->tree->leaves[first];
+    MxH5Source *sources = mx_new_n(&w->arena, MxH5Source, w->shares->n_ranks);
+    int n = 0;
+    for (int r = 0; r < w->shares->n_ranks; r++) {
+        if (!ckpt_writes(w->shares, first, r)) continue;
+        MxBox box = leaf->division->box[r];
+        if (a->place.scan_dim >= 0)
+            box = mx_box_insert(box, a->place.scan_dim, 0, a->place.shape.dim[a->place.scan_dim]);
+        sources[n++] = (MxH5Source){.file = w->shares->names[r], .box = box};
+    }
+    return mx_h5_make_virtual(w->file, a->place.path, a->place.dtype, a->place.shape, sources, n,
+                              w->err);
+}
+
+/* Arrays without dims, which the library cannot show, are in the file that shows the others. */
+static bool write_array(Writer *w, int i) {
+    const MxLeaf *leaf = &w->tree->leaves[i];
     Array a = describe(w, leaf);
     if (!a.place.path) return true; /* such files leave it out */
-    int64_t step = a.row_bytes && a.row_bytes < RUN_BYTES ? (int64_t)(RUN_BYTES / a.row_bytes) : 1;
-    if (!a.place.scan_dim) step = 1;
-    bool ok = mx_h5_make(w->file, a.place.path, a.place.dtype, a.place.shape, w->err);
-    for (int64_t row = 0; ok && a.row_bytes && row < a.n_rows; row += step)
-        ok = write_run(w, &a, row, row + step < a.n_rows ? step : a.n_rows - row);
+    if (!leaf->division) return write_values(w, &a);
+    if (w->shares && a.place.shape.rank) return write_view(w, i, &a);
+    bool is_mine = leaf->data && !w->shares == (a.place.shape.rank > 0);
+    return !is_mine || write_values(w, &a);
+}
+
+static bool write_tree(Writer *w) {
+    bool ok = true;
+    for (int i = 0; ok && i < w->tree->n; i++)
+        if (ckpt_is_first(w->form, &w->tree->leaves[i])) ok = write_array(w, i);
+    mx_arena_release(&w->arena);
     return ok;
 }
 
 bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err) {
-    Writer w = {.arena = {.name = "ckpt write"},
-                .file = file,
-                .form = form,
-                .tree = tree,
-                .pace = pace,
-                .err = err};
-    bool ok = true;
-    for (int i = 0; ok && i < tree->n; i++)
-        if (!form.is_scanned || !tree->leaves[i].stack.count || !tree->leaves[i].stack.index)
-            ok = write_array(&w, &tree->leaves[i]);
-    mx_arena_release(&w.arena);
-    return ok;
+    return write_tree(&(Writer){.arena = {.name = "ckpt write"},
+                                .file = file,
+                                .form = form,
+                                .tree = tree,
+                                .pace = pace,
+                                .err = err});
+}
+
+bool ckpt_write_views(MxH5 *file, MxForm form, const MxTree *tree, const CkptShares *shares,
+                      MxError *err) {
+    return write_tree(&(Writer){.arena = {.name = "ckpt write"},
+                                .file = file,
+                                .form = form,
+                                .tree = tree,
+                                .shares = shares,
+                                .err = err});
 }

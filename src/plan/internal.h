@@ -97,7 +97,6 @@ const char *plan_link_name(int link);
 /* Bytes of one rank. */
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, reference, activations, gathered, buffers, saving;
-    int64_t saving_on_first; /* of several ranks; not in the total */
     int64_t process, total;
     int64_t machine; /* what this machine has */
     bool is_exact;   /* nothing is estimated but the process itself: the program was lowered */

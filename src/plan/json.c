@@ -39,7 +39,6 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
     mx_json_set_int(object, "gathered", m->gathered);
-    mx_json_set_int(object, "saving_on_first_rank", m->saving_on_first);
     mx_json_set_int(object, "buffers", m->buffers);
     mx_json_set_int(object, "saving", m->saving);
     mx_json_set_int(object, "process", m->process);

@@ -90,16 +90,17 @@ static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) 
     return true;
 }
 
-/* Of several ranks the first one gathers the whole state to save it, and writes a copy if it does
- * so in the background. */
-static void gather_on_first(MxForecast *plan, const PlanProgram *p) {
-    PlanMemory *m = &plan->memory;
+/* The copy of what a rank writes of the state in the background. Each box is written by one rank,
+ * and ranks share them evenly, up to the size of one. */
+static int64_t saving_bytes(const MxForecast *plan, const PlanProgram *p) {
+    const MxConfig *c = plan->config;
     const PlanCount *n = &plan->parameters;
-    int64_t state = n->total * (int64_t)(p->weight_bytes + p->reference_bytes) +
-                    n->trainable * (int64_t)p->moment_bytes;
-    if (plan->config->enable_checkpointing)
-        m->saving_on_first = state * (plan->config->async_checkpointing ? 2 : 1);
-    m->saving = 0;
+    int64_t n_weights =
+        mx_model_lora(plan->model) ? n->trainable : n->total; /* not a frozen base */
+    int64_t state = n_weights * (int64_t)p->weight_bytes + n->trainable * (int64_t)p->moment_bytes +
+                    n->total * (int64_t)p->reference_bytes;
+    if (!c->enable_checkpointing || !c->async_checkpointing) return 0;
+    return (state - 1) / plan->mesh.mesh.n_ranks + 1;
 }
 
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
@@ -128,10 +129,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     if (!m->is_exact)
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
-    int64_t n_saved = mx_model_lora(plan->model) ? n_trained : n; /* a frozen base is left out */
-    if (plan->config->enable_checkpointing && plan->config->async_checkpointing)
-        m->saving = n_saved * (int64_t)p.weight_bytes + m->optimizer + m->reference;
-    if (plan->mesh.mesh.n_ranks > 1) gather_on_first(plan, &p);
+    m->saving = saving_bytes(plan, &p);
     add_up(m);
     return m->total <= m->machine || find_other_policies(arena, plan, err);
 }

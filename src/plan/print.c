@@ -51,12 +51,11 @@ static void print_memory(const MxForecast *plan, MxText *out) {
     print_bytes(out, "buffers", m->buffers, "batch, scalars: exact");
     if (m->saving)
         print_bytes(out, "saving", m->saving,
-                    "the copy of the state that is written in the background");
+                    is_alone
+                        ? "the copy of the state that is written in the background"
+                        : "the copy of its share of the state, written in the background: about");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
-    if (m->saving_on_first)
-        print_bytes(out, "first rank", m->saving_on_first,
-                    "besides: the whole state, gathered to be saved");
     if (m->total <= m->machine) {
         mx_text_add(out, "this machine has %.3f GiB: enough for one rank\n", gib(m->machine));
         return;

@@ -1,14 +1,12 @@
-/* h5.c — HDF5 files: opening, listing, reading and writing arrays, attributes. This is the only
- * file that knows libhdf5. The library prints nothing (its error stack is asked for a reason
- * instead), every return code is checked, and a failed write is remembered until the file is
- * closed, because after one the library's own close reports success. Files are written with fixed
- * format bounds and without time stamps, so equal contents give equal bytes. bfloat16 has no HDF5
- * type: it is stored as uint16 with an attribute. Publication and hashes are in publish.c. */
+/* h5.c — HDF5 files: opening, what they hold, groups and attributes; datasets' values are in
+ * h5_data.c, and no other file knows libhdf5. The library prints nothing (its error stack is asked
+ * for a reason instead), every return code is checked, and a failed write is remembered until the
+ * file is closed, because after one the library's own close reports success. Files are written with
+ * fixed format bounds and without time stamps, so equal contents give equal bytes. bfloat16 has no
+ * HDF5 type: it is stored as uint16 with an attribute. Publication and hashes are in publish.c. */
 #include <mx/store.h>
 
-#include "h5.h"
-
-#include <hdf5.h>
+#include "library.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,29 +16,13 @@
 enum {
     MAX_ATTR_BYTES = 60000, /* an object header message holds 64 KiB */
     MAX_TEXT_BYTES = 1 << 28,
-    MAX_FAILURE_BYTES = 256,
 };
 /* More elements than any file holds, few enough that eight bytes each do not overflow. */
 static const int64_t MAX_ELEMENTS = INT64_C(1) << 48;
 
-#define ROOTED(path) (*(path) ? (path) : "/")
-
-struct MxH5 {
-    hid_t id; /* < 0 once closed */
-    const char *path;
-    bool is_new;
-    char why[MAX_FAILURE_BYTES];     /* the library's reason for the last failure while writing */
-    char failure[MAX_FAILURE_BYTES]; /* the first failed write, "" = none */
-};
-
 /* ---- errors ---- */
 
-/* First in what is called from outside: to the end of the block the library is this thread's (not
- * every build of it has a lock of its own) and quiet, which is a setting of each thread. Its work
- * at exit is off: after a close that failed on a full disk it crashes there. */
-#define ENTER __attribute__((cleanup(h5_unlock), unused)) const int entered = enter()
-
-static int enter(void) {
+int h5_enter(void) {
     h5_lock();
     H5dont_atexit(); /* before all else */
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -53,37 +35,36 @@ static herr_t take_reason(unsigned n, const H5E_error2_t *entry, void *out) {
     static const char mark[] = "error message = '";
     const char *system = strstr(entry->desc, mark);
     const char *text = system ? system + strlen(mark) : entry->desc;
-    snprintf(out, MAX_FAILURE_BYTES, "%.*s", (int)strcspn(text, system ? "'" : "\n"), text);
+    snprintf(out, H5_FAILURE_BYTES, "%.*s", (int)strcspn(text, system ? "'" : "\n"), text);
     return 0;
 }
 
 /* The library's innermost reason for its last failure. */
-static const char *reason(char out[MAX_FAILURE_BYTES]) {
-    snprintf(out, MAX_FAILURE_BYTES, "no reason given");
+static const char *reason(char out[H5_FAILURE_BYTES]) {
+    snprintf(out, H5_FAILURE_BYTES, "no reason given");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, out);
     return out;
 }
 
-static MxWhere in(const MxH5 *file) {
+MxWhere h5_in(const MxH5 *file) {
     return (MxWhere){.file = file->path};
 }
 
-static bool fail_read(const MxH5 *file, const char *path, const char *what, MxError *err) {
-    char why[MAX_FAILURE_BYTES];
-    return mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "\"%s\": %s (%s)", path, what, reason(why));
+bool h5_fail_read(const MxH5 *file, const char *path, const char *what, MxError *err) {
+    char why[H5_FAILURE_BYTES];
+    return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "\"%s\": %s (%s)", path, what, reason(why));
 }
 
-/* Keeps the library's reason for a failed step, which its next call would forget. */
-static bool check(MxH5 *file, bool ok) {
+bool h5_check(MxH5 *file, bool ok) {
     if (!ok) reason(file->why);
     return ok;
 }
 
-static bool fail_write(MxH5 *file, const char *path, MxError *err) {
+bool h5_fail_write(MxH5 *file, const char *path, MxError *err) {
     if (!file->failure[0])
         snprintf(file->failure, sizeof file->failure, "could not write \"%.80s\" (%.120s)", path,
                  file->why);
-    return mx_fail(err, MX_EXIT_IO, in(file), "could not write \"%s\" (%s)", path, file->why);
+    return mx_fail(err, MX_EXIT_IO, h5_in(file), "could not write \"%s\" (%s)", path, file->why);
 }
 
 /* ---- files ---- */
@@ -98,7 +79,8 @@ static void close_quietly(void *data) {
 
 static MxH5 *new_file(MxArena *arena, const char *path, hid_t id, bool is_new) {
     MxH5 *file = mx_new(arena, MxH5);
-    *file = (MxH5){.id = id, .path = mx_arena_strdup(arena, path), .is_new = is_new};
+    *file =
+        (MxH5){.arena = arena, .id = id, .path = mx_arena_strdup(arena, path), .is_new = is_new};
     mx_arena_on_release(arena, close_quietly, file);
     return file;
 }
@@ -114,7 +96,7 @@ bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_sieve_buf_size(access, 0);
     hid_t id = H5Fopen(path, H5F_ACC_RDONLY, access);
-    char why[MAX_FAILURE_BYTES];
+    char why[H5_FAILURE_BYTES];
     if (id < 0) mx_fail(err, MX_EXIT_BAD_INPUT, where, "could not be opened (%s)", reason(why));
     H5Pclose(access); /* which forgets the reason */
     if (id < 0) return false;
@@ -133,7 +115,7 @@ bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
               H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
               H5Pset_sieve_buf_size(access, 0) >= 0 && H5Pset_obj_track_times(create, 0) >= 0;
     hid_t id = ok ? H5Fcreate(path, H5F_ACC_TRUNC, create, access) : H5I_INVALID_HID;
-    char why[MAX_FAILURE_BYTES];
+    char why[H5_FAILURE_BYTES];
     if (id < 0)
         mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not create \"%s\" (%s)", path, reason(why));
     H5Pclose(access);
@@ -162,7 +144,7 @@ bool mx_h5_close(MxH5 *file, MxError *err) {
     if (file->failure[0]) failed = file->failure;
     if (!failed) return true;
     bool is_told = err->count && strstr(err->text.data, failed);
-    return !is_told && mx_fail(err, MX_EXIT_IO, in(file), "%s", failed);
+    return !is_told && mx_fail(err, MX_EXIT_IO, h5_in(file), "%s", failed);
 }
 
 const char *mx_h5_path(const MxH5 *file) {
@@ -217,9 +199,7 @@ static bool dtype_of(hid_t type, MxH5Array *out) {
     }
 }
 
-/* Reads a string dataset's or attribute's one element; false (and no message) when it is not one.
- */
-static bool read_string(MxArena *arena, hid_t object, bool is_attr, char **out) {
+bool h5_read_string(MxArena *arena, hid_t object, bool is_attr, char **out) {
     hid_t type = is_attr ? H5Aget_type(object) : H5Dget_type(object);
     hid_t space = is_attr ? H5Aget_space(object) : H5Dget_space(object);
     size_t bytes = H5Tget_size(type);
@@ -250,7 +230,7 @@ static bool is_tagged_bf16(hid_t dataset) {
     MxArena scratch = {.name = "attribute"};
     char *value = NULL;
     hid_t attr = H5Aopen(dataset, "dtype", H5P_DEFAULT);
-    bool is_bf16 = read_string(&scratch, attr, true, &value) && !strcmp(value, "bfloat16");
+    bool is_bf16 = h5_read_string(&scratch, attr, true, &value) && !strcmp(value, "bfloat16");
     if (attr >= 0) H5Aclose(attr);
     mx_arena_release(&scratch);
     return is_bf16;
@@ -286,21 +266,20 @@ static bool look_at(hid_t dataset, MxH5Array *out, const char **why) {
     return !*why;
 }
 
-/* Opens a dataset and looks at it; < 0 with a message. */
-static hid_t open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
+hid_t h5_open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
     *out = (MxH5Array){.path = path};
     hid_t dataset = H5Dopen2(file->id, ROOTED(path), H5P_DEFAULT);
     const char *why = NULL;
     if (dataset >= 0 && look_at(dataset, out, &why)) return dataset;
     if (dataset >= 0) H5Dclose(dataset);
     if (!why) why = mx_h5_has_group(file, path) ? "it is a group" : "there is none";
-    mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "cannot read dataset \"%s\": %s", path, why);
+    mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "cannot read dataset \"%s\": %s", path, why);
     return H5I_INVALID_HID;
 }
 
 bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
     ENTER;
-    hid_t dataset = open_dataset(file, path, out, err);
+    hid_t dataset = h5_open_dataset(file, path, out, err);
     if (dataset < 0) return false;
     H5Dclose(dataset);
     return true;
@@ -322,111 +301,19 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, voi
 bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError *err) {
     ENTER;
     hid_t group = H5Gopen2(file->id, ROOTED(path), H5P_DEFAULT);
-    if (group < 0) return fail_read(file, path, "could not be opened", err);
+    if (group < 0) return h5_fail_read(file, path, "could not be opened", err);
     LinkVisitor visitor = {.fn = fn, .data = data};
     herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, on_link, &visitor);
-    char why[MAX_FAILURE_BYTES];
+    char why[H5_FAILURE_BYTES];
     reason(why);
     H5Gclose(group);
-    return done >= 0 ||
-           mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "\"%s\": could not be listed (%s)", path, why);
+    return done >= 0 || mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file),
+                                "\"%s\": could not be listed (%s)", path, why);
 }
 
-/* ---- reading ---- */
+/* ---- groups and attributes ---- */
 
-/* The HDF5 type of a dtype in memory and, on the little-endian machines we know, in files. */
-static hid_t new_type(MxDtype dtype) {
-    hid_t type = H5I_INVALID_HID;
-    // clang-format off
-    switch (dtype) {
-    case MX_F32: return H5Tcopy(H5T_IEEE_F32LE);
-    case MX_F64: return H5Tcopy(H5T_IEEE_F64LE);
-    case MX_I64: return H5Tcopy(H5T_STD_I64LE);
-    case MX_I32: return H5Tcopy(H5T_STD_I32LE);
-    case MX_U32: return H5Tcopy(H5T_STD_U32LE);
-    case MX_BF16:
-    case MX_U16: return H5Tcopy(H5T_STD_U16LE);
-    case MX_I8: return H5Tcopy(H5T_STD_I8LE);
-    case MX_U8: return H5Tcopy(H5T_STD_U8LE);
-    case MX_F16: /* IEEE half: sign at 15, 5 exponent bits at 10, 10 mantissa bits, bias 15 */
-        type = H5Tcopy(H5T_IEEE_F32LE);
-        H5Tset_fields(type, 15, 10, 5, 0, 10);
-        H5Tset_size(type, 2);
-        H5Tset_ebias(type, 15);
-        return type;
-    case MX_DTYPE_COUNT: break;
-    }
-    // clang-format on
-    MX_ASSERT(type >= 0); /* not a dtype */
-    return type;
-}
-
-/* Lets floats round and saturate as IEEE says, but never an integer change silently. */
-static H5T_conv_ret_t on_loss(H5T_conv_except_t what, hid_t from, hid_t to, void *from_value,
-                              void *to_value, void *data) {
-    (void)what, (void)from, (void)from_value, (void)to_value, (void)data;
-    return H5Tget_class(to) == H5T_FLOAT ? H5T_CONV_UNHANDLED : H5T_CONV_ABORT;
-}
-
-/* The part of a dataset that a box names, and memory of its size. */
-typedef struct Selection {
-    hid_t file, memory;
-} Selection;
-
-static Selection select_box(hid_t dataset, const MxBox *box) {
-    Selection s = {.file = H5Dget_space(dataset), .memory = H5I_INVALID_HID};
-    hsize_t start[MX_MAX_RANK], count[MX_MAX_RANK];
-    for (int i = 0; i < box->rank; i++) {
-        start[i] = (hsize_t)box->start[i];
-        count[i] = (hsize_t)box->count[i];
-    }
-    s.memory = box->rank ? H5Screate_simple(box->rank, count, NULL) : H5Screate(H5S_SCALAR);
-    if (box->rank) H5Sselect_hyperslab(s.file, H5S_SELECT_SET, start, NULL, count, NULL);
-    return s;
-}
-
-static void drop_selection(Selection s) {
-    if (s.file >= 0) H5Sclose(s.file);
-    if (s.memory >= 0) H5Sclose(s.memory);
-}
-
-bool h5_read_native(MxH5 *file, const char *path, MxDtype memory_dtype, const MxBox *box, void *out,
-                    MxError *err) {
-    if (mx_box_count(box) == 0) return true;
-    ENTER;
-    MxH5Array array;
-    hid_t dataset = open_dataset(file, path, &array, err);
-    if (dataset < 0) return false;
-    hid_t type = new_type(memory_dtype), transfer = H5Pcreate(H5P_DATASET_XFER);
-    Selection s = select_box(dataset, box);
-    bool ok = H5Pset_type_conv_cb(transfer, on_loss, NULL) >= 0 &&
-              H5Dread(dataset, type, s.memory, s.file, transfer, out) >= 0;
-    if (!ok) fail_read(file, path, "could not be read", err);
-    drop_selection(s);
-    H5Pclose(transfer);
-    H5Tclose(type);
-    H5Dclose(dataset);
-    return ok;
-}
-
-bool mx_h5_read_text(MxArena *arena, MxH5 *file, const char *path, char **out, MxError *err) {
-    ENTER;
-    MxH5Array array;
-    hid_t dataset = open_dataset(file, path, &array, err);
-    if (dataset < 0) return false;
-    bool ok = array.is_text && read_string(arena, dataset, false, out);
-    if (!array.is_text || array.shape.rank)
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "dataset \"%s\" is not one string", path);
-    else if (!ok)
-        fail_read(file, path, "could not be read", err);
-    H5Dclose(dataset);
-    return ok;
-}
-
-/* ---- writing ---- */
-
-/* A creation list without time stamps; the library's own for groups on the way would keep them. */
-static hid_t new_creation(hid_t class) {
+hid_t h5_new_creation(hid_t class) {
     hid_t list = H5Pcreate(class);
     H5Pset_obj_track_times(list, 0);
     return list;
@@ -434,15 +321,14 @@ static hid_t new_creation(hid_t class) {
 
 static bool make_group(MxH5 *file, const char *path) {
     if (H5Lexists(file->id, path, H5P_DEFAULT) > 0) return true;
-    hid_t create = new_creation(H5P_GROUP_CREATE);
+    hid_t create = h5_new_creation(H5P_GROUP_CREATE);
     hid_t group = H5Gcreate2(file->id, path, H5P_DEFAULT, create, H5P_DEFAULT);
-    bool ok = check(file, group >= 0 && H5Gclose(group) >= 0);
+    bool ok = h5_check(file, group >= 0 && H5Gclose(group) >= 0);
     H5Pclose(create);
     return ok;
 }
 
-/* Makes the groups above a path, and with `itself` the path too. */
-static bool make_groups(MxH5 *file, const char *path, bool itself) {
+bool h5_make_groups(MxH5 *file, const char *path, bool itself) {
     MxArena scratch = {.name = "path"};
     char *part = mx_arena_strdup(&scratch, path);
     bool ok = true;
@@ -457,26 +343,7 @@ static bool make_groups(MxH5 *file, const char *path, bool itself) {
     return ok;
 }
 
-/* Makes an empty dataset; < 0 with a message. */
-static hid_t make_dataset(MxH5 *file, const char *path, hid_t type, MxShape shape, MxError *err) {
-    MX_ASSERT(file->is_new && file->id >= 0);
-    hsize_t dims[MX_MAX_RANK];
-    for (int i = 0; i < shape.rank; i++) dims[i] = (hsize_t)shape.dim[i];
-    hid_t create = new_creation(H5P_DATASET_CREATE);
-    hid_t space = shape.rank ? H5Screate_simple(shape.rank, dims, NULL) : H5Screate(H5S_SCALAR);
-    hid_t dataset = H5I_INVALID_HID;
-    if (make_groups(file, path, false)) {
-        dataset = H5Dcreate2(file->id, path, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
-        check(file, dataset >= 0);
-    }
-    if (dataset < 0) fail_write(file, path, err);
-    if (space >= 0) H5Sclose(space);
-    H5Pclose(create);
-    return dataset;
-}
-
-/* UTF-8 of fixed length: variable lengths go through HDF5's global heap, which is fragile. */
-static hid_t new_text_type(size_t bytes) {
+hid_t h5_new_text_type(size_t bytes) {
     hid_t type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, bytes ? bytes : 1);
     H5Tset_strpad(type, H5T_STR_NULLPAD);
@@ -484,63 +351,16 @@ static hid_t new_text_type(size_t bytes) {
     return type;
 }
 
-static bool put_attr(MxH5 *file, hid_t object, const char *name, const char *value) {
-    hid_t type = new_text_type(strlen(value)), space = H5Screate(H5S_SCALAR), attr;
+bool h5_put_attr(MxH5 *file, hid_t object, const char *name, const char *value) {
+    hid_t type = h5_new_text_type(strlen(value)), space = H5Screate(H5S_SCALAR), attr;
     bool ok = H5Aexists(object, name) <= 0 || H5Adelete(object, name) >= 0;
     attr = ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
-    ok = check(file, attr >= 0 && H5Awrite(attr, type, value) >= 0);
-    if (attr >= 0 && H5Aclose(attr) < 0 && ok) ok = check(file, false);
+    ok = h5_check(file, attr >= 0 && H5Awrite(attr, type, value) >= 0);
+    if (attr >= 0 && H5Aclose(attr) < 0 && ok) ok = h5_check(file, false);
     H5Sclose(space);
     H5Tclose(type);
     return ok;
 }
-
-/* Closes a dataset after writing, telling the failure if there was any. */
-static bool finish_write(MxH5 *file, const char *path, hid_t dataset, bool ok, MxError *err) {
-    if (H5Dclose(dataset) < 0 && ok) ok = check(file, false);
-    return ok || fail_write(file, path, err);
-}
-
-bool mx_h5_make(MxH5 *file, const char *path, MxDtype dtype, MxShape shape, MxError *err) {
-    ENTER;
-    hid_t type = new_type(dtype), dataset = make_dataset(file, path, type, shape, err);
-    H5Tclose(type);
-    if (dataset < 0) return false;
-    bool ok = dtype != MX_BF16 || put_attr(file, dataset, "dtype", "bfloat16");
-    return finish_write(file, path, dataset, ok, err);
-}
-
-bool mx_h5_write_box(MxH5 *file, const char *path, MxBox box, const void *data, MxError *err) {
-    MX_ASSERT(file->is_new);
-    ENTER;
-    MxH5Array array;
-    hid_t dataset = open_dataset(file, path, &array, err);
-    if (dataset < 0) return false;
-    bool fits = h5_box_fits(file, &array, &box, err);
-    if (!fits || mx_box_count(&box) == 0) {
-        H5Dclose(dataset);
-        return fits;
-    }
-    hid_t type = new_type(array.dtype);
-    Selection s = select_box(dataset, &box);
-    bool ok = check(file, H5Dwrite(dataset, type, s.memory, s.file, H5P_DEFAULT, data) >= 0);
-    drop_selection(s);
-    H5Tclose(type);
-    return finish_write(file, path, dataset, ok, err);
-}
-
-bool mx_h5_write_text(MxH5 *file, const char *path, const char *text, MxError *err) {
-    ENTER;
-    hid_t type = new_text_type(strlen(text));
-    hid_t dataset = make_dataset(file, path, type, MX_SCALAR, err);
-    bool ok = dataset >= 0;
-    bool written = ok && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
-    ok = ok && finish_write(file, path, dataset, check(file, written), err);
-    H5Tclose(type);
-    return ok;
-}
-
-/* ---- attributes ---- */
 
 /* A scalar integer, bool or float in C's spelling; false when it is something else. */
 static bool read_number(MxArena *arena, hid_t attr, char **out) {
@@ -567,14 +387,14 @@ bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, 
     *out = NULL;
     hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
     if (object < 0)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, in(file), "no group or dataset \"%s\"", path);
+        return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "no group or dataset \"%s\"", path);
     bool ok = true;
     if (H5Aexists(object, name) > 0) {
         hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
-        ok = attr >= 0 && (read_string(arena, attr, true, out) || read_number(arena, attr, out));
+        ok = attr >= 0 && (h5_read_string(arena, attr, true, out) || read_number(arena, attr, out));
         if (attr >= 0) H5Aclose(attr);
         if (!ok)
-            mx_fail(err, MX_EXIT_BAD_INPUT, in(file),
+            mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file),
                     "attribute \"%s\" of \"%s\" is neither one string nor one number", name,
                     ROOTED(path));
     }
@@ -586,10 +406,10 @@ bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *
                     MxError *err) {
     MX_ASSERT(file->is_new && strlen(value) <= MAX_ATTR_BYTES);
     ENTER;
-    bool ok = make_groups(file, path, true);
+    bool ok = h5_make_groups(file, path, true);
     hid_t object = ok ? H5Oopen(file->id, ROOTED(path), H5P_DEFAULT) : H5I_INVALID_HID;
-    if (ok) ok = check(file, object >= 0) && put_attr(file, object, name, value);
-    if (!ok) fail_write(file, ROOTED(path), err);
+    if (ok) ok = h5_check(file, object >= 0) && h5_put_attr(file, object, name, value);
+    if (!ok) h5_fail_write(file, ROOTED(path), err);
     if (object >= 0) H5Oclose(object);
     return ok;
 }

@@ -90,7 +90,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (line.help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     if (line.version) return puts("mxcompare " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     Work work = {.line = &line};
-    if (!mx_ckpt_find(arena, line.a, &work.a, err) || !mx_ckpt_find(arena, line.b, &work.b, err))
+    if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||
+        !mx_ckpt_find(arena, line.b, NULL, &work.b, err))
         return err->exit;
     return mx_store_guarded(mx_arena_printf(arena, "%s, %s", line.a, line.b), compare, &work, err);
 }

@@ -251,7 +251,7 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
     }
     if (!ref) return true;
     facts->base = &work->base;
-    if (mx_ckpt_find(arena, ref, &work->base, err)) return true;
+    if (mx_ckpt_find(arena, ref, NULL, &work->base, err)) return true;
     if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
     return false;
 }
@@ -356,7 +356,7 @@ static bool measure(const Work *work, MxArena *arena, MxError *err) {
     double write_s = mx_clock_s() - start_s;
     mx_ckpt_output_forget(work->output);
     start_s = mx_clock_s();
-    bool ok = mx_ckpt_find(arena, work->line->target, &written, err);
+    bool ok = mx_ckpt_find(arena, work->line->target, NULL, &written, err);
     double verify_s = mx_clock_s() - start_s;
     mx_ckpt_output_forget(work->output);
     start_s = mx_clock_s();
@@ -391,7 +391,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
                 "a folder of peft: lora.lora_restore_path takes it as it is");
         return err->exit;
     }
-    if (!mx_ckpt_find(arena, line.source, &work.from, err) || !collect_facts(&work, arena, err))
+    if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
+        !collect_facts(&work, arena, err))
         return err->exit;
     if (line.dry_run)
         return mx_store_guarded(line.source, line.to_peft ? to_peft : print_plan, &work, err);

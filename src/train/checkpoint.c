@@ -1,12 +1,17 @@
 /* checkpoint.c — the checkpoints of a run. One process at a time has the run's folder. It starts
  * from the newest checkpoint that verifies; saves are made on a copy of the state, at most one at a
  * time; when one is on disk, older ones make room. A failed save ends the run and removes nothing.
- * What a checkpoint is, room ckpt knows. */
+ *
+ * Of several ranks each writes its share of the state. Their threads do not talk to each other:
+ * what ranks have to agree on (that all have written, what they wrote) they do in the main thread
+ * between steps, and then the first one publishes. What a checkpoint is, room ckpt knows. */
 #include "checkpoint.h"
 #include "internal.h"
 #include "saver.h"
 
 #include <mx/ckpt.h>
+
+#include <stdio.h>
 
 /* One save, from the copy of the state to what was removed after it. */
 typedef struct Save {
@@ -16,7 +21,9 @@ typedef struct Save {
     const char *dir;
     int64_t step;
     double eval_loss;
-    bool was_there;   /* saved already, by an earlier run */
+    MxCkptSave *ckpt;
+    const char *const *reports; /* [ranks] of what they wrote */
+    int n_ranks;
     MxError rotation; /* what could not be removed; no reason to stop */
 } Save;
 
@@ -26,7 +33,7 @@ struct Checkpoints {
     MxComm *comm;
     const char *config_text; /* as saved */
     MxTrainState *state;
-    MxTree *whole;    /* the state's arrays on the first rank */
+    MxTree *tree;     /* what is saved of it */
     const char *from; /* folder or file to start from, NULL = none */
     bool is_own;      /* it is a checkpoint of this run */
     int64_t start;    /* first step to make */
@@ -35,6 +42,7 @@ struct Checkpoints {
     double eval_loss; /* after step `evaluated` */
     Saver *saver;
     Save save; /* in progress */
+    enum { NO_SAVE, WRITING, PUBLISHING } progress;
 };
 
 /* ---- starting */
@@ -61,17 +69,20 @@ static bool is_first(const Checkpoints *c) {
     return mx_comm_rank(c->comm) == 0;
 }
 
+static bool is_alone(const Checkpoints *c) {
+    return mx_comm_size(c->comm) == 1;
+}
+
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
     if (!config->enable_checkpointing) return true;
-    if (is_first(c) &&
-        (!mx_store_lock(c->arena, config->run_dir, err) ||
-         !mx_store_sweep(config->checkpoint_dir, err) ||
-         !mx_ckpt_newest(c->arena, config->checkpoint_dir, &c->from, &c->saved, err)))
+    bool ok = !is_first(c) || (mx_store_lock(c->arena, config->run_dir, err) &&
+                               mx_store_sweep(config->checkpoint_dir, err));
+    if (!train_agree(c->comm, ok, err) ||
+        !mx_ckpt_newest(c->arena, config->checkpoint_dir, train_team(c->arena, c->comm), &c->from,
+                        &c->saved, err))
         return false;
-    mx_comm_broadcast(c->comm, &c->saved, sizeof c->saved);
-    c->is_own = c->saved >= 0;
-    if (c->is_own && !c->from) c->from = step_dir(c->arena, config, c->saved);
+    c->is_own = c->from != NULL;
     c->start = c->saved + 1;
     return true;
 }
@@ -81,7 +92,8 @@ static bool find_other(Checkpoints *c, MxError *err) {
     MxCkptRef ref;
     const char *path = c->config->load_full_state_path;
     if (c->from || !path) return true;
-    if (!mx_ckpt_find(c->arena, path, &ref, err)) return mx_context(err, "load_full_state_path");
+    if (!mx_ckpt_find(c->arena, path, train_team(c->arena, c->comm), &ref, err))
+        return mx_context(err, "load_full_state_path");
     c->from = ref.dir && !*ref.group ? ref.dir : path;
     return true;
 }
@@ -112,22 +124,22 @@ static bool fill(Checkpoints *c, MxError *err) {
     return true;
 }
 
-/* A run that ends otherwise leaves no thread behind. */
-static void finish_on_release(void *checkpoints) {
-    MxError err = {0};
-    if (!checkpoints_finish(checkpoints, &err)) mx_warn("%s", err.text.data);
-    mx_error_release(&err);
+MxForm checkpoints_form(const MxConfig *config) {
+    return (MxForm){.is_linen = !config->pure_nnx,
+                    .is_scanned = config->scan_layers,
+                    .scan_axis = (int)config->param_scan_axis};
 }
+
+static void abandon(void *checkpoints);
 
 bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
     if (!fill(c, err)) return false;
     if (!c->config->enable_checkpointing) return true;
-    c->whole = mx_train_state_on_first(state, c->arena);
-    if (is_first(c))
-        c->saver = saver_open(c->arena, train_saved_tree(c->arena, state, c->whole),
-                              c->config->async_checkpointing);
-    mx_arena_on_release(c->arena, finish_on_release, c);
+    c->tree = train_saved_tree(c->arena, state);
+    c->saver = saver_open(c->arena, mx_ckpt_share(c->arena, checkpoints_form(c->config), c->tree),
+                          c->config->async_checkpointing);
+    mx_arena_on_release(c->arena, abandon, c);
     return true;
 }
 
@@ -171,35 +183,105 @@ static bool rotate(const MxConfig *config, int64_t newest, MxError *err) {
 /* ---- saving */
 
 /* A folder of that step that does not verify stands in the way of a good one. */
-static bool clear_place(Save *save, MxError *err) {
+static bool clear_place(Save *save, bool *is_saved, MxError *err) {
     MxError why = {0};
     bool is_there = mx_dir_exists(save->dir);
-    save->was_there = is_there && mx_store_verify(&save->arena, save->dir, NULL, &why);
+    *is_saved = is_there && mx_store_verify(&save->arena, save->dir, NULL, NULL, &why);
     mx_error_release(&why);
-    return save->was_there || !is_there || mx_store_remove(save->dir, err);
+    return *is_saved || !is_there || mx_store_remove(save->dir, err);
 }
 
-static bool do_save(void *data, const MxTree *state, MxPace *pace, MxError *err) {
+/* The first rank makes the folder and tells the others its name; "" = the step is saved already. */
+static bool begin(Checkpoints *c, bool *is_saved, MxError *err) {
+    Save *save = &c->save;
+    char temp[4096] = "";
+    *is_saved = false;
+    bool ok =
+        !is_first(c) || (clear_place(save, is_saved, err) &&
+                         (*is_saved || mx_ckpt_save_begin(&save->arena, save->dir, NULL, &save->how,
+                                                          c->tree, &save->ckpt, err)));
+    if (ok && save->ckpt && strlen(mx_ckpt_save_temp(save->ckpt)) >= sizeof temp)
+        ok = mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE, "\"%s\": the path is too long",
+                     save->dir);
+    if (!train_agree(c->comm, ok, err)) return false;
+    if (save->ckpt) snprintf(temp, sizeof temp, "%s", mx_ckpt_save_temp(save->ckpt));
+    mx_comm_broadcast(c->comm, temp, sizeof temp);
+    *is_saved = !*temp;
+    return *temp == 0 || save->ckpt ||
+           mx_ckpt_save_begin(&save->arena, save->dir, mx_arena_strdup(&save->arena, temp),
+                              &save->how, c->tree, &save->ckpt, err);
+}
+
+/* In the saver's thread of the first rank. */
+static bool publish(void *data, const MxTree *share, MxPace *pace, MxError *err) {
     Save *save = data;
+    (void)share;
     save->how.pace = pace;
-    if (!clear_place(save, err)) return false;
-    if (!save->was_there && !mx_ckpt_save(save->dir, &save->how, state, err)) return false;
+    if (!mx_ckpt_save_commit(save->ckpt, save->reports, save->n_ranks, err)) return false;
     rotate(save->config, save->step, &save->rotation);
     return true;
 }
 
-/* Ends the save in progress and tells how it went. */
-static bool end_save(Checkpoints *c, MxError *err) {
+/* In the saver's thread of every rank. One that is alone has nobody to wait for. */
+static bool write_share(void *data, const MxTree *share, MxPace *pace, MxError *err) {
+    Save *save = data;
+    save->how.pace = pace;
+    if (!mx_ckpt_save_write(save->ckpt, share, err)) return false;
+    if (save->n_ranks > 1) return true;
+    const char *const report[] = {mx_ckpt_save_report(save->ckpt)};
+    save->reports = report;
+    return publish(data, share, pace, err);
+}
+
+/* Tells how the save in progress went. */
+static bool end_save(Checkpoints *c, bool ok, bool was_saved, MxError *err) {
     Save *save = &c->save;
-    bool ok = saver_end(c->saver, err);
-    if (ok && save->was_there)
+    c->progress = NO_SAVE;
+    if (ok && was_saved)
         mx_log("Checkpoint for step %lld already exists, skipping save.", (long long)save->step);
     else if (ok)
         mx_log("Saved a checkpoint at step %lld.", (long long)save->step);
     if (save->rotation.count) mx_warn("%s", save->rotation.text.data);
     mx_error_release(&save->rotation);
-    mx_arena_release(&save->arena);
+    mx_arena_release(&save->arena); /* with the folder, unless it was published */
     return ok || mx_context(err, "Checkpointing failed");
+}
+
+/* All have written: the first publishes, the others are done. */
+static bool hand_over(Checkpoints *c, MxError *err) {
+    Save *save = &c->save;
+    save->reports = train_gather_texts(&save->arena, c->comm, mx_ckpt_save_report(save->ckpt));
+    if (!is_first(c)) return end_save(c, true, false, err);
+    c->progress = PUBLISHING;
+    return saver_go_on(c->saver, publish, save, err) || end_save(c, false, false, err);
+}
+
+/* Goes on with the save in progress as far as can be done without waiting, or to its end. */
+static bool advance(Checkpoints *c, bool waits, MxError *err) {
+    if (c->progress == WRITING) {
+        if (!waits && mx_comm_max(c->comm, !saver_is_done(c->saver))) return true;
+        bool ok = train_agree(c->comm, saver_end(c->saver, err), err);
+        if (!ok || is_alone(c)) return end_save(c, ok, false, err);
+        if (!hand_over(c, err)) return false;
+    }
+    if (c->progress != PUBLISHING || (!waits && !saver_is_done(c->saver))) return true;
+    return end_save(c, saver_end(c->saver, err), false, err);
+}
+
+/* A run that ends otherwise leaves no thread behind. What all ranks would have to finish together
+ * is given up: the others may not be here. */
+static void abandon(void *checkpoints) {
+    Checkpoints *c = checkpoints;
+    MxError err = {0};
+    bool is_fine = true;
+    if (c->progress == WRITING && !is_alone(c)) {
+        saver_end(c->saver, &err);
+        mx_arena_release(&c->save.arena);
+    } else {
+        is_fine = advance(c, true, &err);
+    }
+    if (!is_fine) mx_warn("%s", err.text.data);
+    mx_error_release(&err);
 }
 
 bool checkpoints_are_due(const Checkpoints *c, int64_t step) {
@@ -212,33 +294,43 @@ void checkpoints_evaluated(Checkpoints *c, int64_t step, double loss) {
     c->eval_loss = loss;
 }
 
+static void describe_save(Checkpoints *c, int64_t step) {
+    const MxConfig *config = c->config;
+    Save *save = &c->save;
+    *save = (Save){.arena = {.name = "save"},
+                   .config = config,
+                   .step = step,
+                   .n_ranks = mx_comm_size(c->comm)};
+    save->dir = step_dir(&save->arena, config, step);
+    save->how = (MxSaving){
+        .form = checkpoints_form(config), .config = c->config_text, .run = config->run_name};
+    save->eval_loss = c->eval_loss;
+    if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
+}
+
 bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
     const MxConfig *config = c->config;
     if (c->saved == step) return true;
     if (!checkpoints_finish(c, err)) return false;
-    mx_train_state_gather(c->state, c->whole);
     c->saved = step;
-    if (!is_first(c)) return true;
-    Save *save = &c->save;
-    *save = (Save){.arena = {.name = "save"}, .config = config, .step = step};
-    save->dir = step_dir(&save->arena, config, step);
-    save->how = (MxSaving){.form = {.is_linen = !config->pure_nnx,
-                                    .is_scanned = config->scan_layers,
-                                    .scan_axis = (int)config->param_scan_axis},
-                           .config = c->config_text};
-    save->eval_loss = c->eval_loss;
-    if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
-    if (!saver_start(c->saver, do_save, save, err)) return false;
-    if (!config->async_checkpointing) return end_save(c, err);
+    describe_save(c, step);
+    bool is_saved;
+    if (!begin(c, &is_saved, err)) return end_save(c, false, false, err);
+    if (is_saved) {
+        if (is_first(c)) rotate(config, step, &c->save.rotation);
+        return end_save(c, true, true, err);
+    }
+    if (!saver_start(c->saver, write_share, &c->save, err)) return end_save(c, false, false, err);
+    c->progress = WRITING;
+    if (!config->async_checkpointing) return advance(c, true, err);
     mx_log("Started an asynchronous checkpoint save for step %lld.", (long long)step);
     return true;
 }
 
 bool checkpoints_poll(Checkpoints *c, MxError *err) {
-    bool has_news = c->saver && !saver_is_idle(c->saver) && saver_is_done(c->saver);
-    return !has_news || end_save(c, err);
+    return advance(c, false, err);
 }
 
 bool checkpoints_finish(Checkpoints *c, MxError *err) {
-    return !c->saver || saver_is_idle(c->saver) || end_save(c, err);
+    return advance(c, true, err);
 }

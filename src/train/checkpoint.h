@@ -2,6 +2,7 @@
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
+#include <mx/ckpt.h>
 #include <mx/train.h>
 
 typedef struct Checkpoints Checkpoints;
@@ -9,8 +10,9 @@ typedef struct Checkpoints Checkpoints;
 /* checkpoints_open — takes the lock of the run's folder, removes what killed runs left, finds what
  * to start from (the newest checkpoint of the run that verifies, else load_full_state_path) and
  * compares its config with this one; tells what changes the curve. Without enable_checkpointing the
- * run's folder is left alone. Of several ranks the first does it, and the others follow. Errors:
- * another run has the folder; checkpoints are there but none verifies; a frozen key differs. */
+ * run's folder is left alone. Of several ranks the first has the lock, and all verify a share.
+ * Errors: another run has the folder; checkpoints are there but none verifies; a frozen key
+ * differs. */
 bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
                       MxError *err);
 /* checkpoints_start — the first step to make. That of load_full_state_path is known only after
@@ -20,6 +22,11 @@ int64_t checkpoints_start(const Checkpoints *checkpoints);
 /* checkpoints_restore — fills the state, which is kept: from what was found, else with new weights,
  * drawn or those of load_parameters_path. */
 bool checkpoints_restore(Checkpoints *checkpoints, MxTrainState *state, MxError *err);
+
+/* checkpoints_form — how a config wants its checkpoints. */
+MxForm checkpoints_form(const MxConfig *config);
+
+/* All ranks call what follows together. */
 
 /* checkpoints_are_due — whether a checkpoint is to be made after a step. */
 bool checkpoints_are_due(const Checkpoints *checkpoints, int64_t step);

@@ -3,6 +3,7 @@
 #define TRAIN_INTERNAL_H
 
 #include <mx/model.h>
+#include <mx/store.h>
 #include <mx/train.h>
 
 #include "metrics.h"
@@ -113,6 +114,14 @@ typedef struct ProgramVars {
                                         divided by */
 } ProgramVars;
 
+/* Divisions of arrays, each made once. */
+typedef struct Division {
+    MxSharding sharding;
+    MxShape shape;
+    const MxDivision *division;
+    struct Division *next;
+} Division;
+
 struct MxTrainState {
     MxArena *arena;
     const MxConfig *config;
@@ -129,6 +138,7 @@ struct MxTrainState {
     MxBox *box;           /* [variable] what of it this rank has */
     bool is_divided;      /* else this is the program of one rank */
     MxVars local;         /* the variables as this rank has them */
+    Division *divisions;
     MxGraph *entries[ENTRY_MAX];
     int n_entries, entry[ENTRY_MAX]; /* where each one is among them; MX_NONE = nowhere */
     MxTree *trained;                 /* the parameters that are trained */
@@ -158,14 +168,15 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
-/* train_fingerprint — a hash of every base parameter's path and values, however files hold them. */
-int64_t train_fingerprint(const MxTree *tree);
+/* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
+ * ranks divide them. All ranks call it. */
+int64_t train_fingerprint(MxTrainState *state);
 /* train_refer — log-probabilities under the reference of a batch as training or evaluation gets it,
  * [rows, length]; on the first rank all of them, elsewhere only that rank's, 0 in place of others.
  */
 void train_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
 /* train_saved_tree — what a run's checkpoints hold of the state's tree. */
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *state, MxTree *tree);
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
 /* train_shard — what of every variable this rank has, all of it unless the program is divided.
  * Errors: what does not divide. train_divide — the entries as this rank runs them. */
 bool train_shard(MxTrainState *state, bool divides, MxError *err);
@@ -191,6 +202,18 @@ bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, boo
 bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
 /* train_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
 void train_add_parts(MxTrainState *state, int var, float *x, int64_t n);
+/* train_division — of arrays of that shape; NULL on one rank. */
+const MxDivision *train_division(MxTrainState *state, MxSharding sharding, MxShape shape);
+/* train_gather — a leaf's whole array, on rank 0: in the arena, or the leaf's own data on one rank;
+ * NULL elsewhere. All ranks call it. */
+void *train_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
+/* train_gather_texts — what every rank says, on rank 0 [ranks]; NULL elsewhere. */
+const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *text);
+/* train_agree — whether all ranks are fine; all call it, each with its own answer. If some are not,
+ * err tells on rank 0 what they said, and something on the others. */
+bool train_agree(MxComm *comm, bool is_fine, MxError *err);
+/* train_team — the ranks as the store room wants them; NULL = one rank. */
+const MxTeam *train_team(MxArena *arena, MxComm *comm);
 /* train_check_ranks — a mesh is a wish until there are as many ranks. */
 bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */

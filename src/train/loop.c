@@ -205,6 +205,7 @@ static const char *breakdown(const MxConfig *c, double value) {
 static bool abort_if_broken(Loop *l, const char *what, double value, MxError *err) {
     const char *kind = breakdown(l->config, value);
     if (!kind) return true;
+    if (!checkpoints_finish(l->checkpoints, err)) return false; /* all ranks are here */
     l->exit = MX_EXIT_DIFFERENT;
     return mx_fail(err, MX_EXIT_DIFFERENT, MX_NOWHERE,
                    "Aborting training due to %s %s at step %lld; nothing was saved from it", kind,
@@ -303,16 +304,15 @@ static void log_adapters(const Loop *l, const MxModel *model) {
            100 * (double)n / all);
 }
 
-/* The copy of the state that is written in the background. */
+/* The copy of what a rank writes of the state in the background; of the rank with most of it. */
 static size_t saving_bytes(const Loop *l) {
     const MxConfig *c = l->config;
     MxArena arena = {.name = "plan"};
-    const MxTree *tree = train_saved_tree(&arena, l->state, mx_train_state_tree(l->state));
-    size_t n = 0;
-    for (int i = 0; c->enable_checkpointing && c->async_checkpointing && i < tree->n; i++)
-        n += (size_t)mx_shape_count(tree->leaves[i].shape) * mx_dtype_bytes(tree->leaves[i].dtype);
+    int64_t n = 0;
+    if (c->enable_checkpointing && c->async_checkpointing)
+        n = mx_ckpt_share_bytes(checkpoints_form(c), train_saved_tree(&arena, l->state));
     mx_arena_release(&arena);
-    return n;
+    return (size_t)n;
 }
 
 static void log_plan(const Loop *l) {

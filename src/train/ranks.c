@@ -1,7 +1,7 @@
-/* ranks.c — a program among ranks: which part of every variable a rank has, its entries, and arrays
- * gathered from all ranks or cut for one. Moments are cut as their parameter is, or along "data"
- * too; gradients as the moments; batches by rows and tokens; scalars are everywhere. On one rank
- * all of this is the program as it was traced. */
+/* ranks.c — a program among ranks: which part of every variable a rank has, its entries, what ranks
+ * tell each other, and arrays gathered from all of them. Moments are cut as their parameter is, or
+ * along "data" too; gradients as the moments; batches by rows and tokens; scalars are everywhere.
+ * On one rank all of this is the program as it was traced. */
 #include <mx/train.h>
 
 #include "internal.h"
@@ -156,14 +156,21 @@ bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     return true;
 }
 
-/* ---- whole arrays */
+/* ---- which part of an array a rank has */
+
+/* The first rank with the same part: it stands at the start of every mesh axis that cuts nothing.
+ */
+static int64_t first_alike(const MxMesh *mesh, MxSharding sharding, int64_t rank) {
+    uint32_t used = 0;
+    int64_t first = 0;
+    for (int d = 0; d < MX_MAX_RANK; d++) used |= sharding.dim[d];
+    for (int a = 0; a < mesh->n; a++)
+        first = first * mesh->sizes[a] + (used >> a & 1 ? mx_mesh_coord(mesh, rank, a) : 0);
+    return first;
+}
 
 bool train_speaks_for(const MxTrainState *s, int var, int64_t rank) {
-    uint32_t used = 0;
-    for (int d = 0; d < MX_MAX_RANK; d++) used |= s->sharding[var].dim[d];
-    for (int a = 0; a < s->mesh.mesh.n; a++)
-        if (!(used >> a & 1) && mx_mesh_coord(&s->mesh.mesh, rank, a)) return false;
-    return true;
+    return first_alike(&s->mesh.mesh, s->sharding[var], rank) == rank;
 }
 
 void train_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
@@ -180,104 +187,103 @@ void train_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
     mx_arena_release(&arena);
 }
 
-static size_t bytes_of(const MxLeaf *leaf) {
-    return (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-}
-
-/* The variable that a leaf shows, or MX_NONE: counters are no variables. */
-static int var_of(const MxTrainState *s, const MxLeaf *leaf) {
-    for (int v = 0; v < s->vars.n; v++)
-        if (mx_run_var(s->run, v) == leaf->data) return v;
-    return MX_NONE;
-}
-
-/* Copies between a box of a whole array and the box by itself. */
-static void copy_box(const MxBox *box, const MxLeaf *leaf, char *whole, char *part, bool to_part) {
-    size_t each = mx_dtype_bytes(leaf->dtype), row = each;
-    int last = box->rank - 1;
-    int64_t n_rows = 1;
-    if (last >= 0) row *= (size_t)box->count[last];
-    for (int d = 0; d < last; d++) n_rows *= box->count[d];
-    for (int64_t r = 0; r < n_rows; r++) {
-        int64_t rest = r, at = last >= 0 ? box->start[last] : 0;
-        int64_t stride = last >= 0 ? leaf->shape.dim[last] : 1;
-        for (int d = last - 1; d >= 0; d--) {
-            at += (box->start[d] + rest % box->count[d]) * stride;
-            stride *= leaf->shape.dim[d];
-            rest /= box->count[d];
-        }
-        char *in_whole = whole + (size_t)at * each, *in_part = part + (size_t)r * row;
-        memcpy(to_part ? in_part : in_whole, to_part ? in_whole : in_part, row);
-    }
-}
-
-static bool is_alone(const MxTrainState *s) {
-    return s->mesh.mesh.n_ranks == 1;
-}
-
-static MxTree *tree_with_data(MxTrainState *s, MxArena *arena, bool has_data) {
-    MxTree *tree = mx_new(arena, MxTree);
-    mx_tree_init(tree, arena);
-    for (int i = 0; i < s->tree.n; i++) {
-        MxLeaf leaf = s->tree.leaves[i];
-        size_t bytes = bytes_of(&leaf);
-        leaf.data = has_data ? mx_arena_alloc(arena, bytes ? bytes : 1) : NULL;
-        mx_tree_add(tree, leaf);
-    }
-    return tree;
-}
-
-static void gather_leaf(MxTrainState *s, int var, const MxLeaf *own, MxLeaf *whole) {
-    MxArena arena = {.name = "gather"};
+static const MxDivision *new_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
     const MxMesh *mesh = &s->mesh.mesh;
-    MxLayout layout = {mesh, mx_sharding_spec(&arena, mesh, s->sharding[var], own->shape.rank)};
-    int64_t *counts = mx_new_n(&arena, int64_t, mesh->n_ranks), total = 0;
-    int64_t part = mx_box_count(&s->box[var]) * (int64_t)mx_dtype_bytes(own->dtype);
+    MxLayout layout = {mesh, mx_sharding_spec(s->arena, mesh, sharding, shape.rank)};
+    MxBox *box = mx_new_n(s->arena, MxBox, mesh->n_ranks);
+    int *first = mx_new_n(s->arena, int, mesh->n_ranks);
+    MxDivision *division = mx_new(s->arena, MxDivision);
     for (int64_t r = 0; r < mesh->n_ranks; r++) {
-        counts[r] = train_speaks_for(s, var, r) ? part : 0;
+        box[r] = mx_shard_box(layout, shape, r);
+        first[r] = (int)first_alike(mesh, sharding, r);
+    }
+    *division = (MxDivision){
+        .rank = (int)s->rank, .n_ranks = (int)mesh->n_ranks, .box = box, .first = first};
+    return division;
+}
+
+const MxDivision *train_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
+    if (s->mesh.mesh.n_ranks == 1) return NULL;
+    for (Division *known = s->divisions; known; known = known->next)
+        if (mx_shape_equal(known->shape, shape) &&
+            !memcmp(known->sharding.dim, sharding.dim, sizeof sharding.dim))
+            return known->division;
+    Division *made = mx_new(s->arena, Division);
+    *made = (Division){sharding, shape, new_division(s, sharding, shape), s->divisions};
+    s->divisions = made;
+    return made->division;
+}
+
+/* ---- what ranks tell each other */
+
+const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *text) {
+    int n = mx_comm_size(comm);
+    bool is_first = mx_comm_rank(comm) == 0;
+    int64_t *counts = mx_new_n(arena, int64_t, n), *sizes = mx_new_n(arena, int64_t, n), total = 0;
+    for (int r = 0; r < n; r++) counts[r] = sizeof *sizes;
+    int64_t own = (int64_t)strlen(text) + 1;
+    mx_comm_gather(comm, &own, is_first ? sizes : NULL, counts);
+    if (!is_first) sizes[mx_comm_rank(comm)] = own;
+    for (int r = 0; r < n; r++) total += sizes[r];
+    char *all = is_first ? mx_arena_alloc(arena, (size_t)total) : NULL;
+    mx_comm_gather(comm, text, all, sizes);
+    if (!is_first) return NULL;
+    const char **texts = mx_new_n(arena, const char *, n);
+    for (int r = 0; r < n; all += sizes[r++]) texts[r] = all;
+    return texts;
+}
+
+/* What several ranks found alike is told once. */
+static void merge(const char *const *texts, int n, MxExit exit, MxError *err) {
+    for (int r = 1; r < n; r++)
+        if (*texts[r] && !(err->count && strstr(err->text.data, texts[r])))
+            mx_fail(err, exit, MX_NOWHERE, "rank %d: %s", r, texts[r]);
+}
+
+bool train_agree(MxComm *comm, bool is_fine, MxError *err) {
+    if (!comm || mx_comm_size(comm) == 1) return is_fine;
+    if (!mx_comm_max(comm, !is_fine)) return true;
+    MxArena arena = {.name = "agreement"};
+    MxExit exit = (MxExit)mx_comm_max(comm, is_fine ? MX_EXIT_OK : err->exit);
+    const char *const *texts = train_gather_texts(&arena, comm, is_fine ? "" : err->text.data);
+    if (texts)
+        merge(texts, mx_comm_size(comm), exit, err);
+    else if (is_fine)
+        mx_fail(err, exit, MX_NOWHERE, "another rank has failed");
+    mx_arena_release(&arena);
+    return false;
+}
+
+static bool agree(void *comm, bool is_fine, MxError *err) {
+    return train_agree(comm, is_fine, err);
+}
+
+const MxTeam *train_team(MxArena *arena, MxComm *comm) {
+    if (!comm || mx_comm_size(comm) == 1) return NULL;
+    MxTeam *team = mx_new(arena, MxTeam);
+    *team = (MxTeam){
+        .rank = mx_comm_rank(comm), .size = mx_comm_size(comm), .agree = agree, .data = comm};
+    return team;
+}
+
+/* ---- whole arrays */
+
+void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
+    const MxDivision *division = leaf->division;
+    if (!division) return leaf->data;
+    size_t each = mx_dtype_bytes(leaf->dtype);
+    int64_t *counts = mx_new_n(arena, int64_t, division->n_ranks), total = 0;
+    for (int r = 0; r < division->n_ranks; r++) {
+        bool speaks = division->first[r] == r;
+        counts[r] = speaks ? mx_box_count(&division->box[r]) * (int64_t)each : 0;
         total += counts[r];
     }
-    char *parts = s->rank ? NULL : mx_arena_alloc(&arena, (size_t)total + 1);
-    mx_comm_gather(s->comm, own->data, parts, counts);
-    for (int64_t r = 0; s->rank == 0 && r < mesh->n_ranks; parts += counts[r++])
-        if (counts[r]) {
-            MxBox box = mx_shard_box(layout, own->shape, r);
-            copy_box(&box, own, whole->data, parts, false);
-        }
-    mx_arena_release(&arena);
-}
-
-MxTree *mx_train_state_on_first(MxTrainState *s, MxArena *arena) {
-    return is_alone(s) ? &s->tree : tree_with_data(s, arena, s->rank == 0);
-}
-
-void mx_train_state_gather(MxTrainState *s, MxTree *whole) {
-    for (int i = 0; i < whole->n && whole != &s->tree; i++) {
-        const MxLeaf *own = &s->tree.leaves[i];
-        int var = var_of(s, own);
-        if (var != MX_NONE)
-            gather_leaf(s, var, own, &whole->leaves[i]);
-        else if (s->rank == 0)
-            memcpy(whole->leaves[i].data, own->data, bytes_of(own));
-    }
-}
-
-MxTree *mx_train_state_whole(MxTrainState *s, MxArena *arena) {
-    if (is_alone(s)) return &s->tree;
-    MxTree *tree = tree_with_data(s, arena, true);
-    mx_train_state_gather(s, tree);
-    for (int i = 0; i < tree->n; i++)
-        mx_comm_broadcast(s->comm, tree->leaves[i].data, bytes_of(&tree->leaves[i]));
-    return tree;
-}
-
-void mx_train_state_take(MxTrainState *s, const MxTree *whole) {
-    for (int i = 0; i < s->tree.n && whole != &s->tree; i++) {
-        const MxLeaf *own = &s->tree.leaves[i];
-        int var = var_of(s, own);
-        if (var == MX_NONE)
-            memcpy(own->data, whole->leaves[i].data, bytes_of(own));
-        else
-            copy_box(&s->box[var], own, whole->leaves[i].data, own->data, true);
-    }
+    char *parts = division->rank ? NULL : mx_arena_alloc(arena, (size_t)total + 1);
+    mx_comm_gather(s->comm, leaf->data, parts, counts);
+    if (division->rank) return NULL;
+    char *whole = mx_arena_alloc(arena, (size_t)mx_shape_count(leaf->shape) * each + 1);
+    MxBox all = mx_box_of(leaf->shape);
+    for (int r = 0; r < division->n_ranks; parts += counts[r++])
+        if (counts[r]) mx_box_copy(&division->box[r], &division->box[r], parts, &all, whole, each);
+    return whole;
 }

@@ -155,7 +155,7 @@ static bool check_side(const Reference *r, const Side *side, MxError *err) {
 
 static bool open_folder(MxArena *arena, Reference *r, MxError *err) {
     MxJson *manifest;
-    if (!mx_store_verify(arena, r->dir, &manifest, err) || !check_policy(r, manifest, err) ||
+    if (!mx_store_verify(arena, r->dir, NULL, &manifest, err) || !check_policy(r, manifest, err) ||
         !mx_h5_open(arena, mx_path_join(arena, r->dir, file_name), &r->file, err))
         return false;
     for (int i = 0; i < REFERENCE_SIDES; i++)

@@ -12,29 +12,27 @@
 
 /* ---- the base under adapters */
 
-int64_t train_fingerprint(const MxTree *tree) {
+int64_t train_fingerprint(MxTrainState *s) {
     uint64_t hash = 0;
-    for (int i = 0; i < tree->n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
+    for (int i = 0; i < s->tree.n; i++) {
+        const MxLeaf *leaf = &s->tree.leaves[i];
+        MxArena arena = {.name = "fingerprint"};
         if (leaf->kind != MX_KIND_PARAM) continue;
+        const void *whole = train_gather(s, &arena, leaf);
         size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-        hash = mx_lora_fingerprint(hash, leaf->path, mx_hash64(leaf->data, bytes));
+        if (whole) hash = mx_lora_fingerprint(hash, leaf->path, mx_hash64(whole, bytes));
+        mx_arena_release(&arena);
     }
+    if (s->comm) mx_comm_broadcast(s->comm, &hash, sizeof hash);
     return (int64_t)hash;
 }
 
-/* The tree's leaf of the fingerprint, NULL = no frozen weights. */
-static int64_t *base_of(const MxTree *tree) {
-    int i = mx_tree_find(tree, "mxtrain/base_fingerprint");
-    return i < 0 ? NULL : tree->leaves[i].data;
-}
-
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *s, MxTree *tree) {
-    if (!mx_model_lora(s->model)) return tree;
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
+    if (!mx_model_lora(s->model)) return &s->tree;
     MxTree *saved = mx_new(arena, MxTree);
     mx_tree_init(saved, arena);
-    for (int i = 0; i < tree->n; i++)
-        if (tree->leaves[i].kind != MX_KIND_PARAM) mx_tree_add(saved, tree->leaves[i]);
+    for (int i = 0; i < s->tree.n; i++)
+        if (s->tree.leaves[i].kind != MX_KIND_PARAM) mx_tree_add(saved, s->tree.leaves[i]);
     return saved;
 }
 
@@ -61,7 +59,7 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
     mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = dir},
             "its adapters belong to other weights: fingerprint %016llx, here it is %016llx",
             (unsigned long long)found, (unsigned long long)*s->base_fingerprint);
-    if (mx_store_verify(&arena, dir, &manifest, &ignored))
+    if (mx_store_manifest(&arena, dir, &manifest, &ignored))
         mx_note(err,
                 "hint: they were trained with load_parameters_path=%s and "
                 "init_weights_seed=%s; this run has load_parameters_path=\"%s\"",
@@ -73,10 +71,11 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
 }
 
 /* Adapters mean something else under another alpha. A file without a manifest does not tell its. */
-static bool check_alpha(const MxConfig *c, MxError *err) {
+static bool check_alpha(const MxTrainState *s, MxError *err) {
     MxArena arena = {.name = "restore"};
+    const MxConfig *c = s->config;
     MxCkptRef ref;
-    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, &ref, err);
+    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, train_team(&arena, s->comm), &ref, err);
     const char *theirs = ok ? config_value(&arena, ref.manifest, "lora.lora_alpha") : "";
     if (*theirs && strtod(theirs, NULL) != c->lora_alpha)
         ok = mx_config_fail(err, c, MX_KEY_lora_alpha,
@@ -86,19 +85,14 @@ static bool check_alpha(const MxConfig *c, MxError *err) {
     return ok;
 }
 
-/* ---- restoring: every rank reads whole arrays and keeps its part of them */
+/* ---- restoring: every rank reads its part of the arrays */
 
-/* What is read, into a whole tree that holds what the state has. */
-typedef bool Reader(MxTrainState *s, MxTree *tree, const char *from, MxError *err);
+typedef bool Reader(MxTrainState *s, const MxTeam *team, const char *from, MxError *err);
 
 static bool read_with(MxTrainState *s, Reader *read, const char *from, MxError *err) {
     MxArena arena = {.name = "restore"};
-    MxTree *tree = mx_train_state_whole(s, &arena);
-    bool ok = read(s, tree, from, err);
-    if (ok) {
-        mx_train_state_take(s, tree);
-        mx_train_state_restored(s);
-    }
+    bool ok = read(s, train_team(&arena, s->comm), from, err);
+    if (ok) mx_train_state_restored(s);
     mx_arena_release(&arena);
     return ok;
 }
@@ -107,12 +101,12 @@ static int scan_axis(const MxTrainState *s) {
     return (int)s->config->param_scan_axis;
 }
 
-static bool read_params(MxTrainState *s, MxTree *tree, const char *from, MxError *err) {
+static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
-        if (!mx_ckpt_load_params(from, scan_axis(s), tree, err)) return false;
+        if (!mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)) return false;
     }
-    if (base_of(tree)) *base_of(tree) = train_fingerprint(tree);
+    if (s->base_fingerprint) *s->base_fingerprint = train_fingerprint(s);
     return true;
 }
 
@@ -122,33 +116,37 @@ static bool start_anew(MxTrainState *s, MxError *err) {
     return (!from && !s->base_fingerprint) || read_with(s, read_params, from, err);
 }
 
+static int64_t fingerprint_of(const MxTrainState *s) {
+    return s->base_fingerprint ? *s->base_fingerprint : 0;
+}
+
 /* That the base in memory, whose fingerprint is `base`, is that of the adapters just read. */
-static bool check_base(MxTrainState *s, const MxTree *tree, int64_t base, const char *from,
-                       MxError *err) {
-    int64_t found = base_of(tree) ? *base_of(tree) : 0;
+static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError *err) {
+    int64_t found = fingerprint_of(s);
     if (found == base) return true;
     *s->base_fingerprint = base;
     return refuse_base(s, from, found, err);
 }
 
-static bool read_own(MxTrainState *s, MxTree *tree, const char *dir, MxError *err) {
+static bool read_own(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
+    (void)team; /* it was verified when it was found */
     MxArena arena = {.name = "own"};
-    int64_t base = base_of(tree) ? *base_of(tree) : 0;
-    bool ok = mx_ckpt_load(dir, scan_axis(s), train_saved_tree(&arena, s, tree), err);
+    int64_t base = fingerprint_of(s);
+    bool ok = mx_ckpt_load(dir, scan_axis(s), train_saved_tree(&arena, s), err);
     mx_arena_release(&arena);
-    return ok && check_base(s, tree, base, dir, err);
+    return ok && check_base(s, base, dir, err);
 }
 
 /* What the other run was in the middle of is its own business. */
-static bool read_full(MxTrainState *s, MxTree *tree, const char *ref, MxError *err) {
+static bool read_full(MxTrainState *s, const MxTeam *team, const char *ref, MxError *err) {
     MxArena arena = {.name = "full"};
-    int64_t base = base_of(tree) ? *base_of(tree) : 0;
+    int64_t base = fingerprint_of(s);
     bool has_reference;
-    bool ok = mx_ckpt_load_full(ref, scan_axis(s), train_saved_tree(&arena, s, tree),
+    bool ok = mx_ckpt_load_full(ref, team, scan_axis(s), train_saved_tree(&arena, s),
                                 &has_reference, err);
     mx_arena_release(&arena);
     s->lacks_reference = ok && !has_reference;
-    return ok && check_base(s, tree, base, ref, err);
+    return ok && check_base(s, base, ref, err);
 }
 
 bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
@@ -159,12 +157,35 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     return true;
 }
 
-static bool read_adapters(MxTrainState *s, MxTree *tree, const char *path, MxError *err) {
+/* PEFT's files are transposed, so adapters, which are small, are read whole. */
+static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
+    MxArena arena = {.name = "peft"};
     MxHeadForm form = mx_model_head_form(s->model);
     MxPeftHeads heads = {form.width, form.query_scale, form.interleaves};
-    if (mx_peft_is_dir(path))
-        return mx_peft_load(path, &heads, mx_model_lora(s->model)->scale, tree, err);
-    return check_alpha(s->config, err) && mx_ckpt_load_adapters(path, scan_axis(s), tree, err);
+    MxTree whole;
+    mx_tree_init(&whole, &arena);
+    for (int i = 0; i < s->tree.n; i++) {
+        MxLeaf leaf = s->tree.leaves[i];
+        leaf.division = NULL;
+        if (leaf.kind == MX_KIND_LORA_PARAM)
+            leaf.data = mx_new_n(&arena, float, mx_shape_count(leaf.shape));
+        mx_tree_add(&whole, leaf);
+    }
+    bool ok = mx_peft_load(dir, &heads, mx_model_lora(s->model)->scale, &whole, err);
+    for (int i = 0; ok && i < s->tree.n; i++) {
+        const MxLeaf *leaf = &s->tree.leaves[i];
+        MxBox all = mx_box_of(leaf->shape);
+        MxBox own = leaf->division ? leaf->division->box[leaf->division->rank] : all;
+        if (leaf->kind == MX_KIND_LORA_PARAM)
+            mx_box_copy(&own, &all, whole.leaves[i].data, &own, leaf->data, sizeof(float));
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool read_adapters(MxTrainState *s, const MxTeam *team, const char *path, MxError *err) {
+    if (mx_peft_is_dir(path)) return read_peft(s, path, err);
+    return check_alpha(s, err) && mx_ckpt_load_adapters(path, team, scan_axis(s), &s->tree, err);
 }
 
 static bool restore_adapters(MxTrainState *s, MxError *err) {
@@ -183,13 +204,6 @@ static bool remake_reference(MxTrainState *s, MxError *err) {
     return true;
 }
 
-static int64_t whole_fingerprint(MxTrainState *s) {
-    MxArena arena = {.name = "fingerprint"};
-    int64_t fingerprint = train_fingerprint(mx_train_state_whole(s, &arena));
-    mx_arena_release(&arena);
-    return fingerprint;
-}
-
 bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     const MxConfig *c = s->config;
     bool is_whole = dir && !mx_model_lora(s->model), has_reference = true;
@@ -199,6 +213,6 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (dir) return read_with(s, read_own, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_take_reference(s);
-    if (s->reference_fingerprint) *s->reference_fingerprint = whole_fingerprint(s);
+    if (s->reference_fingerprint) *s->reference_fingerprint = train_fingerprint(s);
     return true;
 }

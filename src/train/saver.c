@@ -23,7 +23,10 @@ struct Saver {
 };
 
 static size_t leaf_bytes(const MxLeaf *leaf) {
-    return (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
+    const MxDivision *division = leaf->division;
+    int64_t n =
+        division ? mx_box_count(&division->box[division->rank]) : mx_shape_count(leaf->shape);
+    return (size_t)n * mx_dtype_bytes(leaf->dtype);
 }
 
 Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background) {
@@ -35,7 +38,7 @@ Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background) {
     mx_tree_init(&saver->copy, arena);
     for (int i = 0; i < tree->n; i++) {
         MxLeaf leaf = tree->leaves[i];
-        leaf.data = mx_arena_alloc(arena, leaf_bytes(&leaf));
+        if (leaf.data) leaf.data = mx_arena_alloc(arena, leaf_bytes(&leaf));
         mx_tree_add(&saver->copy, leaf);
     }
     return saver;
@@ -63,15 +66,20 @@ static bool start_thread(Saver *saver, MxError *err) {
 
 bool saver_start(Saver *saver, SaverWork work, void *data, MxError *err) {
     MX_ASSERT(saver_is_idle(saver));
+    for (int i = 0; saver->in_background && i < saver->tree->n; i++) {
+        const MxLeaf *leaf = &saver->tree->leaves[i];
+        if (leaf->data) memcpy(saver->copy.leaves[i].data, leaf->data, leaf_bytes(leaf));
+    }
+    return saver_go_on(saver, work, data, err);
+}
+
+bool saver_go_on(Saver *saver, SaverWork work, void *data, MxError *err) {
+    MX_ASSERT(saver_is_idle(saver));
     saver->work = work;
     saver->data = data;
     saver->pace.share = SHARE;
     atomic_store(&saver->pace.is_hurried, false);
     atomic_store(&saver->is_done, false);
-    for (int i = 0; saver->in_background && i < saver->tree->n; i++) {
-        const MxLeaf *leaf = &saver->tree->leaves[i];
-        memcpy(saver->copy.leaves[i].data, leaf->data, leaf_bytes(leaf));
-    }
     if (!saver->in_background)
         run(saver);
     else if (!start_thread(saver, err))

@@ -11,7 +11,7 @@ typedef struct Saver Saver;
 /* What is done with a state. It may not print: the thread that started it does. */
 typedef bool (*SaverWork)(void *data, const MxTree *state, MxPace *pace, MxError *err);
 
-/* saver_open — for one tree, kept.
+/* saver_open — for one tree, kept; leaves without data stay without.
  *   in_background  memory for a copy is taken here, as much as the leaves have; each piece of work
  *                  then has a thread, which takes a small part of one core until it is waited for
  * Work in progress must have ended before the arena is released. */
@@ -21,6 +21,8 @@ Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background);
  * progress. data is kept until saver_end. Errors: no thread. What the work said comes with
  * saver_end. */
 bool saver_start(Saver *saver, SaverWork work, void *data, MxError *err);
+/* saver_go_on — the same with the copy that was taken before. */
+bool saver_go_on(Saver *saver, SaverWork work, void *data, MxError *err);
 /* saver_is_idle — nothing was started that saver_end has not ended. */
 bool saver_is_idle(const Saver *saver);
 /* saver_is_done — the work has ended, saver_end will not wait. */

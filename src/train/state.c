@@ -39,8 +39,17 @@ static MxRemat remat_policy(const MxConfig *config) {
 }
 
 static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
-    mx_tree_add(&s->tree,
-                (MxLeaf){.path = path, .kind = MX_KIND_COUNTER, .dtype = dtype, .data = data});
+    mx_tree_add(&s->tree, (MxLeaf){.path = path,
+                                   .kind = MX_KIND_COUNTER,
+                                   .dtype = dtype,
+                                   .data = data,
+                                   .division = train_division(s, (MxSharding){0}, MX_SCALAR)});
+}
+
+/* Lets a leaf show a variable. */
+static void show_var(MxTrainState *s, MxLeaf *leaf, int var) {
+    leaf->data = mx_run_var(s->run, var);
+    leaf->division = train_division(s, s->sharding[var], leaf->shape);
 }
 
 static void show_moments(MxTrainState *s, int moment) {
@@ -53,8 +62,7 @@ static void show_moments(MxTrainState *s, int moment) {
         if (var == MX_NONE) continue;
         leaf->kind = MX_KIND_OPTIMIZER;
         leaf->dtype = s->vars.item[var].type.dtype;
-        leaf->data = mx_run_var(s->run, var);
-        leaf++;
+        show_var(s, leaf++, var);
     }
 }
 
@@ -63,7 +71,7 @@ static void show_reference(MxTrainState *s) {
     MxLeaf *leaf = mx_tree_add_under(&s->tree, "reference_model", params);
     for (int i = 0; i < params->n; i++) {
         leaf[i].kind = MX_KIND_REFERENCE;
-        leaf[i].data = mx_run_var(s->run, s->var.reference[i]);
+        show_var(s, &leaf[i], s->var.reference[i]);
     }
 }
 
@@ -71,7 +79,7 @@ static void show_tree(MxTrainState *s) {
     const MxTree *params = mx_model_params(s->model);
     mx_tree_init(&s->tree, s->arena);
     MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
-    for (int i = 0; i < params->n; i++) model[i].data = mx_run_var(s->run, s->var.param[i]);
+    for (int i = 0; i < params->n; i++) show_var(s, &model[i], s->var.param[i]);
     for (int m = 0; m < s->optimizer->n_moments; m++) show_moments(s, m);
     if (s->var.reference) show_reference(s);
     s->step = mx_new(s->arena, uint32_t);

@@ -10,6 +10,7 @@ Suite *adapters_suite(void);
 Suite *layout_suite(void);
 Suite *read_suite(void);
 Suite *save_suite(void);
+Suite *share_suite(void);
 Suite *trees_suite(void);
 Suite *tools_suite(void);
 Suite *hostile_suite(void);

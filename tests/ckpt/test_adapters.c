@@ -59,7 +59,8 @@ static void check_kind(const MxTree *got, const MxTree *want, MxKind kind) {
 START_TEST(a_base_leaves_adapters_as_they_are) {
     MxTree from = model(BASE, RANK, 7), state = model(BASE | ADAPTERS, RANK, 1);
     MxTree before = model(BASE | ADAPTERS, RANK, 1);
-    ck_ok(mx_ckpt_load_params(write_model(&from, forms[_i]), forms[_i].scan_axis, &state, &err));
+    ck_ok(mx_ckpt_load_params(write_model(&from, forms[_i]), NULL, forms[_i].scan_axis, &state,
+                              &err));
     check_kind(&state, &from, MX_KIND_PARAM);
     check_kind(&state, &before, MX_KIND_LORA_PARAM);
 }
@@ -67,7 +68,8 @@ END_TEST
 
 START_TEST(adapters_beside_the_base_are_read) {
     MxTree from = model(BASE | ADAPTERS, RANK, 7), state = model(BASE | ADAPTERS, RANK, 1);
-    ck_ok(mx_ckpt_load_params(write_model(&from, forms[_i]), forms[_i].scan_axis, &state, &err));
+    ck_ok(mx_ckpt_load_params(write_model(&from, forms[_i]), NULL, forms[_i].scan_axis, &state,
+                              &err));
     check_kind(&state, &from, MX_KIND_PARAM);
     check_kind(&state, &from, MX_KIND_LORA_PARAM);
 }
@@ -75,8 +77,9 @@ END_TEST
 
 START_TEST(some_adapters_are_not_enough) {
     MxTree from = model(BASE | A, RANK, 7), state = model(BASE | ADAPTERS, RANK, 1);
-    ck_failed(mx_ckpt_load_params(write_model(&from, forms[_i]), forms[_i].scan_axis, &state, &err),
-              "kernel_lora_b\" is missing; the model wants float32 [3, 5]");
+    ck_failed(
+        mx_ckpt_load_params(write_model(&from, forms[_i]), NULL, forms[_i].scan_axis, &state, &err),
+        "kernel_lora_b\" is missing; the model wants float32 [3, 5]");
 }
 END_TEST
 
@@ -88,8 +91,8 @@ START_TEST(adapters_alone_are_read) {
     const int n = MX_COUNT(sources);
     MxTree from = model(sources[_i % n], RANK, 7), state = model(BASE | ADAPTERS, RANK, 1);
     MxTree before = model(BASE | ADAPTERS, RANK, 1);
-    ck_ok(mx_ckpt_load_adapters(write_model(&from, forms[_i / n]), forms[_i / n].scan_axis, &state,
-                                &err));
+    ck_ok(mx_ckpt_load_adapters(write_model(&from, forms[_i / n]), NULL, forms[_i / n].scan_axis,
+                                &state, &err));
     check_kind(&state, &from, MX_KIND_LORA_PARAM);
     check_kind(&state, &before, MX_KIND_PARAM);
 }
@@ -97,9 +100,9 @@ END_TEST
 
 START_TEST(a_source_without_adapters_is_told) {
     MxTree from = model(BASE, RANK, 7), state = model(BASE | ADAPTERS, RANK, 1);
-    ck_failed(
-        mx_ckpt_load_adapters(write_model(&from, forms[_i]), forms[_i].scan_axis, &state, &err),
-        "kernel_lora_a\" is missing; the model wants float32 [4, 3]");
+    ck_failed(mx_ckpt_load_adapters(write_model(&from, forms[_i]), NULL, forms[_i].scan_axis,
+                                    &state, &err),
+              "kernel_lora_a\" is missing; the model wants float32 [4, 3]");
 }
 END_TEST
 
@@ -113,7 +116,7 @@ START_TEST(another_rank_is_told) {
                : forms[_i].scan_axis == 1
                    ? "kernel_lora_a\" has shape [4, 2, 4]; the model wants [4, 2, 3]"
                    : "kernel_lora_a\" has shape [4, 4, 2]; the model wants [4, 3, 2]";
-    ck_failed(mx_ckpt_load_adapters(path, forms[_i].scan_axis, &state, &err), want);
+    ck_failed(mx_ckpt_load_adapters(path, NULL, forms[_i].scan_axis, &state, &err), want);
 }
 END_TEST
 

@@ -181,6 +181,7 @@ int main(void) {
     SRunner *runner = srunner_create(layout_suite());
     srunner_add_suite(runner, read_suite());
     srunner_add_suite(runner, save_suite());
+    srunner_add_suite(runner, share_suite());
     srunner_add_suite(runner, adapters_suite());
     srunner_add_suite(runner, trees_suite());
     srunner_add_suite(runner, tools_suite());

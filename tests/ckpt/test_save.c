@@ -41,7 +41,7 @@ START_TEST(saves_and_loads) {
     ck_ok(mx_ckpt_load(dir, form.scan_axis, &back, &err));
     ck_same(&state, &back, "", form_text(form));
     MxJson *manifest;
-    ck_ok(mx_store_verify(&arena, dir, &manifest, &err));
+    ck_ok(mx_store_verify(&arena, dir, NULL, &manifest, &err));
     bool is_scanned = !form.is_scanned;
     int64_t axis = -1;
     ck_assert_str_eq(mx_json_string(mx_json_get(manifest, "style")),
@@ -163,7 +163,7 @@ typedef struct Newest {
 
 static Newest newest(void) {
     Newest found = {.step = -1, .dir = "unset"};
-    found.ok = mx_ckpt_newest(&arena, run_folder(), &found.dir, &found.step, &err);
+    found.ok = mx_ckpt_newest(&arena, run_folder(), NULL, &found.dir, &found.step, &err);
     return found;
 }
 
@@ -297,7 +297,7 @@ START_TEST(parameters_are_found_by_reference) {
     save(20, 2);
     MxTree want = small_state(2), state = small_state(0), untouched = small_state(0);
     char *reference = mx_arena_printf(&arena, "%s%s", folder, references[_i] + 2);
-    ck_ok(mx_ckpt_load_params(reference, 1, &state, &err));
+    ck_ok(mx_ckpt_load_params(reference, NULL, 1, &state, &err));
     ck_same(&want, &state, "model/", reference);
     ck_same(&untouched, &state, "optimizer/", reference);
 }
@@ -319,7 +319,7 @@ START_TEST(wrong_references_are_told) {
     ck_ok(mx_dir_make(in_folder("empty"), &err));
     MxTree state = small_state(0), untouched = small_state(0);
     char *reference = mx_arena_printf(&arena, "%s%s", folder, wrong[_i].reference);
-    bool ok = mx_ckpt_load_params(reference, 1, &state, &err);
+    bool ok = mx_ckpt_load_params(reference, NULL, 1, &state, &err);
     ck_failed(ok, wrong[_i].words);
     ck_same(&untouched, &state, "", reference);
 }

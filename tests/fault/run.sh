@@ -246,10 +246,154 @@ damage() {
     echo "damage: $n flipped bits and cuts refused"
 }
 
+# ---- several ranks
+
+# with_ranks DIR ENV... — the run of a test on two ranks; what is in ENV is in the environment of the
+# second one alone.  Each leaves its pid in DIR.
+with_ranks() {
+    dir=$1
+    shift
+    mkdir -p "$dir"
+    # shellcheck disable=SC2016
+    rank='echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec env "$@"'
+    # shellcheck disable=SC2086
+    set -- sh -c "$rank" "$dir" "$@" "$binary" --config configs/base.yml $model \
+        base_output_directory="$dir" run_name=x $keys
+    # shellcheck disable=SC2086
+    OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1 \
+        -n 1 sh -c "$rank" "$dir" "$binary" --config configs/base.yml $model \
+        base_output_directory="$dir" run_name=x $keys : -n 1 "$@" >>"$dir/log" 2>&1 </dev/null
+}
+
+# finish_ranks NAME DIR — the same command again ends with the files of the undisturbed run.
+finish_ranks() {
+    with_ranks "$2" || complain "$1: the run does not go on: exit $?" "$2"
+    for file in "$ranks_reference"/*.h5; do
+        cmp -s "$file" "$2/x/checkpoints/$(basename "$ranks_reference")/$(basename "$file")" ||
+            complain "$1: $(basename "$file") differs from that of the undisturbed run" "$2"
+    done
+    [ -z "$(find "$2/x/checkpoints" -name '.tmp.*')" ] || complain "$1: leftovers" "$2"
+}
+
+# The second rank is killed at named places, and either at any moment.
+rank_kills() {
+    times=$1 n=0
+    for name in save.in_array save.before_close save.before_sync; do
+        for turn in $(seq 1 "$times"); do
+            d=$work/ranks.kill
+            with_ranks "$d" MX_FAILPOINT="$name:$turn" && complain "rank killed at $name:$turn: exit 0" "$d"
+            finish_ranks "rank killed at $name:$turn" "$d"
+            rm -rf "$d"
+            n=$((n + 1))
+        done
+    done
+    for turn in $(seq 1 "$((2 * times))"); do
+        d=$work/ranks.kill
+        (
+            sleep "$(awk -v ms="$(random 1500)" 'BEGIN { print 0.5 + ms / 1000 }')"
+            kill -9 "$(cat "$d/pid.$((turn % 2))")" 2>/dev/null
+        ) &
+        with_ranks "$d"
+        wait $!
+        finish_ranks "a rank killed at any moment" "$d"
+        rm -rf "$d"
+        n=$((n + 1))
+    done
+    echo "ranks: $n kills"
+}
+
+# A call of the second rank fails while both save: the run ends, says who could not do what, and the
+# first checkpoint is as it was.
+rank_calls() {
+    step=$1 n=0
+    call=$(($(random "$step") + 1))
+    while :; do
+        d=$work/ranks.call
+        mkdir -p "$d"
+        cp -r "$ranks_first/x" "$d"
+        : >"$work/told"
+        code=0
+        with_ranks "$d" LD_PRELOAD="$faults" ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" \
+            MX_FAULT_UNDER=ranks.call/x/checkpoints MX_FAULT_CALL=$call MX_FAULT_ERRNO=28 \
+            MX_FAULT_LOG="$work/told" || code=$?
+        [ -s "$work/told" ] || { rm -rf "$d" && break; }
+        what="rank 1, call $call ($(cat "$work/told")) fails"
+        [ "$code" = 0 ] || grep -q "rank 1: .*$d/x/checkpoints" "$d/log" || complain "$what: exit $code, not told" "$d"
+        for file in "$ranks_first"/x/checkpoints/0/*.h5; do
+            [ "$code" = 0 ] || cmp -s "$file" "$d/x/checkpoints/0/$(basename "$file")" ||
+                complain "$what: the old checkpoint has changed" "$d"
+        done
+        finish_ranks "$what" "$d"
+        rm -rf "$d"
+        n=$((n + 1))
+        call=$((call + step))
+    done
+    echo "ranks: $n failing calls"
+}
+
+rank_damage() {
+    n=0
+    d=$work/ranks.damage
+    mkdir -p "$d"
+    cp -r "$ranks_first/x" "$d"
+    for file in "$d"/x/checkpoints/0/*; do
+        for turn in $(seq 1 "$1"); do
+            at=$(random "$(wc -c <"$file")")
+            cp "$file" "$work/whole.file"
+            byte=$(od -An -tu1 -j "$at" -N1 "$file")
+            # shellcheck disable=SC2059
+            printf "\\$(printf %03o $((byte ^ (1 << $(random 8)))))" |
+                dd of="$file" bs=1 seek="$at" conv=notrunc status=none
+            : >"$d/log"
+            code=0
+            with_ranks "$d" || code=$?
+            [ "$code" = 65 ] || complain "byte $at of $(basename "$file") damaged: exit $code, wanted 65" "$d"
+            grep -q "$(basename "$file")" "$d/log" || complain "byte $at of $file damaged: no name" "$d"
+            cp "$work/whole.file" "$file"
+            n=$((n + 1))
+        done
+    done
+    finish_ranks "the restored checkpoint" "$d"
+    echo "ranks: $n flipped bits refused"
+}
+
+# h5py sees whole arrays, wherever the folder is.
+rank_view() {
+    mv "$work/ranks" "$work/ranks.moved"
+    python3 -c 'import h5py' 2>/dev/null || { echo "ranks: h5py is not here, NOT TESTED" && return; }
+    python3 - "$work/ranks.moved/x/checkpoints/12/state.h5" <<'END' || complain "h5py: no whole arrays"
+import sys
+import h5py
+import numpy
+holes = []
+with h5py.File(sys.argv[1]) as file:
+    file.visititems(lambda name, x: holes.append(name) if isinstance(x, h5py.Dataset) and
+                    not numpy.isfinite(x[()]).all() else None)
+    whole = file["model/token_embedder/embedding"].shape
+sys.exit(f"{holes} {whole}" if holes or whole[1] != 32 else 0)
+END
+    mv "$work/ranks.moved" "$work/ranks"
+    echo "ranks: h5py sees whole arrays"
+}
+
+ranks() {
+    keys="steps=13 eval_interval=-1 checkpoint_period=4 per_device_batch_size=2"
+    with_ranks "$work/ranks" || complain "two ranks: exit $?" "$work/ranks"
+    ranks_reference=$work/ranks/x/checkpoints/12 ranks_first=$work/ranks.first
+    all=$keys keys="$keys steps=1"
+    with_ranks "$ranks_first" || complain "two ranks, one step: exit $?" "$ranks_first"
+    keys=$all
+    rank_kills "$(choose 1 20)"
+    rank_calls "$(choose 37 1)"
+    rank_damage "$(choose 1 100)"
+    rank_view
+}
+
 kills "$(choose 10 200)"
 failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
+ranks
 [ $failed -eq 0 ] || echo "$failed failures"
 [ $failed -eq 0 ]

@@ -6,11 +6,13 @@
 #include <check.h>
 #include <mx/run.h>
 #include <mx/shard.h>
+#include <mx/train.h>
 
 Suite *exchanges_suite(void);
 Suite *ops_suite(void);
 Suite *parts_suite(void);
 Suite *train_suite(void);
+Suite *checkpoints_suite(void);
 
 extern MxComm *comm;
 

@@ -359,46 +359,6 @@ START_TEST(there_were_enough) {
 }
 END_TEST
 
-/* ---- states move between meshes */
-
-static void ck_same_tree(const MxTree *a, const MxTree *b) {
-    ck_assert_int_eq(a->n, b->n);
-    for (int i = 0; i < a->n; i++) {
-        const MxLeaf *x = &a->leaves[i], *y = &b->leaves[i];
-        size_t bytes = (size_t)mx_shape_count(x->shape) * mx_dtype_bytes(x->dtype);
-        ck_assert_msg(!memcmp(x->data, y->data, bytes), "%s has other bits", x->path);
-    }
-}
-
-START_TEST(any_mesh_takes_any_state) {
-    MxArena arena = {.name = "move"};
-    MxError err = {0};
-    MxTrainState *from, *to;
-    int n;
-    const RankMesh *meshes = rank_meshes(&n);
-    Variant plain = {.set = {NULL}}, over_data = {.set = {"shard_optimizer_over_data=true"}};
-    MxConfig *a = small_config(&arena, &over_data, &meshes[_i]);
-    MxConfig *b = small_config(&arena, _i % 2 ? &plain : &over_data, &meshes[(_i + 1) % n]);
-    ck_assert_msg(mx_train_state_open_on(&arena, a, comm, &from, &err), "%s", err.text.data);
-    ck_assert_msg(mx_train_state_open_on(&arena, b, comm, &to, &err), "%s", err.text.data);
-    mx_train_state_init(from);
-    MxBatch batch = small_batch(&arena, LENGTH, 0);
-    mx_train_loss_and_grad(from, &batch);
-    mx_train_update(from);
-    MxTree *sent = mx_train_state_whole(from, &arena);
-    MxTree *on_first = mx_train_state_on_first(from, &arena);
-    mx_train_state_gather(from, on_first);
-    mx_train_state_take(to, sent);
-    mx_train_state_restored(to);
-    MxTree *arrived = mx_train_state_whole(to, &arena);
-    ck_same_tree(sent, arrived);
-    if (mx_comm_rank(comm) == 0) ck_same_tree(sent, on_first);
-    ck_assert_int_eq(mx_train_state_step(to), 1);
-    ck_assert(on_first->leaves[0].data || mx_comm_rank(comm));
-    mx_arena_release(&arena);
-}
-END_TEST
-
 Suite *train_suite(void) {
     int n;
     rank_meshes(&n);
@@ -406,7 +366,6 @@ Suite *train_suite(void) {
     TCase *tcase = tcase_create("train");
     tcase_add_loop_test(tcase, ranks_train_as_one, 0, n * MX_COUNT(variants));
     tcase_add_test(tcase, there_were_enough);
-    tcase_add_loop_test(tcase, any_mesh_takes_any_state, 0, n);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     return suite;

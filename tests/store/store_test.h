@@ -9,6 +9,7 @@ Suite *h5_suite(void);
 Suite *publish_suite(void);
 Suite *folder_suite(void);
 Suite *tensors_suite(void);
+Suite *views_suite(void);
 
 /* One test's arena, error and empty folder, made by set_up and removed by tear_down. */
 extern MxArena arena;

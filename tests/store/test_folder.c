@@ -73,7 +73,7 @@ static void publish_it(void) {
 START_TEST(removal_is_all_or_nothing) {
     publish("5");
     killed_at("remove.before", remove_it);
-    ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, &err));
+    ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, NULL, &err));
     killed_at("remove.renamed", remove_it);
     ck_assert(!mx_dir_exists(in_folder("5")));
     ck_ok(mx_store_sweep(folder, &err));
@@ -100,10 +100,10 @@ START_TEST(publication_is_all_or_nothing) {
     killed_at(points[_i], publish_it);
     bool is_there = mx_dir_exists(in_folder("5"));
     ck_assert_int_eq(is_there, _i >= 5);
-    if (is_there) ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, &err));
+    if (is_there) ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, NULL, &err));
     ck_ok(mx_store_sweep(folder, &err));
     if (!is_there) publish("5");
-    ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, &err));
+    ck_ok(mx_store_verify(&arena, in_folder("5"), NULL, NULL, &err));
 }
 END_TEST
 

@@ -39,7 +39,7 @@ START_TEST(commits) {
     char *dir = publish_one();
     ck_assert_int_eq(count_names(), 1);
     MxJson *manifest;
-    ck_ok(mx_store_verify(&arena, dir, &manifest, &err));
+    ck_ok(mx_store_verify(&arena, dir, NULL, &manifest, &err));
     int64_t value = 0;
     ck_assert(mx_json_int(mx_json_get(manifest, "step"), &value) && value == 5);
     MxJson *files = mx_json_get(manifest, "files");
@@ -102,7 +102,7 @@ START_TEST(finds_every_flipped_bit) {
             fputc(bytes.data[bit / 8] ^ (1 << bit % 8), file);
             fclose(file);
             MxArena brief = {.name = "brief"};
-            ck_failed(mx_store_verify(&brief, dir, NULL, &err), names[f]);
+            ck_failed(mx_store_verify(&brief, dir, NULL, NULL, &err), names[f]);
             mx_arena_release(&brief);
             file = fopen(path, "r+b");
             fseek(file, (long)(bit / 8), SEEK_SET);
@@ -110,7 +110,7 @@ START_TEST(finds_every_flipped_bit) {
             fclose(file);
         }
     }
-    ck_ok(mx_store_verify(&arena, dir, NULL, &err));
+    ck_ok(mx_store_verify(&arena, dir, NULL, NULL, &err));
 }
 END_TEST
 
@@ -118,20 +118,20 @@ START_TEST(finds_missing_and_cut_files) {
     char *dir = publish_one(), *state = in_folder("5/state.h5");
     for (int bytes = 0; bytes < 10; bytes++) {
         ck_assert_int_eq(truncate(state, bytes), 0);
-        ck_failed(mx_store_verify(&arena, dir, NULL, &err), "bytes, wanted 10");
+        ck_failed(mx_store_verify(&arena, dir, NULL, NULL, &err), "bytes, wanted 10");
     }
     unlink(state);
     unlink(in_folder("5/sub/deep/rank_0.h5"));
-    ck_assert(!mx_store_verify(&arena, dir, NULL, &err)); /* both are told */
+    ck_assert(!mx_store_verify(&arena, dir, NULL, NULL, &err)); /* both are told */
     ck_assert_int_eq(err.count, 2);
     ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
     mx_error_release(&err);
     for (int bytes = 200; bytes >= 0; bytes -= 10) {
         ck_assert_int_eq(truncate(in_folder("5/MANIFEST.json"), bytes), 0);
-        ck_failed(mx_store_verify(&arena, dir, NULL, &err), "is damaged");
+        ck_failed(mx_store_verify(&arena, dir, NULL, NULL, &err), "is damaged");
     }
     unlink(in_folder("5/MANIFEST.json"));
-    ck_failed(mx_store_verify(&arena, dir, NULL, &err), "was not completed");
+    ck_failed(mx_store_verify(&arena, dir, NULL, NULL, &err), "was not completed");
 }
 END_TEST
 

@@ -232,7 +232,7 @@ START_TEST(hugging_face_model) {
     MxTree *tree = mx_train_state_tree(state);
     if (c->params) {
         const char *params = mx_path_join(&arena, golden_dir(), c->params);
-        ck_assert_msg(mx_ckpt_load_params(params, 1, tree, &err), "%s", err.text.data);
+        ck_assert_msg(mx_ckpt_load_params(params, NULL, 1, tree, &err), "%s", err.text.data);
     } else
         load_safetensors(&arena, mx_path_join(&arena, dir, "model.safetensors"), tree);
     compare_with_hf(&arena, c, file, config, state);
