@@ -124,6 +124,12 @@ typedef struct MxCkptRef {
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err);
 
+/* mx_ckpt_try — reads in a child process (mx_store_guarded) what libhdf5 would read of a file that
+ * nothing vouches for, so that one which makes the library crash or never end is an error, and no
+ * more. Any other error is left to the one who reads it. For processes that have not taken much
+ * memory yet. */
+bool mx_ckpt_try(const char *ref, MxError *err);
+
 /* How layers are to be stacked where the source does not show it. */
 typedef struct MxRestack {
     const char *decoder_block; /* family of decoders, NULL = found by looking */

@@ -165,6 +165,10 @@ bool train_trace_program(MxTrainState *state, MxError *err);
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
 bool train_restore(MxTrainState *state, const char *dir, MxError *err);
+/* train_try_files — what the config wants to be read, and nothing vouches for, is read in a child
+ * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
+ * crashes on it. */
+bool train_try_files(const MxConfig *config, MxComm *comm, bool is_resumed, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);

@@ -59,7 +59,6 @@ static void on_signal(int number) {
 
 static void catch_signals(const MxComm *comm) {
     struct sigaction action = {.sa_handler = on_signal};
-    stop_signal = 0;
     is_launched = mx_comm_size(comm) > 1;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -376,6 +375,9 @@ static bool prepare(Loop *l, MxError *err) {
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
+    bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
+    catch_signals();
+    if (!is_fine) return false;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
     if (is_first(l) &&
         (!mx_dir_make(c->checkpoint_dir, err) ||
@@ -423,6 +425,7 @@ static bool finish(Loop *l, MxError *err) {
 
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
     Loop l = {.arena = {.name = "run"}, .config = config, .comm = comm};
+    stop_signal = 0;
     catch_signals(comm);
     bool ok = prepare(&l, err);
     if (ok && l.start < config->steps) {

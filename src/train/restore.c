@@ -101,6 +101,16 @@ static int scan_axis(const MxTrainState *s) {
     return (int)s->config->param_scan_axis;
 }
 
+bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *err) {
+    const char *paths[] = {is_resumed && !c->enable_lora ? NULL : c->load_parameters_path,
+                           is_resumed ? NULL : c->load_full_state_path,
+                           is_resumed ? NULL : c->lora_restore_path};
+    bool ok = true;
+    for (int i = 0; ok && i < MX_COUNT(paths) && mx_comm_rank(comm) == 0; i++)
+        ok = !paths[i] || mx_ckpt_try(paths[i], err);
+    return train_agree(comm, ok, err);
+}
+
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);

@@ -325,6 +325,23 @@ START_TEST(wrong_references_are_told) {
 }
 END_TEST
 
+/* tests/ckpt/fixtures/crash.h5 is a file of damaged bytes on which libhdf5 1.10.8 crashes. */
+START_TEST(a_crash_of_the_library_is_an_error) {
+    static const char crash[] = "tests/ckpt/fixtures/crash.h5";
+    ck_failed(mx_ckpt_try(crash, &err), crash);
+    save(3, 7); /* what has a manifest is not tried, what is not there is found missing later */
+    ck_ok(mx_ckpt_try(step_folder(3), &err));
+    ck_ok(mx_ckpt_try(in_folder("nothing.h5"), &err));
+    ck_ok(mx_file_write(in_folder("text.h5"), "text", 4, &err));
+    ck_ok(mx_ckpt_try(in_folder("text.h5"), &err));
+    MxBytes bytes;
+    const char *file = mx_path_join(&arena, step_folder(3), "state.h5");
+    ck_ok(mx_file_read(&arena, file, 1 << 24, &bytes, &err));
+    ck_ok(mx_file_write(in_folder("alone.h5"), bytes.data, bytes.size, &err));
+    ck_ok(mx_ckpt_try(in_folder("alone.h5"), &err));
+}
+END_TEST
+
 Suite *save_suite(void) {
     Suite *suite = suite_create("ckpt/save");
     TCase *tcase = add_case(suite, "save");
@@ -344,5 +361,6 @@ Suite *save_suite(void) {
     tcase = add_case(suite, "parameters");
     tcase_add_loop_test(tcase, parameters_are_found_by_reference, 0, MX_COUNT(references));
     tcase_add_loop_test(tcase, wrong_references_are_told, 0, MX_COUNT(wrong));
+    tcase_add_test(tcase, a_crash_of_the_library_is_an_error);
     return suite;
 }
