@@ -167,7 +167,7 @@ fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECON
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
 # The benchmark's programs, built only when it runs.
 USES.ops-bench := run model config
-USES.checkpoint-bench := ckpt model config
+USES.checkpoint-bench := ckpt model config device
 BENCH          := $B/bench
 bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 

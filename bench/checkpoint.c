@@ -8,6 +8,7 @@
 #include "common.h"
 
 #include <mx/ckpt.h>
+#include <mx/device.h>
 #include <mx/model.h>
 
 #include <stdio.h>
@@ -17,23 +18,30 @@ static void stop(MxError *err) {
     bench_fail("%s", err->text.data);
 }
 
-/* The state's arrays with memory of their own; what they hold does not matter, but that pages exist
- * does. */
-static MxTree new_state(MxArena *arena, const MxTree *params, bool touches, int64_t *bytes) {
+/* The state's arrays in memory as the trainer has it, which was never touched before; what they hold
+ * does not matter. */
+static MxTree new_state(MxArena *arena, const MxTree *params, bool fills, int64_t *bytes) {
     static const char *const sections[] = {"model", "optimizer/opt_state/0/mu",
                                            "optimizer/opt_state/0/nu"};
     MxTree state;
     mx_tree_init(&state, arena);
-    for (int i = 0; i < MX_COUNT(sections); i++)
-        mx_tree_add_under(&state, sections[i], params);
+    for (int i = 0; i < MX_COUNT(sections); i++) mx_tree_add_under(&state, sections[i], params);
     *bytes = 0;
+    for (int i = 0; i < state.n; i++)
+        *bytes += mx_shape_count(state.leaves[i].shape) * (int64_t)sizeof(float);
+    MxError err = {0};
+    MxDevice *device;
+    void *memory;
+    if (!mx_device_open(arena, &(MxDeviceConfig){0}, &device, &err) ||
+        !mx_device_alloc(device, (size_t)*bytes, &memory, &err))
+        stop(&err);
     for (int i = 0; i < state.n; i++) {
         size_t n = (size_t)mx_shape_count(state.leaves[i].shape) * sizeof(float);
         state.leaves[i].kind = MX_KIND_PARAM;
         state.leaves[i].dtype = MX_F32;
-        state.leaves[i].data = mx_arena_alloc(arena, n);
-        if (touches) bench_fill(state.leaves[i].data, n, (uint32_t)i);
-        *bytes += (int64_t)n;
+        state.leaves[i].data = memory;
+        if (fills) bench_fill(memory, n, (uint32_t)i);
+        memory = (char *)memory + n;
     }
     return state;
 }
