@@ -149,6 +149,7 @@ moments() {
 1 No existing checkpoints
 0 completed step: 1,
 3 asynchronous checkpoint save
+2 Saved a checkpoint
 1 restoring from
 1 completed step: 4, patiently
 END
@@ -157,9 +158,9 @@ END
 1 0
 3 training data
 0 memory:
+1 Saved a checkpoint
 2 restoring from
 2 completed step
-1 Saved a checkpoint
 0 asynchronous checkpoint save
 END
     for i in 1 2 3 4 5 6 7; do echo "$((i % n_ranks)) $(random 3000)"; done
