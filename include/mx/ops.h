@@ -254,8 +254,9 @@ int64_t mx_xent_chunk(int64_t tokens, int64_t vocab, int64_t tiles);
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
  * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
  * where weights != 0. Outputs, f32 scalars: 0  sum of lse - logit[target] + z_loss lse^2     1  sum
- * of z_loss lse^2 alone (no gradient) logits = softcap(scale * h·w) in f32. Source: MaxText
- * trainers/pre_train/train.py loss_fn, max_utils cross_entropy_with_logits. */
+ * of z_loss lse^2 alone (no gradient). logits = softcap(scale * h·w), where h·w has the dtype of h,
+ * as in the original, and all that follows is f32. Source: MaxText trainers/pre_train/train.py
+ * loss_fn, max_utils cross_entropy_with_logits, logits_dot_in_fp32=false. */
 MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                 MxXentAttr attr);
 

@@ -199,6 +199,12 @@ CPU_LEVELS static void scale_by(int64_t n, const float *x, float factor, float *
     for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
 }
 
+/* As a product of that dtype would be. */
+CPU_LEVELS static void round_to_bf16(int64_t n, float *x) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) x[i] = mx_bf16_to_f32(mx_f32_to_bf16(x[i]));
+}
+
 CPU_LEVELS static void cap_logits(int64_t n, float cap, float *x) {
     float inverse = 1.0f / cap;
 #pragma omp simd
@@ -250,6 +256,7 @@ static void begin_row(const Chunk *c, int64_t row, float *logits) {
     const Xent *x = c->x;
     const MxXentAttr *attr = x->attr;
     MxXentPart *part = &c->work->part[row];
+    if (x->dtype == MX_BF16) round_to_bf16(x->vocab, logits);
     if (attr->scale != 1.0) scale_by(x->vocab, logits, (float)attr->scale, logits);
     if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
     part->most = x->knows_sums ? ((const float *)x->call->in[LOG_SUM])[c->token[row]]
