@@ -157,8 +157,9 @@ test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
+RANKS ?= 1 2 4 8
 check-mpi: $B/test_mpi $B/mxtrain $B/mxcompare
-	for n in 1 2 4 8; do $(MPIRUN) -n $$n $< || exit 1; done
+	for n in $(RANKS); do $(MPIRUN) -n $$n $< || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare
 replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
 fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
