@@ -154,10 +154,23 @@ static void check_exact(const CpuMatmulSpec *s, const void *const abc[3], const 
         }
 }
 
+/* Runs a product on so many threads; what it made of C. */
+static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3], int threads) {
+    const int64_t c[] = {s.m, s.n};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    ck_assert(mx_device_open(arena, &(MxDeviceConfig){.n_threads = threads}, &device, &err));
+    const CpuMatmul *product = cpu_matmul_prepare(device, s, &err);
+    ck_assert(product && product->provider == &cpu_narrow_products);
+    void *got = spaced(arena, s.out, c), *scratch;
+    ck_assert(mx_device_alloc(device, cpu_matmul_scratch(device, s) + 1, &scratch, &err));
+    cpu_matmul(product, abc[0], abc[1], got, scratch);
+    return got;
+}
+
 /* Runs a product on one thread and on several; both must give the exact result. */
 static void check_spaced(CpuMatmulSpec s) {
     MxArena arena = {.name = "matmul"};
-    MxError err = {0};
     const int64_t a[] = {s.m, s.k}, a_turned[] = {s.k, s.m}, c[] = {s.m, s.n};
     const int64_t b[] = {s.k, s.n}, b_turned[] = {s.n, s.k};
     s.lda = (s.trans_a ? s.m : s.k) + APART;
@@ -165,16 +178,9 @@ static void check_spaced(CpuMatmulSpec s) {
     s.ldc = s.n + APART;
     const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a),
                          spaced(&arena, s.in, s.trans_b ? b_turned : b), spaced(&arena, s.out, c)};
-    for (int threads = 1; threads <= THREADS; threads += THREADS - 1) {
-        MxDevice *device = NULL;
-        ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = threads}, &device, &err));
-        const CpuMatmul *product = cpu_matmul_prepare(device, s, &err);
-        ck_assert(product && product->provider == &cpu_narrow_products);
-        void *got = spaced(&arena, s.out, c), *scratch;
-        ck_assert(mx_device_alloc(device, cpu_matmul_scratch(device, s) + 1, &scratch, &err));
-        cpu_matmul(product, abc[0], abc[1], got, scratch);
-        check_exact(&s, abc, got);
-    }
+    const void *one = run_spaced(&arena, s, abc, 1), *several = run_spaced(&arena, s, abc, THREADS);
+    check_exact(&s, abc, one);
+    ck_assert_mem_eq(several, one, (size_t)(s.m * s.ldc) * mx_dtype_bytes(s.out));
     mx_arena_release(&arena);
 }
 

@@ -279,8 +279,7 @@ static int64_t words_for(const SmallKind *kind, const CpuMatmulSpec *s, int64_t 
     return cpu_pieces(s->k, span_rows(s)) * cpu_min(s->m, s->n) * small_padded(wide);
 }
 
-/* Columns of the wide operand, n unless that is the thin one of two; how many are made at a time.
- */
+/* Of two operands that lie with their columns in rows, the wider is worked through in parts. */
 static bool is_wide_in_m(const CpuMatmulSpec *s) {
     return s->trans_a && s->m > s->n;
 }
