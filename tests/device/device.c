@@ -72,6 +72,38 @@ START_TEST(opens_again) {
 }
 END_TEST
 
+/* ---- numbers below the normal ones */
+
+/* An op on inputs that are `value` everywhere gives 0 everywhere, on every thread. */
+static void gives_zeros(const ProbeOp *op, MxDeviceConfig config, float value) {
+    Probe *p = probe_open(&config, op);
+    for (int i = 0; i < op->n_in; i++)
+        for (int64_t j = 0; j < mx_shape_count(p->in_type[i].shape); j++)
+            ((float *)p->in[i])[j] = i ? 1e10F : value;
+    probe_run(p);
+    const float *out = p->out[0];
+    for (int64_t j = 0; j < mx_shape_count(p->out_type[0].shape); j++)
+        ck_assert_msg(out[j] == 0, "%s of %g: [%lld] is %g", op->op->name, (double)value,
+                      (long long)j, (double)out[j]);
+    probe_close();
+}
+
+/* 1e-40 is not normal; 1e-25 times 1e-15, a weight of a sum, would not be. */
+START_TEST(vanishing_numbers_are_zeros) {
+    static const MxMatmulProvider providers[] = {MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN};
+    const MxType square = {MX_F32, MX_SHAPE(128, 128)}, same[] = {square, square};
+    const MxType long_one = {MX_F32, MX_SHAPE(1 << 18)};
+    const MxDotAttr dot = {.dtype = MX_F32, .n_contract = 1};
+    const MxScaleAttr scale = {1e-15};
+    const MxDeviceConfig two = {.n_threads = 2};
+    gives_zeros(&(ProbeOp){&op_scale, &(MxScaleAttr){1e10}, &long_one, 1, 0}, two, 1e-40F);
+    gives_zeros(&(ProbeOp){&op_scale, &scale, &long_one, 1, 0}, two, 1e-25F);
+    for (int i = 0; i < MX_COUNT(providers); i++)
+        gives_zeros(&(ProbeOp){&op_dot, &dot, same, 2, 0},
+                    (MxDeviceConfig){.n_threads = 2, .matmul = providers[i]}, 1e-40F);
+}
+END_TEST
+
 Suite *suite_device(void) {
     Suite *suite = suite_create("device");
     TCase *t = tcase_create("device");
@@ -80,6 +112,7 @@ Suite *suite_device(void) {
     tcase_add_test(t, memory_is_zero_and_aligned);
     tcase_add_test(t, too_much_memory_is_an_error);
     tcase_add_test(t, opens_again);
+    tcase_add_test(t, vanishing_numbers_are_zeros);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -2,12 +2,30 @@
  * Compiled without OpenMP it does the same with one thread. */
 #include "cpu.h"
 
+/* Numbers below the normal ones are zeros here, as input and as result, as in XLA's computations on
+ * the CPU: a gradient that vanishes, of a loss that has become 0 say, would make every product that
+ * it enters up to fifty times slower. */
+static void flush_denormals(void) {
+#if defined(__x86_64__)
+    enum { FLUSH_RESULTS = 1 << 15, INPUTS_ARE_ZEROS = 1 << 6 }; /* of MXCSR */
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | FLUSH_RESULTS | INPUTS_ARE_ZEROS);
+#elif defined(__aarch64__)
+    enum { FLUSH = 1 << 24 }; /* of FPCR */
+    uint64_t control;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    __asm__ volatile("msr fpcr, %0" : : "r"(control | FLUSH));
+#endif
+}
+
 #ifdef _OPENMP
 #include <omp.h>
 
+/* Threads have the mode of the one that starts them; there may be some from an earlier device. */
 int cpu_threads_open(int wanted) {
     omp_set_dynamic(0);
     if (wanted > 0) omp_set_num_threads(wanted);
+#pragma omp parallel
+    flush_denormals();
     return omp_get_max_threads();
 }
 
@@ -17,6 +35,7 @@ static int worker_index(void) {
 #else
 int cpu_threads_open(int wanted) {
     (void)wanted;
+    flush_denormals();
     return 1;
 }
 
