@@ -170,14 +170,22 @@ typedef struct MxTensor {
     int64_t offset; /* of its first byte in the file */
 } MxTensor;
 
+int64_t mx_tensor_bytes(const MxTensor *tensor);
+
 /* mx_tensors_open — reads the header; closed with the arena. Errors: missing, unreadable, no such
- * file, unknown dtypes, sizes that disagree, arrays outside the file. */
+ * file, unknown dtypes, sizes that disagree, arrays outside the file, holes, bytes of two arrays.
+ */
 bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError *err);
 int mx_tensors_count(const MxTensors *file);
+const char *mx_tensors_path(const MxTensors *file);
 const MxTensor *mx_tensors_at(const MxTensors *file, int i);              /* in the file's order */
 const MxTensor *mx_tensors_find(const MxTensors *file, const char *name); /* NULL = none */
 /* mx_tensors_read — a whole array of floats as f32, row-major. Errors: it holds integers; I/O. */
 bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err);
+/* mx_tensors_read_raw — the same as the file has it, mx_tensor_bytes of it; mx_tensor_widen — n of
+ * its elements as f32. */
+bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err);
+void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, float *out);
 
 /* What is written under a name. */
 typedef struct MxTensorData {
@@ -188,6 +196,12 @@ typedef struct MxTensorData {
 
 /* mx_tensors_write — replaces a file as a whole: float32 arrays in the order given. */
 bool mx_tensors_write(const char *path, const MxTensorData *tensors, int n, MxError *err);
+
+/* mx_tensors_create — a new file up to its header; the arrays' bytes follow in the order given, by
+ * mx_tensors_append, in pieces of any size. Offsets count for nothing. The caller closes fd. Not
+ * synced. */
+bool mx_tensors_create(const char *path, const MxTensor *tensors, int n, int *fd, MxError *err);
+bool mx_tensors_append(const char *path, int fd, const void *data, size_t bytes, MxError *err);
 
 /* ---- folders that appear whole */
 

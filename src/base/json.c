@@ -76,7 +76,8 @@ void mx_json_push_int(MxJson *array, int64_t value) {
 }
 
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
-    size_t flags = JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
+    size_t flags =
+        JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
     size_t n = json_dumpb(unwrap(value), NULL, 0, flags);
     char *text = mx_arena_alloc(arena, n + 1);
     json_dumpb(unwrap(value), text, n, flags);

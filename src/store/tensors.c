@@ -4,6 +4,7 @@
 #include <mx/store.h>
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,9 @@ static const struct {
 } dtypes[] = {
     {"F32", MX_F32}, {"BF16", MX_BF16}, {"F16", MX_F16}, {"F64", MX_F64}, {"I64", MX_I64},
     {"I32", MX_I32}, {"U32", MX_U32},   {"U16", MX_U16}, {"I8", MX_I8},   {"U8", MX_U8}, {"BOOL", MX_U8},
+    /* Only passed over: elements of that size. */
+    {"I16", MX_U16}, {"U64", MX_I64}, {"C64", MX_I64}, {"F8_E4M3", MX_U8}, {"F8_E5M2", MX_U8},
+    {"F8_E8M0", MX_U8}, {"F8_E4M3FNUZ", MX_U8}, {"F8_E5M2FNUZ", MX_U8},
 };
 // clang-format on
 
@@ -84,12 +88,42 @@ static bool add_tensor(MxTensors *f, const char *name, const MxJson *entry, int6
     if (!mx_json_get(entry, "shape") || !parse_shape(mx_json_get(entry, "shape"), &t.shape))
         return fail(f, "no shape, or one of too many dims", name, err);
     if (!mx_json_int(mx_json_at(offsets, 0), &from) || !mx_json_int(mx_json_at(offsets, 1), &to) ||
-        from < 0 || to < from || to > end - start ||
-        to - from != mx_shape_count(t.shape) * (int64_t)mx_dtype_bytes(t.dtype))
+        from < 0 || to < from || to > end - start || to - from != mx_tensor_bytes(&t))
         return fail(f, "data_offsets do not agree with its shape or the file's size", name, err);
     t.offset = start + from;
     mx_map_set(&f->by_name, t.name, f->n);
     f->tensors[f->n++] = t;
+    return true;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const MxTensor *const *x = a, *const *y = b;
+    if ((*x)->offset != (*y)->offset) return (*x)->offset < (*y)->offset ? -1 : 1;
+    return (mx_shape_count((*x)->shape) > 0) - (mx_shape_count((*y)->shape) > 0);
+}
+
+/* Arrays cover all bytes behind the header, without holes and each byte once. */
+static bool check_cover(const MxTensors *f, int64_t start, int64_t size, MxArena *scratch,
+                        MxError *err) {
+    const MxTensor **sorted = mx_new_n(scratch, const MxTensor *, f->n + 1);
+    for (int i = 0; i < f->n; i++) sorted[i] = &f->tensors[i];
+    if (f->n) qsort(sorted, (size_t)f->n, sizeof *sorted, by_offset);
+    int64_t end = start;
+    for (int i = 0; i < f->n; i++) {
+        if (sorted[i]->offset != end)
+            return fail(f, "its bytes do not begin where those of the array before it end",
+                        sorted[i]->name, err);
+        end += mx_tensor_bytes(sorted[i]);
+    }
+    return end == size || mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
+                                  "%lld bytes behind the last array", (long long)(size - end));
+}
+
+static bool check_metadata(const MxTensors *f, const MxJson *metadata, MxError *err) {
+    const char *name;
+    MxJson *value;
+    for (size_t i = 0; mx_json_member(metadata, i, &name, &value); i++)
+        if (!mx_json_string(value)) return fail(f, "metadata that is no text", name, err);
     return true;
 }
 
@@ -105,17 +139,22 @@ static bool read_header(MxTensors *f, int64_t size, MxError *err) {
     char *text = mx_arena_alloc(&arena, (size_t)length + 1);
     bool ok = read_at(f, text, (size_t)length, 8, err);
     MxJson *json = ok ? mx_json_parse(&arena, text, (size_t)length, f->path, err) : NULL;
+    if (json && strcmp(mx_json_kind(json), "an object"))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
+                     "the header is %s, wanted an object", mx_json_kind(json));
     size_t n = json ? mx_json_length(json) : 0;
     f->tensors = mx_new_n(f->arena, MxTensor, n + 1);
     for (size_t i = 0; json && ok && i < n; i++) {
         const char *name;
         MxJson *entry;
         if (!mx_json_member(json, i, &name, &entry)) break;
-        if (strcmp(name, "__metadata__"))
-            ok = add_tensor(f, name, entry, 8 + (int64_t)length, size, err);
+        ok = strcmp(name, "__metadata__")
+                 ? add_tensor(f, name, entry, 8 + (int64_t)length, size, err)
+                 : check_metadata(f, entry, err);
     }
+    ok = ok && json && check_cover(f, 8 + (int64_t)length, size, &arena, err);
     mx_arena_release(&arena);
-    return ok && json;
+    return ok;
 }
 
 bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError *err) {
@@ -132,6 +171,9 @@ bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError 
 
 int mx_tensors_count(const MxTensors *file) {
     return file->n;
+}
+const char *mx_tensors_path(const MxTensors *file) {
+    return file->path;
 }
 const MxTensor *mx_tensors_at(const MxTensors *file, int i) {
     return &file->tensors[i];
@@ -157,68 +199,112 @@ static float half_to_f32(uint16_t h) {
     return value;
 }
 
-/* Element i of floats that are not float32. */
-static float element(const void *from, MxDtype dtype, int64_t i) {
-    uint16_t narrow;
-    double wide;
-    if (dtype == MX_F64) {
-        memcpy(&wide, (const char *)from + 8 * i, sizeof wide);
-        return (float)wide;
+int64_t mx_tensor_bytes(const MxTensor *tensor) {
+    return mx_shape_count(tensor->shape) * (int64_t)mx_dtype_bytes(tensor->dtype);
+}
+
+void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, float *out) {
+    const char *from = (const char *)data + first * (int64_t)mx_dtype_bytes(dtype);
+    if (dtype == MX_F32) memcpy(out, from, (size_t)n * sizeof *out);
+    for (int64_t i = 0; dtype == MX_F64 && i < n; i++) {
+        double wide;
+        memcpy(&wide, from + 8 * i, sizeof wide);
+        out[i] = (float)wide;
     }
-    memcpy(&narrow, (const char *)from + 2 * i, sizeof narrow);
-    return dtype == MX_BF16 ? mx_bf16_to_f32(narrow) : half_to_f32(narrow);
+    for (int64_t i = 0; (dtype == MX_BF16 || dtype == MX_F16) && i < n; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, from + 2 * i, sizeof narrow);
+        out[i] = dtype == MX_BF16 ? mx_bf16_to_f32(narrow) : half_to_f32(narrow);
+    }
+}
+
+bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err) {
+    MxDtype dtype = tensor->dtype;
+    if (dtype != MX_F32 && dtype != MX_BF16 && dtype != MX_F16 && dtype != MX_F64)
+        return fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
+                    tensor->name, err);
+    return read_at(file, out, (size_t)mx_tensor_bytes(tensor), tensor->offset, err);
 }
 
 bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err) {
-    MxDtype dtype = tensor->dtype;
-    int64_t n = mx_shape_count(tensor->shape);
-    size_t bytes = (size_t)n * mx_dtype_bytes(dtype);
-    if (dtype != MX_F32 && dtype != MX_BF16 && dtype != MX_F16 && dtype != MX_F64)
-        return fail(file, "holds integers, wanted floats", tensor->name, err);
-    if (dtype == MX_F32) return read_at(file, out, bytes, tensor->offset, err);
+    if (tensor->dtype == MX_F32) return mx_tensors_read_raw(file, tensor, out, err);
     MxArena arena = {.name = "tensor"};
-    void *raw = mx_arena_alloc(&arena, bytes + 1);
-    bool ok = read_at(file, raw, bytes, tensor->offset, err);
-    for (int64_t i = 0; ok && i < n; i++) out[i] = element(raw, dtype, i);
+    void *raw = mx_arena_alloc(&arena, (size_t)mx_tensor_bytes(tensor) + 1);
+    bool ok = mx_tensors_read_raw(file, tensor, raw, err);
+    if (ok) mx_tensor_widen(raw, tensor->dtype, 0, mx_shape_count(tensor->shape), out);
     mx_arena_release(&arena);
     return ok;
 }
 
 /* ---- writing */
 
-static MxJson *make_header(MxArena *arena, const MxTensorData *tensors, int n, int64_t *bytes) {
+static const char *dtype_name(MxDtype dtype) {
+    int i = 0;
+    while (dtypes[i].dtype != dtype) i++;
+    return dtypes[i].name;
+}
+
+/* The length and the header, padded so that arrays are aligned to 8. */
+static MxBytes make_header(MxArena *arena, const MxTensor *tensors, int n) {
     MxJson *header = mx_json_object(arena);
     mx_json_set_string(mx_json_put_object(header, "__metadata__"), "format", "pt");
-    *bytes = 0;
+    int64_t bytes = 0;
     for (int i = 0; i < n; i++) {
         MxJson *entry = mx_json_put_object(header, tensors[i].name);
-        mx_json_set_string(entry, "dtype", "F32");
+        mx_json_set_string(entry, "dtype", dtype_name(tensors[i].dtype));
         MxJson *shape = mx_json_put_array(entry, "shape");
         for (int d = 0; d < tensors[i].shape.rank; d++)
             mx_json_push_int(shape, tensors[i].shape.dim[d]);
         MxJson *offsets = mx_json_put_array(entry, "data_offsets");
-        mx_json_push_int(offsets, *bytes);
-        *bytes += mx_shape_count(tensors[i].shape) * (int64_t)sizeof(float);
-        mx_json_push_int(offsets, *bytes);
+        mx_json_push_int(offsets, bytes);
+        bytes += mx_tensor_bytes(&tensors[i]);
+        mx_json_push_int(offsets, bytes);
     }
-    return header;
+    const char *text = mx_json_dump(arena, header, false);
+    size_t length = strlen(text), padded = (length + 7) / 8 * 8;
+    MxBytes out = {mx_arena_alloc(arena, 8 + padded), 8 + padded};
+    for (int i = 0; i < 8; i++) out.data[i] = (uint8_t)(padded >> 8 * i & 255);
+    memset(out.data + 8, ' ', padded);
+    memcpy(out.data + 8, text, length);
+    return out;
 }
 
 bool mx_tensors_write(const char *path, const MxTensorData *tensors, int n, MxError *err) {
     MxArena arena = {.name = "safetensors"};
-    int64_t bytes;
-    const char *header = mx_json_dump(&arena, make_header(&arena, tensors, n, &bytes), false);
-    size_t length = strlen(header), padded = (length + 7) / 8 * 8; /* arrays are aligned to 8 */
-    char *file = mx_arena_alloc(&arena, 8 + padded + (size_t)bytes), *to = file + 8 + padded;
-    for (int i = 0; i < 8; i++) file[i] = (char)(padded >> 8 * i & 255);
-    memset(file + 8, ' ', padded);
-    memcpy(file + 8, header, length);
+    MxTensor *rows = mx_new_n(&arena, MxTensor, n + 1);
+    size_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        size_t size = (size_t)mx_shape_count(tensors[i].shape) * sizeof(float);
+        rows[i] = (MxTensor){.name = tensors[i].name, .dtype = MX_F32, .shape = tensors[i].shape};
+        bytes += (size_t)mx_tensor_bytes(&rows[i]);
+    }
+    MxBytes header = make_header(&arena, rows, n);
+    char *file = mx_arena_alloc(&arena, header.size + bytes), *to = file + header.size;
+    memcpy(file, header.data, header.size);
+    for (int i = 0; i < n; i++) {
+        size_t size = (size_t)mx_tensor_bytes(&rows[i]);
         memcpy(to, tensors[i].data, size);
         to += size;
     }
-    bool ok = mx_file_write(path, file, 8 + padded + (size_t)bytes, err);
+    bool ok = mx_file_write(path, file, header.size + bytes, err);
     mx_arena_release(&arena);
     return ok;
+}
+
+bool mx_tensors_create(const char *path, const MxTensor *tensors, int n, int *fd, MxError *err) {
+    MxArena arena = {.name = "safetensors"};
+    MxBytes header = make_header(&arena, tensors, n);
+    *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool ok = *fd >= 0 ? mx_tensors_append(path, *fd, header.data, header.size, err)
+                       : mx_fail_errno(err, "could not create \"%s\"", path);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_tensors_append(const char *path, int fd, const void *data, size_t bytes, MxError *err) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n < 0) return mx_fail_errno(err, "could not write \"%s\"", path);
+        done += (size_t)n;
+    }
+    return true;
 }

@@ -3,6 +3,7 @@
 #include "store_test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* A file of a header and bytes behind it. */
 static const char *write_file(const char *header, const void *data, size_t bytes) {
@@ -81,6 +82,8 @@ static const struct {
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}", "do not agree"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1]}}", "do not agree"},
     {"{\"x\":7}", "\"x\": a dtype"},
+    {"{\"x\":{\"dtype\":\"U16\",\"shape\":[1],\"data_offsets\":[2,4]}}", "do not begin where"},
+    {"{\"x\":{\"dtype\":\"U16\",\"shape\":[1],\"data_offsets\":[0,2]}}", "2 bytes behind the last"},
     {"{\"x\":", "x.safetensors"},
 };
 
@@ -101,6 +104,55 @@ START_TEST(what_is_no_such_file_is_refused) {
 }
 END_TEST
 
+/* ---- files that the safetensors library made, and what it says of them */
+
+static const char *golden_folder(const char *name) {
+    const char *dir = getenv("MX_GOLDEN");
+    return mx_arena_printf(&arena, "%s/hf/safetensors/%s", dir && *dir ? dir : "tests/golden",
+                           name);
+}
+
+static MxJson *golden_json(const char *name) {
+    MxBytes bytes;
+    const char *path = golden_folder(name);
+    ck_ok(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    MxJson *json = mx_json_parse(&arena, (const char *)bytes.data, bytes.size, path, &err);
+    ck_ok(json != NULL);
+    return json;
+}
+
+START_TEST(what_the_library_reads_is_read) {
+    MxJson *files = golden_json("ok.json"), *wanted, *entry;
+    const char *name, *tensor;
+    for (size_t i = 0; mx_json_member(files, i, &name, &wanted); i++) {
+        MxTensors *file;
+        ck_ok(
+            mx_tensors_open(&arena, mx_path_join(&arena, golden_folder("ok"), name), &file, &err));
+        ck_assert_uint_eq((size_t)mx_tensors_count(file), mx_json_length(wanted));
+        for (size_t k = 0; mx_json_member(wanted, k, &tensor, &entry); k++) {
+            const MxTensor *found = mx_tensors_find(file, tensor);
+            ck_assert_msg(found != NULL, "%s lacks %s", name, tensor);
+            ck_assert_int_eq(found->shape.rank, (int)mx_json_length(mx_json_get(entry, "shape")));
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_the_library_refuses_is_refused) {
+    static const char accepted[] = "accepted by the library";
+    MxJson *files = golden_json("bad.json"), *says;
+    const char *name;
+    for (size_t i = 0; mx_json_member(files, i, &name, &says); i++) {
+        MxTensors *file;
+        const char *path = mx_arena_printf(&arena, "%s/%s.safetensors", golden_folder("bad"), name);
+        bool ok = mx_tensors_open(&arena, path, &file, &err);
+        ck_assert_msg(!ok || !strcmp(mx_json_string(says), accepted), "%s is read", name);
+        mx_error_release(&err);
+        err = (MxError){0};
+    }
+}
+END_TEST
+
 Suite *tensors_suite(void) {
     Suite *suite = suite_create("store/tensors");
     TCase *tcase = tcase_create("tensors");
@@ -109,6 +161,8 @@ Suite *tensors_suite(void) {
     tcase_add_test(tcase, floats_are_widened);
     tcase_add_loop_test(tcase, damaged_headers_are_refused, 0, MX_COUNT(damaged));
     tcase_add_test(tcase, what_is_no_such_file_is_refused);
+    tcase_add_test(tcase, what_the_library_reads_is_read);
+    tcase_add_test(tcase, what_the_library_refuses_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }
