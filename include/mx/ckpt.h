@@ -110,17 +110,21 @@ bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTre
 
 /* ---- any checkpoint, with or without a model */
 
+typedef struct MxHfHeads MxHfHeads;
+
 /* What a reference names. */
 typedef struct MxCkptRef {
     const char *ref;          /* as the user wrote it */
     const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
     const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
+    bool is_hf;               /* a folder of Hugging Face's: `path` */
+    const MxHfHeads *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
 } MxCkptRef;
 
-/* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, or a run's folder (its newest checkpoint
- * that verifies). Whatever has a manifest is verified here, before libhdf5 sees it. team  see
- * mx_store_verify. Errors: no such thing; damage (exit 65). */
+/* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
+ * verifies), or a folder of Hugging Face's. Whatever has a manifest is verified here, before
+ * libhdf5 sees it. team  see mx_store_verify. Errors: no such thing; damage (exit 65). */
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err);
 
@@ -242,15 +246,68 @@ MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
  *   values  mx_hash64 of its elements */
 uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values);
 
-/* ---- adapters in PEFT's files */
+/* ---- Hugging Face's models */
 
 /* What a model's kernels do that Hugging Face's do not. */
-typedef struct MxPeftHeads {
+struct MxHfHeads {
     int64_t width; /* of a head */
     double
         query_scale;  /* query kernels are so much smaller: 1/sqrt(H) where nothing scales later */
     bool interleaves; /* queries and keys hold the rotated pairs as neighbours, not as halves */
-} MxPeftHeads;
+};
+
+#define MX_HF_CONFIG "config.json"
+
+/* A model that both sides know. */
+typedef struct MxHfModel {
+    const char *decoder_block; /* our name of its family */
+    int64_t emb_dim, n_query_heads, n_kv_heads, head_dim, mlp_dim, n_layers, vocab_size;
+    int64_t length; /* longest row, tokens */
+    int64_t window; /* tokens a token sees, 0 = all before it */
+    bool is_tied, has_bias, has_qk_norm;
+    double epsilon;
+    int64_t rope_theta;
+    double rope_factor;     /* positions are divided by it */
+    bool rope_is_stretched; /* with the constants of Llama 3.1 */
+    MxHfHeads heads;        /* of our kernels */
+    MxDtype dtype;          /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    MxJson *config;         /* config.json that it was read from; NULL = none */
+    const char *lacks; /* members of it that change results and that mxtrain does not do, a line
+                          each; "" = none */
+} MxHfModel;
+
+/* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours. */
+bool mx_hf_is_dir(const char *dir);
+/* mx_hf_read_config — config.json, in the spelling of transformers 4 or 5; heads are then those of
+ * MaxText's trees. Errors: all of them: no such family; members that are missing, no sizes, or that
+ * stand for other parameters. */
+bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err);
+/* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
+ * of it and the largest are in memory at once.
+ *   heads  how the model's kernels hold them
+ * Errors: as of mx_hf_read_config and mx_ckpt_read; what mxtrain does not do. */
+bool mx_hf_load(const char *dir, const MxHfHeads *heads, MxTree *state, MxError *err);
+/* mx_hf_yaml — the config with which mxtrain trains it. */
+const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
+/* mx_hf_check — that transformers has such a model. Errors: what it lacks. */
+bool mx_hf_check(const MxHfModel *model, MxWhere where, MxError *err);
+
+/* How a checkpoint becomes a folder of Hugging Face's. */
+typedef struct MxHfExport {
+    MxHfModel model;
+    MxDtype dtype;       /* MX_F32 or MX_BF16 */
+    int64_t shard_bytes; /* most bytes of arrays in a file */
+    bool verifies;       /* read the tensors back and compare */
+} MxHfExport;
+
+/* mx_hf_export — writes config.json and model.safetensors, or shards with their index, into a
+ * folder, tensor by tensor; NULL = only tells what would be in it, one line a tensor.
+ *   notes  receives what was found, in lines
+ * Errors: every parameter that is missing, of another shape, or without a name there; I/O. */
+bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
+                  MxError *err);
+
+/* ---- adapters in PEFT's files */
 
 /* mx_peft_is_dir — whether a folder holds adapter_config.json. */
 bool mx_peft_is_dir(const char *dir);
@@ -260,20 +317,20 @@ bool mx_peft_is_dir(const char *dir);
  * use_rslora) Errors: every tensor that is missing, mis-shaped or for a module without adapters,
  * one line each; another scale; what is not LoRA alone (DoRA, biases, ranks by module …). Source:
  * peft 0.21.2, src/peft/tuners/lora. */
-bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTree *state,
+bool mx_peft_load(const char *dir, const MxHfHeads *heads, double scale, MxTree *state,
                   MxError *err);
 /* mx_peft_save — writes both files into a folder that exists.
  *   base  base_model_name_or_path
  * Errors: an adapter that PEFT has no name for; I/O. */
-bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const char *base,
+bool mx_peft_save(const char *dir, const MxHfHeads *heads, double scale, const char *base,
                   const MxTree *state, MxError *err);
 
 /* The adapters of a checkpoint of any layout as a folder of PEFT's. */
 typedef struct MxPeftConvert {
-    MxPeftHeads heads; /* width 0 = not known */
-    double alpha;      /* 0 = not known */
-    const char *base;  /* base_model_name_or_path */
-    bool verifies;     /* read the tensors back and compare every bit */
+    MxHfHeads heads;  /* width 0 = not known */
+    double alpha;     /* 0 = not known */
+    const char *base; /* base_model_name_or_path */
+    bool verifies;    /* read the tensors back and compare every bit */
 } MxPeftConvert;
 
 /* mx_peft_convert — writes both files into a folder; NULL = only tells what would be in it, one

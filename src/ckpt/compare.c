@@ -248,8 +248,8 @@ bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *ho
     if (ok) {
         report.name_a = a->ref;
         report.name_b = b->ref;
-        report.form_a = ckpt_form_text(&arena, &c.a.file.survey);
-        report.form_b = ckpt_form_text(&arena, &c.b.file.survey);
+        report.form_a = ckpt_source_text(&arena, &c.a.file);
+        report.form_b = ckpt_source_text(&arena, &c.b.file);
         *is_equal = ckpt_report_is_equal(&report);
         ok = ckpt_report_tell(&arena, &report, how, err);
     }

@@ -1,6 +1,7 @@
 /* convert.c — a checkpoint in another form. Each array of the result is made in pieces that are
  * contiguous in it and a few MiB large, whatever its size: a piece is gathered from the layers'
  * parts of the source, written, and at the end read back and gathered again to be compared. */
+#include "hf.h"
 #include "plan.h"
 
 #include <math.h>
@@ -136,11 +137,17 @@ static bool copy_text(Converter *c, const CkptTarget *t) {
            mx_h5_write_text(c->file, t->path, text, c->err);
 }
 
+/* Tensors are read whole, so that all of one layer's is written before the next is read. */
+static bool start_tiles(const Converter *c, const CkptTarget *t, CkptTiles *tiles) {
+    int outer = c->plan.from.hf ? t->scan_dim : -1;
+    return ckpt_tiles_start_by(tiles, t->shape, outer, CKPT_TILE_ELEMENTS);
+}
+
 static bool write_target(Converter *c, const CkptTarget *t) {
     if (t->is_text) return copy_text(c, t);
     CkptTiles tiles;
     if (!mx_h5_make(c->file, t->path, t->dtype, t->shape, c->err)) return false;
-    if (!ckpt_tiles_start(&tiles, t->shape, CKPT_TILE_ELEMENTS)) return true;
+    if (!start_tiles(c, t, &tiles)) return true;
     do {
         if (!gather(c, t, &tiles.box, c->tile) ||
             !mx_h5_write_box(c->file, t->path, tiles.box, c->tile, c->err))
@@ -153,7 +160,7 @@ static bool write_target(Converter *c, const CkptTarget *t) {
 /* False only on errors; arrays that differ are counted and told. */
 static bool verify_target(Converter *c, const CkptTarget *t) {
     CkptTiles tiles;
-    if (t->is_text || !ckpt_tiles_start(&tiles, t->shape, CKPT_TILE_ELEMENTS)) return true;
+    if (t->is_text || !start_tiles(c, t, &tiles)) return true;
     bool is_same = true;
     do {
         size_t bytes = (size_t)mx_box_count(&tiles.box) * mx_dtype_bytes(t->dtype);
@@ -200,16 +207,19 @@ static bool convert(Converter *c, const char *path) {
 static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out) {
     const CkptPiece *piece = &plan->pieces[t->pieces[0]];
     const MxH5Array *array = plan->from.survey.entries[piece->entry].array;
+    const MxTensor *tensor = plan->from.hf ? plan->from.hf->links[piece->entry].tensor : NULL;
     MxArena *arena = out->arena;
-    mx_text_add(out, "%s %s", array->path, mx_shape_text(arena, array->shape));
+    mx_text_add(out, "%s %s", tensor ? tensor->name : array->path,
+                mx_shape_text(arena, tensor ? tensor->shape : array->shape));
     if (t->n > 1) mx_text_add(out, " and %d more", t->n - 1);
     mx_text_add(out, " -> %s %s  ", t->path, mx_shape_text(arena, t->shape));
     if (piece->scan_dim >= 0) mx_text_add(out, "slice %d of dim %d", piece->index, piece->scan_dim);
     if (piece->scan_dim >= 0 && t->scan_dim >= 0) mx_text_add(out, " …, ");
     if (t->scan_dim >= 0) mx_text_add(out, "stack %d at dim %d", t->n, t->scan_dim);
     if (piece->scan_dim < 0 && t->scan_dim < 0) mx_text_add(out, "copy");
-    if (t->dtype != array->dtype && !t->is_text)
-        mx_text_add(out, ", %s to %s", mx_dtype_name(array->dtype), mx_dtype_name(t->dtype));
+    MxDtype dtype = tensor ? tensor->dtype : array->dtype;
+    if (t->dtype != dtype && !t->is_text)
+        mx_text_add(out, ", %s to %s", mx_dtype_name(dtype), mx_dtype_name(t->dtype));
     if (plan->merges) {
         int n_merged = 0;
         for (int i = 0; i < t->n; i++) n_merged += plan->merges[t->pieces[i]] >= 0;
@@ -220,7 +230,7 @@ static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out)
 
 static void print_notes(const CkptPlan *plan, MxText *out) {
     MxArena *arena = out->arena;
-    mx_text_add(out, "source: %s\n", ckpt_form_text(arena, &plan->from.survey));
+    mx_text_add(out, "source: %s\n", ckpt_source_text(arena, &plan->from));
     mx_text_add(
         out, "result: %s names, layers %s, %d arrays\n", plan->form.is_linen ? "linen" : "nnx",
         plan->form.is_scanned ? mx_arena_printf(arena, "stacked at dim %d", plan->form.scan_axis)

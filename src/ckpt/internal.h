@@ -154,6 +154,7 @@ const char *ckpt_form_text(MxArena *arena, const CkptSurvey *survey);
 typedef struct CkptFile {
     MxCkptRef ref;
     MxH5 *file;
+    struct CkptHf *hf; /* instead of it: a folder of Hugging Face's */
     MxH5Array *arrays;
     int n;
     CkptSurvey survey;
@@ -161,8 +162,15 @@ typedef struct CkptFile {
 } CkptFile;
 
 bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
+/* ckpt_read_tree — as mx_ckpt_read, of a source that was listed. */
+bool ckpt_read_tree(const CkptFile *source, const char *section, int scan_axis, MxTree *tree,
+                    MxError *err);
 /* ckpt_set_note — keeps the text of ckpt_stack_note in a created file. */
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
+/* ckpt_source_text — what it is, for messages: its form, or "Hugging Face's llama". */
+const char *ckpt_source_text(MxArena *arena, const CkptFile *file);
+/* ckpt_list — the arrays of a source, its form not looked at. */
+bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err);
@@ -224,6 +232,7 @@ static inline MxBox ckpt_box(MxShape shape, int scan_dim, int index) {
 /* An array in pieces that are contiguous in it, in order. */
 typedef struct CkptTiles {
     MxShape shape;
+    int outer;                 /* the dim of which pieces have one index each, in turn; -1 = none */
     int64_t size[MX_MAX_RANK]; /* of a piece that no end cuts */
     MxBox box;                 /* the piece at hand */
 } CkptTiles;
@@ -232,6 +241,9 @@ enum { CKPT_TILE_ELEMENTS = 1 << 20 };
 
 /* ckpt_tiles_start — at the first piece; false if there is none, the array being empty. */
 bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements);
+/* ckpt_tiles_start_by — the same, all pieces with one index of a dim (-1 = any) before the next
+ * one's. They are not contiguous then. */
+bool ckpt_tiles_start_by(CkptTiles *tiles, MxShape shape, int outer, int64_t max_elements);
 /* ckpt_tiles_next — at the next one, if there is one. */
 bool ckpt_tiles_next(CkptTiles *tiles);
 

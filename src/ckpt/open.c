@@ -3,7 +3,7 @@
  * header may claim more than any machine has. */
 #include <mx/ckpt.h>
 
-#include "internal.h"
+#include "hf.h"
 
 #include <sys/stat.h>
 
@@ -34,6 +34,9 @@ static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxC
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err) {
     *out = (MxCkptRef){.ref = ref, .group = ""};
+    out->is_hf = mx_hf_is_dir(ref);
+    out->path = ref;
+    if (out->is_hf) return true;
     if (mx_dir_exists(ref)) return find_folder(arena, ref, team, out, err);
     char *path, *group;
     mx_store_ref_parse(arena, ref, &path, &group);
@@ -88,17 +91,30 @@ static int said_axis(const MxJson *manifest) {
                : -1;
 }
 
-bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
+bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
     *out = (CkptFile){.ref = *ref};
     mx_store_guard_rearm(ref->path);
-    char *note;
-    if (!mx_h5_open(arena, ref->path, &out->file, err) ||
-        !mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err) ||
-        !check_size(out, err) || !mx_h5_attr(arena, out->file, ref->group, note_name, &note, err))
+    if (ref->is_hf)
+        return ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err);
+    return mx_h5_open(arena, ref->path, &out->file, err) &&
+           mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err);
+}
+
+bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
+    char *note = NULL;
+    if (!ckpt_list(arena, ref, out, err) ||
+        (!out->hf && (!check_size(out, err) ||
+                      !mx_h5_attr(arena, out->file, ref->group, note_name, &note, err))))
         return false;
     out->note = note;
     return ckpt_survey(arena, ref->ref, out->arrays, out->n, said_axis(ref->manifest), &out->survey,
                        err);
+}
+
+const char *ckpt_source_text(MxArena *arena, const CkptFile *file) {
+    if (!file->hf) return ckpt_form_text(arena, &file->survey);
+    return mx_arena_printf(arena, "Hugging Face's %s",
+                           hf_family(NULL, file->hf->model.decoder_block)->model_type);
 }
 
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
@@ -108,6 +124,7 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;
+    if (file->hf) return ckpt_hf_read(file->hf, piece->entry, &box, dtype, out, err);
     if (piece->scan_dim >= 0) box = mx_box_insert(box, piece->scan_dim, piece->index, 1);
     MxArena scratch = {.name = "path"};
     const char *path = mx_path_join(&scratch, file->ref.group, array->path);
@@ -120,9 +137,17 @@ bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, Mx
 /* ---- tiles */
 
 bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
-    *tiles = (CkptTiles){.shape = shape, .box.rank = shape.rank};
+    return ckpt_tiles_start_by(tiles, shape, -1, max_elements);
+}
+
+bool ckpt_tiles_start_by(CkptTiles *tiles, MxShape shape, int outer, int64_t max_elements) {
+    *tiles = (CkptTiles){.shape = shape, .outer = outer, .box.rank = shape.rank};
     int64_t left = max_elements;
     for (int i = shape.rank - 1; i >= 0; i--) {
+        if (i == outer) {
+            tiles->size[i] = tiles->box.count[i] = 1;
+            continue;
+        }
         int64_t n = shape.dim[i] < left ? shape.dim[i] : left;
         tiles->size[i] = tiles->box.count[i] = n;
         left = n && n == shape.dim[i] ? left / n : 1;
@@ -130,17 +155,21 @@ bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
     return mx_shape_count(shape) > 0;
 }
 
-bool ckpt_tiles_next(CkptTiles *tiles) {
+/* One step along a dim; false = past its end, and back at its start. */
+static bool step_dim(CkptTiles *tiles, int i) {
     MxBox *box = &tiles->box;
-    for (int i = box->rank - 1; i >= 0; i--) {
-        box->start[i] += tiles->size[i];
-        int64_t left = tiles->shape.dim[i] - box->start[i];
-        bool is_past = left <= 0;
-        if (is_past) box->start[i] = 0;
-        box->count[i] = is_past || left > tiles->size[i] ? tiles->size[i] : left;
-        if (!is_past) return true;
-    }
-    return false;
+    box->start[i] += tiles->size[i];
+    int64_t left = tiles->shape.dim[i] - box->start[i];
+    bool is_past = left <= 0;
+    if (is_past) box->start[i] = 0;
+    box->count[i] = is_past || left > tiles->size[i] ? tiles->size[i] : left;
+    return !is_past;
+}
+
+bool ckpt_tiles_next(CkptTiles *tiles) {
+    for (int i = tiles->box.rank - 1; i >= 0; i--)
+        if (i != tiles->outer && step_dim(tiles, i)) return true;
+    return tiles->outer >= 0 && step_dim(tiles, tiles->outer);
 }
 
 /* ---- files that may be hostile */

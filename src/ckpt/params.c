@@ -1,17 +1,20 @@
 /* params.c — parameters, adapters or all of the state from other checkpoints than a run's own. */
 #include <mx/ckpt.h>
 
-#include "internal.h"
+#include "hf.h"
 
-static bool holds_adapters(MxArena *arena, MxH5 *file, const char *group, bool *out, MxError *err) {
-    MxH5Array *arrays;
-    int n;
-    *out = false;
-    if (!mx_h5_list(arena, file, group, &arrays, &n, err)) return false;
-    for (int i = 0; i < n; i++)
-        *out = *out || mx_text_has_suffix(arrays[i].path, "_lora_a") ||
-               mx_text_has_suffix(arrays[i].path, "_lora_a/value");
-    return true;
+static bool holds_below(const CkptFile *file, const char *prefix) {
+    for (int i = 0; i < file->n; i++)
+        if (mx_text_has_prefix(file->arrays[i].path, prefix)) return true;
+    return false;
+}
+
+static bool holds_adapters(const CkptFile *file) {
+    for (int i = 0; i < file->n; i++)
+        if (mx_text_has_suffix(file->arrays[i].path, "_lora_a") ||
+            mx_text_has_suffix(file->arrays[i].path, "_lora_a/value"))
+            return true;
+    return false;
 }
 
 /* The same leaves; those that are adapters (or those that are none) without data. */
@@ -26,18 +29,10 @@ static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
     return tree;
 }
 
-/* A source, opened. */
-typedef struct Source {
-    MxCkptRef ref;
-    MxH5 *file;
-    bool has_adapters;
-} Source;
-
-static bool open_source(MxArena *arena, const char *ref, const MxTeam *team, Source *out,
+static bool open_source(MxArena *arena, const char *ref, const MxTeam *team, CkptFile *out,
                         MxError *err) {
-    return mx_ckpt_find(arena, ref, team, &out->ref, err) &&
-           mx_h5_open(arena, out->ref.path, &out->file, err) &&
-           holds_adapters(arena, out->file, out->ref.group, &out->has_adapters, err);
+    MxCkptRef found;
+    return mx_ckpt_find(arena, ref, team, &found, err) && ckpt_list(arena, &found, out, err);
 }
 
 static const char section[] = "model/";
@@ -45,10 +40,10 @@ static const char section[] = "model/";
 bool mx_ckpt_load_params(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
                          MxError *err) {
     MxArena arena = {.name = "ckpt load"};
-    Source s;
-    bool ok = open_source(&arena, ref, team, &s, err);
-    if (ok && !s.has_adapters) state = hide(&arena, state, true);
-    ok = ok && mx_ckpt_read(s.file, s.ref.group, section, scan_axis, state, err);
+    CkptFile source;
+    bool ok = open_source(&arena, ref, team, &source, err);
+    if (ok && !holds_adapters(&source)) state = hide(&arena, state, true);
+    ok = ok && ckpt_read_tree(&source, section, scan_axis, state, err);
     mx_arena_release(&arena);
     return ok;
 }
@@ -56,10 +51,9 @@ bool mx_ckpt_load_params(const char *ref, const MxTeam *team, int scan_axis, MxT
 bool mx_ckpt_load_adapters(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
                            MxError *err) {
     MxArena arena = {.name = "ckpt load"};
-    Source s;
-    bool ok =
-        open_source(&arena, ref, team, &s, err) &&
-        mx_ckpt_read(s.file, s.ref.group, section, scan_axis, hide(&arena, state, false), err);
+    CkptFile source;
+    bool ok = open_source(&arena, ref, team, &source, err) &&
+              ckpt_read_tree(&source, section, scan_axis, hide(&arena, state, false), err);
     mx_arena_release(&arena);
     return ok;
 }
@@ -78,17 +72,31 @@ static MxTree *hide_below(MxArena *arena, const MxTree *from, const char *prefix
 
 bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTree *state,
                        bool *has_reference, MxError *err) {
-    static const char reference[] = "reference_model", own[] = "mxtrain";
+    static const char reference[] = "reference_model/", own[] = "mxtrain/";
     MxArena arena = {.name = "ckpt load"};
-    Source s;
-    bool ok = open_source(&arena, ref, team, &s, err);
+    CkptFile source;
+    bool ok = open_source(&arena, ref, team, &source, err);
     if (ok) {
-        *has_reference = mx_h5_has_group(s.file, mx_path_join(&arena, s.ref.group, reference));
+        *has_reference = holds_below(&source, reference);
         if (!*has_reference) state = hide_below(&arena, state, reference);
-        if (!mx_h5_has_group(s.file, mx_path_join(&arena, s.ref.group, own)))
-            state = hide_below(&arena, state, own);
-        ok = mx_ckpt_read(s.file, s.ref.group, "", scan_axis, state, err);
+        if (!holds_below(&source, own)) state = hide_below(&arena, state, own);
+        ok = ckpt_read_tree(&source, "", scan_axis, state, err);
     }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_hf_load(const char *dir, const MxHfHeads *heads, MxTree *state, MxError *err) {
+    MxArena arena = {.name = "hf load"};
+    CkptFile source;
+    const MxCkptRef ref = {.ref = dir, .path = dir, .group = "", .is_hf = true, .heads = heads};
+    bool ok = ckpt_list(&arena, &ref, &source, err);
+    const char *lacks = ok ? source.hf->model.lacks : "";
+    if (*lacks)
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT,
+                     (MxWhere){.file = mx_path_join(&arena, dir, MX_HF_CONFIG)},
+                     "not available in mxtrain: %s", lacks);
+    ok = ok && ckpt_read_tree(&source, section, 0, hide(&arena, state, true), err);
     mx_arena_release(&arena);
     return ok;
 }

@@ -1,5 +1,6 @@
 /* peft.c — adapters in the files of Hugging Face's peft: adapter_config.json and
  * adapter_model.safetensors. lora_A [r, in] and lora_B [out, r] are the transposes of A and B. */
+#include "hf.h"
 #include "lora.h"
 
 #include <math.h>
@@ -7,58 +8,53 @@
 static const char config_name[] = "adapter_config.json";
 static const char tensors_name[] = "adapter_model.safetensors";
 
-/* Modules, ours and theirs, below a layer. */
-static const struct {
-    const char *ours, *theirs;
-    bool has_heads, is_query; /* its outputs are rotated heads */
-} modules[] = {
-    {"self_attention/query", "self_attn.q_proj", true, true},
-    {"self_attention/key", "self_attn.k_proj", true, false},
-    {"self_attention/value", "self_attn.v_proj", false, false},
-    {"self_attention/out", "self_attn.o_proj", false, false},
-    {"mlp/wi_0", "mlp.gate_proj", false, false},
-    {"mlp/wi_1", "mlp.up_proj", false, false},
-    {"mlp/wo", "mlp.down_proj", false, false},
-};
-
 /* One adapter array under their name. */
 typedef struct Peer {
-    int module;
+    int row; /* of the adapted kernel, in hf_rows */
     bool is_b;
     const char *name;
     MxShape shape;
 } Peer;
+
+/* Kernels of layers are modules there. */
+static bool is_module(const HfRow *row) {
+    return row->in_layer && mx_text_has_suffix(row->ours, "/kernel");
+}
+
+/* "self_attn.q_proj", of its weight. */
+static const char *module_name(MxArena *arena, const HfRow *row) {
+    return mx_arena_strndup(arena, row->theirs, strlen(row->theirs) - strlen(".weight"));
+}
 
 static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
     static const char dir[] = "model/decoder/layers/";
     const char *path = leaf->stack.count ? leaf->stack.path : "";
     if (!mx_text_has_prefix(path, dir) || leaf->shape.rank != 2) return false;
     path += strlen(dir);
-    for (int i = 0; i < MX_COUNT(modules); i++) {
-        if (!mx_text_has_prefix(path, modules[i].ours)) continue;
-        const char *rest = path + strlen(modules[i].ours);
-        bool is_b = !strcmp(rest, "/kernel_lora_b");
-        if (!is_b && strcmp(rest, "/kernel_lora_a")) continue;
-        *out = (Peer){.module = i, .is_b = is_b};
-        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
-                                    leaf->stack.index, modules[i].theirs, is_b ? 'B' : 'A');
+    for (int i = 0; i < hf_n_rows; i++) {
+        if (!is_module(&hf_rows[i]) || !mx_text_has_prefix(path, hf_rows[i].ours)) continue;
+        const char *rest = path + strlen(hf_rows[i].ours);
+        bool is_b = !strcmp(rest, "_lora_b");
+        if (!is_b && strcmp(rest, "_lora_a")) continue;
+        *out = (Peer){.row = i, .is_b = is_b};
+        out->name =
+            mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
+                            leaf->stack.index, module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
         out->shape = MX_SHAPE(leaf->shape.dim[1], leaf->shape.dim[0]);
         return true;
     }
     return false;
 }
 
-/* Where column `i` of our B is in theirs: of a head, pair k is (2k, 2k + 1) here and (k, k + H/2)
- * there. */
-static int64_t their_column(const Peer *peer, const MxPeftHeads *heads, int64_t i) {
-    if (!peer->is_b || !heads->interleaves || !modules[peer->module].has_heads) return i;
+/* Where column `i` of our B is in theirs. */
+static int64_t their_column(const Peer *peer, const MxHfHeads *heads, int64_t i) {
+    if (!peer->is_b || !heads->interleaves || hf_rows[peer->row].role == HF_PLAIN) return i;
     int64_t in_head = i % heads->width;
-    return i - in_head + in_head / 2 + in_head % 2 * (heads->width / 2);
+    return i - in_head + hf_place_in_head(heads->width, in_head);
 }
 
-static float factor(const Peer *peer, const MxPeftHeads *heads) {
-    bool scales = peer->is_b && modules[peer->module].is_query;
-    return scales ? (float)heads->query_scale : 1;
+static float factor(const Peer *peer, const MxHfHeads *heads) {
+    return peer->is_b ? hf_factor(heads, hf_rows[peer->row].role) : 1;
 }
 
 /* ---- the config */
@@ -82,14 +78,6 @@ static const char *const foreign[] = {
     "trainable_token_indices",
 };
 
-static bool says_something(const MxJson *value) {
-    bool flag;
-    int64_t number;
-    if (!value) return false;
-    if (mx_json_bool(value, &flag)) return flag;
-    return mx_json_length(value) || mx_json_string(value) || mx_json_int(value, &number);
-}
-
 static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
     const char *type = mx_json_string(mx_json_get(config, "peft_type"));
     const char *bias = mx_json_string(mx_json_get(config, "bias"));
@@ -100,7 +88,7 @@ static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
     if (bias && strcmp(bias, "none"))
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "bias is \"%s\", wanted \"none\"", bias);
     for (int i = 0; i < MX_COUNT(foreign); i++)
-        if (says_something(mx_json_get(config, foreign[i])))
+        if (hf_says_something(mx_json_get(config, foreign[i])))
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s is not available here", foreign[i]);
     return ok;
 }
@@ -136,7 +124,7 @@ bool mx_peft_is_dir(const char *dir) {
     return is;
 }
 
-static bool load_leaf(MxArena *arena, const MxTensors *file, const MxPeftHeads *heads,
+static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHfHeads *heads,
                       const Peer *peer, const MxLeaf *leaf, MxError *err) {
     const MxTensor *tensor = mx_tensors_find(file, peer->name);
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
@@ -171,7 +159,7 @@ static bool name_all(MxArena *arena, const MxTree *state, Peer *peers, MxError *
     return ok;
 }
 
-static bool load(MxArena *arena, const char *dir, const MxPeftHeads *heads, MxTree *state,
+static bool load(MxArena *arena, const char *dir, const MxHfHeads *heads, MxTree *state,
                  MxError *err) {
     MxWhere where = in_dir(arena, dir, tensors_name);
     MxTensors *file;
@@ -198,7 +186,7 @@ static bool load(MxArena *arena, const char *dir, const MxPeftHeads *heads, MxTr
     return ok;
 }
 
-bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTree *state,
+bool mx_peft_load(const char *dir, const MxHfHeads *heads, double scale, MxTree *state,
                   MxError *err) {
     MxArena arena = {.name = "peft"};
     bool ok = read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
@@ -208,7 +196,7 @@ bool mx_peft_load(const char *dir, const MxPeftHeads *heads, double scale, MxTre
 
 /* ---- saving */
 
-static const float *their_array(MxArena *arena, const MxPeftHeads *heads, const Peer *peer,
+static const float *their_array(MxArena *arena, const MxHfHeads *heads, const Peer *peer,
                                 const MxLeaf *leaf) {
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
     float *theirs = mx_new_n(arena, float, rows *columns);
@@ -230,26 +218,27 @@ static const char *config_text(MxArena *arena, double scale, int64_t rank, const
     mx_json_set_int(config, "r", rank);
     mx_json_set_number(config, "lora_alpha", scale * (double)rank);
     MxJson *targets = mx_json_put_array(config, "target_modules");
-    for (int i = 0; i < MX_COUNT(modules); i++)
-        if (has_module[i]) mx_json_push_string(targets, strchr(modules[i].theirs, '.') + 1);
+    for (int i = 0; i < hf_n_rows; i++)
+        if (has_module[i])
+            mx_json_push_string(targets, strchr(module_name(arena, &hf_rows[i]), '.') + 1);
     mx_json_set_number(config, "lora_dropout", 0);
     mx_json_set_string(config, "bias", "none");
     mx_json_set_bool(config, "inference_mode", true);
     return mx_json_dump(arena, config, true);
 }
 
-static bool save(MxArena *arena, const char *dir, const MxPeftHeads *heads, double scale,
+static bool save(MxArena *arena, const char *dir, const MxHfHeads *heads, double scale,
                  const char *base, const MxTree *state, MxError *err) {
     MxTensorData *tensors = mx_new_n(arena, MxTensorData, state->n + 1);
     Peer *peers = mx_new_n(arena, Peer, state->n + 1);
-    bool has_module[MX_COUNT(modules)] = {false};
+    bool *has_module = mx_new_n(arena, bool, hf_n_rows);
     int n = 0;
     int64_t rank = 0;
     if (!name_all(arena, state, peers, err)) return false;
     for (int i = 0; i < state->n; i++) {
         const MxLeaf *leaf = &state->leaves[i];
         if (leaf->kind != MX_KIND_LORA_PARAM) continue;
-        has_module[peers[i].module] = true;
+        has_module[peers[i].row] = true;
         rank = leaf->shape.dim[peers[i].is_b ? 0 : 1];
         tensors[n++] = (MxTensorData){peers[i].name, peers[i].shape,
                                       their_array(arena, heads, &peers[i], leaf)};
@@ -259,7 +248,7 @@ static bool save(MxArena *arena, const char *dir, const MxPeftHeads *heads, doub
            mx_file_write(mx_path_join(arena, dir, config_name), config, strlen(config), err);
 }
 
-bool mx_peft_save(const char *dir, const MxPeftHeads *heads, double scale, const char *base,
+bool mx_peft_save(const char *dir, const MxHfHeads *heads, double scale, const char *base,
                   const MxTree *state, MxError *err) {
     MxArena arena = {.name = "peft"};
     bool ok = save(&arena, dir, heads, scale, base, state, err);
@@ -313,8 +302,8 @@ static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *ou
 }
 
 /* Every tensor holds what was to be written. */
-static bool verify(MxArena *arena, const char *dir, const MxPeftHeads *heads,
-                   const MxTree *adapters, MxError *err) {
+static bool verify(MxArena *arena, const char *dir, const MxHfHeads *heads, const MxTree *adapters,
+                   MxError *err) {
     MxTensors *file;
     MxWhere where = in_dir(arena, dir, tensors_name);
     Peer peer;

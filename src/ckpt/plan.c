@@ -82,7 +82,8 @@ static void choose_form(Planner *p) {
     const MxConvert *how = p->how;
     MxForm *form = &p->plan->form;
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
-    form->is_scanned = how->scan < 0 ? s->is_scanned : how->scan;
+    bool is_hf = p->plan->from.hf; /* which has no form of ours: as mxtrain writes by default */
+    form->is_scanned = how->scan < 0 ? s->is_scanned || is_hf : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }
 

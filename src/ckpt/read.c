@@ -3,25 +3,31 @@
  * wanted is read at the end, together. */
 #include <mx/ckpt.h>
 
-#include "internal.h"
+#include "hf.h"
 
 #include <stdlib.h>
 
+/* What a leaf wants of an array. */
+typedef struct Want {
+    int array;
+    MxH5Want h5;
+} Want;
+
 typedef struct Reader {
     MxArena arena;
-    MxH5 *file;
-    const char *group, *section;
+    const CkptFile *source;
+    const char *section;
     MxTree *tree;
     CkptSurvey survey;
     int scan_axis;
     bool *is_used; /* [array] */
-    MxH5Want *wants;
+    Want *wants;
     int n_wants;
     MxError *err;
 } Reader;
 
 static MxWhere in_file(const Reader *r) {
-    return (MxWhere){.file = mx_h5_path(r->file)};
+    return (MxWhere){.file = r->source->ref.path};
 }
 
 /* The entry of a leaf: its own, else its stack's; NULL if there is neither. */
@@ -71,13 +77,12 @@ static const char *as_in_file(Reader *r, const MxLeaf *leaf) {
 }
 
 /* What a leaf wants of the array that it is, or is a layer of. */
-static MxH5Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int scan_dim) {
+static Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int scan_dim) {
     MxBox box = ckpt_own_box(leaf);
     if (scan_dim >= 0) box = mx_box_insert(box, scan_dim, leaf->stack.index, 1);
-    return (MxH5Want){.path = mx_path_join(&r->arena, r->group, entry->array->path),
-                      .dtype = leaf->dtype,
-                      .box = box,
-                      .out = leaf->data};
+    const char *path = mx_path_join(&r->arena, r->source->ref.group, entry->array->path);
+    return (Want){.array = (int)(entry - r->survey.entries),
+                  .h5 = {.path = path, .dtype = leaf->dtype, .box = box, .out = leaf->data}};
 }
 
 static void add_leaf(Reader *r, const MxLeaf *leaf) {
@@ -118,32 +123,50 @@ static void report_extra(Reader *r) {
 
 /* Layers of one stack next to each other. */
 static int by_path(const void *a, const void *b) {
-    return strcmp(((const MxH5Want *)a)->path, ((const MxH5Want *)b)->path);
+    return strcmp(((const Want *)a)->h5.path, ((const Want *)b)->h5.path);
 }
 
-bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
-                  MxError *err) {
+static bool read_wants(Reader *r) {
+    bool ok = true;
+    if (r->n_wants) qsort(r->wants, (size_t)r->n_wants, sizeof *r->wants, by_path);
+    MxH5Want *boxes = mx_new_n(&r->arena, MxH5Want, r->n_wants + 1);
+    for (int i = 0; i < r->n_wants; i++) boxes[i] = r->wants[i].h5;
+    if (!r->source->hf) return mx_h5_read_boxes(r->source->file, boxes, r->n_wants, r->err);
+    for (int i = 0; ok && i < r->n_wants; i++)
+        ok = ckpt_hf_read(r->source->hf, r->wants[i].array, &boxes[i].box, boxes[i].dtype,
+                          boxes[i].out, r->err);
+    return ok;
+}
+
+bool ckpt_read_tree(const CkptFile *source, const char *section, int scan_axis, MxTree *tree,
+                    MxError *err) {
     Reader r = {.arena = {.name = "ckpt read"},
-                .file = file,
-                .group = group,
+                .source = source,
                 .section = section,
                 .tree = tree,
                 .err = err};
-    int failures = err->count, n;
-    MxH5Array *arrays;
-    if (mx_h5_list(&r.arena, file, group, &arrays, &n, err) &&
-        ckpt_survey_names(&r.arena, mx_h5_path(file), arrays, n, &r.survey, err)) {
-        r.is_used = mx_new_n(&r.arena, bool, n + 1);
-        r.wants = mx_new_n(&r.arena, MxH5Want, tree->n + 1);
+    int failures = err->count;
+    if (ckpt_survey_names(&r.arena, source->ref.path, source->arrays, source->n, &r.survey, err)) {
+        r.is_used = mx_new_n(&r.arena, bool, source->n + 1);
+        r.wants = mx_new_n(&r.arena, Want, tree->n + 1);
         r.scan_axis = choose_axis(&r, scan_axis);
         for (int i = 0; i < tree->n; i++)
             if (in_section(&r, &tree->leaves[i])) add_leaf(&r, &tree->leaves[i]);
         report_extra(&r);
-        if (r.n_wants) qsort(r.wants, (size_t)r.n_wants, sizeof *r.wants, by_path);
-        if (err->count == failures) mx_h5_read_boxes(file, r.wants, r.n_wants, err);
+        if (err->count == failures) read_wants(&r);
     }
     mx_arena_release(&r.arena);
     return err->count == failures;
+}
+
+bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
+                  MxError *err) {
+    MxArena arena = {.name = "ckpt read"};
+    CkptFile source = {.ref = {.path = mx_h5_path(file), .group = group}, .file = file};
+    bool ok = mx_h5_list(&arena, file, group, &source.arrays, &source.n, err) &&
+              ckpt_read_tree(&source, section, scan_axis, tree, err);
+    mx_arena_release(&arena);
+    return ok;
 }
 
 bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxError *err) {

@@ -13,8 +13,12 @@ static const char usage[] =
     "\n"
     "Writes a checkpoint in another layout: parameters, optimizer state, step and all.\n"
     "SRC is a checkpoint folder, a run's folder (its newest checkpoint), or FILE.h5[:GROUP], of\n"
-    "MaxText's Linen or NNX names, scanned or not; which is found by looking. DST is a checkpoint\n"
-    "folder, or one file if it ends in .h5; it appears complete or not at all.\n"
+    "MaxText's Linen or NNX names, scanned or not; which is found by looking. It may be a folder\n"
+    "of Hugging Face's too (config.json, model.safetensors or shards): llama, mistral, qwen2,\n"
+    "qwen3; model.yml is then written in DST (beside FILE.h5: FILE.yml), the config to train "
+    "with.\n"
+    "DST is a checkpoint folder, or one file if it ends in .h5; it appears complete or not at "
+    "all.\n"
     "\n"
     "  --layout linen|nnx        names of the result (default: as SRC). Linen checkpoints hold no\n"
     "                            reference model\n"
@@ -29,11 +33,15 @@ static const char usage[] =
     "gone\n"
     "  --extract-lora            the adapters alone\n"
     "  --to-peft                 DST is a folder of Hugging Face's peft with SRC's adapters\n"
+    "  --to-hf                   DST is a folder of Hugging Face's: config.json, "
+    "model.safetensors\n"
+    "  --shard-bytes N           most bytes of tensors in a file of it (default: 5000000000)\n"
     "  --base REF                the weights below the adapters (default: the "
     "load_parameters_path\n"
     "                            in SRC's config); for --to-peft the name that peft's config "
     "gives\n"
-    "  --config FILE.yml         config of the run, where SRC does not hold it\n"
+    "  --config FILE.yml         config of the run, where SRC does not hold it; for --to-hf also\n"
+    "                            FILE.json, a config.json that DST gets as it is\n"
     "  --lora-alpha X            lora.lora_alpha, where no config tells it\n"
     "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
     "  --dry-run                 print what would become of each array, and exit\n"
@@ -49,16 +57,17 @@ static const char usage[] =
 typedef struct CommandLine {
     const char *source, *target;
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
-    const char *base, *config, *alpha_text;
+    const char *base, *config, *alpha_text, *shard_text;
     bool params_only, dry_run, verifies, force, benchmark, help, version;
-    bool merges, extracts, to_peft;
+    bool merges, extracts, to_peft, to_hf;
+    int64_t shard_bytes;
     double alpha; /* 0 = not said */
     MxConvert how;
 } CommandLine;
 
-/* ---- operations on adapters */
+/* ---- operations */
 
-enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8 };
+enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8, CONFIG = 16, SHARDS = 32 };
 
 /* What the result holds, and which options have a meaning then. */
 static const struct {
@@ -68,10 +77,11 @@ static const struct {
     int takes;
 } operations[] = {
     {"--merge-lora", "--merge-lora, whose result is float32", offsetof(CommandLine, merges),
-     MX_ADAPTERS_MERGED, LAYOUT | SPEED | FACTS},
+     MX_ADAPTERS_MERGED, LAYOUT | SPEED | FACTS | CONFIG},
     {"--extract-lora", "--extract-lora", offsetof(CommandLine, extracts), MX_ADAPTERS_ALONE,
      LAYOUT | DTYPE | SPEED},
-    {"--to-peft", "--to-peft", offsetof(CommandLine, to_peft), MX_ADAPTERS_STAY, FACTS},
+    {"--to-peft", "--to-peft", offsetof(CommandLine, to_peft), MX_ADAPTERS_STAY, FACTS | CONFIG},
+    {"--to-hf", "--to-hf", offsetof(CommandLine, to_hf), MX_ADAPTERS_STAY, DTYPE | CONFIG | SHARDS},
     {NULL, "a conversion that leaves adapters as they are", 0, MX_ADAPTERS_STAY,
      LAYOUT | DTYPE | SPEED},
 };
@@ -90,7 +100,8 @@ static bool choose_operation(CommandLine *line, MxError *err) {
         {"--dtype", line->dtype, DTYPE},
         {"--benchmark", line->benchmark, SPEED},
         {"--base", line->base, FACTS},
-        {"--config", line->config, FACTS},
+        {"--config", line->config, CONFIG},
+        {"--shard-bytes", line->shard_text, SHARDS},
         {"--lora-alpha", line->alpha_text, FACTS},
     };
     const int none = MX_COUNT(operations) - 1;
@@ -142,6 +153,8 @@ static bool understand(CommandLine *line, MxError *err) {
     mx_option_bool("--scan-layers", line->scan, &scan, err);
     mx_option_int("--param-scan-axis", line->scan_axis, 0, MX_MAX_RANK - 1, &axis, err);
     mx_option_int("--layer-cycle", line->cycle, 1, 64, &cycle, err);
+    line->shard_bytes = 5000000000; /* as save_pretrained's "5GB" */
+    mx_option_int("--shard-bytes", line->shard_text, 1, INT64_MAX, &line->shard_bytes, err);
     how->scan = line->scan ? scan : -1;
     how->scan_axis = (int)axis;
     how->restack.cycle = (int)cycle;
@@ -170,6 +183,8 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--merge-lora", .flag = &line->merges},
         {.name = "--extract-lora", .flag = &line->extracts},
         {.name = "--to-peft", .flag = &line->to_peft},
+        {.name = "--to-hf", .flag = &line->to_hf},
+        {.name = "--shard-bytes", .value = &line->shard_text, .wants = "a number of bytes"},
         {.name = "--base", .value = &line->base, .wants = "a checkpoint"},
         {.name = "--config", .value = &line->config, .wants = "a file"},
         {.name = "--lora-alpha", .value = &line->alpha_text, .wants = "a number"},
@@ -204,6 +219,8 @@ typedef struct Work {
     MxCkptRef from, base;
     MxCkptOutput *output;
     MxPeftConvert peft;
+    MxHfExport hf;
+    MxHfModel model; /* of a source of Hugging Face's */
 } Work;
 
 /* The config that SRC holds, or the one that is named; NULL = there is none. */
@@ -269,7 +286,7 @@ static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
         return false;
     if (model) {
         MxHeadForm form = mx_model_head_form(model);
-        work->peft.heads = (MxPeftHeads){form.width, form.query_scale, form.interleaves};
+        work->peft.heads = (MxHfHeads){form.width, form.query_scale, form.interleaves};
         facts->weights = mx_model_params(model);
     }
     const char *base = work->line->base;
@@ -278,6 +295,93 @@ static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
     work->peft.alpha = facts->alpha;
     work->peft.verifies = work->line->how.verifies;
     return true;
+}
+
+/* ---- what is known of Hugging Face's models */
+
+/* Keys that change results in a way that transformers does not have. */
+static bool check_keys(const MxConfig *c, MxError *err) {
+    MxStrs act = c->mlp_activations;
+    const struct {
+        MxKey key;
+        bool is_other;
+        const char *wanted;
+    } checks[] = {
+        {MX_KEY_mlp_activations,
+         act.n != 2 || strcmp(act.item[0], "silu") || strcmp(act.item[1], "linear"),
+         "[silu, linear]"},
+        {MX_KEY_attn_logits_soft_cap, c->attn_logits_soft_cap > 0, "0"},
+        {MX_KEY_final_logits_soft_cap, c->final_logits_soft_cap > 0, "0"},
+        {MX_KEY_normalize_embedding_logits,
+         c->logits_via_embedding && c->normalize_embedding_logits, "false with tied logits"},
+        {MX_KEY_attention_type,
+         strcmp(c->attention_type, "global") && strcmp(c->attention_type, "local_sliding"),
+         "global or local_sliding"},
+        {MX_KEY_rope_type, !strcmp(c->rope_type, "yarn"), "default or llama3.1"},
+        {MX_KEY_rope_min_timescale, c->rope_min_timescale != 1, "1"},
+    };
+    for (int i = 0; i < MX_COUNT(checks); i++)
+        if (checks[i].is_other)
+            mx_config_fail(err, c, checks[i].key, "Hugging Face's models have no other than %s",
+                           checks[i].wanted);
+    return !err->count;
+}
+
+static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, MxError *err) {
+    MxModel *model;
+    if (!check_keys(c, err) || !mx_model_new(arena, c, &model, err)) return false;
+    MxHeadForm form = mx_model_head_form(model);
+    bool is_llama_rope = !strcmp(c->rope_type, "llama3.1");
+    *out = (MxHfModel){
+        .decoder_block = c->decoder_block,
+        .emb_dim = c->emb_dim,
+        .n_query_heads = c->num_query_heads,
+        .n_kv_heads = c->num_kv_heads,
+        .head_dim = c->head_dim,
+        .mlp_dim = c->mlp_dim,
+        .n_layers = c->num_decoder_layers,
+        .vocab_size = c->vocab_size,
+        .length = c->max_target_length,
+        .window = !strcmp(c->attention_type, "local_sliding") ? c->sliding_window_size : 0,
+        .is_tied = c->logits_via_embedding,
+        .has_bias = c->attention_bias,
+        .has_qk_norm = c->use_qk_norm,
+        .epsilon = c->normalization_layer_epsilon,
+        .rope_theta = c->rope_max_timescale,
+        .rope_factor = is_llama_rope ? 1 : c->rope_linear_scaling_factor,
+        .rope_is_stretched = is_llama_rope && c->rope_use_scale,
+        .heads = {form.width, form.query_scale, form.interleaves},
+    };
+    return true;
+}
+
+/* The config.json that tells the model to export: the one that is named, or SRC's own, which a
+ * conversion left there; NULL = a config of ours does. */
+static const char *find_json(const Work *work, MxArena *arena) {
+    const char *named = work->line->config,
+               *dir = work->from.is_hf ? work->from.path : work->from.dir;
+    if (named) return mx_text_has_suffix(named, ".json") ? named : NULL;
+    const char *path = dir ? mx_path_join(arena, dir, MX_HF_CONFIG) : NULL;
+    return path && mx_file_exists(path) ? path : NULL;
+}
+
+static bool find_model(Work *work, MxArena *arena, MxError *err) {
+    const MxConfig *config;
+    const CommandLine *line = work->line;
+    const char *json = find_json(work, arena);
+    MxHfExport *hf = &work->hf;
+    *hf = (MxHfExport){.shard_bytes = line->shard_bytes, .verifies = line->how.verifies};
+    if (json) {
+        bool ok = mx_hf_read_config(arena, json, &hf->model, err);
+        hf->dtype = line->how.casts ? line->how.param_dtype : hf->model.dtype;
+        return ok;
+    }
+    hf->dtype = line->how.casts ? line->how.param_dtype : MX_F32;
+    if (!load_config(work, arena, &config, err)) return false;
+    if (config) return model_of_config(arena, config, &hf->model, err);
+    return mx_fail(
+        err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
+        "its model is not known; --config names the config of its run, or a config.json");
 }
 
 /* ---- in the child */
@@ -319,6 +423,55 @@ static MxExit to_peft(void *data) {
     return end(&err);
 }
 
+static MxExit to_hf(void *data) {
+    const Work *work = data;
+    MxArena arena = {.name = "hf"};
+    MxError err = {0};
+    MxText notes;
+    mx_text_init(&notes, &arena);
+    bool writes = !work->line->dry_run;
+    const char *dir = writes ? mx_ckpt_output_dir(work->output) : NULL;
+    if (mx_hf_export(&work->from, &work->hf, dir, &notes, &err) &&
+        (!writes || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
+        fputs(notes.data, stdout);
+        if (writes)
+            printf("wrote \"%s\"%s\n", work->line->target,
+                   work->hf.verifies ? " and verified it" : "");
+    }
+    mx_arena_release(&arena);
+    return end(&err);
+}
+
+static bool put_text(const char *path, const char *text, MxError *err) {
+    return mx_file_write(path, text, strlen(text), err);
+}
+
+/* What was known of a model of Hugging Face's: its config.json in the folder, for the way back, and
+ * the config to train it, there or beside the file. */
+static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxError *err) {
+    MxHfModel model;
+    if (!work->from.is_hf) return true;
+    const char *from = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
+    if (!mx_hf_read_config(arena, from, &model, err)) return false;
+    const char *dir = mx_ckpt_output_dir(work->output), *target = work->line->target;
+    if (dir && !put_text(mx_path_join(arena, dir, MX_HF_CONFIG),
+                         mx_json_dump(arena, model.config, true), err))
+        return false;
+    if (*model.lacks) {
+        mx_text_add(notes, "no model.yml, for this is not available in mxtrain: %s\n", model.lacks);
+        return true;
+    }
+    const char *path =
+        dir ? mx_path_join(arena, dir, "model.yml")
+            : mx_arena_printf(arena, "%.*s.yml", (int)(strrchr(target, '.') - target), target);
+    if (!dir && !work->line->force && mx_file_exists(path))
+        return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                       "\"%s\" exists already; --force replaces it", path);
+    mx_text_add(notes, "the config to train it: \"%s\"\n",
+                dir ? mx_path_join(arena, target, "model.yml") : path);
+    return put_text(path, mx_hf_yaml(arena, &model), err);
+}
+
 static bool commit(const Work *work, const MxForm *form, MxError *err) {
     MxCkptOrigin origin = {form, work->from.manifest, work->line->how.adapters};
     return mx_ckpt_output_commit(work->output, &origin, err);
@@ -334,7 +487,7 @@ static MxExit convert(void *data) {
     double start_s = mx_clock_s();
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
-        commit(work, &form, &err))
+        keep_configs(work, &arena, &notes, &err) && commit(work, &form, &err))
         printf("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
                work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
     mx_arena_release(&arena);
@@ -392,18 +545,24 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         return err->exit;
     }
     if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
-        !collect_facts(&work, arena, err))
+        !collect_facts(&work, arena, err) || (line.to_hf && !find_model(&work, arena, err)))
         return err->exit;
     if (line.dry_run)
-        return mx_store_guarded(line.source, line.to_peft ? to_peft : print_plan, &work, err);
+        return mx_store_guarded(line.source,
+                                line.to_peft ? to_peft
+                                : line.to_hf ? to_hf
+                                             : print_plan,
+                                &work, err);
     mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
-    if (line.to_peft && !mx_ckpt_output_dir(work.output)) {
-        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": --to-peft makes a folder", line.target);
+    if ((line.to_peft || line.to_hf) && !mx_ckpt_output_dir(work.output)) {
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": %s makes a folder", line.target,
+                line.to_hf ? "--to-hf" : "--to-peft");
         return err->exit;
     }
     return mx_store_guarded(line.source,
                             line.to_peft     ? to_peft
+                            : line.to_hf     ? to_hf
                             : line.benchmark ? benchmark
                                              : convert,
                             &work, err);

@@ -111,10 +111,18 @@ bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *
     return train_agree(comm, ok, err);
 }
 
+static MxHfHeads hf_heads(const MxTrainState *s) {
+    MxHeadForm form = mx_model_head_form(s->model);
+    return (MxHfHeads){form.width, form.query_scale, form.interleaves};
+}
+
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
-        if (!mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)) return false;
+        MxHfHeads heads = hf_heads(s);
+        if (!(mx_hf_is_dir(from) ? mx_hf_load(from, &heads, &s->tree, err)
+                                 : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
+            return false;
     }
     if (s->base_fingerprint) *s->base_fingerprint = train_fingerprint(s);
     return true;
@@ -170,8 +178,7 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
 /* PEFT's files are transposed, so adapters, which are small, are read whole. */
 static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
     MxArena arena = {.name = "peft"};
-    MxHeadForm form = mx_model_head_form(s->model);
-    MxPeftHeads heads = {form.width, form.query_scale, form.interleaves};
+    MxHfHeads heads = hf_heads(s);
     MxTree whole;
     mx_tree_init(&whole, &arena);
     for (int i = 0; i < s->tree.n; i++) {

@@ -15,6 +15,7 @@ Suite *trees_suite(void);
 Suite *tools_suite(void);
 Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
+Suite *hf_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;

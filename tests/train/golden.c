@@ -129,22 +129,29 @@ bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig
     return load(arena, overrides, split(arena, words, overrides, MAX_OVERRIDES), more, out, err);
 }
 
-MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more) {
+MxConfig *golden_text_config(MxArena *arena, const char *yaml, const char *more) {
     const char *overrides[MAX_OVERRIDES];
-    char *yaml = NULL, *save = NULL;
+    char *lines = mx_arena_strdup(arena, yaml), *save = NULL;
     int n = 0;
     MxConfig *config = NULL;
     MxError err = {0};
-    bool ok = mx_h5_attr(arena, file, group, "config", &yaml, &err) &&
-              (yaml || mx_h5_attr(arena, file, "", "config", &yaml, &err));
-    ck_assert_msg(ok && yaml, "%s has no config", group);
-    for (char *line = strtok_r(yaml, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (*line == '#') continue;
         char *colon = strstr(line, ": ");
         ck_assert_msg(colon && n < MAX_OVERRIDES, "no override: %s", line);
         overrides[n++] = mx_arena_printf(arena, "%.*s=%s", (int)(colon - line), line, colon + 2);
     }
     ck_assert_msg(load(arena, overrides, n, more, &config, &err), "%s", err.text.data);
     return config;
+}
+
+MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more) {
+    char *yaml = NULL;
+    MxError err = {0};
+    bool ok = mx_h5_attr(arena, file, group, "config", &yaml, &err) &&
+              (yaml || mx_h5_attr(arena, file, "", "config", &yaml, &err));
+    ck_assert_msg(ok && yaml, "%s has no config", group);
+    return golden_text_config(arena, yaml, more);
 }
 
 MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step) {

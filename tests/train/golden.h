@@ -33,6 +33,9 @@ float *golden_read(MxArena *arena, MxH5 *file, const char *path, int64_t *n);
 bool golden_config(MxArena *arena, const char *words, const char *more, MxConfig **out,
                    MxError *err);
 
+/* golden_text_config — from lines "key: value", with extra words. Fails the test where that is no
+ * config. */
+MxConfig *golden_text_config(MxArena *arena, const char *yaml, const char *more);
 /* golden_yaml_config — from the `config` attribute of a group, or of the file if the group has
  * none: lines of overrides. Fails the test where that is no config. */
 MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more);

@@ -1,7 +1,7 @@
-/* test_hf.c — against transformers: mistral with its sliding window, from model.safetensors, and
- * qwen2, from MaxText's conversion of it. Logits, loss, every gradient, and five AdamW steps with
- * their final parameters. The names and transposes of Hugging Face's tensors stand here as a table
- * until there is a reader of such files. */
+/* test_hf.c — against transformers: folders of models, read as a run reads them. Logits, loss,
+ * every gradient, and five AdamW steps with their final parameters. The names and transposes of
+ * Hugging Face's tensors stand here as a table of their own, for the tests of adapters and
+ * gradients. */
 #include "golden.h"
 #include "train_test.h"
 
@@ -9,29 +9,29 @@
 #include <math.h>
 #include <stdio.h>
 
-typedef struct HfCase {
-    const char *name,
-        *params; /* params: FILE.h5 of MaxText's tree; NULL = the model's own safetensors */
-    const char *config;
-} HfCase;
+/* AdamW at a constant rate as in the golden's README; clipping there divides by norm + 1e-6. */
+#define TRAINING                                                                                   \
+    "max_target_length=20 per_device_batch_size=2 dataset_type=synthetic steps=100 "               \
+    "learning_rate=1e-3 lr_schedule_type=wsd wsd_decay_steps_fraction=0 "                          \
+    "warmup_steps_fraction=0 adam_b1=0.9 adam_b2=0.95 adam_eps=1e-8 adam_weight_decay=0.1 "        \
+    "gradient_clipping_threshold=1.0 "
+/* Kernels as theirs are: queries are scaled in the model, pairs are halves. */
+#define AS_THEIRS "query_pre_attn_scalar=0.35355339059327373 rope_type=default "
 
-/* AdamW at a constant rate as in the golden's README; clipping there divides by norm + 1e-6.
- * Unscaled queries are scaled in the model. */
-#define COMMON                                                                                     \
-    "vocab_size=160 base_emb_dim=32 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 "        \
-    "base_mlp_dim=64 "                                                                             \
-    "base_num_decoder_layers=2 normalization_layer_epsilon=1e-6 rope_max_timescale=10000 "         \
-    "max_target_length=20 "                                                                        \
-    "per_device_batch_size=2 dataset_type=synthetic steps=100 learning_rate=1e-3 "                 \
-    "lr_schedule_type=wsd "                                                                        \
-    "wsd_decay_steps_fraction=0 warmup_steps_fraction=0 adam_b1=0.9 adam_b2=0.95 adam_eps=1e-8 "   \
-    "adam_weight_decay=0.1 gradient_clipping_threshold=1.0 logits_via_embedding=false "
+/* Folders of models, and what makes our kernels like theirs. */
+static const struct {
+    const char *name, *more;
+} trained[] = {{"llama", AS_THEIRS}, {"mistral", AS_THEIRS}, {"qwen2", ""}, {"qwen3", ""}};
 
-static const HfCase hf_cases[] = {
-    {"mistral", NULL,
-     COMMON "decoder_block=mistral attention_type=local_sliding sliding_window_size=8 "
-            "query_pre_attn_scalar=0.35355339059327373"},
-    {"qwen2", "hf/maxtext/qwen2_scanned.h5", COMMON "decoder_block=qwen2 attention_bias=true"},
+/* Models as MaxText would hold them. expected  whose values they have */
+static const struct {
+    const char *name, *config, *expected;
+} started[] = {
+    {"llama", "config.json", "llama"},         {"llama", "config_v4.json", "llama"},
+    {"llama_sharded", "config.json", "llama"}, {"mistral", "config.json", "mistral"},
+    {"mistral", "config_v4.json", "mistral"},  {"qwen2", "config.json", "qwen2"},
+    {"qwen2", "config_v4.json", "qwen2"},      {"qwen3", "config.json", "qwen3"},
+    {"qwen3", "config_v4.json", "qwen3"},
 };
 
 /* Ours and theirs; %d is the layer. Matrices are stored the other way round. */
@@ -60,6 +60,10 @@ static const struct {
      false},
     {"model/decoder/layers_%d/self_attention/value/bias", "model.layers.%d.self_attn.v_proj.bias",
      false},
+    {"model/decoder/layers_%d/self_attention/query_norm/scale",
+     "model.layers.%d.self_attn.q_norm.weight", false},
+    {"model/decoder/layers_%d/self_attention/key_norm/scale",
+     "model.layers.%d.self_attn.k_norm.weight", false},
     {"model/decoder/layers_%d/mlp/wi_0/kernel", "model.layers.%d.mlp.gate_proj.weight", true},
     {"model/decoder/layers_%d/mlp/wi_1/kernel", "model.layers.%d.mlp.up_proj.weight", true},
     {"model/decoder/layers_%d/mlp/wo/kernel", "model.layers.%d.mlp.down_proj.weight", true},
@@ -182,61 +186,105 @@ static void check_near(const char *name, const char *what, double error, double 
     ck_assert_msg(error <= bound, "%s: %s is off by %.3g (bound %.3g)", name, what, error, bound);
 }
 
-static void compare_with_hf(MxArena *arena, const HfCase *c, MxH5 *file, MxConfig *config,
-                            MxTrainState *state) {
-    enum { STEPS = 5 };
-    const double close = 2e-5, losses = 1e-5, final = 1e-4;
+/* A model of a folder, its parameters in a state, and what transformers says of it. */
+typedef struct Hf {
+    MxArena arena;
+    MxError err;
+    const char *name;
+    MxH5 *file;
+    MxConfig *config;
+    MxTrainState *state;
+    MxTree *tree;
+} Hf;
+
+/* False if the golden folder lacks it. */
+static bool open_hf(Hf *hf, const char *name, const char *config, const char *expected,
+                    const char *more) {
+    *hf = (Hf){.arena = {.name = "hf"}, .name = name};
+    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", golden_dir());
+    const char *dir = mx_path_join(&hf->arena, models, name);
+    const char *json = mx_path_join(&hf->arena, dir, config);
+    MxHfModel model;
+    hf->file =
+        golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", expected));
+    if (!hf->file) return false;
+    if (!mx_file_exists(json)) {
+        printf("%s is not there\n", json);
+        mx_arena_release(&hf->arena);
+        return false;
+    }
+    ck_assert_msg(mx_hf_read_config(&hf->arena, json, &model, &hf->err), "%s", hf->err.text.data);
+    ck_assert_str_eq(model.lacks, "");
+    const char *yaml = mx_hf_yaml(&hf->arena, &model);
+    hf->config = golden_text_config(&hf->arena, yaml, more);
+    ck_assert(mx_train_state_open(&hf->arena, hf->config, &hf->state, &hf->err));
+    mx_train_state_init(hf->state);
+    hf->tree = mx_train_state_tree(hf->state);
+    MxHeadForm form = mx_model_head_form(mx_train_state_model(hf->state));
+    MxHfHeads heads = {form.width, form.query_scale, form.interleaves};
+    ck_assert_msg(mx_hf_load(dir, &heads, hf->tree, &hf->err), "%s", hf->err.text.data);
+    return true;
+}
+
+static const double close_to = 2e-5, losses = 1e-5;
+
+static void check_logits(Hf *hf) {
     int64_t n;
-    MxTree *tree = mx_train_state_tree(state);
-    MxBatch batch = hf_batch(arena, file, "", 0, config);
-    const float *want = golden_read(arena, file, "logits", &n);
-    const float *got = golden_logits(golden_program(arena, config, false), tree, &batch);
-    check_near(c->name, "logits", golden_error(got, want, n), close);
-    MxTree gradients = golden_gradient_tree(arena, state);
+    MxBatch batch = hf_batch(&hf->arena, hf->file, "", 0, hf->config);
+    const float *want = golden_read(&hf->arena, hf->file, "logits", &n);
+    const float *got =
+        golden_logits(golden_program(&hf->arena, hf->config, false), hf->tree, &batch);
+    check_near(hf->name, "logits", golden_error(got, want, n), close_to);
+}
+
+static void check_training(Hf *hf) {
+    enum { STEPS = 5 };
+    const double final = 1e-4;
+    MxTree gradients = golden_gradient_tree(&hf->arena, hf->state);
     for (int64_t step = 0; step < STEPS; step++) {
-        batch = hf_batch(arena, file, "train/", step, config);
-        MxLoss loss = mx_train_loss_and_grad(state, &batch);
-        double loss_want = hf_scalar(arena, file, "train/loss", step);
-        check_near(c->name, "loss", fabs(loss.loss / loss_want - 1), losses);
+        MxBatch batch = hf_batch(&hf->arena, hf->file, "train/", step, hf->config);
+        MxLoss loss = mx_train_loss_and_grad(hf->state, &batch);
+        double loss_want = hf_scalar(&hf->arena, hf->file, "train/loss", step);
+        check_near(hf->name, "loss", fabs(loss.loss / loss_want - 1), losses);
         for (int i = 0; step == 0 && i < gradients.n; i++) {
             const MxLeaf *leaf = &gradients.leaves[i];
-            double error = golden_error(leaf->data, hf_array(arena, file, "grads", leaf),
+            double error = golden_error(leaf->data, hf_array(&hf->arena, hf->file, "grads", leaf),
                                         mx_shape_count(leaf->shape));
-            check_near(c->name, leaf->path, error, close);
+            check_near(hf->name, leaf->path, error, close_to);
         }
-        double norm_want = hf_scalar(arena, file, "train/grad_norm", step);
-        check_near(c->name, "gradient norm",
-                   fabs(mx_train_update(state).raw_grad_norm / norm_want - 1), close);
+        double norm_want = hf_scalar(&hf->arena, hf->file, "train/grad_norm", step);
+        check_near(hf->name, "gradient norm",
+                   fabs(mx_train_update(hf->state).raw_grad_norm / norm_want - 1), close_to);
     }
     for (int i = 0; i < gradients.n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
-        const float *theirs = hf_array(arena, file, "train/final", leaf);
-        check_near(c->name, leaf->path,
+        const MxLeaf *leaf = &hf->tree->leaves[i];
+        const float *theirs = hf_array(&hf->arena, hf->file, "train/final", leaf);
+        check_near(hf->name, leaf->path,
                    golden_max_abs(leaf->data, theirs, mx_shape_count(leaf->shape)), final);
     }
 }
 
-START_TEST(hugging_face_model) {
-    const HfCase *c = &hf_cases[_i];
-    MxArena arena = {.name = "hf"};
-    MxError err = {0};
-    MxH5 *file;
-    MxConfig *config;
-    MxTrainState *state;
-    const char *dir = mx_arena_printf(&arena, "%s/hf/models/%s", golden_dir(), c->name);
-    bool ok = mx_h5_open(&arena, mx_path_join(&arena, dir, "expected.h5"), &file, &err) &&
-              golden_config(&arena, c->config, "", &config, &err) &&
-              mx_train_state_open(&arena, config, &state, &err);
-    ck_assert_msg(ok, "%s", err.text.data);
-    mx_train_state_init(state);
-    MxTree *tree = mx_train_state_tree(state);
-    if (c->params) {
-        const char *params = mx_path_join(&arena, golden_dir(), c->params);
-        ck_assert_msg(mx_ckpt_load_params(params, NULL, 1, tree, &err), "%s", err.text.data);
-    } else
-        load_safetensors(&arena, mx_path_join(&arena, dir, "model.safetensors"), tree);
-    compare_with_hf(&arena, c, file, config, state);
-    mx_arena_release(&arena);
+START_TEST(hugging_face_training) {
+    Hf hf;
+    char more[1024];
+    snprintf(more, sizeof more, "%s%s", TRAINING, trained[_i].more);
+    if (!open_hf(&hf, trained[_i].name, "config.json", trained[_i].name, more)) return;
+    check_logits(&hf);
+    check_training(&hf);
+    mx_arena_release(&hf.arena);
+}
+END_TEST
+
+/* As a user starts: with the config that mxconvert writes. */
+START_TEST(hugging_face_start) {
+    Hf hf;
+    if (!open_hf(&hf, started[_i].name, started[_i].config, started[_i].expected, TRAINING)) return;
+    check_logits(&hf);
+    MxBatch batch = hf_batch(&hf.arena, hf.file, "", 0, hf.config);
+    double want = hf_scalar(&hf.arena, hf.file, "loss", 0);
+    check_near(hf.name, "loss", fabs(mx_train_loss_and_grad(hf.state, &batch).loss / want - 1),
+               losses);
+    mx_arena_release(&hf.arena);
 }
 END_TEST
 
@@ -264,7 +312,7 @@ typedef struct Peft {
     MxH5 *file;
     MxConfig *config;
     MxTrainState *state;
-    MxPeftHeads heads;
+    MxHfHeads heads;
     double scale;
     MxError err;
 } Peft;
@@ -280,7 +328,7 @@ static bool open_peft(Peft *p, int i, const char *more) {
                   "%s", p->err.text.data);
     const MxModel *model = mx_train_state_model(p->state);
     MxHeadForm form = mx_model_head_form(model);
-    p->heads = (MxPeftHeads){form.width, form.query_scale, form.interleaves};
+    p->heads = (MxHfHeads){form.width, form.query_scale, form.interleaves};
     p->scale = mx_model_lora(model)->scale;
     MxTree *tree = mx_train_state_tree(p->state);
     load_safetensors(&p->arena, mx_path_join(&p->arena, p->dir, "base/model.safetensors"), tree);
@@ -466,7 +514,8 @@ Suite *hf_suite(void) {
     Suite *suite = suite_create("hugging face");
     TCase *tcase = tcase_create("models");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, hugging_face_model, 0, MX_COUNT(hf_cases));
+    tcase_add_loop_test(tcase, hugging_face_training, 0, MX_COUNT(trained));
+    tcase_add_loop_test(tcase, hugging_face_start, 0, MX_COUNT(started));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("peft");
     tcase_set_timeout(tcase, 60);

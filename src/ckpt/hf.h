@@ -1,0 +1,133 @@
+/* hf.h — models of Hugging Face in our terms: the table of names and shapes, an open folder of
+ * tensors, config.json. Names and maps in hf_names.c, folders read in hf_read.c and written in
+ * hf_write.c, config.json in hf_config.c; adapters of the same models in peft.c. */
+#ifndef CKPT_HF_H
+#define CKPT_HF_H
+
+#include "internal.h"
+
+/* ---- names (hf_names.c) */
+
+/* What a parameter has of heads. */
+typedef enum HfRole { HF_PLAIN, HF_KEY /* rotated */, HF_QUERY /* rotated and scaled */ } HfRole;
+
+/* Which models have it. */
+enum { HF_ALL = 0, HF_UNTIED = 1, HF_BIAS = 2, HF_OUT_BIAS = 4, HF_QK_NORM = 8 };
+
+/* One parameter under both names. Shapes are letters as of hf_size, a word a dim, a dim of several
+ * letters being their product: "D N H" is [D, N, H], "NH D" the matrix of the same elements the
+ * other way round. */
+typedef struct HfRow {
+    bool in_layer; /* names are below "decoder/layers_<i>/" and "model.layers.<i>." */
+    const char *ours, *theirs;
+    const char *our_shape, *their_shape;
+    HfRole role;
+    int wants; /* of the bits above */
+} HfRow;
+
+extern const HfRow hf_rows[];
+extern const int hf_n_rows;
+
+/* Whether queries, keys and values have biases. */
+typedef enum HfBias { HF_BIAS_NEVER, HF_BIAS_SAID /* by attention_bias */, HF_BIAS_ALWAYS } HfBias;
+
+/* Whether layers see a window of tokens. */
+typedef enum HfSlide {
+    HF_SLIDE_NEVER,
+    HF_SLIDE_SAID,   /* by use_sliding_window */
+    HF_SLIDE_ALWAYS, /* unless sliding_window is null */
+} HfSlide;
+
+/* A kind of model under both names, and what no member of config.json says. */
+typedef struct HfFamily {
+    const char *model_type, *architecture;
+    const char *decoder_block;
+    bool interleaves, scales_query; /* in MaxText's trees */
+    HfBias bias;
+    bool has_out_bias, has_qk_norm; /* where there are biases; always */
+    HfSlide slide;
+    /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
+    int64_t default_window, default_head_dim, default_kv_heads;
+} HfFamily;
+
+/* hf_family — by either name (the other NULL); NULL = none. */
+const HfFamily *hf_family(const char *model_type, const char *decoder_block);
+/* hf_families — their model types, for messages. */
+const char *hf_families(MxArena *arena);
+/* hf_our_name, hf_their_name — of a row, in a layer if it is in one. */
+const char *hf_our_name(MxArena *arena, const HfRow *row, int layer);
+const char *hf_their_name(MxArena *arena, const HfRow *row, int layer);
+/* hf_has — whether a model has a parameter. */
+bool hf_has(const MxHfModel *model, const HfRow *row);
+/* hf_place_in_head — where element i of a head whose pairs are neighbours is in one whose pairs are
+ * halves: of pair k, (2k, 2k + 1) here and (k, k + width/2) there. */
+static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
+    return i / 2 + i % 2 * (width / 2);
+}
+/* hf_factor — what their elements are multiplied by to be ours. */
+static inline float hf_factor(const MxHfHeads *heads, HfRole role) {
+    return role == HF_QUERY ? (float)heads->query_scale : 1;
+}
+
+/* How elements of one of our arrays lie in theirs. */
+typedef struct HfMap {
+    MxShape ours, theirs;
+    int64_t stride[MX_MAX_RANK]; /* in theirs, of a step in each of our dims */
+    int inner;                   /* the dim whose elements are neighbours there; -1 = none */
+    int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
+    float factor;                /* ours = theirs times it */
+} HfMap;
+
+HfMap hf_map(const MxHfModel *model, const HfRow *row);
+
+/* Elements of a box that are neighbours in theirs. */
+typedef struct HfRun {
+    const HfMap *map;
+    MxBox box;
+    int64_t index[MX_MAX_RANK]; /* of the run, within the box; 0 in the inner dim */
+    int64_t n;                  /* elements in it */
+    int64_t at, step;           /* of the first one in the dense box, and on to the next */
+    int64_t theirs;             /* of the first one in their array */
+} HfRun;
+
+/* hf_run_start — at the first run; false if the box is empty. hf_run_next — at the next one. */
+bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box);
+bool hf_run_next(HfRun *run);
+
+/* ---- folders (hf_read.c) */
+
+/* A parameter and the tensor that it is. */
+typedef struct HfLink {
+    HfMap map;
+    const MxTensors *file;
+    const MxTensor *tensor;
+} HfLink;
+
+/* An open folder. Tensors are read whole, the last one is kept. */
+typedef struct CkptHf {
+    MxHfModel model;
+    HfLink *links; /* [arrays] */
+    MxArena kept;
+    const MxTensor *tensor; /* in `data`, as the file has it */
+    void *data;
+} CkptHf;
+
+/* ckpt_hf_open — a folder's arrays under our names, as NNX files with layers one by one have them.
+ *   heads  how ours are to hold heads; NULL = as MaxText's of this family
+ * Errors: every tensor that is missing, extra or of another shape. */
+bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHfHeads *heads, CkptHf **out,
+                  MxH5Array **arrays, int *n, MxError *err);
+/* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
+bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
+
+/* ---- config.json (hf_config.c) */
+
+#define HF_TENSORS "model.safetensors"
+#define HF_INDEX   "model.safetensors.index.json"
+
+/* hf_config_text — config.json of a model: its own, if it was read from one, else made. */
+const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype);
+/* hf_says_something — whether a member is there and is not null, false, 0 or empty. */
+bool hf_says_something(const MxJson *value);
+
+#endif

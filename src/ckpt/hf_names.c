@@ -1,0 +1,186 @@
+/* hf_names.c — the table of Hugging Face's names: one row a parameter, one row a family; and how
+ * elements lie in an array of the other side. A transposed matrix, dims taken together or apart and
+ * rotated heads are all a matter of strides, so one walk over them serves both directions. Source:
+ * MaxText checkpoint_conversion/utils/param_mapping.py @e591f30c (names, PARAM_MAPPING; transforms,
+ * HOOK_FNS); transformers 5.23 models/<type>/modeling_<type>.py. */
+#include "hf.h"
+
+// clang-format off
+const HfRow hf_rows[] = {
+    {false, "token_embedder/embedding",    "model.embed_tokens.weight", "V D", "V D", HF_PLAIN, HF_ALL},
+    {true,  "pre_self_attention_layer_norm/scale",  "input_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
+    {true,  "self_attention/query/kernel", "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
+    {true,  "self_attention/key/kernel",   "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
+    {true,  "self_attention/value/kernel", "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
+    {true,  "self_attention/out/kernel",   "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
+    {true,  "self_attention/query/bias",   "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
+    {true,  "self_attention/key/bias",     "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
+    {true,  "self_attention/value/bias",   "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
+    {true,  "self_attention/out/bias",     "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
+    {true,  "self_attention/query_norm/scale", "self_attn.q_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
+    {true,  "self_attention/key_norm/scale",   "self_attn.k_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
+    {true,  "post_self_attention_layer_norm/scale", "post_attention_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
+    {true,  "mlp/wi_0/kernel",             "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {true,  "mlp/wi_1/kernel",             "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {true,  "mlp/wo/kernel",               "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
+    {false, "decoder/decoder_norm/scale",  "model.norm.weight",       "D",     "D",    HF_PLAIN, HF_ALL},
+    {false, "decoder/logits_dense/kernel", "lm_head.weight",          "D V",   "V D",  HF_PLAIN, HF_UNTIED},
+};
+// clang-format on
+const int hf_n_rows = MX_COUNT(hf_rows);
+
+/* Defaults are those of transformers' classes of configs. */
+static const HfFamily families[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .decoder_block = "llama2",
+     .interleaves = true,
+     .scales_query = true,
+     .bias = HF_BIAS_SAID,
+     .has_out_bias = true},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .decoder_block = "mistral",
+     .scales_query = true,
+     .slide = HF_SLIDE_ALWAYS,
+     .default_window = 4096,
+     .default_kv_heads = 8},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .decoder_block = "qwen2",
+     .bias = HF_BIAS_ALWAYS,
+     .slide = HF_SLIDE_SAID,
+     .default_window = 4096,
+     .default_kv_heads = 32},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .decoder_block = "qwen3",
+     .bias = HF_BIAS_SAID,
+     .has_out_bias = true,
+     .has_qk_norm = true,
+     .slide = HF_SLIDE_SAID,
+     .default_window = 4096,
+     .default_head_dim = 128,
+     .default_kv_heads = 32},
+};
+
+static bool is_name(const char *name, const char *wanted) {
+    return wanted && !strcmp(name, wanted);
+}
+
+const HfFamily *hf_family(const char *model_type, const char *decoder_block) {
+    for (int i = 0; i < MX_COUNT(families); i++)
+        if (is_name(families[i].model_type, model_type) ||
+            is_name(families[i].decoder_block, decoder_block))
+            return &families[i];
+    return NULL;
+}
+
+const char *hf_families(MxArena *arena) {
+    MxText text;
+    mx_text_init(&text, arena);
+    for (int i = 0; i < MX_COUNT(families); i++)
+        mx_text_add(&text, "%s%s", i ? ", " : "", families[i].model_type);
+    return text.data;
+}
+
+const char *hf_our_name(MxArena *arena, const HfRow *row, int layer) {
+    return row->in_layer ? mx_arena_printf(arena, "model/decoder/layers_%d/%s", layer, row->ours)
+                         : mx_arena_printf(arena, "model/%s", row->ours);
+}
+
+const char *hf_their_name(MxArena *arena, const HfRow *row, int layer) {
+    return row->in_layer ? mx_arena_printf(arena, "model.layers.%d.%s", layer, row->theirs)
+                         : row->theirs;
+}
+
+bool hf_has(const MxHfModel *model, const HfRow *row) {
+    const HfFamily *family = hf_family(NULL, model->decoder_block);
+    int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
+              (model->has_bias && family->has_out_bias ? HF_OUT_BIAS : 0) |
+              (family->has_qk_norm ? HF_QK_NORM : 0);
+    return (row->wants & has) == row->wants;
+}
+
+/* ---- how elements lie */
+
+static int64_t size_of(const MxHfModel *m, char letter) {
+    const struct {
+        char letter;
+        int64_t size;
+    } sizes[] = {{'D', m->emb_dim},    {'V', m->vocab_size}, {'N', m->n_query_heads},
+                 {'K', m->n_kv_heads}, {'H', m->head_dim},   {'M', m->mlp_dim}};
+    int i = 0;
+    while (sizes[i].letter != letter) i++;
+    return sizes[i].size;
+}
+
+static MxShape shape_of(const MxHfModel *m, const char *words) {
+    MxShape shape = {.rank = 1, .dim = {1}};
+    for (; *words; words++) {
+        if (*words == ' ')
+            shape.dim[shape.rank++] = 1;
+        else
+            shape.dim[shape.rank - 1] *= size_of(m, *words);
+    }
+    return shape;
+}
+
+/* Elements between neighbours along a letter: the product of what follows it. */
+static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
+    int64_t stride = 1;
+    for (const char *after = strchr(words, letter) + 1; *after; after++)
+        if (*after != ' ') stride *= size_of(m, *after);
+    return stride;
+}
+
+HfMap hf_map(const MxHfModel *model, const HfRow *row) {
+    HfMap map = {.ours = shape_of(model, row->our_shape),
+                 .theirs = shape_of(model, row->their_shape),
+                 .inner = -1,
+                 .rotated = -1,
+                 .factor = hf_factor(&model->heads, row->role)};
+    int dim = 0;
+    for (const char *word = row->our_shape; *word; dim++) {
+        size_t n = strcspn(word, " ");
+        char last = word[n - 1]; /* letters of one dim lie next to each other there too */
+        map.stride[dim] = stride_of(model, row->their_shape, last);
+        bool is_rotated = last == 'H' && row->role != HF_PLAIN && model->heads.interleaves;
+        if (is_rotated) map.rotated = dim;
+        if (map.stride[dim] == 1 && !is_rotated) map.inner = dim;
+        word += n + (word[n] == ' ');
+    }
+    return map;
+}
+
+/* Positions of the run at `index`. */
+static void settle(HfRun *run) {
+    const HfMap *map = run->map;
+    run->at = run->theirs = 0;
+    run->step = 1;
+    for (int d = 0; d < run->box.rank; d++) {
+        int64_t i = run->box.start[d] + run->index[d];
+        run->at = run->at * run->box.count[d] + run->index[d];
+        if (map->inner >= 0 && d > map->inner) run->step *= run->box.count[d];
+        if (d == map->rotated) i = hf_place_in_head(map->ours.dim[d], i);
+        run->theirs += i * map->stride[d];
+    }
+}
+
+bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box) {
+    *run = (HfRun){.map = map, .box = *box, .n = map->inner < 0 ? 1 : box->count[map->inner]};
+    settle(run);
+    return mx_box_count(box) > 0;
+}
+
+bool hf_run_next(HfRun *run) {
+    for (int d = run->box.rank - 1; d >= 0; d--) {
+        if (d == run->map->inner) continue;
+        if (++run->index[d] < run->box.count[d]) {
+            settle(run);
+            return true;
+        }
+        run->index[d] = 0;
+    }
+    return false;
+}

@@ -1,0 +1,209 @@
+/* hf_read.c — a folder of Hugging Face's as if it were a file of ours: config.json tells the model,
+ * the table its parameters, and each is a tensor of model.safetensors or of one of the shards that
+ * model.safetensors.index.json names. */
+#include "hf.h"
+
+typedef struct Folder {
+    MxArena *arena;
+    const char *dir;
+    const char *names; /* the file that lists tensors, for messages */
+    MxTensors **shards;
+    int n_shards;
+    MxError *err;
+} Folder;
+
+static bool refuse(const Folder *f, const char *file, const char *what) {
+    return mx_fail(f->err, MX_EXIT_BAD_INPUT,
+                   (MxWhere){.file = mx_path_join(f->arena, f->dir, file)}, "%s", what);
+}
+
+bool mx_hf_is_dir(const char *dir) {
+    MxArena arena = {.name = "hf"};
+    bool is = mx_file_exists(mx_path_join(&arena, dir, MX_HF_CONFIG)) &&
+              !mx_file_exists(mx_path_join(&arena, dir, CKPT_STATE_FILE));
+    mx_arena_release(&arena);
+    return is;
+}
+
+/* ---- shards */
+
+static bool open_shard(Folder *f, const char *name) {
+    return mx_tensors_open(f->arena, mx_path_join(f->arena, f->dir, name),
+                           &f->shards[f->n_shards++], f->err);
+}
+
+/* Every tensor of an index is in the shard it says. */
+static bool check_index(const Folder *f, const MxJson *weights, const MxMap *by_name) {
+    bool ok = true;
+    for (size_t i = 0; i < mx_json_length(weights); i++) {
+        const char *tensor;
+        MxJson *value;
+        mx_json_member(weights, i, &tensor, &value);
+        const char *shard = mx_json_string(value);
+        if (!mx_tensors_find(f->shards[mx_map_get(by_name, shard, -1)], tensor))
+            ok = refuse(f, shard,
+                        mx_arena_printf(f->arena, "\"%s\" is missing; %s says that it is there",
+                                        tensor, HF_INDEX));
+    }
+    return ok;
+}
+
+static bool open_index(Folder *f) {
+    enum { LARGEST = 64 << 20 };
+    const char *path = mx_path_join(f->arena, f->dir, HF_INDEX);
+    MxBytes bytes;
+    MxMap by_name;
+    if (!mx_file_read(f->arena, path, LARGEST, &bytes, f->err)) return false;
+    const MxJson *json =
+        mx_json_parse(f->arena, (const char *)bytes.data, bytes.size, path, f->err);
+    const MxJson *weights = json ? mx_json_get(json, "weight_map") : NULL;
+    size_t n = mx_json_length(weights);
+    if (json && !n) refuse(f, HF_INDEX, "no \"weight_map\" with tensors in it");
+    f->shards = mx_new_n(f->arena, MxTensors *, n + 1);
+    mx_map_init(&by_name, f->arena);
+    bool ok = n > 0;
+    for (size_t i = 0; ok && i < n; i++) {
+        const char *tensor;
+        MxJson *value;
+        mx_json_member(weights, i, &tensor, &value);
+        const char *shard = mx_json_string(value);
+        if (!shard || strchr(shard, '/') || !strcmp(shard, ".."))
+            return refuse(
+                f, HF_INDEX,
+                mx_arena_printf(f->arena, "\"%s\": wanted the name of a file beside it", tensor));
+        if (mx_map_get(&by_name, shard, -1) >= 0) continue;
+        mx_map_set(&by_name, shard, f->n_shards);
+        ok = open_shard(f, shard);
+    }
+    return ok && check_index(f, weights, &by_name);
+}
+
+static bool open_shards(Folder *f) {
+    f->names = HF_TENSORS;
+    if (!mx_file_exists(mx_path_join(f->arena, f->dir, HF_TENSORS)) &&
+        mx_file_exists(mx_path_join(f->arena, f->dir, HF_INDEX))) {
+        f->names = HF_INDEX;
+        return open_index(f);
+    }
+    f->shards = mx_new(f->arena, MxTensors *);
+    return open_shard(f, HF_TENSORS);
+}
+
+/* ---- parameters */
+
+static bool link_tensor(Folder *f, const char *name, HfLink *link) {
+    for (int i = 0; i < f->n_shards && !link->tensor; i++) {
+        link->file = f->shards[i];
+        link->tensor = mx_tensors_find(link->file, name);
+    }
+    const char *want = mx_shape_text(f->arena, link->map.theirs);
+    if (!link->tensor)
+        return refuse(
+            f, f->names,
+            mx_arena_printf(f->arena, "\"%s\" is missing; the model wants %s", name, want));
+    if (mx_shape_equal(link->tensor->shape, link->map.theirs)) return true;
+    return refuse(f, f->names,
+                  mx_arena_printf(f->arena, "\"%s\" has shape %s; the model wants %s", name,
+                                  mx_shape_text(f->arena, link->tensor->shape), want));
+}
+
+/* Tensors without a meaning: a table that old files hold of each layer's rotations, and a head that
+ * tied models do not read. */
+static bool is_idle(const MxHfModel *model, const char *name) {
+    return mx_text_has_suffix(name, ".rotary_emb.inv_freq") ||
+           (model->is_tied && !strcmp(name, "lm_head.weight"));
+}
+
+static void check_extra(Folder *f, const MxHfModel *model, const MxMap *wanted) {
+    for (int s = 0; s < f->n_shards; s++)
+        for (int i = 0; i < mx_tensors_count(f->shards[s]); i++) {
+            const MxTensor *t = mx_tensors_at(f->shards[s], i);
+            if (mx_map_get(wanted, t->name, -1) < 0 && !is_idle(model, t->name))
+                refuse(f, f->names,
+                       mx_arena_printf(f->arena, "\"%s\" %s is not in the model", t->name,
+                                       mx_shape_text(f->arena, t->shape)));
+        }
+}
+
+static void release_kept(void *data) {
+    mx_arena_release(&((CkptHf *)data)->kept);
+}
+
+/* A row's parameter, or that of every layer. */
+static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n,
+                     MxMap *wanted) {
+    int64_t count = row->in_layer ? hf->model.n_layers : 1;
+    for (int i = 0; i < count; i++, ++*n) {
+        HfLink *link = &hf->links[*n];
+        const char *name = hf_their_name(f->arena, row, i);
+        *link = (HfLink){.map = hf_map(&hf->model, row)};
+        link_tensor(f, name, link);
+        mx_map_set(wanted, name, *n);
+        arrays[*n] = (MxH5Array){
+            .path = hf_our_name(f->arena, row, i), .dtype = MX_F32, .shape = link->map.ours};
+    }
+}
+
+bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHfHeads *heads, CkptHf **out,
+                  MxH5Array **arrays, int *n, MxError *err) {
+    Folder f = {.arena = arena, .dir = dir, .err = err};
+    CkptHf *hf = *out = mx_new(arena, CkptHf);
+    MxMap wanted;
+    int failures = err->count;
+    *hf = (CkptHf){.kept = {.name = "tensor"}};
+    if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &hf->model, err) ||
+        !open_shards(&f))
+        return false;
+    if (heads) hf->model.heads = *heads;
+    int64_t most = hf_n_rows * (hf->model.n_layers + 1);
+    *arrays = mx_new_n(arena, MxH5Array, most);
+    hf->links = mx_new_n(arena, HfLink, most);
+    mx_map_init(&wanted, arena);
+    *n = 0;
+    for (int r = 0; r < hf_n_rows; r++)
+        if (hf_has(&hf->model, &hf_rows[r])) link_row(&f, hf, &hf_rows[r], *arrays, n, &wanted);
+    check_extra(&f, &hf->model, &wanted);
+    mx_arena_on_release(arena, release_kept, hf);
+    return err->count == failures;
+}
+
+/* ---- values */
+
+/* The tensor in memory. */
+static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
+    if (hf->tensor == link->tensor) return true;
+    mx_arena_release(&hf->kept);
+    hf->data = mx_arena_alloc(&hf->kept, (size_t)mx_tensor_bytes(link->tensor) + 1);
+    hf->tensor = link->tensor;
+    if (mx_tensors_read_raw(link->file, link->tensor, hf->data, err)) return true;
+    hf->tensor = NULL;
+    return false;
+}
+
+static void put(void *out, MxDtype dtype, int64_t i, float value) {
+    if (dtype == MX_F32) ((float *)out)[i] = value;
+    if (dtype == MX_F64) ((double *)out)[i] = (double)value;
+    if (dtype == MX_BF16) ((MxBf16 *)out)[i] = mx_f32_to_bf16(value);
+}
+
+static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
+    enum { PIECE = 512 };
+    float piece[PIECE];
+    for (int64_t first = 0; first < run->n; first += PIECE) {
+        int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
+        mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
+        for (int64_t i = 0; i < n; i++)
+            put(out, dtype, run->at + (first + i) * run->step, run->map->factor * piece[i]);
+    }
+}
+
+bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err) {
+    const HfLink *link = &hf->links[array];
+    HfRun run;
+    MX_ASSERT(dtype == MX_F32 || dtype == MX_F64 || dtype == MX_BF16);
+    mx_store_guard_rearm(mx_tensors_path(link->file));
+    if (!keep(hf, link, err)) return false;
+    bool goes_on = hf_run_start(&run, &link->map, box);
+    for (; goes_on; goes_on = hf_run_next(&run)) copy_run(hf, &run, dtype, out);
+    return true;
+}

@@ -1,0 +1,233 @@
+/* hf_write.c — a checkpoint as a folder of Hugging Face's: the leaves, layer by layer, are found in
+ * whatever form the checkpoint has; each becomes a tensor in memory and is written, into one file
+ * or shards. */
+#include "hf.h"
+
+#include <unistd.h>
+
+enum { TILE_BYTES = 4 << 20 };
+
+/* A tensor to write. */
+typedef struct Item {
+    const HfRow *row;
+    const char *ours;
+    HfMap map;
+    CkptPiece piece;
+    MxTensor tensor; /* under their name */
+    int shard;
+    uint64_t hash; /* of its bytes */
+} Item;
+
+typedef struct Writer {
+    MxArena arena;
+    const MxHfExport *how;
+    const char *dir;
+    CkptFile from;
+    MxTree leaves;
+    CkptPiece *pieces;
+    Item *items;
+    int n, n_shards, n_left; /* left: arrays that are no parameters */
+    int64_t bytes;
+    void *tensor; /* the largest */
+    float *tile;
+    MxError *err;
+} Writer;
+
+static MxWhere in_source(const Writer *w) {
+    return (MxWhere){.file = w->from.ref.ref};
+}
+
+/* ---- what is written */
+
+static void add_item(Writer *w, const HfRow *row, int layer) {
+    Item item = {.row = row, .map = hf_map(&w->how->model, row)};
+    item.ours = hf_our_name(&w->arena, row, layer);
+    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, row, layer),
+                             .dtype = w->how->dtype,
+                             .shape = item.map.theirs};
+    int leaf = mx_tree_find(&w->leaves, item.ours);
+    const char *want = mx_shape_text(&w->arena, item.map.ours);
+    if (leaf < 0)
+        mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w), "\"%s\" is missing; the model wants %s",
+                item.ours, want);
+    else if (!mx_shape_equal(w->leaves.leaves[leaf].shape, item.map.ours))
+        mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w), "\"%s\" has shape %s; the model wants %s",
+                item.ours, mx_shape_text(&w->arena, w->leaves.leaves[leaf].shape), want);
+    else
+        item.piece = w->pieces[leaf];
+    w->items[w->n++] = item;
+}
+
+/* Parameters that the table has no row for. */
+static void check_extra(Writer *w) {
+    MxMap wanted;
+    mx_map_init(&wanted, &w->arena);
+    for (int i = 0; i < w->n; i++) mx_map_set(&wanted, w->items[i].ours, i);
+    for (int i = 0; i < w->leaves.n; i++) {
+        const CkptRow *row = w->from.survey.entries[w->pieces[i].entry].row;
+        bool is_param = row && row->is_param;
+        w->n_left += !is_param;
+        if (is_param && mx_map_get(&wanted, w->leaves.leaves[i].path, -1) < 0)
+            mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w),
+                    "\"%s\" has no name in such a model of Hugging Face's",
+                    w->leaves.leaves[i].path);
+    }
+}
+
+/* In order, a new file when one is full. */
+static void choose_shards(Writer *w) {
+    int64_t filled = 0;
+    w->n_shards = 1;
+    for (int i = 0; i < w->n; i++) {
+        int64_t bytes = mx_tensor_bytes(&w->items[i].tensor);
+        if (filled && filled + bytes > w->how->shard_bytes) {
+            filled = 0;
+            w->n_shards++;
+        }
+        filled += bytes;
+        w->items[i].shard = w->n_shards - 1;
+        w->bytes += bytes;
+    }
+}
+
+static bool plan(Writer *w, const MxCkptRef *from) {
+    int failures = w->err->count, n_random;
+    const MxHfModel *model = &w->how->model;
+    if (!mx_hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
+        !ckpt_open(&w->arena, from, &w->from, w->err) ||
+        !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
+        return false;
+    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));
+    for (int r = 0; r < hf_n_rows; r++)
+        for (int i = 0;
+             hf_has(model, &hf_rows[r]) && i < (hf_rows[r].in_layer ? model->n_layers : 1); i++)
+            add_item(w, &hf_rows[r], i);
+    check_extra(w);
+    choose_shards(w);
+    return w->err->count == failures;
+}
+
+/* ---- values */
+
+static void put(void *out, MxDtype dtype, int64_t i, float value) {
+    if (dtype == MX_F32) ((float *)out)[i] = value;
+    if (dtype == MX_BF16) ((MxBf16 *)out)[i] = mx_f32_to_bf16(value);
+}
+
+/* A tensor as it is to be, in memory. */
+static bool make_tensor(Writer *w, const Item *item) {
+    CkptTiles tiles;
+    HfRun run;
+    if (!ckpt_tiles_start(&tiles, item->map.ours, TILE_BYTES / (int)sizeof(float))) return true;
+    do {
+        if (!ckpt_read_piece(&w->from, &item->piece, tiles.box, MX_F32, w->tile, w->err))
+            return false;
+        bool goes_on = hf_run_start(&run, &item->map, &tiles.box);
+        for (; goes_on; goes_on = hf_run_next(&run))
+            for (int64_t i = 0; i < run.n; i++)
+                put(w->tensor, item->tensor.dtype, run.theirs + i,
+                    w->tile[run.at + i * run.step] / item->map.factor);
+    } while (ckpt_tiles_next(&tiles));
+    return true;
+}
+
+/* ---- files */
+
+static const char *shard_name(Writer *w, int shard) {
+    return w->n_shards == 1 ? HF_TENSORS
+                            : mx_arena_printf(&w->arena, "model-%05d-of-%05d.safetensors",
+                                              shard + 1, w->n_shards);
+}
+
+/* first  its first item; receives that of the next shard */
+static bool write_shard(Writer *w, int *first) {
+    int shard = w->items[*first].shard, n = 0, fd;
+    MxTensor *tensors = mx_new_n(&w->arena, MxTensor, w->n);
+    for (int i = *first; i < w->n && w->items[i].shard == shard; i++)
+        tensors[n++] = w->items[i].tensor;
+    const char *path = mx_path_join(&w->arena, w->dir, shard_name(w, shard));
+    if (!mx_tensors_create(path, tensors, n, &fd, w->err)) return false;
+    bool ok = true;
+    for (int i = *first; ok && i < *first + n; i++) {
+        Item *item = &w->items[i];
+        size_t bytes = (size_t)mx_tensor_bytes(&item->tensor);
+        ok = make_tensor(w, item) && mx_tensors_append(path, fd, w->tensor, bytes, w->err);
+        if (ok) item->hash = mx_hash64(w->tensor, bytes);
+        mx_progress((double)i / w->n, -1, "writing %.90s", item->tensor.name);
+    }
+    *first += n;
+    return (!close(fd) || mx_fail_errno(w->err, "could not write \"%s\"", path)) && ok;
+}
+
+static bool write_text(Writer *w, const char *name, const char *text) {
+    return mx_file_write(mx_path_join(&w->arena, w->dir, name), text, strlen(text), w->err);
+}
+
+static bool write_index(Writer *w) {
+    MxJson *index = mx_json_object(&w->arena);
+    mx_json_set_int(mx_json_put_object(index, "metadata"), "total_size", w->bytes);
+    MxJson *weights = mx_json_put_object(index, "weight_map");
+    for (int i = 0; i < w->n; i++)
+        mx_json_set_string(weights, w->items[i].tensor.name, shard_name(w, w->items[i].shard));
+    return write_text(w, HF_INDEX, mx_json_dump(&w->arena, index, true));
+}
+
+/* Every tensor reads back as it was written. */
+static bool verify(Writer *w) {
+    MxTensors *file = NULL;
+    bool ok = true;
+    for (int i = 0; i < w->n; i++) {
+        const Item *item = &w->items[i];
+        const char *path = mx_path_join(&w->arena, w->dir, shard_name(w, item->shard));
+        if ((!i || item->shard != w->items[i - 1].shard) &&
+            !mx_tensors_open(&w->arena, path, &file, w->err))
+            return false;
+        mx_store_guard_rearm(path);
+        const MxTensor *found = mx_tensors_find(file, item->tensor.name);
+        size_t bytes = (size_t)mx_tensor_bytes(&item->tensor);
+        if (!found || !mx_shape_equal(found->shape, item->tensor.shape) ||
+            found->dtype != item->tensor.dtype ||
+            !mx_tensors_read_raw(file, found, w->tensor, w->err) ||
+            mx_hash64(w->tensor, bytes) != item->hash)
+            ok = mx_fail(w->err, MX_EXIT_IO, (MxWhere){.file = path},
+                         "\"%s\" does not read back as it was written", item->tensor.name);
+        mx_progress((double)i / w->n, -1, "verifying %.90s", item->tensor.name);
+    }
+    return ok;
+}
+
+static bool write_all(Writer *w) {
+    size_t largest = 0;
+    for (int i = 0; i < w->n; i++) {
+        size_t bytes = (size_t)mx_tensor_bytes(&w->items[i].tensor);
+        largest = bytes > largest ? bytes : largest;
+    }
+    w->tensor = mx_arena_alloc(&w->arena, largest);
+    w->tile = mx_arena_alloc(&w->arena, TILE_BYTES);
+    bool ok = true;
+    for (int i = 0; ok && i < w->n;) ok = write_shard(w, &i);
+    ok = ok &&
+         write_text(w, MX_HF_CONFIG, hf_config_text(&w->arena, &w->how->model, w->how->dtype)) &&
+         (w->n_shards == 1 || write_index(w)) && (!w->how->verifies || verify(w));
+    mx_progress_end();
+    return ok;
+}
+
+bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
+                  MxError *err) {
+    Writer w = {.arena = {.name = "hf"}, .how = how, .dir = dir, .err = err};
+    bool ok = plan(&w, from);
+    for (int i = 0; ok && !dir && i < w.n; i++)
+        mx_text_add(notes, "%s %s -> %s %s\n", w.items[i].ours,
+                    mx_shape_text(&w.arena, w.items[i].map.ours), w.items[i].tensor.name,
+                    mx_shape_text(&w.arena, w.items[i].tensor.shape));
+    ok = ok && (!dir || write_all(&w));
+    if (ok && w.n_left)
+        mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
+    if (ok)
+        mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
+                    hf_family(NULL, how->model.decoder_block)->architecture, w.n,
+                    mx_dtype_name(how->dtype), w.n_shards, w.n_shards == 1 ? "" : "s");
+    mx_arena_release(&w.arena);
+    return ok;
+}

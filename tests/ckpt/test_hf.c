@@ -1,0 +1,286 @@
+/* test_hf.c — models of Hugging Face as a black box: trees against MaxText's own conversions, the
+ * way back against the folders they came from, and what is refused. */
+#include "tools.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *hf_model(const char *name) {
+    return mx_arena_printf(&arena, "%s/hf/models/%s", golden_dir(), name);
+}
+
+static const char *maxtext(const char *name) {
+    return mx_arena_printf(&arena, "%s/hf/maxtext/%s.h5", golden_dir(), name);
+}
+
+/* ---- trees */
+
+static const struct {
+    const char *model, *scan, *golden;
+} trees[] = {
+    {"llama", "true", "llama_scanned"},         {"llama", "false", "llama_unscanned"},
+    {"llama_sharded", "true", "llama_scanned"}, {"llama_rope3", "true", "llama_rope3_scanned"},
+    {"qwen2", "true", "qwen2_scanned"},         {"qwen3", "true", "qwen3_scanned"},
+};
+
+START_TEST(trees_are_maxtexts) {
+    const char *scan = trees[_i].scan;
+    ck_tool(0, "mxconvert %s {}/a.h5 --layout linen --scan-layers %s", hf_model(trees[_i].model),
+            scan);
+    ck_tool(0, "mxcompare {}/a.h5 %s", maxtext(trees[_i].golden));
+    ck_says("EQUAL");
+    MxH5 *file;
+    ck_ok(mx_h5_open(&arena, in_folder("a.h5"), &file, &err));
+    ck_assert(mx_h5_has_array(file, !strcmp(scan, "true")
+                                        ? "params/params/decoder/layers/mlp/wo/kernel"
+                                        : "params/params/decoder/layers_1/mlp/wo/kernel"));
+    ck_tool(0, "mxconvert %s {}/b.h5 --layout linen --scan-layers %s", hf_model(trees[_i].model),
+            scan);
+    ck_same_bytes("a.h5", "b.h5");
+}
+END_TEST
+
+/* ---- and back */
+
+static const struct {
+    const char *model;
+    bool is_exact; /* queries are scaled by a power of two, or rounding to bfloat16 restores them */
+} round_trips[] = {{"llama", false},     {"llama_sharded", false}, {"llama_rope3", true},
+                   {"llama_bf16", true}, {"mistral", false},       {"qwen2", true},
+                   {"qwen3", true}};
+
+/* Every tensor of a file is in another, bit by bit or, of queries, to the next float. */
+static int check_tensors(const char *path, MxTensors *other, bool is_exact) {
+    MxTensors *file;
+    ck_ok(mx_tensors_open(&arena, path, &file, &err));
+    for (int i = 0; i < mx_tensors_count(file); i++) {
+        const MxTensor *a = mx_tensors_at(file, i), *b = mx_tensors_find(other, a->name);
+        ck_assert_msg(b && a->dtype == b->dtype && mx_shape_equal(a->shape, b->shape), "%s",
+                      a->name);
+        int64_t n = mx_shape_count(a->shape);
+        float *x = mx_new_n(&arena, float, n), *y = mx_new_n(&arena, float, n);
+        ck_ok(mx_tensors_read(file, a, x, &err));
+        ck_ok(mx_tensors_read(other, b, y, &err));
+        int most = is_exact || !strstr(a->name, "q_proj") ? 0 : 1;
+        for (int64_t k = 0; k < n; k++) {
+            int32_t p, q;
+            memcpy(&p, &x[k], sizeof p);
+            memcpy(&q, &y[k], sizeof q);
+            ck_assert_msg(abs(p - q) <= most, "%s: %a, wanted %a", a->name, (double)y[k],
+                          (double)x[k]);
+        }
+    }
+    return mx_tensors_count(file);
+}
+
+START_TEST(the_way_back) {
+    const char *from = hf_model(round_trips[_i].model);
+    MxTensors *ours;
+    char **names;
+    int n, n_tensors = 0;
+    ck_tool(0, "mxconvert %s {}/ours", from);
+    ck_tool(0, "mxconvert {}/ours {}/theirs --to-hf");
+    ck_says("and verified it");
+    ck_ok(mx_tensors_open(&arena, in_folder("theirs/model.safetensors"), &ours, &err));
+    ck_ok(mx_dir_list(&arena, from, &names, &n, &err));
+    for (int i = 0; i < n; i++)
+        if (mx_text_has_suffix(names[i], ".safetensors"))
+            n_tensors +=
+                check_tensors(mx_path_join(&arena, from, names[i]), ours, round_trips[_i].is_exact);
+    ck_assert_int_eq(n_tensors, mx_tensors_count(ours));
+    ck_tool(0, "mxcompare {}/ours {}/theirs");
+    ck_says("EQUAL");
+}
+END_TEST
+
+START_TEST(shards) {
+    ck_tool(0, "mxconvert %s {}/a --to-hf --shard-bytes 40000", hf_model("llama"));
+    ck_says("in 4 files");
+    ck_assert(mx_file_exists(in_folder("a/model-00004-of-00004.safetensors")));
+    ck_assert(!mx_file_exists(in_folder("a/model.safetensors")));
+    ck_tool(0, "mxcompare {}/a %s", hf_model("llama"));
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert %s {}/b --to-hf --shard-bytes 40000", hf_model("llama"));
+    ck_same_bytes("a/model-00002-of-00004.safetensors", "b/model-00002-of-00004.safetensors");
+    ck_same_bytes("a/model.safetensors.index.json", "b/model.safetensors.index.json");
+}
+END_TEST
+
+/* A config of ours tells as much as theirs; what it makes of it is read again. */
+START_TEST(from_a_config_of_ours) {
+    ck_tool(0, "mxconvert %s {}/ours.h5 --scan-layers false", hf_model("mistral"));
+    const char *text = mx_arena_printf(&arena, "%sdataset_type: synthetic\n",
+                                       (const char *)content("ours.yml").data);
+    put_content("run.yml", text, strlen(text));
+    ck_tool(65, "mxconvert {}/ours.h5 {}/theirs --to-hf");
+    ck_says("its model is not known; --config names the config of its run, or a config.json");
+    ck_tool(0, "mxconvert {}/ours.h5 {}/theirs --to-hf --config {}/run.yml --dtype bfloat16");
+    ck_tool(0, "mxconvert {}/theirs {}/again.h5");
+    ck_same_bytes("again.yml", "ours.yml");
+    ck_tool(0, "mxcompare {}/ours.h5 {}/again.h5 --rtol 0.01");
+}
+END_TEST
+
+START_TEST(dry_runs_name_both_sides) {
+    ck_tool(0, "mxconvert %s --dry-run", hf_model("qwen2"));
+    ck_says("model.layers.0.self_attn.q_proj.bias [32] and 1 more -> "
+            "model/decoder/layers/self_attention/query/bias [4, 2, 8]");
+    ck_tool(0, "mxconvert %s --dry-run --to-hf", hf_model("qwen2"));
+    ck_says("model/decoder/layers_1/mlp/wo/kernel [64, 32] -> model.layers.1.mlp.down_proj.weight "
+            "[32, 64]");
+}
+END_TEST
+
+/* ---- what does not fit */
+
+/* A folder "x": the llama with words in its config.json changed. */
+static void make_folder(const char *word, const char *instead) {
+    MxBytes config;
+    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model("llama"), "config.json"), 1 << 16,
+                       &config, &err));
+    const char *text = (const char *)config.data, *at = word ? strstr(text, word) : text;
+    ck_assert_msg(at != NULL, "no %s", word);
+    if (word)
+        text =
+            mx_arena_printf(&arena, "%.*s%s%s", (int)(at - text), text, instead, at + strlen(word));
+    ck_ok(mx_dir_make(in_folder("x"), &err));
+    put_content("x/config.json", text, strlen(text));
+    MxBytes tensors;
+    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model("llama"), "model.safetensors"),
+                       1 << 20, &tensors, &err));
+    put_content("x/model.safetensors", tensors.data, tensors.size);
+}
+
+static const struct {
+    const char *word, *instead, *says;
+} misfits[] = {
+    {"\"model_type\": \"llama\"", "\"model_type\": \"gemma2\"",
+     "x/config.json: model_type: found \"gemma2\", not available yet: llama, mistral, qwen2, "
+     "qwen3"},
+    {"\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: not available here"},
+    {"\"mlp_bias\": false", "\"quantization_config\": {\"bits\": 4}", "quantization_config: not"},
+    {"\"hidden_size\": 32", "\"hidden_size\": \"32\"",
+     "hidden_size: found \"32\", wanted a whole number from 1 to"},
+    {"\"vocab_size\": 160", "\"vocabulary\": 160", "vocab_size: found nothing, wanted a whole"},
+    {"\"head_dim\": 8", "\"head_dim\": 7", "head_dim: found 7, wanted an even number"},
+    {"\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", "rms_norm_eps: found -1, wanted a number"},
+    {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3",
+     "x/model.safetensors: \"model.layers.2.input_layernorm.weight\" is missing; the model wants "
+     "[32]"},
+    {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1",
+     "x/model.safetensors: \"model.layers.1.input_layernorm.weight\" [32] is not in the model"},
+    {"\"intermediate_size\": 64", "\"intermediate_size\": 48",
+     "\"model.layers.0.mlp.down_proj.weight\" has shape [32, 64]; the model wants [32, 48]"},
+    {"\"attention_bias\": false", "\"attention_bias\": true",
+     "\"model.layers.1.self_attn.o_proj.bias\" is missing; the model wants [32]"},
+};
+
+START_TEST(misfits_are_named) {
+    make_folder(misfits[_i].word, misfits[_i].instead);
+    ck_tool(65, "mxconvert {}/x {}/a.h5");
+    ck_says(misfits[_i].says);
+    ck_assert(!mx_file_exists(in_folder("a.h5")));
+}
+END_TEST
+
+/* Members that change results alone: the weights are converted, and it is said that no config of
+ * ours trains them. */
+static const struct {
+    const char *word, *instead, *says;
+} lacks[] = {
+    {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act: found \"gelu\""},
+    {"\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1", "attention_dropout: found 0.1"},
+    {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 4.0",
+     "rope_parameters: found {"},
+    {"\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 2.0",
+     "rope_parameters: found {"},
+    {"\"rope_theta\": 10000.0", "\"rope_theta\": 10000.5", "rope_theta: found 10000.5"},
+    {"\"rope_theta\": 10000.0", "\"partial_rotary_factor\": 0.5",
+     "partial_rotary_factor: found 0.5"},
+};
+
+START_TEST(lacks_are_said) {
+    make_folder(lacks[_i].word, lacks[_i].instead);
+    ck_tool(0, "mxconvert {}/x {}/a.h5");
+    ck_says("no model.yml, for this is not available in mxtrain: ");
+    ck_says(lacks[_i].says);
+    ck_assert(mx_file_exists(in_folder("a.h5")) && !mx_file_exists(in_folder("a.yml")));
+    ck_failed(mx_hf_load(in_folder("x"), NULL, &(MxTree){0}, &err), lacks[_i].says);
+}
+END_TEST
+
+/* Heads that tied models do not read, and tables of old files, are not extra. */
+START_TEST(idle_tensors_are_passed_over) {
+    make_folder("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    ck_tool(0, "mxconvert {}/x {}/a.h5");
+    ck_says("11 arrays");
+}
+END_TEST
+
+static const struct {
+    const char *index, *says;
+} indexes[] = {
+    {"{}", "model.safetensors.index.json: no \"weight_map\""},
+    {"{\"weight_map\": {\"a\": 7}}", "index.json: \"a\": wanted the name of a file beside it"},
+    {"{\"weight_map\": {\"a\": \"../x\"}}", "index.json: \"a\": wanted the name of a file"},
+    {"{\"weight_map\": {\"a\": \"none.safetensors\"}}", "could not open"},
+    {"{\"weight_map\": {\"a\": \"s\"}}",
+     "x/s: \"a\" is missing; model.safetensors.index.json says that it is there"},
+};
+
+START_TEST(indexes_are_checked) {
+    make_folder(NULL, NULL);
+    ck_assert(!rename(in_folder("x/model.safetensors"), in_folder("x/s")));
+    put_content("x/model.safetensors.index.json", indexes[_i].index, strlen(indexes[_i].index));
+    ck_assert_int_ne(tool("mxconvert {}/x {}/a.h5"), 0);
+    ck_says(indexes[_i].says);
+}
+END_TEST
+
+/* What transformers has no name or no way for. */
+static const struct {
+    const char *line, *says;
+} exports[] = {
+    {"attention_bias: true\n", "attention_bias: MistralForCausalLM has no biases"},
+    {"use_qk_norm: true\n", "use_qk_norm: MistralForCausalLM has no norms of queries and keys"},
+    {"final_logits_soft_cap: 30\n", "Hugging Face's models have no other than 0"},
+    {"rope_type: yarn\n", "Hugging Face's models have no other than default or llama3.1"},
+    {"base_num_decoder_layers: 3\n",
+     "\"model/decoder/layers_2/mlp/wo/kernel\" is missing; the model wants [64, 32]"},
+    {"base_num_decoder_layers: 1\n",
+     "\"model/decoder/layers_1/mlp/wo/kernel\" has no name in such a model of Hugging Face's"},
+    {"base_mlp_dim: 32\n",
+     "\"model/decoder/layers_0/mlp/wo/kernel\" has shape [64, 32]; the model wants [32, 32]"},
+};
+
+START_TEST(exports_that_do_not_fit) {
+    ck_tool(0, "mxconvert %s {}/ours.h5", hf_model("mistral"));
+    const char *line = exports[_i].line, *key = mx_arena_strndup(&arena, line, strcspn(line, ":"));
+    const char *yaml = (const char *)content("ours.yml").data, *at = strstr(yaml, key);
+    size_t n = at ? strcspn(at, "\n") + 1 : 0;
+    if (!at) at = yaml;
+    const char *text = mx_arena_printf(&arena, "%.*s%sdataset_type: synthetic\n%s",
+                                       (int)(at - yaml), yaml, line, at + n);
+    put_content("run.yml", text, strlen(text));
+    ck_assert_int_ne(tool("mxconvert {}/ours.h5 {}/x --to-hf --config {}/run.yml"), 0);
+    ck_says(exports[_i].says);
+    ck_assert(!mx_dir_exists(in_folder("x")));
+}
+END_TEST
+
+Suite *hf_suite(void) {
+    Suite *suite = suite_create("ckpt/hugging face");
+    TCase *tcase = add_case(suite, "models");
+    tcase_add_loop_test(tcase, trees_are_maxtexts, 0, MX_COUNT(trees));
+    tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
+    tcase_add_test(tcase, shards);
+    tcase_add_test(tcase, from_a_config_of_ours);
+    tcase_add_test(tcase, dry_runs_name_both_sides);
+    tcase = add_case(suite, "misfits");
+    tcase_add_loop_test(tcase, misfits_are_named, 0, MX_COUNT(misfits));
+    tcase_add_loop_test(tcase, lacks_are_said, 0, MX_COUNT(lacks));
+    tcase_add_test(tcase, idle_tensors_are_passed_over);
+    tcase_add_loop_test(tcase, indexes_are_checked, 0, MX_COUNT(indexes));
+    tcase_add_loop_test(tcase, exports_that_do_not_fit, 0, MX_COUNT(exports));
+    return suite;
+}
