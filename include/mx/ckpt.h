@@ -289,6 +289,9 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 bool mx_hf_load(const char *dir, const MxHfHeads *heads, MxTree *state, MxError *err);
 /* mx_hf_yaml — the config with which mxtrain trains it. */
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
+/* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
+ * Errors: every member that says another number. */
+bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
 /* mx_hf_check — that transformers has such a model. Errors: what it lacks. */
 bool mx_hf_check(const MxHfModel *model, MxWhere where, MxError *err);
 

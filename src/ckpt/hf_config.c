@@ -307,6 +307,28 @@ bool mx_hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
     return err->count == failures;
 }
 
+bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err) {
+    const struct {
+        const char *what;
+        double theirs, ours;
+    } numbers[] = {
+        {"rms_norm_eps", theirs->epsilon, ours->epsilon},
+        {"rope_theta", (double)theirs->rope_theta, (double)ours->rope_theta},
+        {"linear factor of rope_scaling", theirs->rope_factor, ours->rope_factor},
+        {"llama3 in rope_scaling", theirs->rope_is_stretched, ours->rope_is_stretched},
+        {"sliding_window", (double)theirs->window, (double)ours->window},
+        {"tie_word_embeddings", theirs->is_tied, ours->is_tied},
+    };
+    bool ok = !strcmp(theirs->decoder_block, ours->decoder_block) ||
+              mx_fail(err, MX_EXIT_BAD_INPUT, where, "model_type: found that of %s, the run has %s",
+                      theirs->decoder_block, ours->decoder_block);
+    for (int i = 0; i < MX_COUNT(numbers); i++)
+        if (numbers[i].theirs != numbers[i].ours)
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: found %.15g, the run has %.15g",
+                         numbers[i].what, numbers[i].theirs, numbers[i].ours);
+    return ok;
+}
+
 /* In the spelling of transformers 4, which 5 reads as well. */
 static MxJson *make_config(MxArena *arena, const MxHfModel *m) {
     const HfFamily *family = hf_family(NULL, m->decoder_block);

@@ -224,9 +224,9 @@ typedef struct Work {
 } Work;
 
 /* The config that SRC holds, or the one that is named; NULL = there is none. */
-static bool load_config(const Work *work, MxArena *arena, const MxConfig **out, MxError *err) {
+static bool load_config(const Work *work, const char *file, MxArena *arena, const MxConfig **out,
+                        MxError *err) {
     const MxJson *manifest = work->from.manifest;
-    const char *file = work->line->config;
     MxConfigRequest request = {
         .files = &file,
         .n_files = file != NULL,
@@ -279,7 +279,7 @@ static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
     MxAdapterFacts *facts = &work->line->how.facts;
     bool merges = work->line->merges;
     if (!merges && !work->line->to_peft) return true;
-    if (!load_config(work, arena, &config, err) ||
+    if (!load_config(work, work->line->config, arena, &config, err) ||
         !settle_alpha(work, config, &facts->alpha, err) ||
         (config && !mx_model_new(arena, config, &model, err)) ||
         (merges && !find_base(work, config, arena, err)))
@@ -371,17 +371,22 @@ static bool find_model(Work *work, MxArena *arena, MxError *err) {
     const char *json = find_json(work, arena);
     MxHfExport *hf = &work->hf;
     *hf = (MxHfExport){.shard_bytes = line->shard_bytes, .verifies = line->how.verifies};
-    if (json) {
-        bool ok = mx_hf_read_config(arena, json, &hf->model, err);
-        hf->dtype = line->how.casts ? line->how.param_dtype : hf->model.dtype;
-        return ok;
+    MxHfModel theirs = {.dtype = MX_F32};
+    if ((json && !mx_hf_read_config(arena, json, &theirs, err)) ||
+        !load_config(work, json ? NULL : line->config, arena, &config, err) ||
+        (config && !model_of_config(arena, config, &hf->model, err)))
+        return false;
+    hf->dtype = line->how.casts ? line->how.param_dtype : theirs.dtype;
+    if (!json && !config)
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
+            "its model is not known; --config names the config of its run, or a config.json");
+    if (json && config) { /* of a run, which may hold kernels in its own way */
+        if (!mx_hf_agree(&theirs, &hf->model, (MxWhere){.file = json}, err)) return false;
+        theirs.heads = hf->model.heads;
     }
-    hf->dtype = line->how.casts ? line->how.param_dtype : MX_F32;
-    if (!load_config(work, arena, &config, err)) return false;
-    if (config) return model_of_config(arena, config, &hf->model, err);
-    return mx_fail(
-        err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
-        "its model is not known; --config names the config of its run, or a config.json");
+    if (json) hf->model = theirs;
+    return true;
 }
 
 /* ---- in the child */
@@ -446,6 +451,10 @@ static bool put_text(const char *path, const char *text, MxError *err) {
     return mx_file_write(path, text, strlen(text), err);
 }
 
+static const char *yaml_beside(MxArena *arena, const char *file) {
+    return mx_arena_printf(arena, "%.*s.yml", (int)(strrchr(file, '.') - file), file);
+}
+
 /* What was known of a model of Hugging Face's: its config.json in the folder, for the way back, and
  * the config to train it, there or beside the file. */
 static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxError *err) {
@@ -461,12 +470,7 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
         mx_text_add(notes, "no model.yml, for this is not available in mxtrain: %s\n", model.lacks);
         return true;
     }
-    const char *path =
-        dir ? mx_path_join(arena, dir, "model.yml")
-            : mx_arena_printf(arena, "%.*s.yml", (int)(strrchr(target, '.') - target), target);
-    if (!dir && !work->line->force && mx_file_exists(path))
-        return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
-                       "\"%s\" exists already; --force replaces it", path);
+    const char *path = dir ? mx_path_join(arena, dir, "model.yml") : yaml_beside(arena, target);
     mx_text_add(notes, "the config to train it: \"%s\"\n",
                 dir ? mx_path_join(arena, target, "model.yml") : path);
     return put_text(path, mx_hf_yaml(arena, &model), err);
@@ -533,6 +537,20 @@ static MxExit benchmark(void *data) {
 
 /* ---- */
 
+/* That the result can be what it is to be, and that nothing beside it is overwritten. */
+static bool check_target(const Work *work, MxArena *arena, MxError *err) {
+    const CommandLine *line = work->line;
+    bool is_file = !mx_ckpt_output_dir(work->output);
+    if (is_file && (line->to_peft || line->to_hf))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": %s makes a folder", line->target,
+                       line->to_hf ? "--to-hf" : "--to-peft");
+    const char *beside =
+        is_file && work->from.is_hf && !line->force ? yaml_beside(arena, line->target) : NULL;
+    return !beside || !mx_file_exists(beside) ||
+           mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                   "\"%s\" exists already; --force replaces it", beside);
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {.verifies = true};
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
@@ -555,11 +573,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
                                 &work, err);
     mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
-    if ((line.to_peft || line.to_hf) && !mx_ckpt_output_dir(work.output)) {
-        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": %s makes a folder", line.target,
-                line.to_hf ? "--to-hf" : "--to-peft");
-        return err->exit;
-    }
+    if (!check_target(&work, arena, err)) return err->exit;
     return mx_store_guarded(line.source,
                             line.to_peft     ? to_peft
                             : line.to_hf     ? to_hf

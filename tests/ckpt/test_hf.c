@@ -118,6 +118,8 @@ START_TEST(from_a_config_of_ours) {
     ck_tool(0, "mxconvert {}/theirs {}/again.h5");
     ck_same_bytes("again.yml", "ours.yml");
     ck_tool(0, "mxcompare {}/ours.h5 {}/again.h5 --rtol 0.01");
+    ck_tool(73, "mxconvert {}/theirs {}/run.h5");
+    ck_says("run.yml\" exists already; --force replaces it");
 }
 END_TEST
 
@@ -237,6 +239,26 @@ START_TEST(indexes_are_checked) {
 }
 END_TEST
 
+/* A run may hold kernels in another way than MaxText's trees: its own config counts, and
+ * config.json must tell the same model. */
+START_TEST(runs_hold_kernels_in_their_own_way) {
+    const char *model = hf_model("llama");
+    ck_tool(0, "mxconvert %s {}/ours.h5", model);
+    ck_tool(0,
+            "mxtrain --config {}/ours.yml load_parameters_path=%s rope_type=default run_name=r "
+            "query_pre_attn_scalar=0.35355339059327373 dataset_type=synthetic steps=1 "
+            "learning_rate=1e-12 max_target_length=8 eval_interval=-1 base_output_directory={}/out",
+            model);
+    ck_tool(0, "mxconvert {}/out/r {}/x1 --to-hf");
+    ck_tool(0, "mxcompare {}/x1 %s --atol 1e-9", model);
+    ck_tool(0, "mxconvert {}/out/r {}/x2 --to-hf --config %s/config.json", model);
+    ck_tool(0, "mxcompare {}/x2 {}/x1");
+    make_folder("\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
+    ck_tool(65, "mxconvert {}/out/r {}/x3 --to-hf --config {}/x/config.json");
+    ck_says("x/config.json: rope_theta: found 20000, the run has 10000");
+}
+END_TEST
+
 /* What transformers has no name or no way for. */
 static const struct {
     const char *line, *says;
@@ -281,6 +303,7 @@ Suite *hf_suite(void) {
     tcase_add_loop_test(tcase, lacks_are_said, 0, MX_COUNT(lacks));
     tcase_add_test(tcase, idle_tensors_are_passed_over);
     tcase_add_loop_test(tcase, indexes_are_checked, 0, MX_COUNT(indexes));
+    tcase_add_test(tcase, runs_hold_kernels_in_their_own_way);
     tcase_add_loop_test(tcase, exports_that_do_not_fit, 0, MX_COUNT(exports));
     return suite;
 }
