@@ -23,8 +23,7 @@ static bool refuse(const Reader *r, const char *member, const char *what) {
 
 static void lack(Reader *r, const char *member, const MxJson *found) {
     mx_text_add(&r->lacks, "%s%s: found %s", r->lacks.len ? "\n" : "", member,
-                found ? mx_json_dump(r->arena, found, false)
-                      : "some layers with a window, others without");
+                found ? mx_json_dump(r->arena, found, false) : "nothing");
 }
 
 /* NULL if it is missing or null. */
@@ -73,9 +72,9 @@ static void read_sizes(Reader *r) {
     read_size(r, "num_hidden_layers", MOST_LAYERS, 0, &m->n_layers);
     read_size(r, "vocab_size", LARGEST_SIZE, 0, &m->vocab_size);
     read_size(r, "max_position_embeddings", INT32_MAX, 2048, &m->length);
-    bool is_null = mx_json_get(r->json, "num_key_value_heads") != NULL;
+    bool is_there = mx_json_get(r->json, "num_key_value_heads") != NULL; /* null = as queries */
     read_size(r, "num_key_value_heads", LARGEST_SIZE,
-              f->default_kv_heads && !is_null ? f->default_kv_heads : m->n_query_heads,
+              f->default_kv_heads && !is_there ? f->default_kv_heads : m->n_query_heads,
               &m->n_kv_heads);
     int64_t even = m->emb_dim / m->n_query_heads;
     read_size(r, "head_dim", LARGEST_SIZE,
@@ -147,9 +146,8 @@ static void read_rope(Reader *r) {
 
 /* ---- windows */
 
-/* Whether all layers slide, or none; otherwise it is a lack. */
-static bool slides(Reader *r) {
-    const MxJson *types = member(r->json, "layer_types");
+/* Whether all layers slide; if some do, it is a lack. */
+static bool slides(Reader *r, const MxJson *types) {
     int64_t n_sliding = 0, n = (int64_t)mx_json_length(types), first = 0;
     for (int64_t i = 0; i < n; i++) {
         const char *type = mx_json_string(mx_json_at(types, (size_t)i));
@@ -163,8 +161,8 @@ static bool slides(Reader *r) {
         if (!before || !mx_json_int(before, &first)) first = 28;
         n_sliding = first < n ? n - first : 0;
     }
-    if (n_sliding && n_sliding != n)
-        lack(r, "use_sliding_window", mx_json_get(r->json, "layer_types"));
+    const char *key = types ? "layer_types" : "max_window_layers";
+    if (n_sliding && n_sliding != n) lack(r, key, mx_json_get(r->json, key));
     return n_sliding == n;
 }
 
@@ -172,8 +170,10 @@ static void read_window(Reader *r) {
     const char *key = "sliding_window", *use = "use_sliding_window";
     HfSlide slide = r->family->slide;
     bool is_null = mx_json_get(r->json, key) && !member(r->json, key);
+    const MxJson *types = member(r->json, "layer_types");
     if (slide == HF_SLIDE_NEVER || is_null) return;
-    if (slide == HF_SLIDE_SAID && (!flag(r, use) || !slides(r))) return;
+    if (slide == HF_SLIDE_SAID && !flag(r, use)) return;
+    if ((slide == HF_SLIDE_SAID || types) && !slides(r, types)) return;
     read_size(r, key, INT32_MAX, r->family->default_window, &r->model->window);
 }
 
@@ -192,7 +192,7 @@ static void read_rest(Reader *r) {
     m->has_qk_norm = r->family->has_qk_norm;
     m->has_bias = r->family->bias == HF_BIAS_ALWAYS || (says_bias && r->family->bias);
     if (says_bias && !r->family->bias)
-        refuse(r, "attention_bias", "this family has no biases here");
+        refuse(r, "attention_bias", "found true, but this family has no biases");
     for (int i = 0; i < MX_COUNT(foreign); i++)
         if (flag(r, foreign[i])) refuse(r, foreign[i], "not available here");
     if (act && (!mx_json_string(act) || strcmp(mx_json_string(act), "silu")))

@@ -211,6 +211,43 @@ START_TEST(lacks_are_said) {
 }
 END_TEST
 
+static const struct {
+    const char *members, *says;
+} windows[] = {
+    {"\"use_sliding_window\": false, \"sliding_window\": 9", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": null", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 0",
+     "sliding_window_size: 9"},
+    {"\"use_sliding_window\": true, \"max_window_layers\": 0", "sliding_window_size: 4096"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 1",
+     "max_window_layers: found 1"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": "
+     "[\"sliding_attention\", \"sliding_attention\"]",
+     "sliding_window_size: 9"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": "
+     "[\"sliding_attention\", \"full_attention\"]",
+     "layer_types: found [\"sliding_attention\", \"full_attention\"]"},
+};
+
+/* Of qwen2, where layers see all tokens unless it is said in several places. */
+START_TEST(windows_are_found) {
+    const char *text = mx_arena_printf(
+        &arena,
+        "{\"model_type\": \"qwen2\", \"hidden_size\": 32, \"num_attention_heads\": 4, "
+        "\"intermediate_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": 160, %s}",
+        windows[_i].members);
+    MxHfModel model;
+    put_content("config.json", text, strlen(text));
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    const char *told = *model.lacks ? model.lacks : mx_hf_yaml(&arena, &model);
+    ck_assert_msg(strstr(told, windows[_i].says) != NULL, "\"%s\" is not in: %s", windows[_i].says,
+                  told);
+    ck_assert_int_eq(model.head_dim, 8);
+    ck_assert_int_eq(model.n_kv_heads, 32);
+}
+END_TEST
+
 /* Heads that tied models do not read, and tables of old files, are not extra. */
 START_TEST(idle_tensors_are_passed_over) {
     make_folder("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
@@ -301,6 +338,7 @@ Suite *hf_suite(void) {
     tcase = add_case(suite, "misfits");
     tcase_add_loop_test(tcase, misfits_are_named, 0, MX_COUNT(misfits));
     tcase_add_loop_test(tcase, lacks_are_said, 0, MX_COUNT(lacks));
+    tcase_add_loop_test(tcase, windows_are_found, 0, MX_COUNT(windows));
     tcase_add_test(tcase, idle_tensors_are_passed_over);
     tcase_add_loop_test(tcase, indexes_are_checked, 0, MX_COUNT(indexes));
     tcase_add_test(tcase, runs_hold_kernels_in_their_own_way);
