@@ -272,8 +272,8 @@ typedef struct MxHfModel {
     MxHfHeads heads;        /* of our kernels */
     MxDtype dtype;          /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
     MxJson *config;         /* config.json that it was read from; NULL = none */
-    const char *lacks; /* members of it that change results and that mxtrain does not do, a line
-                          each; "" = none */
+    const char *lacks;      /* members of it that change results and that mxtrain does not do, for
+                               messages; "" = none */
 } MxHfModel;
 
 /* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours. */
@@ -292,8 +292,6 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
-/* mx_hf_check — that transformers has such a model. Errors: what it lacks. */
-bool mx_hf_check(const MxHfModel *model, MxWhere where, MxError *err);
 
 /* How a checkpoint becomes a folder of Hugging Face's. */
 typedef struct MxHfExport {

@@ -14,9 +14,9 @@ typedef enum HfRole { HF_PLAIN, HF_KEY /* rotated */, HF_QUERY /* rotated and sc
 /* Which models have it. */
 enum { HF_ALL = 0, HF_UNTIED = 1, HF_BIAS = 2, HF_OUT_BIAS = 4, HF_QK_NORM = 8 };
 
-/* One parameter under both names. Shapes are letters as of hf_size, a word a dim, a dim of several
- * letters being their product: "D N H" is [D, N, H], "NH D" the matrix of the same elements the
- * other way round. */
+/* One parameter under both names. Shapes are letters (size_of in hf_names.c), a word a dim, a dim
+ * of several letters being their product: "D N H" is [D, N, H], "NH D" the matrix of the same
+ * elements the other way round. */
 typedef struct HfRow {
     bool in_layer; /* names are below "decoder/layers_<i>/" and "model.layers.<i>." */
     const char *ours, *theirs;
@@ -94,6 +94,13 @@ typedef struct HfRun {
 bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box);
 bool hf_run_next(HfRun *run);
 
+/* hf_put — element i of an array of MX_F32, MX_F64 or MX_BF16. */
+static inline void hf_put(void *array, MxDtype dtype, int64_t i, float value) {
+    if (dtype == MX_F32) ((float *)array)[i] = value;
+    if (dtype == MX_F64) ((double *)array)[i] = (double)value;
+    if (dtype == MX_BF16) ((MxBf16 *)array)[i] = mx_f32_to_bf16(value);
+}
+
 /* ---- folders (hf_read.c) */
 
 /* A parameter and the tensor that it is. */
@@ -125,6 +132,8 @@ bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
 
+/* hf_check — that transformers has such a model. Errors: what it lacks. */
+bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);
 /* hf_config_text — config.json of a model: its own, if it was read from one, else made. */
 const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype);
 /* hf_says_something — whether a member is there and is not null, false, 0 or empty. */

@@ -22,8 +22,8 @@ static bool refuse(const Reader *r, const char *member, const char *what) {
 }
 
 static void lack(Reader *r, const char *member, const MxJson *found) {
-    mx_text_add(&r->lacks, "%s%s: found %s", r->lacks.len ? "\n" : "", member,
-                found ? mx_json_dump(r->arena, found, false) : "nothing");
+    const char *text = found ? mx_json_dump(r->arena, found, false) : "nothing";
+    mx_text_add(&r->lacks, "%s%s: found %s", r->lacks.len ? "; " : "", member, text);
 }
 
 /* NULL if it is missing or null. */
@@ -129,9 +129,10 @@ static void read_rope(Reader *r) {
     const MxJson *base = member(rope, "rope_theta") ? rope : r->json;
     const MxJson *part = member(rope, "partial_rotary_factor") ? rope : r->json;
     read_number(r, base, "rope_theta", 10000, &theta);
-    m->rope_theta = (int64_t)theta;
     m->rope_factor = 1;
-    if (theta != floor(theta) || theta > INT32_MAX)
+    if (theta == floor(theta) && theta <= INT32_MAX)
+        m->rope_theta = (int64_t)theta;
+    else
         lack(r, "rope_theta", member(base, "rope_theta"));
     read_number(r, part, "partial_rotary_factor", 1, &turned);
     if (turned != 1) lack(r, "partial_rotary_factor", member(part, "partial_rotary_factor"));
@@ -284,7 +285,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
 
 /* ---- out again */
 
-bool mx_hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
+bool hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
     const HfFamily *family = hf_family(NULL, m->decoder_block);
     MxArena arena = {.name = "hf"};
     int failures = err->count;

@@ -57,7 +57,8 @@ static bool open_index(Folder *f) {
     const MxJson *json =
         mx_json_parse(f->arena, (const char *)bytes.data, bytes.size, path, f->err);
     const MxJson *weights = json ? mx_json_get(json, "weight_map") : NULL;
-    size_t n = mx_json_length(weights);
+    bool is_object = weights && !strcmp(mx_json_kind(weights), "an object");
+    size_t n = is_object ? mx_json_length(weights) : 0;
     if (json && !n) refuse(f, HF_INDEX, "no \"weight_map\" with tensors in it");
     f->shards = mx_new_n(f->arena, MxTensors *, n + 1);
     mx_map_init(&by_name, f->arena);
@@ -180,12 +181,6 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
     return false;
 }
 
-static void put(void *out, MxDtype dtype, int64_t i, float value) {
-    if (dtype == MX_F32) ((float *)out)[i] = value;
-    if (dtype == MX_F64) ((double *)out)[i] = (double)value;
-    if (dtype == MX_BF16) ((MxBf16 *)out)[i] = mx_f32_to_bf16(value);
-}
-
 static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
     enum { PIECE = 512 };
     float piece[PIECE];
@@ -193,7 +188,7 @@ static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *ou
         int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
         mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
         for (int64_t i = 0; i < n; i++)
-            put(out, dtype, run->at + (first + i) * run->step, run->map->factor * piece[i]);
+            hf_put(out, dtype, run->at + (first + i) * run->step, run->map->factor * piece[i]);
     }
 }
 

@@ -93,7 +93,7 @@ static void choose_shards(Writer *w) {
 static bool plan(Writer *w, const MxCkptRef *from) {
     int failures = w->err->count, n_random;
     const MxHfModel *model = &w->how->model;
-    if (!mx_hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
+    if (!hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
         !ckpt_open(&w->arena, from, &w->from, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
@@ -109,11 +109,6 @@ static bool plan(Writer *w, const MxCkptRef *from) {
 
 /* ---- values */
 
-static void put(void *out, MxDtype dtype, int64_t i, float value) {
-    if (dtype == MX_F32) ((float *)out)[i] = value;
-    if (dtype == MX_BF16) ((MxBf16 *)out)[i] = mx_f32_to_bf16(value);
-}
-
 /* A tensor as it is to be, in memory. */
 static bool make_tensor(Writer *w, const Item *item) {
     CkptTiles tiles;
@@ -125,8 +120,8 @@ static bool make_tensor(Writer *w, const Item *item) {
         bool goes_on = hf_run_start(&run, &item->map, &tiles.box);
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
-                put(w->tensor, item->tensor.dtype, run.theirs + i,
-                    w->tile[run.at + i * run.step] / item->map.factor);
+                hf_put(w->tensor, item->tensor.dtype, run.theirs + i,
+                       w->tile[run.at + i * run.step] / item->map.factor);
     } while (ckpt_tiles_next(&tiles));
     return true;
 }

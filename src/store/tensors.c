@@ -296,6 +296,7 @@ bool mx_tensors_create(const char *path, const MxTensor *tensors, int n, int *fd
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool ok = *fd >= 0 ? mx_tensors_append(path, *fd, header.data, header.size, err)
                        : mx_fail_errno(err, "could not create \"%s\"", path);
+    if (!ok && *fd >= 0) close(*fd);
     mx_arena_release(&arena);
     return ok;
 }

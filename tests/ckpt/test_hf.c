@@ -260,6 +260,7 @@ static const struct {
     const char *index, *says;
 } indexes[] = {
     {"{}", "model.safetensors.index.json: no \"weight_map\""},
+    {"{\"weight_map\": [\"a\"]}", "model.safetensors.index.json: no \"weight_map\""},
     {"{\"weight_map\": {\"a\": 7}}", "index.json: \"a\": wanted the name of a file beside it"},
     {"{\"weight_map\": {\"a\": \"../x\"}}", "index.json: \"a\": wanted the name of a file"},
     {"{\"weight_map\": {\"a\": \"none.safetensors\"}}", "could not open"},
