@@ -220,7 +220,6 @@ typedef struct Work {
     MxCkptOutput *output;
     MxPeftConvert peft;
     MxHfExport hf;
-    MxHfModel model; /* of a source of Hugging Face's */
 } Work;
 
 /* The config that SRC holds, or the one that is named; NULL = there is none. */
@@ -409,39 +408,25 @@ static MxExit print_plan(void *data) {
     return end(&err);
 }
 
-static MxExit to_peft(void *data) {
-    const Work *work = data;
-    MxArena arena = {.name = "peft"};
-    MxError err = {0};
-    MxText notes;
-    mx_text_init(&notes, &arena);
-    bool writes = !work->line->dry_run;
-    const char *dir = writes ? mx_ckpt_output_dir(work->output) : NULL;
-    if (mx_peft_convert(&work->from, &work->peft, dir, &notes, &err) &&
-        (!writes || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
-        fputs(notes.data, stdout);
-        if (writes)
-            printf("wrote \"%s\"%s\n", work->line->target,
-                   work->peft.verifies ? " and verified it" : "");
-    }
-    mx_arena_release(&arena);
-    return end(&err);
+/* Whether the result is a folder of another kind than ours. */
+static bool goes_abroad(const CommandLine *line) {
+    return line->to_peft || line->to_hf;
 }
 
-static MxExit to_hf(void *data) {
+static MxExit to_folder(void *data) {
     const Work *work = data;
-    MxArena arena = {.name = "hf"};
+    const CommandLine *line = work->line;
+    MxArena arena = {.name = "folder"};
     MxError err = {0};
     MxText notes;
     mx_text_init(&notes, &arena);
-    bool writes = !work->line->dry_run;
-    const char *dir = writes ? mx_ckpt_output_dir(work->output) : NULL;
-    if (mx_hf_export(&work->from, &work->hf, dir, &notes, &err) &&
-        (!writes || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
+    const char *dir = line->dry_run ? NULL : mx_ckpt_output_dir(work->output);
+    bool ok = line->to_hf ? mx_hf_export(&work->from, &work->hf, dir, &notes, &err)
+                          : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err);
+    if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
         fputs(notes.data, stdout);
-        if (writes)
-            printf("wrote \"%s\"%s\n", work->line->target,
-                   work->hf.verifies ? " and verified it" : "");
+        if (!line->dry_run)
+            printf("wrote \"%s\"%s\n", line->target, line->how.verifies ? " and verified it" : "");
     }
     mx_arena_release(&arena);
     return end(&err);
@@ -541,7 +526,7 @@ static MxExit benchmark(void *data) {
 static bool check_target(const Work *work, MxArena *arena, MxError *err) {
     const CommandLine *line = work->line;
     bool is_file = !mx_ckpt_output_dir(work->output);
-    if (is_file && (line->to_peft || line->to_hf))
+    if (is_file && goes_abroad(line))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": %s makes a folder", line->target,
                        line->to_hf ? "--to-hf" : "--to-peft");
     const char *beside =
@@ -566,19 +551,15 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         !collect_facts(&work, arena, err) || (line.to_hf && !find_model(&work, arena, err)))
         return err->exit;
     if (line.dry_run)
-        return mx_store_guarded(line.source,
-                                line.to_peft ? to_peft
-                                : line.to_hf ? to_hf
-                                             : print_plan,
-                                &work, err);
+        return mx_store_guarded(line.source, goes_abroad(&line) ? to_folder : print_plan, &work,
+                                err);
     mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
     if (!check_target(&work, arena, err)) return err->exit;
     return mx_store_guarded(line.source,
-                            line.to_peft     ? to_peft
-                            : line.to_hf     ? to_hf
-                            : line.benchmark ? benchmark
-                                             : convert,
+                            goes_abroad(&line) ? to_folder
+                            : line.benchmark   ? benchmark
+                                               : convert,
                             &work, err);
 }
 
