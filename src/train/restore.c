@@ -116,13 +116,38 @@ static MxHfHeads hf_heads(const MxTrainState *s) {
     return (MxHfHeads){form.width, form.query_scale, form.interleaves};
 }
 
+/* Numbers that no shape tells; a run may have others on purpose. */
+static void tell_other_numbers(const MxTrainState *s, const char *dir) {
+    const MxConfig *c = s->config;
+    MxArena arena = {.name = "hf"};
+    MxError told = {0};
+    MxHfModel theirs;
+    const char *path = mx_path_join(&arena, dir, MX_HF_CONFIG);
+    bool is_llama_rope = !strcmp(c->rope_type, "llama3.1");
+    bool slides = !strcmp(c->attention_type, "local_sliding");
+    MxHfModel ours = {.decoder_block = c->decoder_block,
+                      .window = slides ? c->sliding_window_size : 0,
+                      .is_tied = c->logits_via_embedding,
+                      .epsilon = c->normalization_layer_epsilon,
+                      .rope_theta = c->rope_max_timescale,
+                      .rope_factor = is_llama_rope ? 1 : c->rope_linear_scaling_factor,
+                      .rope_is_stretched = is_llama_rope && c->rope_use_scale};
+    if (mx_hf_read_config(&arena, path, &theirs, &told) &&
+        !mx_hf_agree(&theirs, &ours, (MxWhere){.file = path}, &told))
+        mx_warn("%s", told.text.data);
+    mx_error_release(&told);
+    mx_arena_release(&arena);
+}
+
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
         MxHfHeads heads = hf_heads(s);
-        if (!(mx_hf_is_dir(from) ? mx_hf_load(from, &heads, &s->tree, err)
-                                 : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
+        bool is_hf = mx_hf_is_dir(from);
+        if (!(is_hf ? mx_hf_load(from, &heads, &s->tree, err)
+                    : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
             return false;
+        if (is_hf) tell_other_numbers(s, from);
     }
     if (s->base_fingerprint) *s->base_fingerprint = train_fingerprint(s);
     return true;

@@ -287,12 +287,18 @@ START_TEST(runs_hold_kernels_in_their_own_way) {
             "query_pre_attn_scalar=0.35355339059327373 dataset_type=synthetic steps=1 "
             "learning_rate=1e-12 max_target_length=8 eval_interval=-1 base_output_directory={}/out",
             model);
+    ck_assert_msg(!strstr(output, "warning"), "%s", output);
     ck_tool(0, "mxconvert {}/out/r {}/x1 --to-hf");
     ck_tool(0, "mxcompare {}/x1 %s --atol 1e-9", model);
     ck_tool(0, "mxconvert {}/out/r {}/x2 --to-hf --config %s/config.json", model);
     ck_tool(0, "mxcompare {}/x2 {}/x1");
     make_folder("\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
     ck_tool(65, "mxconvert {}/out/r {}/x3 --to-hf --config {}/x/config.json");
+    ck_says("x/config.json: rope_theta: found 20000, the run has 10000");
+    ck_tool(0, "mxtrain --config {}/ours.yml load_parameters_path={}/x run_name=r2 steps=1 "
+               "dataset_type=synthetic max_target_length=8 eval_interval=-1 "
+               "base_output_directory={}/out");
+    ck_says("warning: ");
     ck_says("x/config.json: rope_theta: found 20000, the run has 10000");
 }
 END_TEST
