@@ -172,6 +172,7 @@ bool mx_shard_resolve(MxArena *arena, const MxRules *rules, MxSpec names, MxTrai
 MxSpec mx_shard_clean(MxArena *arena, const MxMesh *mesh, MxSpec spec);
 /* mx_shard_check — can this spec be used on the mesh: does it have every axis, none twice?
  *   path  the array's name for the message
+ * A spec that has both faults is told of the axis that it has twice.
  * Source: jax.sharding.NamedSharding. Test: golden rules/cases.tsv, column named_sharding. */
 bool mx_shard_check(const MxMesh *mesh, MxSpec spec, const char *path, MxError *err);
 

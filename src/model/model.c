@@ -115,7 +115,7 @@ MxTflops mx_model_tflops(const MxModel *model) {
     double rows = c->per_device_batch_size, length = (double)c->max_target_length;
     double emb = (double)c->emb_dim, mlp = (double)c->mlp_dim, head = (double)c->head_dim;
     double heads = (double)c->num_query_heads, kv_heads = (double)c->num_kv_heads;
-    double layers = (double)(c->num_decoder_layers + c->mtp_num_layers);
+    double layers = (double)c->num_decoder_layers, ahead = (double)c->mtp_num_layers;
     double ffn_in = 2 * rows * length * mlp * emb * c->mlp_activations.n;
     double ffn = ffn_in + 2 * rows * length * mlp * emb;
     double qkv = 2 * rows * length * emb * (heads + 2 * kv_heads) * head;
@@ -123,10 +123,16 @@ MxTflops mx_model_tflops(const MxModel *model) {
     double attention = 4 * rows * (length * length) * heads * head / 2;
     double unembedding = 2 * rows * length * emb * (double)c->vocab_size;
     double weights = ffn * layers + (qkv + projection) * layers + unembedding;
+    double weights_ahead = (ffn + qkv + projection) * ahead;
     double micro_batches = (double)c->gradient_accumulation_steps;
-    MxTflops tflops = {.learnable = weights * FORWARD_AND_BACKWARD / tera * micro_batches,
-                       .attention =
-                           attention * layers * FORWARD_AND_BACKWARD / tera * micro_batches};
-    tflops.total = tflops.learnable + tflops.attention;
+    MxTflops tflops = {.learnable = weights * FORWARD_AND_BACKWARD / tera,
+                       .attention = attention * layers * FORWARD_AND_BACKWARD / tera};
+    tflops.learnable += weights_ahead * FORWARD_AND_BACKWARD / tera;
+    tflops.attention += attention * ahead * FORWARD_AND_BACKWARD / tera;
+    tflops.learnable *= micro_batches;
+    tflops.attention *= micro_batches;
+    double reference = c->use_dpo ? tflops.learnable / FORWARD_AND_BACKWARD : 0;
+    if (c->use_dpo) tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
+    tflops.total = tflops.learnable + tflops.attention + reference;
     return tflops;
 }

@@ -46,19 +46,23 @@ static void add_attention(const Place *p, const MxModel *model, Layer *l) {
     int64_t D = c->emb_dim, N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
     MxInit init = fan_in(MX_INIT_NORMAL, D), query = init, zeros = {.kind = MX_INIT_ZEROS};
     if (model->attention.scale == 1) query.std /= sqrt((double)H);
-    const char *const *q_axes = AXES("embed", "q_heads", "kv");
-    const char *const *kv_axes = AXES("embed", "kv_heads", "kv_head_dim");
+    /* MaxText leaves these kernels whole where decoding cuts the context (attentions.py). */
+    bool is_whole = c->ici_context_autoregressive_parallelism > 1;
+    const char *const *no_axes = AXES(NULL, NULL, NULL);
+    const char *const *q_axes = is_whole ? no_axes : AXES("embed", "q_heads", "kv");
+    const char *const *kv_axes = is_whole ? no_axes : AXES("embed", "kv_heads", "kv_head_dim");
+    const char *const *out_axes = is_whole ? no_axes : AXES("heads", "kv", "embed");
     l->query = add(p, "self_attention/query/kernel", MX_SHAPE(D, N, H), 1, q_axes, query);
     l->key = add(p, "self_attention/key/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
     l->value = add(p, "self_attention/value/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
-    l->out = add(p, "self_attention/out/kernel", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed"),
+    l->out = add(p, "self_attention/out/kernel", MX_SHAPE(N, H, D), 2, out_axes,
                  fan_in(MX_INIT_NORMAL, N * H));
     if (c->attention_bias) {
         l->query_bias = add(p, "self_attention/query/bias", MX_SHAPE(N, H), 0, q_axes + 1, zeros);
         l->key_bias = add(p, "self_attention/key/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
         l->value_bias = add(p, "self_attention/value/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
         if (model->family->has_out_bias)
-            l->out_bias = add(p, "self_attention/out/bias", MX_SHAPE(D), 0, AXES("embed"), zeros);
+            l->out_bias = add(p, "self_attention/out/bias", MX_SHAPE(D), 0, out_axes + 2, zeros);
     }
     if (c->use_qk_norm) {
         l->query_norm = add_norm(p, "self_attention/query_norm/scale", H);

@@ -122,18 +122,12 @@ static void find_shard(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array
     mx_error_release(&why);
 }
 
-/* Adapters name no axis at all: MaxText keeps them whole everywhere. */
-static bool is_annotated(const MxLeaf *leaf) {
-    for (int d = 0; d < leaf->shape.rank; d++)
-        if (leaf->axes[d]) return true;
-    return false;
-}
-
 static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, bool is_stacked,
                     MxError *err) {
     const MxLeaf *leaf = array->leaf;
     MxVariable variable = {0};
-    if (is_annotated(leaf)) variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
+    if (leaf->kind != MX_KIND_LORA_PARAM) /* MaxText annotates no adapter: whole everywhere */
+        variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
     if (array->how.names.rank) {
         variable.names = array->how.names;
     } else if (is_stacked) {

@@ -145,39 +145,62 @@ MxSpec mx_shard_clean(MxArena *arena, const MxMesh *mesh, MxSpec spec) {
     return (MxSpec){.rank = spec.rank, .dim = dim};
 }
 
-static bool check_axis(const MxMesh *mesh, MxSpec spec, int d, int k, const char *path,
-                       MxError *err) {
-    const MxSpecDim *dim = &spec.dim[d];
-    const char *axis = dim->axes[k], *prefix = path ? path : "", *colon = path ? ": " : "";
-    MxWhere where = dim->rule ? dim->rule->where : MX_NOWHERE;
-    if (mx_mesh_find(mesh, axis) < 0) {
-        mx_fail(err, MX_EXIT_CONFIG, where, "%s%sdim %d: the mesh has no axis \"%s\"", prefix,
-                colon, d, axis ? axis : "None");
-        const char *nearest = axis ? mx_nearest(axis, mesh->axes, mesh->n) : NULL;
-        if (nearest) mx_note(err, "hint: did you mean \"%s\"?", nearest);
-        return false;
-    }
-    for (int before = 0; before <= d; before++)
-        for (int i = 0; i < (before < d ? spec.dim[before].n : k); i++) {
-            const char *other = spec.dim[before].axes[i];
-            if (!other || strcmp(other, axis)) continue;
-            if (before == d)
-                return mx_fail(err, MX_EXIT_CONFIG, where,
-                               "%s%smesh axis \"%s\" is used more than once by dim %d", prefix,
-                               colon, axis, d);
-            return mx_fail(err, MX_EXIT_CONFIG, where,
+/* Mesh axis k of dim d, for the two checks below: where it was asked for and how a message begins.
+ */
+typedef struct Use {
+    const MxMesh *mesh;
+    MxSpec spec;
+    int d, k;
+    const char *prefix, *colon; /* "PATH" and ": ", or empty */
+} Use;
+
+static MxWhere where_of(const Use *use) {
+    const MxSpecDim *dim = &use->spec.dim[use->d];
+    return dim->rule ? dim->rule->where : MX_NOWHERE;
+}
+
+/* Whether dim `before` has the axis, among the first n of its axes. */
+static bool has_axis(const MxSpecDim *before, int n, const char *axis) {
+    for (int i = 0; i < n && !spec_is_unconstrained(before); i++)
+        if (before->axes[i] && !strcmp(before->axes[i], axis)) return true;
+    return false;
+}
+
+static bool is_used_once(const Use *use, MxError *err) {
+    const MxSpecDim *dim = use->spec.dim;
+    const char *axis = dim[use->d].axes[use->k];
+    if (!axis) return true;
+    for (int before = 0; before < use->d; before++)
+        if (has_axis(&dim[before], dim[before].n, axis))
+            return mx_fail(err, MX_EXIT_CONFIG, where_of(use),
                            "%s%smesh axis \"%s\" is used more than once: by dim %d and dim %d",
-                           prefix, colon, axis, before, d);
-        }
-    return true;
+                           use->prefix, use->colon, axis, before, use->d);
+    if (!has_axis(&dim[use->d], use->k, axis)) return true;
+    return mx_fail(err, MX_EXIT_CONFIG, where_of(use),
+                   "%s%smesh axis \"%s\" is used more than once by dim %d", use->prefix, use->colon,
+                   axis, use->d);
+}
+
+static bool is_of_mesh(const Use *use, MxError *err) {
+    const MxMesh *mesh = use->mesh;
+    const char *axis = use->spec.dim[use->d].axes[use->k];
+    if (mx_mesh_find(mesh, axis) >= 0) return true;
+    mx_fail(err, MX_EXIT_CONFIG, where_of(use), "%s%sdim %d: the mesh has no axis \"%s\"",
+            use->prefix, use->colon, use->d, axis ? axis : "None");
+    const char *nearest = axis ? mx_nearest(axis, mesh->axes, mesh->n) : NULL;
+    if (nearest) mx_note(err, "hint: did you mean \"%s\"?", nearest);
+    return false;
 }
 
 bool mx_shard_check(const MxMesh *mesh, MxSpec spec, const char *path, MxError *err) {
-    for (int d = 0; d < spec.rank; d++) {
-        if (spec_is_unconstrained(&spec.dim[d])) continue;
-        for (int k = 0; k < spec.dim[d].n; k++)
-            if (!check_axis(mesh, spec, d, k, path, err)) return false;
-    }
+    bool (*const checks[])(const Use *, MxError *) = {is_used_once, is_of_mesh};
+    Use use = {.mesh = mesh, .spec = spec, .prefix = path ? path : "", .colon = path ? ": " : ""};
+    for (int i = 0; i < MX_COUNT(checks); i++)
+        for (use.d = 0; use.d < spec.rank; use.d++) {
+            if (spec_is_unconstrained(&spec.dim[use.d])) continue;
+            for (use.k = 0; use.k < spec.dim[use.d].n; use.k++)
+                if (!checks[i](&use, err)) return false;
+        }
     return true;
 }
 

@@ -87,23 +87,55 @@ static MxParallelism parallelism(const MxConfig *config, MxKey key, size_t field
                            .where = place(mx_config_where(config, key))};
 }
 
-static bool make_mesh(MxArena *arena, const MxConfig *config, MxMesh *out, MxError *err) {
-    const MxYaml *list = config->mesh_axes;
+static bool has_stages(const MxConfig *config) {
+    return config->ici_pipeline_parallelism > 1 || config->dcn_pipeline_parallelism > 1;
+}
+
+/* In a pipeline stages come before data. Source: MaxText configs/types.py. */
+static void put_stage_first_in_mesh(const char **names, int n) {
+    int stage = -1, data = -1;
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(names[i], "stage")) stage = i;
+        if (!strcmp(names[i], "data")) data = i;
+    }
+    if (data < 0 || stage < data) return;
+    names[data] = "stage";
+    names[stage] = "data";
+}
+
+/* mesh_axes in their order, known and each once. */
+static const char **read_mesh_axes(MxArena *arena, const MxYaml *list, MxError *err) {
     const char **names = mx_new_n(arena, const char *, list->n);
-    MxParallelism *ici = mx_new_n(arena, MxParallelism, list->n);
-    MxParallelism *dcn = mx_new_n(arena, MxParallelism, list->n);
     for (int i = 0; i < list->n; i++) {
         const Axis *axis = find_axis(list->item[i]->text);
-        if (!axis) return unrecognized_axis(list->item[i], err);
+        if (!axis) {
+            unrecognized_axis(list->item[i], err);
+            return NULL;
+        }
         for (int j = 0; j < i; j++)
-            if (!strcmp(names[j], axis->name))
-                return mx_fail(err, MX_EXIT_CONFIG, place(list->item[i]->where),
-                               "mesh_axes: \"%s\" occurs more than once", axis->name);
+            if (!strcmp(names[j], axis->name)) {
+                mx_fail(err, MX_EXIT_CONFIG, place(list->item[i]->where),
+                        "mesh_axes: \"%s\" occurs more than once", axis->name);
+                return NULL;
+            }
         names[i] = axis->name;
+    }
+    return names;
+}
+
+static bool make_mesh(MxArena *arena, const MxConfig *config, MxMesh *out, MxError *err) {
+    int n = config->mesh_axes->n;
+    const char **names = read_mesh_axes(arena, config->mesh_axes, err);
+    if (!names) return false;
+    if (has_stages(config)) put_stage_first_in_mesh(names, n);
+    MxParallelism *ici = mx_new_n(arena, MxParallelism, n);
+    MxParallelism *dcn = mx_new_n(arena, MxParallelism, n);
+    for (int i = 0; i < n; i++) {
+        const Axis *axis = find_axis(names[i]);
         ici[i] = parallelism(config, axis->ici, axis->ici_field);
         dcn[i] = parallelism(config, axis->dcn, axis->dcn_field);
     }
-    MxMeshInput in = {.n = list->n,
+    MxMeshInput in = {.n = n,
                       .axes = names,
                       .ici = ici,
                       .dcn = dcn,
@@ -129,10 +161,23 @@ static MxRule read_rule(MxArena *arena, const MxYaml *node) {
     return rule;
 }
 
-static MxRules read_rules(MxArena *arena, const MxYaml *list) {
+/* In a pipeline, the first rule of the batch's axis is MaxText's own (configs/types.py). */
+static void put_stage_first_in_rules(MxRule *rules, int n) {
+    static const char *const axes[] = {"stage", "data", "fsdp", "fsdp_transpose", "expert"};
+    for (int i = 0; i < n; i++) {
+        if (!rules[i].axis || strcmp(rules[i].axis, "activation_embed_and_logits_batch")) continue;
+        rules[i].mesh_axes = axes;
+        rules[i].n = MX_COUNT(axes);
+        return;
+    }
+}
+
+static MxRules read_rules(MxArena *arena, const MxConfig *config) {
+    const MxYaml *list = config->logical_axis_rules;
     int n = list && list->kind == MX_YAML_LIST ? list->n : 0;
     MxRule *rules = mx_new_n(arena, MxRule, n);
     for (int i = 0; i < n; i++) rules[i] = read_rule(arena, list->item[i]);
+    if (has_stages(config)) put_stage_first_in_rules(rules, n);
     return mx_rules_new(arena, rules, n);
 }
 
@@ -184,6 +229,6 @@ static bool read_pipeline(const MxConfig *config, MxTrainMesh *out, MxError *err
 bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err) {
     *out = (MxTrainMesh){.config = config};
     if (!check_sizes(config, err) || !make_mesh(arena, config, &out->mesh, err)) return false;
-    out->rules = read_rules(arena, config->logical_axis_rules);
+    out->rules = read_rules(arena, config);
     return read_pipeline(config, out, err);
 }

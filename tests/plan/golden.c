@@ -108,6 +108,27 @@ START_TEST(parameters) {
 }
 END_TEST
 
+/* Mesh axes in their order: in a pipeline stages come before data. */
+START_TEST(meshes) {
+    Table index = golden_read("params/params_index.tsv");
+    int n = 0, n_stages = 0;
+    for (int i = 0; i < index.n_rows; i++) {
+        const char *model = cell(&index, i, "model"), *axes = cell(&index, i, "mesh_axes");
+        if (strcmp(cell(&index, i, "nnx"), "ok") || !is_built(model)) continue;
+        const Run run = run_ok(mx_arena_printf(
+            &arena, "--explain-sharding None --config configs/base.yml model_name=%s %s", model,
+            cell(&index, i, "overrides")));
+        const char *want = strcmp(axes, "all=1") ? axes : "one device";
+        ck_assert_msg(strstr(run.out, mx_arena_printf(&arena, "mesh      %s\n", want)),
+                      "%s: %s\n%s", cell(&index, i, "name"), want, run.out);
+        n_stages += strstr(axes, "stage") != NULL;
+        n++;
+    }
+    printf("golden params: %d meshes equal, %d with stages\n", n, n_stages);
+    ck_assert_int_gt(n_stages, 0);
+}
+END_TEST
+
 /* ---- counts and TFLOPs */
 
 START_TEST(counts) {
@@ -264,11 +285,46 @@ START_TEST(sufficiency) {
 }
 END_TEST
 
+/* What the golden table does not vary. Values: MaxText 0.2.4, calculate_tflops_training_per_device
+ * on its base.yml with packing=false. */
+static const struct {
+    const char *words, *total, *learnable, *attention;
+} other_tflops[] = {
+    {"model_name=llama3-8b mtp_num_layers=2 gradient_accumulation_steps=2", "202.16411062272",
+     "195.154723995648", "7.009386627072001"},
+    {"model_name=mistral-7b mtp_num_layers=1 per_device_batch_size=4", "373.816773574656",
+     "360.210317180928", "13.606456393728001"},
+    {"model_name=llama2-7b use_dpo=true per_device_batch_size=2", "225.29680447897601",
+     "162.375533592576", "8.796093022208"},
+    {"model_name=qwen3-0.6b use_dpo=true gradient_accumulation_steps=3 per_device_batch_size=3",
+     "105.198781464576", "65.911104995328", "17.317308137472"},
+    {"model_name=llama2-7b use_dpo=true mtp_num_layers=1", "116.10155594547201",
+     "83.67455286067201", "4.535485464576"},
+};
+
+START_TEST(tflops_of_pairs_and_modules_ahead) {
+    for (int i = 0; i < MX_COUNT(other_tflops); i++) {
+        const MxJson *plan = run_json(mx_arena_printf(
+            &arena,
+            "--config configs/base.yml dataset_type=synthetic max_target_length=2048 packing=false "
+            "per_device_batch_size=1 %s",
+            other_tflops[i].words));
+        ck_assert_str_eq(repr(json_number(plan, "tflops_per_device.total")), other_tflops[i].total);
+        ck_assert_str_eq(repr(json_number(plan, "tflops_per_device.learnable")),
+                         other_tflops[i].learnable);
+        ck_assert_str_eq(repr(json_number(plan, "tflops_per_device.attention")),
+                         other_tflops[i].attention);
+    }
+}
+END_TEST
+
 Suite *golden_suite(void) {
     Suite *s = suite_create("golden");
     suite_add(s, "parameters", parameters, 240);
     suite_add(s, "counts", counts, 120);
+    suite_add(s, "meshes", meshes, 120);
     suite_add(s, "tflops", tflops, 120);
+    suite_add(s, "tflops_of_pairs_and_modules_ahead", tflops_of_pairs_and_modules_ahead, 60);
     suite_add(s, "sufficiency", sufficiency, 240);
     return s;
 }

@@ -254,6 +254,38 @@ START_TEST(cut_of_the_loss) {
 }
 END_TEST
 
+/* The columns logical, spec_raw, spec of one parameter in the dump. */
+static const char *dumped(const char *words, const char *path) {
+    const char *dump = run_ok(mx_arena_printf(&arena, "--dump-sharding - %s", words)).out;
+    const char *row = strstr(dump, mx_arena_printf(&arena, "\n%s\t", path));
+    ck_assert_msg(row, "no %s in\n%s", path, dump);
+    return mx_arena_strndup(&arena, row + 1, strcspn(row + 1, "\n"));
+}
+
+/* MaxText (attentions.py) leaves projections of attention whole on such a mesh; its pipelines cut
+ * rows along stages first (types.py). */
+START_TEST(meshes_with_rules_of_their_own) {
+    const char *words = "--config configs/base.yml num_devices=4 ici_fsdp_parallelism=2 "
+                        "ici_context_autoregressive_parallelism=2";
+    const char *const kernels[] = {"query", "key", "value", "out"};
+    for (int i = 0; i < MX_COUNT(kernels); i++) {
+        const char *path =
+            mx_arena_printf(&arena, "model/decoder/layers/self_attention/%s/kernel", kernels[i]);
+        const char *row = dumped(words, path);
+        ck_assert_msg(strstr(row, "\tNone|layers|None|None\tNone|stage|None|None\t"
+                                  "None|None|None|None\t"),
+                      "%s", row);
+    }
+    const char *row = dumped(words, "model/decoder/layers/mlp/wi_0/kernel");
+    ck_assert_msg(strstr(row, "\tfsdp|None|None\t"), "%s", row);
+    const char *why = run_ok("--explain-sharding activation_embed_and_logits_batch "
+                             "--config configs/base.yml num_devices=8 ici_data_parallelism=2 "
+                             "ici_pipeline_parallelism=4 ici_fsdp_parallelism=1")
+                          .out;
+    ck_assert_msg(strstr(why, "spec      (stage,data)\n"), "%s", why);
+}
+END_TEST
+
 Suite *plan_suite(void) {
     Suite *s = suite_create("plan");
     suite_add(s, "text_and_json_agree", text_and_json_agree, 60);
@@ -264,5 +296,6 @@ Suite *plan_suite(void) {
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);
     suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);
+    suite_add(s, "meshes_with_rules_of_their_own", meshes_with_rules_of_their_own, 30);
     return s;
 }

@@ -88,6 +88,8 @@ START_TEST(usable_on_a_mesh) {
               "r.yml:2: mesh axis \"tensor\" is used more than once by dim 1");
     ck_failed(mx_shard_check(&mesh, spec_of("fsdp|(tensor,fsdp)"), NULL, &err),
               "mesh axis \"fsdp\" is used more than once: by dim 0 and dim 1");
+    ck_failed(mx_shard_check(&mesh, spec_of("fsdq|(tensor,tensor)"), NULL, &err), /* jax's order */
+              "mesh axis \"tensor\" is used more than once by dim 1");
     ck_assert(mx_shard_check(&mesh, spec_of("*|fsdp|None"), NULL, &err));
 }
 END_TEST
