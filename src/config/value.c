@@ -127,14 +127,27 @@ static bool to_choice(ConfigLoad *load, const ConfigRow *row, const MxYaml *node
     return check_choice(load, row, node);
 }
 
-/* A bare word is a list of one; a text that looks like a list ("['a', 'b']") is read as one. */
+/* The YAML list that a text looks like: "['a', 'b']", or Python's "('a', 'b')" of quoted texts
+ * ("(a|b)" is a regular expression); NULL = like none. */
+static const char *listed_text(MxArena *arena, const char *text) {
+    size_t n = strlen(text);
+    if (text[0] == '[') return text;
+    bool is_tuple = text[0] == '(' && n > 3 && strchr("'\"", text[1]) && text[n - 1] == ')' &&
+                    strchr("'\",", text[n - 2]);
+    if (!is_tuple) return NULL;
+    return mx_arena_printf(arena, "[%.*s]", (int)n - 2, text + 1);
+}
+
+/* A bare word is a list of one; a text that looks like a list is read as one. */
 static const MxYaml *list_form(ConfigLoad *load, const MxYaml *node) {
     if (node->kind == MX_YAML_LIST) return node;
     MxYaml *list = config_node_new(load->arena, MX_YAML_LIST, node->where);
     if (config_node_is_null(node)) return list;
-    if (node->kind == MX_YAML_STRING && node->text[0] == '[') {
+    bool is_text = node->kind == MX_YAML_STRING;
+    const char *listed = is_text ? listed_text(load->arena, node->text) : NULL;
+    if (listed) {
         const ConfigSource *source =
-            config_source_add(load, node->where.file, node->text, strlen(node->text), false);
+            config_source_add(load, node->where.file, listed, strlen(listed), false);
         return config_parse(load, source, 0);
     }
     list->item = mx_new_n(load->arena, const MxYaml *, 1);

@@ -24,7 +24,9 @@ static double cosine(const Span *s, int64_t i) {
     return cosine_between(s->peak, s->final, through(i, s->n));
 }
 
+/* A decay of one step has no way to go: optax.linear_schedule stays where it starts. */
 static double wsd_linear(const Span *s, int64_t i, int64_t n) {
+    if (n <= 1) return s->peak;
     return s->peak + (s->final - s->peak) * through(i, n);
 }
 

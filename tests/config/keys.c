@@ -39,7 +39,7 @@ START_TEST(every_key_of_maxtext_is_known) {
         mx_error_release(&err);
         n++;
     }
-    ck_assert_int_eq(n, 696 + 79);
+    ck_assert_int_eq(n, 696 + 79 + 93);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -58,6 +58,20 @@ START_TEST(maxtexts_base_yml_loads_quietly) {
     ck_assert(!mx_config_runnable(l.config, &err)); /* tfds is not built */
     ck_assert_ptr_nonnull(strstr(err.text.data, "dataset_type: not available yet (got \"tfds\""));
     mx_error_release(&err);
+    unload(&l);
+}
+END_TEST
+
+START_TEST(base_yml_of_release_0_2_5_loads_quietly) {
+    const char *files[] = {"tests/config/maxtext_base.yml", "tests/config/maxtext_0.2.5.yml"};
+    Loaded l = load_files(files, 2, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_msg(!l.config->warnings.n, "%s", l.config->warnings.item[0]);
+    unload(&l);
+    const char *mine = "quantize_mtp=true";
+    l = load_files(files, 2, mine);
+    ck_assert(!l.ok);
+    ck_assert_ptr_nonnull(strstr(l.err.text.data, "quantize_mtp: not available yet (got true"));
     unload(&l);
 }
 END_TEST
@@ -236,6 +250,7 @@ TCase *key_cases(void) {
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, every_key_of_maxtext_is_known);
     tcase_add_test(tc, maxtexts_base_yml_loads_quietly);
+    tcase_add_test(tc, base_yml_of_release_0_2_5_loads_quietly);
     tcase_add_test(tc, maxtexts_presets_load);
     tcase_add_test(tc, our_presets_load_quietly);
     tcase_add_test(tc, our_recipes_load_quietly);

@@ -126,9 +126,13 @@ START_TEST(coercions) {
                            "metrics_file: none\nmax_num_checkpoints_to_keep: None\n"
                            "adamw_mask: \"['a', 'b']\"\nattn_logits_soft_cap: null\n"
                            "packing: \"False\"\nscan_layers: 0\nremat_policy: None\n"
-                           "data_sharding: [data, fsdp]\nmu_dtype: ''\n",
+                           "data_sharding: [data, fsdp]\nmu_dtype: ''\n"
+                           "train_data_columns: \"('p', 'c')\"\neval_data_columns: (p|c)\n",
                            "mlp_activations=silu", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->train_data_columns.n, 2); /* as MaxText's _coerce_to_list */
+    ck_assert_str_eq(l.config->train_data_columns.item[1], "c");
+    ck_assert_str_eq(l.config->eval_data_columns.item[0], "(p|c)");
     const MxConfig *c = l.config;
     ck_assert_int_eq(c->rope_max_timescale, 1000000);
     ck_assert_double_eq(c->normalization_layer_epsilon, 1e-6);

@@ -230,6 +230,14 @@ static const struct {
     {"learning_rate=2e-3 warmup_steps_fraction=0.1 learning_rate_schedule_steps=1000 "
      "lr_schedule_type=wsd",
      999, 2e-4},
+    /* what MaxText 0.2.4's create_learning_rate_schedule gives for decays of one step */
+    {"learning_rate=3e-3 warmup_steps_fraction=0.2 learning_rate_schedule_steps=6 "
+     "lr_schedule_type=wsd wsd_decay_steps_fraction=0.31 learning_rate_final_fraction=0",
+     5, 3e-3},
+    {"learning_rate=3e-3 warmup_steps_fraction=0.2 learning_rate_schedule_steps=6 "
+     "lr_schedule_type=wsd wsd_decay_steps_fraction=0.31 learning_rate_final_fraction=0 "
+     "wsd_decay_style=cosine",
+     5, 0},
 };
 
 START_TEST(learning_rates) {
