@@ -39,6 +39,22 @@ static void hint_groups(const Planner *p) {
         mx_note(p->err, "hint: the groups there are %s; FILE.h5:GROUP names one", text.data);
 }
 
+/* Stacks that are not of layers alone, by a part of their paths: pipeline stages beside them, or
+ * (gemma4) a block's local layers inside of the blocks. Source: MaxText layers/nnx_decoders.py. */
+static const struct {
+    const char *mark, *what;
+} whole_stacks[] = {
+    {"/pipeline_module/", "is stacked for a pipeline; only its name can be converted"},
+    {"/local_layers/", "stacks local layers inside of blocks; only its name can be converted"},
+    {"/global_layer/", "is of blocks with local layers; only its name can be converted"},
+};
+
+static bool check_stack(const Planner *p, const char *path) {
+    for (int i = 0; i < MX_COUNT(whole_stacks); i++)
+        if (strstr(path, whole_stacks[i].mark)) return refuse(p, path, whole_stacks[i].what);
+    return true;
+}
+
 static bool check_contents(const Planner *p) {
     const CkptFile *f = &p->plan->from;
     if (!f->survey.is_sure) {
@@ -53,8 +69,8 @@ static bool check_contents(const Planner *p) {
         const char *path = f->arrays[i].path;
         if (!f->survey.entries[i].row)
             ok = refuse(p, path, "belongs to no part of a train state");
-        else if (restacks && strstr(path, "/pipeline_module/"))
-            ok = refuse(p, path, "is stacked for a pipeline; only its name can be converted");
+        else if (restacks)
+            ok = check_stack(p, path) && ok;
     }
     return ok;
 }
