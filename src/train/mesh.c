@@ -161,23 +161,27 @@ static MxRule read_rule(MxArena *arena, const MxYaml *node) {
     return rule;
 }
 
-/* In a pipeline, the first rule of the batch's axis is MaxText's own (configs/types.py). */
-static void put_stage_first_in_rules(MxRule *rules, int n) {
-    static const char *const axes[] = {"stage", "data", "fsdp", "fsdp_transpose", "expert"};
+/* In a pipeline, the first rule of the batch's axis is MaxText's own (configs/types.py), without
+ * what a custom mesh lacks. */
+static void put_stage_first_in_rules(MxArena *arena, const MxMesh *mesh, MxRule *rules, int n) {
+    static const char *const wanted[] = {"stage", "data", "fsdp", "fsdp_transpose", "expert"};
     for (int i = 0; i < n; i++) {
         if (!rules[i].axis || strcmp(rules[i].axis, "activation_embed_and_logits_batch")) continue;
+        const char **axes = mx_new_n(arena, const char *, MX_COUNT(wanted));
+        rules[i].n = 0;
         rules[i].mesh_axes = axes;
-        rules[i].n = MX_COUNT(axes);
+        for (int k = 0; k < MX_COUNT(wanted); k++)
+            if (mx_mesh_find(mesh, wanted[k]) >= 0) axes[rules[i].n++] = wanted[k];
         return;
     }
 }
 
-static MxRules read_rules(MxArena *arena, const MxConfig *config) {
+static MxRules read_rules(MxArena *arena, const MxConfig *config, const MxMesh *mesh) {
     const MxYaml *list = config->logical_axis_rules;
     int n = list && list->kind == MX_YAML_LIST ? list->n : 0;
     MxRule *rules = mx_new_n(arena, MxRule, n);
     for (int i = 0; i < n; i++) rules[i] = read_rule(arena, list->item[i]);
-    if (has_stages(config)) put_stage_first_in_rules(rules, n);
+    if (has_stages(config)) put_stage_first_in_rules(arena, mesh, rules, n);
     return mx_rules_new(arena, rules, n);
 }
 
@@ -229,6 +233,6 @@ static bool read_pipeline(const MxConfig *config, MxTrainMesh *out, MxError *err
 bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err) {
     *out = (MxTrainMesh){.config = config};
     if (!check_sizes(config, err) || !make_mesh(arena, config, &out->mesh, err)) return false;
-    out->rules = read_rules(arena, config);
+    out->rules = read_rules(arena, config, &out->mesh);
     return read_pipeline(config, out, err);
 }
