@@ -71,8 +71,8 @@ MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group);
 /* These return while it is under way: send must not change, recv not be touched, until
  * mx_exchange_finish has waited for it. All ranks of a group start their exchanges in one order.
  * mx_exchange_all_gather — every rank's `bytes` in the group's order. mx_exchange_all_to_all —
- * block j of `bytes` goes to rank j of the group; recv holds one block of each. what: for messages.
- */
+ * block j of `bytes` goes to rank j of the group; recv holds one block of each. This rank's own
+ * block of recv is left as it is: who wants it there has it at hand. what: for messages. */
 void mx_exchange_all_gather(MxExchange *exchange, const char *what, const void *send, void *recv,
                             size_t bytes);
 void mx_exchange_all_to_all(MxExchange *exchange, const char *what, const void *send, void *recv,

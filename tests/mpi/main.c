@@ -6,6 +6,7 @@
 
 MxComm *comm;
 
+/* Ops' cases have sizes of powers of two: of 3 and 6 ranks there is no mesh. */
 // clang-format off
 const MeshCase mesh_cases[] = {
     {{"data"}, {2}, 1},

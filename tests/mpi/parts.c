@@ -7,12 +7,18 @@
 
 #include <math.h>
 
-enum { ROWS = 16, STEPS = 2, MOST_WORDS = 40 };
+enum { STEPS = 2, MOST_WORDS = 40 };
 
 static const char small[] =
-    "configs/base.yml base_emb_dim=32 base_mlp_dim=64 base_num_query_heads=4 base_num_kv_heads=4 "
-    "head_dim=8 base_num_decoder_layers=2 vocab_size=300 learning_rate=0.01 "
+    "configs/base.yml head_dim=8 base_num_decoder_layers=2 vocab_size=300 learning_rate=0.01 "
     "warmup_steps_fraction=0 opt_type=sgd eval_interval=-1 max_target_length=96";
+
+/* Sizes that the numbers of ranks divide. */
+static const struct {
+    int rows;
+    const char *model;
+} twos = {16, "base_emb_dim=32 base_mlp_dim=64 base_num_query_heads=4 base_num_kv_heads=4"},
+  threes = {24, "base_emb_dim=48 base_mlp_dim=96 base_num_query_heads=6 base_num_kv_heads=6"};
 
 static const char *const sources[] = {
     "dataset_type=text text_train_files=corpus gradient_accumulation_steps=2",
@@ -29,8 +35,11 @@ static const char *const axes[][2] = {
 static MxConfig *config_of(MxArena *arena, int source, int mesh, int n_ranks) {
     const char *words[MOST_WORDS], *files[1];
     char *environ[] = {NULL}, *save = NULL;
-    int n = 0, first = n_ranks > 2 ? n_ranks / 2 : n_ranks, rows = ROWS;
-    char *all = mx_arena_printf(arena, "%s %s", small, sources[source]);
+    bool has_threes = mx_comm_size(comm) % 3 == 0;
+    int n = 0, first = n_ranks % 2 || n_ranks == 2 ? n_ranks : n_ranks / 2;
+    int rows = has_threes ? threes.rows : twos.rows;
+    char *all = mx_arena_printf(arena, "%s %s %s", small, has_threes ? threes.model : twos.model,
+                                sources[source]);
     if (strstr(all, "accumulation")) rows /= 2;
     for (char *w = strtok_r(all, " ", &save); w; w = strtok_r(NULL, " ", &save)) words[n++] = w;
     files[0] = words[0];

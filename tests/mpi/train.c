@@ -159,6 +159,7 @@ static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
     MxGroup group = lower_group(arena, mesh, s->rank, axes);
     float *terms = mx_new_n(arena, float, n *(size_t)group.size), *sum = mx_new_n(arena, float, n);
     MxExchange *exchange = mx_comm_exchange(comm, &group);
+    memcpy(terms + (size_t)group.index * n, own, n * sizeof *own);
     mx_exchange_all_gather(exchange, "test", own, terms, n * sizeof *own);
     mx_exchange_finish(exchange);
     for (size_t i = 0; i < n * (size_t)group.size; i++) sum[i % n] += terms[i];

@@ -33,8 +33,9 @@ struct Group {
 struct MxExchange {
     const Group *group;
     const char *what;
-    MPI_Request request; /* MPI_REQUEST_NULL = it is done, or none is under way */
-    MxExchange *next;    /* under way */
+    MPI_Request *requests; /* [n_requests] to and from each of the others */
+    int n_requests;
+    MxExchange *next; /* under way */
 };
 
 /* A rank's signs of life; times as in mx_clock_s, which a machine's processes share. */
@@ -275,7 +276,8 @@ MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group) {
     if (group->size == 1) return NULL;
     MX_ASSERT(comm && comm->size > 1);
     MxExchange *exchange = mx_new(comm->arena, MxExchange);
-    *exchange = (MxExchange){.group = find_group(comm, group), .request = MPI_REQUEST_NULL};
+    *exchange = (MxExchange){.group = find_group(comm, group), .n_requests = 2 * (group->size - 1)};
+    exchange->requests = mx_new_n(comm->arena, MPI_Request, exchange->n_requests);
     return exchange;
 }
 
@@ -287,29 +289,42 @@ static int units(size_t bytes, MPI_Datatype *type) {
     return (int)n;
 }
 
-static void note_start(MxExchange *e, const char *what, size_t bytes) {
+/* Sends a block to each of the others, `stride` bytes apart, and receives one from each. Plain
+ * messages and not a collective of MPI: those would also copy this rank's own block, which the
+ * kernels read where it is, and what the library gains by relaying blocks it gains for small ones
+ * alone. Each rank begins with the one after it, so that not all send to the same one. */
+static void start(MxExchange *e, const char *what, const char *send, char *recv, size_t bytes,
+                  size_t stride) {
     MxComm *comm = e->group->owner;
+    int size = e->group->size, own, n_requests = 0;
+    MPI_Datatype type;
+    int n = units(bytes, &type);
+    MPI_Comm_rank(e->group->mpi, &own);
+    for (int i = 1; i < size; i++) {
+        int from = (own + size - i) % size;
+        MPI_Irecv(recv + (size_t)from * bytes, n, type, from, 0, e->group->mpi,
+                  &e->requests[n_requests++]);
+    }
+    for (int i = 1; i < size; i++) {
+        int to = (own + i) % size;
+        MPI_Isend(send + (size_t)to * stride, n, type, to, 0, e->group->mpi,
+                  &e->requests[n_requests++]);
+    }
     e->what = what;
     e->next = comm->under_way;
     comm->under_way = e;
     comm->count.calls++;
-    comm->count.bytes += (uint64_t)(e->group->size - 1) * bytes;
+    comm->count.bytes += (uint64_t)(size - 1) * bytes;
 }
 
 void mx_exchange_all_gather(MxExchange *e, const char *what, const void *send, void *recv,
                             size_t bytes) {
-    MPI_Datatype type;
-    int n = units(bytes, &type);
-    MPI_Iallgather(send, n, type, recv, n, type, e->group->mpi, &e->request);
-    note_start(e, what, bytes);
+    start(e, what, send, recv, bytes, 0);
 }
 
 void mx_exchange_all_to_all(MxExchange *e, const char *what, const void *send, void *recv,
                             size_t bytes) {
-    MPI_Datatype type;
-    int n = units(bytes, &type);
-    MPI_Ialltoall(send, n, type, recv, n, type, e->group->mpi, &e->request);
-    note_start(e, what, bytes);
+    start(e, what, send, recv, bytes, bytes);
 }
 
 void mx_exchange_finish(MxExchange *e) {
@@ -318,14 +333,14 @@ void mx_exchange_finish(MxExchange *e) {
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     begin_wait(comm, e->what, e->group->axes);
-    MPI_Wait(&e->request, MPI_STATUS_IGNORE);
+    MPI_Waitall(e->n_requests, e->requests, MPI_STATUSES_IGNORE);
     end_wait(comm);
 }
 
 void mx_comm_progress(MxComm *comm) {
     int is_done;
     for (MxExchange *e = comm->under_way; e; e = e->next)
-        MPI_Test(&e->request, &is_done, MPI_STATUS_IGNORE);
+        MPI_Testall(e->n_requests, e->requests, &is_done, MPI_STATUSES_IGNORE);
 }
 
 /* ---- exchanges of all ranks */

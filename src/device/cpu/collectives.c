@@ -1,7 +1,8 @@
 /* collectives.c — kernels of the ops that exchange data. Every one is an all-gather or an
  * all-to-all of equal blocks, or one after the other, with blocks put in order before or after; a
- * phase starts an exchange, the next one finishes it. Sums are made here, in the order of the
- * group's ranks, in f32 (rounded once), so that every rank and every run gets the same bits. */
+ * phase starts an exchange, the next one finishes it. A rank's own block is no part of an exchange:
+ * it is read where it is. Sums are made here, in the order of the group's ranks, in f32 (rounded
+ * once), so that every rank and every run gets the same bits. */
 #include "cpu.h"
 
 /* An array seen from the dim that is joined or cut: [outer, size, inner bytes]. */
@@ -48,7 +49,9 @@ typedef struct Parts {
     int n; /* parts */
     const char *from;
     char *to;
-    bool joins; /* from blocks to the array */
+    bool joins;      /* from blocks to the array */
+    int own;         /* if it joins: the block that is not among them … */
+    const char *has; /* … but here */
 } Parts;
 
 static void move_rows(const void *context, int64_t begin, int64_t end, int worker) {
@@ -57,10 +60,13 @@ static void move_rows(const void *context, int64_t begin, int64_t end, int worke
     size_t row = (size_t)p->part.size * p->part.inner_bytes;
     for (int64_t i = begin; i < end; i++) {
         int64_t block = i % p->n, outer = i / p->n;
-        size_t in_array = (size_t)i * row,
-               in_blocks = (size_t)(block * p->part.outer + outer) * row;
-        memcpy(p->to + (p->joins ? in_array : in_blocks),
-               p->from + (p->joins ? in_blocks : in_array), row);
+        size_t in_array = (size_t)i * row, in_block = (size_t)outer * row;
+        size_t in_blocks = (size_t)(block * p->part.outer) * row + in_block;
+        if (!p->joins)
+            memcpy(p->to + in_blocks, p->from + in_array, row);
+        else
+            memcpy(p->to + in_array, block == p->own ? p->has + in_block : p->from + in_blocks,
+                   row);
     }
 }
 
@@ -75,28 +81,43 @@ static void move_parts(const MxDevice *device, const Parts *p) {
 typedef struct Sum {
     const char *blocks; /* [ranks][n] */
     int n_blocks;
-    int64_t n, stride; /* elements summed; between blocks */
+    int own;         /* this rank's, which is not there … */
+    const char *has; /* … but here */
+    int64_t n;       /* elements of a block */
     MxDtype dtype;
     void *out;
     bool adds;
 } Sum;
 
+CPU_LEVELS static void add(int64_t n, const float *a, const float *b, float *sum) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
+}
+
+static const float *read_term(const Sum *s, int block, int64_t at, int64_t n, float *to) {
+    bool is_own = block == s->own;
+    return cpu_read(is_own ? s->has : s->blocks, s->dtype, is_own ? at : block * s->n + at, n, to);
+}
+
 static void sum_span(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Sum *s = context;
-    float sum[CPU_BLOCK], block[CPU_BLOCK];
+    float sum[CPU_BLOCK], term[CPU_BLOCK];
     for (int64_t at = begin, n; at < end; at += n) {
         n = cpu_min(CPU_BLOCK, end - at);
-        memset(sum, 0, sizeof sum);
-        for (int b = 0; b < s->n_blocks; b++)
-            cpu_add_to(cpu_read(s->blocks, s->dtype, b * s->stride + at, n, block), n, sum, MX_F32,
-                       0);
+        float *last = s->adds ? sum : cpu_place(s->out, s->dtype, at, sum);
+        const float *total = read_term(s, 0, at, n, sum);
+        for (int b = 1; b < s->n_blocks; b++) {
+            float *to = b + 1 == s->n_blocks ? last : sum;
+            add(n, total, read_term(s, b, at, n, term), to);
+            total = to;
+        }
         if (s->adds)
-            cpu_add_to(sum, n, s->out, s->dtype, at);
-        else if (s->dtype == MX_F32)
-            memcpy((float *)s->out + at, sum, (size_t)n * sizeof *sum);
-        else
-            cpu_write(sum, n, s->out, s->dtype, at);
+            cpu_add_to(total, n, s->out, s->dtype, at);
+        else if (s->dtype != MX_F32)
+            cpu_write(total, n, s->out, s->dtype, at);
+        else if (total != last) /* there was one term */
+            memcpy(last, total, (size_t)n * sizeof *last);
     }
 }
 
@@ -125,23 +146,33 @@ static bool is_gathered_in_place(const MxKernelCall *call, const Sizes *s) {
     return s->bytes == s->whole_bytes && !(call->accumulate & 1);
 }
 
-/* Parts of everybody, this rank's sum, and the input with its last part filled up. */
+/* Parts of everybody, and the input with its last part filled up. */
 static size_t all_reduce_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
     Sizes s = sizes_of(call);
     if (s.n < MX_SMALL_SUM) return cpu_padded(s.whole_bytes);
     size_t padded = s.bytes < s.whole_bytes ? s.whole_bytes : 0;
-    return cpu_padded(s.whole_bytes) + cpu_padded(s.part_bytes) + cpu_padded(padded);
+    return cpu_padded(s.whole_bytes) + cpu_padded(padded);
 }
 
-static Sum sum_of(const MxKernelCall *call, const void *blocks, int n_blocks, int64_t n) {
+/* Of everybody's blocks of n elements; `has` is this rank's. */
+static Sum sum_of(const MxKernelCall *call, const void *blocks, const void *has, int64_t n) {
     return (Sum){.blocks = blocks,
-                 .n_blocks = n_blocks,
+                 .n_blocks = group_of(call)->size,
+                 .own = group_of(call)->index,
+                 .has = has,
                  .n = n,
-                 .stride = n,
                  .dtype = call->in_type[0].dtype,
                  .out = call->out[0],
                  .adds = call->accumulate & 1};
+}
+
+/* As it is to the output: the sum over one rank. */
+static void put(const MxDevice *device, const MxKernelCall *call, const void *array, int64_t n) {
+    Sum sum = sum_of(call, NULL, array, n);
+    sum.n_blocks = 1;
+    sum.own = 0;
+    if (array != call->out[0] || sum.adds) sum_blocks(device, &sum);
 }
 
 static void all_reduce_small(const MxDevice *device, const MxKernelCall *call) {
@@ -151,44 +182,42 @@ static void all_reduce_small(const MxDevice *device, const MxKernelCall *call) {
         return;
     }
     mx_exchange_finish(call->state);
-    Sum sum = sum_of(call, call->scratch, group_of(call)->size, s.n);
+    Sum sum = sum_of(call, call->scratch, call->in[0], s.n);
     sum_blocks(device, &sum);
 }
 
+/* This rank's sum is made where it stands among all. */
 static void all_reduce_large(const MxDevice *device, const MxKernelCall *call) {
     Sizes s = sizes_of(call);
     void *scratch = call->scratch;
-    char *blocks = cpu_carve(&scratch, s.whole_bytes), *part = cpu_carve(&scratch, s.part_bytes);
-    bool in_place = is_gathered_in_place(call, &s);
+    char *blocks = cpu_carve(&scratch, s.whole_bytes), *terms = call->in[0];
+    char *whole = is_gathered_in_place(call, &s) ? call->out[0] : blocks;
+    size_t own = (size_t)group_of(call)->index * s.part_bytes;
+    if (s.bytes < s.whole_bytes) terms = scratch;
     if (call->phase == 0) {
-        const void *terms = call->in[0];
         if (s.bytes < s.whole_bytes) {
-            memcpy(scratch, terms, s.bytes);
-            memset((char *)scratch + s.bytes, 0, s.whole_bytes - s.bytes);
-            terms = scratch;
+            memcpy(terms, call->in[0], s.bytes);
+            memset(terms + s.bytes, 0, s.whole_bytes - s.bytes);
         }
         mx_exchange_all_to_all(call->state, "all_reduce", terms, blocks, s.part_bytes);
     } else if (call->phase == 1) {
         mx_exchange_finish(call->state);
-        Sum sum = sum_of(call, blocks, group_of(call)->size, s.part);
-        sum.out = part;
+        Sum sum = sum_of(call, blocks, terms + own, s.part);
+        sum.out = whole + own;
         sum.adds = false;
         sum_blocks(device, &sum);
-        mx_exchange_all_gather(call->state, "all_reduce", part, in_place ? call->out[0] : blocks,
-                               s.part_bytes);
+        mx_exchange_all_gather(call->state, "all_reduce", whole + own, whole, s.part_bytes);
     } else {
         mx_exchange_finish(call->state);
-        Sum sum = sum_of(call, blocks, 1, s.n);
-        if (!in_place) sum_blocks(device, &sum);
+        put(device, call, whole, s.n);
     }
 }
 
 static void all_reduce_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
     int64_t n = mx_shape_count(call->in_type[0].shape);
-    Sum alone = sum_of(call, call->in[0], 1, n);
     if (!call->state)
-        sum_blocks(device, &alone);
+        put(device, call, call->in[0], n);
     else if (n < MX_SMALL_SUM)
         all_reduce_small(device, call);
     else
@@ -215,6 +244,7 @@ static size_t reduce_scatter_scratch(const MxDevice *device, const MxKernelCall 
 static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
     void *scratch = call->scratch;
+    size_t bytes = bytes_of(call->out_type[0]);
     char *blocks = cpu_carve(&scratch, bytes_of(call->in_type[0])), *packed = call->in[0];
     Parts parts = {.part = view_of(call->out_type[0], dim_of(call)),
                    .n = group_of(call)->size,
@@ -223,12 +253,11 @@ static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call)
     if (parts.part.outer > 1) packed = scratch;
     if (call->phase == 0 && parts.part.outer > 1) move_parts(device, &parts);
     if (call->state && call->phase == 0) {
-        mx_exchange_all_to_all(call->state, "reduce_scatter", packed, blocks,
-                               bytes_of(call->out_type[0]));
+        mx_exchange_all_to_all(call->state, "reduce_scatter", packed, blocks, bytes);
         return;
     }
     if (call->state) mx_exchange_finish(call->state);
-    Sum sum = sum_of(call, call->state ? blocks : packed, parts.n,
+    Sum sum = sum_of(call, blocks, packed + (size_t)group_of(call)->index * bytes,
                      mx_shape_count(call->out_type[0].shape));
     sum_blocks(device, &sum);
 }
@@ -246,21 +275,23 @@ static size_t all_gather_scratch(const MxDevice *device, const MxKernelCall *cal
 
 static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
+    size_t bytes = bytes_of(call->in_type[0]);
     Parts parts = {.part = view_of(call->in_type[0], dim_of(call)),
                    .n = group_of(call)->size,
                    .from = call->scratch,
                    .to = call->out[0],
-                   .joins = true};
-    bool joins = parts.part.outer > 1;
-    if (!call->state) {
-        memcpy(call->out[0], call->in[0], bytes_of(call->in_type[0]));
-    } else if (call->phase == 0) {
+                   .joins = true,
+                   .own = group_of(call)->index,
+                   .has = call->in[0]};
+    bool joins = call->state && parts.part.outer > 1;
+    if (call->state && call->phase == 0)
         mx_exchange_all_gather(call->state, "all_gather", call->in[0],
-                               joins ? call->scratch : call->out[0], bytes_of(call->in_type[0]));
-    } else {
+                               joins ? call->scratch : call->out[0], bytes);
+    else if (call->state)
         mx_exchange_finish(call->state);
-        if (joins) move_parts(device, &parts);
-    }
+    if (joins && call->phase == 1) move_parts(device, &parts);
+    if (!joins && call->phase == 0)
+        memcpy((char *)call->out[0] + (size_t)parts.own * bytes, call->in[0], bytes);
 }
 
 const MxKernel cpu_all_gather = {

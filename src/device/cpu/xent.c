@@ -40,7 +40,7 @@ typedef struct Work {
     float *logits;
     void *h, *dh; /* a chunk's rows side by side */
     double *loss, *z;
-    MxXentPart *part, *parts; /* of a chunk's rows: this rank's, and those of the whole group */
+    MxXentPart *part, *parts; /* of a chunk's rows: this rank's among those of the whole group */
     float *dw;                /* sum in f32 if dw is bf16 */
     void *product;
 } Work;
@@ -142,9 +142,8 @@ static size_t carve(const Xent *x, void *scratch, Work *work) {
     work->logits = cpu_carve(&scratch, cells * sizeof(float));
     work->loss = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
     work->z = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
-    work->part = cpu_carve(&scratch, parts);
-    work->parts =
-        cpu_carve(&scratch, x->attr->group.size > 1 ? (size_t)x->attr->group.size * parts : 0);
+    work->parts = cpu_carve(&scratch, parts * (size_t)cpu_max(1, x->attr->group.size));
+    work->part = work->parts + x->attr->group.index * x->chunk;
     work->h = cpu_carve(&scratch, rows);
     work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
     work->dw = cpu_carve(&scratch, sums_dw_apart(x) ? weights * sizeof(float) : 0);
