@@ -215,8 +215,9 @@ MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segmen
 
 typedef struct MxEmbedAttr {
     MxDtype dtype;
-    bool is_part; /* the table holds only the rows from first_id on; others count as zeros */
-    int64_t first_id;
+    int n_parts; /* the table is one of so many equal ones, 0 = all of it; rows of others are zeros
+                    … */
+    int64_t first_id; /* … and its own are those from this id on */
 } MxEmbedAttr;
 
 /* mx_embed — rows of table f32 [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */

@@ -34,7 +34,7 @@ static void embed_cut(MxFactors *f) {
 
 static void embed_localize(const MxShare *share, void *attr) {
     MxEmbedAttr *a = attr;
-    a->is_part = share->is_cut[V];
+    a->n_parts = share->group[V].size;
     a->first_id = share->start[V];
 }
 

@@ -250,7 +250,7 @@ const Case cases[] = {
     ADAMW("plain", 0, 0, S2(31, 41)),
     ADAMW("decay, root", 1e-6, 0.1, S2(31, 41)),
     ADAMW("large", 0, 0.1, S3(3, 211, 113)),
-    {.op = &op_embed, .label = "part of the rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, .is_part = true, .first_id = 6), IN({FILL_F32, 1, S2(11, 37)}, {FILL_IDS, 23, S2(3, 19)})},
+    {.op = &op_embed, .label = "part of the rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, .n_parts = 3, .first_id = 11), IN({FILL_F32, 1, S2(11, 37)}, {FILL_IDS, 33, S2(3, 19)})},
     {.op = &op_embed_grad, .label = "part of the rows", .attr = ATTR(MxEmbedGradAttr, .vocab = 11, .first_id = 6), IN({FILL_IDS, 23, S2(3, 19)}, NORMAL(1, S3(3, 19, 37)))},
     INIT_PART("normal, rows", MX_FILL_NORMAL, S2(37, 31), 1, 0, 15, 31),
     INIT_PART("truncated, columns", MX_FILL_TRUNCATED_NORMAL, S2(37, 31), 0, 13, 37, 7),

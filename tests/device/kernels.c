@@ -7,6 +7,7 @@
 #include "tolerance.h"
 
 #include <math.h>
+#include <signal.h>
 
 /* A case as it is run: attributes and types for one dtype, inputs as doubles that are exactly what
  * the kernel gets. */
@@ -375,6 +376,41 @@ START_TEST(kernel_is_right) {
 }
 END_TEST
 
+/* ---- ids that no vocabulary has: a bug of who made them, wherever it is cut */
+
+enum { IDS = 8, PART = 5, PARTS = 3 };
+
+static const struct {
+    int n_parts, id;
+} ids[] = {{0, 0},  {0, PART - 1}, {PARTS, 0},  {PARTS, PART *PARTS - 1}, /* these are there … */
+           {0, -1}, {0, PART},     {PARTS, -1}, {PARTS, PART *PARTS}};    /* … these are not */
+
+static void run_with_id(const ProbeOp *op, int input, int id) {
+    Probe *p = probe_open(&(MxDeviceConfig){.n_threads = 1}, op);
+    for (int i = 0; i < IDS; i++) ((int32_t *)p->in[input])[i] = i == 3 ? id : 0;
+    for (int i = 0; i < IDS && op->op == &op_logprob_grad; i++)
+        ((int32_t *)p->in[input + 1])[i] = 1;
+    probe_run(p);
+    probe_close();
+}
+
+START_TEST(targets_are_in_the_vocabulary) {
+    MxXentAttr attr = {
+        .scale = 1, .group = {.size = ids[_i].n_parts, .index = 1}, .first_id = PART};
+    if (!ids[_i].n_parts) attr.group.index = 0, attr.first_id = 0;
+    MxType row = {MX_I32, MX_SHAPE(1, IDS)}, sum = {MX_F32, MX_SHAPE(1, IDS)};
+    MxType in[] = {{MX_F32, MX_SHAPE(1, IDS, 4)}, {MX_F32, MX_SHAPE(4, PART)}, row, row, sum, sum};
+    run_with_id(&(ProbeOp){&op_logprob_grad, &attr, in, MX_COUNT(in), 0}, 2, ids[_i].id);
+}
+END_TEST
+
+START_TEST(rows_are_in_the_table) {
+    MxEmbedAttr attr = {.n_parts = ids[_i].n_parts, .first_id = ids[_i].n_parts ? PART : 0};
+    MxType in[] = {{MX_F32, MX_SHAPE(PART, 4)}, {MX_I32, MX_SHAPE(1, IDS)}};
+    run_with_id(&(ProbeOp){&op_embed, &attr, in, MX_COUNT(in), 0}, 1, ids[_i].id);
+}
+END_TEST
+
 START_TEST(every_op_has_a_case) {
     for (int op = 0; op < MX_OP_COUNT; op++) {
         bool found = mx_ops[op]->flags & (MX_OP_SOURCE | MX_OP_VIEW); /* these run nothing */
@@ -390,6 +426,11 @@ Suite *suite_kernels(void) {
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_op_has_a_case);
     tcase_add_loop_test(t, kernel_is_right, 0, 2 * n_cases);
+    tcase_add_loop_test(t, targets_are_in_the_vocabulary, 0, MX_COUNT(ids) / 2);
+    tcase_add_loop_test(t, rows_are_in_the_table, 0, MX_COUNT(ids) / 2);
+    enum { FIRST = MX_COUNT(ids) / 2, END = MX_COUNT(ids) };
+    tcase_add_loop_test_raise_signal(t, targets_are_in_the_vocabulary, SIGABRT, FIRST, END);
+    tcase_add_loop_test_raise_signal(t, rows_are_in_the_table, SIGABRT, FIRST, END);
     suite_add_tcase(suite, t);
     return suite;
 }

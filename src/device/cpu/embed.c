@@ -13,9 +13,8 @@ static void embed_rows(const void *context, int64_t begin, int64_t end, int work
     const MxEmbedAttr *attr = call->attr;
     for (int64_t i = begin; i < end; i++) {
         int64_t id = ids[i] - attr->first_id;
-        bool is_here = id >= 0 && id < table.dim[0];
-        MX_ASSERT(is_here || attr->is_part);
-        if (!is_here) {
+        MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0] * cpu_max(1, attr->n_parts));
+        if (id < 0 || id >= table.dim[0]) {
             size_t each = mx_dtype_bytes(call->out_type[0].dtype);
             memset((char *)call->out[0] + (size_t)(i * width) * each, 0, (size_t)width * each);
             continue;

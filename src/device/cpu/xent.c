@@ -240,10 +240,10 @@ CPU_LEVELS static double exp_row(int64_t n, float most, float inverse_cap, float
 /* Where a token's target stands in its row; -1 = with another rank. */
 static int64_t target_of(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
-    int64_t at = ((const int32_t *)x->call->in[TARGETS])[c->token[row]] - x->attr->first_id;
-    bool is_here = at >= 0 && at < x->vocab;
-    MX_ASSERT(is_here || x->attr->group.size > 1);
-    return is_here ? at : -1;
+    int64_t id = ((const int32_t *)x->call->in[TARGETS])[c->token[row]];
+    int64_t at = id - x->attr->first_id;
+    MX_ASSERT(id >= 0 && id < x->vocab * cpu_max(1, x->attr->group.size)); /* parts are alike */
+    return at >= 0 && at < x->vocab ? at : -1;
 }
 
 static float inverse_cap(const Xent *x) {
