@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -315,6 +316,7 @@ static void start(MxExchange *e, const char *what, const char *send, char *recv,
     comm->under_way = e;
     comm->count.calls++;
     comm->count.bytes += (uint64_t)(size - 1) * bytes;
+    mx_comm_progress(comm); /* what ranks that are ahead have sent, they need not wait for */
 }
 
 void mx_exchange_all_gather(MxExchange *e, const char *what, const void *send, void *recv,
@@ -327,13 +329,23 @@ void mx_exchange_all_to_all(MxExchange *e, const char *what, const void *send, v
     start(e, what, send, recv, bytes, bytes);
 }
 
+/* MPI itself would ask without end and keep the core from whoever the others wait for. */
+static void await(MxExchange *e) {
+    enum { PATIENCE = 100 }; /* times, some microseconds */
+    int is_done = 0;
+    for (int n = 0; !is_done; n++) {
+        if (n > PATIENCE) sched_yield();
+        MPI_Testall(e->n_requests, e->requests, &is_done, MPI_STATUSES_IGNORE);
+    }
+}
+
 void mx_exchange_finish(MxExchange *e) {
     MxComm *comm = e->group->owner;
     MxExchange **at = &comm->under_way;
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     begin_wait(comm, e->what, e->group->axes);
-    MPI_Waitall(e->n_requests, e->requests, MPI_STATUSES_IGNORE);
+    await(e);
     end_wait(comm);
 }
 
