@@ -263,6 +263,10 @@ void mx_store_writeback(const char *path);
 /* mx_store_free_bytes — room on the disk of a folder; -1 = not known. */
 int64_t mx_store_free_bytes(const char *dir);
 
+/* mx_store_mark — makes an empty folder with a name that no other has, for other processes to look
+ * for; mx_store_sweep takes it if nobody has removed it. name: inside the parent, which is made. */
+bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err);
+
 /* mx_store_sweep — removes what killed processes left in a folder: ".tmp.*". Call it while nobody
  * else publishes there. */
 bool mx_store_sweep(const char *parent, MxError *err);

@@ -52,6 +52,15 @@ bool mx_store_remove(const char *dir, MxError *err) {
     return ok;
 }
 
+bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err) {
+    *name = mx_arena_strdup(arena, STORE_TEMP_PREFIX "mark.XXXXXX");
+    if (!mx_dir_make(parent, err)) return false;
+    char *path = mx_path_join(arena, parent, *name);
+    if (!mkdtemp(path)) return mx_fail_errno(err, "could not make a folder in \"%s\"", parent);
+    memcpy(*name, path + strlen(path) - strlen(*name), strlen(*name));
+    return true;
+}
+
 bool mx_store_sweep(const char *parent, MxError *err) {
     if (!mx_dir_exists(parent)) return true;
     MxArena scratch = {.name = "sweep"};

@@ -12,6 +12,7 @@
 #include <mx/ckpt.h>
 
 #include <stdio.h>
+#include <time.h>
 
 /* One save, from the copy of the state to what was removed after it. */
 typedef struct Save {
@@ -73,12 +74,43 @@ static bool is_alone(const Checkpoints *c) {
     return mx_comm_size(c->comm) == 1;
 }
 
+/* Whether a folder is there, or soon: what another machine has made, a network's disk may show a
+ * moment later. */
+static bool appears(const char *path) {
+    const double patience_s = 5;
+    const struct timespec often = {.tv_nsec = 50000000};
+    double start = mx_clock_s();
+    while (!mx_dir_exists(path) && mx_clock_s() - start < patience_s) nanosleep(&often, NULL);
+    return mx_dir_exists(path);
+}
+
+/* Each rank writes its part of a checkpoint into one folder: that all of them see it is made sure
+ * of before there is anything to lose. */
+static bool share_folder(Checkpoints *c, MxError *err) {
+    enum { MOST = 64 };
+    const char *dir = c->config->checkpoint_dir;
+    char name[MOST] = "", *made = NULL;
+    if (is_alone(c)) return true;
+    bool ok = !is_first(c) || mx_store_mark(c->arena, dir, &made, err);
+    if (!train_agree(c->comm, ok, err)) return false;
+    if (made) snprintf(name, sizeof name, "%s", made);
+    mx_comm_broadcast(c->comm, name, sizeof name);
+    char *mark = mx_path_join(c->arena, dir, name);
+    if (!appears(mark))
+        ok = mx_fail(err, MX_EXIT_IO, MX_NOWHERE,
+                     "does not see what rank 0 has written to \"%s\"; the folder of a run "
+                     "(base_output_directory) must be on a disk that all ranks see",
+                     dir);
+    ok = train_agree(c->comm, ok, err);
+    return (!made || mx_dir_remove(mark, err)) && ok;
+}
+
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
     if (!config->enable_checkpointing) return true;
     bool ok = !is_first(c) || (mx_store_lock(c->arena, config->run_dir, err) &&
                                mx_store_sweep(config->checkpoint_dir, err));
-    if (!train_agree(c->comm, ok, err) ||
+    if (!train_agree(c->comm, ok, err) || !share_folder(c, err) ||
         !mx_ckpt_newest(c->arena, config->checkpoint_dir, train_team(c->arena, c->comm), &c->from,
                         &c->saved, err))
         return false;

@@ -253,6 +253,28 @@ START_TEST(a_rank_that_fails_fails_the_save) {
 }
 END_TEST
 
+/* ---- a rank whose disk is another */
+
+START_TEST(ranks_share_a_folder) {
+    Run run;
+    int last = mx_comm_size(comm) - 1;
+    if (mx_comm_rank(comm) == last)
+        snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "/elsewhere");
+    ck_assert(!run_open(&run, config_of(mesh_number(0), forms[0], true, NULL)));
+    ck_assert_int_eq(err.exit, MX_EXIT_IO);
+    const char *why = mx_arena_printf(
+        &arena, "rank %d: does not see what rank 0 has written to \"%s", last, folder);
+    if (is_first()) ck_assert_msg(strstr(err.text.data, why) != NULL, "%s", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&run.arena);
+    char **names;
+    int n;
+    if (is_first())
+        ck_ok(mx_dir_list(&arena, mx_path_dir(&arena, step_folder(0)), &names, &n, &err));
+    ck_assert(!is_first() || n == 0); /* nothing is left of the search */
+}
+END_TEST
+
 Suite *checkpoints_suite(void) {
     int n;
     rank_meshes(&n);
@@ -263,6 +285,7 @@ Suite *checkpoints_suite(void) {
     tcase_add_loop_test(tcase, one_rank_and_several, 0, MX_COUNT(forms));
     tcase_add_loop_test(tcase, damage_is_refused_with_the_name, 0, MX_COUNT(damages));
     tcase_add_test(tcase, a_rank_that_fails_fails_the_save);
+    tcase_add_test(tcase, ranks_share_a_folder);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     return suite;
