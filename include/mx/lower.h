@@ -71,6 +71,18 @@ typedef struct MxPartition {
  * Errors: a constraint whose axes the rules cannot resolve. */
 bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, MxError *err);
 
+/* ---- what does not change */
+
+/* mx_hoist_casts — casts of constants are made once instead of in every run of an entry: each gets
+ * a variable of its own, which the entries read in place of it, and `into` makes it.
+ *   vars         of all the graphs; grows
+ *   is_constant  [variables there are] no entry changes it. When something else has, `into` is to
+ *                be run before the next entry
+ * Returns what each of the new variables is a cast of. For graphs over global shapes: a cast is
+ * then divided as its variable is. Test: tests/lower/test_hoist.c. */
+const int *mx_hoist_casts(MxVars *vars, const bool *is_constant, MxGraph *const *entries,
+                          int n_entries, MxTrace *into);
+
 /* ---- plans */
 
 /* What runs: nodes in order and a place for every value. */

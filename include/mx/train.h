@@ -98,6 +98,7 @@ MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
 
 typedef struct MxTrainBytes {
     size_t parameters, gradients, moments, reference, activations, total;
+    size_t casts; /* of frozen weights to the dtype of computation, kept from step to step */
 } MxTrainBytes;
 MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
 const struct MxModel *mx_train_state_model(const MxTrainState *state);
@@ -114,6 +115,7 @@ typedef struct MxTrainProgram {
     const MxSharding *sharding;  /* [variable] */
     int n_moments, n_entries;
     int rows_per_example; /* of a batch */
+    int64_t cast_bytes;   /* of variables that hold casts of frozen weights */
     MxRunLayout layout;
 } MxTrainProgram;
 

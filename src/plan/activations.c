@@ -231,7 +231,8 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
     if (!mx_train_program(arena, config, false, &program, err)) return false;
     const MxVars *vars = program.vars;
     *out = (PlanProgram){.activations = (int64_t)program.layout.bytes.arena,
-                         .buffers = (int64_t)program.layout.bytes.vars,
+                         .buffers = (int64_t)program.layout.bytes.vars - program.cast_bytes,
+                         .casts = program.cast_bytes,
                          .weight_bytes = mx_dtype_bytes(vars->item[program.param[0]].type.dtype)};
     const MxTree *params = mx_model_params(program.model);
     for (int i = 0; i < params->n; i++) {
@@ -306,7 +307,9 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
         config.num_decoder_layers = MORE;
         ok = ok && arena_bytes(scratch, mesh, &config, warnings, out, err);
         int64_t each = (out->activations - few.activations) / (MORE - FEW);
+        int64_t each_casts = (out->casts - few.casts) / (MORE - FEW);
         out->activations += each * (layers - MORE);
+        out->casts += each_casts * (layers - MORE);
     }
     mx_arena_release(scratch);
     return ok;

@@ -80,6 +80,7 @@ static bool count_program(MxArena *arena, const MxConfig *config, PlanCollective
     MxTrainProgram program;
     bool ok = mx_train_program(&scratch, config, true, &program, err);
     if (ok) out->activations = (int64_t)program.layout.bytes.arena;
+    if (ok) out->casts = program.cast_bytes;
     if (ok) count_state(&program, out);
     for (int i = 0; ok && i < program.n_entries; i++) {
         const MxPlan *entry = &program.layout.plans[i];
@@ -101,6 +102,7 @@ static void extend(MxArena *arena, const PlanCollectives *few, PlanCollectives *
     more->activations = line(few->activations, more->activations, layers);
     more->gradients = line(few->gradients, more->gradients, layers);
     more->optimizer = line(few->optimizer, more->optimizer, layers);
+    more->casts = line(few->casts, more->casts, layers);
     for (int i = 0; i < more->n; i++) {
         PlanTraffic *m = &more->rows[i];
         const PlanTraffic *f = row_of(arena, &copy, m->op, m->axes);

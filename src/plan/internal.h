@@ -60,6 +60,7 @@ typedef struct PlanProgram {
     int64_t activations, buffers; /* bytes: the arena; the batch, scalars in and out */
     size_t weight_bytes, gradient_bytes, moment_bytes; /* of one parameter's element */
     size_t reference_bytes;                            /* the same; 0 = no copy */
+    int64_t casts;                                     /* of all frozen weights */
 } PlanProgram;
 
 /* plan_program — lowers the program and reads or estimates what a rank needs.
@@ -80,7 +81,7 @@ typedef struct PlanCollectives {
     PlanTraffic *rows;
     int n;
     /* Of rank 0's program, bytes: the arena, and variables. */
-    int64_t activations, gradients, optimizer;
+    int64_t activations, gradients, optimizer, casts;
     uint32_t late;       /* mesh axes along which gradients are summed once for all micro-batches */
     const char *refusal; /* why the mesh cannot be run, NULL = it can */
 } PlanCollectives;
@@ -96,7 +97,7 @@ const char *plan_link_name(int link);
 
 /* Bytes of one rank. */
 typedef struct PlanMemory {
-    int64_t weights, gradients, optimizer, reference, activations, gathered, buffers, saving;
+    int64_t weights, gradients, optimizer, reference, activations, casts, gathered, buffers, saving;
     int64_t process, total;
     int64_t machine; /* what this machine has */
     bool is_exact;   /* nothing is estimated but the process itself: the program was lowered */

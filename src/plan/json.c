@@ -38,6 +38,7 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "optimizer", m->optimizer);
     mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
+    mx_json_set_int(object, "casts", m->casts);
     mx_json_set_int(object, "gathered", m->gathered);
     mx_json_set_int(object, "buffers", m->buffers);
     mx_json_set_int(object, "saving", m->saving);

@@ -69,7 +69,7 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
 }
 
 static void add_up(PlanMemory *m) {
-    m->total = m->weights + m->gradients + m->optimizer + m->reference + m->activations +
+    m->total = m->weights + m->gradients + m->optimizer + m->reference + m->activations + m->casts +
                m->gathered + m->buffers + m->saving + m->process;
 }
 
@@ -117,6 +117,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
                       .optimizer = n_trained * (int64_t)p.moment_bytes,
                       .reference = n * (int64_t)p.reference_bytes,
                       .activations = p.activations,
+                      .casts = p.casts,
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,
                       .machine = machine_bytes(),
@@ -125,10 +126,13 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
         m->activations = plan->collectives.activations;
         m->gradients = plan->collectives.gradients;
         m->optimizer = plan->collectives.optimizer;
+        m->casts = plan->collectives.casts;
     }
-    if (!m->is_exact)
+    if (!m->is_exact) {
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
+        m->casts = (int64_t)((double)p.casts * (double)n / (double)plan->parameters.total);
+    }
     m->saving = saving_bytes(plan, &p);
     add_up(m);
     return m->total <= m->machine || find_other_policies(arena, plan, err);

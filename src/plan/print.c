@@ -45,6 +45,10 @@ static void print_memory(const MxForecast *plan, MxText *out) {
     print_bytes(out, "optimizer", m->optimizer, "exact");
     if (m->reference) print_bytes(out, "reference", m->reference, "a frozen copy: exact");
     print_bytes(out, "activations", m->activations, guess);
+    if (m->casts)
+        print_bytes(out, "casts", m->casts,
+                    m->is_exact ? "frozen weights in the dtype of computation: exact"
+                                : "frozen weights in the dtype of computation: about");
     if (!m->is_exact)
         print_bytes(out, "gathered", m->gathered,
                     "one layer's weights and their gradients, whole: estimated");

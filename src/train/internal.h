@@ -83,6 +83,7 @@ enum {
     ENTRY_GRAD_ADD,
     ENTRY_REFER,
     ENTRY_REFER_EVAL,
+    ENTRY_CAST, /* the last one: it takes casts out of the others */
     ENTRY_MAX
 };
 
@@ -110,6 +111,7 @@ typedef struct ProgramVars {
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
     int train_logp, eval_logp; /* the reference's, made ahead; MX_NONE = made in the step */
     int hyper, out[OUT_COUNT];
+    int first_cast; /* from there on: casts of frozen weights to the dtype of computation */
     int total_weights[WEIGHT_COUNT]; /* of the whole batch: what losses of its micro-batches are
                                         divided by */
 } ProgramVars;
@@ -151,6 +153,7 @@ struct MxTrainState {
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
     int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
     const float *logp;              /* the reference's for the next batch or its part */
+    bool has_casts;                 /* casts of frozen weights are those of their values */
     bool is_reference;              /* the policy is still the reference that was taken of it */
     bool lacks_reference;           /* what was read last had no reference model */
     double frozen_squares;          /* sum over frozen parameters; below 0 = to be taken */
@@ -185,6 +188,8 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
  * Errors: what does not divide. train_divide — the entries as this rank runs them. */
 bool train_shard(MxTrainState *state, bool divides, MxError *err);
 bool train_divide(MxTrainState *state, MxError *err);
+/* train_divide_like — what of a new variable this rank has: the same part as of an older one. */
+void train_divide_like(MxTrainState *state, int var, int like);
 /* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
 typedef struct MicroBatch {
     int64_t i, n, examples, of_examples;

@@ -326,9 +326,9 @@ static void log_plan(const Loop *l) {
     log_adapters(l, model);
     size_t saving = saving_bytes(l);
     mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, reference %.3f, "
-           "activations %.3f, saving %.3f",
+           "activations %.3f, casts %.3f, saving %.3f",
            gib(b.total + saving), gib(b.parameters), gib(b.gradients), gib(b.moments),
-           gib(b.reference), gib(b.activations), gib(saving));
+           gib(b.reference), gib(b.activations), gib(b.casts), gib(saving));
     mx_log(
         "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
         "attention flops",

@@ -5,6 +5,7 @@
  *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
  *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
+ *   cast      casts of frozen weights to the dtype of computation, made again when they change
  * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
  * batch: losses and gradients then add up to those of the batch, however it is split. */
 #include <mx/train.h>
@@ -233,6 +234,22 @@ static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
     trace_refer_batch(s, t, s->var.eval_batch, s->var.eval_logp);
 }
 
+/* Frozen parameters, and all of the reference's. */
+static bool *find_constants(MxTrainState *s) {
+    bool *is_constant = mx_new_n(s->arena, bool, s->vars.n);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        is_constant[s->var.param[i]] = s->var.gradient[i] == MX_NONE;
+        if (s->var.reference) is_constant[s->var.reference[i]] = true;
+    }
+    return is_constant;
+}
+
+static void trace_cast(MxTrainState *s, MxTrace *t) {
+    int first = s->var.first_cast = s->vars.n, n_others = s->n_entries - 1;
+    const int *from = mx_hoist_casts(&s->vars, find_constants(s), s->entries, n_others, t);
+    for (int var = first; var < s->vars.n; var++) train_divide_like(s, var, from[var - first]);
+}
+
 static bool accumulates(const MxConfig *config) {
     return config->gradient_accumulation_steps > 1;
 }
@@ -250,6 +267,7 @@ static const struct {
     [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates},
     [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead},
     [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead},
+    [ENTRY_CAST] = {"cast", trace_cast, NULL},
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {

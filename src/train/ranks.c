@@ -97,6 +97,15 @@ static void cut_variables(MxTrainState *s) {
     }
 }
 
+void train_divide_like(MxTrainState *s, int var, int like) {
+    MxVar new = s->vars.item[var];
+    s->sharding[var] = s->sharding[like];
+    s->box[var] = s->box[like];
+    new.type.shape = s->local.item[like].type.shape;
+    int local = mx_vars_add(&s->local, new.name, new.type);
+    MX_ASSERT(local == var);
+}
+
 bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err) {
     int64_t n = comm ? mx_comm_size(comm) : 1, wanted = mesh->mesh.n_ranks;
     if (n == 1 && mesh->config->num_slices > 1)
@@ -143,8 +152,9 @@ bool train_divide(MxTrainState *s, MxError *err) {
 }
 
 bool train_shard(MxTrainState *s, bool divides, MxError *err) {
-    s->sharding = mx_new_n(s->arena, MxSharding, s->vars.n);
-    s->box = mx_new_n(s->arena, MxBox, s->vars.n);
+    int most = 2 * s->vars.n; /* with a cast of each */
+    s->sharding = mx_new_n(s->arena, MxSharding, most);
+    s->box = mx_new_n(s->arena, MxBox, most);
     s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
     if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,

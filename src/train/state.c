@@ -120,6 +120,24 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxComm *comm,
            train_trace_program(s, err) && train_divide(s, err) && open_device(s, err);
 }
 
+static size_t bytes_of_var(const MxTrainState *s, int var) {
+    if (var == MX_NONE) return 0;
+    MxType type = s->local.item[var].type;
+    return (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
+}
+
+static size_t bytes_of_vars(const MxTrainState *s, const int *vars) {
+    size_t bytes = 0;
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) bytes += bytes_of_var(s, vars[i]);
+    return bytes;
+}
+
+static size_t bytes_of_casts(const MxTrainState *s) {
+    size_t bytes = 0;
+    for (int var = s->var.first_cast; var < s->local.n; var++) bytes += bytes_of_var(s, var);
+    return bytes;
+}
+
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
                       MxError *err) {
     MxTrainState *s;
@@ -133,7 +151,8 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .sharding = s->sharding,
                             .n_moments = s->optimizer->n_moments,
                             .rows_per_example = s->loss->rows,
-                            .n_entries = s->n_entries};
+                            .n_entries = s->n_entries,
+                            .cast_bytes = (int64_t)bytes_of_casts(s)};
     out->layout =
         mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
     return true;
@@ -172,7 +191,16 @@ static double frozen_squares(MxTrainState *s) {
     return s->frozen_squares = s->comm ? mx_comm_sum(s->comm, sum) : sum;
 }
 
+/* Frozen weights have changed: what is made of them is made anew when it is next asked for. */
+static void forget_frozen(MxTrainState *s) {
+    s->frozen_squares = -1;
+    s->has_casts = false;
+}
+
+/* Runs an entry that reads parameters. */
 static void run_entry(MxTrainState *s, int entry) {
+    if (!s->has_casts) mx_run_entry(s->run, s->entry[ENTRY_CAST]);
+    s->has_casts = true;
     mx_run_entry(s->run, s->entry[entry]);
 }
 
@@ -182,8 +210,8 @@ static void set_step(MxTrainState *s, int64_t step) {
 }
 
 void mx_train_state_init(MxTrainState *s) {
-    run_entry(s, ENTRY_INIT);
-    s->frozen_squares = -1;
+    mx_run_entry(s->run, s->entry[ENTRY_INIT]);
+    forget_frozen(s);
     set_step(s, 0);
 }
 
@@ -195,6 +223,7 @@ void mx_train_state_take_reference(MxTrainState *s) {
         memcpy(mx_run_var(s->run, s->var.reference[i]), mx_run_var(s->run, s->var.param[i]),
                (size_t)count * sizeof(float));
     }
+    forget_frozen(s);
 }
 
 MxTree *mx_train_state_tree(MxTrainState *s) {
@@ -202,7 +231,7 @@ MxTree *mx_train_state_tree(MxTrainState *s) {
 }
 void mx_train_state_restored(MxTrainState *s) {
     s->is_reference = false;
-    s->frozen_squares = -1;
+    forget_frozen(s);
     set_step(s, *s->step);
 }
 int64_t mx_train_state_step(const MxTrainState *s) {
@@ -347,19 +376,10 @@ MxUpdate mx_train_update(MxTrainState *s) {
                       .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + frozen_squares(s))};
 }
 
-static size_t bytes_of_vars(const MxTrainState *s, const int *vars) {
-    size_t bytes = 0;
-    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
-        if (vars[i] == MX_NONE) continue;
-        MxType type = s->local.item[vars[i]].type;
-        bytes += (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
-    }
-    return bytes;
-}
-
 MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
     MxTrainBytes bytes = {.parameters = bytes_of_vars(s, s->var.param),
                           .gradients = bytes_of_vars(s, s->var.gradient),
+                          .casts = bytes_of_casts(s),
                           .activations = mx_run_bytes(s->run).arena};
     for (int m = 0; m < s->optimizer->n_moments; m++)
         bytes.moments += bytes_of_vars(s, s->var.moment[m]);

@@ -15,6 +15,7 @@ Suite *bucket_suite(void);
 Suite *expect_suite(void);
 Suite *fuse_suite(void);
 Suite *grad_suite(void);
+Suite *hoist_suite(void);
 Suite *memory_suite(void);
 Suite *overlap_suite(void);
 Suite *remat_suite(void);

@@ -92,6 +92,7 @@ void differentiate(MxValue loss, const MxValue *wrt, int n) {
 
 int main(void) {
     SRunner *runner = srunner_create(grad_suite());
+    srunner_add_suite(runner, hoist_suite());
     srunner_add_suite(runner, remat_suite());
     srunner_add_suite(runner, fuse_suite());
     srunner_add_suite(runner, schedule_suite());

@@ -47,6 +47,8 @@ static const Variant variants[] = {
     {.name = "soft cap, tied, ahead", .set = {"final_logits_soft_cap=3", "logits_via_embedding=true", "mtp_num_layers=1", "z_loss_multiplier=0.01", SGD}},
     {.name = "preferences, adapters, accumulation", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", "vocab_size=1152", SGD}, .parts = 4},
     {.name = "bfloat16, tied, preferences", .set = {"dtype=bfloat16", "logits_via_embedding=true", "use_dpo=true", "vocab_size=1152", SGD}, .parts = 2, .loss = 1e-2, .is_bf16 = true}, /* its loss is of sums over responses */
+    {.name = "bfloat16, adapters, accumulation", .set = {"dtype=bfloat16", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", "opt_type=sgd", "learning_rate=0"}, .parts = 2, .is_bf16 = true}, /* a B that moves is nothing but rounded gradients */
+    {.name = "bfloat16, adapters beside a reference", .set = {"dtype=bfloat16", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "use_dpo=true", "dpo.reference=copy", "opt_type=sgd", "learning_rate=0"}, .parts = 2, .loss = 1e-2, .is_bf16 = true},
 };
 // clang-format on
 
@@ -268,6 +270,25 @@ static void ck_moments(const MxTrainState *s, const char *at) {
                           "%s: moments of %s", at, params->leaves[i].path);
 }
 
+/* A rank's part of what is frozen is cast once: no step makes anything of it in another dtype. */
+static void ck_casts(const MxTrainState *s, const char *at) {
+    for (int e = 0; e < s->n_entries; e++) {
+        const MxGraph *graph = s->entries[e];
+        for (int n = 0; e != s->entry[ENTRY_CAST] && n < graph->n_nodes; n++) {
+            MxValue x = graph->nodes[n].out[0];
+            if (graph->nodes[n].op != &op_cast) continue;
+            while (mx_graph_producer(graph, x)->n_in == 1) x = mx_graph_producer(graph, x)->in[0];
+            const MxNode *from = mx_graph_producer(graph, x);
+            if (!(from->op->flags & MX_OP_SOURCE)) continue;
+            int var = ((const MxVariableAttr *)from->attr)->var;
+            for (int i = 0; i < mx_model_params(s->model)->n; i++)
+                ck_assert_msg((var != s->var.param[i] || s->var.gradient[i] != MX_NONE) &&
+                                  (!s->var.reference || var != s->var.reference[i]),
+                              "%s: %s casts %s", at, graph->name, s->local.item[var].name);
+        }
+    }
+}
+
 /* The plan's list is what a step sent, and its memory what the state has. */
 static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount sent,
                        const char *at) {
@@ -281,9 +302,10 @@ static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount se
         calls += plan.rows[i].calls;
         bytes += plan.rows[i].bytes;
     }
-    ck_assert_msg((size_t)plan.gradients == has.gradients && (size_t)plan.optimizer == has.moments,
-                  "%s: planned %lld bytes of gradients and %lld of moments", at,
-                  (long long)plan.gradients, (long long)plan.optimizer);
+    ck_assert_msg((size_t)plan.gradients == has.gradients &&
+                      (size_t)plan.optimizer == has.moments && (size_t)plan.casts == has.casts,
+                  "%s: planned %lld bytes of gradients, %lld of moments, %lld of casts", at,
+                  (long long)plan.gradients, (long long)plan.optimizer, (long long)plan.casts);
     bool has_calls = mx_comm_size(comm) > 1;
     ck_assert_msg(
         (calls > 0) == has_calls && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,
@@ -328,6 +350,7 @@ static void train_on(const RankMesh *mesh, int variant) {
     n_ran[variant]++;
     if (!v->everywhere || v == variants) ck_planned(&arena, divided, seen.sent, at);
     ck_moments(divided, at);
+    ck_casts(divided, at);
     ck_seen(&seen, v, at);
     mx_arena_release(&arena);
 }

@@ -13,6 +13,9 @@ static const char *const runs[] = {
     "per_device_batch_size=2 enable_checkpointing=false",
     "base_emb_dim=256 vocab_size=16000 opt_type=sgd remat_policy=minimal per_device_batch_size=2 "
     "logits_via_embedding=true",
+    "base_emb_dim=768 base_mlp_dim=2048 base_num_decoder_layers=8 vocab_size=16000 dtype=bfloat16 "
+    "remat_policy=full lora.enable_lora=true lora.lora_rank=8 lora.lora_alpha=8 "
+    "enable_checkpointing=false",
 };
 
 /* Within 5 % + 40 MB of the peak of a run of two steps. */
@@ -42,7 +45,9 @@ START_TEST(deep_models) {
     static const char *const remats[] = {"none", "minimal", "full"};
     static const char *const others[] = {"dtype=float32 logits_via_embedding=true",
                                          "dtype=bfloat16 use_qk_norm=true",
-                                         "dtype=float32 mtp_num_layers=2"};
+                                         "dtype=float32 mtp_num_layers=2",
+                                         "dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 "
+                                         "lora.lora_alpha=4"};
     int n = 0;
     for (int layers = 49; layers <= 80; layers += 31) {
         for (int i = 0; i < MX_COUNT(remats) * MX_COUNT(others); i++) {
@@ -72,6 +77,7 @@ START_TEST(deep_models) {
                           "%s: %lld, wanted %zu", words,
                           (long long)json_int(root, "memory_per_rank.activations"),
                           program.layout.bytes.arena);
+            ck_assert_int_eq(json_int(root, "memory_per_rank.casts"), program.cast_bytes);
             n++;
         }
     }
@@ -102,6 +108,14 @@ START_TEST(shards_add_up) {
     double share = json_number(cut, "memory_per_rank.activations") /
                    json_number(one, "memory_per_rank.activations");
     ck_assert_msg(share > 0.9 && share < 2, "8 rows on each of 8 ranks, cut by 8: %g", share);
+    words = mx_arena_printf(&arena,
+                            "%s dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 "
+                            "lora.lora_alpha=4",
+                            words);
+    many = run_json(mx_arena_printf(&arena, "%s ici_fsdp_parallelism=8", words));
+    int64_t kernels = 32000 * 4096 + 32 * layer / 4;
+    ck_assert_int_eq(json_int(run_json(words), "memory_per_rank.casts"), 2 * kernels);
+    ck_assert_int_eq(json_int(many, "memory_per_rank.casts"), 2 * kernels / 8);
 }
 END_TEST
 

@@ -19,6 +19,8 @@ static const char *const agreeing[] = {
     "--config configs/base.yml model_name=llama3.1-405b num_devices=4096 ici_tensor_parallelism=8",
     "--config configs/base.yml model_name=qwen3-8b scan_layers=false ici_data_parallelism=2 "
     "ici_pipeline_parallelism=4 dtype=bfloat16",
+    "--config configs/base.yml model_name=llama3.1-8b ici_fsdp_parallelism=4 dtype=bfloat16 "
+    "lora.enable_lora=true lora.lora_rank=8 lora.lora_alpha=8",
 };
 
 static void same_gib(const char *text, const char *label, const MxJson *plan, const char *member) {
@@ -42,7 +44,9 @@ START_TEST(text_and_json_agree) {
             same_gib(memory, mx_arena_printf(&arena, "  %-12s", members[m]), plan, members[m]);
             total += json_int(plan, mx_arena_printf(&arena, "memory_per_rank.%s", members[m]));
         }
-        total += json_int(plan, "memory_per_rank.gathered") +
+        int64_t casts = json_int(plan, "memory_per_rank.casts");
+        if (casts) same_gib(memory, "  casts", plan, "casts");
+        total += casts + json_int(plan, "memory_per_rank.gathered") +
                  json_int(plan, "memory_per_rank.buffers") +
                  json_int(plan, "memory_per_rank.process");
         ck_assert_int_eq(total, 2 * json_int(plan, "memory_per_rank.total"));

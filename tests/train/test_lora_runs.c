@@ -246,6 +246,78 @@ START_TEST(memory_is_that_of_the_adapters) {
 }
 END_TEST
 
+/* ---- casts of what is frozen */
+
+static const char *const with_casts[] = {"", "logits_via_embedding=true remat_policy=full",
+                                         "attention_bias=true gradient_accumulation_steps=2"};
+
+/* No entry of a step casts a frozen weight; the entry that does makes the only copies. */
+START_TEST(frozen_weights_are_cast_once) {
+    MxArena arena = {.name = "casts"};
+    MxError err = {0};
+    MxTrainProgram program;
+    const char *more = mx_arena_printf(&arena, "%sdtype=bfloat16 %s", lora4, with_casts[_i]);
+    ck_assert_msg(mx_train_program(&arena, config_of(&arena, more), false, &program, &err), "%s",
+                  err.text.data);
+    const MxTree *params = mx_model_params(program.model);
+    int64_t bytes = 0;
+    for (int e = 0; e < program.n_entries; e++) {
+        const MxGraph *graph = program.layout.plans[e].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const MxNode *node = &graph->nodes[n];
+            if (node->op != &op_cast) continue;
+            MxShape shape = graph->values[node->out[0]].type.shape;
+            bool is_own = !strcmp(graph->name, "cast");
+            ck_assert_msg(is_shape_of_frozen(params, shape) == is_own || shape.rank == 1,
+                          "%s casts %s", graph->name, mx_shape_text(&arena, shape));
+            if (is_own) bytes += mx_shape_count(shape) * 2;
+        }
+    }
+    ck_assert_int_gt(bytes, 0);
+    ck_assert_int_eq(bytes, program.cast_bytes);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static double eval_loss(Everything *e) {
+    return mx_train_eval(e->state, &e->batch).loss;
+}
+
+static void change_base(const Everything *e) {
+    MxTree *tree = mx_train_state_tree(e->state);
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        for (int64_t k = 0; leaf->kind == MX_KIND_PARAM && k < mx_shape_count(leaf->shape); k++)
+            ((float *)leaf->data)[k] *= 1.25f;
+    }
+    mx_train_state_restored(e->state);
+}
+
+/* Other weights, wherever they come from, are what the next entry sees: losses are those of states
+ * that never had any others. */
+START_TEST(casts_follow_the_weights) {
+    enum { DRAWN, CHANGED, BOTH };
+    double want[BOTH];
+    Everything e;
+    for (int i = 0; i < BOTH; i++) {
+        open_everything(&e, "dtype=bfloat16");
+        mx_train_state_init(e.state);
+        if (i == CHANGED) change_base(&e);
+        want[i] = eval_loss(&e);
+        mx_arena_release(&e.arena);
+    }
+    ck_assert_double_ne(want[DRAWN], want[CHANGED]);
+    open_everything(&e, "dtype=bfloat16");
+    for (int i = 0; i < 2; i++) {
+        mx_train_state_init(e.state);
+        ck_assert_double_eq(eval_loss(&e), want[DRAWN]);
+        change_base(&e);
+        ck_assert_double_eq(eval_loss(&e), want[CHANGED]);
+    }
+    mx_arena_release(&e.arena);
+}
+END_TEST
+
 /* ---- runs */
 
 static const char tiny[] =
@@ -405,6 +477,8 @@ Suite *lora_runs_suite(void) {
     tcase = tcase_create("cost");
     tcase_add_loop_test(tcase, frozen_weights_cost_no_gradient, 0, MX_COUNT(programs));
     tcase_add_test(tcase, memory_is_that_of_the_adapters);
+    tcase_add_loop_test(tcase, frozen_weights_are_cast_once, 0, MX_COUNT(with_casts));
+    tcase_add_test(tcase, casts_follow_the_weights);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("runs");
     tcase_set_timeout(tcase, 120);

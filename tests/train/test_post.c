@@ -286,6 +286,27 @@ START_TEST(pairs_leave_modules_alone) {
 }
 END_TEST
 
+/* A copy of the policy that is taken anew is seen at once, though steps read it in bfloat16: policy
+ * and reference are the same, else mx_train_loss_and_grad stops the program. */
+START_TEST(a_reference_taken_anew_is_seen) {
+    Post p = {.arena = {.name = "post"}, .name = "dpo_loss.h5"};
+    p.file = golden_open(&p.arena, "train/dpo_loss.h5");
+    if (!p.file) return;
+    load_config(&p, "", "use_dpo=true dtype=bfloat16 learning_rate=0.1 warmup_steps_fraction=0");
+    POST_OK(&p, mx_train_state_open(&p.arena, p.config, &p.state, &p.err));
+    mx_train_state_init(p.state);
+    MxBatch batch = pair_batch(&p, "batch", 0);
+    mx_train_state_take_reference(p.state);
+    double start = mx_train_loss_and_grad(p.state, &batch).loss;
+    mx_train_update(p.state);
+    double later = mx_train_loss_and_grad(p.state, &batch).loss;
+    mx_train_state_take_reference(p.state);
+    ck_assert_double_ne(later, start);
+    ck_assert_double_eq_tol(mx_train_loss_and_grad(p.state, &batch).loss, start, 1e-6);
+    close_post(&p);
+}
+END_TEST
+
 /* ---- trajectories */
 
 /* Adam takes a full step along a gradient of any size. Where a component is 1e-8 of the norm, its
@@ -445,6 +466,7 @@ Suite *post_suite(void) {
     tcase_add_loop_test(tcase, evaluation, 0, MX_COUNT(evaluations));
     tcase_add_loop_test(tcase, preference_loss_and_gradient, 0, MX_COUNT(preference_cases));
     tcase_add_test(tcase, pairs_leave_modules_alone);
+    tcase_add_test(tcase, a_reference_taken_anew_is_seen);
     tcase_add_loop_test(tcase, trajectory, 0, MX_COUNT(trajectories));
     suite_add_tcase(suite, tcase);
     return suite;
