@@ -51,13 +51,15 @@ typedef struct MxShiftAttr {
  * segments i32 [B, T]; offset = how often x was shifted already. */
 MxValue mx_shift(MxTrace *t, MxValue x, MxValue segments, int64_t offset);
 
-typedef struct MxConcatGradAttr {
-    int64_t width; /* of x */
-} MxConcatGradAttr;
+typedef struct MxSplitAttr {
+    int64_t width; /* of the first part */
+} MxSplitAttr;
 
 /* mx_concat — x and y, which differ in their last dims alone, side by side: [.., m], [.., n] to
  * [.., m + n]. */
 MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
+/* mx_split — the other way round: [.., m + n] to [.., m] and, in the value after it, [.., n]. */
+MxValue mx_split(MxTrace *t, MxValue x, int64_t m);
 
 /* ---- elementwise */
 

@@ -38,17 +38,47 @@ static MxValue flatten_last(MxTrace *t, MxValue x, int n) {
     return mx_reshape(t, x, flat);
 }
 
-/* y + (x A) B scale, for y = x · kernel. Made as a product that y is added to. */
-static MxValue adapt(const Pass *p, MxValue x, MxValue y, int kernel) {
+/* Kernels that read one x, with their biases, -1 = none. */
+typedef struct Dense {
+    int kernel, bias;
+} Dense;
+
+enum { MOST_BESIDE = 3 }; /* query, key, value */
+
+/* x A scale for the adapter of each kernel, MX_NONE for one without. What takes time is to read x,
+ * and to write its gradient: so that this is done once, they are made as one product. */
+static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *low) {
+    MxTrace *t = p->t;
+    MxValue a = MX_NONE;
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        const Adapter *adapter = adapter_of(p, dense[i].kernel);
+        low[i] = MX_NONE;
+        if (!adapter) continue;
+        a = left++ ? mx_concat(t, a, p->params[adapter->a]) : p->params[adapter->a];
+    }
+    if (!left) return;
+    MxValue in = flatten_last(t, x, p->model->params.leaves[dense[0].kernel].n_contract);
+    MxValue all = mx_dot(t, in, mx_cast(t, a, p->model->dtype), MX_DOT_NN, 1);
+    all = mx_scale(t, all, p->model->lora.scale);
+    for (int i = 0; i < n; i++) {
+        const Adapter *adapter = adapter_of(p, dense[i].kernel);
+        if (!adapter) continue;
+        low[i] = all;
+        if (!--left) return;
+        low[i] = mx_split(t, all, p->model->params.leaves[adapter->a].shape.dim[1]);
+        all = low[i] + 1;
+    }
+}
+
+/* y + low B, for y = x · kernel. Made as a product that y is added to. */
+static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
     MxTrace *t = p->t;
     const MxLeaf *leaf = &p->model->params.leaves[kernel];
     const Adapter *adapter = adapter_of(p, kernel);
     if (!adapter) return y;
     MxShape shape = mx_trace_type(t, y).shape;
     MxValue base = flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
-    MxValue in = flatten_last(t, x, leaf->n_contract);
-    MxValue low = mx_dot(t, in, weight(p, adapter->a), MX_DOT_NN, 1);
-    low = mx_scale(t, low, p->model->lora.scale);
     MxValue sum = mx_add(t, mx_dot(t, low, weight(p, adapter->b), MX_DOT_NN, 1), base);
     return base == y ? sum : mx_reshape(t, sum, shape);
 }
@@ -63,12 +93,23 @@ static MxValue fold_adapter(const Pass *p, int leaf) {
     return mx_add(t, mx_dot(t, p->params[adapter->a], b, MX_DOT_NN, 1), p->params[leaf]);
 }
 
-/* x · kernel (+ bias). */
+/* x · kernel (+ bias) of each. Adapters come after a product with x itself, so that backwards it is
+ * such a product that what comes of them is added to. */
+static void project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
+    MxValue low[MOST_BESIDE];
+    for (int i = 0; i < n; i++) {
+        int n_contract = p->model->params.leaves[dense[i].kernel].n_contract;
+        y[i] = mx_dot(p->t, x, weight(p, dense[i].kernel), MX_DOT_NN, n_contract);
+        if (i == 0) adapt_in(p, x, n, dense, low);
+        y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
+        if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], weight(p, dense[i].bias));
+    }
+}
+
 static MxValue project(const Pass *p, MxValue x, int kernel, int bias) {
-    int n_contract = p->model->params.leaves[kernel].n_contract;
-    MxValue y = mx_dot(p->t, x, weight(p, kernel), MX_DOT_NN, n_contract);
-    y = adapt(p, x, y, kernel);
-    return bias < 0 ? y : mx_add(p->t, y, weight(p, bias));
+    MxValue y;
+    project_each(p, x, 1, &(Dense){kernel, bias}, &y);
+    return y;
 }
 
 static MxValue norm(const Pass *p, MxValue x, int scale) {
@@ -86,9 +127,13 @@ static MxValue attention(const Pass *p, const Layer *l, MxValue x_BTD) {
     const MxModel *m = p->model;
     const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
                                    "activation_kv_heads", "activation_kv_head_dim");
-    MxValue q_BTNH = mx_trace_constrain(t, project(p, x_BTD, l->query, l->query_bias), axes);
-    MxValue k_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->key, l->key_bias), axes);
-    MxValue v_BTKH = mx_trace_constrain(t, project(p, x_BTD, l->value, l->value_bias), axes);
+    const Dense dense[] = {
+        {l->query, l->query_bias}, {l->key, l->key_bias}, {l->value, l->value_bias}};
+    MxValue qkv[MX_COUNT(dense)];
+    project_each(p, x_BTD, MX_COUNT(dense), dense, qkv);
+    MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
+    MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
+    MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
     if (l->query_norm >= 0) {
         q_BTNH = norm(p, q_BTNH, l->query_norm);
         k_BTKH = norm(p, k_BTKH, l->key_norm);
@@ -103,9 +148,9 @@ static MxValue attention(const Pass *p, const Layer *l, MxValue x_BTD) {
 }
 
 static MxValue feed_forward(const Pass *p, const Layer *l, MxValue x_BTD) {
-    MxValue gate_BTM = project(p, x_BTD, l->wi_0, -1);
-    MxValue up_BTM = project(p, x_BTD, l->wi_1, -1);
-    MxValue hidden_BTM = mx_glu(p->t, gate_BTM, up_BTM, p->model->activation);
+    MxValue gate_up_BTM[2];
+    project_each(p, x_BTD, 2, (const Dense[]){{l->wi_0, -1}, {l->wi_1, -1}}, gate_up_BTM);
+    MxValue hidden_BTM = mx_glu(p->t, gate_up_BTM[0], gate_up_BTM[1], p->model->activation);
     mx_trace_constrain(p->t, hidden_BTM,
                        AXES("activation_batch", "activation_length", "activation_mlp"));
     return project(p, hidden_BTM, l->wo, -1);

@@ -46,8 +46,7 @@ static bool concat_infer(MxInfer *infer) {
 
 static void concat_vjp(const MxVjp *v) {
     MxShape x = mx_trace_type(v->t, v->in[0]).shape;
-    MxConcatGradAttr attr = {.width = x.rank ? x.dim[x.rank - 1] : 0};
-    MxValue dx = mx_trace_node(v->t, &op_concat_grad, v->dy, 1, &attr);
+    MxValue dx = mx_split(v->t, v->dy[0], x.rank ? x.dim[x.rank - 1] : 0);
     v->dx[0] = dx;
     v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
 }
@@ -56,6 +55,7 @@ static void concat_cut(MxFactors *f) {
     int lead = f->out[0].shape.rank - 1;
     ops_cut_lead(f, lead, 3);
     for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->in_dim[0][d];
+    f->linear = 3;
 }
 
 const MxOp op_concat = {
@@ -67,12 +67,16 @@ const MxOp op_concat = {
     .doc = "two arrays side by side in the last dim",
 };
 
-static bool concat_grad_infer(MxInfer *infer) {
-    int64_t width = ((const MxConcatGradAttr *)infer->attr)->width;
+MxValue mx_split(MxTrace *t, MxValue x, int64_t m) {
+    return mx_trace_node(t, &op_split, &x, 1, &(MxSplitAttr){.width = m});
+}
+
+static bool split_infer(MxInfer *infer) {
+    int64_t width = ((const MxSplitAttr *)infer->attr)->width;
     MxShape shape = infer->in[0].shape;
     if (!ops_is_real(infer, 0)) return false;
     if (!shape.rank || shape.dim[shape.rank - 1] < width)
-        return mx_infer_fail(infer, "dy has no last dim of %lld and more", (long long)width);
+        return mx_infer_fail(infer, "x has no last dim of %lld and more", (long long)width);
     infer->n_out = 2;
     infer->out[0] = infer->out[1] = infer->in[0];
     infer->out[0].shape.dim[shape.rank - 1] = width;
@@ -80,17 +84,29 @@ static bool concat_grad_infer(MxInfer *infer) {
     return true;
 }
 
-static void concat_grad_cut(MxFactors *f) {
+/* A part that nobody differentiates has no cotangent: zeros stand in its place. */
+static void split_vjp(const MxVjp *v) {
+    MxValue dy[2];
+    for (int i = 0; i < 2; i++)
+        dy[i] = v->dy[i] != MX_NONE
+                    ? v->dy[i]
+                    : mx_init(v->t, (MxInitAttr){.type = mx_trace_type(v->t, v->out[i])});
+    v->dx[0] = mx_concat(v->t, dy[0], dy[1]);
+}
+
+static void split_cut(MxFactors *f) {
     int lead = f->in[0].shape.rank - 1;
     ops_cut_lead(f, lead, 1);
     for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->out_dim[1][d] = f->in_dim[0][d];
+    f->linear = 1;
 }
 
-const MxOp op_concat_grad = {
-    .name = "concat_grad",
+const MxOp op_split = {
+    .name = "split",
     .arity = 1,
-    .attr_bytes = sizeof(MxConcatGradAttr),
-    .infer = concat_grad_infer,
-    .partition = concat_grad_cut,
-    .doc = "dx and dy of two arrays that stand side by side",
+    .attr_bytes = sizeof(MxSplitAttr),
+    .infer = split_infer,
+    .vjp = split_vjp,
+    .partition = split_cut,
+    .doc = "two arrays that stand side by side in the last dim, apart",
 };

@@ -32,7 +32,7 @@ static void ref_concat(const Reference *r) {
     }
 }
 
-static void ref_concat_grad(const Reference *r) {
+static void ref_split(const Reference *r) {
     MxShape shape = r->in_type[0].shape;
     int64_t width = shape.dim[shape.rank - 1], first = r->out_type[0].shape.dim[shape.rank - 1];
     for (int64_t i = 0; i < count(r->in_type[0]); i++) {
@@ -495,7 +495,7 @@ static void ref_unpack(const Reference *r) {
 static ReferenceFn *const references[MX_OP_COUNT] = {
     [MX_OP_shift] = ref_shift,
     [MX_OP_concat] = ref_concat,
-    [MX_OP_concat_grad] = ref_concat_grad,
+    [MX_OP_split] = ref_split,
     [MX_OP_copy] = ref_copy,
     [MX_OP_cast] = ref_copy,
     [MX_OP_add] = ref_add,

@@ -73,7 +73,7 @@ static const Case cases[] = {
     {&op_preference_grad, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8 i8,8 i8,8 f8,8 f", false},
     {&op_shift, ATTR(MxShiftAttr, 1), "i8,16 i8,16", false},
     {&op_concat, NULL, "f8,4,8 f8,4,16", false},
-    {&op_concat_grad, ATTR(MxConcatGradAttr, 8), "f8,4,24", false},
+    {&op_split, ATTR(MxSplitAttr, 8), "f8,4,24", false},
     {&op_argmax, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8 i8,8", false},
     {&op_count_equal, NULL, "i8,16 i8,16 i8,16", false},
     {&op_count_nonzero, NULL, "i8,16", false},

@@ -63,10 +63,10 @@ static const struct {
     const char *op;
     unsigned flows; /* mask of inputs */
 } flows[] = {
-    {"reshape", 1},    {"copy", 1},   {"cast", 1}, {"add", 3},       {"scale", 1},
-    {"softcap", 1},    {"ratio", 1},  {"glu", 3},  {"dot", 3},       {"rmsnorm", 3},
-    {"rope", 1},       {"embed", 1},  {"xent", 3}, {"attention", 7}, {"logprob", 3},
-    {"preference", 1}, {"concat", 3},
+    {"reshape", 1},    {"copy", 1},   {"cast", 1},  {"add", 3},       {"scale", 1},
+    {"softcap", 1},    {"ratio", 1},  {"glu", 3},   {"dot", 3},       {"rmsnorm", 3},
+    {"rope", 1},       {"embed", 1},  {"xent", 3},  {"attention", 7}, {"logprob", 3},
+    {"preference", 1}, {"concat", 3}, {"split", 1},
 };
 
 START_TEST(gradients_flow_where_they_should) {

@@ -40,6 +40,13 @@ static MxValue build_copy(MxTrace *t, const MxValue *in) {
 static MxValue build_concat(MxTrace *t, const MxValue *in) {
     return mx_concat(t, mx_scale(t, in[0], 2), in[1]);
 }
+static MxValue build_split(MxTrace *t, const MxValue *in) {
+    MxValue first = mx_split(t, in[0], 3);
+    return mx_concat(t, mx_scale(t, first + 1, 3), mx_scale(t, first, 2));
+}
+static MxValue build_part(MxTrace *t, const MxValue *in) {
+    return mx_split(t, mx_scale(t, in[0], 2), 3) + 1;
+}
 static MxValue build_cast(MxTrace *t, const MxValue *in) {
     return mx_cast(t, mx_cast(t, in[0], MX_BF16), MX_F32);
 }
@@ -152,6 +159,8 @@ static MxValue build_orpo(MxTrace *t, const MxValue *in) {
 static const Case cases[] = {
     {&op_copy, "", build_copy, {X(2, 3, 4)}, 1, 0},
     {&op_concat, "", build_concat, {X(3, 2, 3, 4), X(3, 2, 3, 5)}, 2, 0},
+    {&op_split, "", build_split, {X(3, 2, 3, 5)}, 1, 0},
+    {&op_split, "a part", build_part, {X(3, 2, 3, 5)}, 1, 0},
     {&op_cast, "", build_cast, {X(2, 30, 40)}, 1, 1.0},
     {&op_reshape, "", build_reshape, {X(3, 2, 3, 4)}, 1, 0},
     {&op_add, "one shape", build_add, {X(2, 3, 4), X(2, 3, 4)}, 2, 0},

@@ -225,6 +225,23 @@ START_TEST(frozen_weights_cost_no_gradient) {
 }
 END_TEST
 
+/* Adapters that read one x, those of query, key and value and of both branches of the feed-forward
+ * block, are one product each way: of seven modules in a layer there are four A. */
+START_TEST(adapters_of_one_input_share_a_product) {
+    enum { MODULES = 7, INPUTS = 4, LAYERS = 2, NOT_IN_FIRST = 4 };
+    MxArena arena = {.name = "shared"};
+    MxError err = {0};
+    MxTrainProgram program;
+    ck_assert_msg(mx_train_program(&arena, config_of(&arena, lora4), false, &program, &err), "%s",
+                  err.text.data);
+    const MxGraph *graph = grad_graph(&program);
+    int n = 0, want = LAYERS * (3 * INPUTS + 5 * MODULES); /* A, B and kernels; what reaches them */
+    for (int i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == &op_dot;
+    ck_assert_int_eq(n, want - NOT_IN_FIRST); /* no gradient of the first layer's input */
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(memory_is_that_of_the_adapters) {
     MxArena arena = {.name = "memory"};
     MxError err = {0};
@@ -476,6 +493,7 @@ Suite *lora_runs_suite(void) {
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("cost");
     tcase_add_loop_test(tcase, frozen_weights_cost_no_gradient, 0, MX_COUNT(programs));
+    tcase_add_test(tcase, adapters_of_one_input_share_a_product);
     tcase_add_test(tcase, memory_is_that_of_the_adapters);
     tcase_add_loop_test(tcase, frozen_weights_are_cast_once, 0, MX_COUNT(with_casts));
     tcase_add_test(tcase, casts_follow_the_weights);

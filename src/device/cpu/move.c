@@ -60,10 +60,10 @@ static void concat_run(const MxDevice *device, const MxKernelCall *call) {
     if (h.wide) copy(device, h, call->in_type);
 }
 
-static void concat_grad_run(const MxDevice *device, const MxKernelCall *call) {
+static void split_run(const MxDevice *device, const MxKernelCall *call) {
     Halves h = {.wide = call->in[0], .half = {call->out[0], call->out[1]}, .splits = true};
     copy(device, h, call->out_type);
 }
 
 const MxKernel cpu_concat = {.run = concat_run};
-const MxKernel cpu_concat_grad = {.run = concat_grad_run};
+const MxKernel cpu_split = {.run = split_run};
