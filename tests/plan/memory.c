@@ -46,8 +46,8 @@ START_TEST(deep_models) {
     static const char *const others[] = {"dtype=float32 logits_via_embedding=true",
                                          "dtype=bfloat16 use_qk_norm=true",
                                          "dtype=float32 mtp_num_layers=2",
-                                         "dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 "
-                                         "lora.lora_alpha=4"};
+                                         ("dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 "
+                                          "lora.lora_alpha=4")};
     int n = 0;
     for (int layers = 49; layers <= 80; layers += 31) {
         for (int i = 0; i < MX_COUNT(remats) * MX_COUNT(others); i++) {
