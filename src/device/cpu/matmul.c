@@ -65,12 +65,20 @@ static int64_t b_count(const CpuMatmulSpec *s) {
     return (s->trans_b ? s->n : s->k) * s->ldb;
 }
 
+/* Elements between rows of a turned A: an odd number of cache lines. Rows a power of two apart
+ * would share few sets of the first cache, both when they are written and when they are multiplied.
+ */
+static int64_t turned_step(const CpuMatmulSpec *s) {
+    const int64_t line = CPU_ALIGN / (int64_t)sizeof(MxBf16);
+    return (cpu_pieces(s->k, line) | 1) * line;
+}
+
 /* What the provider gets to see. */
 static CpuMatmulSpec converted(const Choice *choice, CpuMatmulSpec spec) {
     if (choice->widen) spec.in = MX_F32;
     if (choice->turn) {
         spec.trans_a = false;
-        spec.lda = spec.k;
+        spec.lda = turned_step(&spec);
     }
     if (choice->narrow) {
         spec.out = MX_F32;
@@ -87,7 +95,7 @@ size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec) {
     size_t bytes = choice.provider->scratch ? choice.provider->scratch(device, &run) : 0;
     if (choice.widen)
         bytes += cpu_padded(4 * (size_t)a_count(&spec)) + cpu_padded(4 * (size_t)b_count(&spec));
-    if (choice.turn) bytes += cpu_padded(sizeof(MxBf16) * (size_t)(spec.m * spec.k));
+    if (choice.turn) bytes += cpu_padded(sizeof(MxBf16) * (size_t)(spec.m * run.lda));
     if (choice.narrow) bytes += cpu_padded(4 * (size_t)(spec.m * spec.n));
     return bytes;
 }
@@ -137,7 +145,8 @@ typedef struct Turn {
     const CpuMatmulSpec *spec; /* A is [k, m] */
     const SmallKind *kind;
     const MxBf16 *from;
-    MxBf16 *to; /* [m, k] */
+    MxBf16 *to; /* [m, step] */
+    int64_t step;
 } Turn;
 
 /* Words [SMALL_LANES, SQUARE] of pairs to twice as many rows. */
@@ -154,7 +163,7 @@ CPU_LEVELS static void part_pairs(const uint32_t *words, MxBf16 *to, int64_t ste
 static void turn_square(const Turn *t, int64_t row, int64_t column) {
     const CpuMatmulSpec *s = t->spec;
     const MxBf16 *from = t->from + row * s->lda + column;
-    MxBf16 *to = t->to + column * s->k + row;
+    MxBf16 *to = t->to + column * t->step + row;
     int64_t rows = cpu_min(SQUARE, s->k - row), columns = cpu_min(SQUARE, s->m - column);
     bool has_words = s->lda % 2 == 0 && (uintptr_t)from % sizeof(uint32_t) == 0;
     if (rows == SQUARE && columns == SQUARE && has_words) {
@@ -162,11 +171,11 @@ static void turn_square(const Turn *t, int64_t row, int64_t column) {
         for (int half = 0; half < SQUARE; half += SMALL_LANES)
             t->kind->turn((const uint32_t *)(const void *)(from + half * s->lda), s->lda / 2,
                           words + half, SQUARE);
-        part_pairs(words, to, s->k);
+        part_pairs(words, to, t->step);
         return;
     }
     for (int64_t i = 0; i < columns; i++)
-        for (int64_t j = 0; j < rows; j++) to[i * s->k + j] = from[j * s->lda + i];
+        for (int64_t j = 0; j < rows; j++) to[i * t->step + j] = from[j * s->lda + i];
 }
 
 static void turn_span(const void *context, int64_t begin, int64_t end, int worker) {
@@ -178,8 +187,8 @@ static void turn_span(const void *context, int64_t begin, int64_t end, int worke
 
 static const void *turned(const MxDevice *device, const void *a, const CpuMatmulSpec *s,
                           void **scratch) {
-    Turn t = {.spec = s, .kind = small_kind(device, MX_BF16), .from = a};
-    t.to = cpu_carve(scratch, sizeof(MxBf16) * (size_t)(s->m * s->k));
+    Turn t = {.spec = s, .kind = small_kind(device, MX_BF16), .from = a, .step = turned_step(s)};
+    t.to = cpu_carve(scratch, sizeof(MxBf16) * (size_t)(s->m * t.step));
     cpu_for(device, s->m, 4 * SQUARE, turn_span, &t);
     return t.to;
 }
