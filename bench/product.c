@@ -66,28 +66,44 @@ static void check(dnnl_status_t status, const Product *p) {
                    p->is_bf16 ? "bfloat16" : "float32", p->m, p->k, p->k, p->n);
 }
 
-static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
-    dnnl_memory_desc_t a, b, c;
+/* Versions 2 and 3 of oneDNN call these differently: a description is a struct or an object. */
+#if DNNL_VERSION_MAJOR < 3
+#define DESCRIBE          dnnl_memory_desc_init_by_tag
+#define DESCRIPTION(desc) (&(desc))
+
+static void describe_product(dnnl_primitive_desc_t *out, const Primitive *x, const Product *p,
+                             dnnl_memory_desc_t abc[3]) {
     dnnl_matmul_desc_t desc;
-    dnnl_primitive_desc_t primitive_desc;
+    check(dnnl_matmul_desc_init(&desc, &abc[0], &abc[1], NULL, &abc[2]), p);
+    check(dnnl_primitive_desc_create(out, &desc, NULL, x->engine, NULL), p);
+}
+#else
+#define DESCRIBE          dnnl_memory_desc_create_with_tag
+#define DESCRIPTION(desc) (desc)
+
+static void describe_product(dnnl_primitive_desc_t *out, const Primitive *x, const Product *p,
+                             dnnl_memory_desc_t abc[3]) {
+    check(dnnl_matmul_primitive_desc_create(out, x->engine, abc[0], abc[1], NULL, abc[2], NULL), p);
+}
+#endif
+
+static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
+    dnnl_memory_desc_t abc[3];
+    dnnl_primitive_desc_t desc;
     dnnl_data_type_t in = p->is_bf16 ? dnnl_bf16 : dnnl_f32;
     dnnl_data_type_t out = p->is_bf16_out ? dnnl_bf16 : dnnl_f32;
+    const dnnl_dims_t a = {p->m, p->k}, b = {p->k, p->n}, c = {p->m, p->n};
     check(dnnl_engine_create(&x->engine, dnnl_cpu, 0), p);
     check(dnnl_stream_create(&x->stream, x->engine, dnnl_stream_default_flags), p);
-    check(dnnl_memory_desc_init_by_tag(&a, 2, (dnnl_dims_t){p->m, p->k}, in,
-                                       p->trans_a ? dnnl_ba : dnnl_ab),
-          p);
-    check(dnnl_memory_desc_init_by_tag(&b, 2, (dnnl_dims_t){p->k, p->n}, in,
-                                       p->trans_b ? dnnl_ba : dnnl_ab),
-          p);
-    check(dnnl_memory_desc_init_by_tag(&c, 2, (dnnl_dims_t){p->m, p->n}, out, dnnl_ab), p);
-    check(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c), p);
-    check(dnnl_primitive_desc_create(&primitive_desc, &desc, NULL, x->engine, NULL), p);
-    check(dnnl_primitive_create(&x->primitive, primitive_desc), p);
-    dnnl_primitive_desc_destroy(primitive_desc);
-    check(dnnl_memory_create(&x->a, &a, x->engine, operands->a), p);
-    check(dnnl_memory_create(&x->b, &b, x->engine, operands->b), p);
-    check(dnnl_memory_create(&x->c, &c, x->engine, operands->c), p);
+    check(DESCRIBE(&abc[0], 2, a, in, p->trans_a ? dnnl_ba : dnnl_ab), p);
+    check(DESCRIBE(&abc[1], 2, b, in, p->trans_b ? dnnl_ba : dnnl_ab), p);
+    check(DESCRIBE(&abc[2], 2, c, out, dnnl_ab), p);
+    describe_product(&desc, x, p, abc);
+    check(dnnl_primitive_create(&x->primitive, desc), p);
+    dnnl_primitive_desc_destroy(desc);
+    check(dnnl_memory_create(&x->a, DESCRIPTION(abc[0]), x->engine, operands->a), p);
+    check(dnnl_memory_create(&x->b, DESCRIPTION(abc[1]), x->engine, operands->b), p);
+    check(dnnl_memory_create(&x->c, DESCRIPTION(abc[2]), x->engine, operands->c), p);
 }
 
 static void close_primitive(Primitive *x) {

@@ -1,5 +1,6 @@
-/* onednn.c — oneDNN as a provider of f32 and bf16 products; the one file that includes its header.
- * A primitive and its three memory objects are made once a shape; running sets their pointers. */
+/* onednn.c — oneDNN, version 2 or 3, as a provider of f32 and bf16 products; the one file that
+ * includes its header. A primitive and its memory objects are made once a shape; running sets their
+ * pointers. */
 #include "cpu.h"
 
 #include <dnnl.h>
@@ -8,12 +9,6 @@ typedef struct Engine {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
 } Engine;
-
-typedef struct Product {
-    const Engine *engine;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c;
-} Product;
 
 static void close_engine(void *data) {
     Engine *e = data;
@@ -36,64 +31,6 @@ const char *cpu_onednn_version(MxArena *arena) {
     return mx_arena_printf(arena, "%d.%d.%d", v->major, v->minor, v->patch);
 }
 
-static void close_product(void *data) {
-    Product *p = data;
-    if (p->primitive) dnnl_primitive_destroy(p->primitive);
-    if (p->a) dnnl_memory_destroy(p->a);
-    if (p->b) dnnl_memory_destroy(p->b);
-    if (p->c) dnnl_memory_destroy(p->c);
-}
-
-/* A [rows, cols] operand, stored the other way round if transposed. */
-static bool describe(dnnl_memory_desc_t *desc, const int64_t rows_cols_ld[3], bool transposed,
-                     MxDtype dtype) {
-    dnnl_dims_t dims = {rows_cols_ld[0], rows_cols_ld[1]};
-    dnnl_dims_t strides = {transposed ? 1 : rows_cols_ld[2], transposed ? rows_cols_ld[2] : 1};
-    return dnnl_memory_desc_init_by_strides(desc, 2, dims, dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32,
-                                            strides) == dnnl_success;
-}
-
-static bool make_primitive(Product *p, const dnnl_memory_desc_t abc[3], bool accumulate) {
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_post_ops_t post_ops = NULL;
-    dnnl_primitive_desc_t primitive_desc = NULL;
-    bool ok = dnnl_matmul_desc_init(&desc, &abc[0], &abc[1], NULL, &abc[2]) == dnnl_success &&
-              dnnl_primitive_attr_create(&attr) == dnnl_success &&
-              dnnl_post_ops_create(&post_ops) == dnnl_success;
-    if (ok && accumulate) ok = dnnl_post_ops_append_sum(post_ops, 1.0f) == dnnl_success;
-    ok = ok && dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
-         dnnl_primitive_desc_create(&primitive_desc, &desc, attr, p->engine->engine, NULL) ==
-             dnnl_success &&
-         dnnl_primitive_create(&p->primitive, primitive_desc) == dnnl_success;
-    if (primitive_desc) dnnl_primitive_desc_destroy(primitive_desc);
-    if (post_ops) dnnl_post_ops_destroy(post_ops);
-    if (attr) dnnl_primitive_attr_destroy(attr);
-    return ok;
-}
-
-static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
-    const CpuMatmulSpec *s = &matmul->run;
-    Product *p = mx_new(device->arena, Product);
-    p->engine = device->onednn;
-    mx_arena_on_release(device->arena, close_product, p);
-    matmul->state = p;
-    dnnl_memory_desc_t abc[3];
-    const dnnl_engine_t engine = p->engine->engine;
-    bool ok = describe(&abc[0], (int64_t[]){s->m, s->k, s->lda}, s->trans_a, s->in) &&
-              describe(&abc[1], (int64_t[]){s->k, s->n, s->ldb}, s->trans_b, s->in) &&
-              describe(&abc[2], (int64_t[]){s->m, s->n, s->ldc}, false, s->out) &&
-              make_primitive(p, abc, s->accumulate) &&
-              dnnl_memory_create(&p->a, &abc[0], engine, DNNL_MEMORY_NONE) == dnnl_success &&
-              dnnl_memory_create(&p->b, &abc[1], engine, DNNL_MEMORY_NONE) == dnnl_success &&
-              dnnl_memory_create(&p->c, &abc[2], engine, DNNL_MEMORY_NONE) == dnnl_success;
-    if (ok) return true;
-    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                   "oneDNN has no matrix product %s [%lld, %lld] x [%lld, %lld]",
-                   mx_dtype_name(s->in), (long long)s->m, (long long)s->k, (long long)s->k,
-                   (long long)s->n);
-}
-
 /* oneDNN's handles are not const, but operands are only read. */
 static void *unconst(const void *p) {
     void *q;
@@ -101,23 +38,211 @@ static void *unconst(const void *p) {
     return q;
 }
 
-static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
-    (void)scratch;
-    const Product *p = matmul->state;
-    bool ok = dnnl_memory_set_data_handle(p->a, unconst(a)) == dnnl_success &&
-              dnnl_memory_set_data_handle(p->b, unconst(b)) == dnnl_success &&
-              dnnl_memory_set_data_handle(p->c, c) == dnnl_success;
-    const dnnl_exec_arg_t args[] = {
-        {DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
-    ok = ok &&
-         dnnl_primitive_execute(p->primitive, p->engine->stream, MX_COUNT(args), args) ==
-             dnnl_success &&
-         dnnl_stream_wait(p->engine->stream) == dnnl_success;
+/* ---- what versions 2 and 3 call differently: a description is a struct in one and an object in
+ * the other; here it is a pointer in both */
+
+#if DNNL_VERSION_MAJOR < 3
+
+typedef const dnnl_memory_desc_t *Layout;
+
+/* strides: NULL = whatever a product asks for. */
+static bool layout_open(MxArena *arena, Layout *layout, const dnnl_dims_t dims,
+                        const dnnl_dim_t *strides, dnnl_data_type_t type) {
+    dnnl_memory_desc_t *desc = mx_new(arena, dnnl_memory_desc_t);
+    *layout = desc;
+    return (strides ? dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides)
+                    : dnnl_memory_desc_init_by_tag(desc, 2, dims, type, dnnl_format_tag_any)) ==
+           dnnl_success;
+}
+
+static void layout_close(Layout layout) {
+    (void)layout;
+}
+
+static bool describe_product(dnnl_primitive_desc_t *desc, dnnl_engine_t engine, const Layout abc[3],
+                             dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t matmul;
+    return dnnl_matmul_desc_init(&matmul, abc[0], abc[1], NULL, abc[2]) == dnnl_success &&
+           dnnl_primitive_desc_create(desc, &matmul, attr, engine, NULL) == dnnl_success;
+}
+
+static bool append_sum(dnnl_post_ops_t post_ops) {
+    return dnnl_post_ops_append_sum(post_ops, 1.0f) == dnnl_success;
+}
+
+#else
+
+typedef const_dnnl_memory_desc_t Layout;
+
+static bool layout_open(MxArena *arena, Layout *layout, const dnnl_dims_t dims,
+                        const dnnl_dim_t *strides, dnnl_data_type_t type) {
+    (void)arena;
+    dnnl_memory_desc_t desc = NULL;
+    bool ok = (strides ? dnnl_memory_desc_create_with_strides(&desc, 2, dims, type, strides)
+                       : dnnl_memory_desc_create_with_tag(&desc, 2, dims, type,
+                                                          dnnl_format_tag_any)) == dnnl_success;
+    *layout = desc;
+    return ok;
+}
+
+static void layout_close(Layout layout) {
+    if (layout) dnnl_memory_desc_destroy(unconst(layout));
+}
+
+static bool describe_product(dnnl_primitive_desc_t *desc, dnnl_engine_t engine, const Layout abc[3],
+                             dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(desc, engine, abc[0], abc[1], NULL, abc[2], attr) ==
+           dnnl_success;
+}
+
+static bool append_sum(dnnl_post_ops_t post_ops) {
+    return dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_data_type_undef) == dnnl_success;
+}
+
+#endif
+
+/* ---- a product */
+
+typedef struct Product {
+    const Engine *engine;
+    dnnl_primitive_t multiply,
+        pack; /* pack: B into the layout that oneDNN wants; NULL = as it is */
+    dnnl_memory_t a, b, c, packed;
+} Product;
+
+static void close_product(void *data) {
+    Product *p = data;
+    const dnnl_primitive_t primitives[] = {p->multiply, p->pack};
+    const dnnl_memory_t memories[] = {p->a, p->b, p->c, p->packed};
+    for (int i = 0; i < MX_COUNT(primitives); i++)
+        if (primitives[i]) dnnl_primitive_destroy(primitives[i]);
+    for (int i = 0; i < MX_COUNT(memories); i++)
+        if (memories[i]) dnnl_memory_destroy(memories[i]);
+}
+
+/* Given B in rows, oneDNN rearranges it for AMX a part at a time, once for every block of rows of
+ * A. Many rows pay for doing so once and for all, as long as the caches hold B. */
+static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
+    const int64_t many_rows = 1024, most_elements = 1 << 22;
+    return device->has_amx && s->in == MX_BF16 && !s->trans_b && s->m >= many_rows &&
+           s->k * s->n <= most_elements;
+}
+
+/* Room for a packed B: whole blocks of 64 columns and 32 rows. */
+static size_t packed_bytes(const MxDevice *device, const CpuMatmulSpec *s) {
+    enum { COLUMNS = 64, ROWS = 32 };
+    int64_t columns = cpu_pieces(s->n, COLUMNS) * COLUMNS, rows = cpu_pieces(s->k, ROWS) * ROWS;
+    return packs(device, s) ? sizeof(MxBf16) * (size_t)(columns * rows) : 0;
+}
+
+/* A [rows, cols] operand, stored the other way round if transposed; ld 0 = as the product asks. */
+static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[3], bool transposed,
+                     MxDtype dtype) {
+    int64_t ld = rows_cols_ld[2];
+    const dnnl_dims_t dims = {rows_cols_ld[0], rows_cols_ld[1]};
+    const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    return layout_open(arena, layout, dims, ld ? strides : NULL,
+                       dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32);
+}
+
+static bool make_product(Product *p, dnnl_primitive_desc_t *desc, const Layout abc[3],
+                         bool accumulate) {
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t post_ops = NULL;
+    bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success &&
+              dnnl_post_ops_create(&post_ops) == dnnl_success &&
+              (!accumulate || append_sum(post_ops)) &&
+              dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
+              describe_product(desc, p->engine->engine, abc, attr) &&
+              dnnl_primitive_create(&p->multiply, *desc) == dnnl_success;
+    if (post_ops) dnnl_post_ops_destroy(post_ops);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    return ok;
+}
+
+static bool make_memory(const Product *p, dnnl_memory_t *memory, Layout layout) {
+    return dnnl_memory_create(memory, layout, p->engine->engine, DNNL_MEMORY_NONE) == dnnl_success;
+}
+
+/* From B's rows to what the product asks for. */
+static bool make_pack(Product *p, Layout b, Layout packed) {
+    dnnl_primitive_desc_t desc = NULL;
+    const dnnl_engine_t engine = p->engine->engine;
+    bool ok = dnnl_reorder_primitive_desc_create(&desc, b, engine, packed, engine, NULL) ==
+                  dnnl_success &&
+              dnnl_primitive_create(&p->pack, desc) == dnnl_success &&
+              make_memory(p, &p->packed, packed);
+    if (desc) dnnl_primitive_desc_destroy(desc);
+    return ok;
+}
+
+/* abc: A, B as the product takes it, C, and B as it is stored. */
+static bool make_all(const MxDevice *device, Product *p, const CpuMatmulSpec *s,
+                     const Layout abc_b[4]) {
+    dnnl_primitive_desc_t desc = NULL;
+    bool ok = make_product(p, &desc, abc_b, s->accumulate) && make_memory(p, &p->a, abc_b[0]) &&
+              make_memory(p, &p->b, abc_b[3]) && make_memory(p, &p->c, abc_b[2]);
+    if (ok && packs(device, s)) {
+        Layout packed = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
+        MX_ASSERT(dnnl_memory_desc_get_size(packed) <= packed_bytes(device, s));
+        ok = make_pack(p, abc_b[3], packed);
+    }
+    if (desc) dnnl_primitive_desc_destroy(desc);
+    return ok;
+}
+
+static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
+    const CpuMatmulSpec *s = &matmul->run;
+    MxArena *arena = device->arena;
+    Product *p = mx_new(arena, Product);
+    p->engine = device->onednn;
+    mx_arena_on_release(arena, close_product, p);
+    matmul->state = p;
+    Layout abc_b[4] = {0};
+    const int64_t a[] = {s->m, s->k, s->lda}, b[] = {s->k, s->n, s->ldb};
+    const int64_t c[] = {s->m, s->n, s->ldc}, any[] = {s->k, s->n, 0};
+    bool ok = describe(arena, &abc_b[0], a, s->trans_a, s->in) &&
+              describe(arena, &abc_b[1], packs(device, s) ? any : b, s->trans_b, s->in) &&
+              describe(arena, &abc_b[2], c, false, s->out) &&
+              describe(arena, &abc_b[3], b, s->trans_b, s->in) && make_all(device, p, s, abc_b);
+    for (int i = 0; i < MX_COUNT(abc_b); i++) layout_close(abc_b[i]);
+    if (ok) return true;
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                   "oneDNN has no matrix product %s [%lld, %lld] x [%lld, %lld]",
+                   mx_dtype_name(s->in), (long long)s->m, (long long)s->k, (long long)s->k,
+                   (long long)s->n);
+}
+
+static void execute(const Product *p, dnnl_primitive_t primitive, int n,
+                    const dnnl_exec_arg_t *args) {
+    bool ok = dnnl_primitive_execute(primitive, p->engine->stream, n, args) == dnnl_success &&
+              dnnl_stream_wait(p->engine->stream) == dnnl_success;
     MX_ASSERT(ok);
+}
+
+static void point(dnnl_memory_t memory, const void *data) {
+    bool ok = dnnl_memory_set_data_handle(memory, unconst(data)) == dnnl_success;
+    MX_ASSERT(ok);
+}
+
+static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
+    const Product *p = matmul->state;
+    point(p->a, a);
+    point(p->b, b);
+    point(p->c, c);
+    if (p->pack) {
+        point(p->packed, scratch);
+        const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, p->b}, {DNNL_ARG_TO, p->packed}};
+        execute(p, p->pack, MX_COUNT(args), args);
+    }
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->pack ? p->packed : p->b}, {DNNL_ARG_DST, p->c}};
+    execute(p, p->multiply, MX_COUNT(args), args);
 }
 
 const CpuProvider cpu_onednn = {
     .name = "oneDNN",
+    .scratch = packed_bytes,
     .prepare = prepare,
     .run = run,
 };
