@@ -249,10 +249,10 @@ typedef struct MxXentPart {
     float most, target;
 } MxXentPart;
 
-/* mx_xent_chunk — of how many tokens these ops hold logits at a time: at most 1024, and 64 MiB, and
- * no more than 1/tiles of all; chunks are as even as can be. The ranks of a group make an exchange
- * for every chunk there can be, whichever tokens count. */
-int64_t mx_xent_chunk(int64_t tokens, int64_t vocab, int64_t tiles);
+/* mx_xent_chunk — of how many tokens these ops hold logits, row_bytes of each, at a time: at most
+ * 1024, and 64 MiB, and no more than 1/tiles of all; chunks are as even as can be. The ranks of a
+ * group make an exchange for every chunk there can be, whichever tokens count. */
+int64_t mx_xent_chunk(int64_t tokens, int64_t row_bytes, int64_t tiles);
 
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
  * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts

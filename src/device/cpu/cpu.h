@@ -130,13 +130,13 @@ extern const CpuProvider cpu_openblas, cpu_onednn, cpu_narrow_products;
 /* cpu_is_narrow — whether cpu_narrow_products can make a product. */
 bool cpu_is_narrow(const CpuMatmulSpec *spec);
 
-/* A product ready to run. `run` is what the provider gets to see; widen, narrow and turn (A) say
- * what is converted for it. */
+/* A product ready to run. `run` is what the provider gets to see; widen and narrow say what
+ * is converted for it. */
 struct CpuMatmul {
     const MxDevice *device;
     CpuMatmulSpec spec, run;
     const CpuProvider *provider;
-    bool widen, narrow, turn;
+    bool widen, narrow;
     void *state; /* the provider's */
     CpuMatmul *next;
 };

@@ -3,11 +3,11 @@
  *
  * The choice is a fixed function of the shape, the dtype, the processor and the core that OpenBLAS
  * says it runs as; nothing is timed, so that two runs choose alike. */
-#include "small.h"
+#include "cpu.h"
 
 typedef struct Choice {
     const CpuProvider *provider;
-    bool widen, narrow, turn;
+    bool widen, narrow;
 } Choice;
 
 /* f32: without AVX-512, OpenBLAS. With it oneDNN, which is up to twice as fast on small shapes; on
@@ -25,23 +25,13 @@ bool cpu_has_bf16_products(const MxDevice *device) {
     return device->has_bf16 && device->config.matmul != MX_MATMUL_OPENBLAS;
 }
 
-/* oneDNN 2.6 multiplies an A of bf16 that is stored the other way round at two thirds of its speed;
- * turning it first costs a pass over A, which many columns of B pay for, and memory. */
-static bool pays_to_turn(const CpuMatmulSpec *spec) {
-    const int64_t many_columns = 256, many_rows = 64, most_elements = 1 << 25;
-    return spec->in == MX_BF16 && spec->trans_a && spec->n >= many_columns &&
-           spec->m >= many_rows && spec->k >= many_rows && spec->m * spec->k <= most_elements;
-}
-
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
     bool multiplies = spec->in == MX_BF16 && cpu_has_bf16_products(device);
-    bool is_free = device->config.matmul == MX_MATMUL_AUTO;
-    bool is_own = is_free && cpu_is_narrow(spec);
+    bool is_own = device->config.matmul == MX_MATMUL_AUTO && cpu_is_narrow(spec);
     const CpuProvider *library = multiplies ? &cpu_onednn : f32_provider(device, spec);
     return (Choice){.provider = is_own ? &cpu_narrow_products : library,
                     .widen = spec->in == MX_BF16 && !multiplies,
-                    .narrow = spec->out == MX_BF16 && !multiplies,
-                    .turn = is_free && multiplies && !is_own && pays_to_turn(spec)};
+                    .narrow = spec->out == MX_BF16 && !multiplies};
 }
 
 static CpuMatmulSpec with_strides(CpuMatmulSpec s) {
@@ -65,21 +55,9 @@ static int64_t b_count(const CpuMatmulSpec *s) {
     return (s->trans_b ? s->n : s->k) * s->ldb;
 }
 
-/* Elements between rows of a turned A: an odd number of cache lines. Rows a power of two apart
- * would share few sets of the first cache, both when they are written and when they are multiplied.
- */
-static int64_t turned_step(const CpuMatmulSpec *s) {
-    const int64_t line = CPU_ALIGN / (int64_t)sizeof(MxBf16);
-    return (cpu_pieces(s->k, line) | 1) * line;
-}
-
 /* What the provider gets to see. */
 static CpuMatmulSpec converted(const Choice *choice, CpuMatmulSpec spec) {
     if (choice->widen) spec.in = MX_F32;
-    if (choice->turn) {
-        spec.trans_a = false;
-        spec.lda = turned_step(&spec);
-    }
     if (choice->narrow) {
         spec.out = MX_F32;
         spec.ldc = spec.n;
@@ -95,7 +73,6 @@ size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec) {
     size_t bytes = choice.provider->scratch ? choice.provider->scratch(device, &run) : 0;
     if (choice.widen)
         bytes += cpu_padded(4 * (size_t)a_count(&spec)) + cpu_padded(4 * (size_t)b_count(&spec));
-    if (choice.turn) bytes += cpu_padded(sizeof(MxBf16) * (size_t)(spec.m * run.lda));
     if (choice.narrow) bytes += cpu_padded(4 * (size_t)(spec.m * spec.n));
     return bytes;
 }
@@ -111,8 +88,7 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
                           .run = converted(&choice, spec),
                           .provider = choice.provider,
                           .widen = choice.widen,
-                          .narrow = choice.narrow,
-                          .turn = choice.turn};
+                          .narrow = choice.narrow};
     if (choice.provider->prepare && !choice.provider->prepare(device, matmul, err)) return NULL;
     matmul->next = *device->cache;
     *device->cache = matmul;
@@ -134,63 +110,6 @@ static const float *widened(const MxDevice *device, const void *x, int64_t n, vo
     Conversion c = {.from = x, .to = cpu_carve(scratch, 4 * (size_t)n)};
     cpu_for(device, n, CPU_PIECE, widen_span, &c);
     return c.to;
-}
-
-/* ---- A turned round: squares of SQUARE elements, as pairs of neighbours in a row, which are taken
- * apart after they have been turned */
-
-enum { SQUARE = 2 * SMALL_LANES };
-
-typedef struct Turn {
-    const CpuMatmulSpec *spec; /* A is [k, m] */
-    const SmallKind *kind;
-    const MxBf16 *from;
-    MxBf16 *to; /* [m, step] */
-    int64_t step;
-} Turn;
-
-/* Words [SMALL_LANES, SQUARE] of pairs to twice as many rows. */
-CPU_LEVELS static void part_pairs(const uint32_t *words, MxBf16 *to, int64_t step) {
-    for (int i = 0; i < SMALL_LANES; i++, words += SQUARE) {
-        MxBf16 *low = to + 2 * i * step, *high = low + step;
-#pragma omp simd
-        for (int j = 0; j < SQUARE; j++) low[j] = (MxBf16)words[j];
-#pragma omp simd
-        for (int j = 0; j < SQUARE; j++) high[j] = (MxBf16)(words[j] >> 16);
-    }
-}
-
-static void turn_square(const Turn *t, int64_t row, int64_t column) {
-    const CpuMatmulSpec *s = t->spec;
-    const MxBf16 *from = t->from + row * s->lda + column;
-    MxBf16 *to = t->to + column * t->step + row;
-    int64_t rows = cpu_min(SQUARE, s->k - row), columns = cpu_min(SQUARE, s->m - column);
-    bool has_words = s->lda % 2 == 0 && (uintptr_t)from % sizeof(uint32_t) == 0;
-    if (rows == SQUARE && columns == SQUARE && has_words) {
-        uint32_t words[SMALL_LANES * SQUARE];
-        for (int half = 0; half < SQUARE; half += SMALL_LANES)
-            t->kind->turn((const uint32_t *)(const void *)(from + half * s->lda), s->lda / 2,
-                          words + half, SQUARE);
-        part_pairs(words, to, t->step);
-        return;
-    }
-    for (int64_t i = 0; i < columns; i++)
-        for (int64_t j = 0; j < rows; j++) to[i * t->step + j] = from[j * s->lda + i];
-}
-
-static void turn_span(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const Turn *t = context;
-    for (int64_t row = 0; row < t->spec->k; row += SQUARE)
-        for (int64_t column = begin; column < end; column += SQUARE) turn_square(t, row, column);
-}
-
-static const void *turned(const MxDevice *device, const void *a, const CpuMatmulSpec *s,
-                          void **scratch) {
-    Turn t = {.spec = s, .kind = small_kind(device, MX_BF16), .from = a, .step = turned_step(s)};
-    t.to = cpu_carve(scratch, sizeof(MxBf16) * (size_t)(s->m * t.step));
-    cpu_for(device, s->m, 4 * SQUARE, turn_span, &t);
-    return t.to;
 }
 
 /* ---- running */
@@ -215,7 +134,6 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
         a = widened(device, a, a_count(s), &scratch);
         b = widened(device, b, b_count(s), &scratch);
     }
-    if (matmul->turn) a = turned(device, a, s, &scratch);
     void *to = matmul->narrow ? cpu_carve(&scratch, 4 * (size_t)(s->m * s->n)) : c;
     matmul->provider->run(matmul, a, b, to, scratch);
     if (!matmul->narrow) return;

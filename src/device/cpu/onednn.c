@@ -38,6 +38,13 @@ static void *unconst(const void *p) {
     return q;
 }
 
+/* Whether a description is of an implementation whose name begins so. */
+static bool is_way(dnnl_primitive_desc_t desc, const char *how) {
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           strncmp(name, how, strlen(how)) == 0;
+}
+
 /* ---- what versions 2 and 3 call differently: a description is a struct in one and an object in
  * the other; here it is a pointer in both */
 
@@ -60,10 +67,18 @@ static void layout_close(Layout layout) {
 }
 
 static bool describe_product(dnnl_primitive_desc_t *desc, dnnl_engine_t engine, const Layout abc[3],
-                             dnnl_primitive_attr_t attr) {
+                             dnnl_primitive_attr_t attr, const char *how) {
     dnnl_matmul_desc_t matmul;
-    return dnnl_matmul_desc_init(&matmul, abc[0], abc[1], NULL, abc[2]) == dnnl_success &&
-           dnnl_primitive_desc_create(desc, &matmul, attr, engine, NULL) == dnnl_success;
+    dnnl_primitive_desc_iterator_t ways = NULL;
+    if (dnnl_matmul_desc_init(&matmul, abc[0], abc[1], NULL, abc[2]) != dnnl_success ||
+        dnnl_primitive_desc_iterator_create(&ways, &matmul, attr, engine, NULL) != dnnl_success)
+        return false;
+    do {
+        if (*desc) dnnl_primitive_desc_destroy(*desc);
+        *desc = dnnl_primitive_desc_iterator_fetch(ways);
+    } while (!is_way(*desc, how) && dnnl_primitive_desc_iterator_next(ways) == dnnl_success);
+    dnnl_primitive_desc_iterator_destroy(ways);
+    return is_way(*desc, how);
 }
 
 static bool append_sum(dnnl_post_ops_t post_ops) {
@@ -90,9 +105,14 @@ static void layout_close(Layout layout) {
 }
 
 static bool describe_product(dnnl_primitive_desc_t *desc, dnnl_engine_t engine, const Layout abc[3],
-                             dnnl_primitive_attr_t attr) {
-    return dnnl_matmul_primitive_desc_create(desc, engine, abc[0], abc[1], NULL, abc[2], attr) ==
-           dnnl_success;
+                             dnnl_primitive_attr_t attr, const char *how) {
+    if (*desc) dnnl_primitive_desc_destroy(*desc);
+    if (dnnl_matmul_primitive_desc_create(desc, engine, abc[0], abc[1], NULL, abc[2], attr) !=
+        dnnl_success)
+        return false;
+    while (!is_way(*desc, how))
+        if (dnnl_primitive_desc_next_impl(*desc) != dnnl_success) return false;
+    return true;
 }
 
 static bool append_sum(dnnl_post_ops_t post_ops) {
@@ -105,6 +125,7 @@ static bool append_sum(dnnl_post_ops_t post_ops) {
 
 typedef struct Product {
     const Engine *engine;
+    const char *how; /* what the name of its implementation begins with, if there is such a one */
     dnnl_primitive_t multiply,
         pack; /* pack: B into the layout that oneDNN wants; NULL = as it is */
     dnnl_memory_t a, b, c, packed;
@@ -120,12 +141,20 @@ static void close_product(void *data) {
         if (memories[i]) dnnl_memory_destroy(memories[i]);
 }
 
-/* Given B in rows, oneDNN rearranges it for AMX a part at a time, once for every block of rows of
- * A. Many rows pay for doing so once and for all, as long as the caches hold B. */
+/* Where bf16 is multiplied better by oneDNN's general product, which copies parts of both operands,
+ * than by its first choice: that reads an A stored the other way round at two thirds of its speed,
+ * and, on AMX, all of k for every block of C. */
+static bool is_general(const MxDevice *device, const CpuMatmulSpec *s) {
+    const int64_t long_sum = 2048;
+    return s->in == MX_BF16 && (s->trans_a || (device->has_amx && s->k >= long_sum));
+}
+
+/* Given B in rows, the first choice rearranges it for AMX a part at a time, once for every block of
+ * rows of A. Many rows pay for doing so once and for all, as long as the caches hold B. */
 static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t many_rows = 1024, most_elements = 1 << 22;
-    return device->has_amx && s->in == MX_BF16 && !s->trans_b && s->m >= many_rows &&
-           s->k * s->n <= most_elements;
+    return device->has_amx && s->in == MX_BF16 && !is_general(device, s) && !s->trans_b &&
+           s->m >= many_rows && s->k * s->n <= most_elements;
 }
 
 /* Room for a packed B: whole blocks of 64 columns and 32 rows. */
@@ -146,14 +175,16 @@ static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[
 }
 
 static bool make_product(Product *p, dnnl_primitive_desc_t *desc, const Layout abc[3],
-                         bool accumulate) {
+                         const CpuMatmulSpec *s) {
+    const dnnl_engine_t engine = p->engine->engine;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post_ops = NULL;
     bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success &&
               dnnl_post_ops_create(&post_ops) == dnnl_success &&
-              (!accumulate || append_sum(post_ops)) &&
+              (!s->accumulate || append_sum(post_ops)) &&
               dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
-              describe_product(desc, p->engine->engine, abc, attr) &&
+              (describe_product(desc, engine, abc, attr, p->how) ||
+               describe_product(desc, engine, abc, attr, "")) &&
               dnnl_primitive_create(&p->multiply, *desc) == dnnl_success;
     if (post_ops) dnnl_post_ops_destroy(post_ops);
     if (attr) dnnl_primitive_attr_destroy(attr);
@@ -180,7 +211,7 @@ static bool make_pack(Product *p, Layout b, Layout packed) {
 static bool make_all(const MxDevice *device, Product *p, const CpuMatmulSpec *s,
                      const Layout abc_b[4]) {
     dnnl_primitive_desc_t desc = NULL;
-    bool ok = make_product(p, &desc, abc_b, s->accumulate) && make_memory(p, &p->a, abc_b[0]) &&
+    bool ok = make_product(p, &desc, abc_b, s) && make_memory(p, &p->a, abc_b[0]) &&
               make_memory(p, &p->b, abc_b[3]) && make_memory(p, &p->c, abc_b[2]);
     if (ok && packs(device, s)) {
         Layout packed = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
@@ -196,6 +227,7 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     MxArena *arena = device->arena;
     Product *p = mx_new(arena, Product);
     p->engine = device->onednn;
+    p->how = is_general(device, s) ? "gemm" : "";
     mx_arena_on_release(arena, close_product, p);
     matmul->state = p;
     Layout abc_b[4] = {0};

@@ -1,9 +1,9 @@
 /* xent.c — what is made from logits and then forgotten: cross-entropy, log-probabilities, their
  * gradients, and which logit is the largest. Tokens that count are taken a chunk at a time: logits
- * of the chunk by a matrix product into scratch, then row by row. A gradient turns a chunk's logits
- * into their cotangents where they lie and multiplies on from there, so that logits are made once.
- * Tokens that do not count cost nothing but a zero in each result. Totals are in f64, added up
- * token by token.
+ * of the chunk by a matrix product into scratch, in the dtype of the hidden states, then row by
+ * row. A gradient turns a chunk's logits into their cotangents where they lie and multiplies on
+ * from there, so that logits are made once. Tokens that do not count cost nothing but a zero in
+ * each result. Totals are in f64, added up token by token.
  *
  * A rank that has only a part of the vocabulary needs what the others make of theirs before it
  * knows a row's sum: between the two halves of a row's work, ranks exchange a few numbers for every
@@ -37,7 +37,7 @@ typedef struct Xent {
 /* Scratch. */
 typedef struct Work {
     int64_t *counting; /* the tokens that count, in order */
-    float *logits;
+    void *logits;
     void *h, *dh; /* a chunk's rows side by side */
     double *loss, *z;
     MxXentPart *part, *parts; /* of a chunk's rows: this rank's among those of the whole group */
@@ -56,7 +56,7 @@ static Xent xent_of(const MxKernelCall *call) {
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
-    x.chunk = mx_xent_chunk(x.tokens, x.vocab, attr->tiles);
+    x.chunk = mx_xent_chunk(x.tokens, x.vocab * (int64_t)mx_dtype_bytes(x.dtype), attr->tiles);
     return x;
 }
 
@@ -81,19 +81,13 @@ static CpuMatmulSpec logits_spec(const Xent *x, int64_t n) {
                            .k = x->width,
                            .trans_b = x->attr->tied,
                            .in = x->dtype,
-                           .out = MX_F32};
-}
-
-/* Cotangents take the place of the logits, row by row: those of bf16 the first half of it. */
-static int64_t row_stride(const Xent *x) {
-    return x->vocab * (int64_t)(sizeof(float) / mx_dtype_bytes(x->dtype));
+                           .out = x->dtype};
 }
 
 static CpuMatmulSpec dh_spec(const Xent *x, int64_t n) {
     return (CpuMatmulSpec){.m = n,
                            .n = x->width,
                            .k = x->vocab,
-                           .lda = row_stride(x),
                            .trans_b = !x->attr->tied,
                            .in = x->dtype,
                            .out = x->dtype};
@@ -103,8 +97,6 @@ static CpuMatmulSpec dw_spec(const Xent *x, int64_t n, bool accumulate) {
     return (CpuMatmulSpec){.m = x->attr->tied ? x->vocab : x->width,
                            .n = x->attr->tied ? x->width : x->vocab,
                            .k = n,
-                           .lda = x->attr->tied ? row_stride(x) : 0,
-                           .ldb = x->attr->tied ? 0 : row_stride(x),
                            .trans_a = true,
                            .accumulate = accumulate,
                            .in = x->dtype,
@@ -139,7 +131,7 @@ static size_t carve(const Xent *x, void *scratch, Work *work) {
     size_t parts = (size_t)x->chunk * sizeof *work->part;
     char *start = scratch;
     work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
-    work->logits = cpu_carve(&scratch, cells * sizeof(float));
+    work->logits = cpu_carve(&scratch, cells * mx_dtype_bytes(x->dtype));
     work->loss = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
     work->z = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
     work->parts = cpu_carve(&scratch, parts * (size_t)cpu_max(1, x->attr->group.size));
@@ -198,43 +190,55 @@ CPU_LEVELS static void scale_by(int64_t n, const float *x, float factor, float *
     for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
 }
 
-/* As a product of that dtype would be. */
-CPU_LEVELS static void round_to_bf16(int64_t n, float *x) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) x[i] = mx_bf16_to_f32(mx_f32_to_bf16(x[i]));
-}
-
-CPU_LEVELS static void cap_logits(int64_t n, float cap, float *x) {
+CPU_LEVELS static void cap_logits(int64_t n, const float *x, float cap, float *y) {
     float inverse = 1.0f / cap;
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) x[i] = cap * vec_tanh(x[i] * inverse);
+    for (int64_t i = 0; i < n; i++) y[i] = cap * vec_tanh(x[i] * inverse);
+}
+
+/* n logits of a row from `at` on, CPU_BLOCK at most: products, scaled and capped. */
+static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_t n, float *block) {
+    const float *y = cpu_read(row, x->dtype, at, n, block);
+    if (x->attr->scale != 1.0) {
+        scale_by(n, y, (float)x->attr->scale, block);
+        y = block;
+    }
+    if (x->attr->softcap > 0) {
+        cap_logits(n, y, (float)x->attr->softcap, block);
+        y = block;
+    }
+    return y;
 }
 
 /* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
 enum { LANES = 16 };
 
-/* Exponentials of a row below `most`: their sum, and each times the slope of the cap in place of
- * its logit, from where a gradient only needs factors. */
-CPU_LEVELS static double exp_row(int64_t n, float most, float inverse_cap, float *x) {
+/* The sum of a block's exponentials below `most`. */
+CPU_LEVELS static double exp_sum(int64_t n, const float *x, float most) {
     double total = 0.0;
-    for (int64_t at = 0; at < n; at += CPU_BLOCK) {
-        int64_t end = at + CPU_BLOCK < n ? at + CPU_BLOCK : n, i = at;
-        float sum[LANES] = {0};
-        for (; i + LANES <= end; i += LANES)
+    int64_t i = 0;
+    float sum[LANES] = {0};
+    for (; i + LANES <= n; i += LANES)
 #pragma omp simd
-            for (int lane = 0; lane < LANES; lane++) {
-                float e = vec_exp(x[i + lane] - most), tangent = x[i + lane] * inverse_cap;
-                sum[lane] += e;
-                x[i + lane] = e * (1.0f - tangent * tangent);
-            }
-        for (; i < end; i++) {
-            float e = vec_exp(x[i] - most), tangent = x[i] * inverse_cap;
-            total += (double)e;
-            x[i] = e * (1.0f - tangent * tangent);
-        }
-        for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
-    }
+        for (int lane = 0; lane < LANES; lane++) sum[lane] += vec_exp(x[i + lane] - most);
+    for (; i < n; i++) total += (double)vec_exp(x[i] - most);
+    for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
     return total;
+}
+
+/* What a row's logits are turned into cotangents with. */
+typedef struct RowGrad {
+    float most, inverse_cap, factor;
+} RowGrad;
+
+/* d = factor times the exponential below `most` times the slope of the cap. */
+CPU_LEVELS static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
+    const float most = row->most, inverse_cap = row->inverse_cap, factor = row->factor;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float tangent = x[i] * inverse_cap;
+        d[i] = factor * (vec_exp(x[i] - most) * (1.0f - tangent * tangent));
+    }
 }
 
 /* Where a token's target stands in its row; -1 = with another rank. */
@@ -250,25 +254,40 @@ static float inverse_cap(const Xent *x) {
     return x->attr->softcap > 0 ? (float)(1 / x->attr->softcap) : 0.0f;
 }
 
-/* The first half: a row of products to logits and on, and what they give. */
-static void begin_row(const Chunk *c, int64_t row, float *logits) {
+/* The largest of a row's logits, and the target's. */
+static void find_most(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
-    const MxXentAttr *attr = x->attr;
     MxXentPart *part = &c->work->part[row];
-    if (x->dtype == MX_BF16) round_to_bf16(x->vocab, logits);
-    if (attr->scale != 1.0) scale_by(x->vocab, logits, (float)attr->scale, logits);
-    if (attr->softcap > 0) cap_logits(x->vocab, (float)attr->softcap, logits);
-    part->most = x->knows_sums ? ((const float *)x->call->in[LOG_SUM])[c->token[row]]
-                               : vec_max(x->vocab, logits, logits[0]);
-    if (x->is_argmax) {
-        int64_t i = 0;
-        while (i < x->vocab - 1 && logits[i] != part->most) i++;
-        part->sum = (double)(i + attr->first_id);
-        return;
+    int64_t target = x->is_argmax ? -1 : target_of(c, row);
+    float block[CPU_BLOCK];
+    *part = (MxXentPart){.most = -INFINITY, .sum = (double)x->attr->first_id};
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        const float *y = logits_at(x, products, at, n, block);
+        float most = vec_max(n, y, part->most);
+        if (target >= at && target < at + n) part->target = y[target - at];
+        if (x->is_argmax && most > part->most) {
+            int64_t i = 0;
+            while (y[i] != most) i++;
+            part->sum = (double)(x->attr->first_id + at + i);
+        }
+        part->most = most;
     }
-    int64_t target = target_of(c, row);
-    part->target = target < 0 ? 0 : logits[target];
-    part->sum = exp_row(x->vocab, part->most, inverse_cap(x), logits);
+}
+
+/* The first half: a row of products, and what it gives. */
+static void begin_row(const Chunk *c, int64_t row, const void *products) {
+    const Xent *x = c->x;
+    MxXentPart *part = &c->work->part[row];
+    find_most(c, row, products);
+    if (x->knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
+    if (x->is_argmax || x->knows_sums) return;
+    float block[CPU_BLOCK];
+    part->sum = 0;
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        part->sum += exp_sum(n, logits_at(x, products, at, n, block), part->most);
+    }
 }
 
 /* What all parts of a row give, in the order of the ranks. */
@@ -326,25 +345,29 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
     return (RowSlope){0};
 }
 
-/* A row of exponentials to cotangents of its products, block by block: where those are narrower,
- * they take what has been read already. */
-static void grad_row(const Chunk *c, int64_t row, float *logits, RowSlope slope) {
+/* A row of products to their cotangents, block by block. Exponentials are made anew, which costs
+ * less than keeping them would: they are wider than what they came from. */
+static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) {
     const Xent *x = c->x;
+    const MxXentPart *part = &c->work->part[row];
     int64_t target = target_of(c, row);
-    float factor = (float)(slope.softmax * x->attr->scale), block[CPU_BLOCK];
-    float tangent = c->work->part[row].target * inverse_cap(x);
+    const RowGrad grad = {.most = part->most,
+                          .inverse_cap = inverse_cap(x),
+                          .factor = (float)(slope.softmax * x->attr->scale)};
+    float tangent = part->target * grad.inverse_cap, block[CPU_BLOCK];
     float at_target = (float)(slope.target * x->attr->scale) * (1.0f - tangent * tangent);
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
-        float *d = cpu_place(logits, x->dtype, at, block);
-        scale_by(n, logits + at, factor, d);
+        const float *y = logits_at(x, products, at, n, block);
+        float *d = cpu_place(products, x->dtype, at, block);
+        exp_grad(n, y, &grad, d);
         if (target >= at && target < at + n) d[target - at] -= at_target;
-        cpu_write(d, n, logits, x->dtype, at);
+        cpu_write(d, n, products, x->dtype, at);
     }
 }
 
 /* The second half: to what is wanted. */
-static void end_row(const Chunk *c, int64_t row, float *logits) {
+static void end_row(const Chunk *c, int64_t row, void *products) {
     const Xent *x = c->x;
     if (x->is_argmax) {
         int32_t *out = x->call->out[0];
@@ -352,7 +375,7 @@ static void end_row(const Chunk *c, int64_t row, float *logits) {
         return;
     }
     RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row);
-    if (x->is_grad) grad_row(c, row, logits, slope);
+    if (x->is_grad) grad_row(c, row, products, slope);
 }
 
 static void logit_rows(const void *context, int64_t begin, int64_t end, int worker) {
@@ -360,10 +383,11 @@ static void logit_rows(const void *context, int64_t begin, int64_t end, int work
     const Chunk *c = context;
     const Xent *x = c->x;
     for (int64_t row = begin; row < end; row++) {
-        float *logits = c->work->logits + row * x->vocab;
-        if (row >= c->n) memset(logits, 0, (size_t)x->vocab * sizeof(float));
-        if (row < c->n && c->halves & FIRST_HALF) begin_row(c, row, logits);
-        if (row < c->n && c->halves & SECOND_HALF) end_row(c, row, logits);
+        size_t bytes = mx_dtype_bytes(x->dtype);
+        char *products = (char *)c->work->logits + (size_t)(row * x->vocab) * bytes;
+        if (row >= c->n) memset(products, 0, (size_t)x->vocab * bytes);
+        if (row < c->n && c->halves & FIRST_HALF) begin_row(c, row, products);
+        if (row < c->n && c->halves & SECOND_HALF) end_row(c, row, products);
     }
 }
 
