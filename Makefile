@@ -16,7 +16,7 @@ USES.run    := lower device
 USES.store  := base
 USES.text   := base
 USES.data   := store text
-USES.ckpt   := tree store
+USES.ckpt   := tree store config
 USES.train  := run model data ckpt config shard
 USES.plan   := train
 

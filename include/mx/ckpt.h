@@ -6,6 +6,7 @@
 #ifndef MX_CKPT_H
 #define MX_CKPT_H
 
+#include <mx/config.h>
 #include <mx/store.h>
 #include <mx/tree.h>
 
@@ -110,8 +111,6 @@ bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTre
 
 /* ---- any checkpoint, with or without a model */
 
-typedef struct MxHfHeads MxHfHeads;
-
 /* What a reference names. */
 typedef struct MxCkptRef {
     const char *ref;          /* as the user wrote it */
@@ -119,7 +118,7 @@ typedef struct MxCkptRef {
     const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
     bool is_hf;               /* a folder of Hugging Face's: `path` */
-    const MxHfHeads *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
+    const MxHeadForm *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
@@ -248,14 +247,6 @@ uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values)
 
 /* ---- Hugging Face's models */
 
-/* What a model's kernels do that Hugging Face's do not. */
-struct MxHfHeads {
-    int64_t width; /* of a head */
-    double
-        query_scale;  /* query kernels are so much smaller: 1/sqrt(H) where nothing scales later */
-    bool interleaves; /* queries and keys hold the rotated pairs as neighbours, not as halves */
-};
-
 #define MX_HF_CONFIG "config.json"
 
 /* A model that both sides know. */
@@ -269,7 +260,7 @@ typedef struct MxHfModel {
     int64_t rope_theta;
     double rope_factor;     /* positions are divided by it */
     bool rope_is_stretched; /* with the constants of Llama 3.1 */
-    MxHfHeads heads;        /* of our kernels */
+    MxHeadForm heads;       /* of our kernels */
     MxDtype dtype;          /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
     MxJson *config;         /* config.json that it was read from; NULL = none */
     const char *lacks;      /* members of it that change results and that mxtrain does not do, for
@@ -282,11 +273,16 @@ bool mx_hf_is_dir(const char *dir);
  * MaxText's trees. Errors: all of them: no such family; members that are missing, no sizes, or that
  * stand for other parameters. */
 bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err);
+/* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
+ * over. */
+MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
 /* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
  * of it and the largest are in memory at once.
- *   heads  how the model's kernels hold them
+ *   heads   how the model's kernels hold them
+ *   theirs  receives what config.json tells, in the arena
  * Errors: as of mx_hf_read_config and mx_ckpt_read; what mxtrain does not do. */
-bool mx_hf_load(const char *dir, const MxHfHeads *heads, MxTree *state, MxError *err);
+bool mx_hf_load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
+                MxHfModel *theirs, MxError *err);
 /* mx_hf_yaml — the config with which mxtrain trains it. */
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
@@ -318,17 +314,17 @@ bool mx_peft_is_dir(const char *dir);
  * use_rslora) Errors: every tensor that is missing, mis-shaped or for a module without adapters,
  * one line each; another scale; what is not LoRA alone (DoRA, biases, ranks by module …). Source:
  * peft 0.21.2, src/peft/tuners/lora. */
-bool mx_peft_load(const char *dir, const MxHfHeads *heads, double scale, MxTree *state,
+bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
                   MxError *err);
 /* mx_peft_save — writes both files into a folder that exists.
  *   base  base_model_name_or_path
  * Errors: an adapter that PEFT has no name for; I/O. */
-bool mx_peft_save(const char *dir, const MxHfHeads *heads, double scale, const char *base,
+bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const char *base,
                   const MxTree *state, MxError *err);
 
 /* The adapters of a checkpoint of any layout as a folder of PEFT's. */
 typedef struct MxPeftConvert {
-    MxHfHeads heads;  /* width 0 = not known */
+    MxHeadForm heads; /* width 0 = not known */
     double alpha;     /* 0 = not known */
     const char *base; /* base_model_name_or_path */
     bool verifies;    /* read the tensors back and compare every bit */

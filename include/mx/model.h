@@ -38,14 +38,7 @@ const MxLora *mx_model_lora(const MxModel *model);
  * weights alone: the reference of preferences. */
 const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model);
 
-/* How query and key kernels differ from Hugging Face's, whose scores are q·k / sqrt(H) of halves:
- * queries are that much smaller where the scores' own factor is larger; rotated pairs may be
- * neighbours. */
-typedef struct MxHeadForm {
-    int64_t width;
-    double query_scale;
-    bool interleaves;
-} MxHeadForm;
+/* mx_model_head_form — how its query and key kernels are held. */
 MxHeadForm mx_model_head_form(const MxModel *model);
 
 /* What a forward pass reads; i32 [B, T] each. */

@@ -63,6 +63,14 @@ typedef struct MxLeaf {
     const MxDivision *division; /* `data` is this rank's box of the array; NULL = all of it */
 } MxLeaf;
 
+/* How query and key kernels are held, beside Hugging Face's, whose scores are q·k / sqrt(H) of
+ * heads with rotated pairs in their two halves. */
+typedef struct MxHeadForm {
+    int64_t width;      /* H */
+    double query_scale; /* query kernels are so much smaller: 1/sqrt(H) if nothing scales later */
+    bool interleaves;   /* rotated pairs are neighbours */
+} MxHeadForm;
+
 typedef struct MxTree {
     MxArena *arena;
     MxLeaf *leaves;

@@ -65,7 +65,7 @@ static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
     return i / 2 + i % 2 * (width / 2);
 }
 /* hf_factor — what their elements are multiplied by to be ours. */
-static inline float hf_factor(const MxHfHeads *heads, HfRole role) {
+static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
     return role == HF_QUERY ? (float)heads->query_scale : 1;
 }
 
@@ -122,7 +122,7 @@ typedef struct CkptHf {
 /* ckpt_hf_open — a folder's arrays under our names, as NNX files with layers one by one have them.
  *   heads  how ours are to hold heads; NULL = as MaxText's of this family
  * Errors: every tensor that is missing, extra or of another shape. */
-bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHfHeads *heads, CkptHf **out,
+bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, CkptHf **out,
                   MxH5Array **arrays, int *n, MxError *err);
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);

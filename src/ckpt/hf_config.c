@@ -232,9 +232,9 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     read_window(&r);
     read_rest(&r);
     out->heads =
-        (MxHfHeads){.width = out->head_dim,
-                    .query_scale = r.family->scales_query ? 1 / sqrt((double)out->head_dim) : 1,
-                    .interleaves = r.family->interleaves};
+        (MxHeadForm){.width = out->head_dim,
+                     .query_scale = r.family->scales_query ? 1 / sqrt((double)out->head_dim) : 1,
+                     .interleaves = r.family->interleaves};
     out->dtype = is_bf16(r.json) ? MX_BF16 : MX_F32;
     out->lacks = r.lacks.data;
     return err->count == failures;
@@ -306,6 +306,31 @@ bool hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
     }
     mx_arena_release(&arena);
     return err->count == failures;
+}
+
+MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
+    bool is_llama_rope = !strcmp(c->rope_type, "llama3.1");
+    bool slides = !strcmp(c->attention_type, "local_sliding");
+    return (MxHfModel){
+        .decoder_block = c->decoder_block,
+        .emb_dim = c->emb_dim,
+        .n_query_heads = c->num_query_heads,
+        .n_kv_heads = c->num_kv_heads,
+        .head_dim = c->head_dim,
+        .mlp_dim = c->mlp_dim,
+        .n_layers = c->num_decoder_layers,
+        .vocab_size = c->vocab_size,
+        .length = c->max_target_length,
+        .window = slides ? c->sliding_window_size : 0,
+        .is_tied = c->logits_via_embedding,
+        .has_bias = c->attention_bias,
+        .has_qk_norm = c->use_qk_norm,
+        .epsilon = c->normalization_layer_epsilon,
+        .rope_theta = c->rope_max_timescale,
+        .rope_factor = is_llama_rope ? 1 : c->rope_linear_scaling_factor,
+        .rope_is_stretched = is_llama_rope && c->rope_use_scale,
+        .heads = heads,
+    };
 }
 
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err) {

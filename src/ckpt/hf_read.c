@@ -145,7 +145,7 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
     }
 }
 
-bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHfHeads *heads, CkptHf **out,
+bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, CkptHf **out,
                   MxH5Array **arrays, int *n, MxError *err) {
     Folder f = {.arena = arena, .dir = dir, .err = err};
     CkptHf *hf = *out = mx_new(arena, CkptHf);

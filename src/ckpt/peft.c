@@ -47,13 +47,13 @@ static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
 }
 
 /* Where column `i` of our B is in theirs. */
-static int64_t their_column(const Peer *peer, const MxHfHeads *heads, int64_t i) {
+static int64_t their_column(const Peer *peer, const MxHeadForm *heads, int64_t i) {
     if (!peer->is_b || !heads->interleaves || hf_rows[peer->row].role == HF_PLAIN) return i;
     int64_t in_head = i % heads->width;
     return i - in_head + hf_place_in_head(heads->width, in_head);
 }
 
-static float factor(const Peer *peer, const MxHfHeads *heads) {
+static float factor(const Peer *peer, const MxHeadForm *heads) {
     return peer->is_b ? hf_factor(heads, hf_rows[peer->row].role) : 1;
 }
 
@@ -124,7 +124,7 @@ bool mx_peft_is_dir(const char *dir) {
     return is;
 }
 
-static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHfHeads *heads,
+static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHeadForm *heads,
                       const Peer *peer, const MxLeaf *leaf, MxError *err) {
     const MxTensor *tensor = mx_tensors_find(file, peer->name);
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
@@ -159,7 +159,7 @@ static bool name_all(MxArena *arena, const MxTree *state, Peer *peers, MxError *
     return ok;
 }
 
-static bool load(MxArena *arena, const char *dir, const MxHfHeads *heads, MxTree *state,
+static bool load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
                  MxError *err) {
     MxWhere where = in_dir(arena, dir, tensors_name);
     MxTensors *file;
@@ -186,7 +186,7 @@ static bool load(MxArena *arena, const char *dir, const MxHfHeads *heads, MxTree
     return ok;
 }
 
-bool mx_peft_load(const char *dir, const MxHfHeads *heads, double scale, MxTree *state,
+bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
                   MxError *err) {
     MxArena arena = {.name = "peft"};
     bool ok = read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
@@ -196,7 +196,7 @@ bool mx_peft_load(const char *dir, const MxHfHeads *heads, double scale, MxTree 
 
 /* ---- saving */
 
-static const float *their_array(MxArena *arena, const MxHfHeads *heads, const Peer *peer,
+static const float *their_array(MxArena *arena, const MxHeadForm *heads, const Peer *peer,
                                 const MxLeaf *leaf) {
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
     float *theirs = mx_new_n(arena, float, rows *columns);
@@ -227,7 +227,7 @@ static const char *config_text(MxArena *arena, double scale, int64_t rank, const
     return mx_json_dump(arena, config, true);
 }
 
-static bool save(MxArena *arena, const char *dir, const MxHfHeads *heads, double scale,
+static bool save(MxArena *arena, const char *dir, const MxHeadForm *heads, double scale,
                  const char *base, const MxTree *state, MxError *err) {
     MxTensorData *tensors = mx_new_n(arena, MxTensorData, state->n + 1);
     Peer *peers = mx_new_n(arena, Peer, state->n + 1);
@@ -248,7 +248,7 @@ static bool save(MxArena *arena, const char *dir, const MxHfHeads *heads, double
            mx_file_write(mx_path_join(arena, dir, config_name), config, strlen(config), err);
 }
 
-bool mx_peft_save(const char *dir, const MxHfHeads *heads, double scale, const char *base,
+bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const char *base,
                   const MxTree *state, MxError *err) {
     MxArena arena = {.name = "peft"};
     bool ok = save(&arena, dir, heads, scale, base, state, err);
@@ -302,7 +302,7 @@ static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *ou
 }
 
 /* Every tensor holds what was to be written. */
-static bool verify(MxArena *arena, const char *dir, const MxHfHeads *heads, const MxTree *adapters,
+static bool verify(MxArena *arena, const char *dir, const MxHeadForm *heads, const MxTree *adapters,
                    MxError *err) {
     MxTensors *file;
     MxWhere where = in_dir(arena, dir, tensors_name);

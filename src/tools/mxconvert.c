@@ -284,8 +284,7 @@ static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
         (merges && !find_base(work, config, arena, err)))
         return false;
     if (model) {
-        MxHeadForm form = mx_model_head_form(model);
-        work->peft.heads = (MxHfHeads){form.width, form.query_scale, form.interleaves};
+        work->peft.heads = mx_model_head_form(model);
         facts->weights = mx_model_params(model);
     }
     const char *base = work->line->base;
@@ -329,28 +328,7 @@ static bool check_keys(const MxConfig *c, MxError *err) {
 static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, MxError *err) {
     MxModel *model;
     if (!check_keys(c, err) || !mx_model_new(arena, c, &model, err)) return false;
-    MxHeadForm form = mx_model_head_form(model);
-    bool is_llama_rope = !strcmp(c->rope_type, "llama3.1");
-    *out = (MxHfModel){
-        .decoder_block = c->decoder_block,
-        .emb_dim = c->emb_dim,
-        .n_query_heads = c->num_query_heads,
-        .n_kv_heads = c->num_kv_heads,
-        .head_dim = c->head_dim,
-        .mlp_dim = c->mlp_dim,
-        .n_layers = c->num_decoder_layers,
-        .vocab_size = c->vocab_size,
-        .length = c->max_target_length,
-        .window = !strcmp(c->attention_type, "local_sliding") ? c->sliding_window_size : 0,
-        .is_tied = c->logits_via_embedding,
-        .has_bias = c->attention_bias,
-        .has_qk_norm = c->use_qk_norm,
-        .epsilon = c->normalization_layer_epsilon,
-        .rope_theta = c->rope_max_timescale,
-        .rope_factor = is_llama_rope ? 1 : c->rope_linear_scaling_factor,
-        .rope_is_stretched = is_llama_rope && c->rope_use_scale,
-        .heads = {form.width, form.query_scale, form.interleaves},
-    };
+    *out = mx_hf_of_config(c, mx_model_head_form(model));
     return true;
 }
 

@@ -111,43 +111,24 @@ bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *
     return train_agree(comm, ok, err);
 }
 
-static MxHfHeads hf_heads(const MxTrainState *s) {
-    MxHeadForm form = mx_model_head_form(s->model);
-    return (MxHfHeads){form.width, form.query_scale, form.interleaves};
-}
-
-/* Numbers that no shape tells; a run may have others on purpose. */
-static void tell_other_numbers(const MxTrainState *s, const char *dir) {
-    const MxConfig *c = s->config;
+static bool read_hf(MxTrainState *s, const char *dir, MxError *err) {
     MxArena arena = {.name = "hf"};
-    MxError told = {0};
-    MxHfModel theirs;
-    const char *path = mx_path_join(&arena, dir, MX_HF_CONFIG);
-    bool is_llama_rope = !strcmp(c->rope_type, "llama3.1");
-    bool slides = !strcmp(c->attention_type, "local_sliding");
-    MxHfModel ours = {.decoder_block = c->decoder_block,
-                      .window = slides ? c->sliding_window_size : 0,
-                      .is_tied = c->logits_via_embedding,
-                      .epsilon = c->normalization_layer_epsilon,
-                      .rope_theta = c->rope_max_timescale,
-                      .rope_factor = is_llama_rope ? 1 : c->rope_linear_scaling_factor,
-                      .rope_is_stretched = is_llama_rope && c->rope_use_scale};
-    if (mx_hf_read_config(&arena, path, &theirs, &told) &&
-        !mx_hf_agree(&theirs, &ours, (MxWhere){.file = path}, &told))
-        mx_warn("%s", told.text.data);
-    mx_error_release(&told);
+    MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
+    MxHfModel theirs, ours = mx_hf_of_config(s->config, mx_model_head_form(s->model));
+    bool ok = mx_hf_load(&arena, dir, &ours.heads, &s->tree, &theirs, err);
+    MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
+    if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
+    mx_error_release(&others);
     mx_arena_release(&arena);
+    return ok;
 }
 
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
-        MxHfHeads heads = hf_heads(s);
-        bool is_hf = mx_hf_is_dir(from);
-        if (!(is_hf ? mx_hf_load(from, &heads, &s->tree, err)
-                    : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
+        if (!(mx_hf_is_dir(from) ? read_hf(s, from, err)
+                                 : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
             return false;
-        if (is_hf) tell_other_numbers(s, from);
     }
     if (s->base_fingerprint) *s->base_fingerprint = train_fingerprint(s);
     return true;
@@ -203,7 +184,7 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
 /* PEFT's files are transposed, so adapters, which are small, are read whole. */
 static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
     MxArena arena = {.name = "peft"};
-    MxHfHeads heads = hf_heads(s);
+    MxHeadForm heads = mx_model_head_form(s->model);
     MxTree whole;
     mx_tree_init(&whole, &arena);
     for (int i = 0; i < s->tree.n; i++) {

@@ -207,7 +207,8 @@ START_TEST(lacks_are_said) {
     ck_says("no model.yml, for this is not available in mxtrain: ");
     ck_says(lacks[_i].says);
     ck_assert(mx_file_exists(in_folder("a.h5")) && !mx_file_exists(in_folder("a.yml")));
-    ck_failed(mx_hf_load(in_folder("x"), NULL, &(MxTree){0}, &err), lacks[_i].says);
+    MxHfModel model;
+    ck_failed(mx_hf_load(&arena, in_folder("x"), NULL, &(MxTree){0}, &model, &err), lacks[_i].says);
 }
 END_TEST
 

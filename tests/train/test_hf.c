@@ -220,9 +220,9 @@ static bool open_hf(Hf *hf, const char *name, const char *config, const char *ex
     ck_assert(mx_train_state_open(&hf->arena, hf->config, &hf->state, &hf->err));
     mx_train_state_init(hf->state);
     hf->tree = mx_train_state_tree(hf->state);
-    MxHeadForm form = mx_model_head_form(mx_train_state_model(hf->state));
-    MxHfHeads heads = {form.width, form.query_scale, form.interleaves};
-    ck_assert_msg(mx_hf_load(dir, &heads, hf->tree, &hf->err), "%s", hf->err.text.data);
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(hf->state));
+    ck_assert_msg(mx_hf_load(&hf->arena, dir, &heads, hf->tree, &model, &hf->err), "%s",
+                  hf->err.text.data);
     return true;
 }
 
@@ -312,7 +312,7 @@ typedef struct Peft {
     MxH5 *file;
     MxConfig *config;
     MxTrainState *state;
-    MxHfHeads heads;
+    MxHeadForm heads;
     double scale;
     MxError err;
 } Peft;
@@ -327,8 +327,7 @@ static bool open_peft(Peft *p, int i, const char *more) {
                       mx_train_state_open(&p->arena, p->config, &p->state, &p->err),
                   "%s", p->err.text.data);
     const MxModel *model = mx_train_state_model(p->state);
-    MxHeadForm form = mx_model_head_form(model);
-    p->heads = (MxHfHeads){form.width, form.query_scale, form.interleaves};
+    p->heads = mx_model_head_form(model);
     p->scale = mx_model_lora(model)->scale;
     MxTree *tree = mx_train_state_tree(p->state);
     load_safetensors(&p->arena, mx_path_join(&p->arena, p->dir, "base/model.safetensors"), tree);
