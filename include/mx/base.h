@@ -147,9 +147,11 @@ typedef struct MxOptions {
     const MxOption *rows;
     int n;
     bool passes_pairs; /* "--name=value" that is no option is not an error but part of the rest */
+    const char *program, *usage; /* printed by --help, -h and --version, which all tables have */
 } MxOptions;
 
-/* mx_options_read — fills what the table points to.
+/* mx_options_read — fills what the table points to. False after --help and --version too, without
+ * an error: nothing is left to do.
  *   rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
  * Errors: unrecognized options, a value missing or in excess (exit 2). */
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);

@@ -11,6 +11,19 @@ static const char *after_name(const char *arg, const char *name) {
     return !strncmp(arg, name, n) && (!arg[n] || arg[n] == '=') ? arg + n : NULL;
 }
 
+/* The table, and what every program answers. */
+static MxOptions with_answers(MxArena *arena, MxOptions options, bool *helps, bool *tells_version) {
+    const MxOption answers[] = {{.name = "--help", .flag = helps},
+                                {.name = "-h", .flag = helps},
+                                {.name = "--version", .flag = tells_version}};
+    MxOption *rows = mx_new_n(arena, MxOption, options.n + MX_COUNT(answers));
+    memcpy(rows, options.rows, (size_t)options.n * sizeof *rows);
+    memcpy(rows + options.n, answers, sizeof answers);
+    options.rows = rows;
+    options.n += MX_COUNT(answers);
+    return options;
+}
+
 static const MxOption *find(MxOptions options, const char *arg, const char **tail) {
     for (int i = 0; i < options.n; i++)
         if ((*tail = after_name(arg, options.rows[i].name))) return &options.rows[i];
@@ -42,7 +55,7 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     return true;
 }
 
-bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
+static bool read_line(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
     int n_rest = 0;
     bool is_over = false; /* after "--" */
     for (int i = 1; i < argc; i++) {
@@ -63,6 +76,18 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
     }
     rest[n_rest] = NULL;
     return true;
+}
+
+bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
+    MxArena arena = {.name = "options"};
+    bool helps = false, tells_version = false;
+    options = with_answers(&arena, options, &helps, &tells_version);
+    bool ok = read_line(options, argc, argv, rest, err);
+    mx_arena_release(&arena);
+    if (!ok || (!helps && !tells_version)) return ok;
+    int written =
+        helps ? fputs(options.usage, stdout) : printf("%s " MX_VERSION "\n", options.program);
+    return written < 0 && mx_fail_errno(err, "could not write to stdout");
 }
 
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,

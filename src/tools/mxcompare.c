@@ -28,7 +28,7 @@ static const char usage[] =
 typedef struct CommandLine {
     const char *a, *b;
     const char *rtol, *atol, *ulp, *top, *json;
-    bool structure_only, params_only, help, version;
+    bool structure_only, params_only;
     MxCompare how;
 } CommandLine;
 
@@ -42,14 +42,11 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--params-only", .flag = &line->params_only},
         {.name = "--top", .value = &line->top, .wants = "a number of arrays"},
         {.name = "--json", .value = &line->json, .wants = "a file"},
-        {.name = "--help", .flag = &line->help},
-        {.name = "-h", .flag = &line->help},
-        {.name = "--version", .flag = &line->version},
     };
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {.rows = options, .n = MX_COUNT(options)};
+    const MxOptions table = {
+        .rows = options, .n = MX_COUNT(options), .program = "mxcompare", .usage = usage};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
-    if (line->help || line->version) return true;
     if (!rest[0] || !rest[1] || rest[2])
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "wanted two checkpoints; mxcompare --help tells more");
@@ -87,8 +84,6 @@ static MxExit compare(void *data) {
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
-    if (line.version) return puts("mxcompare " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     Work work = {.line = &line};
     if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||
         !mx_ckpt_find(arena, line.b, NULL, &work.b, err))

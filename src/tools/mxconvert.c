@@ -58,7 +58,7 @@ typedef struct CommandLine {
     const char *source, *target;
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
     const char *base, *config, *alpha_text, *shard_text;
-    bool params_only, dry_run, verifies, force, benchmark, help, version;
+    bool params_only, dry_run, verifies, force, benchmark;
     bool merges, extracts, to_peft, to_hf;
     int64_t shard_bytes;
     double alpha; /* 0 = not said */
@@ -194,14 +194,11 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--no-verify", .flag = &line->verifies, .clears = true},
         {.name = "--force", .flag = &line->force},
         {.name = "--benchmark", .flag = &line->benchmark},
-        {.name = "--help", .flag = &line->help},
-        {.name = "-h", .flag = &line->help},
-        {.name = "--version", .flag = &line->version},
     };
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {.rows = options, .n = MX_COUNT(options)};
+    const MxOptions table = {
+        .rows = options, .n = MX_COUNT(options), .program = "mxconvert", .usage = usage};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
-    if (line->help || line->version) return true;
     line->source = rest[0];
     line->target = rest[0] ? rest[1] : NULL;
     if (line->target && rest[2])
@@ -517,8 +514,6 @@ static bool check_target(const Work *work, MxArena *arena, MxError *err) {
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {.verifies = true};
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
-    if (line.version) return puts("mxconvert " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     Work work = {.line = &line};
     if (mx_peft_is_dir(line.source)) {
         mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = line.source},

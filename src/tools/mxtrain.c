@@ -38,7 +38,7 @@ static const char usage[] =
 typedef struct CommandLine {
     MxConfigRequest request;
     const char *dump_path, *json_path, *sharding_path, *explained, *topic;
-    bool wants_help, wants_version, wants_config_help, wants_plan;
+    bool wants_config_help, wants_plan;
 } CommandLine;
 
 static bool is_yaml_file(const char *arg) {
@@ -62,11 +62,12 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--explain-sharding",
          .value = &line->explained,
          .wants = "a path or logical axes"},
-        {.name = "--help", .flag = &line->wants_help},
-        {.name = "-h", .flag = &line->wants_help},
-        {.name = "--version", .flag = &line->wants_version},
     };
-    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .passes_pairs = true};
+    const MxOptions table = {.rows = options,
+                             .n = MX_COUNT(options),
+                             .passes_pairs = true,
+                             .program = "mxtrain",
+                             .usage = usage};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     for (int i = 0; rest[i]; i++)
         if (is_yaml_file(rest[i]))
@@ -153,8 +154,6 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line;
     MxComm *comm;
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.wants_help) return fputs(usage, stdout) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
-    if (line.wants_version) return puts("mxtrain " MX_VERSION) < 0 ? MX_EXIT_IO : MX_EXIT_OK;
     if (line.wants_config_help) return help_config(line.topic, arena, err);
     if (!mx_comm_open(arena, &comm, err)) return err->exit;
     if (mx_comm_rank(comm)) mx_log_silence();

@@ -1,5 +1,6 @@
 /* test_options.c — command lines: values, flags, lists, what is left, what is refused. */
 #include "base_test.h"
+#include "child.h"
 
 /* What the options of these tests fill. */
 static struct {
@@ -27,7 +28,11 @@ static bool read_line(const char *line, bool passes_pairs) {
         {.name = "--no-stay", .flag = &got.stays, .clears = true},
         {.name = "--ask", .flag = &got.asks, .value = &got.topic},
     };
-    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .passes_pairs = passes_pairs};
+    const MxOptions table = {.rows = options,
+                             .n = MX_COUNT(options),
+                             .passes_pairs = passes_pairs,
+                             .program = "tool",
+                             .usage = "usage: tool\n"};
     return mx_options_read(table, argc, argv, rest, &err);
 }
 
@@ -73,6 +78,23 @@ START_TEST(wrong_lines_are_told) {
 }
 END_TEST
 
+static void ask(const void *line) {
+    if (read_line(line, false) || err.count) _exit(1);
+}
+
+START_TEST(help_and_version_leave_nothing_to_do) {
+    static const char *const asked[][2] = {{"a --help", "usage: tool\n"},
+                                           {"-h --on", "usage: tool\n"},
+                                           {"--version", "tool " MX_VERSION "\n"}};
+    for (int i = 0; i < MX_COUNT(asked); i++) {
+        Child child = run_child(&arena, ask, asked[i][0]);
+        ck_assert_int_eq(child.status, 0);
+        ck_assert_str_eq(child.out, asked[i][1]);
+    }
+    ck_failed(read_line("--help --steps", false), MX_EXIT_CONFIG, "unrecognized option");
+}
+END_TEST
+
 Suite *options_suite(void) {
     Suite *suite = suite_create("options");
     TCase *tcase = add_case(suite, "options");
@@ -80,5 +102,6 @@ Suite *options_suite(void) {
     tcase_add_test(tcase, a_flag_may_have_a_value);
     tcase_add_test(tcase, pairs_may_pass);
     tcase_add_test(tcase, wrong_lines_are_told);
+    tcase_add_test(tcase, help_and_version_leave_nothing_to_do);
     return suite;
 }
