@@ -138,15 +138,14 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
 }
 
 /* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such
- * as a config, the first tells; the others give it the time to do so. */
+ * as a config, the first tells; the others give it the time to do so, and to end them. */
 static void end_ranks(MxComm *comm, const MxError *err) {
     const struct timespec time_for_the_first = {.tv_sec = 2};
     int rank = mx_comm_rank(comm);
-    if (rank) {
-        nanosleep(&time_for_the_first, NULL);
-        mx_complain("rank %d: %s", rank, err->text.data);
-    } else
+    if (!rank)
         mx_complain("%s", err->text.data);
+    else if (!nanosleep(&time_for_the_first, NULL)) /* else a signal has come: it did */
+        mx_complain("rank %d: %s", rank, err->text.data);
     mx_comm_abort(comm, err->exit);
 }
 

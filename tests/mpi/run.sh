@@ -254,7 +254,8 @@ references() {
         [ ! -d "$work/$name/x/reference" ] || complain "reference, $name: made again" "$work/$name"
     done
     refer stale 2 per_device_batch_size=4 dpo.reference=precomputed dpo.reference_logps="$made" init_weights_seed=1
-    grep -q "are of another policy: fingerprint " "$work/stale/log" || complain "reference: stale" "$work/stale"
+    [ "$(grep -c "are of another policy: fingerprint " "$work/stale/log")" = 1 ] ||
+        complain "reference: stale: not told once" "$work/stale"
     echo "log-probabilities that one mesh made serve others"
 }
 
