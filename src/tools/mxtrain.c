@@ -144,7 +144,7 @@ static void end_ranks(MxComm *comm, const MxError *err) {
     int rank = mx_comm_rank(comm);
     if (!rank)
         mx_complain("%s", err->text.data);
-    else if (!nanosleep(&time_for_the_first, NULL)) /* else a signal has come: it did */
+    else if (!nanosleep(&time_for_the_first, NULL)) /* a signal cuts it short: the end has come */
         mx_complain("rank %d: %s", rank, err->text.data);
     mx_comm_abort(comm, err->exit);
 }

@@ -84,6 +84,7 @@ static double parameter_error(const Trained *a, const Trained *b) {
     return worst;
 }
 
+#define TIED_AND_CAPPED "logits_via_embedding=true final_logits_soft_cap=4 z_loss_multiplier=0.01"
 static const struct {
     const char *a, *b;
     double bound; /* 0 = the same bits */
@@ -98,6 +99,7 @@ static const struct {
     {"num_threads=1", "num_threads=2", 1e-5},
     {"matmul_provider=openblas", "matmul_provider=onednn", 1e-5},
     {"num_vocab_tiling=1", "num_vocab_tiling=4", 1e-5},
+    {TIED_AND_CAPPED, TIED_AND_CAPPED " num_vocab_tiling=4", 1e-5},
 };
 
 START_TEST(runs_agree) {
