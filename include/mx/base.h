@@ -256,9 +256,9 @@ static inline float mx_bf16_to_f32(MxBf16 x) {
 static inline MxBf16 mx_f32_to_bf16(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
-    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    uint32_t nan = (u >> 16) | 0x40u;
-    return (MxBf16)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+    uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u);
+    rounded = f != f ? u | 0x00400000u : rounded;
+    return (MxBf16)(rounded >> 16);
 }
 
 /* ---- shape */

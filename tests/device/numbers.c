@@ -1,9 +1,11 @@
-/* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, rounding of bf16
- * norms, and statistics of random arrays. */
+/* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, conversions of bf16,
+ * and statistics of random arrays. */
+#include "device/cpu/cpu.h"
 #include "device/cpu/vec.h"
 #include "probe.h"
 #include "suites.h"
 
+#include <float.h>
 #include <math.h>
 
 /* ---- functions */
@@ -105,6 +107,56 @@ static float rounded(float x) {
     return mx_bf16_to_f32(mx_f32_to_bf16(x));
 }
 
+/* Numbers below the normal ones may become zeros. */
+static bool is_rounded(float x, MxBf16 got) {
+    MxBf16 want = mx_f32_to_bf16(x);
+    if (isnan(x)) return isnan(mx_bf16_to_f32(got));
+    return got == want || (fabsf(x) < FLT_MIN && got == (want & 0x8000u));
+}
+
+/* Zeros, infinities, numbers that are none, ties, ends of ranges, and any. */
+static float any_float(uint64_t seed, int64_t i) {
+    static const uint32_t special[] = {0x00000000u, 0x80000000u, 0x7f800000u, 0xff800000u,
+                                       0x7f800001u, 0xffbfffffu, 0x7fffffffu, 0x3f808000u,
+                                       0x3f818000u, 0xbf808001u, 0x7f7fffffu, 0xff7f7fffu,
+                                       0x00800000u, 0x807fffffu, 0x00000001u, 0x007f8000u};
+    uint32_t word = probe_word(seed, (uint64_t)i);
+    return vec_from_bits(word % 3 ? special[word / 3 % MX_COUNT(special)] : word * 0x9e3779b9u);
+}
+
+/* Of every length, from any element on, and nothing beside it. */
+START_TEST(conversions_of_any_length) {
+    enum { MOST = 140, ROOM = MOST + 8, BESIDE = 0x1234 };
+    for (int64_t n = 0; n <= MOST; n++) {
+        MxBf16 y[ROOM], sum[ROOM];
+        float x[ROOM], wide[ROOM];
+        int64_t at = n % 5, from = n % 3;
+        for (int64_t i = 0; i < ROOM; i++) {
+            x[i] = any_float((uint64_t)n, i);
+            y[i] = sum[i] = BESIDE;
+            wide[i] = BESIDE;
+            if (i >= at && i < at + n) sum[i] = mx_f32_to_bf16(any_float((uint64_t)n + 1000, i));
+        }
+        MxBf16 addend[ROOM];
+        memcpy(addend, sum, sizeof sum);
+        cpu_narrow(x + from, n, y + at);
+        cpu_add_to(x + from, n, sum, MX_BF16, at);
+        cpu_widen(addend + at, n, wide + from);
+        for (int64_t i = 0; i < ROOM; i++) {
+            bool is_inside = i >= at && i < at + n, is_wide = i >= from && i < from + n;
+            float one = x[is_inside ? i - at + from : 0];
+            bool narrows = is_inside ? is_rounded(one, y[i]) : y[i] == BESIDE;
+            bool adds =
+                is_inside ? is_rounded(mx_bf16_to_f32(addend[i]) + one, sum[i]) : sum[i] == BESIDE;
+            bool widens = is_wide ? vec_bits(wide[i]) == (uint32_t)addend[i - from + at] << 16
+                                  : wide[i] == BESIDE;
+            ck_assert_msg(narrows && adds && widens, "%lld elements, at %lld: %a gave %04x, %04x",
+                          (long long)n, (long long)i, (double)one, y[i], sum[i]);
+        }
+    }
+}
+END_TEST
+
 /* The norm of a bf16 row is rounded before the scale, and the scale too (MaxText's order). */
 START_TEST(bf16_norm_rounds_twice) {
     enum { ROWS = 5, WIDTH = 67 };
@@ -190,6 +242,7 @@ Suite *suite_numbers(void) {
     tcase_add_test(t, ends_of_ranges);
     tcase_add_test(t, pairs_round_as_single_ones_do);
     tcase_add_test(t, turns_are_close);
+    tcase_add_test(t, conversions_of_any_length);
     tcase_add_test(t, bf16_norm_rounds_twice);
     tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_COUNT);
     tcase_add_test(t, random_streams_are_independent);

@@ -1,20 +1,36 @@
 /* convert.c — bf16 to float and back, sums into a buffer, zeros: the streams that every kernel
- * needs. */
+ * needs. Kernels convert a block, work on it in the first cache and convert what they made, so that
+ * memory would idle while they work: every conversion asks for the elements behind its own, which
+ * are wanted next. Rounding takes one instruction where the processor has it. */
 #include "cpu.h"
 
-CPU_LEVELS void cpu_widen(const MxBf16 *x, int64_t n, float *y) {
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* The n elements behind the n at x, or as many of them as a block has; beyond an array's end asking
+ * does nothing. */
+static inline void fetch_next(const MxBf16 *x, int64_t n) {
+    uintptr_t next = (uintptr_t)(x + n);
+    size_t bytes = (size_t)cpu_min(n, CPU_BLOCK) * sizeof *x;
+    for (size_t at = 0; at < bytes; at += CPU_ALIGN) __builtin_prefetch((const void *)(next + at));
+}
+
+CPU_LEVELS static void widen(const MxBf16 *x, int64_t n, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = mx_bf16_to_f32(x[i]);
 }
 
-CPU_LEVELS void cpu_narrow(const float *x, int64_t n, MxBf16 *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(x[i]);
+void cpu_widen(const MxBf16 *x, int64_t n, float *y) {
+    fetch_next(x, n);
+    widen(x, n, y);
 }
 
-CPU_LEVELS static void add_f32(const float *x, int64_t n, float *y) {
+/* ---- rounding */
+
+CPU_LEVELS static void narrow(const float *x, int64_t n, MxBf16 *y) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] += x[i];
+    for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(x[i]);
 }
 
 CPU_LEVELS static void add_bf16(const float *x, int64_t n, MxBf16 *y) {
@@ -22,11 +38,59 @@ CPU_LEVELS static void add_bf16(const float *x, int64_t n, MxBf16 *y) {
     for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(mx_bf16_to_f32(y[i]) + x[i]);
 }
 
+#if defined(__x86_64__)
+#define AVX512_BF16                                                                                \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+
+AVX512_BF16 static inline __m512 widened(__m256i x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+/* Numbers below the normal ones become zeros, which they are to all arithmetic here. */
+AVX512_BF16 static void round_wide(const float *x, int64_t n, bool adds, MxBf16 *y) {
+    enum { LANES = 32 };
+    for (int64_t i = 0; i < n; i += LANES) {
+        __mmask32 part = UINT32_MAX >> cpu_max(0, LANES - (n - i));
+        __m512 low = _mm512_maskz_loadu_ps((__mmask16)part, x + i);
+        __m512 high = _mm512_maskz_loadu_ps((__mmask16)(part >> 16), x + i + LANES / 2);
+        if (adds) {
+            __m512i old = _mm512_maskz_loadu_epi16(part, y + i);
+            low = _mm512_add_ps(widened(_mm512_castsi512_si256(old)), low);
+            high = _mm512_add_ps(widened(_mm512_extracti64x4_epi64(old, 1)), high);
+        }
+        _mm512_mask_storeu_epi16(y + i, part, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+#endif
+
+/* y = x, or y += x. */
+static void round_block(const float *x, int64_t n, bool adds, MxBf16 *y) {
+    fetch_next(y, n);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bf16")) {
+        round_wide(x, n, adds, y);
+        return;
+    }
+#endif
+    (adds ? add_bf16 : narrow)(x, n, y);
+}
+
+void cpu_narrow(const float *x, int64_t n, MxBf16 *y) {
+    round_block(x, n, false, y);
+}
+
+/* ---- sums, zeros */
+
+CPU_LEVELS static void add_f32(const float *x, int64_t n, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
 void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at) {
     if (dtype == MX_F32)
         add_f32(from, n, (float *)y + at);
     else
-        add_bf16(from, n, (MxBf16 *)y + at);
+        round_block(from, n, true, (MxBf16 *)y + at);
 }
 
 static void zero_span(const void *context, int64_t begin, int64_t end, int worker) {
