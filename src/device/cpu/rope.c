@@ -33,12 +33,46 @@ const MxKernel cpu_rope_table = {.run = rope_table_run};
 
 /* ---- rotation */
 
-enum { PAIRS = 128 }; /* pairs of a head that are rotated at a time */
+/* Heads that lie side by side are converted together. */
+typedef struct Rotation {
+    const MxKernelCall *call;
+    int64_t rows, heads, width, pairs; /* elements of a head, and pairs of them */
+    int64_t together;                  /* heads that are converted at a time */
+    char *scratch;                     /* [workers] */
+} Rotation;
 
-/* One stretch of pairs: the two members of each, cos and sin (negated to rotate back). */
-typedef struct Stretch {
-    _Alignas(CPU_ALIGN) float a[PAIRS], b[PAIRS], cosine[PAIRS], sine[PAIRS], mixed[2 * PAIRS];
-} Stretch;
+/* Members of the pairs of a head, cos and sin (negated to rotate back), heads as floats. */
+typedef struct Work {
+    float *a, *b, *cosine, *sine, *x, *y;
+} Work;
+
+static Rotation rotation_of(const MxKernelCall *call) {
+    const int64_t *dim = call->in_type[0].shape.dim;
+    Rotation r = {.call = call, .rows = dim[0] * dim[1], .heads = dim[2], .width = dim[3]};
+    r.pairs = r.width / 2;
+    r.together = cpu_max(1, CPU_BLOCK / cpu_max(1, r.width));
+    r.scratch = call->scratch;
+    return r;
+}
+
+static size_t carve(const Rotation *r, char *from, Work *work) {
+    void *scratch = from;
+    size_t pairs = (size_t)r->pairs * sizeof(float);
+    size_t heads = (size_t)(r->together * r->width) * sizeof(float);
+    work->a = cpu_carve(&scratch, pairs);
+    work->b = cpu_carve(&scratch, pairs);
+    work->cosine = cpu_carve(&scratch, pairs);
+    work->sine = cpu_carve(&scratch, pairs);
+    work->x = cpu_carve(&scratch, heads);
+    work->y = cpu_carve(&scratch, heads);
+    return (size_t)((char *)scratch - from);
+}
+
+static size_t bytes_of(const Rotation *r) {
+    static char origin[1]; /* offsets alone matter */
+    Work work;
+    return carve(r, origin, &work);
+}
 
 CPU_LEVELS static void split(int64_t n, const float *mixed, float *a, float *b) {
 #pragma omp simd
@@ -56,67 +90,66 @@ CPU_LEVELS static void merge(int64_t n, const float *a, const float *b, float *m
     }
 }
 
-CPU_LEVELS static void rotate(int64_t n, const float *const a_b[2], const Stretch *s, float *y_a,
-                              float *y_b) {
-    const float *a = a_b[0], *b = a_b[1];
+/* y_a, y_b may be a, b. */
+CPU_LEVELS static void rotate(int64_t n, const float *a, const float *b, const Work *work,
+                              float *y_a, float *y_b) {
+    const float *cosine = work->cosine, *sine = work->sine;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float p = a[i], q = b[i];
-        y_a[i] = p * s->cosine[i] - q * s->sine[i];
-        y_b[i] = q * s->cosine[i] + p * s->sine[i];
+        y_a[i] = p * cosine[i] - q * sine[i];
+        y_b[i] = q * cosine[i] + p * sine[i];
     }
 }
 
-/* Rotates n pairs from pair `first` of the head that starts at element `head`. */
-static void rotate_head(const MxKernelCall *call, int64_t head, int64_t first, int64_t n,
-                        Stretch *s) {
-    const MxRopeAttr *attr = call->attr;
-    MxDtype dtype = call->in_type[0].dtype;
-    int64_t half = call->in_type[0].shape.dim[3] / 2;
-    const float *in[2] = {s->a, s->b};
-    if (attr->interleaved_in) {
-        split(n, cpu_read(call->in[0], dtype, head + 2 * first, 2 * n, s->mixed), s->a, s->b);
-    } else {
-        in[0] = cpu_read(call->in[0], dtype, head + first, n, s->a);
-        in[1] = cpu_read(call->in[0], dtype, head + half + first, n, s->b);
-    }
+/* One head. */
+static void rotate_head(const Rotation *r, const float *x, const Work *work, float *y) {
+    const MxRopeAttr *attr = r->call->attr;
+    int64_t n = r->pairs;
+    const float *a = attr->interleaved_in ? work->a : x;
+    const float *b = attr->interleaved_in ? work->b : x + n;
+    if (attr->interleaved_in) split(n, x, work->a, work->b);
     if (attr->interleaved_out) {
-        rotate(n, in, s, s->a, s->b);
-        float *y = cpu_place(call->out[0], dtype, head + 2 * first, s->mixed);
-        merge(n, s->a, s->b, y);
-        cpu_write(y, 2 * n, call->out[0], dtype, head + 2 * first);
+        rotate(n, a, b, work, work->a, work->b);
+        merge(n, work->a, work->b, y);
     } else {
-        float *y_a = cpu_place(call->out[0], dtype, head + first, s->a);
-        float *y_b = cpu_place(call->out[0], dtype, head + half + first, s->b);
-        rotate(n, in, s, y_a, y_b);
-        cpu_write(y_a, n, call->out[0], dtype, head + first);
-        cpu_write(y_b, n, call->out[0], dtype, head + half + first);
+        rotate(n, a, b, work, y, y + n);
     }
 }
 
 static void rotate_rows(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const MxKernelCall *call = context;
-    bool inverse = ((const MxRopeAttr *)call->attr)->inverse;
+    const Rotation *r = context;
+    const MxKernelCall *call = r->call;
     const float *table = call->in[1];
-    int64_t heads = call->in_type[0].shape.dim[2], width = call->in_type[0].shape.dim[3];
-    int64_t half = width / 2;
-    Stretch s;
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t first = 0, n; first < half; first += n) {
-            n = cpu_min(PAIRS, half - first);
-            split(n, table + 2 * (row * half + first), s.cosine, s.sine);
-            for (int64_t i = 0; inverse && i < n; i++) s.sine[i] = -s.sine[i];
-            for (int64_t h = 0; h < heads; h++)
-                rotate_head(call, (row * heads + h) * width, first, n, &s);
+    bool inverse = ((const MxRopeAttr *)call->attr)->inverse;
+    MxDtype dtype = call->in_type[0].dtype;
+    Work work;
+    carve(r, r->scratch + (size_t)worker * bytes_of(r), &work);
+    for (int64_t row = begin; row < end; row++) {
+        split(r->pairs, table + 2 * row * r->pairs, work.cosine, work.sine);
+        for (int64_t i = 0; inverse && i < r->pairs; i++) work.sine[i] = -work.sine[i];
+        for (int64_t head = 0, n; head < r->heads; head += n) {
+            n = cpu_min(r->together, r->heads - head);
+            int64_t at = (row * r->heads + head) * r->width;
+            const float *x = cpu_read(call->in[0], dtype, at, n * r->width, work.x);
+            float *y = cpu_place(call->out[0], dtype, at, work.y);
+            for (int64_t i = 0; i < n * r->width; i += r->width)
+                rotate_head(r, x + i, &work, y + i);
+            cpu_write(y, n * r->width, call->out[0], dtype, at);
         }
+    }
+}
+
+static size_t rope_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Rotation r = rotation_of(call);
+    return bytes_of(&r) * (size_t)device->n_threads;
 }
 
 static void rope_run(const MxDevice *device, const MxKernelCall *call) {
-    MxShape x = call->in_type[0].shape;
+    Rotation r = rotation_of(call);
     if (call->out[0])
-        cpu_for(device, x.dim[0] * x.dim[1],
-                cpu_max(1, CPU_PIECE / cpu_max(1, x.dim[2] * x.dim[3])), rotate_rows, call);
+        cpu_for(device, r.rows, cpu_max(1, CPU_PIECE / cpu_max(1, r.heads * r.width)), rotate_rows,
+                &r);
 }
 
-const MxKernel cpu_rope = {.run = rope_run};
+const MxKernel cpu_rope = {.scratch = rope_scratch, .run = rope_run};
