@@ -1,5 +1,5 @@
 /* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, conversions of bf16,
- * and statistics of random arrays. */
+ * sums of squares, and statistics of random arrays. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/vec.h"
 #include "probe.h"
@@ -176,6 +176,48 @@ START_TEST(bf16_norm_rounds_twice) {
 }
 END_TEST
 
+/* ---- sums of squares */
+
+static float squares_of(const float *x, int64_t n) {
+    const MxType type = {MX_F32, MX_SHAPE(n)};
+    Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_sum_squares, NULL, &type, 1, 0});
+    memcpy(p->in[0], x, (size_t)n * sizeof *x);
+    probe_run(p);
+    return *(float *)p->out[0];
+}
+
+enum { MOST_SQUARES = 99999 };
+static float squared[MOST_SQUARES];
+static const int64_t lengths[] = {1,    31,   32,    33,    70,    1023,        1024,
+                                  1025, 1071, 32767, 32768, 32801, MOST_SQUARES};
+
+/* Small whole numbers add up exactly: every element counts once, wherever a block ends; and one
+ * that is no number, the last, spoils the sum. */
+START_TEST(squares_of_any_length) {
+    int64_t n = lengths[_i];
+    double want = 0;
+    for (int64_t i = 0; i < n; i++) {
+        squared[i] = (float)(i % 7 - 3);
+        want += (double)squared[i] * (double)squared[i];
+    }
+    ck_assert_msg((double)squares_of(squared, n) == want, "%lld elements", (long long)n);
+    squared[n - 1] = NAN;
+    ck_assert(isnan(squares_of(squared, n)));
+    squared[n - 1] = 1e20f;
+    ck_assert(isinf(squares_of(squared, n)));
+}
+END_TEST
+
+START_TEST(squares_are_close) {
+    double want = 0;
+    for (int64_t i = 0; i < MOST_SQUARES; i++) {
+        squared[i] = (float)exp(3 * probe_normal(1, (uint64_t)i));
+        want += (double)squared[i] * (double)squared[i];
+    }
+    ck_assert_double_eq_tol((double)squares_of(squared, MOST_SQUARES) / want, 1, 3e-7);
+}
+END_TEST
+
 /* ---- random arrays */
 
 static float *random_array(MxFill fill, uint64_t seed_stream[2], int64_t n) {
@@ -244,6 +286,8 @@ Suite *suite_numbers(void) {
     tcase_add_test(t, turns_are_close);
     tcase_add_test(t, conversions_of_any_length);
     tcase_add_test(t, bf16_norm_rounds_twice);
+    tcase_add_loop_test(t, squares_of_any_length, 0, MX_COUNT(lengths));
+    tcase_add_test(t, squares_are_close);
     tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_COUNT);
     tcase_add_test(t, random_streams_are_independent);
     tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_COUNT);
