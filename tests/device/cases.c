@@ -198,6 +198,7 @@ const Case cases[] = {
     ATTENTION("blocks, wide", MX_MASK_CAUSAL, 0, 0, 1, 203, 2, 1, 72, 150),
     ATTENTION_SCALED(3.0, "blocks, far apart", MX_MASK_CAUSAL, 0, 0, 1, 300, 2, 2, 16, 1000),
     ATTENTION("spans that take turns", MX_MASK_FULL, 0, 0, 1, 1100, 1, 1, 16, 2000),
+    ATTENTION("blocks, groups, heads of whole tiles", MX_MASK_SLIDING, 150, 0, 1, 269, 4, 2, 64, 190),
     ATTENTION("blocks, full", MX_MASK_FULL, 0, 0, 1, 257, 2, 2, 8, 90),
     {.op = &op_embed, .label = "rows", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(23, 37)}, {FILL_IDS, 23, S2(3, 19)})},
     {.op = &op_embed, .label = "large", .dtype_follows = true, .attr = ATTR(MxEmbedAttr, 0), IN({FILL_F32, 1, S2(301, 137)}, {FILL_IDS, 301, S2(5, 101)})},

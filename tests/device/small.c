@@ -1,9 +1,11 @@
 /* small.c — products of small matrices, by every kind that this machine can run, through every way
  * of packing. Operands are small whole numbers: the result is exact, in whatever order. */
-#include "device/cpu/small.h"
+#include "device/cpu/pairs.h"
 
 #include "probe.h"
 #include "suites.h"
+
+#include <math.h>
 
 enum { MOST = 144, EXTRA = 4 }; /* largest size; elements between rows */
 
@@ -114,6 +116,40 @@ START_TEST(products_are_exact) {
 }
 END_TEST
 
+/* No NaNs, of which only some keep their bits, nor denormals, which may become zero. */
+static float number(uint64_t seed, uint64_t i) {
+    float x = vec_from_bits(probe_word(seed, i));
+    if (i % 4 == 0) x = vec_from_bits((vec_bits(x) & 0xffff0000u) | 0x8000u); /* a tie */
+    return isnormal(x) ? x : 1.0f;
+}
+
+START_TEST(pairs_are_rounded_as_single_numbers) {
+    enum { STEP = SMALL_LANES + EXTRA };
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    for (uint64_t i = 0; device->has_bf16 && i < 100000; i++) {
+        float low[SMALL_LANES], high[SMALL_LANES];
+        uint32_t words[SMALL_LANES];
+        MxBf16 rows[2 * STEP];
+        for (uint64_t l = 0; l < SMALL_LANES; l++) {
+            low[l] = number(1, i * SMALL_LANES + l);
+            high[l] = number(2, i * SMALL_LANES + l);
+        }
+        pairs_words(low, high, words);
+        pairs_rows(low, high, rows, STEP);
+        for (int l = 0; l < SMALL_LANES; l++) {
+            MxBf16 want[] = {mx_f32_to_bf16(low[l]), mx_f32_to_bf16(high[l])};
+            ck_assert_uint_eq(words[l], want[0] | (uint32_t)want[1] << 16);
+            ck_assert_uint_eq(rows[l], want[0]);
+            ck_assert_uint_eq(rows[STEP + l], want[1]);
+        }
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(floats_are_never_multiplied_as_pairs) {
     static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS};
     for (int i = 0; i < MX_COUNT(providers); i++) {
@@ -135,6 +171,7 @@ Suite *suite_small(void) {
     TCase *t = tcase_create("small");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, products_are_exact, 0, MX_COUNT(sizes));
+    tcase_add_test(t, pairs_are_rounded_as_single_numbers);
     tcase_add_test(t, floats_are_never_multiplied_as_pairs);
     suite_add_tcase(suite, t);
     return suite;

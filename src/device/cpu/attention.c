@@ -4,6 +4,7 @@
  * each key or each element of the width: the softmax then runs side by side over queries, and what
  * it makes is what the second product reads. */
 #include "attention.h"
+#include "pairs.h"
 #include "vec.h"
 
 #include <math.h>
@@ -124,24 +125,27 @@ CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
     }
 }
 
-/* Two rows make one of words; an odd last row is followed by one that is not seen. */
-CPU_LEVELS static void soften_pairs(int64_t lanes, float factor, const Work *w,
-                                    const Block *block) {
-    const float *most = block->most;
-    float *sum = block->sum;
-    uint32_t *out = w->p;
+/* Two rows make one of words; an odd last row is followed by one that is not seen. Lanes of queries
+ * one after the other, so that their sums stay in registers. */
+SMALL_PAIRS static void soften_pairs(int64_t lanes, float factor, const Work *w,
+                                     const Block *block) {
     int64_t n = block->tile.n_k;
     for (int64_t i = 0; n % 2 && i < lanes; i++) w->scores[n * lanes + i] = -INFINITY;
-    for (int64_t j = 0; j < n; j += 2) {
-        const float *low = w->scores + j * lanes, *high = low + lanes;
-        uint32_t *to = out + j / 2 * lanes;
+    for (int64_t i = 0; i < lanes; i += SMALL_LANES) {
+        const float *most = block->most + i, *low = w->scores + i, *high = low + lanes;
+        uint32_t *to = (uint32_t *)w->p + i;
+        float sum[SMALL_LANES], p[SMALL_LANES], next[SMALL_LANES];
+        memcpy(sum, block->sum + i, sizeof sum);
+        for (int64_t j = 0; j < n; j += 2, low += 2 * lanes, high += 2 * lanes, to += lanes) {
 #pragma omp simd
-        for (int64_t i = 0; i < lanes; i++) {
-            float p = vec_exp2(low[i] * factor - most[i]);
-            float next = vec_exp2(high[i] * factor - most[i]);
-            to[i] = vec_bf16_pair(p, next);
-            sum[i] += p + next;
+            for (int l = 0; l < SMALL_LANES; l++) {
+                p[l] = vec_exp2(low[l] * factor - most[l]);
+                next[l] = vec_exp2(high[l] * factor - most[l]);
+                sum[l] += p[l] + next[l];
+            }
+            pairs_words(p, next, to);
         }
+        memcpy(block->sum + i, sum, sizeof sum);
     }
 }
 
@@ -218,7 +222,7 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
         float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
         divide(a->width, from, block->sum[i], y);
-        cpu_write(y, a->width, out, a->dtype, at);
+        attention_round(a, y, out, at);
         if (log_sums)
             log_sums[(tile->b * a->heads + head) * a->time + t] =
                 block->most[i] * log_2 + logf(block->sum[i]);

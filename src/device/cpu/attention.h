@@ -42,11 +42,20 @@ typedef struct Tile {
 } Tile;
 
 /* attention_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
- */
+ * What follows starts two cache lines further on than whole pages would have it: a load that agrees
+ * in its last 12 bits with a store under way waits for it. */
 static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
     size_t at = *used;
-    *used += cpu_padded(bytes);
+    *used += cpu_padded(bytes) + 2 * CPU_ALIGN;
     return scratch ? scratch + at : NULL;
+}
+
+/* attention_round — a row of floats to an output of bf16, if that is one and somebody wants it. */
+static inline void attention_round(const Attention *a, const float *from, void *y, int64_t at) {
+    if (y && a->kind->round)
+        a->kind->round(a->width, from, false, (MxBf16 *)y + at);
+    else
+        cpu_write(from, a->width, y, a->dtype, at);
 }
 
 /* attention_turn — floats [rows, columns], whole lanes both, turned round. */

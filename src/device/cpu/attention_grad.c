@@ -5,6 +5,7 @@
  * gradients of keys and values stand on their side while they are summed up: so the tile of
  * probabilities is read as it was made. */
 #include "attention.h"
+#include "pairs.h"
 #include "vec.h"
 
 #include <math.h>
@@ -160,23 +161,26 @@ CPU_LEVELS static void score_gradient_floats(const Tile *tile, float factor, con
 }
 
 /* Rows i and i + 1, as words and as rows of bf16. */
-CPU_LEVELS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
-                                           const RowSums *sums, const Work *w) {
+SMALL_PAIRS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
+                                            const RowSums *sums, const Work *w) {
     const float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
     uint32_t *p_words = (uint32_t *)w->p_words + i / 2 * lanes;
     uint32_t *ds_words = (uint32_t *)w->ds_words + i / 2 * lanes;
     MxBf16 *ds_left = (MxBf16 *)w->ds_left + i * lanes;
     float log_sum = sums->log_sums[i], next_log_sum = sums->log_sums[i + 1];
     float dot = sums->dots[i], next_dot = sums->dots[i + 1];
+    for (int64_t j = 0; j < lanes; j += SMALL_LANES) {
+        float y[SMALL_LANES], next[SMALL_LANES], d[SMALL_LANES], next_d[SMALL_LANES];
 #pragma omp simd
-    for (int64_t j = 0; j < lanes; j++) {
-        float y = vec_exp2(p[j] * factor - log_sum);
-        float next = vec_exp2(p[j + lanes] * factor - next_log_sum);
-        uint32_t d = vec_bf16_pair(y * (ds[j] - dot), next * (ds[j + lanes] - next_dot));
-        p_words[j] = vec_bf16_pair(y, next);
-        ds_words[j] = d;
-        ds_left[j] = (MxBf16)d;
-        ds_left[j + lanes] = (MxBf16)(d >> 16);
+        for (int l = 0; l < SMALL_LANES; l++) {
+            y[l] = vec_exp2(p[j + l] * factor - log_sum);
+            next[l] = vec_exp2(p[j + l + lanes] * factor - next_log_sum);
+            d[l] = y[l] * (ds[j + l] - dot);
+            next_d[l] = next[l] * (ds[j + l + lanes] - next_dot);
+        }
+        pairs_words(y, next, p_words + j);
+        pairs_words(d, next_d, ds_words + j);
+        pairs_rows(d, next_d, ds_left + j, lanes);
     }
 }
 
@@ -305,7 +309,7 @@ static void store(const Attention *a, int out, const int64_t b_t_head_n[4], cons
         if (a->dtype == MX_F32)
             memcpy((float *)y + at, rows + i * step, (size_t)a->width * sizeof(float));
         else
-            cpu_write(rows + i * step, a->width, y, a->dtype, at);
+            attention_round(a, rows + i * step, y, at);
     }
 }
 
@@ -395,12 +399,24 @@ CPU_LEVELS static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
     return sum;
 }
 
+/* Rows of a head lie apart, where processors do not see that one will be read after the other. */
+static void fetch_row(const Attention *a, const void *x, int64_t at) {
+    const int64_t bytes = (int64_t)mx_dtype_bytes(a->dtype);
+    const char *row = (const char *)x + at * bytes;
+    for (int64_t i = 0; i < a->width * bytes; i += CPU_ALIGN) __builtin_prefetch(row + i);
+}
+
 static void begin_group(const Attention *a, int64_t b, int64_t key_head, const Group *group) {
+    enum { AHEAD = 8 }; /* rows */
     int64_t step = small_padded(a->width), n = a->group * a->time;
     for (int64_t i = 0; i < n; i++) {
         int64_t head = key_head * a->group + i / a->time, t = i % a->time;
-        int64_t at = ((b * a->time + t) * a->heads + head) * a->width;
+        int64_t row = a->heads * a->width;
+        int64_t at = (b * a->time + t) * row + head * a->width;
+        int64_t ahead = at + cpu_min(AHEAD, a->time - 1 - t) * row;
         const void *o = a->call->in[O], *d = a->call->in[DO];
+        fetch_row(a, o, ahead);
+        fetch_row(a, d, ahead);
         group->dots[i] = a->dtype == MX_F32
                              ? dot_floats(a->width, (const float *)o + at, (const float *)d + at)
                              : dot_bf16(a->width, (const MxBf16 *)o + at, (const MxBf16 *)d + at);

@@ -11,22 +11,24 @@ typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 
 /* ---- blocks of C: `rows` rows of `columns` lanes each. add(sum, a, b) adds the products of the
  * word at a with the lanes b. A macro, since code for one processor cannot be inlined into a
- * function for all. */
+ * function for all. EACH loop is unrolled by request: gcc 12 does it too late to keep the sums from
+ * passing through the stack before and after. */
 
 // clang-format off
+#define EACH _Pragma("GCC unroll 16")
 #define SMALL_BLOCK(name, target, rows, columns, add)                                              \
 target static void name(const Small *s, const float *a, const float *b, float *c) {                \
     Lanes sum[rows][columns];                                                                      \
-    for (int i = 0; i < (rows); i++)                                                               \
-        for (int j = 0; j < (columns); j++) sum[i][j] = (Lanes){0};                                \
+    EACH for (int i = 0; i < (rows); i++)                                                          \
+        EACH for (int j = 0; j < (columns); j++) sum[i][j] = (Lanes){0};                           \
     for (int64_t k = 0; k < s->k; k++, a += s->a_k, b += s->b_row) {                               \
         Lanes y[columns];                                                                          \
-        for (int j = 0; j < (columns); j++) y[j] = *(const Lanes *)(b + SMALL_LANES * j);          \
-        for (int i = 0; i < (rows); i++)                                                           \
-            for (int j = 0; j < (columns); j++) add(sum[i][j], a + i * s->a_row, y[j]);            \
+        EACH for (int j = 0; j < (columns); j++) y[j] = *(const Lanes *)(b + SMALL_LANES * j);     \
+        EACH for (int i = 0; i < (rows); i++)                                                      \
+            EACH for (int j = 0; j < (columns); j++) add(sum[i][j], a + i * s->a_row, y[j]);       \
     }                                                                                              \
-    for (int i = 0; i < (rows); i++)                                                               \
-        for (int j = 0; j < (columns); j++) {                                                      \
+    EACH for (int i = 0; i < (rows); i++)                                                          \
+        EACH for (int j = 0; j < (columns); j++) {                                                 \
             Lanes *to = (Lanes *)(c + i * s->c_row + SMALL_LANES * j);                             \
             if (s->adds) sum[i][j] += *to;                                                         \
             *to = sum[i][j];                                                                       \
@@ -84,8 +86,6 @@ static const SmallKind floats = {.name = "C",
 
 #if defined(__x86_64__)
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
-#define AVX512_BF16                                                                                \
-    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 /* In assembly: gcc 12 copies every sum at each turn around the intrinsic. */
 #define ADD_PAIRS(sum, a, b)                                                                       \
     do {                                                                                           \
@@ -98,10 +98,10 @@ SMALL_BLOCK(wide_8x2, AVX512, 8, 2, ADD_FLOATS)
 SMALL_BLOCK(wide_8x1, AVX512, 8, 1, ADD_FLOATS)
 SMALL_BLOCK(wide_1x2, AVX512, 1, 2, ADD_FLOATS)
 SMALL_BLOCK(wide_1x1, AVX512, 1, 1, ADD_FLOATS)
-SMALL_BLOCK(pairs_8x2, AVX512_BF16, 8, 2, ADD_PAIRS)
-SMALL_BLOCK(pairs_8x1, AVX512_BF16, 8, 1, ADD_PAIRS)
-SMALL_BLOCK(pairs_1x2, AVX512_BF16, 1, 2, ADD_PAIRS)
-SMALL_BLOCK(pairs_1x1, AVX512_BF16, 1, 1, ADD_PAIRS)
+SMALL_BLOCK(pairs_8x2, SMALL_PAIRS, 8, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_8x1, SMALL_PAIRS, 8, 1, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x2, SMALL_PAIRS, 1, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x1, SMALL_PAIRS, 1, 1, ADD_PAIRS)
 
 static void multiply_wide(const Small *s, const void *a, const void *b, float *c) {
     static const Blocks blocks = {8, 2, wide_8x2, wide_1x2, wide_8x1, wide_1x1};
@@ -113,33 +113,42 @@ static void multiply_pairs(const Small *s, const void *a, const void *b, float *
     multiply(&blocks, s, a, b, c);
 }
 
-/* Swaps the off-diagonal quarters of squares of 16, 8, 4 and 2 (Eklundh 1972). */
+/* A square of 16 is one of squares of 4. Loading turns the outer one: a register takes four of
+ * every fourth row, and four such registers hold a column of squares, which shuffles turn side by
+ * side. */
 AVX512 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to,
                             int64_t to_step) {
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i x[SMALL_LANES];
-    for (int i = 0; i < SMALL_LANES; i++) x[i] = _mm512_loadu_si512(from + i * from_step);
+    enum { QUARTER = SMALL_LANES / 4 };
+    const int64_t next = QUARTER * from_step; /* the same row of the next square */
+    __m512i x[QUARTER][QUARTER];              /* [column of squares][row in a square] */
 #pragma GCC unroll 4
-    for (int half = SMALL_LANES / 2; half; half /= 2) {
-        const __m512i by = _mm512_set1_epi32(half), second = _mm512_set1_epi32(SMALL_LANES);
-        const __mmask16 is_right = _mm512_test_epi32_mask(lane, by);
-        const __m512i low =
-            _mm512_mask_add_epi32(lane, is_right, _mm512_sub_epi32(lane, by), second);
-        const __m512i high =
-            _mm512_mask_add_epi32(_mm512_add_epi32(lane, by), is_right, lane, second);
-#pragma GCC unroll 16
-        for (int i = 0; i < SMALL_LANES; i++) {
-            if (i & half) continue;
-            __m512i a = x[i], b = x[i + half];
-            x[i] = _mm512_permutex2var_epi32(a, low, b);
-            x[i + half] = _mm512_permutex2var_epi32(a, high, b);
+    for (int i = 0; i < QUARTER; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < QUARTER; j++) {
+            const uint32_t *at = from + i * from_step + QUARTER * j;
+            __m512i row = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)at));
+#pragma GCC unroll 3
+            for (int lane = 1; lane < QUARTER; lane++) {
+                const __m128i four = _mm_loadu_si128((const __m128i *)(at + lane * next));
+                row = _mm512_mask_broadcast_i32x4(row, (__mmask16)(0xf << 4 * lane), four);
+            }
+            x[j][i] = row;
         }
+#pragma GCC unroll 4
+    for (int j = 0; j < QUARTER; j++, to += QUARTER * to_step) {
+        __m512i a = _mm512_unpacklo_epi32(x[j][0], x[j][1]);
+        __m512i b = _mm512_unpackhi_epi32(x[j][0], x[j][1]);
+        __m512i c = _mm512_unpacklo_epi32(x[j][2], x[j][3]);
+        __m512i d = _mm512_unpackhi_epi32(x[j][2], x[j][3]);
+        _mm512_storeu_si512(to, _mm512_unpacklo_epi64(a, c));
+        _mm512_storeu_si512(to + to_step, _mm512_unpackhi_epi64(a, c));
+        _mm512_storeu_si512(to + 2 * to_step, _mm512_unpacklo_epi64(b, d));
+        _mm512_storeu_si512(to + 3 * to_step, _mm512_unpackhi_epi64(b, d));
     }
-    for (int i = 0; i < SMALL_LANES; i++) _mm512_storeu_si512(to + i * to_step, x[i]);
 }
 
 /* Denormal numbers become zero, as in products of pairs. */
-AVX512_BF16 void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to) {
+SMALL_PAIRS void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to) {
     const unsigned all = (1u << SMALL_LANES) - 1;
     for (int64_t i = 0; i < n; i += SMALL_LANES) {
         int64_t beyond = cpu_max(0, SMALL_LANES - (n - i));

@@ -54,6 +54,14 @@ static inline void small_close(const SmallKind *kind) {
     if (kind->close) kind->close();
 }
 
+/* Compiled for processors that multiply pairs; run only where there is a kind of them. */
+#if defined(__x86_64__)
+#define SMALL_PAIRS                                                                                \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#else
+#define SMALL_PAIRS
+#endif
+
 /* For processors: AVX-512 with and without bf16, AMX. */
 extern const SmallKind small_wide, small_pairs, small_tiles;
 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
