@@ -127,8 +127,7 @@ CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
 
 /* Two rows make one of words; an odd last row is followed by one that is not seen. Lanes of queries
  * one after the other, so that their sums stay in registers. */
-SMALL_PAIRS static void soften_pairs(int64_t lanes, float factor, const Work *w,
-                                     const Block *block) {
+CPU_PAIRS static void soften_pairs(int64_t lanes, float factor, const Work *w, const Block *block) {
     int64_t n = block->tile.n_k;
     for (int64_t i = 0; n % 2 && i < lanes; i++) w->scores[n * lanes + i] = -INFINITY;
     for (int64_t i = 0; i < lanes; i += SMALL_LANES) {
@@ -222,7 +221,7 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
         float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
         divide(a->width, from, block->sum[i], y);
-        attention_round(a, y, out, at);
+        cpu_write(y, a->width, out, a->dtype, at);
         if (log_sums)
             log_sums[(tile->b * a->heads + head) * a->time + t] =
                 block->most[i] * log_2 + logf(block->sum[i]);

@@ -50,14 +50,6 @@ static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
     return scratch ? scratch + at : NULL;
 }
 
-/* attention_round — a row of floats to an output of bf16, if that is one and somebody wants it. */
-static inline void attention_round(const Attention *a, const float *from, void *y, int64_t at) {
-    if (y && a->kind->round)
-        a->kind->round(a->width, from, false, (MxBf16 *)y + at);
-    else
-        cpu_write(from, a->width, y, a->dtype, at);
-}
-
 /* attention_turn — floats [rows, columns], whole lanes both, turned round. */
 static inline void attention_turn(const SmallKind *kind, const int64_t rows_columns[2],
                                   const float *from, float *to) {

@@ -161,8 +161,8 @@ CPU_LEVELS static void score_gradient_floats(const Tile *tile, float factor, con
 }
 
 /* Rows i and i + 1, as words and as rows of bf16. */
-SMALL_PAIRS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
-                                            const RowSums *sums, const Work *w) {
+CPU_PAIRS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
+                                          const RowSums *sums, const Work *w) {
     const float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
     uint32_t *p_words = (uint32_t *)w->p_words + i / 2 * lanes;
     uint32_t *ds_words = (uint32_t *)w->ds_words + i / 2 * lanes;
@@ -306,10 +306,7 @@ static void store(const Attention *a, int out, const int64_t b_t_head_n[4], cons
     for (int64_t i = 0; y && i < b_t_head_n[3]; i++) {
         int64_t t = b_t_head_n[0] * time + b_t_head_n[1] + i;
         int64_t at = (t * heads + b_t_head_n[2]) * a->width;
-        if (a->dtype == MX_F32)
-            memcpy((float *)y + at, rows + i * step, (size_t)a->width * sizeof(float));
-        else
-            attention_round(a, rows + i * step, y, at);
+        cpu_store(rows + i * step, a->width, y, a->dtype, at);
     }
 }
 

@@ -39,15 +39,12 @@ CPU_LEVELS static void add_bf16(const float *x, int64_t n, MxBf16 *y) {
 }
 
 #if defined(__x86_64__)
-#define AVX512_BF16                                                                                \
-    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-
-AVX512_BF16 static inline __m512 widened(__m256i x) {
+CPU_PAIRS static inline __m512 widened(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
 /* Numbers below the normal ones become zeros, which they are to all arithmetic here. */
-AVX512_BF16 static void round_wide(const float *x, int64_t n, bool adds, MxBf16 *y) {
+CPU_PAIRS static void round_wide(const float *x, int64_t n, bool adds, MxBf16 *y) {
     enum { LANES = 32 };
     for (int64_t i = 0; i < n; i += LANES) {
         __mmask32 part = UINT32_MAX >> cpu_max(0, LANES - (n - i));

@@ -19,6 +19,13 @@
 #define CPU_LEVELS
 #endif
 
+/* Compiled for processors that round to bf16 and multiply pairs of it; run only there. */
+#if defined(__x86_64__)
+#define CPU_PAIRS __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#else
+#define CPU_PAIRS
+#endif
+
 typedef struct CpuMatmul CpuMatmul;
 
 struct MxDevice {
@@ -80,6 +87,13 @@ static inline float *cpu_place(void *y, MxDtype dtype, int64_t at, float *block)
 }
 static inline void cpu_write(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at) {
     if (y && dtype == MX_BF16) cpu_narrow(from, n, (MxBf16 *)y + at);
+}
+/* cpu_store — y[at..] = from, which are elsewhere. */
+static inline void cpu_store(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at) {
+    if (dtype == MX_F32)
+        memcpy((float *)y + at, from, (size_t)n * sizeof *from);
+    else
+        cpu_narrow(from, n, (MxBf16 *)y + at);
 }
 /* cpu_add_to — y[at..] += from. */
 void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at);

@@ -58,12 +58,10 @@ static void store(const Narrow *p, const Block *block, const float *from, int64_
     const CpuMatmulSpec *s = p->spec;
     for (int64_t i = 0; i < block->rows; i++, from += step) {
         int64_t at = (block->row + i) * s->ldc + block->column;
-        if (s->out == MX_BF16)
-            p->kind->round(block->columns, from, s->accumulate, (MxBf16 *)p->c + at);
-        else if (s->accumulate)
+        if (s->accumulate)
             cpu_add_to(from, block->columns, p->c, s->out, at);
         else
-            memcpy((float *)p->c + at, from, (size_t)block->columns * sizeof *from);
+            cpu_store(from, block->columns, p->c, s->out, at);
     }
 }
 

@@ -98,10 +98,10 @@ SMALL_BLOCK(wide_8x2, AVX512, 8, 2, ADD_FLOATS)
 SMALL_BLOCK(wide_8x1, AVX512, 8, 1, ADD_FLOATS)
 SMALL_BLOCK(wide_1x2, AVX512, 1, 2, ADD_FLOATS)
 SMALL_BLOCK(wide_1x1, AVX512, 1, 1, ADD_FLOATS)
-SMALL_BLOCK(pairs_8x2, SMALL_PAIRS, 8, 2, ADD_PAIRS)
-SMALL_BLOCK(pairs_8x1, SMALL_PAIRS, 8, 1, ADD_PAIRS)
-SMALL_BLOCK(pairs_1x2, SMALL_PAIRS, 1, 2, ADD_PAIRS)
-SMALL_BLOCK(pairs_1x1, SMALL_PAIRS, 1, 1, ADD_PAIRS)
+SMALL_BLOCK(pairs_8x2, CPU_PAIRS, 8, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_8x1, CPU_PAIRS, 8, 1, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x2, CPU_PAIRS, 1, 2, ADD_PAIRS)
+SMALL_BLOCK(pairs_1x1, CPU_PAIRS, 1, 1, ADD_PAIRS)
 
 static void multiply_wide(const Small *s, const void *a, const void *b, float *c) {
     static const Blocks blocks = {8, 2, wide_8x2, wide_1x2, wide_8x1, wide_1x1};
@@ -147,21 +147,6 @@ AVX512 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *t
     }
 }
 
-/* Denormal numbers become zero, as in products of pairs. */
-SMALL_PAIRS void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to) {
-    const unsigned all = (1u << SMALL_LANES) - 1;
-    for (int64_t i = 0; i < n; i += SMALL_LANES) {
-        int64_t beyond = cpu_max(0, SMALL_LANES - (n - i));
-        __mmask16 part = (__mmask16)(all >> beyond);
-        __m512 x = _mm512_maskz_loadu_ps(part, from + i);
-        if (adds) {
-            __m512i y = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(part, to + i));
-            x = _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)));
-        }
-        _mm256_mask_storeu_epi16(to + i, part, (__m256i)_mm512_cvtneps_pbh(x));
-    }
-}
-
 const SmallKind small_wide = {.name = "AVX-512",
                               .per_word = 1,
                               .depth = 1,
@@ -171,7 +156,6 @@ const SmallKind small_wide = {.name = "AVX-512",
 const SmallKind small_pairs = {.name = "AVX-512 bf16",
                                .per_word = 2,
                                .depth = 1,
-                               .round = small_round_pairs,
                                .side = 64,
                                .multiply = multiply_pairs,
                                .turn = small_turn_wide};

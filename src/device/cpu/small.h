@@ -36,8 +36,6 @@ typedef struct SmallKind {
     void (*open)(void), (*close)(void); /* NULL = nothing to be done */
     /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
     void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
-    /* floats to bf16, or added to what is there; none where a word is a float */
-    void (*round)(int64_t n, const float *from, bool adds, MxBf16 *to);
 } SmallKind;
 
 /* small_kind — the fastest way of this machine for a dtype. */
@@ -54,18 +52,9 @@ static inline void small_close(const SmallKind *kind) {
     if (kind->close) kind->close();
 }
 
-/* Compiled for processors that multiply pairs; run only where there is a kind of them. */
-#if defined(__x86_64__)
-#define SMALL_PAIRS                                                                                \
-    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#else
-#define SMALL_PAIRS
-#endif
-
 /* For processors: AVX-512 with and without bf16, AMX. */
 extern const SmallKind small_wide, small_pairs, small_tiles;
 void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
-void small_round_pairs(int64_t n, const float *from, bool adds, MxBf16 *to);
 /* small_tiles_open — whether the system lets this process use AMX's tiles. */
 bool small_tiles_open(void);
 

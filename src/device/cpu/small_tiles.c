@@ -109,7 +109,6 @@ bool small_tiles_open(void) {
 const SmallKind small_tiles = {.name = "AMX",
                                .per_word = 2,
                                .depth = SIDE,
-                               .round = small_round_pairs,
                                .side = SMALL_SIDE,
                                .wants_rows = true,
                                .multiply = multiply_tiles,
