@@ -39,10 +39,11 @@ def read(path):
     return rows
 
 
-def latest(rows, kind, workload, dtype):
-    """Rows of the newest sitting that has any of these."""
+def latest(rows, kind, workload, dtype, beside=None):
+    """Rows of the newest sitting that has any of these; where a rival is named, and ever ran, of those beside it."""
     found = [r for r in rows if (r["kind"], r["workload"], r["dtype"]) == (kind, workload, dtype)]
-    return [r for r in found if r["sitting"] == found[-1]["sitting"]]
+    sittings = [r["sitting"] for r in found if r["who"] == beside] or [r["sitting"] for r in found]
+    return [r for r in found if r["sitting"] == sittings[-1]]
 
 
 def chosen(rows, who, environment=AS_FOUND):
@@ -123,7 +124,7 @@ def length_growth(rows):
 
 
 def bars_w1(rows):
-    f32, bf16 = latest(rows, "compare", "w1", "f32"), latest(rows, "compare", "w1", "bf16")
+    f32, bf16 = (latest(rows, "compare", "w1", dtype, "eager") for dtype in ("f32", "bf16"))
     unset = next((r["environment"] for r in f32 if r["environment"] != AS_FOUND), None)
     found = [bar("W1 f32, tokens/s over PyTorch eager", faster(f32, "eager"), 2.4, True),
              bar("W1 f32, a step over its matmuls alone", over_floor(f32), 1.20, False)]
@@ -142,11 +143,11 @@ def bars_adapters(rows):
     """W2 against our own W1 and PEFT, W7 against our own W2, W6 against PyTorch's two models."""
     found = []
     for dtype, over_peft in (("f32", 2.5), ("bf16", 1.8)):
-        part = latest(rows, "compare", "w2", dtype)
+        part = latest(rows, "compare", "w2", dtype, "eager")
         found += [bar(f"W2 {dtype}, tokens/s over our own W1", faster(part, "ours w1"), 1.4, True),
                   bar(f"W2 {dtype}, tokens/s over PEFT eager", faster(part, "eager"), over_peft, True)]
     for dtype, over_two in (("f32", 2.4), ("bf16", 1.5)):
-        part = latest(rows, "compare", "w6", dtype)
+        part = latest(rows, "compare", "w6", dtype, "eager")
         found.append(bar(f"W6 {dtype}, steps/s over PyTorch eager", faster(part, "eager"), over_two, True))
     for dtype in ("f32", "bf16"):
         part = latest(rows, "compare", "w7", dtype)
@@ -160,7 +161,7 @@ def bars_adapters(rows):
 def bars_start(rows):
     found = []
     for dtype in ("f32", "bf16"):
-        part = latest(rows, "compare", "w1", dtype)
+        part = latest(rows, "compare", "w1", dtype, "eager")
         found += [bar(f"W5 {dtype}, first step beyond step and touch (2 MiB pages, all threads)",
                       start_excess(part, "huge"), 0.5, False, "s"),
                   bar(f"W5 {dtype}, the same (4 KiB pages, one thread)", start_excess(part, "small"), 0.5, False, "s")]
@@ -193,8 +194,8 @@ def bars_ranks(rows):
 
 
 def bars_of(rows):
-    w3 = latest(rows, "compare", "w3", "f32")
-    w4, w4_bf16 = latest(rows, "compare", "w4", "f32"), latest(rows, "compare", "w4", "bf16")
+    w3 = latest(rows, "compare", "w3", "f32", "eager")
+    w4, w4_bf16 = (latest(rows, "compare", "w4", dtype, "eager") for dtype in ("f32", "bf16"))
     found = bars_w1(rows) + [bar("W3 f32, steps/s over PyTorch eager", faster(w3, "eager"), 2.5, True),
                              bar("W4 f32, steps/s over PyTorch SDPA", faster(w4, "eager"), 2.5, True),
                              bar("W4 bf16, steps/s over PyTorch SDPA", faster(w4_bf16, "eager"), 2.0, True)]
