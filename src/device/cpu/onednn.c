@@ -125,9 +125,8 @@ static bool append_sum(dnnl_post_ops_t post_ops) {
 
 typedef struct Product {
     const Engine *engine;
-    const char *how; /* what the name of its implementation begins with, if there is such a one */
-    dnnl_primitive_t multiply,
-        pack; /* pack: B into the layout that oneDNN wants; NULL = as it is */
+    dnnl_primitive_t multiply;
+    dnnl_primitive_t pack; /* B into the layout that oneDNN wants; NULL = as it is */
     dnnl_memory_t a, b, c, packed;
 } Product;
 
@@ -174,8 +173,10 @@ static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[
                        dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32);
 }
 
-static bool make_product(Product *p, dnnl_primitive_desc_t *desc, const Layout abc[3],
-                         const CpuMatmulSpec *s) {
+/* The general product has a name of its own; where it cannot be had, any does. */
+static bool make_product(const MxDevice *device, Product *p, dnnl_primitive_desc_t *desc,
+                         const Layout abc[3], const CpuMatmulSpec *s) {
+    const char *how = is_general(device, s) ? "gemm" : "";
     const dnnl_engine_t engine = p->engine->engine;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post_ops = NULL;
@@ -183,7 +184,7 @@ static bool make_product(Product *p, dnnl_primitive_desc_t *desc, const Layout a
               dnnl_post_ops_create(&post_ops) == dnnl_success &&
               (!s->accumulate || append_sum(post_ops)) &&
               dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
-              (describe_product(desc, engine, abc, attr, p->how) ||
+              (describe_product(desc, engine, abc, attr, how) ||
                describe_product(desc, engine, abc, attr, "")) &&
               dnnl_primitive_create(&p->multiply, *desc) == dnnl_success;
     if (post_ops) dnnl_post_ops_destroy(post_ops);
@@ -211,7 +212,7 @@ static bool make_pack(Product *p, Layout b, Layout packed) {
 static bool make_all(const MxDevice *device, Product *p, const CpuMatmulSpec *s,
                      const Layout abc_b[4]) {
     dnnl_primitive_desc_t desc = NULL;
-    bool ok = make_product(p, &desc, abc_b, s) && make_memory(p, &p->a, abc_b[0]) &&
+    bool ok = make_product(device, p, &desc, abc_b, s) && make_memory(p, &p->a, abc_b[0]) &&
               make_memory(p, &p->b, abc_b[3]) && make_memory(p, &p->c, abc_b[2]);
     if (ok && packs(device, s)) {
         Layout packed = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
@@ -227,7 +228,6 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     MxArena *arena = device->arena;
     Product *p = mx_new(arena, Product);
     p->engine = device->onednn;
-    p->how = is_general(device, s) ? "gemm" : "";
     mx_arena_on_release(arena, close_product, p);
     matmul->state = p;
     Layout abc_b[4] = {0};
