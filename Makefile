@@ -26,18 +26,24 @@ OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
 # Outside libraries, each named once: only this room and those above it can link to it.
 LIBS.base   := -lxxhash -ljansson -lpcre2-8 -lm
 LIBS.config := -lyaml
-LIBS.device := -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas -ldnnl -fopenmp \
-               $(shell pkg-config --libs ompi-c 2>/dev/null)
+LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null)
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.data   := -lpthread
-INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null)
+INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
+               -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"'
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 
 # Only kernels run in parallel.  clang would bring its own OpenMP runtime beside oneDNN's, so under
 # clang the rooms are compiled without (it serves for warnings, sanitizers and fuzzing).
 IS_CLANG    := $(findstring clang,$(shell $(CC) --version))
-OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast \
-               $(if $(findstring x86_64,$(MULTIARCH)),-mprefer-vector-width=512)
+OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast
+
+# The kernels are compiled once for each level of processors; src/device/cpu/level.c chooses.
+KERNELS           := $(wildcard src/device/cpu/kernels/*.c)
+LEVELS            := baseline $(if $(findstring x86_64,$(MULTIARCH)),avx2 avx512 avx512_bf16)
+FLAGS.avx2        := -march=x86-64-v3
+FLAGS.avx512      := -march=x86-64-v4 -mprefer-vector-width=512
+FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
 
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
@@ -68,7 +74,8 @@ USES.shard_rules := shard
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
 sources = $(wildcard src/$1/*.c src/$1/*/*.c)
-objs    = $(foreach r,$(call closure,$1),$(patsubst src/%.c,$B/%.o,$(call sources,$r)))
+objs    = $(foreach r,$(call closure,$1),$(patsubst src/%.c,$B/%.o,$(call sources,$r)) $(OBJS.$r))
+OBJS.device := $(LEVELS:%=$B/device/cpu/%.o)
 libs    = $(foreach r,$(call closure,$1),$(LIBS.$r))
 room_of = $(word 2,$(subst /, ,$1))
 link    = $(CC) $(LDFLAGS) -o $@ $^
@@ -86,6 +93,16 @@ endef
 define fuzzer
 $B/fuzz_$1: $B/tests/fuzz/$1.o $(if $(FUZZ),,$B/tests/fuzz/replay.o) $(call objs,$(USES.$1)) ; $$(link) $(call libs,$(USES.$1))
 endef
+# All objects of a level as one, of which only the table of kernels can be seen.
+define level
+$B/device/cpu/$1.o: $(patsubst src/device/cpu/kernels/%.c,$B/device/cpu/$1/%.o,$(KERNELS))
+	$(CC) -r -nostdlib -o $$@ $$^
+	objcopy --keep-global-symbol=cpu_kernels_$1 $$@
+$B/device/cpu/$1/%.o: src/device/cpu/kernels/%.c
+	@mkdir -p $$(@D)
+	$(CC) $(CPPFLAGS) $(INCS.device) -DCPU_LEVEL=$1 $(CFLAGS) $(OPT.device) $(FLAGS.$1) -c -o $$@ $$<
+endef
+$(foreach l,$(LEVELS),$(eval $(call level,$l)))
 $(foreach t,$(TOOLS),$(eval $(call tool,$t)))
 $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
@@ -174,8 +191,8 @@ bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 
 $(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(CFLAGS) -O3 -fopenmp -c -o $@ $<
 $(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
-$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
-$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
+$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
+$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
 bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/checkpoint
 bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'

@@ -93,7 +93,8 @@ void mx_comm_progress(MxComm *comm);
 typedef enum MxMatmulProvider {
     MX_MATMUL_AUTO,
     MX_MATMUL_OPENBLAS,
-    MX_MATMUL_ONEDNN
+    MX_MATMUL_ONEDNN,
+    MX_MATMUL_OWN
 } MxMatmulProvider;
 
 typedef struct MxDeviceConfig {

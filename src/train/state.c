@@ -13,6 +13,7 @@ static const struct {
     {"auto", MX_MATMUL_AUTO},
     {"openblas", MX_MATMUL_OPENBLAS},
     {"onednn", MX_MATMUL_ONEDNN},
+    {"own", MX_MATMUL_OWN},
 };
 
 static const struct {

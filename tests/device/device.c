@@ -2,6 +2,8 @@
 #include "probe.h"
 #include "suites.h"
 
+#include <stdlib.h>
+
 static MxDevice *opened(MxArena *arena, MxDeviceConfig config) {
     MxDevice *device = NULL;
     MxError err = {0};
@@ -13,7 +15,7 @@ START_TEST(describes_itself) {
     MxArena arena = {.name = "test"};
     const char *text = mx_device_describe(opened(&arena, (MxDeviceConfig){.n_threads = 1}));
     ck_assert_msg(strstr(text, "1 thread,"), "%s", text);
-    ck_assert_msg(strstr(text, "OpenBLAS core") && strstr(text, "oneDNN"), "%s", text);
+    ck_assert_msg(strstr(text, "OpenBLAS") && strstr(text, "oneDNN"), "%s", text);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -22,11 +24,49 @@ START_TEST(provider_is_honoured) {
     MxArena arena = {.name = "test"};
     const char *blas =
         mx_device_describe(opened(&arena, (MxDeviceConfig){.matmul = MX_MATMUL_OPENBLAS}));
-    ck_assert_msg(strstr(blas, "f32 OpenBLAS") && strstr(blas, "bf16 converted"), "%s", blas);
+    ck_assert_msg(strstr(blas, "f32 OpenBLAS") && strstr(blas, "bf16 OpenBLAS as f32"), "%s", blas);
     const char *onednn =
         mx_device_describe(opened(&arena, (MxDeviceConfig){.matmul = MX_MATMUL_ONEDNN}));
     ck_assert_msg(strstr(onednn, "f32 oneDNN"), "%s", onednn);
     mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- MX_CPU (each test runs in a process of its own) */
+
+START_TEST(the_level_can_be_lowered) {
+    MxArena arena = {.name = "test"};
+    setenv("MX_CPU", "baseline", 1);
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+    const char *text = mx_device_describe(opened(&arena, (MxDeviceConfig){.n_threads = 1}));
+    ck_assert_msg(strstr(text, "baseline vectors (MX_CPU)"), "%s", text);
+#if defined(__x86_64__)
+    ck_assert_msg(strstr(text, "OpenBLAS Prescott"), "%s", text);
+#endif
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static void refuses_level(const char *name, const char *message) {
+    MxArena arena = {.name = "test"};
+    MxDevice *device = NULL;
+    MxError err = {0};
+    setenv("MX_CPU", name, 1);
+    ck_assert(!mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err));
+    ck_assert_int_eq(err.exit, MX_EXIT_CONFIG);
+    ck_assert_msg(strstr(err.text.data, message), "%s", err.text.data);
+    ck_assert_msg(strstr(err.text.data, "has \"baseline\""), "%s", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+START_TEST(no_level_beyond_the_machine) {
+    refuses_level("sse5", "MX_CPU: unrecognized level \"sse5\"; this processor has");
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512bf16"))
+        refuses_level("amx", "MX_CPU: this processor has no \"amx\"; it has");
+#endif
 }
 END_TEST
 
@@ -90,7 +130,8 @@ static void gives_zeros(const ProbeOp *op, MxDeviceConfig config, float value) {
 
 /* 1e-40 is not normal; 1e-25 times 1e-15, a weight of a sum, would not be. */
 START_TEST(vanishing_numbers_are_zeros) {
-    static const MxMatmulProvider providers[] = {MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN};
+    static const MxMatmulProvider providers[] = {MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN,
+                                                 MX_MATMUL_OWN};
     const MxType square = {MX_F32, MX_SHAPE(128, 128)}, same[] = {square, square};
     const MxType long_one = {MX_F32, MX_SHAPE(1 << 18)};
     const MxDotAttr dot = {.dtype = MX_F32, .n_contract = 1};
@@ -109,6 +150,8 @@ Suite *suite_device(void) {
     TCase *t = tcase_create("device");
     tcase_add_test(t, describes_itself);
     tcase_add_test(t, provider_is_honoured);
+    tcase_add_test(t, the_level_can_be_lowered);
+    tcase_add_test(t, no_level_beyond_the_machine);
     tcase_add_test(t, memory_is_zero_and_aligned);
     tcase_add_test(t, too_much_memory_is_an_error);
     tcase_add_test(t, opens_again);

@@ -1,5 +1,5 @@
-/* matmul.c — both libraries, and our own kernels for narrow products, on every kind and shape of
- * product, against plain loops and so against each other. */
+/* matmul.c — both libraries and our own kernels on every kind and shape of product, against plain
+ * loops and so against each other. */
 #include "device/cpu/cpu.h"
 
 #include "probe.h"
@@ -15,7 +15,8 @@ static const int64_t sizes[][3] = {/* m, n, k */
                                    {2, 2, 1000},  {257, 130, 70}, {40, 290, 16},  {70, 300, 5},
                                    {33, 257, 64}, {16, 18, 5000}, {290, 3, 300},  {65, 280, 130},
                                    {600, 64, 64}, {70, 260, 130}, {1030, 70, 80}, {1024, 87, 65}};
-static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN};
+static const MxMatmulProvider providers[] = {MX_MATMUL_AUTO, MX_MATMUL_OPENBLAS, MX_MATMUL_ONEDNN,
+                                             MX_MATMUL_OWN};
 static const MxDtype dtypes[][2] = {/* operands, result */
                                     {MX_F32, MX_F32},
                                     {MX_BF16, MX_F32},
@@ -99,7 +100,7 @@ START_TEST(providers_agree) {
 }
 END_TEST
 
-/* ---- narrow products between rows that lie apart; whole numbers, so that results are exact */
+/* ---- our own products between rows that lie apart; whole numbers, so that results are exact */
 
 enum { APART = 3, THREADS = 3 };
 
@@ -107,6 +108,8 @@ static const int64_t narrow_sizes[][3] = {/* m, n, k */
                                           {100, 48, 16}, {37, 300, 7},   {70, 530, 64},
                                           {64, 33, 600}, {300, 16, 70},  {1, 600, 1},
                                           {3, 9000, 64}, {7000, 40, 70}, {40, 7000, 70}};
+/* More than a block of rows, a strip of columns, a strip of the sum. */
+static const int64_t large_sizes[][3] = {{300, 130, 70}, {113, 1060, 40}, {5, 1040, 2100}};
 
 static float whole_at(int64_t i) {
     return (float)((int)(probe_word(9, (uint64_t)i) % 9) - 4);
@@ -155,21 +158,23 @@ static void check_exact(const CpuMatmulSpec *s, const void *const abc[3], const 
 }
 
 /* Runs a product on so many threads; what it made of C. */
-static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3], int threads) {
+static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3],
+                        MxDeviceConfig config) {
     const int64_t c[] = {s.m, s.n};
     MxError err = {0};
     MxDevice *device = NULL;
-    ck_assert(mx_device_open(arena, &(MxDeviceConfig){.n_threads = threads}, &device, &err));
-    const CpuMatmul *product = cpu_matmul_prepare(device, s, &err);
-    ck_assert(product && product->provider == &cpu_narrow_products);
+    ck_assert(mx_device_open(arena, &config, &device, &err));
+    const CpuKernels *kernels = device->level->kernels;
+    const CpuMatmul *product = kernels->prepare(device, s, &err);
+    ck_assert(product && !strcmp(product->provider->name, "our own"));
     void *got = spaced(arena, s.out, c), *scratch;
-    ck_assert(mx_device_alloc(device, cpu_matmul_scratch(device, s) + 1, &scratch, &err));
-    cpu_matmul(product, abc[0], abc[1], got, scratch);
+    ck_assert(mx_device_alloc(device, kernels->scratch(device, s) + 1, &scratch, &err));
+    kernels->multiply(product, abc[0], abc[1], got, scratch);
     return got;
 }
 
 /* Runs a product on one thread and on several; both must give the exact result. */
-static void check_spaced(CpuMatmulSpec s) {
+static void check_spaced(CpuMatmulSpec s, MxMatmulProvider provider) {
     MxArena arena = {.name = "matmul"};
     const int64_t a[] = {s.m, s.k}, a_turned[] = {s.k, s.m}, c[] = {s.m, s.n};
     const int64_t b[] = {s.k, s.n}, b_turned[] = {s.n, s.k};
@@ -178,23 +183,51 @@ static void check_spaced(CpuMatmulSpec s) {
     s.ldc = s.n + APART;
     const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a),
                          spaced(&arena, s.in, s.trans_b ? b_turned : b), spaced(&arena, s.out, c)};
-    const void *one = run_spaced(&arena, s, abc, 1), *several = run_spaced(&arena, s, abc, THREADS);
+    const MxDeviceConfig one_thread = {.n_threads = 1, .matmul = provider};
+    const MxDeviceConfig threads = {.n_threads = THREADS, .matmul = provider};
+    const void *one = run_spaced(&arena, s, abc, one_thread);
+    const void *several = run_spaced(&arena, s, abc, threads);
     check_exact(&s, abc, one);
     ck_assert_mem_eq(several, one, (size_t)(s.m * s.ldc) * mx_dtype_bytes(s.out));
     mx_arena_release(&arena);
 }
 
-START_TEST(narrow_products_are_exact) {
-    const int64_t *size = narrow_sizes[_i / 3];
+/* Every dtype, plain and added. */
+static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider) {
     for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++)
         for (int add = 0; add < 2; add++) {
             CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
-            s.trans_a = _i % 3 == MX_DOT_TN;
-            s.trans_b = _i % 3 == MX_DOT_NT;
+            s.trans_a = kind == MX_DOT_TN;
+            s.trans_b = kind == MX_DOT_NT;
             s.in = dtypes[dtype][0];
             s.out = dtypes[dtype][1];
-            if (cpu_is_narrow(&s)) check_spaced(s);
+            check_spaced(s, provider);
         }
+}
+
+/* Where the sizes are not narrow, the same is made as any product. */
+START_TEST(narrow_products_are_exact) {
+    const int64_t *size = narrow_sizes[_i / 3];
+    MxDotKind kind = (MxDotKind)(_i % 3);
+    bool is_narrow = (kind == MX_DOT_TN ? cpu_min(size[0], size[1]) : size[2]) <= 64;
+    check_dtypes(size, kind, is_narrow ? MX_MATMUL_AUTO : MX_MATMUL_OWN);
+}
+END_TEST
+
+START_TEST(large_products_are_exact) {
+    check_dtypes(large_sizes[_i / 3], (MxDotKind)(_i % 3), MX_MATMUL_OWN);
+}
+END_TEST
+
+/* Of all shapes up to 70 x 70 x 70, some. */
+START_TEST(small_products_are_exact) {
+    enum { MOST_SIZE = 70, SAMPLES = 40 };
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        int64_t size[3];
+        for (uint64_t dim = 0; dim < 3; dim++)
+            size[dim] = 1 + (int64_t)(probe_word((uint64_t)_i, 3 * i + dim) % MOST_SIZE);
+        check_dtypes(size, (MxDotKind)_i, MX_MATMUL_OWN);
+    }
 }
 END_TEST
 
@@ -204,6 +237,8 @@ Suite *suite_matmul(void) {
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
     tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
+    tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
+    tcase_add_loop_test(t, small_products_are_exact, 0, 3);
     suite_add_tcase(suite, t);
     return suite;
 }

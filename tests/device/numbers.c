@@ -1,7 +1,7 @@
 /* numbers.c — the kernels' own exp, log, tanh and sine against libm's in f64, conversions of bf16,
  * sums of squares, and statistics of random arrays. */
 #include "device/cpu/cpu.h"
-#include "device/cpu/vec.h"
+#include "device/cpu/kernels/vec.h"
 #include "probe.h"
 #include "suites.h"
 
@@ -127,6 +127,11 @@ static float any_float(uint64_t seed, int64_t i) {
 /* Of every length, from any element on, and nothing beside it. */
 START_TEST(conversions_of_any_length) {
     enum { MOST = 140, ROOM = MOST + 8, BESIDE = 0x1234 };
+    MxArena arena = {.name = "test"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    const CpuKernels *kernels = device->level->kernels;
     for (int64_t n = 0; n <= MOST; n++) {
         MxBf16 y[ROOM], sum[ROOM];
         float x[ROOM], wide[ROOM];
@@ -139,9 +144,9 @@ START_TEST(conversions_of_any_length) {
         }
         MxBf16 addend[ROOM];
         memcpy(addend, sum, sizeof sum);
-        cpu_narrow(x + from, n, y + at);
-        cpu_add_to(x + from, n, sum, MX_BF16, at);
-        cpu_widen(addend + at, n, wide + from);
+        kernels->narrow(x + from, n, y + at);
+        kernels->add_to(x + from, n, sum, MX_BF16, at);
+        kernels->widen(addend + at, n, wide + from);
         for (int64_t i = 0; i < ROOM; i++) {
             bool is_inside = i >= at && i < at + n, is_wide = i >= from && i < from + n;
             float one = x[is_inside ? i - at + from : 0];
@@ -154,6 +159,7 @@ START_TEST(conversions_of_any_length) {
                           (long long)n, (long long)i, (double)one, y[i], sum[i]);
         }
     }
+    mx_arena_release(&arena);
 }
 END_TEST
 

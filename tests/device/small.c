@@ -1,6 +1,7 @@
 /* small.c — products of small matrices, by every kind that this machine can run, through every way
  * of packing. Operands are small whole numbers: the result is exact, in whatever order. */
-#include "device/cpu/pairs.h"
+#include "device/cpu/kernels/small.h"
+#include "device/cpu/kernels/vec.h"
 
 #include "probe.h"
 #include "suites.h"
@@ -46,6 +47,8 @@ typedef struct Operands {
 } Operands;
 
 /* X is [m, k], or [k, m] where it is across; Y is [k, n], or [n, k] where it is turned. */
+static const SmallParts *parts; /* of the level */
+
 static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way way, Small *s) {
     int64_t k = s->k;
     SmallRows x = make_rows(arena, dtype, 1,
@@ -57,11 +60,11 @@ static Operands pack(MxArena *arena, const SmallKind *kind, MxDtype dtype, Way w
     s->k = small_words(kind, k);
     s->b_row = small_padded(s->n);
     if (way == LEFT_TURNED)
-        small_pack_turned(kind, &y, left, b);
+        parts->pack_turned(kind, &y, left, b);
     else
-        small_pack_right(kind, &y, b);
+        parts->pack_right(kind, &y, b);
     SmallLeft x_left =
-        way == ACROSS_RIGHT ? small_pack_across(kind, &x, left, a) : small_pack_left(kind, &x, a);
+        way == ACROSS_RIGHT ? parts->pack_across(kind, &x, left, a) : parts->pack_left(kind, &x, a);
     o.a = x_left.words;
     s->a_row = x_left.row;
     s->a_k = x_left.k;
@@ -106,7 +109,8 @@ START_TEST(products_are_exact) {
     MxDevice *device = NULL;
     const SmallKind *kinds[SMALL_KINDS];
     ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
-    int n = small_kinds(device, kinds);
+    parts = device->level->kernels->small;
+    int n = parts->kinds(device, kinds);
     for (int i = 0; i < n; i++)
         for (int way = 0; way < WAYS; way++) {
             check_product(kinds[i], MX_BF16, (Way)way, sizes[_i]);
@@ -129,7 +133,8 @@ START_TEST(pairs_are_rounded_as_single_numbers) {
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
-    for (uint64_t i = 0; device->has_bf16 && i < 100000; i++) {
+    const SmallParts *level = device->level->kernels->small;
+    for (uint64_t i = 0; i < 100000; i++) {
         float low[SMALL_LANES], high[SMALL_LANES];
         uint32_t words[SMALL_LANES];
         MxBf16 rows[2 * STEP];
@@ -137,8 +142,8 @@ START_TEST(pairs_are_rounded_as_single_numbers) {
             low[l] = number(1, i * SMALL_LANES + l);
             high[l] = number(2, i * SMALL_LANES + l);
         }
-        pairs_words(low, high, words);
-        pairs_rows(low, high, rows, STEP);
+        level->pairs_words(low, high, words);
+        level->pairs_rows(low, high, rows, STEP);
         for (int l = 0; l < SMALL_LANES; l++) {
             MxBf16 want[] = {mx_f32_to_bf16(low[l]), mx_f32_to_bf16(high[l])};
             ck_assert_uint_eq(words[l], want[0] | (uint32_t)want[1] << 16);
@@ -158,9 +163,11 @@ START_TEST(floats_are_never_multiplied_as_pairs) {
         MxDevice *device = NULL;
         MxDeviceConfig config = {.n_threads = 1, .matmul = providers[i]};
         ck_assert(mx_device_open(&arena, &config, &device, &err));
-        ck_assert_int_eq(small_kind(device, MX_F32)->per_word, 1);
-        ck_assert_int_eq(small_kind(device, MX_BF16)->per_word,
-                         cpu_has_bf16_products(device) ? 2 : 1);
+        const SmallParts *level = device->level->kernels->small;
+        ck_assert_int_eq(level->kind(device, MX_F32)->per_word, 1);
+        bool takes_pairs =
+            providers[i] == MX_MATMUL_AUTO && (device->level->has_tiles || device->has_fast_pairs);
+        ck_assert_int_eq(level->kind(device, MX_BF16)->per_word, takes_pairs ? 2 : 1);
         mx_arena_release(&arena);
     }
 }

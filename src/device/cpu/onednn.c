@@ -145,14 +145,14 @@ static void close_product(void *data) {
  * and, on AMX, all of k for every block of C. */
 static bool is_general(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t long_sum = 2048;
-    return s->in == MX_BF16 && (s->trans_a || (device->has_amx && s->k >= long_sum));
+    return s->in == MX_BF16 && (s->trans_a || (device->level->has_tiles && s->k >= long_sum));
 }
 
 /* Given B in rows, the first choice rearranges it for AMX a part at a time, once for every block of
  * rows of A. Many rows pay for doing so once and for all, as long as the caches hold B. */
 static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t many_rows = 1024, most_elements = 1 << 22;
-    return device->has_amx && s->in == MX_BF16 && !is_general(device, s) && !s->trans_b &&
+    return device->level->has_tiles && s->in == MX_BF16 && !is_general(device, s) && !s->trans_b &&
            s->m >= many_rows && s->k * s->n <= most_elements;
 }
 

@@ -1,25 +1,48 @@
 /* openblas.c — OpenBLAS as a provider of f32 products; the one file that includes its header. Only
- * its OpenMP flavour will do: it shares the threads of the kernels and of oneDNN. */
+ * its OpenMP flavour will do: it shares the threads of the kernels and of oneDNN. It is loaded when
+ * a device is opened, not with the program: what it reads from the environment while it is loaded
+ * is set by then (level.c). */
 #include "cpu.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <limits.h>
 
-bool cpu_openblas_open(MxDevice *device, MxError *err) {
-    static const char *const wide_cores[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
-    if (openblas_get_parallel() != OPENBLAS_OPENMP)
+/* Its functions, once it is loaded. */
+static struct {
+    __typeof__(cblas_sgemm) *sgemm;
+    __typeof__(openblas_get_parallel) *get_parallel;
+    __typeof__(openblas_get_corename) *get_corename;
+} blas;
+
+static bool find(void *library, const char *name, void *function, MxError *err) {
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+    return found ||
+           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "OpenBLAS lacks %s: %s", name, dlerror());
+}
+
+/* Never unloaded: its threads stay. MX_OPENBLAS is where the build found it. */
+bool cpu_openblas_open(MxError *err) {
+    if (blas.sgemm) return true;
+    void *library = dlopen(MX_OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+    if (!library) library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "could not load OpenBLAS: %s; install libopenblas0-openmp", dlerror());
+    if (!find(library, "openblas_get_parallel", &blas.get_parallel, err) ||
+        !find(library, "openblas_get_corename", &blas.get_corename, err))
+        return false;
+    if (blas.get_parallel() != OPENBLAS_OPENMP)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "OpenBLAS was loaded in another flavour than OpenMP (%s); install "
                        "libopenblas0-openmp and leave LD_LIBRARY_PATH alone",
-                       openblas_get_parallel() ? "pthread" : "serial");
-    device->has_wide_blas = !device->has_avx512;
-    for (int i = 0; i < MX_COUNT(wide_cores); i++)
-        if (!strcmp(cpu_openblas_core(), wide_cores[i])) device->has_wide_blas = true;
-    return true;
+                       blas.get_parallel() ? "pthread" : "serial");
+    return find(library, "cblas_sgemm", &blas.sgemm, err);
 }
 
 const char *cpu_openblas_core(void) {
-    return openblas_get_corename();
+    return blas.get_corename();
 }
 
 static CBLAS_TRANSPOSE transpose(bool wanted) {
@@ -41,9 +64,9 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
 static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
     (void)scratch;
     const CpuMatmulSpec *s = &matmul->run;
-    cblas_sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
-                (blasint)s->n, (blasint)s->k, 1.0f, a, (blasint)s->lda, b, (blasint)s->ldb,
-                s->accumulate ? 1.0f : 0.0f, c, (blasint)s->ldc);
+    blas.sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
+               (blasint)s->n, (blasint)s->k, 1.0f, a, (blasint)s->lda, b, (blasint)s->ldb,
+               s->accumulate ? 1.0f : 0.0f, c, (blasint)s->ldc);
 }
 
 const CpuProvider cpu_openblas = {

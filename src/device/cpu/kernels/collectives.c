@@ -3,7 +3,7 @@
  * phase starts an exchange, the next one finishes it. A rank's own block is no part of an exchange:
  * it is read where it is. Sums are made here, in the order of the group's ranks, in f32 (rounded
  * once), so that every rank and every run gets the same bits. */
-#include "cpu.h"
+#include "kernel.h"
 
 /* An array seen from the dim that is joined or cut: [outer, size, inner bytes]. */
 typedef struct View {
@@ -89,7 +89,7 @@ typedef struct Sum {
     bool adds;
 } Sum;
 
-CPU_LEVELS static void add(int64_t n, const float *a, const float *b, float *sum) {
+static void add(int64_t n, const float *a, const float *b, float *sum) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
 }

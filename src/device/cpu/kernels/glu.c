@@ -1,12 +1,11 @@
 /* glu.c — gated units: activation(gate) * up and its gradient, a block function for each
  * activation. */
-#include "cpu.h"
+#include "kernel.h"
 #include "vec.h"
 
 static const float gelu_in = 0.797884561f, gelu_cube = 0.044715f; /* sqrt(2 / pi) */
 
-CPU_LEVELS static void silu_block(int64_t n, const float *const *in, float *const *out,
-                                  const float *param) {
+static void silu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1];
     float *y = out[0];
@@ -14,8 +13,8 @@ CPU_LEVELS static void silu_block(int64_t n, const float *const *in, float *cons
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] * vec_sigmoid(gate[i]) * up[i];
 }
 
-CPU_LEVELS static void silu_grad_block(int64_t n, const float *const *in, float *const *out,
-                                       const float *param) {
+static void silu_grad_block(int64_t n, const float *const *in, float *const *out,
+                            const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1], *dy = in[2];
     float *dgate = out[0], *dup = out[1];
@@ -28,8 +27,7 @@ CPU_LEVELS static void silu_grad_block(int64_t n, const float *const *in, float 
     }
 }
 
-CPU_LEVELS static void gelu_block(int64_t n, const float *const *in, float *const *out,
-                                  const float *param) {
+static void gelu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1];
     float *y = out[0];
@@ -41,8 +39,8 @@ CPU_LEVELS static void gelu_block(int64_t n, const float *const *in, float *cons
     }
 }
 
-CPU_LEVELS static void gelu_grad_block(int64_t n, const float *const *in, float *const *out,
-                                       const float *param) {
+static void gelu_grad_block(int64_t n, const float *const *in, float *const *out,
+                            const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1], *dy = in[2];
     float *dgate = out[0], *dup = out[1];
@@ -57,8 +55,7 @@ CPU_LEVELS static void gelu_grad_block(int64_t n, const float *const *in, float 
     }
 }
 
-CPU_LEVELS static void relu_block(int64_t n, const float *const *in, float *const *out,
-                                  const float *param) {
+static void relu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1];
     float *y = out[0];
@@ -66,8 +63,8 @@ CPU_LEVELS static void relu_block(int64_t n, const float *const *in, float *cons
     for (int64_t i = 0; i < n; i++) y[i] = (gate[i] < 0.0f ? 0.0f : gate[i]) * up[i];
 }
 
-CPU_LEVELS static void relu_grad_block(int64_t n, const float *const *in, float *const *out,
-                                       const float *param) {
+static void relu_grad_block(int64_t n, const float *const *in, float *const *out,
+                            const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1], *dy = in[2];
     float *dgate = out[0], *dup = out[1];
@@ -79,8 +76,7 @@ CPU_LEVELS static void relu_grad_block(int64_t n, const float *const *in, float 
     }
 }
 
-CPU_LEVELS static void linear_block(int64_t n, const float *const *in, float *const *out,
-                                    const float *param) {
+static void linear_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1];
     float *y = out[0];
@@ -88,8 +84,8 @@ CPU_LEVELS static void linear_block(int64_t n, const float *const *in, float *co
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] * up[i];
 }
 
-CPU_LEVELS static void linear_grad_block(int64_t n, const float *const *in, float *const *out,
-                                         const float *param) {
+static void linear_grad_block(int64_t n, const float *const *in, float *const *out,
+                              const float *param) {
     (void)param;
     const float *gate = in[0], *up = in[1], *dy = in[2];
     float *dgate = out[0], *dup = out[1];

@@ -1,7 +1,7 @@
 /* map.c — the driver of element-wise kernels. A kernel is one function on blocks of floats; here
  * blocks are cut, converted from and to bf16 (in L1, so that memory is passed over once), added to
  * what a buffer holds, and shared among threads. */
-#include "cpu.h"
+#include "kernel.h"
 
 /* Elements at a time: what a block reads and writes, and what conversions fetch for the next one,
  * stays in the first cache. */

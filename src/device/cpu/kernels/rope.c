@@ -1,6 +1,6 @@
 /* rope.c — rotary positions: the table of cos and sin, and the rotation of heads in either layout
  * of pairs. */
-#include "cpu.h"
+#include "kernel.h"
 
 #include <math.h>
 
@@ -74,7 +74,7 @@ static size_t bytes_of(const Rotation *r) {
     return carve(r, origin, &work);
 }
 
-CPU_LEVELS static void split(int64_t n, const float *mixed, float *a, float *b) {
+static void split(int64_t n, const float *mixed, float *a, float *b) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         a[i] = mixed[2 * i];
@@ -82,7 +82,7 @@ CPU_LEVELS static void split(int64_t n, const float *mixed, float *a, float *b) 
     }
 }
 
-CPU_LEVELS static void merge(int64_t n, const float *a, const float *b, float *mixed) {
+static void merge(int64_t n, const float *a, const float *b, float *mixed) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         mixed[2 * i] = a[i];
@@ -91,8 +91,8 @@ CPU_LEVELS static void merge(int64_t n, const float *a, const float *b, float *m
 }
 
 /* y_a, y_b may be a, b. */
-CPU_LEVELS static void rotate(int64_t n, const float *a, const float *b, const Work *work,
-                              float *y_a, float *y_b) {
+static void rotate(int64_t n, const float *a, const float *b, const Work *work, float *y_a,
+                   float *y_b) {
     const float *cosine = work->cosine, *sine = work->sine;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {

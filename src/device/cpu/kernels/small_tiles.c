@@ -3,9 +3,7 @@
  * gcc 12 has for them does not tell it that they touch memory. */
 #include "small.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
+#if defined(__AVX512BF16__)
 
 enum { SIDE = SMALL_LANES, TILES = 8 };
 
@@ -100,23 +98,14 @@ static void multiply_tiles(const Small *s, const void *a, const void *b, float *
     if (low.m) small_pairs.multiply(&low, x + whole.m * s->a_row, b, c + whole.m * s->c_row);
 }
 
-/* Linux gives a process the registers when it asks. */
-bool small_tiles_open(void) {
-    enum { ASK_FOR_STATE = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
-}
-
 const SmallKind small_tiles = {.name = "AMX",
                                .per_word = 2,
                                .depth = SIDE,
                                .side = SMALL_SIDE,
+                               .rows = 2 * SIDE,
+                               .columns = 2 * SIDE,
                                .wants_rows = true,
                                .multiply = multiply_tiles,
                                .open = open_tiles,
-                               .close = close_tiles,
-                               .turn = small_turn_wide};
-#else
-bool small_tiles_open(void) {
-    return false;
-}
+                               .close = close_tiles};
 #endif

@@ -1,13 +1,12 @@
 /* elementwise.c — kernels whose output element depends on the input elements at the same place: one
  * block function each, driven by cpu_map. Also the two sums over leading dims and of flags that go
  * with them. */
-#include "cpu.h"
+#include "kernel.h"
 #include "vec.h"
 
 /* ---- copy, cast, add, scale */
 
-CPU_LEVELS static void copy_block(int64_t n, const float *const *in, float *const *out,
-                                  const float *param) {
+static void copy_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *x = in[0];
     float *y = out[0];
@@ -23,8 +22,7 @@ static void copy_run(const MxDevice *device, const MxKernelCall *call) {
 const MxKernel cpu_copy = {.run = copy_run};
 const MxKernel cpu_cast = {.run = copy_run};
 
-CPU_LEVELS static void add_block(int64_t n, const float *const *in, float *const *out,
-                                 const float *param) {
+static void add_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     (void)param;
     const float *x = in[0], *y = in[1];
     float *z = out[0];
@@ -38,8 +36,7 @@ static void add_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_add = {.run = add_run};
 
-CPU_LEVELS static void scale_block(int64_t n, const float *const *in, float *const *out,
-                                   const float *param) {
+static void scale_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     const float *x = in[0], factor = *param;
     float *y = out[0];
 #pragma omp simd
@@ -55,16 +52,16 @@ const MxKernel cpu_scale = {.run = scale_run};
 
 /* ---- soft cap */
 
-CPU_LEVELS static void softcap_block(int64_t n, const float *const *in, float *const *out,
-                                     const float *param) {
+static void softcap_block(int64_t n, const float *const *in, float *const *out,
+                          const float *param) {
     const float *x = in[0], cap = param[0], inverse = param[1];
     float *y = out[0];
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = cap * vec_tanh(x[i] * inverse);
 }
 
-CPU_LEVELS static void softcap_grad_block(int64_t n, const float *const *in, float *const *out,
-                                          const float *param) {
+static void softcap_grad_block(int64_t n, const float *const *in, float *const *out,
+                               const float *param) {
     const float *x = in[0], *dy = in[1], inverse = param[1];
     float *dx = out[0];
 #pragma omp simd
@@ -142,7 +139,7 @@ const MxKernel cpu_count_equal = {.run = count_equal_run};
 
 enum { COLUMNS = 256 }; /* sums that a thread keeps at hand */
 
-CPU_LEVELS static void add_row(int64_t n, const float *x, double *sum) {
+static void add_row(int64_t n, const float *x, double *sum) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) sum[i] += (double)x[i];
 }

@@ -7,18 +7,18 @@
 #include "small.h"
 #include "vec.h"
 
-#if defined(__x86_64__)
+#if defined(__AVX512BF16__)
 #include <immintrin.h>
 
 /* Rounded to the nearest, ties to even; denormal numbers become zero. `high` behind `low`. */
-CPU_PAIRS static inline __m512i pairs_rounded(const float *low, const float *high) {
+static inline __m512i pairs_rounded(const float *low, const float *high) {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(high), _mm512_loadu_ps(low));
 }
 #endif
 
 /* pairs_words — words of which `low` is the low half. low, high, words [SMALL_LANES]. */
-CPU_PAIRS static inline void pairs_words(const float *low, const float *high, uint32_t *words) {
-#if defined(__x86_64__)
+static inline void pairs_words(const float *low, const float *high, uint32_t *words) {
+#if defined(__AVX512BF16__)
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i next = _mm512_set1_epi32(SMALL_LANES);
     const __m512i in_turn =
@@ -30,9 +30,8 @@ CPU_PAIRS static inline void pairs_words(const float *low, const float *high, ui
 }
 
 /* pairs_rows — the same numbers as two rows, `step` elements apart. */
-CPU_PAIRS static inline void pairs_rows(const float *low, const float *high, MxBf16 *rows,
-                                        int64_t step) {
-#if defined(__x86_64__)
+static inline void pairs_rows(const float *low, const float *high, MxBf16 *rows, int64_t step) {
+#if defined(__AVX512BF16__)
     __m512i both = pairs_rounded(low, high);
     _mm256_storeu_si256((__m256i *)rows, _mm512_castsi512_si256(both));
     _mm256_storeu_si256((__m256i *)(rows + step), _mm512_extracti64x4_epi64(both, 1));

@@ -62,7 +62,7 @@ static size_t worker_bytes(const Attention *a) {
 static const float lowest = -1e30f; /* finite: rows that have seen nothing yet stay 0, not NaN */
 
 /* top[i] = the largest score of query i; the factor is not negative, so it may come afterwards. */
-CPU_LEVELS static void find_tops(int64_t lanes, int64_t n, const float *scores, float *top) {
+static void find_tops(int64_t lanes, int64_t n, const float *scores, float *top) {
     int64_t j = 0;
     for (int64_t i = 0; i < lanes; i++) top[i] = lowest;
     for (; j + 4 <= n; j += 4) {
@@ -82,7 +82,7 @@ CPU_LEVELS static void find_tops(int64_t lanes, int64_t n, const float *scores, 
 
 /* A sum may be up to 2^slack times what it would be relative to the true maximum: floats and bf16
  * have room for it, and it spares nearly all rescaling. */
-CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, const Block *block) {
+static bool raise_most(int64_t lanes, float factor, const Work *w, const Block *block) {
     const float slack = 8.0f;
     float top[ATTENTION_SIDE], *most = block->most, *sum = block->sum, *scale = w->scale;
     find_tops(lanes, block->tile.n_k, w->scores, top);
@@ -100,8 +100,7 @@ CPU_LEVELS static bool raise_most(int64_t lanes, float factor, const Work *w, co
     return true;
 }
 
-CPU_LEVELS static void rescale(int64_t lanes, int64_t rows, const float *scale,
-                               const Block *block) {
+static void rescale(int64_t lanes, int64_t rows, const float *scale, const Block *block) {
     for (int64_t h = 0; h < rows; h++) {
         float *row = block->out + h * block->step;
 #pragma omp simd
@@ -109,8 +108,7 @@ CPU_LEVELS static void rescale(int64_t lanes, int64_t rows, const float *scale,
     }
 }
 
-CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
-                                     const Block *block) {
+static void soften_floats(int64_t lanes, float factor, const Work *w, const Block *block) {
     const float *most = block->most;
     float *sum = block->sum, *out = w->p;
     for (int64_t j = 0; j < block->tile.n_k; j++) {
@@ -127,7 +125,7 @@ CPU_LEVELS static void soften_floats(int64_t lanes, float factor, const Work *w,
 
 /* Two rows make one of words; an odd last row is followed by one that is not seen. Lanes of queries
  * one after the other, so that their sums stay in registers. */
-CPU_PAIRS static void soften_pairs(int64_t lanes, float factor, const Work *w, const Block *block) {
+static void soften_pairs(int64_t lanes, float factor, const Work *w, const Block *block) {
     int64_t n = block->tile.n_k;
     for (int64_t i = 0; n % 2 && i < lanes; i++) w->scores[n * lanes + i] = -INFINITY;
     for (int64_t i = 0; i < lanes; i += SMALL_LANES) {
@@ -189,7 +187,7 @@ static void add_tile(const Attention *a, const Work *w, const Block *block, cons
 
 /* ---- blocks of queries */
 
-CPU_LEVELS static void divide(int64_t n, const float *x, float by, float *y) {
+static void divide(int64_t n, const float *x, float by, float *y) {
     float factor = 1.0f / by;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
@@ -214,7 +212,7 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
     float *log_sums = a->call->out[1], *rows = w->rows;
     void *out = a->call->out[0];
     int64_t step = small_padded(a->width);
-    attention_turn(a->kind, (int64_t[]){step, block->step}, block->out, rows);
+    attention_turn((int64_t[]){step, block->step}, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * a->width;

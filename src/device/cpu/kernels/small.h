@@ -9,7 +9,7 @@
 #ifndef CPU_SMALL_H
 #define CPU_SMALL_H
 
-#include "cpu.h"
+#include "kernel.h"
 
 enum {
     SMALL_LANES = 16,
@@ -28,20 +28,19 @@ typedef struct Small {
 /* How a machine multiplies one dtype. */
 typedef struct SmallKind {
     const char *name;
-    int per_word;    /* elements along k in a word: floats 1, bf16 2 */
-    int depth;       /* words along k that it is best given a multiple of */
-    int side;        /* m, n and k of products that run well from the first two caches: 64 or 128 */
-    bool wants_rows; /* A's words, which are pairs, along k should be neighbours: a_k = 1 */
+    int per_word; /* elements along k in a word: floats 1, bf16 2 */
+    int depth;    /* words along k that it is best given a multiple of */
+    int side;     /* m, n and k of products that run well from the first two caches: 64 or 128 */
+    int rows, columns; /* of C that stay in registers while k passes by */
+    bool wants_rows;   /* A's words, which are pairs, along k should be neighbours: a_k = 1 */
     void (*multiply)(const Small *small, const void *a, const void *b, float *c);
     void (*open)(void), (*close)(void); /* NULL = nothing to be done */
-    /* words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to */
-    void (*turn)(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
 } SmallKind;
 
 /* small_kind — the fastest way of this machine for a dtype. */
 const SmallKind *small_kind(const MxDevice *device, MxDtype dtype);
 /* small_kinds — all ways that work on this machine. */
-enum { SMALL_KINDS = 4 };
+enum { SMALL_KINDS = 3 };
 int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);
 
 /* small_open, small_close — a thread multiplies only between them. */
@@ -52,11 +51,11 @@ static inline void small_close(const SmallKind *kind) {
     if (kind->close) kind->close();
 }
 
-/* For processors: AVX-512 with and without bf16, AMX. */
-extern const SmallKind small_wide, small_pairs, small_tiles;
-void small_turn_wide(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
-/* small_tiles_open — whether the system lets this process use AMX's tiles. */
-bool small_tiles_open(void);
+/* Floats; and, at the levels that have them, vectors of pairs and AMX's tiles of pairs. */
+extern const SmallKind small_floats, small_pairs, small_tiles;
+
+/* small_turn — words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to. */
+void small_turn(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
 
 /* Words that n elements along k take. */
 static inline int64_t small_words(const SmallKind *kind, int64_t n) {
@@ -86,12 +85,25 @@ static inline int64_t small_left_step(const SmallKind *kind, int64_t width) {
  * small_pack_right — as B, contracted over the rows: [words of n][width, padded].
  * small_pack_turned — as B, contracted over the width: [words of width][n, padded]; `left` has room
  * for what small_pack_left makes.
- * small_pack_across — as A, contracted over the rows: what small_pack_right makes, or, where the
- * kind wants rows of words, [width, padded][words of n, padded]. There `right` is only passed
- * through, and has room for whole lanes of words of n. */
+ * small_pack_columns — as A, contracted over the rows: [width, padded][words of n, padded]; `right`
+ * has room for what small_pack_right makes of whole lanes of words of n.
+ * small_pack_across — the same or, where the kind does not mind, what small_pack_right makes. */
 SmallLeft small_pack_left(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_right(const SmallKind *kind, const SmallRows *rows, void *to);
 void small_pack_turned(const SmallKind *kind, const SmallRows *rows, void *left, void *to);
+SmallLeft small_pack_columns(const SmallKind *kind, const SmallRows *rows, void *right, void *to);
 SmallLeft small_pack_across(const SmallKind *kind, const SmallRows *rows, void *right, void *to);
+
+/* What tests want to see of a level (cpu.h). */
+typedef struct SmallParts {
+    int (*kinds)(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);
+    const SmallKind *(*kind)(const MxDevice *device, MxDtype dtype);
+    SmallLeft (*pack_left)(const SmallKind *kind, const SmallRows *rows, void *to);
+    void (*pack_right)(const SmallKind *kind, const SmallRows *rows, void *to);
+    void (*pack_turned)(const SmallKind *kind, const SmallRows *rows, void *left, void *to);
+    SmallLeft (*pack_across)(const SmallKind *kind, const SmallRows *rows, void *right, void *to);
+    void (*pairs_words)(const float *low, const float *high, uint32_t *words);
+    void (*pairs_rows)(const float *low, const float *high, MxBf16 *rows, int64_t step);
+} SmallParts;
 
 #endif

@@ -1,6 +1,6 @@
 /* preference.c — losses of pairs of responses: a pair is a few sums over its rows, a formula gives
  * its loss and the slopes by those sums. All in f64. */
-#include "cpu.h"
+#include "kernel.h"
 
 #include <math.h>
 

@@ -129,7 +129,7 @@ static RowSums sums_of(const Attention *a, const Tile *tile, int64_t head, const
 }
 
 /* Through the cap, whose slope multiplies what is left once the dots are taken off. */
-CPU_LEVELS static void cap_gradient(const Tile *tile, float softcap, RowSums *sums, const Work *w) {
+static void cap_gradient(const Tile *tile, float softcap, RowSums *sums, const Work *w) {
     float inverse = 1.0f / softcap;
     int64_t lanes = small_padded(tile->n_k);
     for (int64_t i = 0; i < tile->n_q; i++) {
@@ -145,8 +145,8 @@ CPU_LEVELS static void cap_gradient(const Tile *tile, float softcap, RowSums *su
     memset(sums->dots, 0, sizeof sums->dots);
 }
 
-CPU_LEVELS static void score_gradient_floats(const Tile *tile, float factor, const RowSums *sums,
-                                             const Work *w) {
+static void score_gradient_floats(const Tile *tile, float factor, const RowSums *sums,
+                                  const Work *w) {
     int64_t lanes = small_padded(tile->n_k);
     for (int64_t i = 0; i < tile->n_q; i++) {
         float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
@@ -161,8 +161,8 @@ CPU_LEVELS static void score_gradient_floats(const Tile *tile, float factor, con
 }
 
 /* Rows i and i + 1, as words and as rows of bf16. */
-CPU_PAIRS static void score_gradient_rows(int64_t lanes, int64_t i, float factor,
-                                          const RowSums *sums, const Work *w) {
+static void score_gradient_rows(int64_t lanes, int64_t i, float factor, const RowSums *sums,
+                                const Work *w) {
     const float *p = w->p + i * lanes, *ds = w->ds + i * lanes;
     uint32_t *p_words = (uint32_t *)w->p_words + i / 2 * lanes;
     uint32_t *ds_words = (uint32_t *)w->ds_words + i / 2 * lanes;
@@ -293,7 +293,7 @@ static void add_tile(const Attention *a, int64_t head, const Work *w, const Bloc
 
 /* ---- blocks of keys */
 
-CPU_LEVELS static void scale_row(int64_t n, float factor, float *x) {
+static void scale_row(int64_t n, float factor, float *x) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
@@ -330,9 +330,9 @@ static void finish(const Attention *a, int64_t key_head, const Block *block) {
     int64_t sides[] = {small_padded(a->width), block->step};
     float *rows = (float *)block->k_turned; /* no longer needed */
     scale_row(sides[0] * sides[1], (float)a->attr->scale, block->dk);
-    attention_turn(a->kind, sides, block->dk, rows);
+    attention_turn(sides, block->dk, rows);
     store(a, K, at, rows);
-    attention_turn(a->kind, sides, block->dv, rows);
+    attention_turn(sides, block->dv, rows);
     store(a, V, at, rows);
 }
 
@@ -382,14 +382,14 @@ static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
 
 /* ---- groups: query heads of a key head */
 
-CPU_LEVELS static float dot_floats(int64_t n, const float *x, const float *y) {
+static float dot_floats(int64_t n, const float *x, const float *y) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
     return sum;
 }
 
-CPU_LEVELS static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
+static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += mx_bf16_to_f32(x[i]) * mx_bf16_to_f32(y[i]);

@@ -2,9 +2,9 @@
  * needs. Kernels convert a block, work on it in the first cache and convert what they made, so that
  * memory would idle while they work: every conversion asks for the elements behind its own, which
  * are wanted next. Rounding takes one instruction where the processor has it. */
-#include "cpu.h"
+#include "kernel.h"
 
-#if defined(__x86_64__)
+#if defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
 
@@ -16,7 +16,7 @@ static inline void fetch_next(const MxBf16 *x, int64_t n) {
     for (size_t at = 0; at < bytes; at += CPU_ALIGN) __builtin_prefetch((const void *)(next + at));
 }
 
-CPU_LEVELS static void widen(const MxBf16 *x, int64_t n, float *y) {
+static void widen(const MxBf16 *x, int64_t n, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = mx_bf16_to_f32(x[i]);
 }
@@ -26,26 +26,17 @@ void cpu_widen(const MxBf16 *x, int64_t n, float *y) {
     widen(x, n, y);
 }
 
-/* ---- rounding */
+/* ---- rounding: y = x, or y += x */
 
-CPU_LEVELS static void narrow(const float *x, int64_t n, MxBf16 *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(x[i]);
-}
-
-CPU_LEVELS static void add_bf16(const float *x, int64_t n, MxBf16 *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(mx_bf16_to_f32(y[i]) + x[i]);
-}
-
-#if defined(__x86_64__)
-CPU_PAIRS static inline __m512 widened(__m256i x) {
+#if defined(__AVX512BF16__)
+static inline __m512 widened(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
 /* Numbers below the normal ones become zeros, which they are to all arithmetic here. */
-CPU_PAIRS static void round_wide(const float *x, int64_t n, bool adds, MxBf16 *y) {
+static void round_block(const float *x, int64_t n, bool adds, MxBf16 *y) {
     enum { LANES = 32 };
+    fetch_next(y, n);
     for (int64_t i = 0; i < n; i += LANES) {
         __mmask32 part = UINT32_MAX >> cpu_max(0, LANES - (n - i));
         __m512 low = _mm512_maskz_loadu_ps((__mmask16)part, x + i);
@@ -58,19 +49,17 @@ CPU_PAIRS static void round_wide(const float *x, int64_t n, bool adds, MxBf16 *y
         _mm512_mask_storeu_epi16(y + i, part, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
 }
-#endif
-
-/* y = x, or y += x. */
+#else
 static void round_block(const float *x, int64_t n, bool adds, MxBf16 *y) {
     fetch_next(y, n);
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bf16")) {
-        round_wide(x, n, adds, y);
-        return;
-    }
-#endif
-    (adds ? add_bf16 : narrow)(x, n, y);
+    if (adds)
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(mx_bf16_to_f32(y[i]) + x[i]);
+    else
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = mx_f32_to_bf16(x[i]);
 }
+#endif
 
 void cpu_narrow(const float *x, int64_t n, MxBf16 *y) {
     round_block(x, n, false, y);
@@ -78,7 +67,7 @@ void cpu_narrow(const float *x, int64_t n, MxBf16 *y) {
 
 /* ---- sums, zeros */
 
-CPU_LEVELS static void add_f32(const float *x, int64_t n, float *y) {
+static void add_f32(const float *x, int64_t n, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }

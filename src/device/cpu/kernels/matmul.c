@@ -1,37 +1,46 @@
-/* matmul.c — the matrix product: who multiplies what, a library or, where one size is small,
- * narrow.c; conversion for those that lack a dtype, a cache of prepared products, and the op `dot`.
+/* matmul.c — the matrix product: who multiplies what, a library, product.c or, where one size is
+ * small, narrow.c; conversion for those that lack a dtype, a cache of prepared products, and the op
+ * `dot`.
  *
- * The choice is a fixed function of the shape, the dtype, the processor and the core that OpenBLAS
- * says it runs as; nothing is timed, so that two runs choose alike. */
-#include "cpu.h"
+ * The choice is a fixed function of the shape, the dtype and the processor; nothing is timed, so
+ * that two runs choose alike. */
+#include "kernel.h"
 
 typedef struct Choice {
     const CpuProvider *provider;
     bool widen, narrow;
 } Choice;
 
-/* f32: without AVX-512, OpenBLAS. With it oneDNN, which is up to twice as fast on small shapes; on
- * large ones OpenBLAS leads by a tenth, unless it runs kernels for another, narrower core. */
-static const CpuProvider *f32_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
-    const double large_flops = 1e9;
-    if (device->config.matmul == MX_MATMUL_OPENBLAS) return &cpu_openblas;
-    if (device->config.matmul == MX_MATMUL_ONEDNN) return &cpu_onednn;
-    if (!device->has_avx512) return &cpu_openblas;
-    double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
-    return device->has_wide_blas && flops >= large_flops ? &cpu_openblas : &cpu_onednn;
+bool cpu_multiplies_bf16(const MxDevice *device) {
+    return device->config.matmul != MX_MATMUL_OPENBLAS &&
+           (device->level->has_tiles || device->has_fast_pairs);
 }
 
-bool cpu_has_bf16_products(const MxDevice *device) {
-    return device->has_bf16 && device->config.matmul != MX_MATMUL_OPENBLAS;
+/* Who is fastest, from bench/results.csv. Floats: the libraries, whose order changes with the size;
+ * bf16: oneDNN where the processor is good at it, else product.c, which reads half of what a
+ * conversion beforehand would. */
+static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
+    const double large_flops = 1e9;
+    double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
+    if (cpu_is_narrow(spec)) return &cpu_narrow_products;
+    if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
+    if (spec->out == MX_BF16) return &cpu_own_products;
+    return flops >= large_flops ? &cpu_openblas : &cpu_onednn;
 }
 
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
-    bool multiplies = spec->in == MX_BF16 && cpu_has_bf16_products(device);
-    bool is_own = device->config.matmul == MX_MATMUL_AUTO && cpu_is_narrow(spec);
-    const CpuProvider *library = multiplies ? &cpu_onednn : f32_provider(device, spec);
-    return (Choice){.provider = is_own ? &cpu_narrow_products : library,
-                    .widen = spec->in == MX_BF16 && !multiplies,
-                    .narrow = spec->out == MX_BF16 && !multiplies};
+    bool is_bf16 = spec->in == MX_BF16, has_bf16 = device->level->has_bf16;
+    switch (device->config.matmul) {
+    case MX_MATMUL_OPENBLAS:
+        return (Choice){&cpu_openblas, .widen = is_bf16, .narrow = spec->out == MX_BF16};
+    case MX_MATMUL_ONEDNN:
+        return (Choice){&cpu_onednn, .widen = is_bf16 && !has_bf16,
+                        .narrow = spec->out == MX_BF16 && !(is_bf16 && has_bf16)};
+    case MX_MATMUL_OWN:
+        return (Choice){.provider = &cpu_own_products};
+    default:
+        return (Choice){.provider = auto_provider(device, spec)};
+    }
 }
 
 static CpuMatmulSpec with_strides(CpuMatmulSpec s) {
@@ -142,15 +151,12 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
 }
 
 void cpu_matmul_describe(const MxDevice *device, MxText *text) {
-    CpuMatmulSpec large = {.m = 1024, .n = 1024, .k = 1024}, small = {.m = 1, .n = 1, .k = 1};
-    const char *names[] = {f32_provider(device, &large)->name, f32_provider(device, &small)->name};
-    bool differ = names[0] != names[1];
-    mx_text_add(text, "matmul f32 %s%s%s (OpenBLAS core %s%s), bf16 %s (oneDNN %s)%s", names[0],
-                differ ? ", small ones " : "", differ ? names[1] : "", cpu_openblas_core(),
-                device->has_wide_blas ? "" : ", narrower than the machine",
-                cpu_has_bf16_products(device) ? "oneDNN" : "converted to f32",
-                cpu_onednn_version(device->arena),
-                device->config.matmul == MX_MATMUL_AUTO ? ", narrow ones here" : "");
+    const CpuMatmulSpec spec = {.m = 1024, .n = 1024, .k = 1024},
+                        bf16 = {1024, 1024, 1024, .in = MX_BF16};
+    mx_text_add(text, "matmul f32 %s, bf16 %s%s (OpenBLAS %s, oneDNN %s)",
+                choose(device, &spec).provider->name, choose(device, &bf16).provider->name,
+                cpu_multiplies_bf16(device) ? "" : " as f32", cpu_openblas_core(),
+                cpu_onednn_version(device->arena));
 }
 
 /* ---- dot */

@@ -8,7 +8,7 @@
  * A rank that has only a part of the vocabulary needs what the others make of theirs before it
  * knows a row's sum: between the two halves of a row's work, ranks exchange a few numbers for every
  * row of the chunk. That costs far less than making logits again once the sums are known would. */
-#include "cpu.h"
+#include "kernel.h"
 #include "vec.h"
 
 #include <math.h>
@@ -185,12 +185,12 @@ typedef struct Chunk {
 } Chunk;
 
 /* y = factor * x; y may be x. */
-CPU_LEVELS static void scale_by(int64_t n, const float *x, float factor, float *y) {
+static void scale_by(int64_t n, const float *x, float factor, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
 }
 
-CPU_LEVELS static void cap_logits(int64_t n, const float *x, float cap, float *y) {
+static void cap_logits(int64_t n, const float *x, float cap, float *y) {
     float inverse = 1.0f / cap;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = cap * vec_tanh(x[i] * inverse);
@@ -214,7 +214,7 @@ static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_
 enum { LANES = 16 };
 
 /* The sum of a block's exponentials below `most`. */
-CPU_LEVELS static double exp_sum(int64_t n, const float *x, float most) {
+static double exp_sum(int64_t n, const float *x, float most) {
     double total = 0.0;
     int64_t i = 0;
     float sum[LANES] = {0};
@@ -232,7 +232,7 @@ typedef struct RowGrad {
 } RowGrad;
 
 /* d = factor times the exponential below `most` times the slope of the cap. */
-CPU_LEVELS static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
+static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
     const float most = row->most, inverse_cap = row->inverse_cap, factor = row->factor;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {

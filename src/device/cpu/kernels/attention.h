@@ -51,12 +51,11 @@ static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
 }
 
 /* attention_turn — floats [rows, columns], whole lanes both, turned round. */
-static inline void attention_turn(const SmallKind *kind, const int64_t rows_columns[2],
-                                  const float *from, float *to) {
+static inline void attention_turn(const int64_t rows_columns[2], const float *from, float *to) {
     int64_t rows = rows_columns[0], columns = rows_columns[1];
     for (int64_t i = 0; i < rows; i += SMALL_LANES)
         for (int64_t j = 0; j < columns; j += SMALL_LANES)
-            kind->turn((const uint32_t *)from + i * columns + j, columns,
+            small_turn((const uint32_t *)from + i * columns + j, columns,
                        (uint32_t *)to + j * rows + i, rows);
 }
 

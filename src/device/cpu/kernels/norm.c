@@ -1,6 +1,6 @@
 /* norm.c — RMS normalisation of rows and its gradient. The scale's gradient is a sum over all rows:
  * each piece of rows leaves a partial sum in scratch, and the pieces are added up in order. */
-#include "cpu.h"
+#include "kernel.h"
 
 #include <math.h>
 
@@ -21,7 +21,7 @@ static float rounded(float x, MxDtype dtype) {
 
 /* As SUMS sums side by side that are added up in pairs: the same whatever the width of vectors, and
  * fast, since no addition waits for the one before. */
-CPU_LEVELS static float sum_of_squares(int64_t n, const float *x) {
+static float sum_of_squares(int64_t n, const float *x) {
     enum { SUMS = 32 };
     float sum[SUMS] = {0};
     int64_t i = 0;
@@ -33,15 +33,13 @@ CPU_LEVELS static float sum_of_squares(int64_t n, const float *x) {
     return sum[0];
 }
 
-CPU_LEVELS static void scale_row(int64_t n, const float *x, float rstd, const float *scale,
-                                 float *y) {
+static void scale_row(int64_t n, const float *x, float rstd, const float *scale, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * scale[i];
 }
 
 /* The same with x * rstd rounded to bf16 before the scale. */
-CPU_LEVELS static void scale_row_bf16(int64_t n, const float *x, float rstd, const float *scale,
-                                      float *y) {
+static void scale_row_bf16(int64_t n, const float *x, float rstd, const float *scale, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = mx_bf16_to_f32(mx_f32_to_bf16(x[i] * rstd)) * scale[i];
 }
@@ -105,16 +103,15 @@ const MxKernel cpu_rmsnorm = {.scratch = rmsnorm_scratch, .run = rmsnorm_run};
 /* ---- backward: dx = rstd (g - xhat mean(g xhat)), g = dy scale, xhat = x rstd; dscale = sum dy
  * xhat */
 
-CPU_LEVELS static float mean_product(int64_t n, const float *x, const float *dy,
-                                     const float *scale) {
+static float mean_product(int64_t n, const float *x, const float *dy, const float *scale) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * (dy[i] * scale[i]);
     return sum / (float)n;
 }
 
-CPU_LEVELS static void grad_row(const Norm *norm, const float *const x_dy[2], float rstd, float *dx,
-                                float *dscale) {
+static void grad_row(const Norm *norm, const float *const x_dy[2], float rstd, float *dx,
+                     float *dscale) {
     const float *x = x_dy[0], *dy = x_dy[1], *scale = norm->scale;
     int64_t n = norm->width;
     float mean = mean_product(n, x, dy, scale) * rstd;

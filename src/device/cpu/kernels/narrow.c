@@ -97,10 +97,14 @@ static void pack_panels(const void *context, int64_t begin, int64_t end, int wor
 static void pack_rows(const Narrow *p, int64_t row, int64_t n, uint32_t *to) {
     const CpuMatmulSpec *s = p->spec;
     int64_t step = depth_of(p->kind, s->k);
-    size_t bytes = (size_t)s->k * mx_dtype_bytes(s->in), room = (size_t)step * sizeof *to;
+    size_t bytes = (size_t)s->k * sizeof(float) / (size_t)p->kind->per_word;
     for (int64_t i = 0; i < n; i++, to += step) {
-        memcpy(to, element(p->a, s->in, (row + i) * s->lda), bytes);
-        memset((char *)to + bytes, 0, room - bytes);
+        const void *from = element(p->a, s->in, (row + i) * s->lda);
+        if (s->in == MX_BF16 && p->kind->per_word == 1)
+            cpu_widen(from, s->k, (float *)to);
+        else
+            memcpy(to, from, bytes);
+        memset((char *)to + bytes, 0, (size_t)step * sizeof *to - bytes);
     }
 }
 
@@ -184,7 +188,7 @@ static void pack_thin(const Narrow *p, const Sides *sides, const int64_t at_n[2]
     memset(right + words * step, 0, (size_t)((whole - words) * step) * sizeof *right);
     for (int64_t w = 0; w < whole; w += LANES)
         for (int64_t i = 0; i < step; i += LANES)
-            p->kind->turn(right + w * step + i, step, to + i * STRETCH + w, STRETCH);
+            small_turn(right + w * step + i, step, to + i * STRETCH + w, STRETCH);
 }
 
 /* The wide operand of a stretch of rows as B: where it lies, if words are floats there. */
@@ -195,7 +199,7 @@ static const void *right_of(const Narrow *p, const Sides *sides, const Block *ro
     small->n = rows->columns;
     small->k = depth_of(p->kind, rows->rows);
     small->b_row = sides->wide_step;
-    if (p->kind->per_word == 1 && rows->columns % LANES == 0) return x;
+    if (dtype == MX_F32 && rows->columns % LANES == 0) return x;
     int64_t words = small_words(p->kind, rows->rows);
     small->b_row = small_padded(rows->columns);
     small_pack_right(p->kind, &(SmallRows){x, dtype, rows->rows, rows->columns, sides->wide_step},
@@ -233,7 +237,7 @@ static void sum_spans(const void *context, int64_t begin, int64_t end, int worke
     small_close(p->kind);
 }
 
-CPU_LEVELS static void add_spans(const float *from, int64_t n, int64_t step, float *to) {
+static void add_spans(const float *from, int64_t n, int64_t step, float *to) {
     for (int lane = 0; lane < LANES; lane++) to[lane] = from[lane];
     for (int64_t i = 1; i < n; i++)
 #pragma omp simd
@@ -257,7 +261,7 @@ static void finish_columns(const void *context, int64_t begin, int64_t end, int 
             continue;
         }
         for (int64_t i = 0; i < sides.n_thin; i += LANES)
-            p->kind->turn((uint32_t *)sum + i * LANES, LANES, (uint32_t *)turned + i, THIN);
+            small_turn((uint32_t *)sum + i * LANES, LANES, (uint32_t *)turned + i, THIN);
         store(p, &(Block){j, 0, wide, sides.n_thin}, turned, THIN);
     }
 }

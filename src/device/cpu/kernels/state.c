@@ -1,5 +1,5 @@
 /* state.c — norms and optimizer updates: one pass over contiguous memory each. */
-#include "cpu.h"
+#include "kernel.h"
 
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 /* As SUMS sums side by side, the same whatever the width of vectors. One stream of reads does not
  * keep memory busy by itself: what comes next is asked for. */
-CPU_LEVELS static double squares_block(int64_t n, const float *x) {
+static double squares_block(int64_t n, const float *x) {
     enum { SUMS = 32, AHEAD = 256 };
     double sum[SUMS] = {0}, total = 0.0;
     int64_t i = 0;
@@ -85,8 +85,7 @@ const MxKernel cpu_clip_factor = {.run = clip_factor_run};
 
 enum { CLIP, LR, BIAS1, BIAS2, B1, ONE_B1, B2, ONE_B2, EPS, EPS_ROOT, DECAY, PARAMS };
 
-CPU_LEVELS static void adamw_block(int64_t n, const float *const *in, float *const *out,
-                                   const float *param) {
+static void adamw_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
     float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
     const float clip = param[CLIP], lr = param[LR], bias1 = param[BIAS1], bias2 = param[BIAS2];
@@ -131,8 +130,7 @@ static void adamw_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_adamw = {.run = adamw_run};
 
-CPU_LEVELS static void sgd_block(int64_t n, const float *const *in, float *const *out,
-                                 const float *param) {
+static void sgd_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     const float *p = in[0], *g = in[1], step = param[0];
     float *new_p = out[0];
 #pragma omp simd

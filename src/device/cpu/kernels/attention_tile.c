@@ -69,7 +69,7 @@ typedef struct Extremes {
     int32_t low, high;
 } Extremes;
 
-CPU_LEVELS static Extremes extremes(const int32_t *x, int64_t n) {
+static Extremes extremes(const int32_t *x, int64_t n) {
     int32_t low = x[0], high = x[0];
 #pragma omp simd reduction(min : low) reduction(max : high)
     for (int64_t i = 1; i < n; i++) {
@@ -132,13 +132,13 @@ SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n
     return rows_of(a, input, (int64_t[]){a->keys, a->key_heads}, b_t_head_n);
 }
 
-CPU_LEVELS static void cap_scores(int64_t n, const MxAttentionAttr *attr, float *scores) {
+static void cap_scores(int64_t n, const MxAttentionAttr *attr, float *scores) {
     float cap = (float)attr->softcap, factor = (float)(attr->scale / attr->softcap);
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) scores[i] = cap * vec_tanh(scores[i] * factor);
 }
 
-CPU_LEVELS static void mask_row(int64_t n, int32_t segment, const int32_t *segments, float *row) {
+static void mask_row(int64_t n, int32_t segment, const int32_t *segments, float *row) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) row[i] = segments[i] == segment ? row[i] : -INFINITY;
 }

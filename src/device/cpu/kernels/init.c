@@ -1,7 +1,7 @@
 /* init.c — constants and random arrays. Element e of a stream uses word e % 4 of Philox at counter
  * e / 4, so that any part of an array can be made anywhere. The generator runs on many counters at
  * a time, as does the arithmetic on its words; test: tests/device/init.c against mx_philox. */
-#include "cpu.h"
+#include "kernel.h"
 #include "vec.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 enum { LANES = 64, WORDS = 4, ROUNDS = 10 };
 
 /* LANES counters in a row; word w of each in c[w]. */
-CPU_LEVELS static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t counter,
-                                    uint32_t c[WORDS][LANES]) {
+static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t counter,
+                         uint32_t c[WORDS][LANES]) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int i = 0; i < LANES; i++) {
         c[0][i] = (uint32_t)(counter + (uint64_t)i);
@@ -33,8 +33,7 @@ CPU_LEVELS static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t cou
 }
 
 /* Box–Muller: words 0, 1 make elements 0, 1 and words 2, 3 make 2, 3. */
-CPU_LEVELS static void normal_lanes(uint32_t c[WORDS][LANES], float deviation,
-                                    float z[WORDS][LANES]) {
+static void normal_lanes(uint32_t c[WORDS][LANES], float deviation, float z[WORDS][LANES]) {
     for (int w = 0; w < WORDS; w += 2)
 #pragma omp simd
         for (int i = 0; i < LANES; i++) {
@@ -67,8 +66,7 @@ static inline float truncated(uint32_t bits) {
     return z < -2.0f ? -2.0f : z;
 }
 
-CPU_LEVELS static void truncated_lanes(uint32_t c[WORDS][LANES], float deviation,
-                                       float z[WORDS][LANES]) {
+static void truncated_lanes(uint32_t c[WORDS][LANES], float deviation, float z[WORDS][LANES]) {
     const float of_truncated = 0.879625661f; /* deviation of a standard normal cut at 2 */
     float factor = deviation / of_truncated;
     for (int w = 0; w < WORDS; w++)
@@ -76,8 +74,7 @@ CPU_LEVELS static void truncated_lanes(uint32_t c[WORDS][LANES], float deviation
         for (int i = 0; i < LANES; i++) z[w][i] = truncated(c[w][i]) * factor;
 }
 
-CPU_LEVELS static void uniform_lanes(uint32_t c[WORDS][LANES], float deviation,
-                                     float z[WORDS][LANES]) {
+static void uniform_lanes(uint32_t c[WORDS][LANES], float deviation, float z[WORDS][LANES]) {
     const float sqrt3 = 1.73205081f;
     float limit = sqrt3 * deviation;
     for (int w = 0; w < WORDS; w++)
@@ -92,7 +89,7 @@ static void (*const lanes[MX_FILL_COUNT])(uint32_t c[WORDS][LANES], float deviat
     [MX_FILL_UNIFORM] = uniform_lanes,
 };
 
-CPU_LEVELS static void interleave(float z[WORDS][LANES], float out[LANES * WORDS]) {
+static void interleave(float z[WORDS][LANES], float out[LANES * WORDS]) {
     for (int i = 0; i < LANES; i++)
         for (int w = 0; w < WORDS; w++) out[WORDS * i + w] = z[w][i];
 }

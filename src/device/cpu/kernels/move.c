@@ -1,5 +1,5 @@
 /* move.c — elements put elsewhere: rows to their left neighbours, arrays side by side and apart. */
-#include "cpu.h"
+#include "kernel.h"
 
 static void shift_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;

@@ -1,0 +1,89 @@
+/* kernel.h — what kernels share: conversion of dtypes, the element-wise driver, the matrix product.
+ *
+ * Files of this folder are compiled once a level of processors, each time with all instructions of
+ * that level, and what they define is seen by files of their own level alone. So a kernel is plain
+ * C on vectors as wide as the compiler has them, and the few that are written with intrinsics ask
+ * the preprocessor. Only the table of kernels (table.c) is seen from outside. */
+#ifndef CPU_KERNEL_H
+#define CPU_KERNEL_H
+
+#include "device/cpu/cpu.h"
+
+/* ---- convert.c */
+
+enum {
+    CPU_BLOCK = 1024,    /* elements that are converted at a time: a few of them fit in L1 */
+    CPU_PIECE = 1 << 15, /* elements that are worth a thread's while */
+    CPU_ALIGN = 64
+};
+
+void cpu_widen(const MxBf16 *x, int64_t n, float *y);
+void cpu_narrow(const float *x, int64_t n, MxBf16 *y);
+
+/* cpu_read — n floats of an array from element `at`: in place, or converted into `block`. */
+static inline const float *cpu_read(const void *x, MxDtype dtype, int64_t at, int64_t n,
+                                    float *block) {
+    if (dtype == MX_F32) return (const float *)x + at;
+    cpu_widen((const MxBf16 *)x + at, n, block);
+    return block;
+}
+/* cpu_place — where to make n elements for cpu_write: in place, or in `block`. */
+static inline float *cpu_place(void *y, MxDtype dtype, int64_t at, float *block) {
+    return y && dtype == MX_F32 ? (float *)y + at : block;
+}
+static inline void cpu_write(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at) {
+    if (y && dtype == MX_BF16) cpu_narrow(from, n, (MxBf16 *)y + at);
+}
+/* cpu_store — y[at..] = from, which are elsewhere. */
+static inline void cpu_store(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at) {
+    if (dtype == MX_F32)
+        memcpy((float *)y + at, from, (size_t)n * sizeof *from);
+    else
+        cpu_narrow(from, n, (MxBf16 *)y + at);
+}
+/* cpu_add_to — y[at..] += from. */
+void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at);
+void cpu_zero(const MxDevice *device, void *y, size_t bytes);
+
+/* cpu_carve — takes bytes off a scratch pointer, 64-byte aligned; cpu_padded is what it takes. */
+static inline size_t cpu_padded(size_t bytes) {
+    return (bytes + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN;
+}
+static inline void *cpu_carve(void **scratch, size_t bytes) {
+    void *p = *scratch;
+    *scratch = (char *)p + cpu_padded(bytes);
+    return p;
+}
+
+/* ---- map.c */
+
+enum { CPU_MAP_IN = 4, CPU_MAP_OUT = 3 };
+
+/* n elements of every input to n elements of every output, as floats. An output may be an input. */
+typedef void CpuMapBlock(int64_t n, const float *const *in, float *const *out, const float *param);
+
+/* cpu_map — runs a block function over a call's first n_in inputs and all its outputs; honours
+ * dtypes, accumulate, unwanted outputs, and a last input that repeats itself. */
+void cpu_map(const MxDevice *device, const MxKernelCall *call, int n_in, CpuMapBlock *block,
+             const float *param);
+
+/* ---- matmul.c, product.c, narrow.c */
+
+extern const CpuProvider cpu_own_products, cpu_narrow_products;
+
+/* cpu_is_narrow — whether cpu_narrow_products can make a product. */
+bool cpu_is_narrow(const CpuMatmulSpec *spec);
+
+/* cpu_matmul_prepare — the product from the device's cache, made if need be; NULL on error. */
+const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxError *err);
+/* cpu_matmul_scratch — bytes that cpu_matmul needs for it. */
+size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec);
+void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch);
+
+/* cpu_multiplies_bf16 — whether bf16 is multiplied as it is, rather than converted to f32: where
+ * the processor is faster at it, if only libraries that can are asked. */
+bool cpu_multiplies_bf16(const MxDevice *device);
+/* cpu_matmul_describe — who multiplies what. */
+void cpu_matmul_describe(const MxDevice *device, MxText *text);
+
+#endif
