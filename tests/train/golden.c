@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *golden_dir(void) {
-    const char *dir = getenv("MX_GOLDEN");
-    return dir && *dir ? dir : "tests/golden";
-}
-
 double golden_error(const float *got, const float *want, int64_t n) {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -60,9 +55,8 @@ double golden_max_abs(const float *got, const float *want, int64_t n) {
 MxH5 *golden_open(MxArena *arena, const char *name) {
     MxError err = {0};
     MxH5 *file = NULL;
-    const char *path = mx_path_join(arena, golden_dir(), name);
-    if (!mx_file_exists(path)) {
-        printf("no such golden here: %s\n", path);
+    const char *path = goldens_find(arena, name);
+    if (!path) {
         mx_arena_release(arena);
         return NULL;
     }

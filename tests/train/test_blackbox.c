@@ -46,7 +46,7 @@ START_TEST(golden_through_command_line) {
     MxError err = {0};
     MxH5 *file;
     char *cli;
-    const char *path = mx_path_join(&arena, golden_dir(), goldens[_i].file);
+    const char *path = goldens_need(&arena, goldens[_i].file);
     ck_assert_msg(mx_h5_open(&arena, path, &file, &err), "%s", err.text.data);
     ck_assert(mx_h5_attr(&arena, file, "", "config_cli", &cli, &err));
     const char *dir = process_dir(&arena, "golden");
@@ -221,7 +221,7 @@ START_TEST(parameters_that_do_not_fit_are_all_listed) {
     const char *dir = process_dir(&arena, "misfit");
     const char *more = mx_arena_printf(
         &arena, "steps=1 enable_checkpointing=false load_parameters_path=%s/models/llama2.h5:linen",
-        golden_dir());
+        goldens_dir());
     ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, more)), MX_EXIT_BAD_INPUT);
     const char *log = process_file(&arena, dir, "log", NULL);
     static const char *const parts[] = {"token_embedder/embedding", "mlp/wi_0/kernel",
@@ -240,7 +240,7 @@ START_TEST(data_ends_with_a_reason) {
                         "steps=100 vocab_size=96 max_target_length=24 per_device_batch_size=3 "
                         "eval_interval=-1 dataset_type=hdf5 "
                         "hdf5_train_files=%s/models/llama2.h5:train/batches",
-                        golden_dir());
+                        goldens_dir());
     ck_assert_int_eq(process_run(&arena, dir, tiny_in(&arena, dir, more)), 0);
     ck_assert(strstr(process_file(&arena, dir, "log", NULL), "Training stopped: "));
     ck_assert(mx_dir_exists(mx_path_join(&arena, dir, "x/checkpoints/4")));

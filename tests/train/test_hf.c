@@ -201,18 +201,14 @@ typedef struct Hf {
 static bool open_hf(Hf *hf, const char *name, const char *config, const char *expected,
                     const char *more) {
     *hf = (Hf){.arena = {.name = "hf"}, .name = name};
-    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", golden_dir());
+    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", goldens_dir());
     const char *dir = mx_path_join(&hf->arena, models, name);
     const char *json = mx_path_join(&hf->arena, dir, config);
     MxHfModel model;
     hf->file =
         golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", expected));
     if (!hf->file) return false;
-    if (!mx_file_exists(json)) {
-        printf("%s is not there\n", json);
-        mx_arena_release(&hf->arena);
-        return false;
-    }
+    ck_assert_msg(mx_file_exists(json), "no %s", json);
     ck_assert_msg(mx_hf_read_config(&hf->arena, json, &model, &hf->err), "%s", hf->err.text.data);
     ck_assert_str_eq(model.lacks, "");
     const char *yaml = mx_hf_yaml(&hf->arena, &model);
@@ -320,7 +316,7 @@ typedef struct Peft {
 static bool open_peft(Peft *p, int i, const char *more) {
     *p = (Peft){.arena = {.name = "peft"}};
     const char *name = mx_path_join(&p->arena, "train", peft_cases[i].name);
-    p->dir = mx_path_join(&p->arena, golden_dir(), name);
+    p->dir = mx_path_join(&p->arena, goldens_dir(), name);
     p->file = golden_open(&p->arena, mx_path_join(&p->arena, name, "expected.h5"));
     if (!p->file) return false;
     ck_assert_msg(golden_config(&p->arena, peft_cases[i].config, more, &p->config, &p->err) &&

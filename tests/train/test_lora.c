@@ -36,17 +36,16 @@ static void list_files(void) {
     MxError err = {0};
     char **names;
     int n;
-    const char *dir = mx_path_join(&files_arena, golden_dir(), "train");
+    const char *dir = mx_path_join(&files_arena, goldens_dir(), "train");
     if (!mx_dir_list(&files_arena, dir, &names, &n, &err)) { /* no test runs yet */
         fprintf(stderr, "%s\n", err.text.data);
         return;
     }
     files = mx_new_n(&files_arena, char *, n);
     for (int i = 0; i < n; i++) {
-        char *path = mx_path_join(&files_arena, dir, names[i]);
         if (mx_text_has_prefix(names[i], "lora_") && mx_text_has_suffix(names[i], ".h5") &&
-            has_config(path))
-            files[n_files++] = path;
+            has_config(mx_path_join(&files_arena, dir, names[i])))
+            files[n_files++] = mx_path_join(&files_arena, "train", names[i]);
     }
 }
 
@@ -81,7 +80,8 @@ static void set_config(Lora *l, const char *yaml) {
 
 static void open_lora(Lora *l, const char *path) {
     char *config;
-    *l = (Lora){.arena = {.name = "lora"}, .path = path};
+    *l = (Lora){.arena = {.name = "lora"}};
+    l->path = path = goldens_need(&l->arena, path);
     ck_assert_msg(mx_h5_open(&l->arena, path, &l->file, &l->err) &&
                       mx_h5_attr(&l->arena, l->file, "", "config", &config, &l->err),
                   "%s", l->err.text.data);
