@@ -31,7 +31,7 @@ suite() {
     [ "$failed" -eq 0 ] && word=ok || word=FAIL
     times >"$1/$name.times" # its last line is that of children
     cpu=$(awk 'END { gsub(/[ms]/, " "); printf "%d", ($1 + $3) * 60 + $2 + $4 }' "$1/$name.times")
-    printf '%-4s %-20s %6d checks %4d s %4d s of processors\n' $word "$name" $((passed + failed)) \
+    printf '%-4s %-20s %6d checks %4d s %4d s of processors\n' "$word" "$name" $((passed + failed)) \
         $(($(date +%s) - started)) "$cpu"
 }
 
@@ -61,7 +61,7 @@ mkdir -p "$folder" || exit 1
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "$jobs" "$0" suite "$folder"
 complaints "$folder" "$@"
-cat "$folder"/*.log | sed -n 's/^.*NOT TESTED/NOT TESTED/p' | sort -u
+grep -h 'NOT TESTED' "$folder"/*.log
 cat "$folder"/*.log | awk '/^golden: / { ran += $2; missing += $4; unbuilt += $7 }
     END { printf "golden cases: %d ran, %d need a larger folder (MX_GOLDEN), %d are of what is not built yet\n", ran, missing, unbuilt }'
 cat "$folder"/*.counts | awk '{ passed += $1; failed += $2 }
