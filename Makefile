@@ -151,7 +151,9 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
-SUITES       := ranks fault train device ckpt $(RANKS:%=mpi-%) cli $(filter-out train device ckpt,$(TESTED)) $(FUZZERS:%=replay-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(TESTED) $(FUZZERS:%=replay-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
+SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
