@@ -86,7 +86,7 @@ define tool
 $B/$1: $B/tools/$1.o $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
-$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CFLAGS += $(OPT.$1)
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CPPFLAGS += $(INCS.$1)
 endef
@@ -121,7 +121,8 @@ MPI_BORROWS := $B/tests/ops/types.o
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
-TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
+TESTED   := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
+UNTESTED := $(filter-out $(TESTED),$(ROOMS))
 
 # ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
 # ---- paths of libraries are looked up when they are there
@@ -164,21 +165,29 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 # ---- for developers
 
 tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
-check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault check-mpi  ## run the tests that are built, lowest room first
-check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
-check-cli: $B/mxtrain ; tests/cli/run.sh $<
+# A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
+# that none of them is left alone at the end.
+RANKS        ?= 1 2 4 8
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(TESTED) $(FUZZERS:%=replay-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
+SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
+SUITE.cli    := tests/cli/run.sh $B/mxtrain
+SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
+SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
+$(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
+$(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
+suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
+check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
+	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
+	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
+check-%: tests ; $(call suite,$*)
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
 test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
-RANKS ?= 1 2 4 8
-check-mpi: $B/test_mpi $B/mxtrain $B/mxcompare
-	for n in $(RANKS); do $(MPIRUN) -n $$n $< || exit 1; done
-	tests/mpi/run.sh $B/mxtrain $B/mxcompare
-replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
+check-mpi: $(RANKS:%=check-mpi-%) check-ranks
 fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
 	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
@@ -209,4 +218,4 @@ clean: ; rm -rf build  ## remove everything built
 help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install clean help
+.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install clean help check-mpi

@@ -2,6 +2,7 @@
  * that of the golden llama2 model, and a smaller one with every kind of leaf. */
 #ifndef CKPT_TEST_H
 #define CKPT_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/ckpt.h>

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 
 static const char *hf_model(const char *name) {
-    return mx_arena_printf(&arena, "%s/hf/models/%s", golden_dir(), name);
+    return goldens_need(&arena, mx_path_join(&arena, "hf/models", name));
 }
 
 static const char *maxtext(const char *name) {
-    return mx_arena_printf(&arena, "%s/hf/maxtext/%s.h5", golden_dir(), name);
+    return goldens_need(&arena, mx_arena_printf(&arena, "hf/maxtext/%s.h5", name));
 }
 
 /* ---- trees */

@@ -27,7 +27,7 @@ START_TEST(every_golden_model_goes_around) {
     static const char *const folders[] = {"models", "models/variants"};
     int n, n_files = 0;
     char **names;
-    const char *dir = mx_path_join(&arena, golden_dir(), folders[_i / 2]);
+    const char *dir = mx_path_join(&arena, goldens_dir(), folders[_i / 2]);
     ck_ok(mx_dir_list(&arena, dir, &names, &n, &err));
     for (int i = 0; i < n; i++) {
         if (!mx_text_has_suffix(names[i], ".h5")) continue;
@@ -43,8 +43,8 @@ END_TEST
 START_TEST(maxtexts_own_forms_are_equal) {
     static const char *const names[] = {"llama2", "gemma3", "deepseek2"};
     static const char *const groups[] = {"linen", "nnx", "linen_unscanned", "nnx_unscanned"};
-    const char *file = model(names[_i]);
-    if (!mx_file_exists(file)) return;
+    const char *file = goldens_find(&arena, mx_arena_printf(&arena, "models/%s.h5", names[_i]));
+    if (!file) return;
     for (int a = 0; a < 4; a++)
         for (int b = 0; b < 4; b++) {
             ck_tool(0, "mxcompare %s:%s %s:%s", file, groups[a], file, groups[b]);

@@ -304,9 +304,8 @@ START_TEST(equals_maxtext) {
     enum { PAIRS = 6, LONGEST = 40, P = 8, R = 16 };
     static const char *const forms[] = {"columns3", "columns2"};
     static const char *const names[] = {"prompt", "chosen", "rejected"};
-    const char *root = getenv("MX_GOLDEN"), *form = forms[_i];
-    char *path = mx_path_join(&arena, root ? root : "tests/golden", "train/dpo_data.h5");
-    ck_assert_msg(mx_file_exists(path), "%s", path);
+    const char *form = forms[_i];
+    char *path = goldens_need(&arena, "train/dpo_data.h5");
     MxH5 *file;
     int32_t source[3][PAIRS][LONGEST], ids[3][PAIRS][R], mask[3][PAIRS][R];
     ck_assert(mx_h5_open(&arena, path, &file, &err));

@@ -8,7 +8,7 @@ binary=$1 faults=$2 form=${3:-short}
 work=$(mktemp -d) || exit 1
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/fs"; rm -rf "$work"' EXIT
-failed=0
+checks=0 failed=0
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
 echo leak:libhdf5 >"$work/leaks" # after a failed call libhdf5 loses memory of its own
 export LSAN_OPTIONS="suppressions=$work/leaks:print_suppressions=0"
@@ -35,6 +35,19 @@ complain() {
     failed=$((failed + 1))
     echo "FAIL $1"
     [ -z "${2:-}" ] || tail -n 5 "$2/log" | sed 's/^/  /'
+}
+
+# passed N TEXT — tells of a test that is over and made N checks.
+passed() {
+    checks=$((checks + $1))
+    echo "$2"
+}
+
+# finish_suite — the closing line; as exit code whether all is well.
+finish_suite() {
+    [ $failed -le $checks ] || checks=$failed
+    echo "$((checks - failed)) passed, $failed failed"
+    [ $failed -eq 0 ] && [ "$checks" -gt 0 ]
 }
 
 # same NAME DIR — DIR holds the final state of the undisturbed run and nothing half made.
@@ -99,7 +112,7 @@ kills() {
     done
     finish "kill" "$work/kill"
     rm -rf "$work/kill"
-    echo "kill -9: $n kills, $((runs + 1)) runs ended with the same state"
+    passed "$n" "kill -9: $n kills, $((runs + 1)) runs ended with the same state"
 }
 
 # ---- kill -9 at named places
@@ -121,7 +134,7 @@ failpoints() {
             n=$((n + 1))
         done
     done
-    echo "failpoints: $n kills at 12 places"
+    passed "$n" "failpoints: $n kills at 12 places"
 }
 
 # ---- calls that fail
@@ -160,7 +173,7 @@ calls() {
             call=$((call + step))
         done
     done
-    echo "failing calls: $n"
+    passed "$n" "failing calls: $n"
 }
 
 # ---- a disk that is full
@@ -203,7 +216,7 @@ full_disk() {
     umount "$work/fs"
     mounted=
     [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "full disk: $refused of $n refused"
-    echo "full disk: $n amounts of room, $refused refused"
+    passed "$n" "full disk: $n amounts of room, $refused refused"
 }
 
 # ---- damage
@@ -244,7 +257,7 @@ damage() {
     done
     # shellcheck disable=SC2086
     train "$d" $keys || complain "the restored checkpoint: exit $?" "$d"
-    echo "damage: $n flipped bits and cuts refused"
+    passed "$n" "damage: $n flipped bits and cuts refused"
 }
 
 # ---- several ranks
@@ -301,7 +314,7 @@ rank_kills() {
         rm -rf "$d"
         n=$((n + 1))
     done
-    echo "ranks: $n kills"
+    passed "$n" "ranks: $n kills"
 }
 
 # A call of the second rank fails while both save: the run ends, says who could not do what, and the
@@ -330,7 +343,7 @@ rank_calls() {
         n=$((n + 1))
         call=$((call + step))
     done
-    echo "ranks: $n failing calls"
+    passed "$n" "ranks: $n failing calls"
 }
 
 rank_damage() {
@@ -356,7 +369,7 @@ rank_damage() {
         done
     done
     finish_ranks "the restored checkpoint" "$d"
-    echo "ranks: $n flipped bits refused"
+    passed "$n" "ranks: $n flipped bits refused"
 }
 
 # h5py sees whole arrays, wherever the folder is.
@@ -375,7 +388,7 @@ with h5py.File(sys.argv[1]) as file:
 sys.exit(f"{holes} {whole}" if holes or whole[1] != 32 else 0)
 END
     mv "$work/ranks.moved" "$work/ranks"
-    echo "ranks: h5py sees whole arrays"
+    passed 1 "ranks: h5py sees whole arrays"
 }
 
 ranks() {
@@ -397,5 +410,4 @@ calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
 ranks
-[ $failed -eq 0 ] || echo "$failed failures"
-[ $failed -eq 0 ]
+finish_suite

@@ -7,7 +7,7 @@ set -u
 binary=$1 compare=$2 form=${3:-short}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-failed=0
+checks=0 failed=0
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 ASAN_OPTIONS=detect_leaks=0
 n_ranks=4
 mesh="ici_data_parallelism=2 ici_fsdp_parallelism=2"
@@ -18,6 +18,19 @@ complain() {
     failed=$((failed + 1))
     echo "FAIL $1"
     [ -z "${2:-}" ] || grep -v '^completed' "$2/log" | tail -n 12 | sed 's/^/  /'
+}
+
+# passed N TEXT — tells of a test that is over and made N checks.
+passed() {
+    checks=$((checks + $1))
+    echo "$2"
+}
+
+# finish_suite — the closing line; as exit code whether all is well.
+finish_suite() {
+    [ $failed -le $checks ] || checks=$failed
+    echo "$((checks - failed)) passed, $failed failed"
+    [ $failed -eq 0 ] && [ "$checks" -gt 0 ]
 }
 
 # Seconds that the launcher gives ranks that it has told to stop; a second if there is nothing. It
@@ -138,7 +151,7 @@ kills() {
     # shellcheck disable=SC2086
     ranks $n_ranks "$work/kill" $keys || complain "the run does not go on after the kills" "$work/kill"
     same "after the kills" "$work/kill"
-    echo "kill -9 of a rank: $n kills, all ranks gone after at most $slowest ms, the final state is the same"
+    passed "$n" "kill -9 of a rank: $n kills, all ranks gone after at most $slowest ms, the final state is the same"
 }
 
 # moments — a rank and when, a line each.
@@ -187,7 +200,7 @@ terms() {
     ranks $n_ranks "$d" $keys steps=$((last + 3)) || complain "SIGTERM: the run does not go on" "$d"
     grep -q "restoring from this run's directory step $last\$" "$log" ||
         complain "SIGTERM: the run does not go on from step $last" "$d"
-    echo "SIGTERM to the launcher: saved step $last, exit $code, the run went on from there"
+    passed 1 "SIGTERM to the launcher: saved step $last, exit $code, the run went on from there"
 }
 
 # ---- a rank that hangs, and logs of every rank
@@ -218,7 +231,7 @@ hangs() {
         enable_checkpointing=false watchdog_seconds=3 metrics_file="$d/pipe" && complain "a rank that waits elsewhere: exit 0" "$d"
     grep -q "rank 1 has waited .*; rank 0 hangs: it has been at something else for" "$d/log" ||
         complain "a rank that waits elsewhere is not named" "$d"
-    echo "ranks that hang are named"
+    passed 2 "ranks that hang are named"
 }
 
 # ---- log-probabilities of a reference made ahead
@@ -256,7 +269,7 @@ references() {
     refer stale 2 per_device_batch_size=4 dpo.reference=precomputed dpo.reference_logps="$made" init_weights_seed=1
     [ "$(grep -c "are of another policy: fingerprint " "$work/stale/log")" = 1 ] ||
         complain "reference: stale: not told once" "$work/stale"
-    echo "log-probabilities that one mesh made serve others"
+    passed 4 "log-probabilities that one mesh made serve others"
 }
 
 moments >"$work/moments"
@@ -264,5 +277,4 @@ kills "$work/moments"
 terms
 hangs
 references
-[ $failed -eq 0 ] || echo "$failed failures"
-[ $failed -eq 0 ]
+finish_suite

@@ -1,6 +1,7 @@
 /* store_test.h — the suites of this room, and a scratch folder for each test. */
 #ifndef STORE_TEST_H
 #define STORE_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/store.h>

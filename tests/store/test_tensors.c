@@ -107,9 +107,7 @@ END_TEST
 /* ---- files that the safetensors library made, and what it says of them */
 
 static const char *golden_folder(const char *name) {
-    const char *dir = getenv("MX_GOLDEN");
-    return mx_arena_printf(&arena, "%s/hf/safetensors/%s", dir && *dir ? dir : "tests/golden",
-                           name);
+    return goldens_need(&arena, mx_path_join(&arena, "hf/safetensors", name));
 }
 
 static MxJson *golden_json(const char *name) {
