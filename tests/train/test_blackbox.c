@@ -8,7 +8,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <unistd.h>
 
 /* ---- golden files through the command line */
 
@@ -114,18 +113,6 @@ typedef enum Ending { BY_STEPS, BY_SIGTERM, BY_SIGINT, BY_KILL } Ending;
 static const int codes[] = {[BY_STEPS] = 0, [BY_SIGTERM] = 143, [BY_SIGINT] = 130, [BY_KILL] = 137};
 static const int signals[] = {0, SIGTERM, SIGINT, SIGKILL};
 
-/* Waits until the run has printed a text. */
-static void wait_for(MxArena *arena, const char *dir, const char *text) {
-    enum { TRIES = 3000, PAUSE_US = 10000 };
-    for (int i = 0; i < TRIES; i++) {
-        if (mx_file_exists(mx_path_join(arena, dir, "log")) &&
-            strstr(process_file(arena, dir, "log", NULL), text))
-            return;
-        usleep(PAUSE_US);
-    }
-    ck_abort_msg("never printed: %s", text);
-}
-
 static const struct {
     Ending ending;
     const char *more;
@@ -152,7 +139,7 @@ START_TEST(resume_is_exact) {
     else {
         pid_t pid = process_start(
             &arena, broken, tiny_in(&arena, broken, mx_arena_printf(&arena, "%s steps=40", more)));
-        wait_for(&arena, broken, "completed step: 12,");
+        process_wait_for(&arena, broken, "completed step: 12,");
         ck_assert(!kill(pid, signals[resumes[_i].ending]));
         code = process_wait(pid);
     }
