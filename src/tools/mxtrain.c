@@ -34,7 +34,9 @@ static const char usage[] =
     "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads,\n"
     "OMP_WAIT_POLICY or GOMP_SPINCOUNT set how they wait.\n"
     "Exit codes: 0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file,\n"
-    "73/74/77 could not create, read or write, 75 locked, 130/143 interrupted after a good save.\n";
+    "73/74/77 could not create, read or write, 75 locked. SIGINT, SIGTERM and SIGHUP save and "
+    "leave with\n"
+    "130, 143 and 129, before the first step without a save; SIGUSR1 saves and goes on.\n";
 
 typedef struct CommandLine {
     MxConfigRequest request;
@@ -162,11 +164,12 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     return code;
 }
 
-/* Threads that wait for each other (libgomp's barriers) spin a while, then sleep: longer would keep
- * the core from whoever they wait for, on a machine that others use too, and sleeping at once costs
- * a wake-up at every kernel. In turns of its loop, each 40 to 100 ns. */
+/* Threads that wait for each other (libgomp's barriers) spin a while, then sleep. Longer would keep
+ * the core from whoever they wait for on a machine that others use too: its own 300000 turns make a
+ * step three to five times as long there. Sleeping at once costs a wake-up at every kernel. A turn
+ * takes 40 to 100 ns. */
 static const MxEnvVar early[] = {
-    {.name = "GOMP_SPINCOUNT", .value = "10000", .unless = "OMP_WAIT_POLICY"},
+    {.name = "GOMP_SPINCOUNT", .value = "1000", .unless = "OMP_WAIT_POLICY"},
 };
 
 int main(int argc, char **argv) {

@@ -59,6 +59,17 @@ int process_run(MxArena *arena, const char *dir, const char *words) {
     return process_wait(process_start(arena, dir, words));
 }
 
+const char *process_tiny(MxArena *arena, const char *dir, const char *more) {
+    return mx_arena_printf(
+        arena,
+        "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 "
+        "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 "
+        "max_target_length=32 per_device_batch_size=4 eval_interval=10 eval_steps=2 "
+        "checkpoint_period=5 learning_rate_schedule_steps=40 log_config=false run_name=x "
+        "base_output_directory=%s metrics_file=%s/m.jsonl %s",
+        dir, dir, more);
+}
+
 const char *process_dir(MxArena *arena, const char *name) {
     MxError err = {0};
     const char *dir = mx_arena_printf(arena, "build/tests/%s.%ld", name, (long)getpid());

@@ -17,6 +17,10 @@ void process_wait_for(MxArena *arena, const char *dir, const char *text);
 int process_wait(pid_t pid);
 int process_run(MxArena *arena, const char *dir, const char *words);
 
+/* process_tiny — words for run "x" of a small model in dir, which writes metrics to dir/m.jsonl;
+ * `more` overrides. */
+const char *process_tiny(MxArena *arena, const char *dir, const char *more);
+
 /* process_dir — a fresh folder below build/tests. */
 const char *process_dir(MxArena *arena, const char *name);
 /* process_file — the content of dir/name. */

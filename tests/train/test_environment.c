@@ -8,16 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *tiny_in(MxArena *arena, const char *dir, const char *more) {
-    return mx_arena_printf(
-        arena,
-        "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 "
-        "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 "
-        "max_target_length=32 per_device_batch_size=4 eval_interval=-1 log_config=false run_name=x "
-        "learning_rate_schedule_steps=40 base_output_directory=%s metrics_file=%s/m.jsonl %s",
-        dir, dir, more);
-}
-
 /* ---- variables */
 
 /* What /proc says of a process; NUL ends each of its strings. */
@@ -56,7 +46,8 @@ START_TEST(threads_spin_briefly_unless_the_user_says_otherwise) {
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
     setenv(users[_i].name, users[_i].value, true);
-    pid_t pid = process_start(&arena, dir, tiny_in(&arena, dir, "steps=100000"));
+    pid_t pid =
+        process_start(&arena, dir, process_tiny(&arena, dir, "steps=100000 eval_interval=-1"));
     process_wait_for(&arena, dir, "completed step: 0,");
     size_t n;
     const char *spins = variable_of(&arena, pid, "GOMP_SPINCOUNT");
@@ -79,7 +70,7 @@ static const char *const closed[] = {">&-", ">&- <&-", "<&- >&- 2>&-"};
 START_TEST(closed_descriptors_are_not_those_of_files) {
     MxArena arena = {0};
     const char *dir = process_dir(&arena, "closed");
-    const char *words = tiny_in(&arena, dir, "steps=3");
+    const char *words = process_tiny(&arena, dir, "steps=3 eval_interval=-1");
     int status = system(mx_arena_printf(&arena, "%s %s %s", process_binary(), words, closed[_i]));
     ck_assert_int_eq(status, 0);
     int n;
