@@ -182,6 +182,23 @@ typedef struct MxEnvVar {
  * program goes on without, with a warning. */
 void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
 
+/* A bound on memory; INT64_MAX = none. */
+typedef struct MxMemoryLimit {
+    const char *name; /* "this machine", "the cgroup \"/a/b\"", "ulimit -v" */
+    int64_t bytes;
+} MxMemoryLimit;
+
+typedef struct MxMemoryLimits {
+    MxMemoryLimit memory;    /* the smallest of the machine's and its control groups', which other
+                                processes share */
+    MxMemoryLimit addresses; /* of this process: all it maps, used or not (ulimit -v) */
+    MxMemoryLimit data;      /* the same of what it may write, files aside (ulimit -d) */
+} MxMemoryLimits;
+
+/* mx_memory_limits — what bounds the memory of this process.
+ *   root  the folder with proc/self and the mounts of control groups, "/" but in tests */
+MxMemoryLimits mx_memory_limits(MxArena *arena, const char *root);
+
 /* ---- map */
 
 /* Strings to integers (usually indices). Keys are borrowed: they must outlive the map. */

@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 typedef struct Loop {
     MxArena arena;
@@ -322,12 +321,6 @@ static void log_plan(const Loop *l) {
         "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
         "attention flops",
         tflops.total, 100 * tflops.learnable / tflops.total, 100 * tflops.attention / tflops.total);
-    size_t available = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (b.total + saving > available)
-        mx_warn(
-            "the run needs %.1f GiB; the machine has %.1f GiB. A smaller per_device_batch_size, or "
-            "remat_policy=full, needs less",
-            gib(b.total + saving), gib(available));
 }
 
 /* Takes over where the run starts; whether that leaves anything to do. */
