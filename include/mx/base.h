@@ -352,7 +352,7 @@ typedef struct MxBytes {
 /* mx_file_read — a whole file. Errors: missing, unreadable, a directory, larger than max_bytes. */
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err);
 /* mx_file_write — replaces a file as a whole: temp file beside it, fsync, rename, fsync of the
- * folder. */
+ * folder. Symbolic links are followed and stay; devices, pipes and terminals are written to. */
 bool mx_file_write(const char *path, const void *data, size_t size, MxError *err);
 bool mx_file_exists(const char *path);
 bool mx_dir_exists(const char *path);
