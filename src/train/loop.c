@@ -354,6 +354,7 @@ static bool prepare(Loop *l, MxError *err) {
     if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
         !divide_batches(l, &mesh, err))
         return false;
+    if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;

@@ -83,6 +83,42 @@ START_TEST(closed_descriptors_are_not_those_of_files) {
 }
 END_TEST
 
+/* ---- files of others */
+
+static const struct {
+    const char *text;
+    int code;
+    const char *told;
+} taken[] = {
+    {"notes, not metrics\n", 2, "is no file of metrics; it is not replaced"},
+    {"{\"a\": 1}\n", 2, "is no file of metrics; it is not replaced"},
+    {"{\"step\": 0.0, \"run_name\": \"y\"}\nrest", 2, "has the metrics of run \"y\""},
+    {"{\"step\": 0.0, \"run_name\": \"x\"}\n", 0, NULL},
+    {"{\"step\": 0.0, \"run", 0, NULL}, /* a run that was killed */
+    {"", 0, NULL},
+};
+
+START_TEST(metrics_replace_no_file_of_others) {
+    MxArena arena = {0};
+    MxError err = {0};
+    const char *dir = process_dir(&arena, "taken"), *text = taken[_i].text;
+    const char *path = mx_path_join(&arena, dir, "m.jsonl");
+    ck_assert(mx_file_write(path, text, strlen(text), &err));
+    const char *words = process_tiny(&arena, dir, "steps=1 eval_interval=-1");
+    ck_assert_int_eq(process_run(&arena, dir, words), taken[_i].code);
+    const char *now = process_file(&arena, dir, "m.jsonl", NULL);
+    if (taken[_i].told) {
+        const char *log = process_file(&arena, dir, "log", NULL);
+        ck_assert_msg(strstr(log, taken[_i].told) != NULL, "%s", log);
+        ck_assert_str_eq(now, text);
+        ck_assert(!mx_dir_exists(mx_path_join(&arena, dir, "x")));
+    } else {
+        ck_assert(strstr(now, "learning/loss"));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *environment_suite(void) {
     enum { SECONDS = 120 };
     Suite *suite = suite_create("environment");
@@ -91,6 +127,7 @@ Suite *environment_suite(void) {
     tcase_add_loop_test(tcase, threads_spin_briefly_unless_the_user_says_otherwise, 0,
                         MX_COUNT(users));
     tcase_add_loop_test(tcase, closed_descriptors_are_not_those_of_files, 0, MX_COUNT(closed));
+    tcase_add_loop_test(tcase, metrics_replace_no_file_of_others, 0, MX_COUNT(taken));
     suite_add_tcase(suite, tcase);
     return suite;
 }
