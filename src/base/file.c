@@ -27,7 +27,7 @@ static bool read_all(int fd, MxBytes *out, const char *path, MxError *err) {
 }
 
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "no such file: \"%s\"", path);
     if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);

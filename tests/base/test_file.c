@@ -74,12 +74,14 @@ static const struct {
     {"file/below", MX_EXIT_BAD_INPUT, "no such file: \""},
     {"dir", MX_EXIT_BAD_INPUT, "/dir\" is not a regular file"},
     {"loop", MX_EXIT_IO, "could not open \""},
+    {"pipe", MX_EXIT_BAD_INPUT, "/pipe\" is not a regular file"},
 };
 
 static void furnish(void) {
     ck_ok(mx_file_write(in_folder("file"), "x", 1, &err));
     ck_ok(mx_dir_make(in_folder("dir"), &err));
     ck_assert_int_eq(symlink("loop", in_folder("loop")), 0);
+    ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
 }
 
 START_TEST(names_what_it_cannot_read) {
