@@ -168,12 +168,12 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     return code;
 }
 
-/* Threads that wait for each other (libgomp's barriers) spin a while, then sleep. Longer would keep
- * the core from whoever they wait for on a machine that others use too: its own 300000 turns make a
- * step three to five times as long there. Sleeping at once costs a wake-up at every kernel. A turn
- * takes 40 to 100 ns. */
+/* Threads that wait for each other (libgomp's barriers) spin a while, then sleep. On a machine that
+ * others use too, spinning keeps the core from whoever they wait for: W3 of bench/ took 0.17 s a
+ * step with libgomp's own 300000 turns, 0.07 with 1000, 0.06 with 100 or none. A turn takes 40 to
+ * 100 ns, so 100 bridge the gap between two kernels and no more. */
 static const MxEnvVar early[] = {
-    {.name = "GOMP_SPINCOUNT", .value = "1000", .unless = "OMP_WAIT_POLICY"},
+    {.name = "GOMP_SPINCOUNT", .value = "100", .unless = "OMP_WAIT_POLICY"},
 };
 
 /* OpenBLAS takes a buffer while it is loaded, and asks for it without end where it gets none. So
