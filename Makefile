@@ -53,6 +53,14 @@ override CFLAGS += -std=c17 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototy
             -Wmissing-prototypes -Wvla -Werror -MMD -MP
 override CPPFLAGS += -Iinclude -D_GNU_SOURCE -DMX_SHARE='"$(SHARE)"'
 comma    := ,
+
+# What makes an error in memory end the process rather than serve whoever provoked it.
+ifndef SAN
+HARDEN   := -fstack-protector-strong $(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-D_FORTIFY_SOURCE=2) \
+            $(if $(findstring x86_64,$(MULTIARCH)),-fcf-protection=full)
+override CFLAGS  += $(HARDEN)
+override LDFLAGS += -Wl,-z,relro,-z,now
+endif
 ifdef SAN    # make test SAN=address,undefined
 B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
 override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -149,7 +157,7 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
 check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault check-mpi  ## run the tests that are built, lowest room first
 check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
-check-cli: $B/mxtrain ; tests/cli/run.sh $<
+check-cli: $(TOOLS:%=$B/%) ; tests/cli/run.sh $< $(if $(SAN),,&& tests/cli/hardened.sh $^)
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
 check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
