@@ -59,6 +59,14 @@ override CFLAGS += -std=c17 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototy
             -Wmissing-prototypes -Wvla -Werror -MMD -MP
 override CPPFLAGS += -Iinclude -D_GNU_SOURCE -DMX_SHARE='"$(SHARE)"'
 comma    := ,
+
+# What makes an error in memory end the process rather than serve whoever provoked it.
+ifndef SAN
+HARDEN   := -fstack-protector-strong $(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-D_FORTIFY_SOURCE=2) \
+            $(if $(findstring x86_64,$(MULTIARCH)),-fcf-protection=full)
+override CFLAGS  += $(HARDEN)
+override LDFLAGS += -Wl,-z,relro,-z,now
+endif
 ifdef SAN    # make test SAN=address,undefined
 B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
 override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -168,10 +176,11 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(TESTED) $(FUZZERS:%=replay-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
+SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))

@@ -162,11 +162,42 @@ bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high
 bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
 bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err);
 
+/* ---- the process */
+
 /* What a program does: what it allocates in `program` lives until it ends. */
 typedef MxExit MxTool(int argc, char **argv, MxArena *program, MxError *err);
 /* mx_tool_main — a program's main function: runs it and prints its errors to stderr. Returns the
- * exit code. */
+ * exit code. Of descriptors 0 to 2, those that are closed stay unusable, but no file gets their
+ * number. */
 int mx_tool_main(MxTool *run, int argc, char **argv);
+
+/* A variable of the environment that a library reads while it is loaded, so before main. */
+typedef struct MxEnvVar {
+    const char *name, *value; /* value NULL = as it is */
+    const char *unless;       /* another one by which users say the same; NULL = none */
+} MxEnvVar;
+/* mx_process_prepare — sees to it that libraries were loaded with these variables: sets those that
+ * the user did not (neither them nor what `unless` names) and, if there are any, starts the program
+ * again, with the same process id and descriptors. To be called first in main. If that fails the
+ * program goes on without, with a warning. */
+void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
+
+/* A bound on memory; INT64_MAX = none. */
+typedef struct MxMemoryLimit {
+    const char *name; /* "this machine", "the cgroup \"/a/b\"", "ulimit -v" */
+    int64_t bytes;
+} MxMemoryLimit;
+
+typedef struct MxMemoryLimits {
+    MxMemoryLimit memory;    /* the smallest of the machine's and its control groups', which other
+                                processes share */
+    MxMemoryLimit addresses; /* of this process: all it maps, used or not (ulimit -v) */
+    MxMemoryLimit data;      /* the same of what it may write, files aside (ulimit -d) */
+} MxMemoryLimits;
+
+/* mx_memory_limits — what bounds the memory of this process.
+ *   root  the folder with proc/self and the mounts of control groups, "/" but in tests */
+MxMemoryLimits mx_memory_limits(MxArena *arena, const char *root);
 
 /* ---- map */
 
@@ -321,7 +352,7 @@ typedef struct MxBytes {
 /* mx_file_read — a whole file. Errors: missing, unreadable, a directory, larger than max_bytes. */
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err);
 /* mx_file_write — replaces a file as a whole: temp file beside it, fsync, rename, fsync of the
- * folder. */
+ * folder. Symbolic links are followed and stay; devices, pipes and terminals are written to. */
 bool mx_file_write(const char *path, const void *data, size_t size, MxError *err);
 bool mx_file_exists(const char *path);
 bool mx_dir_exists(const char *path);

@@ -1,4 +1,4 @@
-/* options.c — a command line's options, from a table, and the main function around them. */
+/* options.c — a command line's options, from a table. */
 #include <mx/base.h>
 
 #include <errno.h>
@@ -87,7 +87,7 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
     if (!ok || (!helps && !tells_version)) return ok;
     int written =
         helps ? fputs(options.usage, stdout) : printf("%s " MX_VERSION "\n", options.program);
-    return written < 0 && mx_fail_errno(err, "could not write to stdout");
+    return (written < 0 || fflush(stdout)) && mx_fail_errno(err, "could not write to stdout");
 }
 
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
@@ -122,14 +122,4 @@ bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err)
                        name, text);
     *out = !strcmp(text, "true");
     return true;
-}
-
-int mx_tool_main(MxTool *run, int argc, char **argv) {
-    MxArena program = {.name = "program"};
-    MxError err = {0};
-    MxExit code = run(argc, argv, &program, &err);
-    if (err.count) mx_complain("%s", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&program);
-    return (int)code;
 }

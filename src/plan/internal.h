@@ -99,8 +99,8 @@ const char *plan_link_name(int link);
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, reference, activations, casts, gathered, buffers, saving;
     int64_t process, total;
-    int64_t machine; /* what this machine has */
-    bool is_exact;   /* nothing is estimated but the process itself: the program was lowered */
+    MxMemoryLimit limit; /* of this machine or a control group of it */
+    bool is_exact;       /* nothing is estimated but the process itself: the program was lowered */
     struct {
         const char *policy;
         int64_t activations;

@@ -45,8 +45,8 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "process", m->process);
     mx_json_set_int(object, "total", m->total);
     mx_json_set_bool(object, "activations_are_exact", m->is_exact);
-    mx_json_set_int(object, "machine", m->machine);
-    mx_json_set_bool(object, "fits", m->total <= m->machine);
+    mx_json_set_int(object, "machine", m->limit.bytes);
+    mx_json_set_bool(object, "fits", m->total <= m->limit.bytes);
     MxJson *other = mx_json_put_object(object, "activations_with_remat_policy");
     for (int i = 0; i < MX_COUNT(m->other) && m->other[i].policy; i++)
         mx_json_set_int(other, m->other[i].policy, m->other[i].activations);

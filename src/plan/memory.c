@@ -5,15 +5,9 @@
  * largest such group is counted once. */
 #include "internal.h"
 
-#include <unistd.h>
-
 /* Code, libraries and stacks of a process that does nothing; measured with glibc, OpenBLAS and
  * oneDNN on x86-64, 2 threads. */
 static const int64_t PROCESS_BYTES = (int64_t)32 << 20;
-
-static int64_t machine_bytes(void) {
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-}
 
 /* Elements of a rank's shards: of all parameters, and of those that are trained. */
 static int64_t shard_elements(const MxForecast *plan, bool only_trained) {
@@ -120,7 +114,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
                       .casts = p.casts,
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,
-                      .machine = machine_bytes(),
+                      .limit = mx_memory_limits(arena, "/").memory,
                       .is_exact = plan->mesh.mesh.n_ranks == 1 || !plan->collectives.refusal};
     if (plan->mesh.mesh.n_ranks > 1 && m->is_exact) {
         m->activations = plan->collectives.activations;
@@ -135,5 +129,5 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     }
     m->saving = saving_bytes(plan, &p);
     add_up(m);
-    return m->total <= m->machine || find_other_policies(arena, plan, err);
+    return m->total <= m->limit.bytes || find_other_policies(arena, plan, err);
 }

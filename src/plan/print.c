@@ -60,11 +60,13 @@ static void print_memory(const MxForecast *plan, MxText *out) {
                         : "the copy of its share of the state, written in the background: about");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
-    if (m->total <= m->machine) {
-        mx_text_add(out, "this machine has %.3f GiB: enough for one rank\n", gib(m->machine));
+    if (m->total <= m->limit.bytes) {
+        mx_text_add(out, "%s has %.3f GiB: enough for one rank\n", m->limit.name,
+                    gib(m->limit.bytes));
         return;
     }
-    mx_text_add(out, "this machine has %.3f GiB: not enough for one rank\n", gib(m->machine));
+    mx_text_add(out, "%s has %.3f GiB: not enough for one rank\n", m->limit.name,
+                gib(m->limit.bytes));
     for (int i = 0; i < MX_COUNT(m->other) && m->other[i].policy; i++)
         mx_text_add(out, "  remat_policy=%s would need %.3f for activations, %.3f in all\n",
                     m->other[i].policy, gib(m->other[i].activations),

@@ -26,7 +26,7 @@ void h5_unlock(const int *unused) {
 bool h5_is_file(const char *path, MxError *err) {
     MxWhere where = {.file = path};
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
     if (fd < 0 && errno == EACCES) return mx_fail_errno(err, "could not open \"%s\"", path);
     if (fd < 0)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "could not open \"%s\": %s", path,

@@ -8,19 +8,17 @@
 #include "internal.h"
 #include "metrics.h"
 #include "reference.h"
+#include "signals.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 typedef struct Loop {
     MxArena arena;
     const MxConfig *config;
     MxComm *comm;
-    int stop_signal; /* that some rank got and all have agreed on, 0 = none */
+    int stop_signal;    /* that some rank got and all have agreed on, 0 = none */
+    bool save_is_asked; /* the same, of a save */
     MxTrainState *state;
     MxTokenizer *tokenizer;
     MxDataset *train_data, *eval_data;
@@ -38,36 +36,15 @@ typedef struct Loop {
 
 /* ---- signals */
 
-/* The signal that asked to stop, 0 = none: a signal is the process's, so is this. */
-static volatile sig_atomic_t stop_signal;
-
-/* Whether a launcher reads what this process prints. While it stops a run it may not: neither its
- * silence nor its end is a reason to stop before the save. */
-static volatile sig_atomic_t is_launched;
-
-static void print_without_waiting(void) {
-    signal(SIGPIPE, SIG_IGN);
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+/* After this all ranks know what one of them was asked for. */
+static void hear(Loop *l) {
+    Wish wish = signals_hear(l->comm);
+    if (!l->stop_signal) l->stop_signal = wish.stop;
+    l->save_is_asked = l->save_is_asked || wish.saves;
 }
 
-static void on_signal(int number) {
-    if (stop_signal) _exit(128 + number); /* the second one means it */
-    stop_signal = number;
-    if (is_launched) print_without_waiting();
-}
-
-static void catch_signals(const MxComm *comm) {
-    struct sigaction action = {.sa_handler = on_signal};
-    is_launched = mx_comm_size(comm) > 1;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write */
-}
-
-/* After this all ranks know of a signal that one of them got. */
 static bool is_stopped(Loop *l) {
-    if (!l->stop_signal) l->stop_signal = (int)mx_comm_max(l->comm, stop_signal);
+    if (!l->stop_signal) hear(l);
     return l->stop_signal != 0;
 }
 
@@ -84,10 +61,21 @@ static bool save(Loop *l, MxError *err) {
     return metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
 }
 
+/* Whether a save was asked for and can be made. */
+static bool takes_request(Loop *l) {
+    bool is_asked = l->save_is_asked;
+    l->save_is_asked = false;
+    if (is_asked && l->config->enable_checkpointing)
+        mx_log("received SIGUSR1: saving after step %lld", (long long)l->step);
+    else if (is_asked)
+        mx_warn("received SIGUSR1, but enable_checkpointing=false: nothing is saved");
+    return is_asked && l->config->enable_checkpointing;
+}
+
 /* Last in a step, so that the checkpoint stands for all of it. */
 static bool save_if_due(Loop *l, MxError *err) {
-    return checkpoints_poll(l->checkpoints, err) &&
-           (!checkpoints_are_due(l->checkpoints, l->step) || save(l, err));
+    bool is_due = takes_request(l) || checkpoints_are_due(l->checkpoints, l->step);
+    return checkpoints_poll(l->checkpoints, err) && (!is_due || save(l, err));
 }
 
 /* ---- evaluation */
@@ -237,6 +225,7 @@ static void show_progress(const Loop *l) {
 static bool run_steps(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxBatch batch = {0};
+    signals_begin();
     l->step = l->start - 1;
     if (*mx_train_state_eval_pending(l->state) && c->eval_interval > 0 && !evaluate(l, err))
         return false;
@@ -252,10 +241,9 @@ static bool run_steps(Loop *l, MxError *err) {
             !train_step(l, &batch, err))
             return false;
         if (eval_is_due(l) && !evaluate(l, err)) return false;
+        if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
         if (!save_if_due(l, err)) return false;
         show_progress(l);
-        if (is_stopped(l))
-            l->stop_reason = l->stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
     }
     l->step--; /* the last step that was made */
     return true;
@@ -333,12 +321,6 @@ static void log_plan(const Loop *l) {
         "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
         "attention flops",
         tflops.total, 100 * tflops.learnable / tflops.total, 100 * tflops.attention / tflops.total);
-    size_t available = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (b.total + saving > available)
-        mx_warn(
-            "the run needs %.1f GiB; the machine has %.1f GiB. A smaller per_device_batch_size, or "
-            "remat_policy=full, needs less",
-            gib(b.total + saving), gib(available));
 }
 
 /* Takes over where the run starts; whether that leaves anything to do. */
@@ -372,11 +354,12 @@ static bool prepare(Loop *l, MxError *err) {
     if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
         !divide_batches(l, &mesh, err))
         return false;
+    if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
     bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
-    catch_signals(l->comm); /* a child that reads such files has handlers of its own set */
+    signals_catch(l->comm); /* a child that reads such files has handlers of its own set */
     if (!is_fine) return false;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
     if (is_first(l) &&
@@ -425,8 +408,7 @@ static bool finish(Loop *l, MxError *err) {
 
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
     Loop l = {.arena = {.name = "run"}, .config = config, .comm = comm};
-    stop_signal = 0;
-    catch_signals(comm);
+    signals_catch(comm);
     bool ok = prepare(&l, err);
     if (ok && l.start < config->steps) {
         ok = run_steps(&l, err) && finish(&l, err);

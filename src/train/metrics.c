@@ -51,6 +51,36 @@ static bool keep_lines_before(MxArena *arena, const char *path, int64_t first_st
     return mx_file_write(path, kept.data, kept.len, err);
 }
 
+/* What the first line of a file says of its run, NULL = nothing, for it is no line of metrics; "" =
+ * the file is empty, missing, or no regular file, so nothing in it can be lost. */
+static const char *run_of_file(MxArena *arena, const char *path) {
+    enum { MAX_LINE = 1 << 16 };
+    MxError ignored = {0};
+    FILE *file = mx_file_exists(path) ? fopen(path, "re") : NULL;
+    if (!file) return "";
+    char *line = mx_arena_alloc(arena, MAX_LINE);
+    size_t n = fread(line, 1, MAX_LINE - 1, file), length = strcspn(line, "\n");
+    fclose(file);
+    bool is_cut = n && length == n && *line == '{'; /* by a crash, as the only one */
+    MxJson *json = n && !is_cut ? mx_json_parse(arena, line, length, path, &ignored) : NULL;
+    mx_error_release(&ignored);
+    return n && !is_cut ? mx_json_string(mx_json_get(json, "run_name")) : "";
+}
+
+bool metrics_file_check(const MxConfig *config, const char *path, MxError *err) {
+    MxArena arena = {.name = "metrics"};
+    const char *run = path && *path ? run_of_file(&arena, path) : "";
+    bool ok = true;
+    if (!run)
+        ok = mx_config_fail(err, config, MX_KEY_metrics_file,
+                            "\"%s\" exists and is no file of metrics; it is not replaced", path);
+    else if (*run && strcmp(run, config->run_name) != 0)
+        ok = mx_config_fail(err, config, MX_KEY_metrics_file,
+                            "\"%s\" has the metrics of run \"%s\"; it is not replaced", path, run);
+    mx_arena_release(&arena);
+    return ok;
+}
+
 static void close_stream(void *stream) {
     fclose(stream);
 }

@@ -20,6 +20,9 @@ double metrics_get(const Metrics *metrics, const char *name);
 /* A file of JSON lines; path NULL = none. */
 typedef struct MetricsFile MetricsFile;
 
+/* metrics_file_check — that no file is replaced that another run, or something else, has written.
+ * Errors: it would be (exit 2). */
+bool metrics_file_check(const MxConfig *config, const char *path, MxError *err);
 /* metrics_file_open — a new file at first_step 0 (path NULL = none); otherwise lines of steps from
  * first_step on are cut off, so that a resumed run leaves the file that an undisturbed one would.
  * Closed with the arena. */

@@ -251,6 +251,22 @@ START_TEST(synthetic_segments) {
 }
 END_TEST
 
+/* However many are allowed, a row has no more than tokens, and is made at once. */
+START_TEST(synthetic_segments_without_end) {
+    enum { LENGTH = 64 };
+    MxDataConfig config = {.kind = "synthetic",
+                           .rows = 1,
+                           .length = LENGTH,
+                           .vocab = 100,
+                           .packing = true,
+                           .max_segments = INT64_C(1) << 40};
+    MxBatch batch = mx_batch_new(&arena, 1, LENGTH);
+    ck_assert_int_eq(mx_data_batch(open_data(config), 0, &batch, &err), MX_DATA_OK);
+    int32_t last = batch.field[MX_INPUTS_SEGMENTATION][LENGTH - 1];
+    ck_assert(last > 16 && last <= LENGTH);
+}
+END_TEST
+
 Suite *text_suite(void) {
     Suite *suite = suite_create("data: text and synthetic");
     TCase *tests = tcase_create("text");
@@ -266,6 +282,7 @@ Suite *text_suite(void) {
     tcase_add_test(tests, bundled_corpus);
     tcase_add_test(tests, synthetic);
     tcase_add_test(tests, synthetic_segments);
+    tcase_add_test(tests, synthetic_segments_without_end);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -219,6 +219,76 @@ full_disk() {
     passed "$n" "full disk: $n amounts of room, $refused refused"
 }
 
+# ---- memory that is limited
+
+# limited KEYS... — the run ends well or is refused before anything is made; the exit code to $code.
+limited() {
+    d=$work/limited
+    rm -rf "$d"
+    mkdir "$d"
+    code=0
+    "$@" "$binary" --config configs/base.yml base_output_directory="$d" run_name=x steps=2 \
+        eval_interval=-1 log_config=false $keys >"$d/log" 2>&1 </dev/null || code=$?
+    n=$((n + 1))
+    case $code in
+    0) ;;
+    71)
+        refused=$((refused + 1))
+        grep -q "$limit" "$d/log" || complain "$what: the limit is not named" "$d"
+        [ ! -e "$d/x" ] || complain "$what: refused, but something was made" "$d"
+        ;;
+    *) complain "$what: exit $code" "$d" ;;
+    esac
+}
+
+# both WHAT — of the n limits or runs some were refused and some were not.
+both() {
+    [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "$1: $refused of $n refused"
+    echo "$1: $n runs, $refused refused"
+}
+
+in_group() { sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"; }
+in_shell() { (ulimit "$option" "$kb" && exec "$@"); }
+
+# A control group of 700 MB and batches that need less and more.
+memory_of_group() {
+    step=$1 n=0 refused=0 limit=cgroup
+    group=/sys/fs/cgroup/memory/mxtrain.$$ file=memory.limit_in_bytes
+    [ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup/mxtrain.$$ file=memory.max
+    if ! mkdir "$group" 2>/dev/null || ! echo 700M 2>/dev/null >"$group/$file"; then
+        rmdir "$group" 2>/dev/null
+        echo "cgroup: NOT TESTED, could not make one (root may)"
+        return
+    fi
+    for rows in $(seq 8 "$step" 64); do
+        keys="per_device_batch_size=$rows" what="700 MB, $rows rows"
+        limited in_group
+    done
+    rmdir "$group"
+    both "cgroup of 700 MB"
+}
+
+memory_of_shell() {
+    step=$1
+    for option in -v -d; do
+        n=0 refused=0 limit="ulimit $option"
+        for kb in $(seq 150000 "$step" 1000000); do
+            keys="per_device_batch_size=4" what="ulimit $option $kb"
+            limited in_shell
+        done
+        both "ulimit $option"
+    done
+}
+
+memory() {
+    if ldd "$binary" | grep -q asan; then
+        echo "memory: NOT TESTED, the sanitizer's own is beyond any limit"
+        return
+    fi
+    memory_of_group "$1"
+    memory_of_shell "$2"
+}
+
 # ---- damage
 
 # refused WHAT — the run with one checkpoint stops with 65 and does not begin anew.
@@ -408,6 +478,7 @@ kills "$(choose 10 200)"
 failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
+memory "$(choose 8 1)" "$(choose 125000 10000)"
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
 ranks
 finish_suite

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static MxH5 *create(const char *name) {
@@ -260,6 +261,8 @@ START_TEST(bad_files) {
     MxH5 *file;
     ck_failed(mx_h5_open(&arena, in_folder("none.h5"), &file, &err), "No such file");
     ck_failed(mx_h5_open(&arena, folder, &file, &err), "is not a regular file");
+    ck_assert_int_eq(mkfifo(in_folder("pipe.h5"), 0600), 0);
+    ck_failed(mx_h5_open(&arena, in_folder("pipe.h5"), &file, &err), "is not a regular file");
     char *path = in_folder("text.h5");
     ck_ok(mx_file_write(path, "not hdf5 at all", 15, &err));
     ck_failed(mx_h5_open(&arena, path, &file, &err), "is not an HDF5 file");

@@ -5,6 +5,7 @@
 #include <check.h>
 
 Suite *ahead_suite(void);
+Suite *environment_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *packed_suite(void);
@@ -16,6 +17,7 @@ Suite *preference_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *lora_runs_suite(void);
+Suite *signals_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);
 
