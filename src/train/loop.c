@@ -356,14 +356,15 @@ static bool divide_batches(Loop *l, const MxTrainMesh *mesh, MxError *err) {
            train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
 }
 
-/* This rank's own log, for as long as the process lives. */
+/* The run's log is the first rank's; the others may have logs of their own. */
 static bool open_log(Loop *l, MxError *err) {
-    static char who[32];
-    const char *dir = mx_path_join(&l->arena, l->config->run_dir, "logs");
-    int rank = mx_comm_rank(l->comm);
-    snprintf(who, sizeof who, "rank %d", rank);
-    return mx_dir_make(dir, err) &&
-           mx_log_copy(mx_arena_printf(&l->arena, "%s/rank_%d.log", dir, rank), who, err);
+    const char *dir = l->config->run_dir, *name = "run.log";
+    if (!is_first(l) && !l->config->rank_logs) return mx_log_copy(NULL, err);
+    if (!is_first(l)) {
+        dir = mx_path_join(&l->arena, dir, "logs");
+        name = mx_arena_printf(&l->arena, "rank_%d.log", mx_comm_rank(l->comm));
+    }
+    return mx_dir_make(dir, err) && mx_log_copy(mx_path_join(&l->arena, dir, name), err);
 }
 
 static bool prepare(Loop *l, MxError *err) {
@@ -383,7 +384,7 @@ static bool prepare(Loop *l, MxError *err) {
         (!mx_dir_make(c->checkpoint_dir, err) ||
          !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err)))
         return false;
-    if (c->rank_logs && !open_log(l, err)) return false;
+    if (!open_log(l, err)) return false;
     if (c->log_config && is_first(l)) mx_config_print(c);
     if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
         return false;

@@ -4,6 +4,7 @@
 #   # expect: a line of stderr      # args: more words for the command line      # env: NAME=value
 #   # exit: the code, if not 2
 # The run must write exactly the expected lines to stderr, nothing to stdout, and exit with the code.
+# A line that is no note (indented, or a hint) begins an error: "mxtrain: error: " stands before it.
 # Run from the top folder.
 set -uf
 binary=$1
@@ -14,7 +15,7 @@ set +f
 set -- tests/cli/*.yml
 set -f
 for file; do
-    sed -n 's/^# expect: //p' "$file" >"$actual/want"
+    sed -n 's/^# expect: //p' "$file" | sed '/^ \|^hint: /!s/^/mxtrain: error: /' >"$actual/want"
     args=$(sed -n 's/^# args: //p' "$file")
     vars=$(sed -n 's/^# env: //p' "$file")
     want=$(sed -n 's/^# exit: //p' "$file")
