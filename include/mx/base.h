@@ -77,6 +77,12 @@ void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
 void mx_text_addn(MxText *text, const char *bytes, size_t n);
 void mx_text_clear(MxText *text);
 
+/* mx_figure — a number for people: with so many decimals, below 1 with as many more as three
+ * significant digits take ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.
+ */
+enum { MX_FIGURE = 32 };
+const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
+
 /* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close
  * (distance above one third of the word's length, at least 2). Ties go to the earlier candidate. */
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
