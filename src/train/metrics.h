@@ -17,13 +17,22 @@ void metrics_add(Metrics *metrics, const char *name, double value);
 /* metrics_get — a value that must be there. */
 double metrics_get(const Metrics *metrics, const char *name);
 
-/* A file of JSON lines; path NULL = none. */
+/* A metric on the console; a list of them ends with one without a label. */
+typedef struct Field {
+    const char *label, *metric, *unit; /* unit NULL = none */
+    int decimals;                      /* at least, see mx_figure */
+} Field;
+
+/* metrics_tell — "label<is>value" for every field, each behind ", ". */
+void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, MxText *line);
+
+/* JSON lines: metrics.jsonl in the run's folder, and metrics_file if that is another one. */
 typedef struct MetricsFile MetricsFile;
 
-/* metrics_file_open — a new file at first_step 0 (path NULL = none); otherwise lines of steps from
- * first_step on are cut off, so that a resumed run leaves the file that an undisturbed one would.
- * Closed with the arena. */
-bool metrics_file_open(MxArena *arena, const MxConfig *config, const char *path, int64_t first_step,
+/* metrics_file_open — new files at first_step 0 (an earlier run's in the folder gets another name);
+ * otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the files
+ * that an undisturbed one would. Not is_written: there are none. Closed with the arena. */
+bool metrics_file_open(MxArena *arena, const MxConfig *config, bool is_written, int64_t first_step,
                        MetricsFile **out, MxError *err);
 /* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
  * log_period steps. */
