@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -166,6 +167,13 @@ bool mx_path_sync(const char *path, MxError *err) {
 char *mx_path_join(MxArena *arena, const char *dir, const char *name) {
     if (!*dir || *name == '/') return mx_arena_strdup(arena, name);
     return mx_arena_printf(arena, "%s%s%s", dir, mx_text_has_suffix(dir, "/") ? "" : "/", name);
+}
+
+char *mx_share_dir(MxArena *arena) {
+    static const char share[] = "share/mxtrain";
+    char *program = mx_arena_alloc(arena, PATH_MAX);
+    if (readlink("/proc/self/exe", program, PATH_MAX - 1) < 0) return mx_arena_strdup(arena, share);
+    return mx_path_join(arena, mx_path_dir(arena, mx_path_dir(arena, program)), share);
 }
 
 char *mx_path_dir(MxArena *arena, const char *path) {

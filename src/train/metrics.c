@@ -98,7 +98,7 @@ static bool open_file(MxArena *arena, MetricsFile *out, const char *path, int64_
     mx_arena_release(&scratch);
     if (!ok) return false;
     FILE *stream = fopen(path, first_step ? "ae" : "we");
-    if (!stream) return mx_fail_errno(err, "could not open metrics_file \"%s\"", path);
+    if (!stream) return mx_fail_errno(err, "could not open metrics file \"%s\"", path);
     mx_arena_on_release(arena, close_stream, stream);
     out->file[out->n].stream = stream;
     out->file[out->n++].path = path;

@@ -5,7 +5,7 @@
 #   # exit: the code, if not 2
 # The run must write exactly the expected lines to stderr, nothing to stdout, and exit with the code.
 # A line that is no note (indented, or a hint) begins an error: "mxtrain: error: " stands before it.
-# Run from the top folder.
+# Last, what make install puts somewhere (install.sh). Run from the top folder.
 set -uf
 binary=$1
 actual=$(mktemp -d) || exit 1
@@ -33,5 +33,6 @@ for file; do
     [ ! -s "$actual/out" ] || sed 's/^/  stdout: /' "$actual/out"
     diff -u --label expected --label actual "$actual/want" "$actual/err"
 done
+if tests/cli/install.sh "$binary"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]
