@@ -332,6 +332,15 @@ static bool open_log(Loop *l, MxError *err) {
     return mx_dir_make(dir, err) && mx_log_copy(mx_path_join(&l->arena, dir, name), err);
 }
 
+static bool open_metrics(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    MetricsPaths paths = {0};
+    if (is_first(l))
+        paths = (MetricsPaths){.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl"),
+                               .other = c->metrics_file};
+    return metrics_file_open(&l->arena, c, paths, l->start, &l->metrics, err);
+}
+
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
@@ -360,8 +369,7 @@ static bool prepare(Loop *l, MxError *err) {
     MxDataset *const data[] = {l->train_data, l->eval_data};
     const MxLoaderConfig ahead = {
         .dataset = l->train_data, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return reference_open(&l->arena, l->state, data, &l->reference, err) &&
-           metrics_file_open(&l->arena, c, is_first(l), l->start, &l->metrics, err) &&
+    return reference_open(&l->arena, l->state, data, &l->reference, err) && open_metrics(l, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 

@@ -110,18 +110,15 @@ static bool is_same_file(const char *a, const char *b) {
     return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-bool metrics_file_open(MxArena *arena, const MxConfig *config, bool is_written, int64_t first_step,
-                       MetricsFile **out, MxError *err) {
+bool metrics_file_open(MxArena *arena, const MxConfig *config, MetricsPaths paths,
+                       int64_t first_step, MetricsFile **out, MxError *err) {
     MetricsFile *file = *out = mx_new(arena, MetricsFile);
-    const char *own = mx_path_join(arena, config->run_dir, "metrics.jsonl");
-    const char *other = config->metrics_file;
-    if (!is_written) return true;
     file->period = config->log_period;
     file->run_name = json_string(arena, config->run_name);
-    if ((!first_step && !set_aside(arena, own, err)) ||
-        !open_file(arena, file, own, first_step, err))
-        return false;
-    return !other || is_same_file(own, other) || open_file(arena, file, other, first_step, err);
+    if (paths.own && !first_step && !set_aside(arena, paths.own, err)) return false;
+    if (paths.own && !open_file(arena, file, paths.own, first_step, err)) return false;
+    if (!paths.other || (paths.own && is_same_file(paths.own, paths.other))) return true;
+    return open_file(arena, file, paths.other, first_step, err);
 }
 
 static void print_number(FILE *stream, double value) {

@@ -26,14 +26,20 @@ typedef struct Field {
 /* metrics_tell — "label<is>value" for every field, each behind ", ". */
 void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, MxText *line);
 
-/* JSON lines: metrics.jsonl in the run's folder, and metrics_file if that is another one. */
+/* Files of JSON lines, all with the same ones. */
 typedef struct MetricsFile MetricsFile;
 
-/* metrics_file_open — new files at first_step 0 (an earlier run's in the folder gets another name);
- * otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the files
- * that an undisturbed one would. Not is_written: there are none. Closed with the arena. */
-bool metrics_file_open(MxArena *arena, const MxConfig *config, bool is_written, int64_t first_step,
-                       MetricsFile **out, MxError *err);
+/* Where they are, NULL = there is none: the run's own, in its folder, and another (the key
+ * metrics_file), which may be the same one. */
+typedef struct MetricsPaths {
+    const char *own, *other;
+} MetricsPaths;
+
+/* metrics_file_open — new files at first_step 0 (what an earlier run left of its own gets another
+ * name); otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the
+ * files that an undisturbed one would. Closed with the arena. */
+bool metrics_file_open(MxArena *arena, const MxConfig *config, MetricsPaths paths,
+                       int64_t first_step, MetricsFile **out, MxError *err);
 /* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
  * log_period steps. */
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);
