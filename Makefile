@@ -52,12 +52,10 @@ USES.mxconvert := ckpt model
 USES.mxcompare := ckpt
 
 B        := build$(if $(IS_CLANG),/clang)
-PREFIX   ?= /usr/local
-SHARE    := $(PREFIX)/share/mxtrain
 CFLAGS   ?= -O2 -g
 override CFLAGS += -std=c17 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
             -Wmissing-prototypes -Wvla -Werror -MMD -MP
-override CPPFLAGS += -Iinclude -D_GNU_SOURCE -DMX_SHARE='"$(SHARE)"'
+override CPPFLAGS += -Iinclude -D_GNU_SOURCE
 comma    := ,
 
 # What makes an error in memory end the process rather than serve whoever provoked it.
@@ -118,11 +116,6 @@ $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
-# Objects that hold the path of the share folder are made anew when it changes.
-$B/share-path: FORCE ; @mkdir -p $B ; echo '$(SHARE)' | cmp -s - $@ || echo '$(SHARE)' >$@
-$(patsubst src/%.c,$B/%.o,$(shell grep -l MX_SHARE src/*/*.c)): $B/share-path
-FORCE:
-
 # Tests of several ranks: one program that a launcher starts; it borrows helpers of other rooms' tests.
 USES.mpi    := plan
 MPI_BORROWS := $B/tests/ops/types.o
@@ -140,13 +133,13 @@ demo:  ## install what is missing, build, train the default config on the bundle
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain --config configs/base.yml run_name=demo
 
-demo-lora:  ## the same with low-rank adapters: a small model first, then adapters to other text
+demo-lora:  ## the same with configs/recipes/lora.yml: a small model first, then adapters for other data
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain configs/base.yml run_name=demo-lora-base steps=40 eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/lora.yml
 
-demo-%:  ## the same with a recipe: demo-sft trains configs/recipes/sft.yml
+demo-%:  ## the same with configs/recipes/%.yml
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain configs/recipes/$*.yml run_name=demo-$*
@@ -197,7 +190,7 @@ test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
 check-mpi: $(RANKS:%=check-mpi-%) check-ranks
-fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
+fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
 	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
@@ -218,13 +211,30 @@ bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
 
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
-install: all  ## tools, configs and bundled data under $(DESTDIR)$(PREFIX)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SHARE)
+# The tools look for their share folder beside the folder that they are in: a prefix may be moved.
+PREFIX ?= /usr/local
+SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
+DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
+SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
+DOCS    = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
-	cp -R configs share/corpus share/posttrain $(DESTDIR)$(SHARE)
+	cp -R configs share/corpus share/posttrain $(SHARE)
+	cp -R --parents $(DOCS) $(DOC)
+
+uninstall:  ## take away what install put there, and nothing else
+	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%)
+	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
 clean: ; rm -rf build  ## remove everything built
-help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
+# A pattern is shown with every word that it stands for.
+HELP_DEMO := $(filter-out lora,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
+help:  ## this list
+	@awk -F '## ' -v demo='$(HELP_DEMO)' -v fuzz='$(FUZZERS)' '/^[a-z%-]+:.*## / { \
+	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
+	    for (i = 1; i <= n; i++) { name = $$1; text = $$NF; gsub(/%/, word[i], name); gsub(/%/, word[i], text); \
+	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install clean help check-mpi
+.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi

@@ -77,6 +77,12 @@ void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
 void mx_text_addn(MxText *text, const char *bytes, size_t n);
 void mx_text_clear(MxText *text);
 
+/* mx_figure — a number for people: with so many decimals, below 1 with as many more as three
+ * significant digits take ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.
+ */
+enum { MX_FIGURE = 32 };
+const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
+
 /* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close
  * (distance above one third of the word's length, at least 2). Ties go to the earlier candidate. */
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
@@ -116,6 +122,7 @@ typedef struct MxError {
     int count;
     MxArena arena;
     MxText text;
+    size_t *starts; /* [count] where each failure begins in the text */
 } MxError;
 
 /* mx_fail — adds one failure "file:line:col: message" and returns false. Messages: lower case, no
@@ -128,6 +135,8 @@ bool mx_fail_errno(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 /* mx_context — puts "message: " before the text; returns false. */
 bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_error_tell — prints all failures with mx_complain; nothing if there are none. */
+void mx_error_tell(const MxError *err);
 void mx_error_release(MxError *err);
 
 /* ---- command lines */
@@ -224,18 +233,19 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
- * (and TERM is not "dumb"). fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end removes the
- * line. */
+ * (and TERM is not "dumb"). It fits the terminal: the bar gives way first. fraction in [0, 1];
+ * eta_s < 0 = unknown. mx_progress_end removes the line. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
-/* mx_complain — a line on stderr, from a silent process too. */
+/* mx_complain — "PROGRAM: error: …" on stderr, from a silent process too. */
 void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_log_silence — this process logs nothing from here on: the first of several ranks speaks for
- * all. */
-void mx_log_silence(void);
-/* mx_log_copy — from here on a file gets every line too, also of a silent process: appended, behind
- * the time (UTC) and `who`, which is kept. Until the process ends. */
-bool mx_log_copy(const char *path, const char *who, MxError *err);
+/* mx_log_silence — this process, a rank other than the first of several, prints nothing from here
+ * on but errors: the first one speaks for all. Its lines in a copy are marked "rank N: ". */
+void mx_log_silence(int rank);
+/* mx_log_copy — a file gets every line too, also of a silent process: appended, behind the time
+ * (UTC), with the lines that came before the call. NULL = there will be no file. Until the process
+ * ends; once in a process. */
+bool mx_log_copy(const char *path, MxError *err);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 
@@ -365,6 +375,9 @@ bool mx_dir_remove(const char *path, MxError *err);
 /* mx_path_sync — fsync of a file or folder. */
 bool mx_path_sync(const char *path, MxError *err);
 char *mx_path_join(MxArena *arena, const char *dir, const char *name);
+/* mx_share_dir — the folder of what was installed with the program: ../share/mxtrain from the
+ * program's own, so that both may be moved together. It may not be there. */
+char *mx_share_dir(MxArena *arena);
 /* mx_path_dir — everything before the last slash, "." if there is none. */
 char *mx_path_dir(MxArena *arena, const char *path);
 

@@ -159,8 +159,9 @@ bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, c
  * comment says where it came from. mx_config_write puts it into a file ("-" = stdout). */
 const char *mx_config_text(MxArena *arena, const MxConfig *config);
 bool mx_config_write(const MxConfig *config, const char *path, MxError *err);
-/* mx_config_print — "Config param <key>: <value>" lines on stdout, sorted by key. */
-void mx_config_print(const MxConfig *config);
+/* mx_config_print — "Config param <key>: <value>" lines on stdout for the keys that were given
+ * another value than their default, sorted, sharding rules cut; and that `path` has all. */
+void mx_config_print(const MxConfig *config, const char *path);
 
 /* mx_config_help — what a key or a group of keys means, from the rows. topic NULL = the groups,
  * "markdown" = the table of docs/CONFIG.md. Errors: neither a key nor a group. */

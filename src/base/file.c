@@ -200,6 +200,13 @@ char *mx_path_join(MxArena *arena, const char *dir, const char *name) {
     return mx_arena_printf(arena, "%s%s%s", dir, mx_text_has_suffix(dir, "/") ? "" : "/", name);
 }
 
+char *mx_share_dir(MxArena *arena) {
+    static const char share[] = "share/mxtrain";
+    char *program = mx_arena_alloc(arena, PATH_MAX);
+    if (readlink("/proc/self/exe", program, PATH_MAX - 1) < 0) return mx_arena_strdup(arena, share);
+    return mx_path_join(arena, mx_path_dir(arena, mx_path_dir(arena, program)), share);
+}
+
 char *mx_path_dir(MxArena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return mx_arena_strdup(arena, ".");

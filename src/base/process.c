@@ -51,7 +51,7 @@ int mx_tool_main(MxTool *run, int argc, char **argv) {
     MxArena program = {.name = "program"};
     MxError err = {0};
     MxExit code = run(argc, argv, &program, &err);
-    if (err.count) mx_complain("%s", err.text.data);
+    mx_error_tell(&err);
     mx_error_release(&err);
     mx_arena_release(&program);
     return (int)code;

@@ -2,6 +2,7 @@
 #include <mx/base.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void mx_text_init(MxText *text, MxArena *arena) {
     *text = (MxText){.arena = arena, .cap = 64};
@@ -44,6 +45,19 @@ void mx_text_add(MxText *text, const char *fmt, ...) {
 void mx_text_clear(MxText *text) {
     text->len = 0;
     text->data[0] = '\0';
+}
+
+const char *mx_figure(char out[MX_FIGURE], double value, int decimals) {
+    enum { SIGNIFICANT = 3, SMALLEST = -4, LARGEST = 15 }; /* powers of ten */
+    char rounded[MX_FIGURE];
+    snprintf(rounded, sizeof rounded, "%.*e", SIGNIFICANT - 1, value);
+    const char *e = strchr(rounded, 'e'); /* none in inf and nan */
+    int power = e && value != 0 ? (int)strtol(e + 1, NULL, 10) : 0;
+    if (power < 0 && SIGNIFICANT - 1 - power > decimals) decimals = SIGNIFICANT - 1 - power;
+    bool is_plain = power >= SMALLEST && power < LARGEST;
+    snprintf(out, MX_FIGURE, is_plain ? "%.*f" : "%.*e", is_plain ? decimals : SIGNIFICANT - 1,
+             value);
+    return out;
 }
 
 bool mx_text_has_prefix(const char *s, const char *prefix) {

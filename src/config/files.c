@@ -21,20 +21,27 @@ static const char models_later[] =
     "qwen3.5-35b-a3b qwen3.5-397b-a17b";
 
 /* Folders in which configs stand, strongest first. */
-static const char *const config_dirs[] = {"configs", MX_SHARE "/configs"};
+enum { CONFIG_DIRS = 2 };
 
-/* MaxText's own spelling of its config folder, taken off a path. */
-static const char *const maxtext_dirs[] = {"src/maxtext/configs/", "src/MaxText/configs/",
-                                           "MaxText/configs/"};
+static void config_dirs(MxArena *arena, const char *dirs[CONFIG_DIRS]) {
+    dirs[0] = "configs";
+    dirs[1] = mx_path_join(arena, mx_share_dir(arena), "configs");
+}
+
+/* How such a folder is spelt in MaxText's sources and in ours, taken off a path. */
+static const char *const spelt_dirs[] = {"src/maxtext/configs/", "src/MaxText/configs/",
+                                         "MaxText/configs/", "configs/"};
 
 static const char *find_file(MxArena *arena, const char *name, const char *beside) {
     if (mx_file_exists(name)) return name;
     const char *path = beside ? mx_path_join(arena, beside, name) : name;
     if (beside && mx_file_exists(path)) return path;
-    for (int i = 0; i < MX_COUNT(maxtext_dirs); i++)
-        if (mx_text_has_prefix(name, maxtext_dirs[i])) name += strlen(maxtext_dirs[i]);
-    for (int i = 0; i < MX_COUNT(config_dirs); i++) {
-        path = mx_path_join(arena, config_dirs[i], name);
+    for (int i = 0; i < MX_COUNT(spelt_dirs); i++)
+        if (mx_text_has_prefix(name, spelt_dirs[i])) name += strlen(spelt_dirs[i]);
+    const char *dirs[CONFIG_DIRS];
+    config_dirs(arena, dirs);
+    for (int i = 0; i < CONFIG_DIRS; i++) {
+        path = mx_path_join(arena, dirs[i], name);
         if (mx_file_exists(path)) return path;
     }
     return NULL;
@@ -150,7 +157,7 @@ void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
 
 /* ---- files that a key names ---- */
 
-enum { NAMED_DIRS = 4 };
+enum { NAMED_DIRS = 2 + CONFIG_DIRS };
 
 /* A key whose value is the name of a file in a folder of its own. */
 typedef struct Named {
@@ -177,8 +184,8 @@ static void list_dirs(const ConfigLoad *load, const Named *named, const char *di
     const char *main_dir = load->main_dir ? load->main_dir : ".";
     dirs[0] = mx_path_join(arena, main_dir, named->folder);
     dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), named->folder);
-    for (int i = 0; i < MX_COUNT(config_dirs); i++)
-        dirs[2 + i] = mx_path_join(arena, config_dirs[i], named->folder);
+    config_dirs(arena, dirs + 2);
+    for (int i = 2; i < NAMED_DIRS; i++) dirs[i] = mx_path_join(arena, dirs[i], named->folder);
 }
 
 static const char *find_named(const ConfigLoad *load, const Named *named, const char *name) {

@@ -38,7 +38,7 @@ typedef struct PlanWarnings {
 } PlanWarnings;
 
 void plan_warnings_init(PlanWarnings *warnings, MxArena *arena);
-/* plan_warn — adds what the resolution of an array's names passed over. */
+/* plan_warn — adds what the resolution of an array's names passed over, on several devices. */
 bool plan_warn(PlanWarnings *warnings, const MxTrainMesh *mesh, const char *path, MxSpec names,
                bool is_activation, MxError *err);
 /* plan_warn_rules — adds what is doubtful about the rules themselves. */

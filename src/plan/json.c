@@ -57,6 +57,7 @@ static void put_flops(const MxForecast *plan, MxJson *root) {
     mx_json_set_number(object, "total", plan->tflops.total);
     mx_json_set_number(object, "learnable", plan->tflops.learnable);
     mx_json_set_number(object, "attention", plan->tflops.attention);
+    mx_json_set_number(object, "reference", plan->tflops.reference);
 }
 
 static void put_check(const MxForecast *plan, MxJson *root) {

@@ -5,6 +5,11 @@ static double gib(int64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
+static const char *figure(MxText *out, double value) {
+    enum { DECIMALS = 3 };
+    return mx_figure(mx_new_n(out->arena, char, MX_FIGURE), value, DECIMALS);
+}
+
 static void print_mesh(const MxForecast *plan, MxText *out) {
     const MxMesh *mesh = &plan->mesh.mesh;
     const MxConfig *c = plan->config;
@@ -22,8 +27,8 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
     if (c->gradient_accumulation_steps > 1)
         mx_text_add(out, " in %lld micro-batches", (long long)c->gradient_accumulation_steps);
     const PlanCount *p = &plan->parameters;
-    mx_text_add(out, "\nparameters   %.3f billion (%lld), active %lld, in embeddings %lld\n",
-                (double)p->total * 1e-9, (long long)p->total, (long long)p->active,
+    mx_text_add(out, "\nparameters   %s billion (%lld), active %lld, in embeddings %lld\n",
+                figure(out, (double)p->total * 1e-9), (long long)p->total, (long long)p->active,
                 (long long)p->embedding);
     if (p->trainable < p->total)
         mx_text_add(out, "trainable    %lld, %.3f%% of all\n", (long long)p->trainable,
@@ -31,7 +36,7 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
 }
 
 static void print_bytes(MxText *out, const char *what, int64_t bytes, const char *how) {
-    mx_text_add(out, "  %-12s %12.3f  %s\n", what, gib(bytes), how);
+    mx_text_add(out, "  %-12s %12s  %s\n", what, figure(out, gib(bytes)), how);
 }
 
 static void print_memory(const MxForecast *plan, MxText *out) {
@@ -75,13 +80,10 @@ static void print_memory(const MxForecast *plan, MxText *out) {
 
 static void print_flops(const MxForecast *plan, MxText *out) {
     const MxTflops *f = &plan->tflops;
-    mx_text_add(out,
-                "\nPer train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops "
-                "and %.2f%% attention flops\n",
-                f->total, 100 * f->learnable / f->total, 100 * f->attention / f->total);
+    mx_text_add(out, "\n%s\n", mx_tflops_text(out->arena, *f));
     if (plan->mesh.mesh.n_ranks > 1)
-        mx_text_add(out, " on each device; %.2f on all\n",
-                    f->total * (double)plan->mesh.mesh.n_ranks);
+        mx_text_add(out, " on each device; %s on all\n",
+                    figure(out, f->total * (double)plan->mesh.mesh.n_ranks));
 }
 
 static const char *late_axes(MxArena *arena, const MxForecast *plan) {

@@ -367,7 +367,7 @@ static bool find_model(Work *work, MxArena *arena, MxError *err) {
 
 static MxExit end(MxError *err) {
     MxExit code = err->count ? err->exit : MX_EXIT_OK;
-    if (err->count) fprintf(stderr, "%s\n", err->text.data);
+    mx_error_tell(err);
     mx_error_release(err);
     return code;
 }

@@ -146,13 +146,12 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
 
 /* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such
  * as a config, the first tells; the others give it the time to do so, and to end them. */
-static void end_ranks(MxComm *comm, const MxError *err) {
+static void end_ranks(MxComm *comm, MxError *err) {
     const struct timespec time_for_the_first = {.tv_sec = 2};
     int rank = mx_comm_rank(comm);
-    if (!rank)
-        mx_complain("%s", err->text.data);
-    else if (!nanosleep(&time_for_the_first, NULL)) /* a signal cuts it short: the end has come */
-        mx_complain("rank %d: %s", rank, err->text.data);
+    if (rank) mx_context(err, "rank %d", rank);
+    if (!rank || !nanosleep(&time_for_the_first, NULL)) /* a signal cuts it short: all is over */
+        mx_error_tell(err);
     mx_comm_abort(comm, err->exit);
 }
 
@@ -162,7 +161,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
     if (line.wants_config_help) return help_config(line.topic, arena, err);
     if (!mx_comm_open(arena, &comm, err)) return err->exit;
-    if (mx_comm_rank(comm)) mx_log_silence();
+    if (mx_comm_rank(comm)) mx_log_silence(mx_comm_rank(comm));
     MxExit code = train(&line, arena, comm, err);
     if (err->count && mx_comm_size(comm) > 1) end_ranks(comm, err);
     return code;
@@ -186,8 +185,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) static void check
         const char *message;
     } least[] = {
         {RLIMIT_AS, (rlim_t)400 << 20,
-         "mxtrain needs more addresses than ulimit -v has: 400 MiB\n"},
-        {RLIMIT_DATA, (rlim_t)300 << 20, "mxtrain needs more data than ulimit -d has: 300 MiB\n"},
+         "mxtrain: error: needs more addresses than ulimit -v has: 400 MiB\n"},
+        {RLIMIT_DATA, (rlim_t)300 << 20, "mxtrain: error: needs more data than ulimit -d has: 300 MiB\n"},
     };
     for (int i = 0; i < MX_COUNT(least); i++) {
         struct rlimit limit;

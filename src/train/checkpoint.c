@@ -105,12 +105,15 @@ static bool share_folder(Checkpoints *c, MxError *err) {
     return (!made || mx_dir_remove(mark, err)) && ok;
 }
 
+/* The folder has more than checkpoints: without them too nobody else writes to it. */
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
+    bool ok = !is_first(c) ||
+              (mx_store_lock(c->arena, config->run_dir, err) &&
+               (!config->enable_checkpointing || mx_store_sweep(config->checkpoint_dir, err)));
+    if (!train_agree(c->comm, ok, err)) return false;
     if (!config->enable_checkpointing) return true;
-    bool ok = !is_first(c) || (mx_store_lock(c->arena, config->run_dir, err) &&
-                               mx_store_sweep(config->checkpoint_dir, err));
-    if (!train_agree(c->comm, ok, err) || !share_folder(c, err) ||
+    if (!share_folder(c, err) ||
         !mx_ckpt_newest(c->arena, config->checkpoint_dir, train_team(c->arena, c->comm), &c->from,
                         &c->saved, err))
         return false;

@@ -9,10 +9,10 @@ typedef struct Checkpoints Checkpoints;
 
 /* checkpoints_open — takes the lock of the run's folder, removes what killed runs left, finds what
  * to start from (the newest checkpoint of the run that verifies, else load_full_state_path) and
- * compares its config with this one; tells what changes the curve. Without enable_checkpointing the
- * run's folder is left alone. Of several ranks the first has the lock, and all verify a share.
- * Errors: another run has the folder; checkpoints are there but none verifies; a frozen key
- * differs. */
+ * compares its config with this one; tells what changes the curve. Without enable_checkpointing
+ * checkpoints in the folder are left alone. Of several ranks the first has the lock, and all verify
+ * a share. Errors: another run has the folder; checkpoints are there but none verifies; a frozen
+ * key differs. */
 bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
                       MxError *err);
 /* checkpoints_start — the first step to make. That of load_full_state_path is known only after

@@ -37,6 +37,14 @@ bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
  * that of what looks further ahead. */
 enum { WEIGHT_EXAMPLES, WEIGHT_AHEAD, WEIGHT_COUNT };
 
+/* Sums over the batches of an evaluation. */
+typedef struct Evaluation {
+    int64_t n;
+    double loss, weights; /* of examples, each as often as it counts */
+    double z, accepted;   /* of batches: their mean z-loss; % of predictions that agree */
+    double correct;       /* pairs */
+} Evaluation;
+
 /* One way to measure a model on a batch. Batches are variables by MxBatchField. */
 typedef struct Loss {
     int rows; /* of a batch for each of its examples */
@@ -48,7 +56,10 @@ typedef struct Loss {
     /* What evaluation tells instead; NULL = the same. */
     MxValue (*eval)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                     const MxValue weights[WEIGHT_COUNT]);
+    /* Its figures of a step and of an evaluation, and which of them the console tells. */
     void (*log)(const MxLoss *loss, Metrics *metrics);
+    void (*log_eval)(const Evaluation *sums, Metrics *metrics);
+    const Field *fields, *eval_fields;
 } Loss;
 
 /* The loss of next tokens with modules that look further ahead (ahead.c). */
@@ -60,6 +71,7 @@ MxModelInputs train_inputs(MxTrace *t, const int *batch);
 MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                          MxValue hidden, MxValue weight);
 void train_log_tokens(const MxLoss *loss, Metrics *metrics);
+void train_log_eval_tokens(const Evaluation *sums, Metrics *metrics);
 
 /* train_loss — the row that the config means. */
 const Loss *train_loss(const MxConfig *config);

@@ -24,7 +24,7 @@ static void meet(void) {
 }
 
 static void set_up(void) {
-    mx_log_silence();
+    mx_log_silence(mx_comm_rank(comm));
     snprintf(folder, sizeof folder, "/tmp/mx_mpi_XXXXXX");
     if (is_first()) ck_assert_ptr_nonnull(mkdtemp(folder));
     mx_comm_broadcast(comm, folder, sizeof folder);

@@ -2,6 +2,7 @@
  * expect files hold. */
 #include "plan_test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +26,8 @@ static const char *const agreeing[] = {
 
 static void same_gib(const char *text, const char *label, const MxJson *plan, const char *member) {
     double bytes = (double)json_int(plan, mx_arena_printf(&arena, "memory_per_rank.%s", member));
-    const char *gib = mx_arena_printf(&arena, "%.3f", bytes / (1 << 30));
+    char gib[MX_FIGURE];
+    mx_figure(gib, bytes / (1 << 30), 3);
     ck_assert_msg(number_after(text, label) == strtod(gib, NULL), "%s: %s", label, gib);
 }
 
@@ -54,8 +56,9 @@ START_TEST(text_and_json_agree) {
                                        ? ": enough for one rank"
                                        : ": not enough for one rank"),
                       "%s", text);
-        const char *flops = mx_arena_printf(&arena, "Total TFLOPs: %.2f \n",
-                                            json_number(plan, "tflops_per_device.total"));
+        char total_text[MX_FIGURE];
+        mx_figure(total_text, json_number(plan, "tflops_per_device.total"), 2);
+        const char *flops = mx_arena_printf(&arena, "Total TFLOPs: %s \n", total_text);
         ck_assert_msg(strstr(text, flops), "no %s", flops);
         const MxJson *arrays = mx_json_get(plan, "arrays");
         ck_assert_uint_gt(mx_json_length(arrays), 0);
@@ -141,6 +144,35 @@ START_TEST(findings) {
     ck_assert_msg(strstr(text, "\nnote: configs/base.yml:") != NULL, "no note");
     ck_assert_msg(strstr(text, "is passed over because mesh axis \"fsdp\" belongs to \"") != NULL,
                   "no warning");
+}
+END_TEST
+
+/* Rules cannot matter on one device; a rule that no device understands is still told. */
+START_TEST(one_device_has_no_notes) {
+    const char *text = run_ok("--plan").out;
+    ck_assert_msg(!strstr(text, "note: ") && !strstr(text, "rules that were passed over"), "%s",
+                  text);
+    text = run_ok("--plan logical_axis_rules=[[mlp,[tenser]]]").out;
+    ck_assert_msg(strstr(text, "rule mlp -> tenser: unrecognized mesh axis") != NULL, "%s", text);
+}
+END_TEST
+
+/* Nothing that exists is shown as 0.000, and shares of FLOPs add up. */
+START_TEST(small_models_have_figures) {
+    static const char *const small = "base_emb_dim=32 base_mlp_dim=32 base_num_decoder_layers=1 "
+                                     "max_target_length=16";
+    const char *text = run_ok(mx_arena_printf(&arena,
+                                              "--plan %s use_dpo=true packing=false "
+                                              "dataset_type=synthetic",
+                                              small))
+                           .out;
+    ck_assert_msg(number_after(text, "parameters   ") > 0, "%s", text);
+    ck_assert_msg(number_after(text, "Total TFLOPs: ") > 0, "%s", text);
+    ck_assert_msg(number_after(text, "  weights ") > 0, "%s", text);
+    double sum = number_after(text, "split as ") +
+                 number_after(text, "learnable weight flops and ") +
+                 number_after(text, "attention flops, ");
+    ck_assert_msg(fabs(sum - 100) < 0.02, "%g: %s", sum, text);
 }
 END_TEST
 
@@ -296,6 +328,8 @@ Suite *plan_suite(void) {
     suite_add(s, "files", files, 30);
     suite_add(s, "explanations", explanations, 60);
     suite_add(s, "findings", findings, 30);
+    suite_add(s, "one_device_has_no_notes", one_device_has_no_notes, 30);
+    suite_add(s, "small_models_have_figures", small_models_have_figures, 30);
     suite_add(s, "custom_mesh", custom_mesh, 30);
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);

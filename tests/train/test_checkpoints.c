@@ -82,7 +82,7 @@ START_TEST(one_run_at_a_time_has_the_folder) {
     run_ends(dir, "x", "steps=10", MX_EXIT_LOCKED);
     has_said(dir, mx_arena_printf(&arena, "/x\" is in use by process %ld on ", (long)pid));
     run_ends(dir, "y", "steps=2", 0);
-    run_ends(dir, "x", "steps=1 enable_checkpointing=false", 0); /* has no use for the folder */
+    run_ends(dir, "x", "steps=1 enable_checkpointing=false", MX_EXIT_LOCKED); /* its log is there */
     ck_assert(!kill(pid, SIGKILL));
     process_wait(pid);
     run_ends(dir, "x", "steps=7", 0); /* a killed run holds nothing */

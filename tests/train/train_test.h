@@ -12,6 +12,7 @@ Suite *packed_suite(void);
 Suite *parts_suite(void);
 Suite *post_suite(void);
 Suite *checkpoints_suite(void);
+Suite *console_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *lora_suite(void);
