@@ -97,9 +97,11 @@ static bool meet_constraint(Estimate *e, const MxValueInfo *info, MxError *err) 
 }
 
 static bool meet_constraints(Estimate *e, MxError *err) {
-    for (int v = 0; v < e->graph->n_values; v++)
-        if (is_constrained(&e->graph->values[v]) && !meet_constraint(e, &e->graph->values[v], err))
+    for (int v = 0; v < e->graph->n_values; v++) {
+        const MxValueInfo *info = &e->graph->values[v];
+        if (info->node != MX_NONE && is_constrained(info) && !meet_constraint(e, info, err))
             return false;
+    }
     return true;
 }
 

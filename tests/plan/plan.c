@@ -144,6 +144,16 @@ START_TEST(findings) {
 }
 END_TEST
 
+/* Of the last module's layer only its results are needed; what was dropped has no place to tell. */
+START_TEST(modules_ahead) {
+    static const char *const words[] = {
+        "--plan mtp_num_layers=2", "--plan mtp_num_layers=10 num_devices=4",
+        "--plan mtp_num_layers=100 base_num_decoder_layers=1 remat_policy=full"};
+    for (int i = 0; i < MX_COUNT(words); i++)
+        ck_assert(strstr(run_ok(words[i]).out, "(activation of decoder/layers_0)") != NULL);
+}
+END_TEST
+
 /* custom_mesh_and_rule takes the place of everybody's mesh and rules. */
 START_TEST(custom_mesh) {
     const MxJson *plan =
@@ -296,6 +306,7 @@ Suite *plan_suite(void) {
     suite_add(s, "files", files, 30);
     suite_add(s, "explanations", explanations, 60);
     suite_add(s, "findings", findings, 30);
+    suite_add(s, "modules_ahead", modules_ahead, 60);
     suite_add(s, "custom_mesh", custom_mesh, 30);
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);
