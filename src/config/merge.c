@@ -16,19 +16,9 @@ int config_find(const ConfigLoad *load, const char *key) {
     return i;
 }
 
-/* "lora.lora_rank" for "lora_rank". */
-static const char *key_in_section(ConfigLoad *load, const char *name) {
-    const char *suffix = mx_arena_printf(load->arena, ".%s", name);
-    for (int i = 0; i < config_row_count; i++)
-        if (mx_text_has_suffix(config_rows[i].name, suffix)) return config_rows[i].name;
-    return NULL;
-}
-
 void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
     config_report(load, where, "unrecognized key \"%s\"", config_shorten(load->arena, key));
-    if (!config_is_shown(load)) return;
-    const char *inside = key_in_section(load, key);
-    config_hint_nearest(load, inside ? inside : mx_nearest(key, load->names, config_row_count));
+    config_hint_meant(load, key);
 }
 
 /* ---- applying ---- */
@@ -127,12 +117,11 @@ void config_read_environment(ConfigLoad *load, char *const *environ) {
         const char *variable = mx_arena_strndup(load->arena, text, (size_t)(equals - text));
         int i = config_find(load, key);
         if (i < 0) {
-            const char *near = mx_nearest(key, load->names, config_row_count);
-            if (near && strlen(key) > 4)
+            const char *hint = strlen(key) > 4 ? config_meant_key(load->arena, key) : NULL;
+            if (hint)
                 config_warn(load, MX_NOWHERE,
-                            "environment variable %s is not a key and has no effect; did you mean "
-                            "\"%s\"?",
-                            config_shorten(load->arena, variable), near);
+                            "environment variable %s is not a key and has no effect; %s",
+                            config_shorten(load->arena, variable), hint);
             continue;
         }
         const char *name = mx_arena_printf(load->arena, "environment %s", variable);

@@ -70,6 +70,13 @@ const char *config_words(MxArena *arena, const char *words);
 /* config_nearest_word — the nearest of the words in up to three lists, or NULL. */
 const char *config_nearest_word(MxArena *arena, const char *word, const char *const lists[3]);
 
+/* ---- what users mean (names.c) ---- */
+
+/* config_meant_key — a hint at the key that somebody means by a name that is none; NULL = none. */
+const char *config_meant_key(MxArena *arena, const char *key);
+/* config_meant_word — the same for a value out of up to three lists: one of their words. */
+const char *config_meant_word(MxArena *arena, const char *word, const char *const lists[3]);
+
 /* ---- sources and messages (source.c) ---- */
 
 /* A text that values come from: a file, one argument, one environment variable. */
@@ -118,7 +125,6 @@ typedef struct ConfigLoad {
     ConfigSlot *slots;
     MxMap rows;             /* key → row */
     MxMap sections;         /* "lora" of "lora.lora_rank" → a row */
-    const char **names;     /* of all rows, for mx_nearest */
     const char *model_file; /* the preset that was merged, or NULL */
     const char *main_dir;   /* folder of the last file of the request, or NULL */
     MxStrs warnings;
@@ -136,6 +142,8 @@ bool config_is_shown(const ConfigLoad *load);
 /* config_hint — "hint: …" below the last error. */
 void config_hint(ConfigLoad *load, const char *fmt, ...) MX_PRINTF(2, 3);
 void config_hint_nearest(ConfigLoad *load, const char *nearest);
+/* config_hint_meant — what config_meant_key says of a key that is none. */
+void config_hint_meant(ConfigLoad *load, const char *key);
 void config_warn(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
 /* config_errors_end — tells how many errors were not shown. */
 void config_errors_end(ConfigLoad *load);

@@ -245,6 +245,59 @@ START_TEST(one_edit_typos_find_their_key) {
 }
 END_TEST
 
+/* Another trainer's name is none of ours, and stands for names that are. */
+static const struct {
+    const char *theirs, *ours;
+    bool is_key;
+} others[] = {
+#define MX_NAME(theirs_, ours_, remark) {theirs_, ours_, true},
+#define MX_WORD(theirs_, ours_)         {theirs_, ours_, false},
+#include <mx/config_names.def>
+#undef MX_NAME
+#undef MX_WORD
+};
+
+static bool is_key(MxArena *arena, const char *name) {
+    Loaded l = load_config("", mx_arena_printf(arena, "%s=1", name), NULL);
+    bool is_known = l.ok || !strstr(l.err.text.data, "unrecognized key");
+    unload(&l);
+    return is_known;
+}
+
+/* Whether some key takes a word, now or later. */
+static bool is_value(MxArena *arena, const char *word) {
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        MxError err = {0};
+        MxText out;
+        mx_text_init(&out, arena);
+        ck_assert(mx_config_help(&out, mx_key_name((MxKey)key), &err));
+        if (strstr(out.data, "choices") && strstr(out.data, mx_arena_printf(arena, " %s", word)))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(names_of_other_trainers_lead_to_keys) {
+    MxArena arena = {.name = "test"};
+    for (int i = 0; i < MX_COUNT(others); i++) {
+        const char *theirs = others[i].theirs;
+        ck_assert_msg(!others[i].is_key || !is_key(&arena, theirs), "%s is a key", theirs);
+        char *save = NULL, *ours = mx_arena_strdup(&arena, others[i].ours);
+        for (char *w = strtok_r(ours, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+            w[strcspn(w, "=")] = '\0';
+            ck_assert_msg(others[i].is_key ? is_key(&arena, w) : is_value(&arena, w), "%s: %s",
+                          theirs, w);
+        }
+        if (!others[i].is_key) continue;
+        Loaded l = load_config("", mx_arena_printf(&arena, "%s=1", theirs), NULL);
+        ck_assert_msg(strstr(l.err.text.data, "\nhint: ") != NULL, "%s", l.err.text.data);
+        ck_assert_msg(strstr(l.err.text.data, "did you mean") == NULL, "%s", l.err.text.data);
+        unload(&l);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 TCase *key_cases(void) {
     TCase *tc = tcase_create("keys");
     tcase_set_timeout(tc, 60);
@@ -257,6 +310,7 @@ TCase *key_cases(void) {
     tcase_add_test(tc, base_yml_equals_the_rows);
     tcase_add_test(tc, the_docs_hold_the_table);
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
+    tcase_add_test(tc, names_of_other_trainers_lead_to_keys);
     tcase_add_test(tc, one_edit_typos_find_their_key);
     return tc;
 }
