@@ -49,7 +49,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
         [CONFIG_QUIET] = "accepted; every value means the same here",
         [CONFIG_INERT] = "accepted, but has no effect on this machine",
         [CONFIG_LATER] = "not built yet; only its default is accepted",
-        [CONFIG_COMPUTED] = "cannot be set; it is computed",
+        [CONFIG_COMPUTED] = "accepted, but has no effect: it is computed",
         [CONFIG_ALIAS] = "another name",
     };
     static const char *const on_resume[] = {

@@ -59,10 +59,10 @@ static void refuse_later(ConfigLoad *load, const ConfigRow *row, const MxYaml *n
 static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, MxText *inert) {
     const MxYaml *node = slot->value;
     if (slot->from == CONFIG_FROM_DEFAULT || slot->is_bad) return;
-    if (row->class == CONFIG_COMPUTED) {
-        if (config_node_is_null(node)) return;
-        config_report(load, node->where, "%s: cannot be set, it is computed from %s", row->name,
-                      row->fallback);
+    if (row->class == CONFIG_COMPUTED) { /* MaxText computes over what is said, without a word */
+        if (!config_node_is_null(node))
+            config_warn(load, node->where, "%s: %s has no effect, it is computed from %s",
+                        row->name, config_quote(load->arena, node), row->fallback);
         return;
     }
     if (!has_type(load, row, node)) return;

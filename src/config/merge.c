@@ -11,6 +11,14 @@
 
 int config_find(const ConfigLoad *load, const char *key) {
     int i = (int)mx_map_get(&load->rows, key, -1);
+    const char *dot = i < 0 ? strchr(key, '.') : NULL;
+    if (dot) { /* part of a map that is not built: student_overrides.steps */
+        i = (int)mx_map_get(&load->rows, mx_arena_strndup(load->arena, key, (size_t)(dot - key)),
+                            -1);
+        bool is_map = i >= MX_KEY_COUNT && config_rows[i].type == CONFIG_node &&
+                      config_rows[i].class == CONFIG_LATER;
+        return is_map ? i : -1;
+    }
     if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
         i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
     return i;
@@ -70,11 +78,11 @@ static void read_override(ConfigLoad *load, const char *text) {
         config_source_add(load, "<command line>", text, strlen(text), false);
     MxWhere where = {.file = source->name, .col = (int)(start - text) + 1};
     const char *key = mx_arena_strndup(load->arena, start, n);
-    if (!n || !strcmp(key, "base_config")) {
-        config_report(load, where,
-                      n ? "base_config: works in a file only" : "wants key=value, found no key");
+    if (!n) {
+        config_report(load, where, "wants key=value, found no key");
         return;
     }
+    if (equals && !strcmp(key, "base_config")) return; /* a file, read as one */
     size_t offset = (size_t)(start - text) + n + (equals ? 1 : 0);
     const MxYaml *value = config_parse(load, source, offset);
     if (!value) return;

@@ -22,7 +22,7 @@ typedef enum ConfigClass {
     CONFIG_QUIET,    /* any value means the same here */
     CONFIG_INERT,    /* can mean nothing here; told once */
     CONFIG_LATER,    /* only its default for now */
-    CONFIG_COMPUTED, /* cannot be set */
+    CONFIG_COMPUTED, /* told that it has no effect */
     CONFIG_ALIAS,    /* fallback holds the key it stands for */
 } ConfigClass;
 
@@ -205,6 +205,11 @@ void config_derive(ConfigLoad *load);
 void config_check(ConfigLoad *load);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
+
+/* config_topology_devices — of one slice of a topology; 0 = there is no such topology.
+ * config_topology_families — "v4-N, ..., a3". */
+int64_t config_topology_devices(const char *name);
+const char *config_topology_families(MxArena *arena);
 
 /* config_value_text — a field as one line of YAML. */
 const char *config_value_text(MxArena *arena, const MxConfig *config, MxKey key);

@@ -293,7 +293,7 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err) {
     MxConfig config = *mesh->config;
     MxModel *model;
-    config.remat_policy = policy;
+    config.remat = policy;
     config.micro_batch_size_to_train_on =
         rank_rows(arena, mesh, config.micro_batch_size_to_train_on);
     config.micro_batch_size_to_eval_on = rank_rows(arena, mesh, config.micro_batch_size_to_eval_on);

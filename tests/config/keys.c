@@ -39,7 +39,7 @@ START_TEST(every_key_of_maxtext_is_known) {
         mx_error_release(&err);
         n++;
     }
-    ck_assert_int_eq(n, 696 + 79 + 93);
+    ck_assert_int_eq(n, 696 + 79 + 93 + 57);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -245,6 +245,17 @@ START_TEST(one_edit_typos_find_their_key) {
 }
 END_TEST
 
+START_TEST(computed_keys_are_told) {
+    Loaded l = load_config("emb_dim: 512\nlog_period: 1\n", "checkpoint_dir=/x", NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->emb_dim, 256);
+    ck_assert_int_eq(l.config->warnings.n, 2);
+    ck_assert_ptr_nonnull(strstr(l.config->warnings.item[1], ":1:10: emb_dim: 512 has no effect, "
+                                                             "it is computed from base_emb_dim"));
+    unload(&l);
+}
+END_TEST
+
 /* Another trainer's name is none of ours, and stands for names that are. */
 static const struct {
     const char *theirs, *ours;
@@ -310,6 +321,7 @@ TCase *key_cases(void) {
     tcase_add_test(tc, base_yml_equals_the_rows);
     tcase_add_test(tc, the_docs_hold_the_table);
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
+    tcase_add_test(tc, computed_keys_are_told);
     tcase_add_test(tc, names_of_other_trainers_lead_to_keys);
     tcase_add_test(tc, one_edit_typos_find_their_key);
     return tc;

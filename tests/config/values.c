@@ -145,7 +145,7 @@ START_TEST(a_dump_loads_back) {
         "adamw_mask=['.*norm.*','.*embedding.*']\nlearning_rate=1.e-8\nmu_dtype=bfloat16\n"
         "attn_logits_soft_cap=0.1\nadam_b2=0.949999999999999\nsteps=-1\n"
         "learning_rate_schedule_steps=8");
-    check_round_trip("run_name=\"a: \\\"b\\\" #c \\x01 é\"\nmetrics_file=\"12\"\n"
+    check_round_trip("run_name=\"a: \\\"b\\\" #c é\"\nmetrics_file=\"12 \\x01\"\n"
                      "base_output_directory='\\${x}/on'\nhdf5_train_files=F.h5:train/batches");
     check_round_trip("logical_axis_rules=[[norm,data]]\noverride_logical_axis_rules=true\n"
                      "mesh_axes=[data, '1', \"x y\"]\ndata_sharding=[data]");
