@@ -314,9 +314,7 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
                     "dpo.formula maxtext knows one pair in a row; it wants packing=false");
     if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
         return;
-    if (!c->use_sft)
-        config_warn(load, MX_NOWHERE, "sft_train_on_completion_only has no effect without use_sft");
-    else if (is_text)
+    if (c->use_sft && is_text)
         config_fail(load, MX_KEY_sft_train_on_completion_only,
                     "dataset_type text has no prompts to leave out; hf has");
 }

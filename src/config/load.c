@@ -64,6 +64,7 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
     config_check_known(load);
     config_derive(load);
     config_check(load);
+    config_check_acts(load);
     config_errors_end(load);
     if (load->n_errors) return false;
 

@@ -203,6 +203,8 @@ bool config_convert(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, vo
 void config_check_known(ConfigLoad *load);
 void config_derive(ConfigLoad *load);
 void config_check(ConfigLoad *load);
+/* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
+void config_check_acts(ConfigLoad *load);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
 
