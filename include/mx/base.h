@@ -83,8 +83,9 @@ void mx_text_clear(MxText *text);
 enum { MX_FIGURE = 32 };
 const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
 
-/* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close
- * (distance above one third of the word's length, at least 2). Ties go to the earlier candidate. */
+/* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close:
+ * one slip in words of up to 6 letters, two in up to 10, else three. Ties go to the earlier
+ * candidate. */
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);

@@ -99,6 +99,7 @@ typedef struct MxConfig {
     int64_t micro_batch_size_to_eval_on, global_batch_size_to_eval_on,
         global_batch_size_to_load_eval;
     int64_t tokens_per_step;    /* global_batch_size_to_train_on * max_target_length */
+    const char *remat;          /* what remat_policy means here: none, minimal or full */
     const char *run_dir;        /* {base_output_directory or ./maxtext_output}/{run_name} */
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
@@ -131,8 +132,12 @@ typedef struct MxConfigRequest {
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
 /* mx_config_runnable — refuses what loads, so that MaxText's own base.yml does or because a plan
- * can be made of it, but cannot be trained: dataset_type tfds. Call before training. */
+ * can be made of it, but cannot be trained: dataset_type tfds, paths such as gs://bucket. Call
+ * before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
+
+/* mx_config_reads_text — whether dataset_type reads text, so that a tokenizer is needed. */
+bool mx_config_reads_text(const MxConfig *config);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
  * M_KEY" or "<default>" (the last three without a line). */

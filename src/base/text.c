@@ -94,8 +94,10 @@ static int edit_distance(const char *a, const char *b) {
 }
 
 const char *mx_nearest(const char *word, const char *const *candidates, int n) {
-    int limit = (int)strlen(word) / 3;
-    if (limit < 2) limit = 2;
+    enum { MOST_SLIPS = 3, LETTERS_A_SLIP = 4 };
+    int limit = ((int)strlen(word) + 1) / LETTERS_A_SLIP;
+    if (limit < 1) limit = 1;
+    if (limit > MOST_SLIPS) limit = MOST_SLIPS;
     const char *nearest = NULL;
     for (int i = 0, best = limit + 1; i < n; i++) {
         int d = edit_distance(word, candidates[i]);

@@ -20,6 +20,41 @@ static MxKey culprit(const ConfigLoad *load, MxKey a, MxKey b) {
     return load->slots[b].from > load->slots[a].from ? b : a;
 }
 
+/* Ours: a run stays inside its folder, and its folder can be named on a terminal. */
+static void check_run_name(ConfigLoad *load, const MxConfig *c) {
+    const char *name = c->run_name;
+    if (!GOOD(load, MX_KEY_run_name, MX_KEY_model_name)) return;
+    bool has_control = false;
+    for (const char *p = name; *p; p++) has_control |= (unsigned char)*p < ' ' || *p == 0x7f;
+    const char *why = strchr(name, '/')                           ? "has a slash"
+                      : has_control                               ? "has a control character"
+                      : !strcmp(name, ".") || !strcmp(name, "..") ? "is no name"
+                                                                  : NULL;
+    if (!why) return;
+    config_fail(load, MX_KEY_run_name,
+                "%s %s; wants the name of one folder below base_output_directory",
+                has_control ? "the name" : mx_arena_printf(load->arena, "\"%s\"", name), why);
+}
+
+/* A topology says how many devices there are, so nobody else may say another number. */
+static void check_topology(ConfigLoad *load, const MxConfig *c) {
+    const MxKey key = MX_KEY_compile_topology;
+    if (!c->compile_topology || !GOOD(load, key, MX_KEY_compile_topology_num_slices)) return;
+    int64_t devices = config_topology_devices(c->compile_topology);
+    if (!devices) {
+        config_fail(load, key, "unrecognized topology \"%s\", wants a size of %s that exists",
+                    config_shorten(load->arena, c->compile_topology),
+                    config_topology_families(load->arena));
+        return;
+    }
+    int64_t n_slices = c->compile_topology_num_slices > 0 ? c->compile_topology_num_slices : 1;
+    if (GOOD(load, MX_KEY_num_devices) && c->num_devices != devices * n_slices)
+        config_fail(load, culprit(load, key, MX_KEY_num_devices),
+                    "%lld, but compile_topology %s has %lld devices in each of its slices (%lld)",
+                    (long long)c->num_devices, c->compile_topology, (long long)devices,
+                    (long long)n_slices);
+}
+
 static void check_heads(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_global_parameter_scale) &&
         (c->global_parameter_scale & (c->global_parameter_scale - 1)))
@@ -75,16 +110,6 @@ static void check_rope(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, culprit(load, MX_KEY_rope_max_timescale, MX_KEY_rope_min_timescale),
                     "rope_max_timescale %lld is less than rope_min_timescale %lld",
                     (long long)c->rope_max_timescale, (long long)c->rope_min_timescale);
-    if (!GOOD(load, MX_KEY_rope_type, MX_KEY_model_name)) return;
-    /* MaxText chooses it by the model's name; its presets do not say it. */
-    bool wants_scaling = mx_text_has_prefix(c->model_name, "llama3.1") ||
-                         mx_text_has_prefix(c->model_name, "llama3.3");
-    if (wants_scaling && !strcmp(c->rope_type, "default") &&
-        load->slots[MX_KEY_rope_type].from < CONFIG_FROM_LINE)
-        config_warn(load, MX_NOWHERE,
-                    "model_name %s without rope_type: llama3.1; this preset leaves the scaling of "
-                    "its positions out",
-                    c->model_name);
 }
 
 /* At least one row on all devices together. */
@@ -289,9 +314,7 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
                     "dpo.formula maxtext knows one pair in a row; it wants packing=false");
     if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
         return;
-    if (!c->use_sft)
-        config_warn(load, MX_NOWHERE, "sft_train_on_completion_only has no effect without use_sft");
-    else if (is_text)
+    if (c->use_sft && is_text)
         config_fail(load, MX_KEY_sft_train_on_completion_only,
                     "dataset_type text has no prompts to leave out; hf has");
 }
@@ -360,6 +383,8 @@ static void check_checkpoints(ConfigLoad *load, const MxConfig *c) {
 
 void config_check(ConfigLoad *load) {
     const MxConfig *c = load->config;
+    check_run_name(load, c);
+    check_topology(load, c);
     check_heads(load, c);
     check_sizes(load, c);
     check_attention(load, c);
@@ -378,6 +403,34 @@ void config_check(ConfigLoad *load) {
     check_axes(load, c);
 }
 
+bool mx_config_reads_text(const MxConfig *config) {
+    for (int i = 0; i < MX_COUNT(data_files); i++)
+        if (!strcmp(config->dataset_type, data_files[i].kind)) return data_files[i].has_tokenizer;
+    return false;
+}
+
+/* Where something is read or written. */
+static const MxKey paths[] = {
+    MX_KEY_base_output_directory, MX_KEY_metrics_file,        MX_KEY_load_parameters_path,
+    MX_KEY_load_full_state_path,  MX_KEY_text_train_files,    MX_KEY_text_eval_files,
+    MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,     MX_KEY_hf_train_files,
+    MX_KEY_hf_eval_files,         MX_KEY_dpo_reference_logps, MX_KEY_lora_restore_path,
+};
+
+/* "gs://bucket/folder". */
+static bool has_scheme(const char *path) {
+    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
+    return n && !strncmp(path + n, "://", 3);
+}
+
+static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
+    const char *path = text_of(config, key);
+    if (!path || !has_scheme(path)) return true;
+    mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
+    mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");
+    return false;
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
     bool ok = true;
@@ -388,5 +441,6 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             config->dataset_type, config_words(&arena, row->now));
         mx_arena_release(&arena);
     }
+    for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     return ok;
 }

@@ -30,6 +30,14 @@ static void derive_names(ConfigLoad *load, MxConfig *c) {
     c->checkpoint_dir = mx_path_join(load->arena, c->run_dir, "checkpoints");
 }
 
+/* What MaxText's policies keep of a layer, rounded down to what can be kept here: all, matrix
+ * products and attention, nothing. What it moves to the host stays where it is: the host is the
+ * device. Source: MaxText nnx_decoders.py, get_remat_policy @e591f30c. */
+static void derive_remat(MxConfig *c) {
+    bool is_minimal = mx_text_has_prefix(c->remat_policy, "minimal");
+    c->remat = !strcmp(c->remat_policy, "none") ? "none" : is_minimal ? "minimal" : "full";
+}
+
 static void derive_schedule(ConfigLoad *load, MxConfig *c) {
     if (c->learning_rate_schedule_steps == -1 && c->steps != -1) {
         c->learning_rate_schedule_steps = c->steps;
@@ -64,7 +72,22 @@ static int64_t rows_to_load(double rows, double n, double factor) {
     return whole(rows < 1 ? n * x : n * rows * x);
 }
 
+/* What is compiled for a topology is planned for its devices. */
+static void derive_topology(ConfigLoad *load, MxConfig *c) {
+    int64_t n_slices = c->compile_topology_num_slices > 0 ? c->compile_topology_num_slices : 1;
+    int64_t devices = c->compile_topology ? config_topology_devices(c->compile_topology) : 0;
+    if (devices && c->num_devices <= 0) {
+        c->num_devices = times(devices, n_slices);
+        mark(load, MX_KEY_num_devices);
+    }
+    if (devices && c->num_slices <= 0 && n_slices > 1) {
+        c->num_slices = n_slices;
+        mark(load, MX_KEY_num_slices);
+    }
+}
+
 static void derive_devices(ConfigLoad *load, MxConfig *c) {
+    derive_topology(load, c);
     if (c->num_devices <= 0 && load->n_ranks > 1) {
         c->num_devices = load->n_ranks;
         mark(load, MX_KEY_num_devices);
@@ -117,6 +140,7 @@ static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
 void config_derive(ConfigLoad *load) {
     MxConfig *c = load->config;
     derive_names(load, c);
+    derive_remat(c);
     derive_schedule(load, c);
     derive_sizes(c);
     derive_devices(load, c);

@@ -45,7 +45,7 @@ static int64_t program_saves(MxArena *arena, const MxForecast *plan, const char 
     MxError ignored = {0};
     mesh.config = &config;
     int64_t saved = 0;
-    if (plan_program(arena, &mesh, config.remat_policy, NULL, &now, &ignored)) {
+    if (plan_program(arena, &mesh, config.remat, NULL, &now, &ignored)) {
         if (halves) config.micro_batch_size_to_train_on /= 2;
         if (halves)
             config.micro_batch_size_to_eval_on = (config.micro_batch_size_to_eval_on + 1) / 2;
@@ -64,18 +64,18 @@ static void note_less(MxText *out, const char *key, int64_t saved) {
 static void note_remedies(MxArena *arena, const MxForecast *plan, MxText *out) {
     static const char *const policies[] = {"minimal", "full"};
     const MxConfig *c = plan->config;
-    bool is_thriftier = !strcmp(c->remat_policy, "none");
+    bool is_thriftier = !strcmp(c->remat, "none");
     note_less(out, "async_checkpointing=false", plan->memory.saving);
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier)
             note_less(out, mx_arena_printf(arena, "remat_policy=%s", policies[i]),
                       program_saves(arena, plan, policies[i], false));
-        is_thriftier = is_thriftier || !strcmp(c->remat_policy, policies[i]);
+        is_thriftier = is_thriftier || !strcmp(c->remat, policies[i]);
     }
     if (c->per_device_batch_size >= 2)
         note_less(out,
                   mx_arena_printf(arena, "per_device_batch_size=%g", c->per_device_batch_size / 2),
-                  program_saves(arena, plan, c->remat_policy, true));
+                  program_saves(arena, plan, c->remat, true));
 }
 
 /* ---- */

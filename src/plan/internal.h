@@ -64,7 +64,7 @@ typedef struct PlanProgram {
 } PlanProgram;
 
 /* plan_program — lowers the program and reads or estimates what a rank needs.
- *   policy    remat_policy to assume
+ *   policy    remat to assume
  *   warnings  those of the activation constraints are added; NULL = not wanted */
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err);
@@ -128,6 +128,7 @@ struct MxForecast {
     MxTflops tflops;
     MxShardReport unsharded;
     const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */
+    const char *refusal;        /* what a run refuses of the config; NULL = nothing */
 };
 
 /* ---- print.c */

@@ -71,6 +71,7 @@ static void put_check(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "total_bytes", r->total_bytes);
     mx_json_set_bool(object, "ok", !plan->unsharded_text);
     MxJson *errors = mx_json_put_array(root, "errors_when_run");
+    if (plan->refusal) mx_json_push_string(errors, plan->refusal);
     if (plan->unsharded_text) mx_json_push_string(errors, plan->unsharded_text);
     for (int i = 0; i < plan->n_arrays; i++)
         if (plan->arrays[i].error) mx_json_push_string(errors, plan->arrays[i].error_text);

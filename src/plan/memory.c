@@ -71,7 +71,7 @@ static void add_up(PlanMemory *m) {
 static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) {
     static const char *const policies[] = {"minimal", "full"};
     int n = 0;
-    bool is_thriftier = !strcmp(plan->config->remat_policy, "none");
+    bool is_thriftier = !strcmp(plan->config->remat, "none");
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier) {
             PlanProgram program;
@@ -79,7 +79,7 @@ static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) 
             plan->memory.other[n].policy = policies[i];
             plan->memory.other[n++].activations = program.activations;
         }
-        is_thriftier = is_thriftier || !strcmp(plan->config->remat_policy, policies[i]);
+        is_thriftier = is_thriftier || !strcmp(plan->config->remat, policies[i]);
     }
     return true;
 }
@@ -100,7 +100,7 @@ static int64_t saving_bytes(const MxForecast *plan, const PlanProgram *p) {
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     PlanMemory *m = &plan->memory;
     PlanProgram p;
-    if (!plan_program(arena, &plan->mesh, plan->config->remat_policy, &plan->warnings, &p, err))
+    if (!plan_program(arena, &plan->mesh, plan->config->remat, &plan->warnings, &p, err))
         return false;
     int64_t n = shard_elements(plan, false), n_trained = shard_elements(plan, true);
     MxDtype dtype;

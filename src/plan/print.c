@@ -26,8 +26,11 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
                 (long long)c->tokens_per_step);
     if (c->gradient_accumulation_steps > 1)
         mx_text_add(out, " in %lld micro-batches", (long long)c->gradient_accumulation_steps);
+    mx_text_add(out, "\n");
+    if (strcmp(c->remat, c->remat_policy) != 0)
+        mx_text_add(out, "remat        %s: done as %s\n", c->remat_policy, c->remat);
     const PlanCount *p = &plan->parameters;
-    mx_text_add(out, "\nparameters   %s billion (%lld), active %lld, in embeddings %lld\n",
+    mx_text_add(out, "parameters   %s billion (%lld), active %lld, in embeddings %lld\n",
                 figure(out, (double)p->total * 1e-9), (long long)p->total, (long long)p->active,
                 (long long)p->embedding);
     if (p->trainable < p->total)
@@ -178,6 +181,7 @@ static void print_hint(const PlanWarnings *warnings, int i, MxText *out) {
 void mx_plan_print(const MxForecast *plan, MxText *out) {
     const MxConfig *c = plan->config;
     mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
+    if (plan->refusal) mx_text_add(out, "error, when run: %s\n", plan->refusal);
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);

@@ -337,7 +337,9 @@ static bool prepare(Loop *l, MxError *err) {
     bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
     signals_catch(l->comm); /* a child that reads such files has handlers of its own set */
     if (!is_fine) return false;
-    if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
+    if (mx_config_reads_text(c) &&
+        !mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err))
+        return false;
     const char *config_path = mx_path_join(&l->arena, c->run_dir, "config.yml");
     if (is_first(l) &&
         (!mx_dir_make(c->checkpoint_dir, err) || !mx_config_write(c, config_path, err)))

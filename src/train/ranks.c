@@ -145,7 +145,7 @@ bool train_divide(MxTrainState *s, MxError *err) {
                              .rank = s->rank,
                              .vars = &s->local,
                              .var = s->sharding,
-                             .regathers = !strcmp(s->config->remat_policy, "none")};
+                             .regathers = !strcmp(s->config->remat, "none")};
     for (int i = 0; s->is_divided && i < s->n_entries; i++)
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
     return true;

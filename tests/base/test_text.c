@@ -113,15 +113,18 @@ static const struct {
     const char *word, *candidates[3], *nearest;
 } misspelt[] = {
     {"learning_rat", {"steps", "learning_rate", "base_learning"}, "learning_rate"},
-    {"setps", {"steps", "sets"}, "steps"},     /* a swap costs one, not two */
-    {"cat", {"bat", "hat", "rat"}, "bat"},     /* of equals the first */
-    {"cat", {"dog", "cot", "cat"}, "cat"},     /* itself */
-    {"ab", {"xy"}, "xy"},                      /* distance 2 is always near enough */
-    {"ab", {"xyz"}, NULL},                     /* 3 is not, for a short word */
-    {"abcdefghi", {"abcdefXYZ"}, "abcdefXYZ"}, /* a third of nine letters */
-    {"abcdefghi", {"abcdeWXYZ"}, NULL},        /* more than a third */
-    {"abcdefghijkl", {"abcdefghWXYZ"}, "abcdefghWXYZ"},
-    {"", {"ab"}, "ab"},
+    {"setps", {"steps", "sets"}, "steps"}, /* a swap costs one, not two */
+    {"cat", {"bat", "hat", "rat"}, "bat"}, /* of equals the first */
+    {"cat", {"dog", "cot", "cat"}, "cat"}, /* itself */
+    {"ab", {"ay"}, "ay"},                  /* one slip is always near enough */
+    {"ab", {"xy"}, NULL},                  /* two are not, for a short word */
+    {"abcdef", {"abcdXY"}, NULL},          /* nor here */
+    {"abcdefg", {"abcdeXY"}, "abcdeXY"},
+    {"abcdefg", {"abcdXYZ"}, NULL},
+    {"abcdefghijk", {"abcdefghXYZ"}, "abcdefghXYZ"},
+    {"abcdefghijklmnopqrst", {"abcdefghijklmnopWXYZ"}, NULL}, /* never more than three */
+    {"", {"a"}, "a"},
+    {"", {"ab"}, NULL},
     {"abc", {NULL}, NULL},
     {LONG_WORD, {LONG_WORD}, NULL}, /* too long to be compared */
     {"abcdef", {LONG_WORD, "abcdeg"}, "abcdeg"},
@@ -167,7 +170,7 @@ START_TEST(agrees_with_the_slow_distance) {
     for (int round = 0; round < 200; round++) {
         enum { N = 4 };
         const char *word = random_word(&state), *candidates[N], *want = NULL;
-        int limit = (int)strlen(word) / 3 > 2 ? (int)strlen(word) / 3 : 2, best = limit + 1;
+        int limit = ((int)strlen(word) + 1) / 4, best = limit > 1 ? limit + 1 : 2;
         for (int i = 0; i < N; i++) {
             candidates[i] = random_word(&state);
             int d = slow_distance(word, candidates[i]);

@@ -176,6 +176,16 @@ START_TEST(small_models_have_figures) {
 }
 END_TEST
 
+/* Of the last module's layer only its results are needed; what was dropped has no place to tell. */
+START_TEST(modules_ahead) {
+    static const char *const words[] = {
+        "--plan mtp_num_layers=2", "--plan mtp_num_layers=10 num_devices=4",
+        "--plan mtp_num_layers=100 base_num_decoder_layers=1 remat_policy=full"};
+    for (int i = 0; i < MX_COUNT(words); i++)
+        ck_assert(strstr(run_ok(words[i]).out, "(activation of decoder/layers_0)") != NULL);
+}
+END_TEST
+
 /* custom_mesh_and_rule takes the place of everybody's mesh and rules. */
 START_TEST(custom_mesh) {
     const MxJson *plan =
@@ -192,6 +202,45 @@ START_TEST(custom_mesh) {
     ck_assert_str_eq(
         run_ok(again).out,
         run_ok("--config configs/base.yml custom_mesh_and_rule=ep-as-cp --dump-sharding -").out);
+}
+END_TEST
+
+/* What train_compile compiles is planned; every mesh of MaxText's can be taken. */
+START_TEST(topologies_and_meshes_of_maxtext) {
+    const MxJson *plan = run_json("compile_topology=v5p-16 compile_topology_num_slices=2");
+    ck_assert_int_eq(json_int(plan, "mesh.devices"), 16);
+    ck_assert_int_eq(json_int(plan, "mesh.axes.data"), 2);
+    ck_assert_int_eq(json_int(run_json("compile_topology=v5e-256"), "mesh.devices"), 256);
+    ck_assert_int_eq(json_int(run_json("compile_topology=a3"), "mesh.devices"), 8);
+    static const char *const meshes[] = {"cp-as-ep", "ep-as-cp", "ep-as-dp", "shard-exp-on-fsdp"};
+    for (int i = 0; i < MX_COUNT(meshes); i++) {
+        const char *words = mx_arena_printf(
+            &arena, "model_name=llama2-7b num_devices=8 custom_mesh_and_rule=%s", meshes[i]);
+        ck_assert_int_eq(json_int(run_json(words), "mesh.axes.fsdp"), 8);
+    }
+}
+END_TEST
+
+/* A policy of MaxText's is done as one of ours, and the plan says as which. */
+START_TEST(policies_of_maxtext) {
+    static const struct {
+        const char *name, *ours;
+    } policies[] = {{"minimal_with_context", "minimal"},
+                    {"minimal_offloaded", "minimal"},
+                    {"save_dot_except_mlp", "full"},
+                    {"save_qkv_proj", "full"},
+                    {"custom", "full"}};
+    for (int i = 0; i < MX_COUNT(policies); i++) {
+        const char *name = policies[i].name, *ours = policies[i].ours;
+        const char *words = mx_arena_printf(&arena, "--plan remat_policy=%s", name);
+        const char *line = mx_arena_printf(&arena, "\nremat        %s: done as %s\n", name, ours);
+        ck_assert_msg(strstr(run_ok(words).out, line), "no %s", line);
+        const char *path = "memory_per_rank.activations";
+        ck_assert_int_eq(
+            json_int(run_json(mx_arena_printf(&arena, "remat_policy=%s", name)), path),
+            json_int(run_json(mx_arena_printf(&arena, "remat_policy=%s", ours)), path));
+    }
+    ck_assert(!strstr(run_ok("--plan remat_policy=full").out, "done as"));
 }
 END_TEST
 
@@ -330,7 +379,10 @@ Suite *plan_suite(void) {
     suite_add(s, "findings", findings, 30);
     suite_add(s, "one_device_has_no_notes", one_device_has_no_notes, 30);
     suite_add(s, "small_models_have_figures", small_models_have_figures, 30);
+    suite_add(s, "modules_ahead", modules_ahead, 60);
     suite_add(s, "custom_mesh", custom_mesh, 30);
+    suite_add(s, "topologies_and_meshes_of_maxtext", topologies_and_meshes_of_maxtext, 60);
+    suite_add(s, "policies_of_maxtext", policies_of_maxtext, 60);
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);
     suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);
