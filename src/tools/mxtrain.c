@@ -186,7 +186,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) static void check
     } least[] = {
         {RLIMIT_AS, (rlim_t)400 << 20,
          "mxtrain: error: needs more addresses than ulimit -v has: 400 MiB\n"},
-        {RLIMIT_DATA, (rlim_t)300 << 20, "mxtrain: error: needs more data than ulimit -d has: 300 MiB\n"},
+        {RLIMIT_DATA, (rlim_t)300 << 20,
+         "mxtrain: error: needs more data than ulimit -d has: 300 MiB\n"},
     };
     for (int i = 0; i < MX_COUNT(least); i++) {
         struct rlimit limit;

@@ -179,8 +179,8 @@ END_TEST
 /* Of the last module's layer only its results are needed; what was dropped has no place to tell. */
 START_TEST(modules_ahead) {
     static const char *const words[] = {
-        "--plan mtp_num_layers=2", "--plan mtp_num_layers=10 num_devices=4",
-        "--plan mtp_num_layers=100 base_num_decoder_layers=1 remat_policy=full"};
+        "--plan mtp_num_layers=2 num_devices=4", "--plan mtp_num_layers=10 num_devices=4",
+        "--plan mtp_num_layers=100 base_num_decoder_layers=1 remat_policy=full num_devices=4"};
     for (int i = 0; i < MX_COUNT(words); i++)
         ck_assert(strstr(run_ok(words[i]).out, "(activation of decoder/layers_0)") != NULL);
 }

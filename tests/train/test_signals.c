@@ -28,7 +28,7 @@ static const struct {
     {"step", "steps=100000 eval_interval=-1 checkpoint_period=100000", "completed step: 7,",
      "Training stopped: received %s", 7, false},
     {"evaluation", "steps=100000 eval_interval=4 eval_steps=100000 dataset_type=synthetic",
-     "Completed eval step: 5,", "Training stopped: received %s", 0, false},
+     "completed step: 0,", "Training stopped: received %s", 0, false}, /* it begins there */
     {"save", LARGE "steps=100 checkpoint_period=100", "asynchronous checkpoint save for step 0.",
      "Training stopped: received %s", 0, false},
     {"end", LARGE "steps=2 checkpoint_period=100", "asynchronous checkpoint save for step 1.", NULL,
