@@ -22,6 +22,8 @@
 /* MX_BUG — a place that is reached through a bug only. */
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
+/* mx_bug_is_told — in a handler of SIGABRT: whether one of these raised it. */
+bool mx_bug_is_told(void);
 
 /* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
  * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).

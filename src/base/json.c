@@ -39,8 +39,29 @@ void mx_json_set_int(MxJson *object, const char *key, int64_t value) {
 void mx_json_set_bool(MxJson *object, const char *key, bool value) {
     set(object, key, json_boolean(value));
 }
+
+/* Text of any bytes: where it is not UTF-8, which JSON wants, bytes that are no ASCII stand there
+ * in C's spelling. */
+static json_t *text_of(const char *value) {
+    json_t *text = json_string(value);
+    if (text) return text;
+    MxArena arena = {.name = "escape"};
+    MxText escaped;
+    mx_text_init(&escaped, &arena);
+    for (; *value; value++) {
+        unsigned char byte = (unsigned char)*value;
+        if (byte < 0x80)
+            mx_text_addn(&escaped, value, 1);
+        else
+            mx_text_add(&escaped, "\\x%02x", byte);
+    }
+    text = json_string(escaped.data);
+    mx_arena_release(&arena);
+    return text;
+}
+
 void mx_json_set_string(MxJson *object, const char *key, const char *value) {
-    set(object, key, json_string(value));
+    set(object, key, text_of(value));
 }
 void mx_json_set(MxJson *object, const char *key, const MxJson *value) {
     set(object, key, json_incref(unwrap(value)));
@@ -66,7 +87,7 @@ MxJson *mx_json_push_object(MxJson *array) {
 }
 
 void mx_json_push_string(MxJson *array, const char *value) {
-    int failed = json_array_append_new(unwrap(array), json_string(value));
+    int failed = json_array_append_new(unwrap(array), text_of(value));
     MX_ASSERT(!failed);
 }
 

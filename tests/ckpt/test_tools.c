@@ -159,6 +159,26 @@ START_TEST(values_are_equal_or_not) {
 }
 END_TEST
 
+/* Good files: it is not they that are to blame. Of a name that is no text the report has its bytes.
+ */
+START_TEST(what_went_wrong_is_said) {
+    static const float same[] = {1, 2, 3};
+    static const char bytes[] = "model/decoder/\xff\xfe/kernel";
+    make_pair_file("a.h5", same, bytes, MX_SHAPE(2, 3), MX_F32);
+    make_pair_file("b.h5", same, NULL, MX_SCALAR, MX_F32);
+    ck_tool(1, "mxcompare {}/a.h5 {}/b.h5 --json {}/report.json");
+    ck_assert(strstr((const char *)content("report.json").data, "decoder/\\\\xff\\\\xfe/kernel"));
+    const char *trainer = getenv("MX_BIN");
+    const char *line = mx_arena_printf(
+        &arena, "cd %s; (sleep 0.3; %s/mxcompare a.h5 b.h5 2>told; echo $? >code) | true", folder,
+        realpath(mx_path_dir(&arena, trainer && *trainer ? trainer : "build/mxtrain"), NULL));
+    ck_assert_int_eq(system(line), 0);
+    ck_assert_str_eq((const char *)content("code").data, "74\n");
+    ck_assert_str_eq((const char *)content("told").data,
+                     "could not write to stdout: Broken pipe\n");
+}
+END_TEST
+
 START_TEST(structure_is_told_whole) {
     static const float same[] = {1, 2, 3};
     make_pair_file("a.h5", same, "model/decoder/y/kernel", MX_SHAPE(2, 3), MX_F32);
@@ -409,6 +429,7 @@ Suite *tools_suite(void) {
     tcase = add_case(suite, "compare");
     tcase_add_test(tcase, one_flipped_bit_is_named);
     tcase_add_loop_test(tcase, values_are_equal_or_not, 0, MX_COUNT(value_cases));
+    tcase_add_test(tcase, what_went_wrong_is_said);
     tcase_add_test(tcase, structure_is_told_whole);
     tcase = add_case(suite, "convert");
     tcase_add_test(tcase, parameters_alone_in_bfloat16);
