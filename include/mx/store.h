@@ -249,8 +249,14 @@ typedef struct MxTeam {
 bool mx_store_verify(MxArena *arena, const char *dir, const MxTeam *team, MxJson **manifest,
                      MxError *err);
 
-/* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not. */
+/* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not.
+ * Errors: it is missing or damaged, or lists no files and so vouches for nothing (exit 65). */
 bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+
+/* mx_store_only_listed — that a folder was published and holds nothing but what its manifest lists,
+ * so that removing it loses no file of others. Errors (exit 73): no such manifest; the first of the
+ * files and folders besides, and how many there are. */
+bool mx_store_only_listed(const char *dir, MxError *err);
 
 /* mx_store_remove — a published folder and all below it; after a crash in between it is either
  * there as it was or left to mx_store_sweep. */

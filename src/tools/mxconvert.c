@@ -46,7 +46,7 @@ static const char usage[] =
     "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
     "  --dry-run                 print what would become of each array, and exit\n"
     "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
-    "  --force                   replace DST if it exists\n"
+    "  --force                   replace DST if it exists; of a folder what its manifest lists\n"
     "  --benchmark               write DST, read it, print the speed, remove it\n"
     "                            (instead of --verify; not with --force)\n"
     "  --help, --version\n"

@@ -285,7 +285,7 @@ START_TEST(results_appear_whole_and_replace_nothing_unasked) {
     ck_tool(0, "mxcompare {}/b.h5 {}/run/checkpoints/7/state.h5");
     ck_ok(mx_dir_make(in_folder("precious"), &err));
     ck_tool(73, "mxconvert {}/a.h5 {}/precious --force"); /* no checkpoint: never removed */
-    ck_says("it is not replaced");
+    ck_says("has no manifest of mxtrain's");
     char **names;
     int n;
     ck_ok(mx_dir_list(&arena, in_folder("run/checkpoints"), &names, &n, &err));
@@ -301,6 +301,28 @@ START_TEST(results_appear_whole_and_replace_nothing_unasked) {
     ck_tool(65, "mxcompare {}/run {}/a.h5");
     ck_tool(65, "mxcompare {}/run/checkpoints/7/state.h5 {}/a.h5");
     ck_says("is damaged");
+}
+END_TEST
+
+/* --force took all of a folder that had a MANIFEST.json, whatever else had been put there. */
+START_TEST(files_of_others_are_never_replaced) {
+    static const float x[] = {1, 2, 3};
+    make_pair_file("a.h5", x, NULL, MX_SCALAR, MX_F32);
+    ck_tool(0, "mxconvert {}/a.h5 {}/out");
+    ck_tool(0, "mxconvert {}/a.h5 {}/out --force");
+    MxBytes before = content("out/MANIFEST.json");
+    put_content("out/tokenizer.json", "{}", 2);
+    ck_ok(mx_dir_make(in_folder("out/notes"), &err));
+    ck_tool(73, "mxconvert {}/a.h5 {}/out --force --layout linen");
+    ck_says("/out\" holds \"notes\" and 1 more, which its MANIFEST.json does not list");
+    ck_says("hint: --force removes what mxtrain wrote and nothing else");
+    MxBytes after = content("out/MANIFEST.json");
+    ck_assert(before.size == after.size && !memcmp(before.data, after.data, after.size));
+    ck_assert(mx_file_exists(in_folder("out/tokenizer.json")));
+    put_content("out/MANIFEST.json", "{}", 2);
+    ck_tool(73, "mxconvert {}/a.h5 {}/out --force");
+    ck_says("has no manifest of mxtrain's");
+    ck_assert(mx_file_exists(in_folder("out/state.h5")));
 }
 END_TEST
 
@@ -436,6 +458,7 @@ Suite *tools_suite(void) {
     tcase_add_test(tcase, a_plan_is_printed_and_nothing_written);
     tcase_add_test(tcase, linen_leaves_the_reference_model_out);
     tcase_add_test(tcase, results_appear_whole_and_replace_nothing_unasked);
+    tcase_add_test(tcase, files_of_others_are_never_replaced);
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
     tcase_add_loop_test(tcase, stacks_of_other_kinds_stay_whole, 0, MX_COUNT(whole_stacks));
