@@ -127,6 +127,13 @@ typedef struct MxCkptRef {
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err);
 
+/* mx_ckpt_vouch — for a folder in the format of others, Hugging Face's or peft's: that it is as
+ * mxconvert left it, if mxconvert made it. What others add to it does not count.
+ *   manifest  NULL = it has none, and nothing vouches for it
+ * Errors: damage; a file that would be read and that the manifest does not list (exit 65). */
+bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const MxJson **manifest,
+                   MxError *err);
+
 /* mx_ckpt_try — reads in a child process (mx_store_guarded) what libhdf5 would read of a file that
  * nothing vouches for, so that one which makes the library crash or never end is an error, and no
  * more. Any other error is left to the one who reads it. For processes that have not taken much
@@ -278,11 +285,11 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
 /* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
  * of it and the largest are in memory at once.
- *   heads   how the model's kernels hold them
+ *   from    a folder that was found; with `heads`, how the model's kernels hold them
  *   theirs  receives what config.json tells, in the arena
  * Errors: as of mx_hf_read_config and mx_ckpt_read; what mxtrain does not do. */
-bool mx_hf_load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
-                MxHfModel *theirs, MxError *err);
+bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel *theirs,
+                MxError *err);
 /* mx_hf_yaml — the config with which mxtrain trains it. */
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.

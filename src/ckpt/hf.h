@@ -132,6 +132,10 @@ bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
 
+/* ---- adapters (peft.c) */
+
+#define PEFT_CONFIG "adapter_config.json"
+
 /* hf_check — that transformers has such a model. Errors: what it lacks. */
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);
 /* hf_config_text — config.json of a model: its own, if it was read from one, else made. */

@@ -12,6 +12,38 @@ static const char manifest_file[] = "MANIFEST.json", run_subdir[] = "checkpoints
 
 /* ---- references */
 
+/* Whether a file of such a folder is read here; others may lie beside them. */
+static bool is_read(const char *name) {
+    static const char *const names[] = {MX_HF_CONFIG, HF_INDEX, PEFT_CONFIG};
+    for (int i = 0; i < MX_COUNT(names); i++)
+        if (!strcmp(name, names[i])) return true;
+    return mx_text_has_suffix(name, ".safetensors");
+}
+
+static bool check_listed(MxArena *arena, const char *dir, const MxJson *manifest, MxError *err) {
+    char **names;
+    int n;
+    bool ok = mx_dir_list(arena, dir, &names, &n, err);
+    for (int i = 0; ok && i < n; i++)
+        ok = !is_read(names[i]) || mx_json_get(mx_json_get(manifest, "files"), names[i]) ||
+             mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_path_join(arena, dir, names[i])},
+                     "is not in the folder's %s", manifest_file);
+    return ok;
+}
+
+bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const MxJson **manifest,
+                   MxError *err) {
+    MxJson *found = NULL;
+    *manifest = NULL;
+    if (!mx_file_exists(mx_path_join(arena, dir, manifest_file))) return true;
+    bool ok =
+        mx_store_verify(arena, dir, team, &found, err) && check_listed(arena, dir, found, err);
+    if (!ok && err->count)
+        mx_note(err, "hint: if \"%s\" was changed on purpose, remove its %s", dir, manifest_file);
+    *manifest = found;
+    return ok;
+}
+
 static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxCkptRef *out,
                         MxError *err) {
     const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
@@ -28,7 +60,9 @@ static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxC
     out->dir = found;
     out->manifest = manifest;
     out->path = mx_path_join(arena, found, CKPT_STATE_FILE);
-    return true;
+    return mx_json_get(mx_json_get(manifest, "files"), CKPT_STATE_FILE) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = out->path},
+                   "is not in the folder's %s", manifest_file);
 }
 
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
@@ -36,7 +70,7 @@ bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef
     *out = (MxCkptRef){.ref = ref, .group = ""};
     out->is_hf = mx_hf_is_dir(ref);
     out->path = ref;
-    if (out->is_hf) return true;
+    if (out->is_hf) return mx_ckpt_vouch(arena, ref, team, &out->manifest, err);
     if (mx_dir_exists(ref)) return find_folder(arena, ref, team, out, err);
     char *path, *group;
     mx_store_ref_parse(arena, ref, &path, &group);

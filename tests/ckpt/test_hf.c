@@ -93,6 +93,32 @@ START_TEST(the_way_back) {
 }
 END_TEST
 
+/* What mxconvert wrote vouches for itself, whoever reads it; others may add files, not change any.
+ */
+START_TEST(damage_is_found) {
+    static const char *const files[] = {"model.safetensors", "config.json"};
+    ck_tool(0, "mxconvert %s {}/a --to-hf", hf_model("llama"));
+    put_content("a/tokenizer.json", "{}", 2);
+    ck_tool(0, "mxconvert {}/a {}/b.h5");
+    for (int i = 0; i < MX_COUNT(files); i++) {
+        const char *name = mx_arena_printf(&arena, "a/%s", files[i]);
+        MxBytes bytes = content(name);
+        bytes.data[bytes.size / 2] ^= 1;
+        put_content(name, bytes.data, bytes.size);
+        ck_tool(65, "mxconvert {}/a {}/c.h5");
+        ck_says(mx_arena_printf(&arena, "%s: is damaged", files[i]));
+        ck_says("hint: if");
+        ck_tool(65, "mxcompare {}/a %s", hf_model("llama"));
+        bytes.data[bytes.size / 2] ^= 1;
+        put_content(name, bytes.data, bytes.size);
+    }
+    MxBytes tensors = content("a/model.safetensors");
+    put_content("a/model-00001-of-00001.safetensors", tensors.data, tensors.size);
+    ck_tool(65, "mxconvert {}/a {}/c.h5");
+    ck_says("model-00001-of-00001.safetensors: is not in the folder's MANIFEST.json");
+}
+END_TEST
+
 START_TEST(shards) {
     ck_tool(0, "mxconvert %s {}/a --to-hf --shard-bytes 40000", hf_model("llama"));
     ck_says("in 4 files");
@@ -208,7 +234,9 @@ START_TEST(lacks_are_said) {
     ck_says(lacks[_i].says);
     ck_assert(mx_file_exists(in_folder("a.h5")) && !mx_file_exists(in_folder("a.yml")));
     MxHfModel model;
-    ck_failed(mx_hf_load(&arena, in_folder("x"), NULL, &(MxTree){0}, &model, &err), lacks[_i].says);
+    MxCkptRef from;
+    ck_ok(mx_ckpt_find(&arena, in_folder("x"), NULL, &from, &err));
+    ck_failed(mx_hf_load(&arena, &from, &(MxTree){0}, &model, &err), lacks[_i].says);
 }
 END_TEST
 
@@ -341,6 +369,7 @@ Suite *hf_suite(void) {
     tcase_add_loop_test(tcase, trees_are_maxtexts, 0, MX_COUNT(trees));
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
+    tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, from_a_config_of_ours);
     tcase_add_test(tcase, dry_runs_name_both_sides);
     tcase = add_case(suite, "misfits");
