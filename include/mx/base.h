@@ -244,6 +244,7 @@ typedef enum MxDtype {
 
 const char *mx_dtype_name(MxDtype dtype);
 size_t mx_dtype_bytes(MxDtype dtype);
+bool mx_dtype_is_float(MxDtype dtype);
 /* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
 bool mx_dtype_parse(const char *name, MxDtype *out);
 

@@ -118,6 +118,7 @@ typedef struct MxCkptRef {
     const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
     bool is_hf;               /* a folder of Hugging Face's: `path` */
+    bool assumes_bf16;        /* its uint16 are bfloat16: to be set by who asks the user */
     const MxHeadForm *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
 } MxCkptRef;
 

@@ -32,6 +32,9 @@ void mx_store_ref_parse(MxArena *arena, const char *ref, char **file, char **gro
 /* mx_h5_open — an existing file, read-only. Whoever has a hash of the file checks it first:
  * libhdf5 may crash on damaged files. Errors: missing, unreadable, not HDF5, cut short. */
 bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err);
+/* mx_h5_assume_bf16 — takes every uint16 of a file for bfloat16, as the attribute would say that it
+ * lacks. Before anything is looked at. */
+void mx_h5_assume_bf16(MxH5 *file);
 /* mx_h5_create — a new file, replacing any of that name. Equal contents written in equal order give
  * equal bytes. */
 bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err);

@@ -103,13 +103,9 @@ static void compare_tile(Comparer *c, CkptPair *pair, const CkptTiles *tiles) {
     }
 }
 
-static bool is_float(MxDtype dtype) {
-    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
-}
-
 static MxDtype common_type(MxDtype a, MxDtype b) {
-    if (!is_float(a) && !is_float(b)) return MX_I64;
-    if (a == MX_F64 || b == MX_F64 || !is_float(a) || !is_float(b)) return MX_F64;
+    if (!mx_dtype_is_float(a) && !mx_dtype_is_float(b)) return MX_I64;
+    if (a == MX_F64 || b == MX_F64 || !mx_dtype_is_float(a) || !mx_dtype_is_float(b)) return MX_F64;
     return MX_F32;
 }
 

@@ -95,6 +95,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
     const MxHfModel *model = &w->how->model;
     if (!hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
         !ckpt_open(&w->arena, from, &w->from, w->err) ||
+        !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));

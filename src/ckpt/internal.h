@@ -33,6 +33,8 @@ const CkptRow *ckpt_row_of(const char *path);
 /* ckpt_model_prefix — under which name a file keeps the parameters. is_sure  whether it was
  * recognized by what lies below it. */
 const char *ckpt_model_prefix(const MxH5Array *arrays, int n, bool *is_sure);
+/* ckpt_other_prefix — another one below which there are parameters, or NULL. */
+const char *ckpt_other_prefix(const MxH5Array *arrays, int n, const char *prefix);
 /* ckpt_state_path — a file's path under the state's names, or NULL if it belongs to no section. A
  * trailing "/value" and the "params/" below moments are gone. */
 const char *ckpt_state_path(MxArena *arena, const char *model_prefix, const char *path,
@@ -145,6 +147,12 @@ typedef struct CkptPiece {
  *   n_left  random-number arrays that stand for no layer and were left out */
 bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *tree,
                  CkptPiece **pieces, int *n_left, MxError *err);
+
+/* ckpt_refuse_integers — says that an array holds no values of parameters, and the way out.
+ * ckpt_check_floats — that parameters and moments do. Errors: every one that does not.
+ */
+void ckpt_refuse_integers(const char *file, const MxH5Array *array, MxError *err);
+bool ckpt_check_floats(const CkptSurvey *survey, MxError *err);
 
 /* ckpt_form_text — "nnx names, layers stacked at dim 1". */
 const char *ckpt_form_text(MxArena *arena, const CkptSurvey *survey);

@@ -117,6 +117,14 @@ static bool check_size(const CkptFile *f, MxError *err) {
                                      (double)st.st_size);
 }
 
+/* What the user assumes, something is made of. */
+static bool check_assumed(const CkptFile *f, MxError *err) {
+    for (int i = 0; i < f->n; i++)
+        if (f->arrays[i].dtype == MX_BF16) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.path},
+                   "holds no uint16 that could be bfloat16");
+}
+
 static int said_axis(const MxJson *manifest) {
     int64_t axis;
     return manifest && mx_json_int(mx_json_get(manifest, "param_scan_axis"), &axis) && axis >= 0 &&
@@ -128,10 +136,15 @@ static int said_axis(const MxJson *manifest) {
 bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
     *out = (CkptFile){.ref = *ref};
     mx_store_guard_rearm(ref->path);
-    if (ref->is_hf)
-        return ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err);
-    return mx_h5_open(arena, ref->path, &out->file, err) &&
-           mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err);
+    if (ref->is_hf) {
+        if (!ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err))
+            return false;
+    } else {
+        if (!mx_h5_open(arena, ref->path, &out->file, err)) return false;
+        if (ref->assumes_bf16) mx_h5_assume_bf16(out->file);
+        if (!mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err)) return false;
+    }
+    return !ref->assumes_bf16 || check_assumed(out, err);
 }
 
 bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {

@@ -126,6 +126,7 @@ static MxH5 *open_source(MxH5 *file, const char *name, MxError *err) {
         if (!strcmp(source->path, path)) return source;
     MxH5 *source;
     if (!mx_h5_open(arena, path, &source, err)) return NULL;
+    source->assumes_bf16 = file->assumes_bf16;
     source->next = file->sources;
     return file->sources = source;
 }

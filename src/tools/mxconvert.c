@@ -44,6 +44,7 @@ static const char usage[] =
     "                            FILE.json, a config.json that DST gets as it is\n"
     "  --lora-alpha X            lora.lora_alpha, where no config tells it\n"
     "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
+    "  --assume-bfloat16         SRC's uint16 arrays are bfloat16, though no attribute says so\n"
     "  --dry-run                 print what would become of each array, and exit\n"
     "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
     "  --force                   replace DST if it exists; of a folder what its manifest lists\n"
@@ -59,7 +60,7 @@ typedef struct CommandLine {
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
     const char *base, *config, *alpha_text, *shard_text;
     bool params_only, dry_run, verifies, force, benchmark;
-    bool merges, extracts, to_peft, to_hf;
+    bool merges, extracts, to_peft, to_hf, assumes_bf16;
     int64_t shard_bytes;
     double alpha; /* 0 = not said */
     MxConvert how;
@@ -189,6 +190,7 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--config", .value = &line->config, .wants = "a file"},
         {.name = "--lora-alpha", .value = &line->alpha_text, .wants = "a number"},
         {.name = "--dtype", .value = &line->dtype, .wants = "float32 or bfloat16"},
+        {.name = "--assume-bfloat16", .flag = &line->assumes_bf16},
         {.name = "--dry-run", .flag = &line->dry_run},
         {.name = "--verify", .flag = &line->verifies},
         {.name = "--no-verify", .flag = &line->verifies, .clears = true},
@@ -523,6 +525,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
         !collect_facts(&work, arena, err) || (line.to_hf && !find_model(&work, arena, err)))
         return err->exit;
+    work.from.assumes_bf16 = line.assumes_bf16;
     if (line.dry_run)
         return mx_store_guarded(line.source, goes_abroad(&line) ? to_folder : print_plan, &work,
                                 err);

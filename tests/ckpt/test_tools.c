@@ -326,6 +326,60 @@ START_TEST(files_of_others_are_never_replaced) {
 }
 END_TEST
 
+/* Integers trained as weights; which of two models was meant, only the reader knew. */
+START_TEST(integers_are_no_weights) {
+    static const float x[] = {1.5f, 2, -3};
+    static const struct {
+        MxDtype dtype;
+        const char *says;
+    } kinds[] = {{MX_U16, "x/scale\" holds uint16; weights are floats\n"
+                          "hint: if they are the bits of bfloat16, mxconvert --assume-bfloat16"},
+                 {MX_I32, "x/scale\" holds int32; weights are floats"},
+                 {MX_I8, "x/scale\" holds int8; weights are floats"}};
+    MxBf16 narrow[3];
+    int32_t values[3];
+    for (int i = 0; i < 3; i++) narrow[i] = mx_f32_to_bf16(x[i]);
+    for (int k = 0; k < MX_COUNT(kinds); k++) {
+        MxH5 *file;
+        memset(values, 0, sizeof values);
+        memcpy(values, narrow, sizeof narrow);
+        ck_ok(mx_h5_create(&arena, in_folder("a.h5"), &file, &err));
+        ck_ok(
+            mx_h5_write(file, "model/decoder/x/scale", kinds[k].dtype, MX_SHAPE(3), values, &err));
+        ck_ok(mx_h5_close(file, &err));
+        ck_tool(65, "mxconvert {}/a.h5 {}/b.h5 --force");
+        ck_says(kinds[k].says);
+        MxTree tree;
+        MxLeaf leaf = {.path = "model/decoder/x/scale", .dtype = MX_F32, .shape = MX_SHAPE(3)};
+        leaf.data = mx_new_n(&arena, float, 3);
+        mx_tree_init(&tree, &arena);
+        mx_tree_add(&tree, leaf);
+        ck_failed(mx_ckpt_load_params(in_folder("a.h5"), NULL, 1, &tree, &err), kinds[k].says);
+        bool is_bf16 = kinds[k].dtype == MX_U16;
+        ck_tool(is_bf16 ? 0 : 65, "mxconvert {}/a.h5 {}/b.h5 --force --assume-bfloat16");
+        if (!is_bf16) continue;
+        ck_ok(mx_ckpt_load_params(in_folder("b.h5"), NULL, 1, &tree, &err));
+        ck_assert(!memcmp(leaf.data, x, sizeof x));
+    }
+}
+END_TEST
+
+START_TEST(one_model_is_meant) {
+    static const float x[] = {1, 2, 3};
+    make_pair_file("a.h5", x, "params/params/decoder/x/scale", MX_SHAPE(3), MX_F32);
+    static const char *const lines[] = {"mxconvert {}/a.h5 {}/b.h5", "mxcompare {}/a.h5 {}/a.h5",
+                                        "mxtrain steps=1 load_parameters_path={}/a.h5 "
+                                        "base_output_directory={} eval_interval=-1"};
+    for (int i = 0; i < MX_COUNT(lines); i++) {
+        ck_tool(65, "%s", lines[i]);
+        ck_says("holds parameters below params/params and below model");
+        ck_says("hint: name the group that is meant: FILE.h5:params/params");
+    }
+    ck_tool(0, "mxconvert {}/a.h5:params/params {}/b.h5");
+    ck_tool(0, "mxconvert {}/a.h5:model {}/b.h5 --force");
+}
+END_TEST
+
 static void put_layer(MxH5 *file, int layer, const char *name, MxShape shape) {
     static const float zeros[64];
     ck_ok(mx_h5_write(file, mx_arena_printf(&arena, "model/decoder/layers_%d/%s", layer, name),
@@ -459,6 +513,8 @@ Suite *tools_suite(void) {
     tcase_add_test(tcase, linen_leaves_the_reference_model_out);
     tcase_add_test(tcase, results_appear_whole_and_replace_nothing_unasked);
     tcase_add_test(tcase, files_of_others_are_never_replaced);
+    tcase_add_test(tcase, integers_are_no_weights);
+    tcase_add_test(tcase, one_model_is_meant);
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
     tcase_add_loop_test(tcase, stacks_of_other_kinds_stay_whole, 0, MX_COUNT(whole_stacks));
