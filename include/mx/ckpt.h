@@ -43,13 +43,20 @@ bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
                   MxError *err);
 
+/* The tokenizer whose ids weights know. */
+typedef struct MxCkptTokenizer {
+    const char *type; /* as in the key tokenizer_type; NULL = not known */
+    const char *path; /* of "huggingface": the folder that it lies in; "" = none */
+} MxCkptTokenizer;
+
 /* How a checkpoint is saved. */
 typedef struct MxSaving {
     MxForm form;
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
     MxPace *pace;            /* a brake; NULL = none */
-    const char *run;         /* of several ranks: makes names of files unique, beside the step */
+    MxCkptTokenizer tokenizer;
+    const char *run; /* of several ranks: makes names of files unique, beside the step */
 } MxSaving;
 
 /* mx_ckpt_save — publishes a checkpoint folder of an undivided state with state.h5 and a manifest;
@@ -117,9 +124,11 @@ typedef struct MxCkptRef {
     const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
     const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
-    bool is_hf;               /* a folder of Hugging Face's: `path` */
+    bool is_hf;               /* a folder of Hugging Face's (peeking: or peft's): `path` */
     bool assumes_bf16;        /* its uint16 are bfloat16: to be set by who asks the user */
-    const MxHeadForm *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
+    /* How kernels of queries and keys are held in a file of ours, or are to be held here of a
+     * folder of Hugging Face's; NULL = as in MaxText's trees. */
+    const MxHeadForm *heads;
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
@@ -127,6 +136,15 @@ typedef struct MxCkptRef {
  * libhdf5 sees it. team  see mx_store_verify. Errors: no such thing; damage (exit 65). */
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err);
+
+/* mx_ckpt_peek — the same without reading what is there: nothing is verified but manifests
+ * themselves, and of a run the newest checkpoint whose manifest is good is taken. A folder of
+ * peft's is found too. */
+bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
+
+/* mx_ckpt_tokenizer — what is recorded of the tokenizer that the weights of a source were trained
+ * with. Test: tests/ckpt/test_origin.c. */
+bool mx_ckpt_tokenizer(MxArena *arena, const MxCkptRef *ref, MxCkptTokenizer *out, MxError *err);
 
 /* mx_ckpt_vouch — for a folder in the format of others, Hugging Face's or peft's: that it is as
  * mxconvert left it, if mxconvert made it. What others add to it does not count.
@@ -182,7 +200,8 @@ typedef struct MxConvert {
  * Errors: everything that stands in the way, one line each. */
 bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err);
 /* mx_ckpt_convert — writes a new HDF5 file at `path`, array by array in pieces of some MiB; the
- * same source and options give the same bytes. Not synced. form   receives how the file is written
+ * same source and options give the same bytes. The tokenizer of the weights is noted in it. Not
+ * synced. form   receives how the file is written
  *   notes  receives what was found and what the result lacks, in lines
  * Errors: as of the plan; I/O; with `verifies` every array that reads back otherwise. */
 bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *path, MxForm *form,
@@ -208,6 +227,7 @@ typedef struct MxCkptOrigin {
     const MxJson *source; /* the config of where it came from is kept, its layout keys changed to
                              the form's; NULL = nothing known */
     MxAdapters adapters;  /* merged: the config says that there are none */
+    MxCkptTokenizer tokenizer; /* of a folder in the format of others; files of ours note it */
 } MxCkptOrigin;
 
 /* mx_ckpt_output_commit — syncs and publishes it. */
@@ -229,7 +249,9 @@ typedef struct MxCompare {
     const char *json_path; /* the report as JSON, "-" = stdout instead of text; NULL = none */
 } MxCompare;
 
-/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report.
+/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report. One
+ * of Hugging Face's is compared in the other's form of heads; a query is equal if it is what a
+ * conversion in either direction would make of the other.
  * NaNs are equal to NaNs, infinities to themselves; without tolerances 0 and -0 differ.
  *   is_equal  receives the outcome
  * Errors: one of them cannot be read. */

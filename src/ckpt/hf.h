@@ -64,6 +64,8 @@ bool hf_has(const MxHfModel *model, const HfRow *row);
 static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
     return i / 2 + i % 2 * (width / 2);
 }
+/* hf_role — what a parameter of a layer has of heads, by our name of it in a tree. */
+HfRole hf_role(const char *path);
 /* hf_factor — what their elements are multiplied by to be ours. */
 static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
     return role == HF_QUERY ? (float)heads->query_scale : 1;

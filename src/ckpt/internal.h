@@ -177,6 +177,12 @@ bool ckpt_read_tree(const CkptFile *source, const char *section, int scan_axis, 
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
 /* ckpt_source_text — what it is, for messages: its form, or "Hugging Face's llama". */
 const char *ckpt_source_text(MxArena *arena, const CkptFile *file);
+/* ckpt_tokenizer — as mx_ckpt_tokenizer, of an open source. ckpt_tell_tokenizer,
+ * ckpt_note_tokenizer — records it in a manifest, or in a created file. */
+bool ckpt_tokenizer(MxArena *arena, const CkptFile *file, MxCkptTokenizer *out, MxError *err);
+void ckpt_tell_tokenizer(MxArena *arena, const MxCkptTokenizer *tokenizer, MxJson *manifest);
+bool ckpt_note_tokenizer(MxArena *arena, MxH5 *file, const MxCkptTokenizer *tokenizer,
+                         MxError *err);
 /* ckpt_list — the arrays of a source, its form not looked at. */
 bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */

@@ -44,18 +44,51 @@ bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const Mx
     return ok;
 }
 
-static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxCkptRef *out,
+/* How thoroughly a source is found. */
+typedef struct Finding {
+    bool peeks; /* nothing is verified but manifests */
+    const MxTeam *team;
+} Finding;
+
+/* The newest checkpoint of a run whose manifest is good; NULL = none. */
+static const char *newest_told(MxArena *arena, const char *parent, MxError *err) {
+    int64_t *steps;
+    int n;
+    const char *found = NULL;
+    if (!mx_store_steps(arena, parent, &steps, &n, err)) return NULL;
+    while (!found && n) {
+        MxJson *manifest;
+        MxError ignored = {0};
+        const char *dir = mx_arena_printf(arena, "%s/%lld", parent, (long long)steps[--n]);
+        if (mx_store_manifest(arena, dir, &manifest, &ignored)) found = dir;
+        mx_error_release(&ignored);
+    }
+    return found;
+}
+
+static bool read_manifest(MxArena *arena, const Finding *how, const char *dir, MxJson **out,
+                          MxError *err) {
+    return how->peeks ? mx_store_manifest(arena, dir, out, err)
+                      : mx_store_verify(arena, dir, how->team, out, err);
+}
+
+static bool find_folder(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
                         MxError *err) {
     const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
     int64_t step;
+    int failures = err->count;
     if (!mx_dir_exists(parent)) parent = dir;
     MxJson *manifest = NULL;
     bool is_checkpoint = mx_file_exists(mx_path_join(arena, dir, manifest_file));
-    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, team, &found, &step, err)) return false;
+    if (!is_checkpoint && how->peeks)
+        found = newest_told(arena, parent, err);
+    else if (!is_checkpoint)
+        mx_ckpt_newest(arena, parent, how->team, &found, &step, err);
+    if (err->count > failures) return false;
     bool is_verified = found != NULL;
     if (!found) found = dir;
     if (is_verified ? !mx_store_manifest(arena, found, &manifest, err)
-                    : !mx_store_verify(arena, found, team, &manifest, err))
+                    : !read_manifest(arena, how, found, &manifest, err))
         return false;
     out->dir = found;
     out->manifest = manifest;
@@ -65,27 +98,47 @@ static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxC
                    "is not in the folder's %s", manifest_file);
 }
 
-bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
-                  MxError *err) {
-    *out = (MxCkptRef){.ref = ref, .group = ""};
-    out->is_hf = mx_hf_is_dir(ref);
-    out->path = ref;
-    if (out->is_hf) return mx_ckpt_vouch(arena, ref, team, &out->manifest, err);
-    if (mx_dir_exists(ref)) return find_folder(arena, ref, team, out, err);
+static bool find_theirs(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
+                        MxError *err) {
+    *out = (MxCkptRef){.ref = dir, .path = dir, .group = "", .is_hf = true};
+    if (!how->peeks) return mx_ckpt_vouch(arena, dir, how->team, &out->manifest, err);
+    MxJson *manifest = NULL;
+    bool ok = !mx_file_exists(mx_path_join(arena, dir, manifest_file)) ||
+              mx_store_manifest(arena, dir, &manifest, err);
+    out->manifest = manifest;
+    return ok;
+}
+
+static bool find(MxArena *arena, const char *ref, const Finding *how, MxCkptRef *out,
+                 MxError *err) {
+    if (mx_hf_is_dir(ref)) return find_theirs(arena, ref, how, out, err);
+    *out = (MxCkptRef){.ref = ref, .path = ref, .group = ""};
+    if (mx_dir_exists(ref)) return find_folder(arena, ref, how, out, err);
+    MxJson *manifest = NULL;
     char *path, *group;
     mx_store_ref_parse(arena, ref, &path, &group);
     out->path = path;
     out->group = group;
-    MxJson *manifest = NULL;
     /* The file of a checkpoint folder, named by itself. */
     const char *dir = mx_path_dir(arena, path), *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, CKPT_STATE_FILE) ||
         !mx_file_exists(mx_path_join(arena, dir, manifest_file)))
         return true;
-    if (!mx_store_verify(arena, dir, team, &manifest, err)) return false;
+    if (!read_manifest(arena, how, dir, &manifest, err)) return false;
     if (!*group) out->dir = dir;
     out->manifest = manifest;
     return true;
+}
+
+bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
+                  MxError *err) {
+    return find(arena, ref, &(Finding){.team = team}, out, err);
+}
+
+bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
+    const Finding how = {.peeks = true};
+    return mx_peft_is_dir(ref) ? find_theirs(arena, ref, &how, out, err)
+                               : find(arena, ref, &how, out, err);
 }
 
 /* Whether nothing says what the bytes of a reference are to be. */

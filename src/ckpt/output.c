@@ -141,6 +141,8 @@ static bool replace(const MxCkptOutput *output, MxError *err) {
 bool mx_ckpt_output_commit(MxCkptOutput *output, const MxCkptOrigin *origin, MxError *err) {
     if (!output->publish) return commit_file(output, err);
     if (origin->form) tell_form(output, origin);
+    ckpt_tell_tokenizer(output->arena, &origin->tokenizer,
+                        mx_store_publish_manifest(output->publish));
     if (!mx_store_publish_commit(output->publish, err)) return false;
     return !strcmp(output->staged, output->path) || replace(output, err);
 }

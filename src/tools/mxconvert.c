@@ -400,7 +400,9 @@ static MxExit to_folder(void *data) {
     const char *dir = line->dry_run ? NULL : mx_ckpt_output_dir(work->output);
     bool ok = line->to_hf ? mx_hf_export(&work->from, &work->hf, dir, &notes, &err)
                           : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err);
-    if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
+    MxCkptOrigin origin = {0};
+    ok = ok && mx_ckpt_tokenizer(&arena, &work->from, &origin.tokenizer, &err);
+    if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &origin, &err))) {
         fputs(notes.data, stdout);
         if (!line->dry_run)
             printf("wrote \"%s\"%s\n", line->target, line->how.verifies ? " and verified it" : "");
@@ -439,7 +441,8 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
 }
 
 static bool commit(const Work *work, const MxForm *form, MxError *err) {
-    MxCkptOrigin origin = {form, work->from.manifest, work->line->how.adapters};
+    MxCkptOrigin origin = {
+        .form = form, .source = work->from.manifest, .adapters = work->line->how.adapters};
     return mx_ckpt_output_commit(work->output, &origin, err);
 }
 

@@ -375,7 +375,7 @@ static bool prepare(Loop *l, MxError *err) {
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
-    bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
+    bool is_fine = checkpoints_try(l->checkpoints, err);
     catch_signals(l->comm); /* a child that reads such files has handlers of its own set */
     if (!is_fine) return false;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
