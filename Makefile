@@ -43,7 +43,7 @@ OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno
 TOOLS          := mxtrain mxconvert mxcompare
 USES.mxtrain   := plan
 USES.mxconvert := ckpt model
-USES.mxcompare := ckpt
+USES.mxcompare := ckpt model
 
 B        := build$(if $(IS_CLANG),/clang)
 PREFIX   ?= /usr/local
