@@ -84,6 +84,9 @@ void mx_text_clear(MxText *text);
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
+/* mx_number_text — a finite number in as few digits as read back the same, with a point or an
+ * exponent: "0.1", "3.0", "1e-06". */
+const char *mx_number_text(MxArena *arena, double number);
 
 /* ---- errors */
 

@@ -96,13 +96,39 @@ void mx_json_push_int(MxJson *array, int64_t value) {
     MX_ASSERT(!failed);
 }
 
+/* The end of a text in quotes, behind them. */
+static const char *after_string(const char *p) {
+    for (p++; *p != '"'; p++) p += *p == '\\';
+    return p + 1;
+}
+
+/* jansson writes 17 digits of every real; here are as few as read back the same. */
+static char *with_short_reals(MxArena *arena, const char *text) {
+    static const char number[] = "-+.0123456789eE";
+    MxText out;
+    mx_text_init(&out, arena);
+    while (*text) {
+        size_t n_plain = strcspn(text, "\"-0123456789");
+        mx_text_addn(&out, text, n_plain);
+        text += n_plain;
+        const char *end = *text == '"' ? after_string(text) : text + strspn(text, number);
+        if (*text != '"' && strcspn(text, ".eE") < (size_t)(end - text))
+            mx_text_add(&out, "%s", mx_number_text(arena, strtod(text, NULL)));
+        else
+            mx_text_addn(&out, text, (size_t)(end - text));
+        text = end;
+    }
+    return out.data;
+}
+
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
     size_t flags =
         JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
     size_t n = json_dumpb(unwrap(value), NULL, 0, flags);
     char *text = mx_arena_alloc(arena, n + 1);
     json_dumpb(unwrap(value), text, n, flags);
-    return text;
+    text[n] = '\0';
+    return with_short_reals(arena, text);
 }
 
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,

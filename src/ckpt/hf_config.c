@@ -240,12 +240,6 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     return err->count == failures;
 }
 
-/* As short as people write it, if that is the same number. */
-static const char *number_text(MxArena *arena, double value) {
-    const char *text = mx_arena_printf(arena, "%.15g", value);
-    return strtod(text, NULL) == value ? text : mx_arena_printf(arena, "%.17g", value);
-}
-
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
     MxText t;
     mx_text_init(&t, arena);
@@ -275,9 +269,9 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
     for (int i = 0; i < MX_COUNT(flags); i++)
         mx_text_add(&t, "%s: %s\n", flags[i].key, flags[i].value ? "true" : "false");
     mx_text_add(&t, "mlp_activations: [silu, linear]\n");
-    mx_text_add(&t, "normalization_layer_epsilon: %s\n", number_text(arena, m->epsilon));
+    mx_text_add(&t, "normalization_layer_epsilon: %s\n", mx_number_text(arena, m->epsilon));
     mx_text_add(&t, "rope_type: %s\n", m->heads.interleaves ? "llama3.1" : "default");
-    mx_text_add(&t, "rope_linear_scaling_factor: %s\n", number_text(arena, m->rope_factor));
+    mx_text_add(&t, "rope_linear_scaling_factor: %s\n", mx_number_text(arena, m->rope_factor));
     mx_text_add(&t, "attention_type: %s\n", m->window ? "local_sliding" : "global");
     if (m->window) mx_text_add(&t, "sliding_window_size: %lld\n", (long long)m->window);
     return t.data;
