@@ -42,7 +42,7 @@ OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
 USES.mxtrain   := plan
-USES.mxconvert := ckpt model
+USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
 
 B        := build$(if $(IS_CLANG),/clang)

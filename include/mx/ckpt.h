@@ -319,12 +319,20 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
 
+/* mx_hf_carry — copies what else belongs to a model from one folder to another: the files of its
+ * tokenizer and generation_config.json. notes  receives which, a line */
+bool mx_hf_carry(const char *from, const char *to, MxText *notes, MxError *err);
+/* mx_hf_special_tokens — adds what the config.json of a folder says of tokens (bos_token_id …) to
+ * an object. A folder without config.json says nothing. */
+bool mx_hf_special_tokens(MxArena *arena, const char *dir, MxJson *out, MxError *err);
+
 /* How a checkpoint becomes a folder of Hugging Face's. */
 typedef struct MxHfExport {
     MxHfModel model;
-    MxDtype dtype;       /* MX_F32 or MX_BF16 */
-    int64_t shard_bytes; /* most bytes of arrays in a file */
-    bool verifies;       /* read the tensors back and compare */
+    const MxJson *special_tokens; /* for a config.json that is made; NULL = none are known */
+    MxDtype dtype;                /* MX_F32 or MX_BF16 */
+    int64_t shard_bytes;          /* most bytes of arrays in a file */
+    bool verifies;                /* read the tensors back and compare */
 } MxHfExport;
 
 /* mx_hf_export — writes config.json and model.safetensors, or shards with their index, into a

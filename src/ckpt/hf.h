@@ -140,8 +140,9 @@ bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *
 
 /* hf_check — that transformers has such a model. Errors: what it lacks. */
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);
-/* hf_config_text — config.json of a model: its own, if it was read from one, else made. */
-const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype);
+/* hf_config_text — config.json of an export: the model's own, if it was read from one, else made.
+ */
+const char *hf_config_text(MxArena *arena, const MxHfExport *how);
 /* hf_says_something — whether a member is there and is not null, false, 0 or empty. */
 bool hf_says_something(const MxJson *value);
 

@@ -389,8 +389,18 @@ static MxJson *make_config(MxArena *arena, const MxHfModel *m) {
     return c;
 }
 
-const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype) {
-    MxJson *config = model->config ? model->config : make_config(arena, model);
+/* Made from a config of ours, which says nothing of tokens. */
+static MxJson *make_all(MxArena *arena, const MxHfExport *how) {
+    MxJson *config = make_config(arena, &how->model), *id;
+    const char *key;
+    for (size_t i = 0; mx_json_member(how->special_tokens, i, &key, &id); i++)
+        mx_json_set(config, key, id);
+    return config;
+}
+
+const char *hf_config_text(MxArena *arena, const MxHfExport *how) {
+    MxDtype dtype = how->dtype;
+    MxJson *config = how->model.config ? how->model.config : make_all(arena, how);
     bool is_new = mx_json_get(config, "dtype") != NULL;
     mx_json_set_string(config, is_new ? "dtype" : "torch_dtype", mx_dtype_name(dtype));
     return mx_json_dump(arena, config, true);

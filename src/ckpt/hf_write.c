@@ -202,8 +202,7 @@ static bool write_all(Writer *w) {
     w->tile = mx_arena_alloc(&w->arena, TILE_BYTES);
     bool ok = true;
     for (int i = 0; ok && i < w->n;) ok = write_shard(w, &i);
-    ok = ok &&
-         write_text(w, MX_HF_CONFIG, hf_config_text(&w->arena, &w->how->model, w->how->dtype)) &&
+    ok = ok && write_text(w, MX_HF_CONFIG, hf_config_text(&w->arena, w->how)) &&
          (w->n_shards == 1 || write_index(w)) && (!w->how->verifies || verify(w));
     mx_progress_end();
     return ok;

@@ -3,6 +3,7 @@
 #include <mx/ckpt.h>
 #include <mx/config.h>
 #include <mx/model.h>
+#include <mx/text.h>
 
 #include <math.h>
 #include <stddef.h>
@@ -390,6 +391,29 @@ static bool goes_abroad(const CommandLine *line) {
     return line->to_peft || line->to_hf;
 }
 
+/* What config.json is to say of tokens: as the folder of the tokenizer has it, or as ours does. */
+static bool tell_tokens(MxArena *arena, const MxCkptTokenizer *t, MxHfExport *hf, MxError *err) {
+    MxTokenizer *ours;
+    MxError ignored = {0};
+    MxJson *ids = mx_json_object(arena);
+    hf->special_tokens = ids;
+    if (*t->path) return mx_hf_special_tokens(arena, t->path, ids, err);
+    if (t->type && mx_tokenizer_open(arena, t->type, NULL, &ours, &ignored)) {
+        mx_json_set_int(ids, "bos_token_id", mx_tokenizer_bos(ours));
+        mx_json_set_int(ids, "eos_token_id", mx_tokenizer_eos(ours));
+    }
+    mx_error_release(&ignored);
+    return true;
+}
+
+static bool export(const Work *work, const MxCkptTokenizer *tokenizer, const char *dir,
+                   MxText *notes, MxError *err) {
+    MxHfExport hf = work->hf;
+    return tell_tokens(notes->arena, tokenizer, &hf, err) &&
+           mx_hf_export(&work->from, &hf, dir, notes, err) &&
+           (!dir || !*tokenizer->path || mx_hf_carry(tokenizer->path, dir, notes, err));
+}
+
 static MxExit to_folder(void *data) {
     const Work *work = data;
     const CommandLine *line = work->line;
@@ -398,10 +422,10 @@ static MxExit to_folder(void *data) {
     MxText notes;
     mx_text_init(&notes, &arena);
     const char *dir = line->dry_run ? NULL : mx_ckpt_output_dir(work->output);
-    bool ok = line->to_hf ? mx_hf_export(&work->from, &work->hf, dir, &notes, &err)
-                          : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err);
     MxCkptOrigin origin = {0};
-    ok = ok && mx_ckpt_tokenizer(&arena, &work->from, &origin.tokenizer, &err);
+    bool ok = mx_ckpt_tokenizer(&arena, &work->from, &origin.tokenizer, &err) &&
+              (line->to_hf ? export(work, &origin.tokenizer, dir, &notes, &err)
+                           : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err));
     if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &origin, &err))) {
         fputs(notes.data, stdout);
         if (!line->dry_run)
@@ -430,6 +454,7 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     if (dir && !put_text(mx_path_join(arena, dir, MX_HF_CONFIG),
                          mx_json_dump(arena, model.config, true), err))
         return false;
+    if (dir && !mx_hf_carry(work->from.path, dir, notes, err)) return false;
     if (*model.lacks) {
         mx_text_add(notes, "no model.yml, for this is not available in mxtrain: %s\n", model.lacks);
         return true;

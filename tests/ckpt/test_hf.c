@@ -339,8 +339,8 @@ END_TEST
 /* An export is equal to what it was made of, whatever rounding it took; one bit more is not. */
 START_TEST(exports_are_equal) {
     static const char *const shapes[] = {"", "decoder_block=mistral", "rope_type=llama3.1",
-                                        "decoder_block=qwen2 attention_bias=true",
-                                        "query_pre_attn_scalar=3"};
+                                         "decoder_block=qwen2 attention_bias=true",
+                                         "query_pre_attn_scalar=3"};
     ck_tool(0,
             "mxtrain --config configs/base.yml base_emb_dim=48 base_num_decoder_layers=2 "
             "base_num_query_heads=3 base_num_kv_heads=3 head_dim=24 base_mlp_dim=64 run_name=r "

@@ -72,6 +72,38 @@ START_TEST(bytes_stay_bytes) {
 }
 END_TEST
 
+/* Tokenizer, generation_config.json and ids of special tokens go all the way: into a checkpoint,
+ * through a run, and out again. An export of a run on bytes has the ids of bytes. */
+START_TEST(a_tokenizer_is_carried_along) {
+    static const char tokenizer[] = "{\"a\": 1}", settings[] = "{\"do_sample\": true}";
+    make_foreign_folder();
+    const char *config = (const char *)content("hf/config.json").data;
+    ck_assert(strstr(config, "\"bos_token_id\": 256") && strstr(config, "\"eos_token_id\": 257"));
+    ck_assert(strstr(config, "\"rms_norm_eps\": 1e-05"));
+    const char *mark = "\"eos_token_id\": ", *at = strstr(config, mark) + strlen(mark);
+    const char *other = mx_arena_printf(&arena, "%.*s[7, 8]%s", (int)(at - config), config, at + 3);
+    put_content("hf/config.json", other, strlen(other));
+    put_content("hf/tokenizer.json", tokenizer, strlen(tokenizer));
+    put_content("hf/generation_config.json", settings, strlen(settings));
+    ck_tool(0, "mxconvert {}/hf {}/c");
+    ck_says("carried along: generation_config.json, tokenizer.json of ");
+    ck_same_bytes("hf/tokenizer.json", "c/tokenizer.json");
+    ck_tool(0, "%s run_name=more steps=1 %s load_parameters_path=%s/c", run, on_ids, folder);
+    static const char *const sources[] = {"more", "c", "hf"};
+    for (int i = 0; i < MX_COUNT(sources); i++) {
+        ck_tool(0, "mxconvert {}/%s {}/out%d --to-hf", sources[i], i);
+        const char *out = mx_arena_printf(&arena, "out%d/", i);
+        ck_same_bytes("hf/tokenizer.json", mx_arena_printf(&arena, "%stokenizer.json", out));
+        ck_same_bytes("hf/generation_config.json",
+                      mx_arena_printf(&arena, "%sgeneration_config.json", out));
+        MxBytes made = content(mx_arena_printf(&arena, "%sconfig.json", out));
+        const MxJson *json = mx_json_parse(&arena, (const char *)made.data, made.size, out, &err);
+        ck_assert(json && mx_json_length(mx_json_get(json, "eos_token_id")) == 2);
+        ck_tool(0, "mxconvert {}/%s {}/out%d --to-hf --force", sources[i], i);
+    }
+}
+END_TEST
+
 /* One message instead of one an array, with the command that helps. */
 START_TEST(other_sizes_are_told_at_once) {
     make_foreign_folder();
@@ -96,6 +128,7 @@ Suite *origin_suite(void) {
     tcase_set_timeout(tcase, 600);
     tcase_add_test(tcase, weights_keep_their_tokenizer);
     tcase_add_test(tcase, bytes_stay_bytes);
+    tcase_add_test(tcase, a_tokenizer_is_carried_along);
     tcase_add_test(tcase, other_sizes_are_told_at_once);
     return suite;
 }
