@@ -22,6 +22,8 @@
 /* MX_BUG — a place that is reached through a bug only. */
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
+/* mx_bug_is_told — in a handler of SIGABRT: whether one of these raised it. */
+bool mx_bug_is_told(void);
 
 /* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
  * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).
@@ -82,6 +84,9 @@ void mx_text_clear(MxText *text);
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
+/* mx_number_text — a finite number in as few digits as read back the same, with a point or an
+ * exponent: "0.1", "3.0", "1e-06". */
+const char *mx_number_text(MxArena *arena, double number);
 
 /* ---- errors */
 
@@ -242,6 +247,7 @@ typedef enum MxDtype {
 
 const char *mx_dtype_name(MxDtype dtype);
 size_t mx_dtype_bytes(MxDtype dtype);
+bool mx_dtype_is_float(MxDtype dtype);
 /* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
 bool mx_dtype_parse(const char *name, MxDtype *out);
 

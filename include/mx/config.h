@@ -153,6 +153,12 @@ bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char 
 bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, const char *name,
                       MxStrs *out, MxError *err);
 
+/* mx_config_same — that another config has the same values, wherever those came from.
+ *   other, name  its text, as mx_config_text wrote it, and whose it is ("rank 0")
+ * Errors (exit 2): every key with another value, with its place here and both values. */
+bool mx_config_same(MxArena *arena, const MxConfig *config, const char *other, const char *name,
+                    MxError *err);
+
 /* ---- telling */
 
 /* mx_config_text — every built key with its value as YAML that loads back to the same config; a

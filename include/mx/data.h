@@ -83,6 +83,9 @@ typedef struct MxDataConfig {
  * pairs. */
 int64_t mx_data_batch_rows(const MxDataConfig *config);
 
+/* mx_data_reads_text — whether a kind wants a tokenizer; others hold tokens. */
+bool mx_data_reads_text(const char *kind);
+
 typedef struct MxDataset MxDataset;
 
 /* mx_data_open — opens and checks a dataset; text is tokenised and kept (4 bytes a token; hf 2

@@ -2,6 +2,7 @@
 #include <mx/base.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void mx_text_init(MxText *text, MxArena *arena) {
     *text = (MxText){.arena = arena, .cap = 64};
@@ -91,4 +92,14 @@ const char *mx_nearest(const char *word, const char *const *candidates, int n) {
         }
     }
     return nearest;
+}
+
+const char *mx_number_text(MxArena *arena, double number) {
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    bool is_float = strpbrk(text, ".e");
+    return mx_arena_printf(arena, "%s%s", text, is_float ? "" : ".0");
 }

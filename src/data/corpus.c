@@ -143,6 +143,7 @@ static bool text_row(MxDataset *dataset, int64_t row, const DataRow *out, MxErro
 
 const DataKind data_text = {
     .name = "text",
+    .reads_text = true,
     .open = text_open,
     .row = text_row,
     .doc = "UTF-8 text files, one document each",

@@ -65,6 +65,12 @@ static const DataKind *find_kind(const char *name, MxWhere where, MxError *err) 
     return NULL;
 }
 
+bool mx_data_reads_text(const char *kind) {
+    for (int i = 0; i < MX_COUNT(kinds); i++)
+        if (!strcmp(kinds[i]->name, kind)) return kinds[i]->reads_text;
+    return false;
+}
+
 bool data_check_tokenizer(const MxDataConfig *config, MxError *err) {
     int32_t vocab = mx_tokenizer_vocab(config->tokenizer);
     return vocab <= config->vocab ||

@@ -196,6 +196,7 @@ static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
 
 const DataKind data_records = {
     .name = "hf",
+    .reads_text = true,
     .open = records_open,
     .row = records_row,
     .side = records_side,

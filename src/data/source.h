@@ -23,6 +23,7 @@ typedef struct DataKind {
      * MX_TARGETS_SEGMENTATION its segment for every token of a response but the first of a
      * document; see lacks_responses. NULL = the kind has no pairs. */
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
+    bool reads_text; /* which a tokenizer makes tokens of */
     bool is_endless; /* epochs and shuffling mean nothing */
     const char *doc;
 } DataKind;

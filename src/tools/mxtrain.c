@@ -149,14 +149,57 @@ static void end_ranks(MxComm *comm, const MxError *err) {
     mx_comm_abort(comm, err->exit);
 }
 
+/* What a process was started for, which must be the same on all ranks: else those that train wait
+ * for one that does not. */
+enum { HELP, CONFIG_HELP, DUMP, PLAN, TRAIN };
+
+static const char *const tasks[] = {[HELP] = "--help or --version",
+                                    [CONFIG_HELP] = "--help-config",
+                                    [DUMP] = "--dump-config",
+                                    [PLAN] = "a plan",
+                                    [TRAIN] = "training"};
+
+/* is_over  help was all that was asked */
+static int task_of(const CommandLine *line, bool is_over) {
+    return is_over                   ? HELP
+           : line->wants_config_help ? CONFIG_HELP
+           : line->dump_path         ? DUMP
+           : wants_plan(line)        ? PLAN
+                                     : TRAIN;
+}
+
+static bool agree_on_task(MxArena *arena, MxComm *comm, int task, MxError *err) {
+    int n = mx_comm_size(comm), own = task, other = 0;
+    int64_t *counts = mx_new_n(arena, int64_t, n);
+    int *all = mx_new_n(arena, int, n);
+    if (n == 1) return true;
+    for (int r = 0; r < n; r++) counts[r] = sizeof own;
+    mx_comm_gather(comm, &own, all, counts);
+    for (int r = 0; r < n && !mx_comm_rank(comm) && !other; r++)
+        if (all[r] != own) other = r;
+    if (!mx_comm_max(comm, other)) return true;
+    if (mx_comm_rank(comm))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "not all ranks were started for the same");
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "rank %d was started for %s, rank 0 for %s",
+                   other, tasks[all[other]], tasks[all[0]]);
+}
+
+static MxExit act(const CommandLine *line, int task, MxArena *arena, MxComm *comm, MxError *err) {
+    if (task == HELP) return MX_EXIT_OK;
+    return task == CONFIG_HELP ? help_config(line->topic, arena, err)
+                               : train(line, arena, comm, err);
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line;
     MxComm *comm;
-    if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.wants_config_help) return help_config(line.topic, arena, err);
     if (!mx_comm_open(arena, &comm, err)) return err->exit;
     if (mx_comm_rank(comm)) mx_log_silence();
-    MxExit code = train(&line, arena, comm, err);
+    bool goes_on = read_command_line(argc, argv, arena, &line, err);
+    int task = task_of(&line, !goes_on);
+    MxExit code = err->count || !agree_on_task(arena, comm, task, err)
+                      ? err->exit
+                      : act(&line, task, arena, comm, err);
     if (err->count && mx_comm_size(comm) > 1) end_ranks(comm, err);
     return code;
 }

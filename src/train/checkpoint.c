@@ -34,11 +34,12 @@ struct Checkpoints {
     MxComm *comm;
     const char *config_text; /* as saved */
     MxTrainState *state;
-    MxTree *tree;     /* what is saved of it */
-    const char *from; /* folder or file to start from, NULL = none */
-    bool is_own;      /* it is a checkpoint of this run */
-    int64_t start;    /* first step to make */
-    int64_t saved;    /* newest step whose save was started, -1 = none */
+    MxTree *tree;              /* what is saved of it */
+    const char *from;          /* folder or file to start from, NULL = none */
+    bool is_own;               /* it is a checkpoint of this run */
+    MxCkptTokenizer tokenizer; /* of the weights */
+    int64_t start;             /* first step to make */
+    int64_t saved;             /* newest step whose save was started, -1 = none */
     int64_t evaluated;
     double eval_loss; /* after step `evaluated` */
     Saver *saver;
@@ -138,6 +139,12 @@ bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Chec
     c->config_text = mx_config_text(arena, config);
     return find_own(c, err) && find_other(c, err) &&
            (!c->from || !mx_dir_exists(c->from) || compare_config(c, err));
+}
+
+bool checkpoints_try(Checkpoints *c, MxError *err) {
+    const char *own = c->is_own ? c->from : NULL;
+    return train_try_files(c->config, c->comm, c->start > 0, err) &&
+           train_check_origin(c->arena, c->config, c->comm, own, &c->tokenizer, err);
 }
 
 int64_t checkpoints_start(const Checkpoints *c) {
@@ -334,8 +341,10 @@ static void describe_save(Checkpoints *c, int64_t step) {
                    .step = step,
                    .n_ranks = mx_comm_size(c->comm)};
     save->dir = step_dir(&save->arena, config, step);
-    save->how = (MxSaving){
-        .form = checkpoints_form(config), .config = c->config_text, .run = config->run_name};
+    save->how = (MxSaving){.form = checkpoints_form(config),
+                           .config = c->config_text,
+                           .tokenizer = c->tokenizer,
+                           .run = config->run_name};
     save->eval_loss = c->eval_loss;
     if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
 }

@@ -15,6 +15,9 @@ typedef struct Checkpoints Checkpoints;
  * differs. */
 bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
                       MxError *err);
+/* checkpoints_try — reads what nobody vouches for of the weights to start from in a child process,
+ * and checks that the run fits them. All ranks call it. Errors: see train_check_origin. */
+bool checkpoints_try(Checkpoints *checkpoints, MxError *err);
 /* checkpoints_start — the first step to make. That of load_full_state_path is known only after
  * checkpoints_restore; 0 before. */
 int64_t checkpoints_start(const Checkpoints *checkpoints);

@@ -284,6 +284,35 @@ static bool open_data(Loop *l, MxError *err) {
     return true;
 }
 
+/* What tells a dataset from others: its size and its first batch. */
+static const char *data_mark(MxArena *arena, const MxDataConfig *config, MxDataset *data,
+                             MxError *err) {
+    MxBatch batch = mx_batch_new(arena, config->rows, config->length);
+    if (mx_data_batch(data, 0, &batch, err) == MX_DATA_ERROR) return NULL;
+    uint64_t hash = 0;
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        hash = hash * 31 + mx_hash64(batch.field[f],
+                                     (size_t)(batch.rows * batch.length) * sizeof *batch.field[f]);
+    return mx_arena_printf(arena, "%s (first batch %016llx)", mx_data_describe(data),
+                           (unsigned long long)hash);
+}
+
+/* Ranks take their rows of the same batches. */
+static bool agree_on_data(Loop *l, MxError *err) {
+    MxDataset *const data[] = {l->train_data, l->eval_data};
+    bool ok = true;
+    for (int i = 0; ok && i < MX_COUNT(data) && mx_comm_size(l->comm) > 1; i++) {
+        if (!data[i]) continue;
+        MxArena arena = {.name = "agreement"};
+        MxDataConfig config = train_data_config(l->config, l->tokenizer, i == 1);
+        const char *mark = data_mark(&arena, &config, data[i], err);
+        ok = train_agree(l->comm, mark != NULL, err) &&
+             train_same_text(l->comm, i ? "evaluation data" : "training data", mark, err);
+        mx_arena_release(&arena);
+    }
+    return ok;
+}
+
 static double gib(size_t bytes) {
     return (double)bytes / (1 << 30);
 }
@@ -369,13 +398,13 @@ static bool open_log(Loop *l, MxError *err) {
 static bool prepare(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
-    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
-        !divide_batches(l, &mesh, err))
+    if (!train_same_config(c, l->comm, err) || !mx_train_mesh(&l->arena, c, &mesh, err) ||
+        !train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
         return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
     if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
     if (!has_steps(l)) return true;
-    bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
+    bool is_fine = checkpoints_try(l->checkpoints, err);
     catch_signals(l->comm); /* a child that reads such files has handlers of its own set */
     if (!is_fine) return false;
     if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
@@ -385,7 +414,8 @@ static bool prepare(Loop *l, MxError *err) {
         return false;
     if (c->rank_logs && !open_log(l, err)) return false;
     if (c->log_config && is_first(l)) mx_config_print(c);
-    if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+    if (!open_data(l, err) || !agree_on_data(l, err) ||
+        !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
         return false;
     log_plan(l);
     if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
