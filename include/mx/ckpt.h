@@ -48,8 +48,9 @@ typedef struct MxSaving {
     MxForm form;
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
-    MxPace *pace;            /* a brake; NULL = none */
-    const char *run;         /* of several ranks: makes names of files unique, beside the step */
+    const char *data; /* what it was trained on, kept in the manifest: JSON; NULL = not said */
+    MxPace *pace;     /* a brake; NULL = none */
+    const char *run;  /* of several ranks: makes names of files unique, beside the step */
 } MxSaving;
 
 /* mx_ckpt_save — publishes a checkpoint folder of an undivided state with state.h5 and a manifest;
