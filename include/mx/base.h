@@ -87,6 +87,16 @@ bool mx_text_has_suffix(const char *s, const char *suffix);
 /* mx_number_text — a finite number in as few digits as read back the same, with a point or an
  * exponent: "0.1", "3.0", "1e-06". */
 const char *mx_number_text(MxArena *arena, double number);
+/* mx_text_add_shown — n bytes of any kind as a terminal may get them: what it would take for a
+ * command (control characters but tab and line feed) and what is not UTF-8 in C's spelling.
+ * mx_text_add_quoted — the same in double quotes, on one line. */
+void mx_text_add_shown(MxText *text, const char *bytes, size_t n);
+void mx_text_add_quoted(MxText *text, const char *bytes, size_t n);
+/* mx_text_shown_bytes — how many leading bytes are shown as they are. */
+size_t mx_text_shown_bytes(const char *bytes, size_t n);
+/* mx_utf8_valid_bytes — how many leading bytes are well-formed UTF-8: n if all are, else the offset
+ * of the first sequence that is not (overlong, surrogate, above U+10FFFF, cut short). */
+size_t mx_utf8_valid_bytes(const char *text, size_t n);
 
 /* ---- errors */
 
@@ -197,6 +207,9 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
  * progress bar. */
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
+/* mx_print — text on stdout; failures stay with the stream. All of these show what files, names and
+ * arguments hold as mx_text_add_shown does. */
+void mx_print(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
  * (and TERM is not "dumb"). fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end removes the
  * line. */

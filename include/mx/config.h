@@ -82,7 +82,8 @@ typedef struct MxConfigTrail MxConfigTrail;
 typedef struct MxConfig {
     /* One field a key. Values are final: -1, empty and null are already replaced by what they mean
      * where MaxText derives them (run_name, steps, learning_rate_schedule_steps, mu_dtype,
-     * eval_per_device_batch_size, dpo.max_prompt_length). */
+     * eval_per_device_batch_size, dpo.max_prompt_length), and so is what evaluation reads
+     * (text_eval_files, hdf5_eval_files, hf_eval_files, eval_split). */
 #define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type, field, name, fallback, limits, unit, doc) MxField_##type field;
 #include <mx/config_keys.def>
@@ -98,8 +99,10 @@ typedef struct MxConfig {
     int64_t global_batch_size_to_load;
     int64_t micro_batch_size_to_eval_on, global_batch_size_to_eval_on,
         global_batch_size_to_load_eval;
-    int64_t tokens_per_step;    /* global_batch_size_to_train_on * max_target_length */
-    const char *run_dir;        /* {base_output_directory or ./maxtext_output}/{run_name} */
+    int64_t tokens_per_step; /* global_batch_size_to_train_on * max_target_length */
+    double eval_share;   /* of the training rows, held out for evaluation; 0 = none: it has files of
+                            its   own, or there is none */
+    const char *run_dir; /* {base_output_directory or ./maxtext_output}/{run_name} */
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
     MxStrs warnings; /* for the user, complete lines; the tool prints them with mx_warn */

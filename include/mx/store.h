@@ -11,8 +11,7 @@
 /* ---- HDF5 files */
 
 /* An open file. Made by mx_h5_open or mx_h5_create; closed by mx_h5_close or with its arena. For
- * one thread at a time; different files may be used by different threads, which take turns inside
- * libhdf5. */
+ * one thread at a time, but for reads of boxes; threads take turns inside libhdf5. */
 typedef struct MxH5 MxH5;
 
 /* One dataset as it is stored. */
@@ -21,7 +20,8 @@ typedef struct MxH5Array {
     MxDtype dtype;    /* uint16 with attribute dtype="bfloat16" is MX_BF16; bool is MX_I8; int16 is
                          MX_I32, uint64 is MX_I64; of a text MX_U8 */
     MxShape shape;
-    bool is_text; /* a string: mx_h5_read_text */
+    bool is_text;        /* a string: mx_h5_read_text */
+    int64_t chunk_bytes; /* that are unpacked to read one element; 0 = none are packed */
 } MxH5Array;
 
 /* mx_store_ref_parse — "FILE.h5[:group]" to its two halves. The group has no slash at either end

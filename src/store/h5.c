@@ -240,6 +240,16 @@ static bool is_tagged_bf16(hid_t dataset) {
     return is_bf16;
 }
 
+/* Bytes of a chunk that must be unpacked as a whole; 0 = stored otherwise. */
+static int64_t packed_chunk_bytes(hid_t create, size_t element_bytes) {
+    hsize_t dims[H5S_MAX_RANK];
+    if (H5Pget_layout(create) != H5D_CHUNKED || H5Pget_nfilters(create) <= 0) return 0;
+    int rank = H5Pget_chunk(create, H5S_MAX_RANK, dims); /* below 2^32 bytes in all */
+    int64_t bytes = (int64_t)element_bytes;
+    for (int i = 0; i < rank; i++) bytes *= (int64_t)dims[i];
+    return bytes;
+}
+
 /* Shape and type of an open dataset; on failure `why` says what is wrong with it. */
 static bool look_at(const MxH5 *file, hid_t dataset, MxH5Array *out, const char **why) {
     hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
@@ -263,6 +273,7 @@ static bool look_at(const MxH5 *file, hid_t dataset, MxH5Array *out, const char 
             count *= out->shape.dim[i] = (int64_t)dims[i];
     }
     out->shape.rank = rank;
+    if (!*why) out->chunk_bytes = packed_chunk_bytes(create, H5Tget_size(type));
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
     if (create >= 0) H5Pclose(create);

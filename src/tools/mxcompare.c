@@ -96,7 +96,7 @@ static MxExit compare(void *data) {
     bool is_equal = false;
     bool ok = mx_ckpt_compare(&work->a, &work->b, &work->line->how, &is_equal, &err);
     MxExit code = !ok ? err.exit : is_equal ? MX_EXIT_OK : MX_EXIT_DIFFERENT;
-    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    if (err.count) mx_complain("%s", err.text.data);
     mx_error_release(&err);
     return code;
 }

@@ -370,7 +370,7 @@ static bool find_model(Work *work, MxArena *arena, MxError *err) {
 
 static MxExit end(MxError *err) {
     MxExit code = err->count ? err->exit : MX_EXIT_OK;
-    if (err->count) fprintf(stderr, "%s\n", err->text.data);
+    if (err->count) mx_complain("%s", err->text.data);
     mx_error_release(err);
     return code;
 }
@@ -381,7 +381,7 @@ static MxExit print_plan(void *data) {
     MxError err = {0};
     MxText text;
     mx_text_init(&text, &arena);
-    if (mx_ckpt_convert_plan(&work->from, &work->line->how, &text, &err)) fputs(text.data, stdout);
+    if (mx_ckpt_convert_plan(&work->from, &work->line->how, &text, &err)) mx_print("%s", text.data);
     mx_arena_release(&arena);
     return end(&err);
 }
@@ -427,9 +427,10 @@ static MxExit to_folder(void *data) {
               (line->to_hf ? export(work, &origin.tokenizer, dir, &notes, &err)
                            : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err));
     if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &origin, &err))) {
-        fputs(notes.data, stdout);
+        mx_print("%s", notes.data);
         if (!line->dry_run)
-            printf("wrote \"%s\"%s\n", line->target, line->how.verifies ? " and verified it" : "");
+            mx_print("wrote \"%s\"%s\n", line->target,
+                     line->how.verifies ? " and verified it" : "");
     }
     mx_arena_release(&arena);
     return end(&err);
@@ -482,8 +483,8 @@ static MxExit convert(void *data) {
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
         keep_configs(work, &arena, &notes, &err) && commit(work, &form, &err))
-        printf("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
-               work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
+        mx_print("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
+                 work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
     mx_arena_release(&arena);
     return end(&err);
 }
@@ -510,10 +511,10 @@ static bool measure(const Work *work, MxArena *arena, MxError *err) {
     ok = ok && mx_ckpt_read_through(&written, &bytes, err);
     double read_s = mx_clock_s() - start_s;
     if (ok)
-        printf("%swrote %.1f MB in %.3f s (%.0f MB/s), verified its hashes in %.3f s, read it in "
-               "%.3f s (%.0f MB/s)\n",
-               notes.data, (double)bytes * 1e-6, write_s, (double)bytes * 1e-6 / write_s, verify_s,
-               read_s, (double)bytes * 1e-6 / read_s);
+        mx_print("%swrote %.1f MB in %.3f s (%.0f MB/s), verified its hashes in %.3f s, read it in "
+                 "%.3f s (%.0f MB/s)\n",
+                 notes.data, (double)bytes * 1e-6, write_s, (double)bytes * 1e-6 / write_s,
+                 verify_s, read_s, (double)bytes * 1e-6 / read_s);
     return mx_ckpt_output_remove(work->output, err) && ok;
 }
 

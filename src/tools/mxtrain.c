@@ -24,6 +24,10 @@ static const char usage[] =
     "  --plan                    tell what the run would be (mesh, memory, FLOPs, shards, "
     "warnings)\n"
     "                            without running it; num_devices=N plans for machines elsewhere\n"
+    "  --check                   check config and files as a run does, and show a batch of the "
+    "data\n"
+    "  --eval                    evaluate what the run has saved, or load_parameters_path, and "
+    "exit\n"
     "  --json FILE               the plan as JSON\n"
     "  --dump-sharding FILE      how every parameter is cut, as a table\n"
     "  --explain-sharding WHAT   why a parameter (its path) or logical axes (\"embed,mlp\") are "
@@ -38,7 +42,7 @@ static const char usage[] =
 typedef struct CommandLine {
     MxConfigRequest request;
     const char *dump_path, *json_path, *sharding_path, *explained, *topic;
-    bool wants_config_help, wants_plan;
+    bool wants_config_help, wants_plan, checks, only_evaluates;
 } CommandLine;
 
 static bool is_yaml_file(const char *arg) {
@@ -57,6 +61,8 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--help-config", .flag = &line->wants_config_help, .value = &line->topic},
         {.name = "--dump-config", .value = &line->dump_path, .wants = "a file"},
         {.name = "--plan", .flag = &line->wants_plan},
+        {.name = "--check", .flag = &line->checks},
+        {.name = "--eval", .flag = &line->only_evaluates},
         {.name = "--json", .value = &line->json_path, .wants = "a file"},
         {.name = "--dump-sharding", .value = &line->sharding_path, .wants = "a file"},
         {.name = "--explain-sharding",
@@ -94,15 +100,23 @@ static bool put_text(const char *path, const char *text, MxError *err) {
     return mx_fail_errno(err, "could not write to stdout");
 }
 
+/* For people; what put_text writes is for programs and escapes by its own rules. */
+static bool show(const char *text, MxError *err) {
+    mx_print("%s", text);
+    return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
+}
+
 static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
                      MxError *err) {
     MxForecast *plan;
     MxText text;
     mx_text_init(&text, arena);
-    if (!mx_plan_new(arena, config, &plan, err)) return false;
+    if (!mx_train_inputs(config, line->only_evaluates, err) ||
+        !mx_plan_new(arena, config, &plan, err))
+        return false;
     mx_plan_print(plan, &text);
     bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
-    if (line->wants_plan && !is_quiet && !put_text("-", text.data, err)) return false;
+    if (line->wants_plan && !is_quiet && !show(text.data, err)) return false;
     return !line->json_path || put_text(line->json_path, mx_plan_json(arena, plan), err);
 }
 
@@ -114,8 +128,8 @@ static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config
                                 !put_text(line->sharding_path, text.data, err)))
         return false;
     mx_text_clear(&text);
-    return !line->explained || (mx_plan_explain(arena, config, line->explained, &text, err) &&
-                                put_text("-", text.data, err));
+    return !line->explained ||
+           (mx_plan_explain(arena, config, line->explained, &text, err) && show(text.data, err));
 }
 
 static bool wants_plan(const CommandLine *line) {
@@ -131,10 +145,13 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     if (asked.dump_path)
         return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;
     if (wants_plan(&asked)) return plan(&asked, arena, config, err) ? MX_EXIT_OK : err->exit;
-    if (!mx_config_runnable(config, err) || !mx_plan_check(config, err)) return err->exit;
+    if (!mx_config_runnable(config, err) || !mx_plan_check(config, err) ||
+        !mx_train_inputs(config, asked.only_evaluates, err))
+        return err->exit;
+    if (asked.checks) return mx_train_check(config, comm, err) ? MX_EXIT_OK : err->exit;
     asked.wants_plan = config->debug_sharding;
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
-    return mx_train_run(config, comm, err);
+    return (asked.only_evaluates ? mx_train_evaluate : mx_train_run)(config, comm, err);
 }
 
 /* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such
@@ -151,12 +168,14 @@ static void end_ranks(MxComm *comm, const MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, DUMP, PLAN, TRAIN };
+enum { HELP, CONFIG_HELP, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
 static const char *const tasks[] = {[HELP] = "--help or --version",
                                     [CONFIG_HELP] = "--help-config",
                                     [DUMP] = "--dump-config",
                                     [PLAN] = "a plan",
+                                    [CHECK] = "--check",
+                                    [EVALUATE] = "--eval",
                                     [TRAIN] = "training"};
 
 /* is_over  help was all that was asked */
@@ -165,6 +184,8 @@ static int task_of(const CommandLine *line, bool is_over) {
            : line->wants_config_help ? CONFIG_HELP
            : line->dump_path         ? DUMP
            : wants_plan(line)        ? PLAN
+           : line->checks            ? CHECK
+           : line->only_evaluates    ? EVALUATE
                                      : TRAIN;
 }
 

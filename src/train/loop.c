@@ -20,10 +20,10 @@ typedef struct Loop {
     MxArena arena;
     const MxConfig *config;
     MxComm *comm;
+    bool only_evaluates;
     int stop_signal; /* that some rank got and all have agreed on, 0 = none */
     MxTrainState *state;
-    MxTokenizer *tokenizer;
-    MxDataset *train_data, *eval_data;
+    TrainData data;
     MxBatchPart train_part, eval_part; /* what this rank needs of every batch */
     MxBatch eval_batch;
     MxLoader *loader;
@@ -92,10 +92,16 @@ static bool save_if_due(Loop *l, MxError *err) {
 
 /* ---- evaluation */
 
+/* Whether no step follows: all are made, or the data ends. */
+static bool is_last(const Loop *l) {
+    int64_t of_data = l->config->reuse_example_batch > 0 ? -1 : mx_data_steps(l->data.train);
+    return l->step + 1 == l->config->steps || l->step + 1 == of_data;
+}
+
 static bool eval_is_due(const Loop *l) {
     const MxConfig *c = l->config;
     return c->eval_interval > 0 && l->step >= c->eval_start_step &&
-           (l->step - c->eval_start_step) % c->eval_interval == 0;
+           ((l->step - c->eval_start_step) % c->eval_interval == 0 || is_last(l));
 }
 
 static bool looks_ahead(const MxConfig *c) {
@@ -111,7 +117,7 @@ static bool evaluate(Loop *l, MxError *err) {
     int64_t i = 0;
     for (; (c->eval_steps <= 0 || i < c->eval_steps) && !is_stopped(l); i++) {
         double start = mx_clock_s();
-        MxDataStatus status = mx_data_batch(l->eval_data, i, &l->eval_batch, err);
+        MxDataStatus status = mx_data_batch(l->data.eval, i, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
         if (!reference_give(l->reference, REFERENCE_EVAL, i, &l->eval_batch, err)) return false;
@@ -245,7 +251,7 @@ static bool run_steps(Loop *l, MxError *err) {
         MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "training data");
         if (status == MX_DATA_END) {
-            l->stop_reason = mx_data_end_reason(l->train_data);
+            l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
         if (!reference_give(l->reference, REFERENCE_TRAIN, reuses ? 0 : l->step, &batch, err) ||
@@ -263,53 +269,29 @@ static bool run_steps(Loop *l, MxError *err) {
 
 /* ---- start and end */
 
-/* The data of a purpose, "training" or "evaluation". */
-static bool open_dataset(Loop *l, const char *purpose, const MxDataConfig *config, MxDataset **out,
-                         MxError *err) {
-    if (!mx_data_open(&l->arena, config, out, err)) return false;
-    mx_log("%s data: %s", purpose, mx_data_describe(*out));
-    if (mx_data_warning(*out)) mx_warn("%s", mx_data_warning(*out));
-    return true;
+static TrainWants wanted_data(const Loop *l) {
+    return l->only_evaluates ? TRAIN_WANTS_EVAL : train_wants(l->config);
 }
 
 static bool open_data(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    MxDataConfig train = train_data_config(c, l->tokenizer, false);
-    MxDataConfig eval = train_data_config(c, l->tokenizer, true);
-    if (!open_dataset(l, "training", &train, &l->train_data, err)) return false;
-    if (c->eval_interval <= 0) return true;
-    if (!open_dataset(l, "evaluation", &eval, &l->eval_data, err))
-        return mx_context(err, "evaluation data");
-    l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    const char *own = checkpoints_own(l->checkpoints);
+    if (!train_open_data(&l->arena, c, wanted_data(l), &l->data, err)) return false;
+    if (l->data.eval) l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    if (own && l->data.train && !train_same_data(c, own, l->data.train, err)) return false;
+    if (l->only_evaluates) return !own || c->eval_share <= 0 || train_same_share(c, own, err);
+    checkpoints_remember(l->checkpoints, train_data_files(&l->arena, l->data.train));
+    train_warn_steps(c, l->data.train);
     return true;
-}
-
-/* What tells a dataset from others: its size and its first batch. */
-static const char *data_mark(MxArena *arena, const MxDataConfig *config, MxDataset *data,
-                             MxError *err) {
-    MxBatch batch = mx_batch_new(arena, config->rows, config->length);
-    if (mx_data_batch(data, 0, &batch, err) == MX_DATA_ERROR) return NULL;
-    uint64_t hash = 0;
-    for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        hash = hash * 31 + mx_hash64(batch.field[f],
-                                     (size_t)(batch.rows * batch.length) * sizeof *batch.field[f]);
-    return mx_arena_printf(arena, "%s (first batch %016llx)", mx_data_describe(data),
-                           (unsigned long long)hash);
 }
 
 /* Ranks take their rows of the same batches. */
 static bool agree_on_data(Loop *l, MxError *err) {
-    MxDataset *const data[] = {l->train_data, l->eval_data};
+    const MxDataset *const data[] = {l->data.train, l->data.eval};
     bool ok = true;
-    for (int i = 0; ok && i < MX_COUNT(data) && mx_comm_size(l->comm) > 1; i++) {
-        if (!data[i]) continue;
-        MxArena arena = {.name = "agreement"};
-        MxDataConfig config = train_data_config(l->config, l->tokenizer, i == 1);
-        const char *mark = data_mark(&arena, &config, data[i], err);
-        ok = train_agree(l->comm, mark != NULL, err) &&
-             train_same_text(l->comm, i ? "evaluation data" : "training data", mark, err);
-        mx_arena_release(&arena);
-    }
+    for (int i = 0; ok && i < MX_COUNT(data); i++)
+        ok = !data[i] || train_same_text(l->comm, i ? "evaluation data" : "training data",
+                                         train_data_files(&l->arena, data[i]), err);
     return ok;
 }
 
@@ -395,35 +377,75 @@ static bool open_log(Loop *l, MxError *err) {
            mx_log_copy(mx_arena_printf(&l->arena, "%s/rank_%d.log", dir, rank), who, err);
 }
 
-static bool prepare(Loop *l, MxError *err) {
+/* Whether there are weights to evaluate. */
+static bool check_weights(const Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (checkpoints_own(l->checkpoints)) return true;
+    if (train_refers_ahead(c))
+        return mx_config_fail(err, c, MX_KEY_dpo_reference,
+                              "precomputed log-probabilities are made when training begins; there "
+                              "is nothing to compare with before");
+    if (c->load_parameters_path || c->load_full_state_path) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "nothing to evaluate: there is no checkpoint in %s",
+            c->checkpoint_dir);
+    mx_note(err, "hint: run_name names a run, load_parameters_path other weights");
+    return false;
+}
+
+/* What the run starts from and reads, before anything is made. */
+static bool find_files(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
     if (!train_same_config(c, l->comm, err) || !mx_train_mesh(&l->arena, c, &mesh, err) ||
         !train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
         return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
-    if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
-    if (!has_steps(l)) return true;
-    bool is_fine = checkpoints_try(l->checkpoints, err);
-    catch_signals(l->comm); /* a child that reads such files has handlers of its own set */
-    if (!is_fine) return false;
-    if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
-    if (is_first(l) &&
-        (!mx_dir_make(c->checkpoint_dir, err) ||
-         !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err)))
-        return false;
-    if (c->rank_logs && !open_log(l, err)) return false;
-    if (c->log_config && is_first(l)) mx_config_print(c);
+    return checkpoints_open(&l->arena, c, l->comm, l->only_evaluates, &l->checkpoints, err) &&
+           (!l->only_evaluates || check_weights(l, err));
+}
+
+/* In a child process, which has handlers of its own set. */
+static bool try_files(Loop *l, MxError *err) {
+    bool ok = checkpoints_try(l->checkpoints, err) &&
+              train_try_data(l->config, l->comm, wanted_data(l), err);
+    catch_signals(l->comm);
+    return ok;
+}
+
+static bool open_folder(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    return (!is_first(l) ||
+            (mx_dir_make(c->checkpoint_dir, err) &&
+             mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err))) &&
+           (!c->rank_logs || open_log(l, err));
+}
+
+/* Data and state. */
+static bool build(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
     if (!open_data(l, err) || !agree_on_data(l, err) ||
         !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
         return false;
     log_plan(l);
-    if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    return checkpoints_restore(l->checkpoints, l->state, err);
+}
+
+static bool open_reference(Loop *l, MxError *err) {
+    MxDataset *const data[] = {l->data.train, l->data.eval};
+    return reference_open(&l->arena, l->state, data, &l->reference, err);
+}
+
+static bool prepare(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (!find_files(l, err)) return false;
     if (!has_steps(l)) return true;
-    MxDataset *const data[] = {l->train_data, l->eval_data};
+    if (!try_files(l, err) || !open_folder(l, err)) return false;
+    if (c->log_config && is_first(l)) mx_config_print(c);
+    if (!build(l, err)) return false;
+    if (!has_steps(l)) return true;
     const MxLoaderConfig ahead = {
-        .dataset = l->train_data, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return reference_open(&l->arena, l->state, data, &l->reference, err) &&
+        .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
+    return open_reference(l, err) &&
            metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
                              &l->metrics, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);
@@ -466,6 +488,30 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
         if (!ok) metrics_file_flush(l.metrics, &ignored); /* the first error is the one to tell */
         mx_error_release(&ignored);
     }
+    MxExit exit = ok || l.exit ? l.exit : err->exit;
+    mx_arena_release(&l.arena);
+    return exit;
+}
+
+/* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
+static bool evaluate_alone(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (!find_files(l, err) || !try_files(l, err) || !build(l, err) || !open_reference(l, err) ||
+        !metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, INT64_MAX,
+                           &l->metrics, err))
+        return false;
+    l->step = checkpoints_start(l->checkpoints) - 1;
+    if (!evaluate(l, err) || !metrics_file_flush(l->metrics, err)) return false;
+    if (l->stop_signal) l->exit = (MxExit)(128 + l->stop_signal);
+    return true;
+}
+
+MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err) {
+    Loop l = {
+        .arena = {.name = "evaluation"}, .config = config, .comm = comm, .only_evaluates = true};
+    stop_signal = 0;
+    catch_signals(comm);
+    bool ok = evaluate_alone(&l, err);
     MxExit exit = ok || l.exit ? l.exit : err->exit;
     mx_arena_release(&l.arena);
     return exit;

@@ -38,17 +38,21 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
 
 /* ---- what a checkpoint says of its config */
 
-/* The value of a key in a config as checkpoints keep it, or "". */
-static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
-    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+const char *train_config_value(MxArena *arena, const char *config, const char *key) {
     const char *mark = mx_arena_printf(arena, "\n%s: ", key);
-    const char *at = text ? strstr(text, mark) : NULL;
+    const char *at = config ? strstr(config, mark) : NULL;
     if (!at) return "";
     at += strlen(mark);
     const char *end = strstr(at, "  # ");
     size_t line = strcspn(at, "\n");
     return mx_arena_strndup(arena, at,
                             end && (size_t)(end - at) < line ? (size_t)(end - at) : line);
+}
+
+/* The same of the config in a manifest, if there is one. */
+static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    return train_config_value(arena, text, key);
 }
 
 static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, MxError *err) {

@@ -44,6 +44,7 @@ START_TEST(weights_keep_their_tokenizer) {
     for (int i = 0; i < MX_COUNT(places); i++) {
         const char *words = mx_arena_printf(&arena, "%s/%s", folder_words, places[i]);
         ck_refused(words, "huggingface");
+        ck_refused(mx_arena_printf(&arena, "--eval %s", words), "huggingface");
         ck_tool(0, "%s run_name=ids%d steps=1 %s %s", run, i, on_ids, words);
     }
     ck_refused(mx_arena_printf(&arena, "%s/ids4", folder_words), "huggingface");

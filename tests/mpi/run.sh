@@ -293,7 +293,8 @@ differences() {
     cp "$work/text.txt" "$work/differ/text.txt"
     cd "$work/differ" || exit 1 # where the launcher starts the first rank
     local_text="$alike text_train_files=text.txt"
-    differ data 65 "rank 1: training data: text: text.txt, " "$local_text" "$local_text" "-wdir $work/there"
+    differ eval 2 "rank 1 was started for --eval, rank 0 for training" "$alike" "$alike --eval" ""
+    differ data 65 'rank 1: training data: {"train": [{"path": "text.txt", "bytes": 300000,' "$local_text" "$local_text" "-wdir $work/there"
     cd "$top" || exit 1
     echo "ranks that were not started for the same are told apart"
 }
