@@ -48,8 +48,8 @@ FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
 USES.mxtrain   := plan
-USES.mxconvert := ckpt model
-USES.mxcompare := ckpt
+USES.mxconvert := ckpt model text
+USES.mxcompare := ckpt model
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g

@@ -22,6 +22,8 @@
 /* MX_BUG — a place that is reached through a bug only. */
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
+/* mx_bug_is_told — in a handler of SIGABRT: whether one of these raised it. */
+bool mx_bug_is_told(void);
 
 /* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
  * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).
@@ -89,6 +91,19 @@ const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
+/* mx_number_text — a finite number in as few digits as read back the same, with a point or an
+ * exponent: "0.1", "3.0", "1e-06". */
+const char *mx_number_text(MxArena *arena, double number);
+/* mx_text_add_shown — n bytes of any kind as a terminal may get them: what it would take for a
+ * command (control characters but tab and line feed) and what is not UTF-8 in C's spelling.
+ * mx_text_add_quoted — the same in double quotes, on one line. */
+void mx_text_add_shown(MxText *text, const char *bytes, size_t n);
+void mx_text_add_quoted(MxText *text, const char *bytes, size_t n);
+/* mx_text_shown_bytes — how many leading bytes are shown as they are. */
+size_t mx_text_shown_bytes(const char *bytes, size_t n);
+/* mx_utf8_valid_bytes — how many leading bytes are well-formed UTF-8: n if all are, else the offset
+ * of the first sequence that is not (overlong, surrogate, above U+10FFFF, cut short). */
+size_t mx_utf8_valid_bytes(const char *text, size_t n);
 
 /* ---- errors */
 
@@ -233,6 +248,9 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
  * progress bar. */
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
+/* mx_print — text on stdout; failures stay with the stream. All of these show what files, names and
+ * arguments hold as mx_text_add_shown does. */
+void mx_print(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
  * (and TERM is not "dumb"). It fits the terminal: the bar gives way first. fraction in [0, 1];
  * eta_s < 0 = unknown. mx_progress_end removes the line. */
@@ -284,6 +302,7 @@ typedef enum MxDtype {
 
 const char *mx_dtype_name(MxDtype dtype);
 size_t mx_dtype_bytes(MxDtype dtype);
+bool mx_dtype_is_float(MxDtype dtype);
 /* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
 bool mx_dtype_parse(const char *name, MxDtype *out);
 

@@ -2,11 +2,20 @@
 #include <mx/base.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* For handlers of SIGABRT: a property of the process, which ends with it. */
+static volatile sig_atomic_t bug_is_told;
+
+bool mx_bug_is_told(void) {
+    return bug_is_told;
+}
+
 void mx_assert_fail(const char *cond, const char *file, int line) {
     fprintf(stderr, "%s:%d: bug: \"%s\" does not hold\n", file, line, cond);
+    bug_is_told = 1;
     abort();
 }
 

@@ -45,6 +45,28 @@ bool mx_log_copy(const char *path, MxError *err) {
     return true;
 }
 
+/* What is printed may hold bytes of files and names, which shall not command a terminal. Allocates
+ * nothing for usual lines. */
+static void print_shown(FILE *to, const char *fmt, va_list ap) {
+    char line[2048];
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(line, sizeof line, fmt, again);
+    va_end(again);
+    if (n >= 0 && n < (int)sizeof line && mx_text_shown_bytes(line, (size_t)n) == (size_t)n) {
+        fputs(line, to);
+        return;
+    }
+    MxArena arena = {.name = "line"};
+    MxText text, shown;
+    mx_text_init(&text, &arena);
+    mx_text_init(&shown, &arena);
+    mx_text_vadd(&text, fmt, ap);
+    mx_text_add_shown(&shown, text.data, text.len);
+    fputs(shown.data, to);
+    mx_arena_release(&arena);
+}
+
 /* A line is one write, whichever thread it is of. */
 static void copy_line(const char *mark, const char *fmt, va_list ap) {
     struct timespec now;
@@ -56,7 +78,7 @@ static void copy_line(const char *mark, const char *fmt, va_list ap) {
     strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
     flockfile(copy);
     fprintf(copy, "%s.%03ldZ %s%s", at, now.tv_nsec / 1000000, who, mark);
-    vfprintf(copy, fmt, ap);
+    print_shown(copy, fmt, ap);
     putc('\n', copy);
     fflush(copy);
     funlockfile(copy);
@@ -78,7 +100,7 @@ static void put_line(FILE *to, const char *mark, const char *fmt, va_list ap) {
     if (!to) return;
     clear_bar();
     fputs(mark, to);
-    vfprintf(to, fmt, ap);
+    print_shown(to, fmt, ap);
     putc('\n', to);
     fflush(to);
 }
@@ -103,6 +125,13 @@ void mx_complain(const char *fmt, ...) {
     char mark[64];
     snprintf(mark, sizeof mark, "%.40s: error: ", program_invocation_short_name);
     put_line(stderr, mark, fmt, ap);
+    va_end(ap);
+}
+
+void mx_print(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    print_shown(stdout, fmt, ap);
     va_end(ap);
 }
 

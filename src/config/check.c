@@ -209,35 +209,46 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
-/* Kinds of data that read files, and what must be named (ours). */
-typedef struct DataFiles {
-    const char *kind, *wants; /* wants NULL: the default will do */
-    MxKey train, eval;
-    bool has_tokenizer;
-} DataFiles;
-
-static const DataFiles data_files[] = {
-    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, true},
-    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, false},
-    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, true},
-};
-
-static const char *text_of(const MxConfig *c, MxKey key) {
-    return *(const char *const *)((const char *)c + config_rows[key].offset);
-}
-
-static void check_files(ConfigLoad *load, const MxConfig *c, const DataFiles *files) {
-    if (!files->wants) return;
-    if (GOOD(load, files->train) && !text_of(c, files->train))
+/* What is named for training and evaluation (ours). */
+static void check_files(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *train = *config_text_field(c, files->train);
+    if (files->wants && GOOD(load, files->train) && !train)
         config_fail(load, MX_KEY_dataset_type, "%s wants %s=%s", files->kind,
                     mx_key_name(files->train), files->wants);
-    else if (GOOD(load, files->eval, MX_KEY_eval_interval) && !text_of(c, files->eval) &&
-             c->eval_interval > 0) {
-        config_fail(load, culprit(load, MX_KEY_dataset_type, MX_KEY_eval_interval),
-                    "evaluation of %s data wants %s=%s", files->kind, mx_key_name(files->eval),
-                    files->wants);
+    if (GOOD(load, MX_KEY_dataset_path) && c->dataset_path) {
+        config_fail(load, MX_KEY_dataset_path,
+                    "dataset_type %s does not read it, and reads nothing else in its place",
+                    files->kind);
+        config_hint(load, "%s names the training data", mx_key_name(files->train));
+    }
+}
+
+static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *eval = *config_text_field(c, files->eval);
+    double share;
+    if (!GOOD(load, files->eval, MX_KEY_eval_interval, MX_KEY_eval_split) || c->eval_interval <= 0)
+        return;
+    if (!eval && !config_share(c->eval_split, &share)) {
+        config_fail(load, MX_KEY_eval_split,
+                    "wants a share of the training data, 0 to %.15g, found \"%s\"",
+                    CONFIG_MOST_HELD_OUT, config_shorten(load->arena, c->eval_split));
+    } else if (!eval && c->eval_share <= 0) {
+        config_fail(load, MX_KEY_eval_split,
+                    "0 leaves nothing to evaluate on; evaluation wants a share of the training "
+                    "data or %s=%s",
+                    mx_key_name(files->eval), files->wants ? files->wants : "FILE.txt");
         config_hint(load, "eval_interval=-1 trains without evaluation");
     }
+    if (eval && !config_is_bundled(eval) && config_is_bundled(*config_text_field(c, files->train)))
+        config_warn(load, MX_NOWHERE,
+                    "%s are your own, but training reads the bundled %s; %s names others",
+                    mx_key_name(files->eval), *config_text_field(c, files->train),
+                    mx_key_name(files->train));
+    if (!eval && strcmp(files->kind, "hf") == 0 && c->eval_data_columns.n &&
+        strcmp(c->eval_data_columns.item[0], "text"))
+        config_warn(load, MX_NOWHERE,
+                    "eval_data_columns has no effect: evaluation reads a share of the training "
+                    "data (eval_split)");
 }
 
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
@@ -282,11 +293,16 @@ static void check_hf(ConfigLoad *load, const MxConfig *c) {
 static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_dataset_type)) return;
     if (!strcmp(c->dataset_type, "hf")) check_hf(load, c);
-    for (int i = 0; i < MX_COUNT(data_files); i++) {
-        if (strcmp(c->dataset_type, data_files[i].kind)) continue;
-        check_files(load, c, &data_files[i]);
-        if (data_files[i].has_tokenizer) check_tokenizer(load, c);
+    const ConfigFiles *files = config_files_of(c);
+    if (!files) {
+        if (c->dataset_path)
+            config_warn(load, MX_NOWHERE, "dataset_path has no effect with dataset_type %s",
+                        c->dataset_type);
+        return;
     }
+    check_files(load, c, files);
+    check_evaluation(load, c, files);
+    if (files->has_tokenizer) check_tokenizer(load, c);
 }
 
 /* What the objectives need of the data. */
@@ -403,12 +419,6 @@ void config_check(ConfigLoad *load) {
     check_axes(load, c);
 }
 
-bool mx_config_reads_text(const MxConfig *config) {
-    for (int i = 0; i < MX_COUNT(data_files); i++)
-        if (!strcmp(config->dataset_type, data_files[i].kind)) return data_files[i].has_tokenizer;
-    return false;
-}
-
 /* Where something is read or written. */
 static const MxKey paths[] = {
     MX_KEY_base_output_directory, MX_KEY_metrics_file,        MX_KEY_load_parameters_path,
@@ -424,7 +434,7 @@ static bool has_scheme(const char *path) {
 }
 
 static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
-    const char *path = text_of(config, key);
+    const char *path = *(const char *const *)((const char *)config + config_rows[key].offset);
     if (!path || !has_scheme(path)) return true;
     mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
     mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");

@@ -201,6 +201,25 @@ void config_interpolate(ConfigLoad *load);
 bool config_convert(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, void *field);
 /* config_check_known — the rows that have no field. */
 void config_check_known(ConfigLoad *load);
+
+/* A kind of data that reads files, and what must be named. */
+typedef struct ConfigFiles {
+    const char *kind, *wants; /* wants NULL: the default will do */
+    MxKey train, eval;
+    bool has_tokenizer;
+} ConfigFiles;
+
+enum { CONFIG_FILE_KINDS = 3 };
+extern const ConfigFiles config_files[CONFIG_FILE_KINDS];
+/* config_files_of — the row of dataset_type; NULL = it reads no files. */
+const ConfigFiles *config_files_of(const MxConfig *config);
+/* config_text_field — the field of a key that is a text. */
+const char **config_text_field(const MxConfig *config, MxKey key);
+/* config_is_bundled — whether files are those that came with the program. */
+bool config_is_bundled(const char *files);
+/* config_share — the share that eval_split says; false if it says none. */
+bool config_share(const char *text, double *out);
+#define CONFIG_MOST_HELD_OUT 0.5
 void config_derive(ConfigLoad *load);
 void config_check(ConfigLoad *load);
 /* config_check_acts — warns of keys that are set where they cannot act (acts.c). */

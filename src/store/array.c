@@ -41,10 +41,6 @@ static MxWhere in(const MxH5 *file) {
     return (MxWhere){.file = mx_h5_path(file)};
 }
 
-bool h5_is_float(MxDtype dtype) {
-    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
-}
-
 bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxError *err) {
     bool fits = box->rank == array->shape.rank;
     for (int i = 0; i < box->rank && fits; i++)
@@ -86,7 +82,7 @@ typedef struct Reading {
 static bool can_read(const Reading *r, const MxH5Array *array, MxDtype want) {
     MxDtype stored = array->dtype;
     bool raw = stored == MX_BF16 && (want == MX_BF16 || want == MX_U16);
-    if (!array->is_text && (!h5_is_float(stored) || h5_is_float(want) || raw) &&
+    if (!array->is_text && (!mx_dtype_is_float(stored) || mx_dtype_is_float(want) || raw) &&
         (stored != MX_BF16 || want == MX_F32 || raw))
         return true;
     return mx_fail(r->err, MX_EXIT_BAD_INPUT, in(r->file), "dataset \"%s\" holds %s, wanted %s",

@@ -3,8 +3,8 @@
  * go), so the estimate is made of the last steps alone. */
 #include "console.h"
 
-void console_open(MxArena *arena, const MxConfig *config, Console *out) {
-    *out = (Console){.config = config};
+void console_open(MxArena *arena, const MxConfig *config, int64_t n_steps, Console *out) {
+    *out = (Console){.config = config, .last = n_steps - 1};
     mx_text_init(&out->line, arena);
 }
 
@@ -60,25 +60,33 @@ void console_took_eval(Console *c, double seconds) {
     c->eval_seconds = seconds;
 }
 
-bool console_eval_is_due(const MxConfig *c, int64_t step) {
-    return c->eval_interval > 0 && step >= c->eval_start_step &&
-           (step - c->eval_start_step) % c->eval_interval == 0;
+static bool is_in_turn(const MxConfig *c, int64_t step) {
+    return (step - c->eval_start_step) % c->eval_interval == 0;
 }
 
-/* Of the steps before one. */
-static int64_t evals_before(const MxConfig *c, int64_t step) {
-    if (c->eval_interval <= 0 || step <= c->eval_start_step) return 0;
-    return (step - c->eval_start_step - 1) / c->eval_interval + 1;
+bool console_eval_is_due(const Console *console, int64_t step) {
+    const MxConfig *c = console->config;
+    return c->eval_interval > 0 && step >= c->eval_start_step &&
+           (is_in_turn(c, step) || step == console->last);
+}
+
+/* Of the steps after one. */
+static int64_t evals_after(const Console *console, int64_t step) {
+    const MxConfig *c = console->config;
+    int64_t from = step + 1 - c->eval_start_step, to = console->last - c->eval_start_step;
+    if (from < 0) from = 0;
+    if (c->eval_interval <= 0 || from > to) return 0;
+    int64_t in_turn = to / c->eval_interval - (from + c->eval_interval - 1) / c->eval_interval + 1;
+    return in_turn + !is_in_turn(c, console->last);
 }
 
 double console_seconds_left(const Console *c, int64_t step) {
     int64_t n = c->n_steps < CONSOLE_RECENT ? c->n_steps : CONSOLE_RECENT;
-    int64_t end = c->config->steps;
     double sum = 0;
     if (!n) return -1;
     for (int64_t i = 0; i < n; i++) sum += c->recent[i];
-    int64_t evals = evals_before(c->config, end) - evals_before(c->config, step + 1);
-    return sum / (double)n * (double)(end - step - 1) + c->eval_seconds * (double)evals;
+    return sum / (double)n * (double)(c->last - step) +
+           c->eval_seconds * (double)evals_after(c, step);
 }
 
 void console_progress(const Console *c, int64_t step, int64_t n_batches) {

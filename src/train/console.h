@@ -11,13 +11,15 @@ enum { CONSOLE_RECENT = 32 };
 
 typedef struct Console {
     const MxConfig *config;
+    int64_t last; /* step, behind which none follows */
     MxText line;
     double recent[CONSOLE_RECENT]; /* seconds of the last steps, a ring */
     int64_t n_steps;               /* that were timed */
     double eval_seconds;           /* of the last evaluation */
 } Console;
 
-void console_open(MxArena *arena, const MxConfig *config, Console *out);
+/* console_open — n_steps: of the whole run; the data may end before the config says. */
+void console_open(MxArena *arena, const MxConfig *config, int64_t n_steps, Console *out);
 void console_step(Console *console, int64_t step, const Metrics *metrics);
 void console_eval(Console *console, int64_t step, const Metrics *metrics);
 
@@ -32,7 +34,8 @@ double console_seconds_left(const Console *console, int64_t step);
  * in none). */
 void console_progress(const Console *console, int64_t step, int64_t n_batches);
 
-/* console_eval_is_due — whether the config wants an evaluation after a step. */
-bool console_eval_is_due(const MxConfig *config, int64_t step);
+/* console_eval_is_due — whether an evaluation follows a step: its turn has come, or it is the last
+ * one. */
+bool console_eval_is_due(const Console *console, int64_t step);
 
 #endif

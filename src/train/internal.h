@@ -2,6 +2,7 @@
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
+#include <mx/ckpt.h>
 #include <mx/model.h>
 #include <mx/store.h>
 #include <mx/train.h>
@@ -184,9 +185,25 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
  * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
  * crashes on it. */
 bool train_try_files(const MxConfig *config, MxComm *comm, bool is_resumed, MxError *err);
+/* train_same_config — that all ranks have the same effective config; train_same_text — the same
+ * text, which tells of `what`. All ranks call them. Errors: whoever differs from rank 0, and how:
+ * of the config every key, with its place there. */
+bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err);
+bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err);
+
+/* train_check_origin — that the run fits the weights that it starts from: the tokenizer that they
+ * were trained with, where that is recorded, and the sizes of a model of Hugging Face's. All ranks
+ * call it, before anything is built and after train_try_files.
+ *   own  the run's own checkpoint that it goes on from, or NULL
+ *   out  what its checkpoints are to record; on rank 0 */
+bool train_check_origin(MxArena *arena, const MxConfig *config, MxComm *comm, const char *own,
+                        MxCkptTokenizer *out, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
+/* train_config_value — the value of a key in a config's text (NULL = none), as it stands there, or
+ * "". */
+const char *train_config_value(MxArena *arena, const char *config, const char *key);
 /* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
  * ranks divide them. All ranks call it. */
 int64_t train_fingerprint(MxTrainState *state);

@@ -17,11 +17,11 @@ typedef struct Loop {
     MxArena arena;
     const MxConfig *config;
     MxComm *comm;
+    bool only_evaluates;
     int stop_signal;    /* that some rank got and all have agreed on, 0 = none */
     bool save_is_asked; /* the same, of a save */
     MxTrainState *state;
-    MxTokenizer *tokenizer;
-    MxDataset *train_data, *eval_data;
+    TrainData data;
     MxBatchPart train_part, eval_part; /* what this rank needs of every batch */
     MxBatch eval_batch;
     MxLoader *loader;
@@ -94,7 +94,7 @@ static bool run_evaluation(Loop *l, Evaluation *sums, MxError *err) {
     const MxConfig *c = l->config;
     while ((c->eval_steps <= 0 || sums->n < c->eval_steps) && !is_stopped(l)) {
         console_progress(&l->console, l->step, sums->n);
-        MxDataStatus status = mx_data_batch(l->eval_data, sums->n, &l->eval_batch, err);
+        MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
         if (!reference_give(l->reference, REFERENCE_EVAL, sums->n, &l->eval_batch, err))
@@ -198,14 +198,14 @@ static bool run_steps(Loop *l, MxError *err) {
         MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "training data");
         if (status == MX_DATA_END) {
-            l->stop_reason = mx_data_end_reason(l->train_data);
+            l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
         if (!reference_give(l->reference, REFERENCE_TRAIN, reuses ? 0 : l->step, &batch, err) ||
             !train_step(l, &batch, err))
             return false;
         console_took_step(&l->console, mx_clock_s() - start);
-        if (console_eval_is_due(c, l->step) && !evaluate(l, err)) return false;
+        if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
         if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
         if (!save_if_due(l, err)) return false;
         console_progress(&l->console, l->step, -1);
@@ -216,25 +216,30 @@ static bool run_steps(Loop *l, MxError *err) {
 
 /* ---- start and end */
 
-/* The data of a purpose, "training" or "evaluation". */
-static bool open_dataset(Loop *l, const char *purpose, const MxDataConfig *config, MxDataset **out,
-                         MxError *err) {
-    if (!mx_data_open(&l->arena, config, out, err)) return false;
-    mx_log("%s data: %s", purpose, mx_data_describe(*out));
-    if (mx_data_warning(*out)) mx_warn("%s", mx_data_warning(*out));
-    return true;
+static TrainWants wanted_data(const Loop *l) {
+    return l->only_evaluates ? TRAIN_WANTS_EVAL : train_wants(l->config);
 }
 
 static bool open_data(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    MxDataConfig train = train_data_config(c, l->tokenizer, false);
-    MxDataConfig eval = train_data_config(c, l->tokenizer, true);
-    if (!open_dataset(l, "training", &train, &l->train_data, err)) return false;
-    if (c->eval_interval <= 0) return true;
-    if (!open_dataset(l, "evaluation", &eval, &l->eval_data, err))
-        return mx_context(err, "evaluation data");
-    l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    const char *own = checkpoints_own(l->checkpoints);
+    if (!train_open_data(&l->arena, c, wanted_data(l), &l->data, err)) return false;
+    if (l->data.eval) l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    if (own && l->data.train && !train_same_data(c, own, l->data.train, err)) return false;
+    if (l->only_evaluates) return !own || c->eval_share <= 0 || train_same_share(c, own, err);
+    checkpoints_remember(l->checkpoints, train_data_files(&l->arena, l->data.train));
+    train_warn_steps(c, l->data.train);
     return true;
+}
+
+/* Ranks take their rows of the same batches. */
+static bool agree_on_data(Loop *l, MxError *err) {
+    const MxDataset *const data[] = {l->data.train, l->data.eval};
+    bool ok = true;
+    for (int i = 0; ok && i < MX_COUNT(data); i++)
+        ok = !data[i] || train_same_text(l->comm, i ? "evaluation data" : "training data",
+                                         train_data_files(&l->arena, data[i]), err);
+    return ok;
 }
 
 static const char *figure(MxArena *arena, double value) {
@@ -315,47 +320,95 @@ static bool open_log(Loop *l, MxError *err) {
     return mx_dir_make(dir, err) && mx_log_copy(mx_path_join(&l->arena, dir, name), err);
 }
 
-static bool open_metrics(Loop *l, MxError *err) {
+/* The run's own file is the run's alone: evaluation beside it would take lines away. */
+static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
     const MxConfig *c = l->config;
     MetricsPaths paths = {0};
-    if (is_first(l))
-        paths = (MetricsPaths){.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl"),
-                               .other = c->metrics_file};
-    return metrics_file_open(&l->arena, c, paths, l->start, &l->metrics, err);
+    if (is_first(l)) paths.other = c->metrics_file;
+    if (is_first(l) && !l->only_evaluates)
+        paths.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");
+    return metrics_file_open(&l->arena, c, paths, first_step, &l->metrics, err);
 }
 
-static bool prepare(Loop *l, MxError *err) {
+/* Whether there are weights to evaluate. */
+static bool check_weights(const Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (checkpoints_own(l->checkpoints)) return true;
+    if (train_refers_ahead(c))
+        return mx_config_fail(err, c, MX_KEY_dpo_reference,
+                              "precomputed log-probabilities are made when training begins; there "
+                              "is nothing to compare with before");
+    if (c->load_parameters_path || c->load_full_state_path) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "nothing to evaluate: there is no checkpoint in %s",
+            c->checkpoint_dir);
+    mx_note(err, "hint: run_name names a run, load_parameters_path other weights");
+    return false;
+}
+
+/* What the run starts from and reads, before anything is made. */
+static bool find_files(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
-    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
-        !divide_batches(l, &mesh, err))
+    if (!train_same_config(c, l->comm, err) || !mx_train_mesh(&l->arena, c, &mesh, err) ||
+        !train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
         return false;
     if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
-    if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
-    if (!has_steps(l)) return true;
-    bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
-    signals_catch(l->comm); /* a child that reads such files has handlers of its own set */
-    if (!is_fine) return false;
-    if (mx_config_reads_text(c) &&
-        !mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err))
-        return false;
+    return checkpoints_open(&l->arena, c, l->comm, l->only_evaluates, &l->checkpoints, err) &&
+           (!l->only_evaluates || check_weights(l, err));
+}
+
+/* In a child process, which has handlers of its own set. */
+static bool try_files(Loop *l, MxError *err) {
+    bool ok = checkpoints_try(l->checkpoints, err) &&
+              train_try_data(l->config, l->comm, wanted_data(l), err);
+    signals_catch(l->comm);
+    return ok;
+}
+
+static bool open_folder(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
     const char *config_path = mx_path_join(&l->arena, c->run_dir, "config.yml");
     if (is_first(l) &&
         (!mx_dir_make(c->checkpoint_dir, err) || !mx_config_write(c, config_path, err)))
         return false;
     if (!open_log(l, err)) return false;
-    console_open(&l->arena, c, &l->console);
     if (c->log_config && is_first(l)) mx_config_print(c, config_path);
-    if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+    return true;
+}
+
+/* Steps of the whole run: what is asked for, or the data gives. */
+static int64_t n_steps(const Loop *l) {
+    const MxConfig *c = l->config;
+    bool is_endless = !l->data.train || c->reuse_example_batch > 0;
+    int64_t of_data = is_endless ? -1 : mx_data_steps(l->data.train);
+    return of_data >= 0 && of_data < c->steps ? of_data : c->steps;
+}
+
+/* Data and state. */
+static bool build(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (!open_data(l, err) || !agree_on_data(l, err) ||
+        !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
         return false;
+    console_open(&l->arena, c, n_steps(l), &l->console);
     log_plan(l);
-    if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    return checkpoints_restore(l->checkpoints, l->state, err);
+}
+
+static bool open_reference(Loop *l, MxError *err) {
+    MxDataset *const data[] = {l->data.train, l->data.eval};
+    return reference_open(&l->arena, l->state, data, &l->reference, err);
+}
+
+static bool prepare(Loop *l, MxError *err) {
+    if (!find_files(l, err)) return false;
     if (!has_steps(l)) return true;
-    MxDataset *const data[] = {l->train_data, l->eval_data};
+    if (!try_files(l, err) || !open_folder(l, err) || !build(l, err)) return false;
+    if (!has_steps(l)) return true;
     const MxLoaderConfig ahead = {
-        .dataset = l->train_data, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return reference_open(&l->arena, l->state, data, &l->reference, err) && open_metrics(l, err) &&
+        .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
+    return open_reference(l, err) && open_metrics(l, l->start, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
@@ -395,6 +448,28 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
         if (!ok) metrics_file_flush(l.metrics, &ignored); /* the first error is the one to tell */
         mx_error_release(&ignored);
     }
+    MxExit exit = ok || l.exit ? l.exit : err->exit;
+    mx_arena_release(&l.arena);
+    return exit;
+}
+
+/* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
+static bool evaluate_alone(Loop *l, MxError *err) {
+    if (!mx_log_copy(NULL, err) || !find_files(l, err) || !try_files(l, err) || !build(l, err) ||
+        !open_reference(l, err) || !open_metrics(l, INT64_MAX, err))
+        return false;
+    signals_begin();
+    l->step = checkpoints_start(l->checkpoints) - 1;
+    if (!evaluate(l, err) || !metrics_file_flush(l->metrics, err)) return false;
+    if (l->stop_signal) l->exit = (MxExit)(128 + l->stop_signal);
+    return true;
+}
+
+MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err) {
+    Loop l = {
+        .arena = {.name = "evaluation"}, .config = config, .comm = comm, .only_evaluates = true};
+    signals_catch(comm);
+    bool ok = evaluate_alone(&l, err);
     MxExit exit = ok || l.exit ? l.exit : err->exit;
     mx_arena_release(&l.arena);
     return exit;

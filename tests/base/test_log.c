@@ -37,6 +37,40 @@ START_TEST(lines_are_flushed) {
 }
 END_TEST
 
+/* Names and contents of files once reached the terminal as they were. */
+static void log_anything(const void *unused) {
+    (void)unused;
+    char line[3000];
+    memset(line, 'a', sizeof line);
+    memcpy(line + sizeof line - 3, "\x1b[", 3);
+    mx_log("\x1b]0;title\x07 \xe2\x80\xa6\tand\n\xc3\xa9 \x80 \xc2\x9b"
+           "1m \xf0\x9f\x98\x80 \x7f\r");
+    mx_warn("%s", "\xc3");
+    mx_complain("\"%s\"", "\x01");
+    mx_print("%s", line);
+    exit(0);
+}
+
+START_TEST(no_line_commands_a_terminal) {
+    Child child = run_child(&arena, log_anything, NULL);
+    static const char want[] = "\\x1b]0;title\\x07 \xe2\x80\xa6\tand\n\xc3\xa9 \\x80 \\xc2\\x9b"
+                               "1m \xf0\x9f\x98\x80 \\x7f\\r\n";
+    ck_assert_int_eq(child.status, 0);
+    ck_assert_msg(mx_text_has_prefix(child.out, want), "%s", child.out);
+    ck_assert(mx_text_has_suffix(child.out, "aaa\\x1b["));
+    ck_assert_ptr_nonnull(strstr(child.err, "warning: \\xc3\n"));
+    ck_assert_ptr_nonnull(strstr(child.err, "\"\\x01\"\n"));
+}
+END_TEST
+
+START_TEST(quoted_text_is_one_line) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_text_add_quoted(&text, "a\n\"b\"\t\\\0\xff", 9);
+    ck_assert_str_eq(text.data, "\"a\\n\\\"b\\\"\\t\\\\\\x00\\xff\"");
+}
+END_TEST
+
 static const char copy_path[] = "build/tests/log.copy";
 
 /* What a silent rank does. */
@@ -197,5 +231,7 @@ Suite *log_suite(void) {
     tcase_add_loop_test(tcase, the_bar_fits_the_terminal, 0, MX_COUNT(widths));
     tcase_add_test(tcase, a_dumb_terminal_gets_none);
     tcase_add_test(tcase, the_clock_runs);
+    tcase_add_test(tcase, no_line_commands_a_terminal);
+    tcase_add_test(tcase, quoted_text_is_one_line);
     return suite;
 }

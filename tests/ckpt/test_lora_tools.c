@@ -411,6 +411,19 @@ START_TEST(pefts_folders_go_around) {
 }
 END_TEST
 
+/* One bit of an exponent trained on without a word. */
+START_TEST(damage_of_pefts_folders_is_found) {
+    run_tiny(mx_arena_printf(&arena, "run_name=a steps=1 %s", adapted));
+    ck_tool(0, "mxconvert {}/a {}/way --to-peft");
+    MxBytes bytes = content("way/adapter_model.safetensors");
+    bytes.data[bytes.size - 1] ^= 1;
+    put_content("way/adapter_model.safetensors", bytes.data, bytes.size);
+    ck_tool(65, "%s eval_interval=-1 run_name=b steps=1 %s lora.lora_restore_path=%s/way", tiny,
+            adapted, folder);
+    ck_says("adapter_model.safetensors: is damaged");
+}
+END_TEST
+
 /* A file without a manifest needs a config. */
 START_TEST(a_config_may_be_named) {
     static const char text[] = "head_dim: 8\nlora: {lora_alpha: 6}\n";
@@ -523,6 +536,7 @@ Suite *lora_tools_suite(void) {
     tcase_add_test(tcase, other_weights_are_refused);
     tcase_add_loop_test(tcase, adapters_come_back_bit_for_bit, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, pefts_folders_go_around, 0, MX_COUNT(pefts));
+    tcase_add_test(tcase, damage_of_pefts_folders_is_found);
     tcase_add_test(tcase, a_config_may_be_named);
     tcase = add_case(suite, "refused");
     tcase_add_loop_test(tcase, all_that_does_not_fit_is_listed, 0, 2);

@@ -271,11 +271,9 @@ static const char *another(MxKey key) {
     static const struct {
         MxKey key;
         const char *word;
-    } words[] = {{MX_KEY_dpo_algo, "ipo"},
-                 {MX_KEY_dpo_formula, "maxtext"},
-                 {MX_KEY_dpo_reference, "copy"},
-                 {MX_KEY_tokenizer_type, "tiktoken"},
-                 {MX_KEY_wsd_decay_style, "cosine"}};
+    } words[] = {{MX_KEY_data_changed, "accept"},     {MX_KEY_dpo_algo, "ipo"},
+                 {MX_KEY_dpo_formula, "maxtext"},     {MX_KEY_dpo_reference, "copy"},
+                 {MX_KEY_tokenizer_type, "tiktoken"}, {MX_KEY_wsd_decay_style, "cosine"}};
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;

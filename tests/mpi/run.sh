@@ -274,9 +274,50 @@ references() {
     passed 4 "log-probabilities that one mesh made serve others"
 }
 
+# ---- ranks that were not started for the same
+
+# differ NAME CODE TEXT WORDS0 WORDS1 — two ranks, each with words of its own (WORDS1 may begin with
+# a launcher's option): the run ends with that code and says the text. Different configs trained on
+# in silence; --help on one rank left the others waiting.
+differ() {
+    mkdir -p "$work/differ"
+    rm -rf "$work/differ/out"
+    # shellcheck disable=SC2086
+    timeout 120 mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        -n 1 "$top/$binary" $4 : -n 1 $6 "$top/$binary" $5 >"$work/differ/log" 2>&1 </dev/null
+    code=$?
+    [ $code -eq "$2" ] || complain "differ, $1: exit $code, wanted $2" "$work/differ"
+    grep -qF -- "$3" "$work/differ/log" || complain "differ, $1: does not say: $3" "$work/differ"
+    grep -q '^completed step' "$work/differ/log" && complain "differ, $1: trained" "$work/differ"
+}
+
+differences() {
+    top=$(pwd)
+    mkdir -p "$work/there"
+    head -c 300000 share/corpus/shakespeare_train.txt >"$work/there/text.txt"
+    head -c 300000 share/corpus/shakespeare_train.txt | tr a-m n-z >"$work/text.txt"
+    alike="--config $top/configs/base.yml $(echo $model) base_output_directory=$work/differ/out run_name=x
+    per_device_batch_size=2 steps=2 ici_data_parallelism=2 text_train_files=$top/share/corpus/shakespeare_train.txt"
+    differ rate 2 "rank 1: <command line>: learning_rate: 0.01 here, rank 0 has 0.001" \
+        "$alike learning_rate=1e-3" "$alike learning_rate=1e-2" ""
+    differ length 2 "max_target_length: 64 here, rank 0 has 32" "$alike" "$alike max_target_length=64" ""
+    differ seed 2 "data_shuffle_seed: 7 here, rank 0 has 0" "$alike" "$alike data_shuffle_seed=7" ""
+    differ help 2 "rank 1 was started for --help or --version, rank 0 for training" "$alike" --help ""
+    differ helped 2 "rank 1 was started for training, rank 0 for --help or --version" --help "$alike" ""
+    differ plan 2 "rank 1 was started for a plan, rank 0 for training" "$alike" "$alike --plan" ""
+    cp "$work/text.txt" "$work/differ/text.txt"
+    cd "$work/differ" || exit 1 # where the launcher starts the first rank
+    local_text="$alike text_train_files=text.txt"
+    differ eval 2 "rank 1 was started for --eval, rank 0 for training" "$alike" "$alike --eval" ""
+    differ data 65 'rank 1: training data: {"train": [{"path": "text.txt", "bytes": 300000,' "$local_text" "$local_text" "-wdir $work/there"
+    cd "$top" || exit 1
+    passed 8 "ranks that were not started for the same are told apart"
+}
+
 moments >"$work/moments"
 kills "$work/moments"
 terms
 hangs
 references
+differences
 finish_suite

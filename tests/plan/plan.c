@@ -291,8 +291,8 @@ END_TEST
 /* ---- along what the loss is cut */
 
 #define PAIRS                                                                                      \
-    "use_dpo=true dataset_type=hf hf_path=json hf_train_files=x.jsonl packing=false "              \
-    "eval_interval=-1 "
+    "use_dpo=true dataset_type=hf hf_path=json hf_train_files=posttrain/preference_train.jsonl "   \
+    "packing=false eval_interval=-1 "
 
 /* On two ranks, 4096 tokens (pairs: 8192) a micro-batch, 1024 a chunk unless the config says less,
  * 16 bytes a token to the other rank. */

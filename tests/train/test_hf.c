@@ -232,7 +232,10 @@ static bool open_hf(Hf *hf, const char *name, const char *config, const char *ex
     mx_train_state_init(hf->state);
     hf->tree = mx_train_state_tree(hf->state);
     MxHeadForm heads = mx_model_head_form(mx_train_state_model(hf->state));
-    ck_assert_msg(mx_hf_load(&hf->arena, dir, &heads, hf->tree, &model, &hf->err), "%s",
+    MxCkptRef from;
+    ck_assert(mx_ckpt_find(&hf->arena, dir, NULL, &from, &hf->err));
+    from.heads = &heads;
+    ck_assert_msg(mx_hf_load(&hf->arena, &from, hf->tree, &model, &hf->err), "%s",
                   hf->err.text.data);
     close_nudge(hf->tree);
     return true;

@@ -8,6 +8,7 @@ Suite *ahead_suite(void);
 Suite *environment_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
+Suite *data_runs_suite(void);
 Suite *packed_suite(void);
 Suite *parts_suite(void);
 Suite *post_suite(void);
