@@ -48,17 +48,23 @@ FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
 USES.mxtrain   := plan
-USES.mxconvert := ckpt model
-USES.mxcompare := ckpt
+USES.mxconvert := ckpt model text
+USES.mxcompare := ckpt model
 
 B        := build$(if $(IS_CLANG),/clang)
-PREFIX   ?= /usr/local
-SHARE    := $(PREFIX)/share/mxtrain
 CFLAGS   ?= -O2 -g
 override CFLAGS += -std=c17 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
             -Wmissing-prototypes -Wvla -Werror -MMD -MP
-override CPPFLAGS += -Iinclude -D_GNU_SOURCE -DMX_SHARE='"$(SHARE)"'
+override CPPFLAGS += -Iinclude -D_GNU_SOURCE
 comma    := ,
+
+# What makes an error in memory end the process rather than serve whoever provoked it.
+ifndef SAN
+HARDEN   := -fstack-protector-strong $(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-D_FORTIFY_SOURCE=2) \
+            $(if $(findstring x86_64,$(MULTIARCH)),-fcf-protection=full)
+override CFLAGS  += $(HARDEN)
+override LDFLAGS += -Wl,-z,relro,-z,now
+endif
 ifdef SAN    # make test SAN=address,undefined
 B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
 override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -86,7 +92,7 @@ define tool
 $B/$1: $B/tools/$1.o $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
-$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CFLAGS += $(OPT.$1)
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CPPFLAGS += $(INCS.$1)
 endef
@@ -110,18 +116,14 @@ $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
-# Objects that hold the path of the share folder are made anew when it changes.
-$B/share-path: FORCE ; @mkdir -p $B ; echo '$(SHARE)' | cmp -s - $@ || echo '$(SHARE)' >$@
-$(patsubst src/%.c,$B/%.o,$(shell grep -l MX_SHARE src/*/*.c)): $B/share-path
-FORCE:
-
 # Tests of several ranks: one program that a launcher starts; it borrows helpers of other rooms' tests.
 USES.mpi    := plan
 MPI_BORROWS := $B/tests/ops/types.o
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
-TESTED  := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
+TESTED   := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
+UNTESTED := $(filter-out $(TESTED),$(ROOMS))
 
 # ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
 # ---- paths of libraries are looked up when they are there
@@ -131,13 +133,13 @@ demo:  ## install what is missing, build, train the default config on the bundle
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain --config configs/base.yml run_name=demo
 
-demo-lora:  ## the same with low-rank adapters: a small model first, then adapters to other text
+demo-lora:  ## the same with configs/recipes/lora.yml: a small model first, then adapters for other data
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain configs/base.yml run_name=demo-lora-base steps=40 eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/lora.yml
 
-demo-%:  ## the same with a recipe: demo-sft trains configs/recipes/sft.yml
+demo-%:  ## the same with configs/recipes/%.yml
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain configs/recipes/$*.yml run_name=demo-$*
@@ -164,22 +166,31 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 # ---- for developers
 
 tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
-check: $(TESTED:%=check-%) $(FUZZERS:%=replay-%) check-cli check-fault check-mpi  ## run the tests that are built, lowest room first
-check-%: $B/test_% ; MX_BIN=$B/mxtrain $<
-check-cli: $B/mxtrain ; tests/cli/run.sh $<
+# A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
+# that none of them is left alone at the end.
+RANKS        ?= 1 2 4 8
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
+SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
+SUITE.cli    := tests/cli/run.sh $B/mxtrain
+SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
+SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
+SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
+$(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
+$(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
+suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
+check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
+	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
+	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
+check-%: tests ; $(call suite,$*)
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-check-fault: $B/mxtrain $B/faults.so ; tests/fault/run.sh $< $(abspath $B/faults.so)
 test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
-RANKS ?= 1 2 4 8
-check-mpi: $B/test_mpi $B/mxtrain $B/mxcompare
-	for n in $(RANKS); do $(MPIRUN) -n $$n $< || exit 1; done
-	tests/mpi/run.sh $B/mxtrain $B/mxcompare
-replay-%: $B/fuzz_% ; $< tests/fuzz/corpus/$*
-fuzz-%:  ## search for inputs that break a target (clang, libFuzzer), FUZZ_SECONDS=60
+check-mpi: $(RANKS:%=check-mpi-%) check-ranks
+fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
 	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
@@ -200,13 +211,30 @@ bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
 
 tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
-install: all  ## tools, configs and bundled data under $(DESTDIR)$(PREFIX)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SHARE)
+# The tools look for their share folder beside the folder that they are in: a prefix may be moved.
+PREFIX ?= /usr/local
+SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
+DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
+SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
+DOCS    = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
-	cp -R configs share/corpus share/posttrain $(DESTDIR)$(SHARE)
+	cp -R configs share/corpus share/posttrain $(SHARE)
+	cp -R --parents $(DOCS) $(DOC)
+
+uninstall:  ## take away what install put there, and nothing else
+	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%)
+	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
 clean: ; rm -rf build  ## remove everything built
-help: ; @awk -F '## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-10s %s\n", $$1, $$NF }' Makefile  ## this list
+# A pattern is shown with every word that it stands for.
+HELP_DEMO := $(filter-out lora,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
+help:  ## this list
+	@awk -F '## ' -v demo='$(HELP_DEMO)' -v fuzz='$(FUZZERS)' '/^[a-z%-]+:.*## / { \
+	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
+	    for (i = 1; i <= n; i++) { name = $$1; text = $$NF; gsub(/%/, word[i], name); gsub(/%/, word[i], text); \
+	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install clean help
+.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi

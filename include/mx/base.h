@@ -22,6 +22,8 @@
 /* MX_BUG — a place that is reached through a bug only. */
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
+/* mx_bug_is_told — in a handler of SIGABRT: whether one of these raised it. */
+bool mx_bug_is_told(void);
 
 /* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
  * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).
@@ -77,11 +79,31 @@ void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
 void mx_text_addn(MxText *text, const char *bytes, size_t n);
 void mx_text_clear(MxText *text);
 
-/* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close
- * (distance above one third of the word's length, at least 2). Ties go to the earlier candidate. */
+/* mx_figure — a number for people: with so many decimals, below 1 with as many more as three
+ * significant digits take ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.
+ */
+enum { MX_FIGURE = 32 };
+const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
+
+/* mx_nearest — the candidate with the smallest edit distance to `word`, or NULL when none is close:
+ * one slip in words of up to 6 letters, two in up to 10, else three. Ties go to the earlier
+ * candidate. */
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
+/* mx_number_text — a finite number in as few digits as read back the same, with a point or an
+ * exponent: "0.1", "3.0", "1e-06". */
+const char *mx_number_text(MxArena *arena, double number);
+/* mx_text_add_shown — n bytes of any kind as a terminal may get them: what it would take for a
+ * command (control characters but tab and line feed) and what is not UTF-8 in C's spelling.
+ * mx_text_add_quoted — the same in double quotes, on one line. */
+void mx_text_add_shown(MxText *text, const char *bytes, size_t n);
+void mx_text_add_quoted(MxText *text, const char *bytes, size_t n);
+/* mx_text_shown_bytes — how many leading bytes are shown as they are. */
+size_t mx_text_shown_bytes(const char *bytes, size_t n);
+/* mx_utf8_valid_bytes — how many leading bytes are well-formed UTF-8: n if all are, else the offset
+ * of the first sequence that is not (overlong, surrogate, above U+10FFFF, cut short). */
+size_t mx_utf8_valid_bytes(const char *text, size_t n);
 
 /* ---- errors */
 
@@ -116,6 +138,7 @@ typedef struct MxError {
     int count;
     MxArena arena;
     MxText text;
+    size_t *starts; /* [count] where each failure begins in the text */
 } MxError;
 
 /* mx_fail — adds one failure "file:line:col: message" and returns false. Messages: lower case, no
@@ -128,6 +151,8 @@ bool mx_fail_errno(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 /* mx_context — puts "message: " before the text; returns false. */
 bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
+/* mx_error_tell — prints all failures with mx_complain; nothing if there are none. */
+void mx_error_tell(const MxError *err);
 void mx_error_release(MxError *err);
 
 /* ---- command lines */
@@ -162,11 +187,42 @@ bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high
 bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
 bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err);
 
+/* ---- the process */
+
 /* What a program does: what it allocates in `program` lives until it ends. */
 typedef MxExit MxTool(int argc, char **argv, MxArena *program, MxError *err);
 /* mx_tool_main — a program's main function: runs it and prints its errors to stderr. Returns the
- * exit code. */
+ * exit code. Of descriptors 0 to 2, those that are closed stay unusable, but no file gets their
+ * number. */
 int mx_tool_main(MxTool *run, int argc, char **argv);
+
+/* A variable of the environment that a library reads while it is loaded, so before main. */
+typedef struct MxEnvVar {
+    const char *name, *value; /* value NULL = as it is */
+    const char *unless;       /* another one by which users say the same; NULL = none */
+} MxEnvVar;
+/* mx_process_prepare — sees to it that libraries were loaded with these variables: sets those that
+ * the user did not (neither them nor what `unless` names) and, if there are any, starts the program
+ * again, with the same process id and descriptors. To be called first in main. If that fails the
+ * program goes on without, with a warning. */
+void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
+
+/* A bound on memory; INT64_MAX = none. */
+typedef struct MxMemoryLimit {
+    const char *name; /* "this machine", "the cgroup \"/a/b\"", "ulimit -v" */
+    int64_t bytes;
+} MxMemoryLimit;
+
+typedef struct MxMemoryLimits {
+    MxMemoryLimit memory;    /* the smallest of the machine's and its control groups', which other
+                                processes share */
+    MxMemoryLimit addresses; /* of this process: all it maps, used or not (ulimit -v) */
+    MxMemoryLimit data;      /* the same of what it may write, files aside (ulimit -d) */
+} MxMemoryLimits;
+
+/* mx_memory_limits — what bounds the memory of this process.
+ *   root  the folder with proc/self and the mounts of control groups, "/" but in tests */
+MxMemoryLimits mx_memory_limits(MxArena *arena, const char *root);
 
 /* ---- map */
 
@@ -192,19 +248,23 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
  * progress bar. */
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
+/* mx_print — text on stdout; failures stay with the stream. All of these show what files, names and
+ * arguments hold as mx_text_add_shown does. */
+void mx_print(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
- * (and TERM is not "dumb"). fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end removes the
- * line. */
+ * (and TERM is not "dumb"). It fits the terminal: the bar gives way first. fraction in [0, 1];
+ * eta_s < 0 = unknown. mx_progress_end removes the line. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
-/* mx_complain — a line on stderr, from a silent process too. */
+/* mx_complain — "PROGRAM: error: …" on stderr, from a silent process too. */
 void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_log_silence — this process logs nothing from here on: the first of several ranks speaks for
- * all. */
-void mx_log_silence(void);
-/* mx_log_copy — from here on a file gets every line too, also of a silent process: appended, behind
- * the time (UTC) and `who`, which is kept. Until the process ends. */
-bool mx_log_copy(const char *path, const char *who, MxError *err);
+/* mx_log_silence — this process, a rank other than the first of several, prints nothing from here
+ * on but errors: the first one speaks for all. Its lines in a copy are marked "rank N: ". */
+void mx_log_silence(int rank);
+/* mx_log_copy — a file gets every line too, also of a silent process: appended, behind the time
+ * (UTC), with the lines that came before the call. NULL = there will be no file. Until the process
+ * ends; once in a process. */
+bool mx_log_copy(const char *path, MxError *err);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 
@@ -242,6 +302,7 @@ typedef enum MxDtype {
 
 const char *mx_dtype_name(MxDtype dtype);
 size_t mx_dtype_bytes(MxDtype dtype);
+bool mx_dtype_is_float(MxDtype dtype);
 /* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
 bool mx_dtype_parse(const char *name, MxDtype *out);
 
@@ -321,7 +382,7 @@ typedef struct MxBytes {
 /* mx_file_read — a whole file. Errors: missing, unreadable, a directory, larger than max_bytes. */
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err);
 /* mx_file_write — replaces a file as a whole: temp file beside it, fsync, rename, fsync of the
- * folder. */
+ * folder. Symbolic links are followed and stay; devices, pipes and terminals are written to. */
 bool mx_file_write(const char *path, const void *data, size_t size, MxError *err);
 bool mx_file_exists(const char *path);
 bool mx_dir_exists(const char *path);
@@ -334,6 +395,9 @@ bool mx_dir_remove(const char *path, MxError *err);
 /* mx_path_sync — fsync of a file or folder. */
 bool mx_path_sync(const char *path, MxError *err);
 char *mx_path_join(MxArena *arena, const char *dir, const char *name);
+/* mx_share_dir — the folder of what was installed with the program: ../share/mxtrain from the
+ * program's own, so that both may be moved together. It may not be there. */
+char *mx_share_dir(MxArena *arena);
 /* mx_path_dir — everything before the last slash, "." if there is none. */
 char *mx_path_dir(MxArena *arena, const char *path);
 

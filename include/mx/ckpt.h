@@ -43,13 +43,21 @@ bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
 bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_axis, MxTree *tree,
                   MxError *err);
 
+/* The tokenizer whose ids weights know. */
+typedef struct MxCkptTokenizer {
+    const char *type; /* as in the key tokenizer_type; NULL = not known */
+    const char *path; /* of "huggingface": the folder that it lies in; "" = none */
+} MxCkptTokenizer;
+
 /* How a checkpoint is saved. */
 typedef struct MxSaving {
     MxForm form;
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
+    const char *data;        /* what it was trained on, kept as JSON in it; NULL = not said */
     MxPace *pace;            /* a brake; NULL = none */
-    const char *run;         /* of several ranks: makes names of files unique, beside the step */
+    MxCkptTokenizer tokenizer;
+    const char *run; /* of several ranks: makes names of files unique, beside the step */
 } MxSaving;
 
 /* mx_ckpt_save — publishes a checkpoint folder of an undivided state with state.h5 and a manifest;
@@ -117,8 +125,11 @@ typedef struct MxCkptRef {
     const char *path, *group; /* the HDF5 file, and a group in it ("" = all) */
     const char *dir;          /* its folder, if that is a checkpoint that verified; else NULL */
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
-    bool is_hf;               /* a folder of Hugging Face's: `path` */
-    const MxHeadForm *heads; /* how its kernels are to be held here; NULL = as in MaxText's trees */
+    bool is_hf;               /* a folder of Hugging Face's (peeking: or peft's): `path` */
+    bool assumes_bf16;        /* its uint16 are bfloat16: to be set by who asks the user */
+    /* How kernels of queries and keys are held in a file of ours, or are to be held here of a
+     * folder of Hugging Face's; NULL = as in MaxText's trees. */
+    const MxHeadForm *heads;
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
@@ -126,6 +137,22 @@ typedef struct MxCkptRef {
  * libhdf5 sees it. team  see mx_store_verify. Errors: no such thing; damage (exit 65). */
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err);
+
+/* mx_ckpt_peek — the same without reading what is there: nothing is verified but manifests
+ * themselves, and of a run the newest checkpoint whose manifest is good is taken. A folder of
+ * peft's is found too. */
+bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
+
+/* mx_ckpt_tokenizer — what is recorded of the tokenizer that the weights of a source were trained
+ * with. Test: tests/ckpt/test_origin.c. */
+bool mx_ckpt_tokenizer(MxArena *arena, const MxCkptRef *ref, MxCkptTokenizer *out, MxError *err);
+
+/* mx_ckpt_vouch — for a folder in the format of others, Hugging Face's or peft's: that it is as
+ * mxconvert left it, if mxconvert made it. What others add to it does not count.
+ *   manifest  NULL = it has none, and nothing vouches for it
+ * Errors: damage; a file that would be read and that the manifest does not list (exit 65). */
+bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const MxJson **manifest,
+                   MxError *err);
 
 /* mx_ckpt_try — reads in a child process (mx_store_guarded) what libhdf5 would read of a file that
  * nothing vouches for, so that one which makes the library crash or never end is an error, and no
@@ -174,7 +201,8 @@ typedef struct MxConvert {
  * Errors: everything that stands in the way, one line each. */
 bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err);
 /* mx_ckpt_convert — writes a new HDF5 file at `path`, array by array in pieces of some MiB; the
- * same source and options give the same bytes. Not synced. form   receives how the file is written
+ * same source and options give the same bytes. The tokenizer of the weights is noted in it. Not
+ * synced. form   receives how the file is written
  *   notes  receives what was found and what the result lacks, in lines
  * Errors: as of the plan; I/O; with `verifies` every array that reads back otherwise. */
 bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *path, MxForm *form,
@@ -200,6 +228,7 @@ typedef struct MxCkptOrigin {
     const MxJson *source; /* the config of where it came from is kept, its layout keys changed to
                              the form's; NULL = nothing known */
     MxAdapters adapters;  /* merged: the config says that there are none */
+    MxCkptTokenizer tokenizer; /* of a folder in the format of others; files of ours note it */
 } MxCkptOrigin;
 
 /* mx_ckpt_output_commit — syncs and publishes it. */
@@ -221,7 +250,9 @@ typedef struct MxCompare {
     const char *json_path; /* the report as JSON, "-" = stdout instead of text; NULL = none */
 } MxCompare;
 
-/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report.
+/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report. One
+ * of Hugging Face's is compared in the other's form of heads; a query is equal if it is what a
+ * conversion in either direction would make of the other.
  * NaNs are equal to NaNs, infinities to themselves; without tolerances 0 and -0 differ.
  *   is_equal  receives the outcome
  * Errors: one of them cannot be read. */
@@ -278,23 +309,31 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
 /* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
  * of it and the largest are in memory at once.
- *   heads   how the model's kernels hold them
+ *   from    a folder that was found; with `heads`, how the model's kernels hold them
  *   theirs  receives what config.json tells, in the arena
  * Errors: as of mx_hf_read_config and mx_ckpt_read; what mxtrain does not do. */
-bool mx_hf_load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
-                MxHfModel *theirs, MxError *err);
+bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel *theirs,
+                MxError *err);
 /* mx_hf_yaml — the config with which mxtrain trains it. */
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
 
+/* mx_hf_carry — copies what else belongs to a model from one folder to another: the files of its
+ * tokenizer and generation_config.json. notes  receives which, a line */
+bool mx_hf_carry(const char *from, const char *to, MxText *notes, MxError *err);
+/* mx_hf_special_tokens — adds what the config.json of a folder says of tokens (bos_token_id …) to
+ * an object. A folder without config.json says nothing. */
+bool mx_hf_special_tokens(MxArena *arena, const char *dir, MxJson *out, MxError *err);
+
 /* How a checkpoint becomes a folder of Hugging Face's. */
 typedef struct MxHfExport {
     MxHfModel model;
-    MxDtype dtype;       /* MX_F32 or MX_BF16 */
-    int64_t shard_bytes; /* most bytes of arrays in a file */
-    bool verifies;       /* read the tensors back and compare */
+    const MxJson *special_tokens; /* for a config.json that is made; NULL = none are known */
+    MxDtype dtype;                /* MX_F32 or MX_BF16 */
+    int64_t shard_bytes;          /* most bytes of arrays in a file */
+    bool verifies;                /* read the tensors back and compare */
 } MxHfExport;
 
 /* mx_hf_export — writes config.json and model.safetensors, or shards with their index, into a

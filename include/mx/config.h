@@ -82,7 +82,8 @@ typedef struct MxConfigTrail MxConfigTrail;
 typedef struct MxConfig {
     /* One field a key. Values are final: -1, empty and null are already replaced by what they mean
      * where MaxText derives them (run_name, steps, learning_rate_schedule_steps, mu_dtype,
-     * eval_per_device_batch_size, dpo.max_prompt_length). */
+     * eval_per_device_batch_size, dpo.max_prompt_length), and so is what evaluation reads
+     * (text_eval_files, hdf5_eval_files, hf_eval_files, eval_split). */
 #define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type, field, name, fallback, limits, unit, doc) MxField_##type field;
 #include <mx/config_keys.def>
@@ -99,6 +100,9 @@ typedef struct MxConfig {
     int64_t micro_batch_size_to_eval_on, global_batch_size_to_eval_on,
         global_batch_size_to_load_eval;
     int64_t tokens_per_step;    /* global_batch_size_to_train_on * max_target_length */
+    double eval_share;          /* of the training rows, held out for evaluation; 0 = none: it has
+                                   files of its own, or there is none */
+    const char *remat;          /* what remat_policy means here: none, minimal or full */
     const char *run_dir;        /* {base_output_directory or ./maxtext_output}/{run_name} */
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
@@ -131,7 +135,8 @@ typedef struct MxConfigRequest {
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
 /* mx_config_runnable — refuses what loads, so that MaxText's own base.yml does or because a plan
- * can be made of it, but cannot be trained: dataset_type tfds. Call before training. */
+ * can be made of it, but cannot be trained: dataset_type tfds, paths such as gs://bucket. Call
+ * before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
@@ -153,14 +158,21 @@ bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char 
 bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, const char *name,
                       MxStrs *out, MxError *err);
 
+/* mx_config_same — that another config has the same values, wherever those came from.
+ *   other, name  its text, as mx_config_text wrote it, and whose it is ("rank 0")
+ * Errors (exit 2): every key with another value, with its place here and both values. */
+bool mx_config_same(MxArena *arena, const MxConfig *config, const char *other, const char *name,
+                    MxError *err);
+
 /* ---- telling */
 
 /* mx_config_text — every built key with its value as YAML that loads back to the same config; a
  * comment says where it came from. mx_config_write puts it into a file ("-" = stdout). */
 const char *mx_config_text(MxArena *arena, const MxConfig *config);
 bool mx_config_write(const MxConfig *config, const char *path, MxError *err);
-/* mx_config_print — "Config param <key>: <value>" lines on stdout, sorted by key. */
-void mx_config_print(const MxConfig *config);
+/* mx_config_print — "Config param <key>: <value>" lines on stdout for the keys that were given
+ * another value than their default, sorted, sharding rules cut; and that `path` has all. */
+void mx_config_print(const MxConfig *config, const char *path);
 
 /* mx_config_help — what a key or a group of keys means, from the rows. topic NULL = the groups,
  * "markdown" = the table of docs/CONFIG.md. Errors: neither a key nor a group. */

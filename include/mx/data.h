@@ -59,7 +59,7 @@ typedef struct MxDataConfig {
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
                          share/, or in the installed share folder; hdf5: FILE.h5[:group] */
     MxWhere where;    /* of the setting that named the path, for messages */
-    const MxTokenizer *tokenizer; /* text, hf */
+    const MxTokenizer *tokenizer; /* of kinds that read text */
     int64_t rows;                 /* of a batch; with pairs, of each of its halves */
     int64_t length;               /* of a row: max_target_length */
     int64_t vocab;                /* tokens are in [0, vocab) */
@@ -83,6 +83,9 @@ typedef struct MxDataConfig {
  * pairs. */
 int64_t mx_data_batch_rows(const MxDataConfig *config);
 
+/* mx_data_reads_text — whether a kind wants a tokenizer; others hold tokens. */
+bool mx_data_reads_text(const char *kind);
+
 typedef struct MxDataset MxDataset;
 
 /* mx_data_open — opens and checks a dataset; text is tokenised and kept (4 bytes a token; hf 2
@@ -92,6 +95,35 @@ typedef struct MxDataset MxDataset;
  * rows than one batch; a tokenizer larger than vocab; pairs wanted of a kind that has none, or
  * pairs of which no token counts. */
 bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err);
+
+/* mx_data_hold_out — takes a share of a dataset's rows out of it, evenly spread and at least a
+ * batch of `rows`, and makes a dataset of them that gives such batches, once and in order. Both
+ * read one source, and may be used by two threads. With packing the rows are those of the whole: no
+ * document is in both but text that goes on from row to row. share  in (0, 1) Errors: too few rows
+ * for a batch of each. */
+bool mx_data_hold_out(MxArena *arena, MxDataset *dataset, double share, int64_t rows,
+                      MxDataset **out, MxError *err);
+
+/* A file that a dataset was read from, and what it held then. */
+typedef struct MxDataFile {
+    const char *path;
+    int64_t bytes;
+    uint64_t hash; /* XXH3-64 of all of it; above 1 GiB of HDF5, of evenly spread parts */
+} MxDataFile;
+
+/* mx_data_files — in the order in which they were read; none of synthetic data. */
+const MxDataFile *mx_data_files(const MxDataset *dataset, int *n);
+
+/* mx_data_try — reads in a child process (mx_store_guarded) what may crash the library that reads
+ * it: opens the dataset and makes some of its batches, evenly spread. Not for processes with
+ * threads. Errors: it crashes, or does not come to an end; a signal. What else is wrong,
+ * mx_data_open tells.
+ */
+bool mx_data_try(const MxDataConfig *config, MxError *err);
+
+/* mx_data_find — that what the config names is there and can be opened, without reading it. Errors
+ * as mx_data_open's for files that are missing, unreadable or of another format. */
+bool mx_data_find(const MxDataConfig *config, MxError *err);
 
 /* mx_data_batch — the batch of a step (>= 0), or what out's part wants of it: the same values,
  * whoever asks for which part. Row r is row step*rows + r of the endless or finite sequence of
@@ -120,6 +152,8 @@ MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxErr
 int64_t mx_data_rows_made(const MxDataset *dataset);
 /* mx_data_steps — how many batches there are; -1 = without end. */
 int64_t mx_data_steps(const MxDataset *dataset);
+/* mx_data_epochs_for — how many epochs give so many batches. */
+int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps);
 /* mx_data_end_reason — why there are no more: "the data ends after …". */
 const char *mx_data_end_reason(const MxDataset *dataset);
 /* mx_data_describe — one line for the log: kind, files, tokens, rows. */

@@ -146,7 +146,7 @@ struct MxNode {
 
 typedef struct MxValueInfo {
     MxType type;
-    int node;                      /* that makes it */
+    int node;                      /* that makes it; MX_NONE = it was dropped as unused */
     int var;                       /* whose buffer it is made in; MX_NONE = the plan's arena */
     int like;                      /* variable that it is divided among ranks like, or MX_NONE */
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
@@ -205,7 +205,7 @@ void mx_graph_add_node(MxGraph *graph, MxNode node);
 MxValue mx_graph_buffer(const MxGraph *graph, MxValue value);
 
 /* mx_graph_replace — lets every node use `with` instead of `old`, which must not be used again; the
- * variable that old was assigned to passes on. */
+ * variable that old was assigned to passes on, and so do the axes of its constraint. */
 void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with);
 
 /* mx_graph_verify — asserts what every graph must satisfy between passes: inputs are made before

@@ -97,7 +97,10 @@ MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params
  * calculate_tflops_training_per_device. */
 typedef struct MxTflops {
     double total, learnable, attention;
+    double reference; /* weights of a frozen copy, forward only; its attention counts above */
 } MxTflops;
 MxTflops mx_model_tflops(const MxModel *model);
+/* mx_tflops_text — MaxText's words for them, shares of all three. */
+const char *mx_tflops_text(MxArena *arena, MxTflops tflops);
 
 #endif

@@ -10,6 +10,7 @@
 #define MX_PLAN_H
 
 #include <mx/config.h>
+#include <mx/device.h>
 
 typedef struct MxForecast MxForecast;
 
@@ -22,6 +23,12 @@ bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxErr
 
 /* mx_plan_check — what sharding_strict refuses, without the rest of a plan; for runs. */
 bool mx_plan_check(const MxConfig *config, MxError *err);
+
+/* mx_plan_fits — whether the run has the memory that its plan needs, before any of it is taken: of
+ * the machine (which ranks share), of its control groups, of the shell's limits. Where it is close
+ * there is a warning. All ranks call it. Errors (exit 71): it has not; with what would need less.
+ * What else is wrong with a plan the run tells. */
+bool mx_plan_fits(const MxConfig *config, MxComm *comm, MxError *err);
 
 /* mx_plan_print — the plan as text. mx_plan_json — the same and every array, as JSON. */
 void mx_plan_print(const MxForecast *plan, MxText *out);

@@ -11,8 +11,7 @@
 /* ---- HDF5 files */
 
 /* An open file. Made by mx_h5_open or mx_h5_create; closed by mx_h5_close or with its arena. For
- * one thread at a time; different files may be used by different threads, which take turns inside
- * libhdf5. */
+ * one thread at a time, but for reads of boxes; threads take turns inside libhdf5. */
 typedef struct MxH5 MxH5;
 
 /* One dataset as it is stored. */
@@ -21,7 +20,8 @@ typedef struct MxH5Array {
     MxDtype dtype;    /* uint16 with attribute dtype="bfloat16" is MX_BF16; bool is MX_I8; int16 is
                          MX_I32, uint64 is MX_I64; of a text MX_U8 */
     MxShape shape;
-    bool is_text; /* a string: mx_h5_read_text */
+    bool is_text;        /* a string: mx_h5_read_text */
+    int64_t chunk_bytes; /* that are unpacked to read one element; 0 = none are packed */
 } MxH5Array;
 
 /* mx_store_ref_parse — "FILE.h5[:group]" to its two halves. The group has no slash at either end
@@ -32,6 +32,9 @@ void mx_store_ref_parse(MxArena *arena, const char *ref, char **file, char **gro
 /* mx_h5_open — an existing file, read-only. Whoever has a hash of the file checks it first:
  * libhdf5 may crash on damaged files. Errors: missing, unreadable, not HDF5, cut short. */
 bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err);
+/* mx_h5_assume_bf16 — takes every uint16 of a file for bfloat16, as the attribute would say that it
+ * lacks. Before anything is looked at. */
+void mx_h5_assume_bf16(MxH5 *file);
 /* mx_h5_create — a new file, replacing any of that name. Equal contents written in equal order give
  * equal bytes. */
 bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err);
@@ -249,8 +252,14 @@ typedef struct MxTeam {
 bool mx_store_verify(MxArena *arena, const char *dir, const MxTeam *team, MxJson **manifest,
                      MxError *err);
 
-/* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not. */
+/* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not.
+ * Errors: it is missing or damaged, or lists no files and so vouches for nothing (exit 65). */
 bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
+
+/* mx_store_only_listed — that a folder was published and holds nothing but what its manifest lists,
+ * so that removing it loses no file of others. Errors (exit 73): no such manifest; the first of the
+ * files and folders besides, and how many there are. */
+bool mx_store_only_listed(const char *dir, MxError *err);
 
 /* mx_store_remove — a published folder and all below it; after a crash in between it is either
  * there as it was or left to mx_store_sweep. */

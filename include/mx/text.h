@@ -31,8 +31,4 @@ MxTokens mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, const
 char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
                           int64_t n);
 
-/* mx_utf8_valid_bytes — how many leading bytes are well-formed UTF-8: n if all are, else the offset
- * of the first sequence that is not (overlong, surrogate, above U+10FFFF, cut short). */
-size_t mx_utf8_valid_bytes(const char *text, size_t n);
-
 #endif

@@ -15,6 +15,20 @@
  * for the user unless that is 0, 130 or 143. */
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err);
 
+/* mx_train_evaluate — evaluates once what the run would go on from, its newest checkpoint or the
+ * weights that are to be loaded, and changes nothing. Errors also: there are no weights; no data
+ * for evaluation is named, and none was held out. */
+MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err);
+
+/* mx_train_inputs — that all that a run of the config would read is there and can be read, and what
+ * it would write to can be written: weights, data, metrics_file, the run's folder. Nothing is read.
+ * Paths with a scheme ("gs://") are passed over. Errors: all of them in one pass. */
+bool mx_train_inputs(const MxConfig *config, bool only_evaluates, MxError *err);
+
+/* mx_train_check — opens the data and shows the first batch on stdout: text, ids, what counts,
+ * segments. Errors as mx_data_open's. */
+bool mx_train_check(const MxConfig *config, MxComm *comm, MxError *err);
+
 /* ---- ranks */
 
 /* Who computes: the mesh and the rules of a config. */

@@ -30,8 +30,8 @@ uint64_t mx_host_alloc_count(void) {
 static MxArenaChunk *new_chunk(MxArena *arena, size_t bytes) {
     MxArenaChunk *chunk = calloc(1, sizeof *chunk + bytes);
     if (!chunk) {
-        fprintf(stderr, "out of memory: %zu bytes for arena \"%s\"\n", bytes,
-                arena->name ? arena->name : "");
+        mx_complain("out of memory: %zu bytes for arena \"%s\"", bytes,
+                    arena->name ? arena->name : "");
         exit(MX_EXIT_NO_MEMORY);
     }
     atomic_fetch_add(&alloc_count, 1);

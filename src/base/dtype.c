@@ -18,6 +18,10 @@ size_t mx_dtype_bytes(MxDtype dtype) {
     return dtypes[dtype].bytes;
 }
 
+bool mx_dtype_is_float(MxDtype dtype) {
+    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
+}
+
 bool mx_dtype_parse(const char *name, MxDtype *out) {
     for (int i = 0; i < MX_DTYPE_COUNT; i++)
         if (!strcmp(dtypes[i].name, name)) {

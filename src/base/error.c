@@ -2,11 +2,20 @@
 #include <mx/base.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* For handlers of SIGABRT: a property of the process, which ends with it. */
+static volatile sig_atomic_t bug_is_told;
+
+bool mx_bug_is_told(void) {
+    return bug_is_told;
+}
+
 void mx_assert_fail(const char *cond, const char *file, int line) {
     fprintf(stderr, "%s:%d: bug: \"%s\" does not hold\n", file, line, cond);
+    bug_is_told = 1;
     abort();
 }
 
@@ -15,8 +24,12 @@ static void start_line(MxError *err, MxExit exit) {
         err->arena.name = "error";
         mx_text_init(&err->text, &err->arena);
     }
-    if (!err->count++) err->exit = exit;
+    if (!err->count) err->exit = exit;
     if (err->text.len) mx_text_add(&err->text, "\n");
+    size_t n = (size_t)err->count++;
+    if (!(n & (n - 1))) /* a power of two, or none */
+        err->starts = mx_arena_grow(&err->arena, err->starts, n, n ? 2 * n : 1, sizeof(size_t));
+    err->starts[n] = err->text.len;
 }
 
 bool mx_fail(MxError *err, MxExit exit, MxWhere where, const char *fmt, ...) {
@@ -76,8 +89,18 @@ bool mx_context(MxError *err, const char *fmt, ...) {
     va_start(ap, fmt);
     mx_text_vadd(&err->text, fmt, ap);
     va_end(ap);
-    mx_text_add(&err->text, ": %s", old);
+    mx_text_add(&err->text, ": ");
+    for (int i = 1; i < err->count; i++) err->starts[i] += err->text.len;
+    mx_text_add(&err->text, "%s", old);
     return false;
+}
+
+void mx_error_tell(const MxError *err) {
+    for (int i = 0; i < err->count; i++) {
+        size_t start = err->starts[i];
+        size_t end = i + 1 < err->count ? err->starts[i + 1] - 1 : err->text.len;
+        mx_complain("%.*s", (int)(end - start), err->text.data + start);
+    }
 }
 
 void mx_error_release(MxError *err) {

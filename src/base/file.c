@@ -1,11 +1,13 @@
 /* file.c — reading files whole, replacing them whole, and folders. A replaced file is either the
  * old or the new one after a crash at any instant: temp file, fsync, rename, fsync of the folder.
+ * Only a regular file is replaced, links stay.
  */
 #include <mx/base.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -25,7 +27,7 @@ static bool read_all(int fd, MxBytes *out, const char *path, MxError *err) {
 }
 
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "no such file: \"%s\"", path);
     if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
@@ -58,22 +60,52 @@ static bool write_all(int fd, const char *data, size_t size) {
     return true;
 }
 
+/* What is not a regular file (a terminal, a device, a pipe) gets what is written; nothing takes its
+ * place. */
+static bool write_into(const char *path, const void *data, size_t size, MxError *err) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
+    bool ok = write_all(fd, data, size) || mx_fail_errno(err, "could not write \"%s\"", path);
+    if (close(fd) && ok) ok = mx_fail_errno(err, "could not close \"%s\"", path);
+    return ok;
+}
+
+/* A regular file, or where there is none yet. */
+static bool replace(MxArena *arena, const char *path, const void *data, size_t size, MxError *err) {
+    char *temp = mx_arena_printf(arena, "%s.tmp.%ld", path, (long)getpid());
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return mx_fail_errno(err, "could not create \"%s\"", temp);
+    bool ok = true;
+    if (!write_all(fd, data, size) || fsync(fd))
+        ok = mx_fail_errno(err, "could not write \"%s\"", temp);
+    if (close(fd) && ok) ok = mx_fail_errno(err, "could not close \"%s\"", temp);
+    if (ok && rename(temp, path))
+        ok = mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", temp, path);
+    if (!ok) unlink(temp);
+    return ok && mx_path_sync(mx_path_dir(arena, path), err);
+}
+
+/* The file that a path means, through symbolic links, of which the last may lead nowhere yet. */
+static bool follow_links(MxArena *arena, const char **path, MxError *err) {
+    enum { MOST = 40 }; /* as the system's own */
+    for (int i = 0; i < MOST; i++) {
+        char target[PATH_MAX];
+        ssize_t n = readlink(*path, target, sizeof target - 1);
+        if (n < 0) return true;
+        target[n] = '\0';
+        *path = mx_path_join(arena, mx_path_dir(arena, *path), target);
+    }
+    errno = ELOOP;
+    return mx_fail_errno(err, "could not open \"%s\"", *path);
+}
+
 bool mx_file_write(const char *path, const void *data, size_t size, MxError *err) {
     MxArena arena = {.name = "file"};
-    char *temp = mx_arena_printf(&arena, "%s.tmp.%ld", path, (long)getpid());
-    bool ok = true;
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        ok = mx_fail_errno(err, "could not create \"%s\"", temp);
-    else {
-        if (!write_all(fd, data, size) || fsync(fd))
-            ok = mx_fail_errno(err, "could not write \"%s\"", temp);
-        if (close(fd) && ok) ok = mx_fail_errno(err, "could not close \"%s\"", temp);
-        if (ok && rename(temp, path))
-            ok = mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", temp, path);
-        if (!ok) unlink(temp);
-        ok = ok && mx_path_sync(mx_path_dir(&arena, path), err);
-    }
+    struct stat st;
+    bool ok = follow_links(&arena, &path, err);
+    bool is_special = ok && !stat(path, &st) && !S_ISREG(st.st_mode);
+    ok = ok &&
+         (is_special ? write_into(path, data, size, err) : replace(&arena, path, data, size, err));
     mx_arena_release(&arena);
     return ok;
 }
@@ -166,6 +198,13 @@ bool mx_path_sync(const char *path, MxError *err) {
 char *mx_path_join(MxArena *arena, const char *dir, const char *name) {
     if (!*dir || *name == '/') return mx_arena_strdup(arena, name);
     return mx_arena_printf(arena, "%s%s%s", dir, mx_text_has_suffix(dir, "/") ? "" : "/", name);
+}
+
+char *mx_share_dir(MxArena *arena) {
+    static const char share[] = "share/mxtrain";
+    char *program = mx_arena_alloc(arena, PATH_MAX);
+    if (readlink("/proc/self/exe", program, PATH_MAX - 1) < 0) return mx_arena_strdup(arena, share);
+    return mx_path_join(arena, mx_path_dir(arena, mx_path_dir(arena, program)), share);
 }
 
 char *mx_path_dir(MxArena *arena, const char *path) {

@@ -39,8 +39,29 @@ void mx_json_set_int(MxJson *object, const char *key, int64_t value) {
 void mx_json_set_bool(MxJson *object, const char *key, bool value) {
     set(object, key, json_boolean(value));
 }
+
+/* Text of any bytes: where it is not UTF-8, which JSON wants, bytes that are no ASCII stand there
+ * in C's spelling. */
+static json_t *text_of(const char *value) {
+    json_t *text = json_string(value);
+    if (text) return text;
+    MxArena arena = {.name = "escape"};
+    MxText escaped;
+    mx_text_init(&escaped, &arena);
+    for (; *value; value++) {
+        unsigned char byte = (unsigned char)*value;
+        if (byte < 0x80)
+            mx_text_addn(&escaped, value, 1);
+        else
+            mx_text_add(&escaped, "\\x%02x", byte);
+    }
+    text = json_string(escaped.data);
+    mx_arena_release(&arena);
+    return text;
+}
+
 void mx_json_set_string(MxJson *object, const char *key, const char *value) {
-    set(object, key, json_string(value));
+    set(object, key, text_of(value));
 }
 void mx_json_set(MxJson *object, const char *key, const MxJson *value) {
     set(object, key, json_incref(unwrap(value)));
@@ -66,7 +87,7 @@ MxJson *mx_json_push_object(MxJson *array) {
 }
 
 void mx_json_push_string(MxJson *array, const char *value) {
-    int failed = json_array_append_new(unwrap(array), json_string(value));
+    int failed = json_array_append_new(unwrap(array), text_of(value));
     MX_ASSERT(!failed);
 }
 
@@ -75,13 +96,39 @@ void mx_json_push_int(MxJson *array, int64_t value) {
     MX_ASSERT(!failed);
 }
 
+/* The end of a text in quotes, behind them. */
+static const char *after_string(const char *p) {
+    for (p++; *p != '"'; p++) p += *p == '\\';
+    return p + 1;
+}
+
+/* jansson writes 17 digits of every real; here are as few as read back the same. */
+static char *with_short_reals(MxArena *arena, const char *text) {
+    static const char number[] = "-+.0123456789eE";
+    MxText out;
+    mx_text_init(&out, arena);
+    while (*text) {
+        size_t n_plain = strcspn(text, "\"-0123456789");
+        mx_text_addn(&out, text, n_plain);
+        text += n_plain;
+        const char *end = *text == '"' ? after_string(text) : text + strspn(text, number);
+        if (*text != '"' && strcspn(text, ".eE") < (size_t)(end - text))
+            mx_text_add(&out, "%s", mx_number_text(arena, strtod(text, NULL)));
+        else
+            mx_text_addn(&out, text, (size_t)(end - text));
+        text = end;
+    }
+    return out.data;
+}
+
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
     size_t flags =
         JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);
     size_t n = json_dumpb(unwrap(value), NULL, 0, flags);
     char *text = mx_arena_alloc(arena, n + 1);
     json_dumpb(unwrap(value), text, n, flags);
-    return text;
+    text[n] = '\0';
+    return with_short_reals(arena, text);
 }
 
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,

@@ -1,4 +1,4 @@
-/* options.c — a command line's options, from a table, and the main function around them. */
+/* options.c — a command line's options, from a table. */
 #include <mx/base.h>
 
 #include <errno.h>
@@ -30,13 +30,19 @@ static const MxOption *find(MxOptions options, const char *arg, const char **tai
     return NULL;
 }
 
-static bool fail_unrecognized(MxOptions options, const char *arg, MxError *err) {
+/* next  the argument after it, or NULL */
+static bool fail_unrecognized(MxOptions options, const char *arg, const char *next, MxError *err) {
     MxArena scratch = {.name = "options"};
     const char **names = mx_new_n(&scratch, const char *, options.n);
     for (int i = 0; i < options.n; i++) names[i] = options.rows[i].name;
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized option \"%s\"", arg);
     const char *near = mx_nearest(arg, names, options.n);
-    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+    if (near)
+        mx_note(err, "hint: did you mean \"%s\"?", near);
+    else if (options.passes_pairs && mx_text_has_prefix(arg, "--") && next && next[0] != '-')
+        mx_note(err, "hint: keys are set as KEY=VALUE, without a space: %s=%s", arg + 2, next);
+    else if (options.passes_pairs)
+        mx_note(err, "hint: keys are set as KEY=VALUE");
     mx_arena_release(&scratch);
     return false;
 }
@@ -71,7 +77,8 @@ static bool read_line(MxOptions options, int argc, char **argv, const char **res
         if (option) continue;
         is_rest =
             is_rest || (options.passes_pairs && mx_text_has_prefix(arg, "--") && strchr(arg, '='));
-        if (!is_rest) return fail_unrecognized(options, arg, err);
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!is_rest) return fail_unrecognized(options, arg, next, err);
         rest[n_rest++] = arg;
     }
     rest[n_rest] = NULL;
@@ -87,7 +94,7 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
     if (!ok || (!helps && !tells_version)) return ok;
     int written =
         helps ? fputs(options.usage, stdout) : printf("%s " MX_VERSION "\n", options.program);
-    return written < 0 && mx_fail_errno(err, "could not write to stdout");
+    return (written < 0 || fflush(stdout)) && mx_fail_errno(err, "could not write to stdout");
 }
 
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
@@ -122,14 +129,4 @@ bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err)
                        name, text);
     *out = !strcmp(text, "true");
     return true;
-}
-
-int mx_tool_main(MxTool *run, int argc, char **argv) {
-    MxArena program = {.name = "program"};
-    MxError err = {0};
-    MxExit code = run(argc, argv, &program, &err);
-    if (err.count) mx_complain("%s", err.text.data);
-    mx_error_release(&err);
-    mx_arena_release(&program);
-    return (int)code;
 }

@@ -2,6 +2,7 @@
 #include <mx/base.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void mx_text_init(MxText *text, MxArena *arena) {
     *text = (MxText){.arena = arena, .cap = 64};
@@ -41,9 +42,66 @@ void mx_text_add(MxText *text, const char *fmt, ...) {
     va_end(ap);
 }
 
+/* Bytes of the character at the start, 0 if it may not be shown as it is. */
+static size_t shown_bytes(const char *s, size_t n, const char *escaped) {
+    enum { LONGEST = 4, DELETE = 0x7f, FIRST_OF_C1 = 0xc2, END_OF_C1 = 0xa0 };
+    unsigned char first = (unsigned char)s[0], second = n > 1 ? (unsigned char)s[1] : 0;
+    if (first < ' ' || first == DELETE || memchr(escaped, first, strlen(escaped)))
+        return (first == '\t' || first == '\n') && !strchr(escaped, first);
+    if (first < 0x80) return 1;
+    if (first == FIRST_OF_C1 && second < END_OF_C1) return 0; /* U+0080 … U+009F */
+    size_t bytes = 2;
+    while (bytes <= LONGEST && bytes <= n && mx_utf8_valid_bytes(s, bytes) != bytes) bytes++;
+    return bytes <= LONGEST && bytes <= n ? bytes : 0;
+}
+
+static void add_shown(MxText *text, const char *s, size_t n, const char *escaped) {
+    static const char letters[] = "n\nt\tr\r\"\"\\\\"; /* what is written, what is meant */
+    for (size_t at = 0, bytes; at < n; at += bytes ? bytes : 1) {
+        bytes = shown_bytes(s + at, n - at, escaped);
+        const char *letter = letters;
+        while (*letter && letter[1] != s[at]) letter += 2;
+        if (bytes)
+            mx_text_addn(text, s + at, bytes);
+        else if (*letter)
+            mx_text_add(text, "\\%c", *letter);
+        else
+            mx_text_add(text, "\\x%02x", (unsigned char)s[at]);
+    }
+}
+
+size_t mx_text_shown_bytes(const char *s, size_t n) {
+    size_t at = 0;
+    for (size_t bytes = 1; at < n && bytes; at += bytes) bytes = shown_bytes(s + at, n - at, "");
+    return at;
+}
+
+void mx_text_add_shown(MxText *text, const char *bytes, size_t n) {
+    add_shown(text, bytes, n, "");
+}
+
+void mx_text_add_quoted(MxText *text, const char *bytes, size_t n) {
+    mx_text_addn(text, "\"", 1);
+    add_shown(text, bytes, n, "\n\t\"\\");
+    mx_text_addn(text, "\"", 1);
+}
+
 void mx_text_clear(MxText *text) {
     text->len = 0;
     text->data[0] = '\0';
+}
+
+const char *mx_figure(char out[MX_FIGURE], double value, int decimals) {
+    enum { SIGNIFICANT = 3, SMALLEST = -4, LARGEST = 15 }; /* powers of ten */
+    char rounded[MX_FIGURE];
+    snprintf(rounded, sizeof rounded, "%.*e", SIGNIFICANT - 1, value);
+    const char *e = strchr(rounded, 'e'); /* none in inf and nan */
+    int power = e && value != 0 ? (int)strtol(e + 1, NULL, 10) : 0;
+    if (power < 0 && SIGNIFICANT - 1 - power > decimals) decimals = SIGNIFICANT - 1 - power;
+    bool is_plain = power >= SMALLEST && power < LARGEST;
+    snprintf(out, MX_FIGURE, is_plain ? "%.*f" : "%.*e", is_plain ? decimals : SIGNIFICANT - 1,
+             value);
+    return out;
 }
 
 bool mx_text_has_prefix(const char *s, const char *prefix) {
@@ -80,8 +138,10 @@ static int edit_distance(const char *a, const char *b) {
 }
 
 const char *mx_nearest(const char *word, const char *const *candidates, int n) {
-    int limit = (int)strlen(word) / 3;
-    if (limit < 2) limit = 2;
+    enum { MOST_SLIPS = 3, LETTERS_A_SLIP = 4 };
+    int limit = ((int)strlen(word) + 1) / LETTERS_A_SLIP;
+    if (limit < 1) limit = 1;
+    if (limit > MOST_SLIPS) limit = MOST_SLIPS;
     const char *nearest = NULL;
     for (int i = 0, best = limit + 1; i < n; i++) {
         int d = edit_distance(word, candidates[i]);
@@ -91,4 +151,14 @@ const char *mx_nearest(const char *word, const char *const *candidates, int n) {
         }
     }
     return nearest;
+}
+
+const char *mx_number_text(MxArena *arena, double number) {
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    bool is_float = strpbrk(text, ".e");
+    return mx_arena_printf(arena, "%s%s", text, is_float ? "" : ".0");
 }

@@ -50,7 +50,8 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
     CkptLora *lora = out;
     int n_left, n_halves = 0, failures = err->count;
     *lora = (CkptLora){.file = *file};
-    if (!ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
+    if (!ckpt_check_floats(&lora->file.survey, err) ||
+        !ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
         return false;
     lora->adapters = mx_new_n(arena, CkptAdapter, lora->leaves.n + 1);
     for (int i = 0; i < lora->leaves.n; i++) {

@@ -2,6 +2,7 @@
  * their layers apart unless both are stacked alike; leaves are paired by path and their values read
  * in pieces. Floats are compared in the wider of the two types, integers as they are. */
 #include "compare.h"
+#include "hf.h"
 
 #include <math.h>
 
@@ -15,6 +16,7 @@ typedef struct Comparer {
     MxArena *arena;
     const MxCompare *how;
     Side a, b;
+    float query_scale; /* by which queries of Hugging Face's side are smaller on the other */
     void *tile[2];
     CkptReport *report;
     MxError *err;
@@ -91,9 +93,23 @@ static int64_t place_of(const CkptTiles *tiles, int64_t i) {
     return place;
 }
 
+/* Queries of Hugging Face's as the other side holds them. Who made one of the other divided or
+ * multiplied in float32, which is not exact: what either way makes of it is the same. */
+static void scale_queries(const Comparer *c, const CkptPair *pair, int64_t n) {
+    bool is_a = c->a.file.hf;
+    float *theirs = c->tile[is_a ? 0 : 1];
+    const float *ours = c->tile[is_a ? 1 : 0];
+    if (c->query_scale == 1 || pair->type != MX_F32 || hf_role(pair->path) != HF_QUERY) return;
+    for (int64_t i = 0; i < n; i++) {
+        bool is_exported = theirs[i] == ours[i] / c->query_scale;
+        theirs[i] = is_exported ? ours[i] : theirs[i] * c->query_scale;
+    }
+}
+
 static void compare_tile(Comparer *c, CkptPair *pair, const CkptTiles *tiles) {
     int64_t n = mx_box_count(&tiles->box);
     size_t item = mx_dtype_bytes(pair->type);
+    scale_queries(c, pair, n);
     if (!memcmp(c->tile[0], c->tile[1], (size_t)n * item)) return;
     for (int64_t i = 0; i < n; i++) {
         const char *x = (const char *)c->tile[0] + (size_t)i * item;
@@ -103,13 +119,9 @@ static void compare_tile(Comparer *c, CkptPair *pair, const CkptTiles *tiles) {
     }
 }
 
-static bool is_float(MxDtype dtype) {
-    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
-}
-
 static MxDtype common_type(MxDtype a, MxDtype b) {
-    if (!is_float(a) && !is_float(b)) return MX_I64;
-    if (a == MX_F64 || b == MX_F64 || !is_float(a) || !is_float(b)) return MX_F64;
+    if (!mx_dtype_is_float(a) && !mx_dtype_is_float(b)) return MX_I64;
+    if (a == MX_F64 || b == MX_F64 || !mx_dtype_is_float(a) || !mx_dtype_is_float(b)) return MX_F64;
     return MX_F32;
 }
 
@@ -235,15 +247,31 @@ static bool make_trees(Comparer *c) {
     return ok;
 }
 
+/* A folder of Hugging Face's holds heads as a file of ours does, but for the factor of queries; two
+ * such folders as MaxText's trees do. */
+static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other, Side *out) {
+    MxCkptRef as_other = *ref;
+    MxHeadForm *heads = mx_new(c->arena, MxHeadForm);
+    MxHfModel model;
+    if (!ref->is_hf || other->is_hf) return ckpt_open(c->arena, ref, &out->file, c->err);
+    const char *config = mx_path_join(c->arena, ref->path, MX_HF_CONFIG);
+    if (!mx_hf_read_config(c->arena, config, &model, c->err)) return false;
+    *heads = other->heads ? *other->heads : model.heads;
+    c->query_scale = (float)heads->query_scale;
+    heads->query_scale = 1;
+    as_other.heads = heads;
+    return ckpt_open(c->arena, &as_other, &out->file, c->err);
+}
+
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err) {
     MxArena arena = {.name = "compare"};
     CkptReport report = {0};
-    Comparer c = {.arena = &arena, .how = how, .report = &report, .err = err};
+    Comparer c = {.arena = &arena, .how = how, .report = &report, .err = err, .query_scale = 1};
     for (int i = 0; i < 2; i++)
         c.tile[i] = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
-    bool ok = ckpt_open(&arena, a, &c.a.file, err) && ckpt_open(&arena, b, &c.b.file, err) &&
-              make_trees(&c) && compare_trees(&c);
+    bool ok = open_side(&c, a, b, &c.a) && open_side(&c, b, a, &c.b) && make_trees(&c) &&
+              compare_trees(&c);
     mx_progress_end();
     if (ok) {
         report.name_a = a->ref;

@@ -184,6 +184,16 @@ static bool verify(Converter *c, const char *path) {
     return mx_h5_close(c->file, c->err) && ok && !c->n_mismatches;
 }
 
+/* Of weights with adapters merged into them what the adapters know, which were trained last. */
+static bool note_tokenizer(Converter *c) {
+    const CkptFile *sources[] = {c->plan.merges ? &c->plan.lora.file : &c->plan.from,
+                                 &c->plan.from};
+    MxCkptTokenizer tokenizer = {0};
+    for (int i = 0; i < MX_COUNT(sources) && !tokenizer.type; i++)
+        if (!ckpt_tokenizer(&c->arena, sources[i], &tokenizer, c->err)) return false;
+    return ckpt_note_tokenizer(&c->arena, c->file, &tokenizer, c->err);
+}
+
 static int64_t target_bytes(const CkptTarget *t) {
     return mx_shape_count(t->shape) * (int64_t)mx_dtype_bytes(t->dtype);
 }
@@ -197,7 +207,7 @@ static bool convert(Converter *c, const char *path) {
     c->part = mx_arena_alloc(&c->arena, tile_bytes);
     c->again = mx_arena_alloc(&c->arena, tile_bytes);
     bool ok = mx_h5_create(&c->arena, path, &c->file, c->err) &&
-              ckpt_set_note(c->file, c->plan.note, c->err);
+              ckpt_set_note(c->file, c->plan.note, c->err) && note_tokenizer(c);
     ok = ok && carry_all(c, write_target);
     return ok && mx_h5_close(c->file, c->err) && (!c->how->verifies || verify(c, path));
 }

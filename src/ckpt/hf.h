@@ -64,6 +64,8 @@ bool hf_has(const MxHfModel *model, const HfRow *row);
 static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
     return i / 2 + i % 2 * (width / 2);
 }
+/* hf_role — what a parameter of a layer has of heads, by our name of it in a tree. */
+HfRole hf_role(const char *path);
 /* hf_factor — what their elements are multiplied by to be ours. */
 static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
     return role == HF_QUERY ? (float)heads->query_scale : 1;
@@ -132,10 +134,15 @@ bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
 
+/* ---- adapters (peft.c) */
+
+#define PEFT_CONFIG "adapter_config.json"
+
 /* hf_check — that transformers has such a model. Errors: what it lacks. */
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);
-/* hf_config_text — config.json of a model: its own, if it was read from one, else made. */
-const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype);
+/* hf_config_text — config.json of an export: the model's own, if it was read from one, else made.
+ */
+const char *hf_config_text(MxArena *arena, const MxHfExport *how);
 /* hf_says_something — whether a member is there and is not null, false, 0 or empty. */
 bool hf_says_something(const MxJson *value);
 

@@ -240,12 +240,6 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     return err->count == failures;
 }
 
-/* As short as people write it, if that is the same number. */
-static const char *number_text(MxArena *arena, double value) {
-    const char *text = mx_arena_printf(arena, "%.15g", value);
-    return strtod(text, NULL) == value ? text : mx_arena_printf(arena, "%.17g", value);
-}
-
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
     MxText t;
     mx_text_init(&t, arena);
@@ -266,18 +260,19 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
         mx_text_add(&t, "%s: %lld\n", sizes[i].key, (long long)sizes[i].value);
     const struct {
         const char *key;
-        bool value;
-    } flags[] = {{"logits_via_embedding", m->is_tied},
-                 {"normalize_embedding_logits", false},
-                 {"attention_bias", m->has_bias},
-                 {"use_qk_norm", m->has_qk_norm},
-                 {"rope_use_scale", m->rope_is_stretched}};
+        bool value, acts;
+    } flags[] = {{"logits_via_embedding", m->is_tied, true},
+                 {"normalize_embedding_logits", false, m->is_tied},
+                 {"attention_bias", m->has_bias, true},
+                 {"use_qk_norm", m->has_qk_norm, true},
+                 {"rope_use_scale", m->rope_is_stretched, m->heads.interleaves}};
     for (int i = 0; i < MX_COUNT(flags); i++)
-        mx_text_add(&t, "%s: %s\n", flags[i].key, flags[i].value ? "true" : "false");
+        if (flags[i].acts)
+            mx_text_add(&t, "%s: %s\n", flags[i].key, flags[i].value ? "true" : "false");
     mx_text_add(&t, "mlp_activations: [silu, linear]\n");
-    mx_text_add(&t, "normalization_layer_epsilon: %s\n", number_text(arena, m->epsilon));
+    mx_text_add(&t, "normalization_layer_epsilon: %s\n", mx_number_text(arena, m->epsilon));
     mx_text_add(&t, "rope_type: %s\n", m->heads.interleaves ? "llama3.1" : "default");
-    mx_text_add(&t, "rope_linear_scaling_factor: %s\n", number_text(arena, m->rope_factor));
+    mx_text_add(&t, "rope_linear_scaling_factor: %s\n", mx_number_text(arena, m->rope_factor));
     mx_text_add(&t, "attention_type: %s\n", m->window ? "local_sliding" : "global");
     if (m->window) mx_text_add(&t, "sliding_window_size: %lld\n", (long long)m->window);
     return t.data;
@@ -395,8 +390,18 @@ static MxJson *make_config(MxArena *arena, const MxHfModel *m) {
     return c;
 }
 
-const char *hf_config_text(MxArena *arena, const MxHfModel *model, MxDtype dtype) {
-    MxJson *config = model->config ? model->config : make_config(arena, model);
+/* Made from a config of ours, which says nothing of tokens. */
+static MxJson *make_all(MxArena *arena, const MxHfExport *how) {
+    MxJson *config = make_config(arena, &how->model), *id;
+    const char *key;
+    for (size_t i = 0; mx_json_member(how->special_tokens, i, &key, &id); i++)
+        mx_json_set(config, key, id);
+    return config;
+}
+
+const char *hf_config_text(MxArena *arena, const MxHfExport *how) {
+    MxDtype dtype = how->dtype;
+    MxJson *config = how->model.config ? how->model.config : make_all(arena, how);
     bool is_new = mx_json_get(config, "dtype") != NULL;
     mx_json_set_string(config, is_new ? "dtype" : "torch_dtype", mx_dtype_name(dtype));
     return mx_json_dump(arena, config, true);

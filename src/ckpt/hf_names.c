@@ -94,6 +94,13 @@ const char *hf_their_name(MxArena *arena, const HfRow *row, int layer) {
                          : row->theirs;
 }
 
+HfRole hf_role(const char *path) {
+    for (int i = 0; i < hf_n_rows; i++)
+        if (hf_rows[i].in_layer && mx_text_has_suffix(path, hf_rows[i].ours))
+            return hf_rows[i].role;
+    return HF_PLAIN;
+}
+
 bool hf_has(const MxHfModel *model, const HfRow *row) {
     const HfFamily *family = hf_family(NULL, model->decoder_block);
     int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |

@@ -95,6 +95,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
     const MxHfModel *model = &w->how->model;
     if (!hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
         !ckpt_open(&w->arena, from, &w->from, w->err) ||
+        !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));
@@ -201,8 +202,7 @@ static bool write_all(Writer *w) {
     w->tile = mx_arena_alloc(&w->arena, TILE_BYTES);
     bool ok = true;
     for (int i = 0; ok && i < w->n;) ok = write_shard(w, &i);
-    ok = ok &&
-         write_text(w, MX_HF_CONFIG, hf_config_text(&w->arena, &w->how->model, w->how->dtype)) &&
+    ok = ok && write_text(w, MX_HF_CONFIG, hf_config_text(&w->arena, w->how)) &&
          (w->n_shards == 1 || write_index(w)) && (!w->how->verifies || verify(w));
     mx_progress_end();
     return ok;

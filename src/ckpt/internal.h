@@ -33,6 +33,8 @@ const CkptRow *ckpt_row_of(const char *path);
 /* ckpt_model_prefix — under which name a file keeps the parameters. is_sure  whether it was
  * recognized by what lies below it. */
 const char *ckpt_model_prefix(const MxH5Array *arrays, int n, bool *is_sure);
+/* ckpt_other_prefix — another one below which there are parameters, or NULL. */
+const char *ckpt_other_prefix(const MxH5Array *arrays, int n, const char *prefix);
 /* ckpt_state_path — a file's path under the state's names, or NULL if it belongs to no section. A
  * trailing "/value" and the "params/" below moments are gone. */
 const char *ckpt_state_path(MxArena *arena, const char *model_prefix, const char *path,
@@ -146,6 +148,12 @@ typedef struct CkptPiece {
 bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *tree,
                  CkptPiece **pieces, int *n_left, MxError *err);
 
+/* ckpt_refuse_integers — says that an array holds no values of parameters, and the way out.
+ * ckpt_check_floats — that parameters and moments do. Errors: every one that does not.
+ */
+void ckpt_refuse_integers(const char *file, const MxH5Array *array, MxError *err);
+bool ckpt_check_floats(const CkptSurvey *survey, MxError *err);
+
 /* ckpt_form_text — "nnx names, layers stacked at dim 1". */
 const char *ckpt_form_text(MxArena *arena, const CkptSurvey *survey);
 
@@ -169,6 +177,12 @@ bool ckpt_read_tree(const CkptFile *source, const char *section, int scan_axis, 
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err);
 /* ckpt_source_text — what it is, for messages: its form, or "Hugging Face's llama". */
 const char *ckpt_source_text(MxArena *arena, const CkptFile *file);
+/* ckpt_tokenizer — as mx_ckpt_tokenizer, of an open source. ckpt_tell_tokenizer,
+ * ckpt_note_tokenizer — records it in a manifest, or in a created file. */
+bool ckpt_tokenizer(MxArena *arena, const CkptFile *file, MxCkptTokenizer *out, MxError *err);
+void ckpt_tell_tokenizer(MxArena *arena, const MxCkptTokenizer *tokenizer, MxJson *manifest);
+bool ckpt_note_tokenizer(MxArena *arena, MxH5 *file, const MxCkptTokenizer *tokenizer,
+                         MxError *err);
 /* ckpt_list — the arrays of a source, its form not looked at. */
 bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */

@@ -85,19 +85,40 @@ static const CkptRow *param_row(void) {
     return &ckpt_rows[i];
 }
 
-const char *ckpt_model_prefix(const MxH5Array *arrays, int n, bool *is_sure) {
+/* The names below which parameters may lie, the better first: [CKPT_MAX_ALSO + 2]. */
+static int list_prefixes(const char **names) {
     const CkptRow *row = param_row();
-    const char *names[CKPT_MAX_ALSO + 2] = {row->linen, row->nnx};
-    int n_names = 2;
-    for (int i = 0; i < CKPT_MAX_ALSO && row->also[i]; i++) names[n_names++] = row->also[i];
+    int n = 0;
+    names[n++] = row->linen;
+    names[n++] = row->nnx;
+    for (int i = 0; i < CKPT_MAX_ALSO && row->also[i]; i++) names[n++] = row->also[i];
+    return n;
+}
+
+static bool has_components(const MxH5Array *arrays, int n, const char *prefix) {
+    for (int c = 0; c < MX_COUNT(components); c++)
+        if (any_below(arrays, n, prefix, components[c])) return true;
+    return false;
+}
+
+const char *ckpt_model_prefix(const MxH5Array *arrays, int n, bool *is_sure) {
+    const char *names[CKPT_MAX_ALSO + 2];
+    int n_names = list_prefixes(names);
     *is_sure = true;
     for (int k = 0; k < n_names; k++)
-        for (int c = 0; c < MX_COUNT(components); c++)
-            if (any_below(arrays, n, names[k], components[c])) return names[k];
+        if (has_components(arrays, n, names[k])) return names[k];
     *is_sure = false;
     for (int k = 0; k < n_names; k++)
         if (any_below(arrays, n, names[k], "")) return names[k];
-    return row->nnx;
+    return param_row()->nnx;
+}
+
+const char *ckpt_other_prefix(const MxH5Array *arrays, int n, const char *prefix) {
+    const char *names[CKPT_MAX_ALSO + 2];
+    int n_names = list_prefixes(names);
+    for (int k = 0; k < n_names; k++)
+        if (strcmp(names[k], prefix) && has_components(arrays, n, names[k])) return names[k];
+    return NULL;
 }
 
 /* What follows the name of a row in a file's path, or NULL. */

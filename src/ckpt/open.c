@@ -12,46 +12,133 @@ static const char manifest_file[] = "MANIFEST.json", run_subdir[] = "checkpoints
 
 /* ---- references */
 
-static bool find_folder(MxArena *arena, const char *dir, const MxTeam *team, MxCkptRef *out,
+/* Whether a file of such a folder is read here; others may lie beside them. */
+static bool is_read(const char *name) {
+    static const char *const names[] = {MX_HF_CONFIG, HF_INDEX, PEFT_CONFIG};
+    for (int i = 0; i < MX_COUNT(names); i++)
+        if (!strcmp(name, names[i])) return true;
+    return mx_text_has_suffix(name, ".safetensors");
+}
+
+static bool check_listed(MxArena *arena, const char *dir, const MxJson *manifest, MxError *err) {
+    char **names;
+    int n;
+    bool ok = mx_dir_list(arena, dir, &names, &n, err);
+    for (int i = 0; ok && i < n; i++)
+        ok = !is_read(names[i]) || mx_json_get(mx_json_get(manifest, "files"), names[i]) ||
+             mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_path_join(arena, dir, names[i])},
+                     "is not in the folder's %s", manifest_file);
+    return ok;
+}
+
+bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const MxJson **manifest,
+                   MxError *err) {
+    MxJson *found = NULL;
+    *manifest = NULL;
+    if (!mx_file_exists(mx_path_join(arena, dir, manifest_file))) return true;
+    bool ok =
+        mx_store_verify(arena, dir, team, &found, err) && check_listed(arena, dir, found, err);
+    if (!ok && err->count)
+        mx_note(err, "hint: if \"%s\" was changed on purpose, remove its %s", dir, manifest_file);
+    *manifest = found;
+    return ok;
+}
+
+/* How thoroughly a source is found. */
+typedef struct Finding {
+    bool peeks; /* nothing is verified but manifests */
+    const MxTeam *team;
+} Finding;
+
+/* The newest checkpoint of a run whose manifest is good; NULL = none. */
+static const char *newest_told(MxArena *arena, const char *parent, MxError *err) {
+    int64_t *steps;
+    int n;
+    const char *found = NULL;
+    if (!mx_store_steps(arena, parent, &steps, &n, err)) return NULL;
+    while (!found && n) {
+        MxJson *manifest;
+        MxError ignored = {0};
+        const char *dir = mx_arena_printf(arena, "%s/%lld", parent, (long long)steps[--n]);
+        if (mx_store_manifest(arena, dir, &manifest, &ignored)) found = dir;
+        mx_error_release(&ignored);
+    }
+    return found;
+}
+
+static bool read_manifest(MxArena *arena, const Finding *how, const char *dir, MxJson **out,
+                          MxError *err) {
+    return how->peeks ? mx_store_manifest(arena, dir, out, err)
+                      : mx_store_verify(arena, dir, how->team, out, err);
+}
+
+static bool find_folder(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
                         MxError *err) {
     const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
     int64_t step;
+    int failures = err->count;
     if (!mx_dir_exists(parent)) parent = dir;
     MxJson *manifest = NULL;
     bool is_checkpoint = mx_file_exists(mx_path_join(arena, dir, manifest_file));
-    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, team, &found, &step, err)) return false;
+    if (!is_checkpoint && how->peeks)
+        found = newest_told(arena, parent, err);
+    else if (!is_checkpoint)
+        mx_ckpt_newest(arena, parent, how->team, &found, &step, err);
+    if (err->count > failures) return false;
     bool is_verified = found != NULL;
     if (!found) found = dir;
     if (is_verified ? !mx_store_manifest(arena, found, &manifest, err)
-                    : !mx_store_verify(arena, found, team, &manifest, err))
+                    : !read_manifest(arena, how, found, &manifest, err))
         return false;
     out->dir = found;
     out->manifest = manifest;
     out->path = mx_path_join(arena, found, CKPT_STATE_FILE);
-    return true;
+    return mx_json_get(mx_json_get(manifest, "files"), CKPT_STATE_FILE) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = out->path},
+                   "is not in the folder's %s", manifest_file);
 }
 
-bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
-                  MxError *err) {
-    *out = (MxCkptRef){.ref = ref, .group = ""};
-    out->is_hf = mx_hf_is_dir(ref);
-    out->path = ref;
-    if (out->is_hf) return true;
-    if (mx_dir_exists(ref)) return find_folder(arena, ref, team, out, err);
+static bool find_theirs(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
+                        MxError *err) {
+    *out = (MxCkptRef){.ref = dir, .path = dir, .group = "", .is_hf = true};
+    if (!how->peeks) return mx_ckpt_vouch(arena, dir, how->team, &out->manifest, err);
+    MxJson *manifest = NULL;
+    bool ok = !mx_file_exists(mx_path_join(arena, dir, manifest_file)) ||
+              mx_store_manifest(arena, dir, &manifest, err);
+    out->manifest = manifest;
+    return ok;
+}
+
+static bool find(MxArena *arena, const char *ref, const Finding *how, MxCkptRef *out,
+                 MxError *err) {
+    if (mx_hf_is_dir(ref)) return find_theirs(arena, ref, how, out, err);
+    *out = (MxCkptRef){.ref = ref, .path = ref, .group = ""};
+    if (mx_dir_exists(ref)) return find_folder(arena, ref, how, out, err);
+    MxJson *manifest = NULL;
     char *path, *group;
     mx_store_ref_parse(arena, ref, &path, &group);
     out->path = path;
     out->group = group;
-    MxJson *manifest = NULL;
     /* The file of a checkpoint folder, named by itself. */
     const char *dir = mx_path_dir(arena, path), *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, CKPT_STATE_FILE) ||
         !mx_file_exists(mx_path_join(arena, dir, manifest_file)))
         return true;
-    if (!mx_store_verify(arena, dir, team, &manifest, err)) return false;
+    if (!read_manifest(arena, how, dir, &manifest, err)) return false;
     if (!*group) out->dir = dir;
     out->manifest = manifest;
     return true;
+}
+
+bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
+                  MxError *err) {
+    return find(arena, ref, &(Finding){.team = team}, out, err);
+}
+
+bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
+    const Finding how = {.peeks = true};
+    return mx_peft_is_dir(ref) ? find_theirs(arena, ref, &how, out, err)
+                               : find(arena, ref, &how, out, err);
 }
 
 /* Whether nothing says what the bytes of a reference are to be. */
@@ -83,6 +170,14 @@ static bool check_size(const CkptFile *f, MxError *err) {
                                      (double)st.st_size);
 }
 
+/* What the user assumes, something is made of. */
+static bool check_assumed(const CkptFile *f, MxError *err) {
+    for (int i = 0; i < f->n; i++)
+        if (f->arrays[i].dtype == MX_BF16) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.path},
+                   "holds no uint16 that could be bfloat16");
+}
+
 static int said_axis(const MxJson *manifest) {
     int64_t axis;
     return manifest && mx_json_int(mx_json_get(manifest, "param_scan_axis"), &axis) && axis >= 0 &&
@@ -94,10 +189,15 @@ static int said_axis(const MxJson *manifest) {
 bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {
     *out = (CkptFile){.ref = *ref};
     mx_store_guard_rearm(ref->path);
-    if (ref->is_hf)
-        return ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err);
-    return mx_h5_open(arena, ref->path, &out->file, err) &&
-           mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err);
+    if (ref->is_hf) {
+        if (!ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err))
+            return false;
+    } else {
+        if (!mx_h5_open(arena, ref->path, &out->file, err)) return false;
+        if (ref->assumes_bf16) mx_h5_assume_bf16(out->file);
+        if (!mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err)) return false;
+    }
+    return !ref->assumes_bf16 || check_assumed(out, err);
 }
 
 bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err) {

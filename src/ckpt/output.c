@@ -23,19 +23,22 @@ static void drop(void *data) {
     if (!output->is_done && !output->publish) unlink(output->file);
 }
 
-/* Only what a conversion could have made is ever replaced. */
+/* Only what a conversion could have made is ever replaced, and nothing that others put there. */
 static bool check_taken(const MxCkptOutput *output, bool is_folder, bool replace, MxError *err) {
     struct stat st;
     if (lstat(output->path, &st)) return true;
     if (!replace)
         return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
                        "\"%s\" exists already; --force replaces it", output->path);
-    const char *manifest = mx_path_join(output->arena, output->path, "MANIFEST.json");
-    bool is_ours =
-        is_folder ? S_ISDIR(st.st_mode) && mx_file_exists(manifest) : S_ISREG(st.st_mode);
-    return is_ours || mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
-                              "\"%s\" exists already and is no %s; it is not replaced",
-                              output->path, is_folder ? "checkpoint" : "regular file");
+    bool is_kind = is_folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode);
+    if (!is_kind)
+        return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                       "\"%s\" exists already and is no %s; it is not replaced", output->path,
+                       is_folder ? "folder" : "regular file");
+    if (!is_folder || mx_store_only_listed(output->path, err)) return true;
+    mx_note(err, "hint: --force removes what mxtrain wrote and nothing else; move that away, or "
+                 "choose another DST");
+    return false;
 }
 
 bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkptOutput **out,
@@ -121,16 +124,27 @@ static void tell_form(const MxCkptOutput *output, const MxCkptOrigin *origin) {
     if (config) mx_json_set_string(manifest, "config", with_form(output->arena, config, origin));
 }
 
-bool mx_ckpt_output_commit(MxCkptOutput *output, const MxCkptOrigin *origin, MxError *err) {
-    if (!output->publish) return commit_file(output, err);
-    if (origin->form) tell_form(output, origin);
-    if (!mx_store_publish_commit(output->publish, err)) return false;
-    if (!strcmp(output->staged, output->path)) return true;
-    if (!mx_dir_remove(output->path, err)) return false;
+/* The result is complete beside the folder that it replaces, into which others may have put
+ * something meanwhile. */
+static bool replace(const MxCkptOutput *output, MxError *err) {
+    MxError ignored = {0};
+    bool is_free = mx_store_only_listed(output->path, err);
+    if (!is_free) mx_dir_remove(output->staged, &ignored);
+    mx_error_release(&ignored);
+    if (!is_free || !mx_store_remove(output->path, err)) return false;
     if (rename(output->staged, output->path))
         return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", output->staged,
                              output->path);
     return mx_path_sync(mx_path_dir(output->arena, output->path), err);
+}
+
+bool mx_ckpt_output_commit(MxCkptOutput *output, const MxCkptOrigin *origin, MxError *err) {
+    if (!output->publish) return commit_file(output, err);
+    if (origin->form) tell_form(output, origin);
+    ckpt_tell_tokenizer(output->arena, &origin->tokenizer,
+                        mx_store_publish_manifest(output->publish));
+    if (!mx_store_publish_commit(output->publish, err)) return false;
+    return !strcmp(output->staged, output->path) || replace(output, err);
 }
 
 bool mx_ckpt_output_remove(MxCkptOutput *output, MxError *err) {

@@ -86,15 +86,14 @@ bool mx_ckpt_load_full(const char *ref, const MxTeam *team, int scan_axis, MxTre
     return ok;
 }
 
-bool mx_hf_load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
-                MxHfModel *theirs, MxError *err) {
+bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel *theirs,
+                MxError *err) {
     CkptFile source;
-    const MxCkptRef ref = {.ref = dir, .path = dir, .group = "", .is_hf = true, .heads = heads};
-    if (!ckpt_list(arena, &ref, &source, err)) return false;
+    if (!ckpt_list(arena, from, &source, err)) return false;
     *theirs = source.hf->model;
     if (*theirs->lacks)
         return mx_fail(err, MX_EXIT_BAD_INPUT,
-                       (MxWhere){.file = mx_path_join(arena, dir, MX_HF_CONFIG)},
+                       (MxWhere){.file = mx_path_join(arena, from->path, MX_HF_CONFIG)},
                        "not available in mxtrain: %s", theirs->lacks);
     return ckpt_read_tree(&source, section, 0, hide(arena, state, true), err);
 }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static const char config_name[] = "adapter_config.json";
+static const char config_name[] = PEFT_CONFIG;
 static const char tensors_name[] = "adapter_model.safetensors";
 
 /* One adapter array under their name. */

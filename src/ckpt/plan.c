@@ -72,7 +72,7 @@ static bool check_contents(const Planner *p) {
         else if (restacks)
             ok = check_stack(p, path) && ok;
     }
-    return ok;
+    return ckpt_check_floats(&f->survey, p->err) && ok;
 }
 
 /* ---- how it will be stacked */
@@ -204,10 +204,6 @@ static CkptTarget *new_target(Planner *p, MxPlace place, int count) {
     return target;
 }
 
-static bool is_float(MxDtype dtype) {
-    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
-}
-
 /* Where a layer's leaf sits in a stack of the result. */
 static void set_stack(const Planner *p, const CkptEntry *entry, MxLeaf *leaf) {
     const CkptRow *row = entry->row;
@@ -233,7 +229,8 @@ static bool add_piece(Planner *p, int i) {
         return true;
     }
     bool is_weight = entry->row->is_tree && !entry->row->is_random;
-    if (p->how->casts && is_weight && is_float(place.dtype)) place.dtype = p->how->param_dtype;
+    if (p->how->casts && is_weight && mx_dtype_is_float(place.dtype))
+        place.dtype = p->how->param_dtype;
     int count = place.scan_dim < 0 ? 1 : leaf->stack.count;
     int index = place.scan_dim < 0 ? 0 : leaf->stack.index;
     int64_t found = mx_map_get(&p->by_path, place.path, -1);

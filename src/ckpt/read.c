@@ -101,9 +101,12 @@ static void add_leaf(Reader *r, const MxLeaf *leaf) {
     MxShape want = leaf->shape;
     int dim = -1;
     if (is_stack) want = ckpt_stacked_shape(leaf->shape, leaf->stack.count, r->scan_axis, &dim);
+    bool is_integer = mx_dtype_is_float(leaf->dtype) && !mx_dtype_is_float(entry->array->dtype);
+    bool is_first = !is_stack || !leaf->stack.index; /* once a stack is enough */
+    if (is_integer && is_first) ckpt_refuse_integers(r->source->ref.path, entry->array, r->err);
     if (mx_shape_equal(entry->array->shape, want))
         r->wants[r->n_wants++] = want_of(r, entry, leaf, dim);
-    else if (!is_stack || !leaf->stack.index) /* once a stack is enough */
+    else if (is_first)
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" has shape %s; the model wants %s",
                 entry->array->path, mx_shape_text(&r->arena, entry->array->shape),
                 mx_shape_text(&r->arena, want));

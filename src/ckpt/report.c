@@ -47,8 +47,8 @@ static MxShape place(const CkptPair *pair) {
 
 static void print_lone(MxArena *arena, const char *side, const CkptLone *list, int n) {
     for (int i = 0; i < n; i++)
-        printf("only in %s: %s %s %s\n", side, list[i].path, mx_dtype_name(list[i].dtype),
-               mx_shape_text(arena, list[i].shape));
+        mx_print("only in %s: %s %s %s\n", side, list[i].path, mx_dtype_name(list[i].dtype),
+                 mx_shape_text(arena, list[i].shape));
 }
 
 static void print_structure(MxArena *arena, const CkptReport *r) {
@@ -57,11 +57,11 @@ static void print_structure(MxArena *arena, const CkptReport *r) {
     for (int i = 0; i < r->n_pairs; i++) {
         const CkptPair *p = &r->pairs[i];
         if (p->is_shape_other)
-            printf("shape: %s is %s in A, %s in B\n", p->path, mx_shape_text(arena, p->shape),
-                   mx_shape_text(arena, p->shape_b));
+            mx_print("shape: %s is %s in A, %s in B\n", p->path, mx_shape_text(arena, p->shape),
+                     mx_shape_text(arena, p->shape_b));
         if (p->is_dtype_other)
-            printf("dtype: %s is %s in A, %s in B\n", p->path, mx_dtype_name(p->dtype_a),
-                   mx_dtype_name(p->dtype_b));
+            mx_print("dtype: %s is %s in A, %s in B\n", p->path, mx_dtype_name(p->dtype_a),
+                     mx_dtype_name(p->dtype_b));
     }
 }
 
@@ -71,31 +71,31 @@ static void print_values(MxArena *arena, const CkptReport *r, int top) {
         const CkptPair *p = &r->pairs[i];
         if (!p->n_different) continue;
         n_shown++;
-        printf("value: %s: %" PRId64 " of %" PRId64 " elements differ; max abs %.6g, rel %.6g, "
-               "ulp %" PRId64 "; at %s A has %.9g, B %.9g\n",
-               p->path, p->n_different, mx_shape_count(p->shape), p->max_abs, p->max_rel,
-               p->max_ulp, mx_shape_text(arena, place(p)), p->value_a, p->value_b);
+        mx_print("value: %s: %" PRId64 " of %" PRId64 " elements differ; max abs %.6g, rel %.6g, "
+                 "ulp %" PRId64 "; at %s A has %.9g, B %.9g\n",
+                 p->path, p->n_different, mx_shape_count(p->shape), p->max_abs, p->max_rel,
+                 p->max_ulp, mx_shape_text(arena, place(p)), p->value_a, p->value_b);
     }
-    if (n > n_shown) printf("… and %d more arrays; --top 0 shows all\n", n - n_shown);
+    if (n > n_shown) mx_print("… and %d more arrays; --top 0 shows all\n", n - n_shown);
 }
 
 static void print_report(MxArena *arena, const CkptReport *r, const MxCompare *how) {
     Counts n = count(r);
-    printf("A %s: %s\nB %s: %s\n", r->name_a, r->form_a, r->name_b, r->form_b);
-    if (r->is_split) printf("stacked differently: layers are compared one by one\n");
+    mx_print("A %s: %s\nB %s: %s\n", r->name_a, r->form_a, r->name_b, r->form_b);
+    if (r->is_split) mx_print("stacked differently: layers are compared one by one\n");
     print_structure(arena, r);
     print_values(arena, r, how->top);
     if (r->n_optional)
-        printf("%d arrays of random numbers or mxtrain's own state are only in one; that is no "
-               "difference\n",
-               r->n_optional);
-    printf("%d arrays in both, %d only in A, %d only in B; %d other shapes, %d other dtypes\n",
-           r->n_pairs, r->n_only_a, r->n_only_b, n.shapes, n.dtypes);
+        mx_print("%d arrays of random numbers or mxtrain's own state are only in one; that is no "
+                 "difference\n",
+                 r->n_optional);
+    mx_print("%d arrays in both, %d only in A, %d only in B; %d other shapes, %d other dtypes\n",
+             r->n_pairs, r->n_only_a, r->n_only_b, n.shapes, n.dtypes);
     if (!how->structure_only)
-        printf("%" PRId64 " elements compared (atol %g, rtol %g, ulp %" PRId64
-               "): %d arrays have other values\n",
-               r->n_elements, how->atol, how->rtol, how->ulp, n.values);
-    printf("%s\n", ckpt_report_is_equal(r) ? "EQUAL" : "DIFFERENT");
+        mx_print("%" PRId64 " elements compared (atol %g, rtol %g, ulp %" PRId64
+                 "): %d arrays have other values\n",
+                 r->n_elements, how->atol, how->rtol, how->ulp, n.values);
+    mx_print("%s\n", ckpt_report_is_equal(r) ? "EQUAL" : "DIFFERENT");
 }
 
 /* ---- JSON */

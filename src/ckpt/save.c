@@ -32,12 +32,17 @@ static void note_room(const char *dir, const MxTree *state, MxError *err) {
                 (long long)tree_bytes(state), dir, (long long)free_bytes);
 }
 
-static void describe(const MxSaving *how, MxJson *manifest) {
+static bool describe(MxArena *arena, const MxSaving *how, MxJson *manifest, MxError *err) {
     mx_json_set_string(manifest, "style", how->form.is_linen ? "linen" : "nnx");
     mx_json_set_bool(manifest, "scan_layers", how->form.is_scanned);
     mx_json_set_int(manifest, "param_scan_axis", how->form.scan_axis);
     if (how->eval_loss) mx_json_set_number(manifest, "eval_loss", *how->eval_loss);
     mx_json_set_string(manifest, "config", how->config);
+    ckpt_tell_tokenizer(arena, &how->tokenizer, manifest);
+    if (!how->data) return true;
+    const MxJson *data = mx_json_parse(arena, how->data, strlen(how->data), "data", err);
+    if (data) mx_json_set(manifest, "data", data);
+    return data != NULL;
 }
 
 struct MxCkptSave {
@@ -126,8 +131,9 @@ static bool take_reports(MxCkptSave *save, const char *const *reports, int n, Mx
 }
 
 bool mx_ckpt_save_commit(MxCkptSave *save, const char *const *reports, int n, MxError *err) {
-    describe(save->how, mx_store_publish_manifest(save->publish));
-    bool ok = take_reports(save, reports, n, err) && mx_store_publish_commit(save->publish, err);
+    MxJson *manifest = mx_store_publish_manifest(save->publish);
+    bool ok = describe(save->arena, save->how, manifest, err) &&
+              take_reports(save, reports, n, err) && mx_store_publish_commit(save->publish, err);
     if (!ok) mx_store_publish_abort(save->publish);
     return ok || mx_context(err, "could not save checkpoint \"%s\"", save->dir);
 }

@@ -32,6 +32,22 @@ static CkptEntry name_array(MxArena *arena, const char *model_prefix, const MxH5
     return entry;
 }
 
+/* Parameters below two names would be two models, of which one would be read unasked. */
+static bool check_prefix(MxArena *arena, const CkptSurvey *s, const MxH5Array *arrays,
+                         MxError *err) {
+    const char *other = ckpt_other_prefix(arrays, s->n, s->model_prefix);
+    if (!other) return true;
+    const char *names[] = {s->model_prefix, other};
+    for (int i = 0; i < MX_COUNT(names); i++) {
+        size_t n = strlen(names[i]);
+        names[i] = n ? mx_arena_strndup(arena, names[i], n - 1) : "the root";
+    }
+    mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "holds parameters below %s and below %s", names[0],
+            names[1]);
+    mx_note(err, "hint: name the group that is meant: FILE.h5:%s", names[0]);
+    return false;
+}
+
 bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays, int n,
                        CkptSurvey *out, MxError *err) {
     CkptSurvey *s = out;
@@ -39,6 +55,7 @@ bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays
     *s = (CkptSurvey){.name = name, .n = n, .entries = mx_new_n(arena, CkptEntry, n + 1)};
     s->model_prefix = ckpt_model_prefix(arrays, n, &s->is_sure);
     mx_map_init(&s->by_path, arena);
+    check_prefix(arena, s, arrays, err);
     for (int i = 0; i < n; i++) {
         CkptEntry *entry = &s->entries[i];
         *entry = name_array(arena, s->model_prefix, &arrays[i]);
@@ -248,6 +265,27 @@ const char *ckpt_form_text(MxArena *arena, const CkptSurvey *s) {
             return mx_arena_printf(arena, "%s%s%s, layers stacked at dim %d", names, below, values,
                                    s->scan_axis);
     return mx_arena_printf(arena, "%s%s%s, layers one by one", names, below, values);
+}
+
+/* ---- what can be a parameter */
+
+void ckpt_refuse_integers(const char *file, const MxH5Array *array, MxError *err) {
+    mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file}, "\"%s\" holds %s; weights are floats",
+            array->path, array->is_text ? "text" : mx_dtype_name(array->dtype));
+    if (array->dtype == MX_U16)
+        mx_note(err, "hint: if they are the bits of bfloat16, mxconvert --assume-bfloat16 makes a "
+                     "checkpoint of them");
+}
+
+bool ckpt_check_floats(const CkptSurvey *survey, MxError *err) {
+    int failures = err->count;
+    for (int i = 0; i < survey->n; i++) {
+        const CkptEntry *e = &survey->entries[i];
+        bool is_weight = e->tree && (e->row->is_param || e->row->has_moments);
+        if (is_weight && !mx_dtype_is_float(e->array->dtype))
+            ckpt_refuse_integers(survey->name, e->array, err);
+    }
+    return err->count == failures;
 }
 
 /* ---- as a tree */

@@ -20,6 +20,41 @@ static MxKey culprit(const ConfigLoad *load, MxKey a, MxKey b) {
     return load->slots[b].from > load->slots[a].from ? b : a;
 }
 
+/* Ours: a run stays inside its folder, and its folder can be named on a terminal. */
+static void check_run_name(ConfigLoad *load, const MxConfig *c) {
+    const char *name = c->run_name;
+    if (!GOOD(load, MX_KEY_run_name, MX_KEY_model_name)) return;
+    bool has_control = false;
+    for (const char *p = name; *p; p++) has_control |= (unsigned char)*p < ' ' || *p == 0x7f;
+    const char *why = strchr(name, '/')                           ? "has a slash"
+                      : has_control                               ? "has a control character"
+                      : !strcmp(name, ".") || !strcmp(name, "..") ? "is no name"
+                                                                  : NULL;
+    if (!why) return;
+    config_fail(load, MX_KEY_run_name,
+                "%s %s; wants the name of one folder below base_output_directory",
+                has_control ? "the name" : mx_arena_printf(load->arena, "\"%s\"", name), why);
+}
+
+/* A topology says how many devices there are, so nobody else may say another number. */
+static void check_topology(ConfigLoad *load, const MxConfig *c) {
+    const MxKey key = MX_KEY_compile_topology;
+    if (!c->compile_topology || !GOOD(load, key, MX_KEY_compile_topology_num_slices)) return;
+    int64_t devices = config_topology_devices(c->compile_topology);
+    if (!devices) {
+        config_fail(load, key, "unrecognized topology \"%s\", wants a size of %s that exists",
+                    config_shorten(load->arena, c->compile_topology),
+                    config_topology_families(load->arena));
+        return;
+    }
+    int64_t n_slices = c->compile_topology_num_slices > 0 ? c->compile_topology_num_slices : 1;
+    if (GOOD(load, MX_KEY_num_devices) && c->num_devices != devices * n_slices)
+        config_fail(load, culprit(load, key, MX_KEY_num_devices),
+                    "%lld, but compile_topology %s has %lld devices in each of its slices (%lld)",
+                    (long long)c->num_devices, c->compile_topology, (long long)devices,
+                    (long long)n_slices);
+}
+
 static void check_heads(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_global_parameter_scale) &&
         (c->global_parameter_scale & (c->global_parameter_scale - 1)))
@@ -75,16 +110,6 @@ static void check_rope(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, culprit(load, MX_KEY_rope_max_timescale, MX_KEY_rope_min_timescale),
                     "rope_max_timescale %lld is less than rope_min_timescale %lld",
                     (long long)c->rope_max_timescale, (long long)c->rope_min_timescale);
-    if (!GOOD(load, MX_KEY_rope_type, MX_KEY_model_name)) return;
-    /* MaxText chooses it by the model's name; its presets do not say it. */
-    bool wants_scaling = mx_text_has_prefix(c->model_name, "llama3.1") ||
-                         mx_text_has_prefix(c->model_name, "llama3.3");
-    if (wants_scaling && !strcmp(c->rope_type, "default") &&
-        load->slots[MX_KEY_rope_type].from < CONFIG_FROM_LINE)
-        config_warn(load, MX_NOWHERE,
-                    "model_name %s without rope_type: llama3.1; this preset leaves the scaling of "
-                    "its positions out",
-                    c->model_name);
 }
 
 /* At least one row on all devices together. */
@@ -184,35 +209,46 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
-/* Kinds of data that read files, and what must be named (ours). */
-typedef struct DataFiles {
-    const char *kind, *wants; /* wants NULL: the default will do */
-    MxKey train, eval;
-    bool has_tokenizer;
-} DataFiles;
-
-static const DataFiles data_files[] = {
-    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, true},
-    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, false},
-    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, true},
-};
-
-static const char *text_of(const MxConfig *c, MxKey key) {
-    return *(const char *const *)((const char *)c + config_rows[key].offset);
-}
-
-static void check_files(ConfigLoad *load, const MxConfig *c, const DataFiles *files) {
-    if (!files->wants) return;
-    if (GOOD(load, files->train) && !text_of(c, files->train))
+/* What is named for training and evaluation (ours). */
+static void check_files(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *train = *config_text_field(c, files->train);
+    if (files->wants && GOOD(load, files->train) && !train)
         config_fail(load, MX_KEY_dataset_type, "%s wants %s=%s", files->kind,
                     mx_key_name(files->train), files->wants);
-    else if (GOOD(load, files->eval, MX_KEY_eval_interval) && !text_of(c, files->eval) &&
-             c->eval_interval > 0) {
-        config_fail(load, culprit(load, MX_KEY_dataset_type, MX_KEY_eval_interval),
-                    "evaluation of %s data wants %s=%s", files->kind, mx_key_name(files->eval),
-                    files->wants);
+    if (GOOD(load, MX_KEY_dataset_path) && c->dataset_path) {
+        config_fail(load, MX_KEY_dataset_path,
+                    "dataset_type %s does not read it, and reads nothing else in its place",
+                    files->kind);
+        config_hint(load, "%s names the training data", mx_key_name(files->train));
+    }
+}
+
+static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *eval = *config_text_field(c, files->eval);
+    double share;
+    if (!GOOD(load, files->eval, MX_KEY_eval_interval, MX_KEY_eval_split) || c->eval_interval <= 0)
+        return;
+    if (!eval && !config_share(c->eval_split, &share)) {
+        config_fail(load, MX_KEY_eval_split,
+                    "wants a share of the training data, 0 to %.15g, found \"%s\"",
+                    CONFIG_MOST_HELD_OUT, config_shorten(load->arena, c->eval_split));
+    } else if (!eval && c->eval_share <= 0) {
+        config_fail(load, MX_KEY_eval_split,
+                    "0 leaves nothing to evaluate on; evaluation wants a share of the training "
+                    "data or %s=%s",
+                    mx_key_name(files->eval), files->wants ? files->wants : "FILE.txt");
         config_hint(load, "eval_interval=-1 trains without evaluation");
     }
+    if (eval && !config_is_bundled(eval) && config_is_bundled(*config_text_field(c, files->train)))
+        config_warn(load, MX_NOWHERE,
+                    "%s are your own, but training reads the bundled %s; %s names others",
+                    mx_key_name(files->eval), *config_text_field(c, files->train),
+                    mx_key_name(files->train));
+    if (!eval && strcmp(files->kind, "hf") == 0 && c->eval_data_columns.n &&
+        strcmp(c->eval_data_columns.item[0], "text"))
+        config_warn(load, MX_NOWHERE,
+                    "eval_data_columns has no effect: evaluation reads a share of the training "
+                    "data (eval_split)");
 }
 
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
@@ -257,11 +293,16 @@ static void check_hf(ConfigLoad *load, const MxConfig *c) {
 static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_dataset_type)) return;
     if (!strcmp(c->dataset_type, "hf")) check_hf(load, c);
-    for (int i = 0; i < MX_COUNT(data_files); i++) {
-        if (strcmp(c->dataset_type, data_files[i].kind)) continue;
-        check_files(load, c, &data_files[i]);
-        if (data_files[i].has_tokenizer) check_tokenizer(load, c);
+    const ConfigFiles *files = config_files_of(c);
+    if (!files) {
+        if (c->dataset_path)
+            config_warn(load, MX_NOWHERE, "dataset_path has no effect with dataset_type %s",
+                        c->dataset_type);
+        return;
     }
+    check_files(load, c, files);
+    check_evaluation(load, c, files);
+    if (files->has_tokenizer) check_tokenizer(load, c);
 }
 
 /* What the objectives need of the data. */
@@ -289,9 +330,7 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
                     "dpo.formula maxtext knows one pair in a row; it wants packing=false");
     if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
         return;
-    if (!c->use_sft)
-        config_warn(load, MX_NOWHERE, "sft_train_on_completion_only has no effect without use_sft");
-    else if (is_text)
+    if (c->use_sft && is_text)
         config_fail(load, MX_KEY_sft_train_on_completion_only,
                     "dataset_type text has no prompts to leave out; hf has");
 }
@@ -360,6 +399,8 @@ static void check_checkpoints(ConfigLoad *load, const MxConfig *c) {
 
 void config_check(ConfigLoad *load) {
     const MxConfig *c = load->config;
+    check_run_name(load, c);
+    check_topology(load, c);
     check_heads(load, c);
     check_sizes(load, c);
     check_attention(load, c);
@@ -378,6 +419,28 @@ void config_check(ConfigLoad *load) {
     check_axes(load, c);
 }
 
+/* Where something is read or written. */
+static const MxKey paths[] = {
+    MX_KEY_base_output_directory, MX_KEY_metrics_file,        MX_KEY_load_parameters_path,
+    MX_KEY_load_full_state_path,  MX_KEY_text_train_files,    MX_KEY_text_eval_files,
+    MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,     MX_KEY_hf_train_files,
+    MX_KEY_hf_eval_files,         MX_KEY_dpo_reference_logps, MX_KEY_lora_restore_path,
+};
+
+/* "gs://bucket/folder". */
+static bool has_scheme(const char *path) {
+    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
+    return n && !strncmp(path + n, "://", 3);
+}
+
+static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
+    const char *path = *(const char *const *)((const char *)config + config_rows[key].offset);
+    if (!path || !has_scheme(path)) return true;
+    mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
+    mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");
+    return false;
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
     bool ok = true;
@@ -388,5 +451,6 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             config->dataset_type, config_words(&arena, row->now));
         mx_arena_release(&arena);
     }
+    for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     return ok;
 }

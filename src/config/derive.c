@@ -3,6 +3,7 @@
 #include "room.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Values are checked after this, so they may be absurd here: products and casts stop at INT64_MAX,
  * which no check lets pass. */
@@ -28,6 +29,14 @@ static void derive_names(ConfigLoad *load, MxConfig *c) {
     const char *base = c->base_output_directory ? c->base_output_directory : "./maxtext_output";
     c->run_dir = mx_path_join(load->arena, base, c->run_name);
     c->checkpoint_dir = mx_path_join(load->arena, c->run_dir, "checkpoints");
+}
+
+/* What MaxText's policies keep of a layer, rounded down to what can be kept here: all, matrix
+ * products and attention, nothing. What it moves to the host stays where it is: the host is the
+ * device. Source: MaxText nnx_decoders.py, get_remat_policy @e591f30c. */
+static void derive_remat(MxConfig *c) {
+    bool is_minimal = mx_text_has_prefix(c->remat_policy, "minimal");
+    c->remat = !strcmp(c->remat_policy, "none") ? "none" : is_minimal ? "minimal" : "full";
 }
 
 static void derive_schedule(ConfigLoad *load, MxConfig *c) {
@@ -64,7 +73,22 @@ static int64_t rows_to_load(double rows, double n, double factor) {
     return whole(rows < 1 ? n * x : n * rows * x);
 }
 
+/* What is compiled for a topology is planned for its devices. */
+static void derive_topology(ConfigLoad *load, MxConfig *c) {
+    int64_t n_slices = c->compile_topology_num_slices > 0 ? c->compile_topology_num_slices : 1;
+    int64_t devices = c->compile_topology ? config_topology_devices(c->compile_topology) : 0;
+    if (devices && c->num_devices <= 0) {
+        c->num_devices = times(devices, n_slices);
+        mark(load, MX_KEY_num_devices);
+    }
+    if (devices && c->num_slices <= 0 && n_slices > 1) {
+        c->num_slices = n_slices;
+        mark(load, MX_KEY_num_slices);
+    }
+}
+
 static void derive_devices(ConfigLoad *load, MxConfig *c) {
+    derive_topology(load, c);
     if (c->num_devices <= 0 && load->n_ranks > 1) {
         c->num_devices = load->n_ranks;
         mark(load, MX_KEY_num_devices);
@@ -103,6 +127,64 @@ static void derive_lengths(ConfigLoad *load, MxConfig *c) {
     mark(load, MX_KEY_dpo_max_prompt_length);
 }
 
+/* ---- what evaluation reads */
+
+const ConfigFiles config_files[CONFIG_FILE_KINDS] = {
+    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, true},
+    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, false},
+    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, true},
+};
+
+const ConfigFiles *config_files_of(const MxConfig *c) {
+    for (int i = 0; i < CONFIG_FILE_KINDS; i++)
+        if (!strcmp(config_files[i].kind, c->dataset_type)) return &config_files[i];
+    return NULL;
+}
+
+const char **config_text_field(const MxConfig *c, MxKey key) {
+    return (const char **)((uintptr_t)c + config_rows[key].offset);
+}
+
+bool config_is_bundled(const char *files) {
+    static const char *const folders[] = {"corpus/", "posttrain/", "share/"};
+    for (int i = 0; files && i < MX_COUNT(folders); i++)
+        if (mx_text_has_prefix(files, folders[i])) return true;
+    return false;
+}
+
+/* Files of a config file, base.yml or a recipe, that came with the program are for its own training
+ * data. */
+static void drop_bundled(ConfigLoad *load, MxConfig *c, const ConfigFiles *files) {
+    const char *train = *config_text_field(c, files->train);
+    const char **eval = config_text_field(c, files->eval);
+    if (!train || config_is_bundled(train) || !config_is_bundled(*eval) ||
+        load->slots[files->eval].from >= CONFIG_FROM_LINE)
+        return;
+    *eval = NULL;
+    mark(load, files->eval);
+}
+
+bool config_share(const char *text, double *out) {
+    static const double usual = 0.05;
+    char *end;
+    *out = usual;
+    if (!text) *out = 0;
+    if (!text || !strcmp(text, "validation")) return true;
+    *out = strtod(text, &end);
+    return !*end && *out >= 0 && *out <= CONFIG_MOST_HELD_OUT;
+}
+
+static void derive_evaluation(ConfigLoad *load, MxConfig *c) {
+    const ConfigFiles *files = config_files_of(c);
+    double share = 0;
+    if (files) drop_bundled(load, c, files);
+    bool holds_out = files && c->eval_interval > 0 && !*config_text_field(c, files->eval);
+    if (holds_out && !config_share(c->eval_split, &share)) return; /* told by a check */
+    c->eval_share = share;
+    c->eval_split = mx_arena_printf(load->arena, "%.15g", share);
+    mark(load, MX_KEY_eval_split);
+}
+
 /* A flat list of mesh axes is one dim's. */
 static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
     const MxYaml *spec = c->data_sharding;
@@ -117,10 +199,12 @@ static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
 void config_derive(ConfigLoad *load) {
     MxConfig *c = load->config;
     derive_names(load, c);
+    derive_remat(c);
     derive_schedule(load, c);
     derive_sizes(c);
     derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);
+    derive_evaluation(load, c);
     derive_data_sharding(load, c);
 }

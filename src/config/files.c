@@ -1,7 +1,7 @@
 /* files.c — which files make up a config: the request's files, their base_config parents, the
- * model's preset, the custom mesh. A file is looked for as given, beside the file that names it, in
- * ./configs and in the installed share folder. Source: MaxText pyconfig.py; where a preset is
- * missing MaxText trains its default architecture, we refuse. */
+ * model's preset, the custom mesh. A file is looked for as given, beside the file that names it,
+ * beside that file's folder, in ./configs and in the installed share folder. Source: MaxText
+ * pyconfig.py; where a preset is missing MaxText trains its default architecture, we refuse. */
 #include "room.h"
 
 #include <sys/stat.h>
@@ -21,20 +21,30 @@ static const char models_later[] =
     "qwen3.5-35b-a3b qwen3.5-397b-a17b";
 
 /* Folders in which configs stand, strongest first. */
-static const char *const config_dirs[] = {"configs", MX_SHARE "/configs"};
+enum { CONFIG_DIRS = 2 };
 
-/* MaxText's own spelling of its config folder, taken off a path. */
-static const char *const maxtext_dirs[] = {"src/maxtext/configs/", "src/MaxText/configs/",
-                                           "MaxText/configs/"};
+static void config_dirs(MxArena *arena, const char *dirs[CONFIG_DIRS]) {
+    dirs[0] = "configs";
+    dirs[1] = mx_path_join(arena, mx_share_dir(arena), "configs");
+}
+
+/* How such a folder is spelt in MaxText's sources and in ours, taken off a path. */
+static const char *const spelt_dirs[] = {"src/maxtext/configs/", "src/MaxText/configs/",
+                                         "MaxText/configs/", "configs/"};
 
 static const char *find_file(MxArena *arena, const char *name, const char *beside) {
     if (mx_file_exists(name)) return name;
-    const char *path = beside ? mx_path_join(arena, beside, name) : name;
-    if (beside && mx_file_exists(path)) return path;
-    for (int i = 0; i < MX_COUNT(maxtext_dirs); i++)
-        if (mx_text_has_prefix(name, maxtext_dirs[i])) name += strlen(maxtext_dirs[i]);
-    for (int i = 0; i < MX_COUNT(config_dirs); i++) {
-        path = mx_path_join(arena, config_dirs[i], name);
+    for (int up = 0; beside && up < 2; up++) { /* and beside its folder: recipes/mine.yml */
+        const char *dir = up ? mx_path_join(arena, beside, "..") : beside;
+        const char *path = mx_path_join(arena, dir, name);
+        if (mx_file_exists(path)) return path;
+    }
+    for (int i = 0; i < MX_COUNT(spelt_dirs); i++)
+        if (mx_text_has_prefix(name, spelt_dirs[i])) name += strlen(spelt_dirs[i]);
+    const char *dirs[CONFIG_DIRS];
+    config_dirs(arena, dirs);
+    for (int i = 0; i < CONFIG_DIRS; i++) {
+        const char *path = mx_path_join(arena, dirs[i], name);
         if (mx_file_exists(path)) return path;
     }
     return NULL;
@@ -125,32 +135,51 @@ static void read_text(ConfigLoad *load, const MxConfigRequest *request) {
     if (map) apply_file(load, map);
 }
 
+/* A file of the request with its parents. */
+static void read_named(ConfigLoad *load, const char *name) {
+    const char *path = find_file(load->arena, name, NULL);
+    if (path) {
+        load->main_dir = mx_path_dir(load->arena, path);
+        read_chain(load, path);
+        return;
+    }
+    config_report(load, MX_NOWHERE,
+                  "there is no config file \"%s\" here, in ./configs or among the installed "
+                  "configs",
+                  config_shorten(load->arena, name));
+}
+
+/* base_config=FILE of the command line, as MaxText takes it: the weakest file. */
+static bool read_base(ConfigLoad *load, const MxConfigRequest *request) {
+    static const char key[] = "base_config=";
+    bool found = false;
+    for (int i = 0; i < request->n_overrides; i++) {
+        const char *text = request->overrides[i];
+        text += mx_text_has_prefix(text, "--") ? 2 : 0;
+        if (!mx_text_has_prefix(text, key)) continue;
+        found = true;
+        read_named(load, text + strlen(key));
+    }
+    return found;
+}
+
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
     if (request->text) {
         read_text(load, request);
         return;
     }
-    for (int i = 0; i < request->n_files; i++) {
-        const char *path = find_file(load->arena, request->files[i], NULL);
-        if (path) {
-            load->main_dir = mx_path_dir(load->arena, path);
-            read_chain(load, path);
-            continue;
-        }
-        config_report(load, MX_NOWHERE,
-                      "there is no config file \"%s\" here, in ./configs or among the installed "
-                      "configs",
-                      config_shorten(load->arena, request->files[i]));
-    }
+    bool has_base = read_base(load, request);
+    for (int i = 0; i < request->n_files; i++) read_named(load, request->files[i]);
     /* Without a file: base.yml. It says what the rows say, so a missing one changes nothing. */
-    const char *base = request->n_files ? NULL : find_file(load->arena, "base.yml", NULL);
+    const char *base =
+        request->n_files || has_base ? NULL : find_file(load->arena, "base.yml", NULL);
     if (base) load->main_dir = mx_path_dir(load->arena, base);
     if (base) read_chain(load, base);
 }
 
 /* ---- files that a key names ---- */
 
-enum { NAMED_DIRS = 4 };
+enum { NAMED_DIRS = 2 + CONFIG_DIRS };
 
 /* A key whose value is the name of a file in a folder of its own. */
 typedef struct Named {
@@ -167,7 +196,7 @@ static const Named models = {
 };
 static const Named custom_meshes = {
     .folder = "custom_mesh_and_rule",
-    .later = "cp-as-ep ep-as-dp shard-exp-on-fsdp",
+    .later = "",
     .word = "custom mesh",
     .file_word = "file",
 };
@@ -177,8 +206,8 @@ static void list_dirs(const ConfigLoad *load, const Named *named, const char *di
     const char *main_dir = load->main_dir ? load->main_dir : ".";
     dirs[0] = mx_path_join(arena, main_dir, named->folder);
     dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), named->folder);
-    for (int i = 0; i < MX_COUNT(config_dirs); i++)
-        dirs[2 + i] = mx_path_join(arena, config_dirs[i], named->folder);
+    config_dirs(arena, dirs + 2);
+    for (int i = 2; i < NAMED_DIRS; i++) dirs[i] = mx_path_join(arena, dirs[i], named->folder);
 }
 
 static const char *find_named(const ConfigLoad *load, const Named *named, const char *name) {
@@ -249,6 +278,19 @@ static bool wants_model(ConfigLoad *load, const MxYaml *name) {
     return false;
 }
 
+/* MaxText's own presets of these models name no rope_type: it goes by the model's name. Here it is
+ * a key, so the preset gets what it leaves out. */
+static void name_rope(ConfigLoad *load, const char *model, const char *path) {
+    static const char *const scaled[] = {"llama3.1", "llama3.3"};
+    const MxYaml **given = &load->slots[MX_KEY_rope_type].given[CONFIG_FROM_MODEL];
+    for (int i = 0; i < MX_COUNT(scaled) && !*given; i++) {
+        if (!mx_text_has_prefix(model, scaled[i])) continue;
+        *given = config_node_string(load->arena, "llama3.1", (MxWhere){.file = path});
+        config_warn(load, (MxWhere){.file = path},
+                    "rope_type: set to llama3.1; the preset of %s names none", model);
+    }
+}
+
 void config_read_model(ConfigLoad *load) {
     const MxYaml *node = strongest(load, MX_KEY_model_name);
     if (node->kind == MX_YAML_LIST || node->kind == MX_YAML_MAP) return; /* reported by type */
@@ -265,12 +307,14 @@ void config_read_model(ConfigLoad *load) {
     if (!map) return;
     load->model_file = path;
     config_apply(load, map, CONFIG_FROM_MODEL);
+    name_rope(load, name, path);
 }
 
 static bool is_of_mesh(const char *key) {
-    static const MxKey keys[] = {MX_KEY_mesh_axes, MX_KEY_data_sharding, MX_KEY_logical_axis_rules};
+    static const char *const keys[] = {"mesh_axes", "data_sharding", "logical_axis_rules",
+                                       "context_sharding"};
     for (int i = 0; i < MX_COUNT(keys); i++)
-        if (!strcmp(key, mx_key_name(keys[i]))) return true;
+        if (!strcmp(key, keys[i])) return true;
     return false;
 }
 

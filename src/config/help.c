@@ -49,7 +49,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
         [CONFIG_QUIET] = "accepted; every value means the same here",
         [CONFIG_INERT] = "accepted, but has no effect on this machine",
         [CONFIG_LATER] = "not built yet; only its default is accepted",
-        [CONFIG_COMPUTED] = "cannot be set; it is computed",
+        [CONFIG_COMPUTED] = "accepted, but has no effect: it is computed",
         [CONFIG_ALIAS] = "another name",
     };
     static const char *const on_resume[] = {
@@ -104,15 +104,13 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
             help_group(out, &config_groups[i]);
             return true;
         }
-    const char **names = mx_new_n(out->arena, const char *, config_row_count);
     for (int i = 0; i < config_row_count; i++) {
-        names[i] = config_rows[i].name;
-        if (strcmp(names[i], topic)) continue;
+        if (strcmp(config_rows[i].name, topic)) continue;
         help_key(out, &config_rows[i]);
         return true;
     }
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\" is neither a key nor a group of keys", topic);
-    const char *near = mx_nearest(topic, names, config_row_count);
-    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+    const char *hint = config_meant_key(out->arena, topic);
+    if (hint) mx_note(err, "hint: %s", hint);
     return false;
 }

@@ -26,7 +26,7 @@ static const MxYaml *look_up(ConfigLoad *load, const MxYaml *user, const char *s
     if (row >= 0 && load->slots[row].value) return load->slots[row].value;
     config_report(load, user->where, "\"${%s}\" is not the value of a key",
                   config_shorten(load->arena, key));
-    config_hint_nearest(load, mx_nearest(key, load->names, config_row_count));
+    config_hint_meant(load, key);
     return NULL;
 }
 

@@ -59,20 +59,23 @@ static void refuse_later(ConfigLoad *load, const ConfigRow *row, const MxYaml *n
 static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, MxText *inert) {
     const MxYaml *node = slot->value;
     if (slot->from == CONFIG_FROM_DEFAULT || slot->is_bad) return;
-    if (row->class == CONFIG_COMPUTED) {
-        if (config_node_is_null(node)) return;
-        config_report(load, node->where, "%s: cannot be set, it is computed from %s", row->name,
-                      row->fallback);
+    if (row->class == CONFIG_COMPUTED) { /* MaxText computes over what is said, without a word */
+        if (!config_node_is_null(node))
+            config_warn(load, node->where, "%s: %s has no effect, it is computed from %s",
+                        row->name, config_quote(load->arena, node), row->fallback);
         return;
     }
     if (!has_type(load, row, node)) return;
     if (row->class == CONFIG_QUIET) return;
     const MxYaml *fallback = slot->given[CONFIG_FROM_DEFAULT];
-    if (config_node_equal(load->arena, node, fallback)) return;
-    if (row->class == CONFIG_INERT) {
-        if (!asks_for_nothing(node)) mx_text_add(inert, "%s%s", inert->len ? ", " : "", row->name);
+    bool is_default = config_node_equal(load->arena, node, fallback);
+    if (row->class == CONFIG_INERT) { /* a copy of base.yml says all defaults, a user means one */
+        bool is_meant = !is_default || slot->from > CONFIG_FROM_CUSTOM;
+        if (is_meant && !asks_for_nothing(node))
+            mx_text_add(inert, "%s%s", inert->len ? ", " : "", row->name);
         return;
     }
+    if (is_default) return;
     bool is_fine = node->kind < MX_YAML_LIST && config_word_in(row->also, node->text);
     if (!is_fine) refuse_later(load, row, node);
 }

@@ -5,10 +5,8 @@
 static void init_names(ConfigLoad *load) {
     mx_map_init(&load->rows, load->arena);
     mx_map_init(&load->sections, load->arena);
-    load->names = mx_new_n(load->arena, const char *, config_row_count);
     for (int i = 0; i < config_row_count; i++) {
         mx_map_set(&load->rows, config_rows[i].name, i);
-        load->names[i] = config_rows[i].name;
         const char *name = config_rows[i].name, *dot = strchr(name, '.');
         if (!dot) continue;
         mx_map_set(&load->sections, mx_arena_strndup(load->arena, name, (size_t)(dot - name)), i);
@@ -66,6 +64,7 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
     config_check_known(load);
     config_derive(load);
     config_check(load);
+    config_check_acts(load);
     config_errors_end(load);
     if (load->n_errors) return false;
 

@@ -11,24 +11,22 @@
 
 int config_find(const ConfigLoad *load, const char *key) {
     int i = (int)mx_map_get(&load->rows, key, -1);
+    const char *dot = i < 0 ? strchr(key, '.') : NULL;
+    if (dot) { /* part of a map that is not built: student_overrides.steps */
+        i = (int)mx_map_get(&load->rows, mx_arena_strndup(load->arena, key, (size_t)(dot - key)),
+                            -1);
+        bool is_map = i >= MX_KEY_COUNT && config_rows[i].type == CONFIG_node &&
+                      config_rows[i].class == CONFIG_LATER;
+        return is_map ? i : -1;
+    }
     if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
         i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
     return i;
 }
 
-/* "lora.lora_rank" for "lora_rank". */
-static const char *key_in_section(ConfigLoad *load, const char *name) {
-    const char *suffix = mx_arena_printf(load->arena, ".%s", name);
-    for (int i = 0; i < config_row_count; i++)
-        if (mx_text_has_suffix(config_rows[i].name, suffix)) return config_rows[i].name;
-    return NULL;
-}
-
 void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
     config_report(load, where, "unrecognized key \"%s\"", config_shorten(load->arena, key));
-    if (!config_is_shown(load)) return;
-    const char *inside = key_in_section(load, key);
-    config_hint_nearest(load, inside ? inside : mx_nearest(key, load->names, config_row_count));
+    config_hint_meant(load, key);
 }
 
 /* ---- applying ---- */
@@ -80,11 +78,11 @@ static void read_override(ConfigLoad *load, const char *text) {
         config_source_add(load, "<command line>", text, strlen(text), false);
     MxWhere where = {.file = source->name, .col = (int)(start - text) + 1};
     const char *key = mx_arena_strndup(load->arena, start, n);
-    if (!n || !strcmp(key, "base_config")) {
-        config_report(load, where,
-                      n ? "base_config: works in a file only" : "wants key=value, found no key");
+    if (!n) {
+        config_report(load, where, "wants key=value, found no key");
         return;
     }
+    if (equals && !strcmp(key, "base_config")) return; /* a file, read as one */
     size_t offset = (size_t)(start - text) + n + (equals ? 1 : 0);
     const MxYaml *value = config_parse(load, source, offset);
     if (!value) return;
@@ -127,12 +125,11 @@ void config_read_environment(ConfigLoad *load, char *const *environ) {
         const char *variable = mx_arena_strndup(load->arena, text, (size_t)(equals - text));
         int i = config_find(load, key);
         if (i < 0) {
-            const char *near = mx_nearest(key, load->names, config_row_count);
-            if (near && strlen(key) > 4)
+            const char *hint = strlen(key) > 4 ? config_meant_key(load->arena, key) : NULL;
+            if (hint)
                 config_warn(load, MX_NOWHERE,
-                            "environment variable %s is not a key and has no effect; did you mean "
-                            "\"%s\"?",
-                            config_shorten(load->arena, variable), near);
+                            "environment variable %s is not a key and has no effect; %s",
+                            config_shorten(load->arena, variable), hint);
             continue;
         }
         const char *name = mx_arena_printf(load->arena, "environment %s", variable);

@@ -29,13 +29,7 @@ const MxYaml *mx_yaml_get(const MxYaml *map, const char *key) {
 const char *config_number_text(MxArena *arena, double number) {
     if (isnan(number)) return ".nan";
     if (isinf(number)) return number < 0 ? "-.inf" : ".inf";
-    char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) break;
-    }
-    bool is_float = strpbrk(text, ".e");
-    return mx_arena_printf(arena, "%s%s", text, is_float ? "" : ".0");
+    return mx_number_text(arena, number);
 }
 
 static bool is_plain(const char *s) {

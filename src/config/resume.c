@@ -1,5 +1,6 @@
-/* resume.c — the config of a state beside that of the run that goes on from it. Both are compared
- * as texts, final values throughout, so it does not matter how each came about. */
+/* resume.c — the config of a run beside another: that of the state it goes on from, or another
+ * rank's. Both are compared as texts, final values throughout, so it does not matter how each came
+ * about. */
 #include "room.h"
 
 /* A text of mx_config_text as a map; NULL after an error. */
@@ -17,18 +18,52 @@ static const MxYaml *parse_text(MxArena *arena, const char *text, const char *na
     return map;
 }
 
+/* The values of both. */
+typedef struct Both {
+    const MxYaml *theirs, *ours;
+} Both;
+
+static bool parse_both(MxArena *arena, const MxConfig *config, const char *other, const char *name,
+                       Both *out, MxError *err) {
+    out->theirs = parse_text(arena, other, name, err);
+    out->ours = parse_text(arena, mx_config_text(arena, config), "config", err);
+    return out->theirs && out->ours;
+}
+
+/* Whether a key that both have differs, and how both are quoted. */
+static bool differs(MxArena *arena, const Both *both, MxKey key, const char **theirs,
+                    const char **ours) {
+    const char *name = mx_key_name(key);
+    const MxYaml *a = mx_yaml_get(both->theirs, name), *b = mx_yaml_get(both->ours, name);
+    if (!a || !b || config_node_equal(arena, a, b)) return false;
+    *theirs = config_quote(arena, a);
+    *ours = config_quote(arena, b);
+    return true;
+}
+
+bool mx_config_same(MxArena *arena, const MxConfig *config, const char *other, const char *name,
+                    MxError *err) {
+    Both both;
+    const char *theirs, *ours;
+    int n_errors = err->count;
+    if (!parse_both(arena, config, other, name, &both, err)) return false;
+    for (int key = 0; key < MX_KEY_COUNT; key++)
+        if (differs(arena, &both, (MxKey)key, &theirs, &ours))
+            mx_config_fail(err, config, (MxKey)key, "%s here, %s has %s", ours, name, theirs);
+    return err->count == n_errors;
+}
+
 bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, const char *name,
                       MxStrs *out, MxError *err) {
-    const MxYaml *was = parse_text(arena, old, name, err);
-    const MxYaml *is = parse_text(arena, mx_config_text(arena, config), "config", err);
+    Both both;
+    const char *before, *now;
     int n_errors = err->count;
     *out = (MxStrs){.item = mx_new_n(arena, const char *, MX_KEY_COUNT)};
-    for (int key = 0; was && is && key < MX_KEY_COUNT; key++) {
+    if (!parse_both(arena, config, old, name, &both, err)) return false;
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
         const char *key_name = mx_key_name((MxKey)key);
-        const MxYaml *a = mx_yaml_get(was, key_name), *b = mx_yaml_get(is, key_name);
         ConfigOnResume on_resume = config_on_resume((MxKey)key);
-        if (on_resume == CONFIG_FREE || !a || !b || config_node_equal(arena, a, b)) continue;
-        const char *before = config_quote(arena, a), *now = config_quote(arena, b);
+        if (on_resume == CONFIG_FREE || !differs(arena, &both, (MxKey)key, &before, &now)) continue;
         if (on_resume == CONFIG_SCHEDULE)
             out->item[out->n++] = mx_arena_printf(arena, "%s: %s -> %s", key_name, before, now);
         else
@@ -39,5 +74,5 @@ bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, c
     if (err->count > n_errors)
         mx_note(err, "hint: go on with the old values, or begin another run (run_name) from these "
                      "weights: load_parameters_path");
-    return was && is && err->count == n_errors;
+    return err->count == n_errors;
 }

@@ -22,7 +22,7 @@ typedef enum ConfigClass {
     CONFIG_QUIET,    /* any value means the same here */
     CONFIG_INERT,    /* can mean nothing here; told once */
     CONFIG_LATER,    /* only its default for now */
-    CONFIG_COMPUTED, /* cannot be set */
+    CONFIG_COMPUTED, /* told that it has no effect */
     CONFIG_ALIAS,    /* fallback holds the key it stands for */
 } ConfigClass;
 
@@ -69,6 +69,13 @@ bool config_word_in(const char *words, const char *word);
 const char *config_words(MxArena *arena, const char *words);
 /* config_nearest_word — the nearest of the words in up to three lists, or NULL. */
 const char *config_nearest_word(MxArena *arena, const char *word, const char *const lists[3]);
+
+/* ---- what users mean (names.c) ---- */
+
+/* config_meant_key — a hint at the key that somebody means by a name that is none; NULL = none. */
+const char *config_meant_key(MxArena *arena, const char *key);
+/* config_meant_word — the same for a value out of up to three lists: one of their words. */
+const char *config_meant_word(MxArena *arena, const char *word, const char *const lists[3]);
 
 /* ---- sources and messages (source.c) ---- */
 
@@ -118,7 +125,6 @@ typedef struct ConfigLoad {
     ConfigSlot *slots;
     MxMap rows;             /* key → row */
     MxMap sections;         /* "lora" of "lora.lora_rank" → a row */
-    const char **names;     /* of all rows, for mx_nearest */
     const char *model_file; /* the preset that was merged, or NULL */
     const char *main_dir;   /* folder of the last file of the request, or NULL */
     MxStrs warnings;
@@ -136,6 +142,8 @@ bool config_is_shown(const ConfigLoad *load);
 /* config_hint — "hint: …" below the last error. */
 void config_hint(ConfigLoad *load, const char *fmt, ...) MX_PRINTF(2, 3);
 void config_hint_nearest(ConfigLoad *load, const char *nearest);
+/* config_hint_meant — what config_meant_key says of a key that is none. */
+void config_hint_meant(ConfigLoad *load, const char *key);
 void config_warn(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
 /* config_errors_end — tells how many errors were not shown. */
 void config_errors_end(ConfigLoad *load);
@@ -193,10 +201,36 @@ void config_interpolate(ConfigLoad *load);
 bool config_convert(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, void *field);
 /* config_check_known — the rows that have no field. */
 void config_check_known(ConfigLoad *load);
+
+/* A kind of data that reads files, and what must be named. */
+typedef struct ConfigFiles {
+    const char *kind, *wants; /* wants NULL: the default will do */
+    MxKey train, eval;
+    bool has_tokenizer;
+} ConfigFiles;
+
+enum { CONFIG_FILE_KINDS = 3 };
+extern const ConfigFiles config_files[CONFIG_FILE_KINDS];
+/* config_files_of — the row of dataset_type; NULL = it reads no files. */
+const ConfigFiles *config_files_of(const MxConfig *config);
+/* config_text_field — the field of a key that is a text. */
+const char **config_text_field(const MxConfig *config, MxKey key);
+/* config_is_bundled — whether files are those that came with the program. */
+bool config_is_bundled(const char *files);
+/* config_share — the share that eval_split says; false if it says none. */
+bool config_share(const char *text, double *out);
+#define CONFIG_MOST_HELD_OUT 0.5
 void config_derive(ConfigLoad *load);
 void config_check(ConfigLoad *load);
+/* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
+void config_check_acts(ConfigLoad *load);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
+
+/* config_topology_devices — of one slice of a topology; 0 = there is no such topology.
+ * config_topology_families — "v4-N, ..., a3". */
+int64_t config_topology_devices(const char *name);
+const char *config_topology_families(MxArena *arena);
 
 /* config_value_text — a field as one line of YAML. */
 const char *config_value_text(MxArena *arena, const MxConfig *config, MxKey key);

@@ -118,6 +118,11 @@ void config_hint_nearest(ConfigLoad *load, const char *nearest) {
     if (nearest) config_hint(load, "did you mean \"%s\"?", nearest);
 }
 
+void config_hint_meant(ConfigLoad *load, const char *key) {
+    const char *hint = config_is_shown(load) ? config_meant_key(load->arena, key) : NULL;
+    if (hint) config_hint(load, "%s", hint);
+}
+
 void config_errors_end(ConfigLoad *load) {
     if (load->n_errors > MOST_ERRORS_SHOWN)
         mx_fail(load->err, MX_EXIT_CONFIG, MX_NOWHERE, "%d more errors",

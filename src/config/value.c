@@ -112,7 +112,7 @@ static bool check_choice(ConfigLoad *load, const ConfigRow *row, const MxYaml *n
     config_report(load, node->where, "%s: unrecognized value %s, wants one of %s", row->name,
                   config_quote(load->arena, node), config_words(load->arena, row->now));
     const char *lists[3] = {row->now, row->later, row->loads};
-    config_hint_nearest(load, config_nearest_word(load->arena, text, lists));
+    config_hint_nearest(load, config_meant_word(load->arena, text, lists));
     return false;
 }
 

@@ -1,5 +1,5 @@
-/* write.c — a loaded config as text: YAML that loads back to the same config, and MaxText's
- * "Config param" lines. */
+/* write.c — a loaded config as text: YAML that loads back to the same config, and what
+ * differs from the defaults as MaxText's "Config param" lines. */
 #include "room.h"
 
 #include <stdio.h>
@@ -101,13 +101,24 @@ static int by_name(const void *a, const void *b) {
     return strcmp(mx_key_name(*(const MxKey *)a), mx_key_name(*(const MxKey *)b));
 }
 
-void mx_config_print(const MxConfig *config) {
+/* Said by somebody, and not what the row says. */
+static bool differs(MxArena *arena, const ConfigSlot *slot) {
+    return slot->from != CONFIG_FROM_DEFAULT &&
+           !config_node_equal(arena, slot->value, slot->given[CONFIG_FROM_DEFAULT]);
+}
+
+void mx_config_print(const MxConfig *config, const char *path) {
     MxArena arena = {.name = "config text"};
     MxKey keys[MX_KEY_COUNT];
-    for (int i = 0; i < MX_KEY_COUNT; i++) keys[i] = (MxKey)i;
-    qsort(keys, MX_KEY_COUNT, sizeof keys[0], by_name);
-    for (int i = 0; i < MX_KEY_COUNT; i++)
-        mx_log("Config param %s: %s", mx_key_name(keys[i]),
-               config_value_text(&arena, config, keys[i]));
+    int n = 0;
+    for (int key = 0; key < MX_KEY_COUNT; key++)
+        if (differs(&arena, &config->trail->slots[key])) keys[n++] = (MxKey)key;
+    qsort(keys, (size_t)n, sizeof keys[0], by_name);
+    for (int i = 0; i < n; i++) {
+        const char *value = config_value_text(&arena, config, keys[i]);
+        if (config_rows[keys[i]].type == CONFIG_node) value = config_shorten(&arena, value);
+        mx_log("Config param %s: %s", mx_key_name(keys[i]), value);
+    }
+    mx_log("%d of %d keys differ from the defaults; all are in %s", n, MX_KEY_COUNT, path);
     mx_arena_release(&arena);
 }

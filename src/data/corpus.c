@@ -6,6 +6,7 @@
 #include "source.h"
 
 static const size_t MAX_FILE_BYTES = (size_t)1 << 36;
+static const char wants[] = "text in UTF-8";
 
 typedef struct Document {
     MxTokens tokens;
@@ -19,19 +20,24 @@ typedef struct Corpus {
     int32_t bos, eos; /* -1 = none */
 } Corpus;
 
-static bool read_document(MxArena *arena, const MxTokenizer *tokenizer, const char *path,
-                          MxTokens *out, MxError *err) {
+static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,
+                          MxError *err) {
     MxArena scratch = {.name = "text file"};
     MxBytes bytes;
-    bool ok = mx_file_read(&scratch, path, MAX_FILE_BYTES, &bytes, err);
+    bool ok = data_check_format(path, wants, err) &&
+              mx_file_read(&scratch, path, MAX_FILE_BYTES, &bytes, err);
     if (ok) {
+        data_add_file(arena, dataset,
+                      (MxDataFile){.path = path,
+                                   .bytes = (int64_t)bytes.size,
+                                   .hash = mx_hash64(bytes.data, bytes.size)});
         const char *text = (const char *)bytes.data;
         size_t valid = mx_utf8_valid_bytes(text, bytes.size);
         if (valid < bytes.size)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                          "is not UTF-8: byte 0x%02x at offset %zu", bytes.data[valid], valid);
         else
-            *out = mx_tokenizer_encode(arena, tokenizer, text, bytes.size);
+            *out = mx_tokenizer_encode(arena, dataset->config.tokenizer, text, bytes.size);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -64,6 +70,10 @@ static bool check_config(const MxDataConfig *config, MxError *err) {
     return true;
 }
 
+static bool text_find(MxArena *arena, const MxDataConfig *config, MxError *err) {
+    return data_find_formats(arena, config, "txt", wants, err);
+}
+
 static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     char **paths;
@@ -76,7 +86,7 @@ static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
                        .eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer)};
     for (int i = 0; i < n_paths; i++) {
         MxTokens tokens;
-        if (!read_document(arena, config->tokenizer, paths[i], &tokens, err)) return false;
+        if (!read_document(arena, dataset, paths[i], &tokens, err)) return false;
         if (tokens.n) add_document(corpus, tokens, dataset);
     }
     if (!dataset->n_rows)
@@ -143,6 +153,8 @@ static bool text_row(MxDataset *dataset, int64_t row, const DataRow *out, MxErro
 
 const DataKind data_text = {
     .name = "text",
+    .reads_text = true,
+    .find = text_find,
     .open = text_open,
     .row = text_row,
     .doc = "UTF-8 text files, one document each",

@@ -3,6 +3,10 @@
  * pair.c; the thread that works ahead is in loader.c. */
 #include "source.h"
 
+#include <mx/store.h>
+
+#include <math.h>
+
 static const char *const field_names[MX_BATCH_FIELDS] = {
     [MX_INPUTS] = "inputs",
     [MX_TARGETS] = "targets",
@@ -65,6 +69,12 @@ static const DataKind *find_kind(const char *name, MxWhere where, MxError *err) 
     return NULL;
 }
 
+bool mx_data_reads_text(const char *kind) {
+    for (int i = 0; i < MX_COUNT(kinds); i++)
+        if (!strcmp(kinds[i]->name, kind)) return kinds[i]->reads_text;
+    return false;
+}
+
 bool data_check_tokenizer(const MxDataConfig *config, MxError *err) {
     int32_t vocab = mx_tokenizer_vocab(config->tokenizer);
     return vocab <= config->vocab ||
@@ -84,23 +94,19 @@ static bool check_kind(const MxDataset *dataset, MxError *err) {
                    "pairs of responses are wanted; data of kind \"%s\" has none", config->kind);
 }
 
-bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err) {
-    MX_ASSERT(config->rows > 0 && config->length > 0 && config->vocab > 0);
-    MX_ASSERT(config->length < INT32_MAX && config->vocab <= (int64_t)1 << 31);
-    MxDataset *dataset = mx_new(arena, MxDataset);
-    dataset->config = *config;
-    dataset->kind = find_kind(config->kind, config->where, err);
-    dataset->unit = config->pairs ? "pairs" : "rows";
-    MxBatch spare = mx_batch_new(arena, MX_COUNT(dataset->spare), config->length);
+/* The rows and scratch that a dataset has to itself. */
+static void make_room(MxArena *arena, MxDataset *dataset) {
+    int64_t length = dataset->config.length;
+    MxBatch spare = mx_batch_new(arena, MX_COUNT(dataset->spare), length);
     for (int i = 0; i < MX_COUNT(dataset->spare); i++) dataset->spare[i] = data_row(&spare, i);
-    if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
-        return false;
-    if (dataset->n_rows < config->rows)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "too little data: %s; a batch needs %lld %s", dataset->description,
-                       (long long)config->rows, dataset->unit);
-    if (dataset->kind->is_endless) dataset->config.n_epochs = 0;
-    int64_t steps = mx_data_steps(dataset), epochs = dataset->config.n_epochs;
+    dataset->scratch = (DataScratch){.wide = mx_new_n(arena, int64_t, length),
+                                     .tokens = mx_new_n(arena, int32_t, length),
+                                     .mask = mx_new_n(arena, int32_t, length)};
+}
+
+static void say_end(MxArena *arena, MxDataset *dataset) {
+    const MxDataConfig *config = &dataset->config;
+    int64_t steps = mx_data_steps(dataset), epochs = config->n_epochs;
     dataset->end_reason =
         steps < 0 ? "the data has no end"
                   : mx_arena_printf(arena,
@@ -109,14 +115,135 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
                                     (long long)steps, (long long)config->rows, dataset->unit,
                                     (long long)epochs, epochs == 1 ? "" : "s",
                                     (long long)dataset->n_rows, dataset->unit);
+}
+
+bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err) {
+    MX_ASSERT(config->rows > 0 && config->length > 0 && config->vocab > 0);
+    MX_ASSERT(config->length < INT32_MAX && config->vocab <= (int64_t)1 << 31);
+    MxDataset *dataset = mx_new(arena, MxDataset);
+    dataset->config = *config;
+    dataset->kind = find_kind(config->kind, config->where, err);
+    dataset->unit = config->pairs ? "pairs" : "rows";
+    make_room(arena, dataset);
+    if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
+        return false;
+    if (dataset->n_rows < config->rows)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "too little data: %s; a batch needs %lld %s", dataset->description,
+                       (long long)config->rows, dataset->unit);
+    if (dataset->kind->is_endless) dataset->config.n_epochs = 0;
+    say_end(arena, dataset);
     *out = dataset;
     return true;
 }
+
+bool mx_data_find(const MxDataConfig *config, MxError *err) {
+    MxArena arena = {.name = "files"};
+    const DataKind *kind = find_kind(config->kind, config->where, err);
+    bool ok = kind && (!kind->find || kind->find(&arena, config, err));
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* In the child; says nothing, for whoever reads the data will meet the same errors. */
+static MxExit try_data(void *config) {
+    enum { MOST_BATCHES = 32 };
+    MxArena arena = {.name = "try"};
+    MxDataConfig tried = *(const MxDataConfig *)config;
+    MxDataset *dataset;
+    MxError ignored = {0};
+    tried.shuffle = false;
+    tried.n_epochs = 1;
+    if (mx_data_open(&arena, &tried, &dataset, &ignored)) {
+        MxBatch batch = mx_batch_new(&arena, mx_data_batch_rows(&tried), tried.length);
+        int64_t steps = mx_data_steps(dataset), n = steps < MOST_BATCHES ? steps : MOST_BATCHES;
+        for (int64_t i = 0; i < n; i++) /* the first and the last are among them */
+            mx_data_batch(dataset, n == 1 ? 0 : i * (steps - 1) / (n - 1), &batch, &ignored);
+    }
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return MX_EXIT_OK;
+}
+
+bool mx_data_try(const MxDataConfig *config, MxError *err) {
+    const DataKind *kind = find_kind(config->kind, config->where, err);
+    if (!kind || !kind->is_guarded) return kind != NULL;
+    const char *path = config->path ? config->path : "";
+    MxExit code = mx_store_guarded(path, try_data, (void *)(uintptr_t)config, err);
+    if (code && !err->count)
+        mx_fail(err, code, MX_NOWHERE, "%s: could not be read in a child process", path);
+    return !code;
+}
+
+/* ---- rows that are held out */
+
+bool mx_data_hold_out(MxArena *arena, MxDataset *dataset, double share, int64_t rows,
+                      MxDataset **out, MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    MX_ASSERT(share > 0 && share < 1 && !dataset->n_held && !dataset->kind->is_endless);
+    int64_t all = dataset->n_rows, held = (int64_t)(share * (double)all);
+    if (held < rows) held = rows;
+    if (all - held < config->rows)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "too little data to hold a share out for evaluation: %s; a batch needs %lld "
+                       "%s, one of evaluation %lld",
+                       dataset->description, (long long)config->rows, dataset->unit,
+                       (long long)rows);
+    dataset->n_held = held;
+    dataset->n_all = all;
+    MxDataset *taken = *out = mx_new(arena, MxDataset);
+    *taken = *dataset;
+    make_room(arena, taken);
+    taken->is_held = true;
+    taken->n_rows = held;
+    taken->n_made = 0;
+    taken->config.rows = rows;
+    taken->config.n_epochs = 1;
+    taken->config.shuffle = false;
+    taken->warning = NULL;
+    taken->description = mx_arena_printf(arena, "%lld %s held out of the %lld of the training data",
+                                         (long long)held, dataset->unit, (long long)all);
+    dataset->n_rows = all - held;
+    dataset->description =
+        mx_arena_printf(arena, "%s; %lld %s train, %lld are held out", dataset->description,
+                        (long long)dataset->n_rows, dataset->unit, (long long)held);
+    say_end(arena, dataset);
+    say_end(arena, taken);
+    return true;
+}
+
+/* The source's row that is number j of those held out: every n-th, or one later where that does not
+ * divide. */
+static int64_t held_row(const MxDataset *dataset, int64_t j) {
+    int64_t every = dataset->n_all / dataset->n_held, rest = dataset->n_all % dataset->n_held;
+    return j * every + (j < rest ? j : rest) + every / 2;
+}
+
+/* The source's row that is number i of this dataset. */
+static int64_t row_of_source(const MxDataset *dataset, int64_t i) {
+    if (dataset->is_held) return held_row(dataset, i);
+    int64_t low = 0, high = dataset->n_held; /* how many held ones come before */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (held_row(dataset, middle) - middle <= i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return i + low;
+}
+
+/* ---- what is told */
 
 int64_t mx_data_steps(const MxDataset *dataset) {
     const MxDataConfig *config = &dataset->config;
     if (config->n_epochs <= 0 || config->n_epochs > INT64_MAX / dataset->n_rows) return -1;
     return config->n_epochs * dataset->n_rows / config->rows;
+}
+
+int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps) {
+    double rows = (double)steps * (double)dataset->config.rows;
+    return (int64_t)ceil(rows / (double)dataset->n_rows);
 }
 
 const char *mx_data_end_reason(const MxDataset *dataset) {
@@ -129,6 +256,11 @@ const char *mx_data_describe(const MxDataset *dataset) {
 
 const char *mx_data_warning(const MxDataset *dataset) {
     return dataset->warning;
+}
+
+const MxDataFile *mx_data_files(const MxDataset *dataset, int *n) {
+    *n = dataset->n_files;
+    return dataset->files;
 }
 
 DataRow data_row(const MxBatch *batch, int64_t row) {
@@ -147,7 +279,8 @@ static int64_t row_of(const MxDataset *dataset, int64_t step, int64_t r) {
     int64_t row = step * config->rows + r;
     int64_t epoch = row / dataset->n_rows, i = row % dataset->n_rows;
     bool shuffles = config->shuffle && !dataset->kind->is_endless;
-    return shuffles ? data_shuffle(config->seed, epoch, dataset->n_rows, i) : i;
+    if (shuffles) i = data_shuffle(config->seed, epoch, dataset->n_rows, i);
+    return row_of_source(dataset, i);
 }
 
 static void copy_columns(const DataRow *from, const MxBatchPart *part, const DataRow *to) {

@@ -8,12 +8,6 @@
 #include <glob.h>
 #include <stdlib.h>
 
-#ifndef MX_SHARE
-#define MX_SHARE "/usr/local/share/mxtrain"
-#endif
-
-static const char *const places[] = {"", "share", MX_SHARE};
-
 typedef struct PathList {
     char **paths;
     int n;
@@ -55,6 +49,7 @@ bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suf
     PathList list = {0};
     const char *folder = NULL;
     const char *given = config->path ? config->path : "";
+    const char *const places[] = {"", "share", mx_share_dir(arena)};
     for (int i = 0; i < MX_COUNT(places) && !list.n && !folder && *given; i++) {
         char *path = mx_path_join(arena, places[i], given);
         if (mx_dir_exists(path)) {
@@ -73,7 +68,7 @@ bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suf
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here, in "
                        "share/ or in %s",
-                       given, suffix, MX_SHARE);
+                       given, suffix, places[2]);
     *paths = list.paths;
     *n = list.n;
     return true;

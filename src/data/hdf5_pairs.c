@@ -16,8 +16,6 @@ typedef struct PairFile {
     MxH5 *file;
     bool is_split;
     Hdf5Column tokens[PARTS], position[PARTS], mask[PARTS]; /* mask: segmentation, or 1 and 0 */
-    int64_t *stored;                                        /* [length] */
-    int32_t *part_tokens, *part_mask;                       /* [length] of a split row */
 } PairFile;
 
 static const char *path_of(MxArena *arena, const char *group, int part, const char *suffix) {
@@ -29,9 +27,11 @@ static bool find_part(MxArena *arena, PairFile *pairs, const char *group, int pa
     const char *const suffixes[] = {pairs->is_split ? "_ids" : "",
                                     pairs->is_split ? "_mask" : "_segmentation"};
     Hdf5Column *tokens = &pairs->tokens[part], *mask = &pairs->mask[part];
-    return hdf5_column(pairs->file, path_of(arena, group, part, suffixes[0]), tokens, err) &&
-           hdf5_column(pairs->file, path_of(arena, group, part, suffixes[1]), mask, err) &&
-           hdf5_check_like(pairs->file, mask, tokens, err);
+    return hdf5_column(pairs->file, path_of(arena, group, part, suffixes[0]), HDF5_TOKEN, tokens,
+                       err) &&
+           hdf5_column(pairs->file, path_of(arena, group, part, suffixes[1]), HDF5_SEGMENT, mask,
+                       err) &&
+           hdf5_check_like(mask, tokens, err);
 }
 
 static bool find_whole(MxArena *arena, PairFile *pairs, const char *group, int64_t length,
@@ -39,13 +39,12 @@ static bool find_whole(MxArena *arena, PairFile *pairs, const char *group, int64
     for (int part = CHOSEN; part <= REJECTED; part++) {
         Hdf5Column *tokens = &pairs->tokens[part];
         const char *path = path_of(arena, group, part, "_position");
-        if (!find_part(arena, pairs, group, part, err) ||
-            !hdf5_check_width(pairs->file, tokens, length, err) ||
-            !hdf5_check_like(pairs->file, tokens, &pairs->tokens[CHOSEN], err))
+        if (!find_part(arena, pairs, group, part, err) || !hdf5_check_width(tokens, length, err) ||
+            !hdf5_check_like(tokens, &pairs->tokens[CHOSEN], err))
             return false;
         if (mx_h5_has_array(pairs->file, path) &&
-            (!hdf5_column(pairs->file, path, &pairs->position[part], err) ||
-             !hdf5_check_like(pairs->file, &pairs->position[part], tokens, err)))
+            (!hdf5_column(pairs->file, path, HDF5_POSITION, &pairs->position[part], err) ||
+             !hdf5_check_like(&pairs->position[part], tokens, err)))
             return false;
     }
     return true;
@@ -56,7 +55,7 @@ static bool find_split(MxArena *arena, PairFile *pairs, const char *group, int64
     for (int part = 0; part < PARTS; part++)
         if (!find_part(arena, pairs, group, part, err)) return false;
     const Hdf5Column *prompt = &pairs->tokens[PROMPT], *chosen = &pairs->tokens[CHOSEN];
-    if (!hdf5_check_like(pairs->file, &pairs->tokens[REJECTED], chosen, err)) return false;
+    if (!hdf5_check_like(&pairs->tokens[REJECTED], chosen, err)) return false;
     MxWhere where = {.file = mx_h5_path(pairs->file)};
     int64_t width = hdf5_width(prompt) + hdf5_width(chosen);
     if (hdf5_rows(prompt) != hdf5_rows(chosen))
@@ -76,11 +75,8 @@ static bool find_split(MxArena *arena, PairFile *pairs, const char *group, int64
 static bool read_part(MxDataset *dataset, int part, int64_t row, int32_t *mask, int32_t *tokens,
                       MxError *err) {
     PairFile *pairs = dataset->source;
-    int64_t vocab = dataset->config.vocab;
-    return hdf5_row(pairs->file, &pairs->mask[part], row, HDF5_SEGMENT, vocab, NULL, pairs->stored,
-                    mask, err) &&
-           hdf5_row(pairs->file, &pairs->tokens[part], row, HDF5_TOKEN, vocab, mask, pairs->stored,
-                    tokens, err);
+    return hdf5_row(dataset, &pairs->mask[part], row, NULL, mask, err) &&
+           hdf5_row(dataset, &pairs->tokens[part], row, mask, tokens, err);
 }
 
 /* 0, 1, … from where each segment begins. */
@@ -100,8 +96,7 @@ static bool whole_side(MxDataset *dataset, int side, int64_t row, const DataRow 
         segment[t] = segment[t] == 1;
     if (!pairs->position[side].path)
         count_positions(segment, config->length, position);
-    else if (!hdf5_row(pairs->file, &pairs->position[side], row, HDF5_POSITION, 0, NULL,
-                       pairs->stored, position, err))
+    else if (!hdf5_row(dataset, &pairs->position[side], row, NULL, position, err))
         return false;
     for (int64_t t = 0; t < config->length; t++)
         if (!segment[t]) position[t] = 0;
@@ -113,10 +108,11 @@ static bool whole_side(MxDataset *dataset, int side, int64_t row, const DataRow 
 static int64_t append_part(MxDataset *dataset, int part, int64_t row, int64_t n, const DataRow *out,
                            MxError *err) {
     PairFile *pairs = dataset->source;
-    if (!read_part(dataset, part, row, pairs->part_mask, pairs->part_tokens, err)) return -1;
+    const DataScratch *read = &dataset->scratch;
+    if (!read_part(dataset, part, row, read->mask, read->tokens, err)) return -1;
     for (int64_t t = 0; t < hdf5_width(&pairs->tokens[part]); t++) {
-        if (!pairs->part_mask[t]) continue;
-        out->field[MX_INPUTS][n] = pairs->part_tokens[t];
+        if (!read->mask[t]) continue;
+        out->field[MX_INPUTS][n] = read->tokens[t];
         out->field[MX_INPUTS_POSITION][n] = (int32_t)n;
         out->field[MX_INPUTS_SEGMENTATION][n] = 1;
         out->field[MX_TARGETS_SEGMENTATION][n] = n > 0 && part != PROMPT;
@@ -196,7 +192,7 @@ bool hdf5_pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     PairFile *pairs = mx_new(arena, PairFile);
     char *group;
-    if (!hdf5_open_group(arena, config, &pairs->file, &group, err)) return false;
+    if (!hdf5_open_group(arena, dataset, &pairs->file, &group, err)) return false;
     pairs->is_split = mx_h5_has_array(pairs->file, path_of(arena, group, CHOSEN, "_ids"));
     if (!pairs->is_split && !mx_h5_has_array(pairs->file, path_of(arena, group, CHOSEN, "")))
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(pairs->file)},
@@ -206,10 +202,11 @@ bool hdf5_pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     if (pairs->is_split ? !find_split(arena, pairs, group, config->length, err)
                         : !find_whole(arena, pairs, group, config->length, err))
         return false;
+    if (!hdf5_keep(arena, pairs->tokens, PARTS, err) ||
+        !hdf5_keep(arena, pairs->mask, PARTS, err) ||
+        !hdf5_keep(arena, pairs->position, PARTS, err))
+        return false;
     const Hdf5Column *chosen = &pairs->tokens[CHOSEN];
-    pairs->stored = mx_new_n(arena, int64_t, config->length);
-    pairs->part_tokens = mx_new_n(arena, int32_t, config->length);
-    pairs->part_mask = mx_new_n(arena, int32_t, config->length);
     dataset->source = pairs;
     dataset->n_rows = hdf5_rows(chosen);
     dataset->lacks_responses = !pairs->is_split;
@@ -217,8 +214,9 @@ bool hdf5_pairs_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     if (!look_through(arena, dataset, &seen, err)) return false;
     bool is_packed = seen.n_pairs > dataset->n_rows;
     if (is_packed) dataset->unit = "rows of pairs";
-    dataset->description = mx_arena_printf(
-        arena, "hdf5: %s, %s, %lld pairs%s", config->path, mx_shape_text(arena, chosen->shape),
-        (long long)seen.n_pairs, is_packed ? ", several in a row" : "");
+    dataset->description =
+        mx_arena_printf(arena, "hdf5: %s, %s, %lld pairs%s", config->path,
+                        mx_shape_text(arena, chosen->array.shape), (long long)seen.n_pairs,
+                        is_packed ? ", several in a row" : "");
     return true;
 }

@@ -13,6 +13,7 @@ bool jsonl_open(MxArena *arena, const char *path, JsonLines *out, MxError *err) 
     if (!file) return mx_fail_errno(err, "could not open %s", path);
     mx_arena_on_release(arena, close_file, file);
     *out = (JsonLines){.arena = arena, .file = file, .path = path, .cap = FIRST_BYTES};
+    out->hash = mx_hash_new(arena);
     out->bytes = mx_arena_alloc(arena, out->cap);
     return true;
 }
@@ -37,6 +38,8 @@ static bool make_room(JsonLines *lines, MxError *err) {
 static bool fill(JsonLines *lines, MxError *err) {
     if (lines->is_at_end || !make_room(lines, err)) return false;
     size_t n = fread(lines->bytes + lines->end, 1, lines->cap - lines->end, lines->file);
+    mx_hash_add(lines->hash, lines->bytes + lines->end, n);
+    lines->n_read += (int64_t)n;
     lines->end += n;
     if (n) return true;
     lines->is_at_end = true;

@@ -15,6 +15,8 @@ typedef struct JsonLines {
     char *bytes;
     size_t start, end, cap; /* bytes [start, end) were read and not given yet */
     bool is_at_end;
+    MxHash *hash; /* of the bytes read */
+    int64_t n_read;
 } JsonLines;
 
 bool jsonl_open(MxArena *arena, const char *path, JsonLines *out, MxError *err);

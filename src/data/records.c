@@ -7,46 +7,49 @@
 /* ---- rows */
 
 /* Adds n tokens of a record from `from` on to a row. */
-static void add_ids(const Records *records, const Record *record, int64_t from, int64_t n,
-                    bool counts, RowFill *fill) {
+static void add_ids(MxDataset *dataset, const Record *record, int64_t from, int64_t n, bool counts,
+                    RowFill *fill) {
+    const Records *records = dataset->source;
+    int32_t *tokens = dataset->scratch.tokens;
     for (int64_t i = 0; i < n; i++)
-        records->wide[i] = records->is_narrow ? ((const uint16_t *)record->ids)[from + i]
-                                              : ((const int32_t *)record->ids)[from + i];
-    rows_add(fill, records->wide, n, counts);
+        tokens[i] = records->is_narrow ? ((const uint16_t *)record->ids)[from + i]
+                                       : ((const int32_t *)record->ids)[from + i];
+    rows_add(fill, tokens, n, counts);
 }
 
 /* Prompt and answer, or the rejected one (side 1). The first token counts for nobody: the row's
  * token before it is of another document. */
-static void add_document(const Records *records, const Record *record, int side, RowFill *fill) {
-    const MxDataConfig *config = &records->dataset->config;
+static void add_document(MxDataset *dataset, const Record *record, int side, RowFill *fill) {
+    const MxDataConfig *config = &dataset->config;
     int64_t begin = fill->n, answer = record->n[PROMPT] + (side ? record->n[ANSWER] : 0);
     rows_document(fill);
-    add_ids(records, record, 0, record->n[PROMPT], !config->pairs && !config->completion_only,
+    add_ids(dataset, record, 0, record->n[PROMPT], !config->pairs && !config->completion_only,
             fill);
-    add_ids(records, record, answer, record->n[ANSWER + side], true, fill);
+    add_ids(dataset, record, answer, record->n[ANSWER + side], true, fill);
     if (begin < fill->length) fill->row->field[MX_TARGETS_SEGMENTATION][begin] = 0;
 }
 
-static void fill_row(const Records *records, int64_t row, int side, RowFill *fill) {
+static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
+    const Records *records = dataset->source;
     const RowPlan *plan = &records->plan;
-    if (!plan->n_rows) add_document(records, &records->item[row], side, fill);
+    if (!plan->n_rows) add_document(dataset, &records->item[row], side, fill);
     for (int64_t i = plan->n_rows ? plan->first[row] : 0; plan->n_rows && i < plan->first[row + 1];
          i++)
-        add_document(records, &records->item[plan->document[i]], side, fill);
+        add_document(dataset, &records->item[plan->document[i]], side, fill);
 }
 
 static bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
                          MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
-    fill_row(dataset->source, row, side, &fill);
+    fill_row(dataset, row, side, &fill);
     return true;
 }
 
 static bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
-    fill_row(dataset->source, row, 0, &fill);
+    fill_row(dataset, row, 0, &fill);
     rows_end(&fill);
     return true;
 }
@@ -57,7 +60,7 @@ bool records_teach(Records *records, const Record *record) {
     int n_sides = dataset->config.pairs ? 2 : 1;
     for (int side = 0; side < n_sides; side++) {
         RowFill fill = rows_begin(&dataset->spare[side], length);
-        add_document(records, record, side, &fill);
+        add_document(dataset, record, side, &fill);
         if (n_sides == 1) rows_end(&fill);
     }
     if (n_sides == 2) {
@@ -164,6 +167,10 @@ static void pack(Records *records) {
     if (config->pairs) records->dataset->unit = "rows of pairs";
 }
 
+static bool records_find(MxArena *arena, const MxDataConfig *config, MxError *err) {
+    return data_find_formats(arena, config, "jsonl", records_want, err);
+}
+
 static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
@@ -178,16 +185,14 @@ static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     if (!data_check_tokenizer(config, err) ||
         !data_find_files(arena, config, "jsonl", &paths, &n_paths, err))
         return false;
-    *records = (Records){.arena = arena,
-                         .dataset = dataset,
-                         .is_narrow = config->vocab <= UINT16_MAX + 1,
-                         .wide = mx_new_n(arena, int32_t, config->length)};
+    *records =
+        (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
+    dataset->source = records;
     for (int i = 0; i < n_paths; i++)
         if (!records_read(records, paths[i], err)) return false;
     if (records->n_bad_lines) return false;
     if (!records->n) return refuse(records, config->where, err);
     if (config->packing) pack(records);
-    dataset->source = records;
     dataset->n_rows = config->packing ? records->plan.n_rows : records->n;
     describe(records, paths[0], n_paths);
     warn(records);
@@ -196,6 +201,8 @@ static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
 
 const DataKind data_records = {
     .name = "hf",
+    .reads_text = true,
+    .find = records_find,
     .open = records_open,
     .row = records_row,
     .side = records_side,

@@ -27,12 +27,14 @@ typedef struct Records {
     int64_t n, cap;
     bool is_narrow;                         /* ids are uint16 */
     RowPlan plan;                           /* with packing; n_rows 0 = a row is a record */
-    int32_t *wide;                          /* [length] one piece */
     int64_t n_tokens, n_cut_prompts, n_cut; /* cut: answers and rejected, or whole documents */
     LeftOut empty, mute;                    /* no text; no token to learn from */
     const char *found;                      /* the columns of the first record */
     int n_bad_lines;
 } Records;
+
+/* The format of such files, for messages. */
+extern const char records_want[];
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */

@@ -6,6 +6,8 @@
 
 enum { MOST_BAD_LINES = 10 };
 
+const char records_want[] = "JSON Lines";
+
 /* ---- tokens */
 
 /* Joins what stands before a text, its tokens, and what stands behind; -1 = nothing. */
@@ -99,6 +101,24 @@ static Record *keep(Records *records, const MxTokens piece[PIECES]) {
 
 /* ---- reading */
 
+/* A line that is no object, in one message. */
+static bool refuse_line(const char *text, size_t bytes, MxWhere where, MxError *err) {
+    enum { MOST_SHOWN = 40 };
+    bool is_cut = bytes > MOST_SHOWN;
+    if (text[strspn(text, " \t")] == '[')
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "found a list, wanted an object in each line");
+    bool is_table = memchr(text, ',', bytes) || memchr(text, '\t', bytes);
+    if (is_cut) bytes = MOST_SHOWN;
+    while (is_cut && bytes && (text[bytes] & 0xc0) == 0x80) bytes--; /* inside a character */
+    mx_fail(err, MX_EXIT_BAD_INPUT, where, "found \"%.*s%s\", wanted an object in each line",
+            (int)bytes, text, is_cut ? " …" : "");
+    mx_note(err, "hint: %s (JSON Lines)",
+            is_table ? "is it CSV? write each row as an object in a line of its own"
+                     : "write each record as an object in a line of its own");
+    return false;
+}
+
 /* One line; false = bad. *goes_on: whether others can be better. */
 static bool read_line(MxArena *scratch, Records *records, const char *text, size_t bytes,
                       MxWhere where, bool *goes_on, MxError *err) {
@@ -106,10 +126,10 @@ static bool read_line(MxArena *scratch, Records *records, const char *text, size
     ColumnText column[COLUMNS_MOST];
     MxTokens piece[PIECES] = {{0}};
     *goes_on = true;
-    if (text[strspn(text, " \t")] == '[') {
-        *goes_on = where.line > 1; /* else the whole file is a list */
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "found a list, wanted an object in each line (JSON Lines)");
+    char first = text[strspn(text, " \t")];
+    if (first == '[' || (first != '{' && where.line == 1)) {
+        *goes_on = where.line > 1; /* the first line tells what the file is */
+        return refuse_line(text, bytes, where, err);
     }
     MxJson *record = mx_json_parse_line(scratch, text, bytes, where, err);
     if (!record) return false;
@@ -147,7 +167,8 @@ bool records_read(Records *records, const char *path, MxError *err) {
     JsonLines lines;
     const char *text;
     size_t bytes;
-    bool goes_on = true, ok = jsonl_open(&reading, path, &lines, err);
+    bool goes_on = true,
+         ok = data_check_format(path, records_want, err) && jsonl_open(&reading, path, &lines, err);
     while (ok && goes_on && jsonl_next(&lines, &text, &bytes, &why)) {
         MxArena scratch = {.name = "JSON line"};
         MxWhere where = {.file = path, .line = lines.line};
@@ -161,6 +182,9 @@ bool records_read(Records *records, const char *path, MxError *err) {
         }
         mx_arena_release(&scratch);
     }
+    if (ok && goes_on)
+        data_add_file(records->arena, records->dataset,
+                      (MxDataFile){path, lines.n_read, mx_hash_value(lines.hash)});
     if (why.count) {
         mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
         goes_on = false;

@@ -15,6 +15,8 @@ DataRow data_row(const MxBatch *batch, int64_t row);
 /* A kind of dataset: numbered rows, each a pure function of its number. */
 typedef struct DataKind {
     const char *name;
+    /* That the files are there; NULL = there are none. */
+    bool (*find)(MxArena *arena, const MxDataConfig *config, MxError *err);
     /* Opens dataset->source and sets n_rows and description, perhaps more of it. */
     bool (*open)(MxArena *arena, MxDataset *dataset, MxError *err);
     /* Fills a row. Allocates nothing. */
@@ -23,18 +25,31 @@ typedef struct DataKind {
      * MX_TARGETS_SEGMENTATION its segment for every token of a response but the first of a
      * document; see lacks_responses. NULL = the kind has no pairs. */
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
+    bool reads_text; /* which a tokenizer makes tokens of */
+    bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
     const char *doc;
 } DataKind;
+
+/* Room to make a row in, [length] each. */
+typedef struct DataScratch {
+    int64_t *wide;
+    int32_t *tokens, *mask;
+} DataScratch;
 
 struct MxDataset {
     const DataKind *kind;
     MxDataConfig config;
     void *source;
-    int64_t n_rows;       /* of an epoch; with pairs, of each side */
+    int64_t n_rows;        /* of an epoch; with pairs, of each side */
+    int64_t n_held, n_all; /* rows of the source that are held out, of how many; 0 = none */
+    bool is_held;          /* this dataset has those, else the others */
+    MxDataFile *files;     /* [n_files] */
+    int n_files;
     const char *unit;     /* what a row is called */
     bool lacks_responses; /* where responses begin is not known: sides leave out what counts */
     DataRow spare[2];     /* [length] rows of which not all is wanted */
+    DataScratch scratch;  /* its own: datasets that share a source may be used by two threads */
     int64_t n_made;       /* rows so far */
     const char *description, *warning, *end_reason;
 };
@@ -65,10 +80,22 @@ int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]);
  * are equal, or no token counts. */
 int64_t data_pair_mute(int64_t length, const DataRow pair[2], int64_t *n_pairs);
 
+/* data_add_file — notes that a file was read, in the arena. */
+void data_add_file(MxArena *arena, MxDataset *dataset, MxDataFile file);
+/* data_hash_file — a file as data_add_file wants it, of evenly spread parts if it is larger than
+ * 1 GiB. */
+bool data_hash_file(const char *path, MxDataFile *out, MxError *err);
+/* data_check_format — that a file can be opened and does not begin as one of a format that `wants`
+ * ("JSON Lines", …) is not. */
+bool data_check_format(const char *path, const char *wants, MxError *err);
+
 /* data_find_files — the files that a path names, sorted bytewise by path; of a folder those that
  * end in ".SUFFIX". */
 bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suffix, char ***paths,
                      int *n, MxError *err);
+/* data_find_formats — that there are such files, each of the format that `wants`. */
+bool data_find_formats(MxArena *arena, const MxDataConfig *config, const char *suffix,
+                       const char *wants, MxError *err);
 
 /* data_check_tokenizer — every token must be below vocab. */
 bool data_check_tokenizer(const MxDataConfig *config, MxError *err);

@@ -18,11 +18,12 @@ static bool synthetic_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     return true;
 }
 
-/* Random borders: contiguous segments 1, 2, … up to `most`, positions from 0 in each. */
+/* Random borders: contiguous segments 1, 2, … up to `most`, of which a row has no more than tokens;
+ * positions from 0 in each. */
 static void cut_segments(int64_t row, int64_t length, int64_t most, int32_t *segment,
                          int32_t *position) {
     for (int64_t t = 0; t < length; t++) segment[t] = 0;
-    for (int64_t cut = 1; cut < most; cut++) {
+    for (int64_t cut = 1; cut < most && cut < length; cut++) {
         uint32_t random[4];
         mx_philox(0, DATA_STREAM_SEGMENTS + (uint64_t)row, (uint64_t)cut, random);
         segment[1 + below(random[0], length - 1)] = 1; /* two cuts may fall together */

@@ -165,6 +165,9 @@ void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with) {
             if (in[j] == old) in[j] = with;
         node->in = in;
     }
+    const char **axes = graph->values[with].axes;
+    for (int d = 0; d < MX_MAX_RANK; d++)
+        if (!axes[d]) axes[d] = graph->values[old].axes[d];
     if (graph->values[old].var == MX_NONE) return;
     MX_ASSERT(graph->values[with].var == MX_NONE);
     MxNode *from = &graph->nodes[graph->values[old].node],

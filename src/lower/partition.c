@@ -65,6 +65,7 @@ static bool read_wishes(Partitioner *p, MxError *err) {
     for (int v = 0; v < p->global->n_values; v++) {
         const MxValueInfo *info = &p->global->values[v];
         Wanted *w = &p->wanted[v];
+        if (info->node == MX_NONE) continue;
         int var = info->like != MX_NONE ? info->like : info->var;
         if (var != MX_NONE) {
             *w = (Wanted){WISH_FIRM, p->p->var[var]};

@@ -146,6 +146,9 @@ void mx_pass_schedule(MxGraph *graph) {
             if (!--o.waits_for[o.edges[e].to]) heap_push(heap, &n_ready, o.edges[e].to);
     }
     MX_ASSERT(n_done == n_live); /* else there is a cycle */
+    for (int n = 0; n < n_nodes; n++)
+        for (int i = 0; !o.is_live[n] && i < graph->nodes[n].n_out; i++)
+            graph->values[graph->nodes[n].out[i]].node = MX_NONE;
     graph->nodes = ordered;
     graph->n_nodes = n_done;
     graph->cap_nodes = n_nodes + 1;

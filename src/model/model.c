@@ -131,8 +131,23 @@ MxTflops mx_model_tflops(const MxModel *model) {
     tflops.attention += attention * ahead * FORWARD_AND_BACKWARD / tera;
     tflops.learnable *= micro_batches;
     tflops.attention *= micro_batches;
-    double reference = c->use_dpo ? tflops.learnable / FORWARD_AND_BACKWARD : 0;
+    if (c->use_dpo) tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;
     if (c->use_dpo) tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
-    tflops.total = tflops.learnable + tflops.attention + reference;
+    tflops.total = tflops.learnable + tflops.attention + tflops.reference;
     return tflops;
+}
+
+const char *mx_tflops_text(MxArena *arena, MxTflops tflops) {
+    char total[MX_FIGURE];
+    MxText text;
+    mx_text_init(&text, arena);
+    mx_text_add(&text,
+                "Per train step:\n Total TFLOPs: %s \n split as %.2f%% learnable weight flops and "
+                "%.2f%% attention flops",
+                mx_figure(total, tflops.total, 2), 100 * tflops.learnable / tflops.total,
+                100 * tflops.attention / tflops.total);
+    if (tflops.reference > 0)
+        mx_text_add(&text, ", %.2f%% frozen reference weight flops",
+                    100 * tflops.reference / tflops.total);
+    return text.data;
 }

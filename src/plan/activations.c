@@ -97,9 +97,11 @@ static bool meet_constraint(Estimate *e, const MxValueInfo *info, MxError *err) 
 }
 
 static bool meet_constraints(Estimate *e, MxError *err) {
-    for (int v = 0; v < e->graph->n_values; v++)
-        if (is_constrained(&e->graph->values[v]) && !meet_constraint(e, &e->graph->values[v], err))
+    for (int v = 0; v < e->graph->n_values; v++) {
+        const MxValueInfo *info = &e->graph->values[v];
+        if (info->node != MX_NONE && is_constrained(info) && !meet_constraint(e, info, err))
             return false;
+    }
     return true;
 }
 
@@ -291,7 +293,7 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err) {
     MxConfig config = *mesh->config;
     MxModel *model;
-    config.remat_policy = policy;
+    config.remat = policy;
     config.micro_batch_size_to_train_on =
         rank_rows(arena, mesh, config.micro_batch_size_to_train_on);
     config.micro_batch_size_to_eval_on = rank_rows(arena, mesh, config.micro_batch_size_to_eval_on);

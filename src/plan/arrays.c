@@ -37,6 +37,7 @@ bool plan_warn(PlanWarnings *warnings, const MxTrainMesh *mesh, const char *path
     MxFindings found = {0};
     if (!mesh->rules.n) return true;
     if (!mx_shard_resolve(arena, &mesh->rules, names, &trail, &raw, err)) return false;
+    if (mesh->mesh.n_ranks == 1) return true; /* which rule wins, changes nothing there */
     mx_shard_findings(arena, &mesh->rules, names, &trail, &mesh->mesh, &found);
     for (int i = 0; i < found.n; i++)
         add_warning(warnings, (PlanWarning){.finding = found.items[i],

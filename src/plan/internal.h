@@ -38,7 +38,7 @@ typedef struct PlanWarnings {
 } PlanWarnings;
 
 void plan_warnings_init(PlanWarnings *warnings, MxArena *arena);
-/* plan_warn — adds what the resolution of an array's names passed over. */
+/* plan_warn — adds what the resolution of an array's names passed over, on several devices. */
 bool plan_warn(PlanWarnings *warnings, const MxTrainMesh *mesh, const char *path, MxSpec names,
                bool is_activation, MxError *err);
 /* plan_warn_rules — adds what is doubtful about the rules themselves. */
@@ -64,7 +64,7 @@ typedef struct PlanProgram {
 } PlanProgram;
 
 /* plan_program — lowers the program and reads or estimates what a rank needs.
- *   policy    remat_policy to assume
+ *   policy    remat to assume
  *   warnings  those of the activation constraints are added; NULL = not wanted */
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err);
@@ -99,8 +99,8 @@ const char *plan_link_name(int link);
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, reference, activations, casts, gathered, buffers, saving;
     int64_t process, total;
-    int64_t machine; /* what this machine has */
-    bool is_exact;   /* nothing is estimated but the process itself: the program was lowered */
+    MxMemoryLimit limit; /* of this machine or a control group of it */
+    bool is_exact;       /* nothing is estimated but the process itself: the program was lowered */
     struct {
         const char *policy;
         int64_t activations;
@@ -128,6 +128,7 @@ struct MxForecast {
     MxTflops tflops;
     MxShardReport unsharded;
     const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */
+    const char *refusal;        /* what a run refuses of the config; NULL = nothing */
 };
 
 /* ---- print.c */

@@ -45,8 +45,8 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "process", m->process);
     mx_json_set_int(object, "total", m->total);
     mx_json_set_bool(object, "activations_are_exact", m->is_exact);
-    mx_json_set_int(object, "machine", m->machine);
-    mx_json_set_bool(object, "fits", m->total <= m->machine);
+    mx_json_set_int(object, "machine", m->limit.bytes);
+    mx_json_set_bool(object, "fits", m->total <= m->limit.bytes);
     MxJson *other = mx_json_put_object(object, "activations_with_remat_policy");
     for (int i = 0; i < MX_COUNT(m->other) && m->other[i].policy; i++)
         mx_json_set_int(other, m->other[i].policy, m->other[i].activations);
@@ -57,6 +57,7 @@ static void put_flops(const MxForecast *plan, MxJson *root) {
     mx_json_set_number(object, "total", plan->tflops.total);
     mx_json_set_number(object, "learnable", plan->tflops.learnable);
     mx_json_set_number(object, "attention", plan->tflops.attention);
+    mx_json_set_number(object, "reference", plan->tflops.reference);
 }
 
 static void put_check(const MxForecast *plan, MxJson *root) {
@@ -70,6 +71,7 @@ static void put_check(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "total_bytes", r->total_bytes);
     mx_json_set_bool(object, "ok", !plan->unsharded_text);
     MxJson *errors = mx_json_put_array(root, "errors_when_run");
+    if (plan->refusal) mx_json_push_string(errors, plan->refusal);
     if (plan->unsharded_text) mx_json_push_string(errors, plan->unsharded_text);
     for (int i = 0; i < plan->n_arrays; i++)
         if (plan->arrays[i].error) mx_json_push_string(errors, plan->arrays[i].error_text);

@@ -5,15 +5,9 @@
  * largest such group is counted once. */
 #include "internal.h"
 
-#include <unistd.h>
-
 /* Code, libraries and stacks of a process that does nothing; measured with glibc, OpenBLAS and
  * oneDNN on x86-64, 2 threads. */
 static const int64_t PROCESS_BYTES = (int64_t)32 << 20;
-
-static int64_t machine_bytes(void) {
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-}
 
 /* Elements of a rank's shards: of all parameters, and of those that are trained. */
 static int64_t shard_elements(const MxForecast *plan, bool only_trained) {
@@ -77,7 +71,7 @@ static void add_up(PlanMemory *m) {
 static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) {
     static const char *const policies[] = {"minimal", "full"};
     int n = 0;
-    bool is_thriftier = !strcmp(plan->config->remat_policy, "none");
+    bool is_thriftier = !strcmp(plan->config->remat, "none");
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier) {
             PlanProgram program;
@@ -85,7 +79,7 @@ static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) 
             plan->memory.other[n].policy = policies[i];
             plan->memory.other[n++].activations = program.activations;
         }
-        is_thriftier = is_thriftier || !strcmp(plan->config->remat_policy, policies[i]);
+        is_thriftier = is_thriftier || !strcmp(plan->config->remat, policies[i]);
     }
     return true;
 }
@@ -106,7 +100,7 @@ static int64_t saving_bytes(const MxForecast *plan, const PlanProgram *p) {
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     PlanMemory *m = &plan->memory;
     PlanProgram p;
-    if (!plan_program(arena, &plan->mesh, plan->config->remat_policy, &plan->warnings, &p, err))
+    if (!plan_program(arena, &plan->mesh, plan->config->remat, &plan->warnings, &p, err))
         return false;
     int64_t n = shard_elements(plan, false), n_trained = shard_elements(plan, true);
     MxDtype dtype;
@@ -120,7 +114,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
                       .casts = p.casts,
                       .buffers = p.buffers,
                       .process = PROCESS_BYTES,
-                      .machine = machine_bytes(),
+                      .limit = mx_memory_limits(arena, "/").memory,
                       .is_exact = plan->mesh.mesh.n_ranks == 1 || !plan->collectives.refusal};
     if (plan->mesh.mesh.n_ranks > 1 && m->is_exact) {
         m->activations = plan->collectives.activations;
@@ -135,5 +129,5 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     }
     m->saving = saving_bytes(plan, &p);
     add_up(m);
-    return m->total <= m->machine || find_other_policies(arena, plan, err);
+    return m->total <= m->limit.bytes || find_other_policies(arena, plan, err);
 }

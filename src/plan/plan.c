@@ -81,9 +81,19 @@ static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *pl
     return !config->sharding_strict || refuse(plan, err);
 }
 
+/* What a run refuses before it looks at anything else. */
+static const char *refusal(MxArena *arena, const MxConfig *config) {
+    MxError why = {0};
+    bool ok = mx_config_runnable(config, &why);
+    const char *text = ok ? NULL : mx_arena_strdup(arena, why.text.data);
+    mx_error_release(&why);
+    return text;
+}
+
 bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err) {
     MxForecast *plan = mx_new(arena, MxForecast);
     if (!plan_sharding(arena, config, plan, err)) return false;
+    plan->refusal = refusal(arena, config);
     if (plan->mesh.mesh.n_ranks > 1) plan_collectives(arena, config, &plan->collectives);
     if (!plan_memory(arena, plan, err)) return false;
     plan->tflops = mx_model_tflops(plan->model);

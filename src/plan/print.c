@@ -5,6 +5,11 @@ static double gib(int64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
+static const char *figure(MxText *out, double value) {
+    enum { DECIMALS = 3 };
+    return mx_figure(mx_new_n(out->arena, char, MX_FIGURE), value, DECIMALS);
+}
+
 static void print_mesh(const MxForecast *plan, MxText *out) {
     const MxMesh *mesh = &plan->mesh.mesh;
     const MxConfig *c = plan->config;
@@ -21,9 +26,12 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
                 (long long)c->tokens_per_step);
     if (c->gradient_accumulation_steps > 1)
         mx_text_add(out, " in %lld micro-batches", (long long)c->gradient_accumulation_steps);
+    mx_text_add(out, "\n");
+    if (strcmp(c->remat, c->remat_policy) != 0)
+        mx_text_add(out, "remat        %s: done as %s\n", c->remat_policy, c->remat);
     const PlanCount *p = &plan->parameters;
-    mx_text_add(out, "\nparameters   %.3f billion (%lld), active %lld, in embeddings %lld\n",
-                (double)p->total * 1e-9, (long long)p->total, (long long)p->active,
+    mx_text_add(out, "parameters   %s billion (%lld), active %lld, in embeddings %lld\n",
+                figure(out, (double)p->total * 1e-9), (long long)p->total, (long long)p->active,
                 (long long)p->embedding);
     if (p->trainable < p->total)
         mx_text_add(out, "trainable    %lld, %.3f%% of all\n", (long long)p->trainable,
@@ -31,7 +39,7 @@ static void print_mesh(const MxForecast *plan, MxText *out) {
 }
 
 static void print_bytes(MxText *out, const char *what, int64_t bytes, const char *how) {
-    mx_text_add(out, "  %-12s %12.3f  %s\n", what, gib(bytes), how);
+    mx_text_add(out, "  %-12s %12s  %s\n", what, figure(out, gib(bytes)), how);
 }
 
 static void print_memory(const MxForecast *plan, MxText *out) {
@@ -60,11 +68,13 @@ static void print_memory(const MxForecast *plan, MxText *out) {
                         : "the copy of its share of the state, written in the background: about");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
-    if (m->total <= m->machine) {
-        mx_text_add(out, "this machine has %.3f GiB: enough for one rank\n", gib(m->machine));
+    if (m->total <= m->limit.bytes) {
+        mx_text_add(out, "%s has %.3f GiB: enough for one rank\n", m->limit.name,
+                    gib(m->limit.bytes));
         return;
     }
-    mx_text_add(out, "this machine has %.3f GiB: not enough for one rank\n", gib(m->machine));
+    mx_text_add(out, "%s has %.3f GiB: not enough for one rank\n", m->limit.name,
+                gib(m->limit.bytes));
     for (int i = 0; i < MX_COUNT(m->other) && m->other[i].policy; i++)
         mx_text_add(out, "  remat_policy=%s would need %.3f for activations, %.3f in all\n",
                     m->other[i].policy, gib(m->other[i].activations),
@@ -73,13 +83,10 @@ static void print_memory(const MxForecast *plan, MxText *out) {
 
 static void print_flops(const MxForecast *plan, MxText *out) {
     const MxTflops *f = &plan->tflops;
-    mx_text_add(out,
-                "\nPer train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops "
-                "and %.2f%% attention flops\n",
-                f->total, 100 * f->learnable / f->total, 100 * f->attention / f->total);
+    mx_text_add(out, "\n%s\n", mx_tflops_text(out->arena, *f));
     if (plan->mesh.mesh.n_ranks > 1)
-        mx_text_add(out, " on each device; %.2f on all\n",
-                    f->total * (double)plan->mesh.mesh.n_ranks);
+        mx_text_add(out, " on each device; %s on all\n",
+                    figure(out, f->total * (double)plan->mesh.mesh.n_ranks));
 }
 
 static const char *late_axes(MxArena *arena, const MxForecast *plan) {
@@ -174,6 +181,7 @@ static void print_hint(const PlanWarnings *warnings, int i, MxText *out) {
 void mx_plan_print(const MxForecast *plan, MxText *out) {
     const MxConfig *c = plan->config;
     mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
+    if (plan->refusal) mx_text_add(out, "error, when run: %s\n", plan->refusal);
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);

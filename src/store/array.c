@@ -26,7 +26,7 @@ void h5_unlock(const int *unused) {
 bool h5_is_file(const char *path, MxError *err) {
     MxWhere where = {.file = path};
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
     if (fd < 0 && errno == EACCES) return mx_fail_errno(err, "could not open \"%s\"", path);
     if (fd < 0)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "could not open \"%s\": %s", path,
@@ -39,10 +39,6 @@ bool h5_is_file(const char *path, MxError *err) {
 
 static MxWhere in(const MxH5 *file) {
     return (MxWhere){.file = mx_h5_path(file)};
-}
-
-bool h5_is_float(MxDtype dtype) {
-    return dtype == MX_F32 || dtype == MX_F64 || dtype == MX_F16 || dtype == MX_BF16;
 }
 
 bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxError *err) {
@@ -86,7 +82,7 @@ typedef struct Reading {
 static bool can_read(const Reading *r, const MxH5Array *array, MxDtype want) {
     MxDtype stored = array->dtype;
     bool raw = stored == MX_BF16 && (want == MX_BF16 || want == MX_U16);
-    if (!array->is_text && (!h5_is_float(stored) || h5_is_float(want) || raw) &&
+    if (!array->is_text && (!mx_dtype_is_float(stored) || mx_dtype_is_float(want) || raw) &&
         (stored != MX_BF16 || want == MX_F32 || raw))
         return true;
     return mx_fail(r->err, MX_EXIT_BAD_INPUT, in(r->file), "dataset \"%s\" holds %s, wanted %s",

@@ -49,13 +49,33 @@ void mx_store_guard_rearm(const char *path) {
     setrlimit(RLIMIT_CPU, &limit);
 }
 
+/* The exit of a child that met a bug of ours, which mx_assert_fail has told. */
+enum { BUG = 128 + SIGABRT };
+
+static void on_abort(int number) {
+    (void)number;
+    if (mx_bug_is_told()) _exit(BUG);
+}
+
+/* What the library aborts at is its crash; what we do is not. A reader of our output that went, or
+ * a limit on files, is an error of the write. */
+static void tell_signals_apart(void) {
+    signal(SIGABRT, on_abort);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
 static _Noreturn void run_child(MxExit (*work)(void *), void *data) {
     is_guarded = true;
+    tell_signals_apart();
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     setrlimit(RLIMIT_AS, &(struct rlimit){MAX_MEMORY, MAX_MEMORY});
     MxExit code = work(data);
+    errno = 0;
     bool is_written = !fflush(stdout) && !ferror(stdout);
-    _exit(code == MX_EXIT_OK && !is_written ? MX_EXIT_IO : (int)code);
+    if (is_written) _exit((int)code);
+    mx_complain("could not write to stdout%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    _exit(MX_EXIT_IO);
 }
 
 static bool await_child(int *status, MxError *err) {
@@ -65,20 +85,32 @@ static bool await_child(int *status, MxError *err) {
     return true;
 }
 
+/* Signals by which a process that went wrong ends; by others it is ended. */
+static bool is_crash(int number) {
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    for (int i = 0; i < MX_COUNT(crashes); i++)
+        if (crashes[i] == number) return true;
+    return false;
+}
+
 /* The child's end as an exit code, with a message if it was no exit. */
 static MxExit judge(int status, const char *what, MxError *err) {
-    if (WIFEXITED(status)) return (MxExit)WEXITSTATUS(status);
-    int number = WTERMSIG(status);
+    if (WIFEXITED(status) && WEXITSTATUS(status) != BUG) return (MxExit)WEXITSTATUS(status);
     if (stopped_by) return (MxExit)(128 + stopped_by);
-    if (number == SIGXCPU)
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (!number)
+        mx_fail(err, (MxExit)BUG, MX_NOWHERE,
+                "%s: the process that read it ended at a bug of mxtrain; the files may be good",
+                what);
+    else if (number == SIGXCPU)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the HDF5 library does not come to an end with it; is it damaged?", what);
-    else if (number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP)
-        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "%s: the process that read it was killed (%s)", what,
-                strsignal(number));
-    else
+    else if (is_crash(number))
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the HDF5 library crashed on it (%s); is it damaged?", what, strsignal(number));
+    else
+        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "%s: the process that read it was killed (%s)", what,
+                strsignal(number));
     return err->exit;
 }
 

@@ -125,6 +125,10 @@ bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
     return true;
 }
 
+void mx_h5_assume_bf16(MxH5 *file) {
+    file->assumes_bf16 = true;
+}
+
 /* Whether a file that was written and closed opens again. */
 static bool opens_again(const char *path) {
     hid_t again = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -236,8 +240,18 @@ static bool is_tagged_bf16(hid_t dataset) {
     return is_bf16;
 }
 
+/* Bytes of a chunk that must be unpacked as a whole; 0 = stored otherwise. */
+static int64_t packed_chunk_bytes(hid_t create, size_t element_bytes) {
+    hsize_t dims[H5S_MAX_RANK];
+    if (H5Pget_layout(create) != H5D_CHUNKED || H5Pget_nfilters(create) <= 0) return 0;
+    int rank = H5Pget_chunk(create, H5S_MAX_RANK, dims); /* below 2^32 bytes in all */
+    int64_t bytes = (int64_t)element_bytes;
+    for (int i = 0; i < rank; i++) bytes *= (int64_t)dims[i];
+    return bytes;
+}
+
 /* Shape and type of an open dataset; on failure `why` says what is wrong with it. */
-static bool look_at(hid_t dataset, MxH5Array *out, const char **why) {
+static bool look_at(const MxH5 *file, hid_t dataset, MxH5Array *out, const char **why) {
     hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
     hid_t create = H5Dget_create_plist(dataset);
     hsize_t dims[H5S_MAX_RANK] = {0};
@@ -259,10 +273,12 @@ static bool look_at(hid_t dataset, MxH5Array *out, const char **why) {
             count *= out->shape.dim[i] = (int64_t)dims[i];
     }
     out->shape.rank = rank;
+    if (!*why) out->chunk_bytes = packed_chunk_bytes(create, H5Tget_size(type));
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
     if (create >= 0) H5Pclose(create);
-    if (!*why && out->dtype == MX_U16 && is_tagged_bf16(dataset)) out->dtype = MX_BF16;
+    if (!*why && out->dtype == MX_U16 && (file->assumes_bf16 || is_tagged_bf16(dataset)))
+        out->dtype = MX_BF16;
     return !*why;
 }
 
@@ -270,7 +286,7 @@ hid_t h5_open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err
     *out = (MxH5Array){.path = path};
     hid_t dataset = H5Dopen2(file->id, ROOTED(path), H5P_DEFAULT);
     const char *why = NULL;
-    if (dataset >= 0 && look_at(dataset, out, &why)) return dataset;
+    if (dataset >= 0 && look_at(file, dataset, out, &why)) return dataset;
     if (dataset >= 0) H5Dclose(dataset);
     if (!why) why = mx_h5_has_group(file, path) ? "it is a group" : "there is none";
     mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "cannot read dataset \"%s\": %s", path, why);
@@ -369,13 +385,13 @@ static bool read_number(MxArena *arena, hid_t attr, char **out) {
     bool ok = H5Sget_simple_extent_npoints(space) == 1 && dtype_of(type, &array) && !array.is_text;
     int64_t integer = 0;
     double number = 0;
-    if (ok && h5_is_float(array.dtype))
+    if (ok && mx_dtype_is_float(array.dtype))
         ok = H5Aread(attr, H5T_NATIVE_DOUBLE, &number) >= 0;
     else if (ok)
         ok = H5Aread(attr, H5T_NATIVE_INT64, &integer) >= 0;
     if (ok)
-        *out = h5_is_float(array.dtype) ? mx_arena_printf(arena, "%.17g", number)
-                                        : mx_arena_printf(arena, "%lld", (long long)integer);
+        *out = mx_dtype_is_float(array.dtype) ? mx_arena_printf(arena, "%.17g", number)
+                                              : mx_arena_printf(arena, "%lld", (long long)integer);
     if (type >= 0) H5Tclose(type);
     if (space >= 0) H5Sclose(space);
     return ok;

@@ -41,7 +41,6 @@ void h5_unlock(const int *unused);
 
 /* h5_is_file — that there is a regular file which may be read. */
 bool h5_is_file(const char *path, MxError *err);
-bool h5_is_float(MxDtype dtype);
 /* h5_box_fits — that a box lies inside an array; a message if not. */
 bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxError *err);
 

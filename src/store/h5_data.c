@@ -5,6 +5,7 @@
 
 #include "library.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -125,6 +126,7 @@ static MxH5 *open_source(MxH5 *file, const char *name, MxError *err) {
         if (!strcmp(source->path, path)) return source;
     MxH5 *source;
     if (!mx_h5_open(arena, path, &source, err)) return NULL;
+    source->assumes_bf16 = file->assumes_bf16;
     source->next = file->sources;
     return file->sources = source;
 }
@@ -177,9 +179,58 @@ static bool take_mapping(MxArena *arena, MxH5 *file, const MxH5Array *array, hid
     return ok || refuse_mapping(file, array->path, err);
 }
 
+/* The dim along which the parts overlap least: the sum of their extents there, in lengths of the
+ * array's, is the smallest. */
+static int best_dim(const H5Part *parts, int n, MxShape shape) {
+    int best = 0;
+    double least = INFINITY;
+    for (int d = 0; d < shape.rank; d++) {
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += (double)parts[i].box.count[d] / (double)shape.dim[d];
+        if (sum < least) best = d;
+        if (sum < least) least = sum;
+    }
+    return best;
+}
+
+/* A part's place along one dim. */
+typedef struct Extent {
+    int64_t start, end;
+    int part;
+} Extent;
+
+static int by_start(const void *a, const void *b) {
+    const Extent *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Parts that overlap could hold as many elements as the array and still leave some of it out; and
+ * which of them counts where they meet is the library's affair. */
+static bool check_apart(MxArena *arena, const MxH5 *file, const MxH5Array *array,
+                        const H5Part *parts, int n, MxError *err) {
+    int d = best_dim(parts, n, array->shape);
+    Extent *extents = mx_new_n(arena, Extent, n + 1);
+    for (int i = 0; i < n; i++) {
+        int64_t start = parts[i].box.start[d];
+        extents[i] = (Extent){start, start + parts[i].box.count[d], i};
+    }
+    if (n) qsort(extents, (size_t)n, sizeof *extents, by_start);
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n && extents[k].start < extents[i].end; k++) {
+            const H5Part *a = &parts[extents[i].part], *b = &parts[extents[k].part];
+            MxBox both = mx_box_meet(&a->box, &b->box);
+            if (mx_box_count(&both))
+                return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file),
+                               "dataset \"%s\": \"%s\" and \"%s\" both hold %lld of its elements",
+                               array->path, mx_h5_path(a->file), mx_h5_path(b->file),
+                               (long long)mx_box_count(&both));
+        }
+    return true;
+}
+
 static bool virtual_parts(MxArena *arena, MxH5 *file, const MxH5Array *array, hid_t dataset,
                           H5Part **out, int *n, MxError *err) {
-    enum { MOST_PARTS = 1 << 20 };
+    enum { MOST_PARTS = 1 << 16 };
     hid_t create = H5Dget_create_plist(dataset);
     size_t count = 0;
     bool ok = (H5Pget_virtual_count(create, &count) >= 0 && count <= MOST_PARTS) ||
@@ -188,6 +239,7 @@ static bool virtual_parts(MxArena *arena, MxH5 *file, const MxH5Array *array, hi
     for (size_t i = 0; ok && i < count; i++)
         ok = take_mapping(arena, file, array, create, i, *out + i, err);
     *n = (int)count;
+    ok = ok && check_apart(arena, file, array, *out, *n, err);
     H5Pclose(create);
     return ok;
 }

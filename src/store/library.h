@@ -20,7 +20,7 @@ struct MxH5 {
     MxArena *arena;
     hid_t id; /* < 0 once closed */
     const char *path;
-    bool is_new;
+    bool is_new, assumes_bf16;
     MxH5 *sources, *next;           /* files that virtual datasets show, opened so far */
     char why[H5_FAILURE_BYTES];     /* the library's reason for the last failure while writing */
     char failure[H5_FAILURE_BYTES]; /* the first failed write, "" = none */

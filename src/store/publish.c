@@ -151,6 +151,50 @@ static bool seal_files(MxPublish *publish, MxJson *files, MxError *err) {
     return ok;
 }
 
+/* ---- what a folder holds besides */
+
+/* Whether the files of a manifest have a file of that path, or one below it. */
+static bool is_listed(const MxJson *files, const char *path) {
+    const char *name;
+    MxJson *entry;
+    size_t n = strlen(path);
+    for (size_t i = 0; mx_json_member(files, i, &name, &entry); i++)
+        if (!strncmp(name, path, n) && (!name[n] || name[n] == '/')) return true;
+    return false;
+}
+
+bool mx_store_only_listed(const char *dir, MxError *err) {
+    FileList list = {.arena = {.name = "listed"}};
+    MxError why = {0};
+    MxJson *manifest;
+    const char *first = NULL;
+    int n = 0;
+    bool ok = mx_store_manifest(&list.arena, dir, &manifest, &why);
+    if (!ok)
+        mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                "\"%s\" has no manifest of mxtrain's to tell what is in it (%s)", dir,
+                why.text.data);
+    mx_error_release(&why);
+    ok = ok && list_into(&list, dir, "", err);
+    for (int i = 0; ok && i < list.n; i++) {
+        if (store_is_folder(mx_path_join(&list.arena, dir, list.paths[i])))
+            ok = list_into(&list, dir, list.paths[i], err);
+        if (!strcmp(list.paths[i], STORE_MANIFEST) ||
+            is_listed(mx_json_get(manifest, "files"), list.paths[i]))
+            continue;
+        if (!n++) first = list.paths[i];
+    }
+    if (ok && n)
+        ok = mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
+                     "\"%s\" holds \"%s\"%s, which its %s does not list", dir, first,
+                     n > 1 ? mx_arena_printf(&list.arena, " and %d more", n - 1) : "",
+                     STORE_MANIFEST);
+    mx_arena_release(&list.arena);
+    return ok;
+}
+
+/* ---- the manifest */
+
 static bool write_manifest(MxPublish *publish, MxError *err) {
     MxArena scratch = {.name = "manifest"};
     MxText text;

@@ -32,7 +32,7 @@ void mx_store_writeback(const char *path) {
 }
 
 bool store_open(const char *path, int *fd, int64_t *bytes, MxError *err) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (*fd < 0)
         return mx_fail(err, errno == EACCES ? MX_EXIT_PERMISSION : MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "could not open \"%s\": %s", path, strerror(errno));

@@ -162,10 +162,12 @@ bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError 
     struct stat st;
     *f = (MxTensors){.arena = arena, .path = mx_arena_strdup(arena, path)};
     mx_map_init(&f->by_name, arena);
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f->fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
     mx_arena_on_release(arena, close_file, f);
     if (fstat(f->fd, &st)) return mx_fail_errno(err, "could not read \"%s\"", path);
+    if (!S_ISREG(st.st_mode))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path}, "is not a regular file");
     return read_header(f, (int64_t)st.st_size, err);
 }
 

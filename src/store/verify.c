@@ -43,9 +43,13 @@ bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxErr
     if (!*manifest) return false;
     int64_t format = 0;
     mx_json_int(mx_json_get(*manifest, "format"), &format);
-    return format == STORE_FORMAT ||
-           mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s/%s\": format %" PRId64 ", wanted %d",
-                   dir, STORE_MANIFEST, format, STORE_FORMAT);
+    if (format != STORE_FORMAT)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "\"%s/%s\": format %" PRId64 ", wanted %d", dir, STORE_MANIFEST, format,
+                       STORE_FORMAT);
+    return mx_json_length(mx_json_get(*manifest, "files")) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                   "\"%s/%s\" lists no files: it vouches for nothing", dir, STORE_MANIFEST);
 }
 
 /* ---- pieces of work ---- */

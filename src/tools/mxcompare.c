@@ -1,6 +1,8 @@
 /* mxcompare.c — the comparer's command line. The files are read in a child process, since nobody
  * vouches for files of others. */
 #include <mx/ckpt.h>
+#include <mx/config.h>
+#include <mx/model.h>
 
 #include <stdio.h>
 
@@ -69,6 +71,24 @@ typedef struct Work {
     MxCkptRef a, b;
 } Work;
 
+/* How a run holds its heads, where its checkpoint is compared with a folder of Hugging Face's: the
+ * config in it says so. */
+static bool find_heads(MxArena *arena, MxCkptRef *ref, const MxCkptRef *other, MxError *err) {
+    const MxJson *manifest = ref->manifest;
+    MxConfigRequest request = {.text = manifest ? mx_json_string(mx_json_get(manifest, "config"))
+                                                : NULL,
+                               .text_name = mx_arena_printf(arena, "the config in %s", ref->ref)};
+    MxConfig *config;
+    MxModel *model;
+    if (ref->is_hf || !other->is_hf || !request.text) return true;
+    if (!mx_config_load(arena, &request, &config, err) || !mx_model_new(arena, config, &model, err))
+        return false;
+    MxHeadForm *heads = mx_new(arena, MxHeadForm);
+    *heads = mx_model_head_form(model);
+    ref->heads = heads;
+    return true;
+}
+
 /* In the child. */
 static MxExit compare(void *data) {
     const Work *work = data;
@@ -76,7 +96,7 @@ static MxExit compare(void *data) {
     bool is_equal = false;
     bool ok = mx_ckpt_compare(&work->a, &work->b, &work->line->how, &is_equal, &err);
     MxExit code = !ok ? err.exit : is_equal ? MX_EXIT_OK : MX_EXIT_DIFFERENT;
-    if (err.count) fprintf(stderr, "%s\n", err.text.data);
+    mx_error_tell(&err);
     mx_error_release(&err);
     return code;
 }
@@ -86,7 +106,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
     Work work = {.line = &line};
     if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||
-        !mx_ckpt_find(arena, line.b, NULL, &work.b, err))
+        !mx_ckpt_find(arena, line.b, NULL, &work.b, err) ||
+        !find_heads(arena, &work.a, &work.b, err) || !find_heads(arena, &work.b, &work.a, err))
         return err->exit;
     return mx_store_guarded(mx_arena_printf(arena, "%s, %s", line.a, line.b), compare, &work, err);
 }

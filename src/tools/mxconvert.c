@@ -3,6 +3,7 @@
 #include <mx/ckpt.h>
 #include <mx/config.h>
 #include <mx/model.h>
+#include <mx/text.h>
 
 #include <math.h>
 #include <stddef.h>
@@ -44,9 +45,10 @@ static const char usage[] =
     "                            FILE.json, a config.json that DST gets as it is\n"
     "  --lora-alpha X            lora.lora_alpha, where no config tells it\n"
     "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
+    "  --assume-bfloat16         SRC's uint16 arrays are bfloat16, though no attribute says so\n"
     "  --dry-run                 print what would become of each array, and exit\n"
     "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
-    "  --force                   replace DST if it exists\n"
+    "  --force                   replace DST if it exists; of a folder what its manifest lists\n"
     "  --benchmark               write DST, read it, print the speed, remove it\n"
     "                            (instead of --verify; not with --force)\n"
     "  --help, --version\n"
@@ -59,7 +61,7 @@ typedef struct CommandLine {
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
     const char *base, *config, *alpha_text, *shard_text;
     bool params_only, dry_run, verifies, force, benchmark;
-    bool merges, extracts, to_peft, to_hf;
+    bool merges, extracts, to_peft, to_hf, assumes_bf16;
     int64_t shard_bytes;
     double alpha; /* 0 = not said */
     MxConvert how;
@@ -189,6 +191,7 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--config", .value = &line->config, .wants = "a file"},
         {.name = "--lora-alpha", .value = &line->alpha_text, .wants = "a number"},
         {.name = "--dtype", .value = &line->dtype, .wants = "float32 or bfloat16"},
+        {.name = "--assume-bfloat16", .flag = &line->assumes_bf16},
         {.name = "--dry-run", .flag = &line->dry_run},
         {.name = "--verify", .flag = &line->verifies},
         {.name = "--no-verify", .flag = &line->verifies, .clears = true},
@@ -367,7 +370,7 @@ static bool find_model(Work *work, MxArena *arena, MxError *err) {
 
 static MxExit end(MxError *err) {
     MxExit code = err->count ? err->exit : MX_EXIT_OK;
-    if (err->count) fprintf(stderr, "%s\n", err->text.data);
+    mx_error_tell(err);
     mx_error_release(err);
     return code;
 }
@@ -378,7 +381,7 @@ static MxExit print_plan(void *data) {
     MxError err = {0};
     MxText text;
     mx_text_init(&text, &arena);
-    if (mx_ckpt_convert_plan(&work->from, &work->line->how, &text, &err)) fputs(text.data, stdout);
+    if (mx_ckpt_convert_plan(&work->from, &work->line->how, &text, &err)) mx_print("%s", text.data);
     mx_arena_release(&arena);
     return end(&err);
 }
@@ -386,6 +389,29 @@ static MxExit print_plan(void *data) {
 /* Whether the result is a folder of another kind than ours. */
 static bool goes_abroad(const CommandLine *line) {
     return line->to_peft || line->to_hf;
+}
+
+/* What config.json is to say of tokens: as the folder of the tokenizer has it, or as ours does. */
+static bool tell_tokens(MxArena *arena, const MxCkptTokenizer *t, MxHfExport *hf, MxError *err) {
+    MxTokenizer *ours;
+    MxError ignored = {0};
+    MxJson *ids = mx_json_object(arena);
+    hf->special_tokens = ids;
+    if (*t->path) return mx_hf_special_tokens(arena, t->path, ids, err);
+    if (t->type && mx_tokenizer_open(arena, t->type, NULL, &ours, &ignored)) {
+        mx_json_set_int(ids, "bos_token_id", mx_tokenizer_bos(ours));
+        mx_json_set_int(ids, "eos_token_id", mx_tokenizer_eos(ours));
+    }
+    mx_error_release(&ignored);
+    return true;
+}
+
+static bool export(const Work *work, const MxCkptTokenizer *tokenizer, const char *dir,
+                   MxText *notes, MxError *err) {
+    MxHfExport hf = work->hf;
+    return tell_tokens(notes->arena, tokenizer, &hf, err) &&
+           mx_hf_export(&work->from, &hf, dir, notes, err) &&
+           (!dir || !*tokenizer->path || mx_hf_carry(tokenizer->path, dir, notes, err));
 }
 
 static MxExit to_folder(void *data) {
@@ -396,12 +422,15 @@ static MxExit to_folder(void *data) {
     MxText notes;
     mx_text_init(&notes, &arena);
     const char *dir = line->dry_run ? NULL : mx_ckpt_output_dir(work->output);
-    bool ok = line->to_hf ? mx_hf_export(&work->from, &work->hf, dir, &notes, &err)
-                          : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err);
-    if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &(MxCkptOrigin){0}, &err))) {
-        fputs(notes.data, stdout);
+    MxCkptOrigin origin = {0};
+    bool ok = mx_ckpt_tokenizer(&arena, &work->from, &origin.tokenizer, &err) &&
+              (line->to_hf ? export(work, &origin.tokenizer, dir, &notes, &err)
+                           : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err));
+    if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &origin, &err))) {
+        mx_print("%s", notes.data);
         if (!line->dry_run)
-            printf("wrote \"%s\"%s\n", line->target, line->how.verifies ? " and verified it" : "");
+            mx_print("wrote \"%s\"%s\n", line->target,
+                     line->how.verifies ? " and verified it" : "");
     }
     mx_arena_release(&arena);
     return end(&err);
@@ -426,6 +455,7 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     if (dir && !put_text(mx_path_join(arena, dir, MX_HF_CONFIG),
                          mx_json_dump(arena, model.config, true), err))
         return false;
+    if (dir && !mx_hf_carry(work->from.path, dir, notes, err)) return false;
     if (*model.lacks) {
         mx_text_add(notes, "no model.yml, for this is not available in mxtrain: %s\n", model.lacks);
         return true;
@@ -437,7 +467,8 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
 }
 
 static bool commit(const Work *work, const MxForm *form, MxError *err) {
-    MxCkptOrigin origin = {form, work->from.manifest, work->line->how.adapters};
+    MxCkptOrigin origin = {
+        .form = form, .source = work->from.manifest, .adapters = work->line->how.adapters};
     return mx_ckpt_output_commit(work->output, &origin, err);
 }
 
@@ -452,8 +483,8 @@ static MxExit convert(void *data) {
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
         keep_configs(work, &arena, &notes, &err) && commit(work, &form, &err))
-        printf("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
-               work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
+        mx_print("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
+                 work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
     mx_arena_release(&arena);
     return end(&err);
 }
@@ -480,10 +511,10 @@ static bool measure(const Work *work, MxArena *arena, MxError *err) {
     ok = ok && mx_ckpt_read_through(&written, &bytes, err);
     double read_s = mx_clock_s() - start_s;
     if (ok)
-        printf("%swrote %.1f MB in %.3f s (%.0f MB/s), verified its hashes in %.3f s, read it in "
-               "%.3f s (%.0f MB/s)\n",
-               notes.data, (double)bytes * 1e-6, write_s, (double)bytes * 1e-6 / write_s, verify_s,
-               read_s, (double)bytes * 1e-6 / read_s);
+        mx_print("%swrote %.1f MB in %.3f s (%.0f MB/s), verified its hashes in %.3f s, read it in "
+                 "%.3f s (%.0f MB/s)\n",
+                 notes.data, (double)bytes * 1e-6, write_s, (double)bytes * 1e-6 / write_s,
+                 verify_s, read_s, (double)bytes * 1e-6 / read_s);
     return mx_ckpt_output_remove(work->output, err) && ok;
 }
 
@@ -523,6 +554,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
         !collect_facts(&work, arena, err) || (line.to_hf && !find_model(&work, arena, err)))
         return err->exit;
+    work.from.assumes_bf16 = line.assumes_bf16;
     if (line.dry_run)
         return mx_store_guarded(line.source, goes_abroad(&line) ? to_folder : print_plan, &work,
                                 err);

@@ -66,10 +66,43 @@ static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const in
     return loss;
 }
 
+static void log_ahead(const MxLoss *loss, Metrics *m) {
+    train_log_tokens(loss, m);
+    metrics_add(m, "learning/main_model_loss", loss->loss - loss->ahead);
+}
+
+static void log_eval(const Evaluation *sums, Metrics *m) {
+    train_log_eval_tokens(sums, m);
+    metrics_add(m, "eval/avg_mtp_acceptance_rate_percent",
+                sums->n ? sums->accepted / (double)sums->n : 0);
+}
+
+static const Field fields[] = {
+    {.label = "lm_loss", .metric = "learning/lm_loss", .decimals = 3},
+    {.label = "perplexity", .metric = "learning/perplexity", .decimals = 3},
+    {.label = "main_model_loss", .metric = "learning/main_model_loss", .decimals = 3},
+    {.label = "mtp_loss", .metric = "learning/mtp_loss", .decimals = 3},
+    {0},
+};
+
+static const Field eval_fields[] = {
+    {.label = "perplexity", .metric = "eval/avg_perplexity", .decimals = 3},
+    {.label = "total_weights", .metric = "eval/total_weights"},
+    {.label = "avg_z_loss", .metric = "eval/avg_z_loss", .decimals = 3},
+    {.label = "avg_mtp_acceptance_rate",
+     .metric = "eval/avg_mtp_acceptance_rate_percent",
+     .unit = "%",
+     .decimals = 2},
+    {0},
+};
+
 const Loss train_ahead_loss = {
     .rows = 1,
     .weigh = weigh,
     .trace = trace,
     .eval = eval,
-    .log = train_log_tokens,
+    .log = log_ahead,
+    .log_eval = log_eval,
+    .fields = fields,
+    .eval_fields = eval_fields,
 };

@@ -33,12 +33,15 @@ struct Checkpoints {
     const MxConfig *config;
     MxComm *comm;
     const char *config_text; /* as saved */
+    const char *data;        /* as saved: the files of the training data */
+    bool only_reads;
     MxTrainState *state;
-    MxTree *tree;     /* what is saved of it */
-    const char *from; /* folder or file to start from, NULL = none */
-    bool is_own;      /* it is a checkpoint of this run */
-    int64_t start;    /* first step to make */
-    int64_t saved;    /* newest step whose save was started, -1 = none */
+    MxTree *tree;              /* what is saved of it */
+    const char *from;          /* folder or file to start from, NULL = none */
+    bool is_own;               /* it is a checkpoint of this run */
+    MxCkptTokenizer tokenizer; /* of the weights */
+    int64_t start;             /* first step to make */
+    int64_t saved;             /* newest step whose save was started, -1 = none */
     int64_t evaluated;
     double eval_loss; /* after step `evaluated` */
     Saver *saver;
@@ -60,7 +63,7 @@ static bool compare_config(const Checkpoints *c, MxError *err) {
     bool ok = mx_store_manifest(&arena, c->from, &manifest, err);
     const char *old = ok ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
     if (old) ok = mx_config_resume(&arena, c->config, old, c->from, &changes, err);
-    for (int i = 0; ok && i < changes.n; i++)
+    for (int i = 0; ok && !c->only_reads && i < changes.n; i++)
         mx_warn("%s since \"%s\" was made: the curve changes from here", changes.item[i], c->from);
     mx_arena_release(&arena);
     return ok;
@@ -105,12 +108,15 @@ static bool share_folder(Checkpoints *c, MxError *err) {
     return (!made || mx_dir_remove(mark, err)) && ok;
 }
 
+/* The folder has more than checkpoints: without them too nobody else writes to it. */
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
+    bool ok = !is_first(c) || c->only_reads ||
+              (mx_store_lock(c->arena, config->run_dir, err) &&
+               (!config->enable_checkpointing || mx_store_sweep(config->checkpoint_dir, err)));
+    if (!train_agree(c->comm, ok, err)) return false;
     if (!config->enable_checkpointing) return true;
-    bool ok = !is_first(c) || (mx_store_lock(c->arena, config->run_dir, err) &&
-                               mx_store_sweep(config->checkpoint_dir, err));
-    if (!train_agree(c->comm, ok, err) || !share_folder(c, err) ||
+    if ((!c->only_reads && !share_folder(c, err)) ||
         !mx_ckpt_newest(c->arena, config->checkpoint_dir, train_team(c->arena, c->comm), &c->from,
                         &c->saved, err))
         return false;
@@ -130,14 +136,32 @@ static bool find_other(Checkpoints *c, MxError *err) {
     return true;
 }
 
-bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
-                      MxError *err) {
+bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, bool only_reads,
+                      Checkpoints **out, MxError *err) {
     Checkpoints *c = *out = mx_new(arena, Checkpoints);
-    *c =
-        (Checkpoints){.arena = arena, .config = config, .comm = comm, .saved = -1, .evaluated = -1};
+    *c = (Checkpoints){.arena = arena,
+                       .config = config,
+                       .comm = comm,
+                       .only_reads = only_reads,
+                       .saved = -1,
+                       .evaluated = -1};
     c->config_text = mx_config_text(arena, config);
     return find_own(c, err) && find_other(c, err) &&
            (!c->from || !mx_dir_exists(c->from) || compare_config(c, err));
+}
+
+bool checkpoints_try(Checkpoints *c, MxError *err) {
+    const char *own = checkpoints_own(c);
+    return train_try_files(c->config, c->comm, c->start > 0, err) &&
+           train_check_origin(c->arena, c->config, c->comm, own, &c->tokenizer, err);
+}
+
+const char *checkpoints_own(const Checkpoints *c) {
+    return c->is_own ? c->from : NULL;
+}
+
+void checkpoints_remember(Checkpoints *c, const char *data) {
+    c->data = data;
 }
 
 int64_t checkpoints_start(const Checkpoints *c) {
@@ -167,7 +191,7 @@ static void abandon(void *checkpoints);
 bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
     if (!fill(c, err)) return false;
-    if (!c->config->enable_checkpointing) return true;
+    if (!c->config->enable_checkpointing || c->only_reads) return true;
     c->tree = train_saved_tree(c->arena, state);
     c->saver = saver_open(c->arena, mx_ckpt_share(c->arena, checkpoints_form(c->config), c->tree),
                           c->config->async_checkpointing);
@@ -334,8 +358,11 @@ static void describe_save(Checkpoints *c, int64_t step) {
                    .step = step,
                    .n_ranks = mx_comm_size(c->comm)};
     save->dir = step_dir(&save->arena, config, step);
-    save->how = (MxSaving){
-        .form = checkpoints_form(config), .config = c->config_text, .run = config->run_name};
+    save->how = (MxSaving){.form = checkpoints_form(config),
+                           .config = c->config_text,
+                           .tokenizer = c->tokenizer,
+                           .data = c->data,
+                           .run = config->run_name};
     save->eval_loss = c->eval_loss;
     if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
 }

@@ -9,12 +9,22 @@ typedef struct Checkpoints Checkpoints;
 
 /* checkpoints_open — takes the lock of the run's folder, removes what killed runs left, finds what
  * to start from (the newest checkpoint of the run that verifies, else load_full_state_path) and
- * compares its config with this one; tells what changes the curve. Without enable_checkpointing the
- * run's folder is left alone. Of several ranks the first has the lock, and all verify a share.
+ * compares its config with this one; tells what changes the curve. Without enable_checkpointing
+ * checkpoints in the folder are left alone. Of several ranks the first has the lock, and all verify
+ * a share.
+ *   only_reads  nothing will be saved: without the lock, and nothing is removed
  * Errors: another run has the folder; checkpoints are there but none verifies; a frozen key
  * differs. */
-bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, Checkpoints **out,
-                      MxError *err);
+bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, bool only_reads,
+                      Checkpoints **out, MxError *err);
+/* checkpoints_try — reads what nobody vouches for of the weights to start from in a child process,
+ * and checks that the run fits them. All ranks call it. Errors: see train_check_origin. */
+bool checkpoints_try(Checkpoints *checkpoints, MxError *err);
+/* checkpoints_own — the checkpoint of this run that it starts from; NULL = none. */
+const char *checkpoints_own(const Checkpoints *checkpoints);
+/* checkpoints_remember — the files of the training data (JSON, kept), to be saved with the state.
+ */
+void checkpoints_remember(Checkpoints *checkpoints, const char *data);
 /* checkpoints_start — the first step to make. That of load_full_state_path is known only after
  * checkpoints_restore; 0 before. */
 int64_t checkpoints_start(const Checkpoints *checkpoints);

@@ -1,5 +1,10 @@
-/* data.c — what the config says about data, as the data room wants it. */
+/* data.c — the data of a run: what the config says about it, as the data room wants it, and
+ * whether it still is what a checkpoint was trained on. */
 #include "data.h"
+
+#include "internal.h"
+
+#include <stdio.h>
 
 /* The keys that name the files of each kind, and their fields. */
 typedef struct FileKeys {
@@ -21,6 +26,10 @@ static const FileKeys *keys_of(const MxConfig *c) {
     for (int i = 0; i < MX_COUNT(file_keys); i++)
         if (!strcmp(file_keys[i].kind, c->dataset_type)) return &file_keys[i];
     return NULL;
+}
+
+static const char *const *files_of(const MxConfig *c, const FileKeys *keys, bool is_eval) {
+    return (const char *const *)((const char *)c + keys->field[is_eval]);
 }
 
 /* MaxText's formula of orpo counts each response by itself, as all published losses do. */
@@ -57,10 +66,218 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .is_sft = c->use_sft,
         .completion_only = c->use_sft && c->sft_train_on_completion_only,
     };
-    if (keys) config.path = *(const char *const *)((const char *)c + keys->field[is_eval]);
+    if (keys) config.path = *files_of(c, keys, is_eval);
     if (!are_found(columns)) {
         config.columns = columns->item;
         config.n_columns = columns->n;
     }
     return config;
+}
+
+/* ---- opening */
+
+TrainWants train_wants(const MxConfig *c) {
+    return c->eval_interval > 0 ? TRAIN_WANTS_STEPS | TRAIN_WANTS_EVAL : TRAIN_WANTS_STEPS;
+}
+
+static bool open_one(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err) {
+    if (!mx_data_open(arena, config, out, err)) return false;
+    if (mx_data_warning(*out)) mx_warn("%s", mx_data_warning(*out));
+    return true;
+}
+
+static bool hold_out(MxArena *arena, const MxConfig *c, TrainData *data, MxError *err) {
+    if (mx_data_hold_out(arena, data->train, c->eval_share, c->global_batch_size_to_load_eval,
+                         &data->eval, err))
+        return true;
+    mx_note(err, "hint: name other data for evaluation, or train without: eval_interval=-1");
+    return false;
+}
+
+/* Evaluation alone has nothing to read if nothing was named nor held out. */
+static bool check_eval(const MxConfig *c, MxError *err) {
+    const FileKeys *keys = keys_of(c);
+    if (!keys || c->eval_share > 0 || *files_of(c, keys, true)) return true;
+    mx_config_fail(err, c, keys->key[1],
+                   "no data for evaluation is named, and none was held out of the training data "
+                   "(eval_interval=%lld)",
+                   (long long)c->eval_interval);
+    return false;
+}
+
+bool train_reads(const MxConfig *c, TrainWants wants, bool is_eval) {
+    bool holds_out = wants & TRAIN_WANTS_EVAL && c->eval_share > 0;
+    if (is_eval) return wants & TRAIN_WANTS_EVAL && !holds_out;
+    return wants & TRAIN_WANTS_STEPS || holds_out;
+}
+
+static void tell_data(const MxConfig *c, const TrainData *data) {
+    if (data->train) mx_log("training data: %s", mx_data_describe(data->train));
+    if (data->eval && c->eval_share > 0)
+        mx_log("evaluation data: %s (eval_split=%s)", mx_data_describe(data->eval), c->eval_split);
+    else if (data->eval)
+        mx_log("evaluation data: %s", mx_data_describe(data->eval));
+}
+
+bool train_open_data(MxArena *arena, const MxConfig *c, TrainWants wants, TrainData *out,
+                     MxError *err) {
+    MxTokenizer *tokenizer = NULL;
+    *out = (TrainData){0};
+    if (mx_data_reads_text(c->dataset_type) &&
+        !mx_tokenizer_open(arena, c->tokenizer_type, NULL, &tokenizer, err))
+        return false;
+    MxDataConfig train = train_data_config(c, tokenizer, false);
+    MxDataConfig eval = train_data_config(c, tokenizer, true);
+    if (wants & TRAIN_WANTS_EVAL && !check_eval(c, err)) return false;
+    if (train_reads(c, wants, false) && !open_one(arena, &train, &out->train, err)) return false;
+    if (train_reads(c, wants, true) && !open_one(arena, &eval, &out->eval, err))
+        return mx_context(err, "evaluation data");
+    if (wants & TRAIN_WANTS_EVAL && c->eval_share > 0 && !hold_out(arena, c, out, err))
+        return false;
+    tell_data(c, out);
+    return true;
+}
+
+bool train_try_data(const MxConfig *c, MxComm *comm, TrainWants wants, MxError *err) {
+    bool ok = true;
+    for (int is_eval = 0; ok && is_eval < 2 && mx_comm_rank(comm) == 0; is_eval++) {
+        MxDataConfig config = train_data_config(c, NULL, is_eval);
+        ok = !train_reads(c, wants, is_eval) || mx_data_try(&config, err);
+    }
+    return train_agree(comm, ok, err);
+}
+
+void train_warn_steps(const MxConfig *c, const MxDataset *data) {
+    int64_t steps = mx_data_steps(data);
+    if (steps < 0 || steps >= c->steps || c->reuse_example_batch > 0) return;
+    mx_warn(
+        "steps=%lld, but %s; the schedule of the learning rate is %lld steps long. num_epoch=%lld "
+        "gives data for all steps",
+        (long long)c->steps, mx_data_end_reason(data), (long long)c->learning_rate_schedule_steps,
+        (long long)mx_data_epochs_for(data, c->steps));
+}
+
+/* ---- the same data as before */
+
+const char *train_data_files(MxArena *arena, const MxDataset *data) {
+    int n;
+    const MxDataFile *files = mx_data_files(data, &n);
+    MxJson *all = mx_json_object(arena), *list = mx_json_put_array(all, "train");
+    for (int i = 0; i < n; i++) {
+        MxJson *file = mx_json_push_object(list);
+        mx_json_set_string(file, "path", files[i].path);
+        mx_json_set_int(file, "bytes", files[i].bytes);
+        mx_json_set_string(file, "xxh3_64",
+                           mx_arena_printf(arena, "%016llx", (unsigned long long)files[i].hash));
+    }
+    return mx_json_dump(arena, all, false);
+}
+
+/* A file as two lists of them have it; NULL = one of them lacks it. */
+static const MxJson *find_file(const MxJson *list, const MxJson *like) {
+    const char *path = mx_json_string(mx_json_get(like, "path"));
+    for (size_t i = 0; path && i < mx_json_length(list); i++) {
+        const MxJson *file = mx_json_at(list, i);
+        const char *other = mx_json_string(mx_json_get(file, "path"));
+        if (other && !strcmp(other, path)) return file;
+    }
+    return NULL;
+}
+
+static bool is_same_file(const MxJson *a, const MxJson *b) {
+    int64_t n = -1, m = -1;
+    const char *x = mx_json_string(mx_json_get(a, "xxh3_64"));
+    const char *y = mx_json_string(mx_json_get(b, "xxh3_64"));
+    mx_json_int(mx_json_get(a, "bytes"), &n);
+    mx_json_int(mx_json_get(b, "bytes"), &m);
+    return n == m && x && y && !strcmp(x, y);
+}
+
+/* Whatever their names: the same content in the same order is the same data. */
+static bool is_same_list(const MxJson *a, const MxJson *b) {
+    size_t n = mx_json_length(a);
+    if (mx_json_length(b) != n) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!is_same_file(mx_json_at(a, i), mx_json_at(b, i))) return false;
+    return true;
+}
+
+static void tell_file(MxText *out, const MxJson *file, const char *what) {
+    const char *path = mx_json_string(mx_json_get(file, "path"));
+    mx_text_add(out, "%s\"%s\" %s", out->len ? ", " : "", path ? path : "", what);
+}
+
+/* Up to a few files by name, and how many others. */
+static const char *tell_changes(MxArena *arena, const MxJson *was, const MxJson *is) {
+    enum { MOST = 5 };
+    const MxJson *lists[] = {was, is};
+    int n = 0;
+    MxText out;
+    mx_text_init(&out, arena);
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < mx_json_length(lists[side]); i++) {
+            const MxJson *file = mx_json_at(lists[side], i);
+            const MxJson *other = find_file(lists[!side], file);
+            bool is_told = other && (side || is_same_file(file, other));
+            if (!is_told && n++ < MOST)
+                tell_file(&out, file, other ? "has changed" : side ? "is new" : "is gone");
+        }
+    if (n > MOST) mx_text_add(&out, " and %d more", n - MOST);
+    return n ? out.data : "its files come in another order";
+}
+
+/* Whether the config names other training data than a saved one did: that is told as such. */
+static bool has_other_name(MxArena *arena, const MxConfig *c, const MxJson *manifest) {
+    const FileKeys *keys = keys_of(c);
+    const char *was = mx_json_string(mx_json_get(manifest, "config"));
+    const char *is = mx_config_text(arena, c);
+    const MxKey told[] = {MX_KEY_dataset_type, keys ? keys->key[0] : MX_KEY_dataset_type};
+    for (int i = 0; was && i < MX_COUNT(told); i++)
+        if (strcmp(train_config_value(arena, was, mx_key_name(told[i])),
+                   train_config_value(arena, is, mx_key_name(told[i]))))
+            return true;
+    return !keys;
+}
+
+bool train_same_data(const MxConfig *c, const char *checkpoint, const MxDataset *data,
+                     MxError *err) {
+    MxArena arena = {.name = "data"};
+    MxJson *manifest;
+    bool ok = mx_store_manifest(&arena, checkpoint, &manifest, err);
+    const MxJson *was = ok ? mx_json_get(mx_json_get(manifest, "data"), "train") : NULL;
+    const char *now = train_data_files(&arena, data);
+    const MxJson *is =
+        ok ? mx_json_get(mx_json_parse(&arena, now, strlen(now), "data", err), "train") : NULL;
+    if (was && !is_same_list(was, is) && !has_other_name(&arena, c, manifest)) {
+        const char *changes = tell_changes(&arena, was, is);
+        ok = !strcmp(c->data_changed, "accept");
+        if (ok)
+            mx_warn("training data has changed since \"%s\" was made: %s; the curve changes from "
+                    "here",
+                    checkpoint, changes);
+        else
+            mx_fail(err, MX_EXIT_BAD_INPUT, mx_config_where(c, keys_of(c)->key[0]),
+                    "%s: training data has changed since \"%s\" was made: %s",
+                    mx_key_name(keys_of(c)->key[0]), checkpoint, changes);
+        if (!ok) mx_note(err, "hint: data_changed=accept goes on with the data as it is now");
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool train_same_share(const MxConfig *c, const char *checkpoint, MxError *err) {
+    MxArena arena = {.name = "data"};
+    MxJson *manifest;
+    bool ok = mx_store_manifest(&arena, checkpoint, &manifest, err);
+    const char *key = mx_key_name(MX_KEY_eval_split);
+    const char *was = "", *is = train_config_value(&arena, mx_config_text(&arena, c), key);
+    if (ok) was = train_config_value(&arena, mx_json_string(mx_json_get(manifest, "config")), key);
+    if (ok && strcmp(was, is))
+        ok =
+            mx_config_fail(err, c, MX_KEY_eval_split,
+                           "%s, but \"%s\" was trained with %s held out: rows of the training data "
+                           "are no evaluation",
+                           is, checkpoint, *was ? was : "nothing");
+    mx_arena_release(&arena);
+    return ok;
 }

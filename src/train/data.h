@@ -1,11 +1,46 @@
-/* data.h — private to the room: what the config says about data, as the data room wants it. */
+/* data.h — private to the room: the data of a run, as the config names it and as its checkpoints
+ * remember it. */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
 #include <mx/config.h>
 #include <mx/data.h>
+#include <mx/device.h>
 
+/* The data of a run; NULL = not wanted. */
+typedef struct TrainData {
+    MxDataset *train, *eval;
+} TrainData;
+
+/* What of it is wanted. */
+typedef enum TrainWants { TRAIN_WANTS_STEPS = 1, TRAIN_WANTS_EVAL = 2 } TrainWants;
+
+/* train_wants — of a run that trains. */
+TrainWants train_wants(const MxConfig *config);
 /* train_data_config — the data of training or evaluation; evaluation is in order and one epoch. */
 MxDataConfig train_data_config(const MxConfig *config, const MxTokenizer *tokenizer, bool is_eval);
+/* train_reads — whether the data of training or evaluation is opened for that. */
+bool train_reads(const MxConfig *config, TrainWants wants, bool is_eval);
+/* train_open_data — opens what is wanted, tells what it is, and holds evaluation data out of
+ * training data where it has none of its own. */
+bool train_open_data(MxArena *arena, const MxConfig *config, TrainWants wants, TrainData *out,
+                     MxError *err);
+/* train_try_data — what is wanted and may crash the library that reads it is tried in a child
+ * process of the first rank. All ranks call it. */
+bool train_try_data(const MxConfig *config, MxComm *comm, TrainWants wants, MxError *err);
+/* train_warn_steps — warns of data that ends before the steps do. */
+void train_warn_steps(const MxConfig *config, const MxDataset *data);
+
+/* train_data_files — the files of training data as checkpoints remember them: JSON. */
+const char *train_data_files(MxArena *arena, const MxDataset *data);
+/* train_same_data — that training data is what it was when a checkpoint of this run was made.
+ * Errors: files that differ, are new or are gone, by name; with data_changed=accept that is a
+ * warning. Another name in the config is no error, but told by mx_config_resume. */
+bool train_same_data(const MxConfig *config, const char *checkpoint, const MxDataset *data,
+                     MxError *err);
+
+/* train_same_share — that the rows held out now are those that were held out when it was made.
+ * Errors: another share, or none. */
+bool train_same_share(const MxConfig *config, const char *checkpoint, MxError *err);
 
 #endif

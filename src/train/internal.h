@@ -2,6 +2,7 @@
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
+#include <mx/ckpt.h>
 #include <mx/model.h>
 #include <mx/store.h>
 #include <mx/train.h>
@@ -37,6 +38,14 @@ bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
  * that of what looks further ahead. */
 enum { WEIGHT_EXAMPLES, WEIGHT_AHEAD, WEIGHT_COUNT };
 
+/* Sums over the batches of an evaluation. */
+typedef struct Evaluation {
+    int64_t n;
+    double loss, weights; /* of examples, each as often as it counts */
+    double z, accepted;   /* of batches: their mean z-loss; % of predictions that agree */
+    double correct;       /* pairs */
+} Evaluation;
+
 /* One way to measure a model on a batch. Batches are variables by MxBatchField. */
 typedef struct Loss {
     int rows; /* of a batch for each of its examples */
@@ -48,7 +57,10 @@ typedef struct Loss {
     /* What evaluation tells instead; NULL = the same. */
     MxValue (*eval)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                     const MxValue weights[WEIGHT_COUNT]);
+    /* Its figures of a step and of an evaluation, and which of them the console tells. */
     void (*log)(const MxLoss *loss, Metrics *metrics);
+    void (*log_eval)(const Evaluation *sums, Metrics *metrics);
+    const Field *fields, *eval_fields;
 } Loss;
 
 /* The loss of next tokens with modules that look further ahead (ahead.c). */
@@ -60,6 +72,7 @@ MxModelInputs train_inputs(MxTrace *t, const int *batch);
 MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                          MxValue hidden, MxValue weight);
 void train_log_tokens(const MxLoss *loss, Metrics *metrics);
+void train_log_eval_tokens(const Evaluation *sums, Metrics *metrics);
 
 /* train_loss — the row that the config means. */
 const Loss *train_loss(const MxConfig *config);
@@ -172,9 +185,25 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
  * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
  * crashes on it. */
 bool train_try_files(const MxConfig *config, MxComm *comm, bool is_resumed, MxError *err);
+/* train_same_config — that all ranks have the same effective config; train_same_text — the same
+ * text, which tells of `what`. All ranks call them. Errors: whoever differs from rank 0, and how:
+ * of the config every key, with its place there. */
+bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err);
+bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err);
+
+/* train_check_origin — that the run fits the weights that it starts from: the tokenizer that they
+ * were trained with, where that is recorded, and the sizes of a model of Hugging Face's. All ranks
+ * call it, before anything is built and after train_try_files.
+ *   own  the run's own checkpoint that it goes on from, or NULL
+ *   out  what its checkpoints are to record; on rank 0 */
+bool train_check_origin(MxArena *arena, const MxConfig *config, MxComm *comm, const char *own,
+                        MxCkptTokenizer *out, MxError *err);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
+/* train_config_value — the value of a key in a config's text (NULL = none), as it stands there, or
+ * "". */
+const char *train_config_value(MxArena *arena, const char *config, const char *key);
 /* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
  * ranks divide them. All ranks call it. */
 int64_t train_fingerprint(MxTrainState *state);

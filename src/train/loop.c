@@ -4,70 +4,47 @@
 #include <mx/train.h>
 
 #include "checkpoint.h"
+#include "console.h"
 #include "data.h"
 #include "internal.h"
-#include "metrics.h"
 #include "reference.h"
+#include "signals.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 typedef struct Loop {
     MxArena arena;
     const MxConfig *config;
     MxComm *comm;
-    int stop_signal; /* that some rank got and all have agreed on, 0 = none */
+    bool only_evaluates;
+    int stop_signal;    /* that some rank got and all have agreed on, 0 = none */
+    bool save_is_asked; /* the same, of a save */
     MxTrainState *state;
-    MxTokenizer *tokenizer;
-    MxDataset *train_data, *eval_data;
+    TrainData data;
     MxBatchPart train_part, eval_part; /* what this rank needs of every batch */
     MxBatch eval_batch;
     MxLoader *loader;
+    Console console;
     MetricsFile *metrics;
     Checkpoints *checkpoints;
     Reference *reference;    /* NULL = none, or run beside the policy */
     int64_t start, step;     /* first and current step */
-    double train_seconds;    /* spent in steps, for the ETA */
     const char *stop_reason; /* NULL = go on */
     MxExit exit;
 } Loop;
 
 /* ---- signals */
 
-/* The signal that asked to stop, 0 = none: a signal is the process's, so is this. */
-static volatile sig_atomic_t stop_signal;
-
-/* Whether a launcher reads what this process prints. While it stops a run it may not: neither its
- * silence nor its end is a reason to stop before the save. */
-static volatile sig_atomic_t is_launched;
-
-static void print_without_waiting(void) {
-    signal(SIGPIPE, SIG_IGN);
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+/* After this all ranks know what one of them was asked for. */
+static void hear(Loop *l) {
+    Wish wish = signals_hear(l->comm);
+    if (!l->stop_signal) l->stop_signal = wish.stop;
+    l->save_is_asked = l->save_is_asked || wish.saves;
 }
 
-static void on_signal(int number) {
-    if (stop_signal) _exit(128 + number); /* the second one means it */
-    stop_signal = number;
-    if (is_launched) print_without_waiting();
-}
-
-static void catch_signals(const MxComm *comm) {
-    struct sigaction action = {.sa_handler = on_signal};
-    is_launched = mx_comm_size(comm) > 1;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write */
-}
-
-/* After this all ranks know of a signal that one of them got. */
 static bool is_stopped(Loop *l) {
-    if (!l->stop_signal) l->stop_signal = (int)mx_comm_max(l->comm, stop_signal);
+    if (!l->stop_signal) hear(l);
     return l->stop_signal != 0;
 }
 
@@ -84,70 +61,69 @@ static bool save(Loop *l, MxError *err) {
     return metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
 }
 
+/* Whether a save was asked for and can be made. */
+static bool takes_request(Loop *l) {
+    bool is_asked = l->save_is_asked;
+    l->save_is_asked = false;
+    if (is_asked && l->config->enable_checkpointing)
+        mx_log("received SIGUSR1: saving after step %lld", (long long)l->step);
+    else if (is_asked)
+        mx_warn("received SIGUSR1, but enable_checkpointing=false: nothing is saved");
+    return is_asked && l->config->enable_checkpointing;
+}
+
 /* Last in a step, so that the checkpoint stands for all of it. */
 static bool save_if_due(Loop *l, MxError *err) {
-    return checkpoints_poll(l->checkpoints, err) &&
-           (!checkpoints_are_due(l->checkpoints, l->step) || save(l, err));
+    bool is_due = takes_request(l) || checkpoints_are_due(l->checkpoints, l->step);
+    return checkpoints_poll(l->checkpoints, err) && (!is_due || save(l, err));
 }
 
 /* ---- evaluation */
 
-static bool eval_is_due(const Loop *l) {
-    const MxConfig *c = l->config;
-    return c->eval_interval > 0 && l->step >= c->eval_start_step &&
-           (l->step - c->eval_start_step) % c->eval_interval == 0;
+static void add_batch(Evaluation *sums, const MxLoss *loss) {
+    sums->n++;
+    sums->loss += loss->loss * (loss->total_weights + LOSS_EPS);
+    sums->weights += loss->total_weights;
+    sums->correct += loss->pairs[MX_PAIRS_CORRECT];
+    sums->z += loss->z_sum / (loss->total_weights + LOSS_EPS);
+    sums->accepted += 100 * loss->n_accepted / (loss->n_predicted + LOSS_EPS);
 }
 
-static bool looks_ahead(const MxConfig *c) {
-    return c->mtp_num_layers > 0 && !c->use_dpo;
-}
-
-/* Evaluates after the present step; cut short by a signal, it stays to be done when the run
- * resumes. */
-static bool evaluate(Loop *l, MxError *err) {
+/* Cut short by a signal, it stays to be done when the run resumes. */
+static bool run_evaluation(Loop *l, Evaluation *sums, MxError *err) {
     const MxConfig *c = l->config;
-    double total = 0, weights = 0, z = 0, correct = 0, accepted = 0;
-    mx_log("Starting eval after train step %lld", (long long)l->step);
-    int64_t i = 0;
-    for (; (c->eval_steps <= 0 || i < c->eval_steps) && !is_stopped(l); i++) {
-        double start = mx_clock_s();
-        MxDataStatus status = mx_data_batch(l->eval_data, i, &l->eval_batch, err);
+    while ((c->eval_steps <= 0 || sums->n < c->eval_steps) && !is_stopped(l)) {
+        console_progress(&l->console, l->step, sums->n);
+        MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
-        if (!reference_give(l->reference, REFERENCE_EVAL, i, &l->eval_batch, err)) return false;
+        if (!reference_give(l->reference, REFERENCE_EVAL, sums->n, &l->eval_batch, err))
+            return false;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
-        total += loss.loss * (loss.total_weights + LOSS_EPS);
-        weights += loss.total_weights;
-        correct += loss.pairs[MX_PAIRS_CORRECT];
-        z += loss.z_sum / (loss.total_weights + LOSS_EPS);
-        accepted += 100 * loss.n_accepted / (loss.n_predicted + LOSS_EPS);
-        double mean = total / (weights + LOSS_EPS);
-        mx_log(
-            "Completed eval step: %lld, seconds: %.3f, running loss=%.3f, running perplexity=%.3f, "
-            "running total_weights=%.0f",
-            (long long)i, mx_clock_s() - start, mean, exp(mean), weights);
+        add_batch(sums, &loss);
     }
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
-    if (l->stop_signal) return true; /* what was not finished is not reported */
-    double mean = total / (weights + LOSS_EPS);
-    double avg_z = i ? z / (double)i : 0, acceptance = i ? accepted / (double)i : 0;
-    char more[64] = "";
-    if (looks_ahead(c)) snprintf(more, sizeof more, ", avg_mtp_acceptance_rate=%.2f%%", acceptance);
-    if (c->use_dpo)
-        snprintf(more, sizeof more, ", dpo_reward_accuracy=%.3f", correct / (weights + LOSS_EPS));
-    if (i) checkpoints_evaluated(l->checkpoints, l->step, mean);
-    mx_log("Completed eval after train step %lld, loss=%.3f, perplexity=%.3f, total_weights=%.0f, "
-           "avg_z_loss=%.3f%s",
-           (long long)l->step, mean, exp(mean), weights, avg_z, more);
+    return true;
+}
+
+/* Evaluates after the present step; what a signal left unfinished is not reported. */
+static bool evaluate(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    Evaluation sums = {0};
+    double start = mx_clock_s();
+    if (!run_evaluation(l, &sums, err)) return false;
+    if (l->stop_signal) return true;
+    double mean = sums.loss / (sums.weights + LOSS_EPS), seconds = mx_clock_s() - start;
+    if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
     Metrics m = {0};
-    metrics_add(&m, "eval/total_loss", total);
-    metrics_add(&m, "eval/total_weights", weights);
+    metrics_add(&m, "eval/total_loss", sums.loss);
+    metrics_add(&m, "eval/total_weights", sums.weights);
     metrics_add(&m, "eval/avg_loss", mean);
-    metrics_add(&m, "eval/avg_perplexity", exp(mean));
-    metrics_add(&m, "eval/avg_z_loss", avg_z);
-    if (looks_ahead(c)) metrics_add(&m, "eval/avg_mtp_acceptance_rate_percent", acceptance);
-    if (c->use_dpo) metrics_add(&m, "eval/avg_dpo_reward_accuracy", correct / (weights + LOSS_EPS));
-    if (i && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
+    train_loss(c)->log_eval(&sums, &m);
+    metrics_add(&m, "perf/eval_time_seconds", seconds);
+    console_took_eval(&l->console, seconds);
+    console_eval(&l->console, l->step, &m);
+    if (sums.n && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
             mx_arena_printf(&l->arena, "Target loss %g is achieved.", c->target_eval_loss);
     return metrics_file_write(l->metrics, l->step, &m, err);
@@ -176,24 +152,6 @@ static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, dou
     metrics_add(m, "perf/per_device_tokens_per_sec", tokens / seconds);
 }
 
-static void log_step(const Loop *l, const Metrics *m) {
-    char more[64] = "";
-    if (l->config->use_dpo)
-        snprintf(more, sizeof more, ", dpo_loss: %.3f, reward_accuracy: %.3f",
-                 metrics_get(m, "learning/dpo_loss"), metrics_get(m, "learning/reward_accuracy"));
-    else if (looks_ahead(l->config))
-        snprintf(more, sizeof more, ", main_model_loss: %.3f, mtp_loss: %.3f",
-                 metrics_get(m, "learning/loss") - metrics_get(m, "learning/mtp_loss"),
-                 metrics_get(m, "learning/mtp_loss"));
-    mx_log("completed step: %lld, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
-           "total_weights: %.0f, loss: %.3f, lm_loss: %.3f, perplexity: %.3f%s",
-           (long long)l->step, metrics_get(m, "perf/step_time_seconds"),
-           metrics_get(m, "perf/per_device_tflops_per_sec"),
-           metrics_get(m, "perf/per_device_tokens_per_sec"),
-           metrics_get(m, "learning/total_weights"), metrics_get(m, "learning/loss"),
-           metrics_get(m, "learning/lm_loss"), metrics_get(m, "learning/perplexity"), more);
-}
-
 /* Whether the loss or the gradient broke down in a way that the config says to stop at. */
 static const char *breakdown(const MxConfig *c, double value) {
     if (c->abort_on_nan_loss && isnan(value)) return "NaN";
@@ -220,42 +178,37 @@ static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
         .learning_rate = NAN, .raw_grad_norm = NAN, .grad_norm = NAN, .param_norm = NAN};
     if (loss_is_fine) update = mx_train_update(l->state);
     double seconds = mx_clock_s() - start;
-    l->train_seconds += seconds;
     collect(l, &m, loss, update, seconds);
-    log_step(l, &m);
+    console_step(&l->console, l->step, &m);
     return metrics_file_write(l->metrics, l->step, &m, err) &&
            abort_if_broken(l, "loss", loss.loss, err) &&
            abort_if_broken(l, "gradient norm", update.raw_grad_norm, err);
 }
 
-static void show_progress(const Loop *l) {
-    double done = (double)(l->step + 1 - l->start), left = (double)(l->config->steps - l->step - 1);
-    mx_progress((double)(l->step + 1) / (double)l->config->steps, left * l->train_seconds / done,
-                "step %lld of %lld", (long long)l->step + 1, (long long)l->config->steps);
-}
-
 static bool run_steps(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxBatch batch = {0};
+    signals_begin();
     l->step = l->start - 1;
     if (*mx_train_state_eval_pending(l->state) && c->eval_interval > 0 && !evaluate(l, err))
         return false;
     for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
+        double start = mx_clock_s();
         bool reuses = c->reuse_example_batch > 0 && l->step > l->start;
         MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "training data");
         if (status == MX_DATA_END) {
-            l->stop_reason = mx_data_end_reason(l->train_data);
+            l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
         if (!reference_give(l->reference, REFERENCE_TRAIN, reuses ? 0 : l->step, &batch, err) ||
             !train_step(l, &batch, err))
             return false;
-        if (eval_is_due(l) && !evaluate(l, err)) return false;
+        console_took_step(&l->console, mx_clock_s() - start);
+        if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
+        if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
         if (!save_if_due(l, err)) return false;
-        show_progress(l);
-        if (is_stopped(l))
-            l->stop_reason = l->stop_signal == SIGINT ? "received SIGINT" : "received SIGTERM";
+        console_progress(&l->console, l->step, -1);
     }
     l->step--; /* the last step that was made */
     return true;
@@ -263,29 +216,39 @@ static bool run_steps(Loop *l, MxError *err) {
 
 /* ---- start and end */
 
-/* The data of a purpose, "training" or "evaluation". */
-static bool open_dataset(Loop *l, const char *purpose, const MxDataConfig *config, MxDataset **out,
-                         MxError *err) {
-    if (!mx_data_open(&l->arena, config, out, err)) return false;
-    mx_log("%s data: %s", purpose, mx_data_describe(*out));
-    if (mx_data_warning(*out)) mx_warn("%s", mx_data_warning(*out));
-    return true;
+static TrainWants wanted_data(const Loop *l) {
+    return l->only_evaluates ? TRAIN_WANTS_EVAL : train_wants(l->config);
 }
 
 static bool open_data(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    MxDataConfig train = train_data_config(c, l->tokenizer, false);
-    MxDataConfig eval = train_data_config(c, l->tokenizer, true);
-    if (!open_dataset(l, "training", &train, &l->train_data, err)) return false;
-    if (c->eval_interval <= 0) return true;
-    if (!open_dataset(l, "evaluation", &eval, &l->eval_data, err))
-        return mx_context(err, "evaluation data");
-    l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    const char *own = checkpoints_own(l->checkpoints);
+    if (!train_open_data(&l->arena, c, wanted_data(l), &l->data, err)) return false;
+    if (l->data.eval) l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
+    if (own && l->data.train && !train_same_data(c, own, l->data.train, err)) return false;
+    if (l->only_evaluates) return !own || c->eval_share <= 0 || train_same_share(c, own, err);
+    checkpoints_remember(l->checkpoints, train_data_files(&l->arena, l->data.train));
+    train_warn_steps(c, l->data.train);
     return true;
 }
 
-static double gib(size_t bytes) {
-    return (double)bytes / (1 << 30);
+/* Ranks take their rows of the same batches. */
+static bool agree_on_data(Loop *l, MxError *err) {
+    const MxDataset *const data[] = {l->data.train, l->data.eval};
+    bool ok = true;
+    for (int i = 0; ok && i < MX_COUNT(data); i++)
+        ok = !data[i] || train_same_text(l->comm, i ? "evaluation data" : "training data",
+                                         train_data_files(&l->arena, data[i]), err);
+    return ok;
+}
+
+static const char *figure(MxArena *arena, double value) {
+    enum { DECIMALS = 3 };
+    return mx_figure(mx_new_n(arena, char, MX_FIGURE), value, DECIMALS);
+}
+
+static const char *gib(Loop *l, size_t bytes) {
+    return figure(&l->arena, (double)bytes / (1 << 30));
 }
 
 static void log_adapters(const Loop *l, const MxModel *model) {
@@ -314,31 +277,21 @@ static size_t saving_bytes(const Loop *l) {
     return (size_t)n;
 }
 
-static void log_plan(const Loop *l) {
+static void log_plan(Loop *l) {
     const MxModel *model = mx_train_state_model(l->state);
-    MxTflops tflops = mx_model_tflops(model);
     MxTrainBytes b = mx_train_state_bytes(l->state);
     mx_log("%s", mx_device_describe(mx_train_state_device(l->state)));
-    mx_log("number parameters: %.3f billion",
-           (double)(mx_tree_count(mx_model_params(model), MX_KIND_PARAM) +
-                    mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM)) *
-               1e-9);
+    int64_t n = mx_tree_count(mx_model_params(model), MX_KIND_PARAM) +
+                mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM);
+    mx_log("number parameters: %s billion (%lld)", figure(&l->arena, (double)n * 1e-9),
+           (long long)n);
     log_adapters(l, model);
     size_t saving = saving_bytes(l);
-    mx_log("memory: %.3f GiB = parameters %.3f, gradients %.3f, optimizer %.3f, reference %.3f, "
-           "activations %.3f, casts %.3f, saving %.3f",
-           gib(b.total + saving), gib(b.parameters), gib(b.gradients), gib(b.moments),
-           gib(b.reference), gib(b.activations), gib(b.casts), gib(saving));
-    mx_log(
-        "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
-        "attention flops",
-        tflops.total, 100 * tflops.learnable / tflops.total, 100 * tflops.attention / tflops.total);
-    size_t available = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (b.total + saving > available)
-        mx_warn(
-            "the run needs %.1f GiB; the machine has %.1f GiB. A smaller per_device_batch_size, or "
-            "remat_policy=full, needs less",
-            gib(b.total + saving), gib(available));
+    mx_log("memory: %s GiB = parameters %s, gradients %s, optimizer %s, reference %s, "
+           "activations %s, casts %s, saving %s",
+           gib(l, b.total + saving), gib(l, b.parameters), gib(l, b.gradients), gib(l, b.moments),
+           gib(l, b.reference), gib(l, b.activations), gib(l, b.casts), gib(l, saving));
+    mx_log("%s", mx_tflops_text(&l->arena, mx_model_tflops(model)));
 }
 
 /* Takes over where the run starts; whether that leaves anything to do. */
@@ -356,46 +309,106 @@ static bool divide_batches(Loop *l, const MxTrainMesh *mesh, MxError *err) {
            train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
 }
 
-/* This rank's own log, for as long as the process lives. */
+/* The run's log is the first rank's; the others may have logs of their own. */
 static bool open_log(Loop *l, MxError *err) {
-    static char who[32];
-    const char *dir = mx_path_join(&l->arena, l->config->run_dir, "logs");
-    int rank = mx_comm_rank(l->comm);
-    snprintf(who, sizeof who, "rank %d", rank);
-    return mx_dir_make(dir, err) &&
-           mx_log_copy(mx_arena_printf(&l->arena, "%s/rank_%d.log", dir, rank), who, err);
+    const char *dir = l->config->run_dir, *name = "run.log";
+    if (!is_first(l) && !l->config->rank_logs) return mx_log_copy(NULL, err);
+    if (!is_first(l)) {
+        dir = mx_path_join(&l->arena, dir, "logs");
+        name = mx_arena_printf(&l->arena, "rank_%d.log", mx_comm_rank(l->comm));
+    }
+    return mx_dir_make(dir, err) && mx_log_copy(mx_path_join(&l->arena, dir, name), err);
+}
+
+/* The run's own file is the run's alone: evaluation beside it would take lines away. */
+static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
+    const MxConfig *c = l->config;
+    MetricsPaths paths = {0};
+    if (is_first(l)) paths.other = c->metrics_file;
+    if (is_first(l) && !l->only_evaluates)
+        paths.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");
+    return metrics_file_open(&l->arena, c, paths, first_step, &l->metrics, err);
+}
+
+/* Whether there are weights to evaluate. */
+static bool check_weights(const Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (checkpoints_own(l->checkpoints)) return true;
+    if (train_refers_ahead(c))
+        return mx_config_fail(err, c, MX_KEY_dpo_reference,
+                              "precomputed log-probabilities are made when training begins; there "
+                              "is nothing to compare with before");
+    if (c->load_parameters_path || c->load_full_state_path) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "nothing to evaluate: there is no checkpoint in %s",
+            c->checkpoint_dir);
+    mx_note(err, "hint: run_name names a run, load_parameters_path other weights");
+    return false;
+}
+
+/* What the run starts from and reads, before anything is made. */
+static bool find_files(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    MxTrainMesh mesh;
+    if (!train_same_config(c, l->comm, err) || !mx_train_mesh(&l->arena, c, &mesh, err) ||
+        !train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
+        return false;
+    if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
+    mx_comm_watch(l->comm, (double)c->watchdog_seconds);
+    return checkpoints_open(&l->arena, c, l->comm, l->only_evaluates, &l->checkpoints, err) &&
+           (!l->only_evaluates || check_weights(l, err));
+}
+
+/* In a child process, which has handlers of its own set. */
+static bool try_files(Loop *l, MxError *err) {
+    bool ok = checkpoints_try(l->checkpoints, err) &&
+              train_try_data(l->config, l->comm, wanted_data(l), err);
+    signals_catch(l->comm);
+    return ok;
+}
+
+static bool open_folder(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    const char *config_path = mx_path_join(&l->arena, c->run_dir, "config.yml");
+    if (is_first(l) &&
+        (!mx_dir_make(c->checkpoint_dir, err) || !mx_config_write(c, config_path, err)))
+        return false;
+    if (!open_log(l, err)) return false;
+    if (c->log_config && is_first(l)) mx_config_print(c, config_path);
+    return true;
+}
+
+/* Steps of the whole run: what is asked for, or the data gives. */
+static int64_t n_steps(const Loop *l) {
+    const MxConfig *c = l->config;
+    bool is_endless = !l->data.train || c->reuse_example_batch > 0;
+    int64_t of_data = is_endless ? -1 : mx_data_steps(l->data.train);
+    return of_data >= 0 && of_data < c->steps ? of_data : c->steps;
+}
+
+/* Data and state. */
+static bool build(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    if (!open_data(l, err) || !agree_on_data(l, err) ||
+        !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+        return false;
+    console_open(&l->arena, c, n_steps(l), &l->console);
+    log_plan(l);
+    return checkpoints_restore(l->checkpoints, l->state, err);
+}
+
+static bool open_reference(Loop *l, MxError *err) {
+    MxDataset *const data[] = {l->data.train, l->data.eval};
+    return reference_open(&l->arena, l->state, data, &l->reference, err);
 }
 
 static bool prepare(Loop *l, MxError *err) {
-    const MxConfig *c = l->config;
-    MxTrainMesh mesh;
-    if (!mx_train_mesh(&l->arena, c, &mesh, err) || !train_check_ranks(&mesh, l->comm, err) ||
-        !divide_batches(l, &mesh, err))
-        return false;
-    mx_comm_watch(l->comm, (double)c->watchdog_seconds);
-    if (!checkpoints_open(&l->arena, c, l->comm, &l->checkpoints, err)) return false;
+    if (!find_files(l, err)) return false;
     if (!has_steps(l)) return true;
-    bool is_fine = train_try_files(c, l->comm, checkpoints_start(l->checkpoints) > 0, err);
-    catch_signals(l->comm); /* a child that reads such files has handlers of its own set */
-    if (!is_fine) return false;
-    if (!mx_tokenizer_open(&l->arena, c->tokenizer_type, NULL, &l->tokenizer, err)) return false;
-    if (is_first(l) &&
-        (!mx_dir_make(c->checkpoint_dir, err) ||
-         !mx_config_write(c, mx_path_join(&l->arena, c->run_dir, "config.yml"), err)))
-        return false;
-    if (c->rank_logs && !open_log(l, err)) return false;
-    if (c->log_config && is_first(l)) mx_config_print(c);
-    if (!open_data(l, err) || !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
-        return false;
-    log_plan(l);
-    if (!checkpoints_restore(l->checkpoints, l->state, err)) return false;
+    if (!try_files(l, err) || !open_folder(l, err) || !build(l, err)) return false;
     if (!has_steps(l)) return true;
-    MxDataset *const data[] = {l->train_data, l->eval_data};
     const MxLoaderConfig ahead = {
-        .dataset = l->train_data, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return reference_open(&l->arena, l->state, data, &l->reference, err) &&
-           metrics_file_open(&l->arena, c, is_first(l) ? c->metrics_file : NULL, l->start,
-                             &l->metrics, err) &&
+        .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
+    return open_reference(l, err) && open_metrics(l, l->start, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
@@ -425,8 +438,7 @@ static bool finish(Loop *l, MxError *err) {
 
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
     Loop l = {.arena = {.name = "run"}, .config = config, .comm = comm};
-    stop_signal = 0;
-    catch_signals(comm);
+    signals_catch(comm);
     bool ok = prepare(&l, err);
     if (ok && l.start < config->steps) {
         ok = run_steps(&l, err) && finish(&l, err);
@@ -436,6 +448,28 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
         if (!ok) metrics_file_flush(l.metrics, &ignored); /* the first error is the one to tell */
         mx_error_release(&ignored);
     }
+    MxExit exit = ok || l.exit ? l.exit : err->exit;
+    mx_arena_release(&l.arena);
+    return exit;
+}
+
+/* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
+static bool evaluate_alone(Loop *l, MxError *err) {
+    if (!mx_log_copy(NULL, err) || !find_files(l, err) || !try_files(l, err) || !build(l, err) ||
+        !open_reference(l, err) || !open_metrics(l, INT64_MAX, err))
+        return false;
+    signals_begin();
+    l->step = checkpoints_start(l->checkpoints) - 1;
+    if (!evaluate(l, err) || !metrics_file_flush(l->metrics, err)) return false;
+    if (l->stop_signal) l->exit = (MxExit)(128 + l->stop_signal);
+    return true;
+}
+
+MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err) {
+    Loop l = {
+        .arena = {.name = "evaluation"}, .config = config, .comm = comm, .only_evaluates = true};
+    signals_catch(comm);
+    bool ok = evaluate_alone(&l, err);
     MxExit exit = ok || l.exit ? l.exit : err->exit;
     mx_arena_release(&l.arena);
     return exit;

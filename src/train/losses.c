@@ -45,6 +45,15 @@ void train_log_tokens(const MxLoss *loss, Metrics *m) {
     metrics_add(m, "learning/z_loss", loss->z_sum / (loss->total_weights + LOSS_EPS));
 }
 
+static double eval_mean(const Evaluation *sums) {
+    return sums->loss / (sums->weights + LOSS_EPS);
+}
+
+void train_log_eval_tokens(const Evaluation *sums, Metrics *m) {
+    metrics_add(m, "eval/avg_perplexity", exp(eval_mean(sums)));
+    metrics_add(m, "eval/avg_z_loss", sums->n ? sums->z / (double)sums->n : 0);
+}
+
 /* ---- pairs of responses: rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected; both rows of a
  * pair have the same segments, each of which is a pair */
 
@@ -97,11 +106,9 @@ static MxValue trace_pairs(MxTrainState *s, MxTrace *t, const MxValue *params, c
     return mx_ratio(t, sum, total[WEIGHT_EXAMPLES], LOSS_EPS);
 }
 
+/* Nothing of next tokens, which are not what is measured. */
 static void log_pairs(const MxLoss *loss, Metrics *m) {
     const double *sum = loss->pairs, n = loss->total_weights;
-    metrics_add(m, "learning/lm_loss", 0);
-    metrics_add(m, "learning/perplexity", 1);
-    metrics_add(m, "learning/z_loss", 0);
     metrics_add(m, "learning/dpo_loss", sum[MX_PAIRS_LOSS] / n);
     metrics_add(m, "learning/dpo_reward_accuracy", sum[MX_PAIRS_CORRECT] / n);
     metrics_add(m, "learning/reward_accuracy", sum[MX_PAIRS_CORRECT] / n);
@@ -112,13 +119,45 @@ static void log_pairs(const MxLoss *loss, Metrics *m) {
     metrics_add(m, "learning/logps_rejected", sum[MX_PAIRS_REJECTED_LOGP] / n);
 }
 
+static void log_eval_pairs(const Evaluation *sums, Metrics *m) {
+    metrics_add(m, "eval/avg_dpo_reward_accuracy", sums->correct / (sums->weights + LOSS_EPS));
+}
+
 /* ---- the table */
+
+static const Field token_fields[] = {
+    {.label = "lm_loss", .metric = "learning/lm_loss", .decimals = 3},
+    {.label = "perplexity", .metric = "learning/perplexity", .decimals = 3},
+    {0},
+};
+
+static const Field token_eval_fields[] = {
+    {.label = "perplexity", .metric = "eval/avg_perplexity", .decimals = 3},
+    {.label = "total_weights", .metric = "eval/total_weights"},
+    {.label = "avg_z_loss", .metric = "eval/avg_z_loss", .decimals = 3},
+    {0},
+};
 
 static const Loss tokens = {
     .rows = 1,
     .weigh = weigh_tokens,
     .trace = trace_tokens,
     .log = train_log_tokens,
+    .log_eval = train_log_eval_tokens,
+    .fields = token_fields,
+    .eval_fields = token_eval_fields,
+};
+
+static const Field pair_fields[] = {
+    {.label = "dpo_loss", .metric = "learning/dpo_loss", .decimals = 3},
+    {.label = "reward_accuracy", .metric = "learning/reward_accuracy", .decimals = 3},
+    {0},
+};
+
+static const Field pair_eval_fields[] = {
+    {.label = "total_weights", .metric = "eval/total_weights"},
+    {.label = "dpo_reward_accuracy", .metric = "eval/avg_dpo_reward_accuracy", .decimals = 3},
+    {0},
 };
 
 static const Loss pairs = {
@@ -126,6 +165,9 @@ static const Loss pairs = {
     .weigh = weigh_pairs,
     .trace = trace_pairs,
     .log = log_pairs,
+    .log_eval = log_eval_pairs,
+    .fields = pair_fields,
+    .eval_fields = pair_eval_fields,
 };
 
 const Loss *train_loss(const MxConfig *config) {

@@ -17,14 +17,32 @@ void metrics_add(Metrics *metrics, const char *name, double value);
 /* metrics_get — a value that must be there. */
 double metrics_get(const Metrics *metrics, const char *name);
 
-/* A file of JSON lines; path NULL = none. */
+/* A metric on the console; a list of them ends with one without a label. */
+typedef struct Field {
+    const char *label, *metric, *unit; /* unit NULL = none */
+    int decimals;                      /* at least, see mx_figure */
+} Field;
+
+/* metrics_tell — "label<is>value" for every field, each behind ", ". */
+void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, MxText *line);
+
+/* Files of JSON lines, all with the same ones. */
 typedef struct MetricsFile MetricsFile;
 
-/* metrics_file_open — a new file at first_step 0 (path NULL = none); otherwise lines of steps from
- * first_step on are cut off, so that a resumed run leaves the file that an undisturbed one would.
- * Closed with the arena. */
-bool metrics_file_open(MxArena *arena, const MxConfig *config, const char *path, int64_t first_step,
-                       MetricsFile **out, MxError *err);
+/* Where they are, NULL = there is none: the run's own, in its folder, and another (the key
+ * metrics_file), which may be the same one. */
+typedef struct MetricsPaths {
+    const char *own, *other;
+} MetricsPaths;
+
+/* metrics_file_check — that no file is replaced that another run, or something else, has written.
+ * Errors: it would be (exit 2). */
+bool metrics_file_check(const MxConfig *config, const char *path, MxError *err);
+/* metrics_file_open — new files at first_step 0 (what an earlier run left of its own gets another
+ * name); otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the
+ * files that an undisturbed one would. Closed with the arena. */
+bool metrics_file_open(MxArena *arena, const MxConfig *config, MetricsPaths paths,
+                       int64_t first_step, MetricsFile **out, MxError *err);
 /* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
  * log_period steps. */
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);

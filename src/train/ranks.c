@@ -145,7 +145,7 @@ bool train_divide(MxTrainState *s, MxError *err) {
                              .rank = s->rank,
                              .vars = &s->local,
                              .var = s->sharding,
-                             .regathers = !strcmp(s->config->remat_policy, "none")};
+                             .regathers = !strcmp(s->config->remat, "none")};
     for (int i = 0; s->is_divided && i < s->n_entries; i++)
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
     return true;
@@ -262,6 +262,35 @@ bool train_agree(MxComm *comm, bool is_fine, MxError *err) {
         mx_fail(err, exit, MX_NOWHERE, "another rank has failed");
     mx_arena_release(&arena);
     return false;
+}
+
+/* Rank 0's text, on every rank. */
+static const char *text_of_first(MxArena *arena, MxComm *comm, const char *own) {
+    int64_t n = (int64_t)strlen(own);
+    mx_comm_broadcast(comm, &n, sizeof n);
+    char *text = mx_arena_alloc(arena, (size_t)n + 1);
+    if (!mx_comm_rank(comm)) memcpy(text, own, (size_t)n);
+    mx_comm_broadcast(comm, text, (size_t)n);
+    return text;
+}
+
+bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err) {
+    if (mx_comm_size(comm) == 1) return true;
+    MxArena arena = {.name = "agreement"};
+    const char *first = text_of_first(&arena, comm, mx_config_text(&arena, config));
+    bool ok = mx_config_same(&arena, config, first, "rank 0", err);
+    mx_arena_release(&arena);
+    return train_agree(comm, ok, err);
+}
+
+bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err) {
+    if (mx_comm_size(comm) == 1) return true;
+    MxArena arena = {.name = "agreement"};
+    const char *first = text_of_first(&arena, comm, text);
+    bool ok = !strcmp(first, text) || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                                              "%s: %s here, rank 0 has %s", what, text, first);
+    mx_arena_release(&arena);
+    return train_agree(comm, ok, err);
 }
 
 static bool agree(void *comm, bool is_fine, MxError *err) {

@@ -38,17 +38,21 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
 
 /* ---- what a checkpoint says of its config */
 
-/* The value of a key in a config as checkpoints keep it, or "". */
-static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
-    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+const char *train_config_value(MxArena *arena, const char *config, const char *key) {
     const char *mark = mx_arena_printf(arena, "\n%s: ", key);
-    const char *at = text ? strstr(text, mark) : NULL;
+    const char *at = config ? strstr(config, mark) : NULL;
     if (!at) return "";
     at += strlen(mark);
     const char *end = strstr(at, "  # ");
     size_t line = strcspn(at, "\n");
     return mx_arena_strndup(arena, at,
                             end && (size_t)(end - at) < line ? (size_t)(end - at) : line);
+}
+
+/* The same of the config in a manifest, if there is one. */
+static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    return train_config_value(arena, text, key);
 }
 
 static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, MxError *err) {
@@ -111,11 +115,14 @@ bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *
     return train_agree(comm, ok, err);
 }
 
-static bool read_hf(MxTrainState *s, const char *dir, MxError *err) {
+static bool read_hf(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "hf"};
     MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
     MxHfModel theirs, ours = mx_hf_of_config(s->config, mx_model_head_form(s->model));
-    bool ok = mx_hf_load(&arena, dir, &ours.heads, &s->tree, &theirs, err);
+    MxCkptRef from;
+    bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
+    from.heads = &ours.heads;
+    ok = ok && mx_hf_load(&arena, &from, &s->tree, &theirs, err);
     MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
     mx_error_release(&others);
@@ -126,7 +133,7 @@ static bool read_hf(MxTrainState *s, const char *dir, MxError *err) {
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
-        if (!(mx_hf_is_dir(from) ? read_hf(s, from, err)
+        if (!(mx_hf_is_dir(from) ? read_hf(s, team, from, err)
                                  : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
             return false;
     }
@@ -182,8 +189,9 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
 }
 
 /* PEFT's files are transposed, so adapters, which are small, are read whole. */
-static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
+static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "peft"};
+    const MxJson *manifest;
     MxHeadForm heads = mx_model_head_form(s->model);
     MxTree whole;
     mx_tree_init(&whole, &arena);
@@ -194,7 +202,8 @@ static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
             leaf.data = mx_new_n(&arena, float, mx_shape_count(leaf.shape));
         mx_tree_add(&whole, leaf);
     }
-    bool ok = mx_peft_load(dir, &heads, mx_model_lora(s->model)->scale, &whole, err);
+    bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
+              mx_peft_load(dir, &heads, mx_model_lora(s->model)->scale, &whole, err);
     for (int i = 0; ok && i < s->tree.n; i++) {
         const MxLeaf *leaf = &s->tree.leaves[i];
         MxBox all = mx_box_of(leaf->shape);
@@ -207,7 +216,7 @@ static bool read_peft(MxTrainState *s, const char *dir, MxError *err) {
 }
 
 static bool read_adapters(MxTrainState *s, const MxTeam *team, const char *path, MxError *err) {
-    if (mx_peft_is_dir(path)) return read_peft(s, path, err);
+    if (mx_peft_is_dir(path)) return read_peft(s, team, path, err);
     return check_alpha(s, err) && mx_ckpt_load_adapters(path, team, scan_axis(s), &s->tree, err);
 }
 

@@ -35,8 +35,8 @@ static bool open_device(MxTrainState *s, MxError *err) {
 
 static MxRemat remat_policy(const MxConfig *config) {
     for (int i = 0; i < MX_COUNT(remats); i++)
-        if (!strcmp(remats[i].name, config->remat_policy)) return remats[i].remat;
-    MX_BUG("remat_policy is not in the table");
+        if (!strcmp(remats[i].name, config->remat)) return remats[i].remat;
+    MX_BUG("remat is not in the table");
 }
 
 static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {

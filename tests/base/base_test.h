@@ -11,6 +11,7 @@ Suite *box_suite(void);
 Suite *error_suite(void);
 Suite *file_suite(void);
 Suite *json_suite(void);
+Suite *limits_suite(void);
 Suite *log_suite(void);
 Suite *numbers_suite(void);
 Suite *options_suite(void);

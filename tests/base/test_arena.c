@@ -145,7 +145,8 @@ START_TEST(out_of_memory_names_size_and_arena) {
     Child child = run_child(&arena, ask_for_too_much, NULL);
     ck_assert_msg(WIFEXITED(child.status) && WEXITSTATUS(child.status) == MX_EXIT_NO_MEMORY,
                   "wait status %#x", (unsigned)child.status);
-    const char *want = "out of memory: 2305843009213693952 bytes for arena \"greedy\"\n";
+    const char *want =
+        "test_base: error: out of memory: 2305843009213693952 bytes for arena \"greedy\"\n";
     ck_assert_msg(mx_text_has_suffix(child.err, want), "%s", child.err);
 }
 END_TEST

@@ -67,6 +67,7 @@ int main(void) {
     srunner_add_suite(runner, box_suite());
     srunner_add_suite(runner, file_suite());
     srunner_add_suite(runner, json_suite());
+    srunner_add_suite(runner, limits_suite());
     srunner_add_suite(runner, log_suite());
     srunner_add_suite(runner, options_suite());
     srunner_add_suite(runner, regex_suite());

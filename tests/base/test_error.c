@@ -51,6 +51,31 @@ START_TEST(takes_notes_and_context) {
 }
 END_TEST
 
+static void tell_three(const void *unused) {
+    (void)unused;
+    mx_fail(&err, MX_EXIT_CONFIG, (MxWhere){"a.yml", 3, 1}, "too wide");
+    mx_note(&err, "  3 | wide");
+    mx_fail(&err, MX_EXIT_CONFIG, MX_NOWHERE, "too %s", "late");
+    mx_context(&err, "plan");
+    mx_fail(&err, MX_EXIT_CONFIG, MX_NOWHERE, "100%%");
+    mx_note(&err, "hint: less");
+    mx_error_tell(&err);
+}
+
+static void tell_nothing(const void *unused) {
+    (void)unused;
+    mx_error_tell(&err);
+}
+
+START_TEST(every_failure_is_told_behind_the_program) {
+    ck_assert_str_eq(run_child(&arena, tell_three, NULL).err,
+                     "test_base: error: plan: a.yml:3:1: too wide\n  3 | wide\n"
+                     "test_base: error: too late\n"
+                     "test_base: error: 100%\nhint: less\n");
+    ck_assert_str_eq(run_child(&arena, tell_nothing, NULL).err, "");
+}
+END_TEST
+
 START_TEST(long_messages_are_whole) {
     for (int i = 0; i < 1000; i++) mx_fail(&err, MX_EXIT_CONFIG, MX_NOWHERE, "%0*d", 100, i);
     ck_assert_uint_eq(err.text.len, 1000 * 101 - 1);
@@ -124,6 +149,7 @@ Suite *error_suite(void) {
     tcase_add_loop_test(tcase, says_where, 0, MX_COUNT(places));
     tcase_add_test(tcase, collects_lines_and_keeps_the_first_exit);
     tcase_add_test(tcase, takes_notes_and_context);
+    tcase_add_test(tcase, every_failure_is_told_behind_the_program);
     tcase_add_test(tcase, long_messages_are_whole);
     tcase_add_test(tcase, released_errors_start_anew);
     tcase_add_loop_test(tcase, errno_has_an_exit_and_a_reason, 0, MX_COUNT(codes));

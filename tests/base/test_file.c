@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,12 +74,14 @@ static const struct {
     {"file/below", MX_EXIT_BAD_INPUT, "no such file: \""},
     {"dir", MX_EXIT_BAD_INPUT, "/dir\" is not a regular file"},
     {"loop", MX_EXIT_IO, "could not open \""},
+    {"pipe", MX_EXIT_BAD_INPUT, "/pipe\" is not a regular file"},
 };
 
 static void furnish(void) {
     ck_ok(mx_file_write(in_folder("file"), "x", 1, &err));
     ck_ok(mx_dir_make(in_folder("dir"), &err));
     ck_assert_int_eq(symlink("loop", in_folder("loop")), 0);
+    ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
 }
 
 START_TEST(names_what_it_cannot_read) {
@@ -97,7 +100,8 @@ static const struct {
 } unwritable[] = {
     {"missing/a", MX_EXIT_CANNOT_CREATE, "could not create \""},
     {"file/a", MX_EXIT_CANNOT_CREATE, "could not create \""},
-    {"dir", MX_EXIT_CANNOT_CREATE, "could not rename \""},
+    {"dir", MX_EXIT_CANNOT_CREATE, "could not open \""},
+    {"loop", MX_EXIT_IO, "could not open \""},
 };
 
 START_TEST(a_failed_write_leaves_nothing) {
@@ -120,6 +124,50 @@ START_TEST(a_full_disk_leaves_the_old_file) {
     ck_failed(mx_file_write(path, large, sizeof large, &err), MX_EXIT_IO, "could not write \"");
     ck_assert_str_eq(read_text(path), "old");
     ck_assert_int_eq(count_names(folder), 1);
+}
+END_TEST
+
+START_TEST(links_stay) {
+    struct stat st;
+    ck_ok(mx_dir_make(in_folder("d"), &err));
+    ck_ok(mx_file_write(in_folder("d/file"), "old", 3, &err));
+    ck_assert_int_eq(symlink("d/file", in_folder("link")), 0);
+    ck_assert_int_eq(symlink(in_folder("link"), in_folder("far")), 0);
+    ck_assert_int_eq(symlink("not_yet", in_folder("d/open")), 0);
+    ck_ok(mx_file_write(in_folder("far"), "new", 3, &err));
+    ck_ok(mx_file_write(in_folder("d/open"), "first", 5, &err));
+    ck_assert_str_eq(read_text(in_folder("d/file")), "new");
+    ck_assert_str_eq(read_text(in_folder("d/not_yet")), "first");
+    static const char *const links[] = {"link", "far", "d/open"};
+    for (int i = 0; i < MX_COUNT(links); i++) {
+        ck_assert_int_eq(lstat(in_folder(links[i]), &st), 0);
+        ck_assert_msg(S_ISLNK(st.st_mode), "%s", links[i]);
+    }
+    ck_assert_int_eq(count_names(folder), 3);
+}
+END_TEST
+
+START_TEST(pipes_and_devices_are_written_to) {
+    struct stat st;
+    const char *pipe = in_folder("pipe");
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+    ck_ok(mx_file_write(pipe, "text", 4, &err));
+    char text[8] = "";
+    ck_assert_int_eq(read(reader, text, sizeof text), 4);
+    close(reader);
+    ck_assert_str_eq(text, "text");
+    ck_assert(!lstat(pipe, &st) && S_ISFIFO(st.st_mode));
+    ck_assert_int_eq(count_names(folder), 1);
+    const char *null = in_folder("null"), *full = in_folder("full"); /* never the system's own */
+    if (mknod(null, S_IFCHR | 0600, makedev(1, 3)) || mknod(full, S_IFCHR | 0600, makedev(1, 7)))
+        return; /* only root may */
+    int before = open(null, O_WRONLY);
+    close(before);
+    if (before < 0) return; /* a file system without devices */
+    ck_ok(mx_file_write(null, "text", 4, &err));
+    ck_failed(mx_file_write(full, "text", 4, &err), MX_EXIT_IO, "could not write \"");
+    ck_assert(!lstat(null, &st) && S_ISCHR(st.st_mode) && !lstat(full, &st) && S_ISCHR(st.st_mode));
 }
 END_TEST
 
@@ -279,6 +327,8 @@ Suite *file_suite(void) {
     tcase_add_loop_test(tcase, names_what_it_cannot_read, 0, MX_COUNT(unreadable));
     tcase_add_loop_test(tcase, a_failed_write_leaves_nothing, 0, MX_COUNT(unwritable));
     tcase_add_test(tcase, a_full_disk_leaves_the_old_file);
+    tcase_add_test(tcase, links_stay);
+    tcase_add_test(tcase, pipes_and_devices_are_written_to);
     tcase_add_test(tcase, a_reader_never_sees_a_part);
     tcase_add_test(tcase, files_and_folders_are_told_apart);
     tcase = add_case(suite, "folder");

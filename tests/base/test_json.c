@@ -95,6 +95,21 @@ START_TEST(numbers_come_back_exactly) {
 }
 END_TEST
 
+/* As people write them: 1e-06 was 9.9999999999999995e-7. Texts that look alike stay as they are. */
+START_TEST(reals_are_short) {
+    MxJson *root = mx_json_object(&arena);
+    const double values[] = {1e-6, 0.1, 0.3, 10000, -2.5, 1e22, 5e-324, 0.1 + 0.2};
+    for (int i = 0; i < MX_COUNT(values); i++)
+        mx_json_set_number(root, mx_arena_printf(&arena, "k%d", i), values[i]);
+    mx_json_set_string(root, "text", "\"9.9999999999999995e-7\\");
+    ck_assert_str_eq(mx_json_dump(&arena, root, false),
+                     "{\"k0\": 1e-06, \"k1\": 0.1, \"k2\": 0.3, \"k3\": 10000.0, \"k4\": -2.5, "
+                     "\"k5\": 1e+22, \"k6\": 4.94065645841247e-324, "
+                     "\"k7\": 0.30000000000000004, "
+                     "\"text\": \"\\\"9.9999999999999995e-7\\\\\"}");
+}
+END_TEST
+
 START_TEST(integers_come_back_exactly) {
     static const int64_t edges[] = {0, -1, INT64_MAX, INT64_MIN, (int64_t)1 << 53};
     MxJson *root = mx_json_object(&arena);
@@ -204,6 +219,7 @@ Suite *json_suite(void) {
     tcase_add_test(tcase, lines_are_read_leniently);
     tcase_add_test(tcase, numbers_that_are_not_finite_become_null);
     tcase_add_test(tcase, numbers_come_back_exactly);
+    tcase_add_test(tcase, reals_are_short);
     tcase_add_loop_test(tcase, integers_come_back_exactly, 0, 5);
     tcase_add_test(tcase, getters_know_their_types);
     tcase_add_test(tcase, walks_arrays_and_objects);

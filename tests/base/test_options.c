@@ -75,6 +75,8 @@ START_TEST(wrong_lines_are_told) {
     ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "did you mean \"--many\"?");
     ck_failed(read_line("--steps=3", false), MX_EXIT_CONFIG, "unrecognized option \"--steps=3\"");
     ck_failed(read_line("--steps", true), MX_EXIT_CONFIG, "unrecognized option \"--steps\"");
+    ck_failed(read_line("--steps 2", true), MX_EXIT_CONFIG, "KEY=VALUE, without a space: steps=2");
+    ck_failed(read_line("--steps --on", true), MX_EXIT_CONFIG, "hint: keys are set as KEY=VALUE");
 }
 END_TEST
 

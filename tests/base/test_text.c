@@ -68,6 +68,43 @@ START_TEST(prefixes_and_suffixes) {
 }
 END_TEST
 
+/* ---- figures */
+
+static const struct {
+    double value;
+    int decimals;
+    const char *text;
+} figures[] = {
+    {8.030261248, 3, "8.030"},
+    {0.1, 3, "0.100"},
+    {0.0999, 3, "0.0999"},
+    {0.000115264, 3, "0.000115"},
+    {-0.000115264, 3, "-0.000115"},
+    {92.6349, 2, "92.63"},
+    {0.00071, 2, "0.000710"},
+    {0, 3, "0.000"},
+    {1024, 0, "1024"},
+    {8, 0, "8"},
+    {0.5, 0, "0.500"},
+    {0.99999, 3, "1.000"},
+    {9.9999999e-5, 3, "0.000100"},
+    {9.99e-5, 3, "9.99e-05"},
+    {5e-7, 3, "5.00e-07"},
+    {1e-300, 3, "1.00e-300"},
+    {123456789012.5, 1, "123456789012.5"},
+    {999000000000000, 3, "999000000000000.000"},
+    {-1e15, 3, "-1.00e+15"},
+    {1e300, 3, "1.00e+300"},
+    {NAN, 3, "nan"},
+    {INFINITY, 3, "inf"},
+};
+
+START_TEST(figures_keep_three_digits) {
+    char out[MX_FIGURE];
+    ck_assert_str_eq(mx_figure(out, figures[_i].value, figures[_i].decimals), figures[_i].text);
+}
+END_TEST
+
 /* ---- the nearest word */
 
 #define LONG_WORD "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmn"
@@ -76,15 +113,18 @@ static const struct {
     const char *word, *candidates[3], *nearest;
 } misspelt[] = {
     {"learning_rat", {"steps", "learning_rate", "base_learning"}, "learning_rate"},
-    {"setps", {"steps", "sets"}, "steps"},     /* a swap costs one, not two */
-    {"cat", {"bat", "hat", "rat"}, "bat"},     /* of equals the first */
-    {"cat", {"dog", "cot", "cat"}, "cat"},     /* itself */
-    {"ab", {"xy"}, "xy"},                      /* distance 2 is always near enough */
-    {"ab", {"xyz"}, NULL},                     /* 3 is not, for a short word */
-    {"abcdefghi", {"abcdefXYZ"}, "abcdefXYZ"}, /* a third of nine letters */
-    {"abcdefghi", {"abcdeWXYZ"}, NULL},        /* more than a third */
-    {"abcdefghijkl", {"abcdefghWXYZ"}, "abcdefghWXYZ"},
-    {"", {"ab"}, "ab"},
+    {"setps", {"steps", "sets"}, "steps"}, /* a swap costs one, not two */
+    {"cat", {"bat", "hat", "rat"}, "bat"}, /* of equals the first */
+    {"cat", {"dog", "cot", "cat"}, "cat"}, /* itself */
+    {"ab", {"ay"}, "ay"},                  /* one slip is always near enough */
+    {"ab", {"xy"}, NULL},                  /* two are not, for a short word */
+    {"abcdef", {"abcdXY"}, NULL},          /* nor here */
+    {"abcdefg", {"abcdeXY"}, "abcdeXY"},
+    {"abcdefg", {"abcdXYZ"}, NULL},
+    {"abcdefghijk", {"abcdefghXYZ"}, "abcdefghXYZ"},
+    {"abcdefghijklmnopqrst", {"abcdefghijklmnopWXYZ"}, NULL}, /* never more than three */
+    {"", {"a"}, "a"},
+    {"", {"ab"}, NULL},
     {"abc", {NULL}, NULL},
     {LONG_WORD, {LONG_WORD}, NULL}, /* too long to be compared */
     {"abcdef", {LONG_WORD, "abcdeg"}, "abcdeg"},
@@ -130,7 +170,7 @@ START_TEST(agrees_with_the_slow_distance) {
     for (int round = 0; round < 200; round++) {
         enum { N = 4 };
         const char *word = random_word(&state), *candidates[N], *want = NULL;
-        int limit = (int)strlen(word) / 3 > 2 ? (int)strlen(word) / 3 : 2, best = limit + 1;
+        int limit = ((int)strlen(word) + 1) / 4, best = limit > 1 ? limit + 1 : 2;
         for (int i = 0; i < N; i++) {
             candidates[i] = random_word(&state);
             int d = slow_distance(word, candidates[i]);
@@ -195,6 +235,8 @@ Suite *text_suite(void) {
     tcase_add_loop_test(tcase, text_takes_pieces_of_any_length, 55, 75);
     tcase_add_test(tcase, text_keeps_nul_bytes);
     tcase_add_loop_test(tcase, prefixes_and_suffixes, 0, MX_COUNT(affixes));
+    tcase = add_case(suite, "figures");
+    tcase_add_loop_test(tcase, figures_keep_three_digits, 0, MX_COUNT(figures));
     tcase = add_case(suite, "nearest");
     tcase_add_loop_test(tcase, finds_the_nearest_word, 0, MX_COUNT(misspelt));
     tcase_add_loop_test(tcase, agrees_with_the_slow_distance, 0, 20);

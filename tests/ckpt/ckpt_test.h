@@ -2,6 +2,7 @@
  * that of the golden llama2 model, and a smaller one with every kind of leaf. */
 #ifndef CKPT_TEST_H
 #define CKPT_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/ckpt.h>
@@ -16,6 +17,7 @@ Suite *tools_suite(void);
 Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
 Suite *hf_suite(void);
+Suite *origin_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;

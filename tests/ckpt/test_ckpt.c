@@ -150,10 +150,8 @@ void ck_same(const MxTree *a, const MxTree *b, const char *prefix, const char *w
 }
 
 MxH5 *open_golden(const char *name) {
-    const char *dir = getenv("MX_GOLDEN");
     MxH5 *file;
-    const char *path =
-        mx_arena_printf(&arena, "%s/models/%s.h5", dir && *dir ? dir : "tests/golden", name);
+    const char *path = goldens_need(&arena, mx_arena_printf(&arena, "models/%s.h5", name));
     ck_ok(mx_h5_open(&arena, path, &file, &err));
     return file;
 }
@@ -188,6 +186,7 @@ int main(void) {
     srunner_add_suite(runner, hostile_suite());
     srunner_add_suite(runner, lora_tools_suite());
     srunner_add_suite(runner, hf_suite());
+    srunner_add_suite(runner, origin_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

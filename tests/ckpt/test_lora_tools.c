@@ -36,7 +36,7 @@ static const struct {
 };
 
 static const char *train_golden(const char *name) {
-    return mx_arena_printf(&arena, "%s/train/%s", golden_dir(), name);
+    return goldens_find(&arena, mx_path_join(&arena, "train", name));
 }
 
 /* A weight that the original merged is its, any other one the source's. */
@@ -69,7 +69,7 @@ static void strip_adapters(const char *source, const char *group, const char *na
 START_TEST(merged_weights_are_maxtexts) {
     const char *name = mx_arena_printf(&arena, "%s.h5", merged_goldens[_i].name);
     const char *source = train_golden(name), *alpha = merged_goldens[_i].alpha;
-    if (!mx_file_exists(source)) return;
+    if (!source) return;
     ck_tool(0, "mxconvert %s:nnx {}/m.h5 --merge-lora --lora-alpha %s", source, alpha);
     ck_says("drift: ");
     int n, n_merged, n_base = 0;
@@ -382,7 +382,7 @@ static const char peft_model[] =
 /* Through a run and out again. */
 START_TEST(pefts_folders_go_around) {
     const char *dir = train_golden(pefts[_i].name);
-    if (!mx_dir_exists(dir)) return;
+    if (!dir) return;
     run_tiny(mx_arena_printf(
         &arena, "run_name=peft steps=1 learning_rate=0 %s %s lora.lora_restore_path=%s", peft_model,
         pefts[_i].config, dir));
@@ -408,6 +408,19 @@ START_TEST(pefts_folders_go_around) {
     ck_says("-> base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight [32, ");
     ck_tool(65, "mxconvert %s {}/x.h5", dir);
     ck_says("a folder of peft: lora.lora_restore_path takes it as it is");
+}
+END_TEST
+
+/* One bit of an exponent trained on without a word. */
+START_TEST(damage_of_pefts_folders_is_found) {
+    run_tiny(mx_arena_printf(&arena, "run_name=a steps=1 %s", adapted));
+    ck_tool(0, "mxconvert {}/a {}/way --to-peft");
+    MxBytes bytes = content("way/adapter_model.safetensors");
+    bytes.data[bytes.size - 1] ^= 1;
+    put_content("way/adapter_model.safetensors", bytes.data, bytes.size);
+    ck_tool(65, "%s eval_interval=-1 run_name=b steps=1 %s lora.lora_restore_path=%s/way", tiny,
+            adapted, folder);
+    ck_says("adapter_model.safetensors: is damaged");
 }
 END_TEST
 
@@ -523,6 +536,7 @@ Suite *lora_tools_suite(void) {
     tcase_add_test(tcase, other_weights_are_refused);
     tcase_add_loop_test(tcase, adapters_come_back_bit_for_bit, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, pefts_folders_go_around, 0, MX_COUNT(pefts));
+    tcase_add_test(tcase, damage_of_pefts_folders_is_found);
     tcase_add_test(tcase, a_config_may_be_named);
     tcase = add_case(suite, "refused");
     tcase_add_loop_test(tcase, all_that_does_not_fit_is_listed, 0, 2);

@@ -27,7 +27,7 @@ START_TEST(every_golden_model_goes_around) {
     static const char *const folders[] = {"models", "models/variants"};
     int n, n_files = 0;
     char **names;
-    const char *dir = mx_path_join(&arena, golden_dir(), folders[_i / 2]);
+    const char *dir = mx_path_join(&arena, goldens_dir(), folders[_i / 2]);
     ck_ok(mx_dir_list(&arena, dir, &names, &n, &err));
     for (int i = 0; i < n; i++) {
         if (!mx_text_has_suffix(names[i], ".h5")) continue;
@@ -43,8 +43,8 @@ END_TEST
 START_TEST(maxtexts_own_forms_are_equal) {
     static const char *const names[] = {"llama2", "gemma3", "deepseek2"};
     static const char *const groups[] = {"linen", "nnx", "linen_unscanned", "nnx_unscanned"};
-    const char *file = model(names[_i]);
-    if (!mx_file_exists(file)) return;
+    const char *file = goldens_find(&arena, mx_arena_printf(&arena, "models/%s.h5", names[_i]));
+    if (!file) return;
     for (int a = 0; a < 4; a++)
         for (int b = 0; b < 4; b++) {
             ck_tool(0, "mxcompare %s:%s %s:%s", file, groups[a], file, groups[b]);
@@ -159,6 +159,26 @@ START_TEST(values_are_equal_or_not) {
 }
 END_TEST
 
+/* Good files: it is not they that are to blame. Of a name that is no text the report has its bytes.
+ */
+START_TEST(what_went_wrong_is_said) {
+    static const float same[] = {1, 2, 3};
+    static const char bytes[] = "model/decoder/\xff\xfe/kernel";
+    make_pair_file("a.h5", same, bytes, MX_SHAPE(2, 3), MX_F32);
+    make_pair_file("b.h5", same, NULL, MX_SCALAR, MX_F32);
+    ck_tool(1, "mxcompare {}/a.h5 {}/b.h5 --json {}/report.json");
+    ck_assert(strstr((const char *)content("report.json").data, "decoder/\\\\xff\\\\xfe/kernel"));
+    const char *trainer = getenv("MX_BIN");
+    const char *line = mx_arena_printf(
+        &arena, "cd %s; (sleep 0.3; %s/mxcompare a.h5 b.h5 2>told; echo $? >code) | true", folder,
+        realpath(mx_path_dir(&arena, trainer && *trainer ? trainer : "build/mxtrain"), NULL));
+    ck_assert_int_eq(system(line), 0);
+    ck_assert_str_eq((const char *)content("code").data, "74\n");
+    ck_assert_str_eq((const char *)content("told").data,
+                     "mxcompare: error: could not write to stdout: Broken pipe\n");
+}
+END_TEST
+
 START_TEST(structure_is_told_whole) {
     static const float same[] = {1, 2, 3};
     make_pair_file("a.h5", same, "model/decoder/y/kernel", MX_SHAPE(2, 3), MX_F32);
@@ -265,7 +285,7 @@ START_TEST(results_appear_whole_and_replace_nothing_unasked) {
     ck_tool(0, "mxcompare {}/b.h5 {}/run/checkpoints/7/state.h5");
     ck_ok(mx_dir_make(in_folder("precious"), &err));
     ck_tool(73, "mxconvert {}/a.h5 {}/precious --force"); /* no checkpoint: never removed */
-    ck_says("it is not replaced");
+    ck_says("has no manifest of mxtrain's");
     char **names;
     int n;
     ck_ok(mx_dir_list(&arena, in_folder("run/checkpoints"), &names, &n, &err));
@@ -281,6 +301,82 @@ START_TEST(results_appear_whole_and_replace_nothing_unasked) {
     ck_tool(65, "mxcompare {}/run {}/a.h5");
     ck_tool(65, "mxcompare {}/run/checkpoints/7/state.h5 {}/a.h5");
     ck_says("is damaged");
+}
+END_TEST
+
+/* --force took all of a folder that had a MANIFEST.json, whatever else had been put there. */
+START_TEST(files_of_others_are_never_replaced) {
+    static const float x[] = {1, 2, 3};
+    make_pair_file("a.h5", x, NULL, MX_SCALAR, MX_F32);
+    ck_tool(0, "mxconvert {}/a.h5 {}/out");
+    ck_tool(0, "mxconvert {}/a.h5 {}/out --force");
+    MxBytes before = content("out/MANIFEST.json");
+    put_content("out/tokenizer.json", "{}", 2);
+    ck_ok(mx_dir_make(in_folder("out/notes"), &err));
+    ck_tool(73, "mxconvert {}/a.h5 {}/out --force --layout linen");
+    ck_says("/out\" holds \"notes\" and 1 more, which its MANIFEST.json does not list");
+    ck_says("hint: --force removes what mxtrain wrote and nothing else");
+    MxBytes after = content("out/MANIFEST.json");
+    ck_assert(before.size == after.size && !memcmp(before.data, after.data, after.size));
+    ck_assert(mx_file_exists(in_folder("out/tokenizer.json")));
+    put_content("out/MANIFEST.json", "{}", 2);
+    ck_tool(73, "mxconvert {}/a.h5 {}/out --force");
+    ck_says("has no manifest of mxtrain's");
+    ck_assert(mx_file_exists(in_folder("out/state.h5")));
+}
+END_TEST
+
+/* Integers trained as weights; which of two models was meant, only the reader knew. */
+START_TEST(integers_are_no_weights) {
+    static const float x[] = {1.5f, 2, -3};
+    static const struct {
+        MxDtype dtype;
+        const char *says;
+    } kinds[] = {{MX_U16, "x/scale\" holds uint16; weights are floats\n"
+                          "hint: if they are the bits of bfloat16, mxconvert --assume-bfloat16"},
+                 {MX_I32, "x/scale\" holds int32; weights are floats"},
+                 {MX_I8, "x/scale\" holds int8; weights are floats"}};
+    MxBf16 narrow[3];
+    int32_t values[3];
+    for (int i = 0; i < 3; i++) narrow[i] = mx_f32_to_bf16(x[i]);
+    for (int k = 0; k < MX_COUNT(kinds); k++) {
+        MxH5 *file;
+        memset(values, 0, sizeof values);
+        memcpy(values, narrow, sizeof narrow);
+        ck_ok(mx_h5_create(&arena, in_folder("a.h5"), &file, &err));
+        ck_ok(
+            mx_h5_write(file, "model/decoder/x/scale", kinds[k].dtype, MX_SHAPE(3), values, &err));
+        ck_ok(mx_h5_close(file, &err));
+        ck_tool(65, "mxconvert {}/a.h5 {}/b.h5 --force");
+        ck_says(kinds[k].says);
+        MxTree tree;
+        MxLeaf leaf = {.path = "model/decoder/x/scale", .dtype = MX_F32, .shape = MX_SHAPE(3)};
+        leaf.data = mx_new_n(&arena, float, 3);
+        mx_tree_init(&tree, &arena);
+        mx_tree_add(&tree, leaf);
+        ck_failed(mx_ckpt_load_params(in_folder("a.h5"), NULL, 1, &tree, &err), kinds[k].says);
+        bool is_bf16 = kinds[k].dtype == MX_U16;
+        ck_tool(is_bf16 ? 0 : 65, "mxconvert {}/a.h5 {}/b.h5 --force --assume-bfloat16");
+        if (!is_bf16) continue;
+        ck_ok(mx_ckpt_load_params(in_folder("b.h5"), NULL, 1, &tree, &err));
+        ck_assert(!memcmp(leaf.data, x, sizeof x));
+    }
+}
+END_TEST
+
+START_TEST(one_model_is_meant) {
+    static const float x[] = {1, 2, 3};
+    make_pair_file("a.h5", x, "params/params/decoder/x/scale", MX_SHAPE(3), MX_F32);
+    static const char *const lines[] = {"mxconvert {}/a.h5 {}/b.h5", "mxcompare {}/a.h5 {}/a.h5",
+                                        "mxtrain steps=1 load_parameters_path={}/a.h5 "
+                                        "base_output_directory={} eval_interval=-1"};
+    for (int i = 0; i < MX_COUNT(lines); i++) {
+        ck_tool(65, "%s", lines[i]);
+        ck_says("holds parameters below params/params and below model");
+        ck_says("hint: name the group that is meant: FILE.h5:params/params");
+    }
+    ck_tool(0, "mxconvert {}/a.h5:params/params {}/b.h5");
+    ck_tool(0, "mxconvert {}/a.h5:model {}/b.h5 --force");
 }
 END_TEST
 
@@ -409,12 +505,16 @@ Suite *tools_suite(void) {
     tcase = add_case(suite, "compare");
     tcase_add_test(tcase, one_flipped_bit_is_named);
     tcase_add_loop_test(tcase, values_are_equal_or_not, 0, MX_COUNT(value_cases));
+    tcase_add_test(tcase, what_went_wrong_is_said);
     tcase_add_test(tcase, structure_is_told_whole);
     tcase = add_case(suite, "convert");
     tcase_add_test(tcase, parameters_alone_in_bfloat16);
     tcase_add_test(tcase, a_plan_is_printed_and_nothing_written);
     tcase_add_test(tcase, linen_leaves_the_reference_model_out);
     tcase_add_test(tcase, results_appear_whole_and_replace_nothing_unasked);
+    tcase_add_test(tcase, files_of_others_are_never_replaced);
+    tcase_add_test(tcase, integers_are_no_weights);
+    tcase_add_test(tcase, one_model_is_meant);
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
     tcase_add_loop_test(tcase, stacks_of_other_kinds_stay_whole, 0, MX_COUNT(whole_stacks));

@@ -15,8 +15,7 @@ typedef struct List {
 } List;
 
 static const char *golden(const char *name) {
-    const char *dir = getenv("MX_GOLDEN");
-    return mx_arena_printf(&arena, "%s/sharding/%s", dir && *dir ? dir : "tests/golden", name);
+    return mx_arena_printf(&arena, "%s/sharding/%s", goldens_dir(), name);
 }
 
 /* "32x4", "scalar"; "-" in ondisk lists. */
@@ -80,7 +79,8 @@ static const char *spelled(const char *path) {
 
 static List read_list(const char *name, Columns columns) {
     MxBytes bytes;
-    ck_ok(mx_file_read(&arena, golden(name), 1 << 24, &bytes, &err));
+    const char *file = goldens_need(&arena, mx_path_join(&arena, "sharding", name));
+    ck_ok(mx_file_read(&arena, file, 1 << 24, &bytes, &err));
     const char *header = (const char *)bytes.data;
     int path = column_of(header, columns.path), shape = column_of(header, columns.shape);
     int dtype = columns.dtype ? column_of(header, columns.dtype) : -1;

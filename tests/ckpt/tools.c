@@ -77,13 +77,8 @@ void ck_same_bytes(const char *a, const char *b) {
     ck_assert_msg(x.size == y.size && !memcmp(x.data, y.data, x.size), "%s and %s differ", a, b);
 }
 
-const char *golden_dir(void) {
-    const char *dir = getenv("MX_GOLDEN");
-    return dir && *dir ? dir : "tests/golden";
-}
-
 const char *model(const char *name) {
-    return mx_arena_printf(&arena, "%s/models/%s.h5", golden_dir(), name);
+    return goldens_need(&arena, mx_arena_printf(&arena, "models/%s.h5", name));
 }
 
 void put_floats(MxH5 *file, const char *path, const float *values, int n) {

@@ -32,8 +32,7 @@ MxBytes content(const char *name);
 void put_content(const char *name, const void *data, size_t size);
 void ck_same_bytes(const char *a, const char *b);
 
-/* The folder of the golden files, and one golden model in it. */
-const char *golden_dir(void);
+/* One golden model. */
 const char *model(const char *name);
 
 void put_floats(MxH5 *file, const char *path, const float *values, int n);

@@ -4,7 +4,8 @@
 #   # expect: a line of stderr      # args: more words for the command line      # env: NAME=value
 #   # exit: the code, if not 2
 # The run must write exactly the expected lines to stderr, nothing to stdout, and exit with the code.
-# Run from the top folder.
+# A line that is no note (indented, or a hint) begins an error: "mxtrain: error: " stands before it.
+# Last, what make install puts somewhere (install.sh). Run from the top folder.
 set -uf
 binary=$1
 actual=$(mktemp -d) || exit 1
@@ -14,7 +15,7 @@ set +f
 set -- tests/cli/*.yml
 set -f
 for file; do
-    sed -n 's/^# expect: //p' "$file" >"$actual/want"
+    sed -n 's/^# expect: //p' "$file" | sed '/^ \|^hint: /!s/^/mxtrain: error: /' >"$actual/want"
     args=$(sed -n 's/^# args: //p' "$file")
     vars=$(sed -n 's/^# env: //p' "$file")
     want=$(sed -n 's/^# exit: //p' "$file")
@@ -32,5 +33,6 @@ for file; do
     [ ! -s "$actual/out" ] || sed 's/^/  stdout: /' "$actual/out"
     diff -u --label expected --label actual "$actual/want" "$actual/err"
 done
+if tests/cli/install.sh "$binary"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

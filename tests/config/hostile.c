@@ -2,16 +2,22 @@
 #include "config_tests.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 static const double most_s = 0.1;
 static const long most_kib = 64 * 1024;
 
+/* Processor time: other programs do not count. */
+static double cpu_s(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
 static void refused(const char *text, size_t size, const char *message) {
     MxArena arena = {.name = "test"};
     const char *file = temp_file(&arena, "hostile.yml", text, size);
-    double start = mx_clock_s();
+    double start = cpu_s();
     Loaded l = load_files(&file, 1, NULL);
-    double seconds = mx_clock_s() - start;
+    double seconds = cpu_s() - start;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     ck_assert_msg(!l.ok, "loaded; wanted: %s", message);
@@ -126,10 +132,10 @@ START_TEST(byte_order_mark_is_fine) {
 END_TEST
 
 START_TEST(a_good_config_loads_fast) {
-    double start = mx_clock_s();
+    double start = cpu_s();
     Loaded l = load_config(NULL, "model_name=llama2-7b", NULL);
     ck_assert(l.ok);
-    ck_assert_double_lt(mx_clock_s() - start, 0.1 * slowness);
+    ck_assert_double_lt(cpu_s() - start, 0.1 * slowness);
     unload(&l);
 }
 END_TEST

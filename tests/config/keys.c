@@ -39,7 +39,7 @@ START_TEST(every_key_of_maxtext_is_known) {
         mx_error_release(&err);
         n++;
     }
-    ck_assert_int_eq(n, 696 + 79 + 93);
+    ck_assert_int_eq(n, 696 + 79 + 93 + 57);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -245,6 +245,174 @@ START_TEST(one_edit_typos_find_their_key) {
 }
 END_TEST
 
+/* ---- keys that act only under a condition */
+
+static const struct {
+    MxKey key, needs;
+    const char *values;
+} conditions[] = {
+#define MX_ACTS(key_, needs_, values_) {MX_KEY_##key_, MX_KEY_##needs_, values_},
+#include <mx/config_acts.def>
+#undef MX_ACTS
+};
+
+static const struct {
+    const char *type, *fallback;
+} built[] = {
+#define MX_GROUP(name, on_resume, title)
+#define MX_KEY(type_, field, key, text, limits, unit, doc) {#type_, text},
+#include <mx/config_keys.def>
+#undef MX_KEY
+#undef MX_GROUP
+};
+
+/* A value that is not the default. */
+static const char *another(MxKey key) {
+    static const struct {
+        MxKey key;
+        const char *word;
+    } words[] = {{MX_KEY_data_changed, "accept"},     {MX_KEY_dpo_algo, "ipo"},
+                 {MX_KEY_dpo_formula, "maxtext"},     {MX_KEY_dpo_reference, "copy"},
+                 {MX_KEY_tokenizer_type, "tiktoken"}, {MX_KEY_wsd_decay_style, "cosine"}};
+    const char *type = built[key].type;
+    for (int i = 0; i < MX_COUNT(words); i++)
+        if (words[i].key == key) return words[i].word;
+    ck_assert_msg(strcmp(type, "choice") != 0, "%s: no other word", mx_key_name(key));
+    if (!strcmp(type, "bool")) return strcmp(built[key].fallback, "true") ? "true" : "false";
+    if (!strcmp(type, "int")) return "3";
+    return !strcmp(type, "float") ? "0.25" : "x";
+}
+
+/* "needs=" one of the values, or what it is not (no word of a value that is in the list). */
+static const char *setting(MxArena *arena, int i, bool holds) {
+    MxKey needs = conditions[i].needs;
+    const char *type = built[needs].type, *name = mx_key_name(needs);
+    int n = (int)strcspn(conditions[i].values, " ");
+    if (!strcmp(type, "bool"))
+        return mx_arena_printf(arena, "%s=%s", name, holds ? "true" : "false");
+    if (!strcmp(type, "int")) return mx_arena_printf(arena, "%s=%d", name, holds ? 2 : 0);
+    if (!strcmp(type, "str")) return mx_arena_printf(arena, "%s=%s", name, holds ? "v5e-8" : "");
+    if (holds) return mx_arena_printf(arena, "%s=%.*s", name, n, conditions[i].values);
+    static const struct {
+        MxKey key;
+        const char *word;
+    } others[] = {{MX_KEY_attention_type, "full"},    {MX_KEY_rope_type, "default"},
+                  {MX_KEY_dataset_type, "synthetic"}, {MX_KEY_dpo_reference, "copy"},
+                  {MX_KEY_dpo_algo, "dpo"},           {MX_KEY_opt_type, "sgd"},
+                  {MX_KEY_lr_schedule_type, "cosine"}};
+    for (int j = 0; j < MX_COUNT(others); j++)
+        if (others[j].key == needs)
+            return mx_arena_printf(arena, "%s=%s", name,
+                                   strstr(conditions[i].values, others[j].word)
+                                       ? "hdf5\nhdf5_train_files=x\nhdf5_eval_"
+                                         "files=x"
+                                       : others[j].word);
+    ck_abort_msg("%s: no other word", name);
+    return NULL;
+}
+
+static bool is_told(const Loaded *l, MxKey key) {
+    MxArena arena = {.name = "test"};
+    const char *begin = mx_arena_printf(&arena, "<command line>: %s: ", mx_key_name(key));
+    bool found = false;
+    for (int i = 0; i < l->config->warnings.n; i++)
+        found = found || (mx_text_has_prefix(l->config->warnings.item[i], begin) &&
+                          strstr(l->config->warnings.item[i], " has no effect: it acts where "));
+    mx_arena_release(&arena);
+    return found;
+}
+
+/* Another value is told where the key cannot act, and not where all its conditions hold. */
+START_TEST(keys_that_cannot_act_are_told) {
+    MxArena arena = {.name = "test"};
+    int n_quiet = 0;
+    for (int i = 0; i < MX_COUNT(conditions); i++) {
+        MxKey key = conditions[i].key;
+        const char *set = mx_arena_printf(&arena, "%s=%s", mx_key_name(key), another(key));
+        Loaded l = load_config(
+            "", mx_arena_printf(&arena, "%s\n%s", set, setting(&arena, i, false)), NULL);
+        ck_assert_msg(l.ok, "%s: %s", set, l.err.text.data);
+        ck_assert_msg(is_told(&l, key), "%s under %s", set, setting(&arena, i, false));
+        unload(&l);
+        MxText all;
+        mx_text_init(&all, &arena);
+        mx_text_add(&all, "%s", set);
+        for (int j = 0; j < MX_COUNT(conditions); j++)
+            if (conditions[j].key == key) mx_text_add(&all, "\n%s", setting(&arena, j, true));
+        l = load_config("", all.data, NULL);
+        if (l.ok) ck_assert_msg(!is_told(&l, key), "%s", all.data);
+        n_quiet += l.ok;
+        unload(&l);
+    }
+    ck_assert_int_ge(n_quiet, MX_COUNT(conditions) / 2); /* the others want files and sizes */
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(computed_keys_are_told) {
+    Loaded l = load_config("emb_dim: 512\nlog_period: 1\n", "checkpoint_dir=/x", NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->emb_dim, 256);
+    ck_assert_int_eq(l.config->warnings.n, 2);
+    ck_assert_ptr_nonnull(strstr(l.config->warnings.item[1], ":1:10: emb_dim: 512 has no effect, "
+                                                             "it is computed from base_emb_dim"));
+    unload(&l);
+}
+END_TEST
+
+/* Another trainer's name is none of ours, and stands for names that are. */
+static const struct {
+    const char *theirs, *ours;
+    bool is_key;
+} others[] = {
+#define MX_NAME(theirs_, ours_, remark) {theirs_, ours_, true},
+#define MX_WORD(theirs_, ours_)         {theirs_, ours_, false},
+#include <mx/config_names.def>
+#undef MX_NAME
+#undef MX_WORD
+};
+
+static bool is_key(MxArena *arena, const char *name) {
+    Loaded l = load_config("", mx_arena_printf(arena, "%s=1", name), NULL);
+    bool is_known = l.ok || !strstr(l.err.text.data, "unrecognized key");
+    unload(&l);
+    return is_known;
+}
+
+/* Whether some key takes a word, now or later. */
+static bool is_value(MxArena *arena, const char *word) {
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        MxError err = {0};
+        MxText out;
+        mx_text_init(&out, arena);
+        ck_assert(mx_config_help(&out, mx_key_name((MxKey)key), &err));
+        if (strstr(out.data, "choices") && strstr(out.data, mx_arena_printf(arena, " %s", word)))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(names_of_other_trainers_lead_to_keys) {
+    MxArena arena = {.name = "test"};
+    for (int i = 0; i < MX_COUNT(others); i++) {
+        const char *theirs = others[i].theirs;
+        ck_assert_msg(!others[i].is_key || !is_key(&arena, theirs), "%s is a key", theirs);
+        char *save = NULL, *ours = mx_arena_strdup(&arena, others[i].ours);
+        for (char *w = strtok_r(ours, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+            w[strcspn(w, "=")] = '\0';
+            ck_assert_msg(others[i].is_key ? is_key(&arena, w) : is_value(&arena, w), "%s: %s",
+                          theirs, w);
+        }
+        if (!others[i].is_key) continue;
+        Loaded l = load_config("", mx_arena_printf(&arena, "%s=1", theirs), NULL);
+        ck_assert_msg(strstr(l.err.text.data, "\nhint: ") != NULL, "%s", l.err.text.data);
+        ck_assert_msg(strstr(l.err.text.data, "did you mean") == NULL, "%s", l.err.text.data);
+        unload(&l);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 TCase *key_cases(void) {
     TCase *tc = tcase_create("keys");
     tcase_set_timeout(tc, 60);
@@ -257,6 +425,9 @@ TCase *key_cases(void) {
     tcase_add_test(tc, base_yml_equals_the_rows);
     tcase_add_test(tc, the_docs_hold_the_table);
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
+    tcase_add_test(tc, keys_that_cannot_act_are_told);
+    tcase_add_test(tc, computed_keys_are_told);
+    tcase_add_test(tc, names_of_other_trainers_lead_to_keys);
     tcase_add_test(tc, one_edit_typos_find_their_key);
     return tc;
 }

@@ -51,8 +51,13 @@ static const MergeCase cases[] = {
     {"interpolation of nothing", "base_emb_dim: ${base_mpl_dim}", NULL, NULL,
      "did you mean \"base_mlp_dim\"", 0},
     {"merge key", "x: 1", NULL, NULL, "unrecognized key \"x\"", 0},
-    {"base_config on the command line", "", "base_config=base.yml", NULL,
-     "base_config: works in a file only", 0},
+    {"base_config on the command line", "base_emb_dim: 16",
+     "base_config=configs/models/llama2-7b.yml", NULL, NULL, 16},
+    {"base_config on the command line alone", NULL, "--base_config=configs/models/llama2-7b.yml",
+     NULL, NULL, 4096},
+    {"base_config that is not there", NULL, "base_config=nowhere.yml", NULL,
+     "there is no config file \"nowhere.yml\"", 0},
+    {"a name that means scaled positions", "", "model_name=llama3.1-8b", NULL, NULL, 4096},
 };
 
 START_TEST(a_merge) {
@@ -150,6 +155,44 @@ START_TEST(a_preset_beside_the_file) {
 }
 END_TEST
 
+/* As post_train/sft.yml in MaxText's configs, whose parent stands above it. */
+START_TEST(a_parent_above_the_folder) {
+    MxArena arena = {.name = "test"};
+    const char top[] = "base_emb_dim: 6\n", child[] = "base_config: top.yml\n";
+    temp_file(&arena, "top.yml", top, strlen(top));
+    const char *file = temp_file(&arena, "below/child.yml", child, strlen(child));
+    Loaded l = load_files(&file, 1, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->base_emb_dim, 6);
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* MaxText's own presets of llama3.1 name no rope_type; what a file says on purpose stands. */
+START_TEST(a_preset_gets_its_rope_type) {
+    MxArena arena = {.name = "test"};
+    const char preset[] = "base_emb_dim: 64\n", file_text[] = "steps: 1\n";
+    const char *file = temp_file(&arena, "rope/base.yml", file_text, strlen(file_text));
+    temp_file(&arena, "rope/models/llama3.1-mine.yml", preset, strlen(preset));
+    temp_file(&arena, "rope/models/llama3-mine.yml", preset, strlen(preset));
+    Loaded l = load_files(&file, 1, "model_name=llama3.1-mine");
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_str_eq(l.config->rope_type, "llama3.1");
+    ck_assert_int_eq(l.config->warnings.n, 1);
+    ck_assert_ptr_nonnull(strstr(l.config->warnings.item[0], "rope_type: set to llama3.1"));
+    unload(&l);
+    l = load_files(&file, 1,
+                   "model_name=llama3.1-mine\noverride_model_config=true\nrope_type=default");
+    ck_assert_str_eq(l.config->rope_type, "default");
+    unload(&l);
+    l = load_files(&file, 1, "model_name=llama3-mine");
+    ck_assert_str_eq(l.config->rope_type, "default");
+    unload(&l);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 static const char *rule_name(const MxConfig *c, int i) {
     return c->logical_axis_rules->item[i]->item[0]->text;
 }
@@ -212,6 +255,8 @@ TCase *merge_cases(void) {
     tcase_add_test(tc, files_and_the_preset_they_name);
     tcase_add_test(tc, files_in_a_circle);
     tcase_add_test(tc, a_preset_beside_the_file);
+    tcase_add_test(tc, a_parent_above_the_folder);
+    tcase_add_test(tc, a_preset_gets_its_rope_type);
     tcase_add_test(tc, axis_rules_merge_by_name);
     tcase_add_test(tc, anchors_aliases_and_merge_keys);
     tcase_add_test(tc, all_errors_in_one_pass);

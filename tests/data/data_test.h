@@ -1,6 +1,7 @@
 /* data_test.h — the suites of this room, and what each test starts from. */
 #ifndef DATA_TEST_H
 #define DATA_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/data.h>

@@ -289,16 +289,10 @@ END_TEST
 
 /* ---- values of the real systems */
 
-static const char *golden(const char *name) {
-    const char *root = getenv("MX_GOLDEN");
-    char *path = mx_path_join(&arena, root ? root : "tests/golden", name);
-    return mx_file_exists(path) ? path : NULL;
-}
-
 /* The mask that MaxText's loss used, and rows whose second segment is dropped. */
 START_TEST(equals_maxtext) {
     enum { PAIRS = 4, LENGTH = 24 };
-    const char *path = golden("train/dpo_loss.h5");
+    const char *path = goldens_find(&arena, "train/dpo_loss.h5");
     if (!path) return;
     MxDataConfig config = pair_config(mx_arena_printf(&arena, "%s:batch", path));
     config.rows = PAIRS;
@@ -332,7 +326,7 @@ END_TEST
  * lie at the same distances. */
 START_TEST(equals_tunix) {
     enum { PAIRS = 3, P = 8, R = 16, LENGTH = P + R };
-    const char *path = golden("train/tunix_dpo.h5");
+    const char *path = goldens_find(&arena, "train/tunix_dpo.h5");
     if (!path) return;
     MxDataConfig config = pair_config(mx_arena_printf(&arena, "%s:batch", path));
     config.rows = PAIRS;

@@ -304,9 +304,8 @@ START_TEST(equals_maxtext) {
     enum { PAIRS = 6, LONGEST = 40, P = 8, R = 16 };
     static const char *const forms[] = {"columns3", "columns2"};
     static const char *const names[] = {"prompt", "chosen", "rejected"};
-    const char *root = getenv("MX_GOLDEN"), *form = forms[_i];
-    char *path = mx_path_join(&arena, root ? root : "tests/golden", "train/dpo_data.h5");
-    ck_assert_msg(mx_file_exists(path), "%s", path);
+    const char *form = forms[_i];
+    char *path = goldens_need(&arena, "train/dpo_data.h5");
     MxH5 *file;
     int32_t source[3][PAIRS][LONGEST], ids[3][PAIRS][R], mask[3][PAIRS][R];
     ck_assert(mx_h5_open(&arena, path, &file, &err));
@@ -402,7 +401,9 @@ static const struct {
     {0, 0, "{\"text\": \"a\"}\n{\"text\": \"b\n",
      "a.jsonl:2:11: not valid JSON: premature end of input"},
     {0, 0, "{\"text\": \"a\",}\n", "a.jsonl:1:14: not valid JSON: "},
-    {0, 0, "hello\n", "a.jsonl:1:5: not valid JSON: "},
+    {0, 0, "{hello\n", "a.jsonl:1:6: not valid JSON: "},
+    {0, 0, "hello\n", "a.jsonl:1: found \"hello\", wanted an object in each line"},
+    {0, 0, "text,label\n\"a, b\",1\n", "hint: is it CSV? write each row as an object"},
     {0, 0, "{\"text\": 5}\n", "a.jsonl:1: column \"text\" holds a number, wanted a text"},
     {0, 0, "{\"text\": true}\n", "a.jsonl:1: column \"text\" holds true or false, wanted a text"},
     {0, 0, "{\"text\": {}}\n", "a.jsonl:1: column \"text\" holds an object, wanted a text"},
@@ -452,7 +453,7 @@ START_TEST(tells_all_bad_lines) {
     ck_assert_ptr_nonnull(strstr(err.text.data, "a.jsonl:20: column"));
     ck_assert_ptr_nonnull(strstr(err.text.data, "\n10 bad lines; the rest was not read"));
     mx_error_release(&err);
-    config = records_config("nope\n[]\n{\"text\": \"a\"}\n{\"text\": [1]}\n{\"text\": 1}\n", 8);
+    config = records_config("{nope\n[]\n{\"text\": \"a\"}\n{\"text\": [1]}\n{\"text\": 1}\n", 8);
     ck_assert(!mx_data_open(&arena, &config, &dataset, &err));
     ck_assert_int_eq(err.count, 3); /* a conversation is told once */
 }

@@ -251,6 +251,123 @@ START_TEST(synthetic_segments) {
 }
 END_TEST
 
+/* However many are allowed, a row has no more than tokens, and is made at once. */
+START_TEST(synthetic_segments_without_end) {
+    enum { LENGTH = 64 };
+    MxDataConfig config = {.kind = "synthetic",
+                           .rows = 1,
+                           .length = LENGTH,
+                           .vocab = 100,
+                           .packing = true,
+                           .max_segments = INT64_C(1) << 40};
+    MxBatch batch = mx_batch_new(&arena, 1, LENGTH);
+    ck_assert_int_eq(mx_data_batch(open_data(config), 0, &batch, &err), MX_DATA_OK);
+    int32_t last = batch.field[MX_INPUTS_SEGMENTATION][LENGTH - 1];
+    ck_assert(last > 16 && last <= LENGTH);
+}
+END_TEST
+
+/* ---- rows that are held out */
+
+/* n rows of 4 tokens, each its own. */
+static MxDataset *numbered_rows(int n, int64_t rows, bool shuffle) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    for (int i = 0; i < n; i++) mx_text_add(&text, "%04d", i);
+    mx_text_add(&text, "."); /* the last row's last target */
+    MxDataConfig config = text_config(put("numbers.txt", text.data));
+    config.omits_bos = config.omits_eos = true;
+    config.rows = rows;
+    config.shuffle = shuffle;
+    return open_data(config);
+}
+
+/* Which row of numbered data a row of a batch is. */
+static int number_of(const MxBatch *batch, int64_t row) {
+    const int32_t *ids = batch->field[MX_INPUTS] + row * batch->length;
+    return (ids[0] - '0') * 1000 + (ids[1] - '0') * 100 + (ids[2] - '0') * 10 + ids[3] - '0';
+}
+
+static const struct {
+    int n;
+    double share;
+    int64_t rows, held;
+} shares[] = {{100, 0.05, 1, 5}, {101, 0.05, 1, 5}, {97, 0.3, 1, 29},
+              {40, 0.01, 4, 4},  {13, 0.5, 2, 6},   {2, 0.05, 1, 1}};
+
+/* Every row is in one of the two, in order, and those held out lie evenly. */
+START_TEST(rows_are_held_out) {
+    int n = shares[_i].n, seen[128] = {0};
+    MxDataset *train = numbered_rows(n, 1, false), *eval;
+    ck_assert(mx_data_hold_out(&arena, train, shares[_i].share, shares[_i].rows, &eval, &err));
+    ck_assert_int_eq(mx_data_steps(train), n - shares[_i].held);
+    ck_assert_int_eq(mx_data_steps(eval), shares[_i].held / shares[_i].rows);
+    MxDataset *both[] = {train, eval};
+    for (int side = 0; side < 2; side++) {
+        int64_t rows = side ? shares[_i].rows : 1, last = -1, every = n / shares[_i].held;
+        MxBatch batch = mx_batch_new(&arena, rows, 4);
+        for (int64_t step = 0; step < mx_data_steps(both[side]); step++) {
+            ck_assert_int_eq(mx_data_batch(both[side], step, &batch, &err), MX_DATA_OK);
+            for (int64_t r = 0; r < rows; r++) {
+                int number = number_of(&batch, r);
+                ck_assert(number > last && !seen[number]++);
+                int64_t apart = number - last;
+                ck_assert(!side || last < 0 || apart == every || apart == every + 1);
+                last = number;
+            }
+        }
+    }
+    for (int i = 0; i < n; i++) ck_assert_int_eq(seen[i], 1);
+    ck_assert_ptr_nonnull(strstr(mx_data_describe(train), "are held out"));
+}
+END_TEST
+
+START_TEST(too_few_to_hold_out) {
+    MxDataset *train = numbered_rows(9, 4, false), *eval;
+    ck_assert(!mx_data_hold_out(&arena, train, 0.05, 6, &eval, &err));
+    ck_assert_ptr_nonnull(strstr(err.text.data, "too little data to hold a share out"));
+}
+END_TEST
+
+/* A shuffled epoch has every row that is left, and none that is held out. */
+START_TEST(shuffled_rows_are_the_others) {
+    MxDataset *train = numbered_rows(60, 1, true), *eval;
+    ck_assert(mx_data_hold_out(&arena, train, 0.1, 1, &eval, &err));
+    int seen[60] = {0};
+    MxBatch batch = mx_batch_new(&arena, 1, 4);
+    for (int64_t step = 0; step < 60; step++) {
+        MxDataset *from = step < 54 ? train : eval;
+        ck_assert_int_eq(mx_data_batch(from, step < 54 ? step : step - 54, &batch, &err),
+                         MX_DATA_OK);
+        ck_assert(!seen[number_of(&batch, 0)]++);
+    }
+}
+END_TEST
+
+/* ---- files of other formats */
+
+static const struct {
+    const char *name, *bytes;
+    size_t n;
+} others[] = {{"Parquet", "PAR1\x15\x04", 6},    {"gzip", "\x1f\x8b\x08\0", 4},
+              {"zstd", "\x28\xb5\x2f\xfd", 4},   {"zip", "PK\x03\x04", 4},
+              {"HDF5", "\x89HDF\r\n\x1a\n", 8},  {"UTF-16", "\xff\xfe{\0", 4},
+              {"SQLite", "SQLite format 3", 16}, {"bzip2", "BZh9", 4}};
+
+START_TEST(other_formats_have_a_name) {
+    char *path = in_folder("a.jsonl");
+    ck_assert(mx_file_write(path, others[_i].bytes, others[_i].n, &err));
+    MxDataConfig config = text_config(path);
+    ck_refused(config, mx_arena_printf(&arena, "is %s, wanted text in UTF-8", others[_i].name));
+    config.kind = "hf";
+    const char *words = mx_arena_printf(&arena, "is %s, wanted JSON Lines", others[_i].name);
+    ck_refused(config, words);
+    ck_assert(!mx_data_find(&config, &err));
+    ck_assert_ptr_nonnull(strstr(err.text.data, words));
+    ck_assert_int_eq(err.count, 1);
+}
+END_TEST
+
 Suite *text_suite(void) {
     Suite *suite = suite_create("data: text and synthetic");
     TCase *tests = tcase_create("text");
@@ -266,6 +383,11 @@ Suite *text_suite(void) {
     tcase_add_test(tests, bundled_corpus);
     tcase_add_test(tests, synthetic);
     tcase_add_test(tests, synthetic_segments);
+    tcase_add_test(tests, synthetic_segments_without_end);
+    tcase_add_loop_test(tests, rows_are_held_out, 0, MX_COUNT(shares));
+    tcase_add_test(tests, too_few_to_hold_out);
+    tcase_add_test(tests, shuffled_rows_are_the_others);
+    tcase_add_loop_test(tests, other_formats_have_a_name, 0, MX_COUNT(others));
     suite_add_tcase(suite, tests);
     return suite;
 }

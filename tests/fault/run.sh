@@ -8,7 +8,7 @@ binary=$1 faults=$2 form=${3:-short}
 work=$(mktemp -d) || exit 1
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/fs"; rm -rf "$work"' EXIT
-failed=0
+checks=0 failed=0
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
 echo leak:libhdf5 >"$work/leaks" # after a failed call libhdf5 loses memory of its own
 export LSAN_OPTIONS="suppressions=$work/leaks:print_suppressions=0"
@@ -35,6 +35,19 @@ complain() {
     failed=$((failed + 1))
     echo "FAIL $1"
     [ -z "${2:-}" ] || tail -n 5 "$2/log" | sed 's/^/  /'
+}
+
+# passed N TEXT — tells of a test that is over and made N checks.
+passed() {
+    checks=$((checks + $1))
+    echo "$2"
+}
+
+# finish_suite — the closing line; as exit code whether all is well.
+finish_suite() {
+    [ $failed -le $checks ] || checks=$failed
+    echo "$((checks - failed)) passed, $failed failed"
+    [ $failed -eq 0 ] && [ "$checks" -gt 0 ]
 }
 
 # same NAME DIR — DIR holds the final state of the undisturbed run and nothing half made.
@@ -99,7 +112,7 @@ kills() {
     done
     finish "kill" "$work/kill"
     rm -rf "$work/kill"
-    echo "kill -9: $n kills, $((runs + 1)) runs ended with the same state"
+    passed "$n" "kill -9: $n kills, $((runs + 1)) runs ended with the same state"
 }
 
 # ---- kill -9 at named places
@@ -121,7 +134,7 @@ failpoints() {
             n=$((n + 1))
         done
     done
-    echo "failpoints: $n kills at 12 places"
+    passed "$n" "failpoints: $n kills at 12 places"
 }
 
 # ---- calls that fail
@@ -160,7 +173,7 @@ calls() {
             call=$((call + step))
         done
     done
-    echo "failing calls: $n"
+    passed "$n" "failing calls: $n"
 }
 
 # ---- a disk that is full
@@ -203,7 +216,77 @@ full_disk() {
     umount "$work/fs"
     mounted=
     [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "full disk: $refused of $n refused"
-    echo "full disk: $n amounts of room, $refused refused"
+    passed "$n" "full disk: $n amounts of room, $refused refused"
+}
+
+# ---- memory that is limited
+
+# limited KEYS... — the run ends well or is refused before anything is made; the exit code to $code.
+limited() {
+    d=$work/limited
+    rm -rf "$d"
+    mkdir "$d"
+    code=0
+    "$@" "$binary" --config configs/base.yml base_output_directory="$d" run_name=x steps=2 \
+        eval_interval=-1 log_config=false $keys >"$d/log" 2>&1 </dev/null || code=$?
+    n=$((n + 1))
+    case $code in
+    0) ;;
+    71)
+        refused=$((refused + 1))
+        grep -q "$limit" "$d/log" || complain "$what: the limit is not named" "$d"
+        [ ! -e "$d/x" ] || complain "$what: refused, but something was made" "$d"
+        ;;
+    *) complain "$what: exit $code" "$d" ;;
+    esac
+}
+
+# both WHAT — of the n limits or runs some were refused and some were not.
+both() {
+    [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "$1: $refused of $n refused"
+    echo "$1: $n runs, $refused refused"
+}
+
+in_group() { sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"; }
+in_shell() { (ulimit "$option" "$kb" && exec "$@"); }
+
+# A control group of 700 MB and batches that need less and more.
+memory_of_group() {
+    step=$1 n=0 refused=0 limit=cgroup
+    group=/sys/fs/cgroup/memory/mxtrain.$$ file=memory.limit_in_bytes
+    [ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup/mxtrain.$$ file=memory.max
+    if ! mkdir "$group" 2>/dev/null || ! echo 700M 2>/dev/null >"$group/$file"; then
+        rmdir "$group" 2>/dev/null
+        echo "cgroup: NOT TESTED, could not make one (root may)"
+        return
+    fi
+    for rows in $(seq 8 "$step" 64); do
+        keys="per_device_batch_size=$rows" what="700 MB, $rows rows"
+        limited in_group
+    done
+    rmdir "$group"
+    both "cgroup of 700 MB"
+}
+
+memory_of_shell() {
+    step=$1
+    for option in -v -d; do
+        n=0 refused=0 limit="ulimit $option"
+        for kb in $(seq 150000 "$step" 1000000); do
+            keys="per_device_batch_size=4" what="ulimit $option $kb"
+            limited in_shell
+        done
+        both "ulimit $option"
+    done
+}
+
+memory() {
+    if ldd "$binary" | grep -q asan; then
+        echo "memory: NOT TESTED, the sanitizer's own is beyond any limit"
+        return
+    fi
+    memory_of_group "$1"
+    memory_of_shell "$2"
 }
 
 # ---- damage
@@ -244,7 +327,7 @@ damage() {
     done
     # shellcheck disable=SC2086
     train "$d" $keys || complain "the restored checkpoint: exit $?" "$d"
-    echo "damage: $n flipped bits and cuts refused"
+    passed "$n" "damage: $n flipped bits and cuts refused"
 }
 
 # ---- several ranks
@@ -301,7 +384,7 @@ rank_kills() {
         rm -rf "$d"
         n=$((n + 1))
     done
-    echo "ranks: $n kills"
+    passed "$n" "ranks: $n kills"
 }
 
 # A call of the second rank fails while both save: the run ends, says who could not do what, and the
@@ -330,7 +413,7 @@ rank_calls() {
         n=$((n + 1))
         call=$((call + step))
     done
-    echo "ranks: $n failing calls"
+    passed "$n" "ranks: $n failing calls"
 }
 
 rank_damage() {
@@ -356,7 +439,7 @@ rank_damage() {
         done
     done
     finish_ranks "the restored checkpoint" "$d"
-    echo "ranks: $n flipped bits refused"
+    passed "$n" "ranks: $n flipped bits refused"
 }
 
 # h5py sees whole arrays, wherever the folder is.
@@ -375,7 +458,7 @@ with h5py.File(sys.argv[1]) as file:
 sys.exit(f"{holes} {whole}" if holes or whole[1] != 32 else 0)
 END
     mv "$work/ranks.moved" "$work/ranks"
-    echo "ranks: h5py sees whole arrays"
+    passed 1 "ranks: h5py sees whole arrays"
 }
 
 ranks() {
@@ -395,7 +478,7 @@ kills "$(choose 10 200)"
 failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
+memory "$(choose 8 1)" "$(choose 125000 10000)"
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
 ranks
-[ $failed -eq 0 ] || echo "$failed failures"
-[ $failed -eq 0 ]
+finish_suite

@@ -14,6 +14,8 @@ START_TEST(drops_what_nobody_needs) {
              "  %0 float32[] = variable w()\n"
              "  %2 float32[] = scale 2(%0)\n"
              "  %6 float32[] -> out = scale 6(%2)\n");
+    for (int v = 0; v < t.graph->n_values; v++) /* no value points at another's maker */
+        ck_assert_int_eq(t.graph->values[v].node, v == 0 ? 0 : v == 2 ? 1 : v == 6 ? 2 : MX_NONE);
     mx_graph_verify(t.graph);
 }
 END_TEST

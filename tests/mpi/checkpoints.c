@@ -24,7 +24,7 @@ static void meet(void) {
 }
 
 static void set_up(void) {
-    mx_log_silence();
+    mx_log_silence(mx_comm_rank(comm));
     snprintf(folder, sizeof folder, "/tmp/mx_mpi_XXXXXX");
     if (is_first()) ck_assert_ptr_nonnull(mkdtemp(folder));
     mx_comm_broadcast(comm, folder, sizeof folder);
@@ -66,7 +66,7 @@ typedef struct Run {
 
 static bool run_open(Run *run, const MxConfig *config) {
     *run = (Run){.arena = {.name = "run"}};
-    return checkpoints_open(&run->arena, config, comm, &run->checkpoints, &err) &&
+    return checkpoints_open(&run->arena, config, comm, false, &run->checkpoints, &err) &&
            mx_train_state_open_on(&run->arena, config, comm, &run->state, &err) &&
            checkpoints_restore(run->checkpoints, run->state, &err);
 }

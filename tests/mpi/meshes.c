@@ -23,12 +23,14 @@ bool mesh_is_within(const RankMesh *mesh, const char *const *axes, int n) {
     return true;
 }
 
-/* One axis, any of the usual ones, and some of the others: the more ranks, the more there are. */
+/* One axis, up to four ranks any of the usual ones, and some of the others: the more ranks, the
+ * more there are. */
 static bool is_chosen(const RankMesh *mesh, int number) {
-    int n_axes = 0, some = 2 * mx_comm_size(comm) - 1;
+    enum { FEW = 4 };
+    int n_axes = 0, n_ranks = mx_comm_size(comm), some = 2 * n_ranks - 1;
     for (int i = 0; i < MX_MESH_DEFAULT_COUNT; i++) n_axes += mesh->size[i] > 1;
     return getenv("MX_LONG") || n_axes < 2 || number % some == 0 ||
-           mesh_is_within(mesh, usual, MX_COUNT(usual));
+           (n_ranks <= FEW && mesh_is_within(mesh, usual, MX_COUNT(usual)));
 }
 
 typedef struct Meshes {

@@ -7,7 +7,7 @@ set -u
 binary=$1 compare=$2 form=${3:-short}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-failed=0
+checks=0 failed=0
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 ASAN_OPTIONS=detect_leaks=0
 n_ranks=4
 mesh="ici_data_parallelism=2 ici_fsdp_parallelism=2"
@@ -18,6 +18,19 @@ complain() {
     failed=$((failed + 1))
     echo "FAIL $1"
     [ -z "${2:-}" ] || grep -v '^completed' "$2/log" | tail -n 12 | sed 's/^/  /'
+}
+
+# passed N TEXT — tells of a test that is over and made N checks.
+passed() {
+    checks=$((checks + $1))
+    echo "$2"
+}
+
+# finish_suite — the closing line; as exit code whether all is well.
+finish_suite() {
+    [ $failed -le $checks ] || checks=$failed
+    echo "$((checks - failed)) passed, $failed failed"
+    [ $failed -eq 0 ] && [ "$checks" -gt 0 ]
 }
 
 # Seconds that the launcher gives ranks that it has told to stop; a second if there is nothing. It
@@ -138,7 +151,7 @@ kills() {
     # shellcheck disable=SC2086
     ranks $n_ranks "$work/kill" $keys || complain "the run does not go on after the kills" "$work/kill"
     same "after the kills" "$work/kill"
-    echo "kill -9 of a rank: $n kills, all ranks gone after at most $slowest ms, the final state is the same"
+    passed "$n" "kill -9 of a rank: $n kills, all ranks gone after at most $slowest ms, the final state is the same"
 }
 
 # moments — a rank and when, a line each.
@@ -170,7 +183,7 @@ END
 
 terms() {
     d=$work/term patience=5
-    keys="$mesh per_device_batch_size=1 learning_rate_schedule_steps=100000 checkpoint_period=1000 rank_logs=true"
+    keys="$mesh per_device_batch_size=1 learning_rate_schedule_steps=100000 checkpoint_period=1000"
     # shellcheck disable=SC2086
     (launch $n_ranks "$d" $keys steps=100000) &
     run=$!
@@ -178,7 +191,7 @@ terms() {
     kill -TERM $run
     wait $run
     code=$? patience=
-    log=$d/x/logs/rank_0.log # what ranks say after a signal, the launcher may lose
+    log=$d/x/run.log # what ranks say after a signal, the launcher may lose
     [ $code != 0 ] || complain "SIGTERM: exit 0" "$d"
     grep -q "Training stopped: received SIGTERM" "$log" || complain "SIGTERM: not told" "$d"
     last=$(grep -o 'completed step: [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*$')
@@ -187,7 +200,7 @@ terms() {
     ranks $n_ranks "$d" $keys steps=$((last + 3)) || complain "SIGTERM: the run does not go on" "$d"
     grep -q "restoring from this run's directory step $last\$" "$log" ||
         complain "SIGTERM: the run does not go on from step $last" "$d"
-    echo "SIGTERM to the launcher: saved step $last, exit $code, the run went on from there"
+    passed 1 "SIGTERM to the launcher: saved step $last, exit $code, the run went on from there"
 }
 
 # ---- a rank that hangs, and logs of every rank
@@ -204,11 +217,13 @@ hangs() {
     [ $? != 0 ] || complain "a rank that is stopped: exit 0" "$d"
     grep -q "rank [02] has waited .* for the other ranks in .*: ending the run; rank 1 hangs: it has not run for" \
         "$d/log" || complain "a rank that is stopped is not named" "$d"
-    for r in 0 1 2; do
+    grep -q "^20..-..-..T..:..:..\....Z completed step: 3, " "$d/x/run.log" ||
+        complain "run.log lacks steps" "$d"
+    for r in 1 2; do
         grep -q "^20..-..-..T..:..:..\....Z rank $r: completed step: 3, " "$d/x/logs/rank_$r.log" ||
             complain "logs/rank_$r.log lacks its steps" "$d"
     done
-    grep -q "hangs" "$d"/x/logs/rank_[02].log || complain "the logs of ranks do not tell of the hanging one" "$d"
+    grep -q "hangs" "$d/x/run.log" "$d/x/logs/rank_2.log" || complain "the logs of ranks do not tell of the hanging one" "$d"
 
     d=$work/busy # the first rank opens a pipe that nobody reads
     mkdir -p "$d"
@@ -218,7 +233,7 @@ hangs() {
         enable_checkpointing=false watchdog_seconds=3 metrics_file="$d/pipe" && complain "a rank that waits elsewhere: exit 0" "$d"
     grep -q "rank 1 has waited .*; rank 0 hangs: it has been at something else for" "$d/log" ||
         complain "a rank that waits elsewhere is not named" "$d"
-    echo "ranks that hang are named"
+    passed 2 "ranks that hang are named"
 }
 
 # ---- log-probabilities of a reference made ahead
@@ -256,7 +271,47 @@ references() {
     refer stale 2 per_device_batch_size=4 dpo.reference=precomputed dpo.reference_logps="$made" init_weights_seed=1
     [ "$(grep -c "are of another policy: fingerprint " "$work/stale/log")" = 1 ] ||
         complain "reference: stale: not told once" "$work/stale"
-    echo "log-probabilities that one mesh made serve others"
+    passed 4 "log-probabilities that one mesh made serve others"
+}
+
+# ---- ranks that were not started for the same
+
+# differ NAME CODE TEXT WORDS0 WORDS1 — two ranks, each with words of its own (WORDS1 may begin with
+# a launcher's option): the run ends with that code and says the text. Different configs trained on
+# in silence; --help on one rank left the others waiting.
+differ() {
+    mkdir -p "$work/differ"
+    rm -rf "$work/differ/out"
+    # shellcheck disable=SC2086
+    timeout 120 mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        -n 1 "$top/$binary" $4 : -n 1 $6 "$top/$binary" $5 >"$work/differ/log" 2>&1 </dev/null
+    code=$?
+    [ $code -eq "$2" ] || complain "differ, $1: exit $code, wanted $2" "$work/differ"
+    grep -qF -- "$3" "$work/differ/log" || complain "differ, $1: does not say: $3" "$work/differ"
+    grep -q '^completed step' "$work/differ/log" && complain "differ, $1: trained" "$work/differ"
+}
+
+differences() {
+    top=$(pwd)
+    mkdir -p "$work/there"
+    head -c 300000 share/corpus/shakespeare_train.txt >"$work/there/text.txt"
+    head -c 300000 share/corpus/shakespeare_train.txt | tr a-m n-z >"$work/text.txt"
+    alike="--config $top/configs/base.yml $(echo $model) base_output_directory=$work/differ/out run_name=x
+    per_device_batch_size=2 steps=2 ici_data_parallelism=2 text_train_files=$top/share/corpus/shakespeare_train.txt"
+    differ rate 2 "rank 1: <command line>: learning_rate: 0.01 here, rank 0 has 0.001" \
+        "$alike learning_rate=1e-3" "$alike learning_rate=1e-2" ""
+    differ length 2 "max_target_length: 64 here, rank 0 has 32" "$alike" "$alike max_target_length=64" ""
+    differ seed 2 "data_shuffle_seed: 7 here, rank 0 has 0" "$alike" "$alike data_shuffle_seed=7" ""
+    differ help 2 "rank 1 was started for --help or --version, rank 0 for training" "$alike" --help ""
+    differ helped 2 "rank 1 was started for training, rank 0 for --help or --version" --help "$alike" ""
+    differ plan 2 "rank 1 was started for a plan, rank 0 for training" "$alike" "$alike --plan" ""
+    cp "$work/text.txt" "$work/differ/text.txt"
+    cd "$work/differ" || exit 1 # where the launcher starts the first rank
+    local_text="$alike text_train_files=text.txt"
+    differ eval 2 "rank 1 was started for --eval, rank 0 for training" "$alike" "$alike --eval" ""
+    differ data 65 'rank 1: training data: {"train": [{"path": "text.txt", "bytes": 300000,' "$local_text" "$local_text" "-wdir $work/there"
+    cd "$top" || exit 1
+    passed 8 "ranks that were not started for the same are told apart"
 }
 
 moments >"$work/moments"
@@ -264,5 +319,5 @@ kills "$work/moments"
 terms
 hangs
 references
-[ $failed -eq 0 ] || echo "$failed failures"
-[ $failed -eq 0 ]
+differences
+finish_suite

@@ -39,8 +39,7 @@ static const struct {
      ":4:5: logical_axis_rules: wants a rule [axis, mesh axes], found \"embed\""},
     {"--plan custom_mesh_and_rule=pure-fdsp", NULL,
      "custom_mesh_and_rule: unrecognized custom mesh \"pure-fdsp\""},
-    {"--plan custom_mesh_and_rule=ep-as-dp", NULL,
-     "custom_mesh_and_rule: not available yet (there is no file for \"ep-as-dp\")"},
+    {"--plan compile_topology=v5e-3", NULL, "compile_topology: unrecognized topology \"v5e-3\""},
     {"--plan custom_mesh_and_rule=pure-fsdp mesh_axes=[data]", NULL,
      "mesh_axes: [data] is also set to [fsdp] at configs/custom_mesh_and_rule/pure-fsdp.yml:4"},
     {"--plan", "shard_optimizer_over_data: true\nopt_type: sgd\n",
@@ -140,6 +139,30 @@ START_TEST(one_device_trains) {
 }
 END_TEST
 
+/* What needs no tokenizer trains with any; a policy of MaxText's and a batch never evaluated. */
+START_TEST(maxtexts_synthetic_command_trains) {
+    run_ok(
+        mx_arena_printf(&arena,
+                        "--config configs/base.yml steps=1 eval_interval=0 dataset_type=synthetic "
+                        "tokenizer_type=sentencepiece remat_policy=save_qkv_proj "
+                        "enable_checkpointing=false base_num_decoder_layers=1 base_emb_dim=32 "
+                        "base_mlp_dim=32 max_target_length=16 per_device_batch_size=1 "
+                        "use_tunix_gradient_accumulation=true base_output_directory=%s",
+                        temp_path("synthetic")));
+}
+END_TEST
+
+/* A plan tells what a run refuses. */
+START_TEST(a_plan_tells_refusals) {
+    const char *text = run_ok("--plan dataset_type=tfds base_output_directory=gs://bucket/out").out;
+    ck_assert(strstr(text, "\nerror, when run: <command line>: dataset_type: not available yet"));
+    ck_assert(strstr(text, "\n<command line>: base_output_directory: \"gs://bucket/out\" is "));
+    const MxJson *plan = run_json("dataset_type=tfds");
+    ck_assert_uint_eq(mx_json_length(mx_json_get(plan, "errors_when_run")), 1);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(run_json(""), "errors_when_run")), 0);
+}
+END_TEST
+
 Suite *error_suite(void) {
     Suite *s = suite_create("errors");
     TCase *tc = tcase_create("refused");
@@ -149,5 +172,7 @@ Suite *error_suite(void) {
     suite_add_tcase(s, tc);
     suite_add(s, "too_many_rules", too_many_rules, 60);
     suite_add(s, "one_device_trains", one_device_trains, 60);
+    suite_add(s, "maxtexts_synthetic_command_trains", maxtexts_synthetic_command_trains, 60);
+    suite_add(s, "a_plan_tells_refusals", a_plan_tells_refusals, 60);
     return s;
 }

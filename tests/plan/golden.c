@@ -104,7 +104,7 @@ START_TEST(parameters) {
            n, n_rows, n_refused, n_not_built, not_built.text.data);
     if (n_missing) printf("  %d not in this set:%s\n", n_missing, missing.text.data);
     ck_assert_int_gt(n, 0);
-    if (golden_is_complete()) ck_assert_int_eq(n_missing, 0);
+    if (goldens_is_complete()) ck_assert_int_eq(n_missing, 0);
 }
 END_TEST
 

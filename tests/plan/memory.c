@@ -15,6 +15,7 @@ static const char *const runs[] = {
     "logits_via_embedding=true",
     "base_emb_dim=768 base_mlp_dim=2048 base_num_decoder_layers=8 vocab_size=16000 dtype=bfloat16 "
     "remat_policy=full lora.enable_lora=true lora.lora_rank=8 lora.lora_alpha=8 "
+    "per_device_batch_size=1 "
     "enable_checkpointing=false",
 };
 

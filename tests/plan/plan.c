@@ -2,6 +2,7 @@
  * expect files hold. */
 #include "plan_test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +26,8 @@ static const char *const agreeing[] = {
 
 static void same_gib(const char *text, const char *label, const MxJson *plan, const char *member) {
     double bytes = (double)json_int(plan, mx_arena_printf(&arena, "memory_per_rank.%s", member));
-    const char *gib = mx_arena_printf(&arena, "%.3f", bytes / (1 << 30));
+    char gib[MX_FIGURE];
+    mx_figure(gib, bytes / (1 << 30), 3);
     ck_assert_msg(number_after(text, label) == strtod(gib, NULL), "%s: %s", label, gib);
 }
 
@@ -54,8 +56,9 @@ START_TEST(text_and_json_agree) {
                                        ? ": enough for one rank"
                                        : ": not enough for one rank"),
                       "%s", text);
-        const char *flops = mx_arena_printf(&arena, "Total TFLOPs: %.2f \n",
-                                            json_number(plan, "tflops_per_device.total"));
+        char total_text[MX_FIGURE];
+        mx_figure(total_text, json_number(plan, "tflops_per_device.total"), 2);
+        const char *flops = mx_arena_printf(&arena, "Total TFLOPs: %s \n", total_text);
         ck_assert_msg(strstr(text, flops), "no %s", flops);
         const MxJson *arrays = mx_json_get(plan, "arrays");
         ck_assert_uint_gt(mx_json_length(arrays), 0);
@@ -144,6 +147,45 @@ START_TEST(findings) {
 }
 END_TEST
 
+/* Rules cannot matter on one device; a rule that no device understands is still told. */
+START_TEST(one_device_has_no_notes) {
+    const char *text = run_ok("--plan").out;
+    ck_assert_msg(!strstr(text, "note: ") && !strstr(text, "rules that were passed over"), "%s",
+                  text);
+    text = run_ok("--plan logical_axis_rules=[[mlp,[tenser]]]").out;
+    ck_assert_msg(strstr(text, "rule mlp -> tenser: unrecognized mesh axis") != NULL, "%s", text);
+}
+END_TEST
+
+/* Nothing that exists is shown as 0.000, and shares of FLOPs add up. */
+START_TEST(small_models_have_figures) {
+    static const char *const small = "base_emb_dim=32 base_mlp_dim=32 base_num_decoder_layers=1 "
+                                     "max_target_length=16";
+    const char *text = run_ok(mx_arena_printf(&arena,
+                                              "--plan %s use_dpo=true packing=false "
+                                              "dataset_type=synthetic",
+                                              small))
+                           .out;
+    ck_assert_msg(number_after(text, "parameters   ") > 0, "%s", text);
+    ck_assert_msg(number_after(text, "Total TFLOPs: ") > 0, "%s", text);
+    ck_assert_msg(number_after(text, "  weights ") > 0, "%s", text);
+    double sum = number_after(text, "split as ") +
+                 number_after(text, "learnable weight flops and ") +
+                 number_after(text, "attention flops, ");
+    ck_assert_msg(fabs(sum - 100) < 0.02, "%g: %s", sum, text);
+}
+END_TEST
+
+/* Of the last module's layer only its results are needed; what was dropped has no place to tell. */
+START_TEST(modules_ahead) {
+    static const char *const words[] = {
+        "--plan mtp_num_layers=2 num_devices=4", "--plan mtp_num_layers=10 num_devices=4",
+        "--plan mtp_num_layers=100 base_num_decoder_layers=1 remat_policy=full num_devices=4"};
+    for (int i = 0; i < MX_COUNT(words); i++)
+        ck_assert(strstr(run_ok(words[i]).out, "(activation of decoder/layers_0)") != NULL);
+}
+END_TEST
+
 /* custom_mesh_and_rule takes the place of everybody's mesh and rules. */
 START_TEST(custom_mesh) {
     const MxJson *plan =
@@ -160,6 +202,45 @@ START_TEST(custom_mesh) {
     ck_assert_str_eq(
         run_ok(again).out,
         run_ok("--config configs/base.yml custom_mesh_and_rule=ep-as-cp --dump-sharding -").out);
+}
+END_TEST
+
+/* What train_compile compiles is planned; every mesh of MaxText's can be taken. */
+START_TEST(topologies_and_meshes_of_maxtext) {
+    const MxJson *plan = run_json("compile_topology=v5p-16 compile_topology_num_slices=2");
+    ck_assert_int_eq(json_int(plan, "mesh.devices"), 16);
+    ck_assert_int_eq(json_int(plan, "mesh.axes.data"), 2);
+    ck_assert_int_eq(json_int(run_json("compile_topology=v5e-256"), "mesh.devices"), 256);
+    ck_assert_int_eq(json_int(run_json("compile_topology=a3"), "mesh.devices"), 8);
+    static const char *const meshes[] = {"cp-as-ep", "ep-as-cp", "ep-as-dp", "shard-exp-on-fsdp"};
+    for (int i = 0; i < MX_COUNT(meshes); i++) {
+        const char *words = mx_arena_printf(
+            &arena, "model_name=llama2-7b num_devices=8 custom_mesh_and_rule=%s", meshes[i]);
+        ck_assert_int_eq(json_int(run_json(words), "mesh.axes.fsdp"), 8);
+    }
+}
+END_TEST
+
+/* A policy of MaxText's is done as one of ours, and the plan says as which. */
+START_TEST(policies_of_maxtext) {
+    static const struct {
+        const char *name, *ours;
+    } policies[] = {{"minimal_with_context", "minimal"},
+                    {"minimal_offloaded", "minimal"},
+                    {"save_dot_except_mlp", "full"},
+                    {"save_qkv_proj", "full"},
+                    {"custom", "full"}};
+    for (int i = 0; i < MX_COUNT(policies); i++) {
+        const char *name = policies[i].name, *ours = policies[i].ours;
+        const char *words = mx_arena_printf(&arena, "--plan remat_policy=%s", name);
+        const char *line = mx_arena_printf(&arena, "\nremat        %s: done as %s\n", name, ours);
+        ck_assert_msg(strstr(run_ok(words).out, line), "no %s", line);
+        const char *path = "memory_per_rank.activations";
+        ck_assert_int_eq(
+            json_int(run_json(mx_arena_printf(&arena, "remat_policy=%s", name)), path),
+            json_int(run_json(mx_arena_printf(&arena, "remat_policy=%s", ours)), path));
+    }
+    ck_assert(!strstr(run_ok("--plan remat_policy=full").out, "done as"));
 }
 END_TEST
 
@@ -210,8 +291,8 @@ END_TEST
 /* ---- along what the loss is cut */
 
 #define PAIRS                                                                                      \
-    "use_dpo=true dataset_type=hf hf_path=json hf_train_files=x.jsonl packing=false "              \
-    "eval_interval=-1 "
+    "use_dpo=true dataset_type=hf hf_path=json hf_train_files=posttrain/preference_train.jsonl "   \
+    "packing=false eval_interval=-1 "
 
 /* On two ranks, 4096 tokens (pairs: 8192) a micro-batch, 1024 a chunk unless the config says less,
  * 16 bytes a token to the other rank. */
@@ -296,7 +377,12 @@ Suite *plan_suite(void) {
     suite_add(s, "files", files, 30);
     suite_add(s, "explanations", explanations, 60);
     suite_add(s, "findings", findings, 30);
+    suite_add(s, "one_device_has_no_notes", one_device_has_no_notes, 30);
+    suite_add(s, "small_models_have_figures", small_models_have_figures, 30);
+    suite_add(s, "modules_ahead", modules_ahead, 60);
     suite_add(s, "custom_mesh", custom_mesh, 30);
+    suite_add(s, "topologies_and_meshes_of_maxtext", topologies_and_meshes_of_maxtext, 60);
+    suite_add(s, "policies_of_maxtext", policies_of_maxtext, 60);
     suite_add(s, "presets", presets, 120);
     suite_add(s, "many_rules", many_rules, 60);
     suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);

@@ -2,6 +2,7 @@
  * the tests of the plan room. */
 #ifndef PLAN_TEST_H
 #define PLAN_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/plan.h>
@@ -43,9 +44,8 @@ typedef struct Table {
     char **cells; /* header first */
 } Table;
 
-/* golden_has — whether ${MX_GOLDEN:-tests/golden}/sharding/<name> is there. */
+/* golden_has — whether sharding/<name> is among the golden files. */
 bool golden_has(const char *name);
-bool golden_is_complete(void);
 Table golden_read(const char *name);
 Table table_of(const char *text, const char *name);
 const char *cell(const Table *table, int row, const char *column);

@@ -154,21 +154,12 @@ bool json_bool(const MxJson *root, const char *path) {
 
 /* ---- tables */
 
-static const char *golden_path(const char *name) {
-    const char *root = getenv("MX_GOLDEN");
-    return mx_arena_printf(&arena, "%s/sharding/%s", root && *root ? root : "tests/golden", name);
-}
-
-bool golden_is_complete(void) {
-    return getenv("MX_GOLDEN") && *getenv("MX_GOLDEN");
-}
-
 bool golden_has(const char *name) {
-    return mx_file_exists(golden_path(name));
+    return mx_file_exists(mx_arena_printf(&arena, "%s/sharding/%s", goldens_dir(), name));
 }
 
 Table golden_read(const char *name) {
-    return table_of(read_text(golden_path(name)), name);
+    return table_of(read_text(goldens_need(&arena, mx_path_join(&arena, "sharding", name))), name);
 }
 
 Table table_of(const char *text, const char *name) {

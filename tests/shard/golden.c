@@ -6,22 +6,14 @@
 
 enum { LARGEST_FILE = 1 << 26 };
 
-static const char *golden_path(const char *name) {
-    const char *root = getenv("MX_GOLDEN");
-    return mx_arena_printf(&arena, "%s/sharding/%s", root ? root : "tests/golden", name);
-}
-
-bool golden_is_complete(void) {
-    return getenv("MX_GOLDEN") != NULL;
-}
-
 bool golden_has(const char *name) {
-    return mx_file_exists(golden_path(name));
+    return mx_file_exists(mx_arena_printf(&arena, "%s/sharding/%s", goldens_dir(), name));
 }
 
 Table golden_read(const char *name) {
     MxBytes bytes;
-    bool ok = mx_file_read(&arena, golden_path(name), LARGEST_FILE, &bytes, &err);
+    const char *path = goldens_need(&arena, mx_path_join(&arena, "sharding", name));
+    bool ok = mx_file_read(&arena, path, LARGEST_FILE, &bytes, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
     Table t = {.n_cols = 1};
     char *s = (char *)bytes.data;

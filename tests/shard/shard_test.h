@@ -2,6 +2,7 @@
  * and specs written as text, and golden files. */
 #ifndef SHARD_TEST_H
 #define SHARD_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/shard.h>
@@ -40,7 +41,7 @@ MxRule rule_of(const char *axis, const char *mesh_axes);
 MxRules rules_of(const char *text);
 const char *text_of(MxSpec spec);
 
-/* ---- golden files below ${MX_GOLDEN:-tests/golden}/sharding */
+/* ---- golden files of sharding */
 
 typedef struct Table {
     int n_rows, n_cols;
@@ -48,7 +49,6 @@ typedef struct Table {
 } Table;
 
 /* Whether MX_GOLDEN names the complete set, so that no file may be missing. */
-bool golden_is_complete(void);
 bool golden_has(const char *name);
 Table golden_read(const char *name);
 /* The cell of a data row (0-based) under a column's name. */

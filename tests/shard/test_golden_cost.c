@@ -145,7 +145,7 @@ START_TEST(sharding_check) {
     printf("golden cost/sharding_check: %d of %d, %d models that cannot be built\n", n, t.n_rows,
            n_failed);
     ck_assert_int_gt(n, 0);
-    if (golden_is_complete()) ck_assert_int_eq(n + n_failed, t.n_rows);
+    if (goldens_is_complete()) ck_assert_int_eq(n + n_failed, t.n_rows);
 }
 END_TEST
 

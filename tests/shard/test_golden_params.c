@@ -72,7 +72,7 @@ START_TEST(parameters) {
     }
     printf("golden params: %d arrays of %d files of %d\n", n_rows, n_files, n_listed);
     ck_assert_int_gt(n_files, 0);
-    if (golden_is_complete()) ck_assert_int_eq(n_files, n_listed);
+    if (goldens_is_complete()) ck_assert_int_eq(n_files, n_listed);
 }
 END_TEST
 

@@ -2,6 +2,8 @@
  * (tests/unit/sharding_nnx_test.py), merging, stacked parameters, error messages, long lists. */
 #include "shard_test.h"
 
+#include <time.h>
+
 /* rules, names, spec; in the notation of rules_of and names_of */
 static const struct {
     const char *rules, *names, *spec;
@@ -175,25 +177,30 @@ START_TEST(printing) {
 END_TEST
 
 /* 10^5 rules of many names, and 10^5 of one name of which only the last can be taken. */
+/* Processor time: other programs do not count. */
+static double cpu_s(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
 START_TEST(long_lists) {
     enum { LONG = 100000, TIMES = 1000 };
     MxRule *list = mx_new_n(&arena, MxRule, LONG);
     for (int i = 0; i < LONG; i++)
         list[i] = rule_of(mx_arena_printf(&arena, "axis%d", i % 5000), i % 2 ? "(x,y)" : "z");
-    double start = mx_clock_s();
+    double start = cpu_s();
     MxRules rules = mx_rules_new(&arena, list, LONG);
     MxSpec names = names_of("axis17|axis4999|axis2|other"), spec;
     for (int i = 0; i < TIMES; i++)
         ck_assert(mx_shard_resolve(&arena, &rules, names, NULL, &spec, &err));
     ck_assert_str_eq(text_of(spec), "(x,y)|None|z|None");
-    double many_s = mx_clock_s() - start;
+    double many_s = cpu_s() - start;
     for (int i = 0; i < LONG; i++) list[i] = rule_of("a", i < LONG - 1 ? "(x,y)" : "z");
     list[0].axis = "first";
-    start = mx_clock_s();
+    start = cpu_s();
     rules = mx_rules_new(&arena, list, LONG);
     ck_assert(mx_shard_resolve(&arena, &rules, names_of("a|first"), NULL, &spec, &err));
     ck_assert_str_eq(text_of(spec), "z|(x,y)");
-    double same_s = mx_clock_s() - start;
+    double same_s = cpu_s() - start;
     ck_assert_msg(many_s < 1 && same_s < 1, "%.3f s and %.3f s", many_s, same_s);
 }
 END_TEST

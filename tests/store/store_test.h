@@ -1,6 +1,7 @@
 /* store_test.h — the suites of this room, and a scratch folder for each test. */
 #ifndef STORE_TEST_H
 #define STORE_TEST_H
+#include "common/goldens.h"
 
 #include <check.h>
 #include <mx/store.h>
@@ -10,6 +11,7 @@ Suite *publish_suite(void);
 Suite *folder_suite(void);
 Suite *tensors_suite(void);
 Suite *views_suite(void);
+Suite *guard_suite(void);
 
 /* One test's arena, error and empty folder, made by set_up and removed by tear_down. */
 extern MxArena arena;

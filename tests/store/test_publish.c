@@ -114,6 +114,14 @@ START_TEST(finds_every_flipped_bit) {
 }
 END_TEST
 
+START_TEST(a_manifest_without_files_vouches_for_nothing) {
+    MxPublish *empty;
+    ck_ok(mx_store_publish_begin(&arena, in_folder("5"), &empty, &err));
+    ck_ok(mx_store_publish_commit(empty, &err));
+    ck_failed(mx_store_verify(&arena, in_folder("5"), NULL, NULL, &err), "lists no files");
+}
+END_TEST
+
 START_TEST(finds_missing_and_cut_files) {
     char *dir = publish_one(), *state = in_folder("5/state.h5");
     for (int bytes = 0; bytes < 10; bytes++) {
@@ -171,6 +179,7 @@ Suite *publish_suite(void) {
     tcase_add_test(tests, never_replaces);
     tcase_add_test(tests, refuses_links);
     tcase_add_test(tests, finds_every_flipped_bit);
+    tcase_add_test(tests, a_manifest_without_files_vouches_for_nothing);
     tcase_add_test(tests, finds_missing_and_cut_files);
     tcase_add_test(tests, sweeps);
     tcase_add_test(tests, lists_steps);

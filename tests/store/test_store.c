@@ -13,6 +13,7 @@ int main(void) {
     srunner_add_suite(runner, folder_suite());
     srunner_add_suite(runner, tensors_suite());
     srunner_add_suite(runner, views_suite());
+    srunner_add_suite(runner, guard_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

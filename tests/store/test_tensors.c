@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* A file of a header and bytes behind it. */
 static const char *write_file(const char *header, const void *data, size_t bytes) {
@@ -97,6 +98,8 @@ END_TEST
 START_TEST(what_is_no_such_file_is_refused) {
     MxTensors *file;
     ck_failed(mx_tensors_open(&arena, in_folder("nowhere"), &file, &err), "could not open");
+    ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
+    ck_failed(mx_tensors_open(&arena, in_folder("pipe"), &file, &err), "is not a regular file");
     ck_ok(mx_file_write(in_folder("short"), "1234", 4, &err));
     ck_failed(mx_tensors_open(&arena, in_folder("short"), &file, &err), "cut short");
     ck_ok(mx_file_write(in_folder("text"), "a text of some length", 21, &err));
@@ -107,9 +110,7 @@ END_TEST
 /* ---- files that the safetensors library made, and what it says of them */
 
 static const char *golden_folder(const char *name) {
-    const char *dir = getenv("MX_GOLDEN");
-    return mx_arena_printf(&arena, "%s/hf/safetensors/%s", dir && *dir ? dir : "tests/golden",
-                           name);
+    return goldens_need(&arena, mx_path_join(&arena, "hf/safetensors", name));
 }
 
 static MxJson *golden_json(const char *name) {

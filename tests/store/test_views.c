@@ -127,6 +127,41 @@ START_TEST(views_want_their_files) {
 }
 END_TEST
 
+/* Parts that overlap hold as many elements as the array has, but not all of them: what nobody holds
+ * was read as whatever memory had, and verified. */
+START_TEST(parts_do_not_overlap) {
+    enum { N = 6 };
+    static const struct {
+        MxBox box[3];
+        int n;
+        bool overlaps;
+    } cases[] = {
+        {{{2, {0, 0}, {4, N}}, {2, {2, 0}, {2, N}}}, 2, true}, /* 36 elements, rows 4 and 5 lack */
+        {{{2, {0, 0}, {N, 3}}, {2, {0, 2}, {N, 3}}}, 2, true},
+        {{{2, {0, 0}, {N, N}}, {2, {5, 5}, {1, 1}}}, 2, true},
+        {{{2, {0, 0}, {N, 3}}, {2, {0, 3}, {2, 3}}, {2, {2, 3}, {4, 3}}}, 3, false},
+    };
+    float x[N * N] = {0};
+    MxH5Source sources[3];
+    MxShape all = MX_SHAPE(N, N);
+    for (int i = 0; i < cases[_i].n; i++) {
+        MxBox box = cases[_i].box[i];
+        sources[i] = (MxH5Source){.file = part_name(i), .box = box};
+        MxH5 *file = create(in_folder(part_name(i)));
+        ck_ok(mx_h5_write(file, "x", MX_F32, MX_SHAPE(box.count[0], box.count[1]), x, &err));
+        ck_ok(mx_h5_close(file, &err));
+    }
+    MxH5 *file = create(in_folder("view.h5"));
+    ck_ok(mx_h5_make_virtual(file, "x", MX_F32, all, sources, cases[_i].n, &err));
+    ck_ok(mx_h5_close(file, &err));
+    file = open_file(in_folder("view.h5"));
+    if (cases[_i].overlaps)
+        ck_failed(mx_h5_read(file, "x", MX_F32, all, x, &err), "part1.h5\" both hold");
+    else
+        ck_ok(mx_h5_read(file, "x", MX_F32, all, x, &err));
+}
+END_TEST
+
 /* Layers out of a stack, from files that are one piece, at every place of the layers. */
 START_TEST(many_boxes_at_once) {
     enum { N = 37, LAYERS = 5 };
@@ -290,6 +325,7 @@ Suite *views_suite(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, views_show_whole_arrays, 0, 5);
     tcase_add_test(tests, views_want_their_files);
+    tcase_add_loop_test(tests, parts_do_not_overlap, 0, 4);
     tcase_add_loop_test(tests, many_boxes_at_once, 0, 3);
     tcase_add_test(tests, damage_names_the_array);
     tcase_add_test(tests, a_team_shares_the_work);

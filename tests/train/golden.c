@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *golden_dir(void) {
-    const char *dir = getenv("MX_GOLDEN");
-    return dir && *dir ? dir : "tests/golden";
-}
-
 double golden_error(const float *got, const float *want, int64_t n) {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -20,32 +15,6 @@ double golden_error(const float *got, const float *want, int64_t n) {
         norm += (double)want[i] * (double)want[i];
     }
     return difference > 0 ? sqrt(difference / norm) : difference;
-}
-
-double golden_error_but(const float *got, const float *want, int64_t n, int skip) {
-    enum { MAX_SKIP = 8 };
-    double skipped[MAX_SKIP] = {0}, difference = 0, norm = 0;
-    MX_ASSERT(skip <= MAX_SKIP);
-    for (int64_t i = 0; i < n; i++) {
-        double d = (double)got[i] - (double)want[i], square = d * d;
-        norm += (double)want[i] * (double)want[i];
-        for (int k = 0; k < skip; k++) /* keeps the largest, passes on what it pushes out */
-            if (square > skipped[k]) {
-                double out = skipped[k];
-                skipped[k] = square;
-                square = out;
-            }
-        difference += square;
-    }
-    return difference > 0 ? sqrt(difference / norm) : difference;
-}
-
-double golden_gradient_bound(void) {
-#if defined(__SANITIZE_ADDRESS__)
-    return 1e-4;
-#else
-    return 2e-5;
-#endif
 }
 
 double golden_max_abs(const float *got, const float *want, int64_t n) {
@@ -60,9 +29,8 @@ double golden_max_abs(const float *got, const float *want, int64_t n) {
 MxH5 *golden_open(MxArena *arena, const char *name) {
     MxError err = {0};
     MxH5 *file = NULL;
-    const char *path = mx_path_join(arena, golden_dir(), name);
-    if (!mx_file_exists(path)) {
-        printf("no such golden here: %s\n", path);
+    const char *path = goldens_find(arena, name);
+    if (!path) {
         mx_arena_release(arena);
         return NULL;
     }

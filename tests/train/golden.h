@@ -1,25 +1,19 @@
 /* golden.h — values of the real systems, and comparing with them. */
 #ifndef TESTS_TRAIN_GOLDEN_H
 #define TESTS_TRAIN_GOLDEN_H
+#include "common/goldens.h"
 
 #include <mx/ckpt.h>
 #include <mx/model.h>
 #include <mx/train.h>
 
-/* golden_dir — $MX_GOLDEN, or the part that is in the repository. */
-const char *golden_dir(void);
-
 /* golden_error — norm of the difference over the norm of `want`; 0/0 = 0. */
 double golden_error(const float *got, const float *want, int64_t n);
-/* golden_error_but — the same without the `skip` elements (at most 8) that differ most. */
-double golden_error_but(const float *got, const float *want, int64_t n, int skip);
-/* golden_gradient_bound — how far gradients may be off, norm-wise. A sanitized build runs other
- * instructions; it may be off by what the goldens' README allows. */
-double golden_gradient_bound(void);
+/* golden_max_abs — the largest difference. */
 double golden_max_abs(const float *got, const float *want, int64_t n);
 
-/* golden_open — a file of the folder; NULL, said aloud, if the folder lacks it; the
- * arena is then released, for there is nothing to do. */
+/* golden_open — a file of the folder; NULL if the folder lacks it, which is counted
+ * (common/goldens.h); the arena is then released, for there is nothing to do. */
 MxH5 *golden_open(MxArena *arena, const char *name);
 /* golden_cases — the groups below a group that have a dataset "loss", with their paths, in order.
  */

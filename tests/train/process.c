@@ -10,12 +10,16 @@
 
 extern char **environ;
 
+const char *process_binary(void) {
+    const char *binary = getenv("MX_BIN");
+    return binary && *binary ? binary : "build/mxtrain";
+}
+
 pid_t process_start(MxArena *arena, const char *dir, const char *words) {
     enum { MAX_WORDS = 256 };
     char *argv[MAX_WORDS], *save = NULL;
     int n = 0;
-    const char *binary = getenv("MX_BIN");
-    argv[n++] = mx_arena_strdup(arena, binary && *binary ? binary : "build/mxtrain");
+    argv[n++] = mx_arena_strdup(arena, process_binary());
     for (char *w = strtok_r(mx_arena_strdup(arena, words), " ", &save); w;
          w = strtok_r(NULL, " ", &save)) {
         ck_assert_int_lt(n, MAX_WORDS - 1);
@@ -40,8 +44,30 @@ int process_wait(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+void process_wait_for(MxArena *arena, const char *dir, const char *text) {
+    enum { TRIES = 3000, PAUSE_US = 10000 };
+    for (int i = 0; i < TRIES; i++) {
+        if (mx_file_exists(mx_path_join(arena, dir, "log")) &&
+            strstr(process_file(arena, dir, "log", NULL), text))
+            return;
+        usleep(PAUSE_US);
+    }
+    ck_abort_msg("never printed: %s", text);
+}
+
 int process_run(MxArena *arena, const char *dir, const char *words) {
     return process_wait(process_start(arena, dir, words));
+}
+
+const char *process_tiny(MxArena *arena, const char *dir, const char *more) {
+    return mx_arena_printf(
+        arena,
+        "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 "
+        "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 "
+        "max_target_length=32 per_device_batch_size=4 eval_interval=10 eval_steps=2 "
+        "checkpoint_period=5 learning_rate_schedule_steps=40 log_config=false run_name=x "
+        "base_output_directory=%s metrics_file=%s/m.jsonl %s",
+        dir, dir, more);
 }
 
 const char *process_dir(MxArena *arena, const char *name) {

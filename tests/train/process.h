@@ -6,12 +6,20 @@
 
 #include <sys/types.h>
 
-/* process_start — starts the trainer ($MX_BIN or build/mxtrain) with words split at blanks (nothing
+/* process_binary — the trainer: $MX_BIN or build/mxtrain. */
+const char *process_binary(void);
+/* process_start — starts the trainer with words split at blanks (nothing
  * is quoted); its output goes to FILE "log" in dir. */
 pid_t process_start(MxArena *arena, const char *dir, const char *words);
+/* process_wait_for — waits until it has printed a text. */
+void process_wait_for(MxArena *arena, const char *dir, const char *text);
 /* process_wait — its exit code, or 128 + the signal that ended it. */
 int process_wait(pid_t pid);
 int process_run(MxArena *arena, const char *dir, const char *words);
+
+/* process_tiny — words for run "x" of a small model in dir, which writes metrics to dir/m.jsonl;
+ * `more` overrides. */
+const char *process_tiny(MxArena *arena, const char *dir, const char *more);
 
 /* process_dir — a fresh folder below build/tests. */
 const char *process_dir(MxArena *arena, const char *name);

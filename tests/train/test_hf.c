@@ -2,12 +2,14 @@
  * every gradient, and five AdamW steps with their final parameters. The names and transposes of
  * Hugging Face's tensors stand here as a table of their own, for the tests of adapters and
  * gradients. */
+#include "close.h"
 #include "golden.h"
 #include "train_test.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* AdamW at a constant rate as in the golden's README; clipping there divides by norm + 1e-6. */
 #define TRAINING                                                                                   \
@@ -186,33 +188,42 @@ static void check_near(const char *name, const char *what, double error, double 
     ck_assert_msg(error <= bound, "%s: %s is off by %.3g (bound %.3g)", name, what, error, bound);
 }
 
+/* How far the original's float32 run is from its float64 run, where the file says it. */
+static double own_noise(MxArena *arena, MxH5 *file, const char *path) {
+    char *text = NULL;
+    MxError err = {0};
+    ck_assert_msg(mx_h5_attr(arena, file, path, "f64_maxdiff", &text, &err), "%s", err.text.data);
+    return text ? strtod(text, NULL) : 0;
+}
+
 /* A model of a folder, its parameters in a state, and what transformers says of it. */
 typedef struct Hf {
     MxArena arena;
     MxError err;
-    const char *name;
+    const char *name, *golden; /* golden: the folder's name among golden files, for bounds */
     MxH5 *file;
     MxConfig *config;
     MxTrainState *state;
     MxTree *tree;
 } Hf;
 
+static Close figure(const Hf *hf, CloseKind kind, const char *what) {
+    return (Close){.golden = hf->golden, .kind = kind, .what = what};
+}
+
 /* False if the golden folder lacks it. */
 static bool open_hf(Hf *hf, const char *name, const char *config, const char *expected,
                     const char *more) {
     *hf = (Hf){.arena = {.name = "hf"}, .name = name};
-    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", golden_dir());
+    hf->golden = mx_arena_printf(&hf->arena, "hf/models/%s", name);
+    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", goldens_dir());
     const char *dir = mx_path_join(&hf->arena, models, name);
     const char *json = mx_path_join(&hf->arena, dir, config);
     MxHfModel model;
     hf->file =
         golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", expected));
     if (!hf->file) return false;
-    if (!mx_file_exists(json)) {
-        printf("%s is not there\n", json);
-        mx_arena_release(&hf->arena);
-        return false;
-    }
+    ck_assert_msg(mx_file_exists(json), "no %s", json);
     ck_assert_msg(mx_hf_read_config(&hf->arena, json, &model, &hf->err), "%s", hf->err.text.data);
     ck_assert_str_eq(model.lacks, "");
     const char *yaml = mx_hf_yaml(&hf->arena, &model);
@@ -221,47 +232,61 @@ static bool open_hf(Hf *hf, const char *name, const char *config, const char *ex
     mx_train_state_init(hf->state);
     hf->tree = mx_train_state_tree(hf->state);
     MxHeadForm heads = mx_model_head_form(mx_train_state_model(hf->state));
-    ck_assert_msg(mx_hf_load(&hf->arena, dir, &heads, hf->tree, &model, &hf->err), "%s",
+    MxCkptRef from;
+    ck_assert(mx_ckpt_find(&hf->arena, dir, NULL, &from, &hf->err));
+    from.heads = &heads;
+    ck_assert_msg(mx_hf_load(&hf->arena, &from, hf->tree, &model, &hf->err), "%s",
                   hf->err.text.data);
+    close_nudge(hf->tree);
     return true;
 }
 
-static const double close_to = 2e-5, losses = 1e-5;
-
-static void check_logits(Hf *hf) {
+/* form: what makes the kernels differ from those of another test of the same file */
+static void check_logits(Hf *hf, const char *form) {
     int64_t n;
     MxBatch batch = hf_batch(&hf->arena, hf->file, "", 0, hf->config);
     const float *want = golden_read(&hf->arena, hf->file, "logits", &n);
     const float *got =
         golden_logits(golden_program(&hf->arena, hf->config, false), hf->tree, &batch);
-    check_near(hf->name, "logits", golden_error(got, want, n), close_to);
+    Close c = figure(hf, CLOSE_LOGITS, form);
+    close_array(&c, got, want, n);
+}
+
+/* A figure of a step, and the same of the file, where it stands for all steps in one array. */
+static void check_step(Hf *hf, CloseKind kind, const char *name, int64_t step, double got) {
+    const char *path = mx_path_join(&hf->arena, "train", name);
+    Close c = figure(hf, kind, mx_arena_printf(&hf->arena, "%s at step %d", name, (int)step));
+    double want = hf_scalar(&hf->arena, hf->file, path, step);
+    c.original = own_noise(&hf->arena, hf->file, path) / want;
+    close_number(&c, got, want);
+}
+
+static void check_final(Hf *hf, const MxLeaf *leaf) {
+    bool is_transposed;
+    const char *theirs = their_name(&hf->arena, leaf->path, &is_transposed);
+    Close c = figure(hf, CLOSE_FINAL, leaf->path);
+    c.original = own_noise(&hf->arena, hf->file, mx_path_join(&hf->arena, "train/final", theirs));
+    close_final(&c, leaf->data, hf_array(&hf->arena, hf->file, "train/final", leaf),
+                mx_shape_count(leaf->shape));
 }
 
 static void check_training(Hf *hf) {
     enum { STEPS = 5 };
-    const double final = 1e-4;
     MxTree gradients = golden_gradient_tree(&hf->arena, hf->state);
     for (int64_t step = 0; step < STEPS; step++) {
         MxBatch batch = hf_batch(&hf->arena, hf->file, "train/", step, hf->config);
         MxLoss loss = mx_train_loss_and_grad(hf->state, &batch);
-        double loss_want = hf_scalar(&hf->arena, hf->file, "train/loss", step);
-        check_near(hf->name, "loss", fabs(loss.loss / loss_want - 1), losses);
+        check_step(hf, step ? CLOSE_LATER_LOSS : CLOSE_LOSS, "loss", step, loss.loss);
         for (int i = 0; step == 0 && i < gradients.n; i++) {
             const MxLeaf *leaf = &gradients.leaves[i];
-            double error = golden_error(leaf->data, hf_array(&hf->arena, hf->file, "grads", leaf),
-                                        mx_shape_count(leaf->shape));
-            check_near(hf->name, leaf->path, error, close_to);
+            Close c = figure(hf, CLOSE_GRADIENT, leaf->path);
+            close_array(&c, leaf->data, hf_array(&hf->arena, hf->file, "grads", leaf),
+                        mx_shape_count(leaf->shape));
         }
-        double norm_want = hf_scalar(&hf->arena, hf->file, "train/grad_norm", step);
-        check_near(hf->name, "gradient norm",
-                   fabs(mx_train_update(hf->state).raw_grad_norm / norm_want - 1), close_to);
+        check_step(hf, step ? CLOSE_LATER_NORM : CLOSE_NORM, "grad_norm", step,
+                   mx_train_update(hf->state).raw_grad_norm);
     }
-    for (int i = 0; i < gradients.n; i++) {
-        const MxLeaf *leaf = &hf->tree->leaves[i];
-        const float *theirs = hf_array(&hf->arena, hf->file, "train/final", leaf);
-        check_near(hf->name, leaf->path,
-                   golden_max_abs(leaf->data, theirs, mx_shape_count(leaf->shape)), final);
-    }
+    for (int i = 0; i < gradients.n; i++) check_final(hf, &hf->tree->leaves[i]);
 }
 
 START_TEST(hugging_face_training) {
@@ -269,7 +294,7 @@ START_TEST(hugging_face_training) {
     char more[1024];
     snprintf(more, sizeof more, "%s%s", TRAINING, trained[_i].more);
     if (!open_hf(&hf, trained[_i].name, "config.json", trained[_i].name, more)) return;
-    check_logits(&hf);
+    check_logits(&hf, "trained");
     check_training(&hf);
     mx_arena_release(&hf.arena);
 }
@@ -279,11 +304,11 @@ END_TEST
 START_TEST(hugging_face_start) {
     Hf hf;
     if (!open_hf(&hf, started[_i].name, started[_i].config, started[_i].expected, TRAINING)) return;
-    check_logits(&hf);
+    check_logits(&hf, started[_i].config);
     MxBatch batch = hf_batch(&hf.arena, hf.file, "", 0, hf.config);
     double want = hf_scalar(&hf.arena, hf.file, "loss", 0);
-    check_near(hf.name, "loss", fabs(mx_train_loss_and_grad(hf.state, &batch).loss / want - 1),
-               losses);
+    Close c = figure(&hf, CLOSE_LOSS, started[_i].config);
+    close_number(&c, mx_train_loss_and_grad(hf.state, &batch).loss, want);
     mx_arena_release(&hf.arena);
 }
 END_TEST
@@ -308,7 +333,7 @@ static const struct {
 /* One case: the adapters loaded over the base. */
 typedef struct Peft {
     MxArena arena;
-    const char *dir;
+    const char *name, *dir; /* name: below the golden folder */
     MxH5 *file;
     MxConfig *config;
     MxTrainState *state;
@@ -319,8 +344,8 @@ typedef struct Peft {
 
 static bool open_peft(Peft *p, int i, const char *more) {
     *p = (Peft){.arena = {.name = "peft"}};
-    const char *name = mx_path_join(&p->arena, "train", peft_cases[i].name);
-    p->dir = mx_path_join(&p->arena, golden_dir(), name);
+    const char *name = p->name = mx_path_join(&p->arena, "train", peft_cases[i].name);
+    p->dir = mx_path_join(&p->arena, goldens_dir(), name);
     p->file = golden_open(&p->arena, mx_path_join(&p->arena, name, "expected.h5"));
     if (!p->file) return false;
     ck_assert_msg(golden_config(&p->arena, peft_cases[i].config, more, &p->config, &p->err) &&
@@ -386,22 +411,23 @@ START_TEST(peft_adapters) {
     GoldenProgram *program = golden_program(&p.arena, p.config, false);
     MxBatch batch = next_tokens(&p);
     const float *base = golden_read(&p.arena, p.file, "base_logits", &n);
-    check_near(p.dir, "base logits", golden_error(golden_logits(program, tree, &batch), base, n),
-               2e-5);
+    Close c = {.golden = p.name, .kind = CLOSE_LOGITS, .what = "base logits"};
+    close_array(&c, golden_logits(program, tree, &batch), base, n);
     load_peft(&p);
+    close_nudge(tree);
     const float *want = golden_read(&p.arena, p.file, "logits", &n);
-    check_near(p.dir, "logits", golden_error(golden_logits(program, tree, &batch), want, n), 2e-5);
-    MxLoss loss = mx_train_loss_and_grad(p.state, &batch);
-    check_near(p.dir, "loss", fabs(loss.loss / hf_scalar(&p.arena, p.file, "loss", 0) - 1), 1e-5);
+    c.what = "logits";
+    close_array(&c, golden_logits(program, tree, &batch), want, n);
+    c = (Close){.golden = p.name, .kind = CLOSE_LOSS, .what = "loss"};
+    close_number(&c, mx_train_loss_and_grad(p.state, &batch).loss,
+                 hf_scalar(&p.arena, p.file, "loss", 0));
     const MxTree *params = mx_model_params(mx_train_state_model(p.state));
     for (int i = 0; i < params->n; i++) {
         const MxLeaf *leaf = &params->leaves[i];
-        if (leaf->kind == MX_KIND_LORA_PARAM)
-            check_near(p.dir, leaf->path,
-                       golden_error(mx_train_gradient(p.state, i),
-                                    peft_gradient(&p, &tree->leaves[i]),
-                                    mx_shape_count(leaf->shape)),
-                       2e-5);
+        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
+        c = (Close){.golden = p.name, .kind = CLOSE_GRADIENT, .what = leaf->path};
+        close_array(&c, mx_train_gradient(p.state, i), peft_gradient(&p, &tree->leaves[i]),
+                    mx_shape_count(leaf->shape));
     }
     close_peft(&p);
 }

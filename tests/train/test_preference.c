@@ -1,6 +1,7 @@
 /* test_preference.c — losses of pairs of responses against the systems that they come from: TRL's
  * numbers on given log-probabilities, and MaxText's and Tunix's from tokens to gradients of every
  * parameter. */
+#include "close.h"
 #include "golden.h"
 #include "train_test.h"
 
@@ -12,10 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double loss_bound = 1e-5;
-
 static MxArena arena = {.name = "preference"};
 static MxH5 *file;
+static const char *golden; /* its name */
 
 static void close_all(void) {
     mx_arena_release(&arena);
@@ -23,7 +23,7 @@ static void close_all(void) {
 
 /* False where the folder of goldens lacks the file. */
 static bool open_file(const char *name) {
-    file = golden_open(&arena, name);
+    file = golden_open(&arena, golden = name);
     return file != NULL;
 }
 
@@ -50,14 +50,16 @@ static const float *array(const char *group, const char *name, int64_t *n) {
 }
 
 static void check_number(const char *name, double got, double want, double bound) {
-    double error = fabs(got - want) / fmax(fabs(want), 1e-3);
-    ck_assert_msg(error <= bound, "%s is %.9g, not %.9g", name, got, want);
+    ck_assert_msg(fabs(got - want) <= bound * fmax(fabs(want), 1e-3), "%s is %.9g, not %.9g", name,
+                  got, want);
 }
 
-static void check_array(const char *name, const float *got, const float *want, int64_t n,
-                        double bound) {
-    double error = golden_error(got, want, n);
-    ck_assert_msg(error <= bound, "%s is off by %.3g", name, error);
+static void check_figure(CloseKind kind, const char *name, double got, double want) {
+    close_number(&(Close){.golden = golden, .kind = kind, .what = name}, got, want);
+}
+
+static void check_gradient(const char *name, const float *got, const float *want, int64_t n) {
+    close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = name}, got, want, n);
 }
 
 /* ---- a program of one entry */
@@ -203,10 +205,9 @@ START_TEST(trl_losses) {
         fill(&g.p, g.ref, ref, n);
         fill(&g.p, g.weights, counts, n);
         mx_run_entry(g.p.run, 0);
-        check_number(cases[i], (double)*floats(&g.p, g.loss),
-                     (double)*array(cases[i], "loss", NULL), loss_bound);
-        check_array(cases[i], floats(&g.p, g.dlogp), counting(cases[i], counts, n), n,
-                    golden_gradient_bound());
+        check_figure(CLOSE_LOSS, cases[i], (double)*floats(&g.p, g.loss),
+                     (double)*array(cases[i], "loss", NULL));
+        check_gradient(cases[i], floats(&g.p, g.dlogp), counting(cases[i], counts, n), n);
         check_rewards(&g, cases[i], pairs);
         n_built++;
     }
@@ -279,11 +280,12 @@ START_TEST(trl_orpo) {
         open_from_logits(&g, stat.shape, lambda);
         run_from_logits(&g, stat.shape, logits, labels);
         const float *sums = floats(&g.p, g.sums);
-        check_number(cases[i], (double)(sums[MX_PAIRS_LOSS] - sums[MX_PAIRS_NLL]) / pairs,
-                     (double)*array(cases[i], "loss", NULL) - number_of(cases[i], "nll_loss"),
-                     loss_bound);
-        check_number("reward", (double)sums[MX_PAIRS_CHOSEN_REWARD] / pairs,
-                     number_of(cases[i], "rewards/chosen"), loss_bound);
+        check_figure(CLOSE_LOSS, cases[i],
+                     (double)(sums[MX_PAIRS_LOSS] - sums[MX_PAIRS_NLL]) / pairs,
+                     (double)*array(cases[i], "loss", NULL) - number_of(cases[i], "nll_loss"));
+        check_figure(CLOSE_LOSS, mx_arena_printf(&arena, "%s/reward", cases[i]),
+                     (double)sums[MX_PAIRS_CHOSEN_REWARD] / pairs,
+                     number_of(cases[i], "rewards/chosen"));
         check_number("accuracy", (double)sums[MX_PAIRS_CORRECT] / pairs,
                      number_of(cases[i], "rewards/accuracies"), 0);
         float **at = i ? &got[1] : &got[0];
@@ -295,7 +297,7 @@ START_TEST(trl_orpo) {
         got[1][i] -= got[0][i];
         want[1][i] -= want[0][i];
     }
-    check_array("gradient of the odds", got[1], want[1], n, golden_gradient_bound());
+    check_gradient("gradient of the odds", got[1], want[1], n);
 }
 END_TEST
 
@@ -385,6 +387,7 @@ static MxTree read_tree(const Pairs *g, const char *group) {
 
 static void fill_params(Pairs *g, int side, const char *group) {
     MxTree tree = read_tree(g, group);
+    close_nudge(&tree);
     for (int i = 0; i < tree.n; i++)
         fill(&g->p, g->param[side][i], tree.leaves[i].data, mx_shape_count(tree.leaves[i].shape));
 }
@@ -393,9 +396,9 @@ static void check_parameter_gradients(const Pairs *g, const char *group) {
     if (!mx_h5_has_group(file, group)) return;
     MxTree want = read_tree(g, group);
     for (int i = 0; i < want.n; i++)
-        check_array(mx_arena_printf(&arena, "%s/%s", group, want.leaves[i].path),
-                    floats(&g->p, g->gradient[i]), want.leaves[i].data,
-                    mx_shape_count(want.leaves[i].shape), golden_gradient_bound());
+        check_gradient(mx_arena_printf(&arena, "%s/%s", group, want.leaves[i].path),
+                       floats(&g->p, g->gradient[i]), want.leaves[i].data,
+                       mx_shape_count(want.leaves[i].shape));
 }
 
 static void check_gradient_norm(const Pairs *g, const char *group) {
@@ -403,8 +406,7 @@ static void check_gradient_norm(const Pairs *g, const char *group) {
     for (int i = 0; i < mx_model_params(g->model)->n; i++)
         for (int64_t j = 0; j < mx_shape_count(mx_model_params(g->model)->leaves[i].shape); j++)
             squares += pow((double)floats(&g->p, g->gradient[i])[j], 2);
-    check_number(mx_arena_printf(&arena, "%s: norm", group), sqrt(squares),
-                 (double)*array(group, "grad_l2norm", NULL), golden_gradient_bound());
+    check_figure(CLOSE_NORM, group, sqrt(squares), (double)*array(group, "grad_l2norm", NULL));
 }
 
 /* ---- MaxText's dpo: one mask for both responses, beta twice */
@@ -449,14 +451,16 @@ static void fill_pairs(Pairs *g, int64_t P, int64_t T) {
     for (int i = 0; i < MX_COUNT(in); i++) fill(&g->p, vars[i], in[i], 2 * n);
 }
 
-static void check_row_sums(const Pairs *g, int var, const char *chosen, const char *rejected) {
+static void check_row_sums(const Pairs *g, const char *group, int var, const char *chosen,
+                           const char *rejected) {
     int64_t P;
     const float *want[] = {array("derived", chosen, &P), array("derived", rejected, &P)};
     int64_t T = g->p.vars.item[var].type.shape.dim[1];
     for (int64_t row = 0; row < 2 * P; row++) {
         double sum = 0;
         for (int64_t i = 0; i < T; i++) sum += (double)floats(&g->p, var)[row * T + i];
-        check_number(chosen, sum, (double)want[row / P][row % P], loss_bound);
+        check_figure(CLOSE_LOSS, mx_arena_printf(&arena, "%s/%s %d", group, chosen, (int)row), sum,
+                     (double)want[row / P][row % P]);
     }
 }
 
@@ -473,17 +477,17 @@ static void check_maxtext_case(const char *group, int64_t P, int64_t T, bool is_
     mx_run_entry(g.p.run, 0);
     const float *sums = floats(&g.p, g.sums);
     double loss = (double)*floats(&g.p, g.loss);
-    check_number(group, loss, (double)*array(group, "aux/dpo_loss", NULL), loss_bound);
+    check_figure(CLOSE_LOSS, group, loss, (double)*array(group, "aux/dpo_loss", NULL));
     check_number("sum", (double)sums[MX_PAIRS_LOSS], loss * (double)P, 1e-6);
     check_number("accuracy", (double)sums[MX_PAIRS_CORRECT] / (double)P,
                  (double)*array(group, "aux/reward_accuracy", NULL), 0);
-    check_row_sums(&g, g.logp, "policy_chosen_logps", "policy_rejected_logps");
+    check_row_sums(&g, group, g.logp, "policy_chosen_logps", "policy_rejected_logps");
     check_parameter_gradients(&g, mx_arena_printf(&arena, "%s/grads", group));
     if (is_identical) {
         ck_assert(fabs(loss - log(2)) < 1e-6);
         return;
     }
-    check_row_sums(&g, g.ref_logp, "ref_chosen_logps", "ref_rejected_logps");
+    check_row_sums(&g, group, g.ref_logp, "ref_chosen_logps", "ref_rejected_logps");
     if (mx_h5_has_array(file, mx_arena_printf(&arena, "%s/grad_l2norm", group)))
         check_gradient_norm(&g, group);
 }
@@ -558,8 +562,8 @@ static void check_tunix_case(const char *group, MxShape ids, int64_t completion)
     fill_params(&g, POLICY, "nnx/model");
     fill_completions(&g, ids, completion);
     mx_run_entry(g.p.run, 0);
-    check_number(group, (double)*floats(&g.p, g.loss), (double)*array(group, "loss", NULL),
-                 loss_bound);
+    check_figure(CLOSE_LOSS, group, (double)*floats(&g.p, g.loss),
+                 (double)*array(group, "loss", NULL));
     for (int i = 0; i < MX_COUNT(logged); i++)
         if (mx_h5_has_array(file, mx_arena_printf(&arena, "%s/%s", group, logged[i].name)))
             check_number(logged[i].name, (double)floats(&g.p, g.sums)[logged[i].sum] / pairs,

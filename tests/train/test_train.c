@@ -17,7 +17,11 @@ int main(void) {
     srunner_add_suite(runner, lora_runs_suite());
     srunner_add_suite(runner, ahead_suite());
     srunner_add_suite(runner, blackbox_suite());
+    srunner_add_suite(runner, data_runs_suite());
     srunner_add_suite(runner, checkpoints_suite());
+    srunner_add_suite(runner, console_suite());
+    srunner_add_suite(runner, environment_suite());
+    srunner_add_suite(runner, signals_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -5,17 +5,21 @@
 #include <check.h>
 
 Suite *ahead_suite(void);
+Suite *environment_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
+Suite *data_runs_suite(void);
 Suite *packed_suite(void);
 Suite *parts_suite(void);
 Suite *post_suite(void);
 Suite *checkpoints_suite(void);
+Suite *console_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *lora_runs_suite(void);
+Suite *signals_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);
 

@@ -1,5 +1,5 @@
 /* utf8.c — which bytes are UTF-8. Properties of characters (letters, normal forms) are not here. */
-#include <mx/text.h>
+#include <mx/base.h>
 
 /* Well-formed sequences by their first byte; the second byte's range excludes overlong forms,
  * surrogates and what lies above U+10FFFF. Source: the Unicode Standard, table 3-7. */

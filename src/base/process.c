@@ -1,0 +1,58 @@
+/* process.c — a program's main function, and what its process needs before it does anything: an
+ * environment in which libraries loaded as they should, and descriptors 0 to 2. */
+#include <mx/base.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+static bool is_missing(const MxEnvVar *variable) {
+    return variable->value && !getenv(variable->name) &&
+           !(variable->unless && getenv(variable->unless));
+}
+
+/* By its own path, not /proc/self/exe, which would become the process's name. */
+static void start_again(char **argv) {
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0) return;
+    path[n] = '\0';
+    execv(path, argv);
+}
+
+/* A process that starts again finds all variables set, so it does not do so twice. */
+void mx_process_prepare(const MxEnvVar *variables, int n, char **argv) {
+    bool starts_again = false;
+    if (!getauxval(AT_BASE)) return; /* the file that runs is the loader, given a program by hand */
+    for (int i = 0; i < n; i++) {
+        if (!is_missing(&variables[i])) continue;
+        starts_again = true;
+        setenv(variables[i].name, variables[i].value, true);
+    }
+    if (!starts_again) return;
+    start_again(argv);
+    mx_warn("could not start again with %s=%s in the environment: %s", variables[0].name,
+            getenv(variables[0].name), strerror(errno));
+}
+
+/* Else the next file that is opened would get what is written to stdout or stderr. They are opened
+ * the wrong way round, so that reading and writing still fail as on closed ones. */
+static void fill_standard_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            MX_ASSERT(open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) == fd);
+}
+
+int mx_tool_main(MxTool *run, int argc, char **argv) {
+    fill_standard_descriptors();
+    MxArena program = {.name = "program"};
+    MxError err = {0};
+    MxExit code = run(argc, argv, &program, &err);
+    mx_error_tell(&err);
+    mx_error_release(&err);
+    mx_arena_release(&program);
+    return (int)code;
+}

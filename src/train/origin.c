@@ -1,0 +1,138 @@
+/* origin.c — whether a run fits the weights that it starts from, before anything is built: their
+ * tokenizer must be the one that makes its tokens, their sizes those of its model. What a
+ * checkpoint does not record is not guessed, but read as it is. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <mx/ckpt.h>
+#include <mx/data.h>
+
+/* Where weights come from. */
+typedef struct Source {
+    MxKey key;        /* that names it */
+    const char *path; /* NULL = nothing comes from there */
+} Source;
+
+enum { N_SOURCES = 4 };
+
+/* In the order in which they count: what was trained last first. */
+static void list_sources(const MxConfig *c, const char *own, Source *out) {
+    bool loads = !own || c->enable_lora;
+    const Source sources[N_SOURCES] = {
+        {MX_KEY_dataset_type, own},
+        {MX_KEY_load_full_state_path, own ? NULL : c->load_full_state_path},
+        {MX_KEY_lora_restore_path, own ? NULL : c->lora_restore_path},
+        {MX_KEY_load_parameters_path, loads ? c->load_parameters_path : NULL}};
+    memcpy(out, sources, sizeof sources);
+}
+
+/* ---- tokenizers */
+
+static bool find_tokenizer(MxArena *arena, const char *path, MxCkptTokenizer *out, MxError *err) {
+    MxCkptRef ref;
+    return mx_ckpt_peek(arena, path, &ref, err) && mx_ckpt_tokenizer(arena, &ref, out, err);
+}
+
+/* Ids mean nothing to weights that learned others. */
+static bool check_tokenizer(const MxConfig *c, const Source *source, const MxCkptTokenizer *theirs,
+                            MxError *err) {
+    if (!theirs->type || !mx_data_reads_text(c->dataset_type) ||
+        !strcmp(theirs->type, c->tokenizer_type))
+        return true;
+    bool has_place = *theirs->path && strcmp(theirs->path, source->path);
+    mx_config_fail(err, c, source->key,
+                   "the weights in \"%s\" were trained with the tokenizer \"%s\"%s%s%s, but "
+                   "dataset_type=%s makes tokens with \"%s\", which mean nothing to them",
+                   source->path, theirs->type, has_place ? " of \"" : "",
+                   has_place ? theirs->path : "", has_place ? "\"" : "", c->dataset_type,
+                   c->tokenizer_type);
+    mx_note(err, "hint: make ids of the text with that tokenizer and train on those: "
+                 "dataset_type=hdf5 hdf5_train_files=FILE.h5 (docs/DATA.md)");
+    return false;
+}
+
+/* ---- sizes */
+
+/* A number of a model under our key. */
+typedef struct Size {
+    const char *key;
+    int64_t ours, theirs;
+} Size;
+
+static const char *list_sizes(MxArena *arena, const Size *sizes, int n) {
+    MxText text;
+    mx_text_init(&text, arena);
+    for (int i = 0; i < n; i++)
+        if (sizes[i].ours != sizes[i].theirs)
+            mx_text_add(&text, "%s%s=%lld (here %lld)", text.len ? ", " : "", sizes[i].key,
+                        (long long)sizes[i].theirs, (long long)sizes[i].ours);
+    return text.data;
+}
+
+/* One line for what else were an error for each array. A folder of Hugging Face's tells its sizes,
+ * and so does what mxconvert made of it. */
+static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source, MxError *err) {
+    MxCkptRef ref;
+    MxHfModel t;
+    if (!mx_ckpt_peek(arena, source->path, &ref, err)) return false;
+    const char *dir = ref.is_hf ? ref.path : ref.dir;
+    const char *json = dir ? mx_path_join(arena, dir, MX_HF_CONFIG) : NULL;
+    if (!json || !mx_file_exists(json)) return true;
+    if (!mx_hf_read_config(arena, json, &t, err)) return false;
+    bool is_family = !strcmp(t.decoder_block, c->decoder_block);
+    const Size sizes[] = {{"base_emb_dim", c->emb_dim, t.emb_dim},
+                          {"base_num_query_heads", c->num_query_heads, t.n_query_heads},
+                          {"base_num_kv_heads", c->num_kv_heads, t.n_kv_heads},
+                          {"head_dim", c->head_dim, t.head_dim},
+                          {"base_mlp_dim", c->mlp_dim, t.mlp_dim},
+                          {"base_num_decoder_layers", c->num_decoder_layers, t.n_layers},
+                          {"vocab_size", c->vocab_size, t.vocab_size},
+                          {"logits_via_embedding", c->logits_via_embedding, t.is_tied},
+                          {"attention_bias", c->attention_bias, t.has_bias},
+                          {"use_qk_norm", c->use_qk_norm, t.has_qk_norm}};
+    const char *others = list_sizes(arena, sizes, MX_COUNT(sizes));
+    if (is_family && !*others) return true;
+    mx_config_fail(
+        err, c, source->key, "\"%s\" holds another model than this config: %s%s%s%s", source->path,
+        is_family ? "" : "decoder_block=", is_family ? "" : t.decoder_block,
+        is_family ? ""
+                  : mx_arena_printf(arena, " (here %s)%s", c->decoder_block, *others ? ", " : ""),
+        others);
+    if (ref.is_hf)
+        mx_note(err,
+                "hint: mxconvert %s DST writes DST/model.yml, the config of that model: mxtrain "
+                "--config DST/model.yml load_parameters_path=DST …",
+                source->path);
+    else
+        mx_note(err, "hint: mxtrain --config %s/model.yml load_parameters_path=%s …", dir,
+                source->path);
+    return false;
+}
+
+/* ---- */
+
+static bool check_source(MxArena *arena, const MxConfig *c, const Source *source,
+                         MxCkptTokenizer *tokenizer, MxError *err) {
+    bool is_params = source->key == MX_KEY_load_parameters_path;
+    if (is_params && !check_sizes(arena, c, source, err)) return false;
+    if (!find_tokenizer(arena, source->path, tokenizer, err))
+        return mx_context(err, "%s", mx_key_name(source->key));
+    return check_tokenizer(c, source, tokenizer, err);
+}
+
+bool train_check_origin(MxArena *arena, const MxConfig *c, MxComm *comm, const char *own,
+                        MxCkptTokenizer *out, MxError *err) {
+    Source sources[N_SOURCES];
+    bool ok = true;
+    list_sources(c, own, sources);
+    *out = (MxCkptTokenizer){.path = ""};
+    for (int i = 0; i < N_SOURCES && mx_comm_rank(comm) == 0; i++) {
+        MxCkptTokenizer found = {0};
+        if (!sources[i].path) continue;
+        ok = check_source(arena, c, &sources[i], &found, err) && ok;
+        if (!out->type && found.type) *out = found;
+    }
+    if (!out->type && mx_data_reads_text(c->dataset_type)) out->type = c->tokenizer_type;
+    return train_agree(comm, ok, err);
+}

@@ -1,0 +1,135 @@
+/* test_origin.c — weights go only where they belong: tokens of the tokenizer that they were trained
+ * with, wherever the weights have been meanwhile, and a model of their sizes. As a black box. */
+#include "tools.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* A small run on bytes; {} is the test's folder. */
+static const char run[] =
+    "mxtrain --config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 "
+    "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 max_target_length=32 "
+    "per_device_batch_size=2 eval_interval=-1 log_config=false base_output_directory={} "
+    "text_train_files=share/corpus/shakespeare_train.txt";
+static const char on_ids[] = "dataset_type=synthetic"; /* like hdf5: no tokenizer makes them */
+
+#define ADAPTED "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4"
+
+/* A run "a" on bytes, and its weights in "hf" as if somebody else had trained them. */
+static void make_foreign_folder(void) {
+    ck_tool(0, "%s run_name=a steps=1", run);
+    ck_tool(0, "mxconvert {}/a {}/hf --to-hf");
+    ck_assert_int_eq(unlink(in_folder("hf/MANIFEST.json")), 0);
+}
+
+static void ck_refused(const char *words, const char *type) {
+    ck_tool(2, "%s run_name=refused steps=9 %s", run, words);
+    ck_says(mx_arena_printf(&arena, "were trained with the tokenizer \"%s\"", type));
+    ck_says("hint: make ids of the text with that tokenizer and train on those: dataset_type=hdf5");
+}
+
+/* Weights on their way: folders, files, other layouts, runs on ids, adapters. */
+static const char *const ways[] = {
+    "mxconvert {}/hf {}/c",
+    "mxconvert {}/hf {}/c.h5 --layout linen --scan-layers false",
+    "mxconvert {}/c.h5 {}/d",
+    "mxconvert {}/c {}/d.h5",
+};
+
+START_TEST(weights_keep_their_tokenizer) {
+    static const char *const places[] = {"hf", "c", "c.h5", "d", "d.h5"};
+    const char *folder_words = mx_arena_printf(&arena, "load_parameters_path=%s", folder);
+    make_foreign_folder();
+    for (int i = 0; i < MX_COUNT(ways); i++) ck_tool(0, "%s", ways[i]);
+    for (int i = 0; i < MX_COUNT(places); i++) {
+        const char *words = mx_arena_printf(&arena, "%s/%s", folder_words, places[i]);
+        ck_refused(words, "huggingface");
+        ck_refused(mx_arena_printf(&arena, "--eval %s", words), "huggingface");
+        ck_tool(0, "%s run_name=ids%d steps=1 %s %s", run, i, on_ids, words);
+    }
+    ck_refused(mx_arena_printf(&arena, "%s/ids4", folder_words), "huggingface");
+    ck_refused(mx_arena_printf(&arena, "load_full_state_path=%s/ids4", folder), "huggingface");
+    /* A run that goes on keeps what it began with, and so do adapters over it. */
+    ck_tool(2, "%s run_name=ids4 steps=3", run);
+    ck_says("the tokenizer \"huggingface\"");
+    ck_tool(0, "%s run_name=over steps=1 %s %s/ids4 " ADAPTED, run, on_ids, folder_words);
+    ck_tool(2, "%s run_name=over steps=2 %s/ids4 " ADAPTED, run, folder_words);
+    ck_tool(0, "mxconvert {}/over {}/merged --merge-lora");
+    ck_refused(mx_arena_printf(&arena, "%s/merged", folder_words), "huggingface");
+    ck_tool(0, "mxconvert {}/over {}/peft --to-peft");
+    ck_refused(mx_arena_printf(&arena, "lora.lora_restore_path=%s/peft " ADAPTED, folder),
+               "huggingface");
+}
+END_TEST
+
+/* Of bytes are weights that a run of ours trained on text, also when they come back from there. */
+START_TEST(bytes_stay_bytes) {
+    ck_tool(0, "%s run_name=a steps=1", run);
+    ck_tool(0, "mxconvert {}/a {}/hf --to-hf");
+    ck_tool(0, "mxconvert {}/hf {}/c");
+    static const char *const places[] = {"a", "hf", "c"};
+    for (int i = 0; i < MX_COUNT(places); i++)
+        ck_tool(0, "%s run_name=b%d steps=1 load_parameters_path=%s/%s", run, i, folder, places[i]);
+}
+END_TEST
+
+/* Tokenizer, generation_config.json and ids of special tokens go all the way: into a checkpoint,
+ * through a run, and out again. An export of a run on bytes has the ids of bytes. */
+START_TEST(a_tokenizer_is_carried_along) {
+    static const char tokenizer[] = "{\"a\": 1}", settings[] = "{\"do_sample\": true}";
+    make_foreign_folder();
+    const char *config = (const char *)content("hf/config.json").data;
+    ck_assert(strstr(config, "\"bos_token_id\": 256") && strstr(config, "\"eos_token_id\": 257"));
+    ck_assert(strstr(config, "\"rms_norm_eps\": 1e-05"));
+    const char *mark = "\"eos_token_id\": ", *at = strstr(config, mark) + strlen(mark);
+    const char *other = mx_arena_printf(&arena, "%.*s[7, 8]%s", (int)(at - config), config, at + 3);
+    put_content("hf/config.json", other, strlen(other));
+    put_content("hf/tokenizer.json", tokenizer, strlen(tokenizer));
+    put_content("hf/generation_config.json", settings, strlen(settings));
+    ck_tool(0, "mxconvert {}/hf {}/c");
+    ck_says("carried along: generation_config.json, tokenizer.json of ");
+    ck_same_bytes("hf/tokenizer.json", "c/tokenizer.json");
+    ck_tool(0, "%s run_name=more steps=1 %s load_parameters_path=%s/c", run, on_ids, folder);
+    static const char *const sources[] = {"more", "c", "hf"};
+    for (int i = 0; i < MX_COUNT(sources); i++) {
+        ck_tool(0, "mxconvert {}/%s {}/out%d --to-hf", sources[i], i);
+        const char *out = mx_arena_printf(&arena, "out%d/", i);
+        ck_same_bytes("hf/tokenizer.json", mx_arena_printf(&arena, "%stokenizer.json", out));
+        ck_same_bytes("hf/generation_config.json",
+                      mx_arena_printf(&arena, "%sgeneration_config.json", out));
+        MxBytes made = content(mx_arena_printf(&arena, "%sconfig.json", out));
+        const MxJson *json = mx_json_parse(&arena, (const char *)made.data, made.size, out, &err);
+        ck_assert(json && mx_json_length(mx_json_get(json, "eos_token_id")) == 2);
+        ck_tool(0, "mxconvert {}/%s {}/out%d --to-hf --force", sources[i], i);
+    }
+}
+END_TEST
+
+/* One message instead of one an array, with the command that helps. */
+START_TEST(other_sizes_are_told_at_once) {
+    make_foreign_folder();
+    ck_tool(0, "mxconvert {}/hf {}/c");
+    ck_tool(2, "%s run_name=b steps=1 %s load_parameters_path={}/hf base_emb_dim=64 head_dim=32",
+            run, on_ids);
+    ck_says(
+        "holds another model than this config: base_emb_dim=32 (here 64), head_dim=16 (here 32)");
+    ck_says(mx_arena_printf(&arena, "hint: mxconvert %s/hf DST writes DST/model.yml", folder));
+    ck_assert_msg(!strstr(output, "the model wants"), "%s", output);
+    ck_assert(!mx_dir_exists(in_folder("b")) || !mx_file_exists(in_folder("b/config.yml")));
+    ck_tool(2, "%s run_name=b steps=1 %s load_parameters_path={}/c decoder_block=qwen3", run,
+            on_ids);
+    ck_says("another model than this config: decoder_block=llama2 (here qwen3)");
+    ck_says(mx_arena_printf(&arena, "hint: mxtrain --config %s/c/model.yml", folder));
+}
+END_TEST
+
+Suite *origin_suite(void) {
+    Suite *suite = suite_create("ckpt/origin");
+    TCase *tcase = add_case(suite, "origin");
+    tcase_set_timeout(tcase, 600);
+    tcase_add_test(tcase, weights_keep_their_tokenizer);
+    tcase_add_test(tcase, bytes_stay_bytes);
+    tcase_add_test(tcase, a_tokenizer_is_carried_along);
+    tcase_add_test(tcase, other_sizes_are_told_at_once);
+    return suite;
+}

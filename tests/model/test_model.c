@@ -1,0 +1,112 @@
+/* test_model.c — what a config makes of a model before anything is traced: as many parameters as
+ * the published weights have, adapters beside them, and what a family cannot honour. That trees
+ * have MaxText's names and shapes is tested in tests/plan, what is traced in tests/train. */
+#include <mx/model.h>
+
+#include <check.h>
+#include <stdlib.h>
+
+static MxArena arena = {.name = "test"};
+static MxError err;
+
+static void tear_down(void) {
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+/* False where the config or the model is refused; err tells why. */
+static bool open_model(const char *const *overrides, int n, MxModel **model) {
+    const char *file = "configs/base.yml";
+    MxConfig *config;
+    MxConfigRequest request = {
+        .files = &file, .n_files = 1, .overrides = overrides, .n_overrides = n};
+    return mx_config_load(&arena, &request, &config, &err) &&
+           mx_model_new(&arena, config, model, &err);
+}
+
+static int64_t count(const MxModel *model, MxKind kind) {
+    const MxTree *tree = mx_model_params(model);
+    int64_t n = 0;
+    for (int i = 0; i < tree->n; i++)
+        if (tree->leaves[i].kind == kind) n += mx_shape_count(tree->leaves[i].shape);
+    return n;
+}
+
+/* ---- sizes, as the published weights have them (model.safetensors.index.json, model cards) */
+
+static const struct {
+    const char *preset;
+    int64_t n;
+} published[] = {
+    {"llama2-7b", 6738415616},   {"llama2-13b", 13015864320},   {"llama2-70b", 68976648192},
+    {"llama3.1-8b", 8030261248}, {"llama3.1-70b", 70553706496}, {"llama3.1-405b", 405853388800},
+    {"mistral-7b", 7241732096},  {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-7b", 7615616512},
+    {"qwen3-0.6b", 596049920},   {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},
+};
+
+START_TEST(presets_have_the_published_sizes) {
+    MxModel *model;
+    const char *name = mx_arena_printf(&arena, "model_name=%s", published[_i].preset);
+    ck_assert_msg(open_model(&name, 1, &model), "%s", err.text.data);
+    ck_assert_int_eq(count(model, MX_KIND_PARAM), published[_i].n);
+    ck_assert_int_eq(mx_model_trains(model), MX_KIND_PARAM);
+    ck_assert(mx_model_lora(model) == NULL);
+}
+END_TEST
+
+/* ---- adapters */
+
+START_TEST(adapters_stand_beside_frozen_weights) {
+    enum { RANK = 4, D = 4096, F = 11008, LAYERS = 32 };
+    static const char *const overrides[] = {
+        "model_name=llama2-7b",
+        "lora.enable_lora=true",
+        "lora.lora_rank=4",
+        "lora.lora_alpha=8",
+        "lora.lora_module_path=.*(self_attention/query|mlp/wi_0)",
+    };
+    MxModel *model;
+    ck_assert_msg(open_model(overrides, MX_COUNT(overrides), &model), "%s", err.text.data);
+    int64_t rows_and_columns = (D + D) + (D + F);
+    ck_assert_int_eq(count(model, MX_KIND_LORA_PARAM), LAYERS * RANK * rows_and_columns);
+    ck_assert_int_eq(count(model, MX_KIND_PARAM), 6738415616);
+    ck_assert_int_eq(mx_model_trains(model), MX_KIND_LORA_PARAM);
+    ck_assert_double_eq(mx_model_lora(model)->scale, 2);
+    ck_assert_int_eq(mx_model_lora(model)->n_modules, 2);
+}
+END_TEST
+
+/* ---- what cannot be */
+
+static const struct {
+    const char *overrides[4], *message;
+} refusals[] = {
+    {{"mlp_activations=['silu']"}, "mlp_activations: not available yet: only [ACTIVATION, linear]"},
+    {{"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=4",
+      "lora.lora_module_path=nothing"},
+     "\"nothing\" matches no module that can be adapted"},
+};
+
+START_TEST(what_cannot_be_is_refused) {
+    MxModel *model;
+    int n = 0;
+    while (n < 4 && refusals[_i].overrides[n]) n++;
+    ck_assert(!open_model(refusals[_i].overrides, n, &model));
+    ck_assert_msg(strstr(err.text.data, refusals[_i].message), "%s", err.text.data);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("model");
+    TCase *tcase = tcase_create("model");
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_add_loop_test(tcase, presets_have_the_published_sizes, 0, MX_COUNT(published));
+    tcase_add_test(tcase, adapters_stand_beside_frozen_weights);
+    tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, MX_COUNT(refusals));
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
