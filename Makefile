@@ -152,6 +152,7 @@ test:  ## the same set-up, then all tests
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libopenmpi-dev openmpi-bin check
+CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -162,6 +163,10 @@ deps:  ## the libraries and tools that the build needs (apt)
 deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
+
+deps-aarch64: deps
+	@dpkg -s $(CROSS_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(CROSS_PACKAGES); }
 
 # ---- for developers
 
@@ -183,6 +188,13 @@ check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 fo
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-%: tests ; $(call suite,$*)
+check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
+	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
+check-aarch64:  ## whether everything compiles for another processor (needs gcc-aarch64-linux-gnu)
+	@for f in src/*/*.c src/*/*/*.c src/device/cpu/kernels/*.c; do \
+	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \
+	        -fopenmp -fsyntax-only -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH) $$f || exit 1; \
+	done
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
 test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
@@ -237,4 +249,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi

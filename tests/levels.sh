@@ -1,0 +1,16 @@
+#!/bin/sh
+# levels.sh BUILD JOBS — the tests of kernels, of programs and of training, goldens and resuming among
+# them, at every level of processors below the machine's own, at which `make check` runs everything.
+set -eu
+build=$1 jobs=$2
+here=$(dirname "$0")
+# The message of a level that there is none of lists those of the machine, the highest last.
+levels=$(MX_CPU='?' "$build/mxtrain" --plan 2>&1 | grep -o '"[a-z0-9_]*"' | tr -d '"' | sed '$d')
+set --
+for level in $levels; do
+    for room in train device run; do
+        set -- "$@" "$level-$room: MX_CPU=$level MX_BIN=$build/mxtrain $build/test_$room"
+    done
+done
+[ $# -gt 0 ] || { echo "0 passed, 0 failed"; exit 0; }
+exec "$here/check.sh" "$build/check-levels" "$jobs" "$@"
