@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <unistd.h>
 
 /* ---- which modules */
 
@@ -345,8 +346,10 @@ static const char tiny[] =
 
 static const char adapted[] = "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 ";
 
-/* Runs in dir/name; returns the exit code. The log grows from run to run. */
+/* Runs in dir/name; returns the exit code. The log grows from run to run, the file of metrics is
+ * the last run's. */
 static int run_tiny(MxArena *arena, const char *dir, const char *name, const char *more) {
+    if (!mx_dir_exists(mx_path_join(arena, dir, name))) unlink(mx_path_join(arena, dir, "m.jsonl"));
     return process_run(
         arena, dir,
         mx_arena_printf(arena, "%s run_name=%s base_output_directory=%s metrics_file=%s/m.jsonl %s",
