@@ -244,7 +244,7 @@ limited() {
 # both WHAT — of the n limits or runs some were refused and some were not.
 both() {
     [ "$refused" -gt 0 ] && [ "$refused" -lt "$n" ] || complain "$1: $refused of $n refused"
-    echo "$1: $n runs, $refused refused"
+    passed "$n" "$1: $n runs, $refused refused"
 }
 
 in_group() { sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"; }
