@@ -232,11 +232,14 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
 }
 
 /* Threads that wait for each other (libgomp's barriers) spin a while, then sleep. On a machine that
- * others use too, spinning keeps the core from whoever they wait for: W3 of bench/ took 0.17 s a
- * step with libgomp's own 300000 turns, 0.07 with 1000, 0.06 with 100 or none. A turn takes 40 to
- * 100 ns, so 100 bridge the gap between two kernels and no more. */
+ * others use too, spinning keeps the core from whoever they wait for; sleeping costs more than the
+ * gap between two kernels takes. A step of W3 of bench/, medians of two cores with little else on
+ * them, and with four busy processes (figures of one sitting that was not quiet):
+ *     turns    300000 (libgomp's own)    10000    1000    100
+ *     little   0.033-0.040 s             0.041    0.05-0.08    0.06-0.08
+ *     busy     0.30 to over 0.8          0.18-0.32        -    0.23-0.30 */
 static const MxEnvVar early[] = {
-    {.name = "GOMP_SPINCOUNT", .value = "100", .unless = "OMP_WAIT_POLICY"},
+    {.name = "GOMP_SPINCOUNT", .value = "10000", .unless = "OMP_WAIT_POLICY"},
 };
 
 /* OpenBLAS takes a buffer while it is loaded, and asks for it without end where it gets none. So
