@@ -1,6 +1,5 @@
 #!/bin/sh
-# levels.sh BUILD JOBS — the tests of kernels, of programs and of training, goldens and resuming among
-# them, at every level of processors below the machine's own, at which `make check` runs everything.
+# levels.sh BUILD JOBS — the tests of kernels and of programs, the goldens and resuming, at every level of processors below the machine's own, at which `make check` runs everything.
 set -eu
 build=$1 jobs=$2
 here=$(dirname "$0")
@@ -8,8 +7,11 @@ here=$(dirname "$0")
 levels=$(MX_CPU='?' "$build/mxtrain" --plan 2>&1 | grep -o '"[a-z0-9_]*"' | tr -d '"' | sed '$d')
 set --
 for level in $levels; do
-    for room in train device run; do
-        set -- "$@" "$level-$room: MX_CPU=$level MX_BIN=$build/mxtrain $build/test_$room"
+    for room in device run; do
+        set -- "$@" "$level-$room: MX_CPU=$level $build/test_$room"
+    done
+    for suite in golden "hugging face" checkpoints; do
+        set -- "$@" "$level-${suite% *}: MX_CPU=$level CK_RUN_SUITE='$suite' MX_BIN=$build/mxtrain $build/test_train"
     done
 done
 [ $# -gt 0 ] || { echo "0 passed, 0 failed"; exit 0; }

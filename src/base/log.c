@@ -20,7 +20,7 @@ static char who[32];
 
 /* Where lines are copied to, like stdout the process's: into memory until it is known whether there
  * is a file. A program that never says so has few lines. */
-static FILE *copy;
+static FILE *copy, *early; /* early: the one into memory */
 static char *held;
 static size_t n_held;
 static bool is_decided;
@@ -34,7 +34,7 @@ bool mx_log_copy(const char *path, MxError *err) {
     MX_ASSERT(!is_decided);
     FILE *file = path ? fopen(path, "ae") : NULL;
     if (path && !file) return mx_fail_errno(err, "could not open \"%s\"", path);
-    if (file && copy) fwrite(held, 1, n_held, file);
+    if (file && early) fwrite(held, 1, n_held, file);
     if (file && fflush(file)) {
         mx_fail_errno(err, "could not write \"%s\"", path);
         fclose(file);
@@ -72,7 +72,7 @@ static void copy_line(const char *mark, const char *fmt, va_list ap) {
     struct timespec now;
     struct tm utc;
     char at[32];
-    if (!copy && !is_decided) copy = open_memstream(&held, &n_held);
+    if (!copy && !is_decided) copy = early = open_memstream(&held, &n_held);
     if (!copy) return;
     clock_gettime(CLOCK_REALTIME, &now);
     strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));

@@ -3,6 +3,7 @@
  * files are in test_hostile.c. */
 #include "tools.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 /* ---- there and back */
@@ -169,9 +170,10 @@ START_TEST(what_went_wrong_is_said) {
     ck_tool(1, "mxcompare {}/a.h5 {}/b.h5 --json {}/report.json");
     ck_assert(strstr((const char *)content("report.json").data, "decoder/\\\\xff\\\\xfe/kernel"));
     const char *trainer = getenv("MX_BIN");
+    char bin[PATH_MAX];
     const char *line = mx_arena_printf(
         &arena, "cd %s; (sleep 0.3; %s/mxcompare a.h5 b.h5 2>told; echo $? >code) | true", folder,
-        realpath(mx_path_dir(&arena, trainer && *trainer ? trainer : "build/mxtrain"), NULL));
+        realpath(mx_path_dir(&arena, trainer && *trainer ? trainer : "build/mxtrain"), bin));
     ck_assert_int_eq(system(line), 0);
     ck_assert_str_eq((const char *)content("code").data, "74\n");
     ck_assert_str_eq((const char *)content("told").data,
@@ -367,9 +369,9 @@ END_TEST
 START_TEST(one_model_is_meant) {
     static const float x[] = {1, 2, 3};
     make_pair_file("a.h5", x, "params/params/decoder/x/scale", MX_SHAPE(3), MX_F32);
-    static const char *const lines[] = {"mxconvert {}/a.h5 {}/b.h5", "mxcompare {}/a.h5 {}/a.h5",
-                                        "mxtrain steps=1 load_parameters_path={}/a.h5 "
-                                        "base_output_directory={} eval_interval=-1"};
+    static const char *const lines[] = {
+        "mxconvert {}/a.h5 {}/b.h5", "mxcompare {}/a.h5 {}/a.h5",
+        ("mxtrain steps=1 load_parameters_path={}/a.h5 base_output_directory={} eval_interval=-1")};
     for (int i = 0; i < MX_COUNT(lines); i++) {
         ck_tool(65, "%s", lines[i]);
         ck_says("holds parameters below params/params and below model");
