@@ -4,6 +4,7 @@
 #ifndef MX_BASE_H
 #define MX_BASE_H
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -206,6 +207,10 @@ typedef struct MxEnvVar {
  * again, with the same process id and descriptors. To be called first in main. If that fails the
  * program goes on without, with a warning. */
 void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
+
+/* mx_thread_start — a thread with all signals blocked: they are the main thread's. Returns 0 or an
+ * errno. */
+int mx_thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
 
 /* A bound on memory; INT64_MAX = none. */
 typedef struct MxMemoryLimit {

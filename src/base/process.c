@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -36,6 +37,15 @@ void mx_process_prepare(const MxEnvVar *variables, int n, char **argv) {
     start_again(argv);
     mx_warn("could not start again with %s=%s in the environment: %s", variables[0].name,
             getenv(variables[0].name), strerror(errno));
+}
+
+int mx_thread_start(pthread_t *thread, void *(*run)(void *data), void *data) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, NULL, run, data);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
 }
 
 /* Else the next file that is opened would get what is written to stdout or stderr. They are opened

@@ -4,7 +4,6 @@
 #include "source.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 struct MxLoader {
     MxLoaderConfig config;
@@ -50,13 +49,8 @@ static void close_on_release(void *loader) {
     mx_loader_close(loader);
 }
 
-/* Starts the thread with all signals blocked: they are the main thread's. */
 static bool start(MxLoader *loader, MxError *err) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&loader->thread, NULL, work, loader);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = mx_thread_start(&loader->thread, work, loader);
     loader->is_running = !failed;
     return !failed ||
            mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not start a thread: %s", strerror(failed));

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/uio.h>
@@ -43,11 +42,7 @@ void store_for(int n, void (*fn)(void *data, int i), void *data) {
     Team team = {.n = n, .fn = fn, .data = data};
     pthread_t threads[MOST_THREADS];
     int wanted = processors() < n ? processors() : n, started = 0;
-    sigset_t all, before; /* signals are the main thread's */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < wanted - 1 && !pthread_create(&threads[started], NULL, work, &team)) started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (started < wanted - 1 && !mx_thread_start(&threads[started], work, &team)) started++;
     work(&team);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
 }

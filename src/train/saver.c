@@ -3,7 +3,6 @@
 #include "saver.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 /* Of one core: training on all cores waits for its slowest thread, so it slows by about this. */
 static const double SHARE = 0.05;
@@ -53,13 +52,8 @@ static void *run(void *data) {
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are the main thread's. */
 static bool start_thread(Saver *saver, MxError *err) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&saver->thread, NULL, run, saver);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = mx_thread_start(&saver->thread, run, saver);
     return !failed ||
            mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not start a thread: %s", strerror(failed));
 }

@@ -57,8 +57,20 @@ static bool is_ignored(int number) {
     return !sigaction(number, NULL, &now) && now.sa_handler == SIG_IGN;
 }
 
+/* Handlers run on a stack of their own: code of the device's libraries may have the stack pointer
+ * anywhere (src/device/cpu/threads.c). */
+static void use_own_stack(void) {
+    enum { STACK_BYTES = 64 << 10 }; /* a frame with all of AMX' tiles takes 11 KiB */
+    static _Alignas(16) char memory[STACK_BYTES];
+    stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
+    sigaltstack(&stack, NULL);
+}
+
 void signals_catch(const MxComm *comm) {
-    struct sigaction stop = {.sa_handler = on_stop}, save = {.sa_handler = on_save};
+    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_ONSTACK},
+                     save = {.sa_handler = on_save, .sa_flags = SA_ONSTACK};
+    sigfillset(&stop.sa_mask); /* else of several that wait the one sent last is seen first */
+    use_own_stack();
     is_launched = mx_comm_size(comm) > 1;
     speaks = mx_comm_rank(comm) == 0;
     is_starting = 1;

@@ -70,11 +70,18 @@ const char *process_tiny(MxArena *arena, const char *dir, const char *more) {
         dir, dir, more);
 }
 
+static void remove_dir(void *dir) {
+    MxError err = {0};
+    mx_dir_remove(dir, &err);
+    mx_error_release(&err);
+}
+
 const char *process_dir(MxArena *arena, const char *name) {
     MxError err = {0};
-    const char *dir = mx_arena_printf(arena, "build/tests/%s.%ld", name, (long)getpid());
+    char *dir = mx_arena_printf(arena, "build/tests/%s.%ld", name, (long)getpid());
     if (mx_dir_exists(dir)) ck_assert_msg(mx_dir_remove(dir, &err), "%s", err.text.data);
     ck_assert_msg(mx_dir_make(dir, &err), "%s", err.text.data);
+    mx_arena_on_release(arena, remove_dir, dir);
     return dir;
 }
 

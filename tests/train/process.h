@@ -21,7 +21,8 @@ int process_run(MxArena *arena, const char *dir, const char *words);
  * `more` overrides. */
 const char *process_tiny(MxArena *arena, const char *dir, const char *more);
 
-/* process_dir — a fresh folder below build/tests. */
+/* process_dir — a fresh folder below build/tests, removed with the arena: one of a failed test
+ * stays. */
 const char *process_dir(MxArena *arena, const char *name);
 /* process_file — the content of dir/name. */
 const char *process_file(MxArena *arena, const char *dir, const char *name, size_t *size);

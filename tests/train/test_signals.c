@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct {
@@ -89,14 +90,20 @@ START_TEST(hangups_may_come_often) {
 }
 END_TEST
 
+/* Where this process is late, the run has left before the second one: it has some tries. */
 START_TEST(the_second_one_leaves_at_once) {
+    enum { TRIES = 10 };
     MxArena arena = {0};
-    const char *dir = process_dir(&arena, "second");
-    pid_t pid = process_start(&arena, dir, process_tiny(&arena, dir, LARGE "steps=2"));
-    process_wait_for(&arena, dir, "asynchronous checkpoint save for step 0.");
-    ck_assert(!kill(pid, SIGTERM) && !usleep(1000) && !kill(pid, SIGTERM));
-    ck_assert_int_eq(process_wait(pid), 128 + SIGTERM);
-    ck_assert(!strstr(process_file(&arena, dir, "log", NULL), "Training stopped"));
+    bool left_at_once = false;
+    for (int i = 0; i < TRIES && !left_at_once; i++) {
+        const char *dir = process_dir(&arena, "second");
+        pid_t pid = process_start(&arena, dir, process_tiny(&arena, dir, LARGE "steps=2"));
+        process_wait_for(&arena, dir, "asynchronous checkpoint save for step 0.");
+        ck_assert(!kill(pid, SIGTERM) && !usleep(1000) && !kill(pid, SIGTERM));
+        ck_assert_int_eq(process_wait(pid), 128 + SIGTERM);
+        left_at_once = !strstr(process_file(&arena, dir, "log", NULL), "Training stopped");
+    }
+    ck_assert(left_at_once);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -134,6 +141,43 @@ START_TEST(usr1_saves_and_goes_on) {
 }
 END_TEST
 
+/* oneDNN's products for AVX2 have the stack pointer in the heap, where a signal would write. */
+START_TEST(signals_hit_no_product) {
+    enum { STEPS = 12, PAUSE_US = 1000 };
+    MxArena arena = {0};
+    const char *dir[2];
+    MetricsLine *lines[2];
+    int n[2], status;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) setenv("MX_CPU", "avx2", 1);
+#endif
+    for (int i = 0; i < 2; i++) {
+        dir[i] = process_dir(&arena, i ? "storm" : "quiet");
+        const char *keys =
+            mx_arena_printf(&arena,
+                            "base_emb_dim=256 base_mlp_dim=1024 matmul_provider=onednn "
+                            "enable_checkpointing=false eval_interval=-1 steps=%d",
+                            STEPS);
+        pid_t pid = process_start(&arena, dir[i], process_tiny(&arena, dir[i], keys));
+        process_wait_for(&arena, dir[i], "completed step: 0,");
+        while (!waitpid(pid, &status, WNOHANG))
+            ck_assert((!i || !kill(pid, SIGUSR1)) && !usleep(PAUSE_US));
+        const char *log = process_file(&arena, dir[i], "log", NULL);
+        ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "%d: %d: %s", i, status, log);
+        ck_assert(!i == !strstr(log, "received SIGUSR1"));
+        lines[i] = process_metrics(&arena, dir[i], "learning/loss", &n[i]);
+    }
+    ck_assert(n[0] == STEPS && n[1] == STEPS);
+    for (int i = 0; i < STEPS; i++) {
+        double loss[2];
+        for (int k = 0; k < 2; k++)
+            ck_assert(mx_json_number(mx_json_get(lines[k][i].json, "learning/loss"), &loss[k]));
+        ck_assert_double_eq(loss[0], loss[1]);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(usr1_without_checkpoints_says_so) {
     MxArena arena = {0};
     const char *dir = process_dir(&arena, "usr1");
@@ -163,6 +207,7 @@ END_TEST
 
 Suite *signals_suite(void) {
     enum { SECONDS = 120 };
+    signal(SIGHUP, SIG_DFL); /* whatever started the tests may ignore it */
     Suite *suite = suite_create("signals");
     TCase *tcase = tcase_create("trainer");
     tcase_set_timeout(tcase, SECONDS);
@@ -171,6 +216,7 @@ Suite *signals_suite(void) {
     tcase_add_test(tcase, the_second_one_leaves_at_once);
     tcase_add_test(tcase, under_nohup_hangups_mean_nothing);
     tcase_add_test(tcase, usr1_saves_and_goes_on);
+    tcase_add_test(tcase, signals_hit_no_product);
     tcase_add_test(tcase, usr1_without_checkpoints_says_so);
     tcase_add_test(tcase, nobody_needs_to_read_the_log);
     suite_add_tcase(suite, tcase);

@@ -247,7 +247,7 @@ void mx_comm_watch(MxComm *comm, double seconds) {
     if (comm->size == 1 || seconds <= 0) return;
     comm->watch_s = seconds;
     atomic_store(&comm->is_watched, true);
-    if (pthread_create(&comm->watchdog, NULL, watch, comm)) MX_BUG("no thread for the watchdog");
+    if (mx_thread_start(&comm->watchdog, watch, comm)) MX_BUG("no thread for the watchdog");
     begin_wait(comm, "a meeting", "all ranks");
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
     show_sign(comm, machine);

@@ -2,6 +2,8 @@
  * Compiled without OpenMP it does the same with one thread. */
 #include "cpu.h"
 
+#include <signal.h>
+
 /* Numbers below the normal ones are zeros here, as input and as result, as in XLA's computations on
  * the CPU: a gradient that vanishes, of a loss that has become 0 say, would make every product that
  * it enters up to fifty times slower. */
@@ -20,17 +22,28 @@ static void flush_denormals(void) {
 #ifdef _OPENMP
 #include <omp.h>
 
+static int worker_index(void) {
+    return omp_get_thread_num();
+}
+
+/* Signals are for the thread that opens the device, which has a stack of its own for them: oneDNN's
+ * f32 products for AVX point the stack pointer into a buffer of the heap where sums are longer than
+ * 128 (jit_avx_gemm_f32), and a signal's frame of some kilobytes goes below it, over whatever is
+ * there. */
+static void prepare_thread(void) {
+    sigset_t all;
+    flush_denormals();
+    sigfillset(&all);
+    if (worker_index() > 0) pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
 /* Threads have the mode of the one that starts them; there may be some from an earlier device. */
 int cpu_threads_open(int wanted) {
     omp_set_dynamic(0);
     if (wanted > 0) omp_set_num_threads(wanted);
 #pragma omp parallel
-    flush_denormals();
+    prepare_thread();
     return omp_get_max_threads();
-}
-
-static int worker_index(void) {
-    return omp_get_thread_num();
 }
 #else
 int cpu_threads_open(int wanted) {
