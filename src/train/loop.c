@@ -354,7 +354,8 @@ static bool find_files(Loop *l, MxError *err) {
         return false;
     if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
-    return checkpoints_open(&l->arena, c, l->comm, l->only_evaluates, &l->checkpoints, err) &&
+    CheckpointsUse use = l->only_evaluates ? CHECKPOINTS_EVALUATE : CHECKPOINTS_TRAIN;
+    return checkpoints_open(&l->arena, c, l->comm, use, &l->checkpoints, err) &&
            (!l->only_evaluates || check_weights(l, err));
 }
 

@@ -260,6 +260,7 @@ bool train_agree(MxComm *comm, bool is_fine, MxError *err) {
         merge(texts, mx_comm_size(comm), exit, err);
     else if (is_fine)
         mx_fail(err, exit, MX_NOWHERE, "another rank has failed");
+    err->exit = exit; /* what follows from it is the same on all ranks */
     mx_arena_release(&arena);
     return false;
 }

@@ -330,6 +330,33 @@ damage() {
     passed "$n" "damage: $n flipped bits and cuts refused"
 }
 
+# A checkpoint that cannot be read now may be good: the run stops and names it. It once went on from
+# an older one, and steps were lost.
+unreadable() {
+    n=0 d=$work/unreadable newest=$work/unreadable/x/checkpoints/8
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=4
+    # shellcheck disable=SC2086
+    train "$d" $keys steps=9
+    while read -r wanted errno file; do
+        : >"$d/log"
+        # shellcheck disable=SC2086
+        code=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 \
+            MX_FAULT_UNREAD=$file MX_FAULT_ERRNO=$errno train "$d" $keys || echo $?)
+        [ "${code:-0}" = "$wanted" ] || complain "$file fails with $errno: exit ${code:-0}, wanted $wanted" "$d"
+        grep -q "could not read the newest checkpoint \"$newest\"" "$d/log" ||
+            complain "$file fails with $errno: the checkpoint is not named" "$d"
+        grep -q "completed step" "$d/log" && complain "$file fails with $errno: trained" "$d"
+        n=$((n + 1))
+    done <<END
+77 13 8/state.h5
+74 5 8/state.h5
+74 5 read:8/state.h5
+77 13 8/MANIFEST.json
+END
+    finish "checkpoints that can be read again" "$d"
+    passed "$n" "checkpoints that cannot be read: $n refused"
+}
+
 # ---- several ranks
 
 # with_ranks DIR ENV... — the run of a test on two ranks; what is in ENV is in the environment of the
@@ -479,6 +506,7 @@ failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
 memory "$(choose 8 1)" "$(choose 125000 10000)"
+unreadable
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
 ranks
 finish_suite
