@@ -60,7 +60,8 @@ void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *c
 _Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
 
 /* mx_comm_watch — ends the run when a rank has waited this long for others; 0 = never. It says in
- * what it waited and, of the ranks of its machine, which one hangs. All ranks call this once. */
+ * what it waited and, of the ranks of its machine, which one hangs. Time in which that rank was
+ * stopped does not count. All ranks call this once. */
 void mx_comm_watch(MxComm *comm, double seconds);
 
 /* An exchange among the ranks of one group of an op, over and over. mx_comm_exchange — made once;
