@@ -55,6 +55,7 @@ typedef struct MxSaving {
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
     const char *data;        /* what it was trained on, kept as JSON in it; NULL = not said */
+    const char *made_by;     /* what its bits depend on, kept as JSON in it; NULL = not said */
     MxPace *pace;            /* a brake; NULL = none */
     MxCkptTokenizer tokenizer;
     const char *run; /* of several ranks: makes names of files unique, beside the step */

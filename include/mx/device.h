@@ -109,6 +109,10 @@ typedef struct MxDeviceConfig {
 bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
 /* mx_device_describe — one line: processor, threads, vector width, matmul libraries and why. */
 const char *mx_device_describe(const MxDevice *device);
+/* What bits depend on. mx_device_threads — of its kernels. mx_device_arithmetic — vector width,
+ * matmul libraries and why, as described. */
+int mx_device_threads(const MxDevice *device);
+const char *mx_device_arithmetic(const MxDevice *device);
 /* mx_device_alloc — zeroed memory for buffers, 64-byte aligned, with huge pages where the system
  * has them, its pages there already; freed with the device's arena. Fails if the address space is
  * exhausted. */

@@ -39,10 +39,15 @@ static bool describe(MxArena *arena, const MxSaving *how, MxJson *manifest, MxEr
     if (how->eval_loss) mx_json_set_number(manifest, "eval_loss", *how->eval_loss);
     mx_json_set_string(manifest, "config", how->config);
     ckpt_tell_tokenizer(arena, &how->tokenizer, manifest);
-    if (!how->data) return true;
-    const MxJson *data = mx_json_parse(arena, how->data, strlen(how->data), "data", err);
-    if (data) mx_json_set(manifest, "data", data);
-    return data != NULL;
+    const char *const texts[][2] = {{"data", how->data}, {"made_by", how->made_by}};
+    for (int i = 0; i < MX_COUNT(texts); i++) {
+        const char *name = texts[i][0], *text = texts[i][1];
+        if (!text) continue;
+        const MxJson *json = mx_json_parse(arena, text, strlen(text), name, err);
+        if (!json) return false;
+        mx_json_set(manifest, name, json);
+    }
+    return true;
 }
 
 struct MxCkptSave {

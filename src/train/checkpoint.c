@@ -34,6 +34,7 @@ struct Checkpoints {
     MxComm *comm;
     const char *config_text; /* as saved */
     const char *data;        /* as saved: the files of the training data */
+    const char *made_by;     /* as saved: what bits depend on */
     CheckpointsUse use;
     MxTrainState *state;
     MxTree *tree;              /* what is saved of it */
@@ -185,12 +186,55 @@ MxForm checkpoints_form(const MxConfig *config) {
                     .scan_axis = (int)config->param_scan_axis};
 }
 
+/* What bits depend on besides the config. */
+static const char *describe_machine(MxArena *arena, const MxComm *comm, const MxTrainState *state) {
+    const MxDevice *device = mx_train_state_device(state);
+    MxJson *json = mx_json_object(arena);
+    mx_json_set_int(json, "ranks", mx_comm_size(comm));
+    mx_json_set_int(json, "threads", mx_device_threads(device));
+    mx_json_set_string(json, "arithmetic", mx_device_arithmetic(device));
+    return mx_json_dump(arena, json, false);
+}
+
+static void add_differences(MxText *out, const MxJson *was, const MxJson *is) {
+    const char *key;
+    MxJson *now;
+    for (size_t i = 0; mx_json_member(is, i, &key, &now); i++) {
+        const char *before = mx_json_dump(out->arena, mx_json_get(was, key), false);
+        const char *after = mx_json_dump(out->arena, now, false);
+        if (strcmp(before, after))
+            mx_text_add(out, "%s%s %s, here %s", out->len ? ", " : "", key, before, after);
+    }
+}
+
+/* A run goes on to the last bit where it was; elsewhere nearly so. */
+static void compare_machine(const Checkpoints *c) {
+    MxArena arena = {.name = "machine"};
+    MxError ignored = {0}; /* it was verified */
+    MxJson *manifest;
+    MxText text;
+    mx_text_init(&text, &arena);
+    bool ok = mx_store_manifest(&arena, c->from, &manifest, &ignored);
+    const MxJson *was = ok ? mx_json_get(manifest, "made_by") : NULL;
+    if (was)
+        add_differences(&text, was,
+                        mx_json_parse(&arena, c->made_by, strlen(c->made_by), "", &ignored));
+    if (text.len)
+        mx_warn("\"%s\" was made with %s: results differ in their last bits from those of a run "
+                "without this change",
+                c->from, text.data);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+}
+
 static void abandon(void *checkpoints);
 
 bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
     if (!fill(c, err)) return false;
     if (!c->config->enable_checkpointing || c->use != CHECKPOINTS_TRAIN) return true;
+    c->made_by = describe_machine(c->arena, c->comm, state);
+    if (c->is_own) compare_machine(c);
     c->tree = train_saved_tree(c->arena, state);
     c->saver = saver_open(c->arena, mx_ckpt_share(c->arena, checkpoints_form(c->config), c->tree),
                           c->config->async_checkpointing);
@@ -365,6 +409,7 @@ static void describe_save(Checkpoints *c, int64_t step) {
                            .config = c->config_text,
                            .tokenizer = c->tokenizer,
                            .data = c->data,
+                           .made_by = c->made_by,
                            .run = config->run_name};
     save->eval_loss = c->eval_loss;
     if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;
