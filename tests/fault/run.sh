@@ -264,8 +264,22 @@ memory_of_group() {
         keys="per_device_batch_size=$rows" what="700 MB, $rows rows"
         limited in_group
     done
-    rmdir "$group"
     both "cgroup of 700 MB"
+    memory_of_ranks
+    rmdir "$group"
+}
+
+# Two ranks share it: what one of them has room for, both do not.
+memory_of_ranks() {
+    n=0 refused=0
+    for rows in 8 16; do
+        keys="per_device_batch_size=$rows ici_data_parallelism=2 ici_fsdp_parallelism=1"
+        what="700 MB, two ranks, $rows rows each"
+        OMP_NUM_THREADS=1 limited in_group mpirun --allow-run-as-root --oversubscribe --bind-to none \
+            -mca mpi_yield_when_idle 1 -n 2
+    done
+    grep -q "needs .* GiB for 2 ranks here; the cgroup" "$d/log" || complain "two ranks: not said for both" "$d"
+    both "cgroup of 700 MB, two ranks"
 }
 
 memory_of_shell() {
