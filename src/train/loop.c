@@ -237,8 +237,8 @@ static bool agree_on_data(Loop *l, MxError *err) {
     const MxDataset *const data[] = {l->data.train, l->data.eval};
     bool ok = true;
     for (int i = 0; ok && i < MX_COUNT(data); i++)
-        ok = !data[i] || train_same_text(l->comm, i ? "evaluation data" : "training data",
-                                         train_data_files(&l->arena, data[i]), err);
+        ok = !data[i] || train_same_files(l->comm, i ? "evaluation data" : "training data",
+                                          train_data_files(&l->arena, data[i]), err);
     return ok;
 }
 
@@ -457,7 +457,7 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
 /* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
 static bool evaluate_alone(Loop *l, MxError *err) {
     if (!mx_log_copy(NULL, err) || !find_files(l, err) || !try_files(l, err) || !build(l, err) ||
-        !open_reference(l, err) || !open_metrics(l, INT64_MAX, err))
+        !open_reference(l, err) || !open_metrics(l, METRICS_ADD, err))
         return false;
     signals_begin();
     l->step = checkpoints_start(l->checkpoints) - 1;

@@ -4,6 +4,7 @@
  * On one rank all of this is the program as it was traced. */
 #include <mx/train.h>
 
+#include "data.h"
 #include "internal.h"
 
 /* ---- variables */
@@ -284,12 +285,13 @@ bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err) {
     return train_agree(comm, ok, err);
 }
 
-bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err) {
+bool train_same_files(MxComm *comm, const char *what, const char *files, MxError *err) {
     if (mx_comm_size(comm) == 1) return true;
     MxArena arena = {.name = "agreement"};
-    const char *first = text_of_first(&arena, comm, text);
-    bool ok = !strcmp(first, text) || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                                              "%s: %s here, rank 0 has %s", what, text, first);
+    const char *first = text_of_first(&arena, comm, files);
+    bool ok = train_are_same_files(first, files) ||
+              mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: %s here, rank 0 has %s", what, files,
+                      first);
     mx_arena_release(&arena);
     return train_agree(comm, ok, err);
 }

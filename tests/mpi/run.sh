@@ -328,8 +328,18 @@ differences() {
     local_text="$alike text_train_files=text.txt"
     differ eval 2 "rank 1 was started for --eval, rank 0 for training" "$alike" "$alike --eval" ""
     differ data 65 'rank 1: training data: {"train": [{"path": "text.txt", "bytes": 300000,' "$local_text" "$local_text" "-wdir $work/there"
+    # The same content is the same data, wherever each rank has it (bundled data of two prefixes).
+    mkdir -p "$work/differ/a" "$work/there/b"
+    cp "$work/text.txt" "$work/differ/a/one.txt"
+    cp "$work/text.txt" "$work/there/b/one.txt"
+    # shellcheck disable=SC2086
+    timeout 120 mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        -n 1 "$top/$binary" $alike text_train_files='?/one.txt' base_output_directory="$work/differ/alike" : \
+        -n 1 -wdir "$work/there" "$top/$binary" $alike text_train_files='?/one.txt' \
+        base_output_directory="$work/differ/alike" >"$work/differ/log" 2>&1 </dev/null ||
+        complain "the same data in other places: exit $?" "$work/differ"
     cd "$top" || exit 1
-    passed 8 "ranks that were not started for the same are told apart"
+    passed 9 "ranks that were not started for the same are told apart"
 }
 
 moments >"$work/moments"
