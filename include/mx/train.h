@@ -82,6 +82,11 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
 bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
                             MxTrainState **out, MxError *err);
 
+/* mx_train_state_open_eval — the same without gradients, moments and what training computes: for
+ * mx_train_eval. Moments are in the tree, without data. */
+bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
+                              MxTrainState **out, MxError *err);
+
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
 

@@ -126,12 +126,21 @@ static bool judge(MxArena *arena, const MxForecast *plan, int n_ranks, MxError *
     return true;
 }
 
-bool mx_plan_fits(const MxConfig *config, MxComm *comm, MxError *err) {
+/* Evaluation alone has no gradients, no moments and no copy to save. Its activations are fewer than
+ * those of training, which stay. */
+static void leave_training_out(PlanMemory *memory) {
+    memory->total -= memory->gradients + memory->optimizer + memory->saving;
+    memory->gradients = memory->optimizer = memory->saving = 0;
+}
+
+bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err) {
     MxArena arena = {.name = "plan"};
     MxForecast *plan;
     MxError others = {0};
     int n_ranks = ranks_here(&arena, comm);
-    bool ok = !mx_plan_new(&arena, config, &plan, &others) || judge(&arena, plan, n_ranks, err);
+    bool is_planned = mx_plan_new(&arena, config, &plan, &others);
+    if (is_planned && only_evaluates) leave_training_out(&plan->memory);
+    bool ok = !is_planned || judge(&arena, plan, n_ranks, err);
     mx_error_release(&others);
     mx_arena_release(&arena);
     return ok;

@@ -170,7 +170,7 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     if (asked.checks) return mx_train_check(config, comm, err) ? MX_EXIT_OK : err->exit;
     asked.wants_plan = config->debug_sharding;
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
-    if (!mx_plan_fits(config, comm, err)) return err->exit;
+    if (!mx_plan_fits(config, asked.only_evaluates, comm, err)) return err->exit;
     return (asked.only_evaluates ? mx_train_evaluate : mx_train_run)(config, comm, err);
 }
 

@@ -271,7 +271,7 @@ static size_t saving_bytes(const Loop *l) {
     const MxConfig *c = l->config;
     MxArena arena = {.name = "plan"};
     int64_t n = 0;
-    if (c->enable_checkpointing && c->async_checkpointing)
+    if (c->enable_checkpointing && c->async_checkpointing && !l->only_evaluates)
         n = mx_ckpt_share_bytes(checkpoints_form(c), train_saved_tree(&arena, l->state));
     mx_arena_release(&arena);
     return (size_t)n;
@@ -390,7 +390,8 @@ static int64_t n_steps(const Loop *l) {
 static bool build(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     if (!open_data(l, err) || !agree_on_data(l, err) ||
-        !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+        !(l->only_evaluates ? mx_train_state_open_eval
+                            : mx_train_state_open_on)(&l->arena, c, l->comm, &l->state, err))
         return false;
     console_open(&l->arena, c, n_steps(l), &l->console);
     log_plan(l);

@@ -157,7 +157,7 @@ bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
     s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
-    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments)
+    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments && !s->only_evaluates)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
                               "optimizer \"%s\" keeps no moments", s->optimizer->name);
     if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||

@@ -154,6 +154,7 @@ START_TEST(evaluation_alone_is_that_of_the_run) {
     double loss = last_loss();
     const char *log = run_ends(0, "--eval %s steps=5", keys);
     has(log, "Completed eval after train step 4, ");
+    has(log, "gradients 0.000, optimizer 0.000, "); /* nothing is taken that only training needs */
     lacks(log, "completed step");
     ck_assert_double_eq(last_loss(), loss);
     int n;
