@@ -197,7 +197,8 @@ check-aarch64:  ## whether everything compiles for another processor (needs gcc-
 	done
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
+test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## the long form of the tests of faults, ranks and keys, about an hour
+	MX_LONG=1 CK_RUN_SUITE=keys MX_BIN=$B/mxtrain $B/test_plan
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long

@@ -55,6 +55,7 @@ typedef struct MxSaving {
     const char *config;      /* kept in the manifest as text */
     const double *eval_loss; /* of this very state, kept in the manifest; NULL = not known */
     const char *data;        /* what it was trained on, kept as JSON in it; NULL = not said */
+    const char *made_by;     /* what its bits depend on, kept as JSON in it; NULL = not said */
     MxPace *pace;            /* a brake; NULL = none */
     MxCkptTokenizer tokenizer;
     const char *run; /* of several ranks: makes names of files unique, beside the step */
@@ -90,10 +91,16 @@ bool mx_ckpt_save_commit(MxCkptSave *save, const char *const *reports, int n, Mx
 MxTree *mx_ckpt_share(MxArena *arena, MxForm form, const MxTree *tree);
 int64_t mx_ckpt_share_bytes(MxForm form, const MxTree *tree);
 
+/* How thoroughly checkpoints are looked for. */
+typedef struct MxCkptSearch {
+    bool peeks;         /* nothing is verified but manifests, and nothing told of those skipped */
+    const MxTeam *team; /* see mx_store_verify */
+} MxCkptSearch;
+
 /* mx_ckpt_newest — the newest checkpoint folder of a run that verifies; *dir is NULL if there is
- * none at all. Newer ones that do not verify are named in warnings. team  see mx_store_verify.
- * Errors: there are some, but none verifies (exit 65). */
-bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxTeam *team,
+ * none at all. Newer ones that are damaged are named in warnings. Errors: there are some, but none
+ * verifies (exit 65); a newer one cannot be read now, and may be good (74, 77). */
+bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxCkptSearch *how,
                     const char **dir, int64_t *step, MxError *err);
 
 /* mx_ckpt_load — reads the whole state from a checkpoint folder that verified. A reference model

@@ -60,7 +60,8 @@ void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *c
 _Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
 
 /* mx_comm_watch — ends the run when a rank has waited this long for others; 0 = never. It says in
- * what it waited and, of the ranks of its machine, which one hangs. All ranks call this once. */
+ * what it waited and, of the ranks of its machine, which one hangs. Time in which that rank was
+ * stopped does not count. All ranks call this once. */
 void mx_comm_watch(MxComm *comm, double seconds);
 
 /* An exchange among the ranks of one group of an op, over and over. mx_comm_exchange — made once;
@@ -108,6 +109,10 @@ typedef struct MxDeviceConfig {
 bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
 /* mx_device_describe — one line: processor, threads, vector width, matmul libraries and why. */
 const char *mx_device_describe(const MxDevice *device);
+/* What bits depend on. mx_device_threads — of its kernels. mx_device_arithmetic — vector width,
+ * matmul libraries and why, as described. */
+int mx_device_threads(const MxDevice *device);
+const char *mx_device_arithmetic(const MxDevice *device);
 /* mx_device_alloc — zeroed memory for buffers, 64-byte aligned, with huge pages where the system
  * has them, its pages there already; freed with the device's arena. Fails if the address space is
  * exhausted. */

@@ -28,7 +28,7 @@ bool mx_plan_check(const MxConfig *config, MxError *err);
  * the machine (which ranks share), of its control groups, of the shell's limits. Where it is close
  * there is a warning. All ranks call it. Errors (exit 71): it has not; with what would need less.
  * What else is wrong with a plan the run tells. */
-bool mx_plan_fits(const MxConfig *config, MxComm *comm, MxError *err);
+bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err);
 
 /* mx_plan_print — the plan as text. mx_plan_json — the same and every array, as JSON. */
 void mx_plan_print(const MxForecast *plan, MxText *out);

@@ -248,12 +248,14 @@ typedef struct MxTeam {
  * names is there with the size and hashes it had. By several threads.
  *   team      processes that all call this and share the work; NULL = this one alone
  *   manifest  receives the manifest (in the arena), for the members added by the caller; may be
- * NULL Errors: every file or array of a file that fails, one line each (exit 65). */
+ * NULL Errors: every file or array of a file that fails, one line each: what is damaged or missing
+ * (exit 65), what cannot be read now (74, 77). */
 bool mx_store_verify(MxArena *arena, const char *dir, const MxTeam *team, MxJson **manifest,
                      MxError *err);
 
 /* mx_store_manifest — the manifest of a published folder, its own hash checked, its files not.
- * Errors: it is missing or damaged, or lists no files and so vouches for nothing (exit 65). */
+ * Errors: it is missing or damaged, or lists no files and so vouches for nothing (exit 65); it
+ * cannot be read now (74, 77). */
 bool mx_store_manifest(MxArena *arena, const char *dir, MxJson **manifest, MxError *err);
 
 /* mx_store_only_listed — that a folder was published and holds nothing but what its manifest lists,
@@ -281,7 +283,7 @@ bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err
 bool mx_store_sweep(const char *parent, MxError *err);
 
 /* mx_store_steps — the folders of `parent` whose names are decimal numbers ("0", "150"; no leading
- * zeros), ascending. A missing parent has none. */
+ * zeros), ascending. A missing parent has none. Errors: one that cannot be looked at. */
 bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n, MxError *err);
 
 #endif

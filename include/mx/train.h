@@ -25,8 +25,14 @@ MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err);
  * Paths with a scheme ("gs://") are passed over. Errors: all of them in one pass. */
 bool mx_train_inputs(const MxConfig *config, bool only_evaluates, MxError *err);
 
+/* mx_train_origin — for plans and checks: that a run could go on from its newest checkpoint, or
+ * begin with the weights that are named, by what runs themselves go by: keys that cannot change,
+ * the tokenizer of the weights, sizes. Of checkpoints nothing but manifests is read. All ranks call
+ * it. Test: tests/ckpt/test_origin.c. */
+bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
+
 /* mx_train_check — opens the data and shows the first batch on stdout: text, ids, what counts,
- * segments. Errors as mx_data_open's. */
+ * segments. Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, MxError *err);
 
 /* ---- ranks */
@@ -75,6 +81,11 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
  * program; a parameter or batch that its mesh axes do not divide. */
 bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
                             MxTrainState **out, MxError *err);
+
+/* mx_train_state_open_eval — the same without gradients, moments and what training computes: for
+ * mx_train_eval. Moments are in the tree, without data. */
+bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
+                              MxTrainState **out, MxError *err);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);

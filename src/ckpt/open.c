@@ -44,47 +44,20 @@ bool mx_ckpt_vouch(MxArena *arena, const char *dir, const MxTeam *team, const Mx
     return ok;
 }
 
-/* How thoroughly a source is found. */
-typedef struct Finding {
-    bool peeks; /* nothing is verified but manifests */
-    const MxTeam *team;
-} Finding;
-
-/* The newest checkpoint of a run whose manifest is good; NULL = none. */
-static const char *newest_told(MxArena *arena, const char *parent, MxError *err) {
-    int64_t *steps;
-    int n;
-    const char *found = NULL;
-    if (!mx_store_steps(arena, parent, &steps, &n, err)) return NULL;
-    while (!found && n) {
-        MxJson *manifest;
-        MxError ignored = {0};
-        const char *dir = mx_arena_printf(arena, "%s/%lld", parent, (long long)steps[--n]);
-        if (mx_store_manifest(arena, dir, &manifest, &ignored)) found = dir;
-        mx_error_release(&ignored);
-    }
-    return found;
-}
-
-static bool read_manifest(MxArena *arena, const Finding *how, const char *dir, MxJson **out,
+static bool read_manifest(MxArena *arena, const MxCkptSearch *how, const char *dir, MxJson **out,
                           MxError *err) {
     return how->peeks ? mx_store_manifest(arena, dir, out, err)
                       : mx_store_verify(arena, dir, how->team, out, err);
 }
 
-static bool find_folder(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
+static bool find_folder(MxArena *arena, const char *dir, const MxCkptSearch *how, MxCkptRef *out,
                         MxError *err) {
     const char *parent = mx_path_join(arena, dir, run_subdir), *found = NULL;
     int64_t step;
-    int failures = err->count;
     if (!mx_dir_exists(parent)) parent = dir;
     MxJson *manifest = NULL;
     bool is_checkpoint = mx_file_exists(mx_path_join(arena, dir, manifest_file));
-    if (!is_checkpoint && how->peeks)
-        found = newest_told(arena, parent, err);
-    else if (!is_checkpoint)
-        mx_ckpt_newest(arena, parent, how->team, &found, &step, err);
-    if (err->count > failures) return false;
+    if (!is_checkpoint && !mx_ckpt_newest(arena, parent, how, &found, &step, err)) return false;
     bool is_verified = found != NULL;
     if (!found) found = dir;
     if (is_verified ? !mx_store_manifest(arena, found, &manifest, err)
@@ -98,7 +71,7 @@ static bool find_folder(MxArena *arena, const char *dir, const Finding *how, MxC
                    "is not in the folder's %s", manifest_file);
 }
 
-static bool find_theirs(MxArena *arena, const char *dir, const Finding *how, MxCkptRef *out,
+static bool find_theirs(MxArena *arena, const char *dir, const MxCkptSearch *how, MxCkptRef *out,
                         MxError *err) {
     *out = (MxCkptRef){.ref = dir, .path = dir, .group = "", .is_hf = true};
     if (!how->peeks) return mx_ckpt_vouch(arena, dir, how->team, &out->manifest, err);
@@ -109,7 +82,7 @@ static bool find_theirs(MxArena *arena, const char *dir, const Finding *how, MxC
     return ok;
 }
 
-static bool find(MxArena *arena, const char *ref, const Finding *how, MxCkptRef *out,
+static bool find(MxArena *arena, const char *ref, const MxCkptSearch *how, MxCkptRef *out,
                  MxError *err) {
     if (mx_hf_is_dir(ref)) return find_theirs(arena, ref, how, out, err);
     *out = (MxCkptRef){.ref = ref, .path = ref, .group = ""};
@@ -132,11 +105,11 @@ static bool find(MxArena *arena, const char *ref, const Finding *how, MxCkptRef 
 
 bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef *out,
                   MxError *err) {
-    return find(arena, ref, &(Finding){.team = team}, out, err);
+    return find(arena, ref, &(MxCkptSearch){.team = team}, out, err);
 }
 
 bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err) {
-    const Finding how = {.peeks = true};
+    const MxCkptSearch how = {.peeks = true};
     return mx_peft_is_dir(ref) ? find_theirs(arena, ref, &how, out, err)
                                : find(arena, ref, &how, out, err);
 }

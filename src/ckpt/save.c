@@ -39,10 +39,15 @@ static bool describe(MxArena *arena, const MxSaving *how, MxJson *manifest, MxEr
     if (how->eval_loss) mx_json_set_number(manifest, "eval_loss", *how->eval_loss);
     mx_json_set_string(manifest, "config", how->config);
     ckpt_tell_tokenizer(arena, &how->tokenizer, manifest);
-    if (!how->data) return true;
-    const MxJson *data = mx_json_parse(arena, how->data, strlen(how->data), "data", err);
-    if (data) mx_json_set(manifest, "data", data);
-    return data != NULL;
+    const char *const texts[][2] = {{"data", how->data}, {"made_by", how->made_by}};
+    for (int i = 0; i < MX_COUNT(texts); i++) {
+        const char *name = texts[i][0], *text = texts[i][1];
+        if (!text) continue;
+        const MxJson *json = mx_json_parse(arena, text, strlen(text), name, err);
+        if (!json) return false;
+        mx_json_set(manifest, name, json);
+    }
+    return true;
 }
 
 struct MxCkptSave {
@@ -159,25 +164,42 @@ bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {
     return ok;
 }
 
-bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxTeam *team,
+/* Whether a checkpoint is good; if not, why: damage (exit 65) lets an older one take its place. */
+static bool is_good(MxArena *arena, const char *dir, const MxCkptSearch *how, MxError *why) {
+    MxJson *manifest;
+    return how->peeks ? mx_store_manifest(arena, dir, &manifest, why)
+                      : mx_store_verify(arena, dir, how->team, NULL, why);
+}
+
+/* A checkpoint that cannot be read now may be good: steps would be lost without need. */
+static bool refuse_unreadable(const char *dir, const MxError *why, MxError *err) {
+    mx_fail(err, why->exit, MX_NOWHERE, "could not read the newest checkpoint \"%s\": %s", dir,
+            why->text.data);
+    mx_note(err, "hint: make it readable; without \"%s\" the run goes on from an older one", dir);
+    return false;
+}
+
+bool mx_ckpt_newest(MxArena *arena, const char *checkpoint_dir, const MxCkptSearch *how,
                     const char **dir, int64_t *step, MxError *err) {
     int64_t *steps;
     int n;
     *dir = NULL;
     if (!mx_store_steps(arena, checkpoint_dir, &steps, &n, err)) return false;
-    for (int i = n - 1; i >= 0; i--) {
+    for (int i = n - 1; i >= 0 && !*dir; i--) {
         MxError why = {0};
         const char *path = mx_arena_printf(arena, "%s/%lld", checkpoint_dir, (long long)steps[i]);
-        bool is_good = mx_store_verify(arena, path, team, NULL, &why);
-        if (is_good) {
+        bool ok = true;
+        if (is_good(arena, path, how, &why)) {
             *dir = path;
             *step = steps[i];
-        } else
+        } else if (why.exit != MX_EXIT_BAD_INPUT)
+            ok = refuse_unreadable(path, &why, err);
+        else if (!how->peeks)
             mx_warn("skipped checkpoint \"%s\", which does not verify: %s", path, why.text.data);
         mx_error_release(&why);
-        if (is_good) return true;
+        if (!ok) return false;
     }
-    if (!n) return true;
+    if (!n || *dir) return true;
     return mx_fail(
         err, MX_EXIT_BAD_INPUT, (MxWhere){.file = checkpoint_dir},
         "none of %d checkpoints verifies; restore one of them or choose another run_name", n);

@@ -3,23 +3,71 @@
  * where it stands nor in a dumped config. */
 #include "room.h"
 
+/* ---- what no key alone tells */
+
+/* Something that a key needs; NULL = it never acts. */
+typedef struct Test {
+    bool (*holds)(const ConfigLoad *load);
+    const char *why; /* not, if it does not */
+} Test;
+
+static bool has_devices(const ConfigLoad *load) {
+    return load->config->num_target_devices > 1;
+}
+
+static bool has_stages(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return c->ici_pipeline_parallelism != 1 || c->dcn_pipeline_parallelism != 1;
+}
+
+static bool has_preset(const ConfigLoad *load) {
+    return strcmp(load->config->model_name, "default") != 0;
+}
+
+static bool has_other_rules(const ConfigLoad *load) {
+    const ConfigSlot *rules = &load->slots[MX_KEY_logical_axis_rules];
+    return !config_node_equal(load->arena, rules->value, rules->given[CONFIG_FROM_DEFAULT]);
+}
+
+/* A dump says the length that others get. */
+static bool has_pairs(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return c->use_dpo || c->dpo_max_prompt_length == config_usual_prompt(c);
+}
+
+static const Test several_devices = {has_devices, "it acts on several devices, here is one"},
+                  pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
+                  preset = {has_preset, "it acts where model_name is a preset's"},
+                  other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
+                  pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
+                  of_eval = {NULL, "evaluation goes by the rules of training"},
+                  of_inputs = {
+                      NULL,
+                      "batches are cut as input_data_sharding_logical_axes and the rules say"};
+
+/* ---- conditions */
+
 typedef struct Acts {
     MxKey key, needs;
     const char *values; /* a space between them; "" = true, above 0, not empty */
+    const Test *test;   /* instead of those two, or NULL */
 } Acts;
 
 static const Acts conditions[] = {
 #define MX_ACTS(key_, needs_, values_)                                                             \
     {.key = MX_KEY_##key_, .needs = MX_KEY_##needs_, .values = values_},
+#define MX_ACTS_IF(key_, test_) {.key = MX_KEY_##key_, .needs = MX_KEY_##key_, .test = &(test_)},
 #include <mx/config_acts.def>
+#undef MX_ACTS_IF
 #undef MX_ACTS
 };
 
-static bool holds(const MxConfig *c, const Acts *acts) {
-    const void *field = (const char *)c + config_rows[acts->needs].offset;
+static bool holds(const ConfigLoad *load, const Acts *acts) {
+    const void *field = (const char *)load->config + config_rows[acts->needs].offset;
+    if (acts->test) return acts->test->holds && acts->test->holds(load);
     switch (config_rows[acts->needs].type) {
     case CONFIG_bool:
-        return *(const bool *)field;
+        return *(const bool *)field != !strcmp(acts->values, "false");
     case CONFIG_int:
         return *(const int64_t *)field > 0;
     case CONFIG_str:
@@ -34,7 +82,7 @@ static bool holds(const MxConfig *c, const Acts *acts) {
 static const char *wanted(MxArena *arena, const Acts *acts) {
     switch (config_rows[acts->needs].type) {
     case CONFIG_bool:
-        return "true";
+        return *acts->values ? acts->values : "true";
     case CONFIG_int:
         return "above 0";
     case CONFIG_str:
@@ -47,26 +95,29 @@ static const char *wanted(MxArena *arena, const Acts *acts) {
 static bool is_asked_for(const ConfigLoad *load, MxKey key) {
     const ConfigSlot *slot = &load->slots[key];
     const ConfigRow *row = &config_rows[key];
-    bool is_users = slot->from > CONFIG_FROM_MODEL ||
+    bool is_users = slot->from > CONFIG_FROM_CUSTOM ||
                     (slot->from == CONFIG_FROM_FILE && load->config->apply_model_config);
     bool is_open = row->has_other && slot->value->number == row->other;
     if (slot->is_bad || !is_users || is_open) return false;
     return !config_node_equal(load->arena, slot->value, slot->given[CONFIG_FROM_DEFAULT]);
 }
 
+static const char *why_not(const ConfigLoad *load, const Acts *acts) {
+    if (acts->test) return acts->test->why;
+    return mx_arena_printf(load->arena, "it acts where %s is %s, here it is %s",
+                           mx_key_name(acts->needs), wanted(load->arena, acts),
+                           config_value_text(load->arena, load->config, acts->needs));
+}
+
 void config_check_acts(ConfigLoad *load) {
-    const MxConfig *c = load->config;
     for (int i = 0; i < MX_COUNT(conditions); i++) {
         const Acts *acts = &conditions[i];
         const ConfigSlot *slot = &load->slots[acts->key];
-        bool is_told = i && conditions[i - 1].key == acts->key && !holds(c, &conditions[i - 1]);
-        if (is_told || load->slots[acts->needs].is_bad || holds(c, acts) ||
+        bool is_told = i && conditions[i - 1].key == acts->key && !holds(load, &conditions[i - 1]);
+        if (is_told || load->slots[acts->needs].is_bad || holds(load, acts) ||
             !is_asked_for(load, acts->key))
             continue;
-        config_warn(load, slot->value->where,
-                    "%s: %s has no effect: it acts where %s is %s, here it is %s",
-                    mx_key_name(acts->key), config_quote(load->arena, slot->value),
-                    mx_key_name(acts->needs), wanted(load->arena, acts),
-                    config_value_text(load->arena, c, acts->needs));
+        config_warn(load, slot->value->where, "%s: %s has no effect: %s", mx_key_name(acts->key),
+                    config_quote(load->arena, slot->value), why_not(load, acts));
     }
 }

@@ -25,7 +25,8 @@ static void check_run_name(ConfigLoad *load, const MxConfig *c) {
     const char *name = c->run_name;
     if (!GOOD(load, MX_KEY_run_name, MX_KEY_model_name)) return;
     bool has_control = false;
-    for (const char *p = name; *p; p++) has_control |= (unsigned char)*p < ' ' || *p == 0x7f;
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        has_control |= *p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0);
     const char *why = strchr(name, '/')                           ? "has a slash"
                       : has_control                               ? "has a control character"
                       : !strcmp(name, ".") || !strcmp(name, "..") ? "is no name"

@@ -121,9 +121,13 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
 }
 
+int64_t config_usual_prompt(const MxConfig *c) {
+    return c->max_target_length > 1 ? c->max_target_length / 2 : 1;
+}
+
 static void derive_lengths(ConfigLoad *load, MxConfig *c) {
     if (c->dpo_max_prompt_length) return;
-    c->dpo_max_prompt_length = c->max_target_length > 1 ? c->max_target_length / 2 : 1;
+    c->dpo_max_prompt_length = config_usual_prompt(c);
     mark(load, MX_KEY_dpo_max_prompt_length);
 }
 

@@ -110,7 +110,12 @@ static const MxYaml *read_variable(ConfigLoad *load, const ConfigRow *row,
         config_report(load, where, "%s: cannot be set from the environment", row->name);
         return NULL;
     }
-    MxYaml *node = config_node_string(load->arena, source->text + offset, where);
+    const char *text = source->text + offset;
+    if (mx_utf8_valid_bytes(text, strlen(text)) < strlen(text)) {
+        config_report(load, where, "%s: not UTF-8 text", row->name);
+        return NULL;
+    }
+    MxYaml *node = config_node_string(load->arena, text, where);
     bool is_text = row->type == CONFIG_str || row->type == CONFIG_choice;
     node->is_quoted = is_text;
     if (!is_text) config_type_scalar(node);

@@ -41,22 +41,37 @@ static bool is_plain(const char *s) {
     return node.kind == MX_YAML_STRING;
 }
 
+/* Characters that YAML does not take as they stand, or takes for ends of lines or marks. */
+static bool needs_escape(uint32_t c) {
+    return c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
+           c == 0xfffe || c == 0xffff;
+}
+
+/* A character of at most three bytes, the others are never escaped; its bytes to *n. */
+static uint32_t character_at(const unsigned char *s, size_t *n) {
+    *n = s[0] < 0xc0 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (*n == 2) return (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
+    if (*n == 3) return (s[0] & 0xfu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+    return s[0];
+}
+
+/* s is UTF-8. */
 static void add_string(MxText *out, const char *s) {
     if (is_plain(s)) {
         mx_text_add(out, "%s", s);
         return;
     }
     mx_text_addn(out, "\"", 1);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
+    for (size_t n; *s; s += n) {
+        uint32_t c = character_at((const unsigned char *)s, &n);
         if (c == '"' || c == '\\')
-            mx_text_add(out, "\\%c", c);
+            mx_text_add(out, "\\%c", *s);
         else if (c == '$' && s[1] == '{')
             mx_text_add(out, "\\\\$");
-        else if (c < ' ' || c == 0x7f)
-            mx_text_add(out, "\\x%02x", c);
+        else if (needs_escape(c))
+            mx_text_add(out, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
         else
-            mx_text_addn(out, s, 1);
+            mx_text_addn(out, s, n);
     }
     mx_text_addn(out, "\"", 1);
 }

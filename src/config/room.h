@@ -221,6 +221,8 @@ bool config_is_bundled(const char *files);
 bool config_share(const char *text, double *out);
 #define CONFIG_MOST_HELD_OUT 0.5
 void config_derive(ConfigLoad *load);
+/* config_usual_prompt — dpo.max_prompt_length where nobody says it. */
+int64_t config_usual_prompt(const MxConfig *config);
 void config_check(ConfigLoad *load);
 /* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
 void config_check_acts(ConfigLoad *load);

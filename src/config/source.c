@@ -6,10 +6,13 @@ enum { MOST_ERRORS_SHOWN = 40, WIDEST_LINE = 96, LONGEST_QUOTE = 60 };
 
 ConfigSource *config_source_add(ConfigLoad *load, const char *name, const char *text, size_t size,
                                 bool has_lines) {
+    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, which some editors put before a file */
     ConfigSource *source = mx_new(load->arena, ConfigSource);
+    size_t skipped =
+        has_lines && size >= strlen(mark) && !memcmp(text, mark, strlen(mark)) ? strlen(mark) : 0;
     *source = (ConfigSource){.name = mx_arena_strdup(load->arena, name),
-                             .text = text,
-                             .size = size,
+                             .text = text + skipped,
+                             .size = size - skipped,
                              .has_lines = has_lines,
                              .next = load->sources};
     load->sources = source;

@@ -62,22 +62,23 @@ static void note_less(MxText *out, const char *key, int64_t saved) {
     if (saved > 0) mx_text_add(out, "\nhint: %s needs %.3f GiB less", key, gib(saved));
 }
 
-/* In the order in which they cost something: a pause at saves, time, another curve. */
-static void note_remedies(MxArena *arena, const MxForecast *plan, MxText *out) {
+/* In the order in which they cost something: a pause at saves, time, another curve. n_ranks: of
+ * those that share what is short. */
+static void note_remedies(MxArena *arena, const MxForecast *plan, int n_ranks, MxText *out) {
     static const char *const policies[] = {"minimal", "full"};
     const MxConfig *c = plan->config;
     bool is_thriftier = !strcmp(c->remat, "none");
-    note_less(out, "async_checkpointing=false", plan->memory.saving);
+    note_less(out, "async_checkpointing=false", plan->memory.saving * n_ranks);
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier)
             note_less(out, mx_arena_printf(arena, "remat_policy=%s", policies[i]),
-                      program_saves(arena, plan, policies[i], false));
+                      program_saves(arena, plan, policies[i], false) * n_ranks);
         is_thriftier = is_thriftier || !strcmp(c->remat, policies[i]);
     }
     if (c->per_device_batch_size >= 2)
         note_less(out,
                   mx_arena_printf(arena, "per_device_batch_size=%g", c->per_device_batch_size / 2),
-                  program_saves(arena, plan, c->remat, true));
+                  program_saves(arena, plan, c->remat, true) * n_ranks);
 }
 
 /* ---- */
@@ -86,6 +87,7 @@ static void note_remedies(MxArena *arena, const MxForecast *plan, MxText *out) {
 typedef struct Need {
     MxMemoryLimit limit;
     int64_t bytes;
+    int n_ranks;    /* whose needs it adds up */
     const char *of; /* what it counts */
 } Need;
 
@@ -101,9 +103,9 @@ static Need tightest(MxArena *arena, const MxForecast *plan, int n_ranks) {
     int64_t stacks = n_threads * STACK_BYTES;
     const char *shared = n_ranks == 1 ? "" : mx_arena_printf(arena, " for %d ranks here", n_ranks);
     const Need needs[] = {
-        {limits.memory, (total + RESIDENT_BYTES) * n_ranks, shared},
-        {limits.addresses, total + MAPPED_BYTES + stacks, " of addresses"},
-        {limits.data, total + WRITABLE_BYTES + stacks, " of addresses"},
+        {limits.memory, (total + RESIDENT_BYTES) * n_ranks, n_ranks, shared},
+        {limits.addresses, total + MAPPED_BYTES + stacks, 1, " of addresses"},
+        {limits.data, total + WRITABLE_BYTES + stacks, 1, " of addresses"},
     };
     int most = 0;
     for (int i = 1; i < MX_COUNT(needs); i++)
@@ -118,18 +120,27 @@ static bool judge(MxArena *arena, const MxForecast *plan, int n_ranks, MxError *
     mx_text_init(&text, arena);
     mx_text_add(&text, "the run needs %.3f GiB%s; %s has %.3f GiB", gib(need.bytes), need.of,
                 need.limit.name, gib(need.limit.bytes));
-    note_remedies(arena, plan, &text);
+    note_remedies(arena, plan, need.n_ranks, &text);
     if (share(&need) > 1) return mx_fail(err, MX_EXIT_NO_MEMORY, MX_NOWHERE, "%s", text.data);
     mx_warn("%s", text.data);
     return true;
 }
 
-bool mx_plan_fits(const MxConfig *config, MxComm *comm, MxError *err) {
+/* Evaluation alone has no gradients, no moments and no copy to save. Its activations are fewer than
+ * those of training, which stay. */
+static void leave_training_out(PlanMemory *memory) {
+    memory->total -= memory->gradients + memory->optimizer + memory->saving;
+    memory->gradients = memory->optimizer = memory->saving = 0;
+}
+
+bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err) {
     MxArena arena = {.name = "plan"};
     MxForecast *plan;
     MxError others = {0};
     int n_ranks = ranks_here(&arena, comm);
-    bool ok = !mx_plan_new(&arena, config, &plan, &others) || judge(&arena, plan, n_ranks, err);
+    bool is_planned = mx_plan_new(&arena, config, &plan, &others);
+    if (is_planned && only_evaluates) leave_training_out(&plan->memory);
+    bool ok = !is_planned || judge(&arena, plan, n_ranks, err);
     mx_error_release(&others);
     mx_arena_release(&arena);
     return ok;

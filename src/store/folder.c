@@ -4,6 +4,7 @@
 
 #include "folder.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -96,18 +97,30 @@ static int64_t step_of(const char *name) {
     return is_number ? strtoll(name, NULL, 10) : -1;
 }
 
+/* Whether it is a folder; what cannot be looked at might be one. */
+static bool look_for(const char *path, bool *is_folder, MxError *err) {
+    struct stat st;
+    bool is_there = !stat(path, &st);
+    *is_folder = is_there && S_ISDIR(st.st_mode);
+    return is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
+           mx_fail_errno(err, "could not look at \"%s\"", path);
+}
+
 bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n, MxError *err) {
+    bool is_folder;
     *steps = NULL;
     *n = 0;
-    if (!mx_dir_exists(parent)) return true;
+    if (!look_for(parent, &is_folder, err)) return false;
+    if (!is_folder) return true;
     char **names;
     int n_names;
     if (!mx_dir_list(arena, parent, &names, &n_names, err)) return false;
     *steps = mx_new_n(arena, int64_t, n_names ? n_names : 1);
     for (int i = 0; i < n_names; i++) {
         int64_t step = step_of(names[i]);
-        if (step >= 0 && mx_dir_exists(mx_path_join(arena, parent, names[i])))
-            (*steps)[(*n)++] = step;
+        if (step < 0) continue;
+        if (!look_for(mx_path_join(arena, parent, names[i]), &is_folder, err)) return false;
+        if (is_folder) (*steps)[(*n)++] = step;
     }
     qsort(*steps, (size_t)*n, sizeof **steps, by_number);
     return true;

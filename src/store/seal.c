@@ -33,9 +33,11 @@ void mx_store_writeback(const char *path) {
 
 bool store_open(const char *path, int *fd, int64_t *bytes, MxError *err) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (*fd < 0)
-        return mx_fail(err, errno == EACCES ? MX_EXIT_PERMISSION : MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "could not open \"%s\": %s", path, strerror(errno));
+    bool is_wrong = *fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP);
+    if (is_wrong)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "could not open \"%s\": %s", path,
+                       strerror(errno));
+    if (*fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
     struct stat st = {0};
     bool ok = !fstat(*fd, &st) || mx_fail_errno(err, "could not look at \"%s\"", path);
     if (ok && !S_ISREG(st.st_mode))

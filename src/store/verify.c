@@ -6,6 +6,7 @@
 #include "folder.h"
 #include "h5.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ char *store_seal_line(MxArena *arena, uint64_t hash) {
 static MxJson *read_manifest(MxArena *arena, const char *dir, MxError *err) {
     char *path = mx_path_join(arena, dir, STORE_MANIFEST);
     MxWhere where = {.file = path};
-    if (!mx_file_exists(path)) {
+    if (access(path, F_OK) && errno == ENOENT) {
         mx_fail(err, MX_EXIT_BAD_INPUT, where, "is missing: the folder was not completed");
         return NULL;
     }
@@ -207,9 +208,10 @@ static void judge(Check *check, const Piece *piece) {
     MxWhere where = {.file = file->path};
     if (file->is_bad || (!piece->failed && !strcmp(piece->found.text, piece->want))) return;
     if (++file->n_told > MOST_TOLD) return;
-    if (piece->failed)
-        mx_fail(check->err, MX_EXIT_BAD_INPUT, where, "could not be read: %s",
-                piece->failed < 0 ? "it is shorter than it was" : strerror(piece->failed));
+    if (piece->failed < 0)
+        mx_fail(check->err, MX_EXIT_BAD_INPUT, where, "is shorter than it was");
+    else if (piece->failed)
+        mx_fail(check->err, MX_EXIT_IO, where, "could not be read: %s", strerror(piece->failed));
     else if (piece->array)
         mx_fail(check->err, MX_EXIT_BAD_INPUT, where, "is damaged: hash of \"%s\" %s, wanted %s",
                 piece->array, piece->found.text, piece->want);

@@ -112,14 +112,23 @@ static bool show(const char *text, MxError *err) {
     return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
 }
 
+/* Else it is all about the mesh. */
+static bool plans_run(const CommandLine *line) {
+    return line->wants_plan || line->json_path;
+}
+
+/* A plan of a run that would be refused is none. */
+static bool check_start(const CommandLine *line, const MxConfig *config, MxComm *comm,
+                        MxError *err) {
+    return mx_train_inputs(config, line->only_evaluates, err) && mx_train_origin(config, comm, err);
+}
+
 static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
                      MxError *err) {
     MxForecast *plan;
     MxText text;
     mx_text_init(&text, arena);
-    if (!mx_train_inputs(config, line->only_evaluates, err) ||
-        !mx_plan_new(arena, config, &plan, err))
-        return false;
+    if (!mx_plan_new(arena, config, &plan, err)) return false;
     mx_plan_print(plan, &text);
     bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
     if (line->wants_plan && !is_quiet && !show(text.data, err)) return false;
@@ -129,7 +138,7 @@ static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *co
 static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config, MxError *err) {
     MxText text;
     mx_text_init(&text, arena);
-    if ((line->wants_plan || line->json_path) && !plan_run(line, arena, config, err)) return false;
+    if (plans_run(line) && !plan_run(line, arena, config, err)) return false;
     if (line->sharding_path && (!mx_plan_dump_sharding(arena, config, &text, err) ||
                                 !put_text(line->sharding_path, text.data, err)))
         return false;
@@ -150,14 +159,18 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
     if (asked.dump_path)
         return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;
-    if (wants_plan(&asked)) return plan(&asked, arena, config, err) ? MX_EXIT_OK : err->exit;
+    if (wants_plan(&asked))
+        return (!plans_run(&asked) || check_start(&asked, config, comm, err)) &&
+                       plan(&asked, arena, config, err)
+                   ? MX_EXIT_OK
+                   : err->exit;
     if (!mx_config_runnable(config, err) || !mx_plan_check(config, err) ||
         !mx_train_inputs(config, asked.only_evaluates, err))
         return err->exit;
     if (asked.checks) return mx_train_check(config, comm, err) ? MX_EXIT_OK : err->exit;
     asked.wants_plan = config->debug_sharding;
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
-    if (!mx_plan_fits(config, comm, err)) return err->exit;
+    if (!mx_plan_fits(config, asked.only_evaluates, comm, err)) return err->exit;
     return (asked.only_evaluates ? mx_train_evaluate : mx_train_run)(config, comm, err);
 }
 

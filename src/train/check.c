@@ -86,7 +86,7 @@ static bool show_batch(MxArena *arena, const MxConfig *c, MxDataset *data, MxErr
 bool mx_train_check(const MxConfig *c, MxComm *comm, MxError *err) {
     MxArena arena = {.name = "check"};
     TrainData data;
-    bool ok = train_try_data(c, comm, train_wants(c), err) &&
+    bool ok = mx_train_origin(c, comm, err) && train_try_data(c, comm, train_wants(c), err) &&
               train_open_data(&arena, c, train_wants(c), &data, err);
     if (ok) train_warn_steps(c, data.train);
     ok = ok && show_batch(&arena, c, data.train, err);

@@ -34,7 +34,8 @@ struct Checkpoints {
     MxComm *comm;
     const char *config_text; /* as saved */
     const char *data;        /* as saved: the files of the training data */
-    bool only_reads;
+    const char *made_by;     /* as saved: what bits depend on */
+    CheckpointsUse use;
     MxTrainState *state;
     MxTree *tree;              /* what is saved of it */
     const char *from;          /* folder or file to start from, NULL = none */
@@ -63,7 +64,7 @@ static bool compare_config(const Checkpoints *c, MxError *err) {
     bool ok = mx_store_manifest(&arena, c->from, &manifest, err);
     const char *old = ok ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
     if (old) ok = mx_config_resume(&arena, c->config, old, c->from, &changes, err);
-    for (int i = 0; ok && !c->only_reads && i < changes.n; i++)
+    for (int i = 0; ok && c->use != CHECKPOINTS_EVALUATE && i < changes.n; i++)
         mx_warn("%s since \"%s\" was made: the curve changes from here", changes.item[i], c->from);
     mx_arena_release(&arena);
     return ok;
@@ -111,14 +112,15 @@ static bool share_folder(Checkpoints *c, MxError *err) {
 /* The folder has more than checkpoints: without them too nobody else writes to it. */
 static bool find_own(Checkpoints *c, MxError *err) {
     const MxConfig *config = c->config;
-    bool ok = !is_first(c) || c->only_reads ||
+    const MxCkptSearch how = {.peeks = c->use == CHECKPOINTS_PLAN,
+                              .team = train_team(c->arena, c->comm)};
+    bool ok = !is_first(c) || c->use != CHECKPOINTS_TRAIN ||
               (mx_store_lock(c->arena, config->run_dir, err) &&
                (!config->enable_checkpointing || mx_store_sweep(config->checkpoint_dir, err)));
     if (!train_agree(c->comm, ok, err)) return false;
     if (!config->enable_checkpointing) return true;
-    if ((!c->only_reads && !share_folder(c, err)) ||
-        !mx_ckpt_newest(c->arena, config->checkpoint_dir, train_team(c->arena, c->comm), &c->from,
-                        &c->saved, err))
+    if ((c->use == CHECKPOINTS_TRAIN && !share_folder(c, err)) ||
+        !mx_ckpt_newest(c->arena, config->checkpoint_dir, &how, &c->from, &c->saved, err))
         return false;
     c->is_own = c->from != NULL;
     c->start = c->saved + 1;
@@ -129,22 +131,20 @@ static bool find_own(Checkpoints *c, MxError *err) {
 static bool find_other(Checkpoints *c, MxError *err) {
     MxCkptRef ref;
     const char *path = c->config->load_full_state_path;
-    if (c->from || !path) return true;
-    if (!mx_ckpt_find(c->arena, path, train_team(c->arena, c->comm), &ref, err))
+    if (c->from || !path || train_is_elsewhere(path)) return true;
+    if (!(c->use == CHECKPOINTS_PLAN
+              ? mx_ckpt_peek(c->arena, path, &ref, err)
+              : mx_ckpt_find(c->arena, path, train_team(c->arena, c->comm), &ref, err)))
         return mx_context(err, "load_full_state_path");
     c->from = ref.dir && !*ref.group ? ref.dir : path;
     return true;
 }
 
-bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, bool only_reads,
+bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, CheckpointsUse use,
                       Checkpoints **out, MxError *err) {
     Checkpoints *c = *out = mx_new(arena, Checkpoints);
-    *c = (Checkpoints){.arena = arena,
-                       .config = config,
-                       .comm = comm,
-                       .only_reads = only_reads,
-                       .saved = -1,
-                       .evaluated = -1};
+    *c = (Checkpoints){
+        .arena = arena, .config = config, .comm = comm, .use = use, .saved = -1, .evaluated = -1};
     c->config_text = mx_config_text(arena, config);
     return find_own(c, err) && find_other(c, err) &&
            (!c->from || !mx_dir_exists(c->from) || compare_config(c, err));
@@ -186,12 +186,55 @@ MxForm checkpoints_form(const MxConfig *config) {
                     .scan_axis = (int)config->param_scan_axis};
 }
 
+/* What bits depend on besides the config. */
+static const char *describe_machine(MxArena *arena, const MxComm *comm, const MxTrainState *state) {
+    const MxDevice *device = mx_train_state_device(state);
+    MxJson *json = mx_json_object(arena);
+    mx_json_set_int(json, "ranks", mx_comm_size(comm));
+    mx_json_set_int(json, "threads", mx_device_threads(device));
+    mx_json_set_string(json, "arithmetic", mx_device_arithmetic(device));
+    return mx_json_dump(arena, json, false);
+}
+
+static void add_differences(MxText *out, const MxJson *was, const MxJson *is) {
+    const char *key;
+    MxJson *now;
+    for (size_t i = 0; mx_json_member(is, i, &key, &now); i++) {
+        const char *before = mx_json_dump(out->arena, mx_json_get(was, key), false);
+        const char *after = mx_json_dump(out->arena, now, false);
+        if (strcmp(before, after))
+            mx_text_add(out, "%s%s %s, here %s", out->len ? ", " : "", key, before, after);
+    }
+}
+
+/* A run goes on to the last bit where it was; elsewhere nearly so. */
+static void compare_machine(const Checkpoints *c) {
+    MxArena arena = {.name = "machine"};
+    MxError ignored = {0}; /* it was verified */
+    MxJson *manifest;
+    MxText text;
+    mx_text_init(&text, &arena);
+    bool ok = mx_store_manifest(&arena, c->from, &manifest, &ignored);
+    const MxJson *was = ok ? mx_json_get(manifest, "made_by") : NULL;
+    if (was)
+        add_differences(&text, was,
+                        mx_json_parse(&arena, c->made_by, strlen(c->made_by), "", &ignored));
+    if (text.len)
+        mx_warn("\"%s\" was made with %s: results differ in their last bits from those of a run "
+                "without this change",
+                c->from, text.data);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+}
+
 static void abandon(void *checkpoints);
 
 bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     c->state = state;
     if (!fill(c, err)) return false;
-    if (!c->config->enable_checkpointing || c->only_reads) return true;
+    if (!c->config->enable_checkpointing || c->use != CHECKPOINTS_TRAIN) return true;
+    c->made_by = describe_machine(c->arena, c->comm, state);
+    if (c->is_own) compare_machine(c);
     c->tree = train_saved_tree(c->arena, state);
     c->saver = saver_open(c->arena, mx_ckpt_share(c->arena, checkpoints_form(c->config), c->tree),
                           c->config->async_checkpointing);
@@ -238,13 +281,17 @@ static bool rotate(const MxConfig *config, int64_t newest, MxError *err) {
 
 /* ---- saving */
 
-/* A folder of that step that does not verify stands in the way of a good one. */
+/* A folder of that step that is damaged stands in the way of a good one. */
 static bool clear_place(Save *save, bool *is_saved, MxError *err) {
     MxError why = {0};
-    bool is_there = mx_dir_exists(save->dir);
+    bool is_there = mx_dir_exists(save->dir), ok = true;
     *is_saved = is_there && mx_store_verify(&save->arena, save->dir, NULL, NULL, &why);
+    if (is_there && !*is_saved)
+        ok = why.exit == MX_EXIT_BAD_INPUT
+                 ? mx_store_remove(save->dir, err)
+                 : mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
     mx_error_release(&why);
-    return *is_saved || !is_there || mx_store_remove(save->dir, err);
+    return ok;
 }
 
 /* The first rank makes the folder and tells the others its name; "" = the step is saved already. */
@@ -362,6 +409,7 @@ static void describe_save(Checkpoints *c, int64_t step) {
                            .config = c->config_text,
                            .tokenizer = c->tokenizer,
                            .data = c->data,
+                           .made_by = c->made_by,
                            .run = config->run_name};
     save->eval_loss = c->eval_loss;
     if (c->evaluated == step) save->how.eval_loss = &save->eval_loss;

@@ -7,15 +7,20 @@
 
 typedef struct Checkpoints Checkpoints;
 
+/* What they are for. Only training takes the lock and saves. */
+typedef enum CheckpointsUse {
+    CHECKPOINTS_TRAIN,
+    CHECKPOINTS_EVALUATE,
+    CHECKPOINTS_PLAN, /* whether the others would begin: nothing but manifests is read */
+} CheckpointsUse;
+
 /* checkpoints_open — takes the lock of the run's folder, removes what killed runs left, finds what
  * to start from (the newest checkpoint of the run that verifies, else load_full_state_path) and
  * compares its config with this one; tells what changes the curve. Without enable_checkpointing
  * checkpoints in the folder are left alone. Of several ranks the first has the lock, and all verify
- * a share.
- *   only_reads  nothing will be saved: without the lock, and nothing is removed
- * Errors: another run has the folder; checkpoints are there but none verifies; a frozen key
- * differs. */
-bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, bool only_reads,
+ * a share. Errors: another run has the folder; checkpoints are there but none verifies; the newest
+ * cannot be read; a frozen key differs. */
+bool checkpoints_open(MxArena *arena, const MxConfig *config, MxComm *comm, CheckpointsUse use,
                       Checkpoints **out, MxError *err);
 /* checkpoints_try — reads what nobody vouches for of the weights to start from in a child process,
  * and checks that the run fits them. All ranks call it. Errors: see train_check_origin. */

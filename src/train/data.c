@@ -202,6 +202,20 @@ static bool is_same_list(const MxJson *a, const MxJson *b) {
     return true;
 }
 
+/* The list in what train_data_files wrote; NULL after an error. */
+static const MxJson *list_of(MxArena *arena, const char *files, MxError *err) {
+    return mx_json_get(mx_json_parse(arena, files, strlen(files), "data", err), "train");
+}
+
+bool train_are_same_files(const char *a, const char *b) {
+    MxArena arena = {.name = "data"};
+    MxError ignored = {0}; /* these texts are ours */
+    bool are_same = is_same_list(list_of(&arena, a, &ignored), list_of(&arena, b, &ignored));
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return are_same;
+}
+
 static void tell_file(MxText *out, const MxJson *file, const char *what) {
     const char *path = mx_json_string(mx_json_get(file, "path"));
     mx_text_add(out, "%s\"%s\" %s", out->len ? ", " : "", path ? path : "", what);
@@ -245,9 +259,7 @@ bool train_same_data(const MxConfig *c, const char *checkpoint, const MxDataset 
     MxJson *manifest;
     bool ok = mx_store_manifest(&arena, checkpoint, &manifest, err);
     const MxJson *was = ok ? mx_json_get(mx_json_get(manifest, "data"), "train") : NULL;
-    const char *now = train_data_files(&arena, data);
-    const MxJson *is =
-        ok ? mx_json_get(mx_json_parse(&arena, now, strlen(now), "data", err), "train") : NULL;
+    const MxJson *is = ok ? list_of(&arena, train_data_files(&arena, data), err) : NULL;
     if (was && !is_same_list(was, is) && !has_other_name(&arena, c, manifest)) {
         const char *changes = tell_changes(&arena, was, is);
         ok = !strcmp(c->data_changed, "accept");

@@ -33,6 +33,8 @@ void train_warn_steps(const MxConfig *config, const MxDataset *data);
 
 /* train_data_files — the files of training data as checkpoints remember them: JSON. */
 const char *train_data_files(MxArena *arena, const MxDataset *data);
+/* train_are_same_files — whether two such texts tell of the same content in the same order. */
+bool train_are_same_files(const char *a, const char *b);
 /* train_same_data — that training data is what it was when a checkpoint of this run was made.
  * Errors: files that differ, are new or are gone, by name; with data_changed=accept that is a
  * warning. Another name in the config is no error, but told by mx_config_resume. */

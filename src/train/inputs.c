@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is on no disk of this machine. */
-static bool is_elsewhere(const char *path) {
+bool train_is_elsewhere(const char *path) {
     return strstr(path, "://") != NULL;
 }
 
@@ -30,7 +29,7 @@ static bool check_read(const MxConfig *c, MxKey key, const char *path, MxError *
 static bool check_weights(const MxConfig *c, MxKey key, const char *ref, MxError *err) {
     MxArena arena = {.name = "inputs"};
     char *file, *group;
-    if (!ref || is_elsewhere(ref)) return true;
+    if (!ref || train_is_elsewhere(ref)) return true;
     mx_store_ref_parse(&arena, ref, &file, &group);
     bool ok = check_read(c, key, mx_dir_exists(ref) ? ref : file, err);
     mx_arena_release(&arena);
@@ -43,7 +42,7 @@ static bool is_resumed(const MxConfig *c) {
     MxError ignored = {0};
     int64_t *steps;
     int n = 0;
-    bool ok = c->enable_checkpointing && !is_elsewhere(c->checkpoint_dir) &&
+    bool ok = c->enable_checkpointing && !train_is_elsewhere(c->checkpoint_dir) &&
               mx_store_steps(&arena, c->checkpoint_dir, &steps, &n, &ignored);
     mx_error_release(&ignored);
     mx_arena_release(&arena);
@@ -52,7 +51,7 @@ static bool is_resumed(const MxConfig *c) {
 
 static bool check_data(const MxConfig *c, bool is_eval, MxError *err) {
     MxDataConfig data = train_data_config(c, NULL, is_eval);
-    if (!data.path || is_elsewhere(data.path))
+    if (!data.path || train_is_elsewhere(data.path))
         return true; /* the config knows what must be named */
     return mx_data_find(&data, err);
 }
@@ -101,8 +100,8 @@ bool mx_train_inputs(const MxConfig *c, bool only_evaluates, MxError *err) {
         if (weights[i].is_read) ok &= check_weights(c, weights[i].key, weights[i].ref, err);
     for (int is_eval = 0; is_eval < 2; is_eval++)
         if (train_reads(c, wants, is_eval)) ok &= check_data(c, is_eval, err);
-    if (c->metrics_file && !is_elsewhere(c->metrics_file))
+    if (c->metrics_file && !train_is_elsewhere(c->metrics_file))
         ok &= check_write(MX_KEY_metrics_file, c->metrics_file, err);
-    if (!only_evaluates && !is_elsewhere(c->run_dir)) ok &= check_folder(c->run_dir, err);
+    if (!only_evaluates && !train_is_elsewhere(c->run_dir)) ok &= check_folder(c->run_dir, err);
     return ok;
 }

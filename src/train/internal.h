@@ -151,6 +151,7 @@ struct MxTrainState {
     int64_t rank;
     MxSharding *sharding; /* [variable] */
     MxBox *box;           /* [variable] what of it this rank has */
+    bool only_evaluates;  /* there are no gradients, moments and entries of training */
     bool is_divided;      /* else this is the program of one rank */
     MxVars local;         /* the variables as this rank has them */
     Division *divisions;
@@ -185,11 +186,13 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
  * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
  * crashes on it. */
 bool train_try_files(const MxConfig *config, MxComm *comm, bool is_resumed, MxError *err);
-/* train_same_config — that all ranks have the same effective config; train_same_text — the same
- * text, which tells of `what`. All ranks call them. Errors: whoever differs from rank 0, and how:
- * of the config every key, with its place there. */
+/* train_is_elsewhere — whether a path has a scheme, and so is on no disk of this machine. */
+bool train_is_elsewhere(const char *path);
+/* train_same_config — that all ranks have the same effective config; train_same_files — the same
+ * files of `what` (train_data_files), wherever they have them. All ranks call them. Errors: whoever
+ * differs from rank 0, and how: of the config every key, with its place there. */
 bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err);
-bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err);
+bool train_same_files(MxComm *comm, const char *what, const char *files, MxError *err);
 
 /* train_check_origin — that the run fits the weights that it starts from: the tokenizer that they
  * were trained with, where that is recorded, and the sizes of a model of Hugging Face's. All ranks
@@ -256,7 +259,7 @@ const MxTeam *train_team(MxArena *arena, MxComm *comm);
 bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
 /* train_is_trained — whether a parameter gets a gradient, moments and updates. */
 static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
-    return leaf->kind == mx_model_trains(state->model);
+    return !state->only_evaluates && leaf->kind == mx_model_trains(state->model);
 }
 
 #endif

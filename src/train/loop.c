@@ -237,8 +237,8 @@ static bool agree_on_data(Loop *l, MxError *err) {
     const MxDataset *const data[] = {l->data.train, l->data.eval};
     bool ok = true;
     for (int i = 0; ok && i < MX_COUNT(data); i++)
-        ok = !data[i] || train_same_text(l->comm, i ? "evaluation data" : "training data",
-                                         train_data_files(&l->arena, data[i]), err);
+        ok = !data[i] || train_same_files(l->comm, i ? "evaluation data" : "training data",
+                                          train_data_files(&l->arena, data[i]), err);
     return ok;
 }
 
@@ -271,7 +271,7 @@ static size_t saving_bytes(const Loop *l) {
     const MxConfig *c = l->config;
     MxArena arena = {.name = "plan"};
     int64_t n = 0;
-    if (c->enable_checkpointing && c->async_checkpointing)
+    if (c->enable_checkpointing && c->async_checkpointing && !l->only_evaluates)
         n = mx_ckpt_share_bytes(checkpoints_form(c), train_saved_tree(&arena, l->state));
     mx_arena_release(&arena);
     return (size_t)n;
@@ -354,7 +354,8 @@ static bool find_files(Loop *l, MxError *err) {
         return false;
     if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
-    return checkpoints_open(&l->arena, c, l->comm, l->only_evaluates, &l->checkpoints, err) &&
+    CheckpointsUse use = l->only_evaluates ? CHECKPOINTS_EVALUATE : CHECKPOINTS_TRAIN;
+    return checkpoints_open(&l->arena, c, l->comm, use, &l->checkpoints, err) &&
            (!l->only_evaluates || check_weights(l, err));
 }
 
@@ -389,7 +390,8 @@ static int64_t n_steps(const Loop *l) {
 static bool build(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     if (!open_data(l, err) || !agree_on_data(l, err) ||
-        !mx_train_state_open_on(&l->arena, c, l->comm, &l->state, err))
+        !(l->only_evaluates ? mx_train_state_open_eval
+                            : mx_train_state_open_on)(&l->arena, c, l->comm, &l->state, err))
         return false;
     console_open(&l->arena, c, n_steps(l), &l->console);
     log_plan(l);
@@ -456,7 +458,7 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
 /* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
 static bool evaluate_alone(Loop *l, MxError *err) {
     if (!mx_log_copy(NULL, err) || !find_files(l, err) || !try_files(l, err) || !build(l, err) ||
-        !open_reference(l, err) || !open_metrics(l, INT64_MAX, err))
+        !open_reference(l, err) || !open_metrics(l, METRICS_ADD, err))
         return false;
     signals_begin();
     l->step = checkpoints_start(l->checkpoints) - 1;

@@ -4,11 +4,13 @@
 
 #include "metrics.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <sys/stat.h>
 
-enum { MOST_FILES = 2 };
+enum { MOST_FILES = 2, BUFFER_BYTES = 1 << 16 };
 
 struct MetricsFile {
     struct {
@@ -39,6 +41,16 @@ void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, M
         mx_figure(figure, metrics_get(metrics, f->metric), f->decimals);
         mx_text_add(line, ", %s%s%s%s", f->label, is, figure, f->unit ? f->unit : "");
     }
+}
+
+/* Whether nothing in a file was cut off by a crash. */
+static bool ends_in_a_line(const char *path) {
+    FILE *file = mx_file_exists(path) ? fopen(path, "re") : NULL;
+    if (!file) return true;
+    bool is_empty = fseek(file, -1, SEEK_END) != 0;
+    bool ends = is_empty || fgetc(file) == '\n';
+    fclose(file);
+    return ends;
 }
 
 /* The lines of steps before first_step. */
@@ -124,12 +136,16 @@ static bool set_aside(MxArena *arena, const char *path, MxError *err) {
 static bool open_file(MxArena *arena, MetricsFile *out, const char *path, int64_t first_step,
                       MxError *err) {
     MxArena scratch = {.name = "metrics"};
-    bool ok = !first_step || keep_lines_before(&scratch, path, first_step, err);
+    bool keeps_all = !first_step || (first_step == METRICS_ADD && ends_in_a_line(path));
+    bool ok = keeps_all || keep_lines_before(&scratch, path, first_step, err);
     mx_arena_release(&scratch);
     if (!ok) return false;
-    FILE *stream = fopen(path, first_step ? "ae" : "we");
+    int fd =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (first_step ? 0 : O_TRUNC), 0666);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, "a");
     if (!stream) return mx_fail_errno(err, "could not open metrics file \"%s\"", path);
     mx_arena_on_release(arena, close_stream, stream);
+    setvbuf(stream, mx_arena_alloc(arena, BUFFER_BYTES), _IOFBF, BUFFER_BYTES);
     out->file[out->n].stream = stream;
     out->file[out->n++].path = path;
     return true;
@@ -176,7 +192,10 @@ static bool write_line(const MetricsFile *file, int i, int64_t step, const Metri
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err) {
     for (int i = 0; i < file->n; i++)
         if (!write_line(file, i, step, metrics, err)) return false;
-    if (++file->n_unflushed < file->period) return true;
+    bool is_full = false; /* lines are written whole: others may add to the file */
+    for (int i = 0; i < file->n; i++)
+        is_full |= __fpending(file->file[i].stream) > BUFFER_BYTES / 2;
+    if (++file->n_unflushed < file->period && !is_full) return true;
     return metrics_file_flush(file, err);
 }
 

@@ -38,6 +38,8 @@ typedef struct MetricsPaths {
 /* metrics_file_check — that no file is replaced that another run, or something else, has written.
  * Errors: it would be (exit 2). */
 bool metrics_file_check(const MxConfig *config, const char *path, MxError *err);
+/* For first_step: lines are added, and what a run in progress adds meanwhile stays. */
+#define METRICS_ADD INT64_MAX
 /* metrics_file_open — new files at first_step 0 (what an earlier run left of its own gets another
  * name); otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the
  * files that an undisturbed one would. Closed with the arena. */

@@ -3,9 +3,9 @@
  * checkpoint does not record is not guessed, but read as it is. */
 #include <mx/train.h>
 
+#include "checkpoint.h"
 #include "internal.h"
 
-#include <mx/ckpt.h>
 #include <mx/data.h>
 
 /* Where weights come from. */
@@ -129,10 +129,19 @@ bool train_check_origin(MxArena *arena, const MxConfig *c, MxComm *comm, const c
     *out = (MxCkptTokenizer){.path = ""};
     for (int i = 0; i < N_SOURCES && mx_comm_rank(comm) == 0; i++) {
         MxCkptTokenizer found = {0};
-        if (!sources[i].path) continue;
+        if (!sources[i].path || train_is_elsewhere(sources[i].path)) continue;
         ok = check_source(arena, c, &sources[i], &found, err) && ok;
         if (!out->type && found.type) *out = found;
     }
     if (!out->type && mx_data_reads_text(c->dataset_type)) out->type = c->tokenizer_type;
     return train_agree(comm, ok, err);
+}
+
+bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err) {
+    MxArena arena = {.name = "origin"};
+    Checkpoints *checkpoints;
+    bool ok = checkpoints_open(&arena, config, comm, CHECKPOINTS_PLAN, &checkpoints, err) &&
+              checkpoints_try(checkpoints, err);
+    mx_arena_release(&arena);
+    return ok;
 }

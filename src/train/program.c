@@ -258,16 +258,17 @@ static const struct {
     const char *name;
     void (*trace)(MxTrainState *state, MxTrace *t);
     bool (*is_wanted)(const MxConfig *config); /* NULL = always */
+    bool trains;                               /* not wanted where nothing is trained */
 } entries[ENTRY_MAX] = {
-    [ENTRY_INIT] = {"init", trace_init, NULL},
-    [ENTRY_WEIGH] = {"weigh", trace_weigh, NULL},
-    [ENTRY_GRAD] = {"grad", trace_grad, NULL},
-    [ENTRY_UPDATE] = {"update", trace_update, NULL},
-    [ENTRY_EVAL] = {"eval", trace_eval, NULL},
-    [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates},
-    [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead},
-    [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead},
-    [ENTRY_CAST] = {"cast", trace_cast, NULL},
+    [ENTRY_INIT] = {"init", trace_init, NULL, false},
+    [ENTRY_WEIGH] = {"weigh", trace_weigh, NULL, true},
+    [ENTRY_GRAD] = {"grad", trace_grad, NULL, true},
+    [ENTRY_UPDATE] = {"update", trace_update, NULL, true},
+    [ENTRY_EVAL] = {"eval", trace_eval, NULL, false},
+    [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates, true},
+    [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead, true},
+    [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead, false},
+    [ENTRY_CAST] = {"cast", trace_cast, NULL, false},
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {
@@ -275,6 +276,7 @@ bool train_trace_program(MxTrainState *state, MxError *err) {
         MxTrace t;
         state->entry[i] = MX_NONE;
         if (entries[i].is_wanted && !entries[i].is_wanted(state->config)) continue;
+        if (entries[i].trains && state->only_evaluates) continue;
         MxGraph *graph = mx_graph_new(state->arena, entries[i].name, &state->vars);
         state->entries[state->entry[i] = state->n_entries++] = graph;
         mx_trace_begin(&t, graph);

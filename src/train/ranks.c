@@ -4,6 +4,7 @@
  * On one rank all of this is the program as it was traced. */
 #include <mx/train.h>
 
+#include "data.h"
 #include "internal.h"
 
 /* ---- variables */
@@ -156,7 +157,7 @@ bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
     s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
-    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments)
+    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments && !s->only_evaluates)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
                               "optimizer \"%s\" keeps no moments", s->optimizer->name);
     if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
@@ -260,6 +261,7 @@ bool train_agree(MxComm *comm, bool is_fine, MxError *err) {
         merge(texts, mx_comm_size(comm), exit, err);
     else if (is_fine)
         mx_fail(err, exit, MX_NOWHERE, "another rank has failed");
+    err->exit = exit; /* what follows from it is the same on all ranks */
     mx_arena_release(&arena);
     return false;
 }
@@ -283,12 +285,13 @@ bool train_same_config(const MxConfig *config, MxComm *comm, MxError *err) {
     return train_agree(comm, ok, err);
 }
 
-bool train_same_text(MxComm *comm, const char *what, const char *text, MxError *err) {
+bool train_same_files(MxComm *comm, const char *what, const char *files, MxError *err) {
     if (mx_comm_size(comm) == 1) return true;
     MxArena arena = {.name = "agreement"};
-    const char *first = text_of_first(&arena, comm, text);
-    bool ok = !strcmp(first, text) || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                                              "%s: %s here, rank 0 has %s", what, text, first);
+    const char *first = text_of_first(&arena, comm, files);
+    bool ok = train_are_same_files(first, files) ||
+              mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: %s here, rank 0 has %s", what, files,
+                      first);
     mx_arena_release(&arena);
     return train_agree(comm, ok, err);
 }

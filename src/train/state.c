@@ -53,15 +53,20 @@ static void show_var(MxTrainState *s, MxLeaf *leaf, int var) {
     leaf->division = train_division(s, s->sharding[var], leaf->shape);
 }
 
+/* Without data where nothing is trained: a checkpoint has them. */
 static void show_moments(MxTrainState *s, int moment) {
     const MxTree *params = mx_model_params(s->model);
     const char *prefix =
         mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[moment]);
     MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, s->trained);
+    for (int i = 0; i < s->trained->n; i++) {
+        leaf[i].kind = MX_KIND_OPTIMIZER;
+        leaf[i].data = NULL;
+        leaf[i].division = NULL;
+    }
     for (int i = 0; i < params->n; i++) {
         int var = s->var.moment[moment][i];
         if (var == MX_NONE) continue;
-        leaf->kind = MX_KIND_OPTIMIZER;
         leaf->dtype = s->vars.item[var].type.dtype;
         show_var(s, leaf++, var);
     }
@@ -101,13 +106,17 @@ static void show_tree(MxTrainState *s) {
     }
 }
 
+static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *comm) {
+    MxTrainState *s = mx_new(arena, MxTrainState);
+    *s = (MxTrainState){.arena = arena, .config = config, .comm = comm};
+    return s;
+}
+
 /* A state without memory. */
-static bool describe_state(MxArena *arena, const MxConfig *config, MxComm *comm, bool divided,
-                           MxTrainState **out, MxError *err) {
-    MxTrainState *s = *out = mx_new(arena, MxTrainState);
-    s->arena = arena;
-    s->config = config;
-    s->comm = comm;
+static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
+    MxArena *arena = s->arena;
+    MxComm *comm = s->comm;
+    const MxConfig *config = s->config;
     s->rank = comm ? mx_comm_rank(comm) : 0;
     s->optimizer = train_optimizer(config);
     s->loss = train_loss(config);
@@ -141,8 +150,8 @@ static size_t bytes_of_casts(const MxTrainState *s) {
 
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
                       MxError *err) {
-    MxTrainState *s;
-    if (!describe_state(arena, config, NULL, divided, &s, err)) return false;
+    MxTrainState *s = new_state(arena, config, NULL);
+    if (!describe_state(s, divided, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
                             .vars = &s->local,
                             .param = s->var.param,
@@ -163,18 +172,26 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
     return mx_train_state_open_on(arena, config, NULL, out, err);
 }
 
-bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
-                            MxTrainState **out, MxError *err) {
-    MxTrainState *s;
-    if (!describe_state(arena, config, comm, true, &s, err) ||
-        !train_check_ranks(&s->mesh, comm, err))
-        return false;
-    if (!mx_run_open(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config),
-                     &s->run, err))
+static bool open_state(MxTrainState *s, MxTrainState **out, MxError *err) {
+    if (!describe_state(s, true, err) || !train_check_ranks(&s->mesh, s->comm, err)) return false;
+    if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
+                     remat_policy(s->config), &s->run, err))
         return false;
     show_tree(s);
     *out = s;
     return true;
+}
+
+bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
+                            MxTrainState **out, MxError *err) {
+    return open_state(new_state(arena, config, comm), out, err);
+}
+
+bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
+                              MxTrainState **out, MxError *err) {
+    MxTrainState *s = new_state(arena, config, comm);
+    s->only_evaluates = true;
+    return open_state(s, out, err);
 }
 
 /* They do not change, so once is enough. */

@@ -22,10 +22,16 @@ static void make_foreign_folder(void) {
     ck_assert_int_eq(unlink(in_folder("hf/MANIFEST.json")), 0);
 }
 
+/* By a run, and by what tells of it beforehand: plans once said OK. */
 static void ck_refused(const char *words, const char *type) {
-    ck_tool(2, "%s run_name=refused steps=9 %s", run, words);
-    ck_says(mx_arena_printf(&arena, "were trained with the tokenizer \"%s\"", type));
-    ck_says("hint: make ids of the text with that tokenizer and train on those: dataset_type=hdf5");
+    static const char *const ways[] = {"", "--plan", "--check"};
+    for (int i = 0; i < MX_COUNT(ways); i++) {
+        ck_tool(2, "%s run_name=refused steps=9 %s %s", run, ways[i], words);
+        ck_says(mx_arena_printf(&arena, "were trained with the tokenizer \"%s\"", type));
+        ck_says(
+            "hint: make ids of the text with that tokenizer and train on those: dataset_type=hdf5");
+        ck_assert_ptr_null(strstr(output, "plan of "));
+    }
 }
 
 /* Weights on their way: folders, files, other layouts, runs on ids, adapters. */
@@ -50,8 +56,10 @@ START_TEST(weights_keep_their_tokenizer) {
     ck_refused(mx_arena_printf(&arena, "%s/ids4", folder_words), "huggingface");
     ck_refused(mx_arena_printf(&arena, "load_full_state_path=%s/ids4", folder), "huggingface");
     /* A run that goes on keeps what it began with, and so do adapters over it. */
-    ck_tool(2, "%s run_name=ids4 steps=3", run);
-    ck_says("the tokenizer \"huggingface\"");
+    ck_refused("run_name=ids4", "huggingface");
+    ck_tool(0, "%s --plan run_name=ids4 steps=9 %s", run, on_ids);
+    ck_tool(0, "%s --plan run_name=new steps=9 %s %s/c", run, on_ids, folder_words);
+    ck_tool(0, "%s --plan load_parameters_path=gs://b/c load_full_state_path=", run);
     ck_tool(0, "%s run_name=over steps=1 %s %s/ids4 " ADAPTED, run, on_ids, folder_words);
     ck_tool(2, "%s run_name=over steps=2 %s/ids4 " ADAPTED, run, folder_words);
     ck_tool(0, "mxconvert {}/over {}/merged --merge-lora");
@@ -119,7 +127,23 @@ START_TEST(other_sizes_are_told_at_once) {
     ck_tool(2, "%s run_name=b steps=1 %s load_parameters_path={}/c decoder_block=qwen3", run,
             on_ids);
     ck_says("another model than this config: decoder_block=llama2 (here qwen3)");
+    ck_tool(2, "%s --plan %s load_parameters_path={}/c decoder_block=qwen3", run, on_ids);
+    ck_says("another model than this config: decoder_block=llama2 (here qwen3)");
     ck_says(mx_arena_printf(&arena, "hint: mxtrain --config %s/c/model.yml", folder));
+}
+END_TEST
+
+/* What a run of that name cannot change, its plan does not promise. */
+START_TEST(a_plan_goes_by_the_run_s_checkpoints) {
+    ck_tool(0, "%s run_name=a steps=1 checkpoint_period=1", run);
+    ck_tool(0, "%s --plan run_name=a steps=2 learning_rate=1e-5", run);
+    ck_says("learning_rate: 0.001 -> 1e-05 since ");
+    ck_tool(2, "%s --plan run_name=a steps=2 base_mlp_dim=32", run);
+    ck_says("base_mlp_dim: 32, but \"");
+    ck_tool(0, "%s --plan run_name=b steps=2 base_mlp_dim=32", run);
+    put_content("a/checkpoints/0/MANIFEST.json", "x", 1);
+    ck_tool(65, "%s --plan run_name=a steps=2", run);
+    ck_says("none of 1 checkpoints verifies");
 }
 END_TEST
 
@@ -131,5 +155,6 @@ Suite *origin_suite(void) {
     tcase_add_test(tcase, bytes_stay_bytes);
     tcase_add_test(tcase, a_tokenizer_is_carried_along);
     tcase_add_test(tcase, other_sizes_are_told_at_once);
+    tcase_add_test(tcase, a_plan_goes_by_the_run_s_checkpoints);
     return suite;
 }

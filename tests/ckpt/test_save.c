@@ -163,7 +163,8 @@ typedef struct Newest {
 
 static Newest newest(void) {
     Newest found = {.step = -1, .dir = "unset"};
-    found.ok = mx_ckpt_newest(&arena, run_folder(), NULL, &found.dir, &found.step, &err);
+    found.ok =
+        mx_ckpt_newest(&arena, run_folder(), &(MxCkptSearch){0}, &found.dir, &found.step, &err);
     return found;
 }
 

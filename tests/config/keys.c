@@ -252,7 +252,9 @@ static const struct {
     const char *values;
 } conditions[] = {
 #define MX_ACTS(key_, needs_, values_) {MX_KEY_##key_, MX_KEY_##needs_, values_},
+#define MX_ACTS_IF(key_, test_)        /* tests/plan/keys.c */
 #include <mx/config_acts.def>
+#undef MX_ACTS_IF
 #undef MX_ACTS
 };
 
@@ -288,8 +290,11 @@ static const char *setting(MxArena *arena, int i, bool holds) {
     MxKey needs = conditions[i].needs;
     const char *type = built[needs].type, *name = mx_key_name(needs);
     int n = (int)strcspn(conditions[i].values, " ");
+    bool is_inverse = !strcmp(conditions[i].values, "false");
+    if (is_inverse && !holds)
+        return "use_dpo=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
     if (!strcmp(type, "bool"))
-        return mx_arena_printf(arena, "%s=%s", name, holds ? "true" : "false");
+        return mx_arena_printf(arena, "%s=%s", name, holds != is_inverse ? "true" : "false");
     if (!strcmp(type, "int")) return mx_arena_printf(arena, "%s=%d", name, holds ? 2 : 0);
     if (!strcmp(type, "str")) return mx_arena_printf(arena, "%s=%s", name, holds ? "v5e-8" : "");
     if (holds) return mx_arena_printf(arena, "%s=%.*s", name, n, conditions[i].values);

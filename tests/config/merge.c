@@ -228,7 +228,7 @@ END_TEST
 START_TEST(anchors_aliases_and_merge_keys) {
     Loaded l = load_config("lora: &l {lora_rank: 0}\ndpo:\n  <<: {dpo_beta: 0.1}\n"
                            "adamw_mask: &m [a, b]\nmlp_activations: [silu, linear]\n"
-                           "input_data_sharding_logical_axes: *m\n",
+                           "num_devices: 2\ninput_data_sharding_logical_axes: *m\n",
                            NULL, NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     ck_assert_int_eq(l.config->input_data_sharding_logical_axes.n, 2);

@@ -147,6 +147,9 @@ START_TEST(a_dump_loads_back) {
         "learning_rate_schedule_steps=8");
     check_round_trip("run_name=\"a: \\\"b\\\" #c é\"\nmetrics_file=\"12 \\x01\"\n"
                      "base_output_directory='\\${x}/on'\nhdf5_train_files=F.h5:train/batches");
+    check_round_trip(
+        "metrics_file=\"a\\N b\\u0085 \\x80\\x9f\\xa0 \\L\\P \\ufeff \\uffff é€\\U0001f600\"\n"
+        "load_parameters_path=\"\\ufeff\"");
     check_round_trip("logical_axis_rules=[[norm,data]]\noverride_logical_axis_rules=true\n"
                      "mesh_axes=[data, '1', \"x y\"]\ndata_sharding=[data]");
 }

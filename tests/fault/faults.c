@@ -5,7 +5,9 @@
  *   MX_FAULT_ERRNO  with what
  *   MX_FAULT_LOG    file that receives the number and name of the call that failed, or nothing when
  *                   there were not so many
- * A write that fails may have written the first half. */
+ * A write that fails may have written the first half. Instead of one of them, what reads may fail:
+ *   MX_FAULT_UNREAD part of the path of files that cannot be opened for reading, or, with "read:"
+ *                   before it, that can, but not be read */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +57,31 @@ static bool fails(const char *name) {
     return true;
 }
 
+/* Whether files of that path fail when they are opened, or else when they are read; sets errno. */
+static bool is_unreadable(const char *path, bool opens) {
+    static const char reads[] = "read:";
+    const char *part = getenv("MX_FAULT_UNREAD"), *code = getenv("MX_FAULT_ERRNO");
+    bool is_for_reads = part && !strncmp(part, reads, strlen(reads));
+    if (!part || is_for_reads == opens) return false;
+    if (!opens) part += strlen(reads);
+    if (!strstr(path, part)) return false;
+    errno = code ? (int)strtol(code, NULL, 10) : EIO;
+    return true;
+}
+
 /* ---- calls on files that are open */
+
+ssize_t pread(int fd, void *data, size_t n, off_t at) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length > 0) path[length] = '\0';
+    return length > 0 && is_unreadable(path, false) ? -1 : REAL(pread)(fd, data, n, at);
+}
+
+ssize_t pread64(int fd, void *data, size_t n, off64_t at) {
+    return pread(fd, data, n, at);
+}
 
 ssize_t write(int fd, const void *data, size_t n) {
     if (!is_open_below(fd) || !fails("write")) return REAL(write)(fd, data, n);
@@ -104,6 +130,7 @@ int open(const char *path, int flags, ...) {
     va_start(ap, flags);
     mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
     va_end(ap);
+    if (!(flags & O_CREAT) && is_unreadable(path, true)) return -1;
     return flags & O_CREAT && is_below(path) && fails("open") ? -1 : REAL(open)(path, flags, mode);
 }
 

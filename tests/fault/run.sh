@@ -264,8 +264,22 @@ memory_of_group() {
         keys="per_device_batch_size=$rows" what="700 MB, $rows rows"
         limited in_group
     done
-    rmdir "$group"
     both "cgroup of 700 MB"
+    memory_of_ranks
+    rmdir "$group"
+}
+
+# Two ranks share it: what one of them has room for, both do not.
+memory_of_ranks() {
+    n=0 refused=0
+    for rows in 8 16; do
+        keys="per_device_batch_size=$rows ici_data_parallelism=2 ici_fsdp_parallelism=1"
+        what="700 MB, two ranks, $rows rows each"
+        OMP_NUM_THREADS=1 limited in_group mpirun --allow-run-as-root --oversubscribe --bind-to none \
+            -mca mpi_yield_when_idle 1 -n 2
+    done
+    grep -q "needs .* GiB for 2 ranks here; the cgroup" "$d/log" || complain "two ranks: not said for both" "$d"
+    both "cgroup of 700 MB, two ranks"
 }
 
 memory_of_shell() {
@@ -328,6 +342,33 @@ damage() {
     # shellcheck disable=SC2086
     train "$d" $keys || complain "the restored checkpoint: exit $?" "$d"
     passed "$n" "damage: $n flipped bits and cuts refused"
+}
+
+# A checkpoint that cannot be read now may be good: the run stops and names it. It once went on from
+# an older one, and steps were lost.
+unreadable() {
+    n=0 d=$work/unreadable newest=$work/unreadable/x/checkpoints/8
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=4
+    # shellcheck disable=SC2086
+    train "$d" $keys steps=9
+    while read -r wanted errno file; do
+        : >"$d/log"
+        # shellcheck disable=SC2086
+        code=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 \
+            MX_FAULT_UNREAD=$file MX_FAULT_ERRNO=$errno train "$d" $keys || echo $?)
+        [ "${code:-0}" = "$wanted" ] || complain "$file fails with $errno: exit ${code:-0}, wanted $wanted" "$d"
+        grep -q "could not read the newest checkpoint \"$newest\"" "$d/log" ||
+            complain "$file fails with $errno: the checkpoint is not named" "$d"
+        grep -q "completed step" "$d/log" && complain "$file fails with $errno: trained" "$d"
+        n=$((n + 1))
+    done <<END
+77 13 8/state.h5
+74 5 8/state.h5
+74 5 read:8/state.h5
+77 13 8/MANIFEST.json
+END
+    finish "checkpoints that can be read again" "$d"
+    passed "$n" "checkpoints that cannot be read: $n refused"
 }
 
 # ---- several ranks
@@ -479,6 +520,7 @@ failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
 full_disk "$(choose 320 64)"
 memory "$(choose 8 1)" "$(choose 125000 10000)"
+unreadable
 damage "$(choose 24 2000)" "$(choose 65536 4096)"
 ranks
 finish_suite

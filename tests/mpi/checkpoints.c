@@ -66,7 +66,8 @@ typedef struct Run {
 
 static bool run_open(Run *run, const MxConfig *config) {
     *run = (Run){.arena = {.name = "run"}};
-    return checkpoints_open(&run->arena, config, comm, false, &run->checkpoints, &err) &&
+    return checkpoints_open(&run->arena, config, comm, CHECKPOINTS_TRAIN, &run->checkpoints,
+                            &err) &&
            mx_train_state_open_on(&run->arena, config, comm, &run->state, &err) &&
            checkpoints_restore(run->checkpoints, run->state, &err);
 }

@@ -234,6 +234,24 @@ hangs() {
     grep -q "rank 1 has waited .*; rank 0 hangs: it has been at something else for" "$d/log" ||
         complain "a rank that waits elsewhere is not named" "$d"
     passed 2 "ranks that hang are named"
+
+    # All are stopped longer than the watchdog's time, as by a scheduler that suspends a job: they go
+    # on. Each once took the others' stop for one.
+    d=$work/suspended
+    (launch 3 "$d" ici_data_parallelism=3 ici_fsdp_parallelism=1 per_device_batch_size=1 steps=1000000 \
+        enable_checkpointing=false watchdog_seconds=3) &
+    run=$!
+    await $run "$d/log" "completed step: 4,"
+    all=$(for r in 0 1 2; do pid_of $run $r; done)
+    # shellcheck disable=SC2086
+    kill -STOP $all && sleep 6 && kill -CONT $all
+    last=$(grep -c "completed step" "$d/x/run.log")
+    await $run "$d/x/run.log" "completed step: $((last + 50)),"
+    grep -q "ending the run" "$d/log" && complain "suspended ranks: ended" "$d"
+    kill -0 $run 2>/dev/null || complain "suspended ranks: they do not go on" "$d"
+    kill -TERM $run
+    wait $run
+    passed 1 "ranks go on after all were stopped"
 }
 
 # ---- log-probabilities of a reference made ahead
@@ -310,8 +328,18 @@ differences() {
     local_text="$alike text_train_files=text.txt"
     differ eval 2 "rank 1 was started for --eval, rank 0 for training" "$alike" "$alike --eval" ""
     differ data 65 'rank 1: training data: {"train": [{"path": "text.txt", "bytes": 300000,' "$local_text" "$local_text" "-wdir $work/there"
+    # The same content is the same data, wherever each rank has it (bundled data of two prefixes).
+    mkdir -p "$work/differ/a" "$work/there/b"
+    cp "$work/text.txt" "$work/differ/a/one.txt"
+    cp "$work/text.txt" "$work/there/b/one.txt"
+    # shellcheck disable=SC2086
+    timeout 120 mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        -n 1 "$top/$binary" $alike text_train_files='?/one.txt' base_output_directory="$work/differ/alike" : \
+        -n 1 -wdir "$work/there" "$top/$binary" $alike text_train_files='?/one.txt' \
+        base_output_directory="$work/differ/alike" >"$work/differ/log" 2>&1 </dev/null ||
+        complain "the same data in other places: exit $?" "$work/differ"
     cd "$top" || exit 1
-    passed 8 "ranks that were not started for the same are told apart"
+    passed 9 "ranks that were not started for the same are told apart"
 }
 
 moments >"$work/moments"

@@ -55,6 +55,7 @@ Suite *plan_suite(void);
 Suite *trees_suite(void);
 Suite *error_suite(void);
 Suite *memory_suite(void);
+Suite *keys_suite(void);
 
 /* suite_add — one test case of one test. */
 void suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s);

@@ -164,9 +164,10 @@ END_TEST
 
 START_TEST(the_schedule_may_change_with_a_warning) {
     const char *dir = process_dir(&arena, "schedule");
-    run_ends(dir, "x", "steps=6", 0);
+    run_ends(dir, "x", "steps=6 num_threads=2", 0);
     run_ends(dir, "x", "steps=8 learning_rate=0.5 num_threads=1 scan_layers=false", 0);
     has_said(dir, "warning: learning_rate: 0.001 -> 0.5 since \"");
+    has_said(dir, "checkpoints/5\" was made with threads 2, here 1: results differ in their last");
     ck_assert(!strstr(log_of(dir), "num_threads:") && !strstr(log_of(dir), "scan_layers:"));
 }
 END_TEST

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -153,6 +154,7 @@ START_TEST(evaluation_alone_is_that_of_the_run) {
     double loss = last_loss();
     const char *log = run_ends(0, "--eval %s steps=5", keys);
     has(log, "Completed eval after train step 4, ");
+    has(log, "gradients 0.000, optimizer 0.000, "); /* nothing is taken that only training needs */
     lacks(log, "completed step");
     ck_assert_double_eq(last_loss(), loss);
     int n;
@@ -163,6 +165,33 @@ START_TEST(evaluation_alone_is_that_of_the_run) {
     log = run_ends(0, "--eval run_name=new load_parameters_path=%s/out/x", dir);
     has(log, "Completed eval after");
     ck_assert(!mx_dir_exists(in("out/new")));
+}
+END_TEST
+
+/* It replaced the file, and what the run wrote from then on was lost. */
+START_TEST(evaluation_beside_a_run_takes_no_metrics_away) {
+    const char *keys = mx_arena_printf(&arena,
+                                       "%s base_output_directory=%s/out run_name=x "
+                                       "metrics_file=%s/m.jsonl log_period=10",
+                                       tiny, dir, dir);
+    pid_t pid = process_start(&arena, dir, mx_arena_printf(&arena, "%s steps=100000", keys));
+    process_wait_for(&arena, dir, "completed step: 20,");
+    mx_dir_make(in("eval"), &err);
+    int code = process_run(&arena, in("eval"), mx_arena_printf(&arena, "--eval %s", keys));
+    ck_assert_msg(!code, "%s", process_file(&arena, in("eval"), "log", NULL));
+    int n, n_evals, before = 0;
+    process_metrics(&arena, dir, "learning/loss", &before);
+    for (int i = 0, now = 0; i < 1000 && now < before + 50; i++) {
+        process_metrics(&arena, dir, "learning/loss", &now);
+        usleep(10000);
+    }
+    ck_assert(!kill(pid, SIGTERM));
+    ck_assert_int_eq(process_wait(pid), MX_EXIT_SIGTERM);
+    MetricsLine *lines = process_metrics(&arena, dir, "learning/loss", &n);
+    ck_assert_int_gt(n, before);
+    for (int i = 0; i < n; i++) ck_assert(lines[i].step == i);
+    process_metrics(&arena, dir, "eval/avg_loss", &n_evals);
+    ck_assert_int_gt(n_evals, 1); /* the run's own and ours */
 }
 END_TEST
 
@@ -314,6 +343,7 @@ Suite *data_runs_suite(void) {
     tcase_add_test(tcase, the_default_keeps_its_pair_of_files);
     tcase_add_test(tcase, the_last_step_is_evaluated);
     tcase_add_test(tcase, evaluation_alone_is_that_of_the_run);
+    tcase_add_test(tcase, evaluation_beside_a_run_takes_no_metrics_away);
     tcase_add_test(tcase, evaluation_alone_refuses);
     tcase_add_test(tcase, changed_data_is_told_by_name);
     tcase_add_test(tcase, names_do_not_matter);

@@ -12,6 +12,7 @@
 #include <mx/device.h>
 
 #include <errno.h>
+#include <math.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -145,14 +146,31 @@ static void name_missing(MxComm *comm, double now, MxText *out) {
     if (!n_named) mx_text_add(out, "; a rank that does not say so is the one that hangs");
 }
 
-static _Noreturn void give_up(MxComm *comm, double now) {
+/* How long a rank has been in one wait, by its watchdog's ticks: one that took far longer than
+ * asked for is time in which this process was stopped, and perhaps all of them (a scheduler that
+ * suspends a job, a machine that sleeps). It does not count. */
+typedef struct Wait {
+    double since; /* which wait */
+    double last;  /* tick */
+    double seconds;
+} Wait;
+
+static void count_wait(Wait *wait, const Sign *sign, double now) {
+    const double longest_tick_s = 1;
+    double since = atomic_load(&sign->since);
+    if (wait->since != since) *wait = (Wait){.since = since, .last = since};
+    wait->seconds += fmin(now - wait->last, longest_tick_s);
+    wait->last = now;
+}
+
+static _Noreturn void give_up(MxComm *comm, double now, double waited_s) {
     MxArena arena = {.name = "watchdog"};
     MxText missing;
     mx_text_init(&missing, &arena);
     name_missing(comm, now, &missing);
     mx_complain("rank %d has waited %.0f s for the other ranks in %s over %s: ending the run%s",
-                comm->rank, now - atomic_load(&atomic_load(&comm->sign)->since),
-                atomic_load(&comm->waits_in), atomic_load(&comm->waits_for), missing.data);
+                comm->rank, waited_s, atomic_load(&comm->waits_in), atomic_load(&comm->waits_for),
+                missing.data);
     _exit(MX_EXIT_IO);
 }
 
@@ -191,13 +209,15 @@ static void follow_dead(MxComm *comm) {
 static void *watch(void *data) {
     MxComm *comm = data;
     const struct timespec often = {.tv_nsec = 100000000};
+    Wait wait = {0};
     while (atomic_load(&comm->is_watched)) {
         follow_dead(comm);
         Sign *sign = atomic_load(&comm->sign);
         double now = mx_clock_s();
         atomic_store(&sign->alive, now);
-        if (atomic_load(&sign->waits) && now - atomic_load(&sign->since) >= comm->watch_s)
-            give_up(comm, now);
+        count_wait(&wait, sign, now);
+        if (atomic_load(&sign->waits) && wait.seconds >= comm->watch_s)
+            give_up(comm, now, wait.seconds);
         nanosleep(&often, NULL);
     }
     return NULL;

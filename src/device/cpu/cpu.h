@@ -42,7 +42,7 @@ struct MxDevice {
     int n_threads;
     const CpuLevel *level;
     bool has_fast_pairs; /* vectors multiply bf16 faster than they multiply floats */
-    const char *description;
+    const char *arithmetic;
     CpuMatmul **cache; /* head of the list of prepared products */
     void *onednn;
 };

@@ -91,13 +91,11 @@ static bool has_fast_pairs(const CpuLevel *level) {
 #endif
 }
 
-static const char *describe(const MxDevice *device) {
+static const char *describe_arithmetic(const MxDevice *device) {
     MxText text;
     mx_text_init(&text, device->arena);
     const char *cap = getenv("MX_CPU");
-    mx_text_add(&text, "%s, %d thread%s, %s%s; ", processor_name(device->arena), device->n_threads,
-                device->n_threads == 1 ? "" : "s", device->level->label,
-                cap && *cap ? " (MX_CPU)" : "");
+    mx_text_add(&text, "%s%s; ", device->level->label, cap && *cap ? " (MX_CPU)" : "");
     device->level->kernels->describe(device, &text);
     return text.data;
 }
@@ -110,11 +108,21 @@ bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out
     device->n_threads = cpu_threads_open(config->n_threads);
     device->cache = mx_new(arena, CpuMatmul *);
     if (!cpu_openblas_open(err) || !cpu_onednn_open(device, err)) return false;
-    device->description = describe(device);
+    device->arithmetic = describe_arithmetic(device);
     *out = device;
     return true;
 }
 
 const char *mx_device_describe(const MxDevice *device) {
-    return device->description;
+    return mx_arena_printf(device->arena, "%s, %d thread%s, %s", processor_name(device->arena),
+                           device->n_threads, device->n_threads == 1 ? "" : "s",
+                           device->arithmetic);
+}
+
+int mx_device_threads(const MxDevice *device) {
+    return device->n_threads;
+}
+
+const char *mx_device_arithmetic(const MxDevice *device) {
+    return device->arithmetic;
 }

@@ -1,0 +1,415 @@
+/* keys.c — no key does nothing in silence. Each one is set to another value in every mode of a run;
+ * something must show it: an error, a warning, a line of the plan, a line of the log, a metric, or
+ * what is in the files. What the config and the plan tell is found in this process; for the rest
+ * the run is made, in `make test` in one mode for each key, with MX_LONG in all of them. */
+#include "plan_test.h"
+
+#include <mx/train.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- the keys */
+
+typedef enum Type {
+    TYPE_bool,
+    TYPE_int,
+    TYPE_float,
+    TYPE_str,
+    TYPE_choice,
+    TYPE_strs,
+    TYPE_node
+} Type;
+
+typedef struct Row {
+    Type type;
+    const char *name;
+    size_t offset;
+} Row;
+
+static const Row rows[MX_KEY_COUNT] = {
+#define MX_GROUP(name, on_resume, title)
+#define MX_KEY(type_, field, name_, fallback, limits, unit, doc)                                   \
+    [MX_KEY_##field] = {.type = TYPE_##type_, .name = name_, .offset = offsetof(MxConfig, field)},
+#include <mx/config_keys.def>
+#undef MX_KEY
+#undef MX_GROUP
+};
+
+/* Other values, where half or double of a number and the opposite of a bool will not do. {} is the
+ * test's folder. */
+static const struct {
+    MxKey key;
+    const char *value;
+} others[] = {
+    {MX_KEY_run_name, "y"},
+    {MX_KEY_model_name, "llama3.1-8b"},
+    {MX_KEY_base_output_directory, "{}/elsewhere"},
+    {MX_KEY_metrics_file, "{}/m.jsonl"},
+    {MX_KEY_load_parameters_path, "{}/none.h5"},
+    {MX_KEY_load_full_state_path, "{}/none.h5"},
+    {MX_KEY_lora_restore_path, "{}/none.h5"},
+    {MX_KEY_max_num_checkpoints_to_keep, "1"},
+    {MX_KEY_decoder_block, "qwen3"},
+    {MX_KEY_global_parameter_scale, "2"},
+    {MX_KEY_base_num_query_heads, "4"},
+    {MX_KEY_base_num_kv_heads, "1"},
+    {MX_KEY_mlp_activations, "[gelu,linear]"},
+    {MX_KEY_attention_type, "full"},
+    {MX_KEY_rope_type, "yarn"},
+    {MX_KEY_param_scan_axis, "0"},
+    {MX_KEY_dtype, "bfloat16"},
+    {MX_KEY_weight_dtype, "bfloat16"},
+    {MX_KEY_grad_dtype, "bfloat16"},
+    {MX_KEY_mu_dtype, "bfloat16"},
+    {MX_KEY_remat_policy, "full"},
+    {MX_KEY_matmul_provider, "own"},
+    {MX_KEY_num_threads, "2"},
+    {MX_KEY_dataset_type, "synthetic"},
+    {MX_KEY_text_train_files, "{}/more/b.txt"},
+    {MX_KEY_text_eval_files, "{}/more/b.txt"},
+    {MX_KEY_hdf5_train_files, "{}/b.h5"},
+    {MX_KEY_hdf5_eval_files, "{}/b.h5"},
+    {MX_KEY_hf_path, "of/the/hub"},
+    {MX_KEY_hf_train_files, "{}/other.jsonl"},
+    {MX_KEY_hf_eval_files, "{}/other.jsonl"},
+    {MX_KEY_train_data_columns, "[more]"},
+    {MX_KEY_eval_data_columns, "[more]"},
+    {MX_KEY_tokenizer_type, "sentencepiece"},
+    {MX_KEY_max_segments_per_seq, "1"},
+    {MX_KEY_num_epoch, "2"},
+    {MX_KEY_reuse_example_batch, "1"},
+    {MX_KEY_eval_split, "0.5"},
+    {MX_KEY_data_changed, "accept"},
+    {MX_KEY_dataset_path, "{}"},
+    {MX_KEY_expansion_factor_real_data, "2"},
+    {MX_KEY_eval_start_step, "2"},
+    {MX_KEY_eval_steps, "1"},
+    {MX_KEY_eval_interval, "-1"},
+    {MX_KEY_target_eval_loss, "100"},
+    {MX_KEY_num_vocab_tiling, "4"},
+    {MX_KEY_dpo_algo, "ipo"},
+    {MX_KEY_dpo_formula, "maxtext"},
+    {MX_KEY_dpo_max_prompt_length, "4"},
+    {MX_KEY_dpo_reference, "precomputed"},
+    {MX_KEY_dpo_reference_logps, "{}/logps"},
+    {MX_KEY_opt_type, "sgd"},
+    {MX_KEY_gradient_clipping_threshold, "0.1"},
+    {MX_KEY_adamw_mask, "[.*]"},
+    {MX_KEY_adam_b2, "0.5"},
+    {MX_KEY_lr_schedule_type, "wsd"},
+    {MX_KEY_learning_rate_final_fraction, "0.5"},
+    {MX_KEY_warmup_steps_fraction, "0.5"},
+    {MX_KEY_wsd_decay_style, "cosine"},
+    {MX_KEY_learning_rate_schedule_steps, "3"},
+    {MX_KEY_lora_module_path, ".*out.*"},
+    {MX_KEY_num_devices, "4"},
+    {MX_KEY_num_slices, "2"},
+    {MX_KEY_compile_topology, "v5e-16"},
+    {MX_KEY_compile_topology_num_slices, "2"},
+    {MX_KEY_custom_mesh_and_rule, "pure-fsdp"},
+    {MX_KEY_dcn_data_parallelism, "2"},
+    {MX_KEY_ici_fsdp_parallelism, "2"},
+    {MX_KEY_mesh_axes, "[data,fsdp]"},
+    {MX_KEY_data_sharding, "[[data]]"},
+    {MX_KEY_input_data_sharding_logical_axes, "[activation_embed_and_logits_batch]"},
+    {MX_KEY_logical_axis_rules, "[[embed,tensor]]"},
+    {MX_KEY_logical_axis_rules_for_eval, "[[activation_batch,fsdp]]"},
+};
+
+static const char *in_folder(const char *text) {
+    const char *mark = strstr(text, "{}");
+    if (!mark) return text;
+    return in_folder(
+        mx_arena_printf(&arena, "%.*s%s%s", (int)(mark - text), text, temp_path("keys"), mark + 2));
+}
+
+static const char *other_value(const MxConfig *c, MxKey key) {
+    const void *field = (const char *)c + rows[key].offset;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].key == key) return in_folder(others[i].value);
+    switch (rows[key].type) {
+    case TYPE_bool:
+        return *(const bool *)field ? "false" : "true";
+    case TYPE_int:
+        return mx_arena_printf(
+            &arena, "%lld",
+            (long long)(*(const int64_t *)field > 0 ? 2 * *(const int64_t *)field : 2));
+    case TYPE_float:
+        return mx_arena_printf(&arena, "%g",
+                               *(const double *)field > 0 ? *(const double *)field / 2 : 0.25);
+    default:
+        ck_abort_msg("%s: the table above lacks another value", rows[key].name);
+        return NULL;
+    }
+}
+
+/* ---- modes */
+
+#define SMALL                                                                                      \
+    "configs/base.yml base_emb_dim=16 base_num_decoder_layers=2 base_num_query_heads=2 "           \
+    "base_num_kv_heads=2 head_dim=8 base_mlp_dim=16 max_target_length=32 steps=6 "                 \
+    "eval_interval=2 eval_steps=2 checkpoint_period=3 max_num_checkpoints_to_keep=2 "              \
+    "log_config=false run_name=x base_output_directory={}/out learning_rate=1.5 "                  \
+    "learning_rate_schedule_steps=8 warmup_steps_fraction=0.25 "
+#define ON_TEXT SMALL "text_train_files={}/text eval_split=0.3 "
+
+static const struct {
+    const char *name, *words;
+    int n_ranks;
+    bool is_planned; /* for machines elsewhere; what no plan tells, a run on one device shows */
+} modes[] = {
+    {"pre-training", ON_TEXT "per_device_batch_size=2", 1, false},
+    {"sft",
+     SMALL "per_device_batch_size=2 eval_split=0.3 use_sft=true dataset_type=hf "
+           "hf_train_files={}/sft.jsonl",
+     1, false},
+    {"dpo",
+     SMALL "per_device_batch_size=2 eval_split=0.3 use_dpo=true packing=false dataset_type=hf "
+           "hf_train_files={}/dpo.jsonl",
+     1, false},
+    {"lora",
+     ON_TEXT "per_device_batch_size=2 lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4 "
+             "vocab_size=1024",
+     1, false},
+    {"ranks", ON_TEXT "per_device_batch_size=1 ici_data_parallelism=2 ici_fsdp_parallelism=1", 2,
+     false},
+    {"plan",
+     ON_TEXT "per_device_batch_size=2 num_devices=8 ici_data_parallelism=2 ici_fsdp_parallelism=4",
+     1, true},
+};
+
+/* Keys that show only where something happens that these runs do not do, and where it is tested. */
+static const struct {
+    MxKey key;
+    const char *where;
+} elsewhere[] = {
+    {MX_KEY_log_period, "how much of a metrics file a crash may cost"},
+    {MX_KEY_keep_best_checkpoint, "tests/train/test_checkpoints.c: an evaluation before the best"},
+    {MX_KEY_watchdog_seconds, "tests/mpi/run.sh: a rank that hangs"},
+    {MX_KEY_data_changed, "tests/train/test_data_runs.c: other data when a run goes on"},
+    {MX_KEY_abort_on_nan_loss, "tests/train/test_blackbox.c: a loss that is NaN"},
+    {MX_KEY_abort_on_inf_loss, "the same, infinite"},
+    {MX_KEY_sharding_strict, "tests/plan/errors.c: rules that are passed over"},
+};
+
+static bool is_tested_elsewhere(MxKey key) {
+    for (int i = 0; i < MX_COUNT(elsewhere); i++)
+        if (elsewhere[i].key == key) return true;
+    return false;
+}
+
+static void put_lines(const char *name, const char *format, int n) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    for (int i = 0; i < n; i++) mx_text_add(&text, format, i, i % 7, i % 5);
+    write_text(in_folder(name), text.data);
+}
+
+/* Data for less steps than are asked for: num_epoch shows. */
+static void put_data(void) {
+    MxError err = {0};
+    const char *dir = temp_path("keys");
+    if (mx_dir_exists(dir)) ck_assert(mx_dir_remove(dir, &err));
+    ck_assert(mx_dir_make(in_folder("{}/text"), &err) && mx_dir_make(in_folder("{}/more"), &err));
+    put_lines("{}/text/a.txt", "line %d of some text, %d %d\n", 9);
+    put_lines("{}/text/b.txt", "%d, a line of another text, %d %d\n", 8);
+    put_lines("{}/more/b.txt", "other text, %d %d %d\n", 30);
+    put_lines("{}/sft.jsonl", "{\"prompt\": \"say %d\", \"completion\": \"%d%d\"}\n", 45);
+    put_lines("{}/dpo.jsonl",
+              "{\"prompt\": \"pick %d\", \"chosen\": \"good %d\", \"rejected\": \"bad %d\"}\n", 14);
+    put_lines("{}/other.jsonl",
+              "{\"prompt\": \"tell %d\", \"completion\": \"%d\", \"chosen\": \"%d\"}\n", 7);
+}
+
+/* ---- what shows without a run */
+
+/* All that config and plan tell of words and one more; NULL = it is refused, with err. */
+static const char *tell(int mode, const char *more, MxConfig **out, MxError *err) {
+    enum { MOST = 64 };
+    const char *overrides[MOST], *files[1] = {"configs/base.yml"};
+    char *save = NULL, *words = mx_arena_strdup(&arena, in_folder(modes[mode].words));
+    MxConfigRequest request = {.files = files, .n_files = 1, .overrides = overrides};
+    MxForecast *plan;
+    MxText text;
+    strtok_r(words, " ", &save);
+    for (char *w; (w = strtok_r(NULL, " ", &save));) overrides[request.n_overrides++] = w;
+    if (more) overrides[request.n_overrides++] = more;
+    if (modes[mode].n_ranks > 1) request.n_ranks = modes[mode].n_ranks;
+    if (!mx_config_load(&arena, &request, out, err) || !mx_train_inputs(*out, false, err) ||
+        (!modes[mode].is_planned && !mx_config_runnable(*out, err)) ||
+        !mx_plan_new(&arena, *out, &plan, err))
+        return NULL;
+    mx_text_init(&text, &arena);
+    for (int i = 0; i < (*out)->warnings.n; i++)
+        mx_text_add(&text, "%s\n", (*out)->warnings.item[i]);
+    mx_plan_print(plan, &text);
+    mx_text_add(&text, "%s", mx_plan_json(&arena, plan));
+    return text.data;
+}
+
+/* ---- what shows in a run */
+
+/* Times and what follows from them differ from run to run. */
+static void add_metrics(MxText *out, const char *lines) {
+    char *save = NULL, *text = mx_arena_strdup(&arena, lines);
+    MxError err = {0};
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *key;
+        MxJson *json = mx_json_parse(&arena, line, strlen(line), "metrics", &err), *value;
+        ck_assert_msg(json != NULL, "%s", err.text.data);
+        for (size_t i = 0; mx_json_member(json, i, &key, &value); i++)
+            if (!mx_text_has_prefix(key, "perf/"))
+                mx_text_add(out, "%s %s\n", key, mx_json_dump(&arena, value, false));
+    }
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorted: what is saved in the background is told when it is done. */
+static void add_log(MxText *out, const char *log) {
+    enum { MOST = 1024 };
+    static const char *const timed[] = {"completed step", "Completed eval"};
+    const char *lines[MOST];
+    int n = 0;
+    char *save = NULL, *text = mx_arena_strdup(&arena, log);
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        bool is_timed = false;
+        for (int i = 0; i < MX_COUNT(timed); i++) is_timed |= mx_text_has_prefix(line, timed[i]);
+        ck_assert_int_lt(n, MOST);
+        if (!is_timed) lines[n++] = line;
+    }
+    qsort(lines, (size_t)n, sizeof *lines, by_text);
+    for (int i = 0; i < n; i++) mx_text_add(out, "%s\n", lines[i]);
+}
+
+/* These hold times, or the very key. */
+static bool is_told_elsewhere(const char *name) {
+    static const char *const names[] = {"config.yml", "run.log", "MANIFEST.json", "LOCK", "log"};
+    for (int i = 0; i < MX_COUNT(names); i++)
+        if (!strcmp(name, names[i])) return true;
+    return mx_text_has_prefix(name, "rank_");
+}
+
+static void add_files(MxText *out, const char *dir) {
+    MxError err = {0};
+    char **names;
+    int n;
+    ck_assert(mx_dir_list(&arena, dir, &names, &n, &err));
+    for (int i = 0; i < n; i++) {
+        const char *path = mx_path_join(&arena, dir, names[i]);
+        mx_text_add(out, "%s\n", path);
+        if (mx_dir_exists(path))
+            add_files(out, path);
+        else if (mx_text_has_suffix(names[i], ".jsonl") && !strstr(names[i], "sft"))
+            add_metrics(out, read_text(path));
+        else if (!is_told_elsewhere(names[i])) {
+            MxBytes bytes;
+            ck_assert(mx_file_read(&arena, path, 1 << 28, &bytes, &err));
+            mx_text_add(out, "%016llx\n", (unsigned long long)mx_hash64(bytes.data, bytes.size));
+        }
+    }
+}
+
+/* Everything that a run leaves but times. */
+static const char *trace(int mode, const char *more) {
+    MxText out;
+    put_data();
+    const char *log = in_folder("{}/log"), *binary = getenv("MX_BIN");
+    const char *launcher =
+        modes[mode].n_ranks == 1
+            ? ""
+            : mx_arena_printf(&arena,
+                              "mpirun --allow-run-as-root --oversubscribe --bind-to none "
+                              "--mca mpi_yield_when_idle 1 -n %d ",
+                              modes[mode].n_ranks);
+    int status = system(mx_arena_printf(&arena, "%s%s %s '%s' >%s 2>&1 </dev/null", launcher,
+                                        binary && *binary ? binary : "build/mxtrain",
+                                        in_folder(modes[mode].words), more, log));
+    mx_text_init(&out, &arena);
+    mx_text_add(&out, "status %d\n", status);
+    add_log(&out, read_text(log));
+    add_files(&out, temp_path("keys"));
+    return out.data;
+}
+
+/* ---- */
+
+/* Of what is planned for elsewhere: on one device here. */
+static int mode_to_run(int mode) {
+    return modes[mode].is_planned ? 0 : mode;
+}
+
+START_TEST(no_key_does_nothing_in_silence) {
+    MxError err = {0};
+    MxConfig *base, *config;
+    int runs = mode_to_run(_i);
+    MxText silent;
+    mx_text_init(&silent, &arena);
+    setenv("OMP_NUM_THREADS", "1", true);
+    put_data();
+    const char *told = tell(_i, NULL, &base, &err), *left = trace(runs, "steps=6");
+    ck_assert_msg(told != NULL, "%s: %s", modes[_i].name, err.text.data);
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        MxError refused = {0};
+        const char *more =
+            mx_arena_printf(&arena, "%s=%s", rows[key].name, other_value(base, (MxKey)key));
+        const char *now = tell(_i, more, &config, &refused);
+        bool shows = !now || strcmp(now, told);
+        bool is_run = getenv("MX_LONG") || key % MX_COUNT(modes) == _i;
+        mx_error_release(&refused);
+        if (shows || !is_run || is_tested_elsewhere((MxKey)key)) continue;
+        if (!strcmp(left, trace(runs, more))) mx_text_add(&silent, " %s", more);
+    }
+    ck_assert_str_eq(left, trace(runs, "steps=6")); /* else everything would show something */
+    ck_assert_msg(!silent.len, "%s: nothing shows%s", modes[_i].name, silent.data);
+}
+END_TEST
+
+/* A value that is refused everywhere would show nothing about its key. */
+START_TEST(every_value_is_taken_somewhere) {
+    static const MxKey refused[] = {MX_KEY_load_parameters_path,
+                                    MX_KEY_load_full_state_path,
+                                    MX_KEY_lora_restore_path,
+                                    MX_KEY_weight_dtype,
+                                    MX_KEY_tokenizer_type,
+                                    MX_KEY_model_name,
+                                    MX_KEY_dataset_path,
+                                    MX_KEY_mtp_eval_target_module,
+                                    MX_KEY_dcn_sequence_parallelism,
+                                    MX_KEY_ici_sequence_parallelism};
+    MxText useless;
+    mx_text_init(&useless, &arena);
+    put_data();
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        bool is_taken = false;
+        for (int i = 0; i < MX_COUNT(refused); i++) is_taken |= (int)refused[i] == key;
+        for (int mode = 0; mode < MX_COUNT(modes) && !is_taken; mode++) {
+            MxConfig *base, *config;
+            MxError err = {0};
+            ck_assert(tell(mode, NULL, &base, &err));
+            const char *more =
+                mx_arena_printf(&arena, "%s=%s", rows[key].name, other_value(base, (MxKey)key));
+            is_taken = tell(mode, more, &config, &err);
+            mx_error_release(&err);
+        }
+        if (!is_taken) mx_text_add(&useless, " %s", rows[key].name);
+    }
+    ck_assert_msg(!useless.len, "other values that all modes refuse:%s", useless.data);
+}
+END_TEST
+
+Suite *keys_suite(void) {
+    Suite *suite = suite_create("keys");
+    TCase *tcase = tcase_create("keys");
+    tcase_add_checked_fixture(tcase, test_setup, test_teardown);
+    tcase_set_timeout(tcase, getenv("MX_LONG") ? 3600 : 300);
+    tcase_add_loop_test(tcase, no_key_does_nothing_in_silence, 0, MX_COUNT(modes));
+    suite_add_tcase(suite, tcase);
+    suite_add(suite, "values", every_value_is_taken_somewhere, 120);
+    return suite;
+}
