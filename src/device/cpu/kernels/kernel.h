@@ -83,6 +83,8 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
 /* cpu_multiplies_bf16 — whether bf16 is multiplied as it is, rather than converted to f32: where
  * the processor is faster at it, if only libraries that can are asked. */
 bool cpu_multiplies_bf16(const MxDevice *device);
+/* cpu_splits_f32 — whether large products of f32 are made of three of bf16 (product.c). */
+bool cpu_splits_f32(const MxDevice *device);
 /* cpu_matmul_describe — who multiplies what. */
 void cpu_matmul_describe(const MxDevice *device, MxText *text);
 

@@ -39,6 +39,8 @@ typedef struct SmallKind {
 
 /* small_kind — the fastest way of this machine for a dtype. */
 const SmallKind *small_kind(const MxDevice *device, MxDtype dtype);
+/* small_kind_of_pairs — the fastest way to multiply bf16 as it is; NULL = the level has none. */
+const SmallKind *small_kind_of_pairs(const MxDevice *device);
 /* small_kinds — all ways that work on this machine. */
 enum { SMALL_KINDS = 3 };
 int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);
