@@ -214,8 +214,8 @@ bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 
 $(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(CFLAGS) -O3 -fopenmp -c -o $@ $<
 $(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
-$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
-$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
+$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
+$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
 bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/checkpoint
 bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
