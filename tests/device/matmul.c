@@ -6,6 +6,7 @@
 #include "suites.h"
 #include "tolerance.h"
 
+#include <malloc.h>
 #include <math.h>
 
 static const int64_t sizes[][3] = {/* m, n, k */
@@ -234,6 +235,41 @@ START_TEST(small_products_are_exact) {
 }
 END_TEST
 
+/* ---- memory */
+
+/* Bytes that have been allocated and not freed. */
+static size_t allocated(void) {
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* A library works in the memory that it is given, so that plans tell the truth. oneDNN kept sums of
+ * its own for products like this one of bf16. */
+START_TEST(libraries_work_in_scratch) {
+    const CpuMatmulSpec s = {.m = 2048,
+                             .n = 768,
+                             .k = 4096,
+                             .trans_a = true,
+                             .in = MX_BF16,
+                             .out = _i ? MX_F32 : MX_BF16};
+    const MxDeviceConfig config = {.n_threads = 2, .matmul = MX_MATMUL_ONEDNN};
+    MxArena arena = {.name = "matmul"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    void *a, *b, *c, *scratch;
+    ck_assert(mx_device_open(&arena, &config, &device, &err));
+    const CpuKernels *kernels = device->level->kernels;
+    ck_assert(mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.m * s.k), &a, &err) &&
+              mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.k * s.n), &b, &err) &&
+              mx_device_alloc(device, sizeof(float) * (size_t)(s.m * s.n), &c, &err) &&
+              mx_device_alloc(device, kernels->scratch(device, s), &scratch, &err));
+    size_t before = allocated();
+    kernels->multiply(kernels->prepare(device, s, &err), a, b, c, scratch);
+    ck_assert_msg(allocated() < before + (1 << 20), "%zu bytes", allocated() - before);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- matmul_precision=high */
 
 static const MxDeviceConfig high = {.matmul = MX_MATMUL_OWN, .may_split = true};
@@ -323,6 +359,7 @@ Suite *suite_matmul(void) {
     tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
     tcase_add_loop_test(t, small_products_are_exact, 0, 3);
+    tcase_add_loop_test(t, libraries_work_in_scratch, 0, 2);
     tcase_add_loop_test(t, split_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
     tcase_add_test(t, precisions_have_their_errors);
     tcase_add_test(t, split_numbers_keep_their_kind);

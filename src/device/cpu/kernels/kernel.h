@@ -12,9 +12,8 @@
 /* ---- convert.c */
 
 enum {
-    CPU_BLOCK = 1024,    /* elements that are converted at a time: a few of them fit in L1 */
-    CPU_PIECE = 1 << 15, /* elements that are worth a thread's while */
-    CPU_ALIGN = 64
+    CPU_BLOCK = 1024,   /* elements that are converted at a time: a few of them fit in L1 */
+    CPU_PIECE = 1 << 15 /* elements that are worth a thread's while */
 };
 
 void cpu_widen(const MxBf16 *x, int64_t n, float *y);
@@ -44,16 +43,6 @@ static inline void cpu_store(const float *from, int64_t n, void *y, MxDtype dtyp
 /* cpu_add_to — y[at..] += from. */
 void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at);
 void cpu_zero(const MxDevice *device, void *y, size_t bytes);
-
-/* cpu_carve — takes bytes off a scratch pointer, 64-byte aligned; cpu_padded is what it takes. */
-static inline size_t cpu_padded(size_t bytes) {
-    return (bytes + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN;
-}
-static inline void *cpu_carve(void **scratch, size_t bytes) {
-    void *p = *scratch;
-    *scratch = (char *)p + cpu_padded(bytes);
-    return p;
-}
 
 /* ---- map.c */
 
