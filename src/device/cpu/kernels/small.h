@@ -13,7 +13,8 @@
 
 enum {
     SMALL_LANES = 16,
-    SMALL_SIDE = 128 /* the largest side of a kind */
+    SMALL_SIDE = 128, /* the largest side of a kind */
+    SMALL_LEAST_SIDE = 64
 };
 
 static inline int64_t small_padded(int64_t n) {
