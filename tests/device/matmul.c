@@ -355,6 +355,7 @@ Suite *suite_matmul(void) {
     Suite *suite = suite_create("matmul");
     TCase *t = tcase_create("matmul");
     tcase_set_timeout(t, 120);
+    tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
     tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
