@@ -44,6 +44,9 @@ LEVELS            := baseline $(if $(findstring x86_64,$(MULTIARCH)),avx2 avx512
 FLAGS.avx2        := -march=x86-64-v3
 FLAGS.avx512      := -march=x86-64-v4 -mprefer-vector-width=512
 FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
+# For tests: the kernels of AMX on a processor without, its instructions in C (tests/device/tiles.c).
+TILES_IN_C        := $(if $(findstring x86_64,$(MULTIARCH)),tiles_in_c)
+FLAGS.tiles_in_c  := $(FLAGS.avx512_bf16) -include tests/device/tiles_in_c.h
 
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
@@ -108,7 +111,7 @@ $B/device/cpu/$1/%.o: src/device/cpu/kernels/%.c
 	@mkdir -p $$(@D)
 	$(CC) $(CPPFLAGS) $(INCS.device) -DCPU_LEVEL=$1 $(CFLAGS) $(OPT.device) $(FLAGS.$1) -c -o $$@ $$<
 endef
-$(foreach l,$(LEVELS),$(eval $(call level,$l)))
+$(foreach l,$(LEVELS) $(TILES_IN_C),$(eval $(call level,$l)))
 $(foreach t,$(TOOLS),$(eval $(call tool,$t)))
 $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
@@ -121,6 +124,9 @@ USES.mpi    := plan
 MPI_BORROWS := $B/tests/ops/types.o
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
+
+$B/test_device: $(TILES_IN_C:%=$B/device/cpu/%.o)
+$(if $(TILES_IN_C),$B/test_device: override LDFLAGS += -Wl$(comma)--wrap=cpu_level_find)
 
 TESTED   := $(foreach r,$(ROOMS),$(if $(wildcard tests/$r/*.c),$r))
 UNTESTED := $(filter-out $(TESTED),$(ROOMS))
@@ -174,9 +180,11 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%)
-LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
+HAS_BF16     := $(shell grep -m 1 -o avx512_bf16 /proc/cpuinfo)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(if $(HAS_BF16),device-tiles) $(TESTED) $(FUZZERS:%=replay-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device device-tiles train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
+SUITE.device-tiles := MX_TILES_IN_C=1 CK_INCLUDE_TAGS=tiles $B/test_device
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
@@ -215,8 +223,8 @@ bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 
 $(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(CFLAGS) -O3 -fopenmp -c -o $@ $<
 $(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
-$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
-$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench) -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -lopenblas
+$(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
+$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
 bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/checkpoint
 bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'

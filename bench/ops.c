@@ -331,6 +331,7 @@ static void write_csv(const Bench *b, const char *path) {
 static MxMatmulProvider provider_of(const MxConfig *config) {
     if (!strcmp(config->matmul_provider, "openblas")) return MX_MATMUL_OPENBLAS;
     if (!strcmp(config->matmul_provider, "onednn")) return MX_MATMUL_ONEDNN;
+    if (!strcmp(config->matmul_provider, "own")) return MX_MATMUL_OWN;
     return MX_MATMUL_AUTO;
 }
 
@@ -341,7 +342,8 @@ static bool open_bench(Bench *b, int argc, char **argv, MxError *err) {
     request.n_overrides = argc - 1;
     if (!mx_config_load(&b->arena, &request, &b->config, err)) return false;
     MxDeviceConfig device = {.n_threads = (int)b->config->num_threads,
-                             .matmul = provider_of(b->config)};
+                             .matmul = provider_of(b->config),
+                             .may_split = !strcmp(b->config->matmul_precision, "high")};
     if (!mx_device_open(&b->arena, &device, &b->device, err)) return false;
     return step_open(&b->arena, b->config, &b->step, err);
 }

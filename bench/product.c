@@ -1,20 +1,79 @@
 /* product.c — one matrix product by OpenBLAS or oneDNN; the libraries' own calls, nothing between.
- */
+ * OpenBLAS is loaded when it is first wanted, after both libraries have been told what the
+ * processor is: what distributions carry takes newer ones for ancient ones. */
 #include "product.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <dnnl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 const char *const library_names[LIBRARY_COUNT] = {
     [LIBRARY_OPENBLAS] = "OpenBLAS",
     [LIBRARY_ONEDNN] = "oneDNN",
 };
 
+/* ---- the libraries */
+
+/* What MX_CPU calls a level of processors, and both libraries; docs/PROCESSORS.md has the same. */
+static const struct {
+    const char *name, *core, *isa;
+} levels[] = {
+    {"baseline", "Prescott", "SSE41"},        {"avx2", "Haswell", "AVX2"},
+    {"avx512", "SkylakeX", "AVX512_CORE"},    {"avx512_bf16", "Cooperlake", "AVX512_CORE_BF16"},
+    {"amx", "Cooperlake", "AVX512_CORE_AMX"},
+};
+enum { LEVELS = (int)(sizeof levels / sizeof *levels) };
+
+static int highest_level(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bf16")) return 3;
+    if (__builtin_cpu_supports("avx512bw")) return 2;
+    if (__builtin_cpu_supports("avx2")) return 1;
+#endif
+    return 0;
+}
+
+static void tell_libraries(void) {
+    const char *name = getenv("MX_CPU");
+    bool is_capped = name && *name;
+    int level = is_capped ? 0 : highest_level();
+    while (is_capped && level < LEVELS && strcmp(levels[level].name, name)) level++;
+    if (level == LEVELS) bench_fail("MX_CPU: unrecognized level \"%s\"", name);
+    setenv("OPENBLAS_CORETYPE", levels[level].core, is_capped);
+    if (is_capped) setenv("ONEDNN_MAX_CPU_ISA", levels[level].isa, 1);
+}
+
+typedef struct Functions {
+    __typeof__(cblas_sgemm) *sgemm;
+    __typeof__(openblas_get_config) *get_config;
+    __typeof__(openblas_get_corename) *get_corename;
+} Functions;
+
+static void find(void *library, const char *name, void *function) {
+    void *found = library ? dlsym(library, name) : NULL;
+    if (!found) bench_fail("could not load OpenBLAS: %s", dlerror());
+    memcpy(function, &found, sizeof found);
+}
+
+static const Functions *blas_functions(void) {
+    static Functions functions;
+    if (functions.sgemm) return &functions;
+    tell_libraries();
+    void *library = dlopen(MX_OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+    find(library, "openblas_get_config", &functions.get_config);
+    find(library, "openblas_get_corename", &functions.get_corename);
+    find(library, "cblas_sgemm", &functions.sgemm);
+    return &functions;
+}
+
 void product_versions(char *text, size_t bytes) {
+    const Functions *blas = blas_functions();
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, bytes, "%s; core %s; oneDNN %d.%d.%d; compiler %s", openblas_get_config(),
-             openblas_get_corename(), v->major, v->minor, v->patch, __VERSION__);
+    snprintf(text, bytes, "%s; core %s; oneDNN %d.%d.%d; compiler %s", blas->get_config(),
+             blas->get_corename(), v->major, v->minor, v->patch, __VERSION__);
 }
 
 Operands product_operands(size_t cells) {
@@ -45,10 +104,10 @@ typedef struct Blas {
 static void run_blas(void *context) {
     const Blas *blas = context;
     const Product *p = blas->product;
-    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                p->trans_b ? CblasTrans : CblasNoTrans, p->m, p->n, p->k, 1.0f, blas->operands->a,
-                p->trans_a ? p->m : p->k, blas->operands->b, p->trans_b ? p->k : p->n, 0.0f,
-                blas->operands->c, p->n);
+    blas_functions()->sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                            p->trans_b ? CblasTrans : CblasNoTrans, p->m, p->n, p->k, 1.0f,
+                            blas->operands->a, p->trans_a ? p->m : p->k, blas->operands->b,
+                            p->trans_b ? p->k : p->n, 0.0f, blas->operands->c, p->n);
 }
 
 /* ---- oneDNN */
@@ -88,6 +147,7 @@ static void describe_product(dnnl_primitive_desc_t *out, const Primitive *x, con
 #endif
 
 static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
+    blas_functions(); /* oneDNN reads its variable when it is first used */
     dnnl_memory_desc_t abc[3];
     dnnl_primitive_desc_t desc;
     dnnl_data_type_t in = p->is_bf16 ? dnnl_bf16 : dnnl_f32;

@@ -101,7 +101,8 @@ typedef enum MxMatmulProvider {
 typedef struct MxDeviceConfig {
     int n_threads; /* 0 = as the environment and the machine say */
     MxMatmulProvider matmul;
-    MxComm *comm; /* for collective ops; NULL = there are none, or nothing is run */
+    bool may_split; /* f32 products may be made of three of bf16, where that pays */
+    MxComm *comm;   /* for collective ops; NULL = there are none, or nothing is run */
 } MxDeviceConfig;
 
 /* mx_device_open — the CPU; closed with the arena. Errors: OpenBLAS of the wrong threading flavour,

@@ -133,6 +133,7 @@ const MxRun *mx_train_state_run(const MxTrainState *state);
 /* A config's program as it would run on one device, nothing of it allocated. */
 typedef struct MxTrainProgram {
     const struct MxModel *model;
+    const char *device; /* mx_device_describe */
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */

@@ -232,7 +232,8 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
     MxTrainProgram program;
     if (!mx_train_program(arena, config, false, &program, err)) return false;
     const MxVars *vars = program.vars;
-    *out = (PlanProgram){.activations = (int64_t)program.layout.bytes.arena,
+    *out = (PlanProgram){.device = program.device,
+                         .activations = (int64_t)program.layout.bytes.arena,
                          .buffers = (int64_t)program.layout.bytes.vars - program.cast_bytes,
                          .casts = program.cast_bytes,
                          .weight_bytes = mx_dtype_bytes(vars->item[program.param[0]].type.dtype)};
@@ -313,6 +314,7 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
         out->activations += each * (layers - MORE);
         out->casts += each_casts * (layers - MORE);
     }
+    if (ok) out->device = mx_arena_strdup(arena, out->device);
     mx_arena_release(scratch);
     return ok;
 }

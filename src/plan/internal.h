@@ -57,6 +57,7 @@ MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec);
 
 /* A config's program for the rows of one rank. */
 typedef struct PlanProgram {
+    const char *device;           /* of this machine, in a line */
     int64_t activations, buffers; /* bytes: the arena; the batch, scalars in and out */
     size_t weight_bytes, gradient_bytes, moment_bytes; /* of one parameter's element */
     size_t reference_bytes;                            /* the same; 0 = no copy */
@@ -125,6 +126,7 @@ struct MxForecast {
     PlanCount parameters;
     PlanMemory memory;
     PlanCollectives collectives; /* of several ranks */
+    const char *device;          /* of this machine, in a line */
     MxTflops tflops;
     MxShardReport unsharded;
     const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */

@@ -138,6 +138,7 @@ char *mx_plan_json(MxArena *arena, const MxForecast *plan) {
     mx_json_set_string(root, "mxtrain", MX_VERSION);
     mx_json_set_string(root, "run_name", plan->config->run_name);
     mx_json_set_string(root, "model_name", plan->config->model_name);
+    mx_json_set_string(root, "machine", plan->device);
     put_mesh(plan, root);
     put_batch(plan, root);
     put_parameters(plan, root);

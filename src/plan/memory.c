@@ -102,6 +102,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     PlanProgram p;
     if (!plan_program(arena, &plan->mesh, plan->config->remat, &plan->warnings, &p, err))
         return false;
+    plan->device = p.device;
     int64_t n = shard_elements(plan, false), n_trained = shard_elements(plan, true);
     MxDtype dtype;
     bool known = mx_dtype_parse(plan->config->dtype, &dtype);

@@ -182,6 +182,7 @@ void mx_plan_print(const MxForecast *plan, MxText *out) {
     const MxConfig *c = plan->config;
     mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
     if (plan->refusal) mx_text_add(out, "error, when run: %s\n", plan->refusal);
+    mx_text_add(out, "machine      %s\n", plan->device);
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);

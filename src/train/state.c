@@ -26,7 +26,9 @@ static const struct {
 };
 
 static bool open_device(MxTrainState *s, MxError *err) {
-    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads, .comm = s->comm};
+    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads,
+                             .may_split = !strcmp(s->config->matmul_precision, "high"),
+                             .comm = s->comm};
     for (int i = 0; i < MX_COUNT(providers); i++)
         if (!strcmp(providers[i].name, s->config->matmul_provider))
             device.matmul = providers[i].provider;
@@ -153,6 +155,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
     MxTrainState *s = new_state(arena, config, NULL);
     if (!describe_state(s, divided, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
+                            .device = mx_device_describe(s->device),
                             .vars = &s->local,
                             .param = s->var.param,
                             .gradient = s->var.gradient,

@@ -79,7 +79,7 @@ END_TEST
 START_TEST(inert_keys_are_named_once) {
     Loaded l =
         load_config("dump_hlo: true\nsa_block_q: 256\nprofiler: xplane\nenable_dropout: false\n"
-                    "matmul_precision: highest\nenable_gcp_goodput_metrics: false\n"
+                    "float32_logits: true\nenable_gcp_goodput_metrics: false\n"
                     "ici_fsdp_parallelism: 1\nhardware: cpu\nskip_jax_distributed_system: true\n",
                     NULL, NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);

@@ -424,6 +424,7 @@ Suite *suite_kernels(void) {
     Suite *suite = suite_create("kernels");
     TCase *t = tcase_create("kernels");
     tcase_set_timeout(t, 60);
+    tcase_set_tags(t, "tiles");
     tcase_add_test(t, every_op_has_a_case);
     tcase_add_loop_test(t, kernel_is_right, 0, 2 * n_cases);
     tcase_add_loop_test(t, targets_are_in_the_vocabulary, 0, MX_COUNT(ids) / 2);

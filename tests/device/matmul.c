@@ -6,6 +6,7 @@
 #include "suites.h"
 #include "tolerance.h"
 
+#include <malloc.h>
 #include <math.h>
 
 static const int64_t sizes[][3] = {/* m, n, k */
@@ -102,7 +103,7 @@ END_TEST
 
 /* ---- our own products between rows that lie apart; whole numbers, so that results are exact */
 
-enum { APART = 3, THREADS = 3 };
+enum { APART = 3, THREADS = 3, FEW = 4, MANY = 4000 };
 
 static const int64_t narrow_sizes[][3] = {/* m, n, k */
                                           {100, 48, 16}, {37, 300, 7},   {70, 530, 64},
@@ -111,18 +112,19 @@ static const int64_t narrow_sizes[][3] = {/* m, n, k */
 /* More than a block of rows, a strip of columns, a strip of the sum. */
 static const int64_t large_sizes[][3] = {{300, 130, 70}, {113, 1060, 40}, {5, 1040, 2100}};
 
-static float whole_at(int64_t i) {
-    return (float)((int)(probe_word(9, (uint64_t)i) % 9) - 4);
+/* Numbers up to `most`, of either sign. */
+static float whole_at(int64_t i, uint32_t most) {
+    return (float)(probe_word(9, (uint64_t)i) % (2 * most + 1)) - (float)most;
 }
 
 /* [rows, columns] of whole numbers; between the rows, numbers that must be neither used nor
  * changed. */
-static void *spaced(MxArena *arena, MxDtype dtype, const int64_t rows_columns[2]) {
+static void *spaced(MxArena *arena, MxDtype dtype, const int64_t rows_columns[2], uint32_t most) {
     int64_t step = rows_columns[1] + APART, n = rows_columns[0] * step;
     float *x = mx_new_n(arena, float, n);
     MxBf16 *y = mx_new_n(arena, MxBf16, n);
     for (int64_t i = 0; i < n; i++) {
-        x[i] = i % step < rows_columns[1] ? whole_at(i) : NAN;
+        x[i] = i % step < rows_columns[1] ? whole_at(i, most) : NAN;
         y[i] = mx_f32_to_bf16(x[i]);
     }
     return dtype == MX_F32 ? (void *)x : y;
@@ -167,26 +169,28 @@ static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3
     const CpuKernels *kernels = device->level->kernels;
     const CpuMatmul *product = kernels->prepare(device, s, &err);
     ck_assert(product && !strcmp(product->provider->name, "our own"));
-    void *got = spaced(arena, s.out, c), *scratch;
+    void *got = spaced(arena, s.out, c, FEW), *scratch;
     ck_assert(mx_device_alloc(device, kernels->scratch(device, s) + 1, &scratch, &err));
     kernels->multiply(product, abc[0], abc[1], got, scratch);
     return got;
 }
 
-/* Runs a product on one thread and on several; both must give the exact result. */
-static void check_spaced(CpuMatmulSpec s, MxMatmulProvider provider) {
+/* Runs a product on one thread and on several; both must give the exact result. most: of A, of B.
+ */
+static void check_spaced(CpuMatmulSpec s, MxDeviceConfig config, const uint32_t most[2]) {
     MxArena arena = {.name = "matmul"};
     const int64_t a[] = {s.m, s.k}, a_turned[] = {s.k, s.m}, c[] = {s.m, s.n};
     const int64_t b[] = {s.k, s.n}, b_turned[] = {s.n, s.k};
     s.lda = (s.trans_a ? s.m : s.k) + APART;
     s.ldb = (s.trans_b ? s.k : s.n) + APART;
     s.ldc = s.n + APART;
-    const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a),
-                         spaced(&arena, s.in, s.trans_b ? b_turned : b), spaced(&arena, s.out, c)};
-    const MxDeviceConfig one_thread = {.n_threads = 1, .matmul = provider};
-    const MxDeviceConfig threads = {.n_threads = THREADS, .matmul = provider};
-    const void *one = run_spaced(&arena, s, abc, one_thread);
-    const void *several = run_spaced(&arena, s, abc, threads);
+    const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a, most[0]),
+                         spaced(&arena, s.in, s.trans_b ? b_turned : b, most[1]),
+                         spaced(&arena, s.out, c, FEW)};
+    config.n_threads = 1;
+    const void *one = run_spaced(&arena, s, abc, config);
+    config.n_threads = THREADS;
+    const void *several = run_spaced(&arena, s, abc, config);
     check_exact(&s, abc, one);
     ck_assert_mem_eq(several, one, (size_t)(s.m * s.ldc) * mx_dtype_bytes(s.out));
     mx_arena_release(&arena);
@@ -201,7 +205,7 @@ static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider
             s.trans_b = kind == MX_DOT_NT;
             s.in = dtypes[dtype][0];
             s.out = dtypes[dtype][1];
-            check_spaced(s, provider);
+            check_spaced(s, (MxDeviceConfig){.matmul = provider}, (uint32_t[]){FEW, FEW});
         }
 }
 
@@ -231,14 +235,135 @@ START_TEST(small_products_are_exact) {
 }
 END_TEST
 
+/* ---- memory */
+
+/* Bytes that have been allocated and not freed. */
+static size_t allocated(void) {
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* A library works in the memory that it is given, so that plans tell the truth. oneDNN kept sums of
+ * its own for products like this one of bf16. */
+START_TEST(libraries_work_in_scratch) {
+    const CpuMatmulSpec s = {.m = 2048,
+                             .n = 768,
+                             .k = 4096,
+                             .trans_a = true,
+                             .in = MX_BF16,
+                             .out = _i ? MX_F32 : MX_BF16};
+    const MxDeviceConfig config = {.n_threads = 2, .matmul = MX_MATMUL_ONEDNN};
+    MxArena arena = {.name = "matmul"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    void *a, *b, *c, *scratch;
+    ck_assert(mx_device_open(&arena, &config, &device, &err));
+    const CpuKernels *kernels = device->level->kernels;
+    ck_assert(mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.m * s.k), &a, &err) &&
+              mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.k * s.n), &b, &err) &&
+              mx_device_alloc(device, sizeof(float) * (size_t)(s.m * s.n), &c, &err) &&
+              mx_device_alloc(device, kernels->scratch(device, s), &scratch, &err));
+    size_t before = allocated();
+    kernels->multiply(kernels->prepare(device, s, &err), a, b, c, scratch);
+    ck_assert_msg(allocated() < before + (1 << 20), "%zu bytes", allocated() - before);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- matmul_precision=high */
+
+static const MxDeviceConfig high = {.matmul = MX_MATMUL_OWN, .may_split = true};
+
+/* Numbers of twelve bits need both parts; those of the other operand have no low part, so that
+ * nothing is left out. */
+START_TEST(split_products_are_exact) {
+    const int64_t *size = large_sizes[_i / 3];
+    for (int side = 0; side < 2; side++)
+        for (int add = 0; add < 2; add++) {
+            CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
+            s.trans_a = _i % 3 == MX_DOT_TN;
+            s.trans_b = _i % 3 == MX_DOT_NT;
+            check_spaced(s, high, (uint32_t[]){side ? FEW : MANY, side ? MANY : FEW});
+        }
+}
+END_TEST
+
+/* The error of a product of floats as a part of the result, by norms. */
+static double error_of(MxDeviceConfig config, const float *a, const float *b, float *c) {
+    enum { SIZE = 256 };
+    MxArena arena = {.name = "matmul"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    void *scratch;
+    const CpuMatmulSpec s = {.m = SIZE, .n = SIZE, .k = SIZE};
+    ck_assert(mx_device_open(&arena, &config, &device, &err));
+    const CpuKernels *kernels = device->level->kernels;
+    ck_assert(mx_device_alloc(device, kernels->scratch(device, s) + 1, &scratch, &err));
+    kernels->multiply(kernels->prepare(device, s, &err), a, b, c, scratch);
+    double error = 0, size = 0;
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        double want = 0;
+        for (int k = 0; k < SIZE; k++)
+            want += (double)a[i / SIZE * SIZE + k] * (double)b[k * SIZE + i % SIZE];
+        error += pow((double)c[i] - want, 2);
+        size += want * want;
+    }
+    mx_arena_release(&arena);
+    return sqrt(error / size);
+}
+
+/* docs/PROCESSORS.md tells these figures: f32 2.8e-7, high 4.4e-6. What is split shows in the line
+ * that describes the device. */
+START_TEST(precisions_have_their_errors) {
+    static float a[MOST], b[MOST], c[MOST];
+    for (int i = 0; i < MOST; i++) {
+        a[i] = (float)probe_normal(1, (uint64_t)i);
+        b[i] = (float)probe_normal(2, (uint64_t)i);
+    }
+    double plain = error_of((MxDeviceConfig){.matmul = MX_MATMUL_OWN}, a, b, c);
+    double split = error_of(high, a, b, c);
+    MxArena arena = {.name = "matmul"};
+    MxError err = {0};
+    MxDevice *device = NULL;
+    ck_assert(mx_device_open(&arena, &high, &device, &err));
+    bool is_split = device->level->has_bf16;
+    const char *line = mx_device_describe(device);
+    ck_assert_msg(strstr(line, is_split ? "f32 our own of three bf16 products, bf16"
+                                        : "f32 our own (high is f32 here), bf16"),
+                  "%s", line);
+    ck_assert_msg(plain < 5e-7, "f32 is off by %.3g", plain);
+    ck_assert_msg(is_split ? split > 1e-6 && split < 1e-5 : split == plain,
+                  "high is off by %.3g, f32 by %.3g", split, plain);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* A large float whose nearest bf16 would be infinite stays a number; one that is none stays none.
+ */
+START_TEST(split_numbers_keep_their_kind) {
+    static float a[MOST], b[MOST], c[MOST];
+    const float large = 3.4e38F;
+    for (int i = 0; i < MOST; i++) b[i] = i / 256 == i % 256;
+    for (int i = 0; i < MOST; i++) a[i] = i == 1 ? NAN : i == 256 ? large : 1;
+    error_of(high, a, b, c);
+    ck_assert_msg(isnan(c[1]) && c[257] == 1, "%g, %g", (double)c[1], (double)c[257]);
+    ck_assert_msg(fabsf(c[256] - large) <= 1e-4F * large, "%g", (double)c[256]);
+}
+END_TEST
+
 Suite *suite_matmul(void) {
     Suite *suite = suite_create("matmul");
     TCase *t = tcase_create("matmul");
     tcase_set_timeout(t, 120);
+    tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
     tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
     tcase_add_loop_test(t, small_products_are_exact, 0, 3);
+    tcase_add_loop_test(t, libraries_work_in_scratch, 0, 2);
+    tcase_add_loop_test(t, split_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
+    tcase_add_test(t, precisions_have_their_errors);
+    tcase_add_test(t, split_numbers_keep_their_kind);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -177,6 +177,7 @@ Suite *suite_small(void) {
     Suite *suite = suite_create("small");
     TCase *t = tcase_create("small");
     tcase_set_timeout(t, 60);
+    tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, products_are_exact, 0, MX_COUNT(sizes));
     tcase_add_test(t, pairs_are_rounded_as_single_numbers);
     tcase_add_test(t, floats_are_never_multiplied_as_pairs);

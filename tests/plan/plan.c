@@ -31,6 +31,17 @@ static void same_gib(const char *text, const char *label, const MxJson *plan, co
     ck_assert_msg(number_after(text, label) == strtod(gib, NULL), "%s: %s", label, gib);
 }
 
+/* What matmul_precision comes to on this machine stands in the text and in the JSON. */
+START_TEST(machine_is_told) {
+    const char *words = "configs/base.yml matmul_precision=high matmul_provider=openblas";
+    const char *text = run_ok(mx_arena_printf(&arena, "--plan %s", words)).out;
+    const char *machine = mx_json_string(mx_json_get(run_json(words), "machine"));
+    ck_assert_msg(strstr(text, mx_arena_printf(&arena, "\nmachine      %s\n", machine)), "%s",
+                  text);
+    ck_assert_msg(strstr(machine, "matmul f32 OpenBLAS (high is f32 here), "), "%s", machine);
+}
+END_TEST
+
 START_TEST(text_and_json_agree) {
     for (int i = 0; i < MX_COUNT(agreeing); i++) {
         const char *text = run_ok(mx_arena_printf(&arena, "--plan %s", agreeing[i])).out;
@@ -374,6 +385,7 @@ END_TEST
 Suite *plan_suite(void) {
     Suite *s = suite_create("plan");
     suite_add(s, "text_and_json_agree", text_and_json_agree, 60);
+    suite_add(s, "machine_is_told", machine_is_told, 30);
     suite_add(s, "files", files, 30);
     suite_add(s, "explanations", explanations, 60);
     suite_add(s, "findings", findings, 30);

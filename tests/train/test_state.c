@@ -98,6 +98,8 @@ static const struct {
      "use_qk_norm=true attention_bias=true remat_policy=full", 0},
     {"num_threads=1", "num_threads=2", 1e-5},
     {"matmul_provider=openblas", "matmul_provider=onednn", 1e-5},
+    {"matmul_precision=default", "matmul_precision=highest", 0},
+    {"matmul_provider=own", "matmul_provider=own matmul_precision=high", 1e-4},
     {"num_vocab_tiling=1", "num_vocab_tiling=4", 1e-5},
     {TIED_AND_CAPPED, TIED_AND_CAPPED " num_vocab_tiling=4", 1e-5},
 };

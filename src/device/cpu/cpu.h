@@ -70,6 +70,20 @@ static inline int64_t cpu_max(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+/* ---- scratch */
+
+enum { CPU_ALIGN = 64 };
+
+/* cpu_carve — takes bytes off a scratch pointer, 64-byte aligned; cpu_padded is what it takes. */
+static inline size_t cpu_padded(size_t bytes) {
+    return (bytes + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN;
+}
+static inline void *cpu_carve(void **scratch, size_t bytes) {
+    void *p = *scratch;
+    *scratch = (char *)p + cpu_padded(bytes);
+    return p;
+}
+
 /* ---- openblas.c, onednn.c; kernels/matmul.c has the rest of products */
 
 /* C[m, n] = op(A)[m, k] op(B)[k, n], row-major, added to C if accumulate. Leading dims are in

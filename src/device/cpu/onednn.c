@@ -123,17 +123,25 @@ static bool append_sum(dnnl_post_ops_t post_ops) {
 
 /* ---- a product */
 
+/* What a product is made of, as long as it is made. */
+typedef struct Design {
+    const CpuMatmulSpec *spec;
+    dnnl_engine_t engine;
+    Layout a, b, c;                       /* as they are stored */
+    dnnl_primitive_desc_t multiply, pack; /* pack: NULL = B stays as it is */
+} Design;
+
 typedef struct Product {
     const Engine *engine;
-    dnnl_primitive_t multiply;
-    dnnl_primitive_t pack; /* B into the layout that oneDNN wants; NULL = as it is */
-    dnnl_memory_t a, b, c, packed;
+    dnnl_primitive_t multiply, pack; /* pack: B into the layout that oneDNN wants, or NULL */
+    dnnl_memory_t a, b, c, packed, scratch;
+    size_t packed_bytes;
 } Product;
 
 static void close_product(void *data) {
     Product *p = data;
     const dnnl_primitive_t primitives[] = {p->multiply, p->pack};
-    const dnnl_memory_t memories[] = {p->a, p->b, p->c, p->packed};
+    const dnnl_memory_t memories[] = {p->a, p->b, p->c, p->packed, p->scratch};
     for (int i = 0; i < MX_COUNT(primitives); i++)
         if (primitives[i]) dnnl_primitive_destroy(primitives[i]);
     for (int i = 0; i < MX_COUNT(memories); i++)
@@ -156,13 +164,6 @@ static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
            s->m >= many_rows && s->k * s->n <= most_elements;
 }
 
-/* Room for a packed B: whole blocks of 64 columns and 32 rows. */
-static size_t packed_bytes(const MxDevice *device, const CpuMatmulSpec *s) {
-    enum { COLUMNS = 64, ROWS = 32 };
-    int64_t columns = cpu_pieces(s->n, COLUMNS) * COLUMNS, rows = cpu_pieces(s->k, ROWS) * ROWS;
-    return packs(device, s) ? sizeof(MxBf16) * (size_t)(columns * rows) : 0;
-}
-
 /* A [rows, cols] operand, stored the other way round if transposed; ld 0 = as the product asks. */
 static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[3], bool transposed,
                      MxDtype dtype) {
@@ -173,71 +174,99 @@ static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[
                        dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32);
 }
 
-/* The general product has a name of its own; where it cannot be had, any does. */
-static bool make_product(const MxDevice *device, Product *p, dnnl_primitive_desc_t *desc,
-                         const Layout abc[3], const CpuMatmulSpec *s) {
-    const char *how = is_general(device, s) ? "gemm" : "";
-    const dnnl_engine_t engine = p->engine->engine;
+/* Working memory is ours, so that the plan of a run counts it. What the general product allocates
+ * besides, while it runs, is a copy of at most 1024 rows of B and some blocks of A. */
+static bool design_multiply(const MxDevice *device, Design *d, const Layout abc[3]) {
+    const char *how = is_general(device, d->spec) ? "gemm" : "";
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post_ops = NULL;
-    bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success &&
-              dnnl_post_ops_create(&post_ops) == dnnl_success &&
-              (!s->accumulate || append_sum(post_ops)) &&
-              dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
-              (describe_product(desc, engine, abc, attr, how) ||
-               describe_product(desc, engine, abc, attr, "")) &&
-              dnnl_primitive_create(&p->multiply, *desc) == dnnl_success;
+    /* The general product has a name of its own; where it cannot be had, any does. */
+    bool ok =
+        dnnl_primitive_attr_create(&attr) == dnnl_success &&
+        dnnl_post_ops_create(&post_ops) == dnnl_success &&
+        (!d->spec->accumulate || append_sum(post_ops)) &&
+        dnnl_primitive_attr_set_post_ops(attr, post_ops) == dnnl_success &&
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+        (describe_product(&d->multiply, d->engine, abc, attr, how) ||
+         describe_product(&d->multiply, d->engine, abc, attr, ""));
     if (post_ops) dnnl_post_ops_destroy(post_ops);
     if (attr) dnnl_primitive_attr_destroy(attr);
     return ok;
 }
 
-static bool make_memory(const Product *p, dnnl_memory_t *memory, Layout layout) {
-    return dnnl_memory_create(memory, layout, p->engine->engine, DNNL_MEMORY_NONE) == dnnl_success;
+static Layout packed_layout(const Design *d) {
+    return dnnl_primitive_desc_query_md(d->multiply, dnnl_query_weights_md, 0);
 }
 
-/* From B's rows to what the product asks for. */
-static bool make_pack(Product *p, Layout b, Layout packed) {
-    dnnl_primitive_desc_t desc = NULL;
-    const dnnl_engine_t engine = p->engine->engine;
-    bool ok = dnnl_reorder_primitive_desc_create(&desc, b, engine, packed, engine, NULL) ==
-                  dnnl_success &&
-              dnnl_primitive_create(&p->pack, desc) == dnnl_success &&
-              make_memory(p, &p->packed, packed);
-    if (desc) dnnl_primitive_desc_destroy(desc);
-    return ok;
+static Layout scratch_layout(const Design *d) {
+    return dnnl_primitive_desc_query_md(d->multiply, dnnl_query_scratchpad_md, 0);
 }
 
-/* abc: A, B as the product takes it, C, and B as it is stored. */
-static bool make_all(const MxDevice *device, Product *p, const CpuMatmulSpec *s,
-                     const Layout abc_b[4]) {
-    dnnl_primitive_desc_t desc = NULL;
-    bool ok = make_product(device, p, &desc, abc_b, s) && make_memory(p, &p->a, abc_b[0]) &&
-              make_memory(p, &p->b, abc_b[3]) && make_memory(p, &p->c, abc_b[2]);
-    if (ok && packs(device, s)) {
-        Layout packed = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
-        MX_ASSERT(dnnl_memory_desc_get_size(packed) <= packed_bytes(device, s));
-        ok = make_pack(p, abc_b[3], packed);
-    }
-    if (desc) dnnl_primitive_desc_destroy(desc);
-    return ok;
+static bool design(const MxDevice *device, MxArena *arena, const CpuMatmulSpec *s, Design *d) {
+    const Engine *e = device->onednn;
+    *d = (Design){.spec = s, .engine = e->engine};
+    const int64_t a[] = {s->m, s->k, s->lda}, b[] = {s->k, s->n, s->ldb};
+    const int64_t c[] = {s->m, s->n, s->ldc}, as_asked[] = {s->k, s->n, 0};
+    Layout any = NULL;
+    bool ok = describe(arena, &d->a, a, s->trans_a, s->in) &&
+              describe(arena, &d->b, b, s->trans_b, s->in) &&
+              describe(arena, &d->c, c, false, s->out) &&
+              describe(arena, &any, as_asked, false, s->in) &&
+              design_multiply(device, d, (Layout[]){d->a, packs(device, s) ? any : d->b, d->c});
+    layout_close(any);
+    return ok && (!packs(device, s) ||
+                  dnnl_reorder_primitive_desc_create(&d->pack, d->b, d->engine, packed_layout(d),
+                                                     d->engine, NULL) == dnnl_success);
+}
+
+static void design_close(Design *d) {
+    if (d->multiply) dnnl_primitive_desc_destroy(d->multiply);
+    if (d->pack) dnnl_primitive_desc_destroy(d->pack);
+    layout_close(d->a);
+    layout_close(d->b);
+    layout_close(d->c);
+}
+
+static size_t packed_bytes(const Design *d) {
+    return d->pack ? cpu_padded(dnnl_memory_desc_get_size(packed_layout(d))) : 0;
+}
+
+/* A packed B, and behind it what oneDNN works in. What cannot be made is told by prepare. */
+static size_t scratch_bytes(const MxDevice *device, const CpuMatmulSpec *s) {
+    MxArena arena = {.name = "oneDNN"};
+    Design d;
+    bool ok = design(device, &arena, s, &d);
+    size_t bytes =
+        ok ? packed_bytes(&d) + cpu_padded(dnnl_memory_desc_get_size(scratch_layout(&d))) : 0;
+    design_close(&d);
+    mx_arena_release(&arena);
+    return bytes;
+}
+
+static bool make_memory(const Design *d, dnnl_memory_t *memory, Layout layout) {
+    return dnnl_memory_create(memory, layout, d->engine, DNNL_MEMORY_NONE) == dnnl_success;
+}
+
+static bool make_product(const Design *d, Product *p) {
+    p->packed_bytes = packed_bytes(d);
+    return dnnl_primitive_create(&p->multiply, d->multiply) == dnnl_success &&
+           make_memory(d, &p->a, d->a) && make_memory(d, &p->b, d->b) &&
+           make_memory(d, &p->c, d->c) && make_memory(d, &p->scratch, scratch_layout(d)) &&
+           (!d->pack || (dnnl_primitive_create(&p->pack, d->pack) == dnnl_success &&
+                         make_memory(d, &p->packed, packed_layout(d))));
 }
 
 static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     const CpuMatmulSpec *s = &matmul->run;
-    MxArena *arena = device->arena;
-    Product *p = mx_new(arena, Product);
+    Product *p = mx_new(device->arena, Product);
     p->engine = device->onednn;
-    mx_arena_on_release(arena, close_product, p);
+    mx_arena_on_release(device->arena, close_product, p);
     matmul->state = p;
-    Layout abc_b[4] = {0};
-    const int64_t a[] = {s->m, s->k, s->lda}, b[] = {s->k, s->n, s->ldb};
-    const int64_t c[] = {s->m, s->n, s->ldc}, any[] = {s->k, s->n, 0};
-    bool ok = describe(arena, &abc_b[0], a, s->trans_a, s->in) &&
-              describe(arena, &abc_b[1], packs(device, s) ? any : b, s->trans_b, s->in) &&
-              describe(arena, &abc_b[2], c, false, s->out) &&
-              describe(arena, &abc_b[3], b, s->trans_b, s->in) && make_all(device, p, s, abc_b);
-    for (int i = 0; i < MX_COUNT(abc_b); i++) layout_close(abc_b[i]);
+    MxArena arena = {.name = "oneDNN"};
+    Design d;
+    bool ok = design(device, &arena, s, &d) && make_product(&d, p);
+    design_close(&d);
+    mx_arena_release(&arena);
     if (ok) return true;
     return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                    "oneDNN has no matrix product %s [%lld, %lld] x [%lld, %lld]",
@@ -262,19 +291,22 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     point(p->a, a);
     point(p->b, b);
     point(p->c, c);
+    point(p->scratch, (char *)scratch + p->packed_bytes);
     if (p->pack) {
         point(p->packed, scratch);
         const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, p->b}, {DNNL_ARG_TO, p->packed}};
         execute(p, p->pack, MX_COUNT(args), args);
     }
-    const dnnl_exec_arg_t args[] = {
-        {DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->pack ? p->packed : p->b}, {DNNL_ARG_DST, p->c}};
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a},
+                                    {DNNL_ARG_WEIGHTS, p->pack ? p->packed : p->b},
+                                    {DNNL_ARG_DST, p->c},
+                                    {DNNL_ARG_SCRATCHPAD, p->scratch}};
     execute(p, p->multiply, MX_COUNT(args), args);
 }
 
 const CpuProvider cpu_onednn = {
     .name = "oneDNN",
-    .scratch = packed_bytes,
+    .scratch = scratch_bytes,
     .prepare = prepare,
     .run = run,
 };

@@ -108,23 +108,25 @@ static void rescale(int64_t lanes, int64_t rows, const float *scale, const Block
     }
 }
 
+/* Lanes of queries one after the other, so that their sums stay in registers. */
 static void soften_floats(int64_t lanes, float factor, const Work *w, const Block *block) {
-    const float *most = block->most;
-    float *sum = block->sum, *out = w->p;
-    for (int64_t j = 0; j < block->tile.n_k; j++) {
-        const float *row = w->scores + j * lanes;
-        float *to = out + j * lanes;
+    for (int64_t i = 0; i < lanes; i += SMALL_LANES) {
+        const float *most = block->most + i, *row = w->scores + i;
+        float sum[SMALL_LANES], *to = (float *)w->p + i;
+        memcpy(sum, block->sum + i, sizeof sum);
+        for (int64_t j = 0; j < block->tile.n_k; j++, row += lanes, to += lanes) {
 #pragma omp simd
-        for (int64_t i = 0; i < lanes; i++) {
-            float p = vec_exp2(row[i] * factor - most[i]);
-            to[i] = p;
-            sum[i] += p;
+            for (int l = 0; l < SMALL_LANES; l++) {
+                float p = vec_exp2(row[l] * factor - most[l]);
+                to[l] = p;
+                sum[l] += p;
+            }
         }
+        memcpy(block->sum + i, sum, sizeof sum);
     }
 }
 
-/* Two rows make one of words; an odd last row is followed by one that is not seen. Lanes of queries
- * one after the other, so that their sums stay in registers. */
+/* Two rows make one of words; an odd last row is followed by one that is not seen. */
 static void soften_pairs(int64_t lanes, float factor, const Work *w, const Block *block) {
     int64_t n = block->tile.n_k;
     for (int64_t i = 0; n % 2 && i < lanes; i++) w->scores[n * lanes + i] = -INFINITY;

@@ -6,14 +6,13 @@
 #include "small.h"
 
 /* A thread packs what a span of queries or keys shares, and goes through it in blocks: as many as
- * the kind's tiles have sides. A tile that the mask lets through in part is done in parts of so
- * many queries and keys (words along either start at a part), since some are not seen at all. */
+ * the kind's tiles have sides. A tile that the mask lets through in part is done in parts of half
+ * its side (words along either start at a part), since some are not seen at all. */
 enum {
     ATTENTION_SPAN = 256,
-    ATTENTION_PART = 64,
-    ATTENTION_BLOCKS = ATTENTION_SPAN / ATTENTION_PART, /* at most */
+    ATTENTION_BLOCKS = ATTENTION_SPAN / SMALL_LEAST_SIDE, /* at most */
     ATTENTION_SIDE = SMALL_SIDE,
-    ATTENTION_PARTS = ATTENTION_SIDE / ATTENTION_PART * (ATTENTION_SIDE / ATTENTION_PART)
+    ATTENTION_PARTS = 2 * 2
 };
 
 typedef struct Attention {

@@ -98,13 +98,14 @@ int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_P
     parts[0] = *tile;
     parts[0].sight = sight_of(a, tile);
     if (parts[0].sight != SIGHT_PART) return parts[0].sight == SIGHT_ALL;
-    for (int64_t q = 0; q < tile->n_q; q += ATTENTION_PART)
-        for (int64_t k = 0; k < tile->n_k; k += ATTENTION_PART) {
+    const int64_t side = a->side / 2;
+    for (int64_t q = 0; q < tile->n_q; q += side)
+        for (int64_t k = 0; k < tile->n_k; k += side) {
             Tile part = {.b = tile->b,
                          .q = tile->q + q,
-                         .n_q = cpu_min(ATTENTION_PART, tile->n_q - q),
+                         .n_q = cpu_min(side, tile->n_q - q),
                          .k = tile->k + k,
-                         .n_k = cpu_min(ATTENTION_PART, tile->n_k - k)};
+                         .n_k = cpu_min(side, tile->n_k - k)};
             part.sight = sight_of(a, &part);
             if (part.sight != SIGHT_NONE) parts[n++] = part;
         }

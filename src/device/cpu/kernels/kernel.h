@@ -12,9 +12,8 @@
 /* ---- convert.c */
 
 enum {
-    CPU_BLOCK = 1024,    /* elements that are converted at a time: a few of them fit in L1 */
-    CPU_PIECE = 1 << 15, /* elements that are worth a thread's while */
-    CPU_ALIGN = 64
+    CPU_BLOCK = 1024,   /* elements that are converted at a time: a few of them fit in L1 */
+    CPU_PIECE = 1 << 15 /* elements that are worth a thread's while */
 };
 
 void cpu_widen(const MxBf16 *x, int64_t n, float *y);
@@ -45,16 +44,6 @@ static inline void cpu_store(const float *from, int64_t n, void *y, MxDtype dtyp
 void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at);
 void cpu_zero(const MxDevice *device, void *y, size_t bytes);
 
-/* cpu_carve — takes bytes off a scratch pointer, 64-byte aligned; cpu_padded is what it takes. */
-static inline size_t cpu_padded(size_t bytes) {
-    return (bytes + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN;
-}
-static inline void *cpu_carve(void **scratch, size_t bytes) {
-    void *p = *scratch;
-    *scratch = (char *)p + cpu_padded(bytes);
-    return p;
-}
-
 /* ---- map.c */
 
 enum { CPU_MAP_IN = 4, CPU_MAP_OUT = 3 };
@@ -83,6 +72,8 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
 /* cpu_multiplies_bf16 — whether bf16 is multiplied as it is, rather than converted to f32: where
  * the processor is faster at it, if only libraries that can are asked. */
 bool cpu_multiplies_bf16(const MxDevice *device);
+/* cpu_splits_f32 — whether large products of f32 are made of three of bf16 (product.c). */
+bool cpu_splits_f32(const MxDevice *device);
 /* cpu_matmul_describe — who multiplies what. */
 void cpu_matmul_describe(const MxDevice *device, MxText *text);
 

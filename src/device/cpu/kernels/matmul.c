@@ -16,6 +16,15 @@ bool cpu_multiplies_bf16(const MxDevice *device) {
            (device->level->has_tiles || device->has_fast_pairs);
 }
 
+/* Three products of bf16 are faster than one of f32 on tiles alone: vectors multiply pairs at no
+ * more than twice the rate of floats. Who asks for our own products gets them wherever bf16 can be
+ * multiplied. */
+bool cpu_splits_f32(const MxDevice *device) {
+    return device->config.may_split &&
+           ((device->config.matmul == MX_MATMUL_AUTO && device->level->has_tiles) ||
+            (device->config.matmul == MX_MATMUL_OWN && device->level->has_bf16));
+}
+
 /* Who is fastest, from bench/results.csv. Floats: the libraries, whose order changes with the size;
  * bf16: oneDNN where the processor is good at it, else product.c, which reads half of what a
  * conversion beforehand would. */
@@ -24,7 +33,7 @@ static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulS
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
     if (cpu_is_narrow(spec)) return &cpu_narrow_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
-    if (spec->out == MX_BF16) return &cpu_own_products;
+    if (spec->out == MX_BF16 || cpu_splits_f32(device)) return &cpu_own_products;
     return flops >= large_flops ? &cpu_openblas : &cpu_onednn;
 }
 
@@ -153,10 +162,11 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
 void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     const CpuMatmulSpec spec = {.m = 1024, .n = 1024, .k = 1024},
                         bf16 = {1024, 1024, 1024, .in = MX_BF16};
-    mx_text_add(text, "matmul f32 %s, bf16 %s%s (OpenBLAS %s, oneDNN %s)",
-                choose(device, &spec).provider->name, choose(device, &bf16).provider->name,
-                cpu_multiplies_bf16(device) ? "" : " as f32", cpu_openblas_core(),
-                cpu_onednn_version(device->arena));
+    const char *high = cpu_splits_f32(device) ? " of three bf16 products" : " (high is f32 here)";
+    mx_text_add(text, "matmul f32 %s%s, bf16 %s%s (OpenBLAS %s, oneDNN %s)",
+                choose(device, &spec).provider->name, device->config.may_split ? high : "",
+                choose(device, &bf16).provider->name, cpu_multiplies_bf16(device) ? "" : " as f32",
+                cpu_openblas_core(), cpu_onednn_version(device->arena));
 }
 
 /* ---- dot */

@@ -165,15 +165,18 @@ int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
     return n;
 }
 
-const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
+const SmallKind *small_kind_of_pairs(const MxDevice *device) {
 #if defined(__AVX512BF16__)
-    if (dtype == MX_BF16 && cpu_multiplies_bf16(device))
-        return device->level->has_tiles ? &small_tiles : &small_pairs;
+    return device->level->has_tiles ? &small_tiles : &small_pairs;
 #else
     (void)device;
-    (void)dtype;
+    return NULL;
 #endif
-    return &small_floats;
+}
+
+const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
+    bool is_pair = dtype == MX_BF16 && cpu_multiplies_bf16(device);
+    return is_pair ? small_kind_of_pairs(device) : &small_floats;
 }
 
 /* ---- turning */

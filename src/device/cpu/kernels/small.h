@@ -13,7 +13,8 @@
 
 enum {
     SMALL_LANES = 16,
-    SMALL_SIDE = 128 /* the largest side of a kind */
+    SMALL_SIDE = 128, /* the largest side of a kind */
+    SMALL_LEAST_SIDE = 64
 };
 
 static inline int64_t small_padded(int64_t n) {
@@ -39,6 +40,8 @@ typedef struct SmallKind {
 
 /* small_kind — the fastest way of this machine for a dtype. */
 const SmallKind *small_kind(const MxDevice *device, MxDtype dtype);
+/* small_kind_of_pairs — the fastest way to multiply bf16 as it is; NULL = the level has none. */
+const SmallKind *small_kind_of_pairs(const MxDevice *device);
 /* small_kinds — all ways that work on this machine. */
 enum { SMALL_KINDS = 3 };
 int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]);

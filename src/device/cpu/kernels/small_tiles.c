@@ -7,6 +7,19 @@
 
 enum { SIDE = SMALL_LANES, TILES = 8 };
 
+/* tests/device/tiles_in_c.h has the same in C, for processors without. */
+#if !defined(TILES_OPEN)
+#define TILES_OPEN(shapes) __asm__ volatile("ldtilecfg %0" : : "m"(*(shapes)))
+#define TILES_CLOSE()      __asm__ volatile("tilerelease" : :)
+#define TILE_ZERO(tile)    __asm__ volatile("tilezero %%tmm" #tile : :)
+#define TILE_LOAD(tile, from, step)                                                                \
+    __asm__ volatile("tileloadd (%0,%1,4), %%tmm" #tile : : "r"(from), "r"(step) : "memory")
+#define TILE_STORE(tile, to, step)                                                                 \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,4)" : : "r"(to), "r"(step) : "memory")
+#define TILE_ADD_PRODUCT(c, a, b)                                                                  \
+    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#endif
+
 /* What ldtilecfg reads: all eight tiles 16 x 64 bytes. */
 typedef struct Shapes {
     uint8_t palette, start_row, reserved[14];
@@ -20,54 +33,47 @@ static void open_tiles(void) {
         shapes.row_bytes[i] = SIDE * sizeof(float);
         shapes.rows[i] = SIDE;
     }
-    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
+    TILES_OPEN(&shapes);
 }
 
 static void close_tiles(void) {
-    __asm__ volatile("tilerelease" : :);
+    TILES_CLOSE();
 }
-
-#define ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : :)
-#define LOAD(tile, from, step)                                                                     \
-    __asm__ volatile("tileloadd (%0,%1,4), %%tmm" #tile : : "r"(from), "r"(step) : "memory")
-#define STORE(tile, to, step)                                                                      \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,4)" : : "r"(to), "r"(step) : "memory")
-#define ADD_PRODUCT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 /* Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. rows: of A and C, 16 or more; columns: of B and C. */
 static void multiply_square(const Small *s, const int64_t rows_columns[2], const uint32_t *a,
                             const uint32_t *b, float *c) {
     bool is_high = rows_columns[0] > SIDE, is_wide = rows_columns[1] > SIDE;
     float *low = c + SIDE * s->c_row;
-    ZERO(0);
-    ZERO(1);
-    ZERO(2);
-    ZERO(3);
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
     if (s->adds) {
-        LOAD(0, c, s->c_row);
-        if (is_wide) LOAD(1, c + SIDE, s->c_row);
-        if (is_high) LOAD(2, low, s->c_row);
-        if (is_high && is_wide) LOAD(3, low + SIDE, s->c_row);
+        TILE_LOAD(0, c, s->c_row);
+        if (is_wide) TILE_LOAD(1, c + SIDE, s->c_row);
+        if (is_high) TILE_LOAD(2, low, s->c_row);
+        if (is_high && is_wide) TILE_LOAD(3, low + SIDE, s->c_row);
     }
     for (int64_t k = 0; k < s->k; k += SIDE) {
         const uint32_t *x = a + k, *y = b + k * s->b_row;
-        LOAD(4, x, s->a_row);
-        LOAD(6, y, s->b_row);
-        ADD_PRODUCT(0, 4, 6);
+        TILE_LOAD(4, x, s->a_row);
+        TILE_LOAD(6, y, s->b_row);
+        TILE_ADD_PRODUCT(0, 4, 6);
         if (is_wide) {
-            LOAD(7, y + SIDE, s->b_row);
-            ADD_PRODUCT(1, 4, 7);
+            TILE_LOAD(7, y + SIDE, s->b_row);
+            TILE_ADD_PRODUCT(1, 4, 7);
         }
         if (is_high) {
-            LOAD(5, x + SIDE * s->a_row, s->a_row);
-            ADD_PRODUCT(2, 5, 6);
-            if (is_wide) ADD_PRODUCT(3, 5, 7);
+            TILE_LOAD(5, x + SIDE * s->a_row, s->a_row);
+            TILE_ADD_PRODUCT(2, 5, 6);
+            if (is_wide) TILE_ADD_PRODUCT(3, 5, 7);
         }
     }
-    STORE(0, c, s->c_row);
-    if (is_wide) STORE(1, c + SIDE, s->c_row);
-    if (is_high) STORE(2, low, s->c_row);
-    if (is_high && is_wide) STORE(3, low + SIDE, s->c_row);
+    TILE_STORE(0, c, s->c_row);
+    if (is_wide) TILE_STORE(1, c + SIDE, s->c_row);
+    if (is_high) TILE_STORE(2, low, s->c_row);
+    if (is_high && is_wide) TILE_STORE(3, low + SIDE, s->c_row);
 }
 
 /* Whole tiles: m and k are multiples of 16. */
