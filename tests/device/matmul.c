@@ -164,7 +164,7 @@ static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(arena, &config, &device, &err));
-    const CpuKernels *kernels = device->level->kernels;
+    const CpuKernels *kernels = cpu_of(device)->level->kernels;
     const CpuMatmul *product = kernels->prepare(device, s, &err);
     ck_assert(product && !strcmp(product->provider->name, "our own"));
     void *got = spaced(arena, s.out, c), *scratch;

@@ -16,10 +16,10 @@ static void close_engine(void *data) {
     if (e->engine) dnnl_engine_destroy(e->engine);
 }
 
-bool cpu_onednn_open(MxDevice *device, MxError *err) {
-    Engine *e = mx_new(device->arena, Engine);
-    mx_arena_on_release(device->arena, close_engine, e);
-    device->onednn = e;
+bool cpu_onednn_open(Cpu *cpu, MxError *err) {
+    Engine *e = mx_new(cpu->device.arena, Engine);
+    mx_arena_on_release(cpu->device.arena, close_engine, e);
+    cpu->onednn = e;
     if (dnnl_engine_create(&e->engine, dnnl_cpu, 0) == dnnl_success &&
         dnnl_stream_create(&e->stream, e->engine, dnnl_stream_default_flags) == dnnl_success)
         return true;
@@ -145,15 +145,16 @@ static void close_product(void *data) {
  * and, on AMX, all of k for every block of C. */
 static bool is_general(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t long_sum = 2048;
-    return s->in == MX_BF16 && (s->trans_a || (device->level->has_tiles && s->k >= long_sum));
+    return s->in == MX_BF16 &&
+           (s->trans_a || (cpu_of(device)->level->has_tiles && s->k >= long_sum));
 }
 
 /* Given B in rows, the first choice rearranges it for AMX a part at a time, once for every block of
  * rows of A. Many rows pay for doing so once and for all, as long as the caches hold B. */
 static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t many_rows = 1024, most_elements = 1 << 22;
-    return device->level->has_tiles && s->in == MX_BF16 && !is_general(device, s) && !s->trans_b &&
-           s->m >= many_rows && s->k * s->n <= most_elements;
+    return cpu_of(device)->level->has_tiles && s->in == MX_BF16 && !is_general(device, s) &&
+           !s->trans_b && s->m >= many_rows && s->k * s->n <= most_elements;
 }
 
 /* Room for a packed B: whole blocks of 64 columns and 32 rows. */
@@ -227,7 +228,7 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     const CpuMatmulSpec *s = &matmul->run;
     MxArena *arena = device->arena;
     Product *p = mx_new(arena, Product);
-    p->engine = device->onednn;
+    p->engine = cpu_of(device)->onednn;
     mx_arena_on_release(arena, close_product, p);
     matmul->state = p;
     Layout abc_b[4] = {0};

@@ -158,7 +158,7 @@ int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
     kinds[n++] = &small_floats;
 #if defined(__AVX512BF16__)
     kinds[n++] = &small_pairs;
-    if (device->level->has_tiles) kinds[n++] = &small_tiles;
+    if (cpu_of(device)->level->has_tiles) kinds[n++] = &small_tiles;
 #else
     (void)device;
 #endif
@@ -168,7 +168,7 @@ int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
 const SmallKind *small_kind(const MxDevice *device, MxDtype dtype) {
 #if defined(__AVX512BF16__)
     if (dtype == MX_BF16 && cpu_multiplies_bf16(device))
-        return device->level->has_tiles ? &small_tiles : &small_pairs;
+        return cpu_of(device)->level->has_tiles ? &small_tiles : &small_pairs;
 #else
     (void)device;
     (void)dtype;
