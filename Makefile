@@ -174,7 +174,12 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%)
+# Rooms that run programs, on the backend whose memory the host cannot touch: some suites of theirs here,
+# all of them in check-guarded.
+GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
+GUARDED      := run golden lora preference checkpoints ranks
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) \
+                $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
@@ -183,6 +188,13 @@ SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
+SUITE.guarded-run := MX_BACKEND=guarded $B/test_run
+guarded_train  = MX_BACKEND=guarded CK_RUN_SUITE='$1' MX_BIN=$B/mxtrain $B/test_train
+SUITE.guarded-golden := $(call guarded_train,golden)
+SUITE.guarded-lora := $(call guarded_train,lora runs)
+SUITE.guarded-preference := $(call guarded_train,post-training)
+SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
+SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
@@ -190,6 +202,8 @@ check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 fo
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
+check-guarded: tests  ## everything that runs programs, on a backend whose memory the host cannot touch
+	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded $(call suite,$s)')
 check-aarch64:  ## whether everything compiles for another processor (needs gcc-aarch64-linux-gnu)
 	@for f in src/*/*.c src/*/*/*.c src/device/cpu/kernels/*.c; do \
 	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \
@@ -197,10 +211,11 @@ check-aarch64:  ## whether everything compiles for another processor (needs gcc-
 	done
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, about an hour
+test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi  ## the long form of the fault tests and of those of ranks, and check-guarded, about an hour
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
+	$(MAKE) -s check-guarded
 check-mpi: $(RANKS:%=check-mpi-%) check-ranks
 fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
@@ -249,4 +264,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi

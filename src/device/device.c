@@ -23,7 +23,7 @@ static const MxBackend *find(const MxDeviceConfig *config, MxError *err) {
     mx_text_init(&names, &arena);
     for (int i = 0; i < MX_COUNT(backends); i++)
         mx_text_add(&names, "%s\"%s\"", i ? ", " : "", backends[i]->name);
-    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%sunrecognized backend \"%s\"; there is %s",
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%sunrecognized backend \"%s\"; there are %s",
             config->backend ? "" : "MX_BACKEND: ", name, names.data);
     mx_arena_release(&arena);
     return NULL;
