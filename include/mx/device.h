@@ -123,7 +123,8 @@ struct MxDevice {
  * call them. */
 struct MxBackend {
     const char *name;
-    bool shares_memory; /* memory of its devices is the host's, and at rest between kernels */
+    const MxMachine *machine; /* what passes are told of its devices */
+    bool shares_memory;       /* memory of its devices is the host's, and at rest between kernels */
     bool (*open)(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
     const char *(*describe)(const MxDevice *device);
     bool (*alloc)(MxDevice *device, size_t bytes, void **out, MxError *err);

@@ -123,6 +123,7 @@ const MxRun *mx_train_state_run(const MxTrainState *state);
 /* A config's program as it would run on one device, nothing of it allocated. */
 typedef struct MxTrainProgram {
     const struct MxModel *model;
+    const MxMachine *machine; /* that it was prepared for */
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */

@@ -128,7 +128,8 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
             return false;
         *prepared = call.state;
         if (has_addend(node)) bind_addend(run, entry, node);
-        int n_phases = mx_op_phases(node->op, call.in_type[0], node->attr);
+        int n_phases =
+            mx_op_phases(run->device->backend->machine, node->op, call.in_type[0], node->attr);
         entry->steps[entry->n_steps++] =
             (Step){.kernel = kernel, .call = call, .is_last = call.phase + 1 == n_phases};
     }
@@ -145,7 +146,10 @@ MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *
         layout.bytes.vars +=
             aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
     }
-    MxLowerOptions options = {.remat = remat, .scratch_bytes = scratch_bytes, .context = device};
+    MxLowerOptions options = {.machine = device->backend->machine,
+                              .remat = remat,
+                              .scratch_bytes = scratch_bytes,
+                              .context = device};
     for (int i = 0; i < n_entries; i++) {
         layout.plans[i] = mx_lower(entries[i], &options);
         size_t bytes = layout.plans[i].arena_bytes;

@@ -140,7 +140,8 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
 /* ---- entries */
 
 bool train_divide(MxTrainState *s, MxError *err) {
-    MxPartition partition = {.mesh = &s->mesh.mesh,
+    MxPartition partition = {.machine = s->device->backend->machine,
+                             .mesh = &s->mesh.mesh,
                              .rules = &s->mesh.rules,
                              .rank = s->rank,
                              .vars = &s->local,

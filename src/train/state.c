@@ -130,7 +130,7 @@ static bool describe_state(MxArena *arena, const MxConfig *config, MxComm *comm,
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
     train_declare_vars(s);
     return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
-           train_trace_program(s, err) && train_divide(s, err) && open_device(s, err);
+           train_trace_program(s, err) && open_device(s, err) && train_divide(s, err);
 }
 
 static size_t bytes_of_var(const MxTrainState *s, int var) {
@@ -156,6 +156,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
     MxTrainState *s;
     if (!describe_state(arena, config, NULL, divided, &s, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
+                            .machine = s->device->backend->machine,
                             .vars = &s->local,
                             .param = s->var.param,
                             .gradient = s->var.gradient,

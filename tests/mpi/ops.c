@@ -229,7 +229,8 @@ static bool is_joined(const Program *p, const MxGraph *graph) {
         MxType in[MOST_TYPES];
         MxCommCost cost;
         for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
-        if (node->op == p->c->op && node->op->exchange && node->op->exchange(node, in, &cost))
+        if (node->op == p->c->op && node->op->exchange &&
+            node->op->exchange(device->backend->machine, node, in, &cost))
             return true;
     }
     return false;
@@ -265,7 +266,8 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
         type.shape = mx_sharding_shape(mesh, sharding[v], type.shape);
         mx_vars_add(local, p->vars.item[v].name, type);
     }
-    MxPartition partition = {.mesh = mesh,
+    MxPartition partition = {.machine = device->backend->machine,
+                             .mesh = mesh,
                              .rules = &rules,
                              .rank = mx_comm_rank(comm),
                              .vars = local,

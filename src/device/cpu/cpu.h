@@ -36,6 +36,14 @@ const CpuLevel *cpu_level_find(MxError *err);
 
 extern const MxBackend backend_cpu;
 
+/* ---- machine.c */
+
+extern const MxMachine cpu_machine;
+
+/* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
+ * part by part, in two. */
+enum { CPU_SMALL_SUM = 1024 };
+
 typedef struct CpuMatmul CpuMatmul;
 
 /* An opened CPU. */

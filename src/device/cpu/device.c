@@ -133,6 +133,7 @@ static const char *describe(const MxDevice *device) {
 
 const MxBackend backend_cpu = {
     .name = "cpu",
+    .machine = &cpu_machine,
     .shares_memory = true,
     .open = open,
     .describe = describe,

@@ -114,7 +114,8 @@ static void each(const Guarded *g, const MxKernelCall *call, void (*act)(Pages *
 
 static void run(const MxDevice *device, const MxKernelCall *call) {
     const Guarded *g = guarded_of(device);
-    int n_phases = call->n_in ? mx_op_phases(call->op, call->in_type[0], call->attr) : 1;
+    int n_phases =
+        call->n_in ? mx_op_phases(&cpu_machine, call->op, call->in_type[0], call->attr) : 1;
     if (call->phase == 0) each(g, call, begin);
     cpu_kernel(device, call)->run(g->cpu, call);
     if (call->phase == n_phases - 1) each(g, call, end);
@@ -152,6 +153,7 @@ static bool open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, M
 
 const MxBackend backend_guarded = {
     .name = "guarded",
+    .machine = &cpu_machine,
     .open = open,
     .describe = describe,
     .alloc = alloc,
