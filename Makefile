@@ -181,7 +181,12 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
 HAS_BF16     := $(shell grep -m 1 -o avx512_bf16 /proc/cpuinfo)
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(if $(HAS_BF16),device-tiles) $(TESTED) $(FUZZERS:%=replay-%)
+# Rooms that run programs, on the backend whose memory the host cannot touch: some suites of theirs here,
+# all of them in check-guarded.
+GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
+GUARDED      := run golden lora preference checkpoints ranks
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(if $(HAS_BF16),device-tiles) $(TESTED) $(FUZZERS:%=replay-%) \
+                $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device device-tiles train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.device-tiles := MX_TILES_IN_C=1 CK_INCLUDE_TAGS=tiles $B/test_device
@@ -191,6 +196,13 @@ SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
+SUITE.guarded-run := MX_BACKEND=guarded $B/test_run
+guarded_train  = MX_BACKEND=guarded CK_RUN_SUITE='$1' MX_BIN=$B/mxtrain $B/test_train
+SUITE.guarded-golden := $(call guarded_train,golden)
+SUITE.guarded-lora := $(call guarded_train,lora runs)
+SUITE.guarded-preference := $(call guarded_train,post-training)
+SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
+SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
@@ -198,6 +210,8 @@ check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 fo
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
+check-guarded: tests  ## everything that runs programs, on a backend whose memory the host cannot touch
+	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded $(call suite,$s)')
 check-aarch64:  ## whether everything compiles for another processor (needs gcc-aarch64-linux-gnu)
 	@for f in src/*/*.c src/*/*/*.c src/device/cpu/kernels/*.c; do \
 	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \
@@ -205,11 +219,12 @@ check-aarch64:  ## whether everything compiles for another processor (needs gcc-
 	done
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## the long form of the tests of faults, ranks and keys, about an hour
+test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## the long form of the tests of faults, ranks and keys, and check-guarded, about an hour
 	MX_LONG=1 CK_RUN_SUITE=keys MX_BIN=$B/mxtrain $B/test_plan
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
+	$(MAKE) -s check-guarded
 check-mpi: $(RANKS:%=check-mpi-%) check-ranks
 fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
@@ -237,7 +252,7 @@ PREFIX ?= /usr/local
 SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
 DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
 SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
-DOCS    = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+DOCS    = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*/*.md)
 install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
@@ -258,4 +273,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi

@@ -341,11 +341,12 @@ static bool open_bench(Bench *b, int argc, char **argv, MxError *err) {
     request.overrides = (const char *const *)argv + 1;
     request.n_overrides = argc - 1;
     if (!mx_config_load(&b->arena, &request, &b->config, err)) return false;
-    MxDeviceConfig device = {.n_threads = (int)b->config->num_threads,
+    MxDeviceConfig device = {.backend = "cpu",
+                             .n_threads = (int)b->config->num_threads,
                              .matmul = provider_of(b->config),
                              .may_split = !strcmp(b->config->matmul_precision, "high")};
     if (!mx_device_open(&b->arena, &device, &b->device, err)) return false;
-    return step_open(&b->arena, b->config, &b->step, err);
+    return step_open(&b->arena, b->config, b->device->backend->machine, &b->step, err);
 }
 
 static void collect_cases(Bench *b) {

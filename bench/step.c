@@ -131,7 +131,8 @@ static size_t no_scratch(const void *context, const MxGraph *graph, const MxNode
     return 0; /* the layout is not used */
 }
 
-bool step_open(MxArena *arena, const MxConfig *config, Step **out, MxError *err) {
+bool step_open(MxArena *arena, const MxConfig *config, const MxMachine *machine, Step **out,
+               MxError *err) {
     static void (*const traces[STEP_ENTRIES])(const Program *, MxTrace *) = {
         [STEP_GRAD] = trace_grad, [STEP_UPDATE] = trace_update, [STEP_INIT] = trace_init};
     Step *step = *out = mx_new(arena, Step);
@@ -141,7 +142,8 @@ bool step_open(MxArena *arena, const MxConfig *config, Step **out, MxError *err)
     Program p = {.arena = arena, .config = config, .model = model, .vars = &step->vars};
     p.params = mx_model_params(model);
     declare(&p);
-    MxLowerOptions options = {.remat = MX_REMAT_NONE, .scratch_bytes = no_scratch};
+    MxLowerOptions options = {
+        .machine = machine, .remat = MX_REMAT_NONE, .scratch_bytes = no_scratch};
     for (int i = 0; i < STEP_ENTRIES; i++) {
         MxTrace t;
         MxGraph *graph = mx_graph_new(arena, step_names[i], &step->vars);

@@ -16,6 +16,7 @@ typedef struct Step {
 
 /* step_open — traces and lowers loss with gradient, AdamW update and initialisation, without
  * rematerialisation. Errors: what the model refuses. */
-bool step_open(MxArena *arena, const MxConfig *config, Step **out, MxError *err);
+bool step_open(MxArena *arena, const MxConfig *config, const MxMachine *machine, Step **out,
+               MxError *err);
 
 #endif

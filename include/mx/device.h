@@ -1,6 +1,8 @@
-/* device.h — where ops run. A backend is a table of kernels, one an op; a device is a backend with
- * its threads and libraries set up. Kernels get pointers into memory that was laid out beforehand
- * and allocate nothing. */
+/* device.h — where ops run. A backend is a row: how its devices are opened, their memory, and a
+ * kernel for each op. A device is a backend's, with its threads and libraries set up. Memory of a
+ * device is its own: addresses are handed around, but only the backend follows them. Others read
+ * and write it through the functions below. Kernels get addresses in memory that was laid out
+ * beforehand, and allocate nothing. */
 #ifndef MX_DEVICE_H
 #define MX_DEVICE_H
 
@@ -8,13 +10,15 @@
 
 typedef struct MxDevice MxDevice;
 
-/* One node, ready to run. Types, attributes and masks are fixed when the plan is made; pointers,
+typedef struct MxBackend MxBackend;
+
+/* One node, ready to run. Types, attributes and masks are fixed when the plan is made; addresses,
  * scratch and state too. */
 typedef struct MxKernelCall {
     const MxOp *op;
     const void *attr;
     const MxType *in_type, *out_type;
-    void **in, **out; /* out[i] NULL: nobody wants that output */
+    void **in, **out; /* on the device; out[i] NULL: nobody wants that output */
     int n_in, n_out;
     unsigned accumulate; /* outputs that are added to what their buffer holds */
     unsigned unused;     /* outputs that are not wanted: NULL in out */
@@ -30,8 +34,9 @@ typedef struct MxKernel {
     /* Work that can be done once for a shape (primitives of a library); fills call->state. NULL =
      * none. */
     bool (*prepare)(MxDevice *device, MxKernelCall *call, MxError *err);
-    /* out[0] may be in[op->inplace - 1]; updates of state may find any out equal to the in that it
-     * replaces. */
+    /* Does the work, or hands it to the device, which does all work in the order in which it was
+     * handed over. out[0] may be in[op->inplace - 1]; updates of state may find any out equal to
+     * the in that it replaces. */
     void (*run)(const MxDevice *device, const MxKernelCall *call);
 } MxKernel;
 
@@ -99,28 +104,63 @@ typedef enum MxMatmulProvider {
 } MxMatmulProvider;
 
 typedef struct MxDeviceConfig {
-    int n_threads; /* 0 = as the environment and the machine say */
+    const char *backend; /* its name; NULL = what the environment's MX_BACKEND names, else the first
+                            of device_backends.def */
+    int n_threads;       /* of the host; 0 = as the environment and the machine say */
     MxMatmulProvider matmul;
     bool may_split; /* f32 products may be made of three of bf16, where that pays */
     MxComm *comm;   /* for collective ops; NULL = there are none, or nothing is run */
 } MxDeviceConfig;
 
-/* mx_device_open — the CPU; closed with the arena. Errors: OpenBLAS of the wrong threading flavour,
- * oneDNN without an engine. */
+/* What every device starts with; a backend has more behind it. */
+struct MxDevice {
+    const MxBackend *backend;
+    MxArena *arena;
+    MxDeviceConfig config;
+    int n_threads; /* of the host */
+};
+
+/* One row a backend: a folder of src/device and a line in device_backends.def. Functions that may
+ * be NULL say what that means. What they do is told at the functions below, which are how others
+ * call them. */
+struct MxBackend {
+    const char *name;
+    const MxMachine *machine; /* what passes are told of its devices */
+    bool shares_memory;       /* memory of its devices is the host's, and at rest between kernels */
+    bool (*open)(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
+    const char *(*describe)(const MxDevice *device);
+    const char *(*arithmetic)(const MxDevice *device);
+    bool (*alloc)(MxDevice *device, size_t bytes, void **out, MxError *err);
+    void (*read)(const MxDevice *device, const void *from, void *host, size_t bytes);
+    void (*write)(const MxDevice *device, void *to, const void *host, size_t bytes);
+    void (*sync)(const MxDevice *device);     /* NULL = kernels have ended when they return */
+    void (*progress)(const MxDevice *device); /* NULL = exchanges need no help */
+    const MxKernel *(*kernel)(const MxDevice *device, const MxOp *op);
+};
+
+/* mx_device_open — a device of the backend that the config names; closed with the arena. Errors: no
+ * such backend; its libraries refuse (the CPU's: OpenBLAS of the wrong threading flavour, oneDNN
+ * without an engine). */
 bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
 /* mx_device_describe — one line: processor, threads, vector width, matmul libraries and why. */
 const char *mx_device_describe(const MxDevice *device);
-/* What bits depend on. mx_device_threads — of its kernels. mx_device_arithmetic — vector width,
- * matmul libraries and why, as described. */
-int mx_device_threads(const MxDevice *device);
+/* mx_device_arithmetic — what bits depend on beside the number of threads: vector width, matmul
+ * libraries and why, as described. */
 const char *mx_device_arithmetic(const MxDevice *device);
-/* mx_device_alloc — zeroed memory for buffers, 64-byte aligned, with huge pages where the system
- * has them, its pages there already; freed with the device's arena. Fails if the address space is
- * exhausted. */
+/* mx_device_alloc — zeroed memory for buffers, 64-byte aligned; freed with the device's arena. The
+ * CPU has huge pages for it where the system does, and its pages are there already. Fails if there
+ * is not as much. */
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err);
+/* mx_device_read — bytes of the device's memory to the host, after all work handed over before.
+ * mx_device_write — the other way, before all work handed over later; `host` may be changed when it
+ * returns. */
+void mx_device_read(const MxDevice *device, const void *from, void *host, size_t bytes);
+void mx_device_write(const MxDevice *device, void *to, const void *host, size_t bytes);
+/* mx_device_sync — waits until all work handed over has ended. */
+void mx_device_sync(const MxDevice *device);
 /* mx_device_progress — between kernels: lets exchanges that are under way go on. */
 void mx_device_progress(const MxDevice *device);
-/* mx_device_kernel — the kernel of an op on this device. */
+/* mx_device_kernel — the kernel of an op on this device; NULL if it has none. */
 const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op);
 
 #endif

@@ -97,6 +97,33 @@ typedef struct MxCommCost {
     int64_t calls, bytes; /* exchanges; bytes sent to other ranks */
 } MxCommCost;
 
+/* What a collective op makes of the arrays that the ranks of a group have. */
+typedef enum MxCollective {
+    MX_NO_COLLECTIVE,
+    MX_ALL_REDUCE,     /* their sum */
+    MX_REDUCE_SCATTER, /* a part of the sum */
+    MX_ALL_GATHER,     /* all of them, joined */
+} MxCollective;
+
+/* What ops and passes ask of the machine that a program is prepared for; each backend has one. */
+typedef struct MxMachine {
+    /* Work that a rank does in the time of a byte that it sends to another: operations, and bytes
+     * of memory. Only the order matters. */
+    double flops_a_byte, touched_a_byte;
+    double exchange_bytes; /* what an exchange costs besides its bytes, as bytes */
+    /* Of a collective among so many ranks, each with an array `in`: what it costs one of them, and
+     * in how many steps it is run, at most MX_MAX_PHASES. Each but the last starts what the next
+     * one finishes; other nodes may run between them. */
+    MxCommCost (*collective_cost)(MxCollective collective, MxType in, int ranks);
+    int (*phases)(MxCollective collective, MxType in, int ranks);
+    /* Collectives of arrays of so few bytes are put together, up to so many. 0 = none are. */
+    size_t small_bytes, bucket_bytes;
+    /* Of so many tokens, and so many bytes of them, logits are made at a time, at most. */
+    int64_t chunk_tokens, chunk_bytes;
+} MxMachine;
+
+enum { MX_MAX_PHASES = 3 };
+
 /* Properties of an op. */
 enum {
     MX_OP_SOURCE = 1, /* runs nothing: its value is a variable's buffer */
@@ -114,7 +141,8 @@ typedef struct MxOp {
     int arity; /* number of inputs; -1 = any */
     unsigned flags;
     unsigned accumulates; /* outputs that can be added to what their buffer holds */
-    int inplace;       /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
+    int inplace; /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
+    MxCollective collective; /* its attributes are then an MxCollectiveAttr */
     bool takes_addend; /* an input after the last, of out 0's type, is added to out 0, which may
                           take over its buffer */
     size_t attr_bytes;
@@ -124,7 +152,8 @@ typedef struct MxOp {
     void (*partition)(MxFactors *factors);              /* NULL = every rank runs all of it */
     void (*localize)(const MxShare *share, void *attr); /* attr of one rank's share */
     /* What the node of one rank exchanges with which others; NULL, also as its answer: nothing. */
-    const MxGroup *(*exchange)(const MxNode *node, const MxType *in, MxCommCost *cost);
+    const MxGroup *(*exchange)(const MxMachine *machine, const MxNode *node, const MxType *in,
+                               MxCommCost *cost);
     void (*print)(MxText *text, const void *attr);
     const char *doc;
 } MxOp;

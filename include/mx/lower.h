@@ -30,6 +30,7 @@ typedef enum MxRemat {
 } MxRemat;
 
 typedef struct MxLowerOptions {
+    const MxMachine *machine;
     MxRemat remat;
     size_t (*scratch_bytes)(const void *context, const MxGraph *graph, const MxNode *node);
     const void *context;
@@ -56,7 +57,8 @@ MxShape mx_sharding_shape(const MxMesh *mesh, MxSharding s, MxShape shape);
 
 /* How the graphs of a program are divided. */
 typedef struct MxPartition {
-    const MxMesh *mesh; /* at most 32 axes */
+    const MxMachine *machine; /* each rank's */
+    const MxMesh *mesh;       /* at most 32 axes */
     const MxRules *rules;
     int64_t rank;
     const MxVars *vars;    /* the program's, with the rank's shapes … */
@@ -109,8 +111,10 @@ void mx_pass_remat(
 void mx_pass_fuse(MxGraph *graph); /* casts into producers, cross-entropy into its gradient */
 void mx_pass_fuse_losses(MxGraph *graph); /* the latter alone */
 void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topological order */
-void mx_pass_bucket(MxGraph *graph);      /* small exchanges of a kind in one; keeps a good order */
-void mx_pass_overlap(MxGraph *graph);     /* exchanges beside computation; comes last */
+/* Small exchanges of a kind in one; keeps a good order. */
+void mx_pass_bucket(MxGraph *graph, const MxMachine *machine);
+/* Exchanges beside computation; comes last. */
+void mx_pass_overlap(MxGraph *graph, const MxMachine *machine);
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
 
 #endif

@@ -249,10 +249,10 @@ typedef struct MxXentPart {
     float most, target;
 } MxXentPart;
 
-/* mx_xent_chunk — of how many tokens these ops hold logits, row_bytes of each, at a time: at most
- * 1024, and 64 MiB, and no more than 1/tiles of all; chunks are as even as can be. The ranks of a
- * group make an exchange for every chunk there can be, whichever tokens count. */
-int64_t mx_xent_chunk(int64_t tokens, int64_t row_bytes, int64_t tiles);
+/* mx_xent_chunk — of how many tokens these ops hold logits, row_bytes of each, at a time: as many
+ * as the machine has for a chunk, and no more than 1/tiles of all; chunks are as even as can be.
+ * The ranks of a group make an exchange for every chunk there can be, whichever tokens count. */
+int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles);
 
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
  * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
@@ -429,16 +429,7 @@ typedef struct MxUnpackAttr {
     MxShape shape;
 } MxUnpackAttr;
 
-/* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
- * part by part, in two. */
-enum { MX_SMALL_SUM = 1024 };
-
-bool mx_is_collective(const MxOp *op);
-MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group);
-
-/* mx_op_phases — in how many steps a node is run: 1, or one more than its exchanges. Each is
- * started in one and finished in the next; other nodes may run between them. */
-enum { MX_MAX_PHASES = 3 };
-int mx_op_phases(const MxOp *op, MxType in, const void *attr);
+/* mx_op_phases — in how many steps a machine runs a node: 1 unless the op is a collective. */
+int mx_op_phases(const MxMachine *machine, const MxOp *op, MxType in, const void *attr);
 
 #endif

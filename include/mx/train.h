@@ -95,8 +95,9 @@ void mx_train_state_init(MxTrainState *state);
 void mx_train_state_take_reference(MxTrainState *state);
 
 /* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
- * "reference_model/…"), as large as it is, with this rank's part of the data. After the data was
- * changed from outside, mx_train_state_restored takes over the step. */
+ * "reference_model/…"), as large as it is, with this rank's part of the values; those that are
+ * variables are on the device (mx_leaf_read, mx_leaf_write). After values were changed from
+ * outside, mx_train_state_restored takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
 
@@ -112,9 +113,9 @@ int32_t *mx_train_state_eval_pending(MxTrainState *state);
  * part that it needs. The batch is worked off in gradient_accumulation_steps micro-batches; how it
  * is split changes nothing beyond rounding. */
 MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);
-/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape; NULL if
- * it is frozen. */
-const float *mx_train_gradient(const MxTrainState *state, int i);
+/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape, copied
+ * into the arena; NULL if it is frozen. */
+float *mx_train_gradient(MxArena *arena, const MxTrainState *state, int i);
 /* mx_train_update — one optimizer step with that gradient. */
 MxUpdate mx_train_update(MxTrainState *state);
 /* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length], or of all
@@ -133,7 +134,8 @@ const MxRun *mx_train_state_run(const MxTrainState *state);
 /* A config's program as it would run on one device, nothing of it allocated. */
 typedef struct MxTrainProgram {
     const struct MxModel *model;
-    const char *device; /* mx_device_describe */
+    const char *device;       /* mx_device_describe */
+    const MxMachine *machine; /* that it was prepared for */
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
     const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */

@@ -1,6 +1,7 @@
 /* tree.h — named trees of arrays. A tree is a flat list of leaves whose paths have slashes;
- * parameters, optimizer state and checkpoints are all trees. A leaf without data is abstract: it
- * says what the array is, not what it holds.
+ * parameters, optimizer state and checkpoints are all trees. The values of a leaf are in this
+ * process's memory, or somebody keeps them; a leaf without values is abstract: it says what the
+ * array is, not what it holds.
  *
  * Inside the program every layer has leaves of its own, with contiguous data. Stacked ("scanned")
  * layers exist only in checkpoints and shardings; a leaf remembers where it would sit in its stack.
@@ -49,6 +50,16 @@ typedef struct MxDivision {
     const int *first;  /* [n_ranks] the first rank with the same box */
 } MxDivision;
 
+/* Who keeps arrays that are not, or not always, in this process's memory: a run has its variables
+ * on a device. Boxes are parts of what the keeper has; host memory is dense. */
+typedef struct MxKeeper {
+    void *data;
+    void (*read)(void *data, int array, MxBox box, void *host);
+    void (*write)(void *data, int array, MxBox box, const void *host);
+    /* The array where it is, row-major, if this process may look there; else NULL. */
+    void *(*map)(void *data, int array);
+} MxKeeper;
+
 typedef struct MxLeaf {
     const char *path; /* "decoder/layers_3/mlp/wi_0/kernel" */
     MxKind kind;
@@ -59,8 +70,10 @@ typedef struct MxLeaf {
                        norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
     MxStack stack;
-    void *data;                 /* row-major, or NULL while abstract */
-    const MxDivision *division; /* `data` is this rank's box of the array; NULL = all of it */
+    void *data;                 /* values in this process's memory, row-major; or NULL, and … */
+    const MxKeeper *keeper;     /* … somebody has them, or NULL: the leaf is abstract */
+    int array;                  /* which of the keeper's it is */
+    const MxDivision *division; /* values are this rank's box of the array; NULL = all of it */
 } MxLeaf;
 
 /* How query and key kernels are held, beside Hugging Face's, whose scores are q·k / sqrt(H) of
@@ -77,6 +90,26 @@ typedef struct MxTree {
     int n, cap;
     MxMap by_path;
 } MxTree;
+
+/* mx_leaf_part — what of the array this rank has. mx_leaf_bytes — how much that is. */
+MxBox mx_leaf_part(const MxLeaf *leaf);
+size_t mx_leaf_bytes(const MxLeaf *leaf);
+
+/* Values of a leaf that is not abstract are those of its part. mx_leaf_has_values — it is not.
+ * mx_leaf_map — where they are, if that is in this process's memory, else NULL. mx_leaf_rows — n
+ * rows of the part's dim 0 (all of it if it has none): where they are, or read into `host`.
+ * mx_leaf_values — all of them: where they are, or a copy in the arena. What keepers map is good
+ * until they change it. mx_leaf_read, mx_leaf_write — all of them to and from the host. */
+bool mx_leaf_has_values(const MxLeaf *leaf);
+void *mx_leaf_map(const MxLeaf *leaf);
+const void *mx_leaf_rows(const MxLeaf *leaf, int64_t first, int64_t n, void *host);
+const void *mx_leaf_values(MxArena *arena, const MxLeaf *leaf);
+void mx_leaf_read(const MxLeaf *leaf, void *host);
+void mx_leaf_write(const MxLeaf *leaf, const void *host);
+/* mx_leaf_abstract — the leaf without its values. mx_leaf_on_host — the leaf with memory for them
+ * in the arena, which holds nothing yet; abstract ones stay so. */
+MxLeaf mx_leaf_abstract(MxLeaf leaf);
+MxLeaf mx_leaf_on_host(MxArena *arena, MxLeaf leaf);
 
 void mx_tree_init(MxTree *tree, MxArena *arena);
 /* mx_tree_add — a copy of the leaf at the end; a path occurs once. Strings are borrowed. Returns

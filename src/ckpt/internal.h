@@ -208,10 +208,6 @@ static inline bool ckpt_writes(const CkptShares *shares, int leaf, int rank) {
 static inline bool ckpt_is_first(MxForm form, const MxLeaf *leaf) {
     return !form.is_scanned || !leaf->stack.count || !leaf->stack.index;
 }
-/* ckpt_own_box — what of the array a leaf's data is. */
-static inline MxBox ckpt_own_box(const MxLeaf *leaf) {
-    return leaf->division ? leaf->division->box[leaf->division->rank] : mx_box_of(leaf->shape);
-}
 /* ckpt_division — how a tree is divided; NULL = it is not. */
 static inline const MxDivision *ckpt_division(const MxTree *tree) {
     return tree->n ? tree->leaves[0].division : NULL;
@@ -219,7 +215,7 @@ static inline const MxDivision *ckpt_division(const MxTree *tree) {
 
 /* ---- boxes */
 
-/* ckpt_write — every array of an undivided tree; of a divided one those that have dims and data:
+/* ckpt_write — every array of an undivided tree; of a divided one those that have dims and values:
  * this rank's box of each. pace  a brake, or NULL. */
 bool ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxPace *pace, MxError *err);
 /* ckpt_write_views — a divided tree's arrays whole, as they are in the files of all ranks beside

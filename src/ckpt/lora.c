@@ -37,9 +37,18 @@ void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, MxMe
 
 static void merge_one(const MxLeaf *w, const MxLeaf *a, const MxLeaf *b, double scale,
                       MxMergeDrift *drift) {
+    MxArena arena = {.name = "merge"};
     int64_t n = mx_shape_count(w->shape);
-    CkptDelta d = {a->data, b->data, a->shape.dim[1], n / a->shape.dim[0], scale};
-    ckpt_delta_add(&d, 0, n, w->data, drift);
+    CkptDelta d = {.a = mx_leaf_values(&arena, a),
+                   .b = mx_leaf_values(&arena, b),
+                   .rank = a->shape.dim[1],
+                   .columns = n / a->shape.dim[0],
+                   .scale = scale};
+    float *merged = mx_new_n(&arena, float, n);
+    mx_leaf_read(w, merged);
+    ckpt_delta_add(&d, 0, n, merged, drift);
+    mx_leaf_write(w, merged);
+    mx_arena_release(&arena);
 }
 
 uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values) {

@@ -17,13 +17,13 @@ static bool holds_adapters(const CkptFile *file) {
     return false;
 }
 
-/* The same leaves; those that are adapters (or those that are none) without data. */
+/* The same leaves; those that are adapters (or those that are none) without values. */
 static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
     MxTree *tree = mx_new(arena, MxTree);
     mx_tree_init(tree, arena);
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
-        if ((leaf.kind == MX_KIND_LORA_PARAM) == adapters) leaf.data = NULL;
+        if ((leaf.kind == MX_KIND_LORA_PARAM) == adapters) leaf = mx_leaf_abstract(leaf);
         mx_tree_add(tree, leaf);
     }
     return tree;
@@ -58,13 +58,13 @@ bool mx_ckpt_load_adapters(const char *ref, const MxTeam *team, int scan_axis, M
     return ok;
 }
 
-/* The same leaves; those below a prefix without data. */
+/* The same leaves; those below a prefix without values. */
 static MxTree *hide_below(MxArena *arena, const MxTree *from, const char *prefix) {
     MxTree *tree = mx_new(arena, MxTree);
     mx_tree_init(tree, arena);
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
-        if (mx_text_has_prefix(leaf.path, prefix)) leaf.data = NULL;
+        if (mx_text_has_prefix(leaf.path, prefix)) leaf = mx_leaf_abstract(leaf);
         mx_tree_add(tree, leaf);
     }
     return tree;

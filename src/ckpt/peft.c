@@ -128,12 +128,14 @@ static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHeadForm *h
                       const Peer *peer, const MxLeaf *leaf, MxError *err) {
     const MxTensor *tensor = mx_tensors_find(file, peer->name);
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
-    float *theirs = mx_new_n(arena, float, rows *columns), *ours = leaf->data;
+    float *theirs = mx_new_n(arena, float, rows *columns),
+          *ours = mx_new_n(arena, float, rows *columns);
     if (!mx_tensors_read(file, tensor, theirs, err)) return false;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++)
             ours[i * columns + k] =
                 factor(peer, heads) * theirs[their_column(peer, heads, k) * rows + i];
+    mx_leaf_write(leaf, ours);
     return true;
 }
 
@@ -200,7 +202,7 @@ static const float *their_array(MxArena *arena, const MxHeadForm *heads, const P
                                 const MxLeaf *leaf) {
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
     float *theirs = mx_new_n(arena, float, rows *columns);
-    const float *ours = leaf->data;
+    const float *ours = mx_leaf_values(arena, leaf);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++)
             theirs[their_column(peer, heads, k) * rows + i] =

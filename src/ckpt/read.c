@@ -10,7 +10,8 @@
 /* What a leaf wants of an array. */
 typedef struct Want {
     int array;
-    MxH5Want h5;
+    const MxLeaf *leaf;
+    MxH5Want h5; /* out is NULL: read elsewhere first, then given to who keeps the leaf */
 } Want;
 
 typedef struct Reader {
@@ -78,11 +79,12 @@ static const char *as_in_file(Reader *r, const MxLeaf *leaf) {
 
 /* What a leaf wants of the array that it is, or is a layer of. */
 static Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int scan_dim) {
-    MxBox box = ckpt_own_box(leaf);
+    MxBox box = mx_leaf_part(leaf);
     if (scan_dim >= 0) box = mx_box_insert(box, scan_dim, leaf->stack.index, 1);
     const char *path = mx_path_join(&r->arena, r->source->ref.group, entry->array->path);
     return (Want){.array = (int)(entry - r->survey.entries),
-                  .h5 = {.path = path, .dtype = leaf->dtype, .box = box, .out = leaf->data}};
+                  .leaf = leaf,
+                  .h5 = {.path = path, .dtype = leaf->dtype, .box = box, .out = mx_leaf_map(leaf)}};
 }
 
 static void add_leaf(Reader *r, const MxLeaf *leaf) {
@@ -91,7 +93,7 @@ static void add_leaf(Reader *r, const MxLeaf *leaf) {
     if (entry) r->is_used[entry - r->survey.entries] = true;
     /* Linen files never hold the reference model. */
     bool is_absent = !entry && r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE;
-    if (!leaf->data || is_absent) return;
+    if (!mx_leaf_has_values(leaf) || is_absent) return;
     if (!entry) {
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" is missing; the model wants %s %s",
                 as_in_file(r, leaf), mx_dtype_name(leaf->dtype),
@@ -129,15 +131,35 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const Want *)a)->h5.path, ((const Want *)b)->h5.path);
 }
 
+enum { STAGED_BYTES = 256 << 20 }; /* read at a time of what is kept elsewhere, or one leaf */
+
+/* Reads the wants from `first` on that can be read together; how many. */
+static int read_some(Reader *r, int first, bool *ok) {
+    MxArena arena = {.name = "staging"};
+    MxH5Want *boxes = mx_new_n(&arena, MxH5Want, r->n_wants);
+    const Want *wants = r->wants + first;
+    int n = 0;
+    for (size_t staged = 0, bytes; first + n < r->n_wants; n++, staged += bytes) {
+        bytes = wants[n].h5.out ? 0 : mx_leaf_bytes(wants[n].leaf);
+        if (n && bytes && staged + bytes > STAGED_BYTES) break;
+        boxes[n] = wants[n].h5;
+        if (!boxes[n].out) boxes[n].out = mx_arena_alloc(&arena, bytes + 1);
+    }
+    bool is_read = r->source->hf || mx_h5_read_boxes(r->source->file, boxes, n, r->err);
+    for (int i = 0; r->source->hf && is_read && i < n; i++)
+        is_read = ckpt_hf_read(r->source->hf, wants[i].array, &boxes[i].box, boxes[i].dtype,
+                               boxes[i].out, r->err);
+    for (int i = 0; is_read && i < n; i++)
+        if (!wants[i].h5.out) mx_leaf_write(wants[i].leaf, boxes[i].out);
+    *ok = *ok && is_read;
+    mx_arena_release(&arena);
+    return n;
+}
+
 static bool read_wants(Reader *r) {
     bool ok = true;
     if (r->n_wants) qsort(r->wants, (size_t)r->n_wants, sizeof *r->wants, by_path);
-    MxH5Want *boxes = mx_new_n(&r->arena, MxH5Want, r->n_wants + 1);
-    for (int i = 0; i < r->n_wants; i++) boxes[i] = r->wants[i].h5;
-    if (!r->source->hf) return mx_h5_read_boxes(r->source->file, boxes, r->n_wants, r->err);
-    for (int i = 0; ok && i < r->n_wants; i++)
-        ok = ckpt_hf_read(r->source->hf, r->wants[i].array, &boxes[i].box, boxes[i].dtype,
-                          boxes[i].out, r->err);
+    for (int n = 0; n < r->n_wants;) n += read_some(r, n, &ok);
     return ok;
 }
 

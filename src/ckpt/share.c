@@ -67,7 +67,8 @@ MxTree *mx_ckpt_share(MxArena *arena, MxForm form, const MxTree *tree) {
         bool is_stacked = form.is_scanned && leaf.stack.count;
         if (is_stacked && leaf.stack.index) first = mx_map_get(&stacks, leaf.stack.path, i);
         if (is_stacked && !leaf.stack.index) mx_map_set(&stacks, leaf.stack.path, i);
-        if (division && !ckpt_writes(&shares, (int)first, division->rank)) leaf.data = NULL;
+        if (division && !ckpt_writes(&shares, (int)first, division->rank))
+            leaf = mx_leaf_abstract(leaf);
         mx_tree_add(share, leaf);
     }
     mx_arena_release(&scratch);

@@ -11,6 +11,12 @@ enum {
     WRITEBACK_BYTES = 32 << 20, /* how much is written before the disk is told to begin */
 };
 
+/* Memory that grows. */
+typedef struct Room {
+    char *at;
+    size_t bytes;
+} Room;
+
 typedef struct Writer {
     MxArena arena;
     MxH5 *file;
@@ -18,8 +24,9 @@ typedef struct Writer {
     const MxTree *tree;
     const CkptShares *shares; /* for a file that shows other ranks', else NULL */
     MxPace *pace;
-    char *run; /* [run_bytes] where a run is gathered */
-    size_t run_bytes, unsynced;
+    Room run;  /* where a run is gathered … */
+    Room rows; /* … from rows that somebody keeps elsewhere */
+    size_t unsynced;
     MxError *err;
 } Writer;
 
@@ -38,7 +45,7 @@ static const MxLeaf **find_parts(Writer *w, const MxLeaf *first) {
     for (int i = 0; i < w->tree->n; i++) {
         const MxLeaf *leaf = &w->tree->leaves[i];
         if (!leaf->stack.count || strcmp(leaf->stack.path, first->stack.path)) continue;
-        const MxBox a = ckpt_own_box(leaf), b = ckpt_own_box(first);
+        const MxBox a = mx_leaf_part(leaf), b = mx_leaf_part(first);
         MX_ASSERT(mx_box_equal(&a, &b)); /* layers of a stack are divided alike */
         parts[leaf->stack.index] = leaf;
     }
@@ -53,7 +60,7 @@ static Array describe(Writer *w, const MxLeaf *leaf) {
         a.parts = mx_new(&w->arena, const MxLeaf *);
         a.parts[0] = leaf;
     }
-    MxBox box = ckpt_own_box(leaf);
+    MxBox box = mx_leaf_part(leaf);
     if (a.place.scan_dim >= 0)
         box = mx_box_insert(box, a.place.scan_dim, 0, a.place.shape.dim[a.place.scan_dim]);
     a.shape = ckpt_box_shape(&box);
@@ -64,28 +71,45 @@ static Array describe(Writer *w, const MxLeaf *leaf) {
     return a;
 }
 
+static int64_t rows_of(const MxLeaf *leaf) {
+    MxBox part = mx_leaf_part(leaf);
+    return part.rank ? part.count[0] : 1;
+}
+
+static char *take_room(Writer *w, Room *room, size_t bytes) {
+    if (room->bytes < bytes) {
+        room->bytes = bytes < RUN_BYTES ? RUN_BYTES : bytes;
+        room->at = mx_arena_alloc(&w->arena, room->bytes);
+    }
+    return room->at;
+}
+
+/* Rows of a leaf, where they are or read. */
+static const char *read_rows(Writer *w, const MxLeaf *leaf, int64_t row, int64_t n, size_t bytes) {
+    char *host = mx_leaf_map(leaf) ? NULL : take_room(w, &w->rows, bytes);
+    return mx_leaf_rows(leaf, row, n, host);
+}
+
 /* Rows of a stack whose layers lie in dim 1 or later: of every row, a piece of each layer in turn.
  * A piece is what follows the layers' dim; `between` counts those of one row. */
 static const char *gather(Writer *w, const Array *a, int64_t row, int64_t n) {
     const MxShape *shape = &a->shape;
     int64_t n_layers = shape->dim[a->place.scan_dim], between = 1;
     for (int i = 1; i < a->place.scan_dim; i++) between *= shape->dim[i];
-    size_t piece = a->row_bytes / (size_t)(between * n_layers);
-    if (w->run_bytes < (size_t)n * a->row_bytes) {
-        w->run_bytes = (size_t)n * a->row_bytes;
-        if (w->run_bytes < RUN_BYTES) w->run_bytes = RUN_BYTES;
-        w->run = mx_arena_alloc(&w->arena, w->run_bytes);
-    }
-    char *out = w->run;
-    for (int64_t i = row * between; i < (row + n) * between; i++)
-        for (int64_t layer = 0; layer < n_layers; layer++, out += piece) {
-            const MxLeaf *leaf = a->parts[layer];
-            if (leaf)
-                memcpy(out, (const char *)leaf->data + (size_t)i * piece, piece);
+    size_t stride = a->row_bytes / (size_t)between, piece = stride / (size_t)n_layers;
+    char *run = take_room(w, &w->run, (size_t)n * a->row_bytes);
+    for (int64_t layer = 0; layer < n_layers; layer++) {
+        const MxLeaf *leaf = a->parts[layer];
+        const char *from = NULL;
+        if (leaf) from = read_rows(w, leaf, row, n, (size_t)(n * between) * piece);
+        char *to = run + (size_t)layer * piece;
+        for (int64_t i = 0; i < n * between; i++, to += stride)
+            if (from)
+                memcpy(to, from + (size_t)i * piece, piece);
             else
-                memset(out, 0, piece);
-        }
-    return w->run;
+                memset(to, 0, piece);
+    }
+    return run;
 }
 
 static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
@@ -94,9 +118,9 @@ static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
     if (a->place.scan_dim > 0)
         data = gather(w, a, row, n);
     else if (!a->place.scan_dim)
-        data = a->parts[row]->data;
+        data = read_rows(w, a->parts[row], 0, rows_of(a->parts[row]), a->row_bytes);
     else
-        data = (const char *)a->parts[0]->data + (size_t)row * a->row_bytes;
+        data = read_rows(w, a->parts[0], row, n, (size_t)n * a->row_bytes);
     MxBox box = mx_box_of(a->shape);
     if (box.rank) {
         box.start[0] = row;
@@ -146,7 +170,7 @@ static bool write_array(Writer *w, int i) {
     if (!a.place.path) return true; /* such files leave it out */
     if (!leaf->division) return write_values(w, &a);
     if (w->shares && a.place.shape.rank) return write_view(w, i, &a);
-    bool is_mine = leaf->data && !w->shares == (a.place.shape.rank > 0);
+    bool is_mine = mx_leaf_has_values(leaf) && !w->shares == (a.place.shape.rank > 0);
     return !is_mine || write_values(w, &a);
 }
 

@@ -5,12 +5,7 @@
  * alone, so no bit changes. */
 #include <mx/lower.h>
 
-enum {
-    SMALL_BYTES = 128 << 10, /* of an array: some latencies of 10 Gbit/s Ethernet */
-    MOST_BYTES = 2 << 20,    /* of a bucket */
-    MOST_MEMBERS = 256,
-    MOST_BUCKETS = 32
-};
+enum { MOST_MEMBERS = 256, MOST_BUCKETS = 32 };
 
 typedef struct Bucket {
     int member[MOST_MEMBERS]; /* nodes of the old list; all of one op, group and dtype */
@@ -20,6 +15,7 @@ typedef struct Bucket {
 
 typedef struct Pass {
     MxGraph *graph;
+    const MxMachine *machine;
     MxArena arena;
     const MxNode *old;
     const MxValue *buffer;         /* [old value] that owns its buffer */
@@ -110,8 +106,9 @@ static void empty_bucket(Pass *p, int index) {
         mx_graph_add_node(p->graph, *first);
         return;
     }
-    int size = attr_of(first)->group.size, scattered = first->op == &op_reduce_scatter ? size : 1;
-    int gathered = first->op == &op_all_gather ? size : 1;
+    int size = attr_of(first)->group.size,
+        scattered = first->op->collective == MX_REDUCE_SCATTER ? size : 1;
+    int gathered = first->op->collective == MX_ALL_GATHER ? size : 1;
     MxValue packed = add_pack(p, b, scattered);
     MxCollectiveAttr attr = {.group = attr_of(first)->group};
     MxType type = type_of(p, packed);
@@ -149,8 +146,8 @@ static void wait_in_bucket(Pass *p, int index) {
     size_t bytes = moved_bytes(p, node);
     int b = 0;
     while (b < p->n && !is_alike(p, node, &p->old[p->buckets[b]->member[0]])) b++;
-    if (b < p->n &&
-        (p->buckets[b]->n == MOST_MEMBERS || p->buckets[b]->bytes + bytes > MOST_BYTES)) {
+    if (b < p->n && (p->buckets[b]->n == MOST_MEMBERS ||
+                     p->buckets[b]->bytes + bytes > p->machine->bucket_bytes)) {
         empty_bucket(p, b);
         b = p->n;
     }
@@ -181,8 +178,8 @@ static void find_buffers(Pass *p) {
     p->var = var;
 }
 
-void mx_pass_bucket(MxGraph *graph) {
-    Pass p = {.graph = graph, .arena = {.name = "bucket"}};
+void mx_pass_bucket(MxGraph *graph, const MxMachine *machine) {
+    Pass p = {.graph = graph, .machine = machine, .arena = {.name = "bucket"}};
     int n_old = graph->n_nodes;
     find_buffers(&p);
     p.old = mx_arena_grow(&p.arena, graph->nodes, (size_t)n_old, (size_t)n_old + 1, sizeof(MxNode));
@@ -190,7 +187,7 @@ void mx_pass_bucket(MxGraph *graph) {
     for (int n = 0; n < n_old; n++) {
         const MxNode *node = &p.old[n];
         empty_disturbed(&p, node);
-        if (mx_is_collective(node->op) && moved_bytes(&p, node) <= SMALL_BYTES)
+        if (node->op->collective && moved_bytes(&p, node) <= machine->small_bytes)
             wait_in_bucket(&p, n);
         else
             mx_graph_add_node(graph, *node);

@@ -7,10 +7,6 @@
  * better. */
 #include "partition.h"
 
-/* Work is compared with bytes moved: a rank computes this much in the time of a byte. Only the
- * order matters: what is exchanged between cores of a machine or over its network is far dearer. */
-static const double FLOPS_A_BYTE = 50, TOUCHED_A_BYTE = 8;
-
 MxSharding lower_in_sharding(const Choice *c, int i) {
     MxSharding s = {.partial = c->factors.linear >> i & 1 ? c->partial : 0};
     for (int d = 0; d < c->in[i].type.shape.rank; d++) {
@@ -63,10 +59,10 @@ static double bytes_of(MxType type) {
 
 static double cost_in(const MxMesh *mesh, const Choice *c, int i) {
     MxSharding to = lower_in_sharding(c, i);
-    double least = lower_move_cost(mesh, c->in[i].type, c->in[i].at[0], to);
+    double least = lower_move_cost(c->machine, mesh, c->in[i].type, c->in[i].at[0], to);
     for (int k = 1; k < c->in[i].n_at; k++) {
         if (to.partial & ~c->in[i].at[k].partial) continue;
-        double cost = lower_move_cost(mesh, c->in[i].type, c->in[i].at[k], to);
+        double cost = lower_move_cost(c->machine, mesh, c->in[i].type, c->in[i].at[k], to);
         if (cost < least) least = cost;
     }
     return least;
@@ -77,7 +73,7 @@ static double cost_in(const MxMesh *mesh, const Choice *c, int i) {
 static double cost_out(const MxMesh *mesh, const Choice *c, int i) {
     MxSharding from = lower_out_sharding(c, i), to = c->out[i].is_set ? c->out[i].at[0] : from;
     to.partial = c->out[i].is_set ? to.partial & from.partial : 0;
-    return lower_move_cost(mesh, c->out[i].type, from, to);
+    return lower_move_cost(c->machine, mesh, c->out[i].type, from, to);
 }
 
 /* What the op exchanges by itself, as if at once. Whatever else is cut divides it too. */
@@ -88,7 +84,7 @@ static double cost_inside(const MxMesh *mesh, const Choice *c) {
         if (k != c->factors.joined) others |= c->cut[k];
     int64_t bytes = (int64_t)c->factors.joined_bytes / lower_parts(mesh, others);
     int64_t ranks = lower_parts(mesh, c->cut[c->factors.joined]);
-    return lower_cost((MxCommCost){.calls = 1, .bytes = (ranks - 1) * bytes});
+    return lower_cost(c->machine, (MxCommCost){.calls = 1, .bytes = (ranks - 1) * bytes});
 }
 
 static double cost_of(const MxMesh *mesh, const Choice *c) {
@@ -103,7 +99,7 @@ static double cost_of(const MxMesh *mesh, const Choice *c) {
         touched += bytes_of(c->out[i].type);
     }
     for (int k = 0; k < c->factors.n; k++) used |= c->cut[k];
-    double work = c->flops / FLOPS_A_BYTE + touched / TOUCHED_A_BYTE;
+    double work = c->flops / c->machine->flops_a_byte + touched / c->machine->touched_a_byte;
     return cost + work / (double)lower_parts(mesh, used);
 }
 

@@ -13,6 +13,7 @@ typedef struct Buffer {
 
 typedef struct Layout {
     const MxGraph *graph;
+    const MxMachine *machine;
     MxArena arena;
     Buffer *buffers;
     int n_buffers;
@@ -126,7 +127,7 @@ static void add_step(Layout *l, int node, int phase) {
 static int phases_of(const Layout *l, const MxNode *node) {
     if (!runs(node)) return 0;
     MxType in = node->n_in ? l->graph->values[node->in[0]].type : (MxType){0};
-    return mx_op_phases(node->op, in, node->attr);
+    return mx_op_phases(l->machine, node->op, in, node->attr);
 }
 
 static void order_steps(Layout *l) {
@@ -167,7 +168,7 @@ static int *add_scratch(Layout *l, const MxLowerOptions *options) {
 }
 
 MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
-    Layout l = {.graph = graph, .arena = {.name = "memory"}};
+    Layout l = {.graph = graph, .machine = options->machine, .arena = {.name = "memory"}};
     l.first_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
     l.step_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
     l.buffer_of = mx_new_n(&l.arena, int, graph->n_values + 1);
@@ -200,8 +201,8 @@ MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options) {
     mx_graph_verify(graph);
     mx_pass_fuse(graph);
     mx_pass_schedule(graph);
-    mx_pass_bucket(graph);
-    mx_pass_overlap(graph);
+    mx_pass_bucket(graph, options->machine);
+    mx_pass_overlap(graph, options->machine);
     mx_graph_verify(graph);
     return mx_pass_memory(graph, options);
 }

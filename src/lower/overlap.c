@@ -15,6 +15,7 @@ typedef int64_t Time;
 
 typedef struct Pass {
     MxGraph *graph;
+    const MxMachine *machine;
     MxArena arena;
     Time *time;                       /* [node] of its last phase */
     Time (*early)[MX_MAX_PHASES - 1]; /* [node] of the phases before; 0 = just before the last */
@@ -22,8 +23,8 @@ typedef struct Pass {
 
 static int phases_of(const Pass *p, int n) {
     const MxNode *node = &p->graph->nodes[n];
-    if (!mx_is_collective(node->op)) return 1;
-    return mx_op_phases(node->op, p->graph->values[node->in[0]].type, node->attr);
+    if (!node->op->collective) return 1;
+    return mx_op_phases(p->machine, node->op, p->graph->values[node->in[0]].type, node->attr);
 }
 
 /* ---- started early */
@@ -51,7 +52,7 @@ static void start_early(Pass *p) {
     Time before = 0; /* end of the gather before */
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const MxNode *node = &p->graph->nodes[n];
-        if (node->op != &op_all_gather || phases_of(p, n) == 1) continue;
+        if (node->op->collective != MX_ALL_GATHER || phases_of(p, n) == 1) continue;
         bool is_free = p->graph->values[node->out[0]].var == MX_NONE;
         if (before && is_free && have_at(p, node->in[0], before + 1)) p->early[n][0] = before + 2;
         before = p->time[n];
@@ -151,8 +152,8 @@ static void reorder(Pass *p) {
     }
 }
 
-void mx_pass_overlap(MxGraph *graph) {
-    Pass p = {.graph = graph, .arena = {.name = "overlap"}};
+void mx_pass_overlap(MxGraph *graph, const MxMachine *machine) {
+    Pass p = {.graph = graph, .machine = machine, .arena = {.name = "overlap"}};
     p.time = mx_new_n(&p.arena, Time, graph->n_nodes + 1);
     p.early = mx_arena_alloc(&p.arena, sizeof *p.early * (size_t)(graph->n_nodes + 1));
     for (int n = 0; n < graph->n_nodes; n++) p.time[n] = (Time)n * NODE;

@@ -176,7 +176,7 @@ static MxValue brought_to(Partitioner *p, MxValue global, MxSharding to, const M
         const Form *form = &p->forms[i];
         if (!can_use(p, form, user) || to.partial & ~form->at.partial) continue;
         if (lower_same_sharding(form->at, to, type.shape.rank)) return form->value;
-        double cost = lower_move_cost(p->p->mesh, type, form->at, to);
+        double cost = lower_move_cost(p->p->machine, p->p->mesh, type, form->at, to);
         if (nearest && cost >= least) continue;
         nearest = form;
         least = cost;
@@ -284,7 +284,7 @@ static bool is_move(const Partitioner *p, const MxNode *node) {
 
 static void divide(Partitioner *p, const MxNode *node) {
     MxType types[MOST_TYPES];
-    Choice c = {0};
+    Choice c = {.machine = p->p->machine};
     if (is_move(p, node)) {
         const Form *own = own_form(p, node->in[0]);
         settle(p, node, 0, own->value, own->at);

@@ -28,9 +28,10 @@ enum { MOST_MOVES = 4 * MX_MAX_RANK + 1 };
  * the result is cut anyway; parts are taken before others are gathered. */
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
 /* lower_cost — exchanges as bytes. */
-double lower_cost(MxCommCost cost);
+double lower_cost(const MxMachine *machine, MxCommCost cost);
 /* lower_move_cost — what they cost a rank, as bytes. */
-double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to);
+double lower_move_cost(const MxMachine *machine, const MxMesh *mesh, MxType type, MxSharding from,
+                       MxSharding to);
 
 /* ---- choose.c */
 
@@ -43,6 +44,7 @@ typedef struct Candidate {
 } Candidate;
 
 typedef struct Choice {
+    const MxMachine *machine;
     MxFactors factors;
     Candidate in[MX_MAX_CUT_IN], out[MX_MAX_OUT];
     uint32_t cut[MX_MAX_FACTORS]; /* the answer: mesh axes of each factor */

@@ -163,27 +163,26 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
     return p.n;
 }
 
-/* What an exchange costs besides its bytes, in bytes: 10 us at 1 GB/s. */
-static const double EXCHANGE_BYTES = 10000;
-
-double lower_cost(MxCommCost cost) {
-    return (double)cost.bytes + EXCHANGE_BYTES * (double)cost.calls;
+double lower_cost(const MxMachine *machine, MxCommCost cost) {
+    return (double)cost.bytes + machine->exchange_bytes * (double)cost.calls;
 }
 
-double lower_move_cost(const MxMesh *mesh, MxType type, MxSharding from, MxSharding to) {
+double lower_move_cost(const MxMachine *machine, const MxMesh *mesh, MxType type, MxSharding from,
+                       MxSharding to) {
     Move moves[MOST_MOVES];
     int n = lower_moves(type.shape.rank, from, to, moves);
     double cost = 0, local = 1;
     for (int d = 0; d < type.shape.rank; d++)
         local *= (double)type.shape.dim[d] / (double)lower_parts(mesh, from.dim[d]);
     for (int i = 0; i < n; i++) {
-        MxGroup group = {.size = (int)lower_parts(mesh, moves[i].axes)};
+        const MxCollective collective = moves[i].op->collective;
+        int ranks = (int)lower_parts(mesh, moves[i].axes);
         MxType in = {.dtype = type.dtype, .shape = MX_SHAPE((int64_t)local)};
-        cost += lower_cost(mx_collective_cost(moves[i].op, in, &group));
-        if (moves[i].op == &op_all_gather)
-            local *= (double)group.size;
-        else if (moves[i].op != &op_all_reduce)
-            local /= (double)group.size;
+        cost += lower_cost(machine, machine->collective_cost(collective, in, ranks));
+        if (collective == MX_ALL_GATHER)
+            local *= (double)ranks;
+        else if (collective != MX_ALL_REDUCE)
+            local /= (double)ranks;
     }
     return cost;
 }

@@ -34,9 +34,10 @@ static bool reduce_scatter_infer(MxInfer *infer) {
     return cut_infer(infer) && ops_is_real(infer, 0);
 }
 
-static const MxGroup *exchange(const MxNode *node, const MxType *in, MxCommCost *cost) {
+static const MxGroup *exchange(const MxMachine *machine, const MxNode *node, const MxType *in,
+                               MxCommCost *cost) {
     const MxCollectiveAttr *attr = node->attr;
-    *cost = mx_collective_cost(node->op, in[0], &attr->group);
+    *cost = machine->collective_cost(node->op->collective, in[0], attr->group.size);
     return &attr->group;
 }
 
@@ -52,6 +53,7 @@ static void sum_print(MxText *text, const void *attr) {
 const MxOp op_all_reduce = {
     .name = "all_reduce",
     .arity = 1,
+    .collective = MX_ALL_REDUCE,
     .accumulates = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = ops_infer_same,
@@ -63,6 +65,7 @@ const MxOp op_all_reduce = {
 const MxOp op_reduce_scatter = {
     .name = "reduce_scatter",
     .arity = 1,
+    .collective = MX_REDUCE_SCATTER,
     .accumulates = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = reduce_scatter_infer,
@@ -74,6 +77,7 @@ const MxOp op_reduce_scatter = {
 const MxOp op_all_gather = {
     .name = "all_gather",
     .arity = 1,
+    .collective = MX_ALL_GATHER,
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = all_gather_infer,
     .exchange = exchange,
@@ -152,22 +156,7 @@ const MxOp op_unpack = {
 
 /* ---- cost */
 
-bool mx_is_collective(const MxOp *op) {
-    return op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather;
-}
-
-int mx_op_phases(const MxOp *op, MxType in, const void *attr) {
-    if (!mx_is_collective(op)) return 1;
-    return 1 + (int)mx_collective_cost(op, in, &((const MxCollectiveAttr *)attr)->group).calls;
-}
-
-MxCommCost mx_collective_cost(const MxOp *op, MxType in, const MxGroup *group) {
-    int64_t others = group->size - 1, n = mx_shape_count(in.shape);
-    int64_t each = (int64_t)mx_dtype_bytes(in.dtype);
-    if (!others || !mx_is_collective(op)) return (MxCommCost){0};
-    if (op == &op_all_gather) return (MxCommCost){1, others * n * each};
-    if (op == &op_reduce_scatter) return (MxCommCost){1, others * (n / group->size) * each};
-    if (n < MX_SMALL_SUM) return (MxCommCost){1, others * n * each};
-    int64_t part = (n + group->size - 1) / group->size;
-    return (MxCommCost){2, 2 * others * part * each};
+int mx_op_phases(const MxMachine *machine, const MxOp *op, MxType in, const void *attr) {
+    if (!op->collective) return 1;
+    return machine->phases(op->collective, in, ((const MxCollectiveAttr *)attr)->group.size);
 }

@@ -95,21 +95,21 @@ static int64_t pieces(int64_t n, int64_t piece) {
     return piece > 0 ? (n + piece - 1) / piece : n;
 }
 
-int64_t mx_xent_chunk(int64_t tokens, int64_t row_bytes, int64_t tiles) {
-    enum { MOST_TOKENS = 1024, MOST_BYTES = 64 << 20 };
+int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles) {
     int64_t most = pieces(tokens, tiles);
-    if (most > MOST_TOKENS) most = MOST_TOKENS;
-    if (most * row_bytes > MOST_BYTES) most = MOST_BYTES / row_bytes;
+    if (most > machine->chunk_tokens) most = machine->chunk_tokens;
+    if (most * row_bytes > machine->chunk_bytes) most = machine->chunk_bytes / row_bytes;
     int64_t even = pieces(tokens, pieces(tokens, most));
     return even > 0 ? even : 1;
 }
 
-static const MxGroup *exchange_parts(const MxNode *node, const MxType *in, MxCommCost *cost) {
+static const MxGroup *exchange_parts(const MxMachine *machine, const MxNode *node, const MxType *in,
+                                     MxCommCost *cost) {
     const MxXentAttr *attr = node->attr;
     if (attr->group.size <= 1) return NULL;
     int64_t tokens = n_tokens(in[0].shape), vocab = in[1].shape.dim[vocab_dim(attr)];
     int64_t chunk =
-        mx_xent_chunk(tokens, vocab * (int64_t)mx_dtype_bytes(in[0].dtype), attr->tiles);
+        mx_xent_chunk(machine, tokens, vocab * (int64_t)mx_dtype_bytes(in[0].dtype), attr->tiles);
     cost->calls = pieces(tokens, chunk);
     cost->bytes = cost->calls * (attr->group.size - 1) * chunk * (int64_t)sizeof(MxXentPart);
     return &attr->group;

@@ -38,19 +38,21 @@ static PlanTraffic *row_of(MxArena *arena, PlanCollectives *c, const char *op, c
     return &c->rows[c->n++];
 }
 
-static const MxGroup *exchange_of(const MxGraph *graph, const MxNode *node, MxCommCost *cost) {
+static const MxGroup *exchange_of(const MxMachine *machine, const MxGraph *graph,
+                                  const MxNode *node, MxCommCost *cost) {
     MxType in[MX_MAX_CUT_IN];
     if (!node->op->exchange) return NULL;
     for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
-    return node->op->exchange(node, in, cost);
+    return node->op->exchange(machine, node, in, cost);
 }
 
-static void count_entry(MxArena *arena, const MxPlan *entry, int64_t n_runs, PlanCollectives *out) {
+static void count_entry(MxArena *arena, const MxMachine *machine, const MxPlan *entry,
+                        int64_t n_runs, PlanCollectives *out) {
     const MxGraph *graph = entry->graph;
     for (int s = 0; s < entry->n_steps; s++) {
         const MxNode *node = &graph->nodes[entry->steps[s]];
         MxCommCost cost;
-        const MxGroup *group = entry->phases[s] ? NULL : exchange_of(graph, node, &cost);
+        const MxGroup *group = entry->phases[s] ? NULL : exchange_of(machine, graph, node, &cost);
         if (!group) continue;
         PlanTraffic *row = row_of(arena, out, node->op->name, group->axes);
         row->calls += n_runs * cost.calls;
@@ -85,7 +87,7 @@ static bool count_program(MxArena *arena, const MxConfig *config, PlanCollective
     for (int i = 0; ok && i < program.n_entries; i++) {
         const MxPlan *entry = &program.layout.plans[i];
         int64_t n_runs = runs_a_step(config, entry->graph->name);
-        if (n_runs) count_entry(arena, entry, n_runs, out);
+        if (n_runs) count_entry(arena, program.machine, entry, n_runs, out);
     }
     mx_arena_release(&scratch);
     return ok;

@@ -1,5 +1,5 @@
-/* run.c — lays out a program's memory on a device, binds every node to its pointers once, and runs
- * entries. */
+/* run.c — lays out a program's memory on a device, binds every node to its addresses once, and runs
+ * entries. Addresses are only handed to the device; what is there, it reads and writes. */
 #include <mx/run.h>
 
 #include <stdlib.h>
@@ -23,8 +23,9 @@ struct MxRun {
     MxDevice *device;
     const MxVars *vars;
     size_t *var_offset;
-    uint8_t *memory; /* variables, then the arena */
+    uint8_t *memory; /* variables, then the arena; the device's */
     MxRunBytes bytes;
+    bool is_measured; /* every kernel is waited for */
     Entry *entries;
     int n_entries;
 };
@@ -37,7 +38,7 @@ static bool has_addend(const MxNode *node) {
     return node->op->takes_addend && node->n_in > node->op->arity;
 }
 
-/* A call without pointers: what kernels need to know to say how much scratch they want. An addend
+/* A call without addresses: what kernels need to know to say how much scratch they want. An addend
  * is not an input to them: out 0 holds it already, and is added to. */
 static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode *node) {
     MxType *types = mx_new_n(arena, MxType, node->n_in + node->n_out + 1);
@@ -56,9 +57,13 @@ static MxKernelCall describe(MxArena *arena, const MxGraph *graph, const MxNode 
 static size_t scratch_bytes(const void *context, const MxGraph *graph, const MxNode *node) {
     const MxDevice *device = context;
     const MxKernel *kernel = mx_device_kernel(device, node->op);
-    if (!kernel->scratch) return 0;
+    if (!kernel || !kernel->scratch) return 0;
     MxKernelCall call = describe(graph->arena, graph, node);
     return kernel->scratch(device, &call);
+}
+
+static uint8_t *address_of_var(const MxRun *run, int var) {
+    return run->memory + run->var_offset[var];
 }
 
 static void *address(const MxRun *run, const MxPlan *plan, MxValue value) {
@@ -66,9 +71,9 @@ static void *address(const MxRun *run, const MxPlan *plan, MxValue value) {
     value = mx_graph_buffer(graph, value);
     const MxNode *node = mx_graph_producer(graph, value);
     if (node->op->flags & MX_OP_SOURCE)
-        return mx_run_var(run, ((const MxVariableAttr *)node->attr)->var);
+        return address_of_var(run, ((const MxVariableAttr *)node->attr)->var);
     int var = graph->values[value].var;
-    if (var != MX_NONE) return mx_run_var(run, var);
+    if (var != MX_NONE) return address_of_var(run, var);
     return run->memory + run->bytes.vars + plan->value_offset[value];
 }
 
@@ -92,6 +97,14 @@ static void bind_addend(MxRun *run, Entry *entry, const MxNode *node) {
     entry->steps[entry->n_steps++] = (Step){.kernel = kernel, .call = call, .is_last = true};
 }
 
+static const MxKernel *find_kernel(const MxRun *run, const MxOp *op, MxError *err) {
+    const MxKernel *kernel = mx_device_kernel(run->device, op);
+    if (!kernel)
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "backend \"%s\" has no kernel for op \"%s\"",
+                run->device->backend->name, op->name);
+    return kernel;
+}
+
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     const MxPlan *plan = &entry->plan;
     entry->steps = mx_new_n(run->arena, Step, 2 * plan->n_steps + 1);
@@ -105,7 +118,8 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
         for (int i = 0; i < node->n_out; i++)
             if (!(node->unused >> i & 1)) call.out[i] = address(run, plan, node->out[i]);
         call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
-        const MxKernel *kernel = mx_device_kernel(run->device, node->op);
+        const MxKernel *kernel = find_kernel(run, node->op, err);
+        if (!kernel) return false;
         void **prepared = &state[plan->steps[s]];
         call.phase = plan->phases[s];
         if (call.phase)
@@ -114,7 +128,8 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
             return false;
         *prepared = call.state;
         if (has_addend(node)) bind_addend(run, entry, node);
-        int n_phases = mx_op_phases(node->op, call.in_type[0], node->attr);
+        int n_phases =
+            mx_op_phases(run->device->backend->machine, node->op, call.in_type[0], node->attr);
         entry->steps[entry->n_steps++] =
             (Step){.kernel = kernel, .call = call, .is_last = call.phase + 1 == n_phases};
     }
@@ -131,7 +146,10 @@ MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *
         layout.bytes.vars +=
             aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
     }
-    MxLowerOptions options = {.remat = remat, .scratch_bytes = scratch_bytes, .context = device};
+    MxLowerOptions options = {.machine = device->backend->machine,
+                              .remat = remat,
+                              .scratch_bytes = scratch_bytes,
+                              .context = device};
     for (int i = 0; i < n_entries; i++) {
         layout.plans[i] = mx_lower(entries[i], &options);
         size_t bytes = layout.plans[i].arena_bytes;
@@ -169,6 +187,7 @@ void mx_run_entry(MxRun *run, int entry) {
     for (int s = 0; s < e->n_steps; s++) {
         Step *step = &e->steps[s];
         step->kernel->run(run->device, &step->call);
+        if (run->is_measured) mx_device_sync(run->device);
         double end = mx_clock_s();
         if (end - looked >= PROGRESS_S) {
             mx_device_progress(run->device);
@@ -180,8 +199,42 @@ void mx_run_entry(MxRun *run, int entry) {
     }
 }
 
-void *mx_run_var(const MxRun *run, int var) {
-    return run->memory + run->var_offset[var];
+MxBox mx_run_box(const MxRun *run, int var) {
+    return mx_box_of(run->vars->item[var].type.shape);
+}
+
+/* What of a variable is contiguous there and on the host, piece by piece. */
+static void move(const MxRun *run, int var, const MxBox *box, char *to_host, const char *host) {
+    const MxBox all = mx_run_box(run, var);
+    size_t each = mx_dtype_bytes(run->vars->item[var].type.dtype);
+    if (!mx_box_count(box)) return;
+    MxBoxRuns runs = mx_box_runs(box, &all, box);
+    for (int64_t i = 0, at[2]; i < runs.n; i++) {
+        mx_box_run_at(&runs, i, at);
+        size_t there = (size_t)at[0] * each, here = (size_t)at[1] * each;
+        size_t bytes = (size_t)runs.length * each;
+        uint8_t *address = address_of_var(run, var) + there;
+        if (to_host)
+            mx_device_read(run->device, address, to_host + here, bytes);
+        else
+            mx_device_write(run->device, address, host + here, bytes);
+    }
+}
+
+void mx_run_read(const MxRun *run, int var, MxBox box, void *host) {
+    move(run, var, &box, host, NULL);
+}
+
+void mx_run_write(MxRun *run, int var, MxBox box, const void *host) {
+    move(run, var, &box, NULL, host);
+}
+
+void *mx_run_map(const MxRun *run, int var) {
+    return run->device->backend->shares_memory ? address_of_var(run, var) : NULL;
+}
+
+void mx_run_measure(MxRun *run) {
+    run->is_measured = true;
 }
 
 MxRunBytes mx_run_bytes(const MxRun *run) {

@@ -191,7 +191,7 @@ static const char *describe_machine(MxArena *arena, const MxComm *comm, const Mx
     const MxDevice *device = mx_train_state_device(state);
     MxJson *json = mx_json_object(arena);
     mx_json_set_int(json, "ranks", mx_comm_size(comm));
-    mx_json_set_int(json, "threads", mx_device_threads(device));
+    mx_json_set_int(json, "threads", device->n_threads);
     mx_json_set_string(json, "arithmetic", mx_device_arithmetic(device));
     return mx_json_dump(arena, json, false);
 }

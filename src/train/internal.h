@@ -96,7 +96,8 @@ enum {
     ENTRY_GRAD_ADD,
     ENTRY_REFER,
     ENTRY_REFER_EVAL,
-    ENTRY_CAST, /* the last one: it takes casts out of the others */
+    ENTRY_TAKE,   /* only if the reference is a copy */
+    ENTRY_FROZEN, /* the last one: it takes casts out of the others */
     ENTRY_MAX
 };
 
@@ -113,6 +114,7 @@ enum {
     OUT_PREDICTED,
     OUT_GRAD_SQUARES,
     OUT_PARAM_SQUARES,
+    OUT_FROZEN_SQUARES,
     OUT_COUNT
 };
 
@@ -160,6 +162,8 @@ struct MxTrainState {
     MxTree *trained;                 /* the parameters that are trained */
     MxDevice *device;
     MxRun *run;
+    MxKeeper keeper; /* the run, as the tree's leaves know it */
+    char *rows;      /* where a field of a micro-batch is put together */
     MxTree tree;
     uint32_t *step; /* the leaf "optimizer/step" */
     int32_t *counts[2];
@@ -167,10 +171,9 @@ struct MxTrainState {
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
     int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
     const float *logp;              /* the reference's for the next batch or its part */
-    bool has_casts;                 /* casts of frozen weights are those of their values */
+    bool knows_frozen;              /* what is made of frozen weights is of their values */
     bool is_reference;              /* the policy is still the reference that was taken of it */
     bool lacks_reference;           /* what was read last had no reference model */
-    double frozen_squares;          /* sum over frozen parameters; below 0 = to be taken */
 };
 
 /* train_read_vars — the values of variables, one for each parameter. */
@@ -245,9 +248,9 @@ bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
 void train_add_parts(MxTrainState *state, int var, float *x, int64_t n);
 /* train_division — of arrays of that shape; NULL on one rank. */
 const MxDivision *train_division(MxTrainState *state, MxSharding sharding, MxShape shape);
-/* train_gather — a leaf's whole array, on rank 0: in the arena, or the leaf's own data on one rank;
- * NULL elsewhere. All ranks call it. */
-void *train_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
+/* train_gather — a leaf's whole array, on rank 0: in the arena, or on one rank where the leaf's
+ * values are; NULL elsewhere. All ranks call it. */
+const void *train_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
 /* train_gather_texts — what every rank says, on rank 0 [ranks]; NULL elsewhere. */
 const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *text);
 /* train_agree — whether all ranks are fine; all call it, each with its own answer. If some are not,

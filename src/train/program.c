@@ -5,7 +5,9 @@
  *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
  *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
- *   cast      casts of frozen weights to the dtype of computation, made again when they change
+ *   take      makes the reference model equal to the policy
+ *   frozen    what is made of frozen weights, and made again when they change: casts to the dtype
+ *             of computation, and their part of the parameters' norm
  * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
  * batch: losses and gradients then add up to those of the batch, however it is split. */
 #include <mx/train.h>
@@ -44,6 +46,7 @@ static const struct {
     [OUT_PREDICTED] = {"predicted", MX_SCALAR},
     [OUT_GRAD_SQUARES] = {"grad_squares", MX_SCALAR},
     [OUT_PARAM_SQUARES] = {"param_squares", MX_SCALAR},
+    [OUT_FROZEN_SQUARES] = {"frozen_squares", MX_SCALAR},
 };
 
 /* One variable for each parameter, or only for those that are trained. */
@@ -200,7 +203,7 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue
     return v.p;
 }
 
-/* What is frozen is not read: its part of the parameters' norm is added by mx_train_update. */
+/* What is frozen is not read: its part of the parameters' norm does not change (trace_frozen). */
 static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
     MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
@@ -244,10 +247,30 @@ static bool *find_constants(MxTrainState *s) {
     return is_constant;
 }
 
-static void trace_cast(MxTrainState *s, MxTrace *t) {
+static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
+    int n = mx_model_params(s->model)->n, n_frozen = 0;
+    MxValue *frozen = mx_new_n(s->arena, MxValue, n);
+    t->scope = "frozen";
+    for (int i = 0; i < n; i++)
+        if (s->var.gradient[i] == MX_NONE) frozen[n_frozen++] = mx_variable(t, s->var.param[i]);
+    if (n_frozen && !s->only_evaluates)
+        mx_trace_assign(t, mx_sum_squares(t, frozen, n_frozen), s->var.out[OUT_FROZEN_SQUARES],
+                        false);
+}
+
+static void trace_frozen(MxTrainState *s, MxTrace *t) {
     int first = s->var.first_cast = s->vars.n, n_others = s->n_entries - 1;
     const int *from = mx_hoist_casts(&s->vars, find_constants(s), s->entries, n_others, t);
     for (int var = first; var < s->vars.n; var++) train_divide_like(s, var, from[var - first]);
+    trace_frozen_norm(s, t);
+}
+
+static void trace_take(MxTrainState *s, MxTrace *t) {
+    const MxTree *params = mx_model_params(s->model);
+    for (int i = 0; i < params->n; i++) {
+        t->scope = params->leaves[i].path;
+        mx_trace_assign(t, mx_copy(t, mx_variable(t, s->var.param[i])), s->var.reference[i], false);
+    }
 }
 
 static bool accumulates(const MxConfig *config) {
@@ -268,7 +291,8 @@ static const struct {
     [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates, true},
     [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead, true},
     [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead, false},
-    [ENTRY_CAST] = {"cast", trace_cast, NULL, false},
+    [ENTRY_TAKE] = {"take", trace_take, train_copies_reference, false},
+    [ENTRY_FROZEN] = {"frozen", trace_frozen, NULL, false},
 };
 
 bool train_trace_program(MxTrainState *state, MxError *err) {

@@ -141,7 +141,8 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
 /* ---- entries */
 
 bool train_divide(MxTrainState *s, MxError *err) {
-    MxPartition partition = {.mesh = &s->mesh.mesh,
+    MxPartition partition = {.machine = s->device->backend->machine,
+                             .mesh = &s->mesh.mesh,
                              .rules = &s->mesh.rules,
                              .rank = s->rank,
                              .vars = &s->local,
@@ -310,9 +311,10 @@ const MxTeam *train_team(MxArena *arena, MxComm *comm) {
 
 /* ---- whole arrays */
 
-void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
+const void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
     const MxDivision *division = leaf->division;
-    if (!division) return leaf->data;
+    const void *own = mx_leaf_values(arena, leaf);
+    if (!division) return own;
     size_t each = mx_dtype_bytes(leaf->dtype);
     int64_t *counts = mx_new_n(arena, int64_t, division->n_ranks), total = 0;
     for (int r = 0; r < division->n_ranks; r++) {
@@ -321,7 +323,7 @@ void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
         total += counts[r];
     }
     char *parts = division->rank ? NULL : mx_arena_alloc(arena, (size_t)total + 1);
-    mx_comm_gather(s->comm, leaf->data, parts, counts);
+    mx_comm_gather(s->comm, own, parts, counts);
     if (division->rank) return NULL;
     char *whole = mx_arena_alloc(arena, (size_t)mx_shape_count(leaf->shape) * each + 1);
     MxBox all = mx_box_of(leaf->shape);

@@ -198,18 +198,18 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
     for (int i = 0; i < s->tree.n; i++) {
         MxLeaf leaf = s->tree.leaves[i];
         leaf.division = NULL;
-        if (leaf.kind == MX_KIND_LORA_PARAM)
-            leaf.data = mx_new_n(&arena, float, mx_shape_count(leaf.shape));
-        mx_tree_add(&whole, leaf);
+        bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
+        mx_tree_add(&whole, is_adapter ? mx_leaf_on_host(&arena, leaf) : mx_leaf_abstract(leaf));
     }
     bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
               mx_peft_load(dir, &heads, mx_model_lora(s->model)->scale, &whole, err);
     for (int i = 0; ok && i < s->tree.n; i++) {
         const MxLeaf *leaf = &s->tree.leaves[i];
-        MxBox all = mx_box_of(leaf->shape);
-        MxBox own = leaf->division ? leaf->division->box[leaf->division->rank] : all;
-        if (leaf->kind == MX_KIND_LORA_PARAM)
-            mx_box_copy(&own, &all, whole.leaves[i].data, &own, leaf->data, sizeof(float));
+        const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);
+        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
+        void *part = mx_arena_alloc(&arena, mx_leaf_bytes(leaf) + 1);
+        mx_box_copy(&own, &all, whole.leaves[i].data, &own, part, sizeof(float));
+        mx_leaf_write(leaf, part);
     }
     mx_arena_release(&arena);
     return ok;

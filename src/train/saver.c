@@ -21,13 +21,6 @@ struct Saver {
     MxError failure;
 };
 
-static size_t leaf_bytes(const MxLeaf *leaf) {
-    const MxDivision *division = leaf->division;
-    int64_t n =
-        division ? mx_box_count(&division->box[division->rank]) : mx_shape_count(leaf->shape);
-    return (size_t)n * mx_dtype_bytes(leaf->dtype);
-}
-
 Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background) {
     Saver *saver = mx_new(arena, Saver);
     saver->tree = tree;
@@ -35,11 +28,8 @@ Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background) {
     saver->in_background = in_background;
     if (!in_background) return saver;
     mx_tree_init(&saver->copy, arena);
-    for (int i = 0; i < tree->n; i++) {
-        MxLeaf leaf = tree->leaves[i];
-        if (leaf.data) leaf.data = mx_arena_alloc(arena, leaf_bytes(&leaf));
-        mx_tree_add(&saver->copy, leaf);
-    }
+    for (int i = 0; i < tree->n; i++)
+        mx_tree_add(&saver->copy, mx_leaf_on_host(arena, tree->leaves[i]));
     return saver;
 }
 
@@ -62,7 +52,7 @@ bool saver_start(Saver *saver, SaverWork work, void *data, MxError *err) {
     MX_ASSERT(saver_is_idle(saver));
     for (int i = 0; saver->in_background && i < saver->tree->n; i++) {
         const MxLeaf *leaf = &saver->tree->leaves[i];
-        if (leaf->data) memcpy(saver->copy.leaves[i].data, leaf->data, leaf_bytes(leaf));
+        if (mx_leaf_has_values(leaf)) mx_leaf_read(leaf, saver->copy.leaves[i].data);
     }
     return saver_go_on(saver, work, data, err);
 }

@@ -11,7 +11,7 @@ typedef struct Saver Saver;
 /* What is done with a state. It may not print: the thread that started it does. */
 typedef bool (*SaverWork)(void *data, const MxTree *state, MxPace *pace, MxError *err);
 
-/* saver_open — for one tree, kept; leaves without data stay without.
+/* saver_open — for one tree, kept; abstract leaves stay so.
  *   in_background  memory for a copy is taken here, as much as the leaves have; each piece of work
  *                  then has a thread, which takes a small part of one core until it is waited for
  * Work in progress must have ended before the arena is released. */

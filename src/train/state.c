@@ -49,9 +49,20 @@ static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *
                                    .division = train_division(s, (MxSharding){0}, MX_SCALAR)});
 }
 
+static void read_var(void *run, int var, MxBox box, void *host) {
+    mx_run_read(run, var, box, host);
+}
+static void write_var(void *run, int var, MxBox box, const void *host) {
+    mx_run_write(run, var, box, host);
+}
+static void *map_var(void *run, int var) {
+    return mx_run_map(run, var);
+}
+
 /* Lets a leaf show a variable. */
 static void show_var(MxTrainState *s, MxLeaf *leaf, int var) {
-    leaf->data = mx_run_var(s->run, var);
+    leaf->keeper = &s->keeper;
+    leaf->array = var;
     leaf->division = train_division(s, s->sharding[var], leaf->shape);
 }
 
@@ -86,6 +97,7 @@ static void show_reference(MxTrainState *s) {
 static void show_tree(MxTrainState *s) {
     const MxTree *params = mx_model_params(s->model);
     mx_tree_init(&s->tree, s->arena);
+    s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
     MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
     for (int i = 0; i < params->n; i++) show_var(s, &model[i], s->var.param[i]);
     for (int m = 0; m < s->optimizer->n_moments; m++) show_moments(s, m);
@@ -129,7 +141,7 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
     train_declare_vars(s);
     return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
-           train_trace_program(s, err) && train_divide(s, err) && open_device(s, err);
+           train_trace_program(s, err) && open_device(s, err) && train_divide(s, err);
 }
 
 static size_t bytes_of_var(const MxTrainState *s, int var) {
@@ -156,6 +168,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
     if (!describe_state(s, divided, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
                             .device = mx_device_describe(s->device),
+                            .machine = s->device->backend->machine,
                             .vars = &s->local,
                             .param = s->var.param,
                             .gradient = s->var.gradient,
@@ -171,6 +184,13 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
     return true;
 }
 
+/* Of a micro-batch of training or evaluation, as this rank has it. */
+static size_t most_bytes_of_field(const MxTrainState *s) {
+    size_t train = bytes_of_var(s, s->var.train_batch[0]);
+    size_t eval = bytes_of_var(s, s->var.eval_batch[0]);
+    return (train > eval ? train : eval) + 1;
+}
+
 bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
     return mx_train_state_open_on(arena, config, NULL, out, err);
 }
@@ -180,7 +200,9 @@ static bool open_state(MxTrainState *s, MxTrainState **out, MxError *err) {
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
                      remat_policy(s->config), &s->run, err))
         return false;
+    if (s->config->profile_ops) mx_run_measure(s->run);
     show_tree(s);
+    s->rows = mx_arena_alloc(s->arena, most_bytes_of_field(s));
     *out = s;
     return true;
 }
@@ -197,31 +219,15 @@ bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *co
     return open_state(s, out, err);
 }
 
-/* They do not change, so once is enough. */
-static double frozen_squares(MxTrainState *s) {
-    const MxTree *params = mx_model_params(s->model);
-    double sum = 0;
-    if (s->frozen_squares >= 0) return s->frozen_squares;
-    for (int i = 0; i < params->n; i++) {
-        int var = s->var.param[i];
-        const float *x = mx_run_var(s->run, var);
-        int64_t n = mx_shape_count(s->local.item[var].type.shape);
-        if (train_is_trained(s, &params->leaves[i]) || !train_speaks_for(s, var, s->rank)) continue;
-        for (int64_t k = 0; k < n; k++) sum += (double)x[k] * (double)x[k];
-    }
-    return s->frozen_squares = s->comm ? mx_comm_sum(s->comm, sum) : sum;
-}
-
 /* Frozen weights have changed: what is made of them is made anew when it is next asked for. */
 static void forget_frozen(MxTrainState *s) {
-    s->frozen_squares = -1;
-    s->has_casts = false;
+    s->knows_frozen = false;
 }
 
 /* Runs an entry that reads parameters. */
 static void run_entry(MxTrainState *s, int entry) {
-    if (!s->has_casts) mx_run_entry(s->run, s->entry[ENTRY_CAST]);
-    s->has_casts = true;
+    if (!s->knows_frozen) mx_run_entry(s->run, s->entry[ENTRY_FROZEN]);
+    s->knows_frozen = true;
     mx_run_entry(s->run, s->entry[entry]);
 }
 
@@ -238,12 +244,7 @@ void mx_train_state_init(MxTrainState *s) {
 
 void mx_train_state_take_reference(MxTrainState *s) {
     s->is_reference = s->var.reference || s->reference_fingerprint;
-    int n = s->var.reference ? mx_model_params(s->model)->n : 0;
-    for (int i = 0; i < n; i++) {
-        int64_t count = mx_shape_count(s->local.item[s->var.param[i]].type.shape);
-        memcpy(mx_run_var(s->run, s->var.reference[i]), mx_run_var(s->run, s->var.param[i]),
-               (size_t)count * sizeof(float));
-    }
+    if (s->var.reference) mx_run_entry(s->run, s->entry[ENTRY_TAKE]);
     forget_frozen(s);
 }
 
@@ -271,8 +272,18 @@ const MxRun *mx_train_state_run(const MxTrainState *s) {
     return s->run;
 }
 
+static void read_all(const MxTrainState *s, int var, void *host) {
+    mx_run_read(s->run, var, mx_run_box(s->run, var), host);
+}
+
+static void write_all(MxTrainState *s, int var, const void *host) {
+    mx_run_write(s->run, var, mx_run_box(s->run, var), host);
+}
+
 static double out(const MxTrainState *s, int which) {
-    return *(const float *)mx_run_var(s->run, s->var.out[which]);
+    float x;
+    read_all(s, s->var.out[which], &x);
+    return x;
 }
 
 /* Copies the rows of a micro-batch, 4 bytes an element, from arrays [rows, length] of a batch's
@@ -281,20 +292,22 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
                       char *data, bool out) {
     const size_t size = 4;
     const MxBox *box = &s->box[var];
-    char *at = mx_run_var(s->run, var);
     size_t bytes = (size_t)box->count[1] * size;
     int64_t column = box->start[1] - part->column;
     micro.examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
     micro.of_examples = part->of_rows / s->loss->rows;
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
-    for (int64_t k = 0; k < box->count[0]; k++, at += bytes) {
+    if (out) read_all(s, var, s->rows);
+    for (int64_t k = 0; k < box->count[0]; k++) {
         int64_t row = mx_batch_row(part, train_row_of(&micro, box->start[0] + k));
         char *there = data + (size_t)(row * part->length + column) * size;
+        char *here = s->rows + (size_t)k * bytes;
         if (out)
-            memcpy(there, at, bytes);
+            memcpy(there, here, bytes);
         else
-            memcpy(at, there, bytes);
+            memcpy(here, there, bytes);
     }
+    if (!out) write_all(s, var, s->rows);
 }
 
 /* Gives the program micro-batch i of n. */
@@ -325,7 +338,8 @@ static void add_loss(const MxTrainState *s, MxLoss *sum) {
     sum->loss += out(s, OUT_LOSS);
     sum->xent_sum += out(s, OUT_XENT);
     sum->z_sum += out(s, OUT_Z);
-    const float *pairs = mx_run_var(s->run, s->var.out[OUT_PAIRS]);
+    float pairs[MX_PAIRS_COUNT];
+    read_all(s, s->var.out[OUT_PAIRS], pairs);
     for (int i = 0; i < MX_PAIRS_COUNT; i++) sum->pairs[i] += pairs[i];
 }
 
@@ -352,7 +366,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
         for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += out(s, OUT_WEIGHTS + w);
     }
     for (int w = 0; w < WEIGHT_COUNT; w++)
-        *(float *)mx_run_var(s->run, s->var.total_weights[w]) = (float)total[w];
+        write_all(s, s->var.total_weights[w], &(float){(float)total[w]});
     loss.total_weights = total[WEIGHT_EXAMPLES];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         if (micro.n > 1) load_batch(s, s->var.train_batch, batch, micro);
@@ -375,18 +389,22 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     return loss;
 }
 
-const float *mx_train_gradient(const MxTrainState *s, int i) {
+float *mx_train_gradient(MxArena *arena, const MxTrainState *s, int i) {
     int var = s->var.gradient[i];
-    return var == MX_NONE ? NULL : mx_run_var(s->run, var);
+    if (var == MX_NONE) return NULL;
+    float *copy = mx_arena_alloc(arena, bytes_of_var(s, var) + 1);
+    read_all(s, var, copy);
+    return copy;
 }
 
 MxUpdate mx_train_update(MxTrainState *s) {
     const MxConfig *c = s->config;
     int64_t step = *s->step;
-    float *hyper = mx_run_var(s->run, s->var.hyper);
+    float hyper[MX_HYPER_COUNT];
     hyper[MX_HYPER_LR] = (float)mx_learning_rate(c, step);
     hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
     hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
+    write_all(s, s->var.hyper, hyper);
     run_entry(s, ENTRY_UPDATE);
     s->is_reference = false;
     set_step(s, step + 1);
@@ -394,7 +412,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
     return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],
                       .raw_grad_norm = norm,
                       .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
-                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + frozen_squares(s))};
+                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + out(s, OUT_FROZEN_SQUARES))};
 }
 
 MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {

@@ -1,5 +1,82 @@
-/* tree.c — named trees of arrays: a flat list of leaves with a map from path to index. */
+/* tree.c — named trees of arrays: a flat list of leaves with a map from path to index; and where
+ * the values of leaves are. */
 #include <mx/tree.h>
+
+/* ---- values */
+
+MxBox mx_leaf_part(const MxLeaf *leaf) {
+    return leaf->division ? leaf->division->box[leaf->division->rank] : mx_box_of(leaf->shape);
+}
+
+size_t mx_leaf_bytes(const MxLeaf *leaf) {
+    MxBox part = mx_leaf_part(leaf);
+    return (size_t)mx_box_count(&part) * mx_dtype_bytes(leaf->dtype);
+}
+
+bool mx_leaf_has_values(const MxLeaf *leaf) {
+    return leaf->data || leaf->keeper;
+}
+
+void *mx_leaf_map(const MxLeaf *leaf) {
+    if (leaf->data || !leaf->keeper) return leaf->data;
+    return leaf->keeper->map(leaf->keeper->data, leaf->array);
+}
+
+/* The part as its keeper counts it: from 0. */
+static MxBox kept_box(const MxLeaf *leaf) {
+    MxBox box = mx_leaf_part(leaf);
+    memset(box.start, 0, sizeof box.start);
+    return box;
+}
+
+const void *mx_leaf_rows(const MxLeaf *leaf, int64_t first, int64_t n, void *host) {
+    MxBox box = kept_box(leaf);
+    int64_t rows = box.rank ? box.count[0] : 1;
+    MX_ASSERT(first >= 0 && n >= 0 && first + n <= rows);
+    const char *there = mx_leaf_map(leaf);
+    if (there) return there + (rows ? mx_leaf_bytes(leaf) / (size_t)rows * (size_t)first : 0);
+    box.start[0] = first;
+    box.count[0] = n;
+    leaf->keeper->read(leaf->keeper->data, leaf->array, box, host);
+    return host;
+}
+
+const void *mx_leaf_values(MxArena *arena, const MxLeaf *leaf) {
+    const void *there = mx_leaf_map(leaf);
+    if (there) return there;
+    void *copy = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
+    mx_leaf_read(leaf, copy);
+    return copy;
+}
+
+void mx_leaf_read(const MxLeaf *leaf, void *host) {
+    if (leaf->data)
+        memcpy(host, leaf->data, mx_leaf_bytes(leaf));
+    else
+        leaf->keeper->read(leaf->keeper->data, leaf->array, kept_box(leaf), host);
+}
+
+void mx_leaf_write(const MxLeaf *leaf, const void *host) {
+    if (leaf->data)
+        memcpy(leaf->data, host, mx_leaf_bytes(leaf));
+    else
+        leaf->keeper->write(leaf->keeper->data, leaf->array, kept_box(leaf), host);
+}
+
+MxLeaf mx_leaf_abstract(MxLeaf leaf) {
+    leaf.data = NULL;
+    leaf.keeper = NULL;
+    return leaf;
+}
+
+MxLeaf mx_leaf_on_host(MxArena *arena, MxLeaf leaf) {
+    if (!mx_leaf_has_values(&leaf)) return leaf;
+    leaf.data = mx_arena_alloc(arena, mx_leaf_bytes(&leaf) + 1);
+    leaf.keeper = NULL;
+    return leaf;
+}
+
+/* ---- trees */
 
 void mx_tree_init(MxTree *tree, MxArena *arena) {
     *tree = (MxTree){.arena = arena};

@@ -5,6 +5,7 @@
 
 int main(void) {
     SRunner *runner = srunner_create(suite_device());
+    srunner_add_suite(runner, suite_backends());
     srunner_add_suite(runner, suite_numbers());
     srunner_add_suite(runner, suite_matmul());
     srunner_add_suite(runner, suite_small());

@@ -166,7 +166,7 @@ static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(arena, &config, &device, &err));
-    const CpuKernels *kernels = device->level->kernels;
+    const CpuKernels *kernels = cpu_of(device)->level->kernels;
     const CpuMatmul *product = kernels->prepare(device, s, &err);
     ck_assert(product && !strcmp(product->provider->name, "our own"));
     void *got = spaced(arena, s.out, c, FEW), *scratch;
@@ -258,7 +258,7 @@ START_TEST(libraries_work_in_scratch) {
     MxDevice *device = NULL;
     void *a, *b, *c, *scratch;
     ck_assert(mx_device_open(&arena, &config, &device, &err));
-    const CpuKernels *kernels = device->level->kernels;
+    const CpuKernels *kernels = cpu_of(device)->level->kernels;
     ck_assert(mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.m * s.k), &a, &err) &&
               mx_device_alloc(device, sizeof(MxBf16) * (size_t)(s.k * s.n), &b, &err) &&
               mx_device_alloc(device, sizeof(float) * (size_t)(s.m * s.n), &c, &err) &&
@@ -297,7 +297,7 @@ static double error_of(MxDeviceConfig config, const float *a, const float *b, fl
     void *scratch;
     const CpuMatmulSpec s = {.m = SIZE, .n = SIZE, .k = SIZE};
     ck_assert(mx_device_open(&arena, &config, &device, &err));
-    const CpuKernels *kernels = device->level->kernels;
+    const CpuKernels *kernels = cpu_of(device)->level->kernels;
     ck_assert(mx_device_alloc(device, kernels->scratch(device, s) + 1, &scratch, &err));
     kernels->multiply(kernels->prepare(device, s, &err), a, b, c, scratch);
     double error = 0, size = 0;
@@ -326,7 +326,7 @@ START_TEST(precisions_have_their_errors) {
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(&arena, &high, &device, &err));
-    bool is_split = device->level->has_bf16;
+    bool is_split = cpu_of(device)->level->has_bf16;
     const char *line = mx_device_describe(device);
     ck_assert_msg(strstr(line, is_split ? "f32 our own of three bf16 products, bf16"
                                         : "f32 our own (high is f32 here), bf16"),

@@ -131,7 +131,7 @@ START_TEST(conversions_of_any_length) {
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
-    const CpuKernels *kernels = device->level->kernels;
+    const CpuKernels *kernels = cpu_of(device)->level->kernels;
     for (int64_t n = 0; n <= MOST; n++) {
         MxBf16 y[ROOM], sum[ROOM];
         float x[ROOM], wide[ROOM];

@@ -109,7 +109,7 @@ START_TEST(products_are_exact) {
     MxDevice *device = NULL;
     const SmallKind *kinds[SMALL_KINDS];
     ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
-    parts = device->level->kernels->small;
+    parts = cpu_of(device)->level->kernels->small;
     int n = parts->kinds(device, kinds);
     for (int i = 0; i < n; i++)
         for (int way = 0; way < WAYS; way++) {
@@ -133,7 +133,7 @@ START_TEST(pairs_are_rounded_as_single_numbers) {
     MxError err = {0};
     MxDevice *device = NULL;
     ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
-    const SmallParts *level = device->level->kernels->small;
+    const SmallParts *level = cpu_of(device)->level->kernels->small;
     for (uint64_t i = 0; i < 100000; i++) {
         float low[SMALL_LANES], high[SMALL_LANES];
         uint32_t words[SMALL_LANES];
@@ -163,10 +163,10 @@ START_TEST(floats_are_never_multiplied_as_pairs) {
         MxDevice *device = NULL;
         MxDeviceConfig config = {.n_threads = 1, .matmul = providers[i]};
         ck_assert(mx_device_open(&arena, &config, &device, &err));
-        const SmallParts *level = device->level->kernels->small;
+        const SmallParts *level = cpu_of(device)->level->kernels->small;
         ck_assert_int_eq(level->kind(device, MX_F32)->per_word, 1);
-        bool takes_pairs =
-            providers[i] == MX_MATMUL_AUTO && (device->level->has_tiles || device->has_fast_pairs);
+        bool takes_pairs = providers[i] == MX_MATMUL_AUTO &&
+                           (cpu_of(device)->level->has_tiles || cpu_of(device)->has_fast_pairs);
         ck_assert_int_eq(level->kind(device, MX_BF16)->per_word, takes_pairs ? 2 : 1);
         mx_arena_release(&arena);
     }

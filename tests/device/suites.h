@@ -10,5 +10,6 @@ Suite *suite_matmul(void);
 Suite *suite_small(void);
 Suite *suite_numbers(void);
 Suite *suite_device(void);
+Suite *suite_backends(void);
 
 #endif

@@ -43,7 +43,9 @@ MxValue scalar(const char *name);
 const char *printed(const MxGraph *graph);
 void ck_graph(const char *want);
 int count_op(const MxGraph *graph, const MxOp *op);
-/* Options without scratch, or with some that depends on the op. */
+/* A machine that exchanges by messages; options without scratch, or with some that depends on the
+ * op. */
+extern const MxMachine test_machine;
 extern const MxLowerOptions no_scratch, some_scratch;
 
 /* ---- interpreter */

@@ -18,7 +18,7 @@ START_TEST(small_sums_share_an_exchange) {
     keep(exchange(&op_all_reduce, x, 1), "a");
     keep(exchange(&op_all_reduce, y, 1), "b");
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_graph("graph test\n"
              "  %0 float32[4] = variable x()\n"
@@ -37,7 +37,7 @@ START_TEST(parts_are_packed_by_rank) {
     keep(exchange(&op_all_gather, x, 1), "c");
     keep(exchange(&op_all_gather, y, 1), "d");
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_graph("graph test\n"
              "  %0 float32[4] = variable x()\n"
@@ -60,7 +60,7 @@ START_TEST(a_user_ends_the_wait) {
     keep(exchange(&op_all_reduce, c, 1), "c");
     keep(b, "b");
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_assert_int_eq(count_op(t.graph, &op_all_reduce), 2);
     ck_assert_int_eq(count_op(t.graph, &op_pack), 1);
@@ -77,7 +77,7 @@ START_TEST(others_are_left_alone) {
     keep(exchange(&op_all_gather, x, 1), "d");     /* another exchange */
     keep(exchange(&op_all_reduce, large, 1), "e"); /* not small */
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_assert_int_eq(count_op(t.graph, &op_all_reduce), 4);
     ck_assert_int_eq(count_op(t.graph, &op_all_gather), 1);
@@ -92,7 +92,7 @@ START_TEST(a_writer_ends_the_wait) {
     mx_trace_assign(&t, mx_scale(&t, y, 3), w, false);
     keep(exchange(&op_all_reduce, y, 1), "b");
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_assert_int_eq(count_op(t.graph, &op_all_reduce), 2);
 }
@@ -104,7 +104,7 @@ START_TEST(buckets_have_a_size) {
     MxValue x = source("x", MX_F32, MX_SHAPE(1 << 14)); /* 64 KiB: 32 fill a bucket */
     for (int i = 0; i < ARRAYS; i++) keep(exchange(&op_all_reduce, x, 1), "sum");
     mx_pass_schedule(t.graph);
-    mx_pass_bucket(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     ck_assert_int_eq(count_op(t.graph, &op_all_reduce), 2);
     ck_assert_int_eq(count_op(t.graph, &op_unpack), ARRAYS);

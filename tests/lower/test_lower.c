@@ -75,7 +75,30 @@ static size_t some(const void *context, const MxGraph *graph, const MxNode *node
     return (size_t)mx_op_index(node->op) * 37 % 300;
 }
 
-const MxLowerOptions no_scratch = {.scratch_bytes = none}, some_scratch = {.scratch_bytes = some};
+/* Sums of 1024 elements and more are two exchanges; each is finished a phase later. */
+static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks) {
+    int64_t bytes = (ranks - 1) * mx_shape_count(in.shape) * (int64_t)mx_dtype_bytes(in.dtype);
+    bool is_large = collective == MX_ALL_REDUCE && mx_shape_count(in.shape) >= 1024;
+    if (ranks == 1 || !collective) return (MxCommCost){0};
+    return (MxCommCost){1 + is_large, bytes};
+}
+
+static int phases(MxCollective collective, MxType in, int ranks) {
+    return 1 + (int)collective_cost(collective, in, ranks).calls;
+}
+
+const MxMachine test_machine = {.flops_a_byte = 50,
+                                .touched_a_byte = 8,
+                                .exchange_bytes = 10000,
+                                .collective_cost = collective_cost,
+                                .phases = phases,
+                                .small_bytes = 128 << 10,
+                                .bucket_bytes = 2 << 20,
+                                .chunk_tokens = 1024,
+                                .chunk_bytes = 64 << 20};
+
+const MxLowerOptions no_scratch = {.machine = &test_machine, .scratch_bytes = none},
+                     some_scratch = {.machine = &test_machine, .scratch_bytes = some};
 
 void differentiate(MxValue loss, const MxValue *wrt, int n) {
     MxGradTarget *targets = mx_new_n(&arena, MxGradTarget, n);

@@ -22,14 +22,14 @@ static const char *steps_of(const MxPlan *plan) {
     for (int s = 0; s < plan->n_steps; s++) {
         const MxNode *node = &plan->graph->nodes[plan->steps[s]];
         mx_text_add(&text, "%s%s", s ? " " : "", node->op->name);
-        if (mx_is_collective(node->op)) mx_text_add(&text, ".%d", plan->phases[s]);
+        if (node->op->collective) mx_text_add(&text, ".%d", plan->phases[s]);
     }
     return text.data;
 }
 
 static MxPlan overlapped(void) {
     mx_pass_schedule(t.graph);
-    mx_pass_overlap(t.graph);
+    mx_pass_overlap(t.graph, &test_machine);
     mx_graph_verify(t.graph);
     MxPlan plan = mx_pass_memory(t.graph, &some_scratch);
     ck_plan(&plan, &some_scratch, 0);

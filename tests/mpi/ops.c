@@ -3,6 +3,7 @@
  * are still to be taken. Every rank makes the whole result by itself and compares its
  * part. An op with a partition rule and without a case fails. */
 #include "mpi_test.h"
+#include "common/vars.h"
 
 #include <lower/partition.h>
 #include <ops/ops_test.h>
@@ -187,11 +188,13 @@ static void fill(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
     for (int v = 0; v < p->n_vars; v++) {
         MxType type = p->vars.item[v].type;
         MxBox box = box_of(&p->arena, mesh, sharding[v], type.shape);
+        void *x = var_values(&p->arena, p->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++)
-            put(mx_run_var(p->run, v), type.dtype, e,
+            put(x, type.dtype, e,
                 is_empty(mesh, sharding[v])
                     ? 0
                     : element(p, v, whole_index(&box, type.shape, e), type.dtype));
+        var_fill(p->run, v, x);
     }
 }
 
@@ -226,7 +229,8 @@ static bool is_joined(const Program *p, const MxGraph *graph) {
         MxType in[MOST_TYPES];
         MxCommCost cost;
         for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
-        if (node->op == p->c->op && node->op->exchange && node->op->exchange(node, in, &cost))
+        if (node->op == p->c->op && node->op->exchange &&
+            node->op->exchange(device->backend->machine, node, in, &cost))
             return true;
     }
     return false;
@@ -238,7 +242,7 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     int64_t n = mx_shape_count(type.shape);
     size_t bytes = (size_t)n * mx_dtype_bytes(type.dtype);
     MxGroup group = lower_group(&p->arena, mesh, mx_comm_rank(comm), axes);
-    void *own = mx_run_var(p->run, v);
+    void *own = var_values(&p->arena, p->run, v);
     void *terms = mx_arena_alloc(&p->arena, bytes * (size_t)group.size);
     MxExchange *exchange = mx_comm_exchange(comm, &group);
     memcpy((char *)terms + (size_t)group.index * bytes, own, bytes);
@@ -249,6 +253,7 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
         for (int r = 0; r < group.size; r++) sum += get(terms, type.dtype, r * n + e);
         put(own, type.dtype, e, sum);
     }
+    var_fill(p->run, v, own);
 }
 
 /* The program with variables cut as drawn; what the ranks made, to compare later. */
@@ -261,7 +266,8 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
         type.shape = mx_sharding_shape(mesh, sharding[v], type.shape);
         mx_vars_add(local, p->vars.item[v].name, type);
     }
-    MxPartition partition = {.mesh = mesh,
+    MxPartition partition = {.machine = device->backend->machine,
+                             .mesh = mesh,
                              .rules = &rules,
                              .rank = mx_comm_rank(comm),
                              .vars = local,
@@ -299,10 +305,11 @@ static void compare(Program *p, const Program *whole, const MxMesh *mesh,
         MxBox box = box_of(&p->arena, mesh, sharding[v], type.shape);
         bool is_bf16 = type.dtype == MX_BF16 || strchr(p->c->in, 'b');
         double error = 0, size = 1e-12;
+        const void *ours = var_values(&p->arena, p->run, v);
+        const void *theirs = var_values(&p->arena, whole->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++) {
-            double got = (double)get(mx_run_var(p->run, v), type.dtype, e);
-            double want = (double)get(mx_run_var(whole->run, v), type.dtype,
-                                      whole_index(&box, type.shape, e));
+            double got = (double)get(ours, type.dtype, e);
+            double want = (double)get(theirs, type.dtype, whole_index(&box, type.shape, e));
             error += (got - want) * (got - want);
             size += want * want;
         }

@@ -2,6 +2,7 @@
  * initial parameters to the bit, losses, gradients, norms and what the steps make of the
  * parameters. */
 #include "small.h"
+#include "common/vars.h"
 
 #include <lower/partition.h>
 #include <plan/internal.h>
@@ -114,8 +115,7 @@ static const float **keep(Record *r, const MxTrainState *s, const int *vars) {
     const float **kept = mx_new_n(&r->arena, const float *, r->params->n);
     for (int i = 0; i < r->params->n; i++) {
         if (vars[i] == MX_NONE) continue;
-        size_t bytes = (size_t)mx_shape_count(r->params->leaves[i].shape) * sizeof(float);
-        kept[i] = memcpy(mx_arena_alloc(&r->arena, bytes), mx_run_var(s->run, vars[i]), bytes);
+        kept[i] = var_values(&r->arena, s->run, vars[i]);
     }
     return kept;
 }
@@ -155,7 +155,7 @@ static Record *make_record(const Variant *v) {
 static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
     const MxMesh *mesh = &s->mesh.mesh;
     uint32_t axes = s->sharding[var].partial;
-    const float *own = mx_run_var(s->run, var);
+    const float *own = var_values(arena, s->run, var);
     size_t n = (size_t)mx_box_count(&s->box[var]);
     if (!axes) return own;
     MxGroup group = lower_group(arena, mesh, s->rank, axes);
@@ -274,7 +274,7 @@ static void ck_moments(const MxTrainState *s, const char *at) {
 static void ck_casts(const MxTrainState *s, const char *at) {
     for (int e = 0; e < s->n_entries; e++) {
         const MxGraph *graph = s->entries[e];
-        for (int n = 0; e != s->entry[ENTRY_CAST] && n < graph->n_nodes; n++) {
+        for (int n = 0; e != s->entry[ENTRY_FROZEN] && n < graph->n_nodes; n++) {
             MxValue x = graph->nodes[n].out[0];
             if (graph->nodes[n].op != &op_cast) continue;
             while (mx_graph_producer(graph, x)->n_in == 1) x = mx_graph_producer(graph, x)->in[0];

@@ -4,6 +4,7 @@
 #include <mx/run.h>
 
 #include "suites.h"
+#include "common/vars.h"
 
 #include <math.h>
 
@@ -263,7 +264,7 @@ static MxGraph *backward_graph(Program *p) {
 
 static void fill_input(Program *p, int i) {
     int64_t n = mx_shape_count(p->c->in[i].shape);
-    void *x = mx_run_var(p->run, p->in[i]);
+    void *x = mx_new_n(&p->arena, float, n);
     for (int64_t j = 0; j < n; j++) {
         double z = normal((uint64_t)i, j);
         switch (p->c->in[i].fill) {
@@ -290,6 +291,7 @@ static void fill_input(Program *p, int i) {
             break;
         }
     }
+    var_fill(p->run, p->in[i], x);
 }
 
 static void open_program(Program *p, const Case *c) {
@@ -308,30 +310,36 @@ static void open_program(Program *p, const Case *c) {
     ck_assert(mx_device_open(&p->arena, &(MxDeviceConfig){0}, &device, &err));
     ck_assert(mx_run_open(&p->arena, device, &p->vars, entries, 2, MX_REMAT_NONE, &p->run, &err));
     for (int i = 0; i < c->n_in; i++) fill_input(p, i);
-    float *cotangent = mx_run_var(p->run, p->cotangent);
+    float *cotangent = mx_new_n(&p->arena, float, p->n_out);
     for (int64_t j = 0; j < p->n_out; j++) cotangent[j] = (float)normal(50, j);
+    var_fill(p->run, p->cotangent, cotangent);
 }
 
 /* ---- differences */
 
 static double loss_of(Program *p) {
+    MxArena arena = {.name = "loss"};
     mx_run_entry(p->run, FORWARD);
-    const float *out = mx_run_var(p->run, p->out), *r = mx_run_var(p->run, p->cotangent);
+    const float *out = var_values(&arena, p->run, p->out);
+    const float *r = var_values(&arena, p->run, p->cotangent);
     double loss = 0;
     for (int64_t j = 0; j < p->n_out; j++) loss += (double)out[j] * (double)r[j];
+    mx_arena_release(&arena);
     return loss;
 }
 
 /* Moves an input by `by` along a direction: one element, or all by random amounts if at < 0. */
 static double loss_moved(Program *p, int input, int64_t at, double by) {
     int64_t n = mx_shape_count(p->c->in[input].shape);
-    size_t bytes = (size_t)n * sizeof(float);
-    float *x = mx_run_var(p->run, p->in[input]), *saved = mx_arena_alloc(&p->arena, bytes);
-    memcpy(saved, x, bytes);
+    MxArena arena = {.name = "moved"};
+    const float *saved = var_values(&arena, p->run, p->in[input]);
+    float *x = var_values(&arena, p->run, p->in[input]);
     for (int64_t j = 0; j < n; j++)
         if (at < 0 || at == j) x[j] = (float)((double)x[j] + by * (at < 0 ? normal(60, j) : 1.0));
+    var_fill(p->run, p->in[input], x);
     double loss = loss_of(p);
-    memcpy(x, saved, bytes);
+    var_fill(p->run, p->in[input], saved);
+    mx_arena_release(&arena);
     return loss;
 }
 
@@ -348,7 +356,7 @@ static const double tolerance = 2e-3, tolerance_rounded = 3e-2; /* of the gradie
 static void check_input(Program *p, int input) {
     enum { MOST_ELEMENTS = 300 };
     int64_t n = mx_shape_count(p->c->in[input].shape);
-    const float *g = mx_run_var(p->run, p->grad[input]);
+    const float *g = var_values(&p->arena, p->run, p->grad[input]);
     double largest = 0, norm = 0, along = 0, limit = p->c->step > 0 ? tolerance_rounded : tolerance;
     for (int64_t j = 0; j < n; j++) {
         largest = fmax(largest, fabs((double)g[j]));
@@ -384,14 +392,12 @@ START_TEST(gradients_add_up) {
     mx_run_entry(p.run, BACKWARD);
     float *once[MOST_INPUTS];
     for (int i = 0; i < p.c->n_in; i++)
-        if (is_real(p.c, i))
-            once[i] = mx_arena_grow(&p.arena, mx_run_var(p.run, p.grad[i]),
-                                    (size_t)mx_shape_count(p.c->in[i].shape),
-                                    (size_t)mx_shape_count(p.c->in[i].shape), sizeof(float));
+        if (is_real(p.c, i)) once[i] = var_values(&p.arena, p.run, p.grad[i]);
     mx_run_entry(p.run, BACKWARD);
     for (int i = 0; i < p.c->n_in; i++) {
-        const float *twice = mx_run_var(p.run, p.grad[i]);
-        for (int64_t j = 0; is_real(p.c, i) && j < mx_shape_count(p.c->in[i].shape); j++)
+        if (!is_real(p.c, i)) continue;
+        const float *twice = var_values(&p.arena, p.run, p.grad[i]);
+        for (int64_t j = 0; j < mx_shape_count(p.c->in[i].shape); j++)
             ck_assert_msg(fabsf(twice[j] - 2 * once[i][j]) <= 1e-4f * (1 + fabsf(twice[j])),
                           "%s (%s): input %d, element %lld: %g after %g", p.c->op->name, p.c->label,
                           i, (long long)j, (double)twice[j], (double)once[i][j]);

@@ -5,6 +5,7 @@
 
 int main(void) {
     SRunner *runner = srunner_create(suite_gradients());
+    srunner_add_suite(runner, suite_variables());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -6,5 +6,6 @@
 #include <check.h>
 
 Suite *suite_gradients(void);
+Suite *suite_variables(void);
 
 #endif

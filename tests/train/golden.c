@@ -1,11 +1,20 @@
 /* golden.c — reading golden files and comparing with them; see tests/golden/README.md for what they
  * hold. */
 #include "golden.h"
+#include "common/vars.h"
+
+#include "train/internal.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+float *golden_values(MxArena *arena, const MxLeaf *leaf) {
+    float *copy = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
+    mx_leaf_read(leaf, copy);
+    return copy;
+}
 
 double golden_error(const float *got, const float *want, int64_t n) {
     double difference = 0, norm = 0;
@@ -237,31 +246,24 @@ GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool round
     return g;
 }
 
-static size_t parameter_bytes(const GoldenProgram *g, int i) {
-    return (size_t)mx_shape_count(mx_model_params(g->model)->leaves[i].shape) * sizeof(float);
-}
-
 static void run_entry(GoldenProgram *g, const MxTree *state, const MxBatch *batch, int entry) {
-    for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        memcpy(mx_run_var(g->run, g->in[f]), batch->field[f],
-               (size_t)(batch->rows * batch->length) * sizeof(int32_t));
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) var_fill(g->run, g->in[f], batch->field[f]);
     for (int i = 0; i < mx_model_params(g->model)->n; i++)
-        memcpy(mx_run_var(g->run, g->param[i]), state->leaves[i].data, parameter_bytes(g, i));
+        var_fill(g->run, g->param[i], mx_leaf_values(g->arena, &state->leaves[i]));
     mx_run_entry(g->run, entry);
 }
 
 const float *golden_logits(GoldenProgram *g, const MxTree *state, const MxBatch *batch) {
     run_entry(g, state, batch, LOGITS);
-    return mx_run_var(g->run, g->logits);
+    return var_values(g->arena, g->run, g->logits);
 }
 
 MxLoss golden_loss_and_grad(GoldenProgram *g, MxTrainState *state, const MxBatch *batch) {
     run_entry(g, mx_train_state_tree(state), batch, GRAD);
     for (int i = 0; i < mx_model_params(g->model)->n; i++)
-        memcpy((void *)(uintptr_t)mx_train_gradient(state, i), mx_run_var(g->run, g->gradient[i]),
-               parameter_bytes(g, i));
+        var_fill(state->run, state->var.gradient[i], var_values(g->arena, g->run, g->gradient[i]));
     double out[OUTS];
-    for (int i = 0; i < OUTS; i++) out[i] = *(const float *)mx_run_var(g->run, g->out[i]);
+    for (int i = 0; i < OUTS; i++) out[i] = *(const float *)var_values(g->arena, g->run, g->out[i]);
     return (MxLoss){
         .loss = out[LOSS], .xent_sum = out[XENT], .z_sum = out[Z], .total_weights = out[WEIGHTS]};
 }
@@ -271,8 +273,7 @@ MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {
     const MxTree *params = mx_model_params(mx_train_state_model(state));
     mx_tree_init(&tree, arena);
     mx_tree_add_under(&tree, "model", params);
-    for (int i = 0; i < tree.n; i++)
-        tree.leaves[i].data = (void *)(uintptr_t)mx_train_gradient(state, i);
+    for (int i = 0; i < tree.n; i++) tree.leaves[i].data = mx_train_gradient(arena, state, i);
     return tree;
 }
 

@@ -12,6 +12,9 @@ double golden_error(const float *got, const float *want, int64_t n);
 /* golden_max_abs — the largest difference. */
 double golden_max_abs(const float *got, const float *want, int64_t n);
 
+/* golden_values — a copy of a leaf's values, in the arena. */
+float *golden_values(MxArena *arena, const MxLeaf *leaf);
+
 /* golden_open — a file of the folder; NULL if the folder lacks it, which is counted
  * (common/goldens.h); the arena is then released, for there is nothing to do. */
 MxH5 *golden_open(MxArena *arena, const char *name);

@@ -2,6 +2,7 @@
  * whole logits by the definition. Values of the loss are compared with MaxText's in test_post.c and
  * test_golden.c. */
 #include "golden.h"
+#include "common/vars.h"
 #include "train_test.h"
 
 #include <mx/run.h>
@@ -93,11 +94,8 @@ static void open_program(MxArena *arena, const MxConfig *c, const MxModel *model
 
 static void run_program(const Program *p, const MxTree *state, int n_params, const MxBatch *batch) {
     for (int i = 0; i < n_params; i++)
-        memcpy(mx_run_var(p->run, p->param[i]), state->leaves[i].data,
-               (size_t)mx_shape_count(state->leaves[i].shape) * sizeof(float));
-    for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        memcpy(mx_run_var(p->run, p->in[f]), batch->field[f],
-               (size_t)(batch->rows * batch->length) * sizeof(int32_t));
+        var_fill(p->run, p->param[i], mx_leaf_values(state->arena, &state->leaves[i]));
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) var_fill(p->run, p->in[f], batch->field[f]);
     mx_run_entry(p->run, 0);
 }
 
@@ -111,7 +109,8 @@ static int likeliest(const float *logits) {
 /* A module's prediction at t is for the place that the decoder predicts at t + k. It counts if that
  * place does, and if no segment ends on the last of the k steps there. */
 static void check_counts(const Program *p, const MxBatch *batch, int k, MxLoss got) {
-    const float *main = mx_run_var(p->run, p->logits[0]), *own = mx_run_var(p->run, p->logits[k]);
+    const float *main = var_values(p->vars.arena, p->run, p->logits[0]);
+    const float *own = var_values(p->vars.arena, p->run, p->logits[k]);
     const int32_t *segments = batch->field[MX_INPUTS_SEGMENTATION];
     int n_predicted = 0, n_accepted = 0;
     for (int64_t i = 0; i < batch->rows * batch->length; i++) {

@@ -138,7 +138,8 @@ static void check_array(const Lora *l, CloseKind kind, const MxLeaf *leaf, const
 
 /* Uniform around 0 up to sqrt(6 / rows), as he_uniform has it. */
 static void check_a(const Lora *l, const MxLeaf *leaf) {
-    const float *x = leaf->data;
+    MxArena arena = {.name = "a"};
+    const float *x = mx_leaf_values(&arena, leaf);
     double limit = sqrt(6 / (double)leaf->shape.dim[0]), squares = 0, largest = 0;
     int64_t n = mx_shape_count(leaf->shape);
     for (int64_t i = 0; i < n; i++) {
@@ -148,6 +149,7 @@ static void check_a(const Lora *l, const MxLeaf *leaf) {
     ck_assert_msg(largest <= limit && largest > 0.8 * limit, "%s: %s reaches %g of %g", l->path,
                   leaf->path, largest, limit);
     ck_assert_double_eq_tol(sqrt(squares) / limit * sqrt(3), 1, 0.25);
+    mx_arena_release(&arena);
 }
 
 static bool is_a(const MxLeaf *leaf) {
@@ -163,15 +165,15 @@ START_TEST(adapters_start_as_in_maxtext) {
     for (int i = 0; i < want->n; i++) {
         const MxLeaf *leaf = &state->leaves[mx_tree_find(state, want->leaves[i].path)];
         int64_t n = mx_shape_count(leaf->shape);
+        const float *x = mx_leaf_values(&l.arena, leaf);
         if (!is_a(leaf)) {
-            ck_assert(golden_max_abs(leaf->data, want->leaves[i].data, n) <= 0);
+            ck_assert(golden_max_abs(x, want->leaves[i].data, n) <= 0);
             continue;
         }
         check_a(&l, leaf);
         check_a(&l, &want->leaves[i]); /* the bounds are the original's */
-        ck_assert_msg(!last || memcmp(last, leaf->data, 8 * sizeof *last), "%s is a copy",
-                      leaf->path);
-        last = leaf->data;
+        ck_assert_msg(!last || memcmp(last, x, 8 * sizeof *last), "%s is a copy", leaf->path);
+        last = x;
     }
     close_lora(&l);
 }
@@ -206,9 +208,9 @@ START_TEST(merged_weights_give_the_same_logits) {
     MxTree *state = mx_train_state_tree(l.state);
     int n_merged = 0;
     for (int i = 0; i < mx_model_params(mx_train_state_model(l.state))->n; i++) {
-        MxLeaf *leaf = &state->leaves[i];
-        size_t bytes = (size_t)mx_shape_count(leaf->shape) * sizeof(float);
-        memcpy(leaf->data, adapted->leaves[mx_tree_find(adapted, leaf->path)].data, bytes);
+        const MxLeaf *leaf = &state->leaves[i];
+        const MxLeaf *from = &adapted->leaves[mx_tree_find(adapted, leaf->path)];
+        mx_leaf_write(leaf, mx_leaf_values(&l.arena, from));
         const char *a = mx_arena_printf(&l.arena, "%s_lora_a", leaf->path);
         if (mx_tree_find(adapted, a) < 0) continue;
         MxTree one;
@@ -241,7 +243,7 @@ START_TEST(loss_and_gradients_agree) {
     MxTree *want = read_adapters(&l, "loss/grads");
     for (int i = 0, k = 0; i < params->n; i++) {
         const MxLeaf *leaf = &params->leaves[i];
-        const float *got = mx_train_gradient(l.state, i);
+        const float *got = mx_train_gradient(&l.arena, l.state, i);
         ck_assert((got != NULL) == (leaf->kind == MX_KIND_LORA_PARAM));
         if (got) check_array(&l, CLOSE_GRADIENT, leaf, got, want->leaves[k++].data);
     }
@@ -252,12 +254,14 @@ END_TEST
 /* ---- training */
 
 static uint64_t base_hash(const MxTree *state) {
+    MxArena arena = {.name = "hash"};
     uint64_t hash = 0;
     for (int i = 0; i < state->n; i++) {
         const MxLeaf *leaf = &state->leaves[i];
         if (leaf->kind == MX_KIND_PARAM)
-            hash = hash * 31 + mx_hash64(leaf->data, (size_t)mx_shape_count(leaf->shape) * 4);
+            hash = hash * 31 + mx_hash64(mx_leaf_values(&arena, leaf), mx_leaf_bytes(leaf));
     }
+    mx_arena_release(&arena);
     return hash;
 }
 
@@ -267,7 +271,8 @@ static void check_adapters(Lora *l, const char *group) {
     MxTree *want = read_adapters(l, group);
     for (int i = 0; i < want->n; i++) {
         const MxLeaf *leaf = &want->leaves[i];
-        const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
+        const float *got =
+            mx_leaf_values(&l->arena, &state->leaves[mx_tree_find(state, leaf->path)]);
         Close c = figure(l, CLOSE_FINAL, mx_arena_printf(&l->arena, "%s in %s", leaf->path, group));
         close_final(&c, got, leaf->data, mx_shape_count(leaf->shape));
     }
@@ -287,7 +292,8 @@ static void check_optimizer(Lora *l, int64_t steps) {
                       "%s", l->err.text.data);
     for (int i = 0; i < want->n; i++) {
         const MxLeaf *leaf = &want->leaves[i];
-        const float *got = state->leaves[mx_tree_find(state, leaf->path)].data;
+        const float *got =
+            mx_leaf_values(&l->arena, &state->leaves[mx_tree_find(state, leaf->path)]);
         check_array(l, CLOSE_FINAL, leaf, got, leaf->data);
     }
 }

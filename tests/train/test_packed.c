@@ -176,10 +176,11 @@ static void disturb(MxTrainState *state) {
     MxTree *tree = mx_train_state_tree(state);
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
-        float *x = leaf->data;
         if (strncmp(leaf->path, "model/", 6)) continue;
+        float *x = golden_values(&arena, leaf);
         for (int64_t k = 0; k < mx_shape_count(leaf->shape); k++)
             x[k] += 0.05f * (noise((uint64_t)i, (uint64_t)k) - 0.5f);
+        mx_leaf_write(leaf, x);
     }
     mx_train_state_restored(state);
 }

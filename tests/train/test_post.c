@@ -281,8 +281,8 @@ START_TEST(pairs_leave_modules_alone) {
     ck_assert(loss[1].loss == loss[0].loss && loss[1].ahead == 0);
     for (int i = 0; i < with->n; i++) {
         int other = mx_tree_find(without, with->leaves[i].path);
-        const float *got = mx_train_gradient(p[1].state, i);
-        const float *want = other < 0 ? NULL : mx_train_gradient(p[0].state, other);
+        const float *got = mx_train_gradient(&p[1].arena, p[1].state, i);
+        const float *want = other < 0 ? NULL : mx_train_gradient(&p[0].arena, p[0].state, other);
         n_alone += other < 0;
         for (int64_t k = 0; k < mx_shape_count(with->leaves[i].shape); k++)
             ck_assert_msg(got[k] == (want ? want[k] : 0), "gradient of %s", with->leaves[i].path);
@@ -390,14 +390,14 @@ static void check_reference(Post *p) {
     int n = 0;
     for (int i = 0; p->config->enable_lora && i < initial.n; i++) {
         const MxLeaf *leaf = &initial.leaves[i];
-        bool is_same = !memcmp(leaf->data, tree->leaves[i].data,
+        bool is_same = !memcmp(leaf->data, mx_leaf_values(&p->arena, &tree->leaves[i]),
                                (size_t)mx_shape_count(leaf->shape) * sizeof(float));
         ck_assert_msg(is_same == (leaf->kind == MX_KIND_PARAM), "%s: %s", p->name, leaf->path);
     }
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
         if (leaf->kind != MX_KIND_REFERENCE) continue;
-        ck_assert_msg(!memcmp(leaf->data, initial.leaves[n++].data,
+        ck_assert_msg(!memcmp(mx_leaf_values(&p->arena, leaf), initial.leaves[n++].data,
                               (size_t)mx_shape_count(leaf->shape) * sizeof(float)),
                       "%s: %s has changed", p->name, leaf->path);
     }
@@ -429,8 +429,8 @@ START_TEST(trajectory) {
     for (int i = 0; i < want.n; i++) {
         const MxLeaf *leaf = &want.leaves[i];
         Close c = {.golden = p.golden, .kind = CLOSE_FINAL, .what = leaf->path};
-        close_final(&c, got->leaves[mx_tree_find(got, leaf->path)].data, leaf->data,
-                    mx_shape_count(leaf->shape));
+        close_final(&c, mx_leaf_values(&p.arena, &got->leaves[mx_tree_find(got, leaf->path)]),
+                    leaf->data, mx_shape_count(leaf->shape));
     }
     p.file = own;
     check_reference(&p);

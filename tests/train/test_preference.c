@@ -2,6 +2,7 @@
  * numbers on given log-probabilities, and MaxText's and Tunix's from tokens to gradients of every
  * parameter. */
 #include "close.h"
+#include "common/vars.h"
 #include "golden.h"
 #include "train_test.h"
 
@@ -92,13 +93,10 @@ static void open_run(Program *p) {
 
 /* Puts numbers into a variable, as its dtype. */
 static void fill(Program *p, int var, const float *from, int64_t n) {
-    void *to = mx_run_var(p->run, var);
+    int32_t *ids = mx_new_n(&arena, int32_t, n);
     ck_assert_int_eq(n, mx_shape_count(p->vars.item[var].type.shape));
-    for (int64_t i = 0; i < n; i++)
-        if (p->vars.item[var].type.dtype == MX_F32)
-            ((float *)to)[i] = from[i];
-        else
-            ((int32_t *)to)[i] = (int32_t)from[i];
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)from[i];
+    var_fill(p->run, var, p->vars.item[var].type.dtype == MX_F32 ? (const void *)from : ids);
 }
 
 /* Takes the mean over P pairs of the two rows that each of them has. */
@@ -136,7 +134,7 @@ static void open_given(Given *g, MxShape shape, MxPreferenceAttr attr) {
 }
 
 static const float *floats(const Program *p, int var) {
-    return mx_run_var(p->run, var);
+    return var_values(&arena, p->run, var);
 }
 
 static bool find_algo(const char *name, MxPreference *algo) {
@@ -255,7 +253,9 @@ static void run_from_logits(FromLogits *g, MxShape shape, const float *logits,
     fill(&g->p, g->h, logits, n * V);
     fill(&g->p, g->targets, targets, n);
     fill(&g->p, g->weights, weights, n);
-    for (int64_t i = 0; i < V; i++) ((float *)mx_run_var(g->p.run, g->unit))[i * V + i] = 1;
+    float *unit = mx_new_n(&arena, float, V *V);
+    for (int64_t i = 0; i < V; i++) unit[i * V + i] = 1;
+    fill(&g->p, g->unit, unit, V * V);
     mx_run_entry(g->p.run, 0);
 }
 

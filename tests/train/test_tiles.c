@@ -61,7 +61,7 @@ static void check_tiles(const char *group, bool is_tied) {
     ck_assert_msg(ok, "%s", err.text.data);
     for (int i = 0; i < params->n; i++) {
         bool is_rounded = is_tied && strstr(params->leaves[i].path, "embedding");
-        double error = golden_error(mx_train_gradient(state, i), want.leaves[i].data,
+        double error = golden_error(mx_train_gradient(&arena, state, i), want.leaves[i].data,
                                     mx_shape_count(params->leaves[i].shape));
         ck_assert_msg(error <= (is_rounded ? 1e-3 : gradient_bound),
                       "%s: gradient of %s off by %.3g", group, params->leaves[i].path, error);
@@ -82,8 +82,9 @@ static void check_same_in_one(const char *group) {
     ck_assert_msg(fabs(got.loss - want.loss) <= same_bound * want.loss, "%s: %.9g, not %.9g", group,
                   got.loss, want.loss);
     for (int i = 0; i < params->n; i++) {
-        double error = golden_error(mx_train_gradient(state, i), mx_train_gradient(whole, i),
-                                    mx_shape_count(params->leaves[i].shape));
+        double error =
+            golden_error(mx_train_gradient(&arena, state, i), mx_train_gradient(&arena, whole, i),
+                         mx_shape_count(params->leaves[i].shape));
         ck_assert_msg(error <= same_bound, "%s: gradient of %s off by %.3g", group,
                       params->leaves[i].path, error);
     }

@@ -124,6 +124,69 @@ START_TEST(selects_a_kind) {
 }
 END_TEST
 
+/* ---- values that are kept elsewhere */
+
+static const MxDivision second_half = {
+    .rank = 1,
+    .n_ranks = 2,
+    .box = (const MxBox[]){{2, {0, 0}, {2, 3}}, {2, {2, 0}, {2, 3}}},
+    .first = (const int[]){0, 1},
+};
+
+static float kept[2][6];
+static bool is_mapped;
+
+static void read_kept(void *data, int array, MxBox box, void *host) {
+    float(*arrays)[6] = data;
+    const MxBox all = {2, {0, 0}, {2, 3}};
+    mx_box_copy(&box, &all, arrays[array], &box, host, sizeof(float));
+}
+
+static void write_kept(void *data, int array, MxBox box, const void *host) {
+    float(*arrays)[6] = data;
+    const MxBox all = {2, {0, 0}, {2, 3}};
+    mx_box_copy(&box, &box, host, &all, arrays[array], sizeof(float));
+}
+
+static void *map_kept(void *data, int array) {
+    float(*arrays)[6] = data;
+    return is_mapped ? arrays[array] : NULL;
+}
+
+START_TEST(values_may_be_kept_elsewhere) {
+    const MxKeeper keeper = {.data = kept, .read = read_kept, .write = write_kept, .map = map_kept};
+    const MxLeaf leaf = {.path = "x",
+                         .shape = MX_SHAPE(4, 3),
+                         .keeper = &keeper,
+                         .array = 1,
+                         .division = &second_half};
+    float host[6] = {0}, rows[3] = {0};
+    is_mapped = _i;
+    for (int i = 0; i < 6; i++) kept[1][i] = (float)i;
+    ck_assert(mx_leaf_has_values(&leaf));
+    ck_assert_uint_eq(mx_leaf_bytes(&leaf), sizeof kept[1]);
+    ck_assert_int_eq(mx_leaf_part(&leaf).start[0], 2);
+    ck_assert(mx_leaf_map(&leaf) == (is_mapped ? kept[1] : NULL));
+    const float *second = mx_leaf_rows(&leaf, 1, 1, rows);
+    ck_assert(second == (is_mapped ? &kept[1][3] : rows));
+    ck_assert(!memcmp(second, &kept[1][3], sizeof rows));
+    mx_leaf_read(&leaf, host);
+    ck_assert(!memcmp(host, kept[1], sizeof host));
+    ck_assert(!memcmp(mx_leaf_values(&arena, &leaf), kept[1], sizeof host));
+    host[5] = -1;
+    mx_leaf_write(&leaf, host);
+    ck_assert(kept[1][5] < 0);
+    MxLeaf own = mx_leaf_on_host(&arena, leaf);
+    mx_leaf_write(&own, host);
+    ck_assert(own.data && !memcmp(own.data, host, sizeof host));
+    ck_assert(!mx_leaf_has_values(&(MxLeaf){.path = "y"}));
+    own = mx_leaf_abstract(leaf);
+    ck_assert(!mx_leaf_has_values(&own));
+    own = mx_leaf_on_host(&arena, own);
+    ck_assert(!mx_leaf_has_values(&own));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tree");
     TCase *tcase = tcase_create("tree");
@@ -133,6 +196,7 @@ int main(void) {
     tcase_add_test(tcase, copies_below_a_prefix);
     tcase_add_test(tcase, counts_elements_of_a_kind);
     tcase_add_test(tcase, selects_a_kind);
+    tcase_add_loop_test(tcase, values_may_be_kept_elsewhere, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

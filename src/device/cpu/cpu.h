@@ -34,18 +34,32 @@ const CpuLevel *cpu_level_find(MxError *err);
 
 /* ---- device.c */
 
+extern const MxBackend backend_cpu;
+
+/* ---- machine.c */
+
+extern const MxMachine cpu_machine;
+
+/* Sums of fewer elements are made by every rank from all ranks' terms, in one exchange; larger ones
+ * part by part, in two. */
+enum { CPU_SMALL_SUM = 1024 };
+
 typedef struct CpuMatmul CpuMatmul;
 
-struct MxDevice {
-    MxArena *arena;
-    MxDeviceConfig config;
-    int n_threads;
+/* An opened CPU. */
+typedef struct Cpu {
+    MxDevice device;
     const CpuLevel *level;
     bool has_fast_pairs; /* vectors multiply bf16 faster than they multiply floats */
     const char *arithmetic;
     CpuMatmul **cache; /* head of the list of prepared products */
     void *onednn;
-};
+} Cpu;
+
+/* cpu_of — what the CPU has behind a device. */
+static inline const Cpu *cpu_of(const MxDevice *device) {
+    return (const Cpu *)device;
+}
 
 /* ---- threads.c */
 
@@ -117,7 +131,7 @@ struct CpuMatmul {
 
 bool cpu_openblas_open(MxError *err);
 const char *cpu_openblas_core(void);
-bool cpu_onednn_open(MxDevice *device, MxError *err);
+bool cpu_onednn_open(Cpu *cpu, MxError *err);
 const char *cpu_onednn_version(MxArena *arena);
 
 /* ---- kernels/table.c */

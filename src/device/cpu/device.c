@@ -10,11 +10,11 @@
 #include <cpuid.h>
 #endif
 
-const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op) {
-    return device->level->kernels->ops[mx_op_index(op)];
+static const MxKernel *kernel(const MxDevice *device, const MxOp *op) {
+    return cpu_of(device)->level->kernels->ops[mx_op_index(op)];
 }
 
-void mx_device_progress(const MxDevice *device) {
+static void progress(const MxDevice *device) {
     if (device->config.comm) mx_comm_progress(device->config.comm);
 }
 
@@ -42,7 +42,7 @@ static void touch_span(const void *context, int64_t begin, int64_t end, int work
     for (int64_t at = begin; at < end; at += PAGE_BYTES) ((volatile char *)*memory)[at] = 0;
 }
 
-bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
+static bool alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
     size_t whole = (bytes + 2 * HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES; /* room to align */
     void *base = whole < bytes ? MAP_FAILED
                                : mmap(NULL, whole, PROT_READ | PROT_WRITE,
@@ -59,6 +59,16 @@ bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
     cpu_for_uneven(device, (int64_t)bytes, HUGE_BYTES, touch_span, &start);
     *out = start;
     return true;
+}
+
+static void read(const MxDevice *device, const void *from, void *host, size_t bytes) {
+    (void)device;
+    memcpy(host, from, bytes);
+}
+
+static void write(const MxDevice *device, void *to, const void *host, size_t bytes) {
+    (void)device;
+    memcpy(to, host, bytes);
 }
 
 /* ---- processor */
@@ -91,38 +101,50 @@ static bool has_fast_pairs(const CpuLevel *level) {
 #endif
 }
 
-static const char *describe_arithmetic(const MxDevice *device) {
+static const char *describe_arithmetic(const Cpu *cpu) {
     MxText text;
+    const MxDevice *device = &cpu->device;
     mx_text_init(&text, device->arena);
     const char *cap = getenv("MX_CPU");
-    mx_text_add(&text, "%s%s; ", device->level->label, cap && *cap ? " (MX_CPU)" : "");
-    device->level->kernels->describe(device, &text);
+    mx_text_add(&text, "%s%s; ", cpu->level->label, cap && *cap ? " (MX_CPU)" : "");
+    cpu->level->kernels->describe(device, &text);
     return text.data;
 }
 
-bool mx_device_open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err) {
-    MxDevice *device = mx_new(arena, MxDevice);
-    *device = (MxDevice){.arena = arena, .config = *config, .level = cpu_level_find(err)};
-    if (!device->level) return false;
-    device->has_fast_pairs = has_fast_pairs(device->level);
-    device->n_threads = cpu_threads_open(config->n_threads);
-    device->cache = mx_new(arena, CpuMatmul *);
-    if (!cpu_openblas_open(err) || !cpu_onednn_open(device, err)) return false;
-    device->arithmetic = describe_arithmetic(device);
-    *out = device;
+static bool open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err) {
+    Cpu *cpu = mx_new(arena, Cpu);
+    *cpu = (Cpu){.device = {.backend = &backend_cpu, .arena = arena, .config = *config},
+                 .level = cpu_level_find(err)};
+    if (!cpu->level) return false;
+    cpu->has_fast_pairs = has_fast_pairs(cpu->level);
+    cpu->device.n_threads = cpu_threads_open(config->n_threads);
+    cpu->cache = mx_new(arena, CpuMatmul *);
+    if (!cpu_openblas_open(err) || !cpu_onednn_open(cpu, err)) return false;
+    cpu->arithmetic = describe_arithmetic(cpu);
+    *out = &cpu->device;
     return true;
 }
 
-const char *mx_device_describe(const MxDevice *device) {
+static const char *describe(const MxDevice *device) {
     return mx_arena_printf(device->arena, "%s, %d thread%s, %s", processor_name(device->arena),
                            device->n_threads, device->n_threads == 1 ? "" : "s",
-                           device->arithmetic);
+                           cpu_of(device)->arithmetic);
 }
 
-int mx_device_threads(const MxDevice *device) {
-    return device->n_threads;
+static const char *arithmetic(const MxDevice *device) {
+    return cpu_of(device)->arithmetic;
 }
 
-const char *mx_device_arithmetic(const MxDevice *device) {
-    return device->arithmetic;
-}
+const MxBackend backend_cpu = {
+    .name = "cpu",
+    .machine = &cpu_machine,
+    .shares_memory = true,
+    .open = open,
+    .describe = describe,
+    .arithmetic = arithmetic,
+    .alloc = alloc,
+    .read = read,
+    .write = write,
+    .progress = progress,
+    .kernel = kernel,
+};

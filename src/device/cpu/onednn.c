@@ -16,10 +16,10 @@ static void close_engine(void *data) {
     if (e->engine) dnnl_engine_destroy(e->engine);
 }
 
-bool cpu_onednn_open(MxDevice *device, MxError *err) {
-    Engine *e = mx_new(device->arena, Engine);
-    mx_arena_on_release(device->arena, close_engine, e);
-    device->onednn = e;
+bool cpu_onednn_open(Cpu *cpu, MxError *err) {
+    Engine *e = mx_new(cpu->device.arena, Engine);
+    mx_arena_on_release(cpu->device.arena, close_engine, e);
+    cpu->onednn = e;
     if (dnnl_engine_create(&e->engine, dnnl_cpu, 0) == dnnl_success &&
         dnnl_stream_create(&e->stream, e->engine, dnnl_stream_default_flags) == dnnl_success)
         return true;
@@ -153,15 +153,16 @@ static void close_product(void *data) {
  * and, on AMX, all of k for every block of C. */
 static bool is_general(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t long_sum = 2048;
-    return s->in == MX_BF16 && (s->trans_a || (device->level->has_tiles && s->k >= long_sum));
+    return s->in == MX_BF16 &&
+           (s->trans_a || (cpu_of(device)->level->has_tiles && s->k >= long_sum));
 }
 
 /* Given B in rows, the first choice rearranges it for AMX a part at a time, once for every block of
  * rows of A. Many rows pay for doing so once and for all, as long as the caches hold B. */
 static bool packs(const MxDevice *device, const CpuMatmulSpec *s) {
     const int64_t many_rows = 1024, most_elements = 1 << 22;
-    return device->level->has_tiles && s->in == MX_BF16 && !is_general(device, s) && !s->trans_b &&
-           s->m >= many_rows && s->k * s->n <= most_elements;
+    return cpu_of(device)->level->has_tiles && s->in == MX_BF16 && !is_general(device, s) &&
+           !s->trans_b && s->m >= many_rows && s->k * s->n <= most_elements;
 }
 
 /* A [rows, cols] operand, stored the other way round if transposed; ld 0 = as the product asks. */
@@ -203,7 +204,7 @@ static Layout scratch_layout(const Design *d) {
 }
 
 static bool design(const MxDevice *device, MxArena *arena, const CpuMatmulSpec *s, Design *d) {
-    const Engine *e = device->onednn;
+    const Engine *e = cpu_of(device)->onednn;
     *d = (Design){.spec = s, .engine = e->engine};
     const int64_t a[] = {s->m, s->k, s->lda}, b[] = {s->k, s->n, s->ldb};
     const int64_t c[] = {s->m, s->n, s->ldc}, as_asked[] = {s->k, s->n, 0};
@@ -259,7 +260,7 @@ static bool make_product(const Design *d, Product *p) {
 static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
     const CpuMatmulSpec *s = &matmul->run;
     Product *p = mx_new(device->arena, Product);
-    p->engine = device->onednn;
+    p->engine = cpu_of(device)->onednn;
     mx_arena_on_release(device->arena, close_product, p);
     matmul->state = p;
     MxArena arena = {.name = "oneDNN"};

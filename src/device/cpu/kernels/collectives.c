@@ -135,7 +135,7 @@ typedef struct Sizes {
 static Sizes sizes_of(const MxKernelCall *call) {
     int size = group_of(call)->size;
     Sizes s = {.n = mx_shape_count(call->in_type[0].shape), .bytes = bytes_of(call->in_type[0])};
-    s.part = s.n < MX_SMALL_SUM ? s.n : (s.n + size - 1) / size;
+    s.part = s.n < CPU_SMALL_SUM ? s.n : (s.n + size - 1) / size;
     s.part_bytes = (size_t)s.part * mx_dtype_bytes(call->in_type[0].dtype);
     s.whole_bytes = s.part_bytes * (size_t)size;
     return s;
@@ -150,7 +150,7 @@ static bool is_gathered_in_place(const MxKernelCall *call, const Sizes *s) {
 static size_t all_reduce_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
     Sizes s = sizes_of(call);
-    if (s.n < MX_SMALL_SUM) return cpu_padded(s.whole_bytes);
+    if (s.n < CPU_SMALL_SUM) return cpu_padded(s.whole_bytes);
     size_t padded = s.bytes < s.whole_bytes ? s.whole_bytes : 0;
     return cpu_padded(s.whole_bytes) + cpu_padded(padded);
 }
@@ -218,7 +218,7 @@ static void all_reduce_run(const MxDevice *device, const MxKernelCall *call) {
     int64_t n = mx_shape_count(call->in_type[0].shape);
     if (!call->state)
         put(device, call, call->in[0], n);
-    else if (n < MX_SMALL_SUM)
+    else if (n < CPU_SMALL_SUM)
         all_reduce_small(device, call);
     else
         all_reduce_large(device, call);

@@ -13,7 +13,7 @@ typedef struct Choice {
 
 bool cpu_multiplies_bf16(const MxDevice *device) {
     return device->config.matmul != MX_MATMUL_OPENBLAS &&
-           (device->level->has_tiles || device->has_fast_pairs);
+           (cpu_of(device)->level->has_tiles || cpu_of(device)->has_fast_pairs);
 }
 
 /* Three products of bf16 are faster than one of f32 on tiles alone: vectors multiply pairs at no
@@ -21,8 +21,8 @@ bool cpu_multiplies_bf16(const MxDevice *device) {
  * multiplied. */
 bool cpu_splits_f32(const MxDevice *device) {
     return device->config.may_split &&
-           ((device->config.matmul == MX_MATMUL_AUTO && device->level->has_tiles) ||
-            (device->config.matmul == MX_MATMUL_OWN && device->level->has_bf16));
+           ((device->config.matmul == MX_MATMUL_AUTO && cpu_of(device)->level->has_tiles) ||
+            (device->config.matmul == MX_MATMUL_OWN && cpu_of(device)->level->has_bf16));
 }
 
 /* Who is fastest, from bench/results.csv. Floats: the libraries, whose order changes with the size;
@@ -38,7 +38,7 @@ static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulS
 }
 
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
-    bool is_bf16 = spec->in == MX_BF16, has_bf16 = device->level->has_bf16;
+    bool is_bf16 = spec->in == MX_BF16, has_bf16 = cpu_of(device)->level->has_bf16;
     switch (device->config.matmul) {
     case MX_MATMUL_OPENBLAS:
         return (Choice){&cpu_openblas, .widen = is_bf16, .narrow = spec->out == MX_BF16};
@@ -97,7 +97,7 @@ size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec) {
 
 const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxError *err) {
     spec = with_strides(spec);
-    for (const CpuMatmul *m = *device->cache; m; m = m->next)
+    for (const CpuMatmul *m = *cpu_of(device)->cache; m; m = m->next)
         if (same_spec(&m->spec, &spec)) return m;
     Choice choice = choose(device, &spec);
     CpuMatmul *matmul = mx_new(device->arena, CpuMatmul);
@@ -108,8 +108,8 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
                           .widen = choice.widen,
                           .narrow = choice.narrow};
     if (choice.provider->prepare && !choice.provider->prepare(device, matmul, err)) return NULL;
-    matmul->next = *device->cache;
-    *device->cache = matmul;
+    matmul->next = *cpu_of(device)->cache;
+    *cpu_of(device)->cache = matmul;
     return matmul;
 }
 

@@ -158,7 +158,7 @@ int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
     kinds[n++] = &small_floats;
 #if defined(__AVX512BF16__)
     kinds[n++] = &small_pairs;
-    if (device->level->has_tiles) kinds[n++] = &small_tiles;
+    if (cpu_of(device)->level->has_tiles) kinds[n++] = &small_tiles;
 #else
     (void)device;
 #endif
@@ -167,7 +167,7 @@ int small_kinds(const MxDevice *device, const SmallKind *kinds[SMALL_KINDS]) {
 
 const SmallKind *small_kind_of_pairs(const MxDevice *device) {
 #if defined(__AVX512BF16__)
-    return device->level->has_tiles ? &small_tiles : &small_pairs;
+    return cpu_of(device)->level->has_tiles ? &small_tiles : &small_pairs;
 #else
     (void)device;
     return NULL;

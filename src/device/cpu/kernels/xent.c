@@ -56,7 +56,8 @@ static Xent xent_of(const MxKernelCall *call) {
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
-    x.chunk = mx_xent_chunk(x.tokens, x.vocab * (int64_t)mx_dtype_bytes(x.dtype), attr->tiles);
+    x.chunk = mx_xent_chunk(&cpu_machine, x.tokens, x.vocab * (int64_t)mx_dtype_bytes(x.dtype),
+                            attr->tiles);
     return x;
 }
 

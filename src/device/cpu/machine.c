@@ -1,0 +1,32 @@
+/* machine.c — what passes are told of CPUs that exchange by messages (comm/mpi.c): collectives are
+ * one exchange, or two, that are started in one phase and finished in the next. */
+#include "cpu.h"
+
+static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks) {
+    int64_t others = ranks - 1, n = mx_shape_count(in.shape), part = (n + ranks - 1) / ranks;
+    int64_t each = (int64_t)mx_dtype_bytes(in.dtype);
+    if (!others || !collective) return (MxCommCost){0};
+    if (collective == MX_ALL_GATHER) return (MxCommCost){1, others * n * each};
+    if (collective == MX_REDUCE_SCATTER) return (MxCommCost){1, others * (n / ranks) * each};
+    if (n < CPU_SMALL_SUM) return (MxCommCost){1, others * n * each};
+    return (MxCommCost){2, 2 * others * part * each};
+}
+
+static int phases(MxCollective collective, MxType in, int ranks) {
+    return 1 + (int)collective_cost(collective, in, ranks).calls;
+}
+
+/* Computing is cheap beside what is exchanged between cores of a machine or over its network: an
+ * exchange takes 10 us, a byte 1 ns. Small are arrays that take some latencies of 10 Gbit/s
+ * Ethernet. */
+const MxMachine cpu_machine = {
+    .flops_a_byte = 50,
+    .touched_a_byte = 8,
+    .exchange_bytes = 10000,
+    .collective_cost = collective_cost,
+    .phases = phases,
+    .small_bytes = 128 << 10,
+    .bucket_bytes = 2 << 20,
+    .chunk_tokens = 1024,
+    .chunk_bytes = 64 << 20,
+};
