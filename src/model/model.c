@@ -53,7 +53,7 @@ static void read_attention(const MxConfig *c, MxModel *model) {
     bool scales = model->family->scales_query || c->use_qk_norm;
     *a = (MxAttentionAttr){.scale = scales ? 1 / sqrt((double)c->head_dim) : 1,
                            .softcap = c->attn_logits_soft_cap};
-    if (c->query_pre_attn_scalar > 0) a->scale = c->query_pre_attn_scalar;
+    if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
     for (int i = 0; i < MX_COUNT(masks); i++)
         if (!strcmp(masks[i].name, c->attention_type)) a->mask = masks[i].mask;
     if (a->mask == MX_MASK_SLIDING) a->window = c->sliding_window_size;

@@ -316,7 +316,7 @@ START_TEST(runs_hold_kernels_in_their_own_way) {
             "mxtrain --config {}/ours.yml load_parameters_path=%s rope_type=default "
             "rope_use_scale=true "
             "run_name=r "
-            "query_pre_attn_scalar=0.35355339059327373 dataset_type=synthetic steps=1 "
+            "query_pre_attn_scalar=8 dataset_type=synthetic steps=1 "
             "learning_rate=1e-12 max_target_length=8 eval_interval=-1 base_output_directory={}/out",
             model);
     ck_assert_msg(!strstr(output, "warning"), "%s", output);

@@ -1,6 +1,7 @@
-/* test_model.c — what a config makes of a model before anything is traced: as many parameters as
- * the published weights have, adapters beside them, and what a family cannot honour. That trees
- * have MaxText's names and shapes is tested in tests/plan, what is traced in tests/train. */
+/* test_model.c — what a config makes of a model: as many parameters as the published weights have,
+ * adapters beside them, what attention of each layer is told, and what a family cannot honour. That
+ * trees have MaxText's names and shapes is tested in tests/plan, what they compute in tests/train.
+ */
 #include <mx/model.h>
 
 #include <check.h>
@@ -76,6 +77,71 @@ START_TEST(adapters_stand_beside_frozen_weights) {
 }
 END_TEST
 
+/* ---- what attention is told */
+
+/* The attributes of attention in each layer of a traced forward pass. */
+static int trace_attention(const MxModel *model, MxAttentionAttr *out, int cap) {
+    const MxTree *tree = mx_model_params(model);
+    MxShape ids = MX_SHAPE(2, 8);
+    MxVars vars = {.arena = &arena};
+    MxGraph *graph = mx_graph_new(&arena, "stream", &vars);
+    MxValue *params = mx_new_n(&arena, MxValue, tree->n), in[3];
+    MxTrace t;
+    int n = 0;
+    mx_trace_begin(&t, graph);
+    for (int i = 0; i < tree->n; i++)
+        params[i] =
+            mx_variable(&t, mx_vars_add(&vars, "param", (MxType){MX_F32, tree->leaves[i].shape}));
+    for (int i = 0; i < MX_COUNT(in); i++)
+        in[i] = mx_variable(&t, mx_vars_add(&vars, "in", (MxType){MX_I32, ids}));
+    mx_model_stream(&t, model, params, (MxModelInputs){in[0], in[1], in[2]});
+    ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == &op_attention) {
+            ck_assert_int_lt(n, cap);
+            out[n++] = *(const MxAttentionAttr *)graph->nodes[i].attr;
+        }
+    return n;
+}
+
+#define TINY                                                                                       \
+    "base_emb_dim=16", "base_num_query_heads=2", "base_num_kv_heads=1", "base_mlp_dim=24",         \
+        "base_num_decoder_layers=2", "vocab_size=300"
+
+/* Scores are q·k times `scale`; without one the query kernel starts as much smaller. MaxText's
+ * families multiply the query with 1/sqrt(query_pre_attn_scalar of Hugging Face): gemma3.py,
+ * get_query_pre_attn_scalar. */
+static const struct {
+    const char *overrides[3];
+    double scale, query_scale; /* the latter with heads of 64 */
+} scales[] = {
+    {{"decoder_block=llama2"}, 1, 0.125},
+    {{"decoder_block=llama2", "use_qk_norm=true"}, 0.125, 1},
+    {{"decoder_block=mistral"}, 1, 0.125},
+    {{"decoder_block=qwen2"}, 0.125, 1},
+    {{"decoder_block=qwen3"}, 0.125, 1},
+    {{"decoder_block=qwen3", "query_pre_attn_scalar=256"}, 0.0625, 2},
+    {{"decoder_block=llama2", "query_pre_attn_scalar=256"}, 0.0625, 2},
+    {{"decoder_block=qwen2", "query_pre_attn_scalar=64"}, 0.125, 1},
+};
+
+START_TEST(scores_are_scaled) {
+    const char *overrides[] = {TINY, "head_dim=64", scales[_i].overrides[0],
+                               scales[_i].overrides[1]};
+    int n = scales[_i].overrides[1] ? MX_COUNT(overrides) : MX_COUNT(overrides) - 1;
+    MxModel *model;
+    MxAttentionAttr seen[2];
+    ck_assert_msg(open_model(overrides, n, &model), "%s", err.text.data);
+    ck_assert_int_eq(trace_attention(model, seen, 2), 2);
+    for (int i = 0; i < 2; i++) ck_assert_double_eq(seen[i].scale, scales[_i].scale);
+    ck_assert_double_eq(mx_model_head_form(model).query_scale, scales[_i].query_scale);
+    int query =
+        mx_tree_find(mx_model_params(model), "decoder/layers_1/self_attention/query/kernel");
+    ck_assert_double_eq(mx_model_params(model)->leaves[query].init.std,
+                        scales[_i].scale == 1 ? 0.25 * 0.125 : 0.25);
+}
+END_TEST
+
 /* ---- what cannot be */
 
 static const struct {
@@ -102,6 +168,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_loop_test(tcase, presets_have_the_published_sizes, 0, MX_COUNT(published));
     tcase_add_test(tcase, adapters_stand_beside_frozen_weights);
+    tcase_add_loop_test(tcase, scores_are_scaled, 0, MX_COUNT(scales));
     tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, MX_COUNT(refusals));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
