@@ -193,7 +193,7 @@ $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
-	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
+	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
