@@ -2,21 +2,22 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base config shard tree graph ops model lower device run store text data ckpt train plan
+ROOMS       := base tree family config shard graph ops model lower device run store text data ckpt train plan
 USES.base   :=
-USES.config := base
-USES.shard  := base
 USES.tree   := base
+USES.family := tree
+USES.config := family
+USES.shard  := base
 USES.graph  := base
 USES.ops    := graph
-USES.model  := ops tree config
+USES.model  := ops family config
 USES.lower  := ops shard
 USES.device := ops
 USES.run    := lower device
 USES.store  := base
 USES.text   := base
 USES.data   := store text
-USES.ckpt   := tree store config
+USES.ckpt   := family store config
 USES.train  := run model data ckpt config shard
 USES.plan   := train
 

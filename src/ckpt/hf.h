@@ -6,6 +6,8 @@
 
 #include "internal.h"
 
+#include <mx/family.h>
+
 /* ---- names (hf_names.c) */
 
 /* What a parameter has of heads. */
@@ -28,31 +30,11 @@ typedef struct HfRow {
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 
-/* Whether queries, keys and values have biases. */
-typedef enum HfBias { HF_BIAS_NEVER, HF_BIAS_SAID /* by attention_bias */, HF_BIAS_ALWAYS } HfBias;
-
-/* Whether layers see a window of tokens. */
-typedef enum HfSlide {
-    HF_SLIDE_NEVER,
-    HF_SLIDE_SAID,   /* by use_sliding_window */
-    HF_SLIDE_ALWAYS, /* unless sliding_window is null */
-} HfSlide;
-
-/* A kind of model under both names, and what no member of config.json says. */
-typedef struct HfFamily {
-    const char *model_type, *architecture;
-    const char *decoder_block;
-    bool interleaves, scales_query; /* in MaxText's trees */
-    HfBias bias;
-    bool has_out_bias, has_qk_norm; /* where there are biases; always */
-    HfSlide slide;
-    /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
-    int64_t default_window, default_head_dim, default_kv_heads;
-} HfFamily;
-
-/* hf_family — by either name (the other NULL); NULL = none. */
-const HfFamily *hf_family(const char *model_type, const char *decoder_block);
-/* hf_families — their model types, for messages. */
+/* hf_family — the family of a model_type of theirs; NULL = none that is built. */
+const MxFamily *hf_family(const char *model_type);
+/* hf_family_of — that of a model; NULL = Hugging Face has no such one. */
+const MxFamily *hf_family_of(const MxHfModel *model);
+/* hf_families — all model types, for messages. */
 const char *hf_families(MxArena *arena);
 /* hf_our_name, hf_their_name — of a row, in a layer if it is in one. */
 const char *hf_our_name(MxArena *arena, const HfRow *row, int layer);

@@ -11,7 +11,7 @@ typedef struct Reader {
     MxArena *arena;
     const char *path;
     MxJson *json;
-    const HfFamily *family;
+    const MxFamily *family;
     MxHfModel *model;
     MxText lacks;
     MxError *err;
@@ -65,7 +65,7 @@ static void read_size(const Reader *r, const char *key, int64_t most, int64_t mi
 
 static void read_sizes(Reader *r) {
     MxHfModel *m = r->model;
-    const HfFamily *f = r->family;
+    const MxHfNames *f = &r->family->hf;
     read_size(r, "hidden_size", LARGEST_SIZE, 0, &m->emb_dim);
     read_size(r, "num_attention_heads", LARGEST_SIZE, 0, &m->n_query_heads);
     read_size(r, "intermediate_size", LARGEST_SIZE, 0, &m->mlp_dim);
@@ -114,7 +114,7 @@ static bool is_stretched(const Reader *r, const MxJson *rope) {
         read_number(r, rope, wanted[i].key, 0, &found);
         if (found != wanted[i].value) return false;
     }
-    return r->family->interleaves; /* as our rope_type llama3.1 does */
+    return r->family->hf.interleaves; /* as our rope_type llama3.1 does */
 }
 
 static void read_rope(Reader *r) {
@@ -137,7 +137,7 @@ static void read_rope(Reader *r) {
     read_number(r, part, "partial_rotary_factor", 1, &turned);
     if (turned != 1) lack(r, "partial_rotary_factor", member(part, "partial_rotary_factor"));
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
-    if (is_linear && !r->family->interleaves)
+    if (is_linear && !r->family->hf.interleaves)
         read_number(r, rope, "factor", 1, &m->rope_factor);
     else if (kind && !strcmp(kind, "llama3") && is_stretched(r, rope))
         m->rope_is_stretched = true;
@@ -169,13 +169,13 @@ static bool slides(Reader *r, const MxJson *types) {
 
 static void read_window(Reader *r) {
     const char *key = "sliding_window", *use = "use_sliding_window";
-    HfSlide slide = r->family->slide;
+    MxHfWindow slide = r->family->hf.window;
     bool is_null = mx_json_get(r->json, key) && !member(r->json, key);
     const MxJson *types = member(r->json, "layer_types");
-    if (slide == HF_SLIDE_NEVER || is_null) return;
-    if (slide == HF_SLIDE_SAID && !flag(r, use)) return;
-    if ((slide == HF_SLIDE_SAID || types) && !slides(r, types)) return;
-    read_size(r, key, INT32_MAX, r->family->default_window, &r->model->window);
+    if (slide == MX_HF_WINDOW_NEVER || is_null) return;
+    if (slide == MX_HF_WINDOW_SAID && !flag(r, use)) return;
+    if ((slide == MX_HF_WINDOW_SAID || types) && !slides(r, types)) return;
+    read_size(r, key, INT32_MAX, r->family->hf.default_window, &r->model->window);
 }
 
 /* ---- all of it */
@@ -190,9 +190,9 @@ static void read_rest(Reader *r) {
     read_number(r, r->json, "rms_norm_eps", 1e-6, &m->epsilon);
     m->is_tied = flag(r, "tie_word_embeddings");
     bool says_bias = flag(r, "attention_bias");
-    m->has_qk_norm = r->family->has_qk_norm;
-    m->has_bias = r->family->bias == HF_BIAS_ALWAYS || (says_bias && r->family->bias);
-    if (says_bias && !r->family->bias)
+    m->has_qk_norm = r->family->hf.has_qk_norm;
+    m->has_bias = r->family->hf.bias == MX_HF_BIAS_ALWAYS || (says_bias && r->family->hf.bias);
+    if (says_bias && !r->family->hf.bias)
         refuse(r, "attention_bias", "found true, but this family has no biases");
     for (int i = 0; i < MX_COUNT(foreign); i++)
         if (flag(r, foreign[i])) refuse(r, foreign[i], "not available here");
@@ -219,7 +219,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     if (!r.json) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
-    r.family = type ? hf_family(type, NULL) : NULL;
+    r.family = type ? hf_family(type) : NULL;
     if (!r.family)
         return refuse(&r, "model_type",
                       mx_arena_printf(arena, "found \"%s\", not available yet: %s work now",
@@ -231,10 +231,10 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     read_rope(&r);
     read_window(&r);
     read_rest(&r);
-    out->heads =
-        (MxHeadForm){.width = out->head_dim,
-                     .query_scale = r.family->scales_query ? 1 / sqrt((double)out->head_dim) : 1,
-                     .interleaves = r.family->interleaves};
+    out->heads = (MxHeadForm){
+        .width = out->head_dim,
+        .query_scale = r.family->specs[0].scales_query ? 1 : 1 / sqrt((double)out->head_dim),
+        .interleaves = r.family->hf.interleaves};
     out->dtype = is_bf16(r.json) ? MX_BF16 : MX_F32;
     out->lacks = r.lacks.data;
     return err->count == failures;
@@ -281,7 +281,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *m) {
 /* ---- out again */
 
 bool hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
-    const HfFamily *family = hf_family(NULL, m->decoder_block);
+    const MxFamily *family = hf_family_of(m);
     MxArena arena = {.name = "hf"};
     int failures = err->count;
     if (!family)
@@ -289,15 +289,16 @@ bool hf_check(const MxHfModel *m, MxWhere where, MxError *err) {
                 "decoder_block: \"%s\" is not available for Hugging Face yet: %s work now",
                 m->decoder_block, hf_families(&arena));
     else {
-        if (m->has_bias != (family->bias == HF_BIAS_ALWAYS) && family->bias != HF_BIAS_SAID)
+        if (m->has_bias != (family->hf.bias == MX_HF_BIAS_ALWAYS) &&
+            family->hf.bias != MX_HF_BIAS_SAID)
             mx_fail(err, MX_EXIT_BAD_INPUT, where, "attention_bias: %s %s biases",
-                    family->architecture, m->has_bias ? "has no" : "always has");
-        if (m->has_qk_norm != family->has_qk_norm)
+                    family->hf.architecture, m->has_bias ? "has no" : "always has");
+        if (m->has_qk_norm != family->hf.has_qk_norm)
             mx_fail(err, MX_EXIT_BAD_INPUT, where, "use_qk_norm: %s %s norms of queries and keys",
-                    family->architecture, m->has_qk_norm ? "has no" : "always has");
-        if (m->window && !family->slide)
+                    family->hf.architecture, m->has_qk_norm ? "has no" : "always has");
+        if (m->window && !family->hf.window)
             mx_fail(err, MX_EXIT_BAD_INPUT, where, "sliding_window_size: %s has no window",
-                    family->architecture);
+                    family->hf.architecture);
     }
     mx_arena_release(&arena);
     return err->count == failures;
@@ -352,10 +353,10 @@ bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, 
 
 /* In the spelling of transformers 4, which 5 reads as well. */
 static MxJson *make_config(MxArena *arena, const MxHfModel *m) {
-    const HfFamily *family = hf_family(NULL, m->decoder_block);
+    const MxFamily *family = hf_family_of(m);
     MxJson *c = mx_json_object(arena);
-    mx_json_push_string(mx_json_put_array(c, "architectures"), family->architecture);
-    mx_json_set_string(c, "model_type", family->model_type);
+    mx_json_push_string(mx_json_put_array(c, "architectures"), family->hf.architecture);
+    mx_json_set_string(c, "model_type", family->hf.model_type);
     mx_json_set_int(c, "hidden_size", m->emb_dim);
     mx_json_set_int(c, "intermediate_size", m->mlp_dim);
     mx_json_set_int(c, "num_hidden_layers", m->n_layers);
@@ -367,14 +368,14 @@ static MxJson *make_config(MxArena *arena, const MxHfModel *m) {
     mx_json_set_string(c, "hidden_act", "silu");
     mx_json_set_number(c, "rms_norm_eps", m->epsilon);
     mx_json_set_bool(c, "tie_word_embeddings", m->is_tied);
-    if (family->bias == HF_BIAS_SAID) mx_json_set_bool(c, "attention_bias", m->has_bias);
-    if (family->slide == HF_SLIDE_SAID) {
+    if (family->hf.bias == MX_HF_BIAS_SAID) mx_json_set_bool(c, "attention_bias", m->has_bias);
+    if (family->hf.window == MX_HF_WINDOW_SAID) {
         mx_json_set_bool(c, "use_sliding_window", m->window > 0);
         mx_json_set_int(c, "max_window_layers", m->window ? 0 : m->n_layers);
     }
     if (m->window)
         mx_json_set_int(c, "sliding_window", m->window);
-    else if (family->slide)
+    else if (family->hf.window)
         mx_json_set_number(c, "sliding_window", NAN); /* null */
     mx_json_set_number(c, "rope_theta", (double)m->rope_theta);
     if (m->rope_is_stretched || m->rope_factor != 1) {

@@ -1,4 +1,4 @@
-/* hf_names.c — the table of Hugging Face's names: one row a parameter, one row a family; and how
+/* hf_names.c — the table of Hugging Face's names: one row a parameter; and how
  * elements lie in an array of the other side. A transposed matrix, dims taken together or apart and
  * rotated heads are all a matter of strides, so one walk over them serves both directions. Source:
  * MaxText checkpoint_conversion/utils/param_mapping.py @e591f30c (names, PARAM_MAPPING; transforms,
@@ -29,58 +29,28 @@ const HfRow hf_rows[] = {
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
 
-/* Defaults are those of transformers' classes of configs. */
-static const HfFamily families[] = {
-    {.model_type = "llama",
-     .architecture = "LlamaForCausalLM",
-     .decoder_block = "llama2",
-     .interleaves = true,
-     .scales_query = true,
-     .bias = HF_BIAS_SAID,
-     .has_out_bias = true},
-    {.model_type = "mistral",
-     .architecture = "MistralForCausalLM",
-     .decoder_block = "mistral",
-     .scales_query = true,
-     .slide = HF_SLIDE_ALWAYS,
-     .default_window = 4096,
-     .default_kv_heads = 8},
-    {.model_type = "qwen2",
-     .architecture = "Qwen2ForCausalLM",
-     .decoder_block = "qwen2",
-     .bias = HF_BIAS_ALWAYS,
-     .slide = HF_SLIDE_SAID,
-     .default_window = 4096,
-     .default_kv_heads = 32},
-    {.model_type = "qwen3",
-     .architecture = "Qwen3ForCausalLM",
-     .decoder_block = "qwen3",
-     .bias = HF_BIAS_SAID,
-     .has_out_bias = true,
-     .has_qk_norm = true,
-     .slide = HF_SLIDE_SAID,
-     .default_window = 4096,
-     .default_head_dim = 128,
-     .default_kv_heads = 32},
-};
-
-static bool is_name(const char *name, const char *wanted) {
-    return wanted && !strcmp(name, wanted);
+const MxFamily *hf_family(const char *model_type) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    for (int i = 0; i < n; i++)
+        if (families[i]->hf.model_type && !strcmp(families[i]->hf.model_type, model_type))
+            return families[i];
+    return NULL;
 }
 
-const HfFamily *hf_family(const char *model_type, const char *decoder_block) {
-    for (int i = 0; i < MX_COUNT(families); i++)
-        if (is_name(families[i].model_type, model_type) ||
-            is_name(families[i].decoder_block, decoder_block))
-            return &families[i];
-    return NULL;
+const MxFamily *hf_family_of(const MxHfModel *model) {
+    const MxFamily *family = mx_family_find(model->decoder_block);
+    return family && family->hf.model_type ? family : NULL;
 }
 
 const char *hf_families(MxArena *arena) {
     MxText text;
+    int n;
+    const MxFamily *const *families = mx_families(&n);
     mx_text_init(&text, arena);
-    for (int i = 0; i < MX_COUNT(families); i++)
-        mx_text_add(&text, "%s%s", i ? ", " : "", families[i].model_type);
+    for (int i = 0; i < n; i++)
+        if (families[i]->hf.model_type)
+            mx_text_add(&text, "%s%s", text.len ? ", " : "", families[i]->hf.model_type);
     return text.data;
 }
 
@@ -102,10 +72,10 @@ HfRole hf_role(const char *path) {
 }
 
 bool hf_has(const MxHfModel *model, const HfRow *row) {
-    const HfFamily *family = hf_family(NULL, model->decoder_block);
+    const MxFamily *family = hf_family_of(model);
     int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
-              (model->has_bias && family->has_out_bias ? HF_OUT_BIAS : 0) |
-              (family->has_qk_norm ? HF_QK_NORM : 0);
+              (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
+              (family->hf.has_qk_norm ? HF_QK_NORM : 0);
     return (row->wants & has) == row->wants;
 }
 

@@ -221,8 +221,8 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    hf_family(NULL, how->model.decoder_block)->architecture, w.n,
-                    mx_dtype_name(how->dtype), w.n_shards, w.n_shards == 1 ? "" : "s");
+                    hf_family_of(&how->model)->hf.architecture, w.n, mx_dtype_name(how->dtype),
+                    w.n_shards, w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;
 }

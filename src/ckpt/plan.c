@@ -10,8 +10,8 @@ typedef struct Planner {
     MxArena *arena;
     const MxConvert *how;
     CkptPlan *plan;
-    CkptStacking *stackings; /* [group] */
-    MxMap by_path;           /* of targets */
+    MxStacking *stackings; /* [group] */
+    MxMap by_path;         /* of targets */
     int cap;
     MxError *err;
 } Planner;
@@ -115,18 +115,18 @@ static void choose_stackings(Planner *p) {
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
         restack.decoder_block = block_in_manifest(p->arena, f->ref.manifest);
-    p->stackings = mx_new_n(p->arena, CkptStacking, f->survey.n_groups + 1);
+    p->stackings = mx_new_n(p->arena, MxStacking, f->survey.n_groups + 1);
     bool is_asked = p->how->restack.decoder_block || p->how->restack.cycle;
     for (int i = 0; i < f->survey.n_groups; i++) {
         const CkptGroup *g = &f->survey.groups[i];
         const char *evidence = NULL;
-        if (g->is_scanned && !is_asked && (g->how.cycle || !g->n_rest))
+        if (g->is_scanned && !is_asked && (g->how.period || !g->n_rest))
             p->stackings[i] = g->how;
         else
             p->stackings[i] = ckpt_stacking(g, &restack, f->note, f->arrays, f->n, &evidence);
         if (!evidence || strcmp(g->name, "layers")) continue;
         p->plan->evidence = evidence;
-        p->plan->cycle = p->stackings[i].cycle;
+        p->plan->cycle = p->stackings[i].period;
     }
 }
 
@@ -207,8 +207,9 @@ static void set_stack(const Planner *p, const CkptEntry *entry, MxLeaf *leaf) {
     if (spot.where != CKPT_LAYER) return;
     const char *prefix =
         mx_arena_printf(p->arena, "%.*s", (int)(tree - leaf->path) + spot.head, leaf->path);
-    leaf->stack = ckpt_stack_of(p->arena, prefix, &p->plan->from.survey.groups[entry->group],
-                                p->stackings[entry->group], spot.number, spot.tail);
+    const CkptGroup *group = &p->plan->from.survey.groups[entry->group];
+    leaf->stack = mx_stack_of(p->arena, prefix, group->name, p->stackings[entry->group],
+                              spot.number, group->n_layers, spot.tail);
 }
 
 static bool add_piece(Planner *p, int i) {

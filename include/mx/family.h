@@ -1,0 +1,113 @@
+/* family.h — families of decoders, as data: which blocks a layer is made of, where its norms stand,
+ * what it sees, how its layers take turns and are stacked, and what others call it. What the blocks
+ * compute is in the model room; how files hold them in ckpt. Nothing here depends on a config: a
+ * family says what no key says.
+ *
+ * Adding a family: a line in family.def, a row in src/family, a preset in configs/models, goldens.
+ */
+#ifndef MX_FAMILY_H
+#define MX_FAMILY_H
+
+#include <mx/tree.h>
+
+/* ---- one layer */
+
+/* What mixes tokens, and what works on each alone; rows of src/model. */
+typedef enum MxBlockKind { MX_BLOCK_ATTENTION, MX_BLOCK_GLU, MX_BLOCK_COUNT } MxBlockKind;
+
+/* A block of a layer, and what it and its norms are called in MaxText's trees. */
+typedef struct MxBlockSpec {
+    MxBlockKind kind;
+    const char *name;        /* "self_attention" */
+    const char *norm_before; /* of what the block reads; NULL = none */
+    const char *norm_after;  /* of what it gives, before it is added to the stream; NULL = none */
+} MxBlockSpec;
+
+enum { MX_LAYER_BLOCKS = 2 }; /* a mixer of tokens, then a feed-forward block */
+
+typedef struct MxLayerSpec {
+    MxBlockSpec block[MX_LAYER_BLOCKS];
+    bool scales_query; /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
+                          starts, and is kept in MaxText's trees, that much smaller */
+    bool has_out_bias; /* attention_bias covers the output projection too */
+} MxLayerSpec;
+
+/* ---- Hugging Face's models */
+
+/* Whether queries, keys and values have biases. */
+typedef enum MxHfBias {
+    MX_HF_BIAS_NEVER,
+    MX_HF_BIAS_SAID, /* by attention_bias */
+    MX_HF_BIAS_ALWAYS
+} MxHfBias;
+
+/* Whether layers see a window of tokens. */
+typedef enum MxHfWindow {
+    MX_HF_WINDOW_NEVER,
+    MX_HF_WINDOW_SAID,   /* by use_sliding_window */
+    MX_HF_WINDOW_ALWAYS, /* unless sliding_window is null */
+} MxHfWindow;
+
+/* A kind of model under their names, and what no member of config.json says. */
+typedef struct MxHfNames {
+    const char *model_type, *architecture;
+    bool interleaves; /* in MaxText's trees rotated pairs are neighbours */
+    MxHfBias bias;
+    bool has_qk_norm; /* always */
+    MxHfWindow window;
+    /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
+    int64_t default_window, default_head_dim, default_kv_heads;
+} MxHfNames;
+
+/* ---- families */
+
+enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16 };
+
+typedef struct MxFamily {
+    const char *decoder_block;
+    MxLayerSpec specs[MX_MOST_SPECS];
+    int n_specs; /* 0 = not built */
+    /* Layers take turns: layer i has specs[turns[i % period]]. MaxText stacks a period's places
+     * apart, below names that begin with `place`, "layers/layers_2/…"; period 1 = all in one array.
+     */
+    int period;
+    int turns[MX_MOST_PERIOD];
+    const char *place;
+    const char *mark;         /* part of a path that no other family's trees have; NULL = none */
+    const char *lora_modules; /* a regular expression, with "layers/" for any layer of a stack */
+    MxHfNames hf;
+} MxFamily;
+
+/* mx_families — all of them; in the order of family.def. */
+const MxFamily *const *mx_families(int *n);
+/* mx_family_find — by the name of its decoder block; NULL = there is none. */
+const MxFamily *mx_family_find(const char *decoder_block);
+/* mx_family_spec — of a layer, counted from 0. */
+const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
+
+/* The decoder blocks that are built, and the others, with blanks between. */
+extern const char mx_families_built[], mx_families_later[];
+
+/* ---- stacks */
+
+#define MX_STACK_REST  "layers_remainder"
+#define MX_STACK_PLACE "layers_" /* what most families call the places of a block */
+
+/* How layers of one kind are stacked: all in "<outer>/…", or, where they take turns, those of one
+ * place in "<outer>/<place>0/…", "<outer>/<place>1/…"; layers after the last whole period stay
+ * alone in "layers_remainder/<place>0/…". Source: MaxText layers/nnx_decoders.py @e591f30c, read
+ * off its trees. */
+typedef struct MxStacking {
+    const char *outer, *place;
+    int period; /* 0 = all in one array */
+} MxStacking;
+
+/* mx_family_stacking — of the stack "layers". */
+MxStacking mx_family_stacking(const MxFamily *family);
+/* mx_stack_of — where a leaf of a layer sits.
+ *   prefix  "decoder/"; tail  the leaf's path in its layer
+ *   axis    logical name of the stacked dim */
+MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
+                    int n_layers, const char *tail);
+
+#endif
