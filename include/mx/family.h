@@ -25,8 +25,26 @@ typedef struct MxBlockSpec {
 
 enum { MX_LAYER_BLOCKS = 2 }; /* a mixer of tokens, then a feed-forward block */
 
+/* What a token sees of those before it. */
+typedef enum MxSees {
+    MX_SEES_AS_SAID,    /* by attention_type */
+    MX_SEES_ALL_BEFORE, /* whatever attention_type says, which must be global */
+    MX_SEES_WINDOW,     /* the same; sliding_window_size tokens, itself among them */
+} MxSees;
+
+/* How queries and keys are rotated. */
+typedef enum MxRopeKind {
+    MX_ROPE_AS_SAID, /* by rope_type and its keys */
+    MX_ROPE_LOCAL,   /* plainly, with local_rope_max_timescale if it is above 0 */
+} MxRopeKind;
+
 typedef struct MxLayerSpec {
     MxBlockSpec block[MX_LAYER_BLOCKS];
+    bool asks_norms_after; /* norm_after stand only where use_post_attn_norm and use_post_ffw_norm
+                              say so */
+    MxSees sees;
+    MxRopeKind rope;
+    bool norms_heads;  /* norms of queries and keys, whatever use_qk_norm says */
     bool scales_query; /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
                           starts, and is kept in MaxText's trees, that much smaller */
     bool has_out_bias; /* attention_bias covers the output projection too */
@@ -73,7 +91,8 @@ typedef struct MxFamily {
     int period;
     int turns[MX_MOST_PERIOD];
     const char *place;
-    const char *mark;         /* part of a path that no other family's trees have; NULL = none */
+    const char *mark; /* part of a path that no other family's trees have; NULL = none */
+    const char *keys; /* config keys that act in families that name them alone, or even here */
     const char *lora_modules; /* a regular expression, with "layers/" for any layer of a stack */
     MxHfNames hf;
 } MxFamily;

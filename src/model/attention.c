@@ -42,8 +42,8 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
         if (spec->row->has_out_bias)
             l->out_bias = model_add(p, "out/bias", MX_SHAPE(D), 0, out_axes + 2, zeros);
     }
-    l->query_norm = add_norm_of_heads(p, "query_norm/scale", H, c->use_qk_norm);
-    l->key_norm = add_norm_of_heads(p, "key_norm/scale", H, c->use_qk_norm);
+    l->query_norm = add_norm_of_heads(p, "query_norm/scale", H, spec->norms_heads);
+    l->key_norm = add_norm_of_heads(p, "key_norm/scale", H, spec->norms_heads);
     return l;
 }
 
@@ -77,15 +77,22 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
 
 /* ---- cost */
 
-/* Half of all pairs of tokens see each other. */
+/* Pairs of tokens that see each other, as MaxText counts them: windows only where the family has
+ * them. Source: MaxText utils/maxtext_utils.py,
+ * calculate_mixed_attention_model_tflops_training_per_device. */
+static double count_pairs(const MxConfig *c, const MxLayerSpec *spec, double length) {
+    double window = fmin((double)c->sliding_window_size, length);
+    return spec->sees == MX_SEES_WINDOW ? length * window - 0.5 * (window * window)
+                                        : length * length / 2;
+}
+
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    (void)spec;
     double emb = (double)c->emb_dim, head = (double)c->head_dim;
     double heads = (double)c->num_query_heads, kv_heads = (double)c->num_kv_heads;
     double qkv = 2 * rows * length * emb * (heads + 2 * kv_heads) * head;
     double projection = 2 * rows * length * emb * heads * head;
     return (BlockFlops){.weights = qkv + projection,
-                        .attention = 4 * rows * (length * length) * heads * head / 2};
+                        .attention = 4 * rows * count_pairs(c, spec, length) * heads * head};
 }
 
 static double width(const MxConfig *c) {

@@ -15,7 +15,9 @@ typedef struct Block Block;
 /* A row of the family's layers with what this config makes of it. */
 typedef struct Spec {
     const MxLayerSpec *row;
-    double epsilon; /* of its norms */
+    const char *norm_after[MX_LAYER_BLOCKS]; /* NULL = none */
+    double epsilon;                          /* of its norms */
+    bool norms_heads;
     MxAttentionAttr attention;
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;

@@ -102,7 +102,7 @@ static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffi
     leaf.kind = MX_KIND_LORA_PARAM;
     leaf.dtype = of->dtype;
     leaf.stack = of->stack;
-    if (of->stack.count) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
+    if (of->stack.path) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
     mx_tree_add(&model->params, leaf);
 }
 

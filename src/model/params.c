@@ -45,7 +45,7 @@ static void add_layer(const Place *place, const MxModel *model, int spec, Layer 
         b->block = model_block(row->kind);
         b->norm_before = add_layer_norm(place, row->norm_before, c->emb_dim);
         b->own = b->block->params(&inside, c, &model->specs[spec]);
-        b->norm_after = add_layer_norm(place, row->norm_after, c->emb_dim);
+        b->norm_after = add_layer_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
     }
 }
 

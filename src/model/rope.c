@@ -10,9 +10,20 @@
 static const double PI = 3.14159265358979323846;
 
 /* min * (max/min)^(2i/H), as a frequency. */
-static double base_frequency(const MxConfig *c, int i) {
-    double min = (double)c->rope_min_timescale, max = (double)c->rope_max_timescale;
+static double frequency(const MxConfig *c, double max, int i) {
+    double min = (double)c->rope_min_timescale;
     return 1 / (min * pow(max / min, 2.0 * i / (double)c->head_dim));
+}
+
+static double base_frequency(const MxConfig *c, int i) {
+    return frequency(c, (double)c->rope_max_timescale, i);
+}
+
+/* Source: MaxText layers/attentions.py, init_rotary_embedding. */
+static void local_rope(const MxConfig *c, Spec *spec) {
+    int64_t local = c->local_rope_max_timescale;
+    double max = (double)(local > 0 ? local : c->rope_max_timescale);
+    for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] = frequency(c, max, i);
 }
 
 static void default_rope(const MxConfig *c, Spec *spec) {
@@ -74,6 +85,10 @@ static const struct {
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
     spec->rope = (MxRopeFreqs){.n = (int)config->head_dim / 2, .amplitude = 1};
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
+    if (spec->row->rope == MX_ROPE_LOCAL) {
+        local_rope(config, spec);
+        return true;
+    }
     for (int i = 0; i < MX_COUNT(kinds); i++)
         if (!strcmp(kinds[i].name, config->rope_type)) {
             kinds[i].fill(config, spec);

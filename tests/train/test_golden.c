@@ -21,6 +21,8 @@ typedef struct Case {
 
 static const Case cases[] = {
     {"qwen3", true, ""},
+    {"gemma", true, ""},
+    {"gemma3", true, ""},
     {"logits_via_embedding", true, ""},
     {"normalize_embedding_logits", true, ""},
     {"final_logits_soft_cap_tied", true, ""},
@@ -36,8 +38,6 @@ static const Case cases[] = {
 static const char *const not_built[] = {
     "deepseek2",
     "deepseek3",
-    "gemma",
-    "gemma3",
     "gpt3",
     "gpt_oss",
     "llama4",

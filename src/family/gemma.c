@@ -1,0 +1,48 @@
+/* gemma.c — Gemma (1) and Gemma 3 (text). Norm scales hold 1 + w and embeddings are multiplied with
+ * sqrt(emb_dim) in MaxText's trees already, so neither is done at run time. Gemma 3: five layers
+ * that see a window before each that sees all, norms of queries and keys, norms behind blocks too.
+ * Source: MaxText models/gemma.py, gemma3.py @e591f30c. */
+#include "rows.h"
+
+#define GEMMA_BLOCKS                                                                               \
+    {                                                                                              \
+        {.kind = MX_BLOCK_ATTENTION,                                                               \
+         .name = "self_attention",                                                                 \
+         .norm_before = "pre_self_attention_norm"},                                                \
+        {                                                                                          \
+            .kind = MX_BLOCK_GLU, .name = "mlp", .norm_before = "pre_ffw_norm"                     \
+        }                                                                                          \
+    }
+
+const MxFamily family_gemma = {
+    .decoder_block = "gemma",
+    .specs = {{.block = GEMMA_BLOCKS, .has_out_bias = true}},
+    .n_specs = 1,
+    .period = 1,
+    .lora_modules = FAMILY_LORA_MODULES,
+};
+
+#define GEMMA3_LAYER                                                                               \
+    .block = {{.kind = MX_BLOCK_ATTENTION,                                                         \
+               .name = "self_attention",                                                           \
+               .norm_before = "pre_self_attention_norm",                                           \
+               .norm_after = "post_self_attention_norm"},                                          \
+              {.kind = MX_BLOCK_GLU,                                                               \
+               .name = "mlp",                                                                      \
+               .norm_before = "pre_ffw_norm",                                                      \
+               .norm_after = "post_ffw_norm"}},                                                    \
+    .asks_norms_after = true, .scales_query = true, .has_out_bias = true, .norms_heads = true
+
+const MxFamily family_gemma3 = {
+    .decoder_block = "gemma3",
+    .specs = {{GEMMA3_LAYER, .sees = MX_SEES_WINDOW, .rope = MX_ROPE_LOCAL},
+              {GEMMA3_LAYER, .sees = MX_SEES_ALL_BEFORE}},
+    .n_specs = 2,
+    .period = 6,
+    .turns = {0, 0, 0, 0, 0, 1},
+    .place = MX_STACK_PLACE,
+    .mark = "/post_ffw_norm/scale",
+    .keys = "sliding_window_size local_rope_max_timescale use_post_attn_norm use_post_ffw_norm",
+    .lora_modules = "decoder/(layers_remainder/)?layers/.*"
+                    "(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
+};
