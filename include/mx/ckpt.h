@@ -314,6 +314,9 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
+/* mx_hf_fits — that transformers has members for what a config of ours says. Errors: every key that
+ * changes results in a way that it does not have. */
+bool mx_hf_fits(const MxConfig *config, MxError *err);
 /* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
  * of it and the largest are in memory at once.
  *   from    a folder that was found; with `heads`, how the model's kernels hold them
@@ -326,6 +329,10 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
+
+/* mx_hf_other_shapes — what of two models shapes depend on and is not the same, as "base_emb_dim=32
+ * (here 64), …"; "" = nothing. */
+const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours);
 
 /* mx_hf_carry — copies what else belongs to a model from one folder to another: the files of its
  * tokenizer and generation_config.json. notes  receives which, a line */

@@ -69,7 +69,8 @@ typedef enum MxHfWindow {
 /* A kind of model under their names, and what no member of config.json says. */
 typedef struct MxHfNames {
     const char *model_type, *architecture;
-    bool interleaves; /* in MaxText's trees rotated pairs are neighbours */
+    const char *norms[2 * MX_LAYER_BLOCKS]; /* before and after each block; NULL = none */
+    bool interleaves;                       /* in MaxText's trees rotated pairs are neighbours */
     MxHfBias bias;
     bool has_qk_norm; /* always */
     MxHfWindow window;

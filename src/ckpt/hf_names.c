@@ -1,4 +1,4 @@
-/* hf_names.c — the table of Hugging Face's names: one row a parameter; and how
+/* hf_names.c — the table of Hugging Face's names: one row a parameter of any family; and how
  * elements lie in an array of the other side. A transposed matrix, dims taken together or apart and
  * rotated heads are all a matter of strides, so one walk over them serves both directions. Source:
  * MaxText checkpoint_conversion/utils/param_mapping.py @e591f30c (names, PARAM_MAPPING; transforms,
@@ -7,24 +7,26 @@
 
 // clang-format off
 const HfRow hf_rows[] = {
-    {false, "token_embedder/embedding",    "model.embed_tokens.weight", "V D", "V D", HF_PLAIN, HF_ALL},
-    {true,  "pre_self_attention_layer_norm/scale",  "input_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/query/kernel", "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
-    {true,  "self_attention/key/kernel",   "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
-    {true,  "self_attention/value/kernel", "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/out/kernel",   "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/query/bias",   "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
-    {true,  "self_attention/key/bias",     "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
-    {true,  "self_attention/value/bias",   "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
-    {true,  "self_attention/out/bias",     "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
-    {true,  "self_attention/query_norm/scale", "self_attn.q_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
-    {true,  "self_attention/key_norm/scale",   "self_attn.k_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
-    {true,  "post_self_attention_layer_norm/scale", "post_attention_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
-    {true,  "mlp/wi_0/kernel",             "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {true,  "mlp/wi_1/kernel",             "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {true,  "mlp/wo/kernel",               "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
-    {false, "decoder/decoder_norm/scale",  "model.norm.weight",       "D",     "D",    HF_PLAIN, HF_ALL},
-    {false, "decoder/logits_dense/kernel", "lm_head.weight",          "D V",   "V D",  HF_PLAIN, HF_UNTIED},
+    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_PLAIN, HF_ALL},
+    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
+    {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
+    {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "out/kernel",       "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "query/bias",       "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
+    {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
+    {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
+    {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
+    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_PLAIN, HF_QK_NORM},
+    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_PLAIN, HF_QK_NORM},
+    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
+    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_PLAIN, HF_ALL},
+    {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -54,29 +56,46 @@ const char *hf_families(MxArena *arena) {
     return text.data;
 }
 
-const char *hf_our_name(MxArena *arena, const HfRow *row, int layer) {
-    return row->in_layer ? mx_arena_printf(arena, "model/decoder/layers_%d/%s", layer, row->ours)
-                         : mx_arena_printf(arena, "model/%s", row->ours);
+/* Our name of what a row is in: a block, or a norm around it; NULL = this layer has none. */
+static const char *part_name(const MxHfModel *model, const HfRow *row, int layer) {
+    const MxLayerSpec *spec = mx_family_spec(hf_family_of(model), layer);
+    if (row->part != HF_NORM) return spec->block[row->part == HF_FFN].name;
+    const MxBlockSpec *block = &spec->block[row->norm / 2];
+    return row->norm % 2 ? block->norm_after : block->norm_before;
 }
 
-const char *hf_their_name(MxArena *arena, const HfRow *row, int layer) {
-    return row->in_layer ? mx_arena_printf(arena, "model.layers.%d.%s", layer, row->theirs)
-                         : row->theirs;
-}
-
-HfRole hf_role(const char *path) {
-    for (int i = 0; i < hf_n_rows; i++)
-        if (hf_rows[i].in_layer && mx_text_has_suffix(path, hf_rows[i].ours))
-            return hf_rows[i].role;
-    return HF_PLAIN;
-}
-
-bool hf_has(const MxHfModel *model, const HfRow *row) {
+int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     const MxFamily *family = hf_family_of(model);
     int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
               (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
               (family->hf.has_qk_norm ? HF_QK_NORM : 0);
-    return (row->wants & has) == row->wants;
+    if ((row->wants & has) != row->wants) return 0;
+    if (row->part == HF_MODEL) return 1;
+    return part_name(model, row, 0) ? model->n_layers : 0;
+}
+
+const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
+    if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
+    return mx_arena_printf(arena, "model/decoder/layers_%d/%s/%s", i, part_name(model, row, i),
+                           row->ours);
+}
+
+const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
+    if (row->part == HF_MODEL) return row->theirs;
+    if (row->part != HF_NORM) return mx_arena_printf(arena, "model.layers.%d.%s", i, row->theirs);
+    return mx_arena_printf(arena, "model.layers.%d.%s.%s", i,
+                           hf_family_of(model)->hf.norms[row->norm], row->theirs);
+}
+
+HfRole hf_role(const char *path) {
+    for (int i = 0; i < hf_n_rows; i++) {
+        size_t n = strlen(path), len = strlen(hf_rows[i].ours);
+        bool is_in_block = hf_rows[i].part == HF_MIXER || hf_rows[i].part == HF_FFN;
+        if (is_in_block && n > len && path[n - len - 1] == '/' &&
+            mx_text_has_suffix(path, hf_rows[i].ours))
+            return hf_rows[i].role;
+    }
+    return HF_PLAIN;
 }
 
 /* ---- how elements lie */

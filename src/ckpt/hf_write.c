@@ -39,10 +39,11 @@ static MxWhere in_source(const Writer *w) {
 
 /* ---- what is written */
 
-static void add_item(Writer *w, const HfRow *row, int layer) {
-    Item item = {.row = row, .map = hf_map(&w->how->model, row)};
-    item.ours = hf_our_name(&w->arena, row, layer);
-    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, row, layer),
+static void add_item(Writer *w, const HfRow *row, int i) {
+    const MxHfModel *model = &w->how->model;
+    Item item = {.row = row, .map = hf_map(model, row)};
+    item.ours = hf_our_name(&w->arena, model, row, i);
+    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, model, row, i),
                              .dtype = w->how->dtype,
                              .shape = item.map.theirs};
     int leaf = mx_tree_find(&w->leaves, item.ours);
@@ -100,9 +101,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));
     for (int r = 0; r < hf_n_rows; r++)
-        for (int i = 0;
-             hf_has(model, &hf_rows[r]) && i < (hf_rows[r].in_layer ? model->n_layers : 1); i++)
-            add_item(w, &hf_rows[r], i);
+        for (int i = 0; i < hf_count(model, &hf_rows[r]); i++) add_item(w, &hf_rows[r], i);
     check_extra(w);
     choose_shards(w);
     return w->err->count == failures;

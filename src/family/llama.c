@@ -12,6 +12,7 @@ const MxFamily family_llama2 = {
     .lora_modules = FAMILY_LORA_MODULES,
     .hf = {.model_type = "llama",
            .architecture = "LlamaForCausalLM",
+           .norms = FAMILY_LLAMA_HF_NORMS,
            .interleaves = true,
            .bias = MX_HF_BIAS_SAID},
 };
@@ -24,6 +25,7 @@ const MxFamily family_mistral = {
     .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
     .hf = {.model_type = "mistral",
            .architecture = "MistralForCausalLM",
+           .norms = FAMILY_LLAMA_HF_NORMS,
            .window = MX_HF_WINDOW_ALWAYS,
            .default_window = 4096,
            .default_kv_heads = 8},

@@ -17,6 +17,8 @@
       .norm_before = "pre_self_attention_layer_norm"},                                             \
      {.kind = MX_BLOCK_GLU, .name = "mlp", .norm_before = "post_self_attention_layer_norm"}}
 
+#define FAMILY_LLAMA_HF_NORMS {"input_layernorm", NULL, "post_attention_layernorm", NULL}
+
 /* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
  */
 #define FAMILY_LORA_MODULES                                                                        \
