@@ -86,10 +86,11 @@ typedef struct MxFamily {
     const char *decoder_block;
     MxLayerSpec specs[MX_MOST_SPECS];
     int n_specs; /* 0 = not built */
-    /* Layers take turns: layer i has specs[turns[i % period]]. MaxText stacks a period's places
-     * apart, below names that begin with `place`, "layers/layers_2/…"; period 1 = all in one array.
-     */
-    int period;
+    /* Layers take turns: layer i has specs[turns[i % (period · n_a_name)]]. MaxText stacks a
+     * period's places apart, below names that begin with `place`, "layers/layers_2/…"; period 1 =
+     * all in one array. Where it takes several layers for one, they share its name, with blocks
+     * of different names: n_a_name, 0 = 1. */
+    int period, n_a_name;
     int turns[MX_MOST_PERIOD];
     const char *place;
     const char *mark; /* part of a path that no other family's trees have; NULL = none */
@@ -102,8 +103,14 @@ typedef struct MxFamily {
 const MxFamily *const *mx_families(int *n);
 /* mx_family_find — by the name of its decoder block; NULL = there is none. */
 const MxFamily *mx_family_find(const char *decoder_block);
+/* mx_family_a_name — how many layers one of MaxText's is, whose number num_decoder_layers is. */
+static inline int mx_family_a_name(const MxFamily *family) {
+    return family->n_a_name ? family->n_a_name : 1;
+}
 /* mx_family_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
+/* mx_family_layer — the name of a layer on its own, "decoder/layers_7". */
+const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer);
 
 /* The decoder blocks that are built, and the others, with blanks between. */
 extern const char mx_families_built[], mx_families_later[];

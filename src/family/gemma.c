@@ -1,7 +1,8 @@
-/* gemma.c — Gemma (1) and Gemma 3 (text). Norm scales hold 1 + w and embeddings are multiplied with
- * sqrt(emb_dim) in MaxText's trees already, so neither is done at run time. Gemma 3: five layers
- * that see a window before each that sees all, norms of queries and keys, norms behind blocks too.
- * Source: MaxText models/gemma.py, gemma3.py @e591f30c. */
+/* gemma.c — Gemma 1, 2 and 3 (text). Norm scales hold 1 + w and embeddings are multiplied with
+ * sqrt(emb_dim) in MaxText's trees already, so neither is done at run time. Gemma 2: layers that
+ * see a window and layers that see all in turn, two of which MaxText takes for one; norms behind
+ * blocks too. Gemma 3: five layers that see a window before each that sees all, norms of queries
+ * and keys. Source: MaxText models/gemma.py, gemma2.py, gemma3.py @e591f30c. */
 #include "rows.h"
 
 #define GEMMA_BLOCKS                                                                               \
@@ -20,6 +21,30 @@ const MxFamily family_gemma = {
     .n_specs = 1,
     .period = 1,
     .lora_modules = FAMILY_LORA_MODULES,
+};
+
+#define GEMMA2_LAYER(kind_of_layer)                                                                \
+    .block = {{.kind = MX_BLOCK_ATTENTION,                                                         \
+               .name = "self_attention_" kind_of_layer,                                            \
+               .norm_before = "pre_self_attention_norm_" kind_of_layer,                            \
+               .norm_after = "post_self_attention_norm_" kind_of_layer},                           \
+              {.kind = MX_BLOCK_GLU,                                                               \
+               .name = "mlp_" kind_of_layer,                                                       \
+               .norm_before = "pre_ffw_norm_" kind_of_layer,                                       \
+               .norm_after = "post_ffw_norm_" kind_of_layer}},                                     \
+    .asks_norms_after = true, .has_out_bias = true
+
+const MxFamily family_gemma2 = {
+    .decoder_block = "gemma2",
+    .specs = {{GEMMA2_LAYER("local"), .sees = MX_SEES_WINDOW},
+              {GEMMA2_LAYER("global"), .sees = MX_SEES_ALL_BEFORE}},
+    .n_specs = 2,
+    .period = 1,
+    .n_a_name = 2,
+    .turns = {0, 1},
+    .keys = "sliding_window_size use_post_attn_norm use_post_ffw_norm",
+    .lora_modules = "decoder/layers/(self_attention_(local|global)/(query|key|value|out)|"
+                    "mlp_(local|global)/(wi_0|wi_1|wo))",
 };
 
 #define GEMMA3_LAYER                                                                               \

@@ -51,7 +51,11 @@ const MxFamily *mx_family_find(const char *decoder_block) {
 
 const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer) {
     MX_ASSERT(family->n_specs > 0);
-    return &family->specs[family->turns[layer % family->period]];
+    return &family->specs[family->turns[layer % (family->period * mx_family_a_name(family))]];
+}
+
+const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer) {
+    return mx_arena_printf(arena, "decoder/layers_%d", layer / mx_family_a_name(family));
 }
 
 /* ---- stacks */

@@ -19,7 +19,7 @@ static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double
 static void forward_flops(const MxConfig *c, double rows, double length, BlockFlops *layers,
                           BlockFlops *ahead) {
     const MxFamily *family = mx_family_find(c->decoder_block);
-    int n = (int)c->num_decoder_layers;
+    int n = (int)c->num_decoder_layers * mx_family_a_name(family);
     *layers = (BlockFlops){0};
     for (int s = 0; s < family->n_specs; s++) {
         int n_alike = 0;

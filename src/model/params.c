@@ -71,11 +71,13 @@ static void add_layers(MxArena *arena, MxModel *model) {
     MxStacking *stacking = mx_new(arena, MxStacking);
     *stacking = mx_family_stacking(model->family);
     Place p = {.arena = arena, .tree = &model->params, .block = "", .stacking = stacking};
-    p.n_layers = model->n_layers;
-    for (p.layer = 0; p.layer < p.n_layers; p.layer++) {
-        p.dir = mx_arena_printf(arena, "decoder/layers_%d", p.layer);
-        int spec = (int)(mx_family_spec(model->family, p.layer) - model->family->specs);
-        add_layer(&p, model, spec, &model->layers[p.layer]);
+    int a_name = mx_family_a_name(model->family);
+    p.n_layers = model->n_layers / a_name;
+    for (int i = 0; i < model->n_layers; i++) {
+        p.layer = i / a_name;
+        p.dir = mx_family_layer(arena, model->family, i);
+        int spec = (int)(mx_family_spec(model->family, i) - model->family->specs);
+        add_layer(&p, model, spec, &model->layers[i]);
     }
 }
 
@@ -83,7 +85,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     const MxConfig *c = model->config;
     int64_t D = c->emb_dim, V = c->vocab_size;
     mx_tree_init(&model->params, arena);
-    model->n_layers = (int)c->num_decoder_layers;
+    model->n_layers = (int)c->num_decoder_layers * mx_family_a_name(model->family);
     model->layers = mx_new_n(arena, Layer, model->n_layers);
     Place root = {.arena = arena, .tree = &model->params, .dir = "", .block = ""};
     model->embedding =

@@ -61,7 +61,8 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
         else if (n > single)
             single = n;
     }
-    layer /= mx_family_find(plan->config->decoder_block)->period; /* one of each place was added */
+    const MxFamily *family = mx_family_find(plan->config->decoder_block);
+    layer /= family->period * mx_family_a_name(family); /* one of each place was added */
     return layer > single ? layer : single;
 }
 

@@ -26,7 +26,7 @@ START_TEST(rows_are_whole) {
         for (int layer = 0; is_built && layer < 3 * f->period; layer++) {
             const MxLayerSpec *spec = mx_family_spec(f, layer);
             ck_assert(spec >= f->specs && spec < f->specs + f->n_specs);
-            ck_assert_ptr_eq(spec, mx_family_spec(f, layer + f->period));
+            ck_assert_ptr_eq(spec, mx_family_spec(f, layer + f->period * mx_family_a_name(f)));
             for (int b = 0; b < MX_LAYER_BLOCKS; b++) ck_assert_ptr_nonnull(spec->block[b].name);
         }
         if (is_built) ck_assert_ptr_nonnull(f->lora_modules);

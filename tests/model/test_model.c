@@ -54,6 +54,9 @@ static const struct {
     /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
     {"gemma-2b", 2506172416 + 128 * 2048},
     {"gemma-7b", 8537680896 + 128 * 3072},
+    {"gemma2-2b", 2614341888 + 128 * 2304},
+    {"gemma2-9b", 9241705984 + 128 * 3584},
+    {"gemma2-27b", 27227128320 + 128 * 4608},
     {"gemma3-4b", 3880263168 - 64 * 2560},
     {"gemma3-27b", 27009346304 - 64 * 5376},
 };
