@@ -64,6 +64,7 @@ typedef enum MxHfWindow {
     MX_HF_WINDOW_NEVER,
     MX_HF_WINDOW_SAID,   /* by use_sliding_window */
     MX_HF_WINDOW_ALWAYS, /* unless sliding_window is null */
+    MX_HF_WINDOW_TURNS,  /* in the layers that the family says */
 } MxHfWindow;
 
 /* A kind of model under their names, and what no member of config.json says. */
@@ -74,6 +75,12 @@ typedef struct MxHfNames {
     MxHfBias bias;
     bool has_qk_norm; /* always */
     MxHfWindow window;
+    const char *activation, *our_activation; /* NULL = silu */
+    bool adds_one;                           /* their norms hold w where ours hold 1 + w */
+    bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
+    bool is_tied;          /* where tie_word_embeddings is missing */
+    bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
+    bool has_query_scalar; /* query_pre_attn_scalar */
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
 } MxHfNames;

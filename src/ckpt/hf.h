@@ -16,6 +16,8 @@ typedef enum HfRole {
     HF_PLAIN,
     HF_KEY,   /* heads are rotated */
     HF_QUERY, /* heads are rotated and scaled */
+    HF_SCALE, /* of a norm, from which theirs may differ by 1 */
+    HF_TABLE, /* of embeddings, which may be scaled */
 } HfRole;
 
 /* Which models have it. */
@@ -46,6 +48,8 @@ const MxFamily *hf_family(const char *model_type);
 const MxFamily *hf_family_of(const MxHfModel *model);
 /* hf_families — all model types, for messages. */
 const char *hf_families(MxArena *arena);
+/* hf_layers — how many layers there are as Hugging Face counts them. */
+int64_t hf_layers(const MxHfModel *model);
 /* hf_count — how often a model has a parameter: in each layer, once, or not at all. */
 int64_t hf_count(const MxHfModel *model, const HfRow *row);
 /* hf_our_name, hf_their_name — of a row's i-th parameter. */
@@ -69,7 +73,7 @@ typedef struct HfMap {
     int64_t stride[MX_MAX_RANK]; /* in theirs, of a step in each of our dims */
     int inner;                   /* the dim whose elements are neighbours there; -1 = none */
     int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
-    float factor;                /* ours = theirs times it */
+    float factor, term;          /* ours = theirs times the factor, plus the term */
 } HfMap;
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row);
@@ -153,7 +157,8 @@ struct HfMember {
     void (*write)(const MxHfModel *model, const MxHfNames *names, MxJson *out);
     void (*yaml)(const MxHfModel *model, MxText *out);
     bool (*check)(const MxHfModel *model, const MxHfNames *names, MxWhere where, MxError *err);
-    bool (*fits)(const MxConfig *config, MxError *err); /* that there is a member for it */
+    /* That there is a member for it; a family that Hugging Face has not is told elsewhere. */
+    bool (*fits)(const MxConfig *config, const MxFamily *family, MxError *err);
 };
 
 extern const HfMember hf_members[];

@@ -56,7 +56,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     out->decoder_block = r.family->decoder_block;
     out->config = r.json;
     for (int i = 0; i < hf_n_members; i++) hf_read_member(&r, &hf_members[i]);
-    bool scales = r.family->specs[0].scales_query;
+    bool scales = r.family->specs[0].scales_query || out->query_scalar > 0;
     out->heads = (MxHeadForm){.width = out->head_dim,
                               .query_scale = scales ? 1 : 1 / sqrt((double)out->head_dim),
                               .interleaves = r.family->hf.interleaves};
@@ -86,9 +86,10 @@ MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
 /* ---- beside each other */
 
 bool mx_hf_fits(const MxConfig *c, MxError *err) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
     bool ok = true;
-    for (int i = 0; i < hf_n_members; i++)
-        if (hf_members[i].fits) ok = hf_members[i].fits(c, err) && ok;
+    for (int i = 0; family->hf.model_type && i < hf_n_members; i++)
+        if (hf_members[i].fits) ok = hf_members[i].fits(c, family, err) && ok;
     return ok;
 }
 

@@ -5,10 +5,12 @@
  * HOOK_FNS); transformers 5.23 models/<type>/modeling_<type>.py. */
 #include "hf.h"
 
+#include <math.h>
+
 // clang-format off
 const HfRow hf_rows[] = {
-    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_PLAIN, HF_ALL},
-    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_TABLE, HF_ALL},
+    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
     {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
     {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
     {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
@@ -17,15 +19,15 @@ const HfRow hf_rows[] = {
     {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
     {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
     {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
-    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_PLAIN, HF_QK_NORM},
-    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_PLAIN, HF_QK_NORM},
-    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
-    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
+    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
+    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
     {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
     {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
     {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
-    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_PLAIN, HF_ALL},
-    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_PLAIN, HF_ALL},
+    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL},
     {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED},
 };
 // clang-format on
@@ -64,6 +66,10 @@ static const char *part_name(const MxHfModel *model, const HfRow *row, int layer
     return row->norm % 2 ? block->norm_after : block->norm_before;
 }
 
+int64_t hf_layers(const MxHfModel *model) {
+    return model->n_layers * mx_family_a_name(hf_family_of(model));
+}
+
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     const MxFamily *family = hf_family_of(model);
     int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
@@ -71,13 +77,13 @@ int64_t hf_count(const MxHfModel *model, const HfRow *row) {
               (family->hf.has_qk_norm ? HF_QK_NORM : 0);
     if ((row->wants & has) != row->wants) return 0;
     if (row->part == HF_MODEL) return 1;
-    return part_name(model, row, 0) ? model->n_layers : 0;
+    return part_name(model, row, 0) ? hf_layers(model) : 0;
 }
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
-    return mx_arena_printf(arena, "model/decoder/layers_%d/%s/%s", i, part_name(model, row, i),
-                           row->ours);
+    const char *layer = mx_family_layer(arena, hf_family_of(model), i);
+    return mx_arena_printf(arena, "model/%s/%s/%s", layer, part_name(model, row, i), row->ours);
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
@@ -130,18 +136,25 @@ static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
     return stride;
 }
 
+static float factor_of(const MxHfModel *model, HfRole role) {
+    bool is_table = role == HF_TABLE && hf_family_of(model)->hf.scales_embedding;
+    return is_table ? (float)sqrt((double)model->emb_dim) : hf_factor(&model->heads, role);
+}
+
 HfMap hf_map(const MxHfModel *model, const HfRow *row) {
+    bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
     HfMap map = {.ours = shape_of(model, row->our_shape),
                  .theirs = shape_of(model, row->their_shape),
                  .inner = -1,
                  .rotated = -1,
-                 .factor = hf_factor(&model->heads, row->role)};
+                 .factor = factor_of(model, row->role)};
+    if (row->role == HF_SCALE && hf_family_of(model)->hf.adds_one) map.term = 1;
     int dim = 0;
     for (const char *word = row->our_shape; *word; dim++) {
         size_t n = strcspn(word, " ");
         char last = word[n - 1]; /* letters of one dim lie next to each other there too */
         map.stride[dim] = stride_of(model, row->their_shape, last);
-        bool is_rotated = last == 'H' && row->role != HF_PLAIN && model->heads.interleaves;
+        bool is_rotated = last == 'H' && has_heads && model->heads.interleaves;
         if (is_rotated) map.rotated = dim;
         if (map.stride[dim] == 1 && !is_rotated) map.inner = dim;
         word += n + (word[n] == ' ');

@@ -157,7 +157,7 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
         !open_shards(&f))
         return false;
     if (heads) hf->model.heads = *heads;
-    int64_t most = hf_n_rows * (hf->model.n_layers + 1);
+    int64_t most = hf_n_rows * (hf_layers(&hf->model) + 1);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
     mx_map_init(&wanted, arena);
@@ -181,6 +181,11 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
     return false;
 }
 
+/* A sum with 0 would make -0 a 0. */
+static float in_ours(const HfMap *map, float theirs) {
+    return map->term != 0 ? theirs * map->factor + map->term : theirs * map->factor;
+}
+
 static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
     enum { PIECE = 512 };
     float piece[PIECE];
@@ -188,7 +193,7 @@ static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *ou
         int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
         mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
         for (int64_t i = 0; i < n; i++)
-            hf_put(out, dtype, run->at + (first + i) * run->step, run->map->factor * piece[i]);
+            hf_put(out, dtype, run->at + (first + i) * run->step, in_ours(run->map, piece[i]));
     }
 }
 

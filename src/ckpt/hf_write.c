@@ -99,7 +99,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
-    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));
+    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) + 1));
     for (int r = 0; r < hf_n_rows; r++)
         for (int i = 0; i < hf_count(model, &hf_rows[r]); i++) add_item(w, &hf_rows[r], i);
     check_extra(w);
@@ -108,6 +108,10 @@ static bool plan(Writer *w, const MxCkptRef *from) {
 }
 
 /* ---- values */
+
+static float in_theirs(const HfMap *map, float ours) {
+    return map->term != 0 ? (ours - map->term) / map->factor : ours / map->factor;
+}
 
 /* A tensor as it is to be, in memory. */
 static bool make_tensor(Writer *w, const Item *item) {
@@ -121,7 +125,7 @@ static bool make_tensor(Writer *w, const Item *item) {
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
                 hf_put(w->tensor, item->tensor.dtype, run.theirs + i,
-                       w->tile[run.at + i * run.step] / item->map.factor);
+                       in_theirs(&item->map, w->tile[run.at + i * run.step]));
     } while (ckpt_tiles_next(&tiles));
     return true;
 }

@@ -28,14 +28,38 @@ static const char *module_name(MxArena *arena, const HfRow *row) {
     return mx_arena_strndup(arena, row->theirs, strlen(row->theirs) - strlen(".weight"));
 }
 
+/* Which of the layers that share a name has a block. */
+static int turn_of(const MxFamily *family, const char *block, size_t n, int a_name) {
+    for (int turn = 0; turn < a_name; turn++)
+        for (int b = 0; b < MX_LAYER_BLOCKS; b++) {
+            const char *name = mx_family_spec(family, turn)->block[b].name;
+            if (strlen(name) == n && !strncmp(name, block, n)) return turn;
+        }
+    return -1;
+}
+
+/* The number of a layer as Hugging Face counts them, by MaxText's and the name of a block. */
+static int layer_of(int number, const char *block, size_t n) {
+    int n_families;
+    const MxFamily *const *families = mx_families(&n_families);
+    for (int f = 0; f < n_families; f++) {
+        int a_name = mx_family_a_name(families[f]);
+        int turn = a_name > 1 ? turn_of(families[f], block, n, a_name) : -1;
+        if (turn >= 0) return number * a_name + turn;
+    }
+    return number;
+}
+
 /* The part of a layer's leaf behind the names of layer and block; NULL = it is in no block. */
 static const char *name_in_block(const char *path, int *layer) {
     static const char layers[] = "model/decoder/layers_";
     if (!mx_text_has_prefix(path, layers)) return NULL;
-    *layer = (int)strtol(path + strlen(layers), NULL, 10);
     const char *block = strchr(path + strlen(layers), '/');
     const char *name = block ? strchr(block + 1, '/') : NULL;
-    return name ? name + 1 : NULL;
+    if (!name) return NULL;
+    int number = (int)strtol(path + strlen(layers), NULL, 10);
+    *layer = layer_of(number, block + 1, (size_t)(name - block - 1));
+    return name + 1;
 }
 
 static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {

@@ -5,6 +5,11 @@
  * and keys. Source: MaxText models/gemma.py, gemma2.py, gemma3.py @e591f30c. */
 #include "rows.h"
 
+/* Defaults of config.json are those of transformers' classes of configs. */
+#define GEMMA_HF                                                                                   \
+    .activation = "gelu_pytorch_tanh", .our_activation = "gelu", .adds_one = true,                 \
+    .scales_embedding = true, .is_tied = true
+
 #define GEMMA_BLOCKS                                                                               \
     {                                                                                              \
         {.kind = MX_BLOCK_ATTENTION,                                                               \
@@ -21,6 +26,13 @@ const MxFamily family_gemma = {
     .n_specs = 1,
     .period = 1,
     .lora_modules = FAMILY_LORA_MODULES,
+    .hf = {.model_type = "gemma",
+           .architecture = "GemmaForCausalLM",
+           .norms = FAMILY_LLAMA_HF_NORMS,
+           .bias = MX_HF_BIAS_SAID,
+           .default_head_dim = 256,
+           .default_kv_heads = 16,
+           GEMMA_HF},
 };
 
 #define GEMMA2_LAYER(kind_of_layer)                                                                \
@@ -45,6 +57,18 @@ const MxFamily family_gemma2 = {
     .keys = "sliding_window_size use_post_attn_norm use_post_ffw_norm",
     .lora_modules = "decoder/layers/(self_attention_(local|global)/(query|key|value|out)|"
                     "mlp_(local|global)/(wi_0|wi_1|wo))",
+    .hf = {.model_type = "gemma2",
+           .architecture = "Gemma2ForCausalLM",
+           .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                     "post_feedforward_layernorm"},
+           .bias = MX_HF_BIAS_SAID,
+           .window = MX_HF_WINDOW_TURNS,
+           .default_window = 4096,
+           .default_head_dim = 256,
+           .default_kv_heads = 4,
+           .has_caps = true,
+           .has_query_scalar = true,
+           GEMMA_HF},
 };
 
 #define GEMMA3_LAYER                                                                               \

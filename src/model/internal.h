@@ -73,7 +73,7 @@ typedef struct Place {
     const char *dir;            /* "decoder/layers_3", outside layers: "" */
     const char *block;          /* "self_attention", outside blocks: "" */
     const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
-    int layer, n_layers; /* as MaxText counts them */
+    int layer, n_layers;        /* as MaxText counts them */
 } Place;
 
 /* What every layer of a forward pass needs. */

@@ -44,7 +44,9 @@ const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model) {
 MxHeadForm mx_model_head_form(const MxModel *model) {
     const Spec *spec = &model->specs[0];
     int64_t width = model->config->head_dim;
+    double said = model->config->query_pre_attn_scalar;
+    double theirs = model->family->hf.has_query_scalar && said > 0 ? said : (double)width;
     return (MxHeadForm){.width = width,
-                        .query_scale = 1 / sqrt((double)width) / spec->attention.scale,
+                        .query_scale = 1 / sqrt(theirs) / spec->attention.scale,
                         .interleaves = spec->rope_layout.interleaved_in};
 }

@@ -33,7 +33,9 @@ static const struct {
     {"llama_sharded", "config.json", "llama"}, {"mistral", "config.json", "mistral"},
     {"mistral", "config_v4.json", "mistral"},  {"qwen2", "config.json", "qwen2"},
     {"qwen2", "config_v4.json", "qwen2"},      {"qwen3", "config.json", "qwen3"},
-    {"qwen3", "config_v4.json", "qwen3"},
+    {"qwen3", "config_v4.json", "qwen3"},      {"gemma", "config.json", "gemma"},
+    {"gemma", "config_v4.json", "gemma"},      {"gemma2", "config.json", "gemma2"},
+    {"gemma2", "config_v4.json", "gemma2"},
 };
 
 /* Ours and theirs; %d is the layer. Matrices are stored the other way round. */
