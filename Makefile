@@ -2,21 +2,22 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base config shard tree graph ops model lower device run store text data ckpt train plan
+ROOMS       := base tree family config shard graph ops model lower device run store text data ckpt train plan
 USES.base   :=
-USES.config := base
-USES.shard  := base
 USES.tree   := base
+USES.family := tree
+USES.config := family
+USES.shard  := base
 USES.graph  := base
 USES.ops    := graph
-USES.model  := ops tree config
+USES.model  := ops family config
 USES.lower  := ops shard
 USES.device := ops
 USES.run    := lower device
 USES.store  := base
 USES.text   := base
 USES.data   := store text
-USES.ckpt   := tree store config
+USES.ckpt   := family store config
 USES.train  := run model data ckpt config shard
 USES.plan   := train
 
@@ -205,7 +206,7 @@ SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
-	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)')
+	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's

@@ -290,19 +290,22 @@ uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values)
 /* A model that both sides know. */
 typedef struct MxHfModel {
     const char *decoder_block; /* our name of its family */
-    int64_t emb_dim, n_query_heads, n_kv_heads, head_dim, mlp_dim, n_layers, vocab_size;
-    int64_t length; /* longest row, tokens */
-    int64_t window; /* tokens a token sees, 0 = all before it */
+    int64_t emb_dim, n_query_heads, n_kv_heads, head_dim, mlp_dim, vocab_size;
+    int64_t n_layers; /* as MaxText counts them */
+    int64_t length;   /* longest row, tokens */
+    int64_t window;   /* tokens that a token of layers with a window sees; 0 = no layer has one */
     bool is_tied, has_bias, has_qk_norm;
     double epsilon;
     int64_t rope_theta;
-    double rope_factor;     /* positions are divided by it */
-    bool rope_is_stretched; /* with the constants of Llama 3.1 */
-    MxHeadForm heads;       /* of our kernels */
-    MxDtype dtype;          /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    MxJson *config;         /* config.json that it was read from; NULL = none */
-    const char *lacks;      /* members of it that change results and that mxtrain does not do, for
-                               messages; "" = none */
+    double query_scalar;        /* scores are divided by its square root; 0 = by head_dim's */
+    double attn_cap, final_cap; /* of scores and logits; 0 = none */
+    double rope_factor;         /* positions are divided by it */
+    bool rope_is_stretched;     /* with the constants of Llama 3.1 */
+    MxHeadForm heads;           /* of our kernels */
+    MxDtype dtype;              /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    MxJson *config;             /* config.json that it was read from; NULL = none */
+    const char *lacks; /* members of it that change results and that mxtrain does not do, for
+                          messages; "" = none */
 } MxHfModel;
 
 /* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours. */
@@ -314,6 +317,9 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
+/* mx_hf_fits — that transformers has members for what a config of ours says. Errors: every key that
+ * changes results in a way that it does not have. */
+bool mx_hf_fits(const MxConfig *config, MxError *err);
 /* mx_hf_load — the parameters of a folder, of adapters none; each tensor is read whole, so that all
  * of it and the largest are in memory at once.
  *   from    a folder that was found; with `heads`, how the model's kernels hold them
@@ -326,6 +332,10 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
+
+/* mx_hf_other_shapes — what of two models shapes depend on and is not the same, as "base_emb_dim=32
+ * (here 64), …"; "" = nothing. */
+const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours);
 
 /* mx_hf_carry — copies what else belongs to a model from one folder to another: the files of its
  * tokenizer and generation_config.json. notes  receives which, a line */

@@ -2,7 +2,7 @@
  * its forward pass is traced against the tree's values and knows nothing of meshes, devices or
  * files.
  *
- * Adding a family: a row in src/model/model.c, a preset in configs/models, goldens. */
+ * Families are data (mx/family.h); what their blocks compute is here, a row of src/model each. */
 #ifndef MX_MODEL_H
 #define MX_MODEL_H
 
@@ -91,6 +91,12 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
  * mx_logprob. */
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights);
+
+/* mx_model_size — about how many parameters a config asks for, before any array of theirs has a
+ * shape: of matrices, two of vocab_size among them. mx_model_width — the most elements that a layer
+ * keeps for a token in one value. Any sizes, as doubles. */
+double mx_model_size(const MxConfig *config);
+double mx_model_width(const MxConfig *config);
 
 /* TFLOPs of one training step on one device, counted as MaxText counts them: matrix products, three
  * times the forward pass, no embedding lookup. Source: MaxText utils/maxtext_utils.py

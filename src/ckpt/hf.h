@@ -1,24 +1,38 @@
 /* hf.h — models of Hugging Face in our terms: the table of names and shapes, an open folder of
  * tensors, config.json. Names and maps in hf_names.c, folders read in hf_read.c and written in
- * hf_write.c, config.json in hf_config.c; adapters of the same models in peft.c. */
+ * hf_write.c, config.json in hf_members.c and hf_config.c; adapters of the same models in peft.c.
+ */
 #ifndef CKPT_HF_H
 #define CKPT_HF_H
 
 #include "internal.h"
 
+#include <mx/family.h>
+
 /* ---- names (hf_names.c) */
 
-/* What a parameter has of heads. */
-typedef enum HfRole { HF_PLAIN, HF_KEY /* rotated */, HF_QUERY /* rotated and scaled */ } HfRole;
+/* What their values are beside ours. */
+typedef enum HfRole {
+    HF_PLAIN,
+    HF_KEY,   /* heads are rotated */
+    HF_QUERY, /* heads are rotated and scaled */
+    HF_SCALE, /* of a norm, from which theirs may differ by 1 */
+    HF_TABLE, /* of embeddings, which may be scaled */
+} HfRole;
 
 /* Which models have it. */
 enum { HF_ALL = 0, HF_UNTIED = 1, HF_BIAS = 2, HF_OUT_BIAS = 4, HF_QK_NORM = 8 };
 
-/* One parameter under both names. Shapes are letters (size_of in hf_names.c), a word a dim, a dim
- * of several letters being their product: "D N H" is [D, N, H], "NH D" the matrix of the same
- * elements the other way round. */
+/* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
+ * it. Our names of blocks and norms are the family's, and so are their names of norms. */
+typedef enum HfPart { HF_MODEL, HF_MIXER, HF_FFN, HF_NORM } HfPart;
+
+/* One parameter under both names; a layer's below "decoder/layers_<i>/" and "model.layers.<i>.".
+ * Shapes are letters (size_of in hf_names.c), a word a dim, a dim of several letters being their
+ * product: "D N H" is [D, N, H], "NH D" the matrix of the same elements the other way round. */
 typedef struct HfRow {
-    bool in_layer; /* names are below "decoder/layers_<i>/" and "model.layers.<i>." */
+    HfPart part;
+    int norm; /* of HF_NORM: index into MxHfNames.norms */
     const char *ours, *theirs;
     const char *our_shape, *their_shape;
     HfRole role;
@@ -28,37 +42,19 @@ typedef struct HfRow {
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 
-/* Whether queries, keys and values have biases. */
-typedef enum HfBias { HF_BIAS_NEVER, HF_BIAS_SAID /* by attention_bias */, HF_BIAS_ALWAYS } HfBias;
-
-/* Whether layers see a window of tokens. */
-typedef enum HfSlide {
-    HF_SLIDE_NEVER,
-    HF_SLIDE_SAID,   /* by use_sliding_window */
-    HF_SLIDE_ALWAYS, /* unless sliding_window is null */
-} HfSlide;
-
-/* A kind of model under both names, and what no member of config.json says. */
-typedef struct HfFamily {
-    const char *model_type, *architecture;
-    const char *decoder_block;
-    bool interleaves, scales_query; /* in MaxText's trees */
-    HfBias bias;
-    bool has_out_bias, has_qk_norm; /* where there are biases; always */
-    HfSlide slide;
-    /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
-    int64_t default_window, default_head_dim, default_kv_heads;
-} HfFamily;
-
-/* hf_family — by either name (the other NULL); NULL = none. */
-const HfFamily *hf_family(const char *model_type, const char *decoder_block);
-/* hf_families — their model types, for messages. */
+/* hf_family — the family of a model_type of theirs; NULL = none that is built. */
+const MxFamily *hf_family(const char *model_type);
+/* hf_family_of — that of a model; NULL = Hugging Face has no such one. */
+const MxFamily *hf_family_of(const MxHfModel *model);
+/* hf_families — all model types, for messages. */
 const char *hf_families(MxArena *arena);
-/* hf_our_name, hf_their_name — of a row, in a layer if it is in one. */
-const char *hf_our_name(MxArena *arena, const HfRow *row, int layer);
-const char *hf_their_name(MxArena *arena, const HfRow *row, int layer);
-/* hf_has — whether a model has a parameter. */
-bool hf_has(const MxHfModel *model, const HfRow *row);
+/* hf_layers — how many layers there are as Hugging Face counts them. */
+int64_t hf_layers(const MxHfModel *model);
+/* hf_count — how often a model has a parameter: in each layer, once, or not at all. */
+int64_t hf_count(const MxHfModel *model, const HfRow *row);
+/* hf_our_name, hf_their_name — of a row's i-th parameter. */
+const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
+const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 /* hf_place_in_head — where element i of a head whose pairs are neighbours is in one whose pairs are
  * halves: of pair k, (2k, 2k + 1) here and (k, k + width/2) there. */
 static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
@@ -77,7 +73,7 @@ typedef struct HfMap {
     int64_t stride[MX_MAX_RANK]; /* in theirs, of a step in each of our dims */
     int inner;                   /* the dim whose elements are neighbours there; -1 = none */
     int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
-    float factor;                /* ours = theirs times it */
+    float factor, term;          /* ours = theirs times the factor, plus the term */
 } HfMap;
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row);
@@ -129,7 +125,47 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
 
-/* ---- config.json (hf_config.c) */
+/* ---- config.json (hf_members.c: the rows, hf_config.c: walks over them) */
+
+typedef struct HfReader {
+    MxArena *arena;
+    const char *path;
+    MxJson *json;
+    const MxFamily *family;
+    MxHfModel *model;
+    MxText lacks;
+    MxError *err;
+} HfReader;
+
+/* The type of a value: int64_t, double, bool. */
+typedef enum HfKind { HF_NONE, HF_SIZE, HF_NUMBER, HF_FLAG } HfKind;
+
+/* One member of config.json, or one value that others tell (theirs NULL). What has no function is
+ * done by the kind: the member is read as it stands and written, the key `ours` is. */
+typedef struct HfMember HfMember;
+struct HfMember {
+    const char *theirs, *ours;
+    const char *what; /* for messages, if not `theirs` */
+    HfKind kind;
+    size_t at, from;       /* of the value in MxHfModel and in MxConfig */
+    int64_t most, missing; /* of a size; missing 0 = it must be there */
+    double usual;          /* a number's where it is missing */
+    bool shapes;           /* shapes depend on it */
+    bool agrees;           /* no shape tells it, but a run of ours must have the same */
+    void (*read)(HfReader *r, const HfMember *m);
+    void (*take)(const MxConfig *config, MxHfModel *model);
+    void (*write)(const MxHfModel *model, const MxHfNames *names, MxJson *out);
+    void (*yaml)(const MxHfModel *model, MxText *out);
+    bool (*check)(const MxHfModel *model, const MxHfNames *names, MxWhere where, MxError *err);
+    /* That there is a member for it; a family that Hugging Face has not is told elsewhere. */
+    bool (*fits)(const MxConfig *config, const MxFamily *family, MxError *err);
+};
+
+extern const HfMember hf_members[];
+extern const int hf_n_members;
+
+/* hf_read_member — errors: it is missing or no such value; it stands for other parameters. */
+void hf_read_member(HfReader *r, const HfMember *m);
 
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"

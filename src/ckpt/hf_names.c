@@ -1,112 +1,107 @@
-/* hf_names.c — the table of Hugging Face's names: one row a parameter, one row a family; and how
+/* hf_names.c — the table of Hugging Face's names: one row a parameter of any family; and how
  * elements lie in an array of the other side. A transposed matrix, dims taken together or apart and
  * rotated heads are all a matter of strides, so one walk over them serves both directions. Source:
  * MaxText checkpoint_conversion/utils/param_mapping.py @e591f30c (names, PARAM_MAPPING; transforms,
  * HOOK_FNS); transformers 5.23 models/<type>/modeling_<type>.py. */
 #include "hf.h"
 
+#include <math.h>
+
 // clang-format off
 const HfRow hf_rows[] = {
-    {false, "token_embedder/embedding",    "model.embed_tokens.weight", "V D", "V D", HF_PLAIN, HF_ALL},
-    {true,  "pre_self_attention_layer_norm/scale",  "input_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/query/kernel", "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
-    {true,  "self_attention/key/kernel",   "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
-    {true,  "self_attention/value/kernel", "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/out/kernel",   "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
-    {true,  "self_attention/query/bias",   "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
-    {true,  "self_attention/key/bias",     "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
-    {true,  "self_attention/value/bias",   "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
-    {true,  "self_attention/out/bias",     "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
-    {true,  "self_attention/query_norm/scale", "self_attn.q_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
-    {true,  "self_attention/key_norm/scale",   "self_attn.k_norm.weight", "H", "H",    HF_PLAIN, HF_QK_NORM},
-    {true,  "post_self_attention_layer_norm/scale", "post_attention_layernorm.weight", "D", "D", HF_PLAIN, HF_ALL},
-    {true,  "mlp/wi_0/kernel",             "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {true,  "mlp/wi_1/kernel",             "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {true,  "mlp/wo/kernel",               "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
-    {false, "decoder/decoder_norm/scale",  "model.norm.weight",       "D",     "D",    HF_PLAIN, HF_ALL},
-    {false, "decoder/logits_dense/kernel", "lm_head.weight",          "D V",   "V D",  HF_PLAIN, HF_UNTIED},
+    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_TABLE, HF_ALL},
+    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
+    {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
+    {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "out/kernel",       "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
+    {HF_MIXER, 0, "query/bias",       "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
+    {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
+    {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
+    {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
+    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
+    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
+    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
+    {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
+    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
+    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL},
+    {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
 
-/* Defaults are those of transformers' classes of configs. */
-static const HfFamily families[] = {
-    {.model_type = "llama",
-     .architecture = "LlamaForCausalLM",
-     .decoder_block = "llama2",
-     .interleaves = true,
-     .scales_query = true,
-     .bias = HF_BIAS_SAID,
-     .has_out_bias = true},
-    {.model_type = "mistral",
-     .architecture = "MistralForCausalLM",
-     .decoder_block = "mistral",
-     .scales_query = true,
-     .slide = HF_SLIDE_ALWAYS,
-     .default_window = 4096,
-     .default_kv_heads = 8},
-    {.model_type = "qwen2",
-     .architecture = "Qwen2ForCausalLM",
-     .decoder_block = "qwen2",
-     .bias = HF_BIAS_ALWAYS,
-     .slide = HF_SLIDE_SAID,
-     .default_window = 4096,
-     .default_kv_heads = 32},
-    {.model_type = "qwen3",
-     .architecture = "Qwen3ForCausalLM",
-     .decoder_block = "qwen3",
-     .bias = HF_BIAS_SAID,
-     .has_out_bias = true,
-     .has_qk_norm = true,
-     .slide = HF_SLIDE_SAID,
-     .default_window = 4096,
-     .default_head_dim = 128,
-     .default_kv_heads = 32},
-};
-
-static bool is_name(const char *name, const char *wanted) {
-    return wanted && !strcmp(name, wanted);
+const MxFamily *hf_family(const char *model_type) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    for (int i = 0; i < n; i++)
+        if (families[i]->hf.model_type && !strcmp(families[i]->hf.model_type, model_type))
+            return families[i];
+    return NULL;
 }
 
-const HfFamily *hf_family(const char *model_type, const char *decoder_block) {
-    for (int i = 0; i < MX_COUNT(families); i++)
-        if (is_name(families[i].model_type, model_type) ||
-            is_name(families[i].decoder_block, decoder_block))
-            return &families[i];
-    return NULL;
+const MxFamily *hf_family_of(const MxHfModel *model) {
+    const MxFamily *family = mx_family_find(model->decoder_block);
+    return family && family->hf.model_type ? family : NULL;
 }
 
 const char *hf_families(MxArena *arena) {
     MxText text;
+    int n;
+    const MxFamily *const *families = mx_families(&n);
     mx_text_init(&text, arena);
-    for (int i = 0; i < MX_COUNT(families); i++)
-        mx_text_add(&text, "%s%s", i ? ", " : "", families[i].model_type);
+    for (int i = 0; i < n; i++)
+        if (families[i]->hf.model_type)
+            mx_text_add(&text, "%s%s", text.len ? ", " : "", families[i]->hf.model_type);
     return text.data;
 }
 
-const char *hf_our_name(MxArena *arena, const HfRow *row, int layer) {
-    return row->in_layer ? mx_arena_printf(arena, "model/decoder/layers_%d/%s", layer, row->ours)
-                         : mx_arena_printf(arena, "model/%s", row->ours);
+/* Our name of what a row is in: a block, or a norm around it; NULL = this layer has none. */
+static const char *part_name(const MxHfModel *model, const HfRow *row, int layer) {
+    const MxLayerSpec *spec = mx_family_spec(hf_family_of(model), layer);
+    if (row->part != HF_NORM) return spec->block[row->part == HF_FFN].name;
+    const MxBlockSpec *block = &spec->block[row->norm / 2];
+    return row->norm % 2 ? block->norm_after : block->norm_before;
 }
 
-const char *hf_their_name(MxArena *arena, const HfRow *row, int layer) {
-    return row->in_layer ? mx_arena_printf(arena, "model.layers.%d.%s", layer, row->theirs)
-                         : row->theirs;
+int64_t hf_layers(const MxHfModel *model) {
+    return model->n_layers * mx_family_a_name(hf_family_of(model));
+}
+
+int64_t hf_count(const MxHfModel *model, const HfRow *row) {
+    const MxFamily *family = hf_family_of(model);
+    int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
+              (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
+              (family->hf.has_qk_norm ? HF_QK_NORM : 0);
+    if ((row->wants & has) != row->wants) return 0;
+    if (row->part == HF_MODEL) return 1;
+    return part_name(model, row, 0) ? hf_layers(model) : 0;
+}
+
+const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
+    if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
+    const char *layer = mx_family_layer(arena, hf_family_of(model), i);
+    return mx_arena_printf(arena, "model/%s/%s/%s", layer, part_name(model, row, i), row->ours);
+}
+
+const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
+    if (row->part == HF_MODEL) return row->theirs;
+    if (row->part != HF_NORM) return mx_arena_printf(arena, "model.layers.%d.%s", i, row->theirs);
+    return mx_arena_printf(arena, "model.layers.%d.%s.%s", i,
+                           hf_family_of(model)->hf.norms[row->norm], row->theirs);
 }
 
 HfRole hf_role(const char *path) {
-    for (int i = 0; i < hf_n_rows; i++)
-        if (hf_rows[i].in_layer && mx_text_has_suffix(path, hf_rows[i].ours))
+    for (int i = 0; i < hf_n_rows; i++) {
+        size_t n = strlen(path), len = strlen(hf_rows[i].ours);
+        bool is_in_block = hf_rows[i].part == HF_MIXER || hf_rows[i].part == HF_FFN;
+        if (is_in_block && n > len && path[n - len - 1] == '/' &&
+            mx_text_has_suffix(path, hf_rows[i].ours))
             return hf_rows[i].role;
+    }
     return HF_PLAIN;
-}
-
-bool hf_has(const MxHfModel *model, const HfRow *row) {
-    const HfFamily *family = hf_family(NULL, model->decoder_block);
-    int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
-              (model->has_bias && family->has_out_bias ? HF_OUT_BIAS : 0) |
-              (family->has_qk_norm ? HF_QK_NORM : 0);
-    return (row->wants & has) == row->wants;
 }
 
 /* ---- how elements lie */
@@ -141,18 +136,25 @@ static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
     return stride;
 }
 
+static float factor_of(const MxHfModel *model, HfRole role) {
+    bool is_table = role == HF_TABLE && hf_family_of(model)->hf.scales_embedding;
+    return is_table ? (float)sqrt((double)model->emb_dim) : hf_factor(&model->heads, role);
+}
+
 HfMap hf_map(const MxHfModel *model, const HfRow *row) {
+    bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
     HfMap map = {.ours = shape_of(model, row->our_shape),
                  .theirs = shape_of(model, row->their_shape),
                  .inner = -1,
                  .rotated = -1,
-                 .factor = hf_factor(&model->heads, row->role)};
+                 .factor = factor_of(model, row->role)};
+    if (row->role == HF_SCALE && hf_family_of(model)->hf.adds_one) map.term = 1;
     int dim = 0;
     for (const char *word = row->our_shape; *word; dim++) {
         size_t n = strcspn(word, " ");
         char last = word[n - 1]; /* letters of one dim lie next to each other there too */
         map.stride[dim] = stride_of(model, row->their_shape, last);
-        bool is_rotated = last == 'H' && row->role != HF_PLAIN && model->heads.interleaves;
+        bool is_rotated = last == 'H' && has_heads && model->heads.interleaves;
         if (is_rotated) map.rotated = dim;
         if (map.stride[dim] == 1 && !is_rotated) map.inner = dim;
         word += n + (word[n] == ' ');

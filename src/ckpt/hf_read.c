@@ -130,18 +130,19 @@ static void release_kept(void *data) {
     mx_arena_release(&((CkptHf *)data)->kept);
 }
 
-/* A row's parameter, or that of every layer. */
+/* All parameters of a row. */
 static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n,
                      MxMap *wanted) {
-    int64_t count = row->in_layer ? hf->model.n_layers : 1;
+    int64_t count = hf_count(&hf->model, row);
     for (int i = 0; i < count; i++, ++*n) {
         HfLink *link = &hf->links[*n];
-        const char *name = hf_their_name(f->arena, row, i);
+        const char *name = hf_their_name(f->arena, &hf->model, row, i);
         *link = (HfLink){.map = hf_map(&hf->model, row)};
         link_tensor(f, name, link);
         mx_map_set(wanted, name, *n);
-        arrays[*n] = (MxH5Array){
-            .path = hf_our_name(f->arena, row, i), .dtype = MX_F32, .shape = link->map.ours};
+        arrays[*n] = (MxH5Array){.path = hf_our_name(f->arena, &hf->model, row, i),
+                                 .dtype = MX_F32,
+                                 .shape = link->map.ours};
     }
 }
 
@@ -156,13 +157,12 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
         !open_shards(&f))
         return false;
     if (heads) hf->model.heads = *heads;
-    int64_t most = hf_n_rows * (hf->model.n_layers + 1);
+    int64_t most = hf_n_rows * (hf_layers(&hf->model) + 1);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
     mx_map_init(&wanted, arena);
     *n = 0;
-    for (int r = 0; r < hf_n_rows; r++)
-        if (hf_has(&hf->model, &hf_rows[r])) link_row(&f, hf, &hf_rows[r], *arrays, n, &wanted);
+    for (int r = 0; r < hf_n_rows; r++) link_row(&f, hf, &hf_rows[r], *arrays, n, &wanted);
     check_extra(&f, &hf->model, &wanted);
     mx_arena_on_release(arena, release_kept, hf);
     return err->count == failures;
@@ -181,6 +181,11 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
     return false;
 }
 
+/* A sum with 0 would make -0 a 0. */
+static float in_ours(const HfMap *map, float theirs) {
+    return map->term != 0 ? theirs * map->factor + map->term : theirs * map->factor;
+}
+
 static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
     enum { PIECE = 512 };
     float piece[PIECE];
@@ -188,7 +193,7 @@ static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *ou
         int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
         mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
         for (int64_t i = 0; i < n; i++)
-            hf_put(out, dtype, run->at + (first + i) * run->step, run->map->factor * piece[i]);
+            hf_put(out, dtype, run->at + (first + i) * run->step, in_ours(run->map, piece[i]));
     }
 }
 

@@ -39,10 +39,11 @@ static MxWhere in_source(const Writer *w) {
 
 /* ---- what is written */
 
-static void add_item(Writer *w, const HfRow *row, int layer) {
-    Item item = {.row = row, .map = hf_map(&w->how->model, row)};
-    item.ours = hf_our_name(&w->arena, row, layer);
-    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, row, layer),
+static void add_item(Writer *w, const HfRow *row, int i) {
+    const MxHfModel *model = &w->how->model;
+    Item item = {.row = row, .map = hf_map(model, row)};
+    item.ours = hf_our_name(&w->arena, model, row, i);
+    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, model, row, i),
                              .dtype = w->how->dtype,
                              .shape = item.map.theirs};
     int leaf = mx_tree_find(&w->leaves, item.ours);
@@ -98,17 +99,19 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
-    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (model->n_layers + 1));
+    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) + 1));
     for (int r = 0; r < hf_n_rows; r++)
-        for (int i = 0;
-             hf_has(model, &hf_rows[r]) && i < (hf_rows[r].in_layer ? model->n_layers : 1); i++)
-            add_item(w, &hf_rows[r], i);
+        for (int i = 0; i < hf_count(model, &hf_rows[r]); i++) add_item(w, &hf_rows[r], i);
     check_extra(w);
     choose_shards(w);
     return w->err->count == failures;
 }
 
 /* ---- values */
+
+static float in_theirs(const HfMap *map, float ours) {
+    return map->term != 0 ? (ours - map->term) / map->factor : ours / map->factor;
+}
 
 /* A tensor as it is to be, in memory. */
 static bool make_tensor(Writer *w, const Item *item) {
@@ -122,7 +125,7 @@ static bool make_tensor(Writer *w, const Item *item) {
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
                 hf_put(w->tensor, item->tensor.dtype, run.theirs + i,
-                       w->tile[run.at + i * run.step] / item->map.factor);
+                       in_theirs(&item->map, w->tile[run.at + i * run.step]));
     } while (ckpt_tiles_next(&tiles));
     return true;
 }
@@ -221,8 +224,8 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    hf_family(NULL, how->model.decoder_block)->architecture, w.n,
-                    mx_dtype_name(how->dtype), w.n_shards, w.n_shards == 1 ? "" : "s");
+                    hf_family_of(&how->model)->hf.architecture, w.n, mx_dtype_name(how->dtype),
+                    w.n_shards, w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;
 }

@@ -4,10 +4,11 @@
 #define CKPT_INTERNAL_H
 
 #include <mx/ckpt.h>
+#include <mx/family.h>
 
 #define CKPT_STATE_FILE "state.h5"
 
-enum { CKPT_MAX_ALSO = 8, CKPT_MAX_CYCLE = 64 };
+enum { CKPT_MAX_ALSO = 8, CKPT_MAX_PERIOD = 64 };
 
 /* ---- names of sections (layout.c) */
 
@@ -59,25 +60,19 @@ typedef struct CkptSpot {
     int head;          /* bytes before the segment that names the layers: "decoder/" */
     const char *name;  /* of one layer without its number: "layers", "moe_layers" */
     const char *outer; /* of a stack: "layers", "scanned_blocks" */
-    const char *inner; /* of a place in a block: "layers_", "layer_" */
+    const char *place; /* of a place in a block: "layers_", "layer_" */
     int number;        /* of the layer, the place in the block, or the place in the rest */
     const char *tail;  /* "mlp/wi_0/kernel", inside the path */
 } CkptSpot;
 
 CkptSpot ckpt_spot(const char *param_path);
 
-/* How the layers of one kind are stacked. cycle 0 = all in one array. */
-typedef struct CkptStacking {
-    const char *outer, *inner;
-    int cycle;
-} CkptStacking;
-
 /* The layers of one kind: "decoder/layers", "decoder/moe_layers". */
 typedef struct CkptGroup {
     const char *key, *name;
     bool is_scanned, is_unscanned, is_flat;
-    CkptStacking how; /* of a scanned file */
-    int n_blocks;     /* length of the stacked dim; 0 = none seen */
+    MxStacking how; /* of a scanned file */
+    int n_blocks;   /* length of the stacked dim; 0 = none seen */
     int n_rest;
     int n_layers;
     uint64_t places, rests; /* bits: places in the block, and in the rest, that were seen */
@@ -86,14 +81,11 @@ typedef struct CkptGroup {
 /* ckpt_stacking — how the layers of a group are to be stacked when the source is not: by the
  * decoder block's row; or by what a conversion noted in the file; or by names that only one family
  * has; or all in one array. evidence  says which, for the user. */
-CkptStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const char *note,
-                           const MxH5Array *arrays, int n, const char **evidence);
+MxStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const char *note,
+                         const MxH5Array *arrays, int n, const char **evidence);
 /* ckpt_stack_note — how the groups are stacked, as text for ckpt_stacking to read; "" = not at all.
  */
 const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n);
-/* ckpt_stack_of — the place of a layer in its stack, below `prefix` (the path up to the head). */
-MxStack ckpt_stack_of(MxArena *arena, const char *prefix, const CkptGroup *group, CkptStacking how,
-                      int layer, const char *tail);
 /* ckpt_stacked_shape — the shape of the array that a leaf is a slice of, and in which dim. */
 MxShape ckpt_stacked_shape(MxShape leaf, int count, int scan_axis, int *scan_dim);
 /* ckpt_scan_dim — the dim of the layers in a stacked array. */

@@ -4,6 +4,7 @@
 #include "lora.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const char config_name[] = PEFT_CONFIG;
 static const char tensors_name[] = "adapter_model.safetensors";
@@ -18,7 +19,8 @@ typedef struct Peer {
 
 /* Kernels of layers are modules there. */
 static bool is_module(const HfRow *row) {
-    return row->in_layer && mx_text_has_suffix(row->ours, "/kernel");
+    bool is_in_block = row->part == HF_MIXER || row->part == HF_FFN;
+    return is_in_block && mx_text_has_suffix(row->ours, "/kernel");
 }
 
 /* "self_attn.q_proj", of its weight. */
@@ -26,20 +28,52 @@ static const char *module_name(MxArena *arena, const HfRow *row) {
     return mx_arena_strndup(arena, row->theirs, strlen(row->theirs) - strlen(".weight"));
 }
 
+/* Which of the layers that share a name has a block. */
+static int turn_of(const MxFamily *family, const char *block, size_t n, int a_name) {
+    for (int turn = 0; turn < a_name; turn++)
+        for (int b = 0; b < MX_LAYER_BLOCKS; b++) {
+            const char *name = mx_family_spec(family, turn)->block[b].name;
+            if (strlen(name) == n && !strncmp(name, block, n)) return turn;
+        }
+    return -1;
+}
+
+/* The number of a layer as Hugging Face counts them, by MaxText's and the name of a block. */
+static int layer_of(int number, const char *block, size_t n) {
+    int n_families;
+    const MxFamily *const *families = mx_families(&n_families);
+    for (int f = 0; f < n_families; f++) {
+        int a_name = mx_family_a_name(families[f]);
+        int turn = a_name > 1 ? turn_of(families[f], block, n, a_name) : -1;
+        if (turn >= 0) return number * a_name + turn;
+    }
+    return number;
+}
+
+/* The part of a layer's leaf behind the names of layer and block; NULL = it is in no block. */
+static const char *name_in_block(const char *path, int *layer) {
+    static const char layers[] = "model/decoder/layers_";
+    if (!mx_text_has_prefix(path, layers)) return NULL;
+    const char *block = strchr(path + strlen(layers), '/');
+    const char *name = block ? strchr(block + 1, '/') : NULL;
+    if (!name) return NULL;
+    int number = (int)strtol(path + strlen(layers), NULL, 10);
+    *layer = layer_of(number, block + 1, (size_t)(name - block - 1));
+    return name + 1;
+}
+
 static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
-    static const char dir[] = "model/decoder/layers/";
-    const char *path = leaf->stack.count ? leaf->stack.path : "";
-    if (!mx_text_has_prefix(path, dir) || leaf->shape.rank != 2) return false;
-    path += strlen(dir);
+    int layer;
+    const char *name = name_in_block(leaf->path, &layer);
+    if (!name || leaf->shape.rank != 2) return false;
     for (int i = 0; i < hf_n_rows; i++) {
-        if (!is_module(&hf_rows[i]) || !mx_text_has_prefix(path, hf_rows[i].ours)) continue;
-        const char *rest = path + strlen(hf_rows[i].ours);
+        if (!is_module(&hf_rows[i]) || !mx_text_has_prefix(name, hf_rows[i].ours)) continue;
+        const char *rest = name + strlen(hf_rows[i].ours);
         bool is_b = !strcmp(rest, "_lora_b");
         if (!is_b && strcmp(rest, "_lora_a")) continue;
         *out = (Peer){.row = i, .is_b = is_b};
-        out->name =
-            mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
-                            leaf->stack.index, module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
+        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
+                                    layer, module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
         out->shape = MX_SHAPE(leaf->shape.dim[1], leaf->shape.dim[0]);
         return true;
     }
@@ -260,7 +294,7 @@ bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const 
 
 /* ---- out of a checkpoint */
 
-/* All adapters in memory, each with the place in its stack that names go by. */
+/* All adapters in memory. */
 static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, MxError *err) {
     CkptFile file;
     CkptLora lora;
@@ -270,18 +304,9 @@ static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, Mx
     for (int i = 0; i < 2 * lora.n; i++) {
         int at = i % 2 ? lora.adapters[i / 2].b : lora.adapters[i / 2].a;
         MxLeaf leaf = lora.leaves.leaves[at];
-        const CkptEntry *entry = &file.survey.entries[lora.pieces[at].entry];
-        const char *tree = ckpt_tree_part(entry->row, leaf.path);
-        CkptSpot spot = ckpt_spot(tree);
         leaf.kind = MX_KIND_LORA_PARAM;
         leaf.dtype = MX_F32;
         leaf.data = mx_new_n(arena, float, mx_shape_count(leaf.shape));
-        if (spot.where == CKPT_LAYER)
-            leaf.stack = (MxStack){.path = mx_arena_printf(arena, "%.*s%s/%s",
-                                                           (int)(tree - leaf.path) + spot.head,
-                                                           leaf.path, spot.name, spot.tail),
-                                   .index = spot.number,
-                                   .count = file.survey.groups[entry->group].n_layers};
         if (!ckpt_read_piece(&file, &lora.pieces[at], ckpt_box(leaf.shape, -1, 0), MX_F32,
                              leaf.data, err))
             return false;

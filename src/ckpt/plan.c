@@ -10,8 +10,8 @@ typedef struct Planner {
     MxArena *arena;
     const MxConvert *how;
     CkptPlan *plan;
-    CkptStacking *stackings; /* [group] */
-    MxMap by_path;           /* of targets */
+    MxStacking *stackings; /* [group] */
+    MxMap by_path;         /* of targets */
     int cap;
     MxError *err;
 } Planner;
@@ -103,35 +103,30 @@ static void choose_form(Planner *p) {
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }
 
-/* The value of a key in a manifest's config, one "key: value" a line; NULL if there is none. */
-static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+/* The decoder block that a manifest's config names, or NULL. */
+static const char *block_in_manifest(MxArena *arena, const MxJson *manifest) {
     const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
-    size_t n = strlen(key);
-    for (; text && *text; text = strchr(text, '\n'), text = text ? text + 1 : NULL) {
-        if (strncmp(text, key, n) || strncmp(text + n, ": ", 2)) continue;
-        const char *value = text + n + 2 + strspn(text + n + 2, "\"'");
-        return mx_arena_strndup(arena, value, strcspn(value, "\"'# \n"));
-    }
-    return NULL;
+    const char *block = mx_config_said(arena, text, MX_KEY_decoder_block);
+    return *block ? block : NULL;
 }
 
 static void choose_stackings(Planner *p) {
     CkptFile *f = &p->plan->from;
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
-        restack.decoder_block = config_value(p->arena, f->ref.manifest, "decoder_block");
-    p->stackings = mx_new_n(p->arena, CkptStacking, f->survey.n_groups + 1);
+        restack.decoder_block = block_in_manifest(p->arena, f->ref.manifest);
+    p->stackings = mx_new_n(p->arena, MxStacking, f->survey.n_groups + 1);
     bool is_asked = p->how->restack.decoder_block || p->how->restack.cycle;
     for (int i = 0; i < f->survey.n_groups; i++) {
         const CkptGroup *g = &f->survey.groups[i];
         const char *evidence = NULL;
-        if (g->is_scanned && !is_asked && (g->how.cycle || !g->n_rest))
+        if (g->is_scanned && !is_asked && (g->how.period || !g->n_rest))
             p->stackings[i] = g->how;
         else
             p->stackings[i] = ckpt_stacking(g, &restack, f->note, f->arrays, f->n, &evidence);
         if (!evidence || strcmp(g->name, "layers")) continue;
         p->plan->evidence = evidence;
-        p->plan->cycle = p->stackings[i].cycle;
+        p->plan->cycle = p->stackings[i].period;
     }
 }
 
@@ -212,8 +207,9 @@ static void set_stack(const Planner *p, const CkptEntry *entry, MxLeaf *leaf) {
     if (spot.where != CKPT_LAYER) return;
     const char *prefix =
         mx_arena_printf(p->arena, "%.*s", (int)(tree - leaf->path) + spot.head, leaf->path);
-    leaf->stack = ckpt_stack_of(p->arena, prefix, &p->plan->from.survey.groups[entry->group],
-                                p->stackings[entry->group], spot.number, spot.tail);
+    const CkptGroup *group = &p->plan->from.survey.groups[entry->group];
+    leaf->stack = mx_stack_of(p->arena, prefix, group->name, p->stackings[entry->group],
+                              spot.number, group->n_layers, spot.tail);
 }
 
 static bool add_piece(Planner *p, int i) {

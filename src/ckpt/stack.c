@@ -1,15 +1,14 @@
-/* stack.c — how families of decoders name their layers, one by one and stacked. A layer's own name
- * is "layers_7". Stacked it is one slice of "layers/…" (flat), or, where layers take turns (local
- * and global attention, dense and sparse), slice 7 / cycle of "layers/layers_<7 % cycle>/…"
- * (block); layers after the last whole cycle stay alone in "layers_remainder". Source: MaxText
- * layers/nnx_decoders.py @e591f30c, read off its trees. */
+/* stack.c — where paths of files are in stacks of layers, and how layers are to be stacked that are
+ * not. A layer's own name is "layers_7". Stacked it is one slice of "layers/…" (flat), or, where
+ * layers take turns (local and global attention, dense and sparse), slice 7 / cycle of
+ * "layers/layers_<7 % cycle>/…" (block); layers after the last whole cycle stay alone in
+ * "layers_remainder". Which family's layers take turns is in the family room. */
 #include <mx/ckpt.h>
+#include <mx/family.h>
 
 #include "internal.h"
 
 #include <stdlib.h>
-
-static const char rest_name[] = "layers_remainder";
 
 /* Names of stacks, and of one layer of theirs. */
 static const struct {
@@ -19,21 +18,6 @@ static const struct {
     {"dense_layers", "dense_layers"},
     {"moe_layers", "moe_layers"},
     {"scanned_blocks", "layers"},
-};
-
-/* Names of a place in a block. */
-static const char *const inners[] = {"layers_", "layer_"};
-
-/* Families whose layers take turns. `mark` is part of a path that no other family has. */
-static const struct {
-    const char *decoder_block, *mark;
-    CkptStacking how;
-} families[] = {
-    {"gemma3", "/post_ffw_norm/scale", {"layers", "layers_", 6}},
-    {"gpt_oss", "/GptOssAttention/", {"layers", "layers_", 2}},
-    {"llama4", "/Llama4MoEBlock_0/", {"layers", "layers_", 4}},
-    {"olmo3", "/post_mlp_layer_norm/", {"layers", "layers_", 4}},
-    {"qwen3_next", "/in_proj_qkvz/", {"layers", "layer_", 4}},
 };
 
 /* ---- names */
@@ -49,13 +33,16 @@ static int number_after(const char *segment, const char *prefix, const char **re
     return (int)strtol(segment + n, NULL, 10);
 }
 
-/* The same after one of the names of places. */
-static int number_of_place(const char *segment, const char **inner, const char **rest) {
-    for (int i = 0; i < MX_COUNT(inners); i++) {
-        int number = number_after(segment, *inner = inners[i], rest);
+/* The same after what a family calls the places of a block. */
+static int number_of_place(const char *segment, const char **place, const char **rest) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    for (int i = 0; i < n; i++) {
+        *place = families[i]->place;
+        int number = *place ? number_after(segment, *place, rest) : -1;
         if (number >= 0) return number;
     }
-    *inner = NULL;
+    *place = NULL;
     return -1;
 }
 
@@ -68,8 +55,8 @@ static bool is_segment(const char *segment, const char *name, const char **rest)
 
 /* Looks at the path from a segment on. */
 static bool spot_at(const char *segment, CkptSpot *out) {
-    if (is_segment(segment, rest_name, &out->tail)) {
-        out->number = number_of_place(out->tail, &out->inner, &out->tail);
+    if (is_segment(segment, MX_STACK_REST, &out->tail)) {
+        out->number = number_of_place(out->tail, &out->place, &out->tail);
         if (out->number < 0) return false;
         out->where = CKPT_REST;
         out->name = "layers";
@@ -90,7 +77,7 @@ static bool spot_at(const char *segment, CkptSpot *out) {
         if (!is_segment(segment, stacks[i].outer, &out->tail)) continue;
         if ((out->number = number_after(out->tail, "", &out->tail)) >= 0)
             out->where = CKPT_LAYER;
-        else if ((out->number = number_of_place(out->tail, &out->inner, &out->tail)) >= 0)
+        else if ((out->number = number_of_place(out->tail, &out->place, &out->tail)) >= 0)
             out->where = CKPT_BLOCK;
         else
             out->where = CKPT_FLAT;
@@ -112,40 +99,39 @@ CkptSpot ckpt_spot(const char *param_path) {
 
 /* ---- how to stack */
 
-static const CkptStacking *family(const char *decoder_block) {
-    for (int i = 0; i < MX_COUNT(families); i++)
-        if (!strcmp(decoder_block, families[i].decoder_block)) return &families[i].how;
+/* The family one of whose own names occurs, or NULL. */
+static const MxFamily *marked_family(const MxH5Array *arrays, int n) {
+    int n_families;
+    const MxFamily *const *families = mx_families(&n_families);
+    for (int f = 0; f < n_families; f++)
+        for (int i = 0; families[f]->mark && i < n; i++)
+            if (strstr(arrays[i].path, families[f]->mark)) return families[f];
     return NULL;
 }
 
-/* The family one of whose own names occurs, or -1. */
-static int marked_family(const MxH5Array *arrays, int n) {
-    for (int f = 0; f < MX_COUNT(families); f++)
-        for (int i = 0; i < n; i++)
-            if (strstr(arrays[i].path, families[f].mark)) return f;
-    return -1;
-}
-
 /* One word of a note behind its "=": "layers/" or "scanned_blocks/layers_*6". */
-static bool read_stacking(const char *word, CkptStacking *out) {
+static bool read_stacking(const char *word, MxStacking *out) {
     const char *rest = NULL;
+    int n;
+    const MxFamily *const *families = mx_families(&n);
     int i = 0;
     while (i < MX_COUNT(stacks) && !is_segment(word, stacks[i].outer, &rest)) i++;
     if (i == MX_COUNT(stacks)) return false;
-    *out = (CkptStacking){.outer = stacks[i].outer};
+    *out = (MxStacking){.outer = stacks[i].outer};
     if (!*rest || *rest == ' ') return true;
-    for (int k = 0; k < MX_COUNT(inners); k++) {
-        size_t len = strlen(inners[k]);
-        if (strncmp(rest, inners[k], len) || rest[len] != '*') continue;
-        long cycle = strtol(rest + len + 1, NULL, 10);
-        out->inner = inners[k];
-        out->cycle = (int)cycle;
-        return cycle >= 1 && cycle <= CKPT_MAX_CYCLE;
+    for (int k = 0; k < n; k++) {
+        const char *place = families[k]->place ? families[k]->place : "";
+        size_t len = strlen(place);
+        if (!len || strncmp(rest, place, len) || rest[len] != '*') continue;
+        long period = strtol(rest + len + 1, NULL, 10);
+        out->place = place;
+        out->period = (int)period;
+        return period >= 1 && period <= CKPT_MAX_PERIOD;
     }
     return false;
 }
 
-static bool read_note(const char *note, const CkptGroup *group, CkptStacking *out) {
+static bool read_note(const char *note, const CkptGroup *group, MxStacking *out) {
     size_t n = strlen(group->key);
     for (const char *p = note; p && *p; p = strchr(p, ' '), p = p ? p + 1 : NULL)
         if (!strncmp(p, group->key, n) && p[n] == '=') return read_stacking(p + n + 1, out);
@@ -159,51 +145,33 @@ const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n) {
         const CkptGroup *g = &groups[i];
         if (!g->is_scanned || !g->n_blocks) continue;
         mx_text_add(&text, "%s%s=%s/", text.len ? " " : "", g->key, g->how.outer);
-        if (g->how.cycle) mx_text_add(&text, "%s*%d", g->how.inner, g->how.cycle);
+        if (g->how.period) mx_text_add(&text, "%s*%d", g->how.place, g->how.period);
     }
     return text.data;
 }
 
-CkptStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const char *note,
-                           const MxH5Array *arrays, int n, const char **evidence) {
-    CkptStacking flat = {.outer = group->name}, how = flat, noted;
-    const CkptStacking *row = options->decoder_block ? family(options->decoder_block) : NULL;
-    int marked;
+MxStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const char *note,
+                         const MxH5Array *arrays, int n, const char **evidence) {
+    MxStacking flat = {.outer = group->name}, how = flat, noted;
+    const MxFamily *said = options->decoder_block ? mx_family_find(options->decoder_block) : NULL;
+    const MxFamily *marked;
     *evidence = "nothing says that they take turns";
     if (strcmp(group->name, "layers")) return flat; /* only these take turns */
     if (options->decoder_block) {
-        if (row) how = *row;
+        if (said) how = mx_family_stacking(said);
         *evidence = "decoder block";
     } else if (read_note(note, group, &noted)) {
         how = noted;
         *evidence = "noted in the file";
-    } else if ((marked = marked_family(arrays, n)) >= 0) {
-        how = families[marked].how;
-        *evidence = families[marked].decoder_block;
+    } else if ((marked = marked_family(arrays, n))) {
+        how = mx_family_stacking(marked);
+        *evidence = marked->decoder_block;
     }
     if (!options->cycle) return how;
     *evidence = "layer cycle";
-    if (!how.inner) how = (CkptStacking){"layers", inners[0], 0};
-    how.cycle = options->cycle;
+    if (!how.place) how = (MxStacking){.outer = "layers", .place = MX_STACK_PLACE};
+    how.period = options->cycle;
     return how;
-}
-
-MxStack ckpt_stack_of(MxArena *arena, const char *prefix, const CkptGroup *group, CkptStacking how,
-                      int layer, const char *tail) {
-    if (!how.cycle)
-        return (MxStack){.path = mx_arena_printf(arena, "%s%s/%s", prefix, how.outer, tail),
-                         .axis = group->name,
-                         .index = layer,
-                         .count = group->n_layers};
-    int n_blocks = group->n_layers / how.cycle, rest = layer - n_blocks * how.cycle;
-    if (rest >= 0)
-        return (MxStack){.path = mx_arena_printf(arena, "%s%s/%s%d/%s", prefix, rest_name,
-                                                 how.inner, rest, tail)};
-    return (MxStack){.path = mx_arena_printf(arena, "%s%s/%s%d/%s", prefix, how.outer, how.inner,
-                                             layer % how.cycle, tail),
-                     .axis = group->name,
-                     .index = layer / how.cycle,
-                     .count = n_blocks};
 }
 
 /* ---- shapes */

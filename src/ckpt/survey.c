@@ -102,9 +102,9 @@ static bool is_stack(const CkptEntry *e) {
 }
 
 static bool note_place(const CkptSurvey *s, const CkptEntry *e, uint64_t *seen, MxError *err) {
-    if (e->spot.number >= CKPT_MAX_CYCLE)
+    if (e->spot.number >= CKPT_MAX_PERIOD)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "\"%s\": more than %d layers in a block",
-                       e->array->path, CKPT_MAX_CYCLE);
+                       e->array->path, CKPT_MAX_PERIOD);
     *seen |= UINT64_C(1) << e->spot.number;
     return true;
 }
@@ -134,8 +134,8 @@ static bool take_entries(CkptSurvey *s, MxError *err) {
             g->how.outer = e->spot.outer;
             bool is_block = e->spot.where == CKPT_BLOCK;
             if (is_block) ok = note_place(s, e, &g->places, err) && ok;
-            if (is_block) g->how.inner = e->spot.inner;
-            g->how.cycle = is_block ? 1 : g->how.cycle;
+            if (is_block) g->how.place = e->spot.place;
+            g->how.period = is_block ? 1 : g->how.period;
             g->is_flat = g->is_flat || !is_block;
         }
     }
@@ -239,7 +239,7 @@ static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
                        g->key);
     if (cycle < 0 || n_rest < 0)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s: a layer of a block is missing", g->key);
-    g->how.cycle = cycle;
+    g->how.period = cycle;
     g->n_rest = n_rest;
     g->n_layers = g->n_blocks * (cycle ? cycle : 1) + n_rest;
     return true;
@@ -328,7 +328,7 @@ static bool split_stack(Splitter *x, int entry) {
     MxShape shape = e->array->shape;
     bool is_block = e->spot.where == CKPT_BLOCK;
     /* A block has random numbers of its own, which stand for no layer. */
-    if (shape.rank == 0 || is_block != (g->how.cycle > 0) ||
+    if (shape.rank == 0 || is_block != (g->how.period > 0) ||
         length_at(e, x->survey->scan_axis) != g->n_blocks) {
         x->n_left++;
         return true;
@@ -338,7 +338,7 @@ static bool split_stack(Splitter *x, int entry) {
     shape.rank--;
     bool ok = true;
     for (int i = 0; ok && i < g->n_blocks; i++)
-        ok = add_layer(x, entry, shape, is_block ? i * g->how.cycle + e->spot.number : i, dim, i);
+        ok = add_layer(x, entry, shape, is_block ? i * g->how.period + e->spot.number : i, dim, i);
     return ok;
 }
 

@@ -3,6 +3,8 @@
  * where it stands nor in a dumped config. */
 #include "room.h"
 
+#include <mx/family.h>
+
 /* ---- what no key alone tells */
 
 /* Something that a key needs; NULL = it never acts. */
@@ -62,9 +64,25 @@ static const Acts conditions[] = {
 #undef MX_ACTS
 };
 
+static bool is_named_by(const MxFamily *family, MxKey key) {
+    return family && config_word_in(family->keys, mx_key_name(key));
+}
+
+static const char *families_that_name(MxArena *arena, MxKey key) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    MxText text;
+    mx_text_init(&text, arena);
+    for (int i = 0; i < n; i++)
+        if (is_named_by(families[i], key))
+            mx_text_add(&text, "%s%s", text.len ? ", " : "", families[i]->decoder_block);
+    return text.data;
+}
+
 static bool holds(const ConfigLoad *load, const Acts *acts) {
     const void *field = (const char *)load->config + config_rows[acts->needs].offset;
     if (acts->test) return acts->test->holds && acts->test->holds(load);
+    if (is_named_by(mx_family_find(load->config->decoder_block), acts->key)) return true;
     switch (config_rows[acts->needs].type) {
     case CONFIG_bool:
         return *(const bool *)field != !strcmp(acts->values, "false");
@@ -88,7 +106,8 @@ static const char *wanted(MxArena *arena, const Acts *acts) {
     case CONFIG_str:
         return "set";
     default:
-        return config_words(arena, acts->values);
+        return *acts->values ? config_words(arena, acts->values)
+                             : families_that_name(arena, acts->key);
     }
 }
 

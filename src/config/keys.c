@@ -2,6 +2,8 @@
  * index of a built row is its MxKey. */
 #include "room.h"
 
+#include <mx/family.h>
+
 #include <float.h>
 
 #define ANY                      .has_range = false
@@ -95,9 +97,10 @@ bool config_word_in(const char *words, const char *word) {
 const char *config_words(MxArena *arena, const char *words) {
     MxText text;
     mx_text_init(&text, arena);
-    for (const char *p = words; *p; p++) {
-        if (*p == ' ') mx_text_addn(&text, ",", 1);
-        mx_text_addn(&text, p, 1);
+    for (const char *p = words; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        mx_text_add(&text, "%s%.*s", text.len ? ", " : "", (int)n, p);
+        p += n;
     }
     return text.data;
 }

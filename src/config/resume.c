@@ -1,6 +1,6 @@
 /* resume.c — the config of a run beside another: that of the state it goes on from, or another
  * rank's. Both are compared as texts, final values throughout, so it does not matter how each came
- * about. */
+ * about. Also what such a text says of one key. */
 #include "room.h"
 
 /* A text of mx_config_text as a map; NULL after an error. */
@@ -16,6 +16,15 @@ static const MxYaml *parse_text(MxArena *arena, const char *text, const char *na
                 failed.count ? ": " : "", failed.count ? failed.text.data : "");
     mx_error_release(&failed);
     return map;
+}
+
+const char *mx_config_said(MxArena *arena, const char *text, MxKey key) {
+    MxError ignored = {0};
+    const MxYaml *map = text ? parse_text(arena, text, "config", &ignored) : NULL;
+    const MxYaml *value = map ? mx_yaml_get(map, mx_key_name(key)) : NULL;
+    bool is_scalar = value && value->kind != MX_YAML_LIST && value->kind != MX_YAML_MAP;
+    mx_error_release(&ignored);
+    return is_scalar ? value->text : value ? mx_yaml_text(arena, value) : "";
 }
 
 /* The values of both. */

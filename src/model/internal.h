@@ -1,27 +1,40 @@
-/* internal.h — what a decoder is, shared by the files of this room. Shape letters: B batch, T time,
- * D model width, N query heads, K key/value heads, H head width, M width of the feed-forward block,
- * V vocab. */
+/* internal.h — what a decoder is, shared by the files of this room. A layer is norms and residuals
+ * around two blocks; a block is a row: its parameters, its trace, its cost. Shape letters: B batch,
+ * T time, D model width, N query heads, K key/value heads, H head width, M width of the
+ * feed-forward block, V vocab. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 
+#include <mx/family.h>
 #include <mx/model.h>
 
-/* What distinguishes decoder families beyond sizes and keys. */
-typedef struct Family {
-    const char *decoder_block;
-    bool scales_query; /* q · k is scaled by 1/sqrt(H) at run time; else the query kernel starts
-                          that much smaller */
-    bool has_out_bias; /* attention_bias covers the output projection too */
-} Family;
+#define AXES(...) ((const char *const[]){__VA_ARGS__})
 
-/* Indices into the parameter tree; -1 = the family or config has none. */
+typedef struct Block Block;
+
+/* A row of the family's layers with what this config makes of it. */
+typedef struct Spec {
+    const MxLayerSpec *row;
+    const char *norm_after[MX_LAYER_BLOCKS]; /* NULL = none */
+    double epsilon;                          /* of its norms */
+    bool norms_heads;
+    MxAttentionAttr attention;
+    MxRopeFreqs rope;
+    MxRopeAttr rope_layout;
+    MxActivation activation;
+} Spec;
+
+/* Indices into the parameter tree; -1 = there is none. */
+typedef struct BlockLeaves {
+    const Block *block;
+    const void *own; /* the block's indices */
+    int norm_before, norm_after;
+} BlockLeaves;
+
 typedef struct Layer {
     const char *scope;
-    int attention_norm, mlp_norm;
-    int query, key, value, out;
-    int query_bias, key_bias, value_bias, out_bias;
-    int query_norm, key_norm;
-    int wi_0, wi_1, wo;
+    int spec; /* of the model's */
+    BlockLeaves block[MX_LAYER_BLOCKS];
 } Layer;
 
 /* The adapter of a parameter: indices of A and B, -1 = none. */
@@ -38,12 +51,9 @@ typedef struct Ahead {
 
 struct MxModel {
     const MxConfig *config;
-    const Family *family;
+    const MxFamily *family;
     MxDtype dtype; /* of activations */
-    MxActivation activation;
-    MxAttentionAttr attention;
-    MxRopeFreqs rope;
-    MxRopeAttr rope_layout;
+    Spec specs[MX_MOST_SPECS];
     MxTree params;
     Layer *layers;
     int n_layers;
@@ -54,12 +64,84 @@ struct MxModel {
     Adapter *adapters; /* [parameter] NULL = none is applied */
 };
 
-/* model_rope — frequencies and layout that the config asks for; head width H. */
-bool model_rope(MxArena *arena, const MxConfig *config, MxModel *model, MxError *err);
+/* ---- blocks */
+
+/* Where leaves are being added. */
+typedef struct Place {
+    MxArena *arena;
+    MxTree *tree;
+    const char *dir;            /* "decoder/layers_3", outside layers: "" */
+    const char *block;          /* "self_attention", outside blocks: "" */
+    const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
+    int layer, n_layers;        /* as MaxText counts them */
+} Place;
+
+/* What every layer of a forward pass needs. */
+typedef struct Pass {
+    MxTrace *t;
+    const MxModel *model;
+    const MxValue *params;
+    MxValue segments_BT;
+    MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
+} Pass;
+
+/* What a block's forward pass costs, as MaxText counts it: multiplications and additions of
+ * products with weights, and of attention's own. */
+typedef struct BlockFlops {
+    double weights, attention;
+} BlockFlops;
+
+struct Block {
+    /* Adds the parameters; returns the block's indices, in the arena. */
+    const void *(*params)(const Place *place, const MxConfig *config, const Spec *spec);
+    /* x [B, T, D], normed -> [B, T, D]. */
+    MxValue (*trace)(const Pass *pass, const Spec *spec, const void *own, MxValue x);
+    BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, double rows,
+                        double length);
+    /* The widest value of a token. */
+    double (*width)(const MxConfig *config);
+};
+
+extern const Block block_attention, block_glu;
+/* model_block — the row of a kind. */
+const Block *model_block(MxBlockKind kind);
+
+/* ---- parameters (params.c) */
+
+/* model_add — a leaf "<place>/<name>"; its index. */
+int model_add(const Place *place, const char *name, MxShape shape, int n_contract,
+              const char *const *axes, MxInit init);
+int model_add_norm(const Place *place, const char *name, int64_t width);
+/* model_fan_in — variance 1/n. */
+MxInit model_fan_in(MxInitKind kind, int64_t n);
 /* model_add_params — fills the tree and the indices. */
 void model_add_params(MxArena *arena, MxModel *model);
 /* model_add_adapters — adds the adapters that lora.* ask for behind all other parameters. Errors:
  * the module path matches nothing. */
 bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err);
+
+/* ---- products with weights (dense.c) */
+
+/* Kernels that read one x, with their biases, -1 = none. */
+typedef struct Dense {
+    int kernel, bias;
+} Dense;
+
+/* model_weight — a weight in the dtype of computation. */
+MxValue model_weight(const Pass *p, int leaf);
+/* model_fold_adapter — W + A B scale in float32, for what is no product with activations (the scale
+ * of a norm) or happens inside an op (the output matrix): the one place where it is made. */
+MxValue model_fold_adapter(const Pass *p, int leaf);
+/* model_project_each — x · kernel (+ bias) of each; at most three. */
+void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y);
+MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
+MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon);
+
+/* ---- what configs make of specs (spec.c, rope.c) */
+
+bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,
+                     MxError *err);
+/* model_rope — frequencies and layout that the config asks for. */
+bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err);
 
 #endif

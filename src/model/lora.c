@@ -10,15 +10,6 @@
 
 /* ---- which modules */
 
-/* MaxText's defaults by the beginning of model_name (configs/post_train/lora_module_path.yml), for
- * the families that exist here; the last one is for all others. */
-static const struct {
-    const char *model, *pattern;
-} defaults[] = {
-    {"mistral", "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"},
-    {"", "decoder/layers/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"},
-};
-
 /* The layer's number may stand in the path or not. */
 static const char *with_any_layer(MxArena *arena, const char *pattern) {
     static const char mark[] = "layers/", any[] = "layers(?:_[0-9]+|/[0-9]+)?/";
@@ -33,11 +24,9 @@ static const char *with_any_layer(MxArena *arena, const char *pattern) {
     return out.data;
 }
 
-static const char *pattern_of(MxArena *arena, const MxConfig *c) {
-    if (c->lora_module_path) return with_any_layer(arena, c->lora_module_path);
-    int i = 0;
-    while (!mx_text_has_prefix(c->model_name, defaults[i].model)) i++;
-    return with_any_layer(arena, defaults[i].pattern);
+static const char *pattern_of(MxArena *arena, const MxModel *model) {
+    const char *said = model->config->lora_module_path;
+    return with_any_layer(arena, said ? said : model->family->lora_modules);
 }
 
 /* A parameter that can be adapted, and its module under the path that checkpoints have. */
@@ -52,7 +41,7 @@ static Module *list_modules(MxArena *arena, const MxModel *model, int *n) {
     *n = 0;
     for (int i = 0; i < model->params.n; i++) {
         const MxLeaf *leaf = &model->params.leaves[i];
-        bool is_stacked = model->config->scan_layers && leaf->stack.count;
+        bool is_stacked = model->config->scan_layers && leaf->stack.path;
         const char *path = is_stacked ? leaf->stack.path : leaf->path;
         if (leaf->n_contract)
             modules[(*n)++] = (Module){.path = mx_path_dir(arena, path), .leaf = i};
@@ -113,7 +102,7 @@ static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffi
     leaf.kind = MX_KIND_LORA_PARAM;
     leaf.dtype = of->dtype;
     leaf.stack = of->stack;
-    if (of->stack.count) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
+    if (of->stack.path) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
     mx_tree_add(&model->params, leaf);
 }
 
@@ -148,8 +137,8 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
     int n, n_params = model->params.n;
     Module *modules = list_modules(arena, model, &n);
     MxLora *lora = &model->lora;
-    *lora =
-        (MxLora){.pattern = pattern_of(arena, c), .scale = c->lora_alpha / (double)c->lora_rank};
+    *lora = (MxLora){.pattern = pattern_of(arena, model),
+                     .scale = c->lora_alpha / (double)c->lora_rank};
     const char *why;
     MxRegex *regex = mx_regex_new(arena, lora->pattern, &why);
     if (!regex)

@@ -10,28 +10,39 @@
 static const double PI = 3.14159265358979323846;
 
 /* min * (max/min)^(2i/H), as a frequency. */
-static double base_frequency(const MxConfig *c, int i) {
-    double min = (double)c->rope_min_timescale, max = (double)c->rope_max_timescale;
+static double frequency(const MxConfig *c, double max, int i) {
+    double min = (double)c->rope_min_timescale;
     return 1 / (min * pow(max / min, 2.0 * i / (double)c->head_dim));
 }
 
-static void default_rope(const MxConfig *c, MxModel *model) {
-    for (int i = 0; i < model->rope.n; i++)
-        model->rope.frequency[i] = base_frequency(c, i) / c->rope_linear_scaling_factor;
+static double base_frequency(const MxConfig *c, int i) {
+    return frequency(c, (double)c->rope_max_timescale, i);
+}
+
+/* Source: MaxText layers/attentions.py, init_rotary_embedding. */
+static void local_rope(const MxConfig *c, Spec *spec) {
+    int64_t local = c->local_rope_max_timescale;
+    double max = (double)(local > 0 ? local : c->rope_max_timescale);
+    for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] = frequency(c, max, i);
+}
+
+static void default_rope(const MxConfig *c, Spec *spec) {
+    for (int i = 0; i < spec->rope.n; i++)
+        spec->rope.frequency[i] = base_frequency(c, i) / c->rope_linear_scaling_factor;
 }
 
 /* Long wavelengths are slowed down eightfold, short ones kept, those between mixed; Llama 3.1's own
  * constants. */
-static void llama3_rope(const MxConfig *c, MxModel *model) {
+static void llama3_rope(const MxConfig *c, Spec *spec) {
     const double factor = 8, low_factor = 1, high_factor = 4, original_length = 8192;
-    for (int i = 0; i < model->rope.n; i++) {
+    for (int i = 0; i < spec->rope.n; i++) {
         double f = base_frequency(c, i), wavelength = 2 * PI / f;
         double smooth = (original_length / wavelength - low_factor) / (high_factor - low_factor);
         smooth = fmin(fmax(smooth, 0), 1);
         if (c->rope_use_scale) f = (1 - smooth) * f / factor + smooth * f;
-        model->rope.frequency[i] = f;
+        spec->rope.frequency[i] = f;
     }
-    model->rope_layout = (MxRopeAttr){.interleaved_in = true, .interleaved_out = true};
+    spec->rope_layout = (MxRopeAttr){.interleaved_in = true, .interleaved_out = true};
 }
 
 /* The pair that makes `rotations` turns over the original context. */
@@ -43,7 +54,7 @@ static double yarn_pair(const MxConfig *c, double rotations) {
 
 /* Frequencies above the ramp are kept, those below divided by the factor. Source: Peng et al. 2023.
  */
-static void yarn_rope(const MxConfig *c, MxModel *model) {
+static void yarn_rope(const MxConfig *c, Spec *spec) {
     double low = yarn_pair(c, (double)c->beta_fast), high = yarn_pair(c, (double)c->beta_slow);
     if (c->rope_truncate) {
         low = floor(low);
@@ -52,31 +63,35 @@ static void yarn_rope(const MxConfig *c, MxModel *model) {
     low = fmax(low, 0);
     high = fmin(high, (double)c->head_dim - 1);
     double width = high > low ? high - low : 0.001; /* a step where the ramp has no width */
-    for (int i = 0; i < model->rope.n; i++) {
+    for (int i = 0; i < spec->rope.n; i++) {
         double f = 1 / pow((double)c->rope_max_timescale, 2.0 * i / (double)c->head_dim);
         double keep = 1 - fmin(fmax((i - low) / width, 0), 1);
-        model->rope.frequency[i] = f / c->rope_factor * (1 - keep) + f * keep;
+        spec->rope.frequency[i] = f / c->rope_factor * (1 - keep) + f * keep;
     }
     if (c->rope_attention_scaling && c->rope_factor > 1)
-        model->rope.amplitude = 0.1 * log(c->rope_factor) + 1;
-    model->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
+        spec->rope.amplitude = 0.1 * log(c->rope_factor) + 1;
+    spec->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
 }
 
 static const struct {
     const char *name;
-    void (*fill)(const MxConfig *config, MxModel *model);
+    void (*fill)(const MxConfig *config, Spec *spec);
 } kinds[] = {
     {"default", default_rope},
     {"llama3.1", llama3_rope},
     {"yarn", yarn_rope},
 };
 
-bool model_rope(MxArena *arena, const MxConfig *config, MxModel *model, MxError *err) {
-    model->rope = (MxRopeFreqs){.n = (int)config->head_dim / 2, .amplitude = 1};
-    model->rope.frequency = mx_new_n(arena, double, model->rope.n);
+bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
+    spec->rope = (MxRopeFreqs){.n = (int)config->head_dim / 2, .amplitude = 1};
+    spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
+    if (spec->row->rope == MX_ROPE_LOCAL) {
+        local_rope(config, spec);
+        return true;
+    }
     for (int i = 0; i < MX_COUNT(kinds); i++)
         if (!strcmp(kinds[i].name, config->rope_type)) {
-            kinds[i].fill(config, model);
+            kinds[i].fill(config, spec);
             return true;
         }
     return mx_config_fail(err, config, MX_KEY_rope_type, "no such rotary embedding: \"%s\"",

@@ -5,8 +5,8 @@
  * the largest sum, times what the arena wastes, is the estimate. Values without a constraint count
  * as the constrained or parameter of their shape, else as tokens.
  *
- * Layers are alike, so in deep models the bytes are a straight line in their number: two shallow
- * programs give it (tests/plan proves it equal). */
+ * Periods of layers are alike, so in deep models the bytes are a straight line in their number: two
+ * shallow programs give it (tests/plan proves it equal). */
 #include "internal.h"
 
 enum {
@@ -269,22 +269,12 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
     return true;
 }
 
-/* Whether all layers are of one kind, so that one more always needs as much more. */
-static bool is_uniform(const MxModel *model, int64_t layers) {
-    const MxTree *params = mx_model_params(model);
-    for (int i = 0; i < params->n; i++)
-        if (params->leaves[i].stack.count && params->leaves[i].stack.count != layers) return false;
-    return true;
-}
-
 /* Bytes of all values stay far inside an int64. */
 static bool check_tokens(const MxConfig *c, MxError *err) {
     const double most_bytes = 1e18, values_a_layer = 64; /* more than any family keeps */
-    double width = (double)(c->mlp_dim > c->emb_dim ? c->mlp_dim : c->emb_dim);
-    double heads = (double)c->num_query_heads * (double)c->head_dim;
     double tokens = (double)c->micro_batch_size_to_train_on * (double)c->max_target_length;
-    double bytes = tokens * (width > heads ? width : heads) * values_a_layer *
-                   (double)c->num_decoder_layers * sizeof(float);
+    double bytes =
+        tokens * mx_model_width(c) * values_a_layer * (double)c->num_decoder_layers * sizeof(float);
     if (bytes <= most_bytes) return true;
     return mx_config_fail(err, c, MX_KEY_per_device_batch_size,
                           "%.3g tokens on one rank are more than a plan takes", tokens);
@@ -293,26 +283,23 @@ static bool check_tokens(const MxConfig *c, MxError *err) {
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err) {
     MxConfig config = *mesh->config;
-    MxModel *model;
     config.remat = policy;
     config.micro_batch_size_to_train_on =
         rank_rows(arena, mesh, config.micro_batch_size_to_train_on);
     config.micro_batch_size_to_eval_on = rank_rows(arena, mesh, config.micro_batch_size_to_eval_on);
     MxArena *scratch = &(MxArena){.name = "plan of a program"};
-    int64_t layers = config.num_decoder_layers;
-    bool ok = check_tokens(&config, err) && mx_model_new(scratch, &config, &model, err);
-    if (ok && (layers <= DEEPEST || !is_uniform(model, layers))) {
+    PlanLine line = plan_line(&config, FEW, MORE);
+    bool ok = check_tokens(&config, err);
+    if (ok && (line.layers <= DEEPEST || line.layers <= line.more)) {
         ok = arena_bytes(scratch, mesh, &config, warnings, out, err);
     } else if (ok) {
         PlanProgram few;
-        config.num_decoder_layers = FEW;
+        config.num_decoder_layers = line.few;
         ok = arena_bytes(scratch, mesh, &config, NULL, &few, err);
-        config.num_decoder_layers = MORE;
+        config.num_decoder_layers = line.more;
         ok = ok && arena_bytes(scratch, mesh, &config, warnings, out, err);
-        int64_t each = (out->activations - few.activations) / (MORE - FEW);
-        int64_t each_casts = (out->casts - few.casts) / (MORE - FEW);
-        out->activations += each * (layers - MORE);
-        out->casts += each_casts * (layers - MORE);
+        if (ok) out->activations = plan_on_line(&line, few.activations, out->activations);
+        if (ok) out->casts = plan_on_line(&line, few.casts, out->casts);
     }
     if (ok) out->device = mx_arena_strdup(arena, out->device);
     mx_arena_release(scratch);

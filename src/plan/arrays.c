@@ -78,17 +78,17 @@ MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
     return shape;
 }
 
-/* A stage runs one layer at a time: layers lie in [repeats, stages], outside of every other dim.
- * Source: MaxText layers/pipeline.py @e591f30c; golden params, stage meshes. */
+#define LAYER_0 "layers_0"
+
+/* A stage runs one layer at a time: layers, whether they take turns or not, lie in [repeats,
+ * stages], outside of every other dim; layer 0 stands for all. Source: MaxText layers/pipeline.py
+ * @e591f30c; golden params, stage meshes. */
 static void stack_in_pipeline(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array) {
     const MxLeaf *leaf = array->leaf;
-    const char *inside = strstr(array->path, "/layers");
-    MX_ASSERT(inside);
-    inside += strlen("/layers");
-    inside += strcspn(inside, "/"); /* "/layers_0" where layers are not stacked */
-    size_t outside = (size_t)(strstr(array->path, "/layers") - array->path);
-    array->path =
-        mx_arena_printf(arena, "%.*s/pipeline_module/layers%s", (int)outside, array->path, inside);
+    const char *layer = strstr(array->path, LAYER_0);
+    MX_ASSERT(layer);
+    array->path = mx_arena_printf(arena, "%.*spipeline_module/layers%s", (int)(layer - array->path),
+                                  array->path, layer + strlen(LAYER_0));
     const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
     array->shape = (MxShape){0};
     int n = 0;
@@ -96,7 +96,7 @@ static void stack_in_pipeline(MxArena *arena, const MxTrainMesh *mesh, PlanArray
         axes[n] = "circular_repeats";
         array->shape.dim[n++] = mesh->n_repeats;
     }
-    axes[n] = leaf->stack.axis;
+    axes[n] = "layers";
     array->shape.dim[n++] = mesh->n_stages;
     MX_ASSERT(leaf->shape.rank + n <= MX_MAX_RANK);
     for (int d = 0; d < leaf->shape.rank; d++) {
@@ -155,9 +155,13 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
     *n = 0;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
-        bool is_layer = leaf->stack.count > 0, is_piped = is_layer && mesh->n_stages > 1;
-        if (is_layer && leaf->stack.index > 0 && (form.is_scanned || is_piped)) continue;
-        MxPlace place = mx_ckpt_place(arena, form, leaf);
+        bool is_piped = leaf->stack.path && mesh->n_stages > 1;
+        bool is_stacked = !is_piped && form.is_scanned && leaf->stack.count;
+        if ((is_stacked && leaf->stack.index > 0) ||
+            (is_piped && !strstr(leaf->path, "/" LAYER_0 "/")))
+            continue;
+        MxPlace place =
+            mx_ckpt_place(arena, is_piped ? (MxForm){.is_linen = form.is_linen} : form, leaf);
         PlanArray *array = &(*out)[(*n)++];
         *array = (PlanArray){
             .path = place.path, .dtype = place.dtype, .shape = place.shape, .leaf = leaf};

@@ -1,8 +1,8 @@
 /* collectives.c — what the ranks of a mesh exchange in one training step: the program as rank 0
  * would run it, divided by the same pass, and its collective ops added up by kind and mesh axes.
- * The same program tells what a rank needs beside its parameters. Layers are alike, so in deep
- * models all of it is a straight line in their number. A mesh that cannot be run has no such
- * program; the plan then says why. */
+ * The same program tells what a rank needs beside its parameters. Periods of layers are
+ * alike, so in deep models all of it is a straight line in their number. A mesh that cannot be run
+ * has no such program; the plan then says why. */
 #include "internal.h"
 
 enum {
@@ -93,23 +93,19 @@ static bool count_program(MxArena *arena, const MxConfig *config, PlanCollective
     return ok;
 }
 
-static int64_t line(int64_t few, int64_t more, int64_t layers) {
-    return more + (more - few) / (MORE - FEW) * (layers - MORE);
-}
-
 /* Two shallow programs to a deep one. */
-static void extend(MxArena *arena, const PlanCollectives *few, PlanCollectives *more,
-                   int64_t layers) {
+static void extend(MxArena *arena, const PlanLine *line, const PlanCollectives *few,
+                   PlanCollectives *more) {
     PlanCollectives copy = *few;
-    more->activations = line(few->activations, more->activations, layers);
-    more->gradients = line(few->gradients, more->gradients, layers);
-    more->optimizer = line(few->optimizer, more->optimizer, layers);
-    more->casts = line(few->casts, more->casts, layers);
+    more->activations = plan_on_line(line, few->activations, more->activations);
+    more->gradients = plan_on_line(line, few->gradients, more->gradients);
+    more->optimizer = plan_on_line(line, few->optimizer, more->optimizer);
+    more->casts = plan_on_line(line, few->casts, more->casts);
     for (int i = 0; i < more->n; i++) {
         PlanTraffic *m = &more->rows[i];
         const PlanTraffic *f = row_of(arena, &copy, m->op, m->axes);
-        m->calls = line(f->calls, m->calls, layers);
-        m->bytes = line(f->bytes, m->bytes, layers);
+        m->calls = plan_on_line(line, f->calls, m->calls);
+        m->bytes = plan_on_line(line, f->bytes, m->bytes);
     }
 }
 
@@ -128,18 +124,18 @@ const char *plan_link_name(int link) {
 void plan_collectives(MxArena *arena, const MxConfig *config, PlanCollectives *out) {
     MxConfig shallow = *config;
     MxError why = {0};
-    int64_t layers = config->num_decoder_layers;
+    PlanLine line = plan_line(config, FEW, MORE);
     *out = (PlanCollectives){0};
     bool ok;
-    if (layers <= DEEPEST) {
+    if (line.layers <= DEEPEST || line.layers <= line.more) {
         ok = count_program(arena, config, out, &why);
     } else {
         PlanCollectives few = {0};
-        shallow.num_decoder_layers = FEW;
+        shallow.num_decoder_layers = line.few;
         ok = count_program(arena, &shallow, &few, &why);
-        shallow.num_decoder_layers = MORE;
+        shallow.num_decoder_layers = line.more;
         ok = ok && count_program(arena, &shallow, out, &why);
-        if (ok) extend(arena, &few, out, layers);
+        if (ok) extend(arena, &line, &few, out);
     }
     if (!ok) out->refusal = mx_arena_strdup(arena, why.text.data);
     mx_error_release(&why);

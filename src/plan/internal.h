@@ -53,6 +53,19 @@ const char *plan_shape_text(MxArena *arena, MxShape shape);
 /* plan_cut — elements of a rank's part; a dim that does not divide is rounded up. */
 MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec);
 
+/* ---- line.c */
+
+/* Depths of two models of which a deep one's needs are known, in layers. */
+typedef struct PlanLine {
+    int64_t few, more, layers, period;
+} PlanLine;
+
+/* plan_line — the least depths from `few` and `more` on that differ from the config's, and from
+ * each other, by whole periods. plan_on_line — what the config's depth needs if those need so much.
+ */
+PlanLine plan_line(const MxConfig *config, int64_t few, int64_t more);
+int64_t plan_on_line(const PlanLine *line, int64_t few, int64_t more);
+
 /* ---- activations.c */
 
 /* A config's program for the rows of one rank. */

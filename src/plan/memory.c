@@ -5,6 +5,8 @@
  * largest such group is counted once. */
 #include "internal.h"
 
+#include <mx/family.h>
+
 /* Code, libraries and stacks of a process that does nothing; measured with glibc, OpenBLAS and
  * oneDNN on x86-64, 2 threads. */
 static const int64_t PROCESS_BYTES = (int64_t)32 << 20;
@@ -59,6 +61,8 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
         else if (n > single)
             single = n;
     }
+    const MxFamily *family = mx_family_find(plan->config->decoder_block);
+    layer /= family->period * mx_family_a_name(family); /* one of each place was added */
     return layer > single ? layer : single;
 }
 

@@ -297,37 +297,9 @@ static bool collect_facts(Work *work, MxArena *arena, MxError *err) {
 
 /* ---- what is known of Hugging Face's models */
 
-/* Keys that change results in a way that transformers does not have. */
-static bool check_keys(const MxConfig *c, MxError *err) {
-    MxStrs act = c->mlp_activations;
-    const struct {
-        MxKey key;
-        bool is_other;
-        const char *wanted;
-    } checks[] = {
-        {MX_KEY_mlp_activations,
-         act.n != 2 || strcmp(act.item[0], "silu") || strcmp(act.item[1], "linear"),
-         "[silu, linear]"},
-        {MX_KEY_attn_logits_soft_cap, c->attn_logits_soft_cap > 0, "0"},
-        {MX_KEY_final_logits_soft_cap, c->final_logits_soft_cap > 0, "0"},
-        {MX_KEY_normalize_embedding_logits,
-         c->logits_via_embedding && c->normalize_embedding_logits, "false with tied logits"},
-        {MX_KEY_attention_type,
-         strcmp(c->attention_type, "global") && strcmp(c->attention_type, "local_sliding"),
-         "global or local_sliding"},
-        {MX_KEY_rope_type, !strcmp(c->rope_type, "yarn"), "default or llama3.1"},
-        {MX_KEY_rope_min_timescale, c->rope_min_timescale != 1, "1"},
-    };
-    for (int i = 0; i < MX_COUNT(checks); i++)
-        if (checks[i].is_other)
-            mx_config_fail(err, c, checks[i].key, "Hugging Face's models have no other than %s",
-                           checks[i].wanted);
-    return !err->count;
-}
-
 static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, MxError *err) {
     MxModel *model;
-    if (!check_keys(c, err) || !mx_model_new(arena, c, &model, err)) return false;
+    if (!mx_hf_fits(c, err) || !mx_model_new(arena, c, &model, err)) return false;
     *out = mx_hf_of_config(c, mx_model_head_form(model));
     return true;
 }

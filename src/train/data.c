@@ -247,8 +247,7 @@ static bool has_other_name(MxArena *arena, const MxConfig *c, const MxJson *mani
     const char *is = mx_config_text(arena, c);
     const MxKey told[] = {MX_KEY_dataset_type, keys ? keys->key[0] : MX_KEY_dataset_type};
     for (int i = 0; was && i < MX_COUNT(told); i++)
-        if (strcmp(train_config_value(arena, was, mx_key_name(told[i])),
-                   train_config_value(arena, is, mx_key_name(told[i]))))
+        if (strcmp(mx_config_said(arena, was, told[i]), mx_config_said(arena, is, told[i])))
             return true;
     return !keys;
 }
@@ -281,12 +280,12 @@ bool train_same_share(const MxConfig *c, const char *checkpoint, MxError *err) {
     MxArena arena = {.name = "data"};
     MxJson *manifest;
     bool ok = mx_store_manifest(&arena, checkpoint, &manifest, err);
-    const char *key = mx_key_name(MX_KEY_eval_split);
-    const char *was = "", *is = train_config_value(&arena, mx_config_text(&arena, c), key);
-    if (ok) was = train_config_value(&arena, mx_json_string(mx_json_get(manifest, "config")), key);
+    const MxKey key = MX_KEY_eval_split;
+    const char *was = "", *is = mx_config_said(&arena, mx_config_text(&arena, c), key);
+    if (ok) was = mx_config_said(&arena, mx_json_string(mx_json_get(manifest, "config")), key);
     if (ok && strcmp(was, is))
         ok =
-            mx_config_fail(err, c, MX_KEY_eval_split,
+            mx_config_fail(err, c, key,
                            "%s, but \"%s\" was trained with %s held out: rows of the training data "
                            "are no evaluation",
                            is, checkpoint, *was ? was : "nothing");

@@ -207,9 +207,6 @@ bool train_check_origin(MxArena *arena, const MxConfig *config, MxComm *comm, co
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
-/* train_config_value — the value of a key in a config's text (NULL = none), as it stands there, or
- * "". */
-const char *train_config_value(MxArena *arena, const char *config, const char *key);
 /* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
  * ranks divide them. All ranks call it. */
 int64_t train_fingerprint(MxTrainState *state);

@@ -193,10 +193,7 @@ static bool check_sizes(const MxConfig *c, MxError *err) {
         return mx_config_fail(err, c, MX_KEY_base_num_decoder_layers,
                               "%lld layers; a plan takes at most %lld",
                               (long long)c->num_decoder_layers, (long long)most_layers);
-    double emb = (double)c->emb_dim, mlp = (double)c->mlp_dim, head = (double)c->head_dim;
-    double heads = 2 * ((double)c->num_query_heads + (double)c->num_kv_heads);
-    double layers = (double)(c->num_decoder_layers + c->mtp_num_layers);
-    double parameters = layers * emb * (heads * head + 3 * mlp) + 2 * emb * (double)c->vocab_size;
+    double parameters = mx_model_size(c);
     if (parameters <= most_parameters) return true;
     return mx_config_fail(err, c, MX_KEY_base_emb_dim,
                           "a model of %.3g parameters; a plan takes at most %.0e", parameters,

@@ -46,7 +46,7 @@ const Optimizer *train_optimizer(const MxConfig *config) {
 
 /* The path that MaxText's masks see: of the stacked array where layers are scanned. */
 static const char *mask_path(const MxConfig *config, const MxLeaf *leaf) {
-    return config->scan_layers && leaf->stack.count ? leaf->stack.path : leaf->path;
+    return config->scan_layers && leaf->stack.path ? leaf->stack.path : leaf->path;
 }
 
 bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf) {

@@ -54,22 +54,6 @@ static bool check_tokenizer(const MxConfig *c, const Source *source, const MxCkp
 
 /* ---- sizes */
 
-/* A number of a model under our key. */
-typedef struct Size {
-    const char *key;
-    int64_t ours, theirs;
-} Size;
-
-static const char *list_sizes(MxArena *arena, const Size *sizes, int n) {
-    MxText text;
-    mx_text_init(&text, arena);
-    for (int i = 0; i < n; i++)
-        if (sizes[i].ours != sizes[i].theirs)
-            mx_text_add(&text, "%s%s=%lld (here %lld)", text.len ? ", " : "", sizes[i].key,
-                        (long long)sizes[i].theirs, (long long)sizes[i].ours);
-    return text.data;
-}
-
 /* One line for what else were an error for each array. A folder of Hugging Face's tells its sizes,
  * and so does what mxconvert made of it. */
 static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source, MxError *err) {
@@ -81,17 +65,8 @@ static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source,
     if (!json || !mx_file_exists(json)) return true;
     if (!mx_hf_read_config(arena, json, &t, err)) return false;
     bool is_family = !strcmp(t.decoder_block, c->decoder_block);
-    const Size sizes[] = {{"base_emb_dim", c->emb_dim, t.emb_dim},
-                          {"base_num_query_heads", c->num_query_heads, t.n_query_heads},
-                          {"base_num_kv_heads", c->num_kv_heads, t.n_kv_heads},
-                          {"head_dim", c->head_dim, t.head_dim},
-                          {"base_mlp_dim", c->mlp_dim, t.mlp_dim},
-                          {"base_num_decoder_layers", c->num_decoder_layers, t.n_layers},
-                          {"vocab_size", c->vocab_size, t.vocab_size},
-                          {"logits_via_embedding", c->logits_via_embedding, t.is_tied},
-                          {"attention_bias", c->attention_bias, t.has_bias},
-                          {"use_qk_norm", c->use_qk_norm, t.has_qk_norm}};
-    const char *others = list_sizes(arena, sizes, MX_COUNT(sizes));
+    MxHfModel ours = mx_hf_of_config(c, (MxHeadForm){0});
+    const char *others = mx_hf_other_shapes(arena, &t, &ours);
     if (is_family && !*others) return true;
     mx_config_fail(
         err, c, source->key, "\"%s\" holds another model than this config: %s%s%s%s", source->path,

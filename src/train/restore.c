@@ -36,23 +36,10 @@ MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
     return saved;
 }
 
-/* ---- what a checkpoint says of its config */
-
-const char *train_config_value(MxArena *arena, const char *config, const char *key) {
-    const char *mark = mx_arena_printf(arena, "\n%s: ", key);
-    const char *at = config ? strstr(config, mark) : NULL;
-    if (!at) return "";
-    at += strlen(mark);
-    const char *end = strstr(at, "  # ");
-    size_t line = strcspn(at, "\n");
-    return mx_arena_strndup(arena, at,
-                            end && (size_t)(end - at) < line ? (size_t)(end - at) : line);
-}
-
-/* The same of the config in a manifest, if there is one. */
-static const char *config_value(MxArena *arena, const MxJson *manifest, const char *key) {
+/* What the config in a manifest, if there is one, says of a key. */
+static const char *said_in(MxArena *arena, const MxJson *manifest, MxKey key) {
     const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
-    return train_config_value(arena, text, key);
+    return mx_config_said(arena, text, key);
 }
 
 static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, MxError *err) {
@@ -67,8 +54,8 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
         mx_note(err,
                 "hint: they were trained with load_parameters_path=%s and "
                 "init_weights_seed=%s; this run has load_parameters_path=\"%s\"",
-                config_value(&arena, manifest, "load_parameters_path"),
-                config_value(&arena, manifest, "init_weights_seed"), here ? here : "");
+                said_in(&arena, manifest, MX_KEY_load_parameters_path),
+                said_in(&arena, manifest, MX_KEY_init_weights_seed), here ? here : "");
     mx_error_release(&ignored);
     mx_arena_release(&arena);
     return false;
@@ -80,7 +67,7 @@ static bool check_alpha(const MxTrainState *s, MxError *err) {
     const MxConfig *c = s->config;
     MxCkptRef ref;
     bool ok = mx_ckpt_find(&arena, c->lora_restore_path, train_team(&arena, s->comm), &ref, err);
-    const char *theirs = ok ? config_value(&arena, ref.manifest, "lora.lora_alpha") : "";
+    const char *theirs = ok ? said_in(&arena, ref.manifest, MX_KEY_lora_alpha) : "";
     if (*theirs && strtod(theirs, NULL) != c->lora_alpha)
         ok = mx_config_fail(err, c, MX_KEY_lora_alpha,
                             "%.15g is not the lora_alpha of the adapters in %s, which is %s",

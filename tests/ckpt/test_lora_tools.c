@@ -376,7 +376,7 @@ static const struct {
 };
 
 static const char peft_model[] =
-    "base_num_query_heads=4 head_dim=8 vocab_size=128 query_pre_attn_scalar=0.35355339059327373 "
+    "base_num_query_heads=4 head_dim=8 vocab_size=128 query_pre_attn_scalar=8 "
     "lora.enable_lora=true";
 
 /* Through a run and out again. */

@@ -108,6 +108,27 @@ START_TEST(keys_of_one_side_only_are_passed_over) {
 }
 END_TEST
 
+/* One reader for all who ask: there were two, of which one kept quotes and the other cut values at
+ * blanks. */
+START_TEST(a_text_says_what_was_set) {
+    MxArena arena = {.name = "test"};
+    Loaded old =
+        load_config("", "run_name='a  # b \"c\"'\nlora.lora_alpha=8\nadamw_mask=[bias, x]", NULL);
+    ck_assert_msg(old.ok, "%s", old.ok ? "" : old.err.text.data);
+    const char *text = mx_config_text(&arena, old.config);
+    ck_assert_str_eq(mx_config_said(&arena, text, MX_KEY_run_name), "a  # b \"c\"");
+    ck_assert_str_eq(mx_config_said(&arena, text, MX_KEY_lora_alpha), "8.0");
+    ck_assert_str_eq(mx_config_said(&arena, text, MX_KEY_eval_split), "0");
+    ck_assert_str_eq(mx_config_said(&arena, text, MX_KEY_adamw_mask), "[bias, x]");
+    ck_assert_str_eq(mx_config_said(&arena, text, MX_KEY_decoder_block), "llama2");
+    ck_assert_str_eq(mx_config_said(&arena, "run_name: x\n", MX_KEY_decoder_block), "");
+    ck_assert_str_eq(mx_config_said(&arena, NULL, MX_KEY_run_name), "");
+    ck_assert_str_eq(mx_config_said(&arena, "[", MX_KEY_run_name), "");
+    unload(&old);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 TCase *resume_cases(void) {
     TCase *tc = tcase_create("resume");
     tcase_add_test(tc, an_equal_config_changes_nothing);
@@ -116,5 +137,6 @@ TCase *resume_cases(void) {
     tcase_add_test(tc, frozen_keys_are_refused_all_at_once);
     tcase_add_test(tc, the_line_of_a_frozen_key_is_shown);
     tcase_add_test(tc, keys_of_one_side_only_are_passed_over);
+    tcase_add_test(tc, a_text_says_what_was_set);
     return tc;
 }

@@ -1,6 +1,7 @@
-/* test_model.c — what a config makes of a model before anything is traced: as many parameters as
- * the published weights have, adapters beside them, and what a family cannot honour. That trees
- * have MaxText's names and shapes is tested in tests/plan, what is traced in tests/train. */
+/* test_model.c — what a config makes of a model: as many parameters as the published weights have,
+ * adapters beside them, what attention of each layer is told, and what a family cannot honour. That
+ * trees have MaxText's names and shapes is tested in tests/plan, what they compute in tests/train.
+ */
 #include <mx/model.h>
 
 #include <check.h>
@@ -38,10 +39,26 @@ static const struct {
     const char *preset;
     int64_t n;
 } published[] = {
-    {"llama2-7b", 6738415616},   {"llama2-13b", 13015864320},   {"llama2-70b", 68976648192},
-    {"llama3.1-8b", 8030261248}, {"llama3.1-70b", 70553706496}, {"llama3.1-405b", 405853388800},
-    {"mistral-7b", 7241732096},  {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-7b", 7615616512},
-    {"qwen3-0.6b", 596049920},   {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},
+    {"llama2-7b", 6738415616},
+    {"llama2-13b", 13015864320},
+    {"llama2-70b", 68976648192},
+    {"llama3.1-8b", 8030261248},
+    {"llama3.1-70b", 70553706496},
+    {"llama3.1-405b", 405853388800},
+    {"mistral-7b", 7241732096},
+    {"qwen2.5-1.5b", 1543714304},
+    {"qwen2.5-7b", 7615616512},
+    {"qwen3-0.6b", 596049920},
+    {"qwen3-8b", 8190735360},
+    {"qwen3-32b", 32762123264},
+    /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
+    {"gemma-2b", 2506172416 + 128 * 2048},
+    {"gemma-7b", 8537680896 + 128 * 3072},
+    {"gemma2-2b", 2614341888 + 128 * 2304},
+    {"gemma2-9b", 9241705984 + 128 * 3584},
+    {"gemma2-27b", 27227128320 + 128 * 4608},
+    {"gemma3-4b", 3880263168 - 64 * 2560},
+    {"gemma3-27b", 27009346304 - 64 * 5376},
 };
 
 START_TEST(presets_have_the_published_sizes) {
@@ -76,6 +93,118 @@ START_TEST(adapters_stand_beside_frozen_weights) {
 }
 END_TEST
 
+/* ---- what attention is told */
+
+/* The attributes of attention in each layer of a traced forward pass. */
+static int trace_attention(const MxModel *model, MxAttentionAttr *out, int cap) {
+    const MxTree *tree = mx_model_params(model);
+    MxShape ids = MX_SHAPE(2, 8);
+    MxVars vars = {.arena = &arena};
+    MxGraph *graph = mx_graph_new(&arena, "stream", &vars);
+    MxValue *params = mx_new_n(&arena, MxValue, tree->n), in[3];
+    MxTrace t;
+    int n = 0;
+    mx_trace_begin(&t, graph);
+    for (int i = 0; i < tree->n; i++)
+        params[i] =
+            mx_variable(&t, mx_vars_add(&vars, "param", (MxType){MX_F32, tree->leaves[i].shape}));
+    for (int i = 0; i < MX_COUNT(in); i++)
+        in[i] = mx_variable(&t, mx_vars_add(&vars, "in", (MxType){MX_I32, ids}));
+    mx_model_stream(&t, model, params, (MxModelInputs){in[0], in[1], in[2]});
+    ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == &op_attention) {
+            ck_assert_int_lt(n, cap);
+            out[n++] = *(const MxAttentionAttr *)graph->nodes[i].attr;
+        }
+    return n;
+}
+
+#define TINY                                                                                       \
+    "base_emb_dim=16", "base_num_query_heads=2", "base_num_kv_heads=1", "base_mlp_dim=24",         \
+        "base_num_decoder_layers=2", "vocab_size=300"
+
+/* Scores are q·k times `scale`; without one the query kernel starts as much smaller. MaxText's
+ * families multiply the query with 1/sqrt(query_pre_attn_scalar of Hugging Face): gemma3.py,
+ * get_query_pre_attn_scalar. */
+static const struct {
+    const char *overrides[3];
+    double scale, query_scale; /* the latter with heads of 64 */
+} scales[] = {
+    {{"decoder_block=llama2"}, 1, 0.125},
+    {{"decoder_block=llama2", "use_qk_norm=true"}, 0.125, 1},
+    {{"decoder_block=mistral"}, 1, 0.125},
+    {{"decoder_block=qwen2"}, 0.125, 1},
+    {{"decoder_block=qwen3"}, 0.125, 1},
+    {{"decoder_block=qwen3", "query_pre_attn_scalar=256"}, 0.0625, 2},
+    {{"decoder_block=llama2", "query_pre_attn_scalar=256"}, 0.0625, 2},
+    {{"decoder_block=qwen2", "query_pre_attn_scalar=64"}, 0.125, 1},
+};
+
+START_TEST(scores_are_scaled) {
+    const char *overrides[] = {TINY, "head_dim=64", scales[_i].overrides[0],
+                               scales[_i].overrides[1]};
+    int n = scales[_i].overrides[1] ? MX_COUNT(overrides) : MX_COUNT(overrides) - 1;
+    MxModel *model;
+    MxAttentionAttr seen[2];
+    ck_assert_msg(open_model(overrides, n, &model), "%s", err.text.data);
+    ck_assert_int_eq(trace_attention(model, seen, 2), 2);
+    for (int i = 0; i < 2; i++) ck_assert_double_eq(seen[i].scale, scales[_i].scale);
+    ck_assert_double_eq(mx_model_head_form(model).query_scale, scales[_i].query_scale);
+    int query =
+        mx_tree_find(mx_model_params(model), "decoder/layers_1/self_attention/query/kernel");
+    ck_assert_double_eq(mx_model_params(model)->leaves[query].init.std,
+                        scales[_i].scale == 1 ? 0.25 * 0.125 : 0.25);
+}
+END_TEST
+
+/* ---- layers that take turns */
+
+START_TEST(layers_see_what_their_family_says) {
+    static const char *const overrides[] = {
+        "base_emb_dim=16",           "base_num_query_heads=2", "base_num_kv_heads=1",
+        "base_mlp_dim=24",           "vocab_size=300",         "head_dim=64",
+        "base_num_decoder_layers=8", "decoder_block=gemma3",   "sliding_window_size=5",
+        "use_post_attn_norm=true"};
+    enum { LAYERS = 8, GLOBAL = 5 };
+    MxModel *model;
+    MxAttentionAttr seen[LAYERS];
+    ck_assert_msg(open_model(overrides, MX_COUNT(overrides), &model), "%s", err.text.data);
+    ck_assert_int_eq(trace_attention(model, seen, LAYERS), LAYERS);
+    for (int i = 0; i < LAYERS; i++) {
+        ck_assert_int_eq(seen[i].mask, i == GLOBAL ? MX_MASK_CAUSAL : MX_MASK_SLIDING);
+        ck_assert_int_eq(seen[i].window, i == GLOBAL ? 0 : 5);
+    }
+    const MxTree *tree = mx_model_params(model);
+    ck_assert_int_ge(mx_tree_find(tree, "decoder/layers_7/post_self_attention_norm/scale"), 0);
+    ck_assert_int_eq(mx_tree_find(tree, "decoder/layers_7/post_ffw_norm/scale"), -1);
+    int last = mx_tree_find(tree, "decoder/layers_7/mlp/wo/kernel");
+    ck_assert_str_eq(tree->leaves[last].stack.path,
+                     "decoder/layers_remainder/layers_1/mlp/wo/kernel");
+}
+END_TEST
+
+/* Default modules of adapters are found in whole periods, behind them, and one by one. */
+START_TEST(adapters_are_in_every_layer) {
+    static const char *const forms[] = {"scan_layers=true", "scan_layers=false"};
+    const char *overrides[] = {
+        "base_emb_dim=16",      "base_num_query_heads=2", "base_num_kv_heads=1",
+        "base_mlp_dim=24",      "vocab_size=300",         "base_num_decoder_layers=8",
+        "decoder_block=gemma3", "sliding_window_size=5",  "lora.enable_lora=true",
+        "lora.lora_rank=2",     "lora.lora_alpha=2",      forms[_i]};
+    MxModel *model;
+    ck_assert_msg(open_model(overrides, MX_COUNT(overrides), &model), "%s", err.text.data);
+    const MxTree *tree = mx_model_params(model);
+    int n = 0;
+    for (int i = 0; i < tree->n; i++) n += tree->leaves[i].kind == MX_KIND_LORA_PARAM;
+    ck_assert_int_eq(n, 8 * 7 * 2);
+    ck_assert_int_eq(mx_model_lora(model)->n_modules, 8 * 7);
+    int last = mx_tree_find(tree, "decoder/layers_7/mlp/wo/kernel_lora_a");
+    ck_assert_str_eq(tree->leaves[last].stack.path,
+                     "decoder/layers_remainder/layers_1/mlp/wo/kernel_lora_a");
+}
+END_TEST
+
 /* ---- what cannot be */
 
 static const struct {
@@ -85,6 +214,10 @@ static const struct {
     {{"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=4",
       "lora.lora_module_path=nothing"},
      "\"nothing\" matches no module that can be adapted"},
+    {{"decoder_block=gemma3", "attention_type=chunk", "chunk_attn_window_size=8"},
+     "attention_type: chunk, but layers of gemma3 see what their family says; wants global"},
+    {{"decoder_block=gemma3"},
+     "sliding_window_size: layers of gemma3 have a window; wants at least 1, found 0"},
 };
 
 START_TEST(what_cannot_be_is_refused) {
@@ -102,6 +235,9 @@ int main(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_loop_test(tcase, presets_have_the_published_sizes, 0, MX_COUNT(published));
     tcase_add_test(tcase, adapters_stand_beside_frozen_weights);
+    tcase_add_loop_test(tcase, scores_are_scaled, 0, MX_COUNT(scales));
+    tcase_add_test(tcase, layers_see_what_their_family_says);
+    tcase_add_loop_test(tcase, adapters_are_in_every_layer, 0, 2);
     tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, MX_COUNT(refusals));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,147 @@
+/* family.h — families of decoders, as data: which blocks a layer is made of, where its norms stand,
+ * what it sees, how its layers take turns and are stacked, and what others call it. What the blocks
+ * compute is in the model room; how files hold them in ckpt. Nothing here depends on a config: a
+ * family says what no key says.
+ *
+ * Adding a family: a line in family.def, a row in src/family, a preset in configs/models, goldens.
+ */
+#ifndef MX_FAMILY_H
+#define MX_FAMILY_H
+
+#include <mx/tree.h>
+
+/* ---- one layer */
+
+/* What mixes tokens, and what works on each alone; rows of src/model. */
+typedef enum MxBlockKind { MX_BLOCK_ATTENTION, MX_BLOCK_GLU, MX_BLOCK_COUNT } MxBlockKind;
+
+/* A block of a layer, and what it and its norms are called in MaxText's trees. */
+typedef struct MxBlockSpec {
+    MxBlockKind kind;
+    const char *name;        /* "self_attention" */
+    const char *norm_before; /* of what the block reads; NULL = none */
+    const char *norm_after;  /* of what it gives, before it is added to the stream; NULL = none */
+} MxBlockSpec;
+
+enum { MX_LAYER_BLOCKS = 2 }; /* a mixer of tokens, then a feed-forward block */
+
+/* What a token sees of those before it. */
+typedef enum MxSees {
+    MX_SEES_AS_SAID,    /* by attention_type */
+    MX_SEES_ALL_BEFORE, /* whatever attention_type says, which must be global */
+    MX_SEES_WINDOW,     /* the same; sliding_window_size tokens, itself among them */
+} MxSees;
+
+/* How queries and keys are rotated. */
+typedef enum MxRopeKind {
+    MX_ROPE_AS_SAID, /* by rope_type and its keys */
+    MX_ROPE_LOCAL,   /* plainly, with local_rope_max_timescale if it is above 0 */
+} MxRopeKind;
+
+typedef struct MxLayerSpec {
+    MxBlockSpec block[MX_LAYER_BLOCKS];
+    bool asks_norms_after; /* norm_after stand only where use_post_attn_norm and use_post_ffw_norm
+                              say so */
+    MxSees sees;
+    MxRopeKind rope;
+    bool norms_heads;  /* norms of queries and keys, whatever use_qk_norm says */
+    bool scales_query; /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
+                          starts, and is kept in MaxText's trees, that much smaller */
+    bool has_out_bias; /* attention_bias covers the output projection too */
+} MxLayerSpec;
+
+/* ---- Hugging Face's models */
+
+/* Whether queries, keys and values have biases. */
+typedef enum MxHfBias {
+    MX_HF_BIAS_NEVER,
+    MX_HF_BIAS_SAID, /* by attention_bias */
+    MX_HF_BIAS_ALWAYS
+} MxHfBias;
+
+/* Whether layers see a window of tokens. */
+typedef enum MxHfWindow {
+    MX_HF_WINDOW_NEVER,
+    MX_HF_WINDOW_SAID,   /* by use_sliding_window */
+    MX_HF_WINDOW_ALWAYS, /* unless sliding_window is null */
+    MX_HF_WINDOW_TURNS,  /* in the layers that the family says */
+} MxHfWindow;
+
+/* A kind of model under their names, and what no member of config.json says. */
+typedef struct MxHfNames {
+    const char *model_type, *architecture;
+    const char *norms[2 * MX_LAYER_BLOCKS]; /* before and after each block; NULL = none */
+    bool interleaves;                       /* in MaxText's trees rotated pairs are neighbours */
+    MxHfBias bias;
+    bool has_qk_norm; /* always */
+    MxHfWindow window;
+    const char *activation, *our_activation; /* NULL = silu */
+    bool adds_one;                           /* their norms hold w where ours hold 1 + w */
+    bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
+    bool is_tied;          /* where tie_word_embeddings is missing */
+    bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
+    bool has_query_scalar; /* query_pre_attn_scalar */
+    /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
+    int64_t default_window, default_head_dim, default_kv_heads;
+} MxHfNames;
+
+/* ---- families */
+
+enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16 };
+
+typedef struct MxFamily {
+    const char *decoder_block;
+    MxLayerSpec specs[MX_MOST_SPECS];
+    int n_specs; /* 0 = not built */
+    /* Layers take turns: layer i has specs[turns[i % (period · n_a_name)]]. MaxText stacks a
+     * period's places apart, below names that begin with `place`, "layers/layers_2/…"; period 1 =
+     * all in one array. Where it takes several layers for one, they share its name, with blocks
+     * of different names: n_a_name, 0 = 1. */
+    int period, n_a_name;
+    int turns[MX_MOST_PERIOD];
+    const char *place;
+    const char *mark; /* part of a path that no other family's trees have; NULL = none */
+    const char *keys; /* config keys that act in families that name them alone, or even here */
+    const char *lora_modules; /* a regular expression, with "layers/" for any layer of a stack */
+    MxHfNames hf;
+} MxFamily;
+
+/* mx_families — all of them; in the order of family.def. */
+const MxFamily *const *mx_families(int *n);
+/* mx_family_find — by the name of its decoder block; NULL = there is none. */
+const MxFamily *mx_family_find(const char *decoder_block);
+/* mx_family_a_name — how many layers one of MaxText's is, whose number num_decoder_layers is. */
+static inline int mx_family_a_name(const MxFamily *family) {
+    return family->n_a_name ? family->n_a_name : 1;
+}
+/* mx_family_spec — of a layer, counted from 0. */
+const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
+/* mx_family_layer — the name of a layer on its own, "decoder/layers_7". */
+const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer);
+
+/* The decoder blocks that are built, and the others, with blanks between. */
+extern const char mx_families_built[], mx_families_later[];
+
+/* ---- stacks */
+
+#define MX_STACK_REST  "layers_remainder"
+#define MX_STACK_PLACE "layers_" /* what most families call the places of a block */
+
+/* How layers of one kind are stacked: all in "<outer>/…", or, where they take turns, those of one
+ * place in "<outer>/<place>0/…", "<outer>/<place>1/…"; layers after the last whole period stay
+ * alone in "layers_remainder/<place>0/…". Source: MaxText layers/nnx_decoders.py @e591f30c, read
+ * off its trees. */
+typedef struct MxStacking {
+    const char *outer, *place;
+    int period; /* 0 = all in one array */
+} MxStacking;
+
+/* mx_family_stacking — of the stack "layers". */
+MxStacking mx_family_stacking(const MxFamily *family);
+/* mx_stack_of — where a leaf of a layer sits.
+ *   prefix  "decoder/"; tail  the leaf's path in its layer
+ *   axis    logical name of the stacked dim */
+MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
+                    int n_layers, const char *tail);
+
+#endif

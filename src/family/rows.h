@@ -1,0 +1,28 @@
+/* rows.h — the rows of the families that are built, and what several of them share. */
+#ifndef FAMILY_ROWS_H
+#define FAMILY_ROWS_H
+
+#include <mx/family.h>
+
+#define MX_FAMILY(name) extern const MxFamily family_##name;
+#define MX_FAMILY_LATER(name, period, place, mark)
+#include <mx/family.def>
+#undef MX_FAMILY
+#undef MX_FAMILY_LATER
+
+// clang-format off
+/* Attention and gated feed-forward, each behind a norm, under the names of MaxText's llama2. */
+#define FAMILY_LLAMA_BLOCKS                                                                        \
+    {{.kind = MX_BLOCK_ATTENTION, .name = "self_attention",                                        \
+      .norm_before = "pre_self_attention_layer_norm"},                                             \
+     {.kind = MX_BLOCK_GLU, .name = "mlp", .norm_before = "post_self_attention_layer_norm"}}
+
+#define FAMILY_LLAMA_HF_NORMS {"input_layernorm", NULL, "post_attention_layernorm", NULL}
+
+/* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
+ */
+#define FAMILY_LORA_MODULES                                                                        \
+    "decoder/layers/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"
+// clang-format on
+
+#endif

@@ -1,0 +1,88 @@
+/* cost.c — what a model costs, added up from the rows of its blocks. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+/* What the blocks of a layer's kind cost together. */
+static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double rows,
+                              double length, double n_layers) {
+    BlockFlops sum = {0};
+    for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
+        BlockFlops one = model_block(spec->block[i].kind)->flops(c, spec, rows, length);
+        sum.weights += one.weights * n_layers;
+        sum.attention += one.attention * n_layers;
+    }
+    return sum;
+}
+
+/* All layers, and the modules that look ahead, which are of the last one's kind. */
+static void forward_flops(const MxConfig *c, double rows, double length, BlockFlops *layers,
+                          BlockFlops *ahead) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    int n = (int)c->num_decoder_layers * mx_family_a_name(family);
+    *layers = (BlockFlops){0};
+    for (int s = 0; s < family->n_specs; s++) {
+        int n_alike = 0;
+        for (int i = 0; i < n; i++) n_alike += mx_family_spec(family, i) == &family->specs[s];
+        BlockFlops some = layer_flops(c, &family->specs[s], rows, length, n_alike);
+        layers->weights += some.weights;
+        layers->attention += some.attention;
+    }
+    *ahead = layer_flops(c, mx_family_spec(family, n - 1), rows, length, (double)c->mtp_num_layers);
+}
+
+double mx_model_size(const MxConfig *c) {
+    BlockFlops layers, ahead;
+    forward_flops(c, 1, 1, &layers, &ahead); /* of one token: two for each weight */
+    return (layers.weights + ahead.weights) / 2 + 2 * (double)c->emb_dim * (double)c->vocab_size;
+}
+
+double mx_model_width(const MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    double widest = (double)c->emb_dim;
+    for (int s = 0; s < family->n_specs; s++)
+        for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
+            double width = model_block(family->specs[s].block[i].kind)->width(c);
+            if (width > widest) widest = width;
+        }
+    return widest;
+}
+
+/* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
+ */
+MxTflops mx_model_tflops(const MxModel *model) {
+    enum { FORWARD_AND_BACKWARD = 3 };
+    const double tera = 1e12;
+    const MxConfig *c = model->config;
+    double rows = c->per_device_batch_size, length = (double)c->max_target_length;
+    double unembedding = 2 * rows * length * (double)c->emb_dim * (double)c->vocab_size;
+    BlockFlops layers, ahead;
+    forward_flops(c, rows, length, &layers, &ahead);
+    double weights = layers.weights + unembedding;
+    double micro_batches = (double)c->gradient_accumulation_steps;
+    MxTflops tflops = {.learnable = weights * FORWARD_AND_BACKWARD / tera,
+                       .attention = layers.attention * FORWARD_AND_BACKWARD / tera};
+    tflops.learnable += ahead.weights * FORWARD_AND_BACKWARD / tera;
+    tflops.attention += ahead.attention * FORWARD_AND_BACKWARD / tera;
+    tflops.learnable *= micro_batches;
+    tflops.attention *= micro_batches;
+    if (c->use_dpo) tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;
+    if (c->use_dpo) tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
+    tflops.total = tflops.learnable + tflops.attention + tflops.reference;
+    return tflops;
+}
+
+const char *mx_tflops_text(MxArena *arena, MxTflops tflops) {
+    char total[MX_FIGURE];
+    MxText text;
+    mx_text_init(&text, arena);
+    mx_text_add(&text,
+                "Per train step:\n Total TFLOPs: %s \n split as %.2f%% learnable weight flops and "
+                "%.2f%% attention flops",
+                mx_figure(total, tflops.total, 2), 100 * tflops.learnable / tflops.total,
+                100 * tflops.attention / tflops.total);
+    if (tflops.reference > 0)
+        mx_text_add(&text, ", %.2f%% frozen reference weight flops",
+                    100 * tflops.reference / tflops.total);
+    return text.data;
+}

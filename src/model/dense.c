@@ -1,0 +1,93 @@
+/* dense.c — products of activations with weights, and norms, with the adapters beside them. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+MxValue model_weight(const Pass *p, int leaf) {
+    return mx_cast(p->t, p->params[leaf], p->model->dtype);
+}
+
+static const Adapter *adapter_of(const Pass *p, int leaf) {
+    const Adapter *adapters = p->model->adapters;
+    return adapters && adapters[leaf].a >= 0 ? &adapters[leaf] : NULL;
+}
+
+/* The same values with the last n dims as one. */
+static MxValue flatten_last(MxTrace *t, MxValue x, int n) {
+    MxShape shape = mx_trace_type(t, x).shape, flat = {.rank = shape.rank - n + 1};
+    if (x < 0 || n == 1) return x;
+    for (int i = 0; i < flat.rank; i++) flat.dim[i] = shape.dim[i];
+    for (int i = flat.rank; i < shape.rank; i++) flat.dim[flat.rank - 1] *= shape.dim[i];
+    return mx_reshape(t, x, flat);
+}
+
+enum { MOST_BESIDE = 3 }; /* query, key, value */
+
+/* x A scale for the adapter of each kernel, MX_NONE for one without. What takes time is to read x,
+ * and to write its gradient: so that this is done once, they are made as one product. */
+static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *low) {
+    MxTrace *t = p->t;
+    MxValue a = MX_NONE;
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        const Adapter *adapter = adapter_of(p, dense[i].kernel);
+        low[i] = MX_NONE;
+        if (!adapter) continue;
+        a = left++ ? mx_concat(t, a, p->params[adapter->a]) : p->params[adapter->a];
+    }
+    if (!left) return;
+    MxValue in = flatten_last(t, x, p->model->params.leaves[dense[0].kernel].n_contract);
+    MxValue all = mx_dot(t, in, mx_cast(t, a, p->model->dtype), MX_DOT_NN, 1);
+    all = mx_scale(t, all, p->model->lora.scale);
+    for (int i = 0; i < n; i++) {
+        const Adapter *adapter = adapter_of(p, dense[i].kernel);
+        if (!adapter) continue;
+        low[i] = all;
+        if (!--left) return;
+        low[i] = mx_split(t, all, p->model->params.leaves[adapter->a].shape.dim[1]);
+        all = low[i] + 1;
+    }
+}
+
+/* y + low B, for y = x · kernel. Made as a product that y is added to. */
+static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
+    MxTrace *t = p->t;
+    const MxLeaf *leaf = &p->model->params.leaves[kernel];
+    const Adapter *adapter = adapter_of(p, kernel);
+    if (!adapter) return y;
+    MxShape shape = mx_trace_type(t, y).shape;
+    MxValue base = flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
+    MxValue sum = mx_add(t, mx_dot(t, low, model_weight(p, adapter->b), MX_DOT_NN, 1), base);
+    return base == y ? sum : mx_reshape(t, sum, shape);
+}
+
+MxValue model_fold_adapter(const Pass *p, int leaf) {
+    MxTrace *t = p->t;
+    const Adapter *adapter = adapter_of(p, leaf);
+    if (!adapter) return p->params[leaf];
+    MxValue b = mx_scale(t, p->params[adapter->b], p->model->lora.scale);
+    return mx_add(t, mx_dot(t, p->params[adapter->a], b, MX_DOT_NN, 1), p->params[leaf]);
+}
+
+/* Adapters come after a product with x itself, so that backwards it is
+ * such a product that what comes of them is added to. */
+void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
+    MxValue low[MOST_BESIDE];
+    for (int i = 0; i < n; i++) {
+        int n_contract = p->model->params.leaves[dense[i].kernel].n_contract;
+        y[i] = mx_dot(p->t, x, model_weight(p, dense[i].kernel), MX_DOT_NN, n_contract);
+        if (i == 0) adapt_in(p, x, n, dense, low);
+        y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
+        if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], model_weight(p, dense[i].bias));
+    }
+}
+
+MxValue model_project(const Pass *p, MxValue x, int kernel, int bias) {
+    MxValue y;
+    model_project_each(p, x, 1, &(Dense){kernel, bias}, &y);
+    return y;
+}
+
+MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon) {
+    return mx_rmsnorm(p->t, x, model_fold_adapter(p, scale), epsilon);
+}

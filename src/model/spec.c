@@ -1,0 +1,84 @@
+/* spec.c — what a config makes of a row of its family's layers. Behaviour follows keys: a family
+ * only says what no key says. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+// clang-format off
+static const struct {
+    const char *name;
+    MxMask mask;
+} masks[] = {
+    {"global",        MX_MASK_CAUSAL},
+    {"local_sliding", MX_MASK_SLIDING},
+    {"chunk",         MX_MASK_CHUNK},
+    {"full",          MX_MASK_FULL},
+};
+// clang-format on
+
+const Block *model_block(MxBlockKind kind) {
+    static const Block *const blocks[MX_BLOCK_COUNT] = {
+        [MX_BLOCK_ATTENTION] = &block_attention,
+        [MX_BLOCK_GLU] = &block_glu,
+    };
+    return blocks[kind];
+}
+
+/* Gated units only: one activation times a linear branch. */
+static bool read_activation(const MxConfig *c, Spec *spec, MxError *err) {
+    MxStrs names = c->mlp_activations;
+    if (names.n != 2 || strcmp(names.item[1], "linear"))
+        return mx_config_fail(err, c, MX_KEY_mlp_activations,
+                              "not available yet: only [ACTIVATION, linear] works now");
+    for (int i = 0; i < MX_ACTIVATION_COUNT; i++)
+        if (!strcmp(names.item[0], mx_activation_names[i])) {
+            spec->activation = (MxActivation)i;
+            return true;
+        }
+    mx_config_fail(err, c, MX_KEY_mlp_activations, "unrecognized activation \"%s\"", names.item[0]);
+    const char *near = mx_nearest(names.item[0], mx_activation_names, MX_ACTIVATION_COUNT);
+    if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
+    return false;
+}
+
+/* A family that says what its layers see leaves attention_type nothing to say. */
+static bool read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a, MxError *err) {
+    const char *said = c->attention_type;
+    if (sees != MX_SEES_AS_SAID && strcmp(said, "global"))
+        return mx_config_fail(err, c, MX_KEY_attention_type,
+                              "%s, but layers of %s see what their family says; wants global", said,
+                              c->decoder_block);
+    if (sees == MX_SEES_WINDOW && !c->sliding_window_size)
+        return mx_config_fail(err, c, MX_KEY_sliding_window_size,
+                              "layers of %s have a window; wants at least 1, found 0",
+                              c->decoder_block);
+    for (int i = 0; i < MX_COUNT(masks); i++)
+        if (!strcmp(masks[i].name, said)) a->mask = masks[i].mask;
+    if (sees == MX_SEES_WINDOW) a->mask = MX_MASK_SLIDING;
+    if (a->mask == MX_MASK_SLIDING) a->window = c->sliding_window_size;
+    if (a->mask == MX_MASK_CHUNK) a->window = c->chunk_attn_window_size;
+    return true;
+}
+
+static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
+    MxAttentionAttr *a = &spec->attention;
+    bool scales = spec->row->scales_query || c->use_qk_norm;
+    *a = (MxAttentionAttr){.scale = scales ? 1 / sqrt((double)c->head_dim) : 1,
+                           .softcap = c->attn_logits_soft_cap};
+    if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
+    return read_mask(c, spec->row->sees, a, err);
+}
+
+bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,
+                     MxError *err) {
+    const bool said[MX_LAYER_BLOCKS] = {config->use_post_attn_norm, config->use_post_ffw_norm};
+    *out = (Spec){.row = row,
+                  .epsilon = config->normalization_layer_epsilon,
+                  .norms_heads = row->norms_heads || config->use_qk_norm};
+    for (int i = 0; i < MX_LAYER_BLOCKS; i++)
+        out->norm_after[i] = row->asks_norms_after && !said[i] ? NULL : row->block[i].norm_after;
+    return read_attention(config, out, err) && read_activation(config, out, err) &&
+           model_rope(arena, config, out, err);
+}
