@@ -244,23 +244,28 @@ bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
 
 /* ---- what is kept */
 
-/* The step whose checkpoint has the lowest evaluation loss, the first of equals; -1 = none. */
-static int64_t best_of(MxArena *arena, const MxConfig *config, const int64_t *steps, int n) {
-    int64_t best = -1;
+/* The step whose checkpoint has the lowest evaluation loss, the first of equals; -1 = none. One
+ * that cannot be read now may be it. */
+static bool find_best(MxArena *arena, const MxConfig *config, const int64_t *steps, int n,
+                      int64_t *best, MxError *err) {
     double lowest = 0;
+    *best = -1;
     for (int i = 0; i < n; i++) {
-        MxError ignored = {0};
+        MxError why = {0};
         MxJson *manifest;
         double loss;
-        if (mx_store_manifest(arena, step_dir(arena, config, steps[i]), &manifest, &ignored) &&
-            mx_json_number(mx_json_get(manifest, "eval_loss"), &loss) &&
-            (best < 0 || loss < lowest)) {
-            best = steps[i];
+        bool ok = mx_store_manifest(arena, step_dir(arena, config, steps[i]), &manifest, &why);
+        bool is_damaged = why.exit == MX_EXIT_BAD_INPUT;
+        if (!ok && !is_damaged) mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
+        mx_error_release(&why);
+        if (!ok && !is_damaged) return mx_context(err, "no older checkpoint is removed");
+        if (ok && mx_json_number(mx_json_get(manifest, "eval_loss"), &loss) &&
+            (*best < 0 || loss < lowest)) {
+            *best = steps[i];
             lowest = loss;
         }
-        mx_error_release(&ignored);
     }
-    return best;
+    return true;
 }
 
 /* Removes what is too old after a save. Folders of later steps do not verify, or the run would have
@@ -272,7 +277,8 @@ static bool rotate(const MxConfig *config, int64_t newest, MxError *err) {
     int n = 0;
     bool ok = mx_store_steps(&arena, config->checkpoint_dir, &steps, &n, err);
     while (n && steps[n - 1] > newest) n--;
-    int64_t best = config->keep_best_checkpoint ? best_of(&arena, config, steps, n) : -1;
+    int64_t best = -1;
+    if (config->keep_best_checkpoint) ok = ok && find_best(&arena, config, steps, n, &best, err);
     for (int i = 0; ok && i < n - keep; i++)
         if (steps[i] != best) ok = mx_store_remove(step_dir(&arena, config, steps[i]), err);
     mx_arena_release(&arena);

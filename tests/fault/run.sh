@@ -368,7 +368,17 @@ unreadable() {
 77 13 8/MANIFEST.json
 END
     finish "checkpoints that can be read again" "$d"
-    passed "$n" "checkpoints that cannot be read: $n refused"
+    d=$work/best # the best one is not removed because nobody can read now that it is
+    keys="eval_interval=2 checkpoint_period=2 max_num_checkpoints_to_keep=1 keep_best_checkpoint=true learning_rate=1.5"
+    # shellcheck disable=SC2086
+    train "$d" $keys steps=3
+    # shellcheck disable=SC2086
+    LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_FAULT_UNREAD=0/MANIFEST.json \
+        MX_FAULT_ERRNO=5 train "$d" $keys steps=7 || complain "an unreadable best checkpoint: exit $?" "$d"
+    [ -d "$d/x/checkpoints/0" ] || complain "an unreadable best checkpoint was removed" "$d"
+    grep -q "warning: no older checkpoint is removed: could not open .*0/MANIFEST.json" "$d/log" ||
+        complain "an unreadable best checkpoint is not told" "$d"
+    passed $((n + 1)) "checkpoints that cannot be read: $n refused, the best kept"
 }
 
 # ---- several ranks
