@@ -18,8 +18,8 @@ static void stop(MxError *err) {
     bench_fail("%s", err->text.data);
 }
 
-/* The state's arrays in memory as the trainer has it, which was never touched before; what they hold
- * does not matter. */
+/* The state's arrays in memory as the trainer has it, which was never touched before; what they
+ * hold does not matter. */
 static MxTree new_state(MxArena *arena, const MxTree *params, bool fills, int64_t *bytes) {
     static const char *const sections[] = {"model", "optimizer/opt_state/0/mu",
                                            "optimizer/opt_state/0/nu"};
