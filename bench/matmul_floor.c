@@ -6,7 +6,8 @@
  *   matmul_floor WORKLOAD f32|bf16 [THREADS]     a line a shape, then "floor SECONDS"
  *   matmul_floor --versions                      the libraries
  *
- * bf16: operands and results are bfloat16, but gradients of weights are float32. */
+ * bf16: operands and results are bfloat16, but gradients of weights are float32. Where neither
+ * library multiplies bfloat16, floats are the floor. */
 #include "product.h"
 
 #include <stdio.h>
@@ -90,6 +91,7 @@ int main(int argc, char **argv) {
     bool is_bf16 = argc > 2 && !strcmp(argv[2], "bf16");
     if (argc < 3 || argc > 4 || (!is_bf16 && strcmp(argv[2], "f32")))
         bench_fail("usage: matmul_floor w1|w3 f32|bf16 [THREADS]");
+    is_bf16 = is_bf16 && product_has_bf16();
     bench_threads(argc > 3 ? (int)bench_positive(argv[3], "THREADS") : 0);
     for (int i = 0; i < WORKLOADS; i++) {
         if (strcmp(workloads[i].name, argv[1])) continue;

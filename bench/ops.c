@@ -260,7 +260,7 @@ static void time_case(Bench *b, Case *c) {
 
 static double peak(bool is_bf16) {
     enum { SIDE = 2048 };
-    Product p = {.m = SIDE, .n = SIDE, .k = SIDE, .is_bf16 = is_bf16};
+    Product p = {.m = SIDE, .n = SIDE, .k = SIDE, .is_bf16 = is_bf16 && product_has_bf16()};
     Operands operands = product_operands((size_t)SIDE * SIDE);
     double best = 0;
     for (int library = 0; library < LIBRARY_COUNT; library++) {

@@ -119,10 +119,8 @@ typedef struct Primitive {
     dnnl_memory_t a, b, c;
 } Primitive;
 
-static void check(dnnl_status_t status, const Product *p) {
-    if (status != dnnl_success)
-        bench_fail("oneDNN has no product %s [%d, %d] x [%d, %d] here",
-                   p->is_bf16 ? "bfloat16" : "float32", p->m, p->k, p->k, p->n);
+static bool is_ok(dnnl_status_t status) {
+    return status == dnnl_success;
 }
 
 /* Versions 2 and 3 of oneDNN call these differently: a description is a struct or an object. */
@@ -130,40 +128,47 @@ static void check(dnnl_status_t status, const Product *p) {
 #define DESCRIBE          dnnl_memory_desc_init_by_tag
 #define DESCRIPTION(desc) (&(desc))
 
-static void describe_product(dnnl_primitive_desc_t *out, const Primitive *x, const Product *p,
+static bool describe_product(dnnl_primitive_desc_t *out, const Primitive *x,
                              dnnl_memory_desc_t abc[3]) {
     dnnl_matmul_desc_t desc;
-    check(dnnl_matmul_desc_init(&desc, &abc[0], &abc[1], NULL, &abc[2]), p);
-    check(dnnl_primitive_desc_create(out, &desc, NULL, x->engine, NULL), p);
+    return is_ok(dnnl_matmul_desc_init(&desc, &abc[0], &abc[1], NULL, &abc[2])) &&
+           is_ok(dnnl_primitive_desc_create(out, &desc, NULL, x->engine, NULL));
 }
 #else
 #define DESCRIBE          dnnl_memory_desc_create_with_tag
 #define DESCRIPTION(desc) (desc)
 
-static void describe_product(dnnl_primitive_desc_t *out, const Primitive *x, const Product *p,
+static bool describe_product(dnnl_primitive_desc_t *out, const Primitive *x,
                              dnnl_memory_desc_t abc[3]) {
-    check(dnnl_matmul_primitive_desc_create(out, x->engine, abc[0], abc[1], NULL, abc[2], NULL), p);
+    return is_ok(
+        dnnl_matmul_primitive_desc_create(out, x->engine, abc[0], abc[1], NULL, abc[2], NULL));
 }
 #endif
 
-static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
-    blas_functions(); /* oneDNN reads its variable when it is first used */
+static bool make_primitive(Primitive *x, const Product *p, const Operands *operands) {
     dnnl_memory_desc_t abc[3];
     dnnl_primitive_desc_t desc;
     dnnl_data_type_t in = p->is_bf16 ? dnnl_bf16 : dnnl_f32;
     dnnl_data_type_t out = p->is_bf16_out ? dnnl_bf16 : dnnl_f32;
     const dnnl_dims_t a = {p->m, p->k}, b = {p->k, p->n}, c = {p->m, p->n};
-    check(dnnl_engine_create(&x->engine, dnnl_cpu, 0), p);
-    check(dnnl_stream_create(&x->stream, x->engine, dnnl_stream_default_flags), p);
-    check(DESCRIBE(&abc[0], 2, a, in, p->trans_a ? dnnl_ba : dnnl_ab), p);
-    check(DESCRIBE(&abc[1], 2, b, in, p->trans_b ? dnnl_ba : dnnl_ab), p);
-    check(DESCRIBE(&abc[2], 2, c, out, dnnl_ab), p);
-    describe_product(&desc, x, p, abc);
-    check(dnnl_primitive_create(&x->primitive, desc), p);
+    blas_functions(); /* oneDNN reads its variable when it is first used */
+    if (!is_ok(dnnl_engine_create(&x->engine, dnnl_cpu, 0)) ||
+        !is_ok(dnnl_stream_create(&x->stream, x->engine, dnnl_stream_default_flags)) ||
+        !is_ok(DESCRIBE(&abc[0], 2, a, in, p->trans_a ? dnnl_ba : dnnl_ab)) ||
+        !is_ok(DESCRIBE(&abc[1], 2, b, in, p->trans_b ? dnnl_ba : dnnl_ab)) ||
+        !is_ok(DESCRIBE(&abc[2], 2, c, out, dnnl_ab)) || !describe_product(&desc, x, abc) ||
+        !is_ok(dnnl_primitive_create(&x->primitive, desc)))
+        return false;
     dnnl_primitive_desc_destroy(desc);
-    check(dnnl_memory_create(&x->a, DESCRIPTION(abc[0]), x->engine, operands->a), p);
-    check(dnnl_memory_create(&x->b, DESCRIPTION(abc[1]), x->engine, operands->b), p);
-    check(dnnl_memory_create(&x->c, DESCRIPTION(abc[2]), x->engine, operands->c), p);
+    return is_ok(dnnl_memory_create(&x->a, DESCRIPTION(abc[0]), x->engine, operands->a)) &&
+           is_ok(dnnl_memory_create(&x->b, DESCRIPTION(abc[1]), x->engine, operands->b)) &&
+           is_ok(dnnl_memory_create(&x->c, DESCRIPTION(abc[2]), x->engine, operands->c));
+}
+
+static void open_primitive(Primitive *x, const Product *p, const Operands *operands) {
+    if (!make_primitive(x, p, operands))
+        bench_fail("oneDNN has no product %s [%d, %d] x [%d, %d] here",
+                   p->is_bf16 ? "bfloat16" : "float32", p->m, p->k, p->k, p->n);
 }
 
 static void close_primitive(Primitive *x) {
@@ -182,6 +187,16 @@ static void run_primitive(void *context) {
     if (dnnl_primitive_execute(x->primitive, x->stream, 3, args) != dnnl_success ||
         dnnl_stream_wait(x->stream) != dnnl_success)
         bench_fail("oneDNN could not run a product");
+}
+
+bool product_has_bf16(void) {
+    enum { SIDE = 64 };
+    Primitive x;
+    Operands operands = product_operands((size_t)SIDE * SIDE);
+    const Product p = {.m = SIDE, .n = SIDE, .k = SIDE, .is_bf16 = true};
+    if (!make_primitive(&x, &p, &operands)) return false;
+    close_primitive(&x);
+    return true;
 }
 
 BenchTimes product_time(const Product *product, Library library, const Operands *operands) {

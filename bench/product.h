@@ -24,6 +24,9 @@ typedef struct Operands {
 } Operands;
 Operands product_operands(size_t cells);
 
+/* product_has_bf16 — whether a library multiplies bfloat16 here; where none does, floats are the
+ * floor of what is to be widened first. */
+bool product_has_bf16(void);
 /* product_can — whether a library has it: OpenBLAS multiplies float32 alone. */
 bool product_can(const Product *product, Library library);
 BenchTimes product_time(const Product *product, Library library, const Operands *operands);
