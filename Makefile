@@ -274,4 +274,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check check-cli check-fault tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi

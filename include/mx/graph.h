@@ -33,6 +33,7 @@ typedef struct MxVars {
 
 typedef struct MxTrace MxTrace;
 typedef struct MxNode MxNode;
+typedef struct MxOp MxOp;
 
 /* What a shape rule sees and fills in. Failing rules call mx_infer_fail. */
 typedef struct MxInfer {
@@ -124,23 +125,35 @@ typedef struct MxMachine {
 
 enum { MX_MAX_PHASES = 3 };
 
-/* Properties of an op. */
+/* Properties of an op: what passes ask instead of which op it is. */
 enum {
-    MX_OP_SOURCE = 1, /* runs nothing: its value is a variable's buffer */
-    MX_OP_VIEW = 2,   /* runs nothing: its value is its input's buffer with another shape */
-    MX_OP_CONSTANT =
-        4, /* integers or counts: no gradient flows through, and that is not an error */
-    MX_OP_ADDS_INPUTS = 8, /* any number of inputs; the result is the sum of the results of each */
-    MX_OP_CAST_FOLDS =
-        16, /* its attributes start with an MxDtype, the dtype of out 0, which may be float32 */
+    MX_OP_SOURCE = 1 << 0,   /* runs nothing: its value is a variable's buffer */
+    MX_OP_VIEW = 1 << 1,     /* runs nothing: its value is its input's buffer with another shape */
+    MX_OP_CONSTANT = 1 << 2, /* integers or counts: no gradient flows through, which is no error */
+    MX_OP_ADDS_INPUTS = 1 << 3, /* any number of inputs; the sum of the results of each */
+    MX_OP_CAST_FOLDS = 1 << 4,  /* its attributes start with an MxDtype, the dtype of out 0, which
+                                   may be float32 */
+    MX_OP_CAST = 1 << 5,        /* its value is its input's in another dtype */
+    MX_OP_COPY = 1 << 6,        /* its value is its input's */
+    MX_OP_SUM = 1 << 7,         /* out 0 = in 0 + in 1 */
+    MX_OP_IS_KEPT = 1 << 8,     /* dear to make, but not large: kept by MX_REMAT_MINIMAL */
 };
 
+/* Another op whose outputs this one makes on the way, if it has the same first inputs: they are its
+ * own from `at` on. Passes then let it (mx_pass_fuse). */
+typedef struct MxAlso {
+    const MxOp *op; /* NULL = none */
+    int at;
+    bool (*is_same)(const void *own, const void *other); /* whether attributes agree */
+} MxAlso;
+
 /* One row an op. Masks are over output indices. */
-typedef struct MxOp {
+struct MxOp {
     const char *name;
     int arity; /* number of inputs; -1 = any */
     unsigned flags;
     unsigned accumulates; /* outputs that can be added to what their buffer holds */
+    unsigned no_gradient; /* outputs that carry none: using one on the way to a loss is an error */
     int inplace; /* 1 + input whose buffer out 0 may take over when it dies here; 0 = none */
     MxCollective collective; /* its attributes are then an MxCollectiveAttr */
     bool takes_addend; /* an input after the last, of out 0's type, is added to out 0, which may
@@ -154,9 +167,10 @@ typedef struct MxOp {
     /* What the node of one rank exchanges with which others; NULL, also as its answer: nothing. */
     const MxGroup *(*exchange)(const MxMachine *machine, const MxNode *node, const MxType *in,
                                MxCommCost *cost);
+    MxAlso also;
     void (*print)(MxText *text, const void *attr);
     const char *doc;
-} MxOp;
+};
 
 struct MxNode {
     const MxOp *op;

@@ -103,7 +103,7 @@ static void fold_add(MxGraph *graph, const MxNode *add, int *uses) {
     mx_graph_replace(graph, add->out[0], y);
 }
 
-/* ---- cross-entropy into its gradient */
+/* ---- ops into those that make their outputs too: cross-entropy into its gradient */
 
 /* Whether `value` is made, directly or not, from an output of node `from`. */
 static bool depends_on(const MxGraph *graph, MxValue value, int from, MxArena *arena) {
@@ -118,24 +118,26 @@ static bool depends_on(const MxGraph *graph, MxValue value, int from, MxArena *a
     return reached[value];
 }
 
-static bool is_same_loss(const MxNode *xent, const MxNode *grad) {
-    const MxXentAttr *a = xent->attr, *b = grad->attr;
-    for (int i = 0; i < op_xent.arity; i++)
-        if (xent->in[i] != grad->in[i]) return false;
-    return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
-           a->z_loss == b->z_loss && a->tiles == b->tiles;
+/* Whether a node makes what another does, and has all that it needs by then. */
+static bool makes_also(const MxGraph *graph, int maker, int other, MxArena *arena) {
+    const MxNode *a = &graph->nodes[maker], *b = &graph->nodes[other];
+    if (b->op != a->op->also.op || !a->op->also.is_same(a->attr, b->attr)) return false;
+    for (int i = 0; i < b->n_in; i++)
+        if (a->in[i] != b->in[i]) return false;
+    for (int i = b->n_in; i < a->n_in; i++)
+        if (depends_on(graph, a->in[i], other, arena)) return false;
+    for (int i = 0; i < b->n_out; i++)
+        if (!may_write(graph, maker, b->out[i])) return false;
+    return true;
 }
 
-static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {
-    const MxNode *grad = &graph->nodes[gradient];
-    for (int n = 0; n < gradient; n++) {
-        const MxNode *xent = &graph->nodes[n];
-        if (xent->op != &op_xent || !is_same_loss(xent, grad)) continue;
-        if (depends_on(graph, grad->in[op_xent.arity], n, arena)) continue;
-        if (!may_write(graph, gradient, xent->out[0]) || !may_write(graph, gradient, xent->out[1]))
-            continue;
-        for (int i = 0; i < xent->n_out; i++)
-            mx_graph_replace(graph, xent->out[i], grad->out[2 + i]);
+static void fuse_also(MxGraph *graph, int maker, MxArena *arena) {
+    const MxNode *node = &graph->nodes[maker];
+    for (int n = 0; n < maker; n++) {
+        const MxNode *other = &graph->nodes[n];
+        if (!makes_also(graph, maker, n, arena)) continue;
+        for (int i = 0; i < other->n_out; i++)
+            mx_graph_replace(graph, other->out[i], node->out[node->op->also.at + i]);
         return;
     }
 }
@@ -145,7 +147,7 @@ static void fuse_xent(MxGraph *graph, int gradient, MxArena *arena) {
 void mx_pass_fuse_losses(MxGraph *graph) {
     MxArena arena = {.name = "fuse"};
     for (int n = 0; n < graph->n_nodes; n++)
-        if (graph->nodes[n].op == &op_xent_grad) fuse_xent(graph, n, &arena);
+        if (graph->nodes[n].op->also.op) fuse_also(graph, n, &arena);
     mx_arena_release(&arena);
 }
 
@@ -153,9 +155,9 @@ void mx_pass_fuse(MxGraph *graph) {
     MxArena arena = {.name = "fuse"};
     int *uses = count_uses(graph, &arena);
     for (int n = 0; n < graph->n_nodes; n++)
-        if (graph->nodes[n].op == &op_cast) fold_cast(graph, &graph->nodes[n], uses);
+        if (graph->nodes[n].op->flags & MX_OP_CAST) fold_cast(graph, &graph->nodes[n], uses);
     for (int n = 0; n < graph->n_nodes; n++)
-        if (graph->nodes[n].op == &op_add) fold_add(graph, &graph->nodes[n], uses);
+        if (graph->nodes[n].op->flags & MX_OP_SUM) fold_add(graph, &graph->nodes[n], uses);
     mx_arena_release(&arena);
     mx_pass_fuse_losses(graph);
 }

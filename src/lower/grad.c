@@ -79,8 +79,9 @@ static void differentiate_node(Grad *g, int index) {
     MxValue *dx = mx_new_n(&g->arena, MxValue, node.n_in + 1);
     for (int i = 0; i < node.n_out; i++) {
         dy[i] = g->cotangent[node.out[i]];
-        if (dy[i] != MX_NONE) constrain_alike(g->t->graph, node.out[i], dy[i]);
-        any_dy = any_dy || dy[i] != MX_NONE;
+        if (dy[i] == MX_NONE) continue;
+        constrain_alike(g->t->graph, node.out[i], dy[i]);
+        any_dy = true;
     }
     for (int i = 0; i < node.n_in; i++) {
         needs[i] = g->depends[node.in[i]];
@@ -93,6 +94,9 @@ static void differentiate_node(Grad *g, int index) {
         mx_trace_fail(g->t, "%s is not differentiable", node.op->name);
         return;
     }
+    for (int i = 0; i < node.n_out; i++)
+        if (dy[i] != MX_NONE && node.op->no_gradient >> i & 1)
+            mx_trace_fail(g->t, "output %d of %s carries no gradient", i, node.op->name);
     int first_new = g->t->graph->n_values;
     node.op->vjp(&(MxVjp){.t = g->t,
                           .attr = node.attr,

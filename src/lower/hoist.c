@@ -6,7 +6,8 @@
 
 /* The constant variable that a node casts, or MX_NONE. */
 static int cast_constant(const MxGraph *graph, const MxNode *node, const bool *is_constant, int n) {
-    if (node->op != &op_cast || graph->values[node->out[0]].var != MX_NONE) return MX_NONE;
+    if (!(node->op->flags & MX_OP_CAST) || graph->values[node->out[0]].var != MX_NONE)
+        return MX_NONE;
     const MxNode *from = mx_graph_producer(graph, node->in[0]);
     if (!(from->op->flags & MX_OP_SOURCE)) return MX_NONE;
     int var = ((const MxVariableAttr *)from->attr)->var;

@@ -39,7 +39,7 @@ static bool have_at(Pass *p, MxValue value, Time time) {
         int maker = p->graph->values[value].node;
         const MxNode *node = &p->graph->nodes[maker];
         is_source = node->op->flags & MX_OP_SOURCE;
-        if (!is_source && node->op != &op_cast && !(node->op->flags & MX_OP_VIEW)) return false;
+        if (!is_source && !(node->op->flags & (MX_OP_CAST | MX_OP_VIEW))) return false;
         chain[n++] = maker;
         if (!is_source) value = node->in[0];
     }

@@ -277,7 +277,7 @@ static const void *localized(Partitioner *p, const MxNode *node, const Choice *c
 
 /* Whether a node only copies a value to where it is not: moving it there is all that it takes. */
 static bool is_move(const Partitioner *p, const MxNode *node) {
-    if (node->op != &op_copy || p->wanted[node->out[0]].wish != WISH_FIRM) return false;
+    if (!(node->op->flags & MX_OP_COPY) || p->wanted[node->out[0]].wish != WISH_FIRM) return false;
     return !lower_same_sharding(own_form(p, node->in[0])->at, p->wanted[node->out[0]].at,
                                 type_of(p, node->in[0]).shape.rank);
 }

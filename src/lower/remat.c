@@ -16,17 +16,13 @@ typedef struct Remat {
     int n_regions;
 } Remat;
 
-static bool is_product(const MxOp *op) {
-    return op == &op_dot || op == &op_attention;
-}
-
 /* A region's value is kept if it leaves the region in the forward pass, or if the policy says so.
  */
 static void choose_kept(Remat *r) {
     for (int n = 0; n < r->n_old; n++) {
         const MxNode *node = &r->old_nodes[n];
         for (int i = 0; i < node->n_out && r->policy == MX_REMAT_MINIMAL; i++)
-            if (is_product(node->op)) r->is_kept[node->out[i]] = true;
+            if (node->op->flags & MX_OP_IS_KEPT) r->is_kept[node->out[i]] = true;
         if (node->backward) continue;
         for (int i = 0; i < node->n_in; i++) {
             int region = mx_graph_producer(r->graph, node->in[i])->region;

@@ -37,7 +37,6 @@ static bool attention_infer(MxInfer *infer) {
 }
 
 static void attention_vjp(const MxVjp *v) {
-    MX_ASSERT(v->dy[1] == MX_NONE);
     MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[0], v->out[1], v->dy[0]};
     MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, MX_COUNT(in), v->attr);
     for (int i = 0; i < 3; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
@@ -109,6 +108,8 @@ static void attention_localize(const MxShare *share, void *attr) {
 const MxOp op_attention = {
     .name = "attention",
     .arity = 4,
+    .flags = MX_OP_IS_KEPT,
+    .no_gradient = 1 << 1,
     .attr_bytes = sizeof(MxAttentionAttr),
     .infer = attention_infer,
     .vjp = attention_vjp,

@@ -95,7 +95,7 @@ static void dot_print(MxText *text, const void *attr) {
 const MxOp op_dot = {
     .name = "dot",
     .arity = 2,
-    .flags = MX_OP_CAST_FOLDS,
+    .flags = MX_OP_CAST_FOLDS | MX_OP_IS_KEPT,
     .accumulates = 1,
     .takes_addend = true,
     .attr_bytes = sizeof(MxDotAttr),

@@ -16,6 +16,7 @@ static void copy_vjp(const MxVjp *v) {
 const MxOp op_copy = {
     .name = "copy",
     .arity = 1,
+    .flags = MX_OP_COPY,
     .accumulates = 1,
     .infer = ops_infer_same,
     .vjp = copy_vjp,
@@ -54,6 +55,7 @@ static void cast_cut(MxFactors *f) {
 const MxOp op_cast = {
     .name = "cast",
     .arity = 1,
+    .flags = MX_OP_CAST,
     .accumulates = 1,
     .attr_bytes = sizeof(MxCastAttr),
     .infer = cast_infer,
@@ -98,6 +100,7 @@ static void add_cut(MxFactors *f) {
 const MxOp op_add = {
     .name = "add",
     .arity = 2,
+    .flags = MX_OP_SUM,
     .inplace = 1,
     .infer = add_infer,
     .vjp = add_vjp,

@@ -41,7 +41,6 @@ static bool xent_infer(MxInfer *infer) {
 }
 
 static void xent_vjp(const MxVjp *v) {
-    MX_ASSERT(v->dy[1] == MX_NONE);
     MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->dy[0]};
     MxValue dw = mx_trace_node(v->t, &op_xent_grad, in, MX_COUNT(in), v->attr);
     v->dx[0] = dw < 0 ? MX_NONE : dw + 1;
@@ -125,6 +124,7 @@ static void xent_cut(MxFactors *f) {
 const MxOp op_xent = {
     .name = "xent",
     .arity = 4,
+    .no_gradient = 1 << 1,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = xent_infer,
     .vjp = xent_vjp,
@@ -154,6 +154,12 @@ static void xent_grad_cut(MxFactors *f) {
     cut_gradients(f);
 }
 
+static bool is_same_loss(const void *own, const void *other) {
+    const MxXentAttr *a = own, *b = other;
+    return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
+           a->z_loss == b->z_loss && a->tiles == b->tiles;
+}
+
 const MxOp op_xent_grad = {
     .name = "xent_grad",
     .arity = 5,
@@ -165,6 +171,7 @@ const MxOp op_xent_grad = {
     .localize = take_vocab,
     .exchange = exchange_parts,
     .flops = xent_grad_flops,
+    .also = {.op = &op_xent, .at = 2, .is_same = is_same_loss},
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
 };
@@ -192,7 +199,6 @@ static bool logprob_infer(MxInfer *infer) {
 }
 
 static void logprob_vjp(const MxVjp *v) {
-    MX_ASSERT(v->dy[1] == MX_NONE);
     MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[1], v->dy[0]};
     MxValue dw = mx_trace_node(v->t, &op_logprob_grad, in, MX_COUNT(in), v->attr);
     v->dx[0] = dw < 0 ? MX_NONE : dw + 1;
@@ -209,6 +215,7 @@ static void logprob_cut(MxFactors *f) {
 const MxOp op_logprob = {
     .name = "logprob",
     .arity = 4,
+    .no_gradient = 1 << 1,
     .attr_bytes = sizeof(MxXentAttr),
     .infer = logprob_infer,
     .vjp = logprob_vjp,

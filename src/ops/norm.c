@@ -31,7 +31,6 @@ static bool rmsnorm_infer(MxInfer *infer) {
 }
 
 static void rmsnorm_vjp(const MxVjp *v) {
-    MX_ASSERT(v->dy[1] == MX_NONE);
     MxValue in[] = {v->in[0], v->in[1], v->out[1], v->dy[0]};
     MxValue dx = mx_trace_node(v->t, &op_rmsnorm_grad, in, 4, NULL);
     v->dx[0] = dx;
@@ -51,6 +50,7 @@ static void rmsnorm_cut(MxFactors *f) {
 const MxOp op_rmsnorm = {
     .name = "rmsnorm",
     .arity = 2,
+    .no_gradient = 1 << 1,
     .attr_bytes = sizeof(MxRmsnormAttr),
     .infer = rmsnorm_infer,
     .vjp = rmsnorm_vjp,

@@ -79,7 +79,6 @@ static bool preference_infer(MxInfer *infer) {
 static void preference_vjp(const MxVjp *v) {
     const MxPreferenceAttr *attr = v->attr;
     bool has_reference = mx_preferences[attr->algo].has_reference;
-    MX_ASSERT(v->dy[1] == MX_NONE);
     MxValue in[] = {v->in[0], v->in[1], v->in[2], has_reference ? v->in[3] : v->dy[0], v->dy[0]};
     v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, 4 + has_reference, attr);
     for (int i = 1; i < 3 + has_reference; i++) v->dx[i] = MX_NONE;
@@ -94,6 +93,7 @@ static void preference_print(MxText *text, const void *attr) {
 const MxOp op_preference = {
     .name = "preference",
     .arity = -1,
+    .no_gradient = 1 << 1,
     .accumulates = 3,
     .attr_bytes = sizeof(MxPreferenceAttr),
     .infer = preference_infer,

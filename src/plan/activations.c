@@ -122,7 +122,7 @@ static int64_t parts_of(const Estimate *e, MxValue value) {
     const MxValueInfo *info = &e->graph->values[value];
     const MxNode *node = &e->graph->nodes[info->node];
     int64_t stages = node->region ? e->mesh->n_stages : 1;
-    if (node->op == &op_cast) { /* a parameter in the dtype of computation */
+    if (node->op->flags & MX_OP_CAST) { /* a parameter in the dtype of computation */
         const MxNode *from = mx_graph_producer(e->graph, mx_graph_buffer(e->graph, node->in[0]));
         if (from->op->flags & MX_OP_SOURCE) {
             int64_t parts = e->param_parts[((const MxVariableAttr *)from->attr)->var];

@@ -163,6 +163,21 @@ START_TEST(what_has_no_rule_fails_on_the_way_only) {
 }
 END_TEST
 
+/* A loss made of a statistic would have the wrong gradient in silence. */
+START_TEST(some_outputs_carry_none) {
+    MxValue h = source("h", MX_F32, MX_SHAPE(4, 2)), w = source("w", MX_F32, MX_SHAPE(2, 8));
+    MxValue ids = source("ids", MX_I32, MX_SHAPE(4)),
+            counts = source("counts", MX_I32, MX_SHAPE(4));
+    t.scope = "loss";
+    MxValue xent = mx_xent(&t, h, w, ids, counts, (MxXentAttr){.dtype = MX_F32, .scale = 1});
+    t.scope = "";
+    grad(_i ? xent + 1 : xent, &w, 1, false);
+    bool ok = mx_trace_end(&t, &err);
+    ck_assert_msg(ok == (_i == 0), "%s", t.failure.data);
+    if (!ok) ck_assert_str_eq(err.text.data, "loss: output 1 of xent carries no gradient");
+}
+END_TEST
+
 /* No gradient flows through counts, and that is no failure. */
 START_TEST(constants_end_a_path) {
     MxValue x = scalar("x"), ids = source("ids", MX_I32, MX_SHAPE(4));
@@ -276,6 +291,7 @@ Suite *grad_suite(void) {
     tcase_add_test(tcase, a_view_is_copied_into_its_variable);
     tcase_add_test(tcase, a_bias_gets_the_sum_over_what_it_was_added_to);
     tcase_add_loop_test(tcase, what_has_no_rule_fails_on_the_way_only, 0, 2);
+    tcase_add_loop_test(tcase, some_outputs_carry_none, 0, 2);
     tcase_add_test(tcase, constants_end_a_path);
     tcase_add_test(tcase, the_trace_is_left_as_it_was);
     tcase_add_test(tcase, a_failed_trace_gets_nothing);

@@ -73,6 +73,9 @@ START_TEST(rows_make_sense) {
     bool starts_with_dtype = op->attr_bytes >= sizeof(MxDtype);
     ck_assert_msg(!(op->flags & MX_OP_CAST_FOLDS) || starts_with_dtype, "%s", op->name);
     ck_assert_msg(!(op->flags & MX_OP_CONSTANT) || !op->vjp, "%s", op->name);
+    ck_assert_msg(!op->no_gradient || op->vjp, "%s", op->name);
+    ck_assert_msg(!op->collective || op->attr_bytes == sizeof(MxCollectiveAttr), "%s", op->name);
+    ck_assert_msg(!op->also.op || op->also.op->arity <= op->arity, "%s", op->name);
 }
 END_TEST
 
@@ -84,7 +87,8 @@ START_TEST(rows_agree_with_their_rules) {
     MxType in[MOST_TYPES], out[MOST_TYPES];
     parse_types(c->in, in);
     int n_out = parse_types(c->out, out);
-    ck_assert_msg(c->op->accumulates < 1u << n_out, "%s", c->op->name);
+    ck_assert_msg((c->op->accumulates | c->op->no_gradient) < 1u << n_out, "%s", c->op->name);
+    ck_assert_msg(c->op->also.at <= n_out, "%s", c->op->name);
     if (c->op->inplace) {
         MxType from = in[c->op->inplace - 1];
         ck_assert_msg(from.dtype == out[0].dtype && mx_shape_equal(from.shape, out[0].shape),
