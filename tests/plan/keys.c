@@ -67,7 +67,6 @@ static const struct {
     {MX_KEY_remat_policy, "full"},
     {MX_KEY_matmul_precision, "high"},
     {MX_KEY_matmul_provider, "own"},
-    {MX_KEY_matmul_precision, "high"},
     {MX_KEY_num_threads, "2"},
     {MX_KEY_dataset_type, "synthetic"},
     {MX_KEY_text_train_files, "{}/more/b.txt"},
