@@ -90,7 +90,7 @@ static void time_shape(Bench *bench, const CpuMatmulSpec *s) {
     for (int round = 0; round < ROUNDS; round++)
         for (int p = 0; p < PROVIDERS; p++) {
             MxDevice *device = bench->device[p];
-            bench->run.kernels = device->level->kernels;
+            bench->run.kernels = cpu_of(device)->level->kernels;
             bench->run.product = bench->run.kernels->prepare(device, *s, &err);
             if (!bench->run.product) bench_fail("%s", err.text.data);
             MX_ASSERT(bench->run.kernels->scratch(device, *s) <= 2 * MAP_BYTES);
