@@ -233,6 +233,7 @@ fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
 # The benchmark's programs, built only when it runs.
 USES.ops-bench := run model config
+USES.providers-bench := device
 USES.checkpoint-bench := ckpt model config device
 BENCH          := $B/bench
 bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
@@ -241,8 +242,9 @@ $(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(C
 $(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
 $(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
 $(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
+$(BENCH)/providers: $(call bench_objs,providers common) $(call objs,providers-bench) ; $(link) $(call libs,providers-bench)
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
-bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/checkpoint
+bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/providers $(BENCH)/checkpoint
 bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
 	bench/run.py $(BENCH_ARGS)
 
