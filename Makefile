@@ -255,7 +255,7 @@ PREFIX ?= /usr/local
 SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
 DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
 SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
-DOCS    = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*/*.md)
+DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*/*.md)
 install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin

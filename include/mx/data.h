@@ -1,5 +1,5 @@
 /* data.h — corpora to batches. A batch is a pure function of (config, step): no state moves on, so
- * a run resumes by asking for its next step, and the number of ranks plays no part. docs/DATA.md
+ * a run resumes by asking for its next step, whatever the number of ranks. docs/DATA.md
  * describes every kind of dataset, its fields and its masks. */
 #ifndef MX_DATA_H
 #define MX_DATA_H

@@ -3,7 +3,7 @@
  * compute is in the model room; how files hold them in ckpt. Nothing here depends on a config: a
  * family says what no key says.
  *
- * Adding a family: a line in family.def, a row in src/family, a preset in configs/models, goldens.
+ * Adding a family: docs/adding/family.md.
  */
 #ifndef MX_FAMILY_H
 #define MX_FAMILY_H

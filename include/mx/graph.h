@@ -229,8 +229,8 @@ void mx_trace_fail(MxTrace *t, const char *fmt, ...) MX_PRINTF(2, 3);
 /* mx_trace_constrain — names the logical axes of a value, as many as its rank; returns the value.
  */
 MxValue mx_trace_constrain(MxTrace *t, MxValue value, const char *const axes[]);
-/* mx_trace_like — lets ranks have of the value what they have of a variable of its shape; returns
- * the value. Goes before what the variable asks for that it is assigned to. */
+/* mx_trace_like — shards the value as a variable of its shape is sharded; returns the value. Takes
+ * precedence over the sharding of the variable that the value is assigned to. */
 MxValue mx_trace_like(MxTrace *t, MxValue value, int var);
 /* mx_trace_assign — lets the value be made in a variable's buffer; `add` adds it to what is there.
  * The value must not be a view or another variable, and types must agree. */

@@ -161,7 +161,7 @@ typedef struct MxTrail {
  *   out    names.rank entries
  * Rules in list order; the first whose name occurs, whose dim is still open and whose mesh axes are
  * all unused binds the dim. No mesh axes binds it as replicated, which ends its fallbacks. Names
- * that no rule binds are replicated. Sizes play no part: divisibility is checked afterwards and
+ * that no rule binds are replicated. Sizes do not matter: divisibility is checked afterwards and
  * never changes the choice. O(rank * rules of these names), whatever the length of the list.
  * Errors: a name twice in one array. Mesh axes are not looked up here.
  * Source: flax.linen.logical_to_mesh_axes. Test: golden rules/cases.tsv, tests/shard/property.c. */

@@ -69,8 +69,8 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     return mx_add(t, mx_dot(t, p->params[adapter->a], b, MX_DOT_NN, 1), p->params[leaf]);
 }
 
-/* Adapters come after a product with x itself, so that backwards it is
- * such a product that what comes of them is added to. */
+/* Adapters come after the product with x itself: in the backward pass their gradient is then an
+ * addend of that product's. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
     MxValue low[MOST_BESIDE];
     for (int i = 0; i < n; i++) {
