@@ -181,26 +181,23 @@ tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) 
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
-HAS_BF16     := $(shell grep -m 1 -o avx512_bf16 /proc/cpuinfo)
 # Rooms that run programs, on the backend whose memory the host cannot touch: some suites of theirs here,
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
-GUARDED      := run golden lora preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(if $(HAS_BF16),device-tiles) $(TESTED) $(FUZZERS:%=replay-%) \
-                $(GUARDED:%=guarded-%)
-LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device device-tiles train ckpt,$(ANY_ORDER))
+GUARDED      := run golden preference checkpoints ranks
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
-SUITE.device-tiles := MX_TILES_IN_C=1 CK_INCLUDE_TAGS=tiles $B/test_device
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
+# In double quotes: a command stands in single ones below.
 SUITE.guarded-run := MX_BACKEND=guarded $B/test_run
-guarded_train  = MX_BACKEND=guarded CK_RUN_SUITE='$1' MX_BIN=$B/mxtrain $B/test_train
+guarded_train  = MX_BACKEND=guarded CK_RUN_SUITE="$1" MX_BIN=$B/mxtrain $B/test_train
 SUITE.guarded-golden := $(call guarded_train,golden)
-SUITE.guarded-lora := $(call guarded_train,lora runs)
 SUITE.guarded-preference := $(call guarded_train,post-training)
 SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
@@ -212,7 +209,7 @@ check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
 check-guarded: tests  ## everything that runs programs, on a backend whose memory the host cannot touch
-	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded $(call suite,$s)')
+	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded CK_TIMEOUT_MULTIPLIER=10 $(call suite,$s)')
 check-aarch64:  ## whether everything compiles for another processor (needs gcc-aarch64-linux-gnu)
 	@for f in src/*/*.c src/*/*/*.c src/device/cpu/kernels/*.c; do \
 	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \

@@ -55,6 +55,11 @@ if [ "$1" = suite ]; then
 fi
 folder=$1 jobs=$2
 shift 2
+for line; do
+    case ${line%%: *} in
+    *[!a-zA-Z0-9_-]* | '') echo "check.sh: not NAME: COMMAND: $line" && exit 2 ;;
+    esac
+done
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
 # Suites share the cores: threads that wait must not spin.

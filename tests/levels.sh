@@ -1,5 +1,5 @@
 #!/bin/sh
-# levels.sh BUILD JOBS — the tests of kernels and of programs, the goldens and resuming, at every level of processors below the machine's own, at which `make check` runs everything.
+# levels.sh BUILD JOBS — the tests of kernels and of programs, the goldens and resuming, at every level of processors below the machine's own, at which `make check` runs everything; and the products of AMX, emulated.
 set -eu
 build=$1 jobs=$2
 here=$(dirname "$0")
@@ -14,5 +14,9 @@ for level in $levels; do
         set -- "$@" "$level-${suite% *}: MX_CPU=$level CK_RUN_SUITE='$suite' MX_BIN=$build/mxtrain $build/test_train"
     done
 done
+# What AMX runs, with its instructions in C, for which the processor needs pairs of bfloat16.
+if grep -q avx512_bf16 /proc/cpuinfo; then
+    set -- "$@" "amx-device: MX_TILES_IN_C=1 CK_INCLUDE_TAGS=tiles $build/test_device"
+fi
 [ $# -gt 0 ] || { echo "0 passed, 0 failed"; exit 0; }
 exec "$here/check.sh" "$build/check-levels" "$jobs" "$@"
