@@ -114,20 +114,26 @@ static MxExit judge(int status, const char *what, MxError *err) {
     return err->exit;
 }
 
-void mx_store_guard_catch(void) {
+static const int caught[] = {SIGINT, SIGTERM};
+
+static void catch_stops(struct sigaction before[MX_COUNT(caught)]) {
     struct sigaction action = {.sa_handler = on_stop};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (int i = 0; i < MX_COUNT(caught); i++) sigaction(caught[i], &action, &before[i]);
+}
+
+void mx_store_guard_catch(void) {
+    struct sigaction before[MX_COUNT(caught)];
+    catch_stops(before);
 }
 
 MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, MxError *err) {
-    mx_store_guard_catch();
+    struct sigaction before[MX_COUNT(caught)];
+    catch_stops(before);
     fflush(NULL);
     pid_t pid = fork();
     if (!pid) {
-        signal(SIGINT, SIG_DFL);
-        signal(SIGTERM, SIG_DFL);
+        for (int i = 0; i < MX_COUNT(caught); i++) signal(caught[i], SIG_DFL);
         if (stopped_by) _exit(128 + stopped_by);
         run_child(work, data);
     }
@@ -139,5 +145,6 @@ MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, Mx
     child = pid;
     MxExit code = await_child(&status, err) ? judge(status, what, err) : err->exit;
     child = 0;
-    return code;
+    for (int i = 0; i < MX_COUNT(caught); i++) sigaction(caught[i], &before[i], NULL);
+    return stopped_by ? (MxExit)(128 + stopped_by) : code;
 }

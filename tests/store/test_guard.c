@@ -74,11 +74,23 @@ START_TEST(ends_are_told_apart) {
 }
 END_TEST
 
+/* A plan that looks into a file can be interrupted afterwards. */
+START_TEST(signals_mean_what_they_did) {
+    struct sigaction now;
+    ck_assert(signal(SIGINT, SIG_DFL) != SIG_ERR && signal(SIGTERM, SIG_IGN) != SIG_ERR);
+    ck_assert_int_eq(mx_store_guarded("good.h5", ends[0].work, in_folder("big"), &err),
+                     ends[0].code);
+    ck_assert(!sigaction(SIGINT, NULL, &now) && now.sa_handler == SIG_DFL);
+    ck_assert(!sigaction(SIGTERM, NULL, &now) && now.sa_handler == SIG_IGN);
+}
+END_TEST
+
 Suite *guard_suite(void) {
     Suite *suite = suite_create("store: guard");
     TCase *tests = tcase_create("guard");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, ends_are_told_apart, 0, MX_COUNT(ends));
+    tcase_add_test(tests, signals_mean_what_they_did);
     suite_add_tcase(suite, tests);
     return suite;
 }
