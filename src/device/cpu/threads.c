@@ -26,10 +26,10 @@ static int worker_index(void) {
     return omp_get_thread_num();
 }
 
-/* Signals are for the thread that opens the device, which has a stack of its own for them: oneDNN's
- * f32 products for AVX point the stack pointer into a buffer of the heap where sums are longer than
- * 128 (jit_avx_gemm_f32), and a signal's frame of some kilobytes goes below it, over whatever is
- * there. */
+/* Signals are for the thread that opens the device, whose handlers need a stack of their own (as in
+ * src/train/signals.c): oneDNN's f32 products for AVX point the stack pointer into a buffer of the
+ * heap where sums are longer than 128 (jit_avx_gemm_f32), and a signal's frame of some kilobytes
+ * goes below it, over whatever is there. */
 static void prepare_thread(void) {
     sigset_t all;
     flush_denormals();

@@ -25,7 +25,6 @@ typedef struct Guarded {
     MxDevice device;
     MxDevice *cpu;
     Pages **pages; /* head of the list, the newest first */
-    const char *description;
 } Guarded;
 
 static const Guarded *guarded_of(const MxDevice *device) {
@@ -136,7 +135,8 @@ static void progress(const MxDevice *device) {
 }
 
 static const char *describe(const MxDevice *device) {
-    return guarded_of(device)->description;
+    return mx_arena_printf(device->arena, "%s; its memory is guarded",
+                           backend_cpu.describe(guarded_of(device)->cpu));
 }
 
 static const char *arithmetic(const MxDevice *device) {
@@ -149,8 +149,6 @@ static bool open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, M
     g->device = *g->cpu;
     g->device.backend = &backend_guarded;
     g->pages = mx_new(arena, Pages *);
-    g->description =
-        mx_arena_printf(arena, "%s; its memory is guarded", backend_cpu.describe(g->cpu));
     *out = &g->device;
     return true;
 }
