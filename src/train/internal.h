@@ -182,6 +182,27 @@ MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 /* train_declare_vars — the program's variables. train_trace_program — its entries over them. */
 void train_declare_vars(MxTrainState *state);
 bool train_trace_program(MxTrainState *state, MxError *err);
+/* train_declare_each — a variable for each parameter, or only for those that are trained.
+ * train_show_var — lets a leaf of the state's tree show a variable. train_add_counter — a leaf of
+ * the state's own that the host keeps. */
+int *train_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype, bool only_trained);
+void train_show_var(MxTrainState *state, MxLeaf *leaf, int var);
+void train_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
+/* train_run_entry — runs an entry that reads parameters. train_out — a scalar that entries wrote.
+ * train_write_all — gives a variable its value. */
+void train_run_entry(MxTrainState *state, int entry);
+double train_out(const MxTrainState *state, int which);
+void train_write_all(MxTrainState *state, int var, const void *host);
+
+/* The optimizer's share of the state and the program (update.c): variables and leaves of moments,
+ * without data where nothing is trained; leaves that count updates; the update entry.
+ * train_set_step — updates made so far, in every leaf that counts them. */
+void train_declare_moments(MxTrainState *state);
+void train_show_moments(MxTrainState *state);
+void train_show_counts(MxTrainState *state);
+void train_trace_update(MxTrainState *state, MxTrace *t);
+void train_set_step(MxTrainState *state, int64_t step);
+
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
 bool train_restore(MxTrainState *state, const char *dir, MxError *err);

@@ -14,21 +14,10 @@
 
 #include "internal.h"
 
-#include <math.h>
-
 /* ---- variables */
 
 static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
     return mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
-}
-
-static MxDtype moment_dtype(const MxTrainState *s, int moment) {
-    MxDtype dtype = MX_F32;
-    if (moment == 0 && s->optimizer->first_is_mu_dtype) {
-        bool known = mx_dtype_parse(s->config->mu_dtype, &dtype);
-        MX_ASSERT(known);
-    }
-    return dtype;
 }
 
 static const struct {
@@ -49,8 +38,7 @@ static const struct {
     [OUT_FROZEN_SQUARES] = {"frozen_squares", MX_SCALAR},
 };
 
-/* One variable for each parameter, or only for those that are trained. */
-static int *declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
+int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
     const MxTree *params = mx_model_params(s->model);
     int *vars = mx_new_n(s->arena, int, params->n);
     for (int i = 0; i < params->n; i++) {
@@ -66,12 +54,11 @@ static int *declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, boo
 void train_declare_vars(MxTrainState *s) {
     ProgramVars *v = &s->var;
     s->vars.arena = s->arena;
-    v->param = declare_each(s, "model", MX_F32, false);
-    v->gradient = declare_each(s, "gradient", MX_F32, true);
-    for (int m = 0; m < s->optimizer->n_moments; m++)
-        v->moment[m] = declare_each(s, s->optimizer->moments[m], moment_dtype(s, m), true);
+    v->param = train_declare_each(s, "model", MX_F32, false);
+    v->gradient = train_declare_each(s, "gradient", MX_F32, true);
+    train_declare_moments(s);
     if (train_copies_reference(s->config))
-        v->reference = declare_each(s, "reference_model", MX_F32, false);
+        v->reference = train_declare_each(s, "reference_model", MX_F32, false);
     int64_t length = s->config->max_target_length, rows = s->loss->rows;
     MxType train = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_train_on, length)};
     MxType eval = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_eval_on, length)};
@@ -166,64 +153,6 @@ static void trace_eval(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
 }
 
-/* A gradient of which every rank has a sum of its own becomes what the optimizer works on: in the
- * same buffer if that is as large. */
-static MxValue sum_up(MxTrainState *s, MxTrace *t, int i) {
-    int var = s->var.gradient[i], like = s->var.param[i];
-    if (s->optimizer->n_moments) like = s->var.moment[0][i];
-    MxValue sum = mx_trace_like(t, mx_copy(t, mx_variable(t, var)), like);
-    if (mx_shape_equal(s->local.item[var].type.shape, s->local.item[like].type.shape))
-        mx_trace_assign(t, sum, var, false);
-    return sum;
-}
-
-/* grad_dtype rounds gradients before anything looks at them. */
-static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
-    MxDtype dtype;
-    int var = s->var.gradient[i];
-    bool known = mx_dtype_parse(s->config->grad_dtype, &dtype);
-    MX_ASSERT(known);
-    MxValue g = s->sharding[var].partial ? sum_up(s, t, i) : mx_variable(t, var);
-    return mx_cast(t, mx_cast(t, g, dtype), MX_F32);
-}
-
-/* Steps one parameter; returns its new value. */
-static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue hyper,
-                          MxValue clip) {
-    const Optimizer *optimizer = s->optimizer;
-    const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
-    t->scope = leaf->path;
-    Moments v = {
-        .p = mx_variable(t, s->var.param[i]), .g = g, .decays = train_decays(t, s->config, leaf)};
-    for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
-    optimizer->trace(t, s->config, &v, hyper, clip);
-    mx_trace_assign(t, v.p, s->var.param[i], false);
-    for (int m = 0; m < optimizer->n_moments; m++)
-        mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);
-    return v.p;
-}
-
-/* What is frozen is not read: its part of the parameters' norm does not change (trace_frozen). */
-static void trace_update(MxTrainState *s, MxTrace *t) {
-    int n = mx_model_params(s->model)->n, n_trained = 0;
-    MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
-    MxValue hyper = mx_variable(t, s->var.hyper);
-    t->scope = "update";
-    for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] != MX_NONE) trained[n_trained++] = g[i] = read_gradient(s, t, i);
-    MxValue squares = mx_sum_squares(t, trained, n_trained);
-    mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
-    double threshold = s->config->gradient_clipping_threshold;
-    MxValue clip = mx_clip_factor(t, squares, threshold > 0 ? threshold : INFINITY);
-    n_trained = 0;
-    for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] != MX_NONE)
-            trained[n_trained++] = trace_step(s, t, i, g[i], hyper, clip);
-    t->scope = "update";
-    MxValue norm = mx_sum_squares(t, trained, n_trained);
-    mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
-}
-
 static void trace_refer_batch(MxTrainState *s, MxTrace *t, const int *batch, int logp) {
     MxValue *params = train_read_vars(s, t, s->var.param);
     mx_trace_assign(t, train_trace_reference(s, t, params, batch), logp, false);
@@ -286,7 +215,7 @@ static const struct {
     [ENTRY_INIT] = {"init", trace_init, NULL, false},
     [ENTRY_WEIGH] = {"weigh", trace_weigh, NULL, true},
     [ENTRY_GRAD] = {"grad", trace_grad, NULL, true},
-    [ENTRY_UPDATE] = {"update", trace_update, NULL, true},
+    [ENTRY_UPDATE] = {"update", train_trace_update, NULL, true},
     [ENTRY_EVAL] = {"eval", trace_eval, NULL, false},
     [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates, true},
     [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead, true},

@@ -41,7 +41,7 @@ static MxRemat remat_policy(const MxConfig *config) {
     MX_BUG("remat is not in the table");
 }
 
-static void add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
+void train_add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
     mx_tree_add(&s->tree, (MxLeaf){.path = path,
                                    .kind = MX_KIND_COUNTER,
                                    .dtype = dtype,
@@ -59,30 +59,10 @@ static void *map_var(void *run, int var) {
     return mx_run_map(run, var);
 }
 
-/* Lets a leaf show a variable. */
-static void show_var(MxTrainState *s, MxLeaf *leaf, int var) {
+void train_show_var(MxTrainState *s, MxLeaf *leaf, int var) {
     leaf->keeper = &s->keeper;
     leaf->array = var;
     leaf->division = train_division(s, s->sharding[var], leaf->shape);
-}
-
-/* Without data where nothing is trained: a checkpoint has them. */
-static void show_moments(MxTrainState *s, int moment) {
-    const MxTree *params = mx_model_params(s->model);
-    const char *prefix =
-        mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[moment]);
-    MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, s->trained);
-    for (int i = 0; i < s->trained->n; i++) {
-        leaf[i].kind = MX_KIND_OPTIMIZER;
-        leaf[i].data = NULL;
-        leaf[i].division = NULL;
-    }
-    for (int i = 0; i < params->n; i++) {
-        int var = s->var.moment[moment][i];
-        if (var == MX_NONE) continue;
-        leaf->dtype = s->vars.item[var].type.dtype;
-        show_var(s, leaf++, var);
-    }
 }
 
 static void show_reference(MxTrainState *s) {
@@ -90,7 +70,7 @@ static void show_reference(MxTrainState *s) {
     MxLeaf *leaf = mx_tree_add_under(&s->tree, "reference_model", params);
     for (int i = 0; i < params->n; i++) {
         leaf[i].kind = MX_KIND_REFERENCE;
-        show_var(s, &leaf[i], s->var.reference[i]);
+        train_show_var(s, &leaf[i], s->var.reference[i]);
     }
 }
 
@@ -99,25 +79,22 @@ static void show_tree(MxTrainState *s) {
     mx_tree_init(&s->tree, s->arena);
     s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
     MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
-    for (int i = 0; i < params->n; i++) show_var(s, &model[i], s->var.param[i]);
-    for (int m = 0; m < s->optimizer->n_moments; m++) show_moments(s, m);
+    for (int i = 0; i < params->n; i++) train_show_var(s, &model[i], s->var.param[i]);
+    train_show_moments(s);
     if (s->var.reference) show_reference(s);
     s->step = mx_new(s->arena, uint32_t);
-    add_counter(s, "optimizer/step", MX_U32, s->step);
+    train_add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
-    add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
+    train_add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
     if (mx_model_lora(s->model)) {
         s->base_fingerprint = mx_new(s->arena, int64_t);
-        add_counter(s, "mxtrain/base_fingerprint", MX_I64, s->base_fingerprint);
+        train_add_counter(s, "mxtrain/base_fingerprint", MX_I64, s->base_fingerprint);
     }
     if (train_refers_ahead(s->config)) {
         s->reference_fingerprint = mx_new(s->arena, int64_t);
-        add_counter(s, "mxtrain/reference_fingerprint", MX_I64, s->reference_fingerprint);
+        train_add_counter(s, "mxtrain/reference_fingerprint", MX_I64, s->reference_fingerprint);
     }
-    for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
-        s->counts[i] = mx_new(s->arena, int32_t);
-        add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
-    }
+    train_show_counts(s);
 }
 
 static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *comm) {
@@ -224,22 +201,16 @@ static void forget_frozen(MxTrainState *s) {
     s->knows_frozen = false;
 }
 
-/* Runs an entry that reads parameters. */
-static void run_entry(MxTrainState *s, int entry) {
+void train_run_entry(MxTrainState *s, int entry) {
     if (!s->knows_frozen) mx_run_entry(s->run, s->entry[ENTRY_FROZEN]);
     s->knows_frozen = true;
     mx_run_entry(s->run, s->entry[entry]);
 }
 
-static void set_step(MxTrainState *s, int64_t step) {
-    *s->step = (uint32_t)step;
-    for (int i = 0; i < MX_COUNT(s->counts) && s->counts[i]; i++) *s->counts[i] = (int32_t)step;
-}
-
 void mx_train_state_init(MxTrainState *s) {
     mx_run_entry(s->run, s->entry[ENTRY_INIT]);
     forget_frozen(s);
-    set_step(s, 0);
+    train_set_step(s, 0);
 }
 
 void mx_train_state_take_reference(MxTrainState *s) {
@@ -254,7 +225,7 @@ MxTree *mx_train_state_tree(MxTrainState *s) {
 void mx_train_state_restored(MxTrainState *s) {
     s->is_reference = false;
     forget_frozen(s);
-    set_step(s, *s->step);
+    train_set_step(s, *s->step);
 }
 int64_t mx_train_state_step(const MxTrainState *s) {
     return *s->step;
@@ -276,11 +247,11 @@ static void read_all(const MxTrainState *s, int var, void *host) {
     mx_run_read(s->run, var, mx_run_box(s->run, var), host);
 }
 
-static void write_all(MxTrainState *s, int var, const void *host) {
+void train_write_all(MxTrainState *s, int var, const void *host) {
     mx_run_write(s->run, var, mx_run_box(s->run, var), host);
 }
 
-static double out(const MxTrainState *s, int which) {
+double train_out(const MxTrainState *s, int which) {
     float x;
     read_all(s, s->var.out[which], &x);
     return x;
@@ -307,7 +278,7 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
         else
             memcpy(here, there, bytes);
     }
-    if (!out) write_all(s, var, s->rows);
+    if (!out) train_write_all(s, var, s->rows);
 }
 
 /* Gives the program micro-batch i of n. */
@@ -327,7 +298,7 @@ void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *log
     memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         load_batch(s, vars, batch, micro);
-        run_entry(s, is_eval ? ENTRY_REFER_EVAL : ENTRY_REFER);
+        train_run_entry(s, is_eval ? ENTRY_REFER_EVAL : ENTRY_REFER);
         copy_rows(s, var, &batch->part, micro, (char *)logp, true);
     }
     train_add_parts(s, var, logp, batch->rows * batch->length);
@@ -335,9 +306,9 @@ void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *log
 
 /* Adds what an entry made of its loss. */
 static void add_loss(const MxTrainState *s, MxLoss *sum) {
-    sum->loss += out(s, OUT_LOSS);
-    sum->xent_sum += out(s, OUT_XENT);
-    sum->z_sum += out(s, OUT_Z);
+    sum->loss += train_out(s, OUT_LOSS);
+    sum->xent_sum += train_out(s, OUT_XENT);
+    sum->z_sum += train_out(s, OUT_Z);
     float pairs[MX_PAIRS_COUNT];
     read_all(s, s->var.out[OUT_PAIRS], pairs);
     for (int i = 0; i < MX_PAIRS_COUNT; i++) sum->pairs[i] += pairs[i];
@@ -362,17 +333,17 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     double total[WEIGHT_COUNT] = {0};
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         load_batch(s, s->var.train_batch, batch, micro);
-        run_entry(s, ENTRY_WEIGH);
-        for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += out(s, OUT_WEIGHTS + w);
+        train_run_entry(s, ENTRY_WEIGH);
+        for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += train_out(s, OUT_WEIGHTS + w);
     }
     for (int w = 0; w < WEIGHT_COUNT; w++)
-        write_all(s, s->var.total_weights[w], &(float){(float)total[w]});
+        train_write_all(s, s->var.total_weights[w], &(float){(float)total[w]});
     loss.total_weights = total[WEIGHT_EXAMPLES];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         if (micro.n > 1) load_batch(s, s->var.train_batch, batch, micro);
-        run_entry(s, micro.i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
+        train_run_entry(s, micro.i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
         add_loss(s, &loss);
-        loss.ahead += out(s, OUT_AHEAD_LOSS);
+        loss.ahead += train_out(s, OUT_AHEAD_LOSS);
     }
     check_start(s, &loss);
     return loss;
@@ -381,11 +352,11 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     load_batch(s, s->var.eval_batch, batch, (MicroBatch){.n = 1});
-    run_entry(s, ENTRY_EVAL);
+    train_run_entry(s, ENTRY_EVAL);
     add_loss(s, &loss);
-    loss.total_weights = out(s, OUT_WEIGHTS);
-    loss.n_accepted = out(s, OUT_ACCEPTED);
-    loss.n_predicted = out(s, OUT_PREDICTED);
+    loss.total_weights = train_out(s, OUT_WEIGHTS);
+    loss.n_accepted = train_out(s, OUT_ACCEPTED);
+    loss.n_predicted = train_out(s, OUT_PREDICTED);
     return loss;
 }
 
@@ -395,24 +366,6 @@ float *mx_train_gradient(MxArena *arena, const MxTrainState *s, int i) {
     float *copy = mx_arena_alloc(arena, bytes_of_var(s, var) + 1);
     read_all(s, var, copy);
     return copy;
-}
-
-MxUpdate mx_train_update(MxTrainState *s) {
-    const MxConfig *c = s->config;
-    int64_t step = *s->step;
-    float hyper[MX_HYPER_COUNT];
-    hyper[MX_HYPER_LR] = (float)mx_learning_rate(c, step);
-    hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
-    hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
-    write_all(s, s->var.hyper, hyper);
-    run_entry(s, ENTRY_UPDATE);
-    s->is_reference = false;
-    set_step(s, step + 1);
-    double norm = sqrt(out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
-    return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],
-                      .raw_grad_norm = norm,
-                      .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
-                      .param_norm = sqrt(out(s, OUT_PARAM_SQUARES) + out(s, OUT_FROZEN_SQUARES))};
 }
 
 MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
