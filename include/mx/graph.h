@@ -195,15 +195,24 @@ typedef struct MxValueInfo {
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
 } MxValueInfo;
 
-typedef struct MxGraph {
+typedef struct MxGraph MxGraph;
+
+/* Who wants to see graphs as passes leave them: mxtrain --dump-graph, tests. */
+typedef struct MxGraphWatch {
+    void (*see)(void *context, const MxGraph *graph, const char *pass);
+    void *context;
+} MxGraphWatch;
+
+struct MxGraph {
     MxArena *arena;
     const char *name;
     const MxVars *vars;
+    const MxGraphWatch *watch; /* NULL = nobody */
     MxNode *nodes;
     int n_nodes, cap_nodes;
     MxValueInfo *values;
     int n_values, cap_values;
-} MxGraph;
+};
 
 /* A graph under construction. The first failure sticks: later calls do nothing and return MX_NONE,
  * so model code checks nothing. */
@@ -255,6 +264,8 @@ void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with);
  * they are used, types follow from the shape rules, a variable is not read after it was
  * overwritten. */
 void mx_graph_verify(const MxGraph *graph);
+/* mx_graph_seen — shows the graph to its watch, if it has one, after a pass of that name. */
+void mx_graph_seen(const MxGraph *graph, const char *pass);
 /* mx_graph_print — one line a node, diffable. */
 void mx_graph_print(const MxGraph *graph, MxText *text);
 

@@ -17,6 +17,10 @@ MxGraph *mx_graph_new(MxArena *arena, const char *name, const MxVars *vars) {
     return graph;
 }
 
+void mx_graph_seen(const MxGraph *graph, const char *pass) {
+    if (graph->watch) graph->watch->see(graph->watch->context, graph, pass);
+}
+
 void mx_trace_begin(MxTrace *t, MxGraph *graph) {
     *t = (MxTrace){.graph = graph, .scope = ""};
     mx_text_init(&t->failure, graph->arena);

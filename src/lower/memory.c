@@ -194,15 +194,3 @@ MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
     mx_arena_release(&l.arena);
     return plan;
 }
-
-MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options) {
-    mx_graph_verify(graph);
-    mx_pass_remat(graph, options->remat);
-    mx_graph_verify(graph);
-    mx_pass_fuse(graph);
-    mx_pass_schedule(graph);
-    mx_pass_bucket(graph, options->machine);
-    mx_pass_overlap(graph, options->machine);
-    mx_graph_verify(graph);
-    return mx_pass_memory(graph, options);
-}

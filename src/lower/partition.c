@@ -372,6 +372,7 @@ bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, 
     p.first = mx_new_n(&p.arena, int, global->n_values + 1);
     for (int v = 0; v < global->n_values; v++) p.first[v] = -1;
     *out = mx_graph_new(global->arena, global->name, partition->vars);
+    (*out)->watch = global->watch;
     mx_trace_begin(&p.t, *out);
     bool ok = read_wishes(&p, err);
     if (ok) {
@@ -380,6 +381,7 @@ bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, 
         ok = mx_trace_end(&p.t, err);
     }
     if (ok) mx_graph_verify(*out);
+    if (ok) mx_graph_seen(*out, "partition");
     mx_arena_release(&p.arena);
     return ok;
 }
