@@ -417,6 +417,13 @@ MxHash *mx_hash_new(MxArena *arena);
 void mx_hash_add(MxHash *hash, const void *data, size_t bytes);
 uint64_t mx_hash_value(const MxHash *hash); /* of all that was added so far */
 
+/* mx_crc32c — CRC-32C (Castagnoli): what finds damage in TFRecord files. Source: RFC 3720, B.4.
+ * mx_crc32c_masked — the same as those files hold it: turned and with a constant added, so that
+ * sums of data that hold sums are fine too. Source: TensorFlow, tsl/lib/hash/crc32c.h. Test:
+ * tests/base/test_crc32c.c. */
+uint32_t mx_crc32c(const void *data, size_t bytes);
+uint32_t mx_crc32c_masked(const void *data, size_t bytes);
+
 /* ---- regular expressions */
 
 /* A compiled regular expression (PCRE2), in Python's syntax. */
