@@ -92,11 +92,17 @@ link    = $(CC) $(LDFLAGS) -o $@ $^
 
 all: $(TOOLS:%=$B/%)  ## the tools (default)
 
+# The descriptors of ops, which several rooms' tests loop over.
+OP_CASES        := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
+OP_CASES.ops    := $(OP_CASES)
+OP_CASES.device := $(OP_CASES)
+OP_CASES.run    := $(OP_CASES)
+
 define tool
 $B/$1: $B/tools/$1.o $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
-$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(OP_CASES.$1) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CFLAGS += $(OPT.$1)
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CPPFLAGS += $(INCS.$1)
 endef
@@ -120,10 +126,9 @@ $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
-# Tests of several ranks: one program that a launcher starts; it borrows helpers of other rooms' tests.
+# Tests of several ranks: one program that a launcher starts.
 USES.mpi    := plan
-MPI_BORROWS := $B/tests/ops/types.o
-$B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(MPI_BORROWS) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
 $B/test_device: $(TILES_IN_C:%=$B/device/cpu/%.o)

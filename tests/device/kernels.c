@@ -1,165 +1,56 @@
-/* kernels.c — every kernel against its reference. One loop over the table of cases: plain, again,
- * added to what is there, with outputs that nobody wants, in place, and on other numbers of
- * threads. An op without a case fails the suite. */
-#include "cases.h"
-#include "reference.h"
+/* kernels.c — every kernel against its reference. One loop over the cases of tests/cases: plain,
+ * again, added to what is there, with outputs that nobody wants, in place, and on other numbers of
+ * threads. */
+#include "probe.h"
 #include "suites.h"
 #include "tolerance.h"
 
 #include <math.h>
 #include <signal.h>
 
-/* A case as it is run: attributes and types for one dtype, inputs as doubles that are exactly what
- * the kernel gets. */
-typedef struct Shot {
-    const Case *c;
-    MxDtype dtype;
+/* A shot with its contents. */
+typedef struct Check {
+    const Shot *shot;
     MxArena arena;
-    const void *attr;
-    MxType in_type[PROBE_INPUTS], out_type[MX_MAX_OUT];
-    double *in[PROBE_INPUTS], *want[MX_MAX_OUT];
-    int n_out;
-} Shot;
+    double *in[SHOT_INPUTS], *want[MX_MAX_OUT];
+} Check;
 
-static const char *name_of(const Shot *s) {
-    return mx_arena_printf((MxArena *)&s->arena, "%s (%s), %s", s->c->op->name, s->c->label,
-                           mx_dtype_name(s->dtype));
+static double *doubles(Check *s, MxType type) {
+    return mx_new_n(&s->arena, double, element_count(type) + 1);
 }
 
-static int64_t count(MxType type) {
-    return mx_shape_count(type.shape);
+static void open_check(Check *s, const Shot *shot) {
+    *s = (Check){.shot = shot, .arena = {.name = "check"}};
+    shot_inputs(shot, &s->arena, s->in);
+    for (int i = 0; i < shot->n_out; i++) s->want[i] = doubles(s, shot->out[i]);
 }
 
-static double *doubles(Shot *s, MxType type) {
-    return mx_new_n(&s->arena, double, count(type) ? count(type) : 1);
-}
-
-/* ---- inputs */
-
-static MxDtype dtype_of(const Shot *s, const CaseInput *in) {
-    switch (in->fill) {
-    case FILL_NORMAL:
-    case FILL_DY:
-        return s->dtype;
-    case FILL_IDS:
-    case FILL_FLAGS:
-    case FILL_SEGMENTS:
-    case FILL_POSITIONS:
-        return MX_I32;
-    default:
-        return MX_F32;
-    }
-}
-
-static double element(const CaseInput *in, int input, int64_t i, int64_t n) {
-    static const double hyper[] = {0.01, 0.3, 0.1};
-    uint64_t seed = (uint64_t)input + 1, at = (uint64_t)i;
-    double row = (double)in->shape.dim[in->shape.rank > 1 ? 1 : 0];
-    switch (in->fill) {
-    case FILL_VALUE:
-        return in->a;
-    case FILL_LOGP:
-        return -in->a * (0.05 + pow(probe_normal(seed, at), 2));
-    case FILL_SQUARE:
-        return in->a * pow(probe_normal(seed, at), 2);
-    case FILL_HYPER:
-        return hyper[i];
-    case FILL_TRIG: {
-        double angle = 6.2831853 * (double)mx_uniform(probe_word(seed, at / 2));
-        return i % 2 ? sin(angle) : cos(angle);
-    }
-    case FILL_IDS:
-        return probe_word(seed, at) % 4 ? (double)(probe_word(seed + 9, at) % (uint32_t)in->a) : 1;
-    case FILL_FLAGS:
-        return (double)mx_uniform(probe_word(seed, at)) < in->a ? 0 : 1 + (double)(i % 3);
-    case FILL_SEGMENTS: { /* the last tenth of a row is padding */
-        double t = fmod((double)i, row);
-        return row > 9 && t >= 0.9 * row ? 0
-                                         : 1 + floor((t + 2.0 * floor((double)i / row)) / in->a);
-    }
-    case FILL_POSITIONS:
-        return fmod(761.0 * (double)i, in->a);
-    default:
-        (void)n;
-        return in->a * probe_normal(seed, at);
-    }
-}
-
-/* Rounds to the dtype, so that reference and kernel see the same numbers. */
-static void round_to(Shot *s, MxType type, double *x) {
+/* Rounds to the dtype, so that a sum and a kernel start from the same numbers. */
+static void round_to(Check *s, MxType type, double *x) {
     void *buffer = mx_arena_alloc(&s->arena, probe_bytes(type) + 1);
     probe_store(x, type, buffer);
     probe_load(buffer, type, x);
 }
 
-static void infer_outputs(Shot *s, const MxOp *op, int n_in, MxType *out_type, int *n_out) {
-    MxText message;
-    mx_text_init(&message, &s->arena);
-    MxInfer infer = {
-        .in = s->in_type, .n_in = n_in, .attr = s->attr, .n_out = 1, .message = &message};
-    ck_assert_msg(op->infer(&infer), "%s: %s", name_of(s), message.data);
-    for (int i = 0; i < infer.n_out; i++) out_type[i] = infer.out[i];
-    *n_out = infer.n_out;
-}
-
-/* Outputs of the forward op of a gradient. */
-static void run_forward(Shot *s, const GradientOf *g, double *const *in, double **out) {
-    MxType out_type[MX_MAX_OUT];
-    int n_out;
-    infer_outputs(s, g->forward, g->n_in, out_type, &n_out);
-    for (int i = 0; i < n_out; i++)
-        if (!out[i]) out[i] = doubles(s, out_type[i]);
-    Reference r = {s->attr, s->in_type, out_type, in, out, g->n_in};
-    reference_of(g->forward)(&r);
-}
-
-static void make_inputs(Shot *s) {
-    const GradientOf *g = reference_gradient(s->c->op, s->c->n_in);
-    double *forward[MX_MAX_OUT] = {0};
-    for (int i = 0; i < s->c->n_in; i++) {
-        const CaseInput *in = &s->c->in[i];
-        s->in_type[i] = (MxType){dtype_of(s, in), in->shape};
-        s->in[i] = doubles(s, s->in_type[i]);
-        if (in->fill == FILL_FORWARD) {
-            int out = (int)in->a;
-            if (!forward[0]) run_forward(s, g, s->in, forward);
-            if (s->c->op == &op_attention_grad && out == 0) s->in_type[i].dtype = s->dtype;
-            memcpy(s->in[i], forward[out], (size_t)count(s->in_type[i]) * sizeof(double));
-        } else {
-            int64_t n = count(s->in_type[i]);
-            for (int64_t j = 0; j < n; j++) s->in[i][j] = element(in, i, j, n);
-        }
-        round_to(s, s->in_type[i], s->in[i]);
-    }
-}
-
-static void open_shot(Shot *s, const Case *c, MxDtype dtype) {
-    *s = (Shot){.c = c, .dtype = dtype, .arena = {.name = "shot"}};
-    if (c->op->attr_bytes || c->attr) {
-        size_t bytes = c->op->attr_bytes ? c->op->attr_bytes : sizeof(MxRmsnormAttr);
-        void *attr = mx_arena_grow(&s->arena, c->attr, 1, 1, bytes);
-        if (c->dtype_follows) memcpy(attr, &dtype, sizeof dtype);
-        s->attr = attr;
-    }
-    make_inputs(s);
-    infer_outputs(s, c->op, c->n_in, s->out_type, &s->n_out);
-    for (int i = 0; i < s->n_out; i++) s->want[i] = doubles(s, s->out_type[i]);
-}
-
 /* ---- comparison */
 
-static Tolerance tolerance_of(const Shot *s, int out) {
-    bool is_gradient = reference_gradient(s->c->op, s->c->n_in) != NULL;
-    bool is_bf16 = s->dtype == MX_BF16 || s->out_type[out].dtype == MX_BF16;
-    if (is_bf16) return tolerance_bf16;
-    return is_gradient ? tolerance_gradient_f32 : tolerance_forward_f32;
+static bool any_bf16(const MxType *types, int n) {
+    for (int i = 0; i < n; i++)
+        if (types[i].dtype == MX_BF16) return true;
+    return false;
 }
 
-static void compare(const Shot *s, const Probe *p, int out, const double *want) {
-    int64_t n = count(s->out_type[out]);
+static Tolerance tolerance_of(const Check *s, int out) {
+    const Shot *shot = s->shot;
+    if (any_bf16(shot->in, shot->n_in) || any_bf16(&shot->out[out], 1)) return tolerance_bf16;
+    return shot->forward ? tolerance_gradient_f32 : tolerance_forward_f32;
+}
+
+static void compare(const Check *s, const Probe *p, int out, const double *want) {
+    int64_t n = element_count(s->shot->out[out]);
     double *got = mx_new_n((MxArena *)&s->arena, double, n + 1), error = 0, size = 0, largest = 0;
     Tolerance tolerance = tolerance_of(s, out);
-    probe_load(p->out[out], s->out_type[out], got);
+    probe_load(p->out[out], s->shot->out[out], got);
     for (int64_t i = 0; i < n; i++) {
         error += pow(got[i] - want[i], 2);
         size += pow(want[i], 2);
@@ -168,141 +59,130 @@ static void compare(const Shot *s, const Probe *p, int out, const double *want) 
     size = fmax(size, (double)n * tolerance_smallest * tolerance_smallest);
     largest = fmax(largest, tolerance_smallest);
     ck_assert_msg(sqrt(error) <= tolerance.norm * sqrt(size),
-                  "%s: output %d is off by %.3g of its norm, more than %g", name_of(s), out,
+                  "%s: output %d is off by %.3g of its norm, more than %g", s->shot->name, out,
                   sqrt(error / size), tolerance.norm);
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(got[i] - want[i]) <=
               tolerance.element * fmax(fabs(want[i]), tolerance.floor * largest)))
-            ck_abort_msg("%s: output %d[%lld] is %.9g, not %.9g", name_of(s), out, (long long)i,
+            ck_abort_msg("%s: output %d[%lld] is %.9g, not %.9g", s->shot->name, out, (long long)i,
                          got[i], want[i]);
 }
 
-/* Cotangents times outputs of the forward op, as a function of one input. */
-static double loss_at(Shot *s, const GradientOf *g, double *const *in) {
+/* Cotangents times output 0 of the forward op, as a function of its inputs. */
+static double loss_at(Check *s, double *const *in) {
     static double *out[MX_MAX_OUT];
-    MxType out_type[MX_MAX_OUT];
-    int n_out;
-    infer_outputs(s, g->forward, g->n_in, out_type, &n_out);
-    for (int i = 0; i < n_out; i++)
-        if (!out[i]) out[i] = doubles(s, out_type[i]);
-    Reference r = {s->attr, s->in_type, out_type, in, out, g->n_in};
-    reference_of(g->forward)(&r);
+    shot_reference(s->shot->forward, &s->arena, in, out);
     double loss = 0;
-    for (int64_t i = 0; i < count(out_type[0]); i++) loss += out[0][i] * s->in[g->dy][i];
+    for (int64_t i = 0; i < element_count(s->shot->forward->out[0]); i++)
+        loss += out[0][i] * s->in[s->shot->n_in - 1][i];
     return loss;
 }
 
 static const double step = 1e-5;
 
 /* All elements by central differences. */
-static void differentiate(Shot *s, const GradientOf *g, int wrt, double *want) {
-    double *in[PROBE_INPUTS];
+static void differentiate(Check *s, int wrt, double *want) {
+    double *in[SHOT_INPUTS];
     memcpy(in, s->in, sizeof in);
-    for (int64_t i = 0; i < count(s->in_type[wrt]); i++) {
+    for (int64_t i = 0; i < element_count(s->shot->in[wrt]); i++) {
         double x = in[wrt][i];
         in[wrt][i] = x + step;
-        double above = loss_at(s, g, in);
+        double above = loss_at(s, in);
         in[wrt][i] = x - step;
-        want[i] = (above - loss_at(s, g, in)) / (2 * step);
+        want[i] = (above - loss_at(s, in)) / (2 * step);
         in[wrt][i] = x;
     }
 }
 
 /* Along one direction: what the gradient says and what differences say. */
-static void compare_direction(Shot *s, const GradientOf *g, const Probe *p, int out) {
-    int wrt = g->wrt[out];
-    int64_t n = count(s->in_type[wrt]);
-    double *got = doubles(s, s->out_type[out]), *in[PROBE_INPUTS], said = 0, norm = 0, at[2];
-    probe_load(p->out[out], s->out_type[out], got);
+static void compare_direction(Check *s, const Probe *p, int out) {
+    int wrt = s->shot->test->wrt[out];
+    int64_t n = element_count(s->shot->in[wrt]);
+    double *got = doubles(s, s->shot->out[out]), *in[SHOT_INPUTS], said = 0, norm = 0, at[2];
+    probe_load(p->out[out], s->shot->out[out], got);
     memcpy(in, s->in, sizeof in);
-    in[wrt] = doubles(s, s->in_type[wrt]);
+    in[wrt] = doubles(s, s->shot->in[wrt]);
     for (int side = 0; side < 2; side++) {
         for (int64_t i = 0; i < n; i++)
-            in[wrt][i] = s->in[wrt][i] + (side ? -step : step) * probe_normal(99, (uint64_t)i);
-        at[side] = loss_at(s, g, in);
+            in[wrt][i] = s->in[wrt][i] + (side ? -step : step) * case_normal(99, (uint64_t)i);
+        at[side] = loss_at(s, in);
     }
     for (int64_t i = 0; i < n; i++) {
-        said += got[i] * probe_normal(99, (uint64_t)i);
+        said += got[i] * case_normal(99, (uint64_t)i);
         norm += got[i] * got[i];
     }
     double want = (at[0] - at[1]) / (2 * step), limit = tolerance_of(s, out).norm * sqrt(norm);
     ck_assert_msg(fabs(said - want) <= limit,
-                  "%s: output %d gives %.9g along a direction, not %.9g", name_of(s), out, said,
+                  "%s: output %d gives %.9g along a direction, not %.9g", s->shot->name, out, said,
                   want);
 }
 
 enum { MOST_WORK = 40 << 20 }; /* multiplications that are worth differences of every element */
 
 /* Multiplications of one forward run, roughly. */
-static double work_of(const Shot *s) {
-    const MxOp *op = reference_gradient(s->c->op, s->c->n_in)->forward;
-    double flops = op->flops ? op->flops(s->in_type, s->out_type, s->attr) : 0;
-    return flops + 10.0 * (double)count(s->in_type[0]);
+static double work_of(const Shot *forward) {
+    const MxOp *op = forward->op;
+    double flops = op->flops ? op->flops(forward->in, forward->out, forward->attr) : 0;
+    return flops + 10.0 * (double)element_count(forward->in[0]);
 }
 
-static void compare_gradient(Shot *s, const GradientOf *g, const Probe *p) {
-    for (int out = 0; out < s->n_out; out++) {
-        int wrt = g->wrt[out];
+static void compare_gradient(Check *s, const Probe *p) {
+    const Shot *shot = s->shot;
+    double *forward[MX_MAX_OUT] = {0};
+    for (int out = 0; out < shot->n_out; out++) {
+        int wrt = shot->test->wrt[out];
         if (wrt < 0) {
-            double *forward[MX_MAX_OUT] = {0};
-            run_forward(s, g, s->in, forward);
+            shot_reference(shot->forward, &s->arena, s->in, forward);
             compare(s, p, out, forward[-1 - wrt]);
-        } else if (work_of(s) * (double)count(s->in_type[wrt]) < MOST_WORK) {
-            differentiate(s, g, wrt, s->want[out]);
+        } else if (work_of(shot->forward) * (double)element_count(shot->in[wrt]) < MOST_WORK) {
+            differentiate(s, wrt, s->want[out]);
             compare(s, p, out, s->want[out]);
         } else {
-            compare_direction(s, g, p, out);
+            compare_direction(s, p, out);
         }
     }
 }
 
-static void compare_all(Shot *s, const Probe *p) {
-    const GradientOf *g = reference_gradient(s->c->op, s->c->n_in);
-    if (g) {
-        compare_gradient(s, g, p);
+static void compare_all(Check *s, const Probe *p) {
+    if (s->shot->forward) {
+        compare_gradient(s, p);
         return;
     }
-    Reference r = {s->attr, s->in_type, s->out_type, s->in, s->want, s->c->n_in};
-    reference_of(s->c->op)(&r);
-    for (int i = 0; i < s->n_out; i++) compare(s, p, i, s->want[i]);
+    shot_reference(s->shot, &s->arena, s->in, s->want);
+    for (int i = 0; i < s->shot->n_out; i++) compare(s, p, i, s->want[i]);
 }
 
 /* ---- the checks */
 
-static Probe *opened(const Shot *s, int n_threads, unsigned accumulate) {
-    ProbeOp op = {s->c->op, s->attr, s->in_type, s->c->n_in, accumulate};
+static Probe *opened(const Check *s, int n_threads, unsigned accumulate) {
+    ProbeOp op = {s->shot->op, s->shot->attr, s->shot->in, s->shot->n_in, accumulate};
     Probe *p = probe_open(&(MxDeviceConfig){.n_threads = n_threads}, &op);
-    for (int i = 0; i < s->c->n_in; i++) probe_store(s->in[i], s->in_type[i], p->in[i]);
+    for (int i = 0; i < s->shot->n_in; i++) probe_store(s->in[i], s->shot->in[i], p->in[i]);
     return p;
 }
 
-static void check_same_bits(const Shot *s, const Probe *a, const Probe *b, const char *what) {
-    for (int i = 0; i < s->n_out; i++)
+static void check_same_bits(const Check *s, const Probe *a, const Probe *b, const char *what) {
+    for (int i = 0; i < s->shot->n_out; i++)
         if (a->out[i] && b->out[i])
-            ck_assert_msg(!memcmp(a->out[i], b->out[i], probe_bytes(s->out_type[i])),
-                          "%s: output %d has other bits %s", name_of(s), i, what);
+            ck_assert_msg(!memcmp(a->out[i], b->out[i], probe_bytes(s->shot->out[i])),
+                          "%s: output %d has other bits %s", s->shot->name, i, what);
 }
 
-static void check_repeats_itself(Shot *s, const Probe *first) {
+static void check_repeats_itself(Check *s, const Probe *first) {
     Probe *again = opened(s, 2, 0);
     for (int i = 0; i < 3; i++) probe_run(again);
     check_same_bits(s, first, again, "when it is run again");
-    for (int i = 0; i < s->c->n_in; i++) {
-        double *in = doubles(s, s->in_type[i]);
-        probe_load(again->in[i], s->in_type[i], in);
-        ck_assert_msg(!memcmp(in, s->in[i], (size_t)count(s->in_type[i]) * sizeof *in),
-                      "%s: input %d was changed", name_of(s), i);
+    for (int i = 0; i < s->shot->n_in; i++) {
+        double *in = doubles(s, s->shot->in[i]);
+        probe_load(again->in[i], s->shot->in[i], in);
+        ck_assert_msg(!memcmp(in, s->in[i], (size_t)element_count(s->shot->in[i]) * sizeof *in),
+                      "%s: input %d was changed", s->shot->name, i);
     }
 }
 
 /* Libraries may share a matrix product differently among more threads; all else may not. */
-static bool promises_bits(const MxOp *op) {
-    return op != &op_dot && op != &op_xent && op != &op_xent_grad && op != &op_logprob &&
-           op != &op_logprob_grad && op != &op_argmax;
-}
-
-static void check_threads_do_not_matter(Shot *s, const Probe *two) {
-    for (int n = 1; n <= 3 && promises_bits(s->c->op); n += 2) {
+static void check_threads_do_not_matter(Check *s, const Probe *two) {
+    for (int n = 1; n <= 3 && !s->shot->test->any_bits; n += 2) {
         Probe *other = opened(s, n, 0);
         probe_run(other);
         check_same_bits(s, two, other, n == 1 ? "on one thread" : "on three threads");
@@ -310,31 +190,31 @@ static void check_threads_do_not_matter(Shot *s, const Probe *two) {
 }
 
 /* Adding is compared with the plain result, which was compared with the reference. */
-static void check_accumulates(Shot *s, const Probe *plain) {
-    unsigned mask = s->c->op->accumulates;
+static void check_accumulates(Check *s, const Probe *plain) {
+    unsigned mask = s->shot->op->accumulates;
     if (!mask) return;
     Probe *added = opened(s, 2, mask);
-    for (int i = 0; i < s->n_out; i++) {
+    for (int i = 0; i < s->shot->n_out; i++) {
         if (!(mask >> i & 1)) continue;
-        for (int64_t j = 0; j < count(s->out_type[i]); j++)
-            s->want[i][j] = probe_normal(55, (uint64_t)j);
-        round_to(s, s->out_type[i], s->want[i]);
-        probe_store(s->want[i], s->out_type[i], added->out[i]);
+        for (int64_t j = 0; j < element_count(s->shot->out[i]); j++)
+            s->want[i][j] = case_normal(55, (uint64_t)j);
+        round_to(s, s->shot->out[i], s->want[i]);
+        probe_store(s->want[i], s->shot->out[i], added->out[i]);
     }
     probe_run(added);
-    for (int i = 0; i < s->n_out; i++) {
-        double *before = doubles(s, s->out_type[i]);
-        probe_load(plain->out[i], s->out_type[i], before);
-        for (int64_t j = 0; j < count(s->out_type[i]); j++)
+    for (int i = 0; i < s->shot->n_out; i++) {
+        double *before = doubles(s, s->shot->out[i]);
+        probe_load(plain->out[i], s->shot->out[i], before);
+        for (int64_t j = 0; j < element_count(s->shot->out[i]); j++)
             s->want[i][j] = before[j] + (mask >> i & 1 ? s->want[i][j] : 0);
         compare(s, added, i, s->want[i]);
     }
 }
 
-static void check_unwanted_outputs(Shot *s, const Probe *all) {
-    for (unsigned wanted = 0; wanted + 1 < 1u << s->n_out; wanted++) {
+static void check_unwanted_outputs(Check *s, const Probe *all) {
+    for (unsigned wanted = 0; wanted + 1 < 1u << s->shot->n_out; wanted++) {
         Probe *some = opened(s, 2, 0);
-        for (int i = 0; i < s->n_out; i++)
+        for (int i = 0; i < s->shot->n_out; i++)
             if (!(wanted >> i & 1)) some->out[i] = NULL;
         probe_run(some);
         check_same_bits(s, all, some, "when another is not wanted");
@@ -342,27 +222,26 @@ static void check_unwanted_outputs(Shot *s, const Probe *all) {
 }
 
 /* The input that an output may replace, or -1. */
-static int replaced_by(const MxOp *op, int out) {
-    static const int state_of_adamw[] = {0, 2, 3};
-    if (op == &op_adamw) return state_of_adamw[out];
-    if (op == &op_sgd) return 0;
-    return out == 0 ? op->inplace - 1 : -1;
+static int replaced_by(const Shot *shot, int out) {
+    int by = shot->test->replaces[out];
+    return (out == 0 && shot->op->inplace ? shot->op->inplace : by) - 1;
 }
 
-static void check_in_place(Shot *s, const Probe *apart) {
-    if (replaced_by(s->c->op, 0) < 0) return;
+static void check_in_place(Check *s, const Probe *apart) {
+    if (replaced_by(s->shot, 0) < 0) return;
     Probe *in_place = opened(s, 2, 0);
-    for (int i = 0; i < s->n_out; i++) in_place->out[i] = in_place->in[replaced_by(s->c->op, i)];
+    for (int i = 0; i < s->shot->n_out; i++)
+        if (replaced_by(s->shot, i) >= 0) in_place->out[i] = in_place->in[replaced_by(s->shot, i)];
     probe_run(in_place);
     check_same_bits(s, apart, in_place, "in place");
 }
 
-/* One process a case and dtype: starting one costs more than most checks. */
+static const Shot *const *shots;
+
+/* One process a shot: starting one costs more than most checks. */
 START_TEST(kernel_is_right) {
-    const Case *c = &cases[_i / 2];
-    if (_i % 2 && c->only_f32) return;
-    Shot s;
-    open_shot(&s, c, _i % 2 ? MX_BF16 : MX_F32);
+    Check s;
+    open_check(&s, shots[_i]);
     Probe *plain = opened(&s, 2, 0);
     probe_run(plain);
     compare_all(&s, plain);
@@ -411,22 +290,19 @@ START_TEST(rows_are_in_the_table) {
 }
 END_TEST
 
-START_TEST(every_op_has_a_case) {
-    for (int op = 0; op < MX_OP_COUNT; op++) {
-        bool found = mx_ops[op]->flags & (MX_OP_SOURCE | MX_OP_VIEW); /* these run nothing */
-        for (int i = 0; i < n_cases; i++) found |= cases[i].op == mx_ops[op];
-        ck_assert_msg(found, "op %s has no case in tests/device/cases.c", mx_ops[op]->name);
-    }
+static bool runs(const Shot *shot) {
+    bool runs_nothing = shot->op->flags & (MX_OP_SOURCE | MX_OP_VIEW);
+    return !runs_nothing && !(shot->c->use & CASE_TYPES);
 }
-END_TEST
 
 Suite *suite_kernels(void) {
     Suite *suite = suite_create("kernels");
     TCase *t = tcase_create("kernels");
     tcase_set_timeout(t, 60);
     tcase_set_tags(t, "tiles");
-    tcase_add_test(t, every_op_has_a_case);
-    tcase_add_loop_test(t, kernel_is_right, 0, 2 * n_cases);
+    int n_shots;
+    shots = op_shots(runs, &n_shots);
+    tcase_add_loop_test(t, kernel_is_right, 0, n_shots);
     tcase_add_loop_test(t, targets_are_in_the_vocabulary, 0, MX_COUNT(ids) / 2);
     tcase_add_loop_test(t, rows_are_in_the_table, 0, MX_COUNT(ids) / 2);
     enum { FIRST = MX_COUNT(ids) / 2, END = MX_COUNT(ids) };

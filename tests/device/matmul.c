@@ -39,7 +39,7 @@ static void make_operands(void) {
     for (int which = 1; which < 4; which++)
         for (int64_t i = 0; i < MOST; i++)
             operands[which][i] = (double)mx_bf16_to_f32(
-                mx_f32_to_bf16((float)probe_normal((uint64_t)which, (uint64_t)i)));
+                mx_f32_to_bf16((float)case_normal((uint64_t)which, (uint64_t)i)));
 }
 
 static double want_at(const Product *p, int64_t i, int64_t j) {
@@ -114,7 +114,7 @@ static const int64_t large_sizes[][3] = {{300, 130, 70}, {113, 1060, 40}, {5, 10
 
 /* Numbers up to `most`, of either sign. */
 static float whole_at(int64_t i, uint32_t most) {
-    return (float)(probe_word(9, (uint64_t)i) % (2 * most + 1)) - (float)most;
+    return (float)(case_word(9, (uint64_t)i) % (2 * most + 1)) - (float)most;
 }
 
 /* [rows, columns] of whole numbers; between the rows, numbers that must be neither used nor
@@ -229,7 +229,7 @@ START_TEST(small_products_are_exact) {
     for (uint64_t i = 0; i < SAMPLES; i++) {
         int64_t size[3];
         for (uint64_t dim = 0; dim < 3; dim++)
-            size[dim] = 1 + (int64_t)(probe_word((uint64_t)_i, 3 * i + dim) % MOST_SIZE);
+            size[dim] = 1 + (int64_t)(case_word((uint64_t)_i, 3 * i + dim) % MOST_SIZE);
         check_dtypes(size, (MxDotKind)_i, MX_MATMUL_OWN);
     }
 }
@@ -317,8 +317,8 @@ static double error_of(MxDeviceConfig config, const float *a, const float *b, fl
 START_TEST(precisions_have_their_errors) {
     static float a[MOST], b[MOST], c[MOST];
     for (int i = 0; i < MOST; i++) {
-        a[i] = (float)probe_normal(1, (uint64_t)i);
-        b[i] = (float)probe_normal(2, (uint64_t)i);
+        a[i] = (float)case_normal(1, (uint64_t)i);
+        b[i] = (float)case_normal(2, (uint64_t)i);
     }
     double plain = error_of((MxDeviceConfig){.matmul = MX_MATMUL_OWN}, a, b, c);
     double split = error_of(high, a, b, c);

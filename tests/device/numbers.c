@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(pairs_round_as_single_ones_do) {
     for (uint64_t i = 0; i < 1000000; i++) {
-        float low = vec_from_bits(probe_word(1, i)), high = vec_from_bits(probe_word(2, i));
+        float low = vec_from_bits(case_word(1, i)), high = vec_from_bits(case_word(2, i));
         if (isnan(low) || isnan(high)) continue;
         uint32_t want = mx_f32_to_bf16(low) | (uint32_t)mx_f32_to_bf16(high) << 16;
         ck_assert_uint_eq(vec_bf16_pair(low, high), want);
@@ -120,7 +120,7 @@ static float any_float(uint64_t seed, int64_t i) {
                                        0x7f800001u, 0xffbfffffu, 0x7fffffffu, 0x3f808000u,
                                        0x3f818000u, 0xbf808001u, 0x7f7fffffu, 0xff7f7fffu,
                                        0x00800000u, 0x807fffffu, 0x00000001u, 0x007f8000u};
-    uint32_t word = probe_word(seed, (uint64_t)i);
+    uint32_t word = case_word(seed, (uint64_t)i);
     return vec_from_bits(word % 3 ? special[word / 3 % MX_COUNT(special)] : word * 0x9e3779b9u);
 }
 
@@ -172,8 +172,8 @@ START_TEST(bf16_norm_rounds_twice) {
     MxBf16 *x = p->in[0], *y = p->out[0];
     float *scale = p->in[1], *rstd = p->out[1];
     for (int i = 0; i < ROWS * WIDTH; i++)
-        x[i] = mx_f32_to_bf16((float)probe_normal(1, (uint64_t)i));
-    for (int i = 0; i < WIDTH; i++) scale[i] = (float)probe_normal(2, (uint64_t)i);
+        x[i] = mx_f32_to_bf16((float)case_normal(1, (uint64_t)i));
+    for (int i = 0; i < WIDTH; i++) scale[i] = (float)case_normal(2, (uint64_t)i);
     probe_run(p);
     for (int i = 0; i < ROWS * WIDTH; i++) {
         float want = rounded(mx_bf16_to_f32(x[i]) * rstd[i / WIDTH]) * rounded(scale[i % WIDTH]);
@@ -217,7 +217,7 @@ END_TEST
 START_TEST(squares_are_close) {
     double want = 0;
     for (int64_t i = 0; i < MOST_SQUARES; i++) {
-        squared[i] = (float)exp(3 * probe_normal(1, (uint64_t)i));
+        squared[i] = (float)exp(3 * case_normal(1, (uint64_t)i));
         want += (double)squared[i] * (double)squared[i];
     }
     ck_assert_double_eq_tol((double)squares_of(squared, MOST_SQUARES) / want, 1, 3e-7);

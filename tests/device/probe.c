@@ -2,7 +2,6 @@
 #include "probe.h"
 
 #include <check.h>
-#include <math.h>
 
 enum { GUARD_BYTES = 64, GUARD = 0xa5 };
 
@@ -101,17 +100,4 @@ void probe_load(const void *from, MxType type, double *to) {
             to[i] = (double)mx_bf16_to_f32(((const MxBf16 *)from)[i]);
         else
             to[i] = (double)((const int32_t *)from)[i];
-}
-
-uint32_t probe_word(uint64_t seed, uint64_t index) {
-    uint32_t words[4];
-    mx_philox(seed, 77, index, words);
-    return words[0];
-}
-
-double probe_normal(uint64_t seed, uint64_t index) {
-    uint32_t words[4];
-    mx_philox(seed, 78, index, words);
-    double u = (double)mx_uniform(words[0]), v = (double)mx_uniform(words[1]);
-    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }

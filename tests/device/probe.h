@@ -3,9 +3,8 @@
 #ifndef PROBE_H
 #define PROBE_H
 
+#include <cases/cases.h>
 #include <mx/device.h>
-
-enum { PROBE_INPUTS = 8 };
 
 typedef struct Probe Probe;
 struct Probe {
@@ -13,8 +12,8 @@ struct Probe {
     Probe *next; /* of those that are open */
     MxDevice *device;
     MxKernelCall call;
-    MxType in_type[PROBE_INPUTS], out_type[MX_MAX_OUT];
-    void *in[PROBE_INPUTS], *out[MX_MAX_OUT];
+    MxType in_type[SHOT_INPUTS], out_type[MX_MAX_OUT];
+    void *in[SHOT_INPUTS], *out[MX_MAX_OUT];
     size_t scratch_bytes;
 };
 
@@ -38,8 +37,5 @@ size_t probe_bytes(MxType type);
 /* probe_store, probe_load — an array from and to doubles. */
 void probe_store(const double *from, MxType type, void *to);
 void probe_load(const void *from, MxType type, double *to);
-/* probe_normal — numbers that depend on (seed, index) alone. */
-double probe_normal(uint64_t seed, uint64_t index);
-uint32_t probe_word(uint64_t seed, uint64_t index);
 
 #endif

@@ -19,7 +19,7 @@ static const int64_t sizes[][3] = {/* m, n, k */
 typedef enum Way { LEFT_TURNED, LEFT_RIGHT, ACROSS_RIGHT, WAYS } Way;
 
 static int whole(uint64_t seed, int64_t i, int64_t j) {
-    return (int)(probe_word(seed, (uint64_t)(i * 1000 + j)) % 9) - 4;
+    return (int)(case_word(seed, (uint64_t)(i * 1000 + j)) % 9) - 4;
 }
 
 /* Rows [n, width] of whole numbers, surrounded by numbers that must not be used. */
@@ -122,7 +122,7 @@ END_TEST
 
 /* No NaNs, of which only some keep their bits, nor denormals, which may become zero. */
 static float number(uint64_t seed, uint64_t i) {
-    float x = vec_from_bits(probe_word(seed, i));
+    float x = vec_from_bits(case_word(seed, i));
     if (i % 4 == 0) x = vec_from_bits((vec_bits(x) & 0xffff0000u) | 0x8000u); /* a tie */
     return isnormal(x) ? x : 1.0f;
 }

@@ -16,13 +16,11 @@ void tear_down(void) {
     mx_arena_release(&arena);
 }
 
-MxValue trace_case(const OpCase *c) {
-    MxType types[MOST_TYPES];
-    MxValue in[MOST_TYPES];
-    int n = parse_types(c->in, types);
+MxValue trace_node(const MxOp *op, const void *attr, const MxType *types, int n) {
+    MxValue in[SHOT_INPUTS];
     for (int i = 0; i < n; i++) in[i] = mx_variable(&t, mx_vars_add(&vars, "x", types[i]));
-    if (c->op == &op_variable) mx_vars_add(&vars, "self", (MxType){MX_I32, MX_SHAPE(2, 3)});
-    return mx_trace_node(&t, c->op, in, n, c->attr);
+    if (op == &op_variable) mx_vars_add(&vars, "self", ((const MxVariableAttr *)attr)->type);
+    return mx_trace_node(&t, op, in, n, attr);
 }
 
 int main(void) {

@@ -1,0 +1,113 @@
+/* attention.c — attention. */
+#include "cases.h"
+
+#include <math.h>
+
+static bool sees(const MxAttentionAttr *attr, int64_t t, int64_t s) {
+    switch (attr->mask) {
+    case MX_MASK_CAUSAL:
+        return s <= t;
+    case MX_MASK_SLIDING:
+        return t - attr->window < s && s <= t;
+    case MX_MASK_CHUNK:
+        return s <= t && s / attr->window == t / attr->window;
+    default:
+        return true;
+    }
+}
+
+/* One query t of sequence b and head n. */
+static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
+    const MxAttentionAttr *attr = r->attr;
+    MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
+    int64_t T = q.dim[1], S = k.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
+    int64_t own = attr->first_query + t; /* the query's own token */
+    const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
+    double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * H, sum = 0;
+    for (int64_t h = 0; h < H; h++) out[h] = 0;
+    for (int64_t s = 0; s < S; s++) {
+        if (!sees(attr, own, s) || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
+        const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
+        const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * H;
+        double score = 0;
+        for (int64_t h = 0; h < H; h++) score += query[h] * key[h];
+        score *= attr->scale;
+        if (attr->softcap > 0) score = attr->softcap * tanh(score / attr->softcap);
+        double p = exp(score); /* test scores are small: no maximum is needed */
+        sum += p;
+        for (int64_t h = 0; h < H; h++) out[h] += p * value[h];
+    }
+    for (int64_t h = 0; h < H; h++) out[h] /= sum;
+    r->out[1][(b * q.dim[2] + n) * T + t] = log(sum);
+}
+
+static void ref_attention(const Reference *r) {
+    MxShape q = r->in_type[0].shape;
+    for (int64_t b = 0; b < q.dim[0]; b++)
+        for (int64_t n = 0; n < q.dim[2]; n++)
+            for (int64_t t = 0; t < q.dim[1]; t++) attend(r, b, n, t);
+}
+
+// clang-format off
+const OpTest test_attention = {
+    CASES(
+        {"causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,9,2,4 x2,9,2,4 x2,9,2,4 i2,9:segments100", NULL, 0},
+        {"one token", ATTR(MxAttentionAttr, .scale = 0.37), "x3,1,2,3 x3,1,1,3 x3,1,1,3 i3,1:segments1", NULL, CASE_NO_SLOPE},
+        {"groups of 2, segments", ATTR(MxAttentionAttr, .scale = 0.37), "x2,13,4,5 x2,13,2,5 x2,13,2,5 i2,13:segments4", NULL, 0},
+        {"groups of 4, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3), "x1,12,4,3 x1,12,1,3 x1,12,1,3 i1,12:segments7", NULL, 0},
+        {"chunks, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 1.5, .mask = MX_MASK_CHUNK, .window = 5), "x1,14,2,3 x1,14,1,3 x1,14,1,3 i1,14:segments9", NULL, 0},
+        {"full, segments", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x2,11,2,3 x2,11,2,3 x2,11,2,3 i2,11:segments4", NULL, 0},
+        {"full, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 2.0, .mask = MX_MASK_FULL), "x1,10,1,4 x1,10,1,4 x1,10,1,4 i1,10:segments100", NULL, 0},
+        {"blocks, causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,300,2,16 x2,300,1,16 x2,300,1,16 i2,300:segments1000", NULL, 0},
+        {"blocks, segments, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 4.0), "x1,290,4,8 x1,290,2,8 x1,290,2,8 i1,290:segments77", NULL, 0},
+        {"blocks, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70), "x1,401,2,8 x1,401,2,8 x1,401,2,8 i1,401:segments1000", NULL, 0},
+        {"blocks, chunks", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_CHUNK, .window = 150), "x1,401,1,8 x1,401,1,8 x1,401,1,8 i1,401:segments333", NULL, 0},
+        {"blocks, wide", ATTR(MxAttentionAttr, .scale = 0.37), "x1,203,2,72 x1,203,1,72 x1,203,1,72 i1,203:segments150", NULL, 0},
+        {"blocks, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,300,2,16 x1,300,2,16 x1,300,2,16 i1,300:segments1000", NULL, 0},
+        {"spans that take turns", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,1100,1,16 x1,1100,1,16 x1,1100,1,16 i1,1100:segments2000", NULL, 0},
+        {"blocks, groups, heads of whole tiles", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 150), "x1,269,4,64 x1,269,2,64 x1,269,2,64 i1,269:segments190", NULL, 0},
+        {"blocks, full", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,257,2,8 x1,257,2,8 x1,257,2,8 i1,257:segments90", NULL, 0},
+        {"causal, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5), "x2,4,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9", NULL, 0},
+        {"causal, first queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true), "x2,4,4,5 x2,11,2,5 x2,11,2,5 i2,11:segments4", NULL, 0},
+        {"sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 4, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
+        {"chunks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_CHUNK, .window = 4, .is_part = true, .first_query = 6), "x2,5,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
+        {"full, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
+        {"blocks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280", NULL, 0},
+        {"blocks sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70, .is_part = true, .first_query = 210), "x2,150,4,5 x2,367,2,5 x2,367,2,5 i2,367:segments360", NULL, 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "b2,5,4,6 f2,4,5", 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,4,6 f2,5,4,6 i2,5", "f2,5,4,6 f2,4,5", 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 1, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3", 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments5", NULL, CASE_RANKS},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_SLIDING, .window = 3), "b2,16,8,4 b2,16,4,4 b2,16,4,4 i2,16:segments5", NULL, CASE_RANKS},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_CHUNK, .window = 5), "f2,16,8,4 f2,16,4,4 f2,16,4,4 i2,16:segments5", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,3,6 f2,5,3,6 i2,5", "fewer heads that divide q's"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,0,6 f2,5,0,6 i2,5", "fewer heads that divide q's"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,4,2,6 f2,4,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f1,5,2,6 f1,5,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,8 f2,5,2,8 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,1,6 i2,5", "inputs 1 and 2 must have one type"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "of one dtype"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5", "must be [B, T, heads, H]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,4", "segments must be [B, T]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i5", "input 3 must be int32 of rank 2"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 f2,5", "input 3 must be int32 of rank 2"},
+        {ATTR(MxAttentionAttr, .scale = 1), "i2,5,4,6 i2,5,2,6 i2,5,2,6 i2,5", "input 0 must be float32 or bfloat16"},
+        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "segments must be [B, T]"}),
+    .reference = ref_attention,
+    .flows = 1 << 0 | 1 << 1 | 1 << 2,
+};
+
+const OpTest test_attention_grad = {
+    WRONG(
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,2,6 f2,4,5 f2,5,4,6", "inputs 0 and 4 must have one type"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 f2,4,5 b2,5,4,6", "inputs 0 and 6 must have one type"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 b2,4,5 f2,5,4,6", "log-sums must"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 f2,5,4 f2,5,4,6", "log-sums must"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,3,6 f2,5,3,6 i2,5 f2,5,4,6 f2,4,5 f2,5,4,6", "fewer heads that divide q's"}),
+    .forward = &op_attention,
+    .saved = 1 << 0 | 1 << 1,
+    .wrt = {0, 1, 2},
+};
+// clang-format on

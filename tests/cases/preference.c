@@ -1,0 +1,157 @@
+/* preference.c — losses of pairs, as they are written in the papers: no care for large arguments.
+ */
+#include "cases.h"
+
+#include <math.h>
+
+static double s(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+static double smoothed(double z, double e) {
+    return -(1 - e) * log(s(z)) - e * log(s(-z));
+}
+
+static double odds(double x) {
+    return log(exp(x) / (1 - exp(x)));
+}
+
+/* x and y: sums or means of log-probabilities less the reference's, of n tokens each. */
+static double pair_loss(const MxPreferenceAttr *a, double x, double y, const double n[2]) {
+    double b = a->beta, e = a->label_smoothing, z = b * (x - y), q = s(z), half = 1 / (2 * b);
+    bool is_maxtext = a->formula == MX_FORMULA_MAXTEXT;
+    switch (a->algo) {
+    case MX_PREFERENCE_DPO:
+        return smoothed(is_maxtext ? b * z : z, e);
+    case MX_PREFERENCE_SIGMOID_NORM:
+        return smoothed(z, e);
+    case MX_PREFERENCE_HINGE:
+        return z < 1 ? 1 - z : 0;
+    case MX_PREFERENCE_IPO:
+        return pow(x - y - half, 2);
+    case MX_PREFERENCE_ROBUST:
+        return (-(1 - e) * log(s(z)) + e * log(s(-z))) / (1 - 2 * e);
+    case MX_PREFERENCE_EXO_PAIR:
+        return q * log(q / (1 - e)) + (1 - q) * log((1 - q) / e);
+    case MX_PREFERENCE_NCA_PAIR:
+        return -log(s(b * x)) - 0.5 * log(s(-b * x)) - 0.5 * log(s(-b * y));
+    case MX_PREFERENCE_BCO_PAIR:
+        return -log(s(b * x)) - log(s(-b * y));
+    case MX_PREFERENCE_SPPO_HARD:
+        return pow(x - half, 2) + pow(y + half, 2);
+    case MX_PREFERENCE_APO_ZERO:
+        return 1 - s(b * x) + s(b * y);
+    case MX_PREFERENCE_APO_DOWN:
+        return s(b * x) + 1 - s(z);
+    case MX_PREFERENCE_DISCOPOP:
+        return -(1 - s(z / 0.05)) * log(s(z)) + s(z / 0.05) * exp(-z);
+    case MX_PREFERENCE_ORPO:
+        z = n[0] > 0 && n[1] > 0 ? odds(x) - odds(y) : 0;
+        return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
+    default:
+        return smoothed(z - a->gamma, e);
+    }
+}
+
+static int largest(const double *ids, int64_t n) {
+    double most = 1;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, ids[i]);
+    return (int)most;
+}
+
+/* Adds what pair `id` of a pair of rows gives to sums over pairs. */
+static void add_pair(const Reference *r, int64_t row, int id, double *total) {
+    const MxPreferenceAttr *a = r->attr;
+    const MxPreferenceRow *how = &mx_preferences[a->algo];
+    bool averages = how->averages && a->formula == MX_FORMULA_STANDARD;
+    int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
+    double factor = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++) {
+            if ((int)r->in[1][i] != id) continue;
+            logp[side] += r->in[0][i];
+            sum[side] += r->in[0][i] - (how->has_reference ? r->in[3][i] : 0);
+            n[side] += 1;
+        }
+        x[side] = averages ? sum[side] / fmax(n[side], 1) : sum[side];
+        reward[side] = how->has_reference ? sum[side] : x[side];
+    }
+    const double add[] = {
+        [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n),
+        [MX_PAIRS_CORRECT] = reward[0] > reward[1],
+        [MX_PAIRS_CHOSEN_REWARD] = factor * reward[0],
+        [MX_PAIRS_REJECTED_REWARD] = factor * reward[1],
+        [MX_PAIRS_MARGIN] = factor * (reward[0] - reward[1]),
+        [MX_PAIRS_CHOSEN_LOGP] = logp[0],
+        [MX_PAIRS_REJECTED_LOGP] = logp[1],
+        [MX_PAIRS_CHOSEN_TOKENS] = n[0],
+        [MX_PAIRS_REJECTED_TOKENS] = n[1],
+        [MX_PAIRS_NLL] = -logp[0] / fmax(n[0], 1),
+    };
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] += add[i];
+}
+
+static void ref_preference(const Reference *r) {
+    int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
+    for (int i = 0; i < MX_PAIRS_COUNT; i++) r->out[1][i] = 0;
+    for (int64_t row = 0; row < P; row++) {
+        const double *chosen = r->in[2] + row * T, *rejected = chosen + P * T;
+        int chosen_ids = largest(chosen, T), rejected_ids = largest(rejected, T);
+        for (int id = 1; id <= chosen_ids || id <= rejected_ids; id++)
+            add_pair(r, row, id, r->out[1]);
+    }
+    r->out[0][0] = r->out[1][MX_PAIRS_LOSS];
+}
+
+// clang-format off
+const OpTest test_preference = {
+    CASES(
+        {"dpo", ATTR(MxPreferenceAttr, .beta = 0.3), "f6,9:logp0.7 i6,9:flags0.3 i6,9:flags0.1 f6,9:logp0.7", NULL, 0},
+        {"dpo, smoothed, MaxText's", ATTR(MxPreferenceAttr, .formula = MX_FORMULA_MAXTEXT, .beta = 0.5, .label_smoothing = 0.2), "f6,9:logp0.7 i6,9:flags0.3 i6,9:flags0.1 f6,9:logp0.7", NULL, 0},
+        {"dpo, no beta", ATTR(MxPreferenceAttr, 0), "f6,9:logp0.7 i6,9:flags0.3 i6,9:flags0.1 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
+        {"large", ATTR(MxPreferenceAttr, .beta = 0.02, .label_smoothing = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 i74,1031:flags0.1 f74,1031:logp0.7", NULL, 0},
+        {"means", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIGMOID_NORM, .beta = 2, .label_smoothing = 0.1), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"hinge", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_HINGE, .beta = 0.5), "f14,9:logp0.7 i14,9:flags0.3 i14,9:flags0.1 f14,9:logp0.7", NULL, 0},
+        {"ipo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"robust", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ROBUST, .beta = 0.4, .label_smoothing = 0.25), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"exo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_EXO_PAIR, .beta = 0.4, .label_smoothing = 0.1), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"nca", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_NCA_PAIR, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"bco", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_BCO_PAIR, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"sppo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SPPO_HARD, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"apo zero", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"apo down", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"discopop", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"orpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
+        {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
+        {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5:logp0.7 i4,5 i4,5 f4,5:logp0.7", "f f10", 0},
+        {NULL, ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.5), "f4,5:logp3 i4,5 i4,5", "f f10", 0},
+        {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8:logp0.7 i8,8:flags0.3 i8,8:flags0.1 f8,8:logp0.7", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5", "dpo takes 4 inputs, not 3"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO), "f4,5 i4,5 i4,5 f4,5", "orpo takes 3 inputs, not 4"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f3,5 i3,5 i3,5 f3,5", "rows must come in pairs"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,6 i4,5 f4,5", "weights must have the log-probabilities' shape"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5 f4,6", "inputs 0 and 3 must have one type"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "b4,5 i4,5 i4,5 b4,5", "input 0 must be float32 of rank 2"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 f4,5 i4,5 f4,5", "input 1 must be int32 of rank 2"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,6 f4,5", "inputs 1 and 2 must have one type"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO), "f4,5 i4,5 i4,5 f4,5", "beta must be more than 0, not 0"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ROBUST, .label_smoothing = 0.5), "f4,5 i4,5 i4,5 f4,5", "label smoothing must be less than 0.5, not 0.5"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_EXO_PAIR), "f4,5 i4,5 i4,5 f4,5", "label smoothing must be between 0 and 1, not 0"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_HINGE, .formula = MX_FORMULA_MAXTEXT), "f4,5 i4,5 i4,5 f4,5", "MaxText has no hinge"}),
+    .reference = ref_preference,
+    .flows = 1 << 0,
+};
+
+const OpTest test_preference_grad = {
+    WRONG(
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5 f", "dpo takes 5 inputs, not 4"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5 f2,5 f", "inputs 0 and 3 must have one type"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5 f4,5 f1", "input 4 must be float32 of rank 0"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO), "f4,5 i4,5 i4,5 f4,5 f", "beta must be more than 0, not 0"}),
+    .forward = &op_preference,
+    .wrt = {0},
+};
+// clang-format on

@@ -1,0 +1,71 @@
+/* rope.c — rotary positions. */
+#include "cases.h"
+
+#include <math.h>
+
+static double frequencies[] = {1.0, 0.31, 0.01, 1e-4, 3e-7}, two_frequencies[] = {1.0, 0.3};
+
+static void ref_rope_table(const Reference *r) {
+    const MxRopeFreqs *f = &((const MxRopeTableAttr *)r->attr)->freqs;
+    for (int64_t row = 0; row < element_count(r->in_type[0]); row++)
+        for (int i = 0; i < f->n; i++) {
+            double angle = r->in[0][row] * f->frequency[i];
+            r->out[0][2 * (row * f->n + i)] = f->amplitude * cos(angle);
+            r->out[0][2 * (row * f->n + i) + 1] = f->amplitude * sin(angle);
+        }
+}
+
+static void ref_rope(const Reference *r) {
+    const MxRopeAttr *attr = r->attr;
+    MxShape x = r->in_type[0].shape;
+    int64_t half = x.dim[3] / 2;
+    for (int64_t row = 0; row < x.dim[0] * x.dim[1] * x.dim[2]; row++)
+        for (int64_t i = 0; i < half; i++) {
+            const double *cos_sin = r->in[1] + 2 * (row / x.dim[2] * half + i);
+            double c = cos_sin[0], s = attr->inverse ? -cos_sin[1] : cos_sin[1];
+            const double *in = r->in[0] + row * 2 * half;
+            double *out = r->out[0] + row * 2 * half;
+            double a = in[attr->interleaved_in ? 2 * i : i];
+            double b = in[attr->interleaved_in ? 2 * i + 1 : half + i];
+            out[attr->interleaved_out ? 2 * i : i] = a * c - b * s;
+            out[attr->interleaved_out ? 2 * i + 1 : half + i] = b * c + a * s;
+        }
+}
+
+// clang-format off
+const OpTest test_rope_table = {
+    CASES(
+        {"positions", ATTR(MxRopeTableAttr, {.n = 5, .frequency = frequencies, .amplitude = 1.1}), "i3,201:positions100000", NULL, 0},
+        {NULL, ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i2,5", "f2,5,3,2", CASE_TYPES},
+        {NULL, ATTR(MxRopeTableAttr, {2, two_frequencies, 1.2}), "i8,8:positions100", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i5", "input 0 must be int32 of rank 2"},
+        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "f2,5", "input 0 must be int32 of rank 2"}),
+    .reference = ref_rope_table,
+};
+
+const OpTest test_rope = {
+    CASES(
+        {"halves", ATTR(MxRopeAttr, 0), "x2,9,3,10 f2,9,5,2:trig", NULL, 0},
+        {"halves back", ATTR(MxRopeAttr, .inverse = true), "x2,9,3,10 f2,9,5,2:trig", NULL, 0},
+        {"interleaved", ATTR(MxRopeAttr, .interleaved_in = true, .interleaved_out = true), "x2,9,3,10 f2,9,5,2:trig", NULL, 0},
+        {"interleaved to halves", ATTR(MxRopeAttr, .interleaved_in = true), "x2,9,3,10 f2,9,5,2:trig", NULL, 0},
+        {"halves to interleaved back", ATTR(MxRopeAttr, .interleaved_out = true, .inverse = true), "x2,9,3,10 f2,9,5,2:trig", NULL, 0},
+        {"large heads", ATTR(MxRopeAttr, .interleaved_in = true), "x3,41,2,262 f3,41,131,2:trig", NULL, 0},
+        {"many heads", ATTR(MxRopeAttr, 0), "x2,3,37,64 f2,3,32,2:trig", NULL, 0},
+        {"many heads, interleaved", ATTR(MxRopeAttr, .interleaved_in = true, .interleaved_out = true), "x2,3,37,64 f2,3,32,2:trig", NULL, 0},
+        {"heads wider than a block", ATTR(MxRopeAttr, .interleaved_out = true, .inverse = true), "x1,5,3,1062 f1,5,531,2:trig", NULL, 0},
+        {NULL, ATTR(MxRopeAttr, 0), "b2,5,4,6 f2,5,3,2", "b2,5,4,6", 0},
+        {NULL, ATTR(MxRopeAttr, .interleaved_in = true), "f8,8,8,4 f8,8,2,2:trig", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,5,4,2", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, 0), "f2,5,4,6 f1,5,3,2", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,4,3,2", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,5,3,1", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, 0), "f2,5,6 f2,5,3,2", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, 0), "f2,5,4,6 b2,5,3,2", "input 1 must be float32 of rank 4"},
+        {ATTR(MxRopeAttr, 0), "i2,5,4,6 f2,5,3,2", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_rope,
+    .flows = 1 << 0,
+};
+// clang-format on

@@ -1,0 +1,101 @@
+/* shape.c — variables, and arrays under other shapes. */
+#include "cases.h"
+
+#include <math.h>
+
+static void ref_shift(const Reference *r) {
+    int64_t T = r->in_type[0].shape.dim[1], offset = ((const MxShiftAttr *)r->attr)->offset;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        const double *segment = r->in[1] + i + offset;
+        bool ends = i % T + offset >= T - 1 || segment[0] == 0 || segment[0] != segment[1];
+        r->out[0][i] = ends ? 0 : r->in[0][i + 1];
+    }
+}
+
+static void ref_concat(const Reference *r) {
+    MxShape shape = r->out_type[0].shape;
+    int64_t width = shape.dim[shape.rank - 1], first = r->in_type[0].shape.dim[shape.rank - 1];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t row = i / width, at = i % width;
+        r->out[0][i] =
+            at < first ? r->in[0][row * first + at] : r->in[1][row * (width - first) + at - first];
+    }
+}
+
+static void ref_split(const Reference *r) {
+    MxShape shape = r->in_type[0].shape;
+    int64_t width = shape.dim[shape.rank - 1], first = r->out_type[0].shape.dim[shape.rank - 1];
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        int64_t row = i / width, at = i % width;
+        if (at < first)
+            r->out[0][row * first + at] = r->in[0][i];
+        else
+            r->out[1][row * (width - first) + at - first] = r->in[0][i];
+    }
+}
+
+// clang-format off
+const OpTest test_variable = {
+    CASES(
+        {NULL, ATTR(MxVariableAttr, .type = {MX_I32, {.rank = 2, .dim = {2, 3}}}), "", "i2,3", CASE_TYPES}),
+};
+
+const OpTest test_reshape = {
+    CASES(
+        {NULL, ATTR(MxReshapeAttr, .shape = {.rank = 1, .dim = {6}}), "b2,3", "b6", 0},
+        {NULL, ATTR(MxReshapeAttr, .shape = {.rank = 2, .dim = {1, 1}}), "i", "i1,1", 0},
+        {NULL, ATTR(MxReshapeAttr, .shape = {.rank = 0}), "f1,1", "f", 0},
+        {NULL, ATTR(MxReshapeAttr, {2, {32, 4}}), "f8,4,4", NULL, CASE_RANKS},
+        {NULL, ATTR(MxReshapeAttr, {3, {8, 8, 2}}), "f8,16", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxReshapeAttr, .shape = {.rank = 2, .dim = {2, 4}}), "f2,3", "another number of elements"},
+        {ATTR(MxReshapeAttr, .shape = {.rank = 0}), "f2", "another number of elements"}),
+    .flows = 1 << 0,
+};
+
+const OpTest test_shift = {
+    CASES(
+        {"segments", ATTR(MxShiftAttr, 0), "i3,41:ids97 i3,41:segments7", NULL, 0},
+        {"again, large", ATTR(MxShiftAttr, 2), "i70,1501:ids97 i70,1501:segments99", NULL, 0},
+        {NULL, ATTR(MxShiftAttr, 1), "i2,3 i2,3", "i2,3", 0},
+        {NULL, ATTR(MxShiftAttr, 1), "i8,16:ids97 i8,16:segments7", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxShiftAttr, 1), "f2,3 i2,3", "input 0 must be int32 of rank 2"},
+        {ATTR(MxShiftAttr, 1), "i3 i3", "input 0 must be int32 of rank 2"},
+        {ATTR(MxShiftAttr, 1), "i2,3 i2,4", "inputs 0 and 1 must have one type"}),
+    .reference = ref_shift,
+};
+
+const OpTest test_concat = {
+    CASES(
+        {"rows", NULL, "x3,5,7 x3,5,4", NULL, 0},
+        {"large", NULL, "x211,113 x211,113", NULL, 0},
+        {NULL, NULL, "f2,3 f2,4", "f2,7", 0},
+        {NULL, NULL, "b2,5,3 b2,5,3", "b2,5,6", 0},
+        {NULL, NULL, "b3 b1", "b4", 0},
+        {NULL, NULL, "f8,4,8 f8,4,16", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f2,3 b2,3", "y must be of x's dtype and dims but the last"},
+        {NULL, "f2,3 f3,3", "y must be of x's dtype and dims but the last"},
+        {NULL, "f2,3 f3", "y must be of x's dtype and dims but the last"},
+        {NULL, "f f", "y must be of x's dtype and dims but the last"},
+        {NULL, "i2 i2", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_concat,
+    .flows = 1 << 0 | 1 << 1,
+};
+
+const OpTest test_split = {
+    CASES(
+        {"rows", ATTR(MxSplitAttr, 7), "x3,5,11", NULL, 0},
+        {"large", ATTR(MxSplitAttr, 113), "x211,226", NULL, 0},
+        {NULL, ATTR(MxSplitAttr, 3), "f2,7", "f2,3 f2,4", 0},
+        {NULL, ATTR(MxSplitAttr, 3), "b3", "b3 b0", 0},
+        {NULL, ATTR(MxSplitAttr, 8), "f8,4,24", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxSplitAttr, 3), "f3,2", "x has no last dim of 3 and more"},
+        {ATTR(MxSplitAttr, 3), "f", "x has no last dim of 3 and more"},
+        {ATTR(MxSplitAttr, 3), "i7", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_split,
+    .flows = 1 << 0,
+};
+// clang-format on

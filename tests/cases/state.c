@@ -1,0 +1,157 @@
+/* state.c — initial values and updates. */
+#include "cases.h"
+
+#include <math.h>
+
+static void ref_sum_squares(const Reference *r) {
+    r->out[0][0] = 0;
+    for (int j = 0; j < r->n_in; j++)
+        for (int64_t i = 0; i < element_count(r->in_type[j]); i++)
+            r->out[0][0] += r->in[j][i] * r->in[j][i];
+}
+
+static void ref_clip_factor(const Reference *r) {
+    double threshold = ((const MxClipFactorAttr *)r->attr)->threshold, norm = sqrt(r->in[0][0]);
+    r->out[0][0] = norm < threshold ? 1 : threshold / norm;
+}
+
+static void ref_adamw(const Reference *r) {
+    const MxAdamwAttr *a = r->attr;
+    const double *hyper = r->in[4];
+    double decay = a->b1;
+    if (r->in_type[2].dtype == MX_BF16)
+        decay = (double)mx_bf16_to_f32(mx_f32_to_bf16((float)decay));
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double p = r->in[0][i], g = r->in[1][i] * r->in[5][0];
+        double mu = decay * r->in[2][i] + (1 - a->b1) * g;
+        double nu = a->b2 * r->in[3][i] + (1 - a->b2) * g * g;
+        double root = sqrt(nu / hyper[MX_HYPER_BIAS2] + a->eps_root) + a->eps;
+        double step = mu / hyper[MX_HYPER_BIAS1] / root + a->weight_decay * p;
+        r->out[0][i] = p - hyper[MX_HYPER_LR] * step;
+        r->out[1][i] = mu;
+        r->out[2][i] = nu;
+    }
+}
+
+static void ref_sgd(const Reference *r) {
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+        r->out[0][i] = r->in[0][i] - r->in[2][MX_HYPER_LR] * r->in[3][0] * r->in[1][i];
+}
+
+/* The inverse of the normal distribution, by bisection. */
+static double normal_quantile(double p) {
+    double low = -8, high = 8;
+    for (int i = 0; i < 100; i++) {
+        double middle = (low + high) / 2;
+        *(0.5 * erfc(-middle / sqrt(2)) < p ? &low : &high) = middle;
+    }
+    return low;
+}
+
+static double init_element(const MxInitAttr *a, int64_t i) {
+    const double pi = 3.14159265358979323846, tail = 0.5 * erfc(sqrt(2)), of_cut = 0.87962566103424;
+    uint32_t words[4];
+    mx_philox(a->seed, a->stream, (uint64_t)i / 4, words);
+    double u = (double)mx_uniform(words[i % 4]);
+    if (a->fill == MX_FILL_CONSTANT) return a->value;
+    if (a->fill == MX_FILL_UNIFORM) return a->value * sqrt(3) * (2 * u - 1);
+    if (a->fill == MX_FILL_TRUNCATED_NORMAL)
+        return a->value / of_cut * normal_quantile(tail + u * (1 - 2 * tail));
+    double radius = sqrt(-2 * log((double)mx_uniform(words[i % 4 / 2 * 2])));
+    double turn = 2 * pi * (double)mx_uniform(words[i % 4 / 2 * 2 + 1]);
+    return a->value * radius * (i % 2 ? sin(turn) : cos(turn));
+}
+
+static void ref_init(const Reference *r) {
+    const MxInitAttr *attr = r->attr;
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t place = 0, stride = 1, rest = i; /* in the whole */
+        for (int d = attr->whole.rank - 1; d >= 0; d--) {
+            place += (attr->start[d] + rest % attr->type.shape.dim[d]) * stride;
+            stride *= attr->whole.dim[d];
+            rest /= attr->type.shape.dim[d];
+        }
+        r->out[0][i] = init_element(attr, attr->whole.rank ? place : i);
+    }
+}
+
+// clang-format off
+const OpTest test_sum_squares = {
+    CASES(
+        {"several", NULL, "x3,41 x:normal2 x3,211,113", NULL, 0},
+        {NULL, NULL, "f2,3 b4 f", "f", 0},
+        {NULL, NULL, "", "f", 0},
+        {NULL, NULL, "f8,16 f4,8 b16 f f8,8,8", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f2,3 i4", "input 1 must be float32 or bfloat16"}),
+    .reference = ref_sum_squares,
+};
+
+const OpTest test_init = {
+    CASES(
+        {"constant", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {7, 11}}}, .fill = MX_FILL_CONSTANT, .value = 0.75, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"zeros", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {7, 11}}}, .fill = MX_FILL_CONSTANT, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"normal", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_NORMAL, .value = 0.02, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"truncated", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 0.3, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"uniform", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_UNIFORM, .value = 0.3, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"normal large", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {211, 333}}}, .fill = MX_FILL_NORMAL, .value = 1.0, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"part, normal, rows", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {15, 31}}}, .fill = MX_FILL_NORMAL, .value = 0.3, .seed = 7, .stream = 99, .whole = {.rank = 2, .dim = {37, 31}}, .start = {1, 0}), "", NULL, 0},
+        {"part, truncated, columns", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 7}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 0.3, .seed = 7, .stream = 99, .whole = {.rank = 2, .dim = {37, 31}}, .start = {0, 13}), "", NULL, 0},
+        {"part, normal, box", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {150, 273}}}, .fill = MX_FILL_NORMAL, .value = 0.3, .seed = 7, .stream = 99, .whole = {.rank = 2, .dim = {211, 333}}, .start = {17, 31}), "", NULL, 0},
+        {NULL, ATTR(MxInitAttr, .type = {MX_F32, {.rank = 1, .dim = {4}}}), "", "f4", 0},
+        {NULL, ATTR(MxInitAttr, .type = {MX_F32, {2, {16, 24}}}, .fill = MX_FILL_NORMAL, .value = 1, .seed = 3, .stream = 4), "", NULL, CASE_RANKS},
+        {NULL, ATTR(MxInitAttr, .type = {MX_F32, {3, {8, 8, 24}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 1, .seed = 3, .stream = 4), "", NULL, CASE_RANKS}),
+    .reference = ref_init,
+};
+
+const OpTest test_clip_factor = {
+    CASES(
+        {"above", ATTR(MxClipFactorAttr, 1.0), "f:value6.25", NULL, 0},
+        {"below", ATTR(MxClipFactorAttr, 1.0), "f:value0.25", NULL, 0},
+        {NULL, ATTR(MxClipFactorAttr, 1), "f", "f", 0},
+        {NULL, ATTR(MxClipFactorAttr, 1.0), "f:value6.25", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxClipFactorAttr, 1), "f1", "input 0 must be float32 of rank 0"},
+        {ATTR(MxClipFactorAttr, 1), "b", "input 0 must be float32 of rank 0"}),
+    .reference = ref_clip_factor,
+};
+
+const OpTest test_adamw = {
+    CASES(
+        {"plain", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8), "f31,41 f31,41 x31,41:normal0.5 f31,41:square0.5 f3:hyper f:value0.6", NULL, 0},
+        {"decay, root", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .eps_root = 1e-6, .weight_decay = 0.1), "f31,41 f31,41 x31,41:normal0.5 f31,41:square0.5 f3:hyper f:value0.6", NULL, 0},
+        {"large", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1), "f3,211,113 f3,211,113 x3,211,113:normal0.5 f3,211,113:square0.5 f3:hyper f:value0.6", NULL, 0},
+        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2,3 f2,3 f2,3 f2,3:square0.5 f3:hyper f:value0.6", "f2,3 f2,3 f2,3", 0},
+        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2,3 f2,3 b2,3 f2,3:square0.5 f3:hyper f:value0.6", "f2,3 b2,3 f2,3", 0},
+        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1), "f8,16 f8,16 f8,16 f8,16:square0.5 f3:hyper f:value0.6", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "b2 f2 f2 f2 f3 f", "input 0 must be float32"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 b2 f2 f2 f3 f", "input 1 must be float32"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 i2 f2 f3 f", "input 2 must be float32 or bfloat16"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 b2 f3 f", "input 3 must be float32"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f3 f2 f2 f3 f", "input 1 must have the parameter's shape"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f3 f2 f3 f", "input 2 must have the parameter's shape"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f1,2 f3 f", "input 3 must have the parameter's shape"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f f", "input 4 must be float32 of rank 1"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f2 f", "hyper must have 3 elements"},
+        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f3 f1", "input 5 must be float32 of rank 0"}),
+    .reference = ref_adamw,
+    .replaces = {1, 3, 4},
+};
+
+const OpTest test_sgd = {
+    CASES(
+        {"plain", NULL, "f31,41 f31,41 f3:hyper f:value0.6", NULL, 0},
+        {NULL, NULL, "f2,3 f2,3 f3:hyper f:value0.6", "f2,3", 0},
+        {NULL, NULL, "f8,16 f8,16 f3:hyper f:value0.6", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "b2 f2 f3 f", "input 0 must be float32"},
+        {NULL, "f2 b2 f3 f", "input 1 must be float32"},
+        {NULL, "f2 f3 f3 f", "input 1 must have the parameter's shape"},
+        {NULL, "f2 f2 f f", "input 2 must be float32 of rank 1"},
+        {NULL, "f2 f2 f2 f", "hyper must have 3 elements"},
+        {NULL, "f2 f2 f3 f1", "input 3 must be float32 of rank 0"}),
+    .reference = ref_sgd,
+    .replaces = {1},
+};
+// clang-format on
