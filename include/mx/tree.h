@@ -33,6 +33,9 @@ typedef enum MxInitKind {
 typedef struct MxInit {
     MxInitKind kind;
     double std;
+    int64_t n_first;  /* of an array that is several in one: so many elements of the dims that are
+                         not contracted, the first ones, … */
+    double first_std; /* … have this deviation */
 } MxInit;
 
 /* Where a leaf sits when its layers are stacked into one array. count 0 = it stays alone, under

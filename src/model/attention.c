@@ -7,9 +7,9 @@
 #include <math.h>
 
 typedef struct Leaves {
-    int query, key, value, out;
-    int query_bias, key_bias, value_bias, out_bias; /* -1 = none */
-    int query_norm, key_norm;                       /* -1 = none */
+    Dense query, key, value, out;
+    Dense qkv;                /* fused_qkv: instead of the first three */
+    int query_norm, key_norm; /* -1 = none */
 } Leaves;
 
 /* ---- parameters */
@@ -18,30 +18,63 @@ static int add_norm_of_heads(const Place *p, const char *name, int64_t width, bo
     return has ? model_add_norm(p, name, width) : -1;
 }
 
-static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
+typedef struct Kernel {
+    const char *name;
+    MxShape shape;
+    int n_contract;
+    const char *const *axes;
+    MxInit init;
+} Kernel;
+
+/* A kernel, and its bias, which has the dims that are not contracted. */
+static Dense add_dense(const Place *p, Kernel k, bool has_bias) {
+    MxShape bias = {.rank = k.shape.rank - k.n_contract};
+    for (int i = 0; i < bias.rank; i++) bias.dim[i] = k.shape.dim[k.n_contract + i];
+    Dense dense = {.bias = -1};
+    dense.kernel = model_add(p, mx_path_join(p->arena, k.name, "kernel"), k.shape, k.n_contract,
+                             k.axes, k.init);
+    if (has_bias)
+        dense.bias = model_add(p, mx_path_join(p->arena, k.name, "bias"), bias, 0,
+                               k.axes + k.n_contract, (MxInit){.kind = MX_INIT_ZEROS});
+    return dense;
+}
+
+/* Query kernels are drawn smaller where nothing scales queries later. Fused, they still are, which
+ * MaxText forgets (init_qkv_w). */
+static void add_qkv(const Place *p, const MxConfig *c, double query_scale, Leaves *l) {
     int64_t D = c->emb_dim, N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
-    MxInit init = model_fan_in(MX_INIT_NORMAL, D), query = init, zeros = {.kind = MX_INIT_ZEROS};
-    if (spec->attention.scale == 1) query.std /= sqrt((double)H);
+    MxInit init = model_fan_in(MX_INIT_NORMAL, D), query = init;
+    query.std *= query_scale;
+    if (c->fused_qkv) {
+        if (query_scale != 1) init.n_first = N * H, init.first_std = query.std;
+        l->qkv = add_dense(
+            p,
+            (Kernel){"qkv_proj", MX_SHAPE(D, N + 2 * K, H), 1, AXES("embed", "heads", "kv"), init},
+            c->attention_bias);
+        return;
+    }
     /* MaxText leaves these kernels whole where decoding cuts the context (attentions.py). */
     bool is_whole = c->ici_context_autoregressive_parallelism > 1;
     const char *const *no_axes = AXES(NULL, NULL, NULL);
     const char *const *q_axes = is_whole ? no_axes : AXES("embed", "q_heads", "kv");
     const char *const *kv_axes = is_whole ? no_axes : AXES("embed", "kv_heads", "kv_head_dim");
-    const char *const *out_axes = is_whole ? no_axes : AXES("heads", "kv", "embed");
+    MxShape kv = MX_SHAPE(D, K, H);
+    l->query =
+        add_dense(p, (Kernel){"query", MX_SHAPE(D, N, H), 1, q_axes, query}, c->attention_bias);
+    l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, c->attention_bias);
+    l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, c->attention_bias);
+}
+
+static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
+    int64_t N = c->num_query_heads, H = c->head_dim;
+    bool is_whole = c->ici_context_autoregressive_parallelism > 1;
+    const char *const *axes = is_whole ? AXES(NULL, NULL, NULL) : AXES("heads", "kv", "embed");
     Leaves *l = mx_new(p->arena, Leaves);
-    *l = (Leaves){.query_bias = -1, .key_bias = -1, .value_bias = -1, .out_bias = -1};
-    l->query = model_add(p, "query/kernel", MX_SHAPE(D, N, H), 1, q_axes, query);
-    l->key = model_add(p, "key/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
-    l->value = model_add(p, "value/kernel", MX_SHAPE(D, K, H), 1, kv_axes, init);
-    l->out = model_add(p, "out/kernel", MX_SHAPE(N, H, D), 2, out_axes,
-                       model_fan_in(MX_INIT_NORMAL, N * H));
-    if (c->attention_bias) {
-        l->query_bias = model_add(p, "query/bias", MX_SHAPE(N, H), 0, q_axes + 1, zeros);
-        l->key_bias = model_add(p, "key/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
-        l->value_bias = model_add(p, "value/bias", MX_SHAPE(K, H), 0, kv_axes + 1, zeros);
-        if (spec->row->has_out_bias)
-            l->out_bias = model_add(p, "out/bias", MX_SHAPE(D), 0, out_axes + 2, zeros);
-    }
+    add_qkv(p, c, spec->attention.scale == 1 ? 1 / sqrt((double)H) : 1, l);
+    l->out = add_dense(
+        p,
+        (Kernel){"out", MX_SHAPE(N, H, c->emb_dim), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)},
+        c->attention_bias && spec->row->has_out_bias);
     l->query_norm = add_norm_of_heads(p, "query_norm/scale", H, spec->norms_heads);
     l->key_norm = add_norm_of_heads(p, "key_norm/scale", H, spec->norms_heads);
     return l;
@@ -49,15 +82,24 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
 
 /* ---- forward pass */
 
+static void project_qkv(const Pass *p, const Leaves *l, MxValue x_BTD, MxValue qkv[3]) {
+    const MxConfig *c = p->model->config;
+    int64_t N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
+    const Dense dense[] = {l->query, l->key, l->value};
+    const MxShape heads[] = {MX_SHAPE(N, H), MX_SHAPE(K, H), MX_SHAPE(K, H)};
+    if (c->fused_qkv)
+        model_project_apart(p, x_BTD, l->qkv, 3, heads, qkv);
+    else
+        model_project_each(p, x_BTD, 3, dense, qkv);
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
     const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
                                    "activation_kv_heads", "activation_kv_head_dim");
-    const Dense dense[] = {
-        {l->query, l->query_bias}, {l->key, l->key_bias}, {l->value, l->value_bias}};
-    MxValue qkv[MX_COUNT(dense)];
-    model_project_each(p, x_BTD, MX_COUNT(dense), dense, qkv);
+    MxValue qkv[3];
+    project_qkv(p, l, x_BTD, qkv);
     MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
     MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
@@ -72,7 +114,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
-    return model_project(p, o_BTNH, l->out, l->out_bias);
+    return model_project(p, o_BTNH, l->out.kernel, l->out.bias);
 }
 
 /* ---- cost */

@@ -88,6 +88,23 @@ MxValue model_project(const Pass *p, MxValue x, int kernel, int bias) {
     return y;
 }
 
+void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
+                         MxValue *y) {
+    const MxLeaf *leaf = &p->model->params.leaves[dense.kernel];
+    MxValue all = model_project(p, x, dense.kernel, dense.bias);
+    MxShape lead = mx_trace_type(p->t, all).shape;
+    int n_out = leaf->shape.rank - leaf->n_contract;
+    all = flatten_last(p->t, all, n_out);
+    for (int i = 0; i < n; i++) {
+        MxShape shape = lead;
+        shape.rank = lead.rank - n_out;
+        for (int d = 0; d < tails[i].rank; d++) shape.dim[shape.rank++] = tails[i].dim[d];
+        if (i < n - 1) all = mx_split(p->t, all, mx_shape_count(tails[i]));
+        y[i] = tails[i].rank > 1 ? mx_reshape(p->t, all, shape) : all;
+        if (i < n - 1) all++;
+    }
+}
+
 MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon) {
     return mx_rmsnorm(p->t, x, model_fold_adapter(p, scale), epsilon);
 }

@@ -6,6 +6,7 @@
 
 typedef struct Leaves {
     int wi_0, wi_1, wo;
+    int wi; /* fused_mlp: instead of the first two */
 } Leaves;
 
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
@@ -13,8 +14,13 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     int64_t D = c->emb_dim, M = c->mlp_dim;
     MxInit in = model_fan_in(MX_INIT_TRUNCATED_NORMAL, D);
     Leaves *l = mx_new(p->arena, Leaves);
-    l->wi_0 = model_add(p, "wi_0/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
-    l->wi_1 = model_add(p, "wi_1/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+    if (c->fused_mlp) {
+        l->wi = model_add(p, "wi/kernel", MX_SHAPE(D, 2, M), 1,
+                          AXES("embed", "num_activations", "mlp"), in);
+    } else {
+        l->wi_0 = model_add(p, "wi_0/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+        l->wi_1 = model_add(p, "wi_1/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+    }
     l->wo = model_add(p, "wo/kernel", MX_SHAPE(M, D), 1, AXES("mlp", "embed"),
                       model_fan_in(MX_INIT_TRUNCATED_NORMAL, M));
     return l;
@@ -22,8 +28,13 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     const Leaves *l = own;
+    const MxShape M = MX_SHAPE(p->model->config->mlp_dim), widths[] = {M, M};
+    const Dense apart[] = {{l->wi_0, -1}, {l->wi_1, -1}}, fused = {l->wi, -1};
     MxValue gate_up_BTM[2];
-    model_project_each(p, x_BTD, 2, (const Dense[]){{l->wi_0, -1}, {l->wi_1, -1}}, gate_up_BTM);
+    if (p->model->config->fused_mlp)
+        model_project_apart(p, x_BTD, fused, 2, widths, gate_up_BTM);
+    else
+        model_project_each(p, x_BTD, 2, apart, gate_up_BTM);
     MxValue hidden_BTM = mx_glu(p->t, gate_up_BTM[0], gate_up_BTM[1], spec->activation);
     mx_trace_constrain(p->t, hidden_BTM,
                        AXES("activation_batch", "activation_length", "activation_mlp"));

@@ -135,6 +135,10 @@ MxValue model_fold_adapter(const Pass *p, int leaf);
 /* model_project_each — x · kernel (+ bias) of each; at most three. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y);
 MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
+/* model_project_apart — x · kernel (+ bias) of a kernel that is several in one: y[i] [..,
+ * tails[i]], one behind the other. */
+void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
+                         MxValue *y);
 MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon);
 
 /* ---- what configs make of specs (spec.c, rope.c) */

@@ -101,11 +101,24 @@ static MxInitAttr init_of(const MxTrainState *s, const MxLeaf *leaf) {
                         .stream = mx_hash64(leaf->path, strlen(leaf->path))};
 }
 
+/* A parameter's first value. */
+static MxValue draw(const MxTrainState *s, MxTrace *t, const MxLeaf *leaf) {
+    MxInitAttr attr = init_of(s, leaf);
+    MxShape rows = {.rank = 2, .dim = {1, 1}};
+    if (!leaf->init.n_first) return mx_init(t, attr);
+    for (int i = 0; i < leaf->shape.rank; i++)
+        rows.dim[i >= leaf->n_contract] *= leaf->shape.dim[i];
+    attr.type.shape = rows;
+    MxValue first = mx_split(t, mx_init(t, attr), leaf->init.n_first);
+    MxValue scaled = mx_scale(t, first, leaf->init.first_std / leaf->init.std);
+    return mx_copy(t, mx_reshape(t, mx_concat(t, scaled, first + 1), leaf->shape));
+}
+
 static void trace_init(MxTrainState *s, MxTrace *t) {
     const MxTree *params = mx_model_params(s->model);
     for (int i = 0; i < params->n; i++) {
         t->scope = params->leaves[i].path;
-        mx_trace_assign(t, mx_init(t, init_of(s, &params->leaves[i])), s->var.param[i], false);
+        mx_trace_assign(t, draw(s, t, &params->leaves[i]), s->var.param[i], false);
     }
 }
 

@@ -41,11 +41,13 @@ static void ck_ok(bool ok) {
     ck_assert_msg(ok, "%s", err.text.data);
 }
 
-/* Forms of files: stacked or not, at different dims, both kinds of names. */
+/* Forms of files: stacked or not, at different dims, both kinds of names, arrays that are several
+ * in one. */
 static const char *const forms[][3] = {
     {"scan_layers=true", "param_scan_axis=1", "pure_nnx=true"},
     {"scan_layers=false", "param_scan_axis=1", "pure_nnx=true"},
     {"scan_layers=true", "param_scan_axis=0", "pure_nnx=false"},
+    {"scan_layers=true", "fused_qkv=true", "fused_mlp=true"},
 };
 
 /* mesh: NULL = one rank. more: another key, or NULL. */

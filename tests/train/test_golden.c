@@ -51,7 +51,6 @@ static const char *const not_built[] = {
     "deepseek3_groups",
     "deepseek3_mtp",
     "deepseek3_unscanned",
-    "fused_qkv_mlp",
     "ga2_moe",
     "moe_capacity_drop",
     "moe_dense_dropless",

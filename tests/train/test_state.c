@@ -188,6 +188,33 @@ START_TEST(runs_with_other_seeds_differ) {
 }
 END_TEST
 
+/* Mean squares of a number of columns of [rows, columns]. */
+static double mean_square(const float *x, int64_t rows, int64_t columns, int64_t from, int64_t to) {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = from; i < to; i++)
+            sum += (double)x[r * columns + i] * (double)x[r * columns + i];
+    return sum / (double)(rows * (to - from));
+}
+
+/* As they do apart: 1/sqrt(head_dim) of what keys and values do, in a family that never scales. */
+START_TEST(fused_queries_start_small) {
+    Trained t;
+    open_trained(&t, "fused_qkv=true base_emb_dim=128 head_dim=16 base_num_query_heads=4 "
+                     "base_num_kv_heads=2");
+    enum { D = 128, QUERIES = 4 * 16, ALL = 8 * 16, HEAD = 16 };
+    MxTree *tree = mx_train_state_tree(t.state);
+    int leaf = mx_tree_find(tree, "model/decoder/layers_0/self_attention/qkv_proj/kernel");
+    ck_assert(leaf >= 0);
+    const float *x = mx_leaf_values(&t.arena, &tree->leaves[leaf]);
+    double queries = mean_square(x, D, ALL, 0, QUERIES),
+           others = mean_square(x, D, ALL, QUERIES, ALL);
+    ck_assert_double_eq_tol(D * others, 1, 0.1);
+    ck_assert_double_eq_tol(D * HEAD * queries, 1, 0.1);
+    close_trained(&t);
+}
+END_TEST
+
 START_TEST(full_rematerialisation_needs_less_memory) {
     Trained none, full;
     open_trained(&none, "base_num_decoder_layers=8");
@@ -264,6 +291,7 @@ Suite *state_suite(void) {
     tcase_add_loop_test(tcase, runs_agree, 0, MX_COUNT(pairs));
     tcase_add_loop_test(tcase, splits_of_a_batch_agree, 0, MX_COUNT(splits));
     tcase_add_test(tcase, runs_with_other_seeds_differ);
+    tcase_add_test(tcase, fused_queries_start_small);
     tcase_add_test(tcase, full_rematerialisation_needs_less_memory);
     tcase_add_test(tcase, evaluation_is_the_training_loss_and_changes_nothing);
     tcase_add_loop_test(tcase, learning_rates, 0, MX_COUNT(rates));
