@@ -55,16 +55,42 @@ bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxE
 /* Parameters, moments and counters, with the program that advances them. */
 typedef struct MxTrainState MxTrainState;
 
-/* What one pass over a batch gives. */
+/* What one pass over a batch gives. Losses differ in what they sum up. */
+enum { MX_LOSS_SUMS = 16 };
 typedef struct MxLoss {
-    double loss;                  /* what is minimised */
-    double total_weights;         /* tokens whose target counts, or pairs */
-    double xent_sum, z_sum;       /* over those tokens; xent_sum with the z-loss */
-    double pairs[MX_PAIRS_COUNT]; /* sums over pairs, see mx_preference */
-    double ahead; /* in training: what modules that look further ahead add to loss */
-    double n_predicted, n_accepted; /* in evaluation: predictions of one of them, and how many of
-                                       those are the decoder's too */
+    double loss;              /* what is minimised */
+    double total_weights;     /* tokens whose target counts, or pairs */
+    double sum[MX_LOSS_SUMS]; /* the loss's own, one after the other */
 } MxLoss;
+
+/* A figure of a step or an evaluation: a metric, and how the console tells it. */
+typedef struct MxFigure {
+    const char *metric;
+    /* Of a batch, or of all batches of an evaluation added up; NULL = another table has the metric,
+     * this one tells it. */
+    double (*value)(const MxLoss *loss, int sum);
+    int sum;                  /* which of the sums */
+    bool each_batch;          /* in evaluation: the mean of batches' values */
+    const char *label, *unit; /* on the console; NULL = it is not told there; none */
+    int decimals;             /* at least, see mx_figure */
+} MxFigure;
+
+/* mx_train_figures — what a config's loss tells of a step or an evaluation; ends with one without a
+ * metric. */
+const MxFigure *mx_train_figures(MxArena *arena, const MxConfig *config, bool is_eval);
+
+/* Batches of an evaluation, added up. */
+enum { MX_EVAL_FIGURES = 16 };
+typedef struct MxEvaluation {
+    int64_t n;
+    double total_loss; /* each example as often as it counts */
+    MxLoss sums;       /* its loss is the mean of examples */
+    double each_batch[MX_EVAL_FIGURES];
+} MxEvaluation;
+
+/* mx_evaluation_add — one more batch. mx_evaluation_figure — the value of a figure that has one. */
+void mx_evaluation_add(MxEvaluation *evaluation, const MxFigure *figures, const MxLoss *batch);
+double mx_evaluation_figure(const MxEvaluation *evaluation, const MxFigure *figures, int i);
 
 /* What an update gives; norms over all trained arrays. */
 typedef struct MxUpdate {
@@ -121,6 +147,10 @@ MxUpdate mx_train_update(MxTrainState *state);
 /* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length], or of all
  * ranks' parts of it; nothing changes. */
 MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
+
+/* mx_train_sum — the sums of a name that the state's loss made; NULL = it makes none of that name.
+ */
+const double *mx_train_sum(const MxTrainState *state, const MxLoss *loss, const char *name);
 
 typedef struct MxTrainBytes {
     size_t parameters, gradients, moments, reference, activations, total;

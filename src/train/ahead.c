@@ -6,6 +6,14 @@
 
 #include "internal.h"
 
+enum { EXAMPLES, AHEAD }; /* weights */
+/* Outputs: predictions of the module that is looked at, and those that are the decoder's too. */
+enum { AHEAD_LOSS = TOKENS_SUMS, ACCEPTED, PREDICTED };
+
+static bool is_meant(const MxConfig *config) {
+    return config->mtp_num_layers > 0;
+}
+
 static MxAhead start(MxTrace *t, const int *batch, MxValue stream) {
     return (MxAhead){.stream = stream,
                      .tokens = mx_variable(t, batch[MX_INPUTS]),
@@ -13,24 +21,24 @@ static MxAhead start(MxTrace *t, const int *batch, MxValue stream) {
                      .weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION])};
 }
 
-static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue weights[WEIGHT_COUNT]) {
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]), sum = MX_NONE;
     MxValue shifted = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    weights[WEIGHT_EXAMPLES] = mx_count_nonzero(t, shifted);
+    weights[EXAMPLES] = mx_count_nonzero(t, shifted);
     for (int k = 1; k <= s->config->mtp_num_layers; k++) {
         shifted = mx_shift(t, shifted, segments, k - 1);
         MxValue count = mx_count_nonzero(t, shifted);
         sum = k > 1 ? mx_add(t, sum, count) : count;
     }
-    weights[WEIGHT_AHEAD] = sum;
+    weights[AHEAD] = sum;
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                     const MxValue weights[WEIGHT_COUNT]) {
+                     const MxValue *weights) {
     MxModelInputs in = train_inputs(t, batch);
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream), sum = MX_NONE;
-    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[WEIGHT_EXAMPLES]);
+    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
     for (int k = 1; k <= s->config->mtp_num_layers; k++) {
         at = mx_model_ahead(t, s->model, params, in, k, at);
         hidden = mx_model_last_norm(t, s->model, params, at.stream);
@@ -38,19 +46,19 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
         sum = k > 1 ? mx_add(t, sum, nll) : nll;
     }
     t->scope = "loss";
-    MxValue mean = mx_ratio(t, sum, weights[WEIGHT_AHEAD], LOSS_EPS);
+    MxValue mean = mx_ratio(t, sum, weights[AHEAD], LOSS_EPS);
     MxValue ahead = mx_scale(t, mean, s->config->mtp_loss_scaling_factor);
-    mx_trace_assign(t, ahead, s->var.out[OUT_AHEAD_LOSS], false);
+    mx_trace_assign(t, ahead, loss_output(s, AHEAD_LOSS), false);
     return mx_add(t, loss, ahead);
 }
 
 static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                    const MxValue weights[WEIGHT_COUNT]) {
+                    const MxValue *weights) {
     int64_t module = s->config->mtp_eval_target_module;
     MxModelInputs in = train_inputs(t, batch);
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream);
-    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[WEIGHT_EXAMPLES]);
+    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
     if (!module) return loss;
     MxValue main = mx_model_argmax(t, s->model, params, hidden, at.weights);
     for (int k = 1; k <= module; k++) {
@@ -61,48 +69,59 @@ static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const in
     MxValue own = mx_model_argmax(t, s->model, params, hidden, at.weights);
     t->scope = "loss";
     MxValue n_equal = mx_count_equal(t, main, own, at.weights);
-    mx_trace_assign(t, n_equal, s->var.out[OUT_ACCEPTED], false);
-    mx_trace_assign(t, mx_count_nonzero(t, at.weights), s->var.out[OUT_PREDICTED], false);
+    mx_trace_assign(t, n_equal, loss_output(s, ACCEPTED), false);
+    mx_trace_assign(t, mx_count_nonzero(t, at.weights), loss_output(s, PREDICTED), false);
     return loss;
 }
 
-static void log_ahead(const MxLoss *loss, Metrics *m) {
-    train_log_tokens(loss, m);
-    metrics_add(m, "learning/main_model_loss", loss->loss - loss->ahead);
+static double main_loss(const MxLoss *loss, int i) {
+    return loss->loss - loss->sum[i];
 }
 
-static void log_eval(const Evaluation *sums, Metrics *m) {
-    train_log_eval_tokens(sums, m);
-    metrics_add(m, "eval/avg_mtp_acceptance_rate_percent",
-                sums->n ? sums->accepted / (double)sums->n : 0);
+static double sum(const MxLoss *loss, int i) {
+    return loss->sum[i];
 }
 
-static const Field fields[] = {
-    {.label = "lm_loss", .metric = "learning/lm_loss", .decimals = 3},
-    {.label = "perplexity", .metric = "learning/perplexity", .decimals = 3},
-    {.label = "main_model_loss", .metric = "learning/main_model_loss", .decimals = 3},
-    {.label = "mtp_loss", .metric = "learning/mtp_loss", .decimals = 3},
+static double acceptance(const MxLoss *loss, int i) {
+    (void)i;
+    return 100 * loss->sum[ACCEPTED] / (loss->sum[PREDICTED] + LOSS_EPS);
+}
+
+static const LossOutput outputs[] = {{"ahead_loss", 1}, {"accepted", 1}, {"predicted", 1}, {0}};
+
+static const MxFigure figures[] = {
+    {.metric = "learning/main_model_loss",
+     .value = main_loss,
+     .sum = AHEAD_LOSS,
+     .label = "main_model_loss",
+     .decimals = 3},
+    {.metric = "learning/mtp_loss",
+     .value = sum,
+     .sum = AHEAD_LOSS,
+     .label = "mtp_loss",
+     .decimals = 3},
     {0},
 };
 
-static const Field eval_fields[] = {
-    {.label = "perplexity", .metric = "eval/avg_perplexity", .decimals = 3},
-    {.label = "total_weights", .metric = "eval/total_weights"},
-    {.label = "avg_z_loss", .metric = "eval/avg_z_loss", .decimals = 3},
-    {.label = "avg_mtp_acceptance_rate",
-     .metric = "eval/avg_mtp_acceptance_rate_percent",
+static const MxFigure eval_figures[] = {
+    {.metric = "eval/avg_mtp_acceptance_rate_percent",
+     .value = acceptance,
+     .each_batch = true,
+     .label = "avg_mtp_acceptance_rate",
      .unit = "%",
      .decimals = 2},
     {0},
 };
 
-const Loss train_ahead_loss = {
+const Loss loss_ahead = {
+    .is_meant = is_meant,
     .rows = 1,
+    .weights = {[EXAMPLES] = "weights", [AHEAD] = "ahead_weights"},
     .weigh = weigh,
     .trace = trace,
     .eval = eval,
-    .log = log_ahead,
-    .log_eval = log_eval,
-    .fields = fields,
-    .eval_fields = eval_fields,
+    .base = &loss_tokens,
+    .outputs = outputs,
+    .figures = figures,
+    .eval_figures = eval_figures,
 };

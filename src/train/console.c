@@ -1,15 +1,17 @@
-/* console.c — lines of steps and evaluations, from the metrics by tables of fields; the progress
+/* console.c — lines of steps and evaluations, from the metrics by tables of figures; the progress
  * line and its estimate. Times of long ago say nothing about those to come (other programs come and
  * go), so the estimate is made of the last steps alone. */
 #include "console.h"
 
 void console_open(MxArena *arena, const MxConfig *config, int64_t n_steps, Console *out) {
     *out = (Console){.config = config, .last = n_steps - 1};
+    for (int is_eval = 0; is_eval < 2; is_eval++)
+        out->figures[is_eval] = mx_train_figures(arena, config, is_eval);
     mx_text_init(&out->line, arena);
 }
 
-/* MaxText's, in its order; fields of the loss follow. */
-static const Field step_fields[] = {
+/* MaxText's, in its order; figures of the loss follow. */
+static const MxFigure step_fields[] = {
     {.label = "seconds", .metric = "perf/step_time_seconds", .decimals = 3},
     {.label = "TFLOP/s/device", .metric = "perf/per_device_tflops_per_sec", .decimals = 3},
     {.label = "Tokens/s/device", .metric = "perf/per_device_tokens_per_sec", .decimals = 3},
@@ -18,18 +20,18 @@ static const Field step_fields[] = {
     {0},
 };
 
-static const Field more_step_fields[] = {
+static const MxFigure more_step_fields[] = {
     {.label = "learning_rate", .metric = "learning/current_learning_rate", .decimals = 3},
     {.label = "raw_grad_norm", .metric = "learning/raw_grad_norm", .decimals = 3},
     {0},
 };
 
-static const Field eval_fields[] = {
+static const MxFigure eval_fields[] = {
     {.label = "loss", .metric = "eval/avg_loss", .decimals = 3},
     {0},
 };
 
-static const Field more_eval_fields[] = {
+static const MxFigure more_eval_fields[] = {
     {.label = "seconds", .metric = "perf/eval_time_seconds", .decimals = 3},
     {0},
 };
@@ -37,7 +39,7 @@ static const Field more_eval_fields[] = {
 void console_step(Console *c, int64_t step, const Metrics *metrics) {
     mx_text_clear(&c->line);
     metrics_tell(metrics, step_fields, ": ", &c->line);
-    metrics_tell(metrics, train_loss(c->config)->fields, ": ", &c->line);
+    metrics_tell(metrics, c->figures[false], ": ", &c->line);
     metrics_tell(metrics, more_step_fields, ": ", &c->line);
     mx_log("completed step: %lld%s", (long long)step, c->line.data);
 }
@@ -45,7 +47,7 @@ void console_step(Console *c, int64_t step, const Metrics *metrics) {
 void console_eval(Console *c, int64_t step, const Metrics *metrics) {
     mx_text_clear(&c->line);
     metrics_tell(metrics, eval_fields, "=", &c->line);
-    metrics_tell(metrics, train_loss(c->config)->eval_fields, "=", &c->line);
+    metrics_tell(metrics, c->figures[true], "=", &c->line);
     metrics_tell(metrics, more_eval_fields, "=", &c->line);
     mx_log("Completed eval after train step %lld%s", (long long)step, c->line.data);
 }

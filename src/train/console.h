@@ -4,14 +4,15 @@
 #ifndef TRAIN_CONSOLE_H
 #define TRAIN_CONSOLE_H
 
-#include "internal.h"
+#include "metrics.h"
 
 /* Steps whose time stands for those to come. */
 enum { CONSOLE_RECENT = 32 };
 
 typedef struct Console {
     const MxConfig *config;
-    int64_t last; /* step, behind which none follows */
+    int64_t last;               /* step, behind which none follows */
+    const MxFigure *figures[2]; /* of the loss, in a step and in an evaluation */
     MxText line;
     double recent[CONSOLE_RECENT]; /* seconds of the last steps, a ring */
     int64_t n_steps;               /* that were timed */

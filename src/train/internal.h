@@ -7,11 +7,9 @@
 #include <mx/store.h>
 #include <mx/train.h>
 
-#include "metrics.h"
+#include "loss.h"
 
 enum { TRAIN_MAX_MOMENTS = 2 };
-
-#define LOSS_EPS 1e-8 /* MaxText's EPS: keeps a batch without targets finite */
 
 /* Values of one parameter while an update is traced; the optimizer replaces p and m. */
 typedef struct Moments {
@@ -34,57 +32,6 @@ const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
 bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
 
-/* What a loss is divided by: weights of a whole batch, that of its examples and, for some losses,
- * that of what looks further ahead. */
-enum { WEIGHT_EXAMPLES, WEIGHT_AHEAD, WEIGHT_COUNT };
-
-/* Sums over the batches of an evaluation. */
-typedef struct Evaluation {
-    int64_t n;
-    double loss, weights; /* of examples, each as often as it counts */
-    double z, accepted;   /* of batches: their mean z-loss; % of predictions that agree */
-    double correct;       /* pairs */
-} Evaluation;
-
-/* One way to measure a model on a batch. Batches are variables by MxBatchField. */
-typedef struct Loss {
-    int rows; /* of a batch for each of its examples */
-    /* Fills the weights of a batch that the loss has. */
-    void (*weigh)(MxTrainState *s, MxTrace *t, const int *batch, MxValue weights[WEIGHT_COUNT]);
-    /* What is to be minimised: a batch's sums, divided by the weights of the whole one. */
-    MxValue (*trace)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                     const MxValue weights[WEIGHT_COUNT]);
-    /* What evaluation tells instead; NULL = the same. */
-    MxValue (*eval)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                    const MxValue weights[WEIGHT_COUNT]);
-    /* Its figures of a step and of an evaluation, and which of them the console tells. */
-    void (*log)(const MxLoss *loss, Metrics *metrics);
-    void (*log_eval)(const Evaluation *sums, Metrics *metrics);
-    const Field *fields, *eval_fields;
-} Loss;
-
-/* The loss of next tokens with modules that look further ahead (ahead.c). */
-extern const Loss train_ahead_loss;
-
-/* What losses of next tokens share. train_inputs — the model's inputs. train_token_loss — mean
- * cross-entropy from the model's hidden states. train_log_tokens — its figures. */
-MxModelInputs train_inputs(MxTrace *t, const int *batch);
-MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                         MxValue hidden, MxValue weight);
-void train_log_tokens(const MxLoss *loss, Metrics *metrics);
-void train_log_eval_tokens(const Evaluation *sums, Metrics *metrics);
-
-/* train_loss — the row that the config means. */
-const Loss *train_loss(const MxConfig *config);
-/* train_preference — the loss of pairs that dpo.algo names. */
-MxPreference train_preference(const MxConfig *config);
-/* train_refers_ahead — whether the reference's log-probabilities are made before the first step. */
-bool train_refers_ahead(const MxConfig *config);
-/* train_trace_reference — log-probabilities of a batch's targets under the reference, f32. */
-MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
-/* train_copies_reference — whether a frozen copy of the parameters is part of the state. */
-bool train_copies_reference(const MxConfig *config);
-
 /* Entries of the program; GRAD_ADD is there only if gradients accumulate, REFER and REFER_EVAL only
  * if the reference's log-probabilities are made ahead. */
 enum {
@@ -101,22 +48,8 @@ enum {
     ENTRY_MAX
 };
 
-/* Scalars and small vectors that entries write, f32 variables. */
-enum {
-    OUT_LOSS,
-    OUT_XENT,
-    OUT_Z,
-    OUT_PAIRS,   /* a vector of MX_PAIRS_* */
-    OUT_WEIGHTS, /* and the others of WEIGHT_* */
-    OUT_AHEAD_WEIGHTS,
-    OUT_AHEAD_LOSS,
-    OUT_ACCEPTED, /* predictions of a module that are the decoder's too, of OUT_PREDICTED */
-    OUT_PREDICTED,
-    OUT_GRAD_SQUARES,
-    OUT_PARAM_SQUARES,
-    OUT_FROZEN_SQUARES,
-    OUT_COUNT
-};
+/* Scalars that an update and what it needs write, f32 variables. */
+enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_COUNT };
 
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
  * nothing is trained. */
@@ -126,9 +59,11 @@ typedef struct ProgramVars {
     int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
     int train_logp, eval_logp; /* the reference's, made ahead; MX_NONE = made in the step */
     int hyper, out[OUT_COUNT];
+    int loss, sum[LOSS_MOST_OUTPUTS];    /* what is minimised; by output of the loss */
+    int weight[LOSS_MOST_WEIGHTS];       /* of a micro-batch */
+    int total_weight[LOSS_MOST_WEIGHTS]; /* of the whole batch: what losses of its micro-batches are
+                                            divided by */
     int first_cast; /* from there on: casts of frozen weights to the dtype of computation */
-    int total_weights[WEIGHT_COUNT]; /* of the whole batch: what losses of its micro-batches are
-                                        divided by */
 } ProgramVars;
 
 /* Divisions of arrays, each made once. */
@@ -146,6 +81,7 @@ struct MxTrainState {
     const MxModel *reference_model; /* what the reference is run as */
     const Optimizer *optimizer;
     const Loss *loss;
+    const LossOutput *outputs; /* of the loss */
     MxVars vars;
     ProgramVars var;
     MxComm *comm; /* NULL = one rank, or nothing is run */
@@ -171,9 +107,10 @@ struct MxTrainState {
     int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
     int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
     const float *logp;              /* the reference's for the next batch or its part */
-    bool knows_frozen;              /* what is made of frozen weights is of their values */
-    bool is_reference;              /* the policy is still the reference that was taken of it */
-    bool lacks_reference;           /* what was read last had no reference model */
+    uint32_t makes[2];    /* outputs of the loss that training and evaluation make, bits */
+    bool knows_frozen;    /* what is made of frozen weights is of their values */
+    bool is_reference;    /* the policy is still the reference that was taken of it */
+    bool lacks_reference; /* what was read last had no reference model */
 };
 
 /* train_read_vars — the values of variables, one for each parameter. */
@@ -188,8 +125,8 @@ bool train_trace_program(MxTrainState *state, MxError *err);
 int *train_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype, bool only_trained);
 void train_show_var(MxTrainState *state, MxLeaf *leaf, int var);
 void train_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
-/* train_run_entry — runs an entry that reads parameters. train_out — a scalar that entries wrote.
- * train_write_all — gives a variable its value. */
+/* train_run_entry — runs an entry that reads parameters. train_out — a scalar of OUT_* that they
+ * wrote. train_write_all — gives a variable its value. */
 void train_run_entry(MxTrainState *state, int entry);
 double train_out(const MxTrainState *state, int which);
 void train_write_all(MxTrainState *state, int var, const void *host);

@@ -80,17 +80,8 @@ static bool save_if_due(Loop *l, MxError *err) {
 
 /* ---- evaluation */
 
-static void add_batch(Evaluation *sums, const MxLoss *loss) {
-    sums->n++;
-    sums->loss += loss->loss * (loss->total_weights + LOSS_EPS);
-    sums->weights += loss->total_weights;
-    sums->correct += loss->pairs[MX_PAIRS_CORRECT];
-    sums->z += loss->z_sum / (loss->total_weights + LOSS_EPS);
-    sums->accepted += 100 * loss->n_accepted / (loss->n_predicted + LOSS_EPS);
-}
-
 /* Cut short by a signal, it stays to be done when the run resumes. */
-static bool run_evaluation(Loop *l, Evaluation *sums, MxError *err) {
+static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
     const MxConfig *c = l->config;
     while ((c->eval_steps <= 0 || sums->n < c->eval_steps) && !is_stopped(l)) {
         console_progress(&l->console, l->step, sums->n);
@@ -100,26 +91,32 @@ static bool run_evaluation(Loop *l, Evaluation *sums, MxError *err) {
         if (!reference_give(l->reference, REFERENCE_EVAL, sums->n, &l->eval_batch, err))
             return false;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
-        add_batch(sums, &loss);
+        mx_evaluation_add(sums, l->console.figures[true], &loss);
     }
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     return true;
 }
 
+static void collect_eval(const MxFigure *figures, const MxEvaluation *sums, Metrics *m) {
+    metrics_add(m, "eval/total_loss", sums->total_loss);
+    metrics_add(m, "eval/total_weights", sums->sums.total_weights);
+    metrics_add(m, "eval/avg_loss", sums->sums.loss);
+    for (int i = 0; figures[i].metric; i++)
+        if (figures[i].value)
+            metrics_add(m, figures[i].metric, mx_evaluation_figure(sums, figures, i));
+}
+
 /* Evaluates after the present step; what a signal left unfinished is not reported. */
 static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    Evaluation sums = {0};
+    MxEvaluation sums = {0};
     double start = mx_clock_s();
     if (!run_evaluation(l, &sums, err)) return false;
     if (l->stop_signal) return true;
-    double mean = sums.loss / (sums.weights + LOSS_EPS), seconds = mx_clock_s() - start;
+    double mean = sums.sums.loss, seconds = mx_clock_s() - start;
     if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
     Metrics m = {0};
-    metrics_add(&m, "eval/total_loss", sums.loss);
-    metrics_add(&m, "eval/total_weights", sums.weights);
-    metrics_add(&m, "eval/avg_loss", mean);
-    train_loss(c)->log_eval(&sums, &m);
+    collect_eval(l->console.figures[true], &sums, &m);
     metrics_add(&m, "perf/eval_time_seconds", seconds);
     console_took_eval(&l->console, seconds);
     console_eval(&l->console, l->step, &m);
@@ -131,16 +128,33 @@ static bool evaluate(Loop *l, MxError *err) {
 
 /* ---- one step */
 
+/* MaxText's of every run: 0 unless the loss has them. */
+static const char *const usual[] = {"learning/moe_lb_loss", "learning/indexer_loss",
+                                    "learning/mtp_loss"};
+
+static bool is_usual(const char *metric) {
+    for (int i = 0; i < MX_COUNT(usual); i++)
+        if (!strcmp(usual[i], metric)) return true;
+    return false;
+}
+
+static void collect_loss(const MxFigure *figures, const MxLoss *loss, Metrics *m) {
+    const MxFigure *f;
+    metrics_add(m, "learning/loss", loss->loss);
+    for (f = figures; f->metric; f++)
+        if (f->value && !is_usual(f->metric)) metrics_add(m, f->metric, f->value(loss, f->sum));
+    for (int i = 0; i < MX_COUNT(usual); i++) {
+        for (f = figures; f->metric && strcmp(f->metric, usual[i]);) f++;
+        metrics_add(m, usual[i], f->metric ? f->value(loss, f->sum) : 0);
+    }
+    metrics_add(m, "learning/total_weights", loss->total_weights);
+}
+
 static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
     double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
     double tokens = (double)c->tokens_per_step / (double)mx_comm_size(l->comm);
-    metrics_add(m, "learning/loss", loss.loss);
-    train_loss(c)->log(&loss, m);
-    metrics_add(m, "learning/moe_lb_loss", 0);
-    metrics_add(m, "learning/indexer_loss", 0);
-    metrics_add(m, "learning/mtp_loss", loss.ahead);
-    metrics_add(m, "learning/total_weights", loss.total_weights);
+    collect_loss(l->console.figures[false], &loss, m);
     metrics_add(m, "learning/grad_norm", update.grad_norm);
     metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);
     metrics_add(m, "learning/param_norm", update.param_norm);

@@ -35,9 +35,10 @@ double metrics_get(const Metrics *metrics, const char *name) {
     return metrics->value[i];
 }
 
-void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, MxText *line) {
-    for (const Field *f = fields; f->label; f++) {
+void metrics_tell(const Metrics *metrics, const MxFigure *figures, const char *is, MxText *line) {
+    for (const MxFigure *f = figures; f->metric; f++) {
         char figure[MX_FIGURE];
+        if (!f->label) continue;
         mx_figure(figure, metrics_get(metrics, f->metric), f->decimals);
         mx_text_add(line, ", %s%s%s%s", f->label, is, figure, f->unit ? f->unit : "");
     }

@@ -17,14 +17,8 @@ void metrics_add(Metrics *metrics, const char *name, double value);
 /* metrics_get — a value that must be there. */
 double metrics_get(const Metrics *metrics, const char *name);
 
-/* A metric on the console; a list of them ends with one without a label. */
-typedef struct Field {
-    const char *label, *metric, *unit; /* unit NULL = none */
-    int decimals;                      /* at least, see mx_figure */
-} Field;
-
-/* metrics_tell — "label<is>value" for every field, each behind ", ". */
-void metrics_tell(const Metrics *metrics, const Field *fields, const char *is, MxText *line);
+/* metrics_tell — "label<is>value" for every figure with a label, each behind ", ". */
+void metrics_tell(const Metrics *metrics, const MxFigure *figures, const char *is, MxText *line);
 
 /* Files of JSON lines, all with the same ones. */
 typedef struct MetricsFile MetricsFile;

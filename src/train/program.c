@@ -20,22 +20,10 @@ static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType
     return mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
 }
 
-static const struct {
-    const char *name;
-    MxShape shape;
-} outs[OUT_COUNT] = {
-    [OUT_LOSS] = {"loss", MX_SCALAR},
-    [OUT_XENT] = {"xent_sum", MX_SCALAR},
-    [OUT_Z] = {"z_sum", MX_SCALAR},
-    [OUT_PAIRS] = {"pairs", MX_SHAPE(MX_PAIRS_COUNT)},
-    [OUT_WEIGHTS] = {"weights", MX_SCALAR},
-    [OUT_AHEAD_WEIGHTS] = {"ahead_weights", MX_SCALAR},
-    [OUT_AHEAD_LOSS] = {"ahead_loss", MX_SCALAR},
-    [OUT_ACCEPTED] = {"accepted", MX_SCALAR},
-    [OUT_PREDICTED] = {"predicted", MX_SCALAR},
-    [OUT_GRAD_SQUARES] = {"grad_squares", MX_SCALAR},
-    [OUT_PARAM_SQUARES] = {"param_squares", MX_SCALAR},
-    [OUT_FROZEN_SQUARES] = {"frozen_squares", MX_SCALAR},
+static const char *const outs[OUT_COUNT] = {
+    [OUT_GRAD_SQUARES] = "grad_squares",
+    [OUT_PARAM_SQUARES] = "param_squares",
+    [OUT_FROZEN_SQUARES] = "frozen_squares",
 };
 
 int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
@@ -48,6 +36,22 @@ int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool
                       : add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
     }
     return vars;
+}
+
+static void declare_loss(MxTrainState *s) {
+    ProgramVars *v = &s->var;
+    const Loss *loss = s->loss;
+    const MxType scalar = {MX_F32, MX_SCALAR};
+    v->loss = add_var(s, "out", "loss", scalar);
+    for (int i = 0; s->outputs[i].name; i++) {
+        const LossOutput *output = &s->outputs[i];
+        MxType vector = {MX_F32, MX_SHAPE(output->count)};
+        v->sum[i] = add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
+    }
+    for (int i = 0; i < loss_weights(loss); i++) {
+        v->weight[i] = add_var(s, "out", loss->weights[i], scalar);
+        v->total_weight[i] = add_var(s, "total", loss->weights[i], scalar);
+    }
 }
 
 /* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
@@ -71,11 +75,9 @@ void train_declare_vars(MxTrainState *s) {
         v->train_logp = add_var(s, "batch", "reference_logp", (MxType){MX_F32, train.shape});
         v->eval_logp = add_var(s, "eval_batch", "reference_logp", (MxType){MX_F32, eval.shape});
     }
+    declare_loss(s);
     for (int i = 0; i < OUT_COUNT; i++)
-        v->out[i] = add_var(s, "out", outs[i].name, (MxType){MX_F32, outs[i].shape});
-    static const char *const weights[WEIGHT_COUNT] = {"total_weights", "total_ahead_weights"};
-    for (int i = 0; i < WEIGHT_COUNT; i++)
-        v->total_weights[i] = add_var(s, "in", weights[i], (MxType){MX_F32, MX_SCALAR});
+        v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
     v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
 }
 
@@ -122,26 +124,35 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
     }
 }
 
-static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue weights[WEIGHT_COUNT]) {
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     t->scope = "loss";
-    for (int i = 0; i < WEIGHT_COUNT; i++) weights[i] = MX_NONE;
     s->loss->weigh(s, t, batch, weights);
-    for (int i = 0; i < WEIGHT_COUNT; i++)
-        mx_trace_assign(t, weights[i], s->var.out[OUT_WEIGHTS + i], false);
+    for (int i = 0; i < loss_weights(s->loss); i++)
+        mx_trace_assign(t, weights[i], s->var.weight[i], false);
 }
 
 static void trace_weigh(MxTrainState *s, MxTrace *t) {
-    MxValue weights[WEIGHT_COUNT];
+    MxValue weights[LOSS_MOST_WEIGHTS];
     weigh(s, t, s->var.train_batch, weights);
+}
+
+/* Which outputs of the loss a graph makes. */
+static void find_outputs(MxTrainState *s, const MxTrace *t, bool is_eval) {
+    const MxGraph *graph = t->graph;
+    for (int i = 0; s->outputs[i].name; i++)
+        for (int v = 0; v < graph->n_values; v++)
+            if (graph->values[v].var == s->var.sum[i]) s->makes[is_eval] |= 1u << i;
 }
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
     MxValue *params = train_read_vars(s, t, s->var.param);
-    MxValue total[WEIGHT_COUNT];
-    for (int i = 0; i < WEIGHT_COUNT; i++) total[i] = mx_variable(t, s->var.total_weights[i]);
+    MxValue total[LOSS_MOST_WEIGHTS];
+    for (int i = 0; i < loss_weights(s->loss); i++)
+        total[i] = mx_variable(t, s->var.total_weight[i]);
     MxValue loss = s->loss->trace(s, t, params, s->var.train_batch, total);
-    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
+    mx_trace_assign(t, loss, s->var.loss, false);
+    find_outputs(s, t, false);
     MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
     int n = 0;
     for (int i = 0; i < tree->n; i++)
@@ -159,11 +170,12 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    MxValue weights[WEIGHT_COUNT], *params = train_read_vars(s, t, s->var.param);
+    MxValue weights[LOSS_MOST_WEIGHTS], *params = train_read_vars(s, t, s->var.param);
     weigh(s, t, s->var.eval_batch, weights);
     MxValue loss =
         (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.eval_batch, weights);
-    mx_trace_assign(t, loss, s->var.out[OUT_LOSS], false);
+    mx_trace_assign(t, loss, s->var.loss, false);
+    find_outputs(s, t, true);
 }
 
 static void trace_refer_batch(MxTrainState *s, MxTrace *t, const int *batch, int logp) {

@@ -4,8 +4,6 @@
 
 #include "internal.h"
 
-#include <math.h>
-
 static const struct {
     const char *name;
     MxMatmulProvider provider;
@@ -111,6 +109,7 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     s->rank = comm ? mx_comm_rank(comm) : 0;
     s->optimizer = train_optimizer(config);
     s->loss = train_loss(config);
+    s->outputs = loss_outputs(arena, s->loss);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
     s->reference_model =
         train_copies_reference(config) ? s->model : mx_model_without_adapters(arena, s->model);
@@ -251,10 +250,14 @@ void train_write_all(MxTrainState *s, int var, const void *host) {
     mx_run_write(s->run, var, mx_run_box(s->run, var), host);
 }
 
-double train_out(const MxTrainState *s, int which) {
+static double read_scalar(const MxTrainState *s, int var) {
     float x;
-    read_all(s, s->var.out[which], &x);
+    read_all(s, var, &x);
     return x;
+}
+
+double train_out(const MxTrainState *s, int which) {
+    return read_scalar(s, s->var.out[which]);
 }
 
 /* Copies the rows of a micro-batch, 4 bytes an element, from arrays [rows, length] of a batch's
@@ -304,48 +307,40 @@ void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *log
     train_add_parts(s, var, logp, batch->rows * batch->length);
 }
 
-/* Adds what an entry made of its loss. */
-static void add_loss(const MxTrainState *s, MxLoss *sum) {
-    sum->loss += train_out(s, OUT_LOSS);
-    sum->xent_sum += train_out(s, OUT_XENT);
-    sum->z_sum += train_out(s, OUT_Z);
-    float pairs[MX_PAIRS_COUNT];
-    read_all(s, s->var.out[OUT_PAIRS], pairs);
-    for (int i = 0; i < MX_PAIRS_COUNT; i++) sum->pairs[i] += pairs[i];
-}
-
-/* A policy that is its own reference has the loss log 2: anything else is a reference that shares
- * something with the policy, or one that is run otherwise. */
-static void check_start(const MxTrainState *s, const MxLoss *loss) {
-    const double *sum = loss->pairs, n = loss->total_weights, rounding = 1e-6;
-    double bound = rounding;
-    if (!s->is_reference || train_preference(s->config) != MX_PREFERENCE_DPO) return;
-    /* What was made ahead may be of another mesh, so of another order of sums. */
-    if (s->logp)
-        bound += rounding * s->config->dpo_beta *
-                 fabs(sum[MX_PAIRS_CHOSEN_LOGP] + sum[MX_PAIRS_REJECTED_LOGP]) / n;
-    MX_ASSERT(!(fabs(sum[MX_PAIRS_LOSS] / n - log(2)) > bound));
+/* Adds what training or evaluation made of its loss. */
+static void add_loss(const MxTrainState *s, bool is_eval, MxLoss *sum) {
+    float x[MX_LOSS_SUMS];
+    double *to = sum->sum;
+    read_all(s, s->var.loss, x);
+    sum->loss += x[0];
+    for (int i = 0; s->outputs[i].name; i++) {
+        int count = s->outputs[i].count;
+        bool is_made = s->makes[is_eval] >> i & 1;
+        if (is_made) read_all(s, s->var.sum[i], x);
+        for (int k = 0; k < count && is_made; k++) to[k] += x[k];
+        to += count;
+    }
 }
 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     MicroBatch micro = {.n = s->config->gradient_accumulation_steps};
-    double total[WEIGHT_COUNT] = {0};
+    double total[LOSS_MOST_WEIGHTS] = {0};
+    int n_weights = loss_weights(s->loss);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         load_batch(s, s->var.train_batch, batch, micro);
         train_run_entry(s, ENTRY_WEIGH);
-        for (int w = 0; w < WEIGHT_COUNT; w++) total[w] += train_out(s, OUT_WEIGHTS + w);
+        for (int w = 0; w < n_weights; w++) total[w] += read_scalar(s, s->var.weight[w]);
     }
-    for (int w = 0; w < WEIGHT_COUNT; w++)
-        train_write_all(s, s->var.total_weights[w], &(float){(float)total[w]});
-    loss.total_weights = total[WEIGHT_EXAMPLES];
+    for (int w = 0; w < n_weights; w++)
+        train_write_all(s, s->var.total_weight[w], &(float){(float)total[w]});
+    loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         if (micro.n > 1) load_batch(s, s->var.train_batch, batch, micro);
         train_run_entry(s, micro.i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
-        add_loss(s, &loss);
-        loss.ahead += train_out(s, OUT_AHEAD_LOSS);
+        add_loss(s, false, &loss);
     }
-    check_start(s, &loss);
+    if (s->loss->check) s->loss->check(s, &loss);
     return loss;
 }
 
@@ -353,10 +348,8 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     load_batch(s, s->var.eval_batch, batch, (MicroBatch){.n = 1});
     train_run_entry(s, ENTRY_EVAL);
-    add_loss(s, &loss);
-    loss.total_weights = train_out(s, OUT_WEIGHTS);
-    loss.n_accepted = train_out(s, OUT_ACCEPTED);
-    loss.n_predicted = train_out(s, OUT_PREDICTED);
+    add_loss(s, true, &loss);
+    loss.total_weights = read_scalar(s, s->var.weight[0]);
     return loss;
 }
 

@@ -264,8 +264,7 @@ MxLoss golden_loss_and_grad(GoldenProgram *g, MxTrainState *state, const MxBatch
         var_fill(state->run, state->var.gradient[i], var_values(g->arena, g->run, g->gradient[i]));
     double out[OUTS];
     for (int i = 0; i < OUTS; i++) out[i] = *(const float *)var_values(g->arena, g->run, g->out[i]);
-    return (MxLoss){
-        .loss = out[LOSS], .xent_sum = out[XENT], .z_sum = out[Z], .total_weights = out[WEIGHTS]};
+    return (MxLoss){.loss = out[LOSS], .total_weights = out[WEIGHTS], .sum = {out[XENT], out[Z]}};
 }
 
 MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {

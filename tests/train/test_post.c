@@ -174,6 +174,12 @@ static const struct {
     {"mtp_mtp2.h5", "packed", "packed/batch", "packed"},
 };
 
+/* A scalar that the loss sums up; 0 if it does not. */
+static double sum_of(const Post *p, const MxLoss *loss, const char *name) {
+    const double *sum = mx_train_sum(p->state, loss, name);
+    return sum ? *sum : 0;
+}
+
 START_TEST(loss_and_gradient) {
     Post p;
     if (!open_post(&p, batches[_i].file, batches[_i].group, "")) return;
@@ -187,8 +193,8 @@ START_TEST(loss_and_gradient) {
     } figures[] = {
         {"loss", CLOSE_LOSS, loss.loss},
         {"aux/total_weights", CLOSE_COUNT, loss.total_weights},
-        {"aux/xent_sum", CLOSE_LOSS, loss.xent_sum},
-        {"aux/mtp_loss", CLOSE_LOSS, loss.ahead},
+        {"aux/xent_sum", CLOSE_LOSS, sum_of(&p, &loss, "xent_sum")},
+        {"aux/mtp_loss", CLOSE_LOSS, sum_of(&p, &loss, "ahead_loss")},
     };
     for (int i = 0; i < MX_COUNT(figures); i++)
         check_number(&p, figures[i].kind, figures[i].name, figures[i].got,
@@ -210,7 +216,7 @@ START_TEST(evaluation) {
                  number(&p, "eval_padded/evaluation/loss", 0));
     check_number(&p, CLOSE_COUNT, "weights", loss.total_weights,
                  number(&p, "eval_padded/evaluation/total_weights", 0));
-    ck_assert(loss.n_predicted == 0 && loss.ahead == 0);
+    ck_assert(sum_of(&p, &loss, "predicted") == 0 && sum_of(&p, &loss, "ahead_loss") == 0);
     close_post(&p);
 }
 END_TEST
@@ -240,7 +246,7 @@ static void check_preference_case(const char *name) {
     check_number(&p, CLOSE_LOSS, "loss", loss.loss,
                  number(&p, mx_path_join(&arena, group, "loss"), 0));
     check_number(&p, CLOSE_COUNT, "reward accuracy",
-                 loss.pairs[MX_PAIRS_CORRECT] / loss.total_weights,
+                 mx_train_sum(p.state, &loss, "pairs")[MX_PAIRS_CORRECT] / loss.total_weights,
                  number(&p, mx_path_join(&arena, group, "aux/reward_accuracy"), 0));
     if (mx_h5_has_array(p.file, mx_path_join(&arena, group, "grads/decoder/decoder_norm/scale")))
         check_gradients(&p, mx_path_join(&arena, group, "grads"));
@@ -278,7 +284,7 @@ START_TEST(pairs_leave_modules_alone) {
     }
     const MxTree *with = mx_model_params(mx_train_state_model(p[1].state));
     const MxTree *without = mx_model_params(mx_train_state_model(p[0].state));
-    ck_assert(loss[1].loss == loss[0].loss && loss[1].ahead == 0);
+    ck_assert(loss[1].loss == loss[0].loss && !mx_train_sum(p[1].state, &loss[1], "ahead_loss"));
     for (int i = 0; i < with->n; i++) {
         int other = mx_tree_find(without, with->leaves[i].path);
         const float *got = mx_train_gradient(&p[1].arena, p[1].state, i);
@@ -357,6 +363,7 @@ static void check_step(Post *p, int i, const char *traj, int64_t step, MxLoss lo
                        MxUpdate update) {
     const CloseKind a_loss = step ? CLOSE_LATER_LOSS : CLOSE_LOSS;
     const CloseKind a_norm = step ? CLOSE_LATER_NORM : CLOSE_NORM;
+    const double *pairs = mx_train_sum(p->state, &loss, "pairs");
     const struct {
         const char *name;
         CloseKind kind;
@@ -367,9 +374,10 @@ static void check_step(Post *p, int i, const char *traj, int64_t step, MxLoss lo
         {"raw_grad_norm", a_norm, update.raw_grad_norm, 1},
         {"grad_norm", a_norm, update.grad_norm, 1},
         {"param_norm", CLOSE_NORM, update.param_norm, 1},
-        {"dpo_loss", a_loss, loss.pairs[MX_PAIRS_LOSS] / loss.total_weights, trajectories[i].pairs},
-        {"dpo_reward_accuracy", CLOSE_COUNT, loss.pairs[MX_PAIRS_CORRECT] / loss.total_weights,
+        {"dpo_loss", a_loss, pairs ? pairs[MX_PAIRS_LOSS] / loss.total_weights : 0,
          trajectories[i].pairs},
+        {"dpo_reward_accuracy", CLOSE_COUNT,
+         pairs ? pairs[MX_PAIRS_CORRECT] / loss.total_weights : 0, trajectories[i].pairs},
     };
     const int n_common = MX_COUNT(metrics) - 2;
     for (int m = 0; m < (p->config->use_dpo ? MX_COUNT(metrics) : n_common); m++) {

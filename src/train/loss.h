@@ -1,0 +1,81 @@
+/* loss.h — private to the room: losses. A loss is a row in a file of its own and a line in
+ * losses.def: how a batch is weighed, its traces, the sums that they make, and what is told of
+ * those. Everybody else iterates over them. docs/adding/loss.md. */
+#ifndef TRAIN_LOSS_H
+#define TRAIN_LOSS_H
+
+#include <mx/model.h>
+#include <mx/train.h>
+
+#define LOSS_EPS 1e-8 /* MaxText's EPS: keeps a batch without targets finite */
+
+enum { LOSS_MOST_WEIGHTS = 2, LOSS_MOST_OUTPUTS = 8 };
+
+/* Sums over the examples of a batch, f32 [count], that a trace assigns to loss_output. Those of
+ * micro-batches add up to those of the batch; ranks have them whole. */
+typedef struct LossOutput {
+    const char *name;
+    int count;
+} LossOutput;
+
+/* One way to measure a model on a batch. A batch is variables by MxBatchField. */
+typedef struct Loss {
+    bool (*is_meant)(const MxConfig *config); /* by the config; NULL = by all */
+    int rows;                                 /* of a batch for each of its examples */
+    /* What it is divided by, names; the first one's weights are those of examples. */
+    const char *weights[LOSS_MOST_WEIGHTS + 1];
+    /* Fills in those of a batch. */
+    void (*weigh)(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights);
+    /* What is to be minimised: a batch's sums, divided by the weights of the whole one. */
+    MxValue (*trace)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                     const MxValue *weights);
+    /* What evaluation tells instead; NULL = the same. */
+    MxValue (*eval)(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                    const MxValue *weights);
+    /* Another loss, whose sums the traces make too: its outputs and figures come first. */
+    const struct Loss *base;
+    const LossOutput *outputs; /* end with one without a name */
+    /* What is told of a step and of an evaluation, in this order; end with one without a metric. */
+    const MxFigure *figures, *eval_figures;
+    /* Asserts what must hold of a step's sums before the update; NULL = nothing. */
+    void (*check)(const MxTrainState *s, const MxLoss *loss);
+} Loss;
+
+#define MX_LOSS(name) extern const Loss loss_##name;
+#include "losses.def"
+#undef MX_LOSS
+
+/* train_loss — the row that the config means. */
+const Loss *train_loss(const MxConfig *config);
+/* loss_weights — how many it is divided by. loss_outputs — those of its base and its own.
+ * loss_output — the variable of one of them. */
+int loss_weights(const Loss *loss);
+const LossOutput *loss_outputs(MxArena *arena, const Loss *loss);
+int loss_output(const MxTrainState *state, int output);
+
+/* Values of figures: of sum i (MxFigure.sum) or of the loss. loss_mean — of examples. */
+double loss_mean(const MxLoss *loss, int i);
+
+/* ---- next tokens (tokens.c), which other losses may start from */
+
+/* The first sums of losses with this base. */
+enum { TOKENS_XENT, TOKENS_Z, TOKENS_SUMS };
+
+/* train_inputs — the model's inputs. train_token_loss — mean cross-entropy from the model's hidden
+ * states. */
+MxModelInputs train_inputs(MxTrace *t, const int *batch);
+MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                         MxValue hidden, MxValue weight);
+
+/* ---- pairs of responses (pairs.c) */
+
+/* train_preference — the loss of pairs that dpo.algo names. */
+MxPreference train_preference(const MxConfig *config);
+/* train_refers_ahead — whether the reference's log-probabilities are made before the first step. */
+bool train_refers_ahead(const MxConfig *config);
+/* train_trace_reference — log-probabilities of a batch's targets under the reference, f32. */
+MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
+/* train_copies_reference — whether a frozen copy of the parameters is part of the state. */
+bool train_copies_reference(const MxConfig *config);
+
+#endif

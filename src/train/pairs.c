@@ -1,0 +1,143 @@
+/* pairs.c — losses of pairs of responses. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
+ * both rows of a pair have the same segments, each of which is a pair. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+enum { PAIRS }; /* the output, of MX_PAIRS_* */
+
+static bool is_meant(const MxConfig *config) {
+    return config->use_dpo;
+}
+
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
+    (void)s;
+    MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    weights[0] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
+}
+
+/* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
+ * gradient reaches them. */
+MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params,
+                              const int *batch) {
+    const MxModel *model = s->reference_model;
+    if (s->var.reference) params = train_read_vars(s, t, s->var.reference);
+    MxValue hidden = mx_model_hidden(t, model, params, train_inputs(t, batch));
+    return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
+static MxPreferenceAttr preference_attr(const MxConfig *c) {
+    MxPreferenceAttr attr = {.algo = train_preference(c),
+                             .beta = c->dpo_beta,
+                             .label_smoothing = c->dpo_label_smoothing,
+                             .lambda = c->orpo_lambda,
+                             .gamma = c->simpo_gamma};
+    for (int i = 0; i < MX_FORMULA_COUNT; i++)
+        if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
+    return attr;
+}
+
+static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                     const MxValue *total) {
+    MxPreferenceAttr attr = preference_attr(s->config);
+    MxValue reference = MX_NONE;
+    if (s->var.train_logp != MX_NONE)
+        reference =
+            mx_variable(t, batch == s->var.train_batch ? s->var.train_logp : s->var.eval_logp);
+    else if (mx_preferences[attr.algo].has_reference)
+        reference = train_trace_reference(s, t, params, batch); /* first: nothing of it is kept */
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
+    MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
+    t->scope = "loss";
+    MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
+    if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
+    return mx_ratio(t, sum, total[0], LOSS_EPS);
+}
+
+/* A policy that is its own reference has the loss log 2: anything else is a reference that shares
+ * something with the policy, or one that is run otherwise. */
+static void check(const MxTrainState *s, const MxLoss *loss) {
+    const double *sum = loss->sum, n = loss->total_weights, rounding = 1e-6;
+    double bound = rounding;
+    if (!s->is_reference || train_preference(s->config) != MX_PREFERENCE_DPO) return;
+    /* What was made ahead may be of another mesh, so of another order of sums. */
+    if (s->logp)
+        bound += rounding * s->config->dpo_beta *
+                 fabs(sum[MX_PAIRS_CHOSEN_LOGP] + sum[MX_PAIRS_REJECTED_LOGP]) / n;
+    MX_ASSERT(!(fabs(sum[MX_PAIRS_LOSS] / n - log(2)) > bound));
+}
+
+/* ---- what is told of them; nothing of next tokens, which are not what is measured */
+
+static double mean(const MxLoss *loss, int i) {
+    return loss->sum[i] / loss->total_weights;
+}
+
+static const LossOutput outputs[] = {[PAIRS] = {"pairs", MX_PAIRS_COUNT}, {0}};
+
+static const MxFigure figures[] = {
+    {.metric = "learning/dpo_loss",
+     .value = mean,
+     .sum = MX_PAIRS_LOSS,
+     .label = "dpo_loss",
+     .decimals = 3},
+    {.metric = "learning/dpo_reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT},
+    {.metric = "learning/reward_accuracy",
+     .value = mean,
+     .sum = MX_PAIRS_CORRECT,
+     .label = "reward_accuracy",
+     .decimals = 3},
+    {.metric = "learning/rewards_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_REWARD},
+    {.metric = "learning/rewards_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_REWARD},
+    {.metric = "learning/rewards_margin", .value = mean, .sum = MX_PAIRS_MARGIN},
+    {.metric = "learning/logps_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
+    {.metric = "learning/logps_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
+    {0},
+};
+
+static const MxFigure eval_figures[] = {
+    {.metric = "eval/total_weights", .label = "total_weights"},
+    {.metric = "eval/avg_dpo_reward_accuracy",
+     .value = loss_mean,
+     .sum = MX_PAIRS_CORRECT,
+     .label = "dpo_reward_accuracy",
+     .decimals = 3},
+    {0},
+};
+
+const Loss loss_pairs = {
+    .is_meant = is_meant,
+    .rows = 2,
+    .weights = {"weights"},
+    .weigh = weigh,
+    .trace = trace,
+    .outputs = outputs,
+    .figures = figures,
+    .eval_figures = eval_figures,
+    .check = check,
+};
+
+MxPreference train_preference(const MxConfig *config) {
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++)
+        if (!strcmp(mx_preferences[i].name, config->dpo_algo)) return (MxPreference)i;
+    MX_BUG("dpo.algo is not in the table");
+}
+
+static bool has_reference(const MxConfig *config) {
+    return config->use_dpo && mx_preferences[train_preference(config)].has_reference;
+}
+
+bool train_refers_ahead(const MxConfig *config) {
+    return has_reference(config) && !strcmp(config->dpo_reference, "precomputed");
+}
+
+bool train_copies_reference(const MxConfig *config) {
+    if (!has_reference(config) || train_refers_ahead(config)) return false;
+    return !config->enable_lora || !strcmp(config->dpo_reference, "copy");
+}

@@ -1,0 +1,84 @@
+/* tokens.c — the loss of next tokens: pre-training and supervised fine-tuning. */
+#include <mx/train.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+MxModelInputs train_inputs(MxTrace *t, const int *batch) {
+    return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
+                           .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
+                           .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
+}
+
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
+    (void)s;
+    weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
+MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                         MxValue hidden, MxValue weight) {
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
+    if (xent < 0) return xent;
+    mx_trace_assign(t, xent, loss_output(s, TOKENS_XENT), false);
+    mx_trace_assign(t, xent + 1, loss_output(s, TOKENS_Z), false);
+    t->scope = "loss";
+    return mx_ratio(t, xent, weight, LOSS_EPS);
+}
+
+static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                     const MxValue *weights) {
+    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
+    return train_token_loss(s, t, params, batch, hidden, weights[0]);
+}
+
+static double perplexity(const MxLoss *loss, int i) {
+    (void)i;
+    return exp(loss_mean(loss, TOKENS_XENT));
+}
+
+static double eval_perplexity(const MxLoss *loss, int i) {
+    (void)i;
+    return exp(loss->loss);
+}
+
+static const LossOutput outputs[] = {
+    [TOKENS_XENT] = {"xent_sum", 1}, [TOKENS_Z] = {"z_sum", 1}, [TOKENS_SUMS] = {0}};
+
+static const MxFigure figures[] = {
+    {.metric = "learning/lm_loss",
+     .value = loss_mean,
+     .sum = TOKENS_XENT,
+     .label = "lm_loss",
+     .decimals = 3},
+    {.metric = "learning/perplexity", .value = perplexity, .label = "perplexity", .decimals = 3},
+    {.metric = "learning/z_loss", .value = loss_mean, .sum = TOKENS_Z},
+    {0},
+};
+
+static const MxFigure eval_figures[] = {
+    {.metric = "eval/avg_perplexity",
+     .value = eval_perplexity,
+     .label = "perplexity",
+     .decimals = 3},
+    {.metric = "eval/total_weights", .label = "total_weights"},
+    {.metric = "eval/avg_z_loss",
+     .value = loss_mean,
+     .sum = TOKENS_Z,
+     .each_batch = true,
+     .label = "avg_z_loss",
+     .decimals = 3},
+    {0},
+};
+
+const Loss loss_tokens = {
+    .rows = 1,
+    .weights = {"weights"},
+    .weigh = weigh,
+    .trace = trace,
+    .outputs = outputs,
+    .figures = figures,
+    .eval_figures = eval_figures,
+};
