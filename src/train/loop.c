@@ -337,11 +337,11 @@ static bool open_log(Loop *l, MxError *err) {
 /* The run's own file is the run's alone: evaluation beside it would take lines away. */
 static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
     const MxConfig *c = l->config;
-    MetricsPaths paths = {0};
-    if (is_first(l)) paths.other = c->metrics_file;
+    MetricsSetup setup = {.config = c, .first_step = first_step};
+    if (is_first(l)) setup.other = c->metrics_file;
     if (is_first(l) && !l->only_evaluates)
-        paths.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");
-    return metrics_file_open(&l->arena, c, paths, first_step, &l->metrics, err);
+        setup.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");
+    return metrics_file_open(&l->arena, &setup, &l->metrics, err);
 }
 
 /* Whether there are weights to evaluate. */

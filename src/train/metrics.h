@@ -1,4 +1,4 @@
-/* metrics.h — one step's figures under MaxText's names, on the console and as JSON lines. */
+/* metrics.h — one step's figures under MaxText's names, on the console and in files. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
@@ -20,14 +20,16 @@ double metrics_get(const Metrics *metrics, const char *name);
 /* metrics_tell — "label<is>value" for every figure with a label, each behind ", ". */
 void metrics_tell(const Metrics *metrics, const MxFigure *figures, const char *is, MxText *line);
 
-/* Files of JSON lines, all with the same ones. */
+/* Files of metrics, all with the same ones, each in the form that its name says. */
 typedef struct MetricsFile MetricsFile;
 
-/* Where they are, NULL = there is none: the run's own, in its folder, and another (the key
- * metrics_file), which may be the same one. */
-typedef struct MetricsPaths {
-    const char *own, *other;
-} MetricsPaths;
+/* What they are opened with. */
+typedef struct MetricsSetup {
+    const MxConfig *config;
+    const char *own;   /* the run's, in its folder; NULL = none */
+    const char *other; /* the key metrics_file, which may be the same; NULL = none */
+    int64_t first_step;
+} MetricsSetup;
 
 /* metrics_file_check — that no file is replaced that another run, or something else, has written.
  * Errors: it would be (exit 2). */
@@ -37,9 +39,8 @@ bool metrics_file_check(const MxConfig *config, const char *path, MxError *err);
 /* metrics_file_open — new files at first_step 0 (what an earlier run left of its own gets another
  * name); otherwise lines of steps from first_step on are cut off, so that a resumed run leaves the
  * files that an undisturbed one would. Closed with the arena. */
-bool metrics_file_open(MxArena *arena, const MxConfig *config, MetricsPaths paths,
-                       int64_t first_step, MetricsFile **out, MxError *err);
-/* metrics_file_write — one line: every scalar (not finite = null), step and run_name; flushed every
+bool metrics_file_open(MxArena *arena, const MetricsSetup *setup, MetricsFile **out, MxError *err);
+/* metrics_file_write — one line of every file: every scalar, step and run_name; flushed every
  * log_period steps. */
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);
 bool metrics_file_flush(MetricsFile *file, MxError *err);

@@ -1,0 +1,42 @@
+/* metrics_forms.h — what a file of metrics looks like: one row a form. The files of a run are
+ * opened and written through it (metrics.c). */
+#ifndef TRAIN_METRICS_FORMS_H
+#define TRAIN_METRICS_FORMS_H
+
+#include "metrics.h"
+
+#include <stdio.h>
+
+typedef struct MetricsForm MetricsForm;
+
+/* A file that is open. */
+typedef struct MetricsOut {
+    const MetricsForm *form;
+    FILE *stream;
+    const char *path;
+    const char *run_name; /* as the form spells it */
+} MetricsOut;
+
+struct MetricsForm {
+    const char *suffix; /* of the names of its files; "" = of all that no other row has */
+    /* Opens out->path, for lines of setup->first_step and later ones, as the stream. */
+    bool (*open)(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);
+    void (*write)(const MetricsOut *out, int64_t step, const Metrics *metrics);
+    /* A text in the spelling of the form. */
+    const char *(*spell)(MxArena *arena, const char *text);
+    /* The step of a whole line without its end; `where` is the line's. */
+    bool (*step_of)(MxArena *arena, const char *line, size_t bytes, MxWhere where, double *step,
+                    MxError *err);
+    /* The run that a file is of, by its first bytes: NULL = it is no file of this form, "" = it
+     * names none. */
+    const char *(*run_of)(MxArena *arena, const char *text, size_t bytes);
+};
+
+extern const MetricsForm metrics_json;
+
+/* metrics_lines_open — for forms of lines: keeps those of earlier steps. */
+bool metrics_lines_open(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);
+/* metrics_stream_open — a file to append to, closed with the arena. is_new: what is there goes. */
+bool metrics_stream_open(MxArena *arena, MetricsOut *out, bool is_new, MxError *err);
+
+#endif
