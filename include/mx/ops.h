@@ -147,6 +147,77 @@ typedef struct MxDotSizes {
 } MxDotSizes;
 MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 
+/* ---- routing to experts. X experts, C choices of a token. */
+
+/* mx_softmax — exp(x) / sum of exp(x) over the last dim, f32 [.., n]. */
+MxValue mx_softmax(MxTrace *t, MxValue x);
+
+typedef struct MxTopKAttr {
+    int64_t k;
+} MxTopKAttr;
+
+/* mx_top_k — where the k largest elements of the last dim are, i32 [.., k], the largest first; of
+ * equal ones the one with the lower index. x f32 [.., n], 1 <= k <= n. */
+MxValue mx_top_k(MxTrace *t, MxValue x, int64_t k);
+
+typedef struct MxPickGradAttr {
+    int64_t n; /* elements of the last dim of what was picked from */
+} MxPickGradAttr;
+
+/* mx_pick — y[.., i] = x[.., ids[.., i]]. x f32 [.., n], ids i32 [.., k] in [0, n). */
+MxValue mx_pick(MxTrace *t, MxValue x, MxValue ids);
+
+typedef struct MxCapacityAttr {
+    int64_t n_experts, capacity;
+} MxCapacityAttr;
+
+/* mx_within_capacity — ids i32 [B, T, C] in [0, n_experts), and -1 (no expert) where `capacity`
+ * choices of the same row b before this one, in the order of tokens and then of choices, are of
+ * the same expert. Source: MaxText layers/moe.py generate_masks. */
+MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr);
+
+/* What a choice is multiplied with: w[e] or its transpose. */
+typedef struct MxExpertDotAttr {
+    MxDtype dtype;     /* of the result; sums are in f32 */
+    bool transposed;   /* w is [X, N, D] */
+    bool sums;         /* over the choices of a token */
+    int64_t n_experts; /* of which w has those from `first` on; other ids make zeros */
+    int64_t first;
+} MxExpertDotAttr;
+
+/* mx_expert_dot — y[.., c, :] = x[.., c, :] w[ids[.., c]]: a product with as many matrices as there
+ * are experts, each for the rows that chose it. x [.., C, D], or [.., D] for the same row for every
+ * choice; ids i32 [.., C], -1 = no expert, a row of zeros; w [X, D, N] of x's dtype. y [.., C, N],
+ * with attr.sums their sum over C, [.., N]. Rows are sorted by expert within the op. The dtype and
+ * the number of experts are filled in. */
+MxValue mx_expert_dot(MxTrace *t, MxValue x, MxValue ids, MxValue w, MxExpertDotAttr attr);
+
+typedef struct MxExpertDwAttr {
+    MxDtype dtype;     /* of the result */
+    int64_t n_experts; /* that are made … */
+    int64_t first;     /* … from this one on */
+} MxExpertDwAttr;
+
+/* mx_expert_dw — dw[e] = sum over choices of e of x[.., c, :]^T y[.., c, :], [X, D, N]: the
+ * gradient of expert_dot by w. x and y [.., C, D] and [.., C, N], or without C. The
+ * dtype is filled in. */
+MxValue mx_expert_dw(MxTrace *t, MxValue x, MxValue ids, MxValue y, MxExpertDwAttr attr);
+
+/* mx_combine — y[.., :] = sum over c of weights[.., c] x[.., c, :], in f32, as x's dtype.
+ * x [.., C, D], weights f32 [.., C]. */
+MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights);
+
+typedef struct MxBalanceAttr {
+    double factor;
+    int64_t n_experts;
+} MxBalanceAttr;
+
+/* mx_balance — how unevenly experts are chosen: factor times the sum over rows b and experts e of
+ * (choices of e / T) (mean over t of probs[b, t, e]), an f32 scalar. probs f32 [B, T, X], ids i32
+ * [B, T, C] in [0, X); no gradient flows to ids. Source: Fedus et al. 2021 (4)-(6); MaxText
+ * layers/moe.py load_balance_loss. The number of experts is filled in. */
+MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor);
+
 /* ---- normalisation */
 
 typedef struct MxRmsnormAttr {

@@ -33,9 +33,13 @@ _Noreturn static void broken(const char *fmt, ...) {
 
 /* ---- text */
 
-static const char *const fill_names[FILL_COUNT] = {"normal", "ids",      "away",      "value",
-                                                   "square", "logp",     "hyper",     "trig",
-                                                   "flags",  "segments", "positions", "out"};
+static const char *const fill_names[FILL_COUNT] = {
+    [FILL_NORMAL] = "normal", [FILL_IDS] = "ids",           [FILL_NONE] = "none",
+    [FILL_AWAY] = "away",     [FILL_VALUE] = "value",       [FILL_SQUARE] = "square",
+    [FILL_LOGP] = "logp",     [FILL_HYPER] = "hyper",       [FILL_TRIG] = "trig",
+    [FILL_FLAGS] = "flags",   [FILL_SEGMENTS] = "segments", [FILL_POSITIONS] = "positions",
+    [FILL_FORWARD] = "out",
+};
 
 static MxDtype dtype_of(char letter, MxDtype under_test) {
     switch (letter) {
@@ -239,6 +243,8 @@ static double element(Fill fill, double a, MxShape shape, int input, int64_t i) 
     switch (fill) {
     case FILL_IDS:
         return case_word(seed, at) % 4 ? (double)(case_word(seed + 9, at) % (uint32_t)a) : 1;
+    case FILL_NONE:
+        return (double)(case_word(seed, at) % ((uint32_t)a + 1)) - 1;
     case FILL_AWAY:
         return normal + (normal < 0 ? -a : a);
     case FILL_VALUE:

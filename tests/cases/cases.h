@@ -17,6 +17,7 @@ enum { SHOT_INPUTS = 10 };
 typedef enum Fill {
     FILL_NORMAL, /* reals: normal numbers times a; what reals hold if nothing is said, a = 1 */
     FILL_IDS,    /* in [0, a); a few of them often; what integers hold if nothing is said, a = 2 */
+    FILL_NONE,   /* in [-1, a): ids of experts, and no expert */
     FILL_AWAY,   /* normal numbers moved away from 0 by a: no kink within reach of a difference */
     FILL_VALUE,  /* a everywhere */
     FILL_SQUARE, /* squares of normal numbers times a: second moments, sums */

@@ -1,0 +1,313 @@
+/* route.c — routing tokens to experts: rows of a few elements each, f32, shared among threads by
+ * rows; each row by one thread, in order. */
+#include "kernel.h"
+
+#include <math.h>
+
+static int64_t last_dim(MxShape shape) {
+    return shape.rank ? shape.dim[shape.rank - 1] : 1;
+}
+
+/* Runs work over rows of input 0. */
+static void for_rows(const MxDevice *device, const MxKernelCall *call, CpuWork *work) {
+    int64_t width = last_dim(call->in_type[0].shape);
+    int64_t rows = width ? mx_shape_count(call->in_type[0].shape) / width : 0;
+    if (call->out[0]) cpu_for(device, rows, cpu_max(1, CPU_PIECE / cpu_max(1, width)), work, call);
+}
+
+/* ---- softmax */
+
+static void softmax_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->in[0] + row * n;
+        float *y = (float *)call->out[0] + row * n, most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+        for (int64_t i = 0; i < n; i++) sum += y[i] = expf(x[i] - most);
+        for (int64_t i = 0; i < n; i++) y[i] /= sum;
+    }
+}
+
+static void softmax_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, softmax_rows);
+}
+
+const MxKernel cpu_softmax = {.run = softmax_run};
+
+static void softmax_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *y = (const float *)call->in[0] + row * n;
+        const float *dy = (const float *)call->in[1] + row * n;
+        float *dx = (float *)call->out[0] + row * n, sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += y[i] * dy[i];
+        for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);
+    }
+}
+
+static void softmax_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, softmax_grad_rows);
+}
+
+const MxKernel cpu_softmax_grad = {.run = softmax_grad_run};
+
+/* ---- the largest elements */
+
+/* Puts i among the first `found` of the best, which are in order; k are kept. A NaN goes last. */
+static int64_t insert(const float *x, int32_t i, int32_t *best, int64_t found, int64_t k) {
+    int64_t at = found;
+    while (at > 0 && !(x[best[at - 1]] >= x[i]) && !isnan(x[i])) at--;
+    if (at == k) return found;
+    int64_t last = found < k ? found : k - 1;
+    for (int64_t j = last; j > at; j--) best[j] = best[j - 1];
+    best[at] = i;
+    return found < k ? found + 1 : k;
+}
+
+static void top_k_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape), k = last_dim(call->out_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->in[0] + row * n;
+        int32_t *best = (int32_t *)call->out[0] + row * k;
+        int64_t found = 0;
+        for (int32_t i = 0; i < n; i++) found = insert(x, i, best, found, k);
+    }
+}
+
+static void top_k_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, top_k_rows);
+}
+
+const MxKernel cpu_top_k = {.run = top_k_run};
+
+static void pick_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape), k = last_dim(call->in_type[1].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->in[0] + row * n;
+        const int32_t *ids = (const int32_t *)call->in[1] + row * k;
+        float *y = (float *)call->out[0] + row * k;
+        for (int64_t i = 0; i < k; i++) {
+            MX_ASSERT(ids[i] >= 0 && ids[i] < n);
+            y[i] = x[ids[i]];
+        }
+    }
+}
+
+static void pick_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, pick_rows);
+}
+
+const MxKernel cpu_pick = {.run = pick_run};
+
+static void pick_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t k = last_dim(call->in_type[0].shape), n = last_dim(call->out_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t *ids = (const int32_t *)call->in[0] + row * k;
+        const float *dy = (const float *)call->in[1] + row * k;
+        float *dx = (float *)call->out[0] + row * n;
+        memset(dx, 0, sizeof *dx * (size_t)n);
+        for (int64_t i = 0; i < k; i++) {
+            MX_ASSERT(ids[i] >= 0 && ids[i] < n);
+            dx[ids[i]] += dy[i];
+        }
+    }
+}
+
+static void pick_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, pick_grad_rows);
+}
+
+const MxKernel cpu_pick_grad = {.run = pick_grad_run};
+
+/* ---- capacity: rows of a batch, each with counts of its own in scratch */
+
+static size_t counts_scratch(const MxDevice *device, const MxKernelCall *call) {
+    const MxCapacityAttr *attr = call->attr;
+    return sizeof(int64_t) * (size_t)(attr->n_experts * device->n_threads);
+}
+
+static void limit_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const MxKernelCall *call = context;
+    const MxCapacityAttr *attr = call->attr;
+    MxShape shape = call->in_type[0].shape;
+    int64_t n = shape.dim[1] * shape.dim[2];
+    int64_t *count = (int64_t *)call->scratch + worker * attr->n_experts;
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t *ids = (const int32_t *)call->in[0] + row * n;
+        int32_t *kept = (int32_t *)call->out[0] + row * n;
+        memset(count, 0, sizeof *count * (size_t)attr->n_experts);
+        for (int64_t i = 0; i < n; i++) {
+            MX_ASSERT(ids[i] >= 0 && ids[i] < attr->n_experts);
+            kept[i] = count[ids[i]]++ < attr->capacity ? ids[i] : -1;
+        }
+    }
+}
+
+static void within_capacity_run(const MxDevice *device, const MxKernelCall *call) {
+    if (call->out[0]) cpu_for(device, call->in_type[0].shape.dim[0], 1, limit_rows, call);
+}
+
+const MxKernel cpu_within_capacity = {.scratch = counts_scratch, .run = within_capacity_run};
+
+/* ---- combining: token by token, a block of columns at a time */
+
+static void combine_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    MxType x = call->in_type[0];
+    int64_t choices = last_dim(call->in_type[1].shape), width = last_dim(x.shape);
+    float block[CPU_BLOCK], sum[CPU_BLOCK];
+    for (int64_t row = begin; row < end; row++) {
+        const float *weights = (const float *)call->in[1] + row * choices;
+        for (int64_t at = 0, n; at < width; at += n) {
+            n = cpu_min(CPU_BLOCK, width - at);
+            memset(sum, 0, sizeof *sum * (size_t)n);
+            for (int64_t c = 0; c < choices; c++) {
+                const float *from =
+                    cpu_read(call->in[0], x.dtype, (row * choices + c) * width + at, n, block);
+                float weight = weights[c];
+#pragma omp simd
+                for (int64_t i = 0; i < n; i++) sum[i] += weight * from[i];
+            }
+            cpu_store(sum, n, call->out[0], x.dtype, row * width + at);
+        }
+    }
+}
+
+/* Tokens, of whose choices there are `width` elements each. */
+static void for_tokens(const MxDevice *device, const MxKernelCall *call, CpuWork *work) {
+    int64_t choices = last_dim(call->in_type[1].shape), width = last_dim(call->in_type[0].shape);
+    int64_t tokens = choices ? mx_shape_count(call->in_type[1].shape) / choices : 0;
+    cpu_for(device, tokens, cpu_max(1, CPU_PIECE / cpu_max(1, choices * width)), work, call);
+}
+
+static void combine_run(const MxDevice *device, const MxKernelCall *call) {
+    if (call->out[0]) for_tokens(device, call, combine_rows);
+}
+
+const MxKernel cpu_combine = {.run = combine_run};
+
+/* As SUMS sums side by side, whatever the width of vectors. */
+static float dot_block(int64_t n, const float *x, const float *y) {
+    enum { SUMS = 32 };
+    float sum[SUMS] = {0};
+    int64_t i = 0;
+    for (; i + SUMS <= n; i += SUMS)
+        for (int j = 0; j < SUMS; j++) sum[j] += x[i + j] * y[i + j];
+    for (int j = 0; i < n; i++, j++) sum[j] += x[i] * y[i];
+    for (int half = SUMS / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) sum[j] += sum[j + half];
+    return sum[0];
+}
+
+/* One choice c of all: dx = weight dy, and x · dy. */
+static float grad_row(const MxKernelCall *call, int64_t c, int64_t row, float weight) {
+    MxType x = call->in_type[0];
+    int64_t width = last_dim(x.shape);
+    float block[CPU_BLOCK], dy_block[CPU_BLOCK], dx[CPU_BLOCK], sum = 0;
+    for (int64_t at = 0, n; at < width; at += n) {
+        n = cpu_min(CPU_BLOCK, width - at);
+        const float *dy = cpu_read(call->in[2], x.dtype, row * width + at, n, dy_block);
+        if (call->out[1])
+            sum += dot_block(n, cpu_read(call->in[0], x.dtype, c * width + at, n, block), dy);
+        if (!call->out[0]) continue;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) dx[i] = weight * dy[i];
+        cpu_store(dx, n, call->out[0], x.dtype, c * width + at);
+    }
+    return sum;
+}
+
+static void combine_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t choices = last_dim(call->in_type[1].shape);
+    const float *weights = call->in[1];
+    float *dweights = call->out[1];
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t c = row * choices; c < (row + 1) * choices; c++) {
+            float dweight = grad_row(call, c, row, weights[c]);
+            if (dweights) dweights[c] = dweight;
+        }
+}
+
+static void combine_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    for_tokens(device, call, combine_grad_rows);
+}
+
+const MxKernel cpu_combine_grad = {.run = combine_grad_run};
+
+/* ---- balance: a row of the batch at a time */
+
+static void count_choices(const int32_t *ids, int64_t n, int64_t n_experts, double *count) {
+    for (int64_t e = 0; e < n_experts; e++) count[e] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        MX_ASSERT(ids[i] >= 0 && ids[i] < n_experts);
+        count[ids[i]]++;
+    }
+}
+
+static size_t balance_scratch(const MxDevice *device, const MxKernelCall *call) {
+    const MxBalanceAttr *attr = call->attr;
+    (void)device;
+    return sizeof(double) * 2 * (size_t)attr->n_experts;
+}
+
+/* Few elements: one thread. */
+static void balance_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxBalanceAttr *attr = call->attr;
+    MxShape probs = call->in_type[0].shape;
+    int64_t length = probs.dim[1], choices = call->in_type[1].shape.dim[2], X = attr->n_experts;
+    double *count = call->scratch, *sum = count + X, total = 0;
+    (void)device;
+    if (!call->out[0]) return;
+    for (int64_t row = 0; row < probs.dim[0]; row++) {
+        const float *p = (const float *)call->in[0] + row * length * X;
+        count_choices((const int32_t *)call->in[1] + row * length * choices, length * choices, X,
+                      count);
+        for (int64_t e = 0; e < X; e++) sum[e] = 0;
+        for (int64_t i = 0; i < length * X; i++) sum[i % X] += (double)p[i];
+        for (int64_t e = 0; e < X; e++) total += count[e] * sum[e];
+    }
+    double scale = length ? attr->factor / ((double)length * (double)length) : 0;
+    *(float *)call->out[0] = (float)(scale * total);
+}
+
+const MxKernel cpu_balance = {.scratch = balance_scratch, .run = balance_run};
+
+static size_t balance_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
+    const MxBalanceAttr *attr = call->attr;
+    return sizeof(double) * (size_t)(attr->n_experts * device->n_threads);
+}
+
+static void balance_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const MxKernelCall *call = context;
+    const MxBalanceAttr *attr = call->attr;
+    MxShape ids = call->in_type[0].shape;
+    int64_t length = ids.dim[1], choices = ids.dim[2], X = attr->n_experts;
+    double *count = (double *)call->scratch + worker * X;
+    double dy = (double)*(const float *)call->in[1];
+    double scale = attr->factor * dy / ((double)length * (double)length);
+    for (int64_t row = begin; row < end; row++) {
+        float *dx = (float *)call->out[0] + row * length * X;
+        count_choices((const int32_t *)call->in[0] + row * length * choices, length * choices, X,
+                      count);
+        for (int64_t i = 0; i < length * X; i++) dx[i] = (float)(scale * count[i % X]);
+    }
+}
+
+static void balance_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    if (call->out[0]) cpu_for(device, call->in_type[0].shape.dim[0], 1, balance_grad_rows, call);
+}
+
+const MxKernel cpu_balance_grad = {.scratch = balance_grad_scratch, .run = balance_grad_run};

@@ -1,0 +1,302 @@
+/* route.c — which experts a token goes to, how much each counts, and how evenly they are chosen. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+/* ---- softmax */
+
+MxValue mx_softmax(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_softmax, &x, 1, NULL);
+}
+
+static bool has_last_dim(MxInfer *infer, int i) {
+    if (infer->in[i].shape.rank > 0) return true;
+    return mx_infer_fail(infer, "input %d must have a last dim", i);
+}
+
+static bool softmax_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_F32, -1) && has_last_dim(infer, 0);
+}
+
+static void softmax_vjp(const MxVjp *v) {
+    v->dx[0] = mx_trace_node(v->t, &op_softmax_grad, (MxValue[]){v->out[0], v->dy[0]}, 2, NULL);
+}
+
+/* Rows are cut, the last dim is not. */
+static void cut_rows(MxFactors *f) {
+    int lead = f->in[0].shape.rank - 1;
+    ops_cut_lead(f, lead, (1u << f->n_in) - 1);
+    for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->in_dim[0][d];
+}
+
+const MxOp op_softmax = {
+    .name = "softmax",
+    .arity = 1,
+    .infer = softmax_infer,
+    .vjp = softmax_vjp,
+    .partition = cut_rows,
+    .doc = "exp(x) over its sum, over the last dim",
+};
+
+static bool softmax_grad_infer(MxInfer *infer) {
+    return softmax_infer(infer) && ops_same_type(infer, 0, 1);
+}
+
+const MxOp op_softmax_grad = {
+    .name = "softmax_grad",
+    .arity = 2,
+    .infer = softmax_grad_infer,
+    .partition = cut_rows,
+    .doc = "dx from y = softmax(x) and dy",
+};
+
+/* ---- the largest elements, and picking them */
+
+MxValue mx_top_k(MxTrace *t, MxValue x, int64_t k) {
+    return mx_trace_node(t, &op_top_k, &x, 1, &(MxTopKAttr){.k = k});
+}
+
+static bool top_k_infer(MxInfer *infer) {
+    int64_t k = ((const MxTopKAttr *)infer->attr)->k;
+    MxShape shape = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_F32, -1) || !has_last_dim(infer, 0)) return false;
+    if (k < 1 || k > shape.dim[shape.rank - 1])
+        return mx_infer_fail(infer, "cannot take the %lld largest of %lld", (long long)k,
+                             (long long)shape.dim[shape.rank - 1]);
+    shape.dim[shape.rank - 1] = k;
+    infer->out[0] = (MxType){MX_I32, shape};
+    return true;
+}
+
+static void top_k_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%lld", (long long)((const MxTopKAttr *)attr)->k);
+}
+
+const MxOp op_top_k = {
+    .name = "top_k",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxTopKAttr),
+    .infer = top_k_infer,
+    .partition = cut_rows,
+    .print = top_k_print,
+    .doc = "indices of the k largest elements of the last dim",
+};
+
+MxValue mx_pick(MxTrace *t, MxValue x, MxValue ids) {
+    return mx_trace_node(t, &op_pick, (MxValue[]){x, ids}, 2, NULL);
+}
+
+/* ids [.., k] beside something [.., n]. */
+static bool ids_fit(MxInfer *infer, int ids, int beside) {
+    MxShape a = infer->in[ids].shape, b = infer->in[beside].shape;
+    bool fits = a.rank == b.rank && a.rank > 0;
+    for (int i = 0; fits && i < a.rank - 1; i++) fits = a.dim[i] == b.dim[i];
+    return fits || mx_infer_fail(infer, "inputs %d and %d must differ in the last dim alone",
+                                 ids < beside ? ids : beside, ids < beside ? beside : ids);
+}
+
+static bool pick_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, infer->in[1].shape};
+    return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_I32, -1) && ids_fit(infer, 1, 0);
+}
+
+static void pick_vjp(const MxVjp *v) {
+    MxShape x = mx_trace_type(v->t, v->in[0]).shape;
+    MxPickGradAttr attr = {.n = x.dim[x.rank - 1]};
+    v->dx[0] = mx_trace_node(v->t, &op_pick_grad, (MxValue[]){v->in[1], v->dy[0]}, 2, &attr);
+    v->dx[1] = MX_NONE;
+}
+
+const MxOp op_pick = {
+    .name = "pick",
+    .arity = 2,
+    .infer = pick_infer,
+    .vjp = pick_vjp,
+    .partition = cut_rows,
+    .doc = "elements of the last dim by indices",
+};
+
+static bool pick_grad_infer(MxInfer *infer) {
+    MxShape shape = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, -1) || !ops_is(infer, 1, MX_F32, -1)) return false;
+    if (!shape.rank || !mx_shape_equal(shape, infer->in[1].shape))
+        return mx_infer_fail(infer, "dy must have the shape of the ids");
+    shape.dim[shape.rank - 1] = ((const MxPickGradAttr *)infer->attr)->n;
+    infer->out[0] = (MxType){MX_F32, shape};
+    return true;
+}
+
+const MxOp op_pick_grad = {
+    .name = "pick_grad",
+    .arity = 2,
+    .attr_bytes = sizeof(MxPickGradAttr),
+    .infer = pick_grad_infer,
+    .partition = cut_rows,
+    .doc = "dx from ids and dy; what was picked more than once adds up",
+};
+
+/* ---- capacity */
+
+MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr) {
+    return mx_trace_node(t, &op_within_capacity, &ids, 1, &attr);
+}
+
+static bool within_capacity_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_I32, 3);
+}
+
+static void within_capacity_cut(MxFactors *f) {
+    ops_cut_lead(f, 1, 1);
+    f->out_dim[0][0] = f->in_dim[0][0];
+}
+
+static void within_capacity_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%lld", (long long)((const MxCapacityAttr *)attr)->capacity);
+}
+
+const MxOp op_within_capacity = {
+    .name = "within_capacity",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxCapacityAttr),
+    .infer = within_capacity_infer,
+    .partition = within_capacity_cut,
+    .print = within_capacity_print,
+    .doc = "ids of experts, and -1 where an expert has no room left in its row",
+};
+
+/* ---- combining what experts made */
+
+MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights) {
+    return mx_trace_node(t, &op_combine, (MxValue[]){x, weights}, 2, NULL);
+}
+
+/* x [.., C, D] beside weights [.., C]. */
+static bool is_weighted(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, w = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, -1)) return false;
+    bool fits = w.rank > 0 && x.rank == w.rank + 1;
+    for (int i = 0; fits && i < w.rank; i++) fits = x.dim[i] == w.dim[i];
+    return fits || mx_infer_fail(infer, "weights must have x's dims but the last");
+}
+
+static MxType combined(const MxType *x) {
+    MxType out = *x;
+    out.shape.dim[x->shape.rank - 2] = x->shape.dim[x->shape.rank - 1];
+    out.shape.rank--;
+    return out;
+}
+
+static bool combine_infer(MxInfer *infer) {
+    if (!is_weighted(infer)) return false;
+    infer->out[0] = combined(&infer->in[0]);
+    return true;
+}
+
+static void combine_vjp(const MxVjp *v) {
+    MxValue in[] = {v->in[0], v->in[1], v->dy[0]};
+    v->dx[0] = mx_trace_node(v->t, &op_combine_grad, in, 3, NULL);
+    v->dx[1] = v->dx[0] < 0 ? MX_NONE : v->dx[0] + 1;
+}
+
+/* Tokens, choices and the last dim: sums over choices and over the last dim may stay partial. */
+static void combine_cut(MxFactors *f) {
+    int rank = f->in[0].shape.rank, choice = rank - 2, last = rank - 1;
+    ops_cut_lead(f, rank - 2, 3);
+    int choices = ops_new_factor(f), width = ops_new_factor(f);
+    f->in_dim[0][choice] = f->in_dim[1][choice] = choices;
+    f->in_dim[0][last] = width;
+    bool is_grad = f->n_in == 3;
+    int *y = is_grad ? f->in_dim[2] : f->out_dim[0];
+    for (int d = 0; d < choice; d++) y[d] = f->in_dim[0][d];
+    y[choice] = width;
+    if (!is_grad) return;
+    memcpy(f->out_dim[0], f->in_dim[0], sizeof f->in_dim[0]);
+    memcpy(f->out_dim[1], f->in_dim[1], sizeof f->in_dim[1]);
+}
+
+const MxOp op_combine = {
+    .name = "combine",
+    .arity = 2,
+    .infer = combine_infer,
+    .vjp = combine_vjp,
+    .partition = combine_cut,
+    .doc = "sum of rows times their weights",
+};
+
+static bool combine_grad_infer(MxInfer *infer) {
+    if (!is_weighted(infer)) return false;
+    MxType dy = combined(&infer->in[0]);
+    if (infer->in[2].dtype != dy.dtype || !mx_shape_equal(infer->in[2].shape, dy.shape))
+        return mx_infer_fail(infer, "dy must be of the result's type");
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = infer->in[1];
+    return true;
+}
+
+const MxOp op_combine_grad = {
+    .name = "combine_grad",
+    .arity = 3,
+    .infer = combine_grad_infer,
+    .partition = combine_cut,
+    .doc = "dx and dweights from x, weights and dy",
+};
+
+/* ---- balance */
+
+MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor) {
+    MxShape shape = mx_trace_type(t, probs).shape;
+    MxBalanceAttr attr = {.factor = factor, .n_experts = shape.rank == 3 ? shape.dim[2] : 0};
+    return mx_trace_node(t, &op_balance, (MxValue[]){probs, ids}, 2, &attr);
+}
+
+static bool balance_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    if (!ops_is(infer, 0, MX_F32, 3) || !ops_is(infer, 1, MX_I32, 3)) return false;
+    return ids_fit(infer, 1, 0);
+}
+
+static void balance_vjp(const MxVjp *v) {
+    v->dx[0] = mx_trace_node(v->t, &op_balance_grad, (MxValue[]){v->in[1], v->dy[0]}, 2, v->attr);
+    v->dx[1] = MX_NONE;
+}
+
+/* A row's sum is a product of two means over all of its tokens. */
+static void balance_cut(MxFactors *f) {
+    f->in_dim[0][0] = f->in_dim[1][0] = ops_new_factor(f);
+}
+
+const MxOp op_balance = {
+    .name = "balance",
+    .arity = 2,
+    .attr_bytes = sizeof(MxBalanceAttr),
+    .infer = balance_infer,
+    .vjp = balance_vjp,
+    .partition = balance_cut,
+    .doc = "how unevenly experts are chosen",
+};
+
+static bool balance_grad_infer(MxInfer *infer) {
+    MxShape ids = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, 3) || !ops_is(infer, 1, MX_F32, 0)) return false;
+    int64_t n_experts = ((const MxBalanceAttr *)infer->attr)->n_experts;
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(ids.dim[0], ids.dim[1], n_experts)};
+    return true;
+}
+
+static void balance_grad_cut(MxFactors *f) {
+    f->in_dim[0][0] = f->out_dim[0][0] = ops_new_factor(f);
+}
+
+const MxOp op_balance_grad = {
+    .name = "balance_grad",
+    .arity = 2,
+    .attr_bytes = sizeof(MxBalanceAttr),
+    .infer = balance_grad_infer,
+    .partition = balance_grad_cut,
+    .doc = "dprobs from ids and the scalar dy",
+};
