@@ -190,10 +190,11 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
+SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare

@@ -170,6 +170,8 @@ bool mx_config_same(MxArena *arena, const MxConfig *config, const char *other, c
  * comment says where it came from. mx_config_write puts it into a file ("-" = stdout). */
 const char *mx_config_text(MxArena *arena, const MxConfig *config);
 bool mx_config_write(const MxConfig *config, const char *path, MxError *err);
+/* mx_config_value — one of them, as one line of YAML. */
+const char *mx_config_value(MxArena *arena, const MxConfig *config, MxKey key);
 /* mx_config_said — the value of a key in such a text: a scalar as it was before it was quoted, all
  * else on one line; "" where the text (NULL = none) does not have it, or is no config. Test:
  * tests/config/resume.c. */

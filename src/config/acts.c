@@ -125,7 +125,7 @@ static const char *why_not(const ConfigLoad *load, const Acts *acts) {
     if (acts->test) return acts->test->why;
     return mx_arena_printf(load->arena, "it acts where %s is %s, here it is %s",
                            mx_key_name(acts->needs), wanted(load->arena, acts),
-                           config_value_text(load->arena, load->config, acts->needs));
+                           mx_config_value(load->arena, load->config, acts->needs));
 }
 
 void config_check_acts(ConfigLoad *load) {

@@ -234,7 +234,4 @@ bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3,
 int64_t config_topology_devices(const char *name);
 const char *config_topology_families(MxArena *arena);
 
-/* config_value_text — a field as one line of YAML. */
-const char *config_value_text(MxArena *arena, const MxConfig *config, MxKey key);
-
 #endif

@@ -20,7 +20,7 @@ static const char *list_text(MxArena *arena, MxStrs list) {
     return text.data;
 }
 
-const char *config_value_text(MxArena *arena, const MxConfig *config, MxKey key) {
+const char *mx_config_value(MxArena *arena, const MxConfig *config, MxKey key) {
     const void *field = (const char *)config + config_rows[key].offset;
     switch (config_rows[key].type) {
     case CONFIG_bool:
@@ -63,8 +63,7 @@ static void add_key(MxText *out, const MxConfig *config, MxKey key) {
     }
     if (!rules || rules->kind != MX_YAML_LIST || rules->n < 2 ||
         rules->item[0]->kind != MX_YAML_LIST) {
-        mx_text_add(out, "%s: %s  # %s\n", name, config_value_text(out->arena, config, key),
-                    origin);
+        mx_text_add(out, "%s: %s  # %s\n", name, mx_config_value(out->arena, config, key), origin);
         return;
     }
     mx_text_add(out, "%s:  # %s\n", name, origin);
@@ -115,7 +114,7 @@ void mx_config_print(const MxConfig *config, const char *path) {
         if (differs(&arena, &config->trail->slots[key])) keys[n++] = (MxKey)key;
     qsort(keys, (size_t)n, sizeof keys[0], by_name);
     for (int i = 0; i < n; i++) {
-        const char *value = config_value_text(&arena, config, keys[i]);
+        const char *value = mx_config_value(&arena, config, keys[i]);
         if (config_rows[keys[i]].type == CONFIG_node) value = config_shorten(&arena, value);
         mx_log("Config param %s: %s", mx_key_name(keys[i]), value);
     }

@@ -291,12 +291,16 @@ static size_t saving_bytes(const Loop *l) {
     return (size_t)n;
 }
 
+static int64_t n_parameters(const Loop *l) {
+    const MxTree *params = mx_model_params(mx_train_state_model(l->state));
+    return mx_tree_count(params, MX_KIND_PARAM) + mx_tree_count(params, MX_KIND_LORA_PARAM);
+}
+
 static void log_plan(Loop *l) {
     const MxModel *model = mx_train_state_model(l->state);
     MxTrainBytes b = mx_train_state_bytes(l->state);
     mx_log("%s", mx_device_describe(mx_train_state_device(l->state)));
-    int64_t n = mx_tree_count(mx_model_params(model), MX_KIND_PARAM) +
-                mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM);
+    int64_t n = n_parameters(l);
     mx_log("number parameters: %s billion (%lld)", figure(&l->arena, (double)n * 1e-9),
            (long long)n);
     log_adapters(l, model);
@@ -337,10 +341,12 @@ static bool open_log(Loop *l, MxError *err) {
 /* The run's own file is the run's alone: evaluation beside it would take lines away. */
 static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
     const MxConfig *c = l->config;
-    MetricsSetup setup = {.config = c, .first_step = first_step};
+    MetricsSetup setup = {.config = c, .first_step = first_step, .n_parameters = n_parameters(l)};
     if (is_first(l)) setup.other = c->metrics_file;
     if (is_first(l) && !l->only_evaluates)
         setup.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");
+    if (setup.own && c->enable_tensorboard)
+        setup.events = mx_path_join(&l->arena, c->run_dir, "tensorboard");
     return metrics_file_open(&l->arena, &setup, &l->metrics, err);
 }
 

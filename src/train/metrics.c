@@ -103,12 +103,12 @@ static bool set_aside(MxArena *arena, const char *path, MxError *err) {
     return true;
 }
 
-static bool open_file(MxArena *arena, const MetricsSetup *setup, const char *path,
-                      MetricsFile *file, MxError *err) {
+static bool open_file(MxArena *arena, const MetricsSetup *setup, const MetricsForm *form,
+                      const char *path, MetricsFile *file, MxError *err) {
     MetricsOut *out = &file->out[file->n];
-    *out = (MetricsOut){.form = form_of(path), .path = path};
-    out->run_name = out->form->spell(arena, setup->config->run_name);
-    if (!out->form->open(arena, setup, out, err)) return false;
+    *out = (MetricsOut){.form = form, .path = path};
+    if (form->spell) out->run_name = form->spell(arena, setup->config->run_name);
+    if (!form->open(arena, setup, out, err)) return false;
     file->n++;
     return true;
 }
@@ -120,12 +120,13 @@ static bool is_same_file(const char *a, const char *b) {
 
 bool metrics_file_open(MxArena *arena, const MetricsSetup *setup, MetricsFile **out, MxError *err) {
     MetricsFile *file = *out = mx_new(arena, MetricsFile);
-    const char *own = setup->own, *other = setup->other;
+    const char *own = setup->own, *other = setup->other, *events = setup->events;
     file->period = setup->config->log_period;
     if (own && !setup->first_step && !set_aside(arena, own, err)) return false;
-    if (own && !open_file(arena, setup, own, file, err)) return false;
+    if (own && !open_file(arena, setup, &metrics_json, own, file, err)) return false;
+    if (events && !open_file(arena, setup, &metrics_events, events, file, err)) return false;
     if (!other || (own && is_same_file(own, other))) return true;
-    return open_file(arena, setup, other, file, err);
+    return open_file(arena, setup, form_of(other), other, file, err);
 }
 
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err) {

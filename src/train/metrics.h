@@ -26,9 +26,10 @@ typedef struct MetricsFile MetricsFile;
 /* What they are opened with. */
 typedef struct MetricsSetup {
     const MxConfig *config;
-    const char *own;   /* the run's, in its folder; NULL = none */
-    const char *other; /* the key metrics_file, which may be the same; NULL = none */
-    int64_t first_step;
+    const char *own;    /* the run's, in its folder; NULL = none */
+    const char *other;  /* the key metrics_file, which may be the same; NULL = none */
+    const char *events; /* a folder for event files of TensorBoard; NULL = none */
+    int64_t n_parameters, first_step;
 } MetricsSetup;
 
 /* metrics_file_check — that no file is replaced that another run, or something else, has written.

@@ -15,14 +15,16 @@ typedef struct MetricsOut {
     FILE *stream;
     const char *path;
     const char *run_name; /* as the form spells it */
+    void *own;            /* what the form keeps */
 } MetricsOut;
 
 struct MetricsForm {
-    const char *suffix; /* of the names of its files; "" = of all that no other row has */
+    const char *suffix; /* of the names of its files; "" = of all that no other row has, NULL = the
+                           form is not chosen by a name */
     /* Opens out->path, for lines of setup->first_step and later ones, as the stream. */
     bool (*open)(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);
     void (*write)(const MetricsOut *out, int64_t step, const Metrics *metrics);
-    /* A text in the spelling of the form. */
+    /* ---- of lines alone: a text in the spelling of the form */
     const char *(*spell)(MxArena *arena, const char *text);
     /* The step of a whole line without its end; `where` is the line's. */
     bool (*step_of)(MxArena *arena, const char *line, size_t bytes, MxWhere where, double *step,
@@ -32,7 +34,7 @@ struct MetricsForm {
     const char *(*run_of)(MxArena *arena, const char *text, size_t bytes);
 };
 
-extern const MetricsForm metrics_json;
+extern const MetricsForm metrics_json, metrics_events;
 
 /* metrics_lines_open — for forms of lines: keeps those of earlier steps. */
 bool metrics_lines_open(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);
