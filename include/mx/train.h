@@ -116,9 +116,9 @@ bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *co
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
 
-/* mx_train_state_take_reference — makes the reference model, if there is one, equal to the policy.
- */
-void mx_train_state_take_reference(MxTrainState *state);
+/* mx_train_state_begin — the weights are those that a run starts with: makes the reference model,
+ * if there is one, equal to the policy. */
+void mx_train_state_begin(MxTrainState *state);
 
 /* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
  * "reference_model/…"), as large as it is, with this rank's part of the values; those that are

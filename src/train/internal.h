@@ -8,6 +8,7 @@
 #include <mx/train.h>
 
 #include "loss.h"
+#include "parts.h"
 
 enum { TRAIN_MAX_MOMENTS = 2 };
 
@@ -32,32 +33,29 @@ const Optimizer *train_optimizer(const MxConfig *config);
 /* train_decays — whether weight decay applies to a parameter (adamw_mask). */
 bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
 
-/* Entries of the program; GRAD_ADD is there only if gradients accumulate, REFER and REFER_EVAL only
- * if the reference's log-probabilities are made ahead. */
-enum {
-    ENTRY_INIT,
-    ENTRY_WEIGH,
-    ENTRY_GRAD,
-    ENTRY_UPDATE,
-    ENTRY_EVAL,
-    ENTRY_GRAD_ADD,
-    ENTRY_REFER,
-    ENTRY_REFER_EVAL,
-    ENTRY_TAKE,   /* only if the reference is a copy */
-    ENTRY_FROZEN, /* the last one: it takes casts out of the others */
-    ENTRY_MAX
-};
-
 /* Scalars that an update and what it needs write, f32 variables. */
 enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_COUNT };
+
+/* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
+ */
+enum { MOST_INPUTS = MX_BATCH_FIELDS + 2, MOST_ENTRIES = 16 };
+typedef struct Input {
+    const char *name;
+    MxDtype dtype;
+    const void *given; /* of the next batch; NULL = its field, or an entry makes it */
+} Input;
+
+/* What a variable is to others. */
+typedef struct VarRole {
+    int like;         /* divided among ranks as that one is; MX_NONE = by itself */
+    bool is_constant; /* no step changes it */
+} VarRole;
 
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
  * nothing is trained. */
 typedef struct ProgramVars {
     int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
-    int *reference; /* NULL = no copy */
-    int train_batch[MX_BATCH_FIELDS], eval_batch[MX_BATCH_FIELDS];
-    int train_logp, eval_logp; /* the reference's, made ahead; MX_NONE = made in the step */
+    int batch[2][MOST_INPUTS]; /* of training and evaluation, by input */
     int hyper, out[OUT_COUNT];
     int loss, sum[LOSS_MOST_OUTPUTS];    /* what is minimised; by output of the loss */
     int weight[LOSS_MOST_WEIGHTS];       /* of a micro-batch */
@@ -78,11 +76,12 @@ struct MxTrainState {
     MxArena *arena;
     const MxConfig *config;
     MxModel *model;
-    const MxModel *reference_model; /* what the reference is run as */
     const Optimizer *optimizer;
     const Loss *loss;
     const LossOutput *outputs; /* of the loss */
     MxVars vars;
+    VarRole *role; /* [variable] */
+    int role_cap;
     ProgramVars var;
     MxComm *comm; /* NULL = one rank, or nothing is run */
     MxTrainMesh mesh;
@@ -93,25 +92,28 @@ struct MxTrainState {
     bool is_divided;      /* else this is the program of one rank */
     MxVars local;         /* the variables as this rank has them */
     Division *divisions;
-    MxGraph *entries[ENTRY_MAX];
-    int n_entries, entry[ENTRY_MAX]; /* where each one is among them; MX_NONE = nowhere */
-    MxTree *trained;                 /* the parameters that are trained */
+    const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
+    MxGraph *entries[MOST_ENTRIES];
+    int n_entries;
+    Input input[MOST_INPUTS];
+    int n_inputs;
+    void *part[PART_COUNT]; /* what parts keep; NULL = not wanted */
+    MxTree *trained;        /* the parameters that are trained */
     MxDevice *device;
     MxRun *run;
-    MxKeeper keeper; /* the run, as the tree's leaves know it */
-    char *rows;      /* where a field of a micro-batch is put together */
-    MxTree tree;
-    uint32_t *step; /* the leaf "optimizer/step" */
+    MxKeeper keeper;       /* the run, as the tree's leaves know it */
+    char *rows;            /* where a field of a micro-batch is put together */
+    MxTree tree, counters; /* the tree's last leaves are the counters */
+    uint32_t *step;        /* the leaf "optimizer/step" */
     int32_t *counts[2];
-    int32_t *eval_pending;     /* the leaf "mxtrain/eval_pending" */
-    int64_t *base_fingerprint; /* the leaf "mxtrain/base_fingerprint"; NULL = no frozen weights */
-    int64_t *reference_fingerprint; /* the leaf of that name; NULL = nothing is made ahead */
-    const float *logp;              /* the reference's for the next batch or its part */
-    uint32_t makes[2];    /* outputs of the loss that training and evaluation make, bits */
-    bool knows_frozen;    /* what is made of frozen weights is of their values */
-    bool is_reference;    /* the policy is still the reference that was taken of it */
-    bool lacks_reference; /* what was read last had no reference model */
+    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
+    uint32_t makes[2];     /* outputs of the loss that training and evaluation make, bits */
+    bool knows_frozen;     /* what is made of frozen weights is of their values */
+    bool lacks_reference;  /* what was read last had no reference model */
 };
+
+/* The entry "frozen": what is made of frozen weights. */
+extern const Entry train_entry_frozen;
 
 /* train_read_vars — the values of variables, one for each parameter. */
 MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
@@ -119,25 +121,17 @@ MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 /* train_declare_vars — the program's variables. train_trace_program — its entries over them. */
 void train_declare_vars(MxTrainState *state);
 bool train_trace_program(MxTrainState *state, MxError *err);
-/* train_declare_each — a variable for each parameter, or only for those that are trained.
- * train_show_var — lets a leaf of the state's tree show a variable. train_add_counter — a leaf of
- * the state's own that the host keeps. */
-int *train_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype, bool only_trained);
-void train_show_var(MxTrainState *state, MxLeaf *leaf, int var);
-void train_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
-/* train_run_entry — runs an entry that reads parameters. train_out — a scalar of OUT_* that they
- * wrote. train_write_all — gives a variable its value. */
-void train_run_entry(MxTrainState *state, int entry);
+/* train_out — a scalar of OUT_* that entries wrote. train_write_all — gives a variable its value.
+ */
 double train_out(const MxTrainState *state, int which);
 void train_write_all(MxTrainState *state, int var, const void *host);
 
 /* The optimizer's share of the state and the program (update.c): variables and leaves of moments,
- * without data where nothing is trained; leaves that count updates; the update entry.
+ * without data where nothing is trained; leaves that count updates.
  * train_set_step — updates made so far, in every leaf that counts them. */
 void train_declare_moments(MxTrainState *state);
 void train_show_moments(MxTrainState *state);
 void train_show_counts(MxTrainState *state);
-void train_trace_update(MxTrainState *state, MxTrace *t);
 void train_set_step(MxTrainState *state, int64_t step);
 
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
@@ -168,10 +162,17 @@ bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
 /* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
  * ranks divide them. All ranks call it. */
 int64_t train_fingerprint(MxTrainState *state);
-/* train_refer — log-probabilities under the reference of a batch as training or evaluation gets it,
- * [rows, length]; on the first rank all of them, elsewhere only that rank's, 0 in place of others.
- */
-void train_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
+/* train_base_fingerprint — of what is under adapters, as the state's leaf has it; NULL = none are
+ * trained. */
+int64_t *train_base_fingerprint(const MxTrainState *state);
+/* What parts do where they are wanted, see Part. */
+void train_changed(MxTrainState *state);
+void train_begin(MxTrainState *state);
+bool train_open_parts(MxTrainState *state, MxDataset *const data[2], MxError *err);
+bool train_before_batch(MxTrainState *state, bool is_eval, int64_t i, const MxBatch *batch,
+                        MxError *err);
+bool train_evaluates(const MxConfig *config, MxError *err);
+bool train_takes_rows(const MxConfig *config);
 /* train_saved_tree — what a run's checkpoints hold of the state's tree. */
 MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
 /* train_shard — what of every variable this rank has, all of it unless the program is divided.
@@ -189,6 +190,12 @@ typedef struct MicroBatch {
  * MaxText takes them. The first rows of all examples come before the second ones, in the batch as
  * in the micro-batch. */
 int64_t train_row_of(const MicroBatch *micro, int64_t row);
+/* train_load_batch — gives the program a micro-batch of what a rank has of a batch.
+ * train_read_rows — puts what entries made of it, 4 bytes an element, into an array of that batch.
+ */
+void train_load_batch(MxTrainState *state, bool is_eval, const MxBatch *batch, MicroBatch micro);
+void train_read_rows(MxTrainState *state, int var, const MxBatchPart *part, MicroBatch micro,
+                     void *data);
 /* train_shard_batch — how a micro-batch is cut. Errors: rows that do not divide; tokens of a row
  * that do not are left whole. */
 bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,

@@ -7,7 +7,6 @@
 #include "console.h"
 #include "data.h"
 #include "internal.h"
-#include "reference.h"
 #include "signals.h"
 
 #include <math.h>
@@ -28,7 +27,6 @@ typedef struct Loop {
     Console console;
     MetricsFile *metrics;
     Checkpoints *checkpoints;
-    Reference *reference;    /* NULL = none, or run beside the policy */
     int64_t start, step;     /* first and current step */
     const char *stop_reason; /* NULL = go on */
     MxExit exit;
@@ -88,8 +86,7 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
         MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
-        if (!reference_give(l->reference, REFERENCE_EVAL, sums->n, &l->eval_batch, err))
-            return false;
+        if (!train_before_batch(l->state, true, sums->n, &l->eval_batch, err)) return false;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
         mx_evaluation_add(sums, l->console.figures[true], &loss);
     }
@@ -215,7 +212,7 @@ static bool run_steps(Loop *l, MxError *err) {
             l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
-        if (!reference_give(l->reference, REFERENCE_TRAIN, reuses ? 0 : l->step, &batch, err) ||
+        if (!train_before_batch(l->state, false, reuses ? 0 : l->step, &batch, err) ||
             !train_step(l, &batch, err))
             return false;
         console_took_step(&l->console, mx_clock_s() - start);
@@ -354,10 +351,7 @@ static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
 static bool check_weights(const Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     if (checkpoints_own(l->checkpoints)) return true;
-    if (train_refers_ahead(c))
-        return mx_config_fail(err, c, MX_KEY_dpo_reference,
-                              "precomputed log-probabilities are made when training begins; there "
-                              "is nothing to compare with before");
+    if (!train_evaluates(c, err)) return false;
     if (c->load_parameters_path || c->load_full_state_path) return true;
     mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "nothing to evaluate: there is no checkpoint in %s",
             c->checkpoint_dir);
@@ -418,9 +412,9 @@ static bool build(Loop *l, MxError *err) {
     return checkpoints_restore(l->checkpoints, l->state, err);
 }
 
-static bool open_reference(Loop *l, MxError *err) {
+static bool open_parts(Loop *l, MxError *err) {
     MxDataset *const data[] = {l->data.train, l->data.eval};
-    return reference_open(&l->arena, l->state, data, &l->reference, err);
+    return train_open_parts(l->state, data, err);
 }
 
 static bool prepare(Loop *l, MxError *err) {
@@ -430,7 +424,7 @@ static bool prepare(Loop *l, MxError *err) {
     if (!has_steps(l)) return true;
     const MxLoaderConfig ahead = {
         .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return open_reference(l, err) && open_metrics(l, l->start, err) &&
+    return open_parts(l, err) && open_metrics(l, l->start, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
@@ -478,7 +472,7 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err) {
 /* Weights of a run or from elsewhere, once. Lines of metrics_file stay. */
 static bool evaluate_alone(Loop *l, MxError *err) {
     if (!mx_log_copy(NULL, err) || !find_files(l, err) || !try_files(l, err) || !build(l, err) ||
-        !open_reference(l, err) || !open_metrics(l, METRICS_ADD, err))
+        !open_parts(l, err) || !open_metrics(l, METRICS_ADD, err))
         return false;
     signals_begin();
     l->step = checkpoints_start(l->checkpoints) - 1;

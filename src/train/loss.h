@@ -39,6 +39,8 @@ typedef struct Loss {
     const MxFigure *figures, *eval_figures;
     /* Asserts what must hold of a step's sums before the update; NULL = nothing. */
     void (*check)(const MxTrainState *s, const MxLoss *loss);
+    /* Whether it compares with a reference model (reference.h); NULL = no. */
+    bool (*has_reference)(const MxConfig *config);
 } Loss;
 
 #define MX_LOSS(name) extern const Loss loss_##name;
@@ -66,16 +68,5 @@ enum { TOKENS_XENT, TOKENS_Z, TOKENS_SUMS };
 MxModelInputs train_inputs(MxTrace *t, const int *batch);
 MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                          MxValue hidden, MxValue weight);
-
-/* ---- pairs of responses (pairs.c) */
-
-/* train_preference — the loss of pairs that dpo.algo names. */
-MxPreference train_preference(const MxConfig *config);
-/* train_refers_ahead — whether the reference's log-probabilities are made before the first step. */
-bool train_refers_ahead(const MxConfig *config);
-/* train_trace_reference — log-probabilities of a batch's targets under the reference, f32. */
-MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch);
-/* train_copies_reference — whether a frozen copy of the parameters is part of the state. */
-bool train_copies_reference(const MxConfig *config);
 
 #endif

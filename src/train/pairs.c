@@ -3,6 +3,7 @@
 #include <mx/train.h>
 
 #include "internal.h"
+#include "reference.h"
 
 #include <math.h>
 
@@ -18,19 +19,14 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
     weights[0] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
 }
 
-/* Log-probabilities under the reference: its own parameters, or the policy's without adapters. No
- * gradient reaches them. */
-MxValue train_trace_reference(MxTrainState *s, MxTrace *t, const MxValue *params,
-                              const int *batch) {
-    const MxModel *model = s->reference_model;
-    if (s->var.reference) params = train_read_vars(s, t, s->var.reference);
-    MxValue hidden = mx_model_hidden(t, model, params, train_inputs(t, batch));
-    return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
-                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+static MxPreference preference_of(const MxConfig *config) {
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++)
+        if (!strcmp(mx_preferences[i].name, config->dpo_algo)) return (MxPreference)i;
+    MX_BUG("dpo.algo is not in the table");
 }
 
 static MxPreferenceAttr preference_attr(const MxConfig *c) {
-    MxPreferenceAttr attr = {.algo = train_preference(c),
+    MxPreferenceAttr attr = {.algo = preference_of(c),
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
@@ -43,12 +39,8 @@ static MxPreferenceAttr preference_attr(const MxConfig *c) {
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
     MxPreferenceAttr attr = preference_attr(s->config);
-    MxValue reference = MX_NONE;
-    if (s->var.train_logp != MX_NONE)
-        reference =
-            mx_variable(t, batch == s->var.train_batch ? s->var.train_logp : s->var.eval_logp);
-    else if (mx_preferences[attr.algo].has_reference)
-        reference = train_trace_reference(s, t, params, batch); /* first: nothing of it is kept */
+    MxValue reference = MX_NONE; /* first: nothing of it is kept */
+    if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
@@ -65,9 +57,9 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
 static void check(const MxTrainState *s, const MxLoss *loss) {
     const double *sum = loss->sum, n = loss->total_weights, rounding = 1e-6;
     double bound = rounding;
-    if (!s->is_reference || train_preference(s->config) != MX_PREFERENCE_DPO) return;
-    /* What was made ahead may be of another mesh, so of another order of sums. */
-    if (s->logp)
+    if (!reference_is_policy(s) || preference_of(s->config) != MX_PREFERENCE_DPO) return;
+    /* What was precomputed may be of another mesh, so of another order of sums. */
+    if (reference_is_precomputed(s->config))
         bound += rounding * s->config->dpo_beta *
                  fabs(sum[MX_PAIRS_CHOSEN_LOGP] + sum[MX_PAIRS_REJECTED_LOGP]) / n;
     MX_ASSERT(!(fabs(sum[MX_PAIRS_LOSS] / n - log(2)) > bound));
@@ -111,6 +103,10 @@ static const MxFigure eval_figures[] = {
     {0},
 };
 
+static bool has_reference(const MxConfig *config) {
+    return mx_preferences[preference_of(config)].has_reference;
+}
+
 const Loss loss_pairs = {
     .is_meant = is_meant,
     .rows = 2,
@@ -121,23 +117,5 @@ const Loss loss_pairs = {
     .figures = figures,
     .eval_figures = eval_figures,
     .check = check,
+    .has_reference = has_reference,
 };
-
-MxPreference train_preference(const MxConfig *config) {
-    for (int i = 0; i < MX_PREFERENCE_COUNT; i++)
-        if (!strcmp(mx_preferences[i].name, config->dpo_algo)) return (MxPreference)i;
-    MX_BUG("dpo.algo is not in the table");
-}
-
-static bool has_reference(const MxConfig *config) {
-    return config->use_dpo && mx_preferences[train_preference(config)].has_reference;
-}
-
-bool train_refers_ahead(const MxConfig *config) {
-    return has_reference(config) && !strcmp(config->dpo_reference, "precomputed");
-}
-
-bool train_copies_reference(const MxConfig *config) {
-    if (!has_reference(config) || train_refers_ahead(config)) return false;
-    return !config->enable_lora || !strcmp(config->dpo_reference, "copy");
-}

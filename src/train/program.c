@@ -16,8 +16,19 @@
 
 /* ---- variables */
 
+static void note_role(MxTrainState *s, int var, VarRole role) {
+    if (var >= s->role_cap) {
+        int cap = s->vars.cap;
+        s->role = mx_arena_grow(s->arena, s->role, (size_t)s->role_cap, (size_t)cap, sizeof role);
+        s->role_cap = cap;
+    }
+    s->role[var] = role;
+}
+
 static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
-    return mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
+    int var = mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
+    note_role(s, var, (VarRole){.like = MX_NONE});
+    return var;
 }
 
 static const char *const outs[OUT_COUNT] = {
@@ -36,6 +47,31 @@ int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool
                       : add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
     }
     return vars;
+}
+
+int *train_declare_copy(MxTrainState *s, const char *prefix) {
+    int *vars = train_declare_each(s, prefix, MX_F32, false);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++)
+        note_role(s, vars[i], (VarRole){.like = s->var.param[i], .is_constant = true});
+    return vars;
+}
+
+int train_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
+    MX_ASSERT(s->n_inputs < MOST_INPUTS);
+    s->input[s->n_inputs] = (Input){.name = name, .dtype = dtype};
+    return s->n_inputs++;
+}
+
+static void declare_inputs(MxTrainState *s) {
+    static const char *const prefix[] = {"batch", "eval_batch"};
+    const MxConfig *c = s->config;
+    int64_t examples[] = {c->micro_batch_size_to_train_on, c->micro_batch_size_to_eval_on};
+    for (int i = 0; i < s->n_inputs; i++)
+        for (int is_eval = 0; is_eval < 2; is_eval++) {
+            MxShape shape = MX_SHAPE(s->loss->rows * examples[is_eval], c->max_target_length);
+            s->var.batch[is_eval][i] =
+                add_var(s, prefix[is_eval], s->input[i].name, (MxType){s->input[i].dtype, shape});
+        }
 }
 
 static void declare_loss(MxTrainState *s) {
@@ -61,20 +97,11 @@ void train_declare_vars(MxTrainState *s) {
     v->param = train_declare_each(s, "model", MX_F32, false);
     v->gradient = train_declare_each(s, "gradient", MX_F32, true);
     train_declare_moments(s);
-    if (train_copies_reference(s->config))
-        v->reference = train_declare_each(s, "reference_model", MX_F32, false);
-    int64_t length = s->config->max_target_length, rows = s->loss->rows;
-    MxType train = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_train_on, length)};
-    MxType eval = {MX_I32, MX_SHAPE(rows * s->config->micro_batch_size_to_eval_on, length)};
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
-        v->train_batch[f] = add_var(s, "batch", mx_batch_field_name((MxBatchField)f), train);
-        v->eval_batch[f] = add_var(s, "eval_batch", mx_batch_field_name((MxBatchField)f), eval);
-    }
-    v->train_logp = v->eval_logp = MX_NONE;
-    if (train_refers_ahead(s->config)) {
-        v->train_logp = add_var(s, "batch", "reference_logp", (MxType){MX_F32, train.shape});
-        v->eval_logp = add_var(s, "eval_batch", "reference_logp", (MxType){MX_F32, eval.shape});
-    }
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        train_declare_input(s, mx_batch_field_name((MxBatchField)f), MX_I32);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->declare) train_parts[i]->declare(s);
+    declare_inputs(s);
     declare_loss(s);
     for (int i = 0; i < OUT_COUNT; i++)
         v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
@@ -133,7 +160,7 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 
 static void trace_weigh(MxTrainState *s, MxTrace *t) {
     MxValue weights[LOSS_MOST_WEIGHTS];
-    weigh(s, t, s->var.train_batch, weights);
+    weigh(s, t, s->var.batch[false], weights);
 }
 
 /* Which outputs of the loss a graph makes. */
@@ -150,7 +177,7 @@ static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     MxValue total[LOSS_MOST_WEIGHTS];
     for (int i = 0; i < loss_weights(s->loss); i++)
         total[i] = mx_variable(t, s->var.total_weight[i]);
-    MxValue loss = s->loss->trace(s, t, params, s->var.train_batch, total);
+    MxValue loss = s->loss->trace(s, t, params, s->var.batch[false], total);
     mx_trace_assign(t, loss, s->var.loss, false);
     find_outputs(s, t, false);
     MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
@@ -171,33 +198,19 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
     MxValue weights[LOSS_MOST_WEIGHTS], *params = train_read_vars(s, t, s->var.param);
-    weigh(s, t, s->var.eval_batch, weights);
+    weigh(s, t, s->var.batch[true], weights);
     MxValue loss =
-        (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.eval_batch, weights);
+        (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.batch[true], weights);
     mx_trace_assign(t, loss, s->var.loss, false);
     find_outputs(s, t, true);
 }
 
-static void trace_refer_batch(MxTrainState *s, MxTrace *t, const int *batch, int logp) {
-    MxValue *params = train_read_vars(s, t, s->var.param);
-    mx_trace_assign(t, train_trace_reference(s, t, params, batch), logp, false);
-}
-
-static void trace_refer(MxTrainState *s, MxTrace *t) {
-    trace_refer_batch(s, t, s->var.train_batch, s->var.train_logp);
-}
-
-static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
-    trace_refer_batch(s, t, s->var.eval_batch, s->var.eval_logp);
-}
-
-/* Frozen parameters, and all of the reference's. */
+/* Frozen parameters, and variables that say so. */
 static bool *find_constants(MxTrainState *s) {
     bool *is_constant = mx_new_n(s->arena, bool, s->vars.n);
-    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+    for (int var = 0; var < s->vars.n; var++) is_constant[var] = s->role[var].is_constant;
+    for (int i = 0; i < mx_model_params(s->model)->n; i++)
         is_constant[s->var.param[i]] = s->var.gradient[i] == MX_NONE;
-        if (s->var.reference) is_constant[s->var.reference[i]] = true;
-    }
     return is_constant;
 }
 
@@ -212,54 +225,57 @@ static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
                         false);
 }
 
+/* Takes casts of frozen weights out of all other entries. */
 static void trace_frozen(MxTrainState *s, MxTrace *t) {
-    int first = s->var.first_cast = s->vars.n, n_others = s->n_entries - 1;
-    const int *from = mx_hoist_casts(&s->vars, find_constants(s), s->entries, n_others, t);
+    int first = s->var.first_cast = s->vars.n;
+    const int *from = mx_hoist_casts(&s->vars, find_constants(s), s->entries, s->n_entries, t);
     for (int var = first; var < s->vars.n; var++) train_divide_like(s, var, from[var - first]);
     trace_frozen_norm(s, t);
 }
 
-static void trace_take(MxTrainState *s, MxTrace *t) {
+void train_trace_copy(MxTrainState *s, MxTrace *t, const int *from, const int *to) {
     const MxTree *params = mx_model_params(s->model);
     for (int i = 0; i < params->n; i++) {
         t->scope = params->leaves[i].path;
-        mx_trace_assign(t, mx_copy(t, mx_variable(t, s->var.param[i])), s->var.reference[i], false);
+        mx_trace_assign(t, mx_copy(t, mx_variable(t, from[i])), to[i], false);
     }
 }
 
-static bool accumulates(const MxConfig *config) {
-    return config->gradient_accumulation_steps > 1;
+bool train_trains(const MxTrainState *s) {
+    return !s->only_evaluates;
 }
 
-static const struct {
-    const char *name;
-    void (*trace)(MxTrainState *state, MxTrace *t);
-    bool (*is_wanted)(const MxConfig *config); /* NULL = always */
-    bool trains;                               /* not wanted where nothing is trained */
-} entries[ENTRY_MAX] = {
-    [ENTRY_INIT] = {"init", trace_init, NULL, false},
-    [ENTRY_WEIGH] = {"weigh", trace_weigh, NULL, true},
-    [ENTRY_GRAD] = {"grad", trace_grad, NULL, true},
-    [ENTRY_UPDATE] = {"update", train_trace_update, NULL, true},
-    [ENTRY_EVAL] = {"eval", trace_eval, NULL, false},
-    [ENTRY_GRAD_ADD] = {"grad_add", trace_grad_add, accumulates, true},
-    [ENTRY_REFER] = {"refer", trace_refer, train_refers_ahead, true},
-    [ENTRY_REFER_EVAL] = {"refer_eval", trace_refer_eval, train_refers_ahead, false},
-    [ENTRY_TAKE] = {"take", trace_take, train_copies_reference, false},
-    [ENTRY_FROZEN] = {"frozen", trace_frozen, NULL, false},
-};
+static bool accumulates(const MxTrainState *s) {
+    return train_trains(s) && s->config->gradient_accumulation_steps > 1;
+}
 
-bool train_trace_program(MxTrainState *state, MxError *err) {
-    for (int i = 0; i < ENTRY_MAX; i++) {
-        MxTrace t;
-        state->entry[i] = MX_NONE;
-        if (entries[i].is_wanted && !entries[i].is_wanted(state->config)) continue;
-        if (entries[i].trains && state->only_evaluates) continue;
-        MxGraph *graph = mx_graph_new(state->arena, entries[i].name, &state->vars);
-        state->entries[state->entry[i] = state->n_entries++] = graph;
-        mx_trace_begin(&t, graph);
-        entries[i].trace(state, &t);
-        if (!mx_trace_end(&t, err)) return false;
+const Entry entry_init = {"init", trace_init, NULL};
+const Entry entry_weigh = {"weigh", trace_weigh, train_trains};
+const Entry entry_grad = {"grad", trace_grad, train_trains};
+const Entry entry_grad_add = {"grad_add", trace_grad_add, accumulates};
+const Entry entry_eval = {"eval", trace_eval, NULL};
+const Entry train_entry_frozen = {"frozen", trace_frozen, NULL};
+
+static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
+    MxTrace t;
+    if (entry->is_wanted && !entry->is_wanted(s)) return true;
+    MX_ASSERT(s->n_entries < MOST_ENTRIES);
+    MxGraph *graph = mx_graph_new(s->arena, entry->name, &s->vars);
+    mx_trace_begin(&t, graph);
+    entry->trace(s, &t);
+    s->entry[s->n_entries] = entry;
+    s->entries[s->n_entries++] = graph;
+    return mx_trace_end(&t, err);
+}
+
+bool train_trace_program(MxTrainState *s, MxError *err) {
+    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad, &entry_update,
+                                       &entry_eval, &entry_grad_add, NULL};
+    bool ok = true;
+    for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);
+    for (int i = 0; i < PART_COUNT; i++) {
+        const Entry *const *entry = s->part[i] ? train_parts[i]->entries : NULL;
+        for (; ok && entry && *entry; entry++) ok = trace_entry(s, *entry, err);
     }
-    return true;
+    return ok && trace_entry(s, &train_entry_frozen, err);
 }

@@ -45,7 +45,7 @@ static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxShardi
  * along the mesh axes that cut the batch but not the parameter: a sum along an axis that cuts it
  * would be a whole array on every rank. */
 static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
-    const MxSharding *batch = &s->sharding[s->var.train_batch[0]];
+    const MxSharding *batch = &s->sharding[s->var.batch[false][0]];
     uint32_t used = 0, late = batch->dim[0] | batch->dim[1];
     if (s->config->gradient_accumulation_steps == 1) return moment;
     for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
@@ -65,7 +65,6 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
         }
         MxSharding param = mx_sharding_of_spec(&s->mesh.mesh, array.spec), moment = param;
         s->sharding[v->param[i]] = param;
-        if (v->reference) s->sharding[v->reference[i]] = param;
         if (v->gradient[i] == MX_NONE) continue;
         if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
             return false;
@@ -75,15 +74,16 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     return ok;
 }
 
-/* A batch and what a reference made of it ahead. */
 static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
-    const int *vars = is_eval ? s->var.eval_batch : s->var.train_batch;
-    int logp = is_eval ? s->var.eval_logp : s->var.train_logp;
     MxSharding sharding;
     if (!train_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) s->sharding[vars[f]] = sharding;
-    if (logp != MX_NONE) s->sharding[logp] = sharding;
+    for (int i = 0; i < s->n_inputs; i++) s->sharding[s->var.batch[is_eval][i]] = sharding;
     return true;
+}
+
+static void shard_alike(MxTrainState *s) {
+    for (int var = 0; var < s->vars.n; var++)
+        if (s->role[var].like != MX_NONE) s->sharding[var] = s->sharding[s->role[var].like];
 }
 
 static void cut_variables(MxTrainState *s) {
@@ -164,6 +164,7 @@ bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
                           !shard_batch(s, true, err) || !shard_parameters(s, err)))
         return false;
+    shard_alike(s);
     cut_variables(s);
     return true;
 }

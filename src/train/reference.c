@@ -1,234 +1,149 @@
-/* reference.c — log-probabilities of the reference model made once, before the first step, and kept
- * in a folder: training then holds no second model and runs none. The folder knows the policy that
- * made it by a fingerprint, and every row of a batch by a hash, so that what is stale is refused.
- * It may serve any number of runs that start from one policy and see the same batches, on any mesh:
- * all ranks make it, the first one writes it. */
+/* reference.c — the reference model of preferences as a part of a program: the variables of a copy,
+ * or an input of every batch that was precomputed, and what makes them. */
 #include "reference.h"
+
 #include "internal.h"
 
-#include <mx/store.h>
+static bool is_wanted(const MxConfig *config) {
+    const Loss *loss = train_loss(config);
+    return loss->has_reference && loss->has_reference(config);
+}
 
-#include <stdio.h>
+bool reference_is_precomputed(const MxConfig *config) {
+    return !strcmp(config->dpo_reference, "precomputed");
+}
 
-static const char file_name[] = "logps.h5";
+static bool is_copy(const MxConfig *config) {
+    if (reference_is_precomputed(config)) return false;
+    return !config->enable_lora || !strcmp(config->dpo_reference, "copy");
+}
 
-/* One dataset's batches. */
-typedef struct Side {
-    const char *name, *logp_path, *hash_path;
-    MxDataset *data;
-    int64_t n, rows, length; /* batches and their arrays */
-    float *logp;             /* of the batch at hand, or of its part */
-    int64_t *hash;           /* of its rows */
-} Side;
+const int *reference_copy(const MxTrainState *s) {
+    const Reference *own = train_part(s, PART_reference);
+    return own ? own->copy : NULL;
+}
 
-struct Reference {
-    MxTrainState *state;
-    const char *dir;
-    MxH5 *file;
-    Side side[REFERENCE_SIDES];
+bool reference_is_policy(const MxTrainState *s) {
+    const Reference *own = train_part(s, PART_reference);
+    return own && own->is_policy;
+}
+
+static void declare(MxTrainState *s) {
+    Reference *own = train_part(s, PART_reference);
+    bool copies = is_copy(s->config);
+    own->model = copies ? s->model : mx_model_without_adapters(s->arena, s->model);
+    own->logp = MX_NONE;
+    if (copies) own->copy = train_declare_copy(s, "reference_model");
+    if (reference_is_precomputed(s->config))
+        own->logp = train_declare_input(s, "reference_logp", MX_F32);
+}
+
+static void show(MxTrainState *s) {
+    Reference *own = train_part(s, PART_reference);
+    MxLeaf *leaf = own->copy ? train_show_each(s, "reference_model", own->copy) : NULL;
+    for (int i = 0; leaf && i < mx_model_params(s->model)->n; i++) leaf[i].kind = MX_KIND_REFERENCE;
+    if (own->logp == MX_NONE) return;
+    own->fingerprint = mx_new(s->arena, int64_t);
+    train_add_counter(s, "mxtrain/reference_fingerprint", MX_I64, own->fingerprint);
+}
+
+/* ---- entries */
+
+static MxValue run_model(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+    const Reference *own = train_part(s, PART_reference);
+    if (own->copy) params = train_read_vars(s, t, own->copy);
+    MxValue hidden = mx_model_hidden(t, own->model, params, train_inputs(t, batch));
+    return mx_model_logprob(t, own->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
+MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
+    const Reference *own = train_part(s, PART_reference);
+    if (own->logp != MX_NONE) return mx_variable(t, batch[own->logp]);
+    return run_model(s, t, params, batch);
+}
+
+static void trace_batch(MxTrainState *s, MxTrace *t, const int *batch) {
+    const Reference *own = train_part(s, PART_reference);
+    MxValue *params = train_read_vars(s, t, s->var.param);
+    mx_trace_assign(t, run_model(s, t, params, batch), batch[own->logp], false);
+}
+
+static void trace_refer(MxTrainState *s, MxTrace *t) {
+    trace_batch(s, t, s->var.batch[false]);
+}
+
+static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
+    trace_batch(s, t, s->var.batch[true]);
+}
+
+static void trace_take(MxTrainState *s, MxTrace *t) {
+    train_trace_copy(s, t, s->var.param, reference_copy(s));
+}
+
+static bool has_copy(const MxTrainState *s) {
+    return reference_copy(s) != NULL;
+}
+
+static bool is_precomputed(const MxTrainState *s) {
+    return reference_is_precomputed(s->config);
+}
+
+static bool refers(const MxTrainState *s) {
+    return is_precomputed(s) && train_trains(s);
+}
+
+/* take: makes the copy equal to the policy; refer: log-probabilities of a micro-batch. */
+static const Entry entry_take = {"take", trace_take, has_copy};
+static const Entry entry_refer = {"refer", trace_refer, refers};
+static const Entry entry_refer_eval = {"refer_eval", trace_refer_eval, is_precomputed};
+static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_eval, NULL};
+
+void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
+    const Reference *own = train_part(s, PART_reference);
+    int var = s->var.batch[is_eval][own->logp];
+    MicroBatch micro = {.n = is_eval ? 1 : s->config->gradient_accumulation_steps};
+    train_give(s, own->logp, NULL);
+    memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
+    for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        train_load_batch(s, is_eval, batch, micro);
+        train_run_entry(s, is_eval ? &entry_refer_eval : &entry_refer);
+        train_read_rows(s, var, &batch->part, micro, logp);
+    }
+    train_add_parts(s, var, logp, batch->rows * batch->length);
+}
+
+/* ---- while it is run */
+
+static void begin(MxTrainState *s) {
+    Reference *own = train_part(s, PART_reference);
+    own->is_policy = own->copy || own->fingerprint;
+    if (own->copy) train_run_alone(s, &entry_take);
+    if (own->fingerprint) *own->fingerprint = train_fingerprint(s);
+}
+
+static void changed(MxTrainState *s) {
+    Reference *own = train_part(s, PART_reference);
+    own->is_policy = false;
+}
+
+static bool evaluates(const MxConfig *config, MxError *err) {
+    return !reference_is_precomputed(config) ||
+           mx_config_fail(err, config, MX_KEY_dpo_reference,
+                          "precomputed log-probabilities are made when training begins; there is "
+                          "nothing to compare with before");
+}
+
+const Part part_reference = {
+    .is_wanted = is_wanted,
+    .bytes = sizeof(Reference),
+    .declare = declare,
+    .entries = entries,
+    .show = show,
+    .begin = begin,
+    .open = reference_open_logps,
+    .before_batch = reference_give_logps,
+    .changed = changed,
+    .evaluates = evaluates,
+    .takes_rows = reference_is_precomputed, /* it knows rows by all of their tokens */
 };
-
-static int64_t hash_of(const MxBatch *batch, int64_t row) {
-    uint64_t hash = 0;
-    size_t bytes = (size_t)batch->length * sizeof(int32_t);
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
-        const int32_t *at = batch->field[f] + row * batch->length;
-        hash = mx_hash64((uint64_t[]){hash, mx_hash64(at, bytes)}, 2 * sizeof hash);
-    }
-    return (int64_t)hash;
-}
-
-/* Some rows of batch i, in the array of hashes (rank 2) or that of log-probabilities (3). */
-static MxBox box_of(const Side *side, int rank, int64_t i, int64_t row, int64_t n_rows) {
-    return (MxBox){.rank = rank, .start = {i, row, 0}, .count = {1, n_rows, side->length}};
-}
-
-/* ---- making */
-
-/* How many batches a run may want, at most `wanted` (below 0 = all there are). */
-static int64_t count_batches(MxDataset *data, int64_t wanted) {
-    int64_t n = data ? mx_data_steps(data) : 0;
-    return n < 0 || (wanted >= 0 && wanted < n) ? wanted : n;
-}
-
-static bool make_batch(Reference *r, Side *side, int64_t i, MxH5 *file, MxBatch *batch,
-                       MxError *err) {
-    if (mx_data_batch(side->data, i, batch, err) != MX_DATA_OK) return false;
-    for (int64_t row = 0; row < side->rows; row++) side->hash[row] = hash_of(batch, row);
-    train_refer(r->state, batch, side == &r->side[REFERENCE_EVAL], side->logp);
-    return !file || (mx_h5_write_box(file, side->logp_path, box_of(side, 3, i, 0, side->rows),
-                                     side->logp, err) &&
-                     mx_h5_write_box(file, side->hash_path, box_of(side, 2, i, 0, side->rows),
-                                     side->hash, err));
-}
-
-/* file: NULL on ranks that do not write. */
-static bool make_side(Reference *r, Side *side, MxH5 *file, MxError *err) {
-    if (!side->n) return true;
-    MxArena arena = {.name = "reference"};
-    MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
-    bool ok =
-        !file || (mx_h5_make(file, side->logp_path, MX_F32,
-                             MX_SHAPE(side->n, side->rows, side->length), err) &&
-                  mx_h5_make(file, side->hash_path, MX_I64, MX_SHAPE(side->n, side->rows), err));
-    double start = mx_clock_s();
-    for (int64_t i = 0; ok && i < side->n; i++) {
-        double done = (double)(i + 1);
-        ok = make_batch(r, side, i, file, &batch, err);
-        mx_progress(
-            done / (double)side->n, (mx_clock_s() - start) / done * (double)(side->n - i - 1),
-            "reference, %s batch %lld of %lld", side->name, (long long)i + 1, (long long)side->n);
-    }
-    mx_progress_end();
-    mx_arena_release(&arena);
-    return ok;
-}
-
-static bool make_sides(Reference *r, MxH5 *file, MxError *err) {
-    bool ok = true;
-    for (int i = 0; ok && i < REFERENCE_SIDES; i++) ok = make_side(r, &r->side[i], file, err);
-    return ok;
-}
-
-static bool make_folder(Reference *r, MxError *err) {
-    MxArena arena = {.name = "reference"};
-    MxPublish *publish;
-    MxH5 *file;
-    bool ok = mx_store_publish_begin(&arena, r->dir, &publish, err);
-    if (ok) {
-        mx_log("making the reference's log-probabilities in %s", r->dir);
-        mx_json_set_string(mx_store_publish_manifest(publish), "policy",
-                           mx_arena_printf(&arena, "%016llx",
-                                           (unsigned long long)*r->state->reference_fingerprint));
-        const char *path = mx_path_join(&arena, mx_store_publish_dir(publish), file_name);
-        ok = mx_h5_create(&arena, path, &file, err) && make_sides(r, file, err) &&
-             mx_h5_close(file, err) && mx_store_publish_commit(publish, err);
-    }
-    mx_arena_release(&arena);
-    return ok;
-}
-
-/* The ranks that do not write go on when the folder is there. */
-static bool make(Reference *r, MxError *err) {
-    bool ok = r->state->rank ? make_sides(r, NULL, err) : make_folder(r, err);
-    if (!ok) return mx_context(err, "could not make the reference's log-probabilities");
-    if (r->state->comm) mx_comm_max(r->state->comm, 0);
-    return true;
-}
-
-/* ---- reading */
-
-static bool advise(MxError *err) {
-    mx_note(err, "hint: remove the folder, or choose another with dpo.reference_logps");
-    return false;
-}
-
-static bool check_policy(const Reference *r, const MxJson *manifest, MxError *err) {
-    char here[32];
-    const char *policy = mx_json_string(mx_json_get(manifest, "policy"));
-    snprintf(here, sizeof here, "%016llx", (unsigned long long)*r->state->reference_fingerprint);
-    if (policy && !strcmp(policy, here)) return true;
-    mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
-            "these log-probabilities are of another policy: fingerprint %s, this run started from "
-            "%s",
-            policy ? policy : "none", here);
-    return advise(err);
-}
-
-static bool check_side(const Reference *r, const Side *side, MxError *err) {
-    MxArena arena = {.name = "reference"};
-    MxH5Array array = {.shape = MX_SHAPE(0, side->rows, side->length)};
-    bool ok = !mx_h5_has_array(r->file, side->logp_path) ||
-              mx_h5_stat(r->file, side->logp_path, &array, err);
-    MxShape shape = array.shape;
-    if (ok && (shape.rank != 3 || shape.dim[0] < side->n || shape.dim[1] != side->rows ||
-               shape.dim[2] != side->length)) {
-        ok =
-            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
-                    "it holds %s of %s batches; this run wants %s", mx_shape_text(&arena, shape),
-                    side->name, mx_shape_text(&arena, MX_SHAPE(side->n, side->rows, side->length)));
-        ok = advise(err);
-    }
-    mx_arena_release(&arena);
-    return ok;
-}
-
-static bool open_folder(MxArena *arena, Reference *r, MxError *err) {
-    MxJson *manifest;
-    if (!mx_store_verify(arena, r->dir, NULL, &manifest, err) || !check_policy(r, manifest, err) ||
-        !mx_h5_open(arena, mx_path_join(arena, r->dir, file_name), &r->file, err))
-        return false;
-    for (int i = 0; i < REFERENCE_SIDES; i++)
-        if (!check_side(r, &r->side[i], err)) return false;
-    return true;
-}
-
-/* Whether the folder is there when the ranks look: one answer for all. */
-static bool is_there(const Reference *r) {
-    bool found = r->state->rank == 0 && mx_dir_exists(r->dir);
-    return r->state->comm ? mx_comm_max(r->state->comm, found) : found;
-}
-
-bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[REFERENCE_SIDES],
-                    Reference **out, MxError *err) {
-    static const char *const names[] = {"train", "eval"};
-    const MxConfig *c = state->config;
-    *out = NULL;
-    if (!train_refers_ahead(c)) return true;
-    Reference *r = mx_new(arena, Reference);
-    r->state = state;
-    r->dir = c->dpo_reference_logps ? c->dpo_reference_logps
-                                    : mx_path_join(arena, c->run_dir, "reference");
-    int64_t wanted[] = {c->reuse_example_batch > 0 ? 1 : c->steps,
-                        c->eval_steps > 0 ? c->eval_steps : -1};
-    int64_t rows[] = {c->global_batch_size_to_load, c->global_batch_size_to_load_eval};
-    for (int i = 0; i < REFERENCE_SIDES; i++) {
-        Side *side = &r->side[i];
-        *side = (Side){.name = names[i],
-                       .logp_path = mx_path_join(arena, names[i], "logp"),
-                       .hash_path = mx_path_join(arena, names[i], "hash"),
-                       .data = data[i],
-                       .n = count_batches(data[i], wanted[i]),
-                       .rows = rows[i] * state->loss->rows,
-                       .length = c->max_target_length};
-        side->logp = mx_new_n(arena, float, side->rows * side->length);
-        side->hash = mx_new_n(arena, int64_t, side->rows);
-    }
-    if (!is_there(r)) {
-        if (mx_train_state_step(state))
-            return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
-                           "the reference's log-probabilities are gone, and the policy that made "
-                           "them with them");
-        if (!make(r, err)) return false;
-    }
-    *out = r;
-    return open_folder(arena, r, err);
-}
-
-/* Row `row` of a batch's part. */
-static bool give_row(const Reference *r, Side *side, int64_t i, const MxBatch *batch, int64_t row,
-                     MxError *err) {
-    int64_t of_batch = batch->part.row ? batch->part.row[row] : row, hash = 0;
-    float *logp = side->logp + row * side->length;
-    if (!mx_h5_read_box(r->file, side->hash_path, MX_I64, box_of(side, 2, i, of_batch, 1), &hash,
-                        err) ||
-        !mx_h5_read_box(r->file, side->logp_path, MX_F32, box_of(side, 3, i, of_batch, 1), logp,
-                        err))
-        return false;
-    return hash == hash_of(batch, row) ||
-           mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
-                   "these log-probabilities are of other data: %s batch %lld is not the one they "
-                   "were made of",
-                   side->name, (long long)i);
-}
-
-bool reference_give(Reference *r, ReferenceOf which, int64_t i, const MxBatch *batch,
-                    MxError *err) {
-    if (!r) return true;
-    Side *side = &r->side[which];
-    MX_ASSERT(batch->length == side->length);
-    for (int64_t row = 0; row < batch->rows; row++)
-        if (!give_row(r, side, i, batch, row, err)) return false;
-    r->state->logp = side->logp;
-    return true;
-}

@@ -1,25 +1,45 @@
-/* reference.h — private to the room: log-probabilities of the reference model, made ahead. */
+/* reference.h — private to the room: the frozen model that preferences are measured against. It is
+ * a copy of the policy as it starts, the policy without its adapters, or log-probabilities made
+ * before the first step (dpo.reference). */
 #ifndef TRAIN_REFERENCE_H
 #define TRAIN_REFERENCE_H
 
-#include <mx/data.h>
-#include <mx/train.h>
+#include <mx/model.h>
 
-typedef struct Reference Reference;
+#include "parts.h"
 
-/* Whose batches there are. */
-typedef enum ReferenceOf { REFERENCE_TRAIN, REFERENCE_EVAL, REFERENCE_SIDES } ReferenceOf;
+/* Log-probabilities that were precomputed, in their folder. */
+typedef struct ReferenceLogps ReferenceLogps;
 
-/* reference_open — what dpo.reference=precomputed reads in every step: from the folder
- * dpo.reference_logps (or "reference" in the run's), which is made first if it is missing, by the
- * policy as it starts. *out is NULL if the config wants none. data[REFERENCE_EVAL] may be NULL.
- * Errors: the folder is damaged, of another policy, too short, or missing though the run goes on
- * (exit 65); I/O. */
-bool reference_open(MxArena *arena, MxTrainState *state, MxDataset *const data[REFERENCE_SIDES],
-                    Reference **out, MxError *err);
-/* reference_give — hands the state the log-probabilities of batch i, or of the rows of it that
- * `batch` has; nothing if reference is NULL. Errors: they were made of another batch. */
-bool reference_give(Reference *reference, ReferenceOf side, int64_t i, const MxBatch *batch,
-                    MxError *err);
+/* What the part keeps in a state. */
+typedef struct Reference {
+    const MxModel *model; /* what it is run as */
+    int *copy;            /* variables of its parameters; NULL = they are the policy's */
+    int logp;             /* precomputed: the input of every batch; else MX_NONE */
+    int64_t *fingerprint; /* precomputed: the leaf "mxtrain/reference_fingerprint" */
+    ReferenceLogps *logps;
+    bool is_policy; /* the policy is still the one that the reference was taken of */
+} Reference;
+
+/* reference_is_precomputed — whether log-probabilities are made before the first step. */
+bool reference_is_precomputed(const MxConfig *config);
+/* reference_copy — the variables of the copy, by parameter; NULL = there is none. */
+const int *reference_copy(const MxTrainState *state);
+/* reference_is_policy — no step was made since the reference was taken of the policy. */
+bool reference_is_policy(const MxTrainState *state);
+/* reference_logp — log-probabilities of a batch's targets under the reference, f32; params: the
+ * policy's. No gradient reaches them. */
+MxValue reference_logp(MxTrainState *state, MxTrace *t, const MxValue *params, const int *batch);
+/* reference_refer — precomputed ones, of a batch as training or evaluation gets it, [rows, length];
+ * on the first rank all of them, elsewhere only that rank's, 0 in place of others. */
+void reference_refer(MxTrainState *state, const MxBatch *batch, bool is_eval, float *logp);
+
+/* Hooks of the part (reference_logps.c). Opens the folder dpo.reference_logps (or "reference" in
+ * the run's), which is made first if it is missing, by the policy as it starts. Errors: it is
+ * damaged, of another policy, too short, or missing though the run goes on (exit 65); I/O. Before a
+ * batch: they were made of another batch. */
+bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError *err);
+bool reference_give_logps(MxTrainState *state, bool is_eval, int64_t i, const MxBatch *batch,
+                          MxError *err);
 
 #endif

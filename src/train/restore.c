@@ -27,15 +27,6 @@ int64_t train_fingerprint(MxTrainState *s) {
     return (int64_t)hash;
 }
 
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
-    if (!mx_model_lora(s->model)) return &s->tree;
-    MxTree *saved = mx_new(arena, MxTree);
-    mx_tree_init(saved, arena);
-    for (int i = 0; i < s->tree.n; i++)
-        if (s->tree.leaves[i].kind != MX_KIND_PARAM) mx_tree_add(saved, s->tree.leaves[i]);
-    return saved;
-}
-
 /* What the config in a manifest, if there is one, says of a key. */
 static const char *said_in(MxArena *arena, const MxJson *manifest, MxKey key) {
     const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
@@ -49,7 +40,7 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
     const char *here = s->config->load_parameters_path;
     mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = dir},
             "its adapters belong to other weights: fingerprint %016llx, here it is %016llx",
-            (unsigned long long)found, (unsigned long long)*s->base_fingerprint);
+            (unsigned long long)found, (unsigned long long)*train_base_fingerprint(s));
     if (mx_store_manifest(&arena, dir, &manifest, &ignored))
         mx_note(err,
                 "hint: they were trained with load_parameters_path=%s and "
@@ -124,25 +115,25 @@ static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, M
                                  : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
             return false;
     }
-    if (s->base_fingerprint) *s->base_fingerprint = train_fingerprint(s);
+    if (train_base_fingerprint(s)) *train_base_fingerprint(s) = train_fingerprint(s);
     return true;
 }
 
 static bool start_anew(MxTrainState *s, MxError *err) {
     const char *from = s->config->load_parameters_path;
     mx_train_state_init(s);
-    return (!from && !s->base_fingerprint) || read_with(s, read_params, from, err);
+    return (!from && !train_base_fingerprint(s)) || read_with(s, read_params, from, err);
 }
 
 static int64_t fingerprint_of(const MxTrainState *s) {
-    return s->base_fingerprint ? *s->base_fingerprint : 0;
+    return train_base_fingerprint(s) ? *train_base_fingerprint(s) : 0;
 }
 
 /* That the base in memory, whose fingerprint is `base`, is that of the adapters just read. */
 static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError *err) {
     int64_t found = fingerprint_of(s);
     if (found == base) return true;
-    *s->base_fingerprint = base;
+    *train_base_fingerprint(s) = base;
     return refuse_base(s, from, found, err);
 }
 
@@ -171,7 +162,7 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     if (mx_model_lora(s->model) && !start_anew(s, err)) return false;
     if (!read_with(s, read_full, ref, err)) return false;
     *s->eval_pending = 0;
-    if (s->lacks_reference) mx_train_state_take_reference(s);
+    if (s->lacks_reference) mx_train_state_begin(s);
     return true;
 }
 
@@ -219,7 +210,7 @@ static bool remake_reference(MxTrainState *s, MxError *err) {
     if (s->config->load_full_state_path)
         return train_restore_full(s, s->config->load_full_state_path, err);
     if (!start_anew(s, err)) return false;
-    mx_train_state_take_reference(s);
+    mx_train_state_begin(s);
     return true;
 }
 
@@ -231,7 +222,6 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (!is_whole && !start_anew(s, err)) return false;
     if (dir) return read_with(s, read_own, dir, err);
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
-    mx_train_state_take_reference(s);
-    if (s->reference_fingerprint) *s->reference_fingerprint = train_fingerprint(s);
+    mx_train_state_begin(s);
     return true;
 }

@@ -3,6 +3,7 @@
 #include <mx/train.h>
 
 #include "internal.h"
+#include "reference.h"
 
 static const struct {
     const char *name;
@@ -40,11 +41,11 @@ static MxRemat remat_policy(const MxConfig *config) {
 }
 
 void train_add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
-    mx_tree_add(&s->tree, (MxLeaf){.path = path,
-                                   .kind = MX_KIND_COUNTER,
-                                   .dtype = dtype,
-                                   .data = data,
-                                   .division = train_division(s, (MxSharding){0}, MX_SCALAR)});
+    mx_tree_add(&s->counters, (MxLeaf){.path = path,
+                                       .kind = MX_KIND_COUNTER,
+                                       .dtype = dtype,
+                                       .data = data,
+                                       .division = train_division(s, (MxSharding){0}, MX_SCALAR)});
 }
 
 static void read_var(void *run, int var, MxBox box, void *host) {
@@ -63,36 +64,28 @@ void train_show_var(MxTrainState *s, MxLeaf *leaf, int var) {
     leaf->division = train_division(s, s->sharding[var], leaf->shape);
 }
 
-static void show_reference(MxTrainState *s) {
+MxLeaf *train_show_each(MxTrainState *s, const char *prefix, const int *vars) {
     const MxTree *params = mx_model_params(s->model);
-    MxLeaf *leaf = mx_tree_add_under(&s->tree, "reference_model", params);
-    for (int i = 0; i < params->n; i++) {
-        leaf[i].kind = MX_KIND_REFERENCE;
-        train_show_var(s, &leaf[i], s->var.reference[i]);
-    }
+    MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, params);
+    for (int i = 0; i < params->n; i++) train_show_var(s, &leaf[i], vars[i]);
+    return leaf;
 }
 
+/* Arrays first, then counters. */
 static void show_tree(MxTrainState *s) {
-    const MxTree *params = mx_model_params(s->model);
     mx_tree_init(&s->tree, s->arena);
+    mx_tree_init(&s->counters, s->arena);
     s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
-    MxLeaf *model = mx_tree_add_under(&s->tree, "model", params);
-    for (int i = 0; i < params->n; i++) train_show_var(s, &model[i], s->var.param[i]);
+    train_show_each(s, "model", s->var.param);
     train_show_moments(s);
-    if (s->var.reference) show_reference(s);
     s->step = mx_new(s->arena, uint32_t);
     train_add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
     train_add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
-    if (mx_model_lora(s->model)) {
-        s->base_fingerprint = mx_new(s->arena, int64_t);
-        train_add_counter(s, "mxtrain/base_fingerprint", MX_I64, s->base_fingerprint);
-    }
-    if (train_refers_ahead(s->config)) {
-        s->reference_fingerprint = mx_new(s->arena, int64_t);
-        train_add_counter(s, "mxtrain/reference_fingerprint", MX_I64, s->reference_fingerprint);
-    }
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->show) train_parts[i]->show(s);
     train_show_counts(s);
+    for (int i = 0; i < s->counters.n; i++) mx_tree_add(&s->tree, s->counters.leaves[i]);
 }
 
 static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *comm) {
@@ -111,10 +104,11 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     s->loss = train_loss(config);
     s->outputs = loss_outputs(arena, s->loss);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
-    s->reference_model =
-        train_copies_reference(config) ? s->model : mx_model_without_adapters(arena, s->model);
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
+    for (int i = 0; i < PART_COUNT; i++)
+        if (train_parts[i]->is_wanted(config))
+            s->part[i] = mx_arena_alloc(arena, train_parts[i]->bytes);
     train_declare_vars(s);
     return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
            train_trace_program(s, err) && open_device(s, err) && train_divide(s, err);
@@ -149,7 +143,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .param = s->var.param,
                             .gradient = s->var.gradient,
                             .moment = (const int *const *)s->var.moment,
-                            .reference = s->var.reference,
+                            .reference = reference_copy(s),
                             .sharding = s->sharding,
                             .n_moments = s->optimizer->n_moments,
                             .rows_per_example = s->loss->rows,
@@ -162,8 +156,8 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
 
 /* Of a micro-batch of training or evaluation, as this rank has it. */
 static size_t most_bytes_of_field(const MxTrainState *s) {
-    size_t train = bytes_of_var(s, s->var.train_batch[0]);
-    size_t eval = bytes_of_var(s, s->var.eval_batch[0]);
+    size_t train = bytes_of_var(s, s->var.batch[false][0]);
+    size_t eval = bytes_of_var(s, s->var.batch[true][0]);
     return (train > eval ? train : eval) + 1;
 }
 
@@ -200,29 +194,38 @@ static void forget_frozen(MxTrainState *s) {
     s->knows_frozen = false;
 }
 
-void train_run_entry(MxTrainState *s, int entry) {
-    if (!s->knows_frozen) mx_run_entry(s->run, s->entry[ENTRY_FROZEN]);
+static void run_entry(MxTrainState *s, const Entry *entry) {
+    int i = 0;
+    while (i < s->n_entries && s->entry[i] != entry) i++;
+    MX_ASSERT(i < s->n_entries);
+    mx_run_entry(s->run, i);
+}
+
+void train_run_entry(MxTrainState *s, const Entry *entry) {
+    if (!s->knows_frozen) run_entry(s, &train_entry_frozen);
     s->knows_frozen = true;
-    mx_run_entry(s->run, s->entry[entry]);
+    run_entry(s, entry);
+}
+
+void train_run_alone(MxTrainState *s, const Entry *entry) {
+    run_entry(s, entry);
+    forget_frozen(s);
 }
 
 void mx_train_state_init(MxTrainState *s) {
-    mx_run_entry(s->run, s->entry[ENTRY_INIT]);
-    forget_frozen(s);
+    train_run_alone(s, &entry_init);
     train_set_step(s, 0);
 }
 
-void mx_train_state_take_reference(MxTrainState *s) {
-    s->is_reference = s->var.reference || s->reference_fingerprint;
-    if (s->var.reference) mx_run_entry(s->run, s->entry[ENTRY_TAKE]);
-    forget_frozen(s);
+void mx_train_state_begin(MxTrainState *s) {
+    train_begin(s);
 }
 
 MxTree *mx_train_state_tree(MxTrainState *s) {
     return &s->tree;
 }
 void mx_train_state_restored(MxTrainState *s) {
-    s->is_reference = false;
+    train_changed(s);
     forget_frozen(s);
     train_set_step(s, *s->step);
 }
@@ -284,27 +287,22 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     if (!out) train_write_all(s, var, s->rows);
 }
 
-/* Gives the program micro-batch i of n. */
-static void load_batch(MxTrainState *s, const int *vars, const MxBatch *batch, MicroBatch micro) {
-    for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        copy_rows(s, vars[f], &batch->part, micro, (char *)batch->field[f], false);
-    int logp = vars == s->var.train_batch ? s->var.train_logp : s->var.eval_logp;
-    if (logp != MX_NONE && s->logp)
-        copy_rows(s, logp, &batch->part, micro, (char *)(uintptr_t)s->logp, false);
+void train_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, MicroBatch micro) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        const void *from = i < MX_BATCH_FIELDS ? batch->field[i] : s->input[i].given;
+        if (from)
+            copy_rows(s, s->var.batch[is_eval][i], &batch->part, micro, (char *)(uintptr_t)from,
+                      false);
+    }
 }
 
-void train_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
-    const int *vars = is_eval ? s->var.eval_batch : s->var.train_batch;
-    int var = is_eval ? s->var.eval_logp : s->var.train_logp;
-    MicroBatch micro = {.n = is_eval ? 1 : s->config->gradient_accumulation_steps};
-    s->logp = NULL;
-    memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
-    for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        load_batch(s, vars, batch, micro);
-        train_run_entry(s, is_eval ? ENTRY_REFER_EVAL : ENTRY_REFER);
-        copy_rows(s, var, &batch->part, micro, (char *)logp, true);
-    }
-    train_add_parts(s, var, logp, batch->rows * batch->length);
+void train_read_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBatch micro,
+                     void *data) {
+    copy_rows(s, var, part, micro, data, true);
+}
+
+void train_give(MxTrainState *s, int input, const void *values) {
+    s->input[input].given = values;
 }
 
 /* Adds what training or evaluation made of its loss. */
@@ -328,16 +326,16 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     double total[LOSS_MOST_WEIGHTS] = {0};
     int n_weights = loss_weights(s->loss);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        load_batch(s, s->var.train_batch, batch, micro);
-        train_run_entry(s, ENTRY_WEIGH);
+        train_load_batch(s, false, batch, micro);
+        train_run_entry(s, &entry_weigh);
         for (int w = 0; w < n_weights; w++) total[w] += read_scalar(s, s->var.weight[w]);
     }
     for (int w = 0; w < n_weights; w++)
         train_write_all(s, s->var.total_weight[w], &(float){(float)total[w]});
     loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        if (micro.n > 1) load_batch(s, s->var.train_batch, batch, micro);
-        train_run_entry(s, micro.i ? ENTRY_GRAD_ADD : ENTRY_GRAD);
+        if (micro.n > 1) train_load_batch(s, false, batch, micro);
+        train_run_entry(s, micro.i ? &entry_grad_add : &entry_grad);
         add_loss(s, false, &loss);
     }
     if (s->loss->check) s->loss->check(s, &loss);
@@ -346,8 +344,8 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
 
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    load_batch(s, s->var.eval_batch, batch, (MicroBatch){.n = 1});
-    train_run_entry(s, ENTRY_EVAL);
+    train_load_batch(s, true, batch, (MicroBatch){.n = 1});
+    train_run_entry(s, &entry_eval);
     add_loss(s, true, &loss);
     loss.total_weights = read_scalar(s, s->var.weight[0]);
     return loss;
@@ -368,7 +366,7 @@ MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
                           .activations = mx_run_bytes(s->run).arena};
     for (int m = 0; m < s->optimizer->n_moments; m++)
         bytes.moments += bytes_of_vars(s, s->var.moment[m]);
-    if (s->var.reference) bytes.reference = bytes_of_vars(s, s->var.reference);
+    if (reference_copy(s)) bytes.reference = bytes_of_vars(s, reference_copy(s));
     bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
     return bytes;
 }

@@ -94,7 +94,7 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue
 }
 
 /* What is frozen is not read: its part of the parameters' norm does not change (trace_frozen). */
-void train_trace_update(MxTrainState *s, MxTrace *t) {
+static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
     MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
     MxValue hyper = mx_variable(t, s->var.hyper);
@@ -114,6 +114,8 @@ void train_trace_update(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
 }
 
+const Entry entry_update = {"update", trace_update, train_trains};
+
 /* ---- a step */
 
 void train_set_step(MxTrainState *s, int64_t step) {
@@ -129,8 +131,8 @@ MxUpdate mx_train_update(MxTrainState *s) {
     hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
     hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
     train_write_all(s, s->var.hyper, hyper);
-    train_run_entry(s, ENTRY_UPDATE);
-    s->is_reference = false;
+    train_run_entry(s, &entry_update);
+    train_changed(s);
     train_set_step(s, step + 1);
     double norm = sqrt(train_out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
     return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],

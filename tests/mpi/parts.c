@@ -87,7 +87,7 @@ static void open_side(MxArena *arena, MxConfig *config, MxComm *of, Side *side) 
          mx_train_state_open_on(arena, config, of, &side->state, &err);
     ck_assert_msg(ok, "%s", err.text.data);
     mx_train_state_init(side->state);
-    mx_train_state_take_reference(side->state);
+    mx_train_state_begin(side->state);
 }
 
 static MxLoss next_loss(Side *side, MxUpdate *update) {

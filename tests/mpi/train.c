@@ -7,6 +7,7 @@
 #include <lower/partition.h>
 #include <plan/internal.h>
 #include <train/internal.h>
+#include <train/reference.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -136,7 +137,7 @@ static Record *make_record(const Variant *v) {
                   "%s", err.text.data);
     r->params = mx_model_params(whole->model);
     mx_train_state_init(whole);
-    mx_train_state_take_reference(whole);
+    mx_train_state_begin(whole);
     r->init = keep(r, whole, whole->var.param);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(&scratch, small_length(v), step);
@@ -228,7 +229,7 @@ static MxCommCount sent_since(MxCommCount before) {
 static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *arena) {
     Seen seen = {0};
     mx_train_state_init(s);
-    mx_train_state_take_reference(s);
+    mx_train_state_begin(s);
     seen.init = farthest(s, r, s->var.param, r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(arena, small_length(v), step);
@@ -272,9 +273,10 @@ static void ck_moments(const MxTrainState *s, const char *at) {
 
 /* A rank's part of what is frozen is cast once: no step makes anything of it in another dtype. */
 static void ck_casts(const MxTrainState *s, const char *at) {
+    const int *reference = reference_copy(s);
     for (int e = 0; e < s->n_entries; e++) {
         const MxGraph *graph = s->entries[e];
-        for (int n = 0; e != s->entry[ENTRY_FROZEN] && n < graph->n_nodes; n++) {
+        for (int n = 0; s->entry[e] != &train_entry_frozen && n < graph->n_nodes; n++) {
             MxValue x = graph->nodes[n].out[0];
             if (graph->nodes[n].op != &op_cast) continue;
             while (mx_graph_producer(graph, x)->n_in == 1) x = mx_graph_producer(graph, x)->in[0];
@@ -283,7 +285,7 @@ static void ck_casts(const MxTrainState *s, const char *at) {
             int var = ((const MxVariableAttr *)from->attr)->var;
             for (int i = 0; i < mx_model_params(s->model)->n; i++)
                 ck_assert_msg((var != s->var.param[i] || s->var.gradient[i] != MX_NONE) &&
-                                  (!s->var.reference || var != s->var.reference[i]),
+                                  (!reference || var != reference[i]),
                               "%s: %s casts %s", at, graph->name, s->local.item[var].name);
         }
     }

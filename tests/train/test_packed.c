@@ -6,6 +6,7 @@
 
 #include "train/data.h"
 #include "train/internal.h"
+#include "train/reference.h"
 
 #include <check.h>
 #include <math.h>
@@ -190,11 +191,12 @@ static MxTrainState *open_state(MxConfig *config, const MxBatch *batch) {
     MxError err = {0};
     ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
     mx_train_state_init(state);
-    mx_train_state_take_reference(state);
-    if (train_refers_ahead(config)) {
+    mx_train_state_begin(state);
+    Reference *reference = train_part(state, PART_reference);
+    if (reference && reference->logp != MX_NONE) {
         float *logp = mx_new_n(&arena, float, batch->rows * batch->length);
-        train_refer(state, batch, false, logp);
-        state->logp = logp;
+        reference_refer(state, batch, false, logp);
+        train_give(state, reference->logp, logp);
     }
     disturb(state);
     return state;

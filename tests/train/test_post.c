@@ -53,7 +53,7 @@ static bool open_post(Post *p, const char *name, const char *group, const char *
     POST_OK(p, mx_ckpt_read(p->file, "nnx", "model/", (int)p->config->param_scan_axis,
                             mx_train_state_tree(p->state), &p->err));
     close_nudge(mx_train_state_tree(p->state));
-    mx_train_state_take_reference(p->state);
+    mx_train_state_begin(p->state);
     return true;
 }
 
@@ -278,7 +278,7 @@ START_TEST(pairs_leave_modules_alone) {
         load_config(&p[i], "", more[i]);
         POST_OK(&p[i], mx_train_state_open(&p[i].arena, p[i].config, &p[i].state, &p[i].err));
         mx_train_state_init(p[i].state);
-        mx_train_state_take_reference(p[i].state);
+        mx_train_state_begin(p[i].state);
         MxBatch batch = pair_batch(&p[i], "batch", 0);
         loss[i] = mx_train_loss_and_grad(p[i].state, &batch);
     }
@@ -308,11 +308,11 @@ START_TEST(a_reference_taken_anew_is_seen) {
     POST_OK(&p, mx_train_state_open(&p.arena, p.config, &p.state, &p.err));
     mx_train_state_init(p.state);
     MxBatch batch = pair_batch(&p, "batch", 0);
-    mx_train_state_take_reference(p.state);
+    mx_train_state_begin(p.state);
     double start = mx_train_loss_and_grad(p.state, &batch).loss;
     mx_train_update(p.state);
     double later = mx_train_loss_and_grad(p.state, &batch).loss;
-    mx_train_state_take_reference(p.state);
+    mx_train_state_begin(p.state);
     ck_assert_double_ne(later, start);
     ck_assert_double_eq_tol(mx_train_loss_and_grad(p.state, &batch).loss, start, 1e-6);
     close_post(&p);

@@ -1,4 +1,4 @@
-/* part.c — which part of every batch a rank needs: the rows, and the columns of those, that its
+/* batch.c — which part of every batch a rank needs: the rows, and the columns of those, that its
  * micro-batches hold. It follows from the config and the mesh alone, so it is known, or refused,
  * before any data is opened. */
 #include <mx/train.h>
@@ -64,7 +64,7 @@ bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, boo
         if (is_mine[r]) row[n++] = r;
     out->row = row;
     out->rows = n;
-    if (train_refers_ahead(c)) return true; /* which knows rows by all of their tokens */
+    if (train_takes_rows(c)) return true;
     out->column = box.start[1];
     out->length = box.count[1];
     return true;

@@ -1,0 +1,69 @@
+/* parts.c — the table of parts, and what asks all that are wanted. */
+#include "parts.h"
+
+#include "internal.h"
+
+#define MX_PART(name) &part_##name,
+const Part *const train_parts[PART_COUNT] = {
+#include "parts.def"
+};
+#undef MX_PART
+
+void *train_part(const MxTrainState *s, int part) {
+    return s->part[part];
+}
+
+void train_begin(MxTrainState *s) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->begin) train_parts[i]->begin(s);
+}
+
+void train_changed(MxTrainState *s) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->changed) train_parts[i]->changed(s);
+}
+
+bool train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->open && !train_parts[i]->open(s, data, err)) return false;
+    return true;
+}
+
+bool train_before_batch(MxTrainState *s, bool is_eval, int64_t index, const MxBatch *batch,
+                        MxError *err) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && train_parts[i]->before_batch &&
+            !train_parts[i]->before_batch(s, is_eval, index, batch, err))
+            return false;
+    return true;
+}
+
+bool train_evaluates(const MxConfig *config, MxError *err) {
+    for (int i = 0; i < PART_COUNT; i++) {
+        const Part *part = train_parts[i];
+        if (part->evaluates && part->is_wanted(config) && !part->evaluates(config, err))
+            return false;
+    }
+    return true;
+}
+
+bool train_takes_rows(const MxConfig *config) {
+    for (int i = 0; i < PART_COUNT; i++) {
+        const Part *part = train_parts[i];
+        if (part->takes_rows && part->is_wanted(config) && part->takes_rows(config)) return true;
+    }
+    return false;
+}
+
+MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
+    MxTree *saved = mx_new(arena, MxTree);
+    mx_tree_init(saved, arena);
+    for (int k = 0; k < s->tree.n; k++) {
+        bool is_left_out = false;
+        for (int i = 0; i < PART_COUNT; i++)
+            is_left_out = is_left_out || (s->part[i] && train_parts[i]->leaves_out &&
+                                          train_parts[i]->leaves_out(&s->tree.leaves[k]));
+        if (!is_left_out) mx_tree_add(saved, s->tree.leaves[k]);
+    }
+    return saved;
+}

@@ -1,0 +1,91 @@
+/* parts.h — private to the room: what a program is made of. An entry is a row; their order means
+ * nothing. A part is a row with all that a feature adds to a program and to its steps: its file and
+ * a line in parts.def. docs/adding/part.md. */
+#ifndef TRAIN_PARTS_H
+#define TRAIN_PARTS_H
+
+#include <mx/data.h>
+#include <mx/train.h>
+
+/* A graph over the program's variables, traced and run as a whole. */
+typedef struct Entry {
+    const char *name;
+    void (*trace)(MxTrainState *s, MxTrace *t);
+    bool (*is_wanted)(const MxTrainState *s); /* NULL = in every program */
+} Entry;
+
+extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update;
+
+/* Every member but the first two may be missing. */
+typedef struct Part {
+    bool (*is_wanted)(const MxConfig *config);
+    size_t bytes; /* of what it keeps in a state (train_part), zeros at first */
+
+    /* While a program is described: its variables and inputs, its entries (NULL at the end), its
+     * leaves of the state's tree, which checkpoints hold, and whether they leave another one out.
+     */
+    void (*declare)(MxTrainState *s);
+    const Entry *const *entries;
+    void (*show)(MxTrainState *s);
+    bool (*leaves_out)(const MxLeaf *leaf);
+
+    /* While it is run. begin: the weights are those that a run starts with. open: before the first
+     * batch; the data of training and evaluation, NULL = none. before_batch: batch i, or the rows
+     * of it that `batch` has. changed: parameters were changed, by a step or from outside. */
+    void (*begin)(MxTrainState *s);
+    bool (*open)(MxTrainState *s, MxDataset *const data[2], MxError *err);
+    bool (*before_batch)(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
+                         MxError *err);
+    void (*changed)(MxTrainState *s);
+
+    /* Of a config. evaluates: whether weights that no run has trained can be evaluated. takes_rows:
+     * whether ranks need whole rows of a batch. */
+    bool (*evaluates)(const MxConfig *config, MxError *err);
+    bool (*takes_rows)(const MxConfig *config);
+} Part;
+
+enum {
+#define MX_PART(name) PART_##name,
+#include "parts.def"
+#undef MX_PART
+    PART_COUNT
+};
+
+#define MX_PART(name) extern const Part part_##name;
+#include "parts.def"
+#undef MX_PART
+
+/* train_parts — all of them, wanted or not [PART_COUNT]. */
+extern const Part *const train_parts[PART_COUNT];
+/* train_part — what part PART_* keeps in a state; NULL = it is not wanted. */
+void *train_part(const MxTrainState *state, int part);
+
+/* ---- for entries and parts */
+
+/* train_declare_each — a variable for each parameter, or only for those that are trained.
+ * train_declare_copy — one for each, divided among ranks as that is, which no update changes.
+ * train_declare_input — something that every batch gives, [rows, length]: an index beside those of
+ * MxBatchField. train_give — its values for the next batch, as the batch's fields are; kept. */
+int *train_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype, bool only_trained);
+int *train_declare_copy(MxTrainState *state, const char *prefix);
+int train_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
+void train_give(MxTrainState *state, int input, const void *values);
+
+/* train_show_each — leaves for such variables, as those of parameters, in their order.
+ * train_show_var — lets a leaf of the state's tree show a variable. train_add_counter — a leaf of
+ * the state's own that the host keeps. */
+MxLeaf *train_show_each(MxTrainState *state, const char *prefix, const int *vars);
+void train_show_var(MxTrainState *state, MxLeaf *leaf, int var);
+void train_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
+
+/* train_trains — whether the program trains; an Entry's is_wanted. train_trace_copy — every value
+ * of some variables, one a parameter, goes to others. */
+bool train_trains(const MxTrainState *state);
+void train_trace_copy(MxTrainState *state, MxTrace *t, const int *from, const int *to);
+
+/* train_run_entry — runs an entry that reads parameters. train_run_alone — one that may change what
+ * is frozen, or reads none. */
+void train_run_entry(MxTrainState *state, const Entry *entry);
+void train_run_alone(MxTrainState *state, const Entry *entry);
+
+#endif
