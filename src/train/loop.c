@@ -94,13 +94,15 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
     return true;
 }
 
-static void collect_eval(const MxFigure *figures, const MxEvaluation *sums, Metrics *m) {
+static void collect_eval(const MxFigure *figures, Metrics *m, const MxEvaluation *sums,
+                         double seconds) {
     metrics_add(m, "eval/total_loss", sums->total_loss);
     metrics_add(m, "eval/total_weights", sums->sums.total_weights);
     metrics_add(m, "eval/avg_loss", sums->sums.loss);
     for (int i = 0; figures[i].metric; i++)
         if (figures[i].value)
             metrics_add(m, figures[i].metric, mx_evaluation_figure(sums, figures, i));
+    metrics_add(m, "perf/eval_time_seconds", seconds);
 }
 
 /* Evaluates after the present step; what a signal left unfinished is not reported. */
@@ -113,8 +115,7 @@ static bool evaluate(Loop *l, MxError *err) {
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
     if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
     Metrics m = {0};
-    collect_eval(l->console.figures[true], &sums, &m);
-    metrics_add(&m, "perf/eval_time_seconds", seconds);
+    collect_eval(l->console.figures[true], &m, &sums, seconds);
     console_took_eval(&l->console, seconds);
     console_eval(&l->console, l->step, &m);
     if (sums.n && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
@@ -339,6 +340,10 @@ static bool open_log(Loop *l, MxError *err) {
 static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
     const MxConfig *c = l->config;
     MetricsSetup setup = {.config = c, .first_step = first_step, .n_parameters = n_parameters(l)};
+    Metrics *columns = mx_new(&l->arena, Metrics);
+    collect(l, columns, (MxLoss){0}, (MxUpdate){0}, 1);
+    collect_eval(l->console.figures[true], columns, &(MxEvaluation){0}, 0);
+    setup.columns = columns;
     if (is_first(l)) setup.other = c->metrics_file;
     if (is_first(l) && !l->only_evaluates)
         setup.own = mx_path_join(&l->arena, c->run_dir, "metrics.jsonl");

@@ -40,7 +40,7 @@ void metrics_tell(const Metrics *metrics, const MxFigure *figures, const char *i
 
 /* ---- forms */
 
-static const MetricsForm *const forms[] = {&metrics_json}; /* a suffix of "" comes last */
+static const MetricsForm *const forms[] = {&metrics_csv, &metrics_json}; /* "" comes last */
 
 static const MetricsForm *form_of(const char *path) {
     int i = 0;
@@ -106,7 +106,7 @@ static bool set_aside(MxArena *arena, const char *path, MxError *err) {
 static bool open_file(MxArena *arena, const MetricsSetup *setup, const MetricsForm *form,
                       const char *path, MetricsFile *file, MxError *err) {
     MetricsOut *out = &file->out[file->n];
-    *out = (MetricsOut){.form = form, .path = path};
+    *out = (MetricsOut){.form = form, .path = path, .columns = setup->columns};
     if (form->spell) out->run_name = form->spell(arena, setup->config->run_name);
     if (!form->open(arena, setup, out, err)) return false;
     file->n++;

@@ -4,7 +4,7 @@
 
 #include <mx/train.h>
 
-enum { METRICS_MAX = 32 };
+enum { METRICS_MAX = 64 };
 
 /* Named scalars of one step, in the order in which they are written. */
 typedef struct Metrics {
@@ -26,9 +26,10 @@ typedef struct MetricsFile MetricsFile;
 /* What they are opened with. */
 typedef struct MetricsSetup {
     const MxConfig *config;
-    const char *own;    /* the run's, in its folder; NULL = none */
-    const char *other;  /* the key metrics_file, which may be the same; NULL = none */
-    const char *events; /* a folder for event files of TensorBoard; NULL = none */
+    const char *own;        /* the run's, in its folder; NULL = none */
+    const char *other;      /* the key metrics_file, which may be the same; NULL = none */
+    const char *events;     /* a folder for event files of TensorBoard; NULL = none */
+    const Metrics *columns; /* every metric of a step and of an evaluation */
     int64_t n_parameters, first_step;
 } MetricsSetup;
 

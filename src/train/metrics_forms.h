@@ -15,7 +15,8 @@ typedef struct MetricsOut {
     FILE *stream;
     const char *path;
     const char *run_name; /* as the form spells it */
-    void *own;            /* what the form keeps */
+    const Metrics *columns;
+    void *own; /* what the form keeps */
 } MetricsOut;
 
 struct MetricsForm {
@@ -26,6 +27,8 @@ struct MetricsForm {
     void (*write)(const MetricsOut *out, int64_t step, const Metrics *metrics);
     /* ---- of lines alone: a text in the spelling of the form */
     const char *(*spell)(MxArena *arena, const char *text);
+    /* The line, with its end, that a file begins with; NULL = none. */
+    const char *(*head)(MxArena *arena, const Metrics *columns);
     /* The step of a whole line without its end; `where` is the line's. */
     bool (*step_of)(MxArena *arena, const char *line, size_t bytes, MxWhere where, double *step,
                     MxError *err);
@@ -34,7 +37,7 @@ struct MetricsForm {
     const char *(*run_of)(MxArena *arena, const char *text, size_t bytes);
 };
 
-extern const MetricsForm metrics_json, metrics_events;
+extern const MetricsForm metrics_json, metrics_csv, metrics_events;
 
 /* metrics_lines_open — for forms of lines: keeps those of earlier steps. */
 bool metrics_lines_open(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);

@@ -3,6 +3,8 @@
 #include "metrics_forms.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 /* Whether nothing in a file was cut off by a crash. */
 static bool ends_in_a_line(const char *path) {
@@ -14,7 +16,23 @@ static bool ends_in_a_line(const char *path) {
     return ends;
 }
 
-/* The lines of steps before first_step. */
+/* The first line of a file, "" = none. */
+static const char *head_of(MxArena *arena, const MetricsOut *out) {
+    return out->form->head ? out->form->head(arena, out->columns) : "";
+}
+
+/* Whether a file has nothing but that before its lines; a crash may have cut it off. */
+static bool begins_with(const char *path, const char *head) {
+    size_t n = 0, length = strlen(head);
+    FILE *file = mx_file_exists(path) ? fopen(path, "re") : NULL;
+    if (!file) return true;
+    for (int c; n < length && (c = fgetc(file)) == (unsigned char)head[n];) n++;
+    bool begins = n == length || feof(file);
+    fclose(file);
+    return begins;
+}
+
+/* The head, and the lines of steps before first_step. */
 static bool keep_lines_before(MxArena *arena, const MetricsOut *out, int64_t first_step,
                               MxError *err) {
     enum { MAX_BYTES = 1 << 30 };
@@ -23,8 +41,11 @@ static bool keep_lines_before(MxArena *arena, const MetricsOut *out, int64_t fir
     if (!mx_file_exists(out->path)) return true;
     if (!mx_file_read(arena, out->path, MAX_BYTES, &old, err)) return false;
     mx_text_init(&kept, arena);
-    const char *line = (const char *)old.data, *end = line + old.size;
-    for (int number = 1; line < end; number++) {
+    const char *line = (const char *)old.data, *end = line + old.size, *head = head_of(arena, out);
+    size_t head_bytes = strlen(head) < old.size ? strlen(head) : 0; /* else no line follows it */
+    mx_text_addn(&kept, head, head_bytes);
+    line += head_bytes;
+    for (int number = head_bytes ? 2 : 1; line < end; number++) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         if (!stop) break; /* cut off by a crash: its step comes again */
         double step;
@@ -37,13 +58,33 @@ static bool keep_lines_before(MxArena *arena, const MetricsOut *out, int64_t fir
     return mx_file_write(out->path, kept.data, kept.len, err);
 }
 
+/* What is kept of an old file. */
+static bool cut(MxArena *scratch, const MetricsSetup *setup, const MetricsOut *out, MxError *err) {
+    int64_t first_step = setup->first_step;
+    if (!first_step) return true; /* nothing is */
+    if (!begins_with(out->path, head_of(scratch, out)))
+        return mx_config_fail(err, setup->config, MX_KEY_metrics_file,
+                              "\"%s\" has other columns than this run writes; name another file",
+                              out->path);
+    return (first_step == METRICS_ADD && ends_in_a_line(out->path)) ||
+           keep_lines_before(scratch, out, first_step, err);
+}
+
+/* At once, so that others who add to the file find it. */
+static bool put_head(MxArena *scratch, const MetricsOut *out, MxError *err) {
+    struct stat st;
+    bool is_empty = !fstat(fileno(out->stream), &st) && !st.st_size;
+    if (is_empty) fputs(head_of(scratch, out), out->stream);
+    return !fflush(out->stream) || mx_fail_errno(err, "could not write \"%s\"", out->path);
+}
+
 bool metrics_lines_open(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err) {
     MxArena scratch = {.name = "metrics"};
-    int64_t first_step = setup->first_step;
-    bool keeps_all = !first_step || (first_step == METRICS_ADD && ends_in_a_line(out->path));
-    bool ok = keeps_all || keep_lines_before(&scratch, out, first_step, err);
+    bool ok = cut(&scratch, setup, out, err) &&
+              metrics_stream_open(arena, out, !setup->first_step, err) &&
+              put_head(&scratch, out, err);
     mx_arena_release(&scratch);
-    return ok && metrics_stream_open(arena, out, !first_step, err);
+    return ok;
 }
 
 /* ---- JSON */
@@ -100,4 +141,88 @@ const MetricsForm metrics_json = {
     .spell = json_spell,
     .step_of = json_step_of,
     .run_of = json_run_of,
+};
+
+/* ---- CSV: step, every metric, run_name; what a line does not have is empty */
+
+static const char csv_first[] = "step,", csv_last[] = "run_name";
+
+static const char *csv_spell(MxArena *arena, const char *s) {
+    MxText out;
+    mx_text_init(&out, arena);
+    if (!strpbrk(s, ",\"")) return mx_arena_strdup(arena, s);
+    mx_text_add(&out, "\"");
+    for (; *s; s++) mx_text_add(&out, "%s%c", *s == '"' ? "\"" : "", *s);
+    mx_text_add(&out, "\"");
+    return out.data;
+}
+
+static const char *csv_head(MxArena *arena, const Metrics *columns) {
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "%s", csv_first);
+    for (int i = 0; i < columns->n; i++) mx_text_add(&out, "%s,", columns->name[i]);
+    mx_text_add(&out, "%s\n", csv_last);
+    return out.data;
+}
+
+static bool csv_step_of(MxArena *arena, const char *line, size_t bytes, MxWhere where, double *step,
+                        MxError *err) {
+    char *end, *text = mx_arena_strndup(arena, line, bytes);
+    *step = strtod(text, &end);
+    return (end > text && *end == ',') ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where, "a line that does not begin with a step");
+}
+
+/* A field as it was before it was spelt; `end` is behind it. */
+static const char *csv_read(MxArena *arena, const char *field, const char *end) {
+    MxText out;
+    mx_text_init(&out, arena);
+    bool is_quoted = end - field >= 2 && *field == '"';
+    for (const char *p = field + is_quoted; p < end - is_quoted; p++) {
+        mx_text_addn(&out, p, 1);
+        p += is_quoted && *p == '"'; /* two stand for one */
+    }
+    return out.data;
+}
+
+static const char *csv_run_of(MxArena *arena, const char *text, size_t bytes) {
+    const char *head_end = memchr(text, '\n', bytes), *end = text + bytes;
+    size_t known = bytes < strlen(csv_first) ? bytes : strlen(csv_first);
+    if (strncmp(text, csv_first, known) != 0) return NULL;
+    if (!head_end) return ""; /* cut off by a crash */
+    const char *row = head_end + 1, *stop = memchr(row, '\n', (size_t)(end - row));
+    if (!mx_text_has_suffix(mx_arena_strndup(arena, text, (size_t)(head_end - text)), csv_last))
+        return NULL;
+    if (!stop) return "";
+    for (const char *p = text; p < head_end; p++) { /* no field before the last has a comma */
+        const char *comma = *p == ',' ? memchr(row, ',', (size_t)(stop - row)) : row - 1;
+        if (!comma) return NULL;
+        row = comma + 1;
+    }
+    return csv_read(arena, row, stop);
+}
+
+static void csv_write(const MetricsOut *out, int64_t step, const Metrics *metrics) {
+    int n_found = 0;
+    fprintf(out->stream, "%lld,", (long long)step);
+    for (int i = 0; i < out->columns->n; i++) {
+        int m = 0;
+        while (m < metrics->n && strcmp(metrics->name[m], out->columns->name[i]) != 0) m++;
+        if (m < metrics->n) fprintf(out->stream, "%.9g", metrics->value[m]);
+        putc(',', out->stream);
+        n_found += m < metrics->n;
+    }
+    MX_ASSERT(n_found == metrics->n);
+    fprintf(out->stream, "%s\n", out->run_name);
+}
+
+const MetricsForm metrics_csv = {
+    .suffix = ".csv",
+    .open = metrics_lines_open,
+    .write = csv_write,
+    .spell = csv_spell,
+    .head = csv_head,
+    .step_of = csv_step_of,
+    .run_of = csv_run_of,
 };

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh MXTRAIN — what people look at: event files of TensorBoard. They are read by Python, which the
+# run.sh MXTRAIN — what people look at: event files of TensorBoard, CSV files. They are read by Python, which the
 # trainer does not need: without it nothing here is tested, and that is said.
 set -u
 mxtrain=$1
@@ -7,7 +7,7 @@ here=$(dirname "$0")
 passed=0 failed=0
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 python=${PYTHON:-python3}
-"$python" -c '' 2>/dev/null || { echo "python3 is not here, NOT TESTED: event files" && exit 0; }
+"$python" -c '' 2>/dev/null || { echo "python3 is not here, NOT TESTED: event files, CSV files" && exit 0; }
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -80,10 +80,45 @@ unwritable() {
     grep -q "barred/tensorboard" "$work/log" && ! grep -q "completed step" "$work/log" && pass || complain "a file for a folder" "$work/log"
 }
 
+# ---- metrics_file as CSV
+
+rows() { # rows RUN — of its CSV file, beside its own lines
+    if "$python" "$here/csv_file.py" "$work/$1.csv" "$work/$1/metrics.jsonl" >"$work/said" 2>&1; then
+        pass
+    else
+        complain "CSV file of $1" "$work/said"
+    fi
+}
+
+# refused CODE TEXT WORDS... — a run that ends before its first step, with this text.
+refused() {
+    want=$1 text=$2
+    shift 2
+    train "$want" "$@" || return
+    grep -qF "$text" "$work/log" && ! grep -q "completed step" "$work/log" && pass || complain "no \"$text\"" "$work/log"
+}
+
+csv() {
+    train 0 run_name='a "b", c' steps=7 eval_interval=3 "metrics_file=$work/a \"b\", c.csv" && rows 'a "b", c'
+    # shellcheck disable=SC2086
+    { MX_FAILPOINT=save.before_rename:3 "$mxtrain" $tiny run_name=cut steps=18 eval_interval=4 log_period=1 \
+        "metrics_file=$work/cut.csv" >"$work/log" 2>&1; } 2>/dev/null
+    printf '12,3.' >>"$work/cut.csv" # a line cut off
+    train 0 run_name=cut steps=18 eval_interval=4 "metrics_file=$work/cut.csv" && rows cut
+    train 0 --eval run_name=cut steps=18 eval_interval=4 "metrics_file=$work/cut.csv" &&
+        [ "$(grep -c '^17,' "$work/cut.csv")" -eq 3 ] && pass || complain "evaluation adds no row"
+    refused 2 "cut.csv\" has the metrics of run \"cut\"" run_name=other steps=2 "metrics_file=$work/cut.csv"
+    sed -i '1s/learning.loss/loss/' "$work/cut.csv"
+    refused 2 "has other columns than this run writes" run_name=cut steps=20 eval_interval=4 "metrics_file=$work/cut.csv"
+    echo "name,age" >"$work/people.csv"
+    refused 2 "exists and is no file of metrics" run_name=other steps=2 "metrics_file=$work/people.csv"
+}
+
 one_run
 resumed
 anew
 switched_off
 unwritable
+csv
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
