@@ -147,6 +147,9 @@ void mx_pace(MxPace *pace);
  * arena is released or the process ends, however it ends. Errors: another process has it (exit 75,
  * with its pid where the file tells); no permission. */
 bool mx_store_lock(MxArena *arena, const char *dir, MxError *err);
+/* mx_store_is_locked — whether a process has the lock of a folder now, and what the file says of it
+ * ("process 12 on host"; "" = nothing). A folder that cannot be looked at has none. */
+bool mx_store_is_locked(MxArena *arena, const char *dir, const char **holder);
 
 /* ---- files that may be hostile */
 

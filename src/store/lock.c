@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_HOLDER_BYTES = 256 };
@@ -40,15 +41,26 @@ static bool fail_locked(int fd, const char *dir, MxError *err) {
                    dir, *holder ? holder : "another process");
 }
 
+/* Whoever looks whether there is a lock (mx_store_is_locked) has one for a moment: so several
+ * tries, a while apart. */
+static bool take(int fd, int kind) {
+    enum { TRIES = 5 };
+    const struct timespec a_while = {.tv_nsec = 20000000};
+    for (int i = 0; i < TRIES; i++) {
+        if (!flock(fd, kind | LOCK_NB)) return true;
+        if (errno != EWOULDBLOCK && errno != EINTR) return false;
+        nanosleep(&a_while, NULL);
+    }
+    errno = EWOULDBLOCK;
+    return false;
+}
+
 bool mx_store_lock(MxArena *arena, const char *dir, MxError *err) {
     if (!mx_dir_make(dir, err)) return false;
     char *path = mx_path_join(arena, dir, "LOCK");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return mx_fail_errno(err, "could not open \"%s\"", path);
-    int failed;
-    do failed = flock(fd, LOCK_EX | LOCK_NB);
-    while (failed && errno == EINTR);
-    if (failed) {
+    if (!take(fd, LOCK_EX)) {
         bool is_taken = errno == EWOULDBLOCK;
         if (is_taken)
             fail_locked(fd, dir, err);
@@ -62,4 +74,14 @@ bool mx_store_lock(MxArena *arena, const char *dir, MxError *err) {
     lock->fd = fd;
     mx_arena_on_release(arena, unlock, lock);
     return true;
+}
+
+bool mx_store_is_locked(MxArena *arena, const char *dir, const char **holder) {
+    char text[MAX_HOLDER_BYTES] = "";
+    int fd = open(mx_path_join(arena, dir, "LOCK"), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool is_locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+    if (is_locked) read_holder(fd, text);
+    *holder = mx_arena_strdup(arena, text);
+    if (fd >= 0) close(fd);
+    return is_locked;
 }

@@ -2,10 +2,33 @@
  * brake. */
 #include "store_test.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Another process that looks for a lock all the time keeps nobody from taking it. */
+START_TEST(a_look_is_no_lock) {
+    ck_ok(mx_dir_make(in_folder("run"), &err));
+    pid_t pid = fork();
+    for (int i = 0; !pid && i < 50000; i++) {
+        MxArena own = {.name = "child"};
+        const char *holder;
+        mx_store_is_locked(&own, in_folder("run"), &holder);
+        mx_arena_release(&own);
+        usleep(200);
+    }
+    if (!pid) _exit(0);
+    for (int i = 0; i < 3000; i++) {
+        MxArena brief = {.name = "brief"};
+        ck_ok(mx_store_lock(&brief, in_folder("run"), &err));
+        mx_arena_release(&brief);
+    }
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+END_TEST
 
 /* What another process gets: the exit code of trying to take the lock, its message in "told". */
 static int lock_elsewhere(void) {
@@ -26,13 +49,21 @@ static int lock_elsewhere(void) {
 START_TEST(one_process_has_the_lock) {
     MxArena brief = {.name = "brief"};
     MxBytes told;
+    const char *holder;
+    ck_assert(!mx_store_is_locked(&arena, in_folder("run"), &holder));
     ck_ok(mx_store_lock(&brief, in_folder("run"), &err));
+    ck_assert(mx_store_is_locked(&arena, in_folder("run"), &holder));
+    ck_assert_msg(strstr(holder, mx_arena_printf(&arena, "process %ld on ", (long)getpid())) !=
+                      NULL,
+                  "%s", holder);
     ck_assert_int_eq(lock_elsewhere(), MX_EXIT_LOCKED);
     ck_ok(mx_file_read(&arena, in_folder("told"), 1 << 16, &told, &err));
     const char *pid =
         mx_arena_printf(&arena, "/run\" is in use by process %ld on ", (long)getpid());
     ck_assert_msg(strstr((char *)told.data, pid) != NULL, "%s", (char *)told.data);
     mx_arena_release(&brief);
+    ck_assert(!mx_store_is_locked(&arena, in_folder("run"), &holder));
+    ck_assert_str_eq(holder, "");
     ck_assert_int_eq(lock_elsewhere(), 0); /* which took it over, and died with it */
     ck_ok(mx_store_lock(&arena, in_folder("run"), &err));
 }
@@ -151,6 +182,7 @@ Suite *folder_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, one_process_has_the_lock);
+    tcase_add_test(tests, a_look_is_no_lock);
     tcase_add_test(tests, removal_is_all_or_nothing);
     tcase_add_loop_test(tests, publication_is_all_or_nothing, 0, MX_COUNT(points));
     tcase_add_test(tests, a_failpoint_waits_its_turn);
