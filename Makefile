@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops model lower device run store text data ckpt train plan
+ROOMS       := base tree family config shard graph ops model lower device run store text data ckpt train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -20,6 +20,7 @@ USES.data   := store text
 USES.ckpt   := family store config
 USES.train  := run model data ckpt config shard
 USES.plan   := train
+USES.report := plan
 
 MULTIARCH   := $(shell $(CC) -print-multiarch)
 OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
@@ -51,7 +52,7 @@ FLAGS.tiles_in_c  := $(FLAGS.avx512_bf16) -include tests/device/tiles_in_c.h
 
 # Tools: one main() each, linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare
-USES.mxtrain   := plan
+USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
 

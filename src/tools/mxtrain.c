@@ -2,6 +2,7 @@
  * nothing of either. */
 #include <mx/config.h>
 #include <mx/plan.h>
+#include <mx/report.h>
 #include <mx/train.h>
 
 #include <stdio.h>
@@ -35,6 +36,9 @@ static const char usage[] =
     "  --explain-sharding WHAT   why a parameter (its path) or logical axes (\"embed,mlp\") are "
     "cut\n"
     "                            as they are; these three plan too, and - is stdout\n"
+    "  --runs [DIR]              list the runs of a folder (maxtext_output): state, step, loss, "
+    "size;\n"
+    "                            with --json FILE as JSON\n"
     "  --help, --version\n"
     "\n"
     "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads,\n"
@@ -47,8 +51,8 @@ static const char usage[] =
 
 typedef struct CommandLine {
     MxConfigRequest request;
-    const char *dump_path, *json_path, *sharding_path, *explained, *topic;
-    bool wants_config_help, wants_plan, checks, only_evaluates;
+    const char *dump_path, *json_path, *sharding_path, *explained, *topic, *runs_dir;
+    bool wants_config_help, lists_runs, wants_plan, checks, only_evaluates;
 } CommandLine;
 
 static bool is_yaml_file(const char *arg) {
@@ -65,6 +69,7 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     const MxOption options[] = {
         {.name = "--config", .value = files, .count = &request->n_files, .wants = "a file"},
         {.name = "--help-config", .flag = &line->wants_config_help, .value = &line->topic},
+        {.name = "--runs", .flag = &line->lists_runs, .value = &line->runs_dir},
         {.name = "--dump-config", .value = &line->dump_path, .wants = "a file"},
         {.name = "--plan", .flag = &line->wants_plan},
         {.name = "--check", .flag = &line->checks},
@@ -97,8 +102,6 @@ static MxExit help_config(const char *topic, MxArena *arena, MxError *err) {
     return MX_EXIT_OK;
 }
 
-/* ---- plans */
-
 /* Text into a file, "-" = stdout. */
 static bool put_text(const char *path, const char *text, MxError *err) {
     if (strcmp(path, "-")) return mx_file_write(path, text, strlen(text), err);
@@ -111,6 +114,23 @@ static bool show(const char *text, MxError *err) {
     mx_print("%s", text);
     return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
 }
+
+static bool list_runs(const CommandLine *line, MxArena *arena, MxError *err) {
+    const char *folder = line->runs_dir ? line->runs_dir : "maxtext_output";
+    MxRunFacts *runs;
+    MxText text;
+    int n;
+    mx_text_init(&text, arena);
+    if (line->request.n_files || line->request.n_overrides)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--runs takes a folder and no config");
+    if (!mx_report_runs(arena, folder, &runs, &n, err)) return false;
+    if (line->json_path)
+        return put_text(line->json_path, mx_report_runs_json(arena, folder, runs, n), err);
+    mx_report_runs_print(folder, runs, n, &text);
+    return show(text.data, err);
+}
+
+/* ---- plans */
 
 /* Else it is all about the mesh. */
 static bool plans_run(const CommandLine *line) {
@@ -187,10 +207,11 @@ static void end_ranks(MxComm *comm, MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
+enum { HELP, CONFIG_HELP, RUNS, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
 static const char *const tasks[] = {[HELP] = "--help or --version",
                                     [CONFIG_HELP] = "--help-config",
+                                    [RUNS] = "--runs",
                                     [DUMP] = "--dump-config",
                                     [PLAN] = "a plan",
                                     [CHECK] = "--check",
@@ -201,6 +222,7 @@ static const char *const tasks[] = {[HELP] = "--help or --version",
 static int task_of(const CommandLine *line, bool is_over) {
     return is_over                   ? HELP
            : line->wants_config_help ? CONFIG_HELP
+           : line->lists_runs        ? RUNS
            : line->dump_path         ? DUMP
            : wants_plan(line)        ? PLAN
            : line->checks            ? CHECK
@@ -226,6 +248,7 @@ static bool agree_on_task(MxArena *arena, MxComm *comm, int task, MxError *err) 
 
 static MxExit act(const CommandLine *line, int task, MxArena *arena, MxComm *comm, MxError *err) {
     if (task == HELP) return MX_EXIT_OK;
+    if (task == RUNS) return list_runs(line, arena, err) ? MX_EXIT_OK : err->exit;
     return task == CONFIG_HELP ? help_config(line->topic, arena, err)
                                : train(line, arena, comm, err);
 }

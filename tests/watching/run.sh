@@ -114,11 +114,41 @@ csv() {
     refused 2 "exists and is no file of metrics" run_name=other steps=2 "metrics_file=$work/people.csv"
 }
 
+# ---- the list of runs
+
+state() { # state RUN WORDS... — its line has them
+    run=$1
+    shift
+    "$mxtrain" --runs "$work" >"$work/said" 2>&1 || complain "--runs" "$work/said"
+    grep -E "^$run +$*" "$work/said" >/dev/null && pass || complain "not listed: $run $*" "$work/said"
+}
+
+runs() {
+    # shellcheck disable=SC2086
+    "$mxtrain" $tiny run_name=runs steps=1000000 log_period=1 >"$work/log" 2>&1 &
+    pid=$!
+    for _ in $(seq 500); do grep -q 'step: 20,' "$work/log" && break; sleep 0.02; done
+    state runs "running +[0-9]+ of 1000000 .* process $pid on "
+    kill -TERM $pid && wait $pid
+    state runs "stopped .* received SIGTERM"
+    state one "finished +8 of 8 "
+    state barred "failed .* could not create"
+    { MX_FAILPOINT=save.before_rename:3 "$mxtrain" $tiny run_name=killed steps=18 >"$work/log" 2>&1; } 2>/dev/null
+    state killed "broken off +[0-9]+ of 18 "
+    "$mxtrain" --runs "$work" --json - >"$work/list.json" 2>"$work/said" &&
+        "$python" -c 'import json, sys; assert {"one", "killed"} <= {r["run"] for r in json.load(sys.stdin)["runs"]}' <"$work/list.json" &&
+        pass || complain "--runs --json" "$work/said"
+    "$mxtrain" --runs "$work" steps=3 >"$work/said" 2>&1 && complain "--runs takes a config"
+    "$mxtrain" --runs "$work/none" >"$work/said" 2>&1
+    [ $? -eq 65 ] && pass || complain "--runs of nothing" "$work/said"
+}
+
 one_run
 resumed
 anew
 switched_off
 unwritable
 csv
+runs
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
