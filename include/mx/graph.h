@@ -54,7 +54,7 @@ typedef struct MxVjp {
     const void *attr;
     const MxValue *in, *out, *dy;
     const bool *needs;
-    MxValue *dx;
+    MxValue *dx; /* of the inputs' types; of a variable also float32 */
 } MxVjp;
 
 /* How an op can be divided among ranks: its dims belong to *factors*. Cutting a factor cuts every

@@ -293,7 +293,7 @@ typedef struct MxEmbedAttr {
     int64_t first_id; /* … and its own are those from this id on */
 } MxEmbedAttr;
 
-/* mx_embed — rows of table f32 [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
+/* mx_embed — rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
 MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
 
 typedef struct MxEmbedGradAttr {

@@ -162,13 +162,13 @@ static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHeadForm *h
                       const Peer *peer, const MxLeaf *leaf, MxError *err) {
     const MxTensor *tensor = mx_tensors_find(file, peer->name);
     int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
-    float *theirs = mx_new_n(arena, float, rows *columns),
-          *ours = mx_new_n(arena, float, rows *columns);
+    float *theirs = mx_new_n(arena, float, rows *columns);
+    void *ours = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
     if (!mx_tensors_read(file, tensor, theirs, err)) return false;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++)
-            ours[i * columns + k] =
-                factor(peer, heads) * theirs[their_column(peer, heads, k) * rows + i];
+            hf_put(ours, leaf->dtype, i * columns + k,
+                   factor(peer, heads) * theirs[their_column(peer, heads, k) * rows + i]);
     mx_leaf_write(leaf, ours);
     return true;
 }

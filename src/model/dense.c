@@ -65,8 +65,10 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     MxTrace *t = p->t;
     const Adapter *adapter = adapter_of(p, leaf);
     if (!adapter) return p->params[leaf];
-    MxValue b = mx_scale(t, p->params[adapter->b], p->model->lora.scale);
-    return mx_add(t, mx_dot(t, p->params[adapter->a], b, MX_DOT_NN, 1), p->params[leaf]);
+    MxValue a = mx_cast(t, p->params[adapter->a], MX_F32);
+    MxValue b = mx_cast(t, p->params[adapter->b], MX_F32);
+    MxValue delta = mx_dot(t, a, mx_scale(t, b, p->model->lora.scale), MX_DOT_NN, 1);
+    return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
 }
 
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
@@ -106,5 +108,5 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
 }
 
 MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon) {
-    return mx_rmsnorm(p->t, x, model_fold_adapter(p, scale), epsilon);
+    return mx_rmsnorm(p->t, x, mx_cast(p->t, model_fold_adapter(p, scale), MX_F32), epsilon);
 }

@@ -70,6 +70,7 @@ struct MxModel {
 typedef struct Place {
     MxArena *arena;
     MxTree *tree;
+    MxDtype dtype;              /* of weights */
     const char *dir;            /* "decoder/layers_3", outside layers: "" */
     const char *block;          /* "self_attention", outside blocks: "" */
     const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
@@ -129,8 +130,8 @@ typedef struct Dense {
 
 /* model_weight — a weight in the dtype of computation. */
 MxValue model_weight(const Pass *p, int leaf);
-/* model_fold_adapter — W + A B scale in float32, for what is no product with activations (the scale
- * of a norm) or happens inside an op (the output matrix): the one place where it is made. */
+/* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations (the
+ * scale of a norm) or happens inside an op (the output matrix): the one place where it is made. */
 MxValue model_fold_adapter(const Pass *p, int leaf);
 /* model_project_each — x · kernel (+ bias) of each; at most three. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y);

@@ -10,7 +10,7 @@
 
 int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init) {
-    MxLeaf leaf = {.kind = MX_KIND_PARAM, .dtype = MX_F32, .shape = shape, .init = init};
+    MxLeaf leaf = {.kind = MX_KIND_PARAM, .dtype = p->dtype, .shape = shape, .init = init};
     leaf.n_contract = n_contract;
     const char *tail = mx_path_join(p->arena, p->block, name);
     leaf.path = mx_path_join(p->arena, p->dir, tail);
@@ -49,11 +49,18 @@ static void add_layer(const Place *place, const MxModel *model, int spec, Layer 
     }
 }
 
+static MxDtype weight_dtype(const MxModel *model) {
+    MxDtype dtype;
+    bool known = mx_dtype_parse(model->config->weight_dtype, &dtype);
+    MX_ASSERT(known);
+    return dtype;
+}
+
 /* A layer of the kind of the last one. Not stacked. */
 static void add_ahead(MxArena *arena, MxModel *model, int k) {
     int64_t D = model->config->emb_dim;
     Ahead *module = &model->ahead[k - 1];
-    Place p = {.arena = arena, .tree = &model->params, .block = ""};
+    Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.dir = mx_arena_printf(arena, "mtp_block/mtp_layer_%d", k);
     module->scope = p.dir;
     const char *const names[] = {mx_arena_printf(arena, "mtp_%d_embedding_norm/scale", k),
@@ -70,7 +77,8 @@ static void add_ahead(MxArena *arena, MxModel *model, int k) {
 static void add_layers(MxArena *arena, MxModel *model) {
     MxStacking *stacking = mx_new(arena, MxStacking);
     *stacking = mx_family_stacking(model->family);
-    Place p = {.arena = arena, .tree = &model->params, .block = "", .stacking = stacking};
+    Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
+    p.stacking = stacking;
     int a_name = mx_family_a_name(model->family);
     p.n_layers = model->n_layers / a_name;
     for (int i = 0; i < model->n_layers; i++) {
@@ -87,7 +95,8 @@ void model_add_params(MxArena *arena, MxModel *model) {
     mx_tree_init(&model->params, arena);
     model->n_layers = (int)c->num_decoder_layers * mx_family_a_name(model->family);
     model->layers = mx_new_n(arena, Layer, model->n_layers);
-    Place root = {.arena = arena, .tree = &model->params, .dir = "", .block = ""};
+    Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
+    root.dir = root.block = "";
     model->embedding =
         model_add(&root, "token_embedder/embedding", MX_SHAPE(V, D), 0,
                   AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});

@@ -38,8 +38,11 @@ static bool cast_infer(MxInfer *infer) {
     return ops_is_real(infer, 0);
 }
 
+/* A variable's gradient is not rounded on its way. */
 static void cast_vjp(const MxVjp *v) {
-    v->dx[0] = mx_cast(v->t, v->dy[0], mx_trace_type(v->t, v->in[0]).dtype);
+    bool is_variable = mx_graph_producer(v->t->graph, v->in[0])->op->flags & MX_OP_SOURCE;
+    MxDtype dtype = is_variable ? MX_F32 : mx_trace_type(v->t, v->in[0]).dtype;
+    v->dx[0] = mx_cast(v->t, v->dy[0], dtype);
 }
 
 static void cast_print(MxText *text, const void *attr) {

@@ -12,7 +12,8 @@ static bool embed_infer(MxInfer *infer) {
     MxShape ids = infer->in[1].shape;
     MxDtype dtype = ((const MxEmbedAttr *)infer->attr)->dtype;
     infer->out[0] = (MxType){dtype, MX_SHAPE(ids.dim[0], ids.dim[1], infer->in[0].shape.dim[1])};
-    return ops_is(infer, 0, MX_F32, 2) && ops_is(infer, 1, MX_I32, 2);
+    return ops_is_real(infer, 0) && ops_is(infer, 0, infer->in[0].dtype, 2) &&
+           ops_is(infer, 1, MX_I32, 2);
 }
 
 static void embed_vjp(const MxVjp *v) {

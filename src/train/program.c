@@ -49,8 +49,13 @@ int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool
     return vars;
 }
 
+/* Of all of the model's parameters (weight_dtype). */
+static MxDtype dtype_of_weights(const MxTrainState *s) {
+    return mx_model_params(s->model)->leaves[0].dtype;
+}
+
 int *train_declare_copy(MxTrainState *s, const char *prefix) {
-    int *vars = train_declare_each(s, prefix, MX_F32, false);
+    int *vars = train_declare_each(s, prefix, dtype_of_weights(s), false);
     for (int i = 0; i < mx_model_params(s->model)->n; i++)
         note_role(s, vars[i], (VarRole){.like = s->var.param[i], .is_constant = true});
     return vars;
@@ -94,7 +99,7 @@ static void declare_loss(MxTrainState *s) {
 void train_declare_vars(MxTrainState *s) {
     ProgramVars *v = &s->var;
     s->vars.arena = s->arena;
-    v->param = train_declare_each(s, "model", MX_F32, false);
+    v->param = train_declare_each(s, "model", dtype_of_weights(s), false);
     v->gradient = train_declare_each(s, "gradient", MX_F32, true);
     train_declare_moments(s);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
@@ -147,7 +152,8 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
     const MxTree *params = mx_model_params(s->model);
     for (int i = 0; i < params->n; i++) {
         t->scope = params->leaves[i].path;
-        mx_trace_assign(t, draw(s, t, &params->leaves[i]), s->var.param[i], false);
+        MxValue value = mx_cast(t, draw(s, t, &params->leaves[i]), params->leaves[i].dtype);
+        mx_trace_assign(t, value, s->var.param[i], false);
     }
 }
 

@@ -186,7 +186,7 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
         const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);
         if (leaf->kind != MX_KIND_LORA_PARAM) continue;
         void *part = mx_arena_alloc(&arena, mx_leaf_bytes(leaf) + 1);
-        mx_box_copy(&own, &all, whole.leaves[i].data, &own, part, sizeof(float));
+        mx_box_copy(&own, &all, whole.leaves[i].data, &own, part, mx_dtype_bytes(leaf->dtype));
         mx_leaf_write(leaf, part);
     }
     mx_arena_release(&arena);

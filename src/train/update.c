@@ -77,16 +77,18 @@ static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
     return mx_cast(t, mx_cast(t, g, dtype), MX_F32);
 }
 
-/* Steps one parameter; returns its new value. */
+/* Steps one parameter, in float32 whatever it is kept in; returns its new value. */
 static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue hyper,
                           MxValue clip) {
     const Optimizer *optimizer = s->optimizer;
     const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
     t->scope = leaf->path;
-    Moments v = {
-        .p = mx_variable(t, s->var.param[i]), .g = g, .decays = train_decays(t, s->config, leaf)};
+    Moments v = {.p = mx_cast(t, mx_variable(t, s->var.param[i]), MX_F32),
+                 .g = g,
+                 .decays = train_decays(t, s->config, leaf)};
     for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
     optimizer->trace(t, s->config, &v, hyper, clip);
+    v.p = mx_cast(t, v.p, leaf->dtype);
     mx_trace_assign(t, v.p, s->var.param[i], false);
     for (int m = 0; m < optimizer->n_moments; m++)
         mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);

@@ -29,10 +29,12 @@ const OpTest test_embed = {
         {"part of the rows", ATTR(MxEmbedAttr, .n_parts = 3, .first_id = 11), "f11,37 i3,19:ids33", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f9,4 i2,5", "b2,5,4", 0},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 i2,5", "f2,5,4", 0},
+        {"table of the same dtype", ATTR(MxEmbedAttr, 0), "x23,37 i3,19:ids23", NULL, CASE_FOLLOWS},
+        {"widened or as it is", ATTR(MxEmbedAttr, .dtype = MX_F32), "x23,37 i3,19:ids23", NULL, 0},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_F32), "f8,16 i8,16:ids8", NULL, CASE_RANKS},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f16,8 i8,4:ids8", NULL, CASE_RANKS}),
     WRONG(
-        {ATTR(MxEmbedAttr, .dtype = MX_F32), "b9,4 i2,5", "input 0 must be float32 of rank 2"},
+        {ATTR(MxEmbedAttr, .dtype = MX_F32), "i9,4 i2,5", "input 0 must be float32 or bfloat16"},
         {ATTR(MxEmbedAttr, .dtype = MX_F32), "f9 i2,5", "input 0 must be float32 of rank 2"},
         {ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 i5", "input 1 must be int32 of rank 2"},
         {ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 f2,5", "input 1 must be int32 of rank 2"}),

@@ -48,6 +48,7 @@ static const char *const forms[][3] = {
     {"scan_layers=false", "param_scan_axis=1", "pure_nnx=true"},
     {"scan_layers=true", "param_scan_axis=0", "pure_nnx=false"},
     {"scan_layers=true", "fused_qkv=true", "fused_mlp=true"},
+    {"scan_layers=false", "weight_dtype=bfloat16", "pure_nnx=true"},
 };
 
 /* mesh: NULL = one rank. more: another key, or NULL. */

@@ -35,6 +35,8 @@ static const Variant variants[] = {
     {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
     {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
+    {.name = "arrays that are several in one", .set = {"fused_qkv=true", "fused_mlp=true", "attention_bias=true", SGD}, .everywhere = true},
+    {.name = "bfloat16 weights", .set = {"weight_dtype=bfloat16", SGD}, .everywhere = true},
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
@@ -112,11 +114,21 @@ typedef struct Record {
     MxUpdate update[STEPS];
 } Record;
 
+static const float *var_floats(MxArena *arena, const MxTrainState *s, int var) {
+    MxType type = s->local.item[var].type;
+    const void *values = var_values(arena, s->run, var);
+    if (type.dtype == MX_F32) return values;
+    int64_t n = mx_shape_count(type.shape);
+    float *wide = mx_new_n(arena, float, n);
+    for (int64_t i = 0; i < n; i++) wide[i] = mx_bf16_to_f32(((const MxBf16 *)values)[i]);
+    return wide;
+}
+
 static const float **keep(Record *r, const MxTrainState *s, const int *vars) {
     const float **kept = mx_new_n(&r->arena, const float *, r->params->n);
     for (int i = 0; i < r->params->n; i++) {
         if (vars[i] == MX_NONE) continue;
-        kept[i] = var_values(&r->arena, s->run, vars[i]);
+        kept[i] = var_floats(&r->arena, s, vars[i]);
     }
     return kept;
 }
@@ -156,7 +168,7 @@ static Record *make_record(const Variant *v) {
 static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
     const MxMesh *mesh = &s->mesh.mesh;
     uint32_t axes = s->sharding[var].partial;
-    const float *own = var_values(arena, s->run, var);
+    const float *own = var_floats(arena, s, var);
     size_t n = (size_t)mx_box_count(&s->box[var]);
     if (!axes) return own;
     MxGroup group = lower_group(arena, mesh, s->rank, axes);

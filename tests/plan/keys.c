@@ -378,7 +378,6 @@ START_TEST(every_value_is_taken_somewhere) {
     static const MxKey refused[] = {MX_KEY_load_parameters_path,
                                     MX_KEY_load_full_state_path,
                                     MX_KEY_lora_restore_path,
-                                    MX_KEY_weight_dtype,
                                     MX_KEY_tokenizer_type,
                                     MX_KEY_model_name,
                                     MX_KEY_dataset_path,

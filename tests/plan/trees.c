@@ -9,7 +9,6 @@ static const struct {
 } skipped[] = {
     {"headloop", "the pre-training loop that adds no adapters"},
     {"opt_type=adam_pax", "not built"},
-    {"weight_dtype=bfloat16", "not built"},
 };
 
 static bool is_skipped(const char *name, const char *overrides) {

@@ -11,8 +11,13 @@
 #include <stdlib.h>
 
 float *golden_values(MxArena *arena, const MxLeaf *leaf) {
-    float *copy = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
-    mx_leaf_read(leaf, copy);
+    int64_t n = mx_shape_count(leaf->shape);
+    void *read = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
+    mx_leaf_read(leaf, read);
+    if (leaf->dtype == MX_F32) return read;
+    ck_assert(leaf->dtype == MX_BF16);
+    float *copy = mx_new_n(arena, float, n);
+    for (int64_t i = 0; i < n; i++) copy[i] = mx_bf16_to_f32(((MxBf16 *)read)[i]);
     return copy;
 }
 
@@ -173,8 +178,9 @@ static void declare(GoldenProgram *g, const MxConfig *config) {
     g->param = mx_new_n(g->arena, int, params->n);
     g->gradient = mx_new_n(g->arena, int, params->n);
     for (int i = 0; i < params->n; i++) {
-        MxType type = {MX_F32, params->leaves[i].shape};
+        MxType type = {params->leaves[i].dtype, params->leaves[i].shape};
         g->param[i] = mx_vars_add(&g->vars, params->leaves[i].path, type);
+        type.dtype = MX_F32;
         g->gradient[i] = mx_vars_add(&g->vars, "gradient", type);
     }
     for (int i = 0; i < MX_BATCH_FIELDS; i++)
@@ -272,7 +278,10 @@ MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {
     const MxTree *params = mx_model_params(mx_train_state_model(state));
     mx_tree_init(&tree, arena);
     mx_tree_add_under(&tree, "model", params);
-    for (int i = 0; i < tree.n; i++) tree.leaves[i].data = mx_train_gradient(arena, state, i);
+    for (int i = 0; i < tree.n; i++) {
+        tree.leaves[i].dtype = MX_F32;
+        tree.leaves[i].data = mx_train_gradient(arena, state, i);
+    }
     return tree;
 }
 

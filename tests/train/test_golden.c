@@ -220,7 +220,7 @@ static void check_training(Golden *g) {
     ck_assert_msg(ok, "%s: %s", g->path, g->err.text.data);
     for (int i = 0; i < want.n; i++) {
         Close c = figure(g, CLOSE_FINAL, want.leaves[i].path);
-        close_final(&c, mx_leaf_values(&g->arena, &got->leaves[i]), want.leaves[i].data,
+        close_final(&c, golden_values(&g->arena, &got->leaves[i]), want.leaves[i].data,
                     mx_shape_count(want.leaves[i].shape));
     }
 }

@@ -8,22 +8,24 @@ static void embed_rows(const void *context, int64_t begin, int64_t end, int work
     const MxKernelCall *call = context;
     MxShape table = call->in_type[0].shape;
     int64_t width = table.dim[1];
-    const float *rows = call->in[0];
+    MxDtype from = call->in_type[0].dtype, to = call->out_type[0].dtype;
+    size_t from_bytes = (size_t)width * mx_dtype_bytes(from);
+    size_t to_bytes = (size_t)width * mx_dtype_bytes(to);
     const int32_t *ids = call->in[1];
     const MxEmbedAttr *attr = call->attr;
     for (int64_t i = begin; i < end; i++) {
         int64_t id = ids[i] - attr->first_id;
         MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0] * cpu_max(1, attr->n_parts));
-        if (id < 0 || id >= table.dim[0]) {
-            size_t each = mx_dtype_bytes(call->out_type[0].dtype);
-            memset((char *)call->out[0] + (size_t)(i * width) * each, 0, (size_t)width * each);
-            continue;
-        }
-        const float *row = rows + id * width;
-        if (call->out_type[0].dtype == MX_F32)
-            memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof(float));
+        char *out = (char *)call->out[0] + (size_t)i * to_bytes;
+        const char *row = (const char *)call->in[0] + (size_t)id * from_bytes;
+        if (id < 0 || id >= table.dim[0])
+            memset(out, 0, to_bytes);
+        else if (from == to)
+            memcpy(out, row, to_bytes);
+        else if (to == MX_BF16)
+            cpu_narrow((const float *)row, width, (MxBf16 *)out);
         else
-            cpu_narrow(row, width, (MxBf16 *)call->out[0] + i * width);
+            cpu_widen((const MxBf16 *)row, width, (float *)out);
     }
 }
 
