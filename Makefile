@@ -30,7 +30,7 @@ LIBS.base   := -lxxhash -ljansson -lpcre2-8 -lm
 LIBS.config := -lyaml
 LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null)
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
-LIBS.data   := -lpthread
+LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec 2>/dev/null)
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
                -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"'
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
@@ -77,10 +77,11 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json jsonl shard_rules
+FUZZERS          := config_yaml json jsonl records shard_rules
 USES.config_yaml := config
 USES.json        := base
 USES.jsonl       := data
+USES.records     := data
 USES.shard_rules := shard
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
@@ -164,7 +165,8 @@ test:  ## the same set-up, then all tests
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
-            libxxhash-dev libjansson-dev libpcre2-dev libopenmpi-dev openmpi-bin check
+            libxxhash-dev libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev libbrotli-dev \
+            libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -59,6 +59,9 @@ mpi\.h src/device/comm/mpi.c
 jansson\.h src/base/json.c
 xxhash\.h src/base/hash.c
 pcre2\.h src/base/regex.c
+zlib\.h src/data/codec_gzip.c
+zstd\.h src/data/codec_zstd.c
+brotli src/data/codec_brotli.c
 END
 
 # ---- what can be seen line by line

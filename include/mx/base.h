@@ -467,7 +467,7 @@ MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char 
                       MxError *err);
 /* mx_json_parse_line — one line of a JSON Lines file, as its users write them: of a repeated key
  * the last counts, a string may hold NUL, whole numbers of any size are read as reals. `where` goes
- * into the message. */
+ * into the message: the line where the text begins, behind column `col`. */
 MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
                            MxError *err);
 MxJson *mx_json_get(const MxJson *object, const char *key); /* NULL if missing */

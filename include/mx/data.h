@@ -55,10 +55,15 @@ typedef enum MxDataPairs {
 
 /* What to read, the same on every rank. Strings are borrowed for the dataset's life. */
 typedef struct MxDataConfig {
-    const char *kind; /* "synthetic", "text", "hf" or "hdf5" */
+    const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
+    const char *format; /* hf: "json" or "text"; grain: "arrayrecord" or "tfrecord"; NULL = as files
+                           tell */
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
-                         share/, or in the installed share folder; hdf5: FILE.h5[:group] */
-    MxWhere where;    /* of the setting that named the path, for messages */
+                         share/, or in the installed share folder; grain: the same, or a mixture
+                         "PATH,WEIGHT;PATH,WEIGHT"; hdf5: FILE.h5[:group] */
+    const char *set, *split;      /* tfds: "NAME[/CONFIG][:VERSION]" below the folder `path` */
+    const char *mixture;          /* grain: a JSON file of parts and weights, instead of path */
+    MxWhere where;                /* of the setting that named the path, for messages */
     const MxTokenizer *tokenizer; /* of kinds that read text */
     int64_t rows;                 /* of a batch; with pairs, of each of its halves */
     int64_t length;               /* of a row: max_target_length */

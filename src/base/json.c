@@ -146,7 +146,8 @@ MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWher
     json_error_t why;
     json_t *value = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (value) return root(arena, value);
-    where.col = why.column;
+    where.col = why.line > 1 ? why.column : where.col + why.column;
+    where.line += why.line - 1;
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "not valid JSON: %s", why.text);
     return NULL;
 }

@@ -18,9 +18,14 @@ static const struct Form {
 /* Columns that hold conversations by their very name. */
 static const char *const conversations[] = {"messages", "conversations"};
 
-static bool has_all(const MxJson *record, const Columns *columns) {
+static bool has_column(const Fields *record, const char *name) {
+    Field ignored;
+    return record->get(record->record, name, &ignored);
+}
+
+static bool has_all(const Fields *record, const Columns *columns) {
     for (int i = 0; i < columns->n; i++)
-        if (!mx_json_get(record, columns->name[i])) return false;
+        if (!has_column(record, columns->name[i])) return false;
     return true;
 }
 
@@ -35,20 +40,19 @@ static bool refuse_conversation(const char *column, MxWhere where, MxError *err)
                    column);
 }
 
-const char *columns_found(MxArena *arena, const MxJson *record) {
+const char *columns_found(MxArena *arena, const Fields *record) {
     enum { MOST = 12 };
     MxText text;
-    const char *key;
-    MxJson *value;
+    const char *name;
     mx_text_init(&text, arena);
-    for (size_t i = 0; i < MOST && mx_json_member(record, i, &key, &value); i++)
-        mx_text_add(&text, "%s\"%s\"", i ? ", " : "", key);
-    if (mx_json_length(record) > MOST) mx_text_add(&text, ", …");
+    for (size_t i = 0; i < MOST && (name = record->name(record->record, i)); i++)
+        mx_text_add(&text, "%s\"%s\"", i ? ", " : "", name);
+    if (record->name(record->record, MOST)) mx_text_add(&text, ", …");
     return text.len ? text.data : "no columns";
 }
 
 /* What to try instead: a form that needs a switch, or columns of other names. */
-static void hint(const MxDataConfig *config, const MxJson *record, MxError *err) {
+static void hint(const MxDataConfig *config, const Fields *record, MxError *err) {
     for (int i = 0; i < MX_COUNT(forms); i++) {
         if (may_be(config, &forms[i]) || !has_all(record, &forms[i].columns)) continue;
         mx_note(err, "hint: %s",
@@ -60,7 +64,7 @@ static void hint(const MxDataConfig *config, const MxJson *record, MxError *err)
     mx_note(err, "hint: train_data_columns and eval_data_columns name other columns");
 }
 
-static bool no_form(const MxDataConfig *config, const MxJson *record, MxWhere where, MxError *err) {
+static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere where, MxError *err) {
     MxArena scratch = {.name = "message"};
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s; wanted %s", columns_found(&scratch, record),
             config->pairs    ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
@@ -71,7 +75,7 @@ static bool no_form(const MxDataConfig *config, const MxJson *record, MxWhere wh
     return false;
 }
 
-bool columns_choose(const MxDataConfig *config, const MxJson *record, MxWhere where, Columns *out,
+bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err) {
     MX_ASSERT(config->n_columns <= COLUMNS_MOST);
     *out = (Columns){.n = config->n_columns};
@@ -81,27 +85,24 @@ bool columns_choose(const MxDataConfig *config, const MxJson *record, MxWhere wh
             *out = forms[i].columns;
     if (out->n) return true;
     for (int i = 0; i < MX_COUNT(conversations); i++)
-        if (mx_json_get(record, conversations[i]))
+        if (has_column(record, conversations[i]))
             return refuse_conversation(conversations[i], where, err);
     return no_form(config, record, where, err);
 }
 
-bool columns_read(const Columns *columns, const MxJson *record, MxWhere where, ColumnText *out,
+bool columns_read(const Columns *columns, const Fields *record, MxWhere where, Field *out,
                   bool *is_form_wrong, MxError *err) {
     *is_form_wrong = false;
     for (int i = 0; i < columns->n; i++) {
-        const MxJson *value = mx_json_get(record, columns->name[i]);
-        const char *kind = value ? mx_json_kind(value) : "null";
-        out[i] = (ColumnText){0};
-        if (!strcmp(kind, "null")) continue;
-        if (!strcmp(kind, "a list")) {
+        out[i] = (Field){.kind = "null"};
+        if (!record->get(record->record, columns->name[i], &out[i])) continue;
+        if (!strcmp(out[i].kind, "a list")) {
             *is_form_wrong = true;
             return refuse_conversation(columns->name[i], where, err);
         }
-        out[i] = (ColumnText){mx_json_string(value), mx_json_string_bytes(value)};
-        if (!out[i].data)
+        if (!out[i].text && strcmp(out[i].kind, "null"))
             return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted a text",
-                           columns->name[i], kind);
+                           columns->name[i], out[i].kind);
     }
     return true;
 }

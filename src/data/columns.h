@@ -1,8 +1,9 @@
-/* columns.h — private to the room: which columns of a JSON Lines file are read, and the texts in
+/* columns.h — private to the room: which columns of records are read, and the texts in
  * them. */
 #ifndef DATA_COLUMNS_H
 #define DATA_COLUMNS_H
 
+#include "fields.h"
 #include "source.h"
 
 enum { COLUMNS_MOST = 3 };
@@ -14,24 +15,18 @@ typedef struct Columns {
     const char *name[COLUMNS_MOST];
 } Columns;
 
-/* A text of a record; data NULL = the record has none. */
-typedef struct ColumnText {
-    const char *data;
-    size_t bytes;
-} ColumnText;
-
 /* columns_choose — those that the config names; if it names none, the first known form that the
  * record has. Errors: no form fits, with the columns found and what may be meant. */
-bool columns_choose(const MxDataConfig *config, const MxJson *record, MxWhere where, Columns *out,
+bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err);
 
 /* columns_read — the texts of one record, out[columns->n]; a column that is missing or null gives
- * NULL. Errors: the record is no object, a value is no text; conversations. *is_form_wrong: the
+ * none. Errors: a value is no text; conversations. *is_form_wrong: the
  * same would be said of every record. */
-bool columns_read(const Columns *columns, const MxJson *record, MxWhere where, ColumnText *out,
+bool columns_read(const Columns *columns, const Fields *record, MxWhere where, Field *out,
                   bool *is_form_wrong, MxError *err);
 
 /* columns_found — the names of a record's columns, the first dozen, for messages. */
-const char *columns_found(MxArena *arena, const MxJson *record);
+const char *columns_found(MxArena *arena, const Fields *record);
 
 #endif

@@ -3,10 +3,10 @@
  * without, each document is cut by itself. A row takes one token more than its length, since
  * targets are inputs moved by one, so neighbouring rows share a token. Documents are kept as tokens
  * in memory. */
-#include "source.h"
+#include "formats.h"
 
-static const size_t MAX_FILE_BYTES = (size_t)1 << 36;
-static const char wants[] = "text in UTF-8";
+static const FormatChoice choice = {.wants = "text in UTF-8", .takes_packed = true};
+static const char *const suffixes[] = {"txt", NULL};
 
 typedef struct Document {
     MxTokens tokens;
@@ -20,24 +20,35 @@ typedef struct Corpus {
     int32_t bos, eos; /* -1 = none */
 } Corpus;
 
+/* All of a file, unpacked. */
+static bool read_text(MxArena *scratch, const char *path, DataStream *out, MxError *err) {
+    const RecordFormat *none;
+    size_t n = 0;
+    if (!stream_open(scratch, path, out, err) || !formats_choose(out, &choice, &none, err))
+        return false;
+    while (!out->is_at_end) {
+        if (!stream_hold(out, n + 1, err)) return false;
+        stream_held(out, &n);
+    }
+    return true;
+}
+
 static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,
                           MxError *err) {
     MxArena scratch = {.name = "text file"};
-    MxBytes bytes;
-    bool ok = data_check_format(path, wants, err) &&
-              mx_file_read(&scratch, path, MAX_FILE_BYTES, &bytes, err);
+    DataStream stream;
+    bool ok = read_text(&scratch, path, &stream, err);
     if (ok) {
-        data_add_file(arena, dataset,
-                      (MxDataFile){.path = path,
-                                   .bytes = (int64_t)bytes.size,
-                                   .hash = mx_hash64(bytes.data, bytes.size)});
-        const char *text = (const char *)bytes.data;
-        size_t valid = mx_utf8_valid_bytes(text, bytes.size);
-        if (valid < bytes.size)
+        size_t n;
+        const uint8_t *bytes = stream_held(&stream, &n);
+        const char *text = (const char *)bytes;
+        size_t valid = mx_utf8_valid_bytes(text, n);
+        data_add_file(arena, dataset, stream_file(&stream));
+        if (valid < n)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
-                         "is not UTF-8: byte 0x%02x at offset %zu", bytes.data[valid], valid);
+                         "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
         else
-            *out = mx_tokenizer_encode(arena, dataset->config.tokenizer, text, bytes.size);
+            *out = mx_tokenizer_encode(arena, dataset->config.tokenizer, text, n);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -70,16 +81,21 @@ static bool check_config(const MxDataConfig *config, MxError *err) {
     return true;
 }
 
-static bool text_find(MxArena *arena, const MxDataConfig *config, MxError *err) {
-    return data_find_formats(arena, config, "txt", wants, err);
+static bool text_parts(MxArena *arena, const MxDataConfig *config, DataParts *out, MxError *err) {
+    return data_find_parts(arena, config, suffixes, out, err);
+}
+
+static const FormatChoice *text_choice(const MxDataConfig *config, const char *path) {
+    (void)config, (void)path;
+    return &choice;
 }
 
 static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
-    char **paths;
-    int n_paths;
-    if (!check_config(config, err) || !data_find_files(arena, config, "txt", &paths, &n_paths, err))
-        return false;
+    DataParts parts;
+    if (!check_config(config, err) || !text_parts(arena, config, &parts, err)) return false;
+    char **paths = parts.item->paths;
+    int n_paths = parts.item->n_paths;
     Corpus *corpus = mx_new(arena, Corpus);
     *corpus = (Corpus){.documents = mx_new_n(arena, Document, n_paths),
                        .bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer),
@@ -154,7 +170,8 @@ static bool text_row(MxDataset *dataset, int64_t row, const DataRow *out, MxErro
 const DataKind data_text = {
     .name = "text",
     .reads_text = true,
-    .find = text_find,
+    .parts = text_parts,
+    .choice = text_choice,
     .open = text_open,
     .row = text_row,
     .doc = "UTF-8 text files, one document each",

@@ -1,7 +1,7 @@
 /* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. What a row holds is
  * each kind's own matter (synthetic.c, corpus.c, records.c, hdf5.c); what of a pair counts is in
  * pair.c; the thread that works ahead is in loader.c. */
-#include "source.h"
+#include "formats.h"
 
 #include <mx/store.h>
 
@@ -55,7 +55,8 @@ int64_t mx_batch_row(const MxBatchPart *part, int64_t row) {
     return at;
 }
 
-static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_records, &data_hdf5};
+static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,
+                                        &data_grain,     &data_tfds, &data_hdf5};
 
 static const DataKind *find_kind(const char *name, MxWhere where, MxError *err) {
     const char *names[MX_COUNT(kinds)];
@@ -137,10 +138,23 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     return true;
 }
 
+/* Each of the files that a config names. */
+static bool check_files(MxArena *arena, const DataKind *kind, const MxDataConfig *config,
+                        MxError *err) {
+    DataParts parts;
+    bool ok = kind->parts(arena, config, &parts, err);
+    for (int i = 0; ok && i < parts.n; i++)
+        for (int k = 0; ok && k < parts.item[i].n_paths; k++) {
+            const char *path = parts.item[i].paths[k];
+            ok = formats_check(path, kind->choice(config, path), err);
+        }
+    return ok;
+}
+
 bool mx_data_find(const MxDataConfig *config, MxError *err) {
     MxArena arena = {.name = "files"};
     const DataKind *kind = find_kind(config->kind, config->where, err);
-    bool ok = kind && (!kind->find || kind->find(&arena, config, err));
+    bool ok = kind && (!kind->parts || check_files(&arena, kind, config, err));
     mx_arena_release(&arena);
     return ok;
 }

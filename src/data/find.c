@@ -1,7 +1,7 @@
-/* find.c — which files a path names: a file, those of a folder that end in a suffix (not of folders
- * in it), or a pattern. A path is looked for as given, then below share/, then below the installed
- * share folder, so that the bundled corpus is found from the source tree and after an installation
- * alike.
+/* find.c — which files a path names: a file, those of a folder that end in a suffix (not of
+ * folders in it), or a pattern. A path is looked for as given, then below share/, then below the
+ * installed share folder, so that the bundled corpus is found from the source tree and after an
+ * installation alike.
  */
 #include "source.h"
 
@@ -17,18 +17,27 @@ static int by_path(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool list_folder(MxArena *arena, const char *folder, const char *suffix, PathList *out,
-                        MxError *err) {
+/* "a.jsonl", "a.jsonl.gz", "a.jsonl.zst"; "" = any name. */
+static bool has_ending(MxArena *arena, const char *name, const char *suffix) {
+    static const char *const packed[] = {"", ".gz", ".zst"};
+    bool has = !*suffix;
+    for (int i = 0; i < MX_COUNT(packed) && !has; i++)
+        has = mx_text_has_suffix(name, mx_arena_printf(arena, ".%s%s", suffix, packed[i]));
+    return has;
+}
+
+static bool list_folder(MxArena *arena, const char *folder, const char *const *suffixes,
+                        PathList *out, MxError *err) {
     char **names;
     int n;
-    const char *ending = mx_arena_printf(arena, ".%s", suffix);
     if (!mx_dir_list(arena, folder, &names, &n, err)) return false;
     out->paths = mx_new_n(arena, char *, n ? n : 1);
-    for (int i = 0; i < n; i++) {
-        char *path = mx_path_join(arena, folder, names[i]);
-        bool fits = names[i][0] != '.' && mx_text_has_suffix(names[i], ending);
-        if (fits && mx_file_exists(path)) out->paths[out->n++] = path;
-    }
+    for (; *suffixes && !out->n; suffixes++)
+        for (int i = 0; i < n; i++) {
+            char *path = mx_path_join(arena, folder, names[i]);
+            bool fits = names[i][0] != '.' && has_ending(arena, names[i], *suffixes);
+            if (fits && mx_file_exists(path)) out->paths[out->n++] = path;
+        }
     return true;
 }
 
@@ -44,17 +53,16 @@ static void list_pattern(MxArena *arena, const char *pattern, PathList *out) {
     globfree(&found);
 }
 
-bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suffix, char ***paths,
-                     int *n, MxError *err) {
+bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *given,
+                    const char *const *suffixes, DataPart *out, MxError *err) {
     PathList list = {0};
-    const char *folder = NULL;
-    const char *given = config->path ? config->path : "";
+    const char *folder = NULL, *suffix = **suffixes ? *suffixes : "*";
     const char *const places[] = {"", "share", mx_share_dir(arena)};
     for (int i = 0; i < MX_COUNT(places) && !list.n && !folder && *given; i++) {
         char *path = mx_path_join(arena, places[i], given);
         if (mx_dir_exists(path)) {
             folder = path;
-            if (!list_folder(arena, path, suffix, &list, err)) return false;
+            if (!list_folder(arena, path, suffixes, &list, err)) return false;
         } else if (mx_file_exists(path)) {
             list = (PathList){.paths = mx_new(arena, char *), .n = 1};
             list.paths[0] = path;
@@ -69,7 +77,13 @@ bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suf
                        "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here, in "
                        "share/ or in %s",
                        given, suffix, places[2]);
-    *paths = list.paths;
-    *n = list.n;
+    *out = (DataPart){.label = given, .weight = 1, .paths = list.paths, .n_paths = list.n};
     return true;
+}
+
+bool data_find_parts(MxArena *arena, const MxDataConfig *config, const char *const *suffixes,
+                     DataParts *out, MxError *err) {
+    *out = (DataParts){.item = mx_new(arena, DataPart), .n = 1};
+    return data_find_part(arena, config, config->path ? config->path : "", suffixes, out->item,
+                          err);
 }

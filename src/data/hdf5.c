@@ -2,9 +2,10 @@
  * *_segmentation. Rows are read when they are wanted, checked, and narrowed to int32; the file is
  * never in memory as a whole. Opening and reading HDF5 is the store's; pairs of responses are in
  * hdf5_pairs.c. */
+#include "formats.h"
 #include "hdf5.h"
 
-static const char wants[] = "HDF5";
+static const FormatChoice choice = {.wants = "HDF5"};
 
 typedef struct TokenFile {
     MxH5 *file;
@@ -48,7 +49,7 @@ bool hdf5_open_group(MxArena *arena, MxDataset *dataset, MxH5 **file, char **gro
     if (!*path)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "no file given, wanted FILE.h5[:group]");
-    if (!data_check_format(path, wants, err) || !data_hash_file(path, &read, err) ||
+    if (!formats_check(path, &choice, err) || !data_hash_file(path, &read, err) ||
         !mx_h5_open(arena, path, file, err))
         return false;
     data_add_file(arena, dataset, read);
@@ -252,15 +253,26 @@ static bool hdf5_batch_row(MxDataset *dataset, int64_t row, const DataRow *out, 
     return true;
 }
 
-static bool hdf5_find(MxArena *arena, const MxDataConfig *config, MxError *err) {
-    char *path, *group;
-    mx_store_ref_parse(arena, config->path ? config->path : "", &path, &group);
-    return data_check_format(path, wants, err);
+static bool hdf5_parts(MxArena *arena, const MxDataConfig *config, DataParts *out, MxError *err) {
+    char *group;
+    DataPart *part = mx_new(arena, DataPart);
+    (void)err;
+    *part = (DataPart){.label = config->path, .weight = 1, .n_paths = 1};
+    part->paths = mx_new(arena, char *);
+    mx_store_ref_parse(arena, config->path ? config->path : "", part->paths, &group);
+    *out = (DataParts){part, 1};
+    return true;
+}
+
+static const FormatChoice *hdf5_choice(const MxDataConfig *config, const char *path) {
+    (void)config, (void)path;
+    return &choice;
 }
 
 const DataKind data_hdf5 = {
     .name = "hdf5",
-    .find = hdf5_find,
+    .parts = hdf5_parts,
+    .choice = hdf5_choice,
     .is_guarded = true,
     .open = hdf5_open,
     .row = hdf5_batch_row,

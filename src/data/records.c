@@ -1,8 +1,16 @@
-/* records.c — records of JSON Lines files ("hf", as MaxText calls data that Hugging Face's datasets
- * would read): texts, prompts with completions, prompts with pairs of responses. All of them are
- * read and kept as tokens when the dataset is opened (records_read.c); here they become rows, one
- * each or several together. */
+/* records.c — datasets of records: texts, prompts with completions, prompts with pairs of
+ * responses. All of them are read and kept as tokens when the dataset is opened (records_read.c);
+ * here they become rows, one each or several together. The kinds are MaxText's: "hf" is JSON and
+ * text, "grain" files that it would read by Grain, "tfds" those that TensorFlow Datasets has
+ * written. */
 #include "records.h"
+
+#include "formats.h"
+
+#include <math.h>
+
+/* Numbers of data_shuffle for the order of parts' records; no epoch comes this far. */
+static const int64_t MIXTURE_EPOCHS = INT64_C(1) << 40;
 
 /* ---- rows */
 
@@ -38,15 +46,14 @@ static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
         add_document(dataset, &records->item[plan->document[i]], side, fill);
 }
 
-static bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
-                         MxError *err) {
+bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
     fill_row(dataset, row, side, &fill);
     return true;
 }
 
-static bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
+bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
     fill_row(dataset, row, 0, &fill);
@@ -79,12 +86,14 @@ static const char *unit_of(const Records *records) {
     return records->dataset->config.pairs ? "pairs" : "documents";
 }
 
-static void describe(Records *records, const char *path, int n_paths) {
+static void describe(Records *records, const DataParts *parts) {
     MxDataset *dataset = records->dataset;
+    const DataPart *first = parts->item;
     const MxDataConfig *config = &dataset->config;
     MxText text;
     mx_text_init(&text, records->arena);
-    mx_text_add(&text, "hf: %s%s, %lld %s (", path, n_paths > 1 ? " …" : "", (long long)records->n,
+    mx_text_add(&text, "%s: %s%s, %lld %s (", dataset->kind->name, first->paths[0],
+                parts->n > 1 || first->n_paths > 1 ? " …" : "", (long long)records->n,
                 unit_of(records));
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&text, "%s%s", i ? ", " : "", records->columns.name[i]);
@@ -101,12 +110,22 @@ static void describe(Records *records, const char *path, int n_paths) {
                     (long long)config->length);
     if (!config->pairs || records->plan.n_rows)
         mx_text_add(&text, ", %lld rows", (long long)dataset->n_rows);
+    for (int i = 0; records->n_shares > 1 && i < records->n_shares; i++) {
+        const Share *share = &records->share[i];
+        mx_text_add(&text, "%s %lld of %lld of \"%s\" (weight %g)",
+                    i ? "," : "; mixture:", (long long)share->used, (long long)share->n,
+                    share->part->label, share->part->weight);
+    }
     dataset->description = text.data;
 }
 
 static const char *why_mute(const MxDataConfig *config) {
     return config->pairs ? "chosen equals rejected or no token counts"
                          : "no token counts, since nothing is left behind the prompt";
+}
+
+static const char *place_of(MxArena *arena, MxWhere where) {
+    return where.line ? mx_arena_printf(arena, "%s:%d", where.file, where.line) : where.file;
 }
 
 static void warn(Records *records) {
@@ -120,10 +139,9 @@ static void warn(Records *records) {
     mx_text_init(&text, records->arena);
     for (int i = 0; i < MX_COUNT(reasons); i++)
         if (reasons[i].out->n)
-            mx_text_add(&text, "%s%s:%d: %s; %lld of %lld records are left out for that",
-                        text.len ? "; " : "", reasons[i].out->first.file,
-                        reasons[i].out->first.line, reasons[i].why, (long long)reasons[i].out->n,
-                        (long long)all);
+            mx_text_add(&text, "%s%s: %s; %lld of %lld records are left out for that",
+                        text.len ? "; " : "", place_of(records->arena, reasons[i].out->first),
+                        reasons[i].why, (long long)reasons[i].out->n, (long long)all);
     if (text.len) records->dataset->warning = text.data;
 }
 
@@ -167,44 +185,94 @@ static void pack(Records *records) {
     if (config->pairs) records->dataset->unit = "rows of pairs";
 }
 
-static bool records_find(MxArena *arena, const MxDataConfig *config, MxError *err) {
-    return data_find_formats(arena, config, "jsonl", records_want, err);
+static bool check_shares(const Records *records, MxError *err) {
+    for (int i = 0; i < records->n_shares; i++)
+        if (!records->share[i].n)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, records->dataset->config.where,
+                           "no records in \"%s\", a part of the mixture",
+                           records->share[i].part->label);
+    return true;
 }
 
-static bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
-    const MxDataConfig *config = &dataset->config;
+static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
     MX_ASSERT(!config->pairs ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
     MX_ASSERT(!config->n_columns ||
               (config->pairs ? config->n_columns == 2 || config->n_columns == 3
                              : config->n_columns <= 1 + config->is_sft));
+}
+
+static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
+    records->share = mx_new_n(records->arena, Share, parts->n);
+    for (int i = 0; i < parts->n; i++) {
+        Share *share = &records->share[records->n_shares++];
+        *share = (Share){.part = &parts->item[i], .first = records->n};
+        for (int k = 0; k < parts->item[i].n_paths; k++)
+            if (!records_read(records, parts->item[i].paths[k], err)) return false;
+        share->n = records->n - share->first;
+    }
+    return !records->n_bad;
+}
+
+/* ---- mixtures */
+
+/* The part whose turn it is: that which is furthest behind its weight when t records were given. */
+static int whose_turn(const Records *records, int64_t t, double sum) {
+    int best = 0;
+    double most = -INFINITY;
+    for (int i = 0; i < records->n_shares; i++) {
+        const Share *share = &records->share[i];
+        double behind = share->part->weight / sum * (double)(t + 1) - (double)share->used;
+        if (behind > most) {
+            most = behind;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Puts records of all parts into one order, by weight, until it is the turn of a part that has no
+ * more. Of each part they come in the order of reading, or shuffled. */
+static void mix(Records *records) {
+    const MxDataConfig *config = &records->dataset->config;
+    Record *item = mx_new_n(records->arena, Record, records->n ? records->n : 1);
+    double sum = 0;
+    int64_t n = 0;
+    for (int i = 0; i < records->n_shares; i++) sum += records->share[i].part->weight;
+    records->n_tokens = 0;
+    for (; n < records->n; n++) {
+        int turn = whose_turn(records, n, sum);
+        Share *share = &records->share[turn];
+        if (share->used == share->n) break;
+        int64_t at = share->used++;
+        if (config->shuffle) at = data_shuffle(config->seed, MIXTURE_EPOCHS + turn, share->n, at);
+        item[n] = records->item[share->first + at];
+        for (int i = 0; i < PIECES; i++) records->n_tokens += item[n].n[i];
+    }
+    records->item = item;
+    records->n = n;
+}
+
+bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
+    const MxDataConfig *config = &dataset->config;
     Records *records = mx_new(arena, Records);
-    char **paths;
-    int n_paths;
-    if (!data_check_tokenizer(config, err) ||
-        !data_find_files(arena, config, "jsonl", &paths, &n_paths, err))
+    DataParts parts;
+    check_config(config);
+    if (!data_check_tokenizer(config, err) || !dataset->kind->parts(arena, config, &parts, err))
         return false;
     *records =
         (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
     dataset->source = records;
-    for (int i = 0; i < n_paths; i++)
-        if (!records_read(records, paths[i], err)) return false;
-    if (records->n_bad_lines) return false;
+    if (!read_parts(records, &parts, err)) return false;
     if (!records->n) return refuse(records, config->where, err);
+    if (records->n_shares > 1) {
+        if (!check_shares(records, err)) return false;
+        mix(records);
+    }
     if (config->packing) pack(records);
     dataset->n_rows = config->packing ? records->plan.n_rows : records->n;
-    describe(records, paths[0], n_paths);
+    describe(records, &parts);
     warn(records);
     return true;
 }
-
-const DataKind data_records = {
-    .name = "hf",
-    .reads_text = true,
-    .find = records_find,
-    .open = records_open,
-    .row = records_row,
-    .side = records_side,
-    .doc = "JSON Lines: texts, prompts and completions, pairs of responses",
-};

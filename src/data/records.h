@@ -1,4 +1,4 @@
-/* records.h — private to the room: records of JSON Lines files as tokens, in memory. */
+/* records.h — private to the room: records of files as tokens, in memory. */
 #ifndef DATA_RECORDS_H
 #define DATA_RECORDS_H
 
@@ -19,6 +19,12 @@ typedef struct LeftOut {
     MxWhere first;
 } LeftOut;
 
+/* What a part of a mixture has, and how many of its records are used. */
+typedef struct Share {
+    const DataPart *part;
+    int64_t first, n, used; /* among the records in the order of reading */
+} Share;
+
 typedef struct Records {
     MxArena *arena;
     MxDataset *dataset;
@@ -28,13 +34,17 @@ typedef struct Records {
     bool is_narrow;                         /* ids are uint16 */
     RowPlan plan;                           /* with packing; n_rows 0 = a row is a record */
     int64_t n_tokens, n_cut_prompts, n_cut; /* cut: answers and rejected, or whole documents */
-    LeftOut empty, mute;                    /* no text; no token to learn from */
-    const char *found;                      /* the columns of the first record */
-    int n_bad_lines;
+    Share *share;                           /* [n_shares] of a mixture, else none */
+    int n_shares;
+    LeftOut empty, mute; /* no text; no token to learn from */
+    const char *found;   /* the columns of the first record */
+    int n_bad;           /* records that are errors */
 } Records;
 
-/* The format of such files, for messages. */
-extern const char records_want[];
+/* What kinds of records share, as DataKind wants it. */
+bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
+bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
+bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */

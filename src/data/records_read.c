@@ -1,20 +1,17 @@
-/* records_read.c — lines of JSON Lines files to records: every line is checked, tokenised, cut to
- * what a row holds, and kept as tokens, 2 bytes each where the vocabulary allows it, 4 elsewhere.
- */
-#include "jsonl.h"
+/* records_read.c — files to records: each of theirs is checked, tokenised, cut to what a row holds,
+ * and kept as tokens, 2 bytes each where the vocabulary allows it, 4 elsewhere. */
+#include "formats.h"
 #include "records.h"
 
-enum { MOST_BAD_LINES = 10 };
-
-const char records_want[] = "JSON Lines";
+enum { MOST_BAD = 10 };
 
 /* ---- tokens */
 
 /* Joins what stands before a text, its tokens, and what stands behind; -1 = nothing. */
-static MxTokens encode(MxArena *arena, const Records *records, ColumnText text, int32_t before,
+static MxTokens encode(MxArena *arena, const Records *records, Field text, int32_t before,
                        int32_t behind) {
     MxTokens ids =
-        mx_tokenizer_encode(arena, records->dataset->config.tokenizer, text.data, text.bytes);
+        mx_tokenizer_encode(arena, records->dataset->config.tokenizer, text.text, text.bytes);
     MxTokens all = {.ids = mx_new_n(arena, int32_t, ids.n + 2)};
     if (before >= 0) all.ids[all.n++] = before;
     if (ids.n) memcpy(all.ids + all.n, ids.ids, (size_t)ids.n * sizeof *ids.ids);
@@ -31,7 +28,7 @@ static int64_t common_prefix(MxTokens a, MxTokens b) {
 
 /* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
  * without one is what both begin with. */
-static void make_pieces(MxArena *arena, const Records *records, const ColumnText *text,
+static void make_pieces(MxArena *arena, const Records *records, const Field *text,
                         MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
@@ -71,8 +68,10 @@ static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     records->n_cut += cut(&piece[REJECTED], response, false);
 }
 
-static void leave_out(LeftOut *out, MxWhere where) {
-    if (!out->n++) out->first = where;
+static void leave_out(Records *records, LeftOut *out, MxWhere where) {
+    if (out->n++) return;
+    out->first = where;
+    out->first.file = mx_arena_strdup(records->arena, where.file);
 }
 
 /* Adds a record to the end. */
@@ -101,51 +100,25 @@ static Record *keep(Records *records, const MxTokens piece[PIECES]) {
 
 /* ---- reading */
 
-/* A line that is no object, in one message. */
-static bool refuse_line(const char *text, size_t bytes, MxWhere where, MxError *err) {
-    enum { MOST_SHOWN = 40 };
-    bool is_cut = bytes > MOST_SHOWN;
-    if (text[strspn(text, " \t")] == '[')
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "found a list, wanted an object in each line");
-    bool is_table = memchr(text, ',', bytes) || memchr(text, '\t', bytes);
-    if (is_cut) bytes = MOST_SHOWN;
-    while (is_cut && bytes && (text[bytes] & 0xc0) == 0x80) bytes--; /* inside a character */
-    mx_fail(err, MX_EXIT_BAD_INPUT, where, "found \"%.*s%s\", wanted an object in each line",
-            (int)bytes, text, is_cut ? " …" : "");
-    mx_note(err, "hint: %s (JSON Lines)",
-            is_table ? "is it CSV? write each row as an object in a line of its own"
-                     : "write each record as an object in a line of its own");
-    return false;
-}
-
-/* One line; false = bad. *goes_on: whether others can be better. */
-static bool read_line(MxArena *scratch, Records *records, const char *text, size_t bytes,
-                      MxWhere where, bool *goes_on, MxError *err) {
-    const MxDataConfig *config = &records->dataset->config;
-    ColumnText column[COLUMNS_MOST];
+/* Makes tokens of a record's columns. false = bad; *goes_on: whether others can be better. */
+static bool add_record(MxArena *scratch, Records *records, const Fields *fields, MxWhere where,
+                       bool *goes_on, MxError *err) {
+    Field column[COLUMNS_MOST];
     MxTokens piece[PIECES] = {{0}};
-    *goes_on = true;
-    char first = text[strspn(text, " \t")];
-    if (first == '[' || (first != '{' && where.line == 1)) {
-        *goes_on = where.line > 1; /* the first line tells what the file is */
-        return refuse_line(text, bytes, where, err);
-    }
-    MxJson *record = mx_json_parse_line(scratch, text, bytes, where, err);
-    if (!record) return false;
-    if (!records->columns.n) {
-        *goes_on = columns_choose(config, record, where, &records->columns, err);
-        if (!*goes_on) return false;
-        records->found = columns_found(records->arena, record);
-    }
     bool is_form_wrong;
-    if (!columns_read(&records->columns, record, where, column, &is_form_wrong, err)) {
+    if (!records->columns.n) {
+        const MxDataConfig *config = &records->dataset->config;
+        *goes_on = columns_choose(config, fields, where, &records->columns, err);
+        if (!*goes_on) return false;
+        records->found = columns_found(records->arena, fields);
+    }
+    if (!columns_read(&records->columns, fields, where, column, &is_form_wrong, err)) {
         *goes_on = !is_form_wrong;
         return false;
     }
     for (int i = 0; i < records->columns.n; i++)
-        if (!column[i].data) {
-            leave_out(&records->empty, where);
+        if (!column[i].text) {
+            leave_out(records, &records->empty, where);
             return true;
         }
     make_pieces(scratch, records, column, piece);
@@ -156,39 +129,49 @@ static bool read_line(MxArena *scratch, Records *records, const char *text, size
         return true;
     }
     records->n--;
-    leave_out(&records->mute, where);
+    leave_out(records, &records->mute, where);
     return true;
 }
 
-/* Reads on after a bad line, so that several can be told at once. */
+/* One record as the file has it. */
+static bool read_record(Records *records, const RecordFile *file, const char *bytes, size_t n,
+                        bool *goes_on, MxError *err) {
+    MxArena scratch = {.name = "record"};
+    Fields fields;
+    MxWhere where = record_file_where(&scratch, file);
+    const char *copy = mx_arena_strndup(&scratch, bytes, n); /* with a 0 behind */
+    bool ok = file->format->parse(&scratch, copy, n, where, &fields, goes_on, err) &&
+              add_record(&scratch, records, &fields, where, goes_on, err);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* Reads on after a bad record, so that several can be told at once. */
 bool records_read(Records *records, const char *path, MxError *err) {
-    MxArena reading = {.name = "JSON Lines file"};
+    MxArena reading = {.name = "file of records"};
     MxError why = {0};
-    JsonLines lines;
-    const char *text;
-    size_t bytes;
-    bool goes_on = true,
-         ok = data_check_format(path, records_want, err) && jsonl_open(&reading, path, &lines, err);
-    while (ok && goes_on && jsonl_next(&lines, &text, &bytes, &why)) {
-        MxArena scratch = {.name = "JSON line"};
-        MxWhere where = {.file = path, .line = lines.line};
-        char *line = mx_arena_strndup(&scratch, text, bytes);
-        if (!read_line(&scratch, records, line, bytes, where, &goes_on, err)) {
-            records->n_bad_lines++;
-            if (goes_on && records->n_bad_lines == MOST_BAD_LINES) {
-                mx_note(err, "%d bad lines; the rest was not read", MOST_BAD_LINES);
-                goes_on = false;
-            }
-        }
-        mx_arena_release(&scratch);
+    RecordFile file;
+    const char *bytes;
+    size_t n;
+    const MxDataset *dataset = records->dataset;
+    bool goes_on = true;
+    bool ok =
+        record_file_open(&reading, path, dataset->kind->choice(&dataset->config, path), &file, err);
+    while (ok && goes_on && file.format->next(&file, &bytes, &n, &why)) {
+        if (read_record(records, &file, bytes, n, &goes_on, err)) continue;
+        if (++records->n_bad < MOST_BAD || !goes_on) continue;
+        mx_note(err, "%d bad %s; the rest was not read", MOST_BAD,
+                file.format->is_binary ? "records" : "lines");
+        goes_on = false;
     }
-    if (ok && goes_on)
-        data_add_file(records->arena, records->dataset,
-                      (MxDataFile){path, lines.n_read, mx_hash_value(lines.hash)});
     if (why.count) {
         mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
         goes_on = false;
     }
+    if (ok && goes_on && !file.stream.is_at_end)
+        goes_on =
+            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path}, "has grown while it was read");
+    if (ok && goes_on) data_add_file(records->arena, records->dataset, stream_file(&file.stream));
     mx_error_release(&why);
     mx_arena_release(&reading);
     return ok && goes_on;

@@ -12,11 +12,28 @@ typedef struct DataRow {
 /* data_row — a row of a batch's arrays. */
 DataRow data_row(const MxBatch *batch, int64_t row);
 
+/* Files that belong together, and how much of a mixture they are. */
+typedef struct DataPart {
+    const char *label; /* as it was named */
+    double weight;     /* > 0; of documents */
+    char **paths;      /* [n_paths], at least one */
+    int n_paths;
+} DataPart;
+
+typedef struct DataParts {
+    DataPart *item; /* [n] */
+    int n;
+} DataParts;
+
+typedef struct FormatChoice FormatChoice;
+
 /* A kind of dataset: numbered rows, each a pure function of its number. */
 typedef struct DataKind {
     const char *name;
-    /* That the files are there; NULL = there are none. */
-    bool (*find)(MxArena *arena, const MxDataConfig *config, MxError *err);
+    /* The files that the config names; NULL = there are none. */
+    bool (*parts)(MxArena *arena, const MxDataConfig *config, DataParts *out, MxError *err);
+    /* What such a file must hold. */
+    const FormatChoice *(*choice)(const MxDataConfig *config, const char *path);
     /* Opens dataset->source and sets n_rows and description, perhaps more of it. */
     bool (*open)(MxArena *arena, MxDataset *dataset, MxError *err);
     /* Fills a row. Allocates nothing. */
@@ -54,7 +71,7 @@ struct MxDataset {
     const char *description, *warning, *end_reason;
 };
 
-extern const DataKind data_synthetic, data_text, data_records, data_hdf5;
+extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_hdf5;
 
 /* Philox streams of this room; the low 48 bits count epochs or rows. */
 #define DATA_STREAM_SHUFFLE  (UINT64_C(0xda01) << 48)
@@ -85,17 +102,13 @@ void data_add_file(MxArena *arena, MxDataset *dataset, MxDataFile file);
 /* data_hash_file — a file as data_add_file wants it, of evenly spread parts if it is larger than
  * 1 GiB. */
 bool data_hash_file(const char *path, MxDataFile *out, MxError *err);
-/* data_check_format — that a file can be opened and does not begin as one of a format that `wants`
- * ("JSON Lines", …) is not. */
-bool data_check_format(const char *path, const char *wants, MxError *err);
-
-/* data_find_files — the files that a path names, sorted bytewise by path; of a folder those that
- * end in ".SUFFIX". */
-bool data_find_files(MxArena *arena, const MxDataConfig *config, const char *suffix, char ***paths,
-                     int *n, MxError *err);
-/* data_find_formats — that there are such files, each of the format that `wants`. */
-bool data_find_formats(MxArena *arena, const MxDataConfig *config, const char *suffix,
-                       const char *wants, MxError *err);
+/* data_find_part — the files that a path names, sorted bytewise by path; of a folder those of the
+ * first of `suffixes` (NULL behind the last) that any file of it ends in, perhaps with ".gz" or
+ * ".zst" behind; "" = all its files. data_find_parts — of config->path, as the only part. */
+bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *path,
+                    const char *const *suffixes, DataPart *out, MxError *err);
+bool data_find_parts(MxArena *arena, const MxDataConfig *config, const char *const *suffixes,
+                     DataParts *out, MxError *err);
 
 /* data_check_tokenizer — every token must be below vocab. */
 bool data_check_tokenizer(const MxDataConfig *config, MxError *err);

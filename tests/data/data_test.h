@@ -8,9 +8,11 @@
 #include <mx/store.h>
 
 Suite *text_suite(void);
+Suite *formats_suite(void);
 Suite *hdf5_suite(void);
 Suite *loader_suite(void);
 Suite *pairs_suite(void);
+Suite *parts_suite(void);
 Suite *records_suite(void);
 Suite *rows_suite(void);
 

@@ -81,6 +81,8 @@ int main(void) {
     srunner_add_suite(runner, pairs_suite());
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, records_suite());
+    srunner_add_suite(runner, formats_suite());
+    srunner_add_suite(runner, parts_suite());
     srunner_add_suite(runner, loader_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -409,7 +409,7 @@ static const struct {
     {0, 0, "{\"text\": {}}\n", "a.jsonl:1: column \"text\" holds an object, wanted a text"},
     {0, 0, "{\"text\": \"\xff\"}\n", "a.jsonl:1:10: not valid JSON: unable to decode byte 0xff"},
     {0, 0, "{\"text\": \"\\ud800\"}\n", "a.jsonl:1:17: not valid JSON: invalid Unicode"},
-    {0, 0, "[{\"text\": \"a\"},\n", "a.jsonl:1: found a list, wanted an object in each line"},
+    {0, 0, "{\"text\": \"a\"}\n[{}]\n", "a.jsonl:2: found a list, wanted an object in each line"},
     {0, 0, "{\"a\": 1, \"b\": 2}\n",
      "a.jsonl:1: found \"a\", \"b\"; wanted \"text\"\nhint: train_data_columns"},
     {0, 0, "{}\n", "a.jsonl:1: found no columns; wanted \"text\""},

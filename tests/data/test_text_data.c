@@ -349,10 +349,17 @@ END_TEST
 static const struct {
     const char *name, *bytes;
     size_t n;
-} others[] = {{"Parquet", "PAR1\x15\x04", 6},    {"gzip", "\x1f\x8b\x08\0", 4},
-              {"zstd", "\x28\xb5\x2f\xfd", 4},   {"zip", "PK\x03\x04", 4},
-              {"HDF5", "\x89HDF\r\n\x1a\n", 8},  {"UTF-16", "\xff\xfe{\0", 4},
-              {"SQLite", "SQLite format 3", 16}, {"bzip2", "BZh9", 4}};
+} others[] = {{"Parquet", "PAR1\x15\x04", 6},
+              {"xz",
+               "\xfd"
+               "7zXZ",
+               5},
+              {"lz4", "\x04\x22\x4d\x18", 4},
+              {"zip", "PK\x03\x04", 4},
+              {"HDF5", "\x89HDF\r\n\x1a\n", 8},
+              {"UTF-16", "\xff\xfe{\0", 4},
+              {"SQLite", "SQLite format 3", 16},
+              {"bzip2", "BZh9", 4}};
 
 START_TEST(other_formats_have_a_name) {
     char *path = in_folder("a.jsonl");
