@@ -135,9 +135,11 @@ typedef struct MxConfigRequest {
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
 /* mx_config_runnable — refuses what loads, so that MaxText's own base.yml does or because a plan
- * can be made of it, but cannot be trained: dataset_type tfds, paths such as gs://bucket. Call
- * before training. */
+ * can be made of it, but cannot be trained: tfds without a folder, tokenizers that are not built,
+ * paths such as gs://bucket. Call before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
+/* mx_config_names_eval — whether data for evaluation is named, so that none is held out. */
+bool mx_config_names_eval(const MxConfig *config);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
  * M_KEY" or "<default>" (the last three without a line). */

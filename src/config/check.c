@@ -213,10 +213,14 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
 /* What is named for training and evaluation (ours). */
 static void check_files(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
     const char *train = *config_text_field(c, files->train);
-    if (files->wants && GOOD(load, files->train) && !train)
+    bool has_mixture = !strcmp(files->kind, "grain") && c->grain_train_mixture_config_path;
+    if (files->wants && GOOD(load, files->train) && !train && !has_mixture)
         config_fail(load, MX_KEY_dataset_type, "%s wants %s=%s", files->kind,
                     mx_key_name(files->train), files->wants);
-    if (GOOD(load, MX_KEY_dataset_path) && c->dataset_path) {
+    if (train && has_mixture)
+        config_fail(load, MX_KEY_grain_train_mixture_config_path,
+                    "names the training data, and so does grain_train_files");
+    if (files->train != MX_KEY_dataset_path && GOOD(load, MX_KEY_dataset_path) && c->dataset_path) {
         config_fail(load, MX_KEY_dataset_path,
                     "dataset_type %s does not read it, and reads nothing else in its place",
                     files->kind);
@@ -225,7 +229,7 @@ static void check_files(ConfigLoad *load, const MxConfig *c, const ConfigFiles *
 }
 
 static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
-    const char *eval = *config_text_field(c, files->eval);
+    const char *eval = config_eval_named(c, files);
     double share;
     if (!GOOD(load, files->eval, MX_KEY_eval_interval, MX_KEY_eval_split) || c->eval_interval <= 0)
         return;
@@ -237,7 +241,7 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
         config_fail(load, MX_KEY_eval_split,
                     "0 leaves nothing to evaluate on; evaluation wants a share of the training "
                     "data or %s=%s",
-                    mx_key_name(files->eval), files->wants ? files->wants : "FILE.txt");
+                    mx_key_name(files->eval), files->eval_wants);
         config_hint(load, "eval_interval=-1 trains without evaluation");
     }
     if (eval && !config_is_bundled(eval) && config_is_bundled(*config_text_field(c, files->train)))
@@ -245,7 +249,7 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
                     "%s are your own, but training reads the bundled %s; %s names others",
                     mx_key_name(files->eval), *config_text_field(c, files->train),
                     mx_key_name(files->train));
-    if (!eval && strcmp(files->kind, "hf") == 0 && c->eval_data_columns.n &&
+    if (!eval && files->has_records && c->eval_data_columns.n &&
         strcmp(c->eval_data_columns.item[0], "text"))
         config_warn(load, MX_NOWHERE,
                     "eval_data_columns has no effect: evaluation reads a share of the training "
@@ -254,10 +258,8 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
 
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
     enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
-    if (GOOD(load, MX_KEY_tokenizer_type) && strcmp(c->tokenizer_type, "byte"))
-        config_fail(load, MX_KEY_tokenizer_type,
-                    "not available yet (got \"%s\"; only byte works now)", c->tokenizer_type);
-    else if (GOOD(load, MX_KEY_vocab_size) && c->vocab_size < BYTE_VOCAB)
+    if (GOOD(load, MX_KEY_tokenizer_type, MX_KEY_vocab_size) &&
+        !strcmp(c->tokenizer_type, "byte") && c->vocab_size < BYTE_VOCAB)
         config_fail(load, MX_KEY_vocab_size,
                     "%lld is too small; the byte tokenizer of dataset_type %s has %d tokens",
                     (long long)c->vocab_size, c->dataset_type, BYTE_VOCAB);
@@ -281,19 +283,53 @@ static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
         config_hint(load, "use_sft=true reads prompts and completions, use_dpo=true pairs");
 }
 
-static void check_hf(ConfigLoad *load, const MxConfig *c) {
-    if (GOOD(load, MX_KEY_hf_path) && c->hf_path && strcmp(c->hf_path, "json"))
+/* What hf_path may name besides a folder. */
+static const struct {
+    const char *name, *wants; /* wants NULL: it is read */
+} hf_readers[] = {
+    {"json", NULL},
+    {"text", NULL},
+    {"parquet", "pandas.read_parquet('IN.parquet')"},
+    {"csv", "pandas.read_csv('IN.csv')"},
+};
+
+static void check_hf_path(ConfigLoad *load, const MxConfig *c) {
+    const char *path = c->hf_path;
+    for (int i = 0; i < MX_COUNT(hf_readers); i++) {
+        if (strcmp(path, hf_readers[i].name)) continue;
+        if (!hf_readers[i].wants) return;
+        config_fail(load, MX_KEY_hf_path, "%s is not available, wants json or text", path);
+        config_hint(load,
+                    "convert with: python3 -c \"import pandas; %s.to_json('OUT.jsonl', "
+                    "orient='records', lines=True)\"",
+                    hf_readers[i].wants);
+        return;
+    }
+    if (!mx_dir_exists(path)) {
         config_fail(load, MX_KEY_hf_path,
-                    "\"%s\": sets of the Hugging Face hub are not available, wants json with "
-                    "hf_train_files=FILE.jsonl",
-                    config_shorten(load->arena, c->hf_path));
+                    "\"%s\" is no folder here, and sets of the Hugging Face hub are not "
+                    "downloaded; wants json or text with hf_train_files, or a folder",
+                    config_shorten(load->arena, path));
+        config_hint(load, "hf download --repo-type dataset NAME --local-dir DIR brings its files");
+    } else if (c->hf_train_files && strcmp(c->hf_train_files, path)) {
+        config_fail(
+            load, MX_KEY_hf_path,
+            "\"%s\" names the training data, and so does hf_train_files; wants json or text "
+            "with that",
+            config_shorten(load->arena, path));
+    }
+}
+
+/* The columns of records, of the kinds of data that hold them. */
+static void check_records(ConfigLoad *load, const MxConfig *c) {
+    if (!strcmp(c->dataset_type, "hf") && GOOD(load, MX_KEY_hf_path) && c->hf_path)
+        check_hf_path(load, c);
     check_columns(load, c, MX_KEY_train_data_columns);
     if (c->eval_interval > 0) check_columns(load, c, MX_KEY_eval_data_columns);
 }
 
 static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_dataset_type)) return;
-    if (!strcmp(c->dataset_type, "hf")) check_hf(load, c);
     const ConfigFiles *files = config_files_of(c);
     if (!files) {
         if (c->dataset_path)
@@ -301,6 +337,7 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
                         c->dataset_type);
         return;
     }
+    if (files->has_records) check_records(load, c);
     check_files(load, c, files);
     check_evaluation(load, c, files);
     if (files->has_tokenizer) check_tokenizer(load, c);
@@ -324,7 +361,8 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
                     "dpo.max_prompt_length %lld leaves no room for responses in max_target_length "
                     "%lld",
                     (long long)c->dpo_max_prompt_length, (long long)c->max_target_length);
-    if (c->use_dpo && !strcmp(c->dataset_type, "hf") &&
+    const ConfigFiles *files = config_files_of(c);
+    if (c->use_dpo && files && files->has_records &&
         GOOD(load, MX_KEY_packing, MX_KEY_dpo_formula, MX_KEY_dpo_algo) && c->packing &&
         !strcmp(c->dpo_formula, "maxtext") && !strcmp(c->dpo_algo, "dpo"))
         config_fail(load, culprit(load, MX_KEY_packing, MX_KEY_dpo_formula),
@@ -422,10 +460,22 @@ void config_check(ConfigLoad *load) {
 
 /* Where something is read or written. */
 static const MxKey paths[] = {
-    MX_KEY_base_output_directory, MX_KEY_metrics_file,        MX_KEY_load_parameters_path,
-    MX_KEY_load_full_state_path,  MX_KEY_text_train_files,    MX_KEY_text_eval_files,
-    MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,     MX_KEY_hf_train_files,
-    MX_KEY_hf_eval_files,         MX_KEY_dpo_reference_logps, MX_KEY_lora_restore_path,
+    MX_KEY_base_output_directory,
+    MX_KEY_metrics_file,
+    MX_KEY_load_parameters_path,
+    MX_KEY_load_full_state_path,
+    MX_KEY_text_train_files,
+    MX_KEY_text_eval_files,
+    MX_KEY_hdf5_train_files,
+    MX_KEY_hdf5_eval_files,
+    MX_KEY_hf_train_files,
+    MX_KEY_hf_eval_files,
+    MX_KEY_dpo_reference_logps,
+    MX_KEY_lora_restore_path,
+    MX_KEY_grain_train_files,
+    MX_KEY_grain_eval_files,
+    MX_KEY_grain_train_mixture_config_path,
+    MX_KEY_dataset_path,
 };
 
 /* "gs://bucket/folder". */
@@ -443,15 +493,19 @@ static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
 }
 
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
-    const ConfigRow *row = &config_rows[MX_KEY_dataset_type];
+    const ConfigFiles *files = config_files_of(config);
+    const ConfigRow *row = &config_rows[MX_KEY_tokenizer_type];
     bool ok = true;
-    if (config_word_in(row->loads, config->dataset_type)) {
-        MxArena arena = {.name = "message"};
+    if (files && files->train == MX_KEY_dataset_path && !config->dataset_path) {
         ok = mx_config_fail(err, config, MX_KEY_dataset_type,
-                            "not available yet (got \"%s\"; only %s work now)",
-                            config->dataset_type, config_words(&arena, row->now));
-        mx_arena_release(&arena);
+                            "%s wants dataset_path=FOLDER, where TensorFlow Datasets has put %s",
+                            files->kind, config->dataset_name);
+        mx_note(err, "hint: bring its files NAME[/CONFIG]/VERSION/NAME-SPLIT.tfrecord-* there");
     }
+    if (files && files->has_tokenizer && config_word_in(row->loads, config->tokenizer_type))
+        ok = mx_config_fail(err, config, MX_KEY_tokenizer_type,
+                            "not available yet (got \"%s\"; only byte works now)",
+                            config->tokenizer_type);
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     return ok;
 }

@@ -133,16 +133,33 @@ static void derive_lengths(ConfigLoad *load, MxConfig *c) {
 
 /* ---- what evaluation reads */
 
+// clang-format off
 const ConfigFiles config_files[CONFIG_FILE_KINDS] = {
-    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, true},
-    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, false},
-    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, true},
+    {"text", NULL, MX_KEY_text_train_files, MX_KEY_text_eval_files, "FILE.txt", true, false},
+    {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, "FILE.h5[:group]", false, false},
+    {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, "FILE.jsonl", true, true},
+    {"grain", "FILES", MX_KEY_grain_train_files, MX_KEY_grain_eval_files, "FILES", true, true},
+    {"tfds", NULL, MX_KEY_dataset_path, MX_KEY_eval_split, "SPLIT", true, true},
 };
+// clang-format on
 
 const ConfigFiles *config_files_of(const MxConfig *c) {
     for (int i = 0; i < CONFIG_FILE_KINDS; i++)
         if (!strcmp(config_files[i].kind, c->dataset_type)) return &config_files[i];
     return NULL;
+}
+
+/* A split has a name, a share of the training data is a number. */
+const char *config_eval_named(const MxConfig *c, const ConfigFiles *files) {
+    const char *named = *config_text_field(c, files->eval);
+    char *end = NULL;
+    if (named && files->eval == MX_KEY_eval_split) strtod(named, &end);
+    return end && !*end ? NULL : named;
+}
+
+bool mx_config_names_eval(const MxConfig *c) {
+    const ConfigFiles *files = config_files_of(c);
+    return files && config_eval_named(c, files);
 }
 
 const char **config_text_field(const MxConfig *c, MxKey key) {
@@ -178,13 +195,24 @@ bool config_share(const char *text, double *out) {
     return !*end && *out >= 0 && *out <= CONFIG_MOST_HELD_OUT;
 }
 
+/* hf_path is how to read files, or the folder that holds them. */
+static void derive_files(ConfigLoad *load, MxConfig *c) {
+    if (strcmp(c->dataset_type, "hf") || !c->hf_path || c->hf_train_files ||
+        !strcmp(c->hf_path, "json") || !strcmp(c->hf_path, "text"))
+        return;
+    c->hf_train_files = c->hf_path;
+    mark(load, MX_KEY_hf_train_files);
+}
+
 static void derive_evaluation(ConfigLoad *load, MxConfig *c) {
     const ConfigFiles *files = config_files_of(c);
     double share = 0;
     if (files) drop_bundled(load, c, files);
-    bool holds_out = files && c->eval_interval > 0 && !*config_text_field(c, files->eval);
+    bool is_named = files && config_eval_named(c, files);
+    bool holds_out = files && c->eval_interval > 0 && !is_named;
     if (holds_out && !config_share(c->eval_split, &share)) return; /* told by a check */
     c->eval_share = share;
+    if (is_named && files->eval == MX_KEY_eval_split) return;
     c->eval_split = mx_arena_printf(load->arena, "%.15g", share);
     mark(load, MX_KEY_eval_split);
 }
@@ -209,6 +237,7 @@ void config_derive(ConfigLoad *load) {
     derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);
+    derive_files(load, c);
     derive_evaluation(load, c);
     derive_data_sharding(load, c);
 }

@@ -204,15 +204,18 @@ void config_check_known(ConfigLoad *load);
 
 /* A kind of data that reads files, and what must be named. */
 typedef struct ConfigFiles {
-    const char *kind, *wants; /* wants NULL: the default will do */
+    const char *kind, *wants; /* wants NULL: the default will do, or no plan needs it */
     MxKey train, eval;
-    bool has_tokenizer;
+    const char *eval_wants;
+    bool has_tokenizer, has_records;
 } ConfigFiles;
 
-enum { CONFIG_FILE_KINDS = 3 };
+enum { CONFIG_FILE_KINDS = 5 };
 extern const ConfigFiles config_files[CONFIG_FILE_KINDS];
 /* config_files_of — the row of dataset_type; NULL = it reads no files. */
 const ConfigFiles *config_files_of(const MxConfig *config);
+/* config_eval_named — what names data for evaluation; NULL = nothing does. */
+const char *config_eval_named(const MxConfig *config, const ConfigFiles *files);
 /* config_text_field — the field of a key that is a text. */
 const char **config_text_field(const MxConfig *config, MxKey key);
 /* config_is_bundled — whether files are those that came with the program. */

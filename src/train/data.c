@@ -20,7 +20,15 @@ typedef struct FileKeys {
         }                                                                                          \
     }
 
-static const FileKeys file_keys[] = {FILE_KEYS(text), FILE_KEYS(hdf5), FILE_KEYS(hf)};
+static const FileKeys file_keys[] = {
+    FILE_KEYS(text),
+    FILE_KEYS(hdf5),
+    FILE_KEYS(hf),
+    FILE_KEYS(grain),
+    {"tfds",
+     {MX_KEY_dataset_path, MX_KEY_eval_split},
+     {offsetof(MxConfig, dataset_path), offsetof(MxConfig, dataset_path)}},
+};
 
 static const FileKeys *keys_of(const MxConfig *c) {
     for (int i = 0; i < MX_COUNT(file_keys); i++)
@@ -42,6 +50,16 @@ static MxDataPairs pairs_of(const MxConfig *c) {
 /* [text] is the default: with a form of several columns it means those that the data has. */
 static bool are_found(const MxStrs *columns) {
     return columns->n == 1 && !strcmp(columns->item[0], "text");
+}
+
+/* The format of files where a key says it. */
+static const char *format_of(const MxConfig *c) {
+    static const char *const formats[] = {"json", "text"};
+    if (!strcmp(c->dataset_type, "grain")) return c->grain_file_type;
+    for (int i = 0; i < MX_COUNT(formats); i++)
+        if (!strcmp(c->dataset_type, "hf") && c->hf_path && !strcmp(c->hf_path, formats[i]))
+            return formats[i];
+    return NULL;
 }
 
 MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, bool is_eval) {
@@ -67,6 +85,10 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .completion_only = c->use_sft && c->sft_train_on_completion_only,
     };
     if (keys) config.path = *files_of(c, keys, is_eval);
+    config.format = format_of(c);
+    config.set = is_eval ? c->eval_dataset_name : c->dataset_name;
+    config.split = is_eval ? c->eval_split : c->train_split;
+    if (!is_eval) config.mixture = c->grain_train_mixture_config_path;
     if (!are_found(columns)) {
         config.columns = columns->item;
         config.n_columns = columns->n;
@@ -97,7 +119,7 @@ static bool hold_out(MxArena *arena, const MxConfig *c, TrainData *data, MxError
 /* Evaluation alone has nothing to read if nothing was named nor held out. */
 static bool check_eval(const MxConfig *c, MxError *err) {
     const FileKeys *keys = keys_of(c);
-    if (!keys || c->eval_share > 0 || *files_of(c, keys, true)) return true;
+    if (!keys || c->eval_share > 0 || mx_config_names_eval(c)) return true;
     mx_config_fail(err, c, keys->key[1],
                    "no data for evaluation is named, and none was held out of the training data "
                    "(eval_interval=%lld)",
@@ -245,7 +267,9 @@ static bool has_other_name(MxArena *arena, const MxConfig *c, const MxJson *mani
     const FileKeys *keys = keys_of(c);
     const char *was = mx_json_string(mx_json_get(manifest, "config"));
     const char *is = mx_config_text(arena, c);
-    const MxKey told[] = {MX_KEY_dataset_type, keys ? keys->key[0] : MX_KEY_dataset_type};
+    const MxKey told[] = {MX_KEY_dataset_type, keys ? keys->key[0] : MX_KEY_dataset_type,
+                          MX_KEY_dataset_name, MX_KEY_train_split,
+                          MX_KEY_grain_train_mixture_config_path};
     for (int i = 0; was && i < MX_COUNT(told); i++)
         if (strcmp(mx_config_said(arena, was, told[i]), mx_config_said(arena, is, told[i])))
             return true;

@@ -51,8 +51,8 @@ static bool is_resumed(const MxConfig *c) {
 
 static bool check_data(const MxConfig *c, bool is_eval, MxError *err) {
     MxDataConfig data = train_data_config(c, NULL, is_eval);
-    if (!data.path || train_is_elsewhere(data.path))
-        return true; /* the config knows what must be named */
+    const char *named = data.mixture ? data.mixture : data.path;
+    if (!named || train_is_elsewhere(named)) return true; /* the config knows what must be named */
     return mx_data_find(&data, err);
 }
 

@@ -55,8 +55,10 @@ START_TEST(maxtexts_base_yml_loads_quietly) {
     ck_assert_double_eq(l.config->learning_rate, 3e-5);
     ck_assert_str_eq(l.config->remat_policy, "full");
     MxError err = {0};
-    ck_assert(!mx_config_runnable(l.config, &err)); /* tfds is not built */
-    ck_assert_ptr_nonnull(strstr(err.text.data, "dataset_type: not available yet (got \"tfds\""));
+    ck_assert(!mx_config_runnable(l.config, &err)); /* a plan needs no data and no tokenizer */
+    ck_assert_ptr_nonnull(strstr(err.text.data, "dataset_type: tfds wants dataset_path=FOLDER"));
+    ck_assert_ptr_nonnull(strstr(err.text.data, "tokenizer_type: not available yet (got "));
+    ck_assert_int_eq(err.count, 2);
     mx_error_release(&err);
     unload(&l);
 }
@@ -280,7 +282,7 @@ static const char *another(MxKey key) {
     } words[] = {{MX_KEY_data_changed, "accept"},     {MX_KEY_dpo_algo, "ipo"},
                  {MX_KEY_dpo_formula, "maxtext"},     {MX_KEY_dpo_reference, "copy"},
                  {MX_KEY_tokenizer_type, "tiktoken"}, {MX_KEY_wsd_decay_style, "cosine"},
-                 {MX_KEY_matmul_precision, "high"}};
+                 {MX_KEY_matmul_precision, "high"},   {MX_KEY_grain_file_type, "tfrecord"}};
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;

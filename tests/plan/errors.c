@@ -155,7 +155,8 @@ END_TEST
 /* A plan tells what a run refuses. */
 START_TEST(a_plan_tells_refusals) {
     const char *text = run_ok("--plan dataset_type=tfds base_output_directory=gs://bucket/out").out;
-    ck_assert(strstr(text, "\nerror, when run: <command line>: dataset_type: not available yet"));
+    ck_assert(
+        strstr(text, "\nerror, when run: <command line>: dataset_type: tfds wants dataset_path"));
     ck_assert(strstr(text, "\n<command line>: base_output_directory: \"gs://bucket/out\" is "));
     const MxJson *plan = run_json("dataset_type=tfds");
     ck_assert_uint_eq(mx_json_length(mx_json_get(plan, "errors_when_run")), 1);

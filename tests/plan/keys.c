@@ -38,6 +38,8 @@ static const Row rows[MX_KEY_COUNT] = {
 #undef MX_GROUP
 };
 
+#define FIXTURES "tests/data/fixtures/"
+
 /* Other values, where half or double of a number and the opposite of a bool will not do. {} is the
  * test's folder. */
 static const struct {
@@ -76,6 +78,13 @@ static const struct {
     {MX_KEY_hf_path, "of/the/hub"},
     {MX_KEY_hf_train_files, "{}/other.jsonl"},
     {MX_KEY_hf_eval_files, "{}/other.jsonl"},
+    {MX_KEY_grain_train_files, FIXTURES "short.array_record,2;" FIXTURES "long.array_record,1"},
+    {MX_KEY_grain_eval_files, FIXTURES "texts.array_record"},
+    {MX_KEY_grain_file_type, "tfrecord"},
+    {MX_KEY_grain_train_mixture_config_path, "{}/mixture.json"},
+    {MX_KEY_dataset_name, "texts/en"},
+    {MX_KEY_eval_dataset_name, "other"},
+    {MX_KEY_train_split, "validation"},
     {MX_KEY_train_data_columns, "[more]"},
     {MX_KEY_eval_data_columns, "[more]"},
     {MX_KEY_tokenizer_type, "sentencepiece"},
@@ -171,6 +180,15 @@ static const struct {
      SMALL "per_device_batch_size=2 eval_split=0.3 use_dpo=true packing=false dataset_type=hf "
            "hf_train_files={}/dpo.jsonl",
      1, false},
+    {"tfds",
+     SMALL
+     "per_device_batch_size=4 eval_per_device_batch_size=1 dataset_type=tfds dataset_path=" FIXTURES
+     "sets dataset_name=other eval_dataset_name=texts/en eval_split=validation",
+     1, false},
+    {"grain",
+     SMALL "per_device_batch_size=4 eval_per_device_batch_size=1 eval_split=0.3 dataset_type=grain "
+           "grain_train_files=" FIXTURES "short.array_record",
+     1, false},
     {"lora",
      ON_TEXT "per_device_batch_size=2 lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4 "
              "vocab_size=1024",
@@ -190,6 +208,7 @@ static const struct {
     {MX_KEY_log_period, "how much of a metrics file a crash may cost"},
     {MX_KEY_keep_best_checkpoint, "tests/train/test_checkpoints.c: an evaluation before the best"},
     {MX_KEY_watchdog_seconds, "tests/mpi/run.sh: a rank that hangs"},
+    {MX_KEY_use_sft, "tests/data/test_records.c: prompts with completions"},
     {MX_KEY_data_changed, "tests/train/test_data_runs.c: other data when a run goes on"},
     {MX_KEY_abort_on_nan_loss, "tests/train/test_blackbox.c: a loss that is NaN"},
     {MX_KEY_abort_on_inf_loss, "the same, infinite"},
@@ -221,6 +240,8 @@ static void put_data(void) {
     put_lines("{}/sft.jsonl", "{\"prompt\": \"say %d\", \"completion\": \"%d%d\"}\n", 45);
     put_lines("{}/dpo.jsonl",
               "{\"prompt\": \"pick %d\", \"chosen\": \"good %d\", \"rejected\": \"bad %d\"}\n", 14);
+    put_lines("{}/mixture.json",
+              "{\"a\": {\"path\": \"" FIXTURES "texts.array_record\", \"weight\": 1}}", 1);
     put_lines("{}/other.jsonl",
               "{\"prompt\": \"tell %d\", \"completion\": \"%d\", \"chosen\": \"%d\"}\n", 7);
 }
