@@ -54,9 +54,11 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     if (!option->value)
         return !*tail ||
                mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s takes no value", option->name);
-    if (!*tail && *i + 1 == argc)
-        return option->flag ||
-               mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->wants);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    bool is_option = next && next[0] == '-' && next[1];
+    if (!*tail && option->flag && (!next || is_option)) return true;
+    if (!*tail && !next)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->wants);
     option->value[option->count ? (*option->count)++ : 0] = *tail ? tail + 1 : argv[++*i];
     return true;
 }

@@ -57,6 +57,13 @@ START_TEST(a_flag_may_have_a_value) {
     ck_ok(read_line("--ask lora", false));
     ck_assert(got.asks);
     ck_assert_str_eq(got.topic, "lora");
+    ck_ok(read_line("--ask --one x", false)); /* it took the option for its topic */
+    ck_assert(got.asks);
+    ck_assert_ptr_null(got.topic);
+    ck_assert_str_eq(got.one, "x");
+    ck_ok(read_line("--ask - --one -x", false));
+    ck_assert_str_eq(got.topic, "-");
+    ck_assert_str_eq(got.one, "-x");
 }
 END_TEST
 
