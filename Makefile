@@ -29,6 +29,7 @@ OPENBLAS    := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp))
 LIBS.base   := -lxxhash -ljansson -lpcre2-8 -lm
 LIBS.config := -lyaml
 LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null)
+LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec 2>/dev/null)
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
@@ -51,10 +52,11 @@ TILES_IN_C        := $(if $(findstring x86_64,$(MULTIARCH)),tiles_in_c)
 FLAGS.tiles_in_c  := $(FLAGS.avx512_bf16) -include tests/device/tiles_in_c.h
 
 # Tools: one main() each, linked against no more than it uses.
-TOOLS          := mxtrain mxconvert mxcompare
+TOOLS          := mxtrain mxconvert mxcompare mxdecode
 USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
+USES.mxdecode  := ckpt text
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g
@@ -165,8 +167,8 @@ test:  ## the same set-up, then all tests
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
-            libxxhash-dev libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev libbrotli-dev \
-            libopenmpi-dev openmpi-bin check
+            libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
+            libbrotli-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -62,6 +62,7 @@ pcre2\.h src/base/regex.c
 zlib\.h src/data/codec_gzip.c
 zstd\.h src/data/codec_zstd.c
 brotli src/data/codec_brotli.c
+utf8proc\.h src/text/unicode.c
 END
 
 # ---- what can be seen line by line

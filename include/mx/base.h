@@ -440,6 +440,16 @@ typedef enum MxMatch {
 MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why);
 MxMatch mx_regex_match(const MxRegex *regex, const char *text);
 
+/* mx_regex_new_unicode — the same for finding in text of any script: classes such as \d follow
+ * Unicode's properties, ^ and $ match at lines, and it becomes machine code where that works. */
+MxRegex *mx_regex_new_unicode(MxArena *arena, const char *pattern, const char **why);
+/* What a search needs besides its pattern: one for each thread. */
+typedef struct MxFinder MxFinder;
+MxFinder *mx_finder_new(MxArena *arena, const MxRegex *regex);
+/* mx_finder_next — the first match at or behind `from` in n bytes of well-formed UTF-8: its bytes
+ * are span[0] … span[1] - 1. MX_MATCH_PART, MX_MATCH_NONE or MX_MATCH_GAVE_UP. */
+MxMatch mx_finder_next(MxFinder *finder, const char *text, size_t n, size_t from, size_t span[2]);
+
 /* ---- JSON */
 
 /* A JSON value (jansson). Values made here belong to the arena; children belong to their parent. */
@@ -462,6 +472,9 @@ void mx_json_push_int(MxJson *array, int64_t value);
 /* mx_json_dump — text; members in the order in which they were added; 17 significant digits. */
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
 
+/* mx_json_quote — n bytes as a JSON string. */
+char *mx_json_quote(MxArena *arena, const char *bytes, size_t n);
+
 /* mx_json_parse — `name` and the line go into the message; duplicate keys are refused. */
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
                       MxError *err);
@@ -481,5 +494,8 @@ bool mx_json_bool(const MxJson *value, bool *out);
 size_t mx_json_length(const MxJson *value); /* of an array or object; 0 otherwise */
 MxJson *mx_json_at(const MxJson *array, size_t i);
 bool mx_json_member(const MxJson *object, size_t i, const char **key, MxJson **value);
+/* mx_json_next — members in order, in time that does not grow with their number. *at is NULL before
+ * the first; false behind the last. */
+bool mx_json_next(const MxJson *object, void **at, const char **key, MxJson **value);
 
 #endif

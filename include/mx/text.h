@@ -1,4 +1,5 @@
-/* text.h — text to token ids and back. One tokenizer so far: a byte is a token. */
+/* text.h — text to token ids and back. A tokenizer is read from files that others made
+ * (tokenizer.json, models of sentencepiece, ranks of tiktoken), or takes bytes for tokens. */
 #ifndef MX_TEXT_H
 #define MX_TEXT_H
 
@@ -12,23 +13,56 @@ typedef struct MxTokens {
     int64_t n;
 } MxTokens;
 
-/* mx_tokenizer_open — a tokenizer by type name ("byte": ids 0..255 are bytes, bos 256, eos 257).
- *   path  file or folder that describes it; "" or NULL where the type needs none
- * Errors: unrecognized type, with the nearest name. */
+/* mx_tokenizer_open — a tokenizer by type name. Once open it does not change: threads may share it.
+ *   path  "byte"           "" or NULL: ids 0..255 are bytes, bos 256, eos 257
+ *         "huggingface"    tokenizer.json or a folder with it; tokenizer_config.json and others
+ *                          beside it tell which tokens are bos and eos
+ *         "sentencepiece"  a model file, or a folder with tokenizer.model
+ *         "tiktoken"       a file of ranks; its split pattern and special tokens are Llama 3's
+ *         relative to the working folder
+ * Errors: unrecognized type, with the nearest name (exit 2); a file is missing, damaged or has
+ * what is not built: file and place are named (exit 65).
+ * Source: MaxText src/maxtext/input_pipeline/tokenizer.py; tokenizers 0.23; sentencepiece 0.2. */
 bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
                        MxError *err);
+/* mx_tokenizer_guess — the type of the tokenizer that a file or folder holds, by names alone; NULL
+ * = there is none. */
+const char *mx_tokenizer_guess(const char *path);
 const char *mx_tokenizer_type(const MxTokenizer *tokenizer);
 /* Ids are below mx_tokenizer_vocab; an id that the tokenizer lacks is -1. */
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer);
+/* mx_tokenizer_hash — of the content of the files that it is made of; 0 = there are none. Two with
+ * the same hash make the same tokens, wherever they lie. */
+uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer);
 
-/* mx_tokenizer_encode — the ids of n bytes of UTF-8, without bos and eos. */
-MxTokens mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, const char *text,
-                             size_t n);
-/* mx_tokenizer_decode — the text of n ids, terminated; bos, eos and ids out of range give nothing.
- * Pieces of cut characters stay as they are. */
+/* What is to be encoded. */
+typedef struct MxEncoding {
+    const char *text; /* [n] UTF-8 */
+    size_t n;
+    bool special;  /* with what the tokenizer puts around a text (bos, eos, [CLS] …) */
+    MxWhere where; /* it comes from, for messages */
+} MxEncoding;
+
+/* mx_tokenizer_encode — the ids of a text. Special tokens that stand in it as such are recognized
+ * where the tokenizer's files say so. Errors: it is not UTF-8 (but for "byte", which takes any
+ * bytes); a split pattern that backtracks without end (exit 65). */
+bool mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what,
+                         MxTokens *out, MxError *err);
+/* mx_tokenizer_decode — the text of n ids, terminated; ids that are no tokens give nothing, and
+ * neither do special tokens where they are to be skipped. Bytes that are no UTF-8 become U+FFFD,
+ * but for "byte", where they stay as they are. n_bytes may be NULL. */
 char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
-                          int64_t n);
+                          int64_t n, bool skip_special, size_t *n_bytes);
+
+/* Text of tokens as they come. What is handed out never ends in a part of a character, unless the
+ * tokens do. */
+typedef struct MxTextStream MxTextStream;
+MxTextStream *mx_text_stream_new(MxArena *arena, const MxTokenizer *tokenizer, bool skip_special);
+/* mx_text_stream_next — the text that a token completes, maybe none; lives until the next call. */
+const char *mx_text_stream_next(MxTextStream *stream, int32_t id, size_t *n_bytes);
+/* mx_text_stream_end — the text that still waits. */
+const char *mx_text_stream_end(MxTextStream *stream, size_t *n_bytes);
 
 #endif

@@ -42,22 +42,26 @@ void mx_json_set_bool(MxJson *object, const char *key, bool value) {
 
 /* Text of any bytes: where it is not UTF-8, which JSON wants, bytes that are no ASCII stand there
  * in C's spelling. */
-static json_t *text_of(const char *value) {
-    json_t *text = json_string(value);
+static json_t *text_of_bytes(const char *value, size_t n) {
+    json_t *text = json_stringn(value, n);
     if (text) return text;
     MxArena arena = {.name = "escape"};
     MxText escaped;
     mx_text_init(&escaped, &arena);
-    for (; *value; value++) {
-        unsigned char byte = (unsigned char)*value;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char byte = (unsigned char)value[i];
         if (byte < 0x80)
-            mx_text_addn(&escaped, value, 1);
+            mx_text_addn(&escaped, value + i, 1);
         else
             mx_text_add(&escaped, "\\x%02x", byte);
     }
-    text = json_string(escaped.data);
+    text = json_stringn(escaped.data, escaped.len);
     mx_arena_release(&arena);
     return text;
+}
+
+static json_t *text_of(const char *value) {
+    return text_of_bytes(value, strlen(value));
 }
 
 void mx_json_set_string(MxJson *object, const char *key, const char *value) {
@@ -129,6 +133,15 @@ char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
     json_dumpb(unwrap(value), text, n, flags);
     text[n] = '\0';
     return with_short_reals(arena, text);
+}
+
+char *mx_json_quote(MxArena *arena, const char *bytes, size_t n) {
+    json_t *value = text_of_bytes(bytes, n);
+    size_t size = json_dumpb(value, NULL, 0, JSON_ENCODE_ANY);
+    char *text = mx_arena_alloc(arena, size + 1);
+    json_dumpb(value, text, size, JSON_ENCODE_ANY);
+    json_decref(value);
+    return text;
 }
 
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
@@ -205,5 +218,14 @@ bool mx_json_member(const MxJson *object, size_t i, const char **key, MxJson **v
     if (!iter) return false;
     *key = json_object_iter_key(iter);
     *value = wrap(json_object_iter_value(iter));
+    return true;
+}
+
+bool mx_json_next(const MxJson *object, void **at, const char **key, MxJson **value) {
+    json_t *o = unwrap(object);
+    *at = *at ? json_object_iter_next(o, *at) : json_object_iter(o);
+    if (!*at) return false;
+    *key = json_object_iter_key(*at);
+    *value = wrap(json_object_iter_value(*at));
     return true;
 }

@@ -10,6 +10,11 @@ struct MxRegex {
     pcre2_code *code;
 };
 
+struct MxFinder {
+    const MxRegex *regex;
+    pcre2_match_data *data;
+};
+
 static void *allocate(size_t bytes, void *arena) {
     return mx_arena_alloc(arena, bytes);
 }
@@ -28,16 +33,52 @@ static const char *message(MxArena *arena, int code, size_t at) {
     return mx_arena_printf(arena, "%s at position %zu", (const char *)text, at);
 }
 
-MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why) {
+static MxRegex *new (MxArena *arena, const char *pattern, uint32_t options, const char **why) {
     MxRegex *regex = mx_new(arena, MxRegex);
     int code;
     PCRE2_SIZE at;
     pcre2_compile_context *compile = pcre2_compile_context_create(memory_of(arena));
-    regex->code =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, compile);
+    pcre2_set_newline(compile, PCRE2_NEWLINE_LF);
+    regex->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | options,
+                                &code, &at, compile);
     if (regex->code) return regex;
     *why = message(arena, code, at);
     return NULL;
+}
+
+MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why) {
+    return new (arena, pattern, 0, why);
+}
+
+static void release(void *code) {
+    pcre2_code_free(code);
+}
+
+MxRegex *mx_regex_new_unicode(MxArena *arena, const char *pattern, const char **why) {
+    MxRegex *regex = new (arena, pattern, PCRE2_UCP | PCRE2_MULTILINE, why);
+    if (!regex) return NULL;
+    /* Machine code is no memory of the arena. Without it the pattern is interpreted. */
+    pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    mx_arena_on_release(arena, release, regex->code);
+    return regex;
+}
+
+MxFinder *mx_finder_new(MxArena *arena, const MxRegex *regex) {
+    MxFinder *finder = mx_new(arena, MxFinder);
+    *finder = (MxFinder){regex, pcre2_match_data_create(1, memory_of(arena))};
+    return finder;
+}
+
+MxMatch mx_finder_next(MxFinder *finder, const char *text, size_t n, size_t from, size_t span[2]) {
+    const pcre2_code *code = finder->regex->code;
+    uint32_t options = PCRE2_NO_UTF_CHECK;
+    int found = pcre2_match(code, (PCRE2_SPTR)text, n, from, options, finder->data, NULL);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's stack can grow */
+        found = pcre2_match(code, (PCRE2_SPTR)text, n, from, options | PCRE2_NO_JIT, finder->data,
+                            NULL);
+    if (found < 0) return found == PCRE2_ERROR_NOMATCH ? MX_MATCH_NONE : MX_MATCH_GAVE_UP;
+    memcpy(span, pcre2_get_ovector_pointer(finder->data), 2 * sizeof *span);
+    return MX_MATCH_PART;
 }
 
 static int match(const MxRegex *regex, const char *text, uint32_t options) {

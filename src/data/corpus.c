@@ -48,7 +48,8 @@ static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, 
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                          "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
         else
-            *out = mx_tokenizer_encode(arena, dataset->config.tokenizer, text, n);
+            ok = mx_tokenizer_encode(arena, dataset->config.tokenizer,
+                                     (MxEncoding){text, n, false, {.file = path}}, out, err);
     }
     mx_arena_release(&scratch);
     return ok;

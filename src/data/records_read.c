@@ -8,16 +8,16 @@ enum { MOST_BAD = 10 };
 /* ---- tokens */
 
 /* Joins what stands before a text, its tokens, and what stands behind; -1 = nothing. */
-static MxTokens encode(MxArena *arena, const Records *records, Field text, int32_t before,
-                       int32_t behind) {
-    MxTokens ids =
-        mx_tokenizer_encode(arena, records->dataset->config.tokenizer, text.text, text.bytes);
-    MxTokens all = {.ids = mx_new_n(arena, int32_t, ids.n + 2)};
-    if (before >= 0) all.ids[all.n++] = before;
-    if (ids.n) memcpy(all.ids + all.n, ids.ids, (size_t)ids.n * sizeof *ids.ids);
-    all.n += ids.n;
-    if (behind >= 0) all.ids[all.n++] = behind;
-    return all;
+static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what,
+                   const int32_t around[2], MxTokens *out, MxError *err) {
+    MxTokens ids;
+    if (!mx_tokenizer_encode(arena, tokenizer, what, &ids, err)) return false;
+    *out = (MxTokens){.ids = mx_new_n(arena, int32_t, ids.n + 2)};
+    if (around[0] >= 0) out->ids[out->n++] = around[0];
+    if (ids.n) memcpy(out->ids + out->n, ids.ids, (size_t)ids.n * sizeof *ids.ids);
+    out->n += ids.n;
+    if (around[1] >= 0) out->ids[out->n++] = around[1];
+    return true;
 }
 
 static int64_t common_prefix(MxTokens a, MxTokens b) {
@@ -28,22 +28,27 @@ static int64_t common_prefix(MxTokens a, MxTokens b) {
 
 /* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
  * without one is what both begin with. */
-static void make_pieces(MxArena *arena, const Records *records, const Field *text,
-                        MxTokens piece[PIECES]) {
+static bool make_pieces(MxArena *arena, const Records *records, const Field *text,
+                        MxWhere where, MxTokens piece[PIECES], MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
+    const MxTokenizer *tokenizer = config->tokenizer;
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
     int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
     int n_answers = config->pairs ? 2 : 1;
     bool has_prompt = records->columns.n > n_answers;
-    if (has_prompt) piece[PROMPT] = encode(arena, records, *text++, bos, -1);
-    for (int i = 0; i < n_answers; i++)
-        piece[ANSWER + i] = encode(arena, records, text[i], has_prompt ? -1 : bos, eos);
-    if (has_prompt || !config->pairs) return;
+    const int32_t of_prompt[] = {bos, -1}, of_answer[] = {has_prompt ? -1 : bos, eos};
+    for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
+        MxEncoding what = {text->text, text->bytes, false, where};
+        if (!encode(arena, tokenizer, what, i == PROMPT ? of_prompt : of_answer, &piece[i], err))
+            return false;
+    }
+    if (has_prompt || !config->pairs) return true;
     piece[PROMPT] = (MxTokens){piece[ANSWER].ids, common_prefix(piece[ANSWER], piece[REJECTED])};
     for (int i = ANSWER; i < PIECES; i++) {
         piece[i].ids += piece[PROMPT].n;
         piece[i].n -= piece[PROMPT].n;
     }
+    return true;
 }
 
 /* Keeps at most n tokens of a piece, the last or the first; tells whether any were lost. */
@@ -121,7 +126,7 @@ static bool add_record(MxArena *scratch, Records *records, const Fields *fields,
             leave_out(records, &records->empty, where);
             return true;
         }
-    make_pieces(scratch, records, column, piece);
+    if (!make_pieces(scratch, records, column, where, piece, err)) return false;
     cut_pieces(records, piece);
     const Record *kept = keep(records, piece);
     if (records_teach(records, kept)) {

@@ -1,77 +1,288 @@
-/* tokenizer.c — tokenizers as rows of a table; a row brings its own open, encode and decode. Here
- * is the byte tokenizer; those that read files get a file each. */
-#include <mx/text.h>
+/* tokenizer.c — tokenizers by type, each read by a row of a table into the same pipeline; encoding
+ * and decoding with it. */
+#include "internal.h"
 
-typedef struct TokenizerKind {
-    const char *type;
-    bool (*open)(MxArena *arena, const char *path, MxTokenizer *out, MxError *err);
-    MxTokens (*encode)(MxArena *arena, const MxTokenizer *tokenizer, const char *text, size_t n);
-    /* Adds the text of one id that is neither bos nor eos. */
-    void (*decode)(const MxTokenizer *tokenizer, int32_t id, MxText *out);
-    const char *doc;
-} TokenizerKind;
+#include <pthread.h>
 
-struct MxTokenizer {
-    const TokenizerKind *kind;
-    int32_t vocab, bos, eos;
+/* ---- works: what encoding needs, taken from those that rest */
+
+struct TextPool {
+    pthread_mutex_t lock;
+    TextWork *all, *resting;
 };
 
-/* ---- bytes ---- */
+static void release_pool(void *data) {
+    struct TextPool *pool = data;
+    for (TextWork *work = pool->all, *next; work; work = next) {
+        MxArena arena = work->arena; /* in which the work itself lies */
+        next = work->next_of_all;
+        mx_arena_release(&arena);
+    }
+    pthread_mutex_destroy(&pool->lock);
+}
 
-enum { N_BYTES = 256, BYTE_BOS = N_BYTES, BYTE_EOS, BYTE_VOCAB };
+static struct TextPool *pool_new(MxArena *arena) {
+    struct TextPool *pool = mx_new(arena, struct TextPool);
+    pthread_mutex_init(&pool->lock, NULL);
+    mx_arena_on_release(arena, release_pool, pool);
+    return pool;
+}
 
-static bool byte_open(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
-    (void)arena, (void)path, (void)err;
-    *out = (MxTokenizer){.vocab = BYTE_VOCAB, .bos = BYTE_BOS, .eos = BYTE_EOS};
+static TextWork *work_new(const MxTokenizer *tokenizer) {
+    MxArena arena = {.name = "tokenizer's work"};
+    TextWork *work = mx_new(&arena, TextWork);
+    int n_normal = tokenizer->normalizers.n, n_split = tokenizer->splitters.n;
+    work->tokenizer = tokenizer;
+    work->normal = mx_new_n(&arena, MxText, n_normal + n_split);
+    work->split = work->normal + n_normal;
+    work->finder = mx_new_n(&arena, MxFinder *, n_normal + n_split);
+    if (((const TextModel *)tokenizer->model.kind)->is_cached) work->cache = text_cache_new(&arena);
+    work->arena = arena;
+    for (int i = 0; i < n_normal + n_split; i++) mx_text_init(&work->normal[i], &work->arena);
+    return work;
+}
+
+static TextWork *take_work(const MxTokenizer *tokenizer) {
+    struct TextPool *pool = tokenizer->pool;
+    pthread_mutex_lock(&pool->lock);
+    TextWork *work = pool->resting;
+    if (work) pool->resting = work->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (work) return work;
+    work = work_new(tokenizer);
+    pthread_mutex_lock(&pool->lock);
+    work->next_of_all = pool->all;
+    pool->all = work;
+    pthread_mutex_unlock(&pool->lock);
+    return work;
+}
+
+static void give_work_back(TextWork *work) {
+    struct TextPool *pool = work->tokenizer->pool;
+    pthread_mutex_lock(&pool->lock);
+    work->next = pool->resting;
+    pool->resting = work;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- encoding */
+
+/* Text between added tokens that are looked for as the text is: normalized, searched again, cut. */
+static bool encode_stretch(TextWork *work, TextSpan text, bool is_first) {
+    const MxTokenizer *tokenizer = work->tokenizer;
+    TextAddedScan scan = {.set = &tokenizer->normal};
+    TextStretch stretch;
+    if (!text_normalize(work, text, &scan.text)) return false;
+    while (text_added_next(&scan, &stretch)) {
+        TextPiece piece = {.text = {scan.text.data + stretch.start, stretch.end - stretch.start},
+                           .is_first = is_first && !stretch.start && !work->lost_start};
+        if (stretch.added)
+            text_ids_add(work->out, stretch.added->id);
+        else if (!text_split(work, 0, piece))
+            return false;
+    }
     return true;
 }
 
-static MxTokens byte_encode(MxArena *arena, const MxTokenizer *tokenizer, const char *text,
-                            size_t n) {
-    (void)tokenizer;
-    MxTokens tokens = {.ids = mx_new_n(arena, int32_t, n), .n = (int64_t)n};
-    for (size_t i = 0; i < n; i++) tokens.ids[i] = (uint8_t)text[i];
-    return tokens;
+static bool encode(TextWork *work, TextSpan text) {
+    TextAddedScan scan = {.set = &work->tokenizer->raw, .text = text};
+    TextStretch stretch;
+    while (text_added_next(&scan, &stretch)) {
+        TextSpan part = {text.data + stretch.start, stretch.end - stretch.start};
+        if (stretch.added)
+            text_ids_add(work->out, stretch.added->id);
+        else if (!encode_stretch(work, part, !stretch.start))
+            return false;
+    }
+    return true;
 }
 
-static void byte_decode(const MxTokenizer *tokenizer, int32_t id, MxText *out) {
-    (void)tokenizer;
-    char byte = (char)(uint8_t)id;
-    mx_text_addn(out, &byte, 1);
+static bool check_text(const MxTokenizer *tokenizer, MxEncoding what, MxError *err) {
+    static const size_t most = INT32_MAX / 4; /* places in a word are 32-bit numbers */
+    if (tokenizer->takes_any_bytes) return true;
+    size_t valid = mx_utf8_valid_bytes(what.text, what.n);
+    if (valid < what.n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, what.where,
+                       "is not UTF-8: byte 0x%02x at offset %zu", (uint8_t)what.text[valid], valid);
+    if (what.n > most)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, what.where,
+                       "%zu bytes are too many for one text, wanted at most %zu", what.n, most);
+    return true;
 }
 
-/* ---- all ---- */
+static void add_all(TextIds *ids, MxTokens tokens) {
+    for (int64_t i = 0; i < tokens.n; i++) text_ids_add(ids, tokens.ids[i]);
+}
 
-static const TokenizerKind kinds[] = {
-    {
-        .type = "byte",
-        .open = byte_open,
-        .encode = byte_encode,
-        .decode = byte_decode,
-        .doc = "every byte is a token; bos 256, eos 257",
-    },
+bool mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what,
+                         MxTokens *out, MxError *err) {
+    enum { LIKELY_BYTES = 3 }; /* of a token */
+    if (!check_text(tokenizer, what, err)) return false;
+    MxArena scratch = {.name = "token ids"};
+    TextIds ids = {.arena = &scratch, .cap = (int64_t)what.n / LIKELY_BYTES + 16};
+    TextWork *work = take_work(tokenizer);
+    ids.ids = mx_new_n(&scratch, int32_t, ids.cap);
+    work->out = &ids;
+    work->where = what.where;
+    work->err = err;
+    if (what.special) add_all(&ids, tokenizer->around.before);
+    bool ok = encode(work, (TextSpan){what.text, what.n});
+    if (what.special) add_all(&ids, tokenizer->around.behind);
+    give_work_back(work);
+    if (ok) {
+        *out = (MxTokens){mx_new_n(arena, int32_t, ids.n), ids.n};
+        if (ids.n) memcpy(out->ids, ids.ids, (size_t)ids.n * sizeof *ids.ids);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* ---- decoding */
+
+char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
+                          int64_t n, bool skip_special, size_t *n_bytes) {
+    MxArena scratch = {.name = "decoding"};
+    TextSpans spans = {.item = mx_new_n(&scratch, TextSpan, n + 1)};
+    const TextSteps *steps = &tokenizer->decoders;
+    MxText text;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = ids[i];
+        if (id < 0 || id >= tokenizer->vocab || !tokenizer->text[id].data) continue;
+        if (!skip_special || !tokenizer->is_special[id])
+            spans.item[spans.n++] = tokenizer->text[id];
+    }
+    for (int i = 0; i < steps->n; i++)
+        ((const TextDecoder *)steps->item[i].kind)->run(steps->item[i].settings, &scratch, &spans);
+    mx_text_init(&text, arena);
+    for (int64_t i = 0; i < spans.n; i++) {
+        if (i && !steps->n) mx_text_addn(&text, tokenizer->joint, strlen(tokenizer->joint));
+        mx_text_addn(&text, spans.item[i].data, spans.item[i].n);
+    }
+    mx_arena_release(&scratch);
+    if (n_bytes) *n_bytes = text.len;
+    return text.data;
+}
+
+/* ---- types */
+
+void text_finish(MxArena *arena, MxTokenizer *tokenizer) {
+    const TextVocab *model = text_model_vocab(&tokenizer->model);
+    const TextAddedSet *sets[] = {&tokenizer->raw, &tokenizer->normal, &tokenizer->unsought};
+    int32_t n = model->n;
+    for (int s = 0; s < MX_COUNT(sets); s++)
+        for (int i = 0; i < sets[s]->n; i++)
+            if (sets[s]->item[i].id >= n) n = sets[s]->item[i].id + 1;
+    TextSpan *text = mx_new_n(arena, TextSpan, n);
+    bool *is_special = mx_new_n(arena, bool, n);
+    for (int32_t id = 0; id < model->n; id++) text[id] = model->text[id];
+    for (int s = 0; s < MX_COUNT(sets); s++)
+        for (int i = 0; i < sets[s]->n; i++) {
+            const TextAdded *added = &sets[s]->item[i];
+            text[added->id] = added->text;
+            is_special[added->id] = added->is_special;
+        }
+    tokenizer->vocab = n;
+    tokenizer->text = text;
+    tokenizer->is_special = is_special;
+}
+
+static void tokenizer_init(MxArena *arena, MxTokenizer *out) {
+    *out = (MxTokenizer){.bos = -1, .eos = -1, .joint = ""};
+    text_added_init(&out->raw, arena);
+    text_added_init(&out->normal, arena);
+    text_added_init(&out->unsought, arena);
+}
+
+static bool open_bytes(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
+    enum { N_BYTES = 256, BOS = N_BYTES, EOS };
+    (void)path, (void)err;
+    TextVocab *vocab = mx_new(arena, TextVocab);
+    char *bytes = mx_arena_alloc(arena, N_BYTES);
+    text_vocab_init(vocab, arena, N_BYTES);
+    for (int i = 0; i < N_BYTES; i++) {
+        bytes[i] = (char)i;
+        text_vocab_add(vocab, (TextSpan){bytes + i, 1}, i);
+    }
+    text_vocab_add(vocab, (TextSpan){"<bos>", 5}, BOS);
+    text_vocab_add(vocab, (TextSpan){"<eos>", 5}, EOS);
+    vocab->text[BOS].n = vocab->text[EOS].n = 0; /* they show nothing */
+    out->model = (TextStep){&text_model_rows[TEXT_BYTES].kind, vocab};
+    out->takes_any_bytes = true;
+    out->bos = BOS;
+    out->eos = EOS;
+    text_finish(arena, out);
+    return true;
+}
+
+static const struct {
+    const char *type;
+    TextOpen *open;
+    const char *name, *suffix; /* of its file in a folder, and of a file; NULL = it has none */
+} types[] = {
+    {"byte", open_bytes, NULL, NULL},
+    {"huggingface", text_open_json, "tokenizer.json", ".json"},
+    {"sentencepiece", text_open_pieces, "tokenizer.model", ".model"},
+    {"tiktoken", text_open_ranks, NULL, ".tiktoken"},
 };
+
+const char *mx_tokenizer_guess(const char *path) {
+    MxArena arena = {.name = "path"};
+    bool is_dir = mx_dir_exists(path), is_found = false;
+    int i = 0;
+    for (; i < MX_COUNT(types); i++) {
+        const char *name = types[i].name, *suffix = types[i].suffix;
+        is_found = is_dir ? name && mx_file_exists(mx_path_join(&arena, path, name))
+                          : suffix && mx_text_has_suffix(path, suffix) && mx_file_exists(path);
+        if (is_found) break;
+    }
+    mx_arena_release(&arena);
+    return is_found ? types[i].type : NULL;
+}
+
+bool text_is_there(const char *path, MxError *err) {
+    if (mx_file_exists(path) || mx_dir_exists(path)) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+            "\"%s\" is no file or folder here, and nothing is fetched from a hub", path);
+    mx_note(err,
+            "hint: bring its files (hf download %s --include 'tokenizer*' '*.json' "
+            "--local-dir DIR) and name that folder",
+            path);
+    return false;
+}
+
+bool text_add_file(MxArena *arena, MxTokenizer *tokenizer, const char *path, MxBytes *out,
+                   MxError *err) {
+    static const size_t most = (size_t)1 << 30;
+    if (!mx_file_read(arena, path, most, out, err)) return false;
+    uint64_t both[] = {tokenizer->hash, mx_hash64(out->data, out->size)};
+    tokenizer->hash = mx_hash64(both, sizeof both);
+    return true;
+}
 
 bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
                        MxError *err) {
-    const char *names[MX_COUNT(kinds)];
-    for (int i = 0; i < MX_COUNT(kinds); i++) {
-        names[i] = kinds[i].type;
-        if (strcmp(kinds[i].type, type)) continue;
+    const char *names[MX_COUNT(types)];
+    for (int i = 0; i < MX_COUNT(types); i++) {
+        names[i] = types[i].type;
+        if (strcmp(names[i], type)) continue;
+        if (types[i].suffix && (!path || !*path))
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                           "the tokenizer \"%s\" is read from a file, but none is named", type);
         *out = mx_new(arena, MxTokenizer);
-        if (!kinds[i].open(arena, path, *out, err)) return false;
-        (*out)->kind = &kinds[i];
-        return true;
+        tokenizer_init(arena, *out);
+        (*out)->type = names[i];
+        (*out)->pool = pool_new(arena);
+        return types[i].open(arena, path, *out, err);
     }
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized tokenizer type \"%s\"", type);
-    const char *nearest = mx_nearest(type, names, MX_COUNT(kinds));
+    const char *nearest = mx_nearest(type, names, MX_COUNT(types));
     mx_note(err, "hint: %s \"%s\"", nearest ? "did you mean" : "there is",
-            nearest ? nearest : "byte");
+            nearest ? nearest : names[0]);
     return false;
 }
 
 const char *mx_tokenizer_type(const MxTokenizer *tokenizer) {
-    return tokenizer->kind->type;
+    return tokenizer->type;
 }
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer) {
     return tokenizer->vocab;
@@ -82,20 +293,6 @@ int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer) {
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer) {
     return tokenizer->eos;
 }
-
-MxTokens mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, const char *text,
-                             size_t n) {
-    return tokenizer->kind->encode(arena, tokenizer, text, n);
-}
-
-char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
-                          int64_t n) {
-    MxText text;
-    mx_text_init(&text, arena);
-    for (int64_t i = 0; i < n; i++) {
-        bool is_text = ids[i] >= 0 && ids[i] < tokenizer->vocab && ids[i] != tokenizer->bos &&
-                       ids[i] != tokenizer->eos;
-        if (is_text) tokenizer->kind->decode(tokenizer, ids[i], &text);
-    }
-    return text.data;
+uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer) {
+    return tokenizer->hash;
 }

@@ -37,8 +37,10 @@ static void show_piece(MxText *out, const MxTokenizer *tokenizer, const int32_t 
     }
     mx_text_add(out, "segment %d, %s", piece.segment, piece.counts ? "count" : "do not count");
     if (tokenizer) {
-        const char *text = mx_tokenizer_decode(out->arena, tokenizer, ids + piece.start, n);
-        size_t bytes = strlen(text), shown = bytes < MOST_BYTES ? bytes : MOST_BYTES;
+        size_t bytes, shown;
+        const char *text =
+            mx_tokenizer_decode(out->arena, tokenizer, ids + piece.start, n, false, &bytes);
+        shown = bytes < MOST_BYTES ? bytes : MOST_BYTES;
         while (shown < bytes && shown && (text[shown] & 0xc0) == 0x80) shown--;
         mx_text_add(out, ": ");
         mx_text_add_quoted(out, text, shown);

@@ -1,30 +1,20 @@
-/* test_text.c — the byte tokenizer, and which bytes are UTF-8. */
-#include <check.h>
-#include <mx/text.h>
-
-static MxArena arena = {.name = "test"};
-static MxError err;
+/* test_text.c — which bytes are UTF-8, and the byte tokenizer. */
+#include "text_test.h"
 
 static void tear_down(void) {
-    mx_error_release(&err);
-    mx_arena_release(&arena);
+    text_tear_down();
 }
 
 START_TEST(bytes) {
-    MxTokenizer *tokenizer;
-    ck_assert(mx_tokenizer_open(&arena, "byte", NULL, &tokenizer, &err));
-    ck_assert_str_eq(mx_tokenizer_type(tokenizer), "byte");
-    ck_assert_int_eq(mx_tokenizer_vocab(tokenizer), 258);
-    ck_assert_int_eq(mx_tokenizer_bos(tokenizer), 256);
-    ck_assert_int_eq(mx_tokenizer_eos(tokenizer), 257);
-    const char text[] = "a\0ü";
-    MxTokens tokens = mx_tokenizer_encode(&arena, tokenizer, text, sizeof text - 1);
-    const int32_t want[] = {'a', 0, 0xc3, 0xbc};
-    ck_assert_int_eq(tokens.n, 4);
-    ck_assert_mem_eq(tokens.ids, want, sizeof want);
-    ck_assert_int_eq(mx_tokenizer_encode(&arena, tokenizer, "", 0).n, 0);
+    MxTokenizer *t = text_opened("byte", NULL);
+    ck_assert_str_eq(mx_tokenizer_type(t), "byte");
+    ck_assert_int_eq(mx_tokenizer_vocab(t), 258);
+    ck_assert_int_eq(mx_tokenizer_bos(t), 256);
+    ck_assert_int_eq(mx_tokenizer_eos(t), 257);
+    ck_assert_str_eq(text_ids(t, "a\0ü\xff", 5), "97 0 195 188 255");
+    ck_assert_str_eq(text_ids(t, "", 0), "");
     const int32_t ids[] = {256, 'h', 0xc3, 0xbc, -1, 258, 'i', 257};
-    ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 8), "hüi");
+    ck_assert_str_eq(mx_tokenizer_decode(&arena, t, ids, 8, false, NULL), "hüi");
 }
 END_TEST
 
@@ -71,6 +61,8 @@ int main(void) {
     tcase_add_loop_test(tests, well_formed, 0, MX_COUNT(utf8));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
+    srunner_add_suite(runner, text_golden_suite());
+    srunner_add_suite(runner, text_json_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

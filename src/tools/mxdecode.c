@@ -1,0 +1,157 @@
+/* mxdecode.c — text to token ids and back, by lines of JSON: the command line of room text. */
+#include <mx/ckpt.h>
+#include <mx/text.h>
+
+#include <stdio.h>
+
+static const char usage[] =
+    "usage: mxdecode [OPTION]... DIR --tokenize|--detokenize\n"
+    "\n"
+    "Text to token ids and back, with the tokenizer of DIR: a folder of Hugging Face's\n"
+    "(tokenizer.json, else tokenizer.model), one of these files, a file of tiktoken\n"
+    "(FILE.tiktoken), or a run or checkpoint of mxtrain, which knows what it was trained with.\n"
+    "\n"
+    "  --tokenize      reads a JSON string a line, writes a JSON array of ids a line\n"
+    "  --detokenize    reads a JSON array of ids a line, writes a JSON string a line\n"
+    "  --special       ids with what the tokenizer puts around a text (bos, eos ...)\n"
+    "  --skip-special  text without special tokens\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit codes: 0 done, 2 command line, 65 bad input, 74 could not read or write.\n";
+
+typedef struct CommandLine {
+    const char *dir;
+    bool tokenize, detokenize, special, skip_special;
+} CommandLine;
+
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
+                              MxError *err) {
+    const MxOption options[] = {
+        {.name = "--tokenize", .flag = &line->tokenize},
+        {.name = "--detokenize", .flag = &line->detokenize},
+        {.name = "--special", .flag = &line->special},
+        {.name = "--skip-special", .flag = &line->skip_special},
+    };
+    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    const MxOptions table = {
+        .rows = options, .n = MX_COUNT(options), .program = "mxdecode", .usage = usage};
+    if (!mx_options_read(table, argc, argv, rest, err)) return false;
+    if (!rest[0] || rest[1])
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "wanted one folder; mxdecode --help tells more");
+    if (line->tokenize == line->detokenize)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "wanted one of --tokenize, --detokenize");
+    if (line->special && !line->tokenize)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--special goes with --tokenize");
+    if (line->skip_special && !line->detokenize)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--skip-special goes with --detokenize");
+    line->dir = rest[0];
+    return true;
+}
+
+/* ---- the tokenizer */
+
+static bool open_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
+    MxCkptRef ref;
+    MxCkptTokenizer noted;
+    const char *type = mx_tokenizer_guess(dir);
+    if (type) return mx_tokenizer_open(arena, type, dir, out, err);
+    if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
+        return false;
+    if (!noted.type)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "\"%s\" does not tell with what tokenizer it was trained", dir);
+    return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
+}
+
+/* ---- lines */
+
+/* The next line of stdin, without its end; false at the end of the input. */
+static bool next_line(MxText *line) {
+    char part[4096];
+    mx_text_clear(line);
+    while (fgets(part, sizeof part, stdin)) {
+        mx_text_addn(line, part, strlen(part));
+        if (line->data[line->len - 1] != '\n') continue;
+        line->data[--line->len] = '\0';
+        return true;
+    }
+    return line->len > 0;
+}
+
+/* The one value that stands in a line. */
+static const MxJson *value_of(MxArena *arena, const MxText *line, MxWhere where, MxError *err) {
+    char *list = mx_arena_printf(arena, "[%s]", line->data);
+    const MxJson *json = mx_json_parse_line(arena, list, line->len + 2, where, err);
+    if (json && mx_json_length(json) != 1) {
+        mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %zu values in one line, wanted one",
+                mx_json_length(json));
+        return NULL;
+    }
+    return json ? mx_json_at(json, 0) : NULL;
+}
+
+static bool tokenize(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
+                     const MxJson *json, MxWhere where, MxError *err) {
+    MxTokens tokens;
+    MxText out;
+    const char *text = mx_json_string(json);
+    if (!text)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s, wanted a text",
+                       mx_json_kind(json));
+    MxEncoding what = {text, mx_json_string_bytes(json), line->special, where};
+    if (!mx_tokenizer_encode(arena, tokenizer, what, &tokens, err)) return false;
+    mx_text_init(&out, arena);
+    for (int64_t i = 0; i < tokens.n; i++) mx_text_add(&out, "%s%d", i ? "," : "", tokens.ids[i]);
+    printf("[%s]\n", out.data);
+    return true;
+}
+
+static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
+                       const MxJson *json, MxWhere where, MxError *err) {
+    MxTokens tokens = {0};
+    size_t n_bytes;
+    if (strcmp(mx_json_kind(json), "a list"))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s, wanted a list of ids",
+                       mx_json_kind(json));
+    tokens.ids = mx_new_n(arena, int32_t, mx_json_length(json) + 1);
+    for (size_t i = 0; i < mx_json_length(json); i++) {
+        double id;
+        if (!mx_json_number(mx_json_at(json, i), &id) || id < 0 ||
+            id >= mx_tokenizer_vocab(tokenizer) || id != (double)(int32_t)id)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "item %zu is no id from 0 to %d", i,
+                           mx_tokenizer_vocab(tokenizer) - 1);
+        tokens.ids[tokens.n++] = (int32_t)id;
+    }
+    char *text =
+        mx_tokenizer_decode(arena, tokenizer, tokens.ids, tokens.n, line->skip_special, &n_bytes);
+    printf("%s\n", mx_json_quote(arena, text, n_bytes));
+    return true;
+}
+
+static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
+    CommandLine line = {0};
+    MxTokenizer *tokenizer;
+    MxText text;
+    if (!read_command_line(argc, argv, arena, &line, err) ||
+        !open_tokenizer(arena, line.dir, &tokenizer, err))
+        return err->exit;
+    mx_text_init(&text, arena);
+    for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
+        MxArena scratch = {.name = "line"};
+        const MxJson *json = value_of(&scratch, &text, where, err);
+        bool ok =
+            json && (line.tokenize ? tokenize(&scratch, &line, tokenizer, json, where, err)
+                                   : detokenize(&scratch, &line, tokenizer, json, where, err));
+        fflush(stdout);
+        mx_arena_release(&scratch);
+        if (!ok) return err->exit;
+    }
+    if (ferror(stdin)) mx_fail_errno(err, "could not read stdin");
+    if (ferror(stdout)) mx_fail_errno(err, "could not write to stdout");
+    return err->exit;
+}
+
+int main(int argc, char **argv) {
+    return mx_tool_main(run, argc, argv);
+}

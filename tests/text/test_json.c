@@ -1,0 +1,188 @@
+/* test_json.c — tokenizer files that are wrong are refused with their place; small ones whose ids
+ * follow from the rules. */
+#include "text_test.h"
+
+#include <stdio.h>
+
+#define WORDS "\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"u\": 0}, \"unk_token\": \"u\"}"
+
+/* What is read, and what the message says behind the name of the file. */
+static const struct {
+    const char *json, *says;
+} refused[] = {
+    {"[]", "found a list, wanted an object"},
+    {"{", "not valid JSON"},
+    {"{}", "model: is missing, wanted an object"},
+    {"{\"model\": {\"type\": \"BPF\"}}",
+     "model.type: unrecognized model \"BPF\"\nhint: did you mean \"BPE\"?"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": [], \"merges\": []}}",
+     "model.vocab: found a list, wanted an object of texts and ids"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}",
+     "model.vocab: \"b\" has the id 0, which another token has"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 2000000000}, \"merges\": []}}",
+     "model.vocab: the id of \"a\" is no number from 0 to 16777215"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]}}",
+     "model.merges: \"aa\" is not in the vocabulary"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}",
+     "model.merges: wanted two texts with a space between"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"dropout\": 0.1}}",
+     "model.dropout: not available yet"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"colour\": 1}}",
+     "model.colour: unrecognized; known here:"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\"]], \"unk_id\": 0}}",
+     "model.vocab[0]: wanted [text, score]"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]], \"unk_id\": 1}}",
+     "model.unk_id: 1, but there are 1 tokens"},
+    {"{" WORDS
+     ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFX\"}]}}",
+     "normalizer.normalizers[0].type: unrecognized normalizer \"NFX\"\nhint: did you mean "
+     "\"NFC\"?"},
+    {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolate\", "
+     "\"pattern\": {\"String\": \"a\"}}}",
+     "pre_tokenizer.behavior: unrecognized behavior \"Isolate\"\nhint: did you mean \"Isolated\"?"},
+    {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
+     "\"pattern\": {\"Regex\": \"a(\"}}}",
+     "pre_tokenizer.pattern: no pattern: missing closing parenthesis at position 2"},
+    {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
+     "\"pattern\": {\"Regex\": \"[a[b]]\"}}}",
+     "pre_tokenizer.pattern: no pattern: brackets inside of brackets, which is not available, at "
+     "position 2"},
+    {"{" WORDS ", \"decoder\": {\"type\": \"CTC\"}}", "decoder.type: unrecognized decoder \"CTC\""},
+    {"{" WORDS ", \"added_tokens\": [{\"id\": 1, \"content\": \"u\"}]}",
+     "added_tokens[0]: \"u\" has the id 1, but 0 in the vocabulary"},
+    {"{" WORDS ", \"post_processor\": {\"type\": \"BertProcessing\", \"sep\": [\"s\", 9], "
+     "\"cls\": [\"c\", 0]}}",
+     "post_processor: the id 9 is no token's"},
+    {"{" WORDS ", \"colour\": 1}", "colour: unrecognized; known here:"},
+};
+
+START_TEST(refusals) {
+    const char *path = text_file("refused.json", refused[_i].json, strlen(refused[_i].json));
+    MxTokenizer *tokenizer;
+    ck_assert(!mx_tokenizer_open(&arena, "huggingface", path, &tokenizer, &err));
+    remove(path);
+    ck_assert_msg(!strncmp(err.text.data, path, strlen(path)) &&
+                      strstr(err.text.data, refused[_i].says),
+                  "%s", err.text.data);
+    ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
+    ck_assert_int_eq(err.count, 1);
+}
+END_TEST
+
+/* Names of a hub are no files. */
+START_TEST(hub_names) {
+    MxTokenizer *tokenizer;
+    ck_assert(!mx_tokenizer_open(&arena, "huggingface", "someone/model", &tokenizer, &err));
+    ck_assert_ptr_nonnull(strstr(err.text.data, "\"someone/model\" is no file or folder here, and "
+                                                "nothing is fetched from a hub\nhint: bring its"));
+}
+END_TEST
+
+/* What the ids of words of one character are, where every character is a token of its own number.
+ */
+static const char splits[] =
+    "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"u\", \"vocab\": {\"u\": 0, \"a\": 1, "
+    "\"b\": 2, \"ab\": 3, \"-\": 4, \"a-\": 5, \"-b\": 6, \"--\": 7}}, \"pre_tokenizer\": "
+    "{\"type\": "
+    "\"Split\", \"pattern\": {\"String\": \"-\"}, \"behavior\": \"%s\"}}";
+
+static const struct {
+    const char *behavior, *ids; /* of "a--b-" */
+} behaviors[] = {
+    {"Removed", "1 2"},
+    {"Isolated", "1 4 4 2 4"},
+    {"MergedWithPrevious", "5 4 0"},
+    {"MergedWithNext", "1 4 6 4"},
+    {"Contiguous", "1 7 2 4"},
+};
+
+START_TEST(split_behaviors) {
+    const char *json = mx_arena_printf(&arena, splits, behaviors[_i].behavior);
+    const char *path = text_file("split.json", json, strlen(json));
+    MxTokenizer *tokenizer = text_opened("huggingface", path);
+    remove(path);
+    ck_assert_str_eq(text_ids(tokenizer, "a--b-", 5), behaviors[_i].ids);
+}
+END_TEST
+
+START_TEST(not_utf8) {
+    const char *json = mx_arena_printf(&arena, splits, "Removed");
+    const char *path = text_file("utf8.json", json, strlen(json));
+    MxTokenizer *tokenizer = text_opened("huggingface", path);
+    MxTokens tokens;
+    MxEncoding what = {"ab\xff", 3, false, {.file = "FILE", .line = 3}};
+    remove(path);
+    ck_assert(!mx_tokenizer_encode(&arena, tokenizer, what, &tokens, &err));
+    ck_assert_str_eq(err.text.data, "FILE:3: is not UTF-8: byte 0xff at offset 2");
+}
+END_TEST
+
+/* Damage to a model of sentencepiece is told. */
+START_TEST(damaged_pieces) {
+    static const char bytes[] = "\x0a\x05\x0a\x03"
+                                "abc\x0a"; /* a piece, and the start of another */
+    const char *path = text_file("damaged.model", bytes, sizeof bytes - 1);
+    MxTokenizer *tokenizer;
+    ck_assert(!mx_tokenizer_open(&arena, "sentencepiece", path, &tokenizer, &err));
+    remove(path);
+    ck_assert_ptr_nonnull(strstr(err.text.data, ": is no model of sentencepiece that can be read: "
+                                                "it ends in a number"));
+}
+END_TEST
+
+static const struct {
+    const char *ranks, *says;
+} bad_ranks[] = {
+    {"YQ== 0\nYQ== 1\n", ":2: this token or rank is there already"},
+    {"YQ==\n", ":1: wanted base64, a space and a number"},
+    {"Y 0\n", ":1: wanted base64, a space and a number"},
+    {"YQ== 0\n", ": the byte 0x00 has no rank; is it a file of tiktoken?"},
+    {"YQ== 1\n", ": 1 tokens have ranks up to 1"},
+};
+
+START_TEST(damaged_ranks) {
+    const char *path = text_file("bad.tiktoken", bad_ranks[_i].ranks, strlen(bad_ranks[_i].ranks));
+    MxTokenizer *tokenizer;
+    ck_assert(!mx_tokenizer_open(&arena, "tiktoken", path, &tokenizer, &err));
+    remove(path);
+    ck_assert_msg(strstr(err.text.data, bad_ranks[_i].says) != NULL, "%s", err.text.data);
+}
+END_TEST
+
+/* Single bytes and two merges; special tokens in text are text. */
+START_TEST(ranks) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    MxText file;
+    mx_text_init(&file, &arena);
+    for (int byte = 0; byte < 256; byte++)
+        mx_text_add(&file, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
+    mx_text_add(&file, "YWI= 256\nYWJj 257\n"); /* ab, abc */
+    const char *path = text_file("good.tiktoken", file.data, file.len);
+    MxTokenizer *tokenizer = text_opened("tiktoken", path);
+    remove(path);
+    ck_assert_str_eq(text_ids(tokenizer, "abab abc", 8), "256 256 32 257");
+    ck_assert_int_eq(mx_tokenizer_vocab(tokenizer), 258 + 256);
+    ck_assert_int_eq(mx_tokenizer_bos(tokenizer), 258);
+    ck_assert_int_eq(mx_tokenizer_eos(tokenizer), 259);
+    ck_assert_uint_gt(strlen(text_ids(tokenizer, "<|begin_of_text|>", 17)), 20);
+    const int32_t ids[] = {258, 257, 264, 267};
+    ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 4, false, NULL),
+                     "<|begin_of_text|>abc<|start_header_id|><|eot_id|>");
+    ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 4, true, NULL), "abc");
+}
+END_TEST
+
+Suite *text_json_suite(void) {
+    Suite *suite = suite_create("text/files");
+    TCase *tests = tcase_create("files");
+    tcase_add_checked_fixture(tests, NULL, text_tear_down);
+    tcase_add_loop_test(tests, refusals, 0, MX_COUNT(refused));
+    tcase_add_test(tests, hub_names);
+    tcase_add_loop_test(tests, split_behaviors, 0, MX_COUNT(behaviors));
+    tcase_add_test(tests, not_utf8);
+    tcase_add_test(tests, damaged_pieces);
+    tcase_add_loop_test(tests, damaged_ranks, 0, MX_COUNT(bad_ranks));
+    tcase_add_test(tests, ranks);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
