@@ -53,6 +53,7 @@ typedef struct MxVjp {
     MxTrace *t;
     const void *attr;
     const MxValue *in, *out, *dy;
+    int n_in;
     const bool *needs;
     MxValue *dx; /* of the inputs' types; of a variable also float32 */
 } MxVjp;
@@ -150,7 +151,8 @@ typedef struct MxAlso {
 /* One row an op. Masks are over output indices. */
 struct MxOp {
     const char *name;
-    int arity; /* number of inputs; -1 = any */
+    int arity;    /* number of inputs; -1 = any */
+    int optional; /* so many inputs more may be there or not; which, the rules say */
     unsigned flags;
     unsigned accumulates; /* outputs that can be added to what their buffer holds */
     unsigned no_gradient; /* outputs that carry none: using one on the way to a loss is an error */

@@ -246,15 +246,16 @@ typedef struct MxRopeTableAttr {
     MxRopeFreqs freqs;
 } MxRopeTableAttr;
 
-/* Where the two members of pair i of H elements stand: halves (i, i + H/2) or interleaved (2i, 2i +
+/* Where the two members of pair i of 2n elements stand: halves (i, i + n) or interleaved (2i, 2i +
  * 1). */
 typedef struct MxRopeAttr {
     bool interleaved_in, interleaved_out;
-    bool inverse; /* rotate back (the gradient) */
+    bool inverse;  /* rotate back (the gradient) */
+    int64_t first; /* element of a head: 2n are rotated from it on, the others stay */
 } MxRopeAttr;
 
-/* mx_rope — rotates pair i of every head of x [B, T, N, H] by the table's angle i: (a cos - b sin,
- * b cos + a sin). H = 2n. */
+/* mx_rope — rotates pair i of every head of x [B, T, N, H], or of a part of it, by the table's
+ * angle i: (a cos - b sin, b cos + a sin). first + 2n <= H. */
 MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr);
 
 /* ---- attention */
@@ -278,11 +279,17 @@ typedef struct MxAttentionAttr {
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
- * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k v [B, T, K, H],
- * segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, H] and the log of
- * each row's sum f32 [B, N, T]. Source: MaxText layers/attention_op.py; backward after Dao 2022. */
+ * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k [B, T, K, H], v [B, T,
+ * K, W], segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, W] and the
+ * log of each row's sum f32 [B, N, T]. Source: MaxText layers/attention_op.py; backward after Dao
+ * 2022. */
 MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
                      MxAttentionAttr attr);
+/* mx_attention_sinks — the same, where every query also sees a key that it shares with all others
+ * of its head, whose score is sinks f32 [N] as it is and whose value is 0; the log of the sum has
+ * it. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py @e591f30c. */
+MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
+                           MxAttentionAttr attr);
 
 /* ---- embedding and loss */
 

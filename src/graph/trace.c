@@ -93,7 +93,7 @@ static bool infer_types(MxTrace *t, const MxOp *op, const MxValue *in, MxInfer *
 MxValue mx_trace_node(MxTrace *t, const MxOp *op, const MxValue *in, int n_in, const void *attr) {
     MxGraph *graph = t->graph;
     if (t->failure.len) return MX_NONE;
-    MX_ASSERT(op->arity < 0 || op->arity == n_in);
+    MX_ASSERT(op->arity < 0 || (op->arity <= n_in && n_in <= op->arity + op->optional));
     for (int i = 0; i < n_in; i++) MX_ASSERT(in[i] >= 0 && in[i] < graph->n_values);
     MxInfer infer = {.n_in = n_in, .attr = attr, .n_out = 1};
     if (!infer_types(t, op, in, &infer)) return MX_NONE;

@@ -103,6 +103,7 @@ static void differentiate_node(Grad *g, int index) {
                           .in = node.in,
                           .out = node.out,
                           .dy = dy,
+                          .n_in = node.n_in,
                           .needs = needs,
                           .dx = dx});
     for (int i = 0; i < node.n_in && !g->t->failure.len; i++) {

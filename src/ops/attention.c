@@ -9,13 +9,36 @@ MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segmen
     return mx_trace_node(t, &op_attention, (MxValue[]){q, k, v, segments}, 4, &attr);
 }
 
-static bool check(MxInfer *infer) {
+MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
+                           MxAttentionAttr attr) {
+    MxValue in[] = {qkv[0], qkv[1], qkv[2], segments, sinks};
+    return mx_trace_node(t, &op_attention, in, MX_COUNT(in), &attr);
+}
+
+/* Inputs are queries, keys, values, segments, the sinks if there are any, and, of the gradient, the
+ * last three. */
+enum { Q, K, V, SEGMENTS, SINKS, BEFORE_SINKS = SINKS };
+enum { O, LOG_SUMS, DO, OF_GRADIENT };
+
+static bool check_sinks(MxInfer *infer, int64_t heads, int more) {
+    if (infer->n_in == BEFORE_SINKS + more) return true;
+    MxType sinks = infer->in[SINKS];
+    return (sinks.dtype == MX_F32 && mx_shape_equal(sinks.shape, MX_SHAPE(heads))) ||
+           mx_infer_fail(infer, "sinks must be float32 [N]");
+}
+
+/* `more` inputs follow. */
+static bool check(MxInfer *infer, int more) {
     const MxAttentionAttr *attr = infer->attr;
-    MxShape q = infer->in[0].shape, k = infer->in[1].shape, s = infer->in[3].shape;
-    if (!ops_is_real(infer, 0) || !ops_same_type(infer, 1, 2) || !ops_is(infer, 3, MX_I32, 2))
-        return false;
-    if (q.rank != 4 || k.rank != 4 || infer->in[0].dtype != infer->in[1].dtype)
+    MxShape q = infer->in[Q].shape, k = infer->in[K].shape, v = infer->in[V].shape;
+    MxShape s = infer->in[SEGMENTS].shape;
+    MxDtype dtype = infer->in[Q].dtype;
+    if (!ops_is_real(infer, Q) || !ops_is(infer, SEGMENTS, MX_I32, 2)) return false;
+    if (q.rank != 4 || k.rank != 4 || v.rank != 4 || infer->in[K].dtype != dtype ||
+        infer->in[V].dtype != dtype)
         return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
+    if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
+        return mx_infer_fail(infer, "v must be k's shape but for its own width");
     bool same_time =
         attr->is_part ? attr->first_query + q.dim[1] <= k.dim[1] : q.dim[1] == k.dim[1];
     if (q.dim[0] != k.dim[0] || !same_time || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
@@ -24,23 +47,37 @@ static bool check(MxInfer *infer) {
                              "k and v must be q's shape but for fewer heads that divide q's");
     if (s.dim[0] != k.dim[0] || s.dim[1] != k.dim[1])
         return mx_infer_fail(infer, "segments must be [B, T]");
-    return true;
+    return check_sinks(infer, q.dim[2], more);
+}
+
+static MxType type_of_out(const MxInfer *infer) {
+    MxType type = infer->in[Q];
+    type.shape.dim[3] = infer->in[V].shape.dim[3];
+    return type;
+}
+
+static MxType type_of_log_sums(const MxInfer *infer) {
+    MxShape q = infer->in[Q].shape;
+    return (MxType){MX_F32, MX_SHAPE(q.dim[0], q.dim[2], q.dim[1])};
 }
 
 static bool attention_infer(MxInfer *infer) {
-    if (!check(infer)) return false;
-    MxShape q = infer->in[0].shape;
+    if (!check(infer, 0)) return false;
     infer->n_out = 2;
-    infer->out[0] = infer->in[0];
-    infer->out[1] = (MxType){MX_F32, MX_SHAPE(q.dim[0], q.dim[2], q.dim[1])};
+    infer->out[0] = type_of_out(infer);
+    infer->out[1] = type_of_log_sums(infer);
     return true;
 }
 
 static void attention_vjp(const MxVjp *v) {
-    MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[0], v->out[1], v->dy[0]};
-    MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, MX_COUNT(in), v->attr);
-    for (int i = 0; i < 3; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
-    v->dx[3] = MX_NONE;
+    MxValue in[SINKS + 1 + OF_GRADIENT];
+    int n = v->n_in;
+    memcpy(in, v->in, (size_t)n * sizeof *in);
+    memcpy(in + n, (MxValue[]){v->out[0], v->out[1], v->dy[0]}, OF_GRADIENT * sizeof *in);
+    MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, n + OF_GRADIENT, v->attr);
+    for (int i = 0; i < SEGMENTS; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
+    v->dx[SEGMENTS] = MX_NONE;
+    if (n > SINKS) v->dx[SINKS] = dq < 0 ? MX_NONE : dq + SEGMENTS;
 }
 
 /* Keys that an average query sees, segments aside. */
@@ -58,15 +95,23 @@ static double keys_seen(double length, const MxAttentionAttr *attr) {
     }
 }
 
-static double attention_flops(const MxType *in, const MxType *out, const void *attr) {
-    (void)out;
-    MxShape q = in[0].shape, k = in[1].shape;
-    return 4.0 * (double)mx_shape_count(q) * keys_seen((double)k.dim[1], attr);
+/* So many products over the width of keys, and over that of values. */
+static double products(const MxType *in, const MxAttentionAttr *attr, int of_keys, int of_values) {
+    MxShape q = in[Q].shape, k = in[K].shape, v = in[V].shape;
+    double widths = (double)(of_keys * k.dim[3] + of_values * v.dim[3]);
+    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * keys_seen((double)k.dim[1], attr);
+    return 2 * pairs * widths;
 }
 
+static double attention_flops(const MxType *in, const MxType *out, const void *attr) {
+    (void)out;
+    return products(in, attr, 1, 1);
+}
+
+/* Scores are made again. */
 static double attention_grad_flops(const MxType *in, const MxType *out, const void *attr) {
-    enum { PRODUCTS_BACKWARD = 5, PRODUCTS_FORWARD = 2 }; /* scores are made again */
-    return attention_flops(in, out, attr) * PRODUCTS_BACKWARD / PRODUCTS_FORWARD;
+    (void)out;
+    return products(in, attr, 3, 2);
 }
 
 static void attention_print(MxText *text, const void *attr) {
@@ -81,33 +126,36 @@ static void attention_print(MxText *text, const void *attr) {
 
 /* Sequences, heads (of queries together with those of their keys) and queries can be cut. Keys are
  * there whole: every query may look at all of them. */
-enum { B, T, N, CUT_FACTORS };
+enum { CUT_B, CUT_T, CUT_N, CUT_FACTORS };
+static const int query_cut[] = {CUT_B, CUT_T, CUT_N}, key_cut[] = {CUT_B, MX_WHOLE, CUT_N};
+static const int log_sums_cut[] = {CUT_B, CUT_N, CUT_T};
 
-static void cut_operands(MxFactors *f) {
+/* `more` inputs follow. */
+static void cut_operands(MxFactors *f, int more) {
     for (int i = 0; i < CUT_FACTORS; i++) ops_new_factor(f);
-    static const int query[] = {B, T, N}, key[] = {B, MX_WHOLE, N};
-    memcpy(f->in_dim[0], query, sizeof query);
-    memcpy(f->in_dim[1], key, sizeof key);
-    memcpy(f->in_dim[2], key, sizeof key);
-    f->in_dim[3][0] = B;
+    memcpy(f->in_dim[Q], query_cut, sizeof query_cut);
+    memcpy(f->in_dim[K], key_cut, sizeof key_cut);
+    memcpy(f->in_dim[V], key_cut, sizeof key_cut);
+    f->in_dim[SEGMENTS][0] = CUT_B;
+    if (f->n_in > BEFORE_SINKS + more) f->in_dim[SINKS][0] = CUT_N;
 }
 
 static void attention_cut(MxFactors *f) {
-    cut_operands(f);
-    static const int query[] = {B, T, N}, log_sums[] = {B, N, T};
-    memcpy(f->out_dim[0], query, sizeof query);
-    memcpy(f->out_dim[1], log_sums, sizeof log_sums);
+    cut_operands(f, 0);
+    memcpy(f->out_dim[0], query_cut, sizeof query_cut);
+    memcpy(f->out_dim[1], log_sums_cut, sizeof log_sums_cut);
 }
 
 static void attention_localize(const MxShare *share, void *attr) {
     MxAttentionAttr *a = attr;
-    a->is_part = share->is_cut[T];
-    a->first_query = share->start[T];
+    a->is_part = share->is_cut[CUT_T];
+    a->first_query = share->start[CUT_T];
 }
 
 const MxOp op_attention = {
     .name = "attention",
-    .arity = 4,
+    .arity = BEFORE_SINKS,
+    .optional = 1,
     .flags = MX_OP_IS_KEPT,
     .no_gradient = 1 << 1,
     .attr_bytes = sizeof(MxAttentionAttr),
@@ -117,37 +165,48 @@ const MxOp op_attention = {
     .localize = attention_localize,
     .flops = attention_flops,
     .print = attention_print,
-    .doc = "softmax(mask(scale q k)) v; log-sums",
+    .doc = "softmax(mask(scale q k), sinks) v; log-sums",
 };
 
+static bool is_type(MxType type, MxType wanted) {
+    return type.dtype == wanted.dtype && mx_shape_equal(type.shape, wanted.shape);
+}
+
 static bool attention_grad_infer(MxInfer *infer) {
-    if (!check(infer) || !ops_same_type(infer, 0, 4) || !ops_same_type(infer, 0, 6)) return false;
-    infer->n_out = 3;
-    for (int i = 0; i < 3; i++) infer->out[i] = infer->in[i];
-    MxShape q = infer->in[0].shape, log_sums = MX_SHAPE(q.dim[0], q.dim[2], q.dim[1]);
-    if (infer->in[5].dtype == MX_F32 && mx_shape_equal(infer->in[5].shape, log_sums)) return true;
-    return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
+    int n = infer->n_in - OF_GRADIENT;
+    if (!check(infer, OF_GRADIENT)) return false;
+    if (!is_type(infer->in[n + O], type_of_out(infer)) ||
+        !is_type(infer->in[n + DO], type_of_out(infer)))
+        return mx_infer_fail(infer, "o and do must be q's type but for the width of v");
+    if (!is_type(infer->in[n + LOG_SUMS], type_of_log_sums(infer)))
+        return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
+    infer->n_out = n > SINKS ? SEGMENTS + 1 : SEGMENTS;
+    for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
+    infer->out[SEGMENTS] = infer->in[SINKS];
+    return true;
 }
 
 static void attention_grad_cut(MxFactors *f) {
-    cut_operands(f);
-    static const int query[] = {B, T, N}, log_sums[] = {B, N, T};
-    memcpy(f->in_dim[4], query, sizeof query);
-    memcpy(f->in_dim[5], log_sums, sizeof log_sums);
-    memcpy(f->in_dim[6], query, sizeof query);
-    memcpy(f->out_dim[0], query, sizeof query);
-    memcpy(f->out_dim[1], f->in_dim[1], sizeof query);
-    memcpy(f->out_dim[2], f->in_dim[2], sizeof query);
+    int n = f->n_in - OF_GRADIENT;
+    cut_operands(f, OF_GRADIENT);
+    memcpy(f->in_dim[n + O], query_cut, sizeof query_cut);
+    memcpy(f->in_dim[n + LOG_SUMS], log_sums_cut, sizeof log_sums_cut);
+    memcpy(f->in_dim[n + DO], query_cut, sizeof query_cut);
+    memcpy(f->out_dim[Q], query_cut, sizeof query_cut);
+    memcpy(f->out_dim[K], key_cut, sizeof key_cut);
+    memcpy(f->out_dim[V], key_cut, sizeof key_cut);
+    if (n > SINKS) f->out_dim[SEGMENTS][0] = CUT_N;
 }
 
 const MxOp op_attention_grad = {
     .name = "attention_grad",
-    .arity = 7,
+    .arity = BEFORE_SINKS + OF_GRADIENT,
+    .optional = 1,
     .attr_bytes = sizeof(MxAttentionAttr),
     .infer = attention_grad_infer,
     .partition = attention_grad_cut,
     .localize = attention_localize,
     .flops = attention_grad_flops,
     .print = attention_print,
-    .doc = "dq, dk, dv from q, k, v, segments, o, log-sums, do",
+    .doc = "dq, dk, dv (and dsinks) from q, k, v, segments (and sinks), o, log-sums, do",
 };

@@ -40,10 +40,11 @@ static bool rope_infer(MxInfer *infer) {
     MxShape x = infer->in[0].shape, table = infer->in[1].shape;
     infer->out[0] = infer->in[0];
     if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 4)) return false;
-    if (x.rank == 4 && x.dim[0] == table.dim[0] && x.dim[1] == table.dim[1] &&
-        x.dim[3] == 2 * table.dim[2] && table.dim[3] == 2)
+    int64_t first = ((const MxRopeAttr *)infer->attr)->first, end = first + 2 * table.dim[2];
+    if (x.rank == 4 && x.dim[0] == table.dim[0] && x.dim[1] == table.dim[1] && first >= 0 &&
+        x.dim[3] >= end && table.dim[3] == 2)
         return true;
-    return mx_infer_fail(infer, "x must be [B, T, N, 2n] for a table [B, T, n, 2]");
+    return mx_infer_fail(infer, "x must be [B, T, N, 2n], or wider, for a table [B, T, n, 2]");
 }
 
 /* A rotation's transpose is its inverse; the two layouts change places. */
@@ -61,6 +62,7 @@ static void rope_print(MxText *text, const void *attr) {
     const MxRopeAttr *a = attr;
     mx_text_add(text, "%s to %s%s", a->interleaved_in ? "interleaved" : "halves",
                 a->interleaved_out ? "interleaved" : "halves", a->inverse ? " inverse" : "");
+    if (a->first) mx_text_add(text, " from %lld", (long long)a->first);
 }
 
 /* Tokens and heads; the table has no heads. */
@@ -79,5 +81,5 @@ const MxOp op_rope = {
     .vjp = rope_vjp,
     .partition = rope_cut,
     .print = rope_print,
-    .doc = "rotates pairs of each head by the table's angles",
+    .doc = "rotates pairs of each head, or of a part of it, by the table's angles",
 };

@@ -21,23 +21,25 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
     MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
     int64_t T = q.dim[1], S = k.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
+    int64_t W = r->in_type[2].shape.dim[3];
     int64_t own = attr->first_query + t; /* the query's own token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
-    double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * H, sum = 0;
-    for (int64_t h = 0; h < H; h++) out[h] = 0;
+    double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * W;
+    double sum = r->n_in > op_attention.arity ? exp(r->in[4][n]) : 0; /* the sink */
+    for (int64_t h = 0; h < W; h++) out[h] = 0;
     for (int64_t s = 0; s < S; s++) {
         if (!sees(attr, own, s) || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
         const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
-        const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * H;
+        const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * W;
         double score = 0;
         for (int64_t h = 0; h < H; h++) score += query[h] * key[h];
         score *= attr->scale;
         if (attr->softcap > 0) score = attr->softcap * tanh(score / attr->softcap);
         double p = exp(score); /* test scores are small: no maximum is needed */
         sum += p;
-        for (int64_t h = 0; h < H; h++) out[h] += p * value[h];
+        for (int64_t h = 0; h < W; h++) out[h] += p * value[h];
     }
-    for (int64_t h = 0; h < H; h++) out[h] /= sum;
+    for (int64_t h = 0; h < W; h++) out[h] /= sum;
     r->out[1][(b * q.dim[2] + n) * T + t] = log(sum);
 }
 
@@ -74,6 +76,12 @@ const OpTest test_attention = {
         {"full, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
         {"blocks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280", NULL, 0},
         {"blocks sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70, .is_part = true, .first_query = 210), "x2,150,4,5 x2,367,2,5 x2,367,2,5 i2,367:segments360", NULL, 0},
+        {"sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,13,4,9 x2,13,2,9 x2,13,2,3 i2,13:segments5 f4:normal2", "x2,13,4,3 f2,4,13", 0},
+        {"sinks, wide values", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3), "x3,11,4,3 x3,11,1,3 x3,11,1,21 i3,11:segments100 f4:normal2", NULL, 0},
+        {"sinks far away", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,10,2,4 x1,10,2,4 x1,10,2,4 i1,10:segments6 f2:normal90", NULL, CASE_NO_SLOPE},
+        {"blocks, sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x1,300,4,24 x1,300,2,24 x1,300,2,16 i1,300:segments170 f4:normal2", NULL, 0},
+        {"blocks, sinks, wide values", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70), "x2,201,2,40 x2,201,2,40 x2,201,2,72 i2,201:segments170 f2:normal2", NULL, 0},
+        {"sinks of ranks", ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,2 i8,16:segments5 f8", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "b2,5,4,6 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,4,6 f2,5,4,6 i2,5", "f2,5,4,6 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3", 0},
@@ -86,7 +94,9 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,4,2,6 f2,4,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f1,5,2,6 f1,5,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,8 f2,5,2,8 i2,5", "k and v must be q's shape"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,1,6 i2,5", "inputs 1 and 2 must have one type"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,1,6 i2,5", "v must be k's shape but for its own width"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2", "sinks must be float32 [N]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 b4", "sinks must be float32 [N]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "of one dtype"},
         {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5", "must be [B, T, heads, H]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,4", "segments must be [B, T]"},
@@ -96,18 +106,18 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "segments must be [B, T]"}),
     .reference = ref_attention,
-    .flows = 1 << 0 | 1 << 1 | 1 << 2,
+    .flows = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4,
 };
 
 const OpTest test_attention_grad = {
     WRONG(
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,2,6 f2,4,5 f2,5,4,6", "inputs 0 and 4 must have one type"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 f2,4,5 b2,5,4,6", "inputs 0 and 6 must have one type"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,2,6 f2,4,5 f2,5,4,6", "o and do must be"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 f2,4,5 b2,5,4,6", "o and do must be"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 b2,4,5 f2,5,4,6", "log-sums must"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2,5,4,6 f2,5,4 f2,5,4,6", "log-sums must"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,3,6 f2,5,3,6 i2,5 f2,5,4,6 f2,4,5 f2,5,4,6", "fewer heads that divide q's"}),
     .forward = &op_attention,
     .saved = 1 << 0 | 1 << 1,
-    .wrt = {0, 1, 2},
+    .wrt = {0, 1, 2, 4},
 };
 // clang-format on

@@ -18,13 +18,14 @@ static void ref_rope_table(const Reference *r) {
 static void ref_rope(const Reference *r) {
     const MxRopeAttr *attr = r->attr;
     MxShape x = r->in_type[0].shape;
-    int64_t half = x.dim[3] / 2;
+    int64_t half = r->in_type[1].shape.dim[2];
+    memcpy(r->out[0], r->in[0], (size_t)element_count(r->in_type[0]) * sizeof(double));
     for (int64_t row = 0; row < x.dim[0] * x.dim[1] * x.dim[2]; row++)
         for (int64_t i = 0; i < half; i++) {
             const double *cos_sin = r->in[1] + 2 * (row / x.dim[2] * half + i);
             double c = cos_sin[0], s = attr->inverse ? -cos_sin[1] : cos_sin[1];
-            const double *in = r->in[0] + row * 2 * half;
-            double *out = r->out[0] + row * 2 * half;
+            const double *in = r->in[0] + row * x.dim[3] + attr->first;
+            double *out = r->out[0] + row * x.dim[3] + attr->first;
             double a = in[attr->interleaved_in ? 2 * i : i];
             double b = in[attr->interleaved_in ? 2 * i + 1 : half + i];
             out[attr->interleaved_out ? 2 * i : i] = a * c - b * s;
@@ -55,10 +56,13 @@ const OpTest test_rope = {
         {"many heads", ATTR(MxRopeAttr, 0), "x2,3,37,64 f2,3,32,2:trig", NULL, 0},
         {"many heads, interleaved", ATTR(MxRopeAttr, .interleaved_in = true, .interleaved_out = true), "x2,3,37,64 f2,3,32,2:trig", NULL, 0},
         {"heads wider than a block", ATTR(MxRopeAttr, .interleaved_out = true, .inverse = true), "x1,5,3,1062 f1,5,531,2:trig", NULL, 0},
+        {"last elements", ATTR(MxRopeAttr, .interleaved_in = true, .first = 7), "x2,5,3,17 f2,5,5,2:trig", NULL, 0},
+        {"first elements back", ATTR(MxRopeAttr, .inverse = true), "x2,5,3,17 f2,5,3,2:trig", NULL, 0},
         {NULL, ATTR(MxRopeAttr, 0), "b2,5,4,6 f2,5,3,2", "b2,5,4,6", 0},
         {NULL, ATTR(MxRopeAttr, .interleaved_in = true), "f8,8,8,4 f8,8,2,2:trig", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,5,4,2", "x must be [B, T, N, 2n]"},
+        {ATTR(MxRopeAttr, .first = 2), "f2,5,4,7 f2,5,3,2", "x must be [B, T, N, 2n], or wider"},
         {ATTR(MxRopeAttr, 0), "f2,5,4,6 f1,5,3,2", "x must be [B, T, N, 2n]"},
         {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,4,3,2", "x must be [B, T, N, 2n]"},
         {ATTR(MxRopeAttr, 0), "f2,5,4,6 f2,5,3,1", "x must be [B, T, N, 2n]"},

@@ -31,6 +31,7 @@ static void differentiate(const Shot *s, const MxNode *node, const bool *needs, 
                         .in = node->in,
                         .out = node->out,
                         .dy = dy,
+                        .n_in = node->n_in,
                         .needs = needs,
                         .dx = dx});
 }
@@ -141,7 +142,7 @@ START_TEST(attention_counts_the_keys_that_are_seen) {
     enum { BATCH = 2, HEADS = 3, WIDTH = 4 };
     int64_t length = masks[_i].length;
     MxAttentionAttr attr = {.mask = masks[_i].mask, .window = masks[_i].window};
-    MxType q = {MX_F32, MX_SHAPE(BATCH, length, HEADS, WIDTH)}, in[] = {q, q};
+    MxType q = {MX_F32, MX_SHAPE(BATCH, length, HEADS, WIDTH)}, in[] = {q, q, q};
     double pairs = 0;
     for (int64_t query = 0; query < length; query++)
         for (int64_t key = 0; key < length; key++)
@@ -177,7 +178,9 @@ static const struct {
     {&op_scale, &(const MxScaleAttr){0.125}, "0.125"},
     {&op_glu, &(const MxGluAttr){MX_GELU}, "gelu"},
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},
-    {&op_rope, &(const MxRopeAttr){true, false, true}, "interleaved to halves inverse"},
+    {&op_rope, &(const MxRopeAttr){.interleaved_in = true, .inverse = true},
+     "interleaved to halves inverse"},
+    {&op_rope, &(const MxRopeAttr){.first = 6}, "halves to halves from 6"},
     {&op_attention, &(const MxAttentionAttr){.scale = 0.5}, "causal scale 0.5"},
     {&op_attention,
      &(const MxAttentionAttr){.scale = 1, .softcap = 50, .mask = MX_MASK_SLIDING, .window = 8},

@@ -14,7 +14,7 @@ typedef struct Block {
     Tile tile;
     int64_t step; /* words between rows of q and out: queries of the block, padded */
     uint32_t *q;  /* packed */
-    float *out;   /* [width, padded][queries], not yet divided by the sums */
+    float *out;   /* [value width, padded][queries], not yet divided by the sums */
     float *most;  /* [queries]: about the largest exponent */
     float *sum;   /* [queries]: of 2^(exponent - most) */
 } Block;
@@ -24,7 +24,8 @@ typedef struct Work {
     float *scores;            /* [keys, queries] */
     void *p;                  /* the same after the softmax, as words along keys */
     float *scale;             /* [queries]: what a tile multiplies earlier sums by */
-    float *rows;              /* [keys or queries, width]: packed keys; queries on their way */
+    float *rows;              /* [keys or queries, the larger width]: packed keys; queries and what
+                                 comes of them on their way */
     void *v_right, *v_across; /* packed values */
     SmallLeft k, v;           /* as they are multiplied */
     Block block[ATTENTION_BLOCKS];
@@ -32,19 +33,20 @@ typedef struct Work {
 
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
+    size_t value_row = (size_t)small_padded(a->value_width) * sizeof(float);
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     Work w = {
         .scores = attention_take(scratch, used, tile),
         .p = attention_take(scratch, used, tile),
         .scale = attention_take(scratch, used, side * sizeof(float)),
-        .rows = attention_take(scratch, used, side * row),
-        .v_right = attention_take(scratch, used, side * row),
-        .v_across = attention_take(scratch, used, side * row),
+        .rows = attention_take(scratch, used, side * (row > value_row ? row : value_row)),
+        .v_right = attention_take(scratch, used, side * value_row),
+        .v_across = attention_take(scratch, used, side * value_row),
     };
     for (int i = 0; i < a->n_blocks; i++)
         w.block[i] = (Block){
             .q = attention_take(scratch, used, side * row),
-            .out = attention_take(scratch, used, side * row),
+            .out = attention_take(scratch, used, side * value_row),
             .most = attention_take(scratch, used, side * sizeof(float)),
             .sum = attention_take(scratch, used, side * sizeof(float)),
         };
@@ -162,9 +164,9 @@ static void add_part(const Attention *a, const Work *w, const Block *part, int64
                     .c_row = lanes};
     kind->multiply(&scores, w->k.words + skipped * w->k.row, part->q, w->scores);
     attention_mask(a, tile, true, w->scores, lanes);
-    if (raise_most(lanes, a->factor, w, part)) rescale(lanes, a->width, w->scale, part);
+    if (raise_most(lanes, a->factor, w, part)) rescale(lanes, a->value_width, w->scale, part);
     (kind->per_word == 1 ? soften_floats : soften_pairs)(lanes, a->factor, w, part);
-    Small sums = {.m = a->width,
+    Small sums = {.m = a->value_width,
                   .n = tile->n_q,
                   .k = small_words(kind, tile->n_k),
                   .a_row = w->v.row,
@@ -189,8 +191,7 @@ static void add_tile(const Attention *a, const Work *w, const Block *block, cons
 
 /* ---- blocks of queries */
 
-static void divide(int64_t n, const float *x, float by, float *y) {
-    float factor = 1.0f / by;
+static void multiply(int64_t n, const float *x, float factor, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
 }
@@ -201,11 +202,22 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
     int64_t at[] = {tile->b, tile->q, head, tile->n_q};
     SmallRows q = attention_queries(a, 0, at);
     small_pack_turned(a->kind, &q, w->rows, block->q);
-    memset(block->out, 0, (size_t)(a->side * small_padded(a->width)) * sizeof(float));
+    memset(block->out, 0, (size_t)(a->side * small_padded(a->value_width)) * sizeof(float));
     for (int64_t i = 0; i < a->side; i++) {
         block->most[i] = lowest;
         block->sum[i] = 0.0f;
     }
+}
+
+/* A sink adds to a query's sum, and 0 to what comes of it, which is to be multiplied by the result:
+ * the sink may be far above all scores. */
+static float add_sink(const Block *block, int64_t i, float sink) {
+    const float log2_e = 1.44269504f;
+    float x = sink * log2_e, now = x > block->most[i] ? x : block->most[i];
+    float scale = vec_exp2(block->most[i] - now);
+    block->sum[i] = block->sum[i] * scale + vec_exp2(x - now);
+    block->most[i] = now;
+    return scale;
 }
 
 static void finish(const Attention *a, int64_t head, const Work *w, const Block *block) {
@@ -213,15 +225,16 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
     const Tile *tile = &block->tile;
     float *log_sums = a->call->out[1], *rows = w->rows;
     void *out = a->call->out[0];
-    int64_t step = small_padded(a->width);
+    int64_t width = a->value_width, step = small_padded(width);
     attention_turn((int64_t[]){step, block->step}, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
-        int64_t at = ((tile->b * a->time + t) * a->heads + head) * a->width;
+        int64_t at = ((tile->b * a->time + t) * a->heads + head) * width;
         float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
-        divide(a->width, from, block->sum[i], y);
-        cpu_write(y, a->width, out, a->dtype, at);
+        float scale = a->sinks ? add_sink(block, i, a->sinks[head]) : 1.0f;
+        multiply(width, from, scale / block->sum[i], y);
+        cpu_write(y, width, out, a->dtype, at);
         if (log_sums)
             log_sums[(tile->b * a->heads + head) * a->time + t] =
                 block->most[i] * log_2 + logf(block->sum[i]);

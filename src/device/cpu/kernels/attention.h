@@ -20,12 +20,14 @@ typedef struct Attention {
     const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments;
-    int64_t batch, heads, key_heads, group, width;
-    int64_t time, keys; /* queries and keys of a sequence */
-    int64_t side;       /* queries, and keys, of a tile */
-    int n_blocks;       /* of a span */
-    int64_t first;      /* the key of which query 0 is the token */
-    float factor;       /* from a product, or from a capped score, to the exponent of 2 */
+    const float *sinks; /* [heads]; NULL = none */
+    int64_t batch, heads, key_heads, group;
+    int64_t width, value_width; /* of queries and keys; of values */
+    int64_t time, keys;         /* queries and keys of a sequence */
+    int64_t side;               /* queries, and keys, of a tile */
+    int n_blocks;               /* of a span */
+    int64_t first;              /* the key of which query 0 is the token */
+    float factor;               /* from a product, or from a capped score, to the exponent of 2 */
     MxDtype dtype;
     char *scratch;
     size_t worker_bytes;
@@ -63,7 +65,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call);
  * of which something is seen; how many there are. */
 int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]);
 /* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
- * query, or a row a key. */
+ * query, or a row a key, of any width. */
 SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);
 SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]);
 /* attention_mask — makes products of a tile, `step` floats between rows, capped scores if there is

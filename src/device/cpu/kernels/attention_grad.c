@@ -12,14 +12,16 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { Q, K, V, SEGMENTS, O, LOG_SUMS, DO, INPUTS }; /* inputs; DQ.. outputs are Q, K, V */
+enum { Q, K, V, SEGMENTS };                    /* inputs, … */
+enum { O, LOG_SUMS, DO, LAST };                /* … of which these are the last */
+enum { DQ = Q, DK = K, DV = V, DSINKS, OUTS }; /* outputs */
 
 /* Keys, a block or a part of one: packed along the width, k also along keys; and their gradient. */
 typedef struct Block {
     Tile tile;
     int64_t step; /* words between rows of all but k: keys of the block, padded */
     uint32_t *k_turned, *v_turned, *k;
-    float *dk, *dv; /* [width, padded][keys] */
+    float *dk, *dv; /* [width, padded][keys], of values with theirs */
 } Block;
 
 /* A block of queries, of q or of d_out. */
@@ -48,19 +50,22 @@ typedef struct Work {
     Block block[ATTENTION_BLOCKS];
 } Work;
 
+static size_t side_bytes(const Attention *a, int64_t width) {
+    return (size_t)(a->side * small_padded(width)) * sizeof(float);
+}
+
 static Block carve_block(const Attention *a, char *scratch, size_t *used) {
-    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
+    size_t bytes = side_bytes(a, a->width), value_bytes = side_bytes(a, a->value_width);
     return (Block){
         .k_turned = attention_take(scratch, used, bytes),
-        .v_turned = attention_take(scratch, used, bytes),
+        .v_turned = attention_take(scratch, used, value_bytes),
         .k = attention_take(scratch, used, bytes),
         .dk = attention_take(scratch, used, bytes),
-        .dv = attention_take(scratch, used, bytes),
+        .dv = attention_take(scratch, used, value_bytes),
     };
 }
 
-static Queries carve_queries(const Attention *a, char *scratch, size_t *used) {
-    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
+static Queries carve_queries(size_t bytes, char *scratch, size_t *used) {
     Queries queries = {0};
     for (int i = 0; i < 3; i++) queries.space[i] = attention_take(scratch, used, bytes);
     return queries;
@@ -71,8 +76,8 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     Work w = {
         .p = attention_take(scratch, used, tile),
         .ds = attention_take(scratch, used, tile),
-        .q = carve_queries(a, scratch, used),
-        .d_out = carve_queries(a, scratch, used),
+        .q = carve_queries(side_bytes(a, a->width), scratch, used),
+        .d_out = carve_queries(side_bytes(a, a->value_width), scratch, used),
     };
     bool is_float = a->kind->per_word == 1;
     w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
@@ -80,6 +85,10 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     w.ds_left = is_float ? w.ds : attention_take(scratch, used, tile / 2);
     for (int i = 0; i < a->n_blocks; i++) w.block[i] = carve_block(a, scratch, used);
     return w;
+}
+
+static const void *last_input(const Attention *a, int which) {
+    return a->call->in[a->call->n_in - LAST + which];
 }
 
 static size_t worker_bytes(const Attention *a) {
@@ -118,7 +127,7 @@ typedef struct RowSums {
 
 static RowSums sums_of(const Attention *a, const Tile *tile, int64_t head, const Work *w) {
     const float log2_e = 1.44269504f;
-    const float *log_sums = a->call->in[LOG_SUMS];
+    const float *log_sums = last_input(a, LOG_SUMS);
     RowSums sums = {0};
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
@@ -197,33 +206,39 @@ static void score_gradient_pairs(const Tile *tile, float factor, const RowSums *
     for (int64_t i = 0; tile->n_k % 2 && i < n; i++) ds_left[i * lanes + tile->n_k] = 0;
 }
 
+/* A block's operand that has a row a query, and the width of its rows. */
+typedef struct Operand {
+    const SmallLeft *queries;
+    int64_t width;
+} Operand;
+
 /* [queries, keys] = rows of queries times rows of keys. */
-static void pair_up(const Attention *a, const Block *part, const SmallLeft *queries,
-                    const uint32_t *keys, float *out) {
+static void pair_up(const Attention *a, const Block *part, Operand left, const uint32_t *keys,
+                    float *out) {
     const Tile *tile = &part->tile;
     Small product = {.m = tile->n_q,
                      .n = tile->n_k,
-                     .k = small_words(a->kind, a->width),
-                     .a_row = queries->row,
-                     .a_k = queries->k,
+                     .k = small_words(a->kind, left.width),
+                     .a_row = left.queries->row,
+                     .a_k = left.queries->k,
                      .b_row = part->step,
                      .c_row = small_padded(tile->n_k)};
-    a->kind->multiply(&product, queries->words, keys, out);
+    a->kind->multiply(&product, left.queries->words, keys, out);
 }
 
 /* A gradient of keys: += rows of queries, along queries, times scores. */
-static void add_to_keys(const Attention *a, const Block *part, const SmallLeft *queries,
-                        const void *scores, float *out) {
+static void add_to_keys(const Attention *a, const Block *part, Operand left, const void *scores,
+                        float *out) {
     const Tile *tile = &part->tile;
-    Small product = {.m = a->width,
+    Small product = {.m = left.width,
                      .n = tile->n_k,
                      .k = small_words(a->kind, tile->n_q),
-                     .a_row = queries->row,
-                     .a_k = queries->k,
+                     .a_row = left.queries->row,
+                     .a_k = left.queries->k,
                      .b_row = small_padded(tile->n_k),
                      .c_row = part->step,
                      .adds = true};
-    a->kind->multiply(&product, queries->words, scores, out);
+    a->kind->multiply(&product, left.queries->words, scores, out);
 }
 
 static atomic_int *turn_of(const Attention *a, int64_t head, int64_t q, const Work *w) {
@@ -265,15 +280,15 @@ static void add_part(const Attention *a, int64_t head, const Work *w, const Bloc
     float softcap = (float)a->attr->softcap;
     Queries q = queries_from(a, &w->q, tile->q - first_query);
     Queries d_out = queries_from(a, &w->d_out, tile->q - first_query);
-    pair_up(a, part, &q.left, part->k_turned, w->p);
+    pair_up(a, part, (Operand){&q.left, a->width}, part->k_turned, w->p);
     attention_mask(a, tile, false, w->p, small_padded(tile->n_k));
-    pair_up(a, part, &d_out.left, part->v_turned, w->ds);
+    pair_up(a, part, (Operand){&d_out.left, a->value_width}, part->v_turned, w->ds);
     RowSums sums = sums_of(a, tile, head, w);
     if (softcap > 0) cap_gradient(tile, softcap, &sums, w);
     (a->kind->per_word == 1 ? score_gradient_floats : score_gradient_pairs)(tile, a->factor, &sums,
                                                                             w);
-    add_to_keys(a, part, &d_out.across, w->p_words, part->dv);
-    add_to_keys(a, part, &q.across, w->ds_words, part->dk);
+    add_to_keys(a, part, (Operand){&d_out.across, a->value_width}, w->p_words, part->dv);
+    add_to_keys(a, part, (Operand){&q.across, a->width}, w->ds_words, part->dk);
     add_to_queries(a, part, head, w);
 }
 
@@ -301,46 +316,45 @@ static void scale_row(int64_t n, float factor, float *x) {
 /* Rows [n, width] to one head of an output. */
 static void store(const Attention *a, int out, const int64_t b_t_head_n[4], const float *rows) {
     MxShape shape = a->call->out_type[out].shape;
-    int64_t time = shape.dim[1], heads = shape.dim[2], step = small_padded(a->width);
+    int64_t time = shape.dim[1], heads = shape.dim[2], width = shape.dim[3];
     void *y = a->call->out[out];
     for (int64_t i = 0; y && i < b_t_head_n[3]; i++) {
         int64_t t = b_t_head_n[0] * time + b_t_head_n[1] + i;
-        int64_t at = (t * heads + b_t_head_n[2]) * a->width;
-        cpu_store(rows + i * step, a->width, y, a->dtype, at);
+        int64_t at = (t * heads + b_t_head_n[2]) * width;
+        cpu_store(rows + i * small_padded(width), width, y, a->dtype, at);
     }
 }
 
 static void begin(const Attention *a, int64_t key_head, Block *block) {
     const Tile *tile = &block->tile;
-    size_t bytes = (size_t)(a->side * small_padded(a->width)) * sizeof(float);
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
     block->step = small_padded(tile->n_k);
     SmallRows k = attention_keys(a, K, at);
     SmallRows v = attention_keys(a, V, at);
     small_pack_turned(a->kind, &k, block->dk, block->k_turned);
-    small_pack_turned(a->kind, &v, block->dk, block->v_turned);
+    small_pack_turned(a->kind, &v, block->dv, block->v_turned);
     small_pack_right(a->kind, &k, block->k);
-    memset(block->dk, 0, bytes);
-    memset(block->dv, 0, bytes);
+    memset(block->dk, 0, side_bytes(a, a->width));
+    memset(block->dv, 0, side_bytes(a, a->value_width));
 }
 
 static void finish(const Attention *a, int64_t key_head, const Block *block) {
     const Tile *tile = &block->tile;
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
-    int64_t sides[] = {small_padded(a->width), block->step};
-    float *rows = (float *)block->k_turned; /* no longer needed */
-    scale_row(sides[0] * sides[1], (float)a->attr->scale, block->dk);
-    attention_turn(sides, block->dk, rows);
-    store(a, K, at, rows);
-    attention_turn(sides, block->dv, rows);
-    store(a, V, at, rows);
+    int64_t width = small_padded(a->width), value_width = small_padded(a->value_width);
+    float *rows = (float *)block->k_turned, *value_rows = (float *)block->v_turned; /* now free */
+    scale_row(width * block->step, (float)a->attr->scale, block->dk);
+    attention_turn((int64_t[]){width, block->step}, block->dk, rows);
+    store(a, DK, at, rows);
+    attention_turn((int64_t[]){value_width, block->step}, block->dv, value_rows);
+    store(a, DV, at, value_rows);
 }
 
 static void pack_queries(const Attention *a, int input, const int64_t at[4], Queries *queries) {
     SmallRows rows = attention_queries(a, input, at);
     queries->across = small_pack_across(a->kind, &rows, queries->space[0], queries->space[1]);
     if (a->kind->per_word == 1) /* the same layout */
-        queries->left = (SmallLeft){queries->space[0], small_padded(a->width), 1};
+        queries->left = (SmallLeft){queries->space[0], small_padded(rows.width), 1};
     else
         queries->left = small_pack_left(a->kind, &rows, queries->space[2]);
 }
@@ -357,7 +371,7 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
         int n = block->tile.n_k > 0 ? attention_parts(a, &block->tile, parts) : 0;
         if (n && !is_packed) {
             pack_queries(a, Q, at, &w->q);
-            pack_queries(a, DO, at, &w->d_out);
+            pack_queries(a, a->call->n_in - LAST + DO, at, &w->d_out);
             is_packed = true;
         }
         for (int part = 0; part < n; part++) add_tile(a, head, w, block, &parts[part]);
@@ -400,23 +414,23 @@ static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
 static void fetch_row(const Attention *a, const void *x, int64_t at) {
     const int64_t bytes = (int64_t)mx_dtype_bytes(a->dtype);
     const char *row = (const char *)x + at * bytes;
-    for (int64_t i = 0; i < a->width * bytes; i += CPU_ALIGN) __builtin_prefetch(row + i);
+    for (int64_t i = 0; i < a->value_width * bytes; i += CPU_ALIGN) __builtin_prefetch(row + i);
 }
 
 static void begin_group(const Attention *a, int64_t b, int64_t key_head, const Group *group) {
     enum { AHEAD = 8 }; /* rows */
-    int64_t step = small_padded(a->width), n = a->group * a->time;
+    int64_t step = small_padded(a->width), width = a->value_width, n = a->group * a->time;
+    const void *o = last_input(a, O), *d = last_input(a, DO);
     for (int64_t i = 0; i < n; i++) {
         int64_t head = key_head * a->group + i / a->time, t = i % a->time;
-        int64_t row = a->heads * a->width;
-        int64_t at = (b * a->time + t) * row + head * a->width;
+        int64_t row = a->heads * width;
+        int64_t at = (b * a->time + t) * row + head * width;
         int64_t ahead = at + cpu_min(AHEAD, a->time - 1 - t) * row;
-        const void *o = a->call->in[O], *d = a->call->in[DO];
         fetch_row(a, o, ahead);
         fetch_row(a, d, ahead);
         group->dots[i] = a->dtype == MX_F32
-                             ? dot_floats(a->width, (const float *)o + at, (const float *)d + at)
-                             : dot_bf16(a->width, (const MxBf16 *)o + at, (const MxBf16 *)d + at);
+                             ? dot_floats(width, (const float *)o + at, (const float *)d + at)
+                             : dot_bf16(width, (const MxBf16 *)o + at, (const MxBf16 *)d + at);
     }
     memset(group->dq, 0, (size_t)(n * step) * sizeof(float));
     for (int64_t i = 0; i < a->group * blocks_of(a); i++) atomic_init(&group->turns[i], 0);
@@ -426,7 +440,20 @@ static void finish_group(const Attention *a, int64_t b, int64_t key_head, const 
     int64_t rows = a->time * small_padded(a->width);
     scale_row(a->group * rows, (float)a->attr->scale, group->dq);
     for (int64_t g = 0; g < a->group; g++)
-        store(a, Q, (int64_t[]){b, 0, key_head * a->group + g, a->time}, group->dq + g * rows);
+        store(a, DQ, (int64_t[]){b, 0, key_head * a->group + g, a->time}, group->dq + g * rows);
+}
+
+/* What a sequence gives to the sinks of a key head's query heads. */
+static void sum_sinks(const Attention *a, int64_t b, int64_t key_head, const Group *group,
+                      double *dsinks) {
+    const float *log_sums = last_input(a, LOG_SUMS);
+    for (int64_t g = 0; g < a->group; g++) {
+        int64_t row = b * a->heads + key_head * a->group + g;
+        double sum = 0, sink = a->sinks[row % a->heads];
+        for (int64_t t = 0; t < a->time; t++)
+            sum -= exp(sink - log_sums[row * a->time + t]) * group->dots[g * a->time + t];
+        dsinks[row] = sum;
+    }
 }
 
 /* ---- work */
@@ -438,6 +465,7 @@ typedef struct Grad {
     int64_t n_kept; /* groups that have memory of their own at the same time */
     size_t group_bytes;
     char *groups;
+    double *dsinks; /* [batch, heads]; NULL = nobody wants them */
 } Grad;
 
 static Grad grad_of(const MxDevice *device, const MxKernelCall *call) {
@@ -449,7 +477,10 @@ static Grad grad_of(const MxDevice *device, const MxKernelCall *call) {
     g.is_shared = g.n_groups % device->n_threads && g.n_groups < plenty * device->n_threads;
     g.n_kept = g.is_shared ? g.n_groups : device->n_threads;
     g.group_bytes = group_bytes(&g.a);
-    if (call->scratch) g.groups = g.a.scratch + g.a.worker_bytes * (size_t)device->n_threads;
+    if (!call->scratch) return g;
+    g.groups = g.a.scratch + g.a.worker_bytes * (size_t)device->n_threads;
+    if (g.a.sinks && call->out[DSINKS])
+        g.dsinks = (double *)(g.groups + g.group_bytes * (size_t)g.n_kept);
     return g;
 }
 
@@ -488,7 +519,9 @@ static void finish_groups(const void *context, int64_t begin, int64_t end, int w
     const Grad *g = context;
     for (int64_t i = begin; i < end; i++) {
         Work w = work_on(g, i, worker);
-        finish_group(&g->a, i / g->a.key_heads, i % g->a.key_heads, &w.group);
+        int64_t b = i / g->a.key_heads, key_head = i % g->a.key_heads;
+        finish_group(&g->a, b, key_head, &w.group);
+        if (g->dsinks) sum_sinks(&g->a, b, key_head, &w.group, g->dsinks);
     }
 }
 
@@ -504,7 +537,16 @@ static void do_groups(const void *context, int64_t begin, int64_t end, int worke
 
 static size_t attention_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
     Grad g = grad_of(device, call);
-    return g.a.worker_bytes * (size_t)device->n_threads + g.group_bytes * (size_t)g.n_kept;
+    size_t bytes = g.a.worker_bytes * (size_t)device->n_threads + g.group_bytes * (size_t)g.n_kept;
+    return bytes + (call->n_out == OUTS ? (size_t)(g.a.batch * g.a.heads) * sizeof(double) : 0);
+}
+
+static void store_sinks(const Grad *g, float *out) {
+    for (int64_t head = 0; head < g->a.heads; head++) {
+        double sum = 0;
+        for (int64_t b = 0; b < g->a.batch; b++) sum += g->dsinks[b * g->a.heads + head];
+        out[head] = (float)sum;
+    }
 }
 
 static void attention_grad_run(const MxDevice *device, const MxKernelCall *call) {
@@ -516,6 +558,7 @@ static void attention_grad_run(const MxDevice *device, const MxKernelCall *call)
     } else {
         cpu_for_uneven(device, g.n_groups, 1, do_groups, &g);
     }
+    if (g.dsinks) store_sinks(&g, call->out[DSINKS]);
 }
 
 const MxKernel cpu_attention_grad = {.scratch = attention_grad_scratch, .run = attention_grad_run};

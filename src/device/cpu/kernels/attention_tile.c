@@ -6,6 +6,10 @@
 
 #include <math.h>
 
+static bool has_sinks(const MxKernelCall *call) {
+    return call->n_in > call->op->arity;
+}
+
 Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     const float log2_e = 1.44269504f;
     const MxAttentionAttr *attr = call->attr;
@@ -18,6 +22,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .n_blocks = ATTENTION_SPAN / kind->side,
                        .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
+                       .sinks = call->in && has_sinks(call) ? call->in[4] : NULL,
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
@@ -27,6 +32,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .key_heads = k.dim[2],
                        .group = q.dim[2] / k.dim[2],
                        .width = q.dim[3],
+                       .value_width = call->in_type[2].shape.dim[3],
                        .dtype = call->in_type[0].dtype,
                        .scratch = call->scratch};
 }
@@ -115,13 +121,13 @@ int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_P
 /* Rows of an array [batch, time, heads, width]. */
 static SmallRows rows_of(const Attention *a, int input, const int64_t time_heads[2],
                          const int64_t b_t_head_n[4]) {
-    int64_t step = time_heads[1] * a->width;
-    int64_t at = (b_t_head_n[0] * time_heads[0] + b_t_head_n[1]) * step + b_t_head_n[2] * a->width;
+    int64_t width = a->call->in_type[input].shape.dim[3], step = time_heads[1] * width;
+    int64_t at = (b_t_head_n[0] * time_heads[0] + b_t_head_n[1]) * step + b_t_head_n[2] * width;
     const char *data = a->call->in[input];
     return (SmallRows){.data = data + (size_t)at * mx_dtype_bytes(a->dtype),
                        .dtype = a->dtype,
                        .n = b_t_head_n[3],
-                       .width = a->width,
+                       .width = width,
                        .step = step};
 }
 

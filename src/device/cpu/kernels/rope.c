@@ -36,9 +36,10 @@ const MxKernel cpu_rope_table = {.run = rope_table_run};
 /* Heads that lie side by side are converted together. */
 typedef struct Rotation {
     const MxKernelCall *call;
-    int64_t rows, heads, width, pairs; /* elements of a head, and pairs of them */
-    int64_t together;                  /* heads that are converted at a time */
-    char *scratch;                     /* [workers] */
+    int64_t rows, heads, width; /* elements of a head */
+    int64_t first, pairs;       /* that are rotated, from an element on */
+    int64_t together;           /* heads that are converted at a time */
+    char *scratch;              /* [workers] */
 } Rotation;
 
 /* Members of the pairs of a head, cos and sin (negated to rotate back), heads as floats. */
@@ -48,8 +49,10 @@ typedef struct Work {
 
 static Rotation rotation_of(const MxKernelCall *call) {
     const int64_t *dim = call->in_type[0].shape.dim;
+    const MxRopeAttr *attr = call->attr;
     Rotation r = {.call = call, .rows = dim[0] * dim[1], .heads = dim[2], .width = dim[3]};
-    r.pairs = r.width / 2;
+    r.first = attr->first;
+    r.pairs = call->in_type[1].shape.dim[2];
     r.together = cpu_max(1, CPU_BLOCK / cpu_max(1, r.width));
     r.scratch = call->scratch;
     return r;
@@ -105,7 +108,11 @@ static void rotate(int64_t n, const float *a, const float *b, const Work *work, 
 /* One head. */
 static void rotate_head(const Rotation *r, const float *x, const Work *work, float *y) {
     const MxRopeAttr *attr = r->call->attr;
-    int64_t n = r->pairs;
+    int64_t n = r->pairs, end = r->first + 2 * n;
+    memcpy(y, x, (size_t)r->first * sizeof *x);
+    memcpy(y + end, x + end, (size_t)(r->width - end) * sizeof *x);
+    x += r->first;
+    y += r->first;
     const float *a = attr->interleaved_in ? work->a : x;
     const float *b = attr->interleaved_in ? work->b : x + n;
     if (attr->interleaved_in) split(n, x, work->a, work->b);
