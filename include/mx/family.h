@@ -44,10 +44,12 @@ typedef struct MxLayerSpec {
                               say so */
     MxSees sees;
     MxRopeKind rope;
-    bool norms_heads;  /* norms of queries and keys, whatever use_qk_norm says */
-    bool scales_query; /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
-                          starts, and is kept in MaxText's trees, that much smaller */
-    bool has_out_bias; /* attention_bias covers the output projection too */
+    bool norms_heads;    /* norms of queries and keys, whatever use_qk_norm says */
+    bool norms_together; /* one over all heads, where others have one a head */
+    bool counts_all;     /* MaxText counts operations as if all before were seen */
+    bool scales_query;   /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
+                            starts, and is kept in MaxText's trees, that much smaller */
+    bool has_out_bias;   /* attention_bias covers the output projection too */
 } MxLayerSpec;
 
 /* ---- Hugging Face's models */

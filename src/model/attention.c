@@ -14,8 +14,11 @@ typedef struct Leaves {
 
 /* ---- parameters */
 
-static int add_norm_of_heads(const Place *p, const char *name, int64_t width, bool has) {
-    return has ? model_add_norm(p, name, width) : -1;
+/* Of each head of a width, or of all of them together. */
+static int add_norm_of_heads(const Place *p, const char *name, const Spec *spec, int64_t n_heads,
+                             int64_t width) {
+    if (!spec->norms_heads) return -1;
+    return model_add_norm(p, name, spec->row->norms_together ? n_heads * width : width);
 }
 
 typedef struct Kernel {
@@ -75,8 +78,8 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
         p,
         (Kernel){"out", MX_SHAPE(N, H, c->emb_dim), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)},
         c->attention_bias && spec->row->has_out_bias);
-    l->query_norm = add_norm_of_heads(p, "query_norm/scale", H, spec->norms_heads);
-    l->key_norm = add_norm_of_heads(p, "key_norm/scale", H, spec->norms_heads);
+    l->query_norm = add_norm_of_heads(p, "query_norm/scale", spec, N, H);
+    l->key_norm = add_norm_of_heads(p, "key_norm/scale", spec, c->num_kv_heads, H);
     return l;
 }
 
@@ -93,6 +96,15 @@ static void project_qkv(const Pass *p, const Leaves *l, MxValue x_BTD, MxValue q
         model_project_each(p, x_BTD, 3, dense, qkv);
 }
 
+static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, int scale) {
+    MxTrace *t = p->t;
+    if (scale < 0) return x_BTNH;
+    if (!spec->row->norms_together) return model_norm(p, x_BTNH, scale, spec->epsilon);
+    MxShape shape = mx_trace_type(t, x_BTNH).shape;
+    return mx_reshape(t, model_norm(p, model_flatten_last(t, x_BTNH, 2), scale, spec->epsilon),
+                      shape);
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
@@ -103,10 +115,8 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
     MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
-    if (l->query_norm >= 0) {
-        q_BTNH = model_norm(p, q_BTNH, l->query_norm, spec->epsilon);
-        k_BTKH = model_norm(p, k_BTKH, l->key_norm, spec->epsilon);
-    }
+    q_BTNH = norm_of_heads(p, spec, q_BTNH, l->query_norm);
+    k_BTKH = norm_of_heads(p, spec, k_BTKH, l->key_norm);
     MxValue rope_table = p->rope_table[spec - p->model->specs];
     q_BTNH = mx_rope(t, q_BTNH, rope_table, spec->rope_layout);
     k_BTKH = mx_rope(t, k_BTKH, rope_table, spec->rope_layout);
@@ -124,8 +134,9 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
  * calculate_mixed_attention_model_tflops_training_per_device. */
 static double count_pairs(const MxConfig *c, const MxLayerSpec *spec, double length) {
     double window = fmin((double)c->sliding_window_size, length);
-    return spec->sees == MX_SEES_WINDOW ? length * window - 0.5 * (window * window)
-                                        : length * length / 2;
+    return spec->sees == MX_SEES_WINDOW && !spec->counts_all
+               ? length * window - 0.5 * (window * window)
+               : length * length / 2;
 }
 
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {

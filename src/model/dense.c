@@ -12,8 +12,7 @@ static const Adapter *adapter_of(const Pass *p, int leaf) {
     return adapters && adapters[leaf].a >= 0 ? &adapters[leaf] : NULL;
 }
 
-/* The same values with the last n dims as one. */
-static MxValue flatten_last(MxTrace *t, MxValue x, int n) {
+MxValue model_flatten_last(MxTrace *t, MxValue x, int n) {
     MxShape shape = mx_trace_type(t, x).shape, flat = {.rank = shape.rank - n + 1};
     if (x < 0 || n == 1) return x;
     for (int i = 0; i < flat.rank; i++) flat.dim[i] = shape.dim[i];
@@ -36,7 +35,7 @@ static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValu
         a = left++ ? mx_concat(t, a, p->params[adapter->a]) : p->params[adapter->a];
     }
     if (!left) return;
-    MxValue in = flatten_last(t, x, p->model->params.leaves[dense[0].kernel].n_contract);
+    MxValue in = model_flatten_last(t, x, p->model->params.leaves[dense[0].kernel].n_contract);
     MxValue all = mx_dot(t, in, mx_cast(t, a, p->model->dtype), MX_DOT_NN, 1);
     all = mx_scale(t, all, p->model->lora.scale);
     for (int i = 0; i < n; i++) {
@@ -56,7 +55,7 @@ static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
     const Adapter *adapter = adapter_of(p, kernel);
     if (!adapter) return y;
     MxShape shape = mx_trace_type(t, y).shape;
-    MxValue base = flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
+    MxValue base = model_flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
     MxValue sum = mx_add(t, mx_dot(t, low, model_weight(p, adapter->b), MX_DOT_NN, 1), base);
     return base == y ? sum : mx_reshape(t, sum, shape);
 }

@@ -128,6 +128,8 @@ typedef struct Dense {
     int kernel, bias;
 } Dense;
 
+/* model_flatten_last — the same values with the last n dims as one. */
+MxValue model_flatten_last(MxTrace *t, MxValue x, int n);
 /* model_weight — a weight in the dtype of computation. */
 MxValue model_weight(const Pass *p, int leaf);
 /* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations (the

@@ -143,9 +143,16 @@ START_TEST(our_presets_load_quietly) {
         ck_assert_int_eq(l.config->warnings.n, 0);
         ck_assert(l.config->head_dim == 128 || l.config->head_dim == 256);
         ck_assert(!mx_config_is_default(l.config, MX_KEY_base_emb_dim));
-        bool is_scaled =
-            mx_text_has_prefix(names[i], "llama3.1") || mx_text_has_prefix(names[i], "llama3.3");
-        ck_assert_str_eq(l.config->rope_type, is_scaled ? "llama3.1" : "default");
+        static const struct {
+            const char *name, *rope_type;
+        } scaled[] = {{"llama3.1-", "llama3.1"},
+                      {"llama3.3-", "llama3.1"},
+                      {"olmo3-7b-pt", "default"},
+                      {"olmo3-", "yarn"},
+                      {"", "default"}};
+        int row = 0;
+        while (!mx_text_has_prefix(names[i], scaled[row].name)) row++;
+        ck_assert_str_eq(l.config->rope_type, scaled[row].rope_type);
         unload(&l);
     }
     mx_arena_release(&arena);

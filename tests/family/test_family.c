@@ -49,6 +49,7 @@ static const struct {
     {"gemma3", 6, 8, "decoder/layers_remainder/layers_0/mlp/wo", 0, 0},
     {"gemma3", 11, 34, "decoder/layers/layers_5/mlp/wo", 1, 5},
     {"gemma3", 33, 34, "decoder/layers_remainder/layers_3/mlp/wo", 0, 0},
+    {"olmo3", 6, 8, "decoder/layers/layers_2/mlp/wo", 1, 2},
     {"gpt_oss", 3, 4, "decoder/layers/layers_1/mlp/wo", 1, 2},
     {"qwen3_next", 6, 8, "decoder/layers/layer_2/mlp/wo", 1, 2},
 };

@@ -59,6 +59,7 @@ static const struct {
     {"gemma2-27b", 27227128320 + 128 * 4608},
     {"gemma3-4b", 3880263168 - 64 * 2560},
     {"gemma3-27b", 27009346304 - 64 * 5376},
+    {"olmo3-7b", 7298011136},
 };
 
 START_TEST(presets_have_the_published_sizes) {

@@ -42,7 +42,6 @@ static const char *const not_built[] = {
     "gpt_oss",
     "llama4",
     "mixtral",
-    "olmo3",
     "qwen3_moe",
     "qwen3_next",
     "bf16_mixtral",

@@ -1,0 +1,23 @@
+/* olmo.c — Olmo 3: norms behind blocks alone, norms of queries and keys over all heads together,
+ * three layers that see a window before each that sees all. Source: MaxText models/olmo3.py,
+ * layers/attentions.py @e591f30c. */
+#include "rows.h"
+
+#define OLMO3_LAYER                                                                                \
+    .block = {{.kind = MX_BLOCK_ATTENTION,                                                         \
+               .name = "attention",                                                                \
+               .norm_after = "post_self_attention_layer_norm"},                                    \
+              {.kind = MX_BLOCK_GLU, .name = "mlp", .norm_after = "post_mlp_layer_norm"}},         \
+    .norms_together = true, .scales_query = true, .has_out_bias = true, .counts_all = true
+
+const MxFamily family_olmo3 = {
+    .decoder_block = "olmo3",
+    .specs = {{OLMO3_LAYER, .sees = MX_SEES_WINDOW}, {OLMO3_LAYER, .sees = MX_SEES_ALL_BEFORE}},
+    .n_specs = 2,
+    .period = 4,
+    .turns = {0, 0, 0, 1},
+    .place = MX_STACK_PLACE,
+    .mark = "/post_mlp_layer_norm/",
+    .keys = "sliding_window_size",
+    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
+};
