@@ -52,11 +52,13 @@ typedef struct MxShiftAttr {
 MxValue mx_shift(MxTrace *t, MxValue x, MxValue segments, int64_t offset);
 
 typedef struct MxSplitAttr {
-    int64_t width; /* of the first part */
+    int64_t width;  /* of the first part */
+    bool is_shared; /* the second is one of all in the dim before the last: their sum */
 } MxSplitAttr;
 
 /* mx_concat — x and y, which differ in their last dims alone, side by side: [.., m], [.., n] to
- * [.., m + n]. */
+ * [.., m + n]. All of the dim before the last may share one y: [.., N, m], [.., 1, n] to [.., N, m
+ * + n]. */
 MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
 /* mx_split — the other way round: [.., m + n] to [.., m] and, in the value after it, [.., n]. */
 MxValue mx_split(MxTrace *t, MxValue x, int64_t m);

@@ -33,10 +33,17 @@ MxValue mx_concat(MxTrace *t, MxValue x, MxValue y) {
     return mx_trace_node(t, &op_concat, (MxValue[]){x, y}, 2, NULL);
 }
 
+/* Whether all of the dim before the last of `one` share what `other` has once. */
+static bool shares(MxShape one, MxShape other) {
+    int d = one.rank - 2;
+    return d >= 0 && one.dim[d] != other.dim[d] && other.dim[d] == 1;
+}
+
 static bool concat_infer(MxInfer *infer) {
     MxShape x = infer->in[0].shape, y = infer->in[1].shape;
     if (!ops_is_real(infer, 0)) return false;
     bool fits = x.rank > 0 && x.rank == y.rank && infer->in[0].dtype == infer->in[1].dtype;
+    if (fits && shares(x, y)) y.dim[y.rank - 2] = x.dim[x.rank - 2];
     for (int i = 0; fits && i < x.rank - 1; i++) fits = x.dim[i] == y.dim[i];
     if (!fits) return mx_infer_fail(infer, "y must be of x's dtype and dims but the last");
     infer->out[0] = infer->in[0];
@@ -45,8 +52,9 @@ static bool concat_infer(MxInfer *infer) {
 }
 
 static void concat_vjp(const MxVjp *v) {
-    MxShape x = mx_trace_type(v->t, v->in[0]).shape;
-    MxValue dx = mx_split(v->t, v->dy[0], x.rank ? x.dim[x.rank - 1] : 0);
+    MxShape x = mx_trace_type(v->t, v->in[0]).shape, y = mx_trace_type(v->t, v->in[1]).shape;
+    MxSplitAttr attr = {.width = x.rank ? x.dim[x.rank - 1] : 0, .is_shared = shares(x, y)};
+    MxValue dx = mx_trace_node(v->t, &op_split, v->dy, 1, &attr);
     v->dx[0] = dx;
     v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
 }
@@ -55,6 +63,7 @@ static void concat_cut(MxFactors *f) {
     int lead = f->out[0].shape.rank - 1;
     ops_cut_lead(f, lead, 3);
     for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->in_dim[0][d];
+    if (shares(f->in[0].shape, f->in[1].shape)) f->in_dim[1][lead - 1] = MX_WHOLE;
     f->linear = 3;
 }
 
@@ -72,7 +81,8 @@ MxValue mx_split(MxTrace *t, MxValue x, int64_t m) {
 }
 
 static bool split_infer(MxInfer *infer) {
-    int64_t width = ((const MxSplitAttr *)infer->attr)->width;
+    const MxSplitAttr *attr = infer->attr;
+    int64_t width = attr->width;
     MxShape shape = infer->in[0].shape;
     if (!ops_is_real(infer, 0)) return false;
     if (!shape.rank || shape.dim[shape.rank - 1] < width)
@@ -81,6 +91,9 @@ static bool split_infer(MxInfer *infer) {
     infer->out[0] = infer->out[1] = infer->in[0];
     infer->out[0].shape.dim[shape.rank - 1] = width;
     infer->out[1].shape.dim[shape.rank - 1] -= width;
+    if (attr->is_shared && shape.rank < 2)
+        return mx_infer_fail(infer, "x has no dim before the last");
+    if (attr->is_shared) infer->out[1].shape.dim[shape.rank - 2] = 1;
     return true;
 }
 
@@ -98,6 +111,7 @@ static void split_cut(MxFactors *f) {
     int lead = f->in[0].shape.rank - 1;
     ops_cut_lead(f, lead, 1);
     for (int d = 0; d < lead; d++) f->out_dim[0][d] = f->out_dim[1][d] = f->in_dim[0][d];
+    if (((const MxSplitAttr *)f->attr)->is_shared) f->out_dim[1][lead - 1] = MX_WHOLE;
     f->linear = 1;
 }
 

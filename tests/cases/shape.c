@@ -12,25 +12,35 @@ static void ref_shift(const Reference *r) {
     }
 }
 
+/* How many rows of one half share a row of the other. */
+static int64_t shared_by(const MxType half[2]) {
+    int last = half[0].shape.rank - 1;
+    return last > 0 ? half[0].shape.dim[last - 1] / half[1].shape.dim[last - 1] : 1;
+}
+
 static void ref_concat(const Reference *r) {
     MxShape shape = r->out_type[0].shape;
     int64_t width = shape.dim[shape.rank - 1], first = r->in_type[0].shape.dim[shape.rank - 1];
+    int64_t shared = shared_by(r->in_type);
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
         int64_t row = i / width, at = i % width;
         r->out[0][i] =
-            at < first ? r->in[0][row * first + at] : r->in[1][row * (width - first) + at - first];
+            at < first ? r->in[0][row * first + at]
+                       : r->in[1][row / shared * (width - first) + at - first];
     }
 }
 
 static void ref_split(const Reference *r) {
     MxShape shape = r->in_type[0].shape;
     int64_t width = shape.dim[shape.rank - 1], first = r->out_type[0].shape.dim[shape.rank - 1];
+    int64_t shared = shared_by(r->out_type);
+    for (int64_t i = 0; i < element_count(r->out_type[1]); i++) r->out[1][i] = 0;
     for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
         int64_t row = i / width, at = i % width;
         if (at < first)
             r->out[0][row * first + at] = r->in[0][i];
         else
-            r->out[1][row * (width - first) + at - first] = r->in[0][i];
+            r->out[1][row / shared * (width - first) + at - first] += r->in[0][i];
     }
 }
 
@@ -73,10 +83,13 @@ const OpTest test_concat = {
         {NULL, NULL, "f2,3 f2,4", "f2,7", 0},
         {NULL, NULL, "b2,5,3 b2,5,3", "b2,5,6", 0},
         {NULL, NULL, "b3 b1", "b4", 0},
+        {"shared", NULL, "x3,5,7,4 x3,5,1,70", NULL, 0},
+        {"shared", NULL, "f8,4,8 f8,1,16", "f8,4,24", CASE_RANKS},
         {NULL, NULL, "f8,4,8 f8,4,16", NULL, CASE_RANKS}),
     WRONG(
         {NULL, "f2,3 b2,3", "y must be of x's dtype and dims but the last"},
         {NULL, "f2,3 f3,3", "y must be of x's dtype and dims but the last"},
+        {NULL, "f2,5,3 f1,5,4", "y must be of x's dtype and dims but the last"},
         {NULL, "f2,3 f3", "y must be of x's dtype and dims but the last"},
         {NULL, "f f", "y must be of x's dtype and dims but the last"},
         {NULL, "i2 i2", "input 0 must be float32 or bfloat16"}),
@@ -86,15 +99,19 @@ const OpTest test_concat = {
 
 const OpTest test_split = {
     CASES(
-        {"rows", ATTR(MxSplitAttr, 7), "x3,5,11", NULL, 0},
-        {"large", ATTR(MxSplitAttr, 113), "x211,226", NULL, 0},
-        {NULL, ATTR(MxSplitAttr, 3), "f2,7", "f2,3 f2,4", 0},
-        {NULL, ATTR(MxSplitAttr, 3), "b3", "b3 b0", 0},
-        {NULL, ATTR(MxSplitAttr, 8), "f8,4,24", NULL, CASE_RANKS}),
+        {"rows", ATTR(MxSplitAttr, .width = 7), "x3,5,11", NULL, 0},
+        {"large", ATTR(MxSplitAttr, .width = 113), "x211,226", NULL, 0},
+        {NULL, ATTR(MxSplitAttr, .width = 3), "f2,7", "f2,3 f2,4", 0},
+        {NULL, ATTR(MxSplitAttr, .width = 3), "b3", "b3 b0", 0},
+        {"shared", ATTR(MxSplitAttr, .width = 4, .is_shared = true), "x3,5,7,74", "x3,5,7,4 x3,5,1,70", 0},
+        {"shared, large", ATTR(MxSplitAttr, .width = 40, .is_shared = true), "x3,91,9,73", NULL, 0},
+        {"shared", ATTR(MxSplitAttr, .width = 8, .is_shared = true), "f8,4,24", NULL, CASE_RANKS},
+        {NULL, ATTR(MxSplitAttr, .width = 8), "f8,4,24", NULL, CASE_RANKS}),
     WRONG(
-        {ATTR(MxSplitAttr, 3), "f3,2", "x has no last dim of 3 and more"},
-        {ATTR(MxSplitAttr, 3), "f", "x has no last dim of 3 and more"},
-        {ATTR(MxSplitAttr, 3), "i7", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxSplitAttr, .width = 3), "f3,2", "x has no last dim of 3 and more"},
+        {ATTR(MxSplitAttr, .width = 3, .is_shared = true), "f7", "x has no dim before the last"},
+        {ATTR(MxSplitAttr, .width = 3), "f", "x has no last dim of 3 and more"},
+        {ATTR(MxSplitAttr, .width = 3), "i7", "input 0 must be float32 or bfloat16"}),
     .reference = ref_split,
     .flows = 1 << 0,
 };

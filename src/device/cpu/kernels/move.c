@@ -27,22 +27,49 @@ static void shift_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_shift = {.run = shift_run};
 
-/* Rows of the wide array and of the two that are its halves. */
+/* Rows of the wide array and of the two that are its halves; of the second half, so many rows of
+ * the others share one. */
 typedef struct Halves {
     char *wide, *half[2];
     size_t bytes[2]; /* of a row of each */
+    int64_t shared;
+    MxDtype dtype;
     bool splits;
 } Halves;
+
+static char *second_half(const Halves *h, int64_t row) {
+    return h->wide + (size_t)row * (h->bytes[0] + h->bytes[1]) + h->bytes[0];
+}
+
+/* Sums of the second halves of rows that share one. */
+static void sum_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    enum { FEW = 64 };
+    const Halves *h = context;
+    int64_t width = (int64_t)(h->bytes[1] / mx_dtype_bytes(h->dtype));
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t at = 0, n; at < width; at += n) {
+            float sum[FEW] = {0}, space[FEW];
+            n = cpu_min(FEW, width - at);
+            for (int64_t row = i * h->shared; row < (i + 1) * h->shared; row++) {
+                const float *x = cpu_read(second_half(h, row), h->dtype, at, n, space);
+                for (int64_t j = 0; j < n; j++) sum[j] += x[j];
+            }
+            cpu_store(sum, n, h->half[1], h->dtype, i * width + at);
+        }
+}
 
 static void copy_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Halves *h = context;
     for (int64_t row = begin; row < end; row++)
         for (int i = 0; i < 2; i++) {
-            char *wide =
-                h->wide + (size_t)row * (h->bytes[0] + h->bytes[1]) + (i ? h->bytes[0] : 0);
-            char *half = h->half[i] ? h->half[i] + (size_t)row * h->bytes[i] : NULL;
-            if (half) memcpy(h->splits ? half : wide, h->splits ? wide : half, h->bytes[i]);
+            bool is_summed = h->splits && i && h->shared > 1;
+            char *wide = second_half(h, row) - (i ? 0 : h->bytes[0]);
+            char *half = h->half[i];
+            if (half) half += (size_t)(i ? row / h->shared : row) * h->bytes[i];
+            if (half && !is_summed)
+                memcpy(h->splits ? half : wide, h->splits ? wide : half, h->bytes[i]);
         }
 }
 
@@ -51,8 +78,13 @@ static void copy(const MxDevice *device, Halves h, const MxType *halves) {
     for (int i = 0; i < last; i++) rows *= halves[0].shape.dim[i];
     for (int i = 0; i < 2; i++)
         h.bytes[i] = (size_t)halves[i].shape.dim[last] * mx_dtype_bytes(halves[i].dtype);
+    h.dtype = halves[0].dtype;
+    h.shared = last ? halves[0].shape.dim[last - 1] / cpu_max(1, halves[1].shape.dim[last - 1]) : 1;
     int64_t row_bytes = (int64_t)(h.bytes[0] + h.bytes[1]);
     cpu_for(device, rows, cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)), copy_rows, &h);
+    if (h.splits && h.half[1] && h.shared > 1)
+        cpu_for(device, rows / h.shared, cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes * h.shared)),
+                sum_rows, &h);
 }
 
 static void concat_run(const MxDevice *device, const MxKernelCall *call) {
