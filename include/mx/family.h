@@ -13,7 +13,12 @@
 /* ---- one layer */
 
 /* What mixes tokens, and what works on each alone; rows of src/model. */
-typedef enum MxBlockKind { MX_BLOCK_ATTENTION, MX_BLOCK_GLU, MX_BLOCK_COUNT } MxBlockKind;
+typedef enum MxBlockKind {
+    MX_BLOCK_ATTENTION,
+    MX_BLOCK_MLA,
+    MX_BLOCK_GLU,
+    MX_BLOCK_COUNT
+} MxBlockKind;
 
 /* A block of a layer, and what it and its norms are called in MaxText's trees. */
 typedef struct MxBlockSpec {
@@ -101,6 +106,9 @@ typedef struct MxFamily {
      * of different names: n_a_name, 0 = 1. */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
+    const char *layers;  /* what MaxText calls them, "dense_layers"; NULL = "layers" */
+    bool is_dense_first; /* specs are of the first first_num_dense_layers; the others have experts,
+                            which are not built */
     const char *place;
     const char *mark; /* part of a path that no other family's trees have; NULL = none */
     const char *keys; /* config keys that act in families that name them alone, or even here */
@@ -115,6 +123,10 @@ const MxFamily *mx_family_find(const char *decoder_block);
 /* mx_family_a_name — how many layers one of MaxText's is, whose number num_decoder_layers is. */
 static inline int mx_family_a_name(const MxFamily *family) {
     return family->n_a_name ? family->n_a_name : 1;
+}
+/* mx_family_layers — what MaxText calls its layers. */
+static inline const char *mx_family_layers(const MxFamily *family) {
+    return family->layers ? family->layers : "layers";
 }
 /* mx_family_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
@@ -138,7 +150,7 @@ typedef struct MxStacking {
     int period; /* 0 = all in one array */
 } MxStacking;
 
-/* mx_family_stacking — of the stack "layers". */
+/* mx_family_stacking — of the stack of its layers. */
 MxStacking mx_family_stacking(const MxFamily *family);
 /* mx_stack_of — where a leaf of a layer sits.
  *   prefix  "decoder/"; tail  the leaf's path in its layer

@@ -55,14 +55,15 @@ const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer) {
 }
 
 const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer) {
-    return mx_arena_printf(arena, "decoder/layers_%d", layer / mx_family_a_name(family));
+    return mx_arena_printf(arena, "decoder/%s_%d", mx_family_layers(family),
+                           layer / mx_family_a_name(family));
 }
 
 /* ---- stacks */
 
 MxStacking mx_family_stacking(const MxFamily *family) {
     bool take_turns = family->period > 1;
-    return (MxStacking){.outer = "layers",
+    return (MxStacking){.outer = mx_family_layers(family),
                         .place = take_turns ? family->place : NULL,
                         .period = take_turns ? family->period : 0};
 }

@@ -152,9 +152,19 @@ static double width(const MxConfig *c) {
     return (double)c->num_query_heads * (double)c->head_dim;
 }
 
+static int64_t rope_width(const MxConfig *c) {
+    return c->head_dim;
+}
+
+static double scale(const MxConfig *c, const MxLayerSpec *spec) {
+    return spec->scales_query || c->use_qk_norm ? 1 / sqrt((double)c->head_dim) : 1;
+}
+
 const Block block_attention = {
     .params = add_params,
     .trace = trace,
     .flops = flops,
     .width = width,
+    .rope_width = rope_width,
+    .scale = scale,
 };

@@ -101,9 +101,13 @@ struct Block {
                         double length);
     /* The widest value of a token. */
     double (*width)(const MxConfig *config);
+    /* Of attention: elements of a head that are rotated; what products of queries and keys are
+     * multiplied by. */
+    int64_t (*rope_width)(const MxConfig *config);
+    double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
 };
 
-extern const Block block_attention, block_glu;
+extern const Block block_attention, block_mla, block_glu;
 /* model_block — the row of a kind. */
 const Block *model_block(MxBlockKind kind);
 

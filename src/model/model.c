@@ -10,6 +10,13 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
+    if (model->family->is_dense_first &&
+        config->first_num_dense_layers < config->num_decoder_layers)
+        return mx_config_fail(err, config, MX_KEY_first_num_dense_layers,
+                              "layers with experts are not available yet; wants num_decoder_layers "
+                              "(%lld) or more, found %lld",
+                              (long long)config->num_decoder_layers,
+                              (long long)config->first_num_dense_layers);
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);
     for (int i = 0; i < model->family->n_specs; i++)

@@ -16,8 +16,8 @@ int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
     leaf.path = mx_path_join(p->arena, p->dir, tail);
     for (int i = 0; i < shape.rank; i++) leaf.axes[i] = axes[i];
     if (p->stacking)
-        leaf.stack =
-            mx_stack_of(p->arena, "decoder/", "layers", *p->stacking, p->layer, p->n_layers, tail);
+        leaf.stack = mx_stack_of(p->arena, "decoder/", p->stacking->outer, *p->stacking, p->layer,
+                                 p->n_layers, tail);
     return mx_tree_add(p->tree, leaf);
 }
 

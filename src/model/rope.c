@@ -1,4 +1,4 @@
-/* rope.c — frequencies of rotary position embeddings: a table of kinds. Pair i of a head of width H
+/* rope.c — frequencies of rotary position embeddings: a table of kinds. Pair i of n
  * turns by position * frequency[i]. Source: MaxText layers/embeddings.py @e591f30c
  * (RotaryEmbedding, LLaMARotaryEmbedding, YarnRotaryEmbedding). */
 #include <mx/model.h>
@@ -10,25 +10,25 @@
 static const double PI = 3.14159265358979323846;
 
 /* min * (max/min)^(2i/H), as a frequency. */
-static double frequency(const MxConfig *c, double max, int i) {
+static double frequency(const MxConfig *c, const Spec *spec, double max, int i) {
     double min = (double)c->rope_min_timescale;
-    return 1 / (min * pow(max / min, 2.0 * i / (double)c->head_dim));
+    return 1 / (min * pow(max / min, (double)i / spec->rope.n));
 }
 
-static double base_frequency(const MxConfig *c, int i) {
-    return frequency(c, (double)c->rope_max_timescale, i);
+static double base_frequency(const MxConfig *c, const Spec *spec, int i) {
+    return frequency(c, spec, (double)c->rope_max_timescale, i);
 }
 
 /* Source: MaxText layers/attentions.py, init_rotary_embedding. */
 static void local_rope(const MxConfig *c, Spec *spec) {
     int64_t local = c->local_rope_max_timescale;
     double max = (double)(local > 0 ? local : c->rope_max_timescale);
-    for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] = frequency(c, max, i);
+    for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] = frequency(c, spec, max, i);
 }
 
 static void default_rope(const MxConfig *c, Spec *spec) {
     for (int i = 0; i < spec->rope.n; i++)
-        spec->rope.frequency[i] = base_frequency(c, i) / c->rope_linear_scaling_factor;
+        spec->rope.frequency[i] = base_frequency(c, spec, i) / c->rope_linear_scaling_factor;
 }
 
 /* Long wavelengths are slowed down eightfold, short ones kept, those between mixed; Llama 3.1's own
@@ -36,7 +36,7 @@ static void default_rope(const MxConfig *c, Spec *spec) {
 static void llama3_rope(const MxConfig *c, Spec *spec) {
     const double factor = 8, low_factor = 1, high_factor = 4, original_length = 8192;
     for (int i = 0; i < spec->rope.n; i++) {
-        double f = base_frequency(c, i), wavelength = 2 * PI / f;
+        double f = base_frequency(c, spec, i), wavelength = 2 * PI / f;
         double smooth = (original_length / wavelength - low_factor) / (high_factor - low_factor);
         smooth = fmin(fmax(smooth, 0), 1);
         if (c->rope_use_scale) f = (1 - smooth) * f / factor + smooth * f;
@@ -46,25 +46,25 @@ static void llama3_rope(const MxConfig *c, Spec *spec) {
 }
 
 /* The pair that makes `rotations` turns over the original context. */
-static double yarn_pair(const MxConfig *c, double rotations) {
+static double yarn_pair(const MxConfig *c, const Spec *spec, double rotations) {
     double length = (double)c->original_max_position_embeddings;
-    return (double)c->head_dim * log(length / (rotations * 2 * PI)) /
-           (2 * log((double)c->rope_max_timescale));
+    return spec->rope.n * log(length / (rotations * 2 * PI)) / log((double)c->rope_max_timescale);
 }
 
 /* Frequencies above the ramp are kept, those below divided by the factor. Source: Peng et al. 2023.
  */
 static void yarn_rope(const MxConfig *c, Spec *spec) {
-    double low = yarn_pair(c, (double)c->beta_fast), high = yarn_pair(c, (double)c->beta_slow);
+    double low = yarn_pair(c, spec, (double)c->beta_fast);
+    double high = yarn_pair(c, spec, (double)c->beta_slow);
     if (c->rope_truncate) {
         low = floor(low);
         high = ceil(high);
     }
     low = fmax(low, 0);
-    high = fmin(high, (double)c->head_dim - 1);
+    high = fmin(high, 2 * spec->rope.n - 1);
     double width = high > low ? high - low : 0.001; /* a step where the ramp has no width */
     for (int i = 0; i < spec->rope.n; i++) {
-        double f = 1 / pow((double)c->rope_max_timescale, 2.0 * i / (double)c->head_dim);
+        double f = 1 / pow((double)c->rope_max_timescale, (double)i / spec->rope.n);
         double keep = 1 - fmin(fmax((i - low) / width, 0), 1);
         spec->rope.frequency[i] = f / c->rope_factor * (1 - keep) + f * keep;
     }
@@ -83,7 +83,8 @@ static const struct {
 };
 
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
-    spec->rope = (MxRopeFreqs){.n = (int)config->head_dim / 2, .amplitude = 1};
+    int64_t width = model_block(spec->row->block[0].kind)->rope_width(config);
+    spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
     if (spec->row->rope == MX_ROPE_LOCAL) {
         local_rope(config, spec);

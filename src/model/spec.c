@@ -15,12 +15,14 @@ static const struct {
     {"local_sliding", MX_MASK_SLIDING},
     {"chunk",         MX_MASK_CHUNK},
     {"full",          MX_MASK_FULL},
+    {"mla",           MX_MASK_CAUSAL},
 };
 // clang-format on
 
 const Block *model_block(MxBlockKind kind) {
     static const Block *const blocks[MX_BLOCK_COUNT] = {
         [MX_BLOCK_ATTENTION] = &block_attention,
+        [MX_BLOCK_MLA] = &block_mla,
         [MX_BLOCK_GLU] = &block_glu,
     };
     return blocks[kind];
@@ -62,10 +64,26 @@ static bool read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a, MxErro
     return true;
 }
 
+/* attention_type says it as well. */
+static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
+    bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA;
+    if (is_latent != !strcmp(c->attention_type, "mla"))
+        return mx_config_fail(err, c, MX_KEY_attention_type,
+                              "%s, but layers of %s have %s attention; wants %s", c->attention_type,
+                              c->decoder_block, is_latent ? "latent" : "no latent",
+                              is_latent ? "mla" : "another");
+    if (is_latent && c->num_kv_heads != c->num_query_heads)
+        return mx_config_fail(err, c, MX_KEY_base_num_kv_heads,
+                              "latent attention has a key and value for each query head; wants "
+                              "%lld, found %lld",
+                              (long long)c->num_query_heads, (long long)c->num_kv_heads);
+    return true;
+}
+
 static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     MxAttentionAttr *a = &spec->attention;
-    bool scales = spec->row->scales_query || c->use_qk_norm;
-    *a = (MxAttentionAttr){.scale = scales ? 1 / sqrt((double)c->head_dim) : 1,
+    if (!check_latent(c, spec, err)) return false;
+    *a = (MxAttentionAttr){.scale = model_block(spec->row->block[0].kind)->scale(c, spec->row),
                            .softcap = c->attn_logits_soft_cap};
     if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
     return read_mask(c, spec->row->sees, a, err);

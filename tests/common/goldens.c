@@ -34,7 +34,7 @@ static void note(Outcome o) {
 }
 
 const char *goldens_dir(void) {
-    return goldens_is_complete() ? getenv("MX_GOLDEN") : "tests/golden";
+    return goldens_is_complete() ? getenv("MX_GOLDEN") : GOLDENS_HERE;
 }
 
 bool goldens_is_complete(void) {
@@ -45,6 +45,10 @@ bool goldens_is_complete(void) {
 char *goldens_find(MxArena *arena, const char *name) {
     char *path = mx_path_join(arena, goldens_dir(), name);
     bool is_there = mx_file_exists(path) || mx_dir_exists(path);
+    if (!is_there) { /* the larger set lacks what the repository has made since */
+        path = mx_path_join(arena, GOLDENS_HERE, name);
+        is_there = mx_file_exists(path) || mx_dir_exists(path);
+    }
     note(is_there ? RAN : MISSING);
     return is_there ? path : NULL;
 }

@@ -7,11 +7,14 @@
 
 #include <mx/base.h>
 
+#define GOLDENS_HERE "tests/golden"
+
 /* goldens_dir — $MX_GOLDEN, or the part that is in the repository. */
 const char *goldens_dir(void);
 /* goldens_is_complete — is it the larger folder? */
 bool goldens_is_complete(void);
-/* goldens_find — the path of a file, which the caller then reads; NULL if the folder lacks it. */
+/* goldens_find — the path of a file, which the caller then reads; NULL if the folder, and the
+ * repository, lack it. */
 char *goldens_find(MxArena *arena, const char *name);
 /* goldens_need — the same of a file that every such folder has: fails the test if it does not. */
 char *goldens_need(MxArena *arena, const char *name);

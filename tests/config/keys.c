@@ -2,6 +2,8 @@
  * the rows say; docs/CONFIG.md holds the table made of the rows. */
 #include "config_tests.h"
 
+#include <mx/family.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -299,6 +301,16 @@ static const char *another(MxKey key) {
     return !strcmp(type, "float") ? "0.25" : "x";
 }
 
+/* One that lists a key. */
+static const char *family_of(const char *key) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    for (int i = 0; i < n; i++)
+        if (families[i]->keys && strstr(families[i]->keys, key)) return families[i]->decoder_block;
+    ck_abort_msg("%s: no family lists it", key);
+    return NULL;
+}
+
 /* "needs=" one of the values, or what it is not (no word of a value that is in the list). */
 static const char *setting(MxArena *arena, int i, bool holds) {
     MxKey needs = conditions[i].needs;
@@ -311,8 +323,9 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         return mx_arena_printf(arena, "%s=%s", name, holds != is_inverse ? "true" : "false");
     if (!strcmp(type, "int")) return mx_arena_printf(arena, "%s=%d", name, holds ? 2 : 0);
     if (!strcmp(type, "str")) return mx_arena_printf(arena, "%s=%s", name, holds ? "v5e-8" : "");
-    if (needs == MX_KEY_decoder_block) /* of these keys a family has the list */
-        return mx_arena_printf(arena, "%s=%s", name, holds ? "gemma3" : "llama2");
+    if (needs == MX_KEY_decoder_block)
+        return mx_arena_printf(arena, "%s=%s", name,
+                               holds ? family_of(mx_key_name(conditions[i].key)) : "llama2");
     if (holds) return mx_arena_printf(arena, "%s=%.*s", name, n, conditions[i].values);
     static const struct {
         MxKey key;

@@ -1,0 +1,134 @@
+/* mla.c — a block: latent attention. Keys and values of all heads are made of one narrow vector a
+ * token, and queries may be too; a part of each head that is rotated stands beside the rest, and
+ * all heads share that part of the keys. Source: DeepSeek-V2 (2024) 2.1; MaxText
+ * layers/attention_mla.py @e591f30c.
+ *
+ * Letters besides those of internal.h: Q, C widths of the narrow vectors of queries, and of keys
+ * and values, S, R what is not, and what is, rotated of a head, V a head of values. */
+#include <mx/model.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+typedef struct Leaves {
+    int query;                 /* -1 = the next three */
+    int wq_a, q_norm, wq_b;    /* -1 = queries are not narrowed */
+    int wkv_a, kv_norm, wkv_b; /* to C + R; to S + V a head */
+    int out;
+} Leaves;
+
+static int64_t head_width(const MxConfig *c) {
+    return c->qk_nope_head_dim + c->qk_rope_head_dim;
+}
+
+static int64_t rope_width(const MxConfig *c) {
+    return c->qk_rope_head_dim;
+}
+
+/* Longer contexts than those of training make sharper softmaxes. Source: Peng et al. 2023. */
+static double scale(const MxConfig *c, const MxLayerSpec *spec) {
+    (void)spec;
+    double sharper = 1;
+    if (c->max_position_embeddings > c->original_max_position_embeddings)
+        sharper = 0.1 * c->mscale * log(c->rope_factor) + 1;
+    return sharper * sharper / sqrt((double)head_width(c));
+}
+
+/* ---- parameters */
+
+static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
+    (void)spec;
+    int64_t D = c->emb_dim, N = c->num_query_heads, H = head_width(c), Q = c->q_lora_rank;
+    int64_t C = c->kv_lora_rank, R = c->qk_rope_head_dim, S = c->qk_nope_head_dim;
+    int64_t V = c->v_head_dim;
+    MxInit of_stream = model_fan_in(MX_INIT_NORMAL, D);
+    Leaves *l = mx_new(p->arena, Leaves);
+    *l = (Leaves){.query = -1, .wq_a = -1, .q_norm = -1, .wq_b = -1};
+    if (!Q) {
+        l->query = model_add(p, "query/kernel", MX_SHAPE(D, N, H), 1,
+                             AXES("embed", "q_heads", "kv"), of_stream);
+    } else {
+        l->wq_a = model_add(p, "wq_a/kernel", MX_SHAPE(D, Q), 1, AXES("embed", "q_lora_up_proj"),
+                            of_stream);
+        l->q_norm = model_add_norm(p, "q_norm/scale", Q);
+        l->wq_b = model_add(p, "wq_b/kernel", MX_SHAPE(Q, N, H), 1, AXES("q_lora", "q_heads", "kv"),
+                            model_fan_in(MX_INIT_NORMAL, Q));
+    }
+    l->wkv_a = model_add(p, "wkv_a/kernel", MX_SHAPE(D, C + R), 1, AXES("embed", "kv_lora_up_proj"),
+                         of_stream);
+    l->kv_norm = model_add_norm(p, "kv_norm/scale", C);
+    l->wkv_b =
+        model_add(p, "wkv_b/kernel", MX_SHAPE(C, N, S + V), 1,
+                  AXES("kv_lora", "kv_heads", "kv_head_dim"), model_fan_in(MX_INIT_NORMAL, C));
+    l->out = model_add(p, "out/kernel", MX_SHAPE(N, V, D), 2, AXES("heads", "kv", "embed"),
+                       model_fan_in(MX_INIT_NORMAL, N * V));
+    return l;
+}
+
+/* ---- forward pass */
+
+static MxValue queries(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
+    int from = l->query;
+    if (from < 0) {
+        x_BTD = model_norm(p, model_project(p, x_BTD, l->wq_a, -1), l->q_norm, spec->epsilon);
+        from = l->wq_b;
+    }
+    return model_project(p, x_BTD, from, -1);
+}
+
+static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
+    MxTrace *t = p->t;
+    const Leaves *l = own;
+    const MxConfig *c = p->model->config;
+    const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
+                                   "activation_kv_heads", "activation_kv_head_dim");
+    MxValue table = p->rope_table[spec - p->model->specs];
+    MxRopeAttr of_head = spec->rope_layout;
+    of_head.first = c->qk_nope_head_dim;
+    MxValue q_BTNH = mx_rope(t, queries(p, spec, l, x_BTD), table, of_head);
+    MxValue latent_BTC = mx_split(t, model_project(p, x_BTD, l->wkv_a, -1), c->kv_lora_rank);
+    MxShape shape = mx_trace_type(t, q_BTNH).shape;
+    MxValue turned_BT1R =
+        mx_reshape(t, latent_BTC + 1, MX_SHAPE(shape.dim[0], shape.dim[1], 1, c->qk_rope_head_dim));
+    turned_BT1R = mx_rope(t, turned_BT1R, table, spec->rope_layout);
+    latent_BTC = model_norm(p, latent_BTC, l->kv_norm, spec->epsilon);
+    MxValue k_BTNS = mx_split(t, model_project(p, latent_BTC, l->wkv_b, -1), c->qk_nope_head_dim);
+    MxValue v_BTNV = mx_trace_constrain(t, k_BTNS + 1, axes);
+    MxValue k_BTNH = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
+    mx_trace_constrain(t, q_BTNH, axes);
+    MxValue o_BTNV = mx_attention(t, q_BTNH, k_BTNH, v_BTNV, p->segments_BT, spec->attention);
+    mx_trace_constrain(t, o_BTNV,
+                       AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
+                            "activation_kv"));
+    return model_project(p, o_BTNV, l->out, -1);
+}
+
+/* ---- cost */
+
+/* Source: MaxText utils/maxtext_utils.py, calculate_mla_tflops_per_device. */
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
+    (void)spec;
+    double D = (double)c->emb_dim, N = (double)c->num_query_heads, H = (double)head_width(c);
+    double C = (double)c->kv_lora_rank, R = (double)c->qk_rope_head_dim;
+    double S = (double)c->qk_nope_head_dim, V = (double)c->v_head_dim, Q = (double)c->q_lora_rank;
+    double tokens = rows * length;
+    double query = 2 * tokens * (Q > 0 ? D * Q + Q * N * H : D * N * H);
+    double key_value = 2 * tokens * (D * (C + R) + C * N * (S + V));
+    return (BlockFlops){.weights = query + key_value + 2 * tokens * D * N * V,
+                        .attention = 2 * tokens * length * N * (H + V) / 2};
+}
+
+static double width(const MxConfig *c) {
+    double value = (double)(c->qk_nope_head_dim + c->v_head_dim);
+    return (double)c->num_query_heads * fmax((double)head_width(c), value);
+}
+
+const Block block_mla = {
+    .params = add_params,
+    .trace = trace,
+    .flops = flops,
+    .width = width,
+    .rope_width = rope_width,
+    .scale = scale,
+};
