@@ -297,12 +297,14 @@ typedef struct MxHfModel {
     bool is_tied, has_bias, has_qk_norm;
     double epsilon;
     int64_t rope_theta;
+    int64_t local_theta;        /* of layers with a window; 0 = the family has no other there */
     double query_scalar;        /* scores are divided by its square root; 0 = by head_dim's */
     double attn_cap, final_cap; /* of scores and logits; 0 = none */
     double rope_factor;         /* positions are divided by it */
     bool rope_is_stretched;     /* with the constants of Llama 3.1 */
     MxHeadForm heads;           /* of our kernels */
     MxDtype dtype;              /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_within;             /* the text model of one that also sees images */
     MxJson *config;             /* config.json that it was read from; NULL = none */
     const char *lacks; /* members of it that change results and that mxtrain does not do, for
                           messages; "" = none */

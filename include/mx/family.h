@@ -77,6 +77,7 @@ typedef enum MxHfWindow {
 /* A kind of model under their names, and what no member of config.json says. */
 typedef struct MxHfNames {
     const char *model_type, *architecture;
+    const char *outer_type; /* of models that have it as their text_config; NULL = none */
     const char *norms[2 * MX_LAYER_BLOCKS]; /* before and after each block; NULL = none */
     bool interleaves;                       /* in MaxText's trees rotated pairs are neighbours */
     MxHfBias bias;
@@ -88,8 +89,11 @@ typedef struct MxHfNames {
     bool is_tied;          /* where tie_word_embeddings is missing */
     bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
     bool has_query_scalar; /* query_pre_attn_scalar */
+    bool has_local_rope;   /* rope_local_base_freq, of layers with MX_ROPE_LOCAL */
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
+    int64_t default_heads, default_vocab, default_theta;
+    double default_attn_cap, default_final_cap;
 } MxHfNames;
 
 /* ---- families */

@@ -42,8 +42,11 @@ typedef struct HfRow {
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 
-/* hf_family — the family of a model_type of theirs; NULL = none that is built. */
+/* hf_family — the family of a model_type of theirs, or of its text_config; NULL = none that is
+ * built. */
 const MxFamily *hf_family(const char *model_type);
+/* hf_is_outer — whether it is the type of a model that has the family as its text_config. */
+bool hf_is_outer(const MxFamily *family, const char *model_type);
 /* hf_family_of — that of a model; NULL = Hugging Face has no such one. */
 const MxFamily *hf_family_of(const MxHfModel *model);
 /* hf_families — all model types, for messages. */
@@ -150,6 +153,7 @@ struct HfMember {
     size_t at, from;       /* of the value in MxHfModel and in MxConfig */
     int64_t most, missing; /* of a size; missing 0 = it must be there */
     double usual;          /* a number's where it is missing */
+    size_t of_family;      /* where MxHfNames says what counts instead of these two; 0 = nowhere */
     bool shapes;           /* shapes depend on it */
     bool agrees;           /* no shape tells it, but a run of ours must have the same */
     void (*read)(HfReader *r, const HfMember *m);

@@ -37,6 +37,24 @@ static bool is_bf16(const MxJson *json) {
     return name && !strcmp(name, mx_dtype_name(MX_BF16));
 }
 
+/* The text model of one that also sees images: what config.json of that alone would say. */
+static bool take_text_config(HfReader *r) {
+    MxJson *text = mx_json_get(r->json, "text_config");
+    if (!text || strcmp(mx_json_kind(text), "an object"))
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->path},
+                       "text_config: found %s, wanted an object",
+                       text ? mx_json_kind(text) : "nothing");
+    static const char *const shared[] = {"dtype", "torch_dtype", "quantization_config"};
+    for (int i = 0; i < MX_COUNT(shared); i++)
+        if (mx_json_get(r->json, shared[i]) && !mx_json_get(text, shared[i]))
+            mx_json_set(text, shared[i], mx_json_get(r->json, shared[i]));
+    mx_json_set_string(text, "model_type", r->family->hf.model_type);
+    mx_json_push_string(mx_json_put_array(text, "architectures"), r->family->hf.architecture);
+    r->json = text;
+    r->model->is_within = true;
+    return true;
+}
+
 bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err) {
     enum { LARGEST = 16 << 20 };
     HfReader r = {.arena = arena, .path = path, .model = out, .err = err};
@@ -52,6 +70,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                        "model_type: found \"%s\", not available yet: %s work now", type ? type : "",
                        hf_families(arena));
+    if (hf_is_outer(r.family, type) && !take_text_config(&r)) return false;
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
     out->config = r.json;

@@ -51,12 +51,17 @@ static void read_number(const HfReader *r, const MxJson *object, const char *key
     *out = missing;
 }
 
+static int64_t missing_size(const HfReader *r, const HfMember *m) {
+    int64_t of_family = *(const int64_t *)((const char *)&r->family->hf + m->of_family);
+    return m->of_family && of_family ? of_family : m->missing;
+}
+
 void hf_read_member(HfReader *r, const HfMember *m) {
     void *at = (char *)r->model + m->at;
     if (m->read)
         m->read(r, m);
     else if (m->theirs && m->kind == HF_SIZE)
-        read_size(r, m->theirs, m->most, m->missing, at);
+        read_size(r, m->theirs, m->most, missing_size(r, m), at);
     else if (m->theirs && m->kind == HF_NUMBER)
         read_number(r, r->json, m->theirs, m->usual, at);
     else if (m->theirs && m->kind == HF_FLAG)
@@ -200,6 +205,10 @@ static void read_qk_norm(HfReader *r, const HfMember *m) {
     r->model->has_qk_norm = r->family->hf.has_qk_norm;
 }
 
+static void take_qk_norm(const MxConfig *c, MxHfModel *model) {
+    model->has_qk_norm = c->use_qk_norm || mx_family_find(c->decoder_block)->specs[0].norms_heads;
+}
+
 static bool check_qk_norm(const MxHfModel *model, const MxHfNames *names, MxWhere where,
                           MxError *err) {
     return model->has_qk_norm == names->has_qk_norm ||
@@ -239,6 +248,15 @@ static void check_turns(HfReader *r, const MxJson *types) {
         is_so = type && !strcmp(type, has_window ? "sliding_attention" : "full_attention");
     }
     if (!is_so) lack(r, "layer_types", types);
+}
+
+/* After so many layers one sees all; layer_types goes before it. */
+static void read_pattern(HfReader *r, const HfMember *m) {
+    int64_t period = r->family->period * mx_family_a_name(r->family), found = period;
+    const MxJson *value = member(r->json, m->theirs);
+    if (r->family->hf.window != MX_HF_WINDOW_TURNS || !value || member(r->json, "layer_types"))
+        return;
+    if (!mx_json_int(value, &found) || found != period) lack(r, m->theirs, value);
 }
 
 static void read_window(HfReader *r, const HfMember *m) {
@@ -310,8 +328,9 @@ static bool fits_norms(const MxConfig *c, const MxFamily *family, MxError *err) 
 
 static void read_cap(HfReader *r, const HfMember *m) {
     double *cap = (double *)((char *)r->model + m->at);
+    double usual = *(const double *)((const char *)&r->family->hf + m->of_family);
     bool is_null = mx_json_get(r->json, m->theirs) && !member(r->json, m->theirs);
-    if (r->family->hf.has_caps && !is_null) read_number(r, r->json, m->theirs, m->usual, cap);
+    if (r->family->hf.has_caps && !is_null) read_number(r, r->json, m->theirs, usual, cap);
 }
 
 static void write_caps(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
@@ -387,23 +406,40 @@ static bool is_stretched(const HfReader *r, const MxJson *rope) {
     return r->family->hf.interleaves; /* as our rope_type llama3.1 does */
 }
 
-/* Theta, and rope_scaling or, in the spelling of transformers 5, rope_parameters. */
-static void read_rope(HfReader *r, const HfMember *m) {
-    const MxJson *rope = member(r->json, "rope_parameters");
-    const char *name = rope ? "rope_parameters" : "rope_scaling";
-    if (!rope) rope = member(r->json, name);
+/* A whole number of ours. missing  what counts where it is missing */
+static void read_theta(HfReader *r, const MxJson *object, const char *key, double missing,
+                       int64_t *out) {
+    double theta;
+    read_number(r, object, key, missing, &theta);
+    if (theta == floor(theta) && theta <= INT32_MAX)
+        *out = (int64_t)theta;
+    else
+        lack(r, key, member(object, key));
+}
+
+/* What transformers 5 says of the layers of one kind, where a family has two, or of all. */
+static const MxJson *rope_of(const HfReader *r, const char *layers) {
+    const MxJson *all = member(r->json, "rope_parameters");
+    return r->family->hf.has_local_rope && member(all, layers) ? member(all, layers) : all;
+}
+
+static const char *rope_kind(const MxJson *rope) {
     const MxJson *type =
         member(rope, "rope_type") ? member(rope, "rope_type") : member(rope, "type");
-    const char *kind = type ? mx_json_string(type) : "default";
-    double theta, turned = 1;
+    return type ? mx_json_string(type) : "default";
+}
+
+/* Theta, and rope_scaling or, in the spelling of transformers 5, rope_parameters. */
+static void read_rope(HfReader *r, const HfMember *m) {
+    const MxJson *rope = rope_of(r, "full_attention");
+    const char *name = rope ? "rope_parameters" : "rope_scaling";
+    if (!rope) rope = member(r->json, name);
+    const char *kind = rope_kind(rope);
+    double turned = 1, usual = (double)r->family->hf.default_theta;
     const MxJson *base = member(rope, m->theirs) ? rope : r->json;
     const MxJson *part = member(rope, "partial_rotary_factor") ? rope : r->json;
-    read_number(r, base, m->theirs, m->usual, &theta);
     r->model->rope_factor = 1;
-    if (theta == floor(theta) && theta <= INT32_MAX)
-        r->model->rope_theta = (int64_t)theta;
-    else
-        lack(r, m->theirs, member(base, m->theirs));
+    read_theta(r, base, m->theirs, usual > 0 ? usual : m->usual, &r->model->rope_theta);
     read_number(r, part, "partial_rotary_factor", 1, &turned);
     if (turned != 1) lack(r, "partial_rotary_factor", member(part, "partial_rotary_factor"));
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
@@ -413,6 +449,33 @@ static void read_rope(HfReader *r, const HfMember *m) {
         r->model->rope_is_stretched = true;
     else if (!is_default || member(rope, "full_attention"))
         lack(r, name, rope);
+}
+
+/* Of layers with a window, which are rotated plainly. */
+static void read_local_rope(HfReader *r, const HfMember *m) {
+    const MxJson *rope = rope_of(r, "sliding_attention");
+    bool is_new = member(rope, "rope_theta") && rope != rope_of(r, "full_attention");
+    if (!r->family->hf.has_local_rope) return;
+    read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, m->usual,
+               &r->model->local_theta);
+    const char *kind = is_new ? rope_kind(rope) : "default";
+    if (!kind || strcmp(kind, "default")) lack(r, "rope_parameters", rope);
+}
+
+static void take_local_rope(const MxConfig *c, MxHfModel *model) {
+    if (!mx_family_find(c->decoder_block)->hf.has_local_rope) return;
+    model->local_theta =
+        c->local_rope_max_timescale > 0 ? c->local_rope_max_timescale : c->rope_max_timescale;
+}
+
+static void write_local_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    if (names->has_local_rope)
+        mx_json_set_number(out, "rope_local_base_freq", (double)model->local_theta);
+}
+
+static void yaml_local_rope(const MxHfModel *model, MxText *t) {
+    if (model->local_theta)
+        mx_text_add(t, "local_rope_max_timescale: %lld\n", (long long)model->local_theta);
 }
 
 /* In the spelling of transformers 4, which 5 reads as well. */
@@ -461,6 +524,7 @@ static bool fits_rope(const MxConfig *c, const MxFamily *family, MxError *err) {
 
 /* ---- the table */
 
+#define OF(field) offsetof(MxHfNames, field)
 #define SIZE(field, config)                                                                        \
     .kind = HF_SIZE, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
 #define NUMBER(field, config)                                                                      \
@@ -477,13 +541,13 @@ const HfMember hf_members[] = {
     {.theirs = "num_hidden_layers", .ours = "base_num_decoder_layers", SIZE(n_layers, num_decoder_layers),
      .most = MOST_LAYERS, .shapes = true, .read = read_layers, .write = write_layers},
     {.theirs = "num_attention_heads", .ours = "base_num_query_heads", SIZE(n_query_heads, num_query_heads),
-     .most = LARGEST_SIZE, .shapes = true},
+     .most = LARGEST_SIZE, .of_family = OF(default_heads), .shapes = true},
     {.theirs = "num_key_value_heads", .ours = "base_num_kv_heads", SIZE(n_kv_heads, num_kv_heads),
      .most = LARGEST_SIZE, .shapes = true, .read = read_kv_heads},
     {.theirs = "head_dim", .ours = "head_dim", SIZE(head_dim, head_dim),
      .most = LARGEST_SIZE, .shapes = true, .read = read_head_dim},
     {.theirs = "vocab_size", .ours = "vocab_size", SIZE(vocab_size, vocab_size),
-     .most = LARGEST_SIZE, .shapes = true},
+     .most = LARGEST_SIZE, .of_family = OF(default_vocab), .shapes = true},
     {.theirs = "max_position_embeddings", SIZE(length, max_target_length),
      .most = INT32_MAX, .missing = 2048},
     {.theirs = "hidden_act",
@@ -495,7 +559,7 @@ const HfMember hf_members[] = {
     {.theirs = "attention_bias", .ours = "attention_bias", FLAG(has_bias, attention_bias),
      .shapes = true, .read = read_bias, .write = write_bias, .check = check_bias},
     {.ours = "use_qk_norm", FLAG(has_qk_norm, use_qk_norm),
-     .shapes = true, .read = read_qk_norm, .check = check_qk_norm},
+     .shapes = true, .read = read_qk_norm, .take = take_qk_norm, .check = check_qk_norm},
     {.theirs = "sliding_window", SIZE(window, sliding_window_size), .most = INT32_MAX, .agrees = true,
      .read = read_window, .take = take_window, .write = write_window, .yaml = yaml_window,
      .check = check_window, .fits = fits_window},
@@ -510,11 +574,16 @@ const HfMember hf_members[] = {
      .usual = 256, .agrees = true, .read = read_query_scalar, .take = take_query_scalar,
      .write = write_query_scalar, .yaml = yaml_query_scalar},
     {.theirs = "attn_logit_softcapping", NUMBER(attn_cap, attn_logits_soft_cap),
-     .usual = 50, .agrees = true, .read = read_cap, .write = write_caps, .yaml = yaml_caps,
+     .of_family = OF(default_attn_cap), .agrees = true, .read = read_cap, .write = write_caps, .yaml = yaml_caps,
      .fits = fits_attn_cap},
     {.theirs = "final_logit_softcapping", NUMBER(final_cap, final_logits_soft_cap),
-     .usual = 30, .agrees = true, .read = read_cap, .write = write_nothing, .yaml = yaml_nothing,
+     .of_family = OF(default_final_cap), .agrees = true, .read = read_cap, .write = write_nothing, .yaml = yaml_nothing,
      .fits = fits_final_cap},
+    {.theirs = "rope_local_base_freq", SIZE(local_theta, local_rope_max_timescale), .usual = 10000,
+     .agrees = true, .read = read_local_rope, .take = take_local_rope, .write = write_local_rope,
+     .yaml = yaml_local_rope},
+    {.theirs = "sliding_window_pattern", .read = read_pattern},
+    {.theirs = "use_bidirectional_attention", .read = read_unused},
     {.theirs = "attention_dropout",   .read = read_unused},
     {.theirs = "mlp_bias",            .read = read_foreign},
     {.theirs = "quantization_config", .read = read_foreign},

@@ -33,11 +33,16 @@ const HfRow hf_rows[] = {
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
 
+bool hf_is_outer(const MxFamily *family, const char *model_type) {
+    return family->hf.outer_type && !strcmp(family->hf.outer_type, model_type);
+}
+
 const MxFamily *hf_family(const char *model_type) {
     int n;
     const MxFamily *const *families = mx_families(&n);
     for (int i = 0; i < n; i++)
-        if (families[i]->hf.model_type && !strcmp(families[i]->hf.model_type, model_type))
+        if (families[i]->hf.model_type && (!strcmp(families[i]->hf.model_type, model_type) ||
+                                           hf_is_outer(families[i], model_type)))
             return families[i];
     return NULL;
 }

@@ -9,6 +9,7 @@ typedef struct Folder {
     const char *names; /* the file that lists tensors, for messages */
     MxTensors **shards;
     int n_shards;
+    bool is_within; /* tensors of the text model have further names before their own */
     MxError *err;
 } Folder;
 
@@ -92,11 +93,29 @@ static bool open_shards(Folder *f) {
 
 /* ---- parameters */
 
-static bool link_tensor(Folder *f, const char *name, HfLink *link) {
-    for (int i = 0; i < f->n_shards && !link->tensor; i++) {
-        link->file = f->shards[i];
-        link->tensor = mx_tensors_find(link->file, name);
+/* What stands before the names of a text model in those of a model around it: as transformers 4.50
+ * writes them, and as 4.52 has them in memory. */
+static const struct {
+    const char *with, *without;
+} withins[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
+
+/* The name that a tensor has in the files. */
+static const char *find_tensor(const Folder *f, const char *name, HfLink *link) {
+    const char *spelled = name;
+    for (int k = -1; k < (f->is_within ? MX_COUNT(withins) : 0) && !link->tensor; k++) {
+        if (k >= 0 && !mx_text_has_prefix(name, withins[k].without)) continue;
+        if (k >= 0)
+            spelled = mx_arena_printf(f->arena, "%s%s", withins[k].with,
+                                      name + strlen(withins[k].without));
+        for (int i = 0; i < f->n_shards && !link->tensor; i++) {
+            link->file = f->shards[i];
+            link->tensor = mx_tensors_find(link->file, spelled);
+        }
     }
+    return link->tensor ? spelled : name;
+}
+
+static bool link_tensor(Folder *f, const char *name, const HfLink *link) {
     const char *want = mx_shape_text(f->arena, link->map.theirs);
     if (!link->tensor)
         return refuse(
@@ -115,15 +134,30 @@ static bool is_idle(const MxHfModel *model, const char *name) {
            (model->is_tied && !strcmp(name, "lm_head.weight"));
 }
 
+/* Of the model around a text model. */
+static bool is_around(const Folder *f, const char *name) {
+    bool is_text = false;
+    for (int k = 0; k < MX_COUNT(withins); k++)
+        is_text = is_text || mx_text_has_prefix(name, withins[k].with);
+    return f->is_within && !is_text;
+}
+
 static void check_extra(Folder *f, const MxHfModel *model, const MxMap *wanted) {
+    int n_around = 0;
     for (int s = 0; s < f->n_shards; s++)
         for (int i = 0; i < mx_tensors_count(f->shards[s]); i++) {
             const MxTensor *t = mx_tensors_at(f->shards[s], i);
-            if (mx_map_get(wanted, t->name, -1) < 0 && !is_idle(model, t->name))
+            bool is_extra = mx_map_get(wanted, t->name, -1) < 0 && !is_idle(model, t->name);
+            n_around += is_extra && is_around(f, t->name);
+            if (is_extra && !is_around(f, t->name))
                 refuse(f, f->names,
                        mx_arena_printf(f->arena, "\"%s\" %s is not in the model", t->name,
                                        mx_shape_text(f->arena, t->shape)));
         }
+    if (n_around)
+        mx_warn(
+            "%s: only the text model is taken; left out: %d tensors of the others, as of images",
+            mx_path_join(f->arena, f->dir, f->names), n_around);
 }
 
 static void release_kept(void *data) {
@@ -138,6 +172,7 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         HfLink *link = &hf->links[*n];
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         *link = (HfLink){.map = hf_map(&hf->model, row)};
+        name = find_tensor(f, name, link);
         link_tensor(f, name, link);
         mx_map_set(wanted, name, *n);
         arrays[*n] = (MxH5Array){.path = hf_our_name(f->arena, &hf->model, row, i),
@@ -156,6 +191,7 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
     if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &hf->model, err) ||
         !open_shards(&f))
         return false;
+    f.is_within = hf->model.is_within;
     if (heads) hf->model.heads = *heads;
     int64_t most = hf_n_rows * (hf_layers(&hf->model) + 1);
     *arrays = mx_new_n(arena, MxH5Array, most);

@@ -57,6 +57,26 @@ START_TEST(layers_share_a_name) {
 }
 END_TEST
 
+/* Layers that take turns. MaxText multiplies embeddings with a root that it rounds to bfloat16. Of
+ * a model that sees images too the text model is taken, and that is told. */
+START_TEST(layers_take_turns) {
+    ck_tool(0, "mxconvert %s {}/a", hf_model("gemma3_turns"));
+    ck_tool(0, "mxconvert {}/a {}/hf --to-hf");
+    ck_tool(0, "mxcompare {}/hf %s --atol 1e-7", hf_model("gemma3_turns"));
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert %s {}/b", hf_model("gemma3_text"));
+    ck_tool(1, "mxcompare {}/b %s", maxtext("gemma3_text_scanned"));
+    ck_says("model/token_embedder/embedding");
+    ck_says("54 arrays in both, 0 only in A, 0 only in B");
+    ck_says("1 arrays have other values");
+    ck_tool(0, "mxconvert %s {}/c", hf_model("gemma3_images"));
+    ck_says("only the text model is taken; left out: 34 tensors");
+    ck_tool(0, "mxconvert {}/c {}/text --to-hf");
+    ck_tool(0, "mxcompare {}/text %s --atol 1e-7", hf_model("gemma3_images"));
+    ck_says("EQUAL");
+}
+END_TEST
+
 /* ---- and back */
 
 static const struct {
@@ -201,7 +221,7 @@ static const struct {
 } misfits[] = {
     {"\"model_type\": \"llama\"", "\"model_type\": \"mixtral\"",
      "x/config.json: model_type: found \"mixtral\", not available yet: llama, mistral, qwen2, "
-     "qwen3, gemma, gemma2 work now"},
+     "qwen3, gemma, gemma2, gemma3_text work now"},
     {"\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: not available here"},
     {"\"mlp_bias\": false", "\"quantization_config\": {\"bits\": 4}", "quantization_config: not"},
     {"\"hidden_size\": 32", "\"hidden_size\": \"32\"",
@@ -225,6 +245,39 @@ START_TEST(misfits_are_named) {
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     ck_says(misfits[_i].says);
     ck_assert(!mx_file_exists(in_folder("a.h5")));
+}
+END_TEST
+
+/* The config.json of gemma-3-4b-it: what it leaves out is as transformers' class of configs has it.
+ */
+START_TEST(members_that_are_missing) {
+    static const char text[] =
+        "{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+        " \"torch_dtype\": \"bfloat16\", \"vision_config\": {}, \"text_config\": {"
+        "\"hidden_size\": 2560, \"intermediate_size\": 10240, \"model_type\": \"gemma3_text\","
+        " \"num_hidden_layers\": 34, \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": "
+        "\"linear\"},"
+        " \"sliding_window\": 1024}}";
+    static const char *const lines[] = {"base_num_query_heads: 8\n",
+                                        "base_num_kv_heads: 4\n",
+                                        "head_dim: 256\n",
+                                        "vocab_size: 262208\n",
+                                        "rope_max_timescale: 1000000\n",
+                                        "local_rope_max_timescale: 10000\n",
+                                        "sliding_window_size: 1024\n",
+                                        "rope_linear_scaling_factor: 8.0\n",
+                                        "logits_via_embedding: true\n",
+                                        "attn_logits_soft_cap: 0\n",
+                                        "normalization_layer_epsilon: 1e-06\n"};
+    MxHfModel model;
+    put_content("config.json", text, sizeof text - 1);
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    ck_assert_str_eq(model.lacks, "");
+    ck_assert(model.dtype == MX_BF16);
+    const char *yaml = mx_hf_yaml(&arena, &model);
+    for (int i = 0; i < MX_COUNT(lines); i++)
+        ck_assert_msg(strstr(yaml, lines[i]) != NULL, "no %s in %s", lines[i], yaml);
+    ck_assert(!strstr(yaml, "query_pre_attn_scalar")); /* 256, as the head is wide */
 }
 END_TEST
 
@@ -415,6 +468,8 @@ Suite *hf_suite(void) {
     TCase *tcase = add_case(suite, "models");
     tcase_add_loop_test(tcase, trees_are_maxtexts, 0, MX_COUNT(trees));
     tcase_add_test(tcase, layers_share_a_name);
+    tcase_add_test(tcase, layers_take_turns);
+    tcase_add_test(tcase, members_that_are_missing);
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
     tcase_add_test(tcase, damage_is_found);

@@ -29,13 +29,23 @@ static const struct {
 static const struct {
     const char *name, *config, *expected;
 } started[] = {
-    {"llama", "config.json", "llama"},         {"llama", "config_v4.json", "llama"},
-    {"llama_sharded", "config.json", "llama"}, {"mistral", "config.json", "mistral"},
-    {"mistral", "config_v4.json", "mistral"},  {"qwen2", "config.json", "qwen2"},
-    {"qwen2", "config_v4.json", "qwen2"},      {"qwen3", "config.json", "qwen3"},
-    {"qwen3", "config_v4.json", "qwen3"},      {"gemma", "config.json", "gemma"},
-    {"gemma", "config_v4.json", "gemma"},      {"gemma2", "config.json", "gemma2"},
+    {"llama", "config.json", "llama"},
+    {"llama", "config_v4.json", "llama"},
+    {"llama_sharded", "config.json", "llama"},
+    {"mistral", "config.json", "mistral"},
+    {"mistral", "config_v4.json", "mistral"},
+    {"qwen2", "config.json", "qwen2"},
+    {"qwen2", "config_v4.json", "qwen2"},
+    {"qwen3", "config.json", "qwen3"},
+    {"qwen3", "config_v4.json", "qwen3"},
+    {"gemma", "config.json", "gemma"},
+    {"gemma", "config_v4.json", "gemma"},
+    {"gemma2", "config.json", "gemma2"},
     {"gemma2", "config_v4.json", "gemma2"},
+    {"gemma3_turns", "config.json", "gemma3_turns"},
+    {"gemma3_turns", "config_v4.json", "gemma3_turns"},
+    {"gemma3_images", "config.json", "gemma3_images"},
+    {"gemma3_images", "config_v4.json", "gemma3_images"},
 };
 
 /* Ours and theirs; %d is the layer. Matrices are stored the other way round. */
