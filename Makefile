@@ -127,6 +127,7 @@ $(foreach t,$(TOOLS),$(eval $(call tool,$t)))
 $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
 $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 
+$B/report/assets.o: src/report/page.css src/report/page.js
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
@@ -263,7 +264,7 @@ PREFIX ?= /usr/local
 SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
 DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
 SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
-DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*/*.md)
+DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.png docs/*/*.md)
 install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin

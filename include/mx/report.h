@@ -47,4 +47,10 @@ bool mx_report_runs(MxArena *arena, const char *folder, MxRunFacts **out, int *n
 void mx_report_runs_print(const char *folder, const MxRunFacts *runs, int n, MxText *out);
 char *mx_report_runs_json(MxArena *arena, const char *folder, const MxRunFacts *runs, int n);
 
+/* mx_report_page — a page (HTML) about runs, in progress or over: curves, configs side by side,
+ * plan, environment, checkpoints. It needs nothing beside it. NULL after an error. Errors: all
+ * folders that are none of runs (exit 65); what cannot be read. Test: tests/report/test_page.c,
+ * tests/watching. */
+const char *mx_report_page(MxArena *arena, const char *const *folders, int n, MxError *err);
+
 #endif

@@ -29,8 +29,7 @@ const char *mx_run_state_name(MxRunState state) {
 
 /* ---- ends of files */
 
-/* The last lines of a file that may be large or in the making; "" = it has none. */
-static char *last_lines(MxArena *arena, const char *path) {
+char *report_last_lines(MxArena *arena, const char *path) {
     enum { MOST_BYTES = 1 << 18 };
     char *text = mx_arena_alloc(arena, MOST_BYTES + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -45,8 +44,7 @@ static char *last_lines(MxArena *arena, const char *path) {
     return line ? line + 1 : text + strlen(text);
 }
 
-/* The next line of a text, cut out of it; NULL = no whole one is left. */
-static char *next_line(char **text) {
+char *report_next_line(char **text) {
     char *line = *text, *end = strchr(line, '\n');
     if (!end) return NULL;
     *end = '\0';
@@ -60,8 +58,8 @@ static void take_number(const MxJson *row, const char *name, double *out) {
 }
 
 static void read_metrics(MxArena *arena, MxRunFacts *run) {
-    char *text = last_lines(arena, mx_path_join(arena, run->folder, "metrics.jsonl"));
-    for (char *line; (line = next_line(&text));) {
+    char *text = report_last_lines(arena, mx_path_join(arena, run->folder, "metrics.jsonl"));
+    for (char *line; (line = report_next_line(&text));) {
         MxError ignored = {0};
         double step = -1;
         const MxJson *row = mx_json_parse(arena, line, strlen(line), "metrics", &ignored);
@@ -94,11 +92,11 @@ static void read_step(MxRunFacts *run, const char *line, const char *rest) {
 
 /* What the log says of the run's last start; how it ended, if it ended. */
 static void read_log(MxArena *arena, MxRunFacts *run) {
-    char *text = last_lines(arena, mx_path_join(arena, run->folder, "run.log"));
+    char *text = report_last_lines(arena, mx_path_join(arena, run->folder, "run.log"));
     int64_t step = run->step; /* as the metrics say, */
     double loss = run->loss;  /* which have more digits */
     run->state = run->step >= 0 ? MX_RUN_BROKEN : MX_RUN_EMPTY;
-    for (char *line; (line = next_line(&text));) {
+    for (char *line; (line = report_next_line(&text));) {
         const char *message = behind(line, "Z "), *rest;
         if (!message) continue;
         if ((rest = behind(message, "completed step: ")) == message + strlen("completed step: ")) {

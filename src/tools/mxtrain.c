@@ -39,6 +39,7 @@ static const char usage[] =
     "  --runs [DIR]              list the runs of a folder (maxtext_output): state, step, loss, "
     "size;\n"
     "                            with --json FILE as JSON\n"
+    "  --report RUN... -o FILE   a page about runs (HTML): curves, configs, plan, checkpoints\n"
     "  --help, --version\n"
     "\n"
     "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads,\n"
@@ -51,8 +52,9 @@ static const char usage[] =
 
 typedef struct CommandLine {
     MxConfigRequest request;
-    const char *dump_path, *json_path, *sharding_path, *explained, *topic, *runs_dir;
-    bool wants_config_help, lists_runs, wants_plan, checks, only_evaluates;
+    const char *dump_path, *json_path, *sharding_path, *explained, *topic, *runs_dir, *page_path;
+    const char **rest; /* what is no option, NULL after the last */
+    bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates;
 } CommandLine;
 
 static bool is_yaml_file(const char *arg) {
@@ -65,11 +67,14 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     MxConfigRequest *request = &line->request;
     const char **files = mx_new_n(arena, const char *, argc);
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ}};
+    *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ},
+                          .rest = mx_new_n(arena, const char *, argc + 1)};
     const MxOption options[] = {
         {.name = "--config", .value = files, .count = &request->n_files, .wants = "a file"},
         {.name = "--help-config", .flag = &line->wants_config_help, .value = &line->topic},
         {.name = "--runs", .flag = &line->lists_runs, .value = &line->runs_dir},
+        {.name = "--report", .flag = &line->reports},
+        {.name = "-o", .value = &line->page_path, .wants = "a file"},
         {.name = "--dump-config", .value = &line->dump_path, .wants = "a file"},
         {.name = "--plan", .flag = &line->wants_plan},
         {.name = "--check", .flag = &line->checks},
@@ -86,6 +91,9 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
                              .program = "mxtrain",
                              .usage = usage};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
+    for (int i = 0; rest[i]; i++) line->rest[i] = rest[i];
+    if (line->page_path && !line->reports)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "-o goes with --report");
     for (int i = 0; rest[i]; i++)
         if (is_yaml_file(rest[i]))
             files[request->n_files++] = rest[i];
@@ -121,13 +129,24 @@ static bool list_runs(const CommandLine *line, MxArena *arena, MxError *err) {
     MxText text;
     int n;
     mx_text_init(&text, arena);
-    if (line->request.n_files || line->request.n_overrides)
+    if (line->rest[0])
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--runs takes a folder and no config");
     if (!mx_report_runs(arena, folder, &runs, &n, err)) return false;
     if (line->json_path)
         return put_text(line->json_path, mx_report_runs_json(arena, folder, runs, n), err);
     mx_report_runs_print(folder, runs, n, &text);
     return show(text.data, err);
+}
+
+static bool report(const CommandLine *line, MxArena *arena, MxError *err) {
+    int n = 0;
+    while (line->rest[n]) n++;
+    if (!n || !line->page_path)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--report wants folders of runs and -o FILE, as in: --report "
+                       "maxtext_output/mine -o report.html");
+    const char *page = mx_report_page(arena, line->rest, n, err);
+    return page && put_text(line->page_path, page, err);
 }
 
 /* ---- plans */
@@ -207,11 +226,12 @@ static void end_ranks(MxComm *comm, MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, RUNS, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
+enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
 static const char *const tasks[] = {[HELP] = "--help or --version",
                                     [CONFIG_HELP] = "--help-config",
                                     [RUNS] = "--runs",
+                                    [REPORT] = "--report",
                                     [DUMP] = "--dump-config",
                                     [PLAN] = "a plan",
                                     [CHECK] = "--check",
@@ -223,6 +243,7 @@ static int task_of(const CommandLine *line, bool is_over) {
     return is_over                   ? HELP
            : line->wants_config_help ? CONFIG_HELP
            : line->lists_runs        ? RUNS
+           : line->reports           ? REPORT
            : line->dump_path         ? DUMP
            : wants_plan(line)        ? PLAN
            : line->checks            ? CHECK
@@ -249,6 +270,7 @@ static bool agree_on_task(MxArena *arena, MxComm *comm, int task, MxError *err) 
 static MxExit act(const CommandLine *line, int task, MxArena *arena, MxComm *comm, MxError *err) {
     if (task == HELP) return MX_EXIT_OK;
     if (task == RUNS) return list_runs(line, arena, err) ? MX_EXIT_OK : err->exit;
+    if (task == REPORT) return report(line, arena, err) ? MX_EXIT_OK : err->exit;
     return task == CONFIG_HELP ? help_config(line->topic, arena, err)
                                : train(line, arena, comm, err);
 }

@@ -50,6 +50,7 @@ void put_run(const char *name, int steps, const char *log, const char *metrics) 
 
 int main(void) {
     SRunner *runner = srunner_create(runs_suite());
+    srunner_add_suite(runner, page_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <mx/base.h>
 
+Suite *page_suite(void);
 Suite *runs_suite(void);
 
 extern MxArena arena;

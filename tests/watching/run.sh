@@ -1,13 +1,13 @@
 #!/bin/sh
-# run.sh MXTRAIN — what people look at: event files of TensorBoard, CSV files. They are read by Python, which the
-# trainer does not need: without it nothing here is tested, and that is said.
+# run.sh MXTRAIN — what people look at: event files of TensorBoard, CSV files, the list of runs and the page about
+# them. They are read by Python, which the trainer does not need: without it nothing here is tested, and that is said.
 set -u
 mxtrain=$1
 here=$(dirname "$0")
 passed=0 failed=0
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 python=${PYTHON:-python3}
-"$python" -c '' 2>/dev/null || { echo "python3 is not here, NOT TESTED: event files, CSV files" && exit 0; }
+"$python" -c '' 2>/dev/null || { echo "python3 is not here, NOT TESTED: event files, CSV files, reports" && exit 0; }
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -143,6 +143,46 @@ runs() {
     [ $? -eq 65 ] && pass || complain "--runs of nothing" "$work/said"
 }
 
+# ---- the report
+
+page() { # page NAME RUN... — of runs below the folder
+    name=$1
+    shift
+    n=$#
+    while [ $n -gt 0 ]; do # each RUN becomes a path
+        set -- "$@" "$work/$1"
+        shift
+        n=$((n - 1))
+    done
+    "$mxtrain" --report "$@" -o "$work/$name.html" >"$work/said" 2>&1 || complain "--report of $name" "$work/said"
+    if "$python" "$here/page.py" --browser "$work/$name.html" "$@" >"$work/said" 2>&1; then
+        pass
+        sed "s/^/page of $name: /" "$work/said"
+    else
+        complain "page of $name" "$work/said"
+    fi
+}
+
+report() {
+    hostile=$("$python" "$here/make_runs.py" "$work") || complain "no runs made"
+    page one one
+    page several one again "a \"b\", c" off
+    page long long
+    grep -q '99\.5[,0-9]' "$work/long.html" && pass || complain "the peak of one step is lost"
+    grep -q 'learning/loss is not finite at 1 of 100000 steps' "$work/long.html" && pass || complain "a NaN is not told"
+    page hostile "$hostile" one
+    # shellcheck disable=SC2086
+    "$mxtrain" $tiny run_name=going steps=1000000 log_period=1 >"$work/log" 2>&1 &
+    pid=$!
+    for _ in $(seq 500); do grep -q 'step: 20,' "$work/log" && break; sleep 0.02; done
+    "$mxtrain" --report "$work/going" -o "$work/going.html" && grep -q '<td>running</td>' "$work/going.html" && pass || complain "a running run"
+    kill -TERM $pid && wait $pid
+    "$mxtrain" --report "$work" "$work/none" -o "$work/x.html" >"$work/said" 2>&1
+    [ $? -eq 65 ] && [ "$(grep -c 'is no folder of a run' "$work/said")" -eq 2 ] && [ ! -e "$work/x.html" ] && pass || complain "no runs" "$work/said"
+    "$mxtrain" --report "$work/one" >"$work/said" 2>&1
+    [ $? -eq 2 ] && pass || complain "--report without -o" "$work/said"
+}
+
 one_run
 resumed
 anew
@@ -150,5 +190,6 @@ switched_off
 unwritable
 csv
 runs
+report
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
