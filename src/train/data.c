@@ -84,7 +84,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .is_sft = c->use_sft,
         .completion_only = c->use_sft && c->sft_train_on_completion_only,
     };
-    if (keys) config.path = *files_of(c, keys, is_eval);
+    if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);
     config.format = format_of(c);
     config.set = is_eval ? c->eval_dataset_name : c->dataset_name;
     config.split = is_eval ? c->eval_split : c->train_split;

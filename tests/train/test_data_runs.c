@@ -320,6 +320,61 @@ START_TEST(check_shows_a_batch) {
 }
 END_TEST
 
+/* ---- files of TensorFlow and Grain */
+
+#define FIXTURES "tests/data/fixtures/"
+
+/* A set of TensorFlow Datasets, with a split to evaluate on, or a share of the training data. */
+START_TEST(a_set_is_trained_on) {
+    static const char set[] = "dataset_type=tfds dataset_path=" FIXTURES "sets dataset_name=other";
+    const char *log = run_ends(0,
+                               "run_name=x steps=2 eval_interval=2 %s eval_dataset_name=texts/en "
+                               "eval_split=validation eval_per_device_batch_size=1",
+                               set);
+    has(log, "training data: tfds: " FIXTURES "sets/other/2.0.0/other-train.tfrecord-00000-of-00001"
+             ", 40 documents (text), ");
+    has(log, "evaluation data: tfds: " FIXTURES "sets/texts/en/1.0.0/texts-validation.tfrecord-");
+    lacks(log, "held out");
+    has(run_ends(0, "run_name=y steps=2 eval_interval=2 %s", set), "(eval_split=0.05)");
+    log = run_ends(2, "--eval run_name=y eval_interval=-1 eval_split=0 %s", set);
+    has(log, "no data for evaluation is named, and none was held out of the training data");
+    log = run_ends(2, "run_name=z dataset_type=tfds dataset_path=gs://bucket/data");
+    has(log, "dataset_path: \"gs://bucket/data\" is elsewhere, wants a path of this machine");
+    has(run_ends(65, "run_name=z %s train_split=test", set),
+        "has no split \"test\"; it has \"train\"");
+}
+END_TEST
+
+/* The last loss of a run, as it was written. */
+static const char *loss_of(const char *run) {
+    static const char key[] = "\"learning/loss\":";
+    const char *text =
+        process_file(&arena, dir, mx_arena_printf(&arena, "out/%s/metrics.jsonl", run), NULL);
+    const char *last = NULL;
+    for (const char *at = text; (at = strstr(at, key)); at += sizeof key) last = at;
+    ck_assert_msg(last != NULL, "%s", text);
+    return mx_arena_strndup(&arena, last, strcspn(last, ",}"));
+}
+
+/* What is packed, shuffled and mixed is found again. */
+START_TEST(mixtures_resume) {
+    static const char mixture[] =
+        "dataset_type=grain eval_interval=-1 num_epoch=2 grain_train_files="
+        "'" FIXTURES "short.array_record,2;" FIXTURES "long.array_record,1'";
+    static const char records[] =
+        "dataset_type=hf eval_interval=-1 hf_train_files=" FIXTURES "long.jsonl.zst";
+    const char *const data[] = {mixture, records};
+    for (int i = 0; i < 2; i++) {
+        has(run_ends(0, "run_name=a%d steps=8 %s", i, data[i]), i ? "" : "; mixture: 40 of 40 of");
+        run_ends(0, "run_name=b%d steps=5 %s", i, data[i]);
+        has(run_ends(0, "run_name=b%d steps=8 %s", i, data[i]),
+            "restoring from this run's directory step 4");
+        ck_assert_str_eq(loss_of(mx_arena_printf(&arena, "a%d", i)),
+                         loss_of(mx_arena_printf(&arena, "b%d", i)));
+    }
+}
+END_TEST
+
 /* ---- what is printed */
 
 START_TEST(no_byte_of_a_file_commands_the_terminal) {
@@ -350,6 +405,8 @@ Suite *data_runs_suite(void) {
     tcase_add_test(tcase, too_few_steps_of_data_are_told_first);
     tcase_add_test(tcase, what_is_missing_is_found_first);
     tcase_add_test(tcase, check_shows_a_batch);
+    tcase_add_test(tcase, a_set_is_trained_on);
+    tcase_add_test(tcase, mixtures_resume);
     tcase_add_test(tcase, no_byte_of_a_file_commands_the_terminal);
     suite_add_tcase(suite, tcase);
     return suite;
