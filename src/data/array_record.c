@@ -47,8 +47,8 @@ static uint64_t hash(const uint8_t *bytes, size_t n) {
 }
 
 static uint8_t *make_room(MxArena *arena, Room *room, size_t n) {
-    if (room->cap < n) {
-        room->cap = room->cap > n / 2 ? 2 * room->cap : n;
+    if (!room->bytes || room->cap < n) {
+        room->cap = room->cap > n / 2 ? 2 * room->cap : n + 1;
         room->bytes = mx_arena_alloc(arena, room->cap);
     }
     return room->bytes;

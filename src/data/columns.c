@@ -1,6 +1,6 @@
 /* columns.c — the forms of records that users bring: text; prompt and completion; pairs with a
- * prompt or with one that both responses begin with. Names of columns are those of TRL and MaxText;
- * any others can be named in train_data_columns. */
+ * prompt or with one that both responses begin with. Names of columns are those of TRL, MaxText and
+ * Alpaca; any others can be named in train_data_columns. */
 #include "columns.h"
 
 /* In order of preference. */
@@ -12,8 +12,19 @@ static const struct Form {
     {.is_pair = true, .columns = {2, {"chosen", "rejected"}}},
     {.is_sft = true, .columns = {2, {"prompt", "completion"}}},
     {.is_sft = true, .columns = {2, {"question", "answer"}}},
+    {.is_sft = true, .columns = {3, {"instruction", "input", "output"}, .joins = true}},
     {.columns = {1, {"text"}}},
 };
+
+/* What a record of each purpose may look like, for messages. */
+static const char sample_text[] = "{\"text\": \"The moon has no air.\"}";
+static const char sample_sft[] = "{\"prompt\": \"What is 2 + 2?\\n\", \"completion\": \"4\"}";
+static const char sample_pair[] =
+    "{\"prompt\": \"What is 2 + 2?\\n\", \"chosen\": \"4\", \"rejected\": \"5\"}";
+
+static const char *sample(const MxDataConfig *config) {
+    return config->pairs ? sample_pair : config->is_sft ? sample_sft : sample_text;
+}
 
 /* Columns that hold conversations by their very name. */
 static const char *const conversations[] = {"messages", "conversations"};
@@ -25,7 +36,7 @@ static bool has_column(const Fields *record, const char *name) {
 
 static bool has_all(const Fields *record, const Columns *columns) {
     for (int i = 0; i < columns->n; i++)
-        if (!has_column(record, columns->name[i])) return false;
+        if (!(columns->joins && i == 1) && !has_column(record, columns->name[i])) return false;
     return true;
 }
 
@@ -61,7 +72,10 @@ static void hint(const MxDataConfig *config, const Fields *record, MxError *err)
                                   : "use_dpo=false trains on plain text");
         return;
     }
-    mx_note(err, "hint: train_data_columns and eval_data_columns name other columns");
+    mx_note(err,
+            "hint: train_data_columns and eval_data_columns name other columns; a record that "
+            "fits: %s",
+            sample(config));
 }
 
 static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere where, MxError *err) {
@@ -83,15 +97,32 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
     for (int i = 0; i < MX_COUNT(forms) && !out->n; i++)
         if (may_be(config, &forms[i]) && has_all(record, &forms[i].columns))
             *out = forms[i].columns;
+    out->n_texts = out->n - out->joins;
     if (out->n) return true;
     for (int i = 0; i < MX_COUNT(conversations); i++)
-        if (has_column(record, conversations[i]))
-            return refuse_conversation(conversations[i], where, err);
+        if (has_column(record, conversations[i])) {
+            refuse_conversation(conversations[i], where, err);
+            mx_note(err, "hint: a record that fits: %s", sample(config));
+            return false;
+        }
     return no_form(config, record, where, err);
 }
 
-bool columns_read(const Columns *columns, const Fields *record, MxWhere where, Field *out,
-                  bool *is_form_wrong, MxError *err) {
+/* A prompt of two columns, each in a line of its own. */
+static Field join(MxArena *arena, const Field part[2]) {
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!part[0].text) return part[0];
+    for (int i = 0; i < 2; i++) {
+        if (!part[i].bytes) continue;
+        mx_text_addn(&text, part[i].text, part[i].bytes);
+        mx_text_addn(&text, "\n", 1);
+    }
+    return (Field){part[0].kind, text.data, text.len};
+}
+
+bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
+                  Field out[COLUMNS_MOST], bool *is_form_wrong, MxError *err) {
     *is_form_wrong = false;
     for (int i = 0; i < columns->n; i++) {
         out[i] = (Field){.kind = "null"};
@@ -104,5 +135,8 @@ bool columns_read(const Columns *columns, const Fields *record, MxWhere where, F
             return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted a text",
                            columns->name[i], out[i].kind);
     }
+    if (!columns->joins) return true;
+    out[0] = join(arena, out);
+    out[1] = out[2];
     return true;
 }

@@ -13,6 +13,8 @@ enum { COLUMNS_MOST = 3 };
 typedef struct Columns {
     int n; /* 0 = not chosen yet */
     const char *name[COLUMNS_MOST];
+    bool joins;  /* the first two make the prompt, a line each; the second may be missing */
+    int n_texts; /* that come of them */
 } Columns;
 
 /* columns_choose — those that the config names; if it names none, the first known form that the
@@ -20,11 +22,11 @@ typedef struct Columns {
 bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err);
 
-/* columns_read — the texts of one record, out[columns->n]; a column that is missing or null gives
- * none. Errors: a value is no text; conversations. *is_form_wrong: the
- * same would be said of every record. */
-bool columns_read(const Columns *columns, const Fields *record, MxWhere where, Field *out,
-                  bool *is_form_wrong, MxError *err);
+/* columns_read — the texts of one record, out[columns->n_texts]; a column that is missing or null
+ * gives none. Errors: a value is no text; conversations. *is_form_wrong: the same would be said of
+ * every record. */
+bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
+                  Field out[COLUMNS_MOST], bool *is_form_wrong, MxError *err);
 
 /* columns_found — the names of a record's columns, the first dozen, for messages. */
 const char *columns_found(MxArena *arena, const Fields *record);

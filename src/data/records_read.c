@@ -35,7 +35,7 @@ static bool make_pieces(MxArena *arena, const Records *records, const Field *tex
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
     int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
     int n_answers = config->pairs ? 2 : 1;
-    bool has_prompt = records->columns.n > n_answers;
+    bool has_prompt = records->columns.n_texts > n_answers;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {has_prompt ? -1 : bos, eos};
     for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
         MxEncoding what = {text->text, text->bytes, false, where};
@@ -117,11 +117,11 @@ static bool add_record(MxArena *scratch, Records *records, const Fields *fields,
         if (!*goes_on) return false;
         records->found = columns_found(records->arena, fields);
     }
-    if (!columns_read(&records->columns, fields, where, column, &is_form_wrong, err)) {
+    if (!columns_read(scratch, &records->columns, fields, where, column, &is_form_wrong, err)) {
         *goes_on = !is_form_wrong;
         return false;
     }
-    for (int i = 0; i < records->columns.n; i++)
+    for (int i = 0; i < records->columns.n_texts; i++)
         if (!column[i].text) {
             leave_out(records, &records->empty, where);
             return true;

@@ -314,6 +314,55 @@ START_TEST(damaged_array_records) {
 }
 END_TEST
 
+/* ---- the forms that users bring */
+
+static const struct {
+    const char *name;
+    bool is_sft, is_pair;
+    const char *words; /* of the description, or of the refusal */
+    bool is_refused;
+} forms[] = {
+    {"text.jsonl", 0, 0, " documents (text)", 0},
+    {"awkward.jsonl", 0, 0, " documents (text)", 0},
+    {"broken.jsonl", 0, 0, "broken.jsonl:2:18: not valid JSON", 1},
+    {"prompt_completion.jsonl", 1, 0, " documents (prompt, completion)", 0},
+    {"alpaca.jsonl", 1, 0, " documents (instruction, input, output)", 0},
+    {"alpaca.json", 1, 0, " documents (instruction, input, output)", 0},
+    {"preference.jsonl", 0, 1, " pairs (prompt, chosen, rejected)", 0},
+    {"hh_dialogue.jsonl", 0, 1, " pairs (chosen, rejected)", 0},
+    {"messages.jsonl", 1, 0, ":1: column \"messages\" holds a conversation, which is not available",
+     1},
+    {"messages_tools.jsonl", 1, 0, ":1: column \"messages\" holds a conversation", 1},
+    {"sharegpt.jsonl", 1, 0, ":1: column \"conversations\" holds a conversation", 1},
+    {"prompt_completion_conversational.jsonl", 1, 0, ":1: column \"prompt\" holds a conversation",
+     1},
+    {"preference_conversational.jsonl", 0, 1, ":1: column \"prompt\" holds a conversation", 1},
+    {"preference_implicit_prompt.jsonl", 0, 1, ":1: column \"chosen\" holds a conversation", 1},
+    {"unpaired_preference.jsonl", 0, 1,
+     ":1: found \"prompt\", \"completion\", \"label\"; wanted \"chosen\" and \"rejected\"", 1},
+    {"prompt_only.jsonl", 0, 1, ":1: found \"prompt\", \"answer\"; wanted \"chosen\" and", 1},
+};
+
+START_TEST(forms_of_users) {
+    char *path = goldens_find(&arena, mx_arena_printf(&arena, "hf/datasets/%s", forms[_i].name));
+    if (!path) return;
+    MxDataConfig config = file_config("hf", NULL, path);
+    config.is_sft = forms[_i].is_sft;
+    config.pairs = forms[_i].is_pair ? MX_DATA_PAIRS_STANDARD : MX_DATA_NO_PAIRS;
+    config.max_prompt_length = 24;
+    if (forms[_i].is_refused) {
+        ck_refused(config, forms[_i].words);
+        return;
+    }
+    const char *text = mx_data_describe(open_data(config));
+    ck_assert_msg(strstr(text, forms[_i].words) != NULL, "%s", text);
+    if (!mx_text_has_suffix(path, ".json")) return;
+    MxDataConfig lines = config;
+    lines.path = mx_arena_printf(&arena, "%sl", path);
+    ck_same_rows(config, lines);
+}
+END_TEST
+
 Suite *formats_suite(void) {
     Suite *suite = suite_create("data: formats");
     TCase *tests = tcase_create("formats");
@@ -330,6 +379,7 @@ Suite *formats_suite(void) {
     tcase_add_loop_test(tests, refuses_examples, 0, MX_COUNT(bad_examples));
     tcase_add_test(tests, hostile_records);
     tcase_add_test(tests, misleading_lengths);
+    tcase_add_loop_test(tests, forms_of_users, 0, MX_COUNT(forms));
     tcase_add_loop_test(tests, damaged_array_records, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;

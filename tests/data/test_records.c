@@ -97,6 +97,31 @@ START_TEST(completions) {
 END_TEST
 
 /* Columns are found in the first record or named. */
+/* Instructions make the prompt together with what they are about, if anything. */
+START_TEST(alpaca) {
+    MxDataConfig config =
+        records_config("{\"instruction\": \"a\", \"input\": \"\", \"output\": \"x\"}\n"
+                       "{\"instruction\": \"b\", \"output\": \"y\", \"input\": \"cd\"}\n"
+                       "{\"instruction\": \"e\", \"output\": \"z\"}\n"
+                       "{\"instruction\": \"f\", \"input\": \"g\"}\n",
+                       8);
+    config.is_sft = config.completion_only = true;
+    MxDataset *dataset = open_data(config);
+    ck_describes(dataset, "3 documents (instruction, input, output)");
+    ck_warns(dataset, "a.jsonl:4: a column is missing or null; 1 of 4 records are left out");
+    MxBatch batch = batch_of(dataset, &config, 0);
+    ck_row(batch, MX_INPUTS, 0, BOS, 'a', '\n', 'x', EOS, 0, 0, 0);
+    ck_row(batch, MX_TARGETS_SEGMENTATION, 0, 0, 0, 1, 1, 0, 0, 0, 0);
+    batch = batch_of(dataset, &config, 1);
+    ck_row(batch, MX_INPUTS, 0, BOS, 'b', '\n', 'c', 'd', '\n', 'y', EOS);
+    batch = batch_of(dataset, &config, 2);
+    ck_row(batch, MX_INPUTS, 0, BOS, 'e', '\n', 'z', EOS, 0, 0, 0);
+    config.is_sft = config.completion_only = false;
+    ck_refused(config, "found \"instruction\", \"input\", \"output\"; wanted \"text\"\n"
+                       "hint: use_sft=true trains on prompts and completions");
+}
+END_TEST
+
 START_TEST(columns) {
     static const char *const names[] = {"in", "out"};
     MxDataConfig config = records_config("{\"in\": \"a\", \"text\": \"x\", \"out\": \"b\"}\n", 8);
@@ -413,6 +438,10 @@ static const struct {
     {0, 0, "{\"a\": 1, \"b\": 2}\n",
      "a.jsonl:1: found \"a\", \"b\"; wanted \"text\"\nhint: train_data_columns"},
     {0, 0, "{}\n", "a.jsonl:1: found no columns; wanted \"text\""},
+    {0, 1, "{\"q\": \"\"}\n",
+     "name other columns; a record that fits: {\"prompt\": \"What is 2 + 2?\\n\", \"completion\""},
+    {0, 1, "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n",
+     "a.jsonl:1: column \"conversations\" holds a conversation, which is not available yet"},
     {0, 0, "{\"prompt\": \"\", \"completion\": \"\"}\n",
      "wanted \"text\"\nhint: use_sft=true trains on prompts and completions"},
     {0, 1, "{\"prompt\": \"\", \"chosen\": \"\", \"rejected\": \"\"}\n",
@@ -495,6 +524,7 @@ Suite *records_suite(void) {
     tcase_add_test(tests, texts);
     tcase_add_test(tests, completions);
     tcase_add_test(tests, columns);
+    tcase_add_test(tests, alpaca);
     tcase_add_test(tests, awkward_but_legal);
     tcase_add_test(tests, long_lines);
     tcase_add_test(tests, several_files);
