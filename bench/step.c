@@ -83,11 +83,8 @@ static void trace_grad(const Program *p, MxTrace *t) {
 
 static void trace_update(const Program *p, MxTrace *t) {
     const MxConfig *c = p->config;
-    MxAdamwAttr attr = {.b1 = c->adam_b1,
-                        .b2 = c->adam_b2,
-                        .eps = c->adam_eps,
-                        .eps_root = c->adam_eps_root,
-                        .weight_decay = c->adam_weight_decay};
+    MxAdamwAttr attr = {
+        .eps = c->adam_eps, .eps_root = c->adam_eps_root, .weight_decay = c->adam_weight_decay};
     MxValue *param = read_all(p, t, p->param), *gradient = read_all(p, t, p->gradient);
     MxValue *mu = read_all(p, t, p->mu), *nu = read_all(p, t, p->nu);
     MxValue hyper = mx_variable(t, p->hyper);

@@ -471,23 +471,67 @@ typedef struct MxClipFactorAttr {
  * (optax.clip_by_global_norm). */
 MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold);
 
-/* Scalars that change from step to step, in a variable f32 [MX_HYPER_COUNT]. */
-enum { MX_HYPER_LR, MX_HYPER_BIAS1, MX_HYPER_BIAS2, MX_HYPER_COUNT };
+/* Numbers of one update that change from step to step, in a variable f32 [MX_HYPER_COUNT]; t counts
+ * updates from 1. Rules use those that they need. */
+enum {
+    MX_HYPER_LR,
+    MX_HYPER_B1, /* decay of the first moment, and 1 less that, made in double */
+    MX_HYPER_ONE_B1,
+    MX_HYPER_B2, /* of the second */
+    MX_HYPER_ONE_B2,
+    MX_HYPER_BIAS1, /* 1 - b1^t */
+    MX_HYPER_BIAS2, /* 1 - b2^t */
+    MX_HYPER_NEXT1, /* 1 - b1^(t + 1) */
+    MX_HYPER_COUNT
+};
+
+/* Updates. p, g and moments have one shape, f32; a first moment mu is f32 or bf16. g is multiplied
+ * with the f32 scalar `clip` first. New values may take over the buffers of the old. A bf16 mu is
+ * rounded after the update was computed from it, and decays by b1 rounded to bf16 (JAX's weak
+ * types). */
 
 typedef struct MxAdamwAttr {
-    double b1, b2, eps, eps_root, weight_decay;
+    double eps, eps_root, weight_decay;
+    bool nesterov;
 } MxAdamwAttr;
 
-/* mx_adamw — one update; outputs the new p, mu, nu, which may take over the buffers of the old. g
- * is multiplied with the f32 scalar `clip` first. mu = b1 mu + (1-b1) g; nu = b2 nu + (1-b2) g^2;
- * p -= lr ((mu/bias1) / (sqrt(nu/bias2 + eps_root) + eps) + weight_decay p), bias_i = 1 -
- * b_i^(updates so far + 1). mu is f32 or bf16; a bf16 mu is rounded after the update was computed
- * from it, and decays by b1 rounded to bf16 (JAX's weak types). Source: optax.adamw. */
+/* mx_adamw — outputs the new p, mu, nu. mu = b1 mu + (1-b1) g; nu = b2 nu + (1-b2) g^2; p -= lr (m
+ * / (sqrt(nu/bias2 + eps_root) + eps) + weight_decay p), where m = mu/bias1, or, with nesterov, b1
+ * mu/next1 + (1-b1) g/bias1. Source: optax.adamw. */
 MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
                  MxAdamwAttr attr);
 
 /* mx_sgd — p - lr * clip * g. */
 MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
+
+/* mx_momentum — mu = b1 mu + (1-b1) g. Outputs the direction b1 mu/next1 + (1-b1) g/bias1, f32, and
+ * the new mu. Source: optax.contrib.scale_by_muon. */
+MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip);
+
+typedef struct MxUnitAttr {
+    double eps;
+} MxUnitAttr;
+
+/* mx_unit — x / (sqrt(squares) + eps); squares is an f32 scalar. */
+MxValue mx_unit(MxTrace *t, MxValue x, MxValue squares, double eps);
+
+typedef struct MxDescendAttr {
+    double factor, weight_decay;
+} MxDescendAttr;
+
+/* mx_descend — p - lr (factor u + weight_decay p), f32. */
+MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAttr attr);
+
+typedef struct MxSpikeAttr {
+    double threshold;
+} MxSpikeAttr;
+
+/* mx_spike — 1 unless min(sqrt(squares), threshold) - limit[0] <= limit[1], then 0: an f32 scalar;
+ * limit is f32 [2]. Not a number is a spike. */
+MxValue mx_spike(MxTrace *t, MxValue squares, MxValue limit, double threshold);
+
+/* mx_select — x where the f32 scalar flag is 0, else y; both of one type. */
+MxValue mx_select(MxTrace *t, MxValue x, MxValue y, MxValue flag);
 
 /* ---- collectives */
 

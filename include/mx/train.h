@@ -97,6 +97,7 @@ typedef struct MxUpdate {
     double learning_rate;
     double raw_grad_norm, grad_norm; /* before and after clipping */
     double param_norm;               /* after the update */
+    bool was_left_out;               /* skip_step_on_spikes: nothing has changed */
 } MxUpdate;
 
 /* mx_train_state_open — builds the model and its program and allocates everything; the state is all
@@ -168,10 +169,10 @@ typedef struct MxTrainProgram {
     const MxMachine *machine; /* that it was prepared for */
     const MxVars *vars;
     const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
-    const int *const *moment;    /* [n_moments] the same, each in its optimizer's dtype */
+    const int *kept;             /* [n_kept] variables of what the optimizer keeps for them */
     const int *reference;        /* the same for the reference model; NULL = no copy */
     const MxSharding *sharding;  /* [variable] */
-    int n_moments, n_entries;
+    int n_kept, n_entries;
     int rows_per_example; /* of a batch */
     int64_t cast_bytes;   /* of variables that hold casts of frozen weights */
     MxRunLayout layout;

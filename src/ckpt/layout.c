@@ -27,7 +27,11 @@ const int ckpt_n_rows = MX_COUNT(ckpt_rows);
 /* Segments below which MaxText's trees hold no weights. */
 static const char *const random_segments[] = {"rngs", "dropout"};
 /* Names of trees in the optimizer that are shaped like the parameters. */
-static const char *const moments[] = {"mu", "nu"};
+static const char *const moments[] = {
+#define MX_OPTIM_TREE(name) #name,
+#include <mx/optimizers.def>
+#undef MX_OPTIM_TREE
+};
 /* What stands at the top of every model. */
 static const char *const components[] = {"decoder/", "encoder/", "token_embedder/"};
 

@@ -178,9 +178,14 @@ static void check_regex(ConfigLoad *load, MxKey key, const char *pattern) {
 }
 
 static void check_regexes(ConfigLoad *load, const MxConfig *c) {
-    if (!GOOD(load, MX_KEY_adamw_mask)) return;
-    for (int i = 0; i < c->adamw_mask.n; i++)
-        check_regex(load, MX_KEY_adamw_mask, c->adamw_mask.item[i]);
+    const struct {
+        MxKey key;
+        const MxStrs *patterns;
+    } masks[] = {{MX_KEY_adamw_mask, &c->adamw_mask},
+                 {MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask}};
+    for (int k = 0; k < MX_COUNT(masks); k++)
+        for (int i = 0; GOOD(load, masks[k].key) && i < masks[k].patterns->n; i++)
+            check_regex(load, masks[k].key, masks[k].patterns->item[i]);
 }
 
 /* MaxText has two algorithms, each with its own formula. */

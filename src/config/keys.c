@@ -18,8 +18,14 @@
 #define SCHEDULE                 .on_resume = CONFIG_SCHEDULE,
 #define FROZEN                   .on_resume = CONFIG_FROZEN,
 
-const ConfigRow config_rows[] = {
 // clang-format off
+static const char opt_types[] =
+#define MX_OPTIMIZER(name) #name " "
+#include <mx/optimizers.def>
+#undef MX_OPTIMIZER
+    ;
+
+const ConfigRow config_rows[] = {
 #define MX_GROUP(name, on_resume, title)
 #define MX_KEY(type_, field, key, text, limits, unit_, doc_)                                       \
     [MX_KEY_##field] = {.name = key, .class = CONFIG_BUILT, .type = CONFIG_##type_,                \

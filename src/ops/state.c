@@ -1,5 +1,4 @@
-/* state.c — what happens to parameters and moments: initialisation, norms, optimizer updates. None
- * has a gradient. */
+/* state.c — what happens to parameters: initialisation and norms. None has a gradient. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -78,71 +77,4 @@ const MxOp op_clip_factor = {
     .attr_bytes = sizeof(MxClipFactorAttr),
     .infer = clip_factor_infer,
     .doc = "min(1, threshold / norm)",
-};
-
-MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
-                 MxAdamwAttr attr) {
-    MxValue in[] = {p_g_mu_nu[0], p_g_mu_nu[1], p_g_mu_nu[2], p_g_mu_nu[3], hyper, clip};
-    return mx_trace_node(t, &op_adamw, in, MX_COUNT(in), &attr);
-}
-
-static bool is_hyper(MxInfer *infer, int i) {
-    if (!ops_is(infer, i, MX_F32, 1)) return false;
-    if (infer->in[i].shape.dim[0] == MX_HYPER_COUNT) return true;
-    return mx_infer_fail(infer, "hyper must have %d elements", MX_HYPER_COUNT);
-}
-
-static bool same_shape(MxInfer *infer, int i) {
-    if (mx_shape_equal(infer->in[0].shape, infer->in[i].shape)) return true;
-    return mx_infer_fail(infer, "input %d must have the parameter's shape", i);
-}
-
-static bool adamw_infer(MxInfer *infer) {
-    infer->n_out = 3;
-    infer->out[0] = infer->in[0];
-    infer->out[1] = infer->in[2];
-    infer->out[2] = infer->in[3];
-    return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && ops_is_real(infer, 2) &&
-           ops_is(infer, 3, MX_F32, -1) && same_shape(infer, 1) && same_shape(infer, 2) &&
-           same_shape(infer, 3) && is_hyper(infer, 4) && ops_is(infer, 5, MX_F32, 0);
-}
-
-/* The parameter's dims; the first inputs are its own, the last two scalars of all. */
-static void update_cut(MxFactors *f) {
-    int own = f->n_in - 2;
-    ops_cut_lead(f, f->in[0].shape.rank, (1u << own) - 1);
-    for (int i = 0; i < f->n_out; i++) memcpy(f->out_dim[i], f->in_dim[0], sizeof f->out_dim[i]);
-}
-
-static void adamw_print(MxText *text, const void *attr) {
-    const MxAdamwAttr *a = attr;
-    mx_text_add(text, "b1 %g b2 %g eps %g decay %g", a->b1, a->b2, a->eps, a->weight_decay);
-}
-
-const MxOp op_adamw = {
-    .name = "adamw",
-    .arity = 6,
-    .attr_bytes = sizeof(MxAdamwAttr),
-    .infer = adamw_infer,
-    .partition = update_cut,
-    .print = adamw_print,
-    .doc = "new p, mu, nu from p, g, mu, nu, hyper, clip",
-};
-
-MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip) {
-    return mx_trace_node(t, &op_sgd, (MxValue[]){p, g, hyper, clip}, 4, NULL);
-}
-
-static bool sgd_infer(MxInfer *infer) {
-    infer->out[0] = infer->in[0];
-    return ops_is(infer, 0, MX_F32, -1) && ops_is(infer, 1, MX_F32, -1) && same_shape(infer, 1) &&
-           is_hyper(infer, 2) && ops_is(infer, 3, MX_F32, 0);
-}
-
-const MxOp op_sgd = {
-    .name = "sgd",
-    .arity = 4,
-    .infer = sgd_infer,
-    .partition = update_cut,
-    .doc = "p - lr clip g",
 };

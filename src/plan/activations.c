@@ -244,11 +244,13 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
         out->buffers -= n * (int64_t)(out->weight_bytes + out->reference_bytes);
         if (program.gradient[i] == MX_NONE) continue;
         out->gradient_bytes = mx_dtype_bytes(vars->item[program.gradient[i]].type.dtype);
-        out->moment_bytes = 0;
-        for (int m = 0; m < program.n_moments; m++)
-            out->moment_bytes += mx_dtype_bytes(vars->item[program.moment[m][i]].type.dtype);
-        out->buffers -= n * (int64_t)(out->gradient_bytes + out->moment_bytes);
+        out->buffers -= n * (int64_t)out->gradient_bytes;
     }
+    for (int i = 0; i < program.n_kept; i++) {
+        MxType type = vars->item[program.kept[i]].type;
+        out->optimizer += mx_shape_count(type.shape) * (int64_t)mx_dtype_bytes(type.dtype);
+    }
+    out->buffers -= out->optimizer;
     Estimate e = {.arena = arena,
                   .mesh = mesh,
                   .program = &program,
@@ -300,6 +302,7 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
         ok = ok && arena_bytes(scratch, mesh, &config, warnings, out, err);
         if (ok) out->activations = plan_on_line(&line, few.activations, out->activations);
         if (ok) out->casts = plan_on_line(&line, few.casts, out->casts);
+        if (ok) out->optimizer = plan_on_line(&line, few.optimizer, out->optimizer);
     }
     if (ok) out->device = mx_arena_strdup(arena, out->device);
     mx_arena_release(scratch);

@@ -71,9 +71,8 @@ static void count_state(const MxTrainProgram *program, PlanCollectives *out) {
         int gradient = program->gradient[i];
         out->gradients += bytes_of(program, gradient);
         if (gradient != MX_NONE) out->late |= program->sharding[gradient].partial;
-        for (int m = 0; m < program->n_moments; m++)
-            out->optimizer += bytes_of(program, program->moment[m][i]);
     }
+    for (int i = 0; i < program->n_kept; i++) out->optimizer += bytes_of(program, program->kept[i]);
 }
 
 static bool count_program(MxArena *arena, const MxConfig *config, PlanCollectives *out,

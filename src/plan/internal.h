@@ -70,11 +70,12 @@ int64_t plan_on_line(const PlanLine *line, int64_t few, int64_t more);
 
 /* A config's program for the rows of one rank. */
 typedef struct PlanProgram {
-    const char *device;           /* of this machine, in a line */
-    int64_t activations, buffers; /* bytes: the arena; the batch, scalars in and out */
-    size_t weight_bytes, gradient_bytes, moment_bytes; /* of one parameter's element */
-    size_t reference_bytes;                            /* the same; 0 = no copy */
-    int64_t casts;                                     /* of all frozen weights */
+    const char *device;                  /* of this machine, in a line */
+    int64_t activations, buffers;        /* bytes: the arena; the batch, scalars in and out */
+    size_t weight_bytes, gradient_bytes; /* of one parameter's element */
+    size_t reference_bytes;              /* the same; 0 = no copy */
+    int64_t casts;                       /* of all frozen weights */
+    int64_t optimizer;                   /* of all that the optimizer keeps */
 } PlanProgram;
 
 /* plan_program — lowers the program and reads or estimates what a rank needs.

@@ -95,10 +95,15 @@ static int64_t saving_bytes(const MxForecast *plan, const PlanProgram *p) {
     const PlanCount *n = &plan->parameters;
     int64_t n_weights =
         mx_model_lora(plan->model) ? n->trainable : n->total; /* not a frozen base */
-    int64_t state = n_weights * (int64_t)p->weight_bytes + n->trainable * (int64_t)p->moment_bytes +
+    int64_t state = n_weights * (int64_t)p->weight_bytes + p->optimizer +
                     n->total * (int64_t)p->reference_bytes;
     if (!c->enable_checkpointing || !c->async_checkpointing) return 0;
     return (state - 1) / plan->mesh.mesh.n_ranks + 1;
+}
+
+/* Of `bytes` of all elements, those of n. */
+static int64_t share(int64_t bytes, int64_t n, int64_t of) {
+    return (int64_t)((double)bytes * (double)n / (double)of);
 }
 
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
@@ -113,7 +118,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     MX_ASSERT(known);
     *m = (PlanMemory){.weights = n * (int64_t)p.weight_bytes,
                       .gradients = n_trained * (int64_t)p.gradient_bytes,
-                      .optimizer = n_trained * (int64_t)p.moment_bytes,
+                      .optimizer = share(p.optimizer, n_trained, plan->parameters.trainable),
                       .reference = n * (int64_t)p.reference_bytes,
                       .activations = p.activations,
                       .casts = p.casts,
@@ -130,7 +135,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     if (!m->is_exact) {
         m->gathered =
             largest_gathered(arena, plan) * (int64_t)(mx_dtype_bytes(dtype) + p.gradient_bytes);
-        m->casts = (int64_t)((double)p.casts * (double)n / (double)plan->parameters.total);
+        m->casts = share(p.casts, n, plan->parameters.total);
     }
     m->saving = saving_bytes(plan, &p);
     add_up(m);

@@ -1,40 +1,18 @@
-/* internal.h — the train state and the optimizer table, shared by the files of this room. */
+/* internal.h — the train state, shared by the files of this room. */
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
 #include <mx/ckpt.h>
 #include <mx/model.h>
+#include <mx/optim.h>
 #include <mx/store.h>
 #include <mx/train.h>
 
 #include "loss.h"
 #include "parts.h"
 
-enum { TRAIN_MAX_MOMENTS = 2 };
-
-/* Values of one parameter while an update is traced; the optimizer replaces p and m. */
-typedef struct Moments {
-    MxValue p, g, m[TRAIN_MAX_MOMENTS];
-    bool decays;
-} Moments;
-
-/* One optimizer. Moments are variables beside each trained parameter, named as in optax's state. */
-typedef struct Optimizer {
-    const char *name;
-    int n_moments;
-    const char *moments[TRAIN_MAX_MOMENTS];
-    bool first_is_mu_dtype; /* moment 0 is kept in mu_dtype */
-    const char *counts[2];  /* leaves of the state that count updates */
-    void (*trace)(MxTrace *t, const MxConfig *config, Moments *v, MxValue hyper, MxValue clip);
-} Optimizer;
-
-/* train_optimizer — the row that the config names. */
-const Optimizer *train_optimizer(const MxConfig *config);
-/* train_decays — whether weight decay applies to a parameter (adamw_mask). */
-bool train_decays(MxTrace *t, const MxConfig *config, const MxLeaf *leaf);
-
 /* Scalars that an update and what it needs write, f32 variables. */
-enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_COUNT };
+enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT, OUT_COUNT };
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
@@ -54,9 +32,12 @@ typedef struct VarRole {
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
  * nothing is trained. */
 typedef struct ProgramVars {
-    int *param, *gradient, *moment[TRAIN_MAX_MOMENTS];
+    int *param, *gradient;
+    int *kept;                 /* by array that the optimizer keeps */
+    int *hyper;                /* by part of the optimizer: numbers of its next update */
+    int spike_limit;           /* of the next update; MX_NONE = none is left out */
     int batch[2][MOST_INPUTS]; /* of training and evaluation, by input */
-    int hyper, out[OUT_COUNT];
+    int out[OUT_COUNT];
     int loss, sum[LOSS_MOST_OUTPUTS];    /* what is minimised; by output of the loss */
     int weight[LOSS_MOST_WEIGHTS];       /* of a micro-batch */
     int total_weight[LOSS_MOST_WEIGHTS]; /* of the whole batch: what losses of its micro-batches are
@@ -76,7 +57,7 @@ struct MxTrainState {
     MxArena *arena;
     const MxConfig *config;
     MxModel *model;
-    const Optimizer *optimizer;
+    MxOptim *optim;
     const Loss *loss;
     const LossOutput *outputs; /* of the loss */
     MxVars vars;
@@ -105,9 +86,9 @@ struct MxTrainState {
     char *rows;            /* where a field of a micro-batch is put together */
     MxTree tree, counters; /* the tree's last leaves are the counters */
     uint32_t *step;        /* the leaf "optimizer/step" */
-    int32_t *counts[2];
     int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
     uint32_t makes[2];     /* outputs of the loss that training and evaluation make, bits */
+    double last_loss;      /* of the batch that the gradient is of */
     bool knows_frozen;     /* what is made of frozen weights is of their values */
     bool lacks_reference;  /* what was read last had no reference model */
 };
@@ -115,6 +96,8 @@ struct MxTrainState {
 /* The entry "frozen": what is made of frozen weights. */
 extern const Entry train_entry_frozen;
 
+/* train_add_var — a variable "prefix/name" that is divided by itself. */
+int train_add_var(MxTrainState *state, const char *prefix, const char *name, MxType type);
 /* train_read_vars — the values of variables, one for each parameter. */
 MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 
@@ -126,12 +109,12 @@ bool train_trace_program(MxTrainState *state, MxError *err);
 double train_out(const MxTrainState *state, int which);
 void train_write_all(MxTrainState *state, int var, const void *host);
 
-/* The optimizer's share of the state and the program (update.c): variables and leaves of moments,
- * without data where nothing is trained; leaves that count updates.
- * train_set_step — updates made so far, in every leaf that counts them. */
-void train_declare_moments(MxTrainState *state);
-void train_show_moments(MxTrainState *state);
-void train_show_counts(MxTrainState *state);
+/* The optimizer's share of the state and the program (update.c): variables and leaves of what it
+ * keeps, without data where nothing is trained; leaves of what the host keeps.
+ * train_set_step — the state is that after so many steps. */
+void train_declare_kept(MxTrainState *state);
+void train_show_kept(MxTrainState *state);
+void train_show_numbers(MxTrainState *state);
 void train_set_step(MxTrainState *state, int64_t step);
 
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,

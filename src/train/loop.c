@@ -157,6 +157,7 @@ static void collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, dou
     metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);
     metrics_add(m, "learning/param_norm", update.param_norm);
     metrics_add(m, "learning/current_learning_rate", update.learning_rate);
+    if (c->skip_step_on_spikes) metrics_add(m, "optim/step_skipped", update.was_left_out);
     metrics_add(m, "perf/step_time_seconds", seconds);
     metrics_add(m, "perf/per_device_tflops", tflops);
     metrics_add(m, "perf/per_device_tflops_per_sec", tflops / seconds);
@@ -192,6 +193,9 @@ static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
     double seconds = mx_clock_s() - start;
     collect(l, &m, loss, update, seconds);
     console_step(&l->console, l->step, &m);
+    if (update.was_left_out)
+        mx_log("the update of step %lld was left out: loss or gradient is a spike",
+               (long long)l->step);
     return metrics_file_write(l->metrics, l->step, &m, err) &&
            abort_if_broken(l, "loss", loss.loss, err) &&
            abort_if_broken(l, "gradient norm", update.raw_grad_norm, err);

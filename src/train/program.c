@@ -25,7 +25,7 @@ static void note_role(MxTrainState *s, int var, VarRole role) {
     s->role[var] = role;
 }
 
-static int add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
+int train_add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
     int var = mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
     note_role(s, var, (VarRole){.like = MX_NONE});
     return var;
@@ -35,6 +35,7 @@ static const char *const outs[OUT_COUNT] = {
     [OUT_GRAD_SQUARES] = "grad_squares",
     [OUT_PARAM_SQUARES] = "param_squares",
     [OUT_FROZEN_SQUARES] = "frozen_squares",
+    [OUT_IS_LEFT_OUT] = "is_left_out",
 };
 
 int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
@@ -44,7 +45,7 @@ int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool
         const MxLeaf *leaf = &params->leaves[i];
         vars[i] = only_trained && !train_is_trained(s, leaf)
                       ? MX_NONE
-                      : add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
+                      : train_add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
     }
     return vars;
 }
@@ -74,8 +75,8 @@ static void declare_inputs(MxTrainState *s) {
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
             MxShape shape = MX_SHAPE(s->loss->rows * examples[is_eval], c->max_target_length);
-            s->var.batch[is_eval][i] =
-                add_var(s, prefix[is_eval], s->input[i].name, (MxType){s->input[i].dtype, shape});
+            s->var.batch[is_eval][i] = train_add_var(s, prefix[is_eval], s->input[i].name,
+                                                     (MxType){s->input[i].dtype, shape});
         }
 }
 
@@ -83,15 +84,15 @@ static void declare_loss(MxTrainState *s) {
     ProgramVars *v = &s->var;
     const Loss *loss = s->loss;
     const MxType scalar = {MX_F32, MX_SCALAR};
-    v->loss = add_var(s, "out", "loss", scalar);
+    v->loss = train_add_var(s, "out", "loss", scalar);
     for (int i = 0; s->outputs[i].name; i++) {
         const LossOutput *output = &s->outputs[i];
         MxType vector = {MX_F32, MX_SHAPE(output->count)};
-        v->sum[i] = add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
+        v->sum[i] = train_add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
     }
     for (int i = 0; i < loss_weights(loss); i++) {
-        v->weight[i] = add_var(s, "out", loss->weights[i], scalar);
-        v->total_weight[i] = add_var(s, "total", loss->weights[i], scalar);
+        v->weight[i] = train_add_var(s, "out", loss->weights[i], scalar);
+        v->total_weight[i] = train_add_var(s, "total", loss->weights[i], scalar);
     }
 }
 
@@ -101,7 +102,7 @@ void train_declare_vars(MxTrainState *s) {
     s->vars.arena = s->arena;
     v->param = train_declare_each(s, "model", dtype_of_weights(s), false);
     v->gradient = train_declare_each(s, "gradient", MX_F32, true);
-    train_declare_moments(s);
+    train_declare_kept(s);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
         train_declare_input(s, mx_batch_field_name((MxBatchField)f), MX_I32);
     for (int i = 0; i < PART_COUNT; i++)
@@ -109,8 +110,7 @@ void train_declare_vars(MxTrainState *s) {
     declare_inputs(s);
     declare_loss(s);
     for (int i = 0; i < OUT_COUNT; i++)
-        v->out[i] = add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
-    v->hyper = add_var(s, "in", "hyper", (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
+        v->out[i] = train_add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
 }
 
 /* ---- entries */

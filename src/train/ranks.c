@@ -53,6 +53,16 @@ static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxS
     return param.partial ? param : moment;
 }
 
+/* An array that is kept for a parameter, as the parameter's own moments are cut. */
+static void shard_kept(MxTrainState *s, int array, MxSharding moment) {
+    if (array == MX_NONE) return;
+    const MxOptimArray *kept = &s->optim->arrays[array];
+    MxSharding *sharding = &s->sharding[s->var.kept[array]];
+    *sharding = moment;
+    for (int d = 0; d < MX_MAX_RANK; d++)
+        sharding->dim[d] = d < kept->leaf.shape.rank ? moment.dim[kept->dim[d]] : 0;
+}
+
 static bool shard_parameters(MxTrainState *s, MxError *err) {
     const MxTree *params = mx_model_params(s->model);
     const ProgramVars *v = &s->var;
@@ -69,7 +79,8 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
         if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
             return false;
         s->sharding[v->gradient[i]] = shard_of_gradient(s, param, moment);
-        for (int m = 0; m < s->optimizer->n_moments; m++) s->sharding[v->moment[m][i]] = moment;
+        for (int k = 0; k < MX_OPTIM_KEPT; k++)
+            shard_kept(s, s->optim->array[i * MX_OPTIM_KEPT + k], moment);
     }
     return ok;
 }
@@ -158,9 +169,9 @@ bool train_shard(MxTrainState *s, bool divides, MxError *err) {
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
     s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
-    if (s->config->shard_optimizer_over_data && !s->optimizer->n_moments && !s->only_evaluates)
+    if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) && !s->only_evaluates)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
-                              "optimizer \"%s\" keeps no moments", s->optimizer->name);
+                              "optimizer \"%s\" keeps no moments", s->config->opt_type);
     if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
                           !shard_batch(s, true, err) || !shard_parameters(s, err)))
         return false;

@@ -77,14 +77,14 @@ static void show_tree(MxTrainState *s) {
     mx_tree_init(&s->counters, s->arena);
     s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
     train_show_each(s, "model", s->var.param);
-    train_show_moments(s);
+    train_show_kept(s);
     s->step = mx_new(s->arena, uint32_t);
     train_add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
     train_add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && train_parts[i]->show) train_parts[i]->show(s);
-    train_show_counts(s);
+    train_show_numbers(s);
     for (int i = 0; i < s->counters.n; i++) mx_tree_add(&s->tree, s->counters.leaves[i]);
 }
 
@@ -100,7 +100,6 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     MxComm *comm = s->comm;
     const MxConfig *config = s->config;
     s->rank = comm ? mx_comm_rank(comm) : 0;
-    s->optimizer = train_optimizer(config);
     s->loss = train_loss(config);
     s->outputs = loss_outputs(arena, s->loss);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
@@ -109,6 +108,9 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
         if (train_parts[i]->is_wanted(config))
             s->part[i] = mx_arena_alloc(arena, train_parts[i]->bytes);
+    if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
+                      &s->optim, err))
+        return false;
     train_declare_vars(s);
     return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
            train_trace_program(s, err) && open_device(s, err) && train_divide(s, err);
@@ -142,10 +144,10 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .vars = &s->local,
                             .param = s->var.param,
                             .gradient = s->var.gradient,
-                            .moment = (const int *const *)s->var.moment,
+                            .kept = s->var.kept,
                             .reference = reference_copy(s),
                             .sharding = s->sharding,
-                            .n_moments = s->optimizer->n_moments,
+                            .n_kept = s->optim->n_arrays,
                             .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries,
                             .cast_bytes = (int64_t)bytes_of_casts(s)};
@@ -339,6 +341,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
         add_loss(s, false, &loss);
     }
     if (s->loss->check) s->loss->check(s, &loss);
+    s->last_loss = loss.loss;
     return loss;
 }
 
@@ -364,8 +367,7 @@ MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
                           .gradients = bytes_of_vars(s, s->var.gradient),
                           .casts = bytes_of_casts(s),
                           .activations = mx_run_bytes(s->run).arena};
-    for (int m = 0; m < s->optimizer->n_moments; m++)
-        bytes.moments += bytes_of_vars(s, s->var.moment[m]);
+    for (int i = 0; i < s->optim->n_arrays; i++) bytes.moments += bytes_of_var(s, s->var.kept[i]);
     if (reference_copy(s)) bytes.reference = bytes_of_vars(s, reference_copy(s));
     bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
     return bytes;

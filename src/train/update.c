@@ -1,6 +1,6 @@
-/* update.c — an optimizer's step: its moments and counters as variables and leaves of the state,
- * the entry that sums the gradient up where ranks have parts of the sum, clips it, and lets the
- * optimizer make new parameters and moments in place, and running that entry. */
+/* update.c — an optimizer's step: what it keeps as variables and leaves of the state, the entry
+ * that sums the gradient up where ranks have parts of the sum, clips it, and lets the optimizer
+ * make new parameters in place, and running that entry. */
 #include <mx/train.h>
 
 #include "internal.h"
@@ -9,58 +9,52 @@
 
 /* ---- variables and leaves */
 
-static MxDtype moment_dtype(const MxTrainState *s, int moment) {
-    MxDtype dtype = MX_F32;
-    if (moment == 0 && s->optimizer->first_is_mu_dtype) {
-        bool known = mx_dtype_parse(s->config->mu_dtype, &dtype);
-        MX_ASSERT(known);
+void train_declare_kept(MxTrainState *s) {
+    const MxType hyper = {MX_F32, MX_SHAPE(MX_HYPER_COUNT)}, limit = {MX_F32, MX_SHAPE(2)};
+    const MxOptim *o = s->optim;
+    s->var.kept = mx_new_n(s->arena, int, o->n_arrays);
+    s->var.hyper = mx_new_n(s->arena, int, o->n_parts);
+    for (int i = 0; i < o->n_arrays; i++) {
+        const MxLeaf *leaf = &o->arrays[i].leaf;
+        s->var.kept[i] = train_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
     }
-    return dtype;
-}
-
-void train_declare_moments(MxTrainState *s) {
-    for (int m = 0; m < s->optimizer->n_moments; m++)
-        s->var.moment[m] =
-            train_declare_each(s, s->optimizer->moments[m], moment_dtype(s, m), true);
+    for (int i = 0; i < o->n_parts; i++)
+        s->var.hyper[i] = train_add_var(s, "hyper", mx_optim_part(o, i), hyper);
+    s->var.spike_limit =
+        mx_optim_leaves_out(o) ? train_add_var(s, "in", "spike_limit", limit) : MX_NONE;
 }
 
 /* Without data where nothing is trained: a checkpoint has them. */
-static void show_moment(MxTrainState *s, int moment) {
-    const MxTree *params = mx_model_params(s->model);
-    const char *prefix =
-        mx_arena_printf(s->arena, "optimizer/opt_state/0/%s", s->optimizer->moments[moment]);
-    MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, s->trained);
-    for (int i = 0; i < s->trained->n; i++) {
-        leaf[i].kind = MX_KIND_OPTIMIZER;
-        leaf[i].data = NULL;
-        leaf[i].division = NULL;
-    }
-    for (int i = 0; i < params->n; i++) {
-        int var = s->var.moment[moment][i];
-        if (var == MX_NONE) continue;
-        leaf->dtype = s->vars.item[var].type.dtype;
-        train_show_var(s, leaf++, var);
+void train_show_kept(MxTrainState *s) {
+    for (int i = 0; i < s->optim->n_arrays; i++) {
+        int at = mx_tree_add(&s->tree, s->optim->arrays[i].leaf);
+        if (!s->only_evaluates) train_show_var(s, &s->tree.leaves[at], s->var.kept[i]);
     }
 }
 
-void train_show_moments(MxTrainState *s) {
-    for (int m = 0; m < s->optimizer->n_moments; m++) show_moment(s, m);
-}
-
-void train_show_counts(MxTrainState *s) {
-    for (int i = 0; i < MX_COUNT(s->counts) && s->optimizer->counts[i]; i++) {
-        s->counts[i] = mx_new(s->arena, int32_t);
-        train_add_counter(s, s->optimizer->counts[i], MX_I32, s->counts[i]);
+void train_show_numbers(MxTrainState *s) {
+    const MxTree *numbers = &s->optim->numbers;
+    for (int i = 0; i < numbers->n; i++) {
+        MxLeaf leaf = numbers->leaves[i];
+        leaf.division = train_division(s, (MxSharding){0}, leaf.shape);
+        mx_tree_add(&s->counters, leaf);
     }
 }
 
 /* ---- the entry */
 
+/* A variable that is cut as the optimizer works on a parameter. */
+static int cut_like(const MxTrainState *s, int param) {
+    int first = s->optim->array[param * MX_OPTIM_KEPT];
+    bool is_alike = first != MX_NONE && mx_shape_equal(s->optim->arrays[first].leaf.shape,
+                                                       s->optim->params->leaves[param].shape);
+    return is_alike ? s->var.kept[first] : s->var.param[param];
+}
+
 /* A gradient of which every rank has a sum of its own becomes what the optimizer works on: in the
  * same buffer if that is as large. */
 static MxValue sum_up(MxTrainState *s, MxTrace *t, int i) {
-    int var = s->var.gradient[i], like = s->var.param[i];
-    if (s->optimizer->n_moments) like = s->var.moment[0][i];
+    int var = s->var.gradient[i], like = cut_like(s, i);
     MxValue sum = mx_trace_like(t, mx_copy(t, mx_variable(t, var)), like);
     if (mx_shape_equal(s->local.item[var].type.shape, s->local.item[like].type.shape))
         mx_trace_assign(t, sum, var, false);
@@ -77,40 +71,56 @@ static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
     return mx_cast(t, mx_cast(t, g, dtype), MX_F32);
 }
 
+/* Of the array that is kept for a parameter in a slot; MX_NONE = there is none. */
+static int kept_var(const MxTrainState *s, int param, int slot) {
+    int array = s->optim->array[param * MX_OPTIM_KEPT + slot];
+    return array == MX_NONE ? MX_NONE : s->var.kept[array];
+}
+
 /* Steps one parameter, in float32 whatever it is kept in; returns its new value. */
-static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxValue g, MxValue hyper,
-                          MxValue clip) {
-    const Optimizer *optimizer = s->optimizer;
-    const MxLeaf *leaf = &mx_model_params(s->model)->leaves[i];
-    t->scope = leaf->path;
-    Moments v = {.p = mx_cast(t, mx_variable(t, s->var.param[i]), MX_F32),
-                 .g = g,
-                 .decays = train_decays(t, s->config, leaf)};
-    for (int m = 0; m < optimizer->n_moments; m++) v.m[m] = mx_variable(t, s->var.moment[m][i]);
-    optimizer->trace(t, s->config, &v, hyper, clip);
-    v.p = mx_cast(t, v.p, leaf->dtype);
-    mx_trace_assign(t, v.p, s->var.param[i], false);
-    for (int m = 0; m < optimizer->n_moments; m++)
-        mx_trace_assign(t, v.m[m], s->var.moment[m][i], false);
-    return v.p;
+static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxOptimStep step) {
+    int part = s->optim->part[i];
+    if (part == MX_NONE) return mx_variable(t, s->var.param[i]);
+    step.p = mx_cast(t, mx_variable(t, s->var.param[i]), MX_F32);
+    step.hyper = mx_variable(t, s->var.hyper[part]);
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
+        if (kept_var(s, i, slot) != MX_NONE) step.kept[slot] = mx_variable(t, kept_var(s, i, slot));
+    mx_optim_trace(t, s->optim, i, &step);
+    step.p = mx_cast(t, step.p, s->vars.item[s->var.param[i]].type.dtype);
+    mx_trace_assign(t, step.p, s->var.param[i], false);
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
+        if (kept_var(s, i, slot) != MX_NONE)
+            mx_trace_assign(t, step.kept[slot], kept_var(s, i, slot), false);
+    return step.p;
+}
+
+/* Whether the update is left out, for a sum of squares of the gradient. */
+static MxValue trace_spike(MxTrainState *s, MxTrace *t, MxValue squares, double threshold) {
+    if (s->var.spike_limit == MX_NONE) return MX_NONE;
+    MxValue is_left_out = mx_spike(t, squares, mx_variable(t, s->var.spike_limit), threshold);
+    mx_trace_assign(t, is_left_out, s->var.out[OUT_IS_LEFT_OUT], false);
+    return is_left_out;
 }
 
 /* What is frozen is not read: its part of the parameters' norm does not change (trace_frozen). */
 static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
     MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
-    MxValue hyper = mx_variable(t, s->var.hyper);
     t->scope = "update";
     for (int i = 0; i < n; i++)
         if (s->var.gradient[i] != MX_NONE) trained[n_trained++] = g[i] = read_gradient(s, t, i);
     MxValue squares = mx_sum_squares(t, trained, n_trained);
     mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
     double threshold = s->config->gradient_clipping_threshold;
-    MxValue clip = mx_clip_factor(t, squares, threshold > 0 ? threshold : INFINITY);
+    if (threshold <= 0) threshold = INFINITY;
+    MxOptimStep step = {.clip = mx_clip_factor(t, squares, threshold),
+                        .is_left_out = trace_spike(s, t, squares, threshold)};
     n_trained = 0;
     for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] != MX_NONE)
-            trained[n_trained++] = trace_step(s, t, i, g[i], hyper, clip);
+        if (s->var.gradient[i] != MX_NONE) {
+            step.g = g[i];
+            trained[n_trained++] = trace_step(s, t, i, step);
+        }
     t->scope = "update";
     MxValue norm = mx_sum_squares(t, trained, n_trained);
     mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
@@ -122,24 +132,34 @@ const Entry entry_update = {"update", trace_update, train_trains};
 
 void train_set_step(MxTrainState *s, int64_t step) {
     *s->step = (uint32_t)step;
-    for (int i = 0; i < MX_COUNT(s->counts) && s->counts[i]; i++) *s->counts[i] = (int32_t)step;
+    mx_optim_start(s->optim, step);
+}
+
+/* Numbers of the next update. */
+static void write_numbers(MxTrainState *s) {
+    double rate = mx_learning_rate(s->config, mx_optim_count(s->optim));
+    float hyper[MX_HYPER_COUNT], limit[2];
+    for (int i = 0; i < s->optim->n_parts; i++) {
+        mx_optim_hyper(s->optim, i, rate, hyper);
+        train_write_all(s, s->var.hyper[i], hyper);
+    }
+    if (s->var.spike_limit == MX_NONE) return;
+    mx_optim_limit(s->optim, s->last_loss, limit);
+    train_write_all(s, s->var.spike_limit, limit);
 }
 
 MxUpdate mx_train_update(MxTrainState *s) {
     const MxConfig *c = s->config;
-    int64_t step = *s->step;
-    float hyper[MX_HYPER_COUNT];
-    hyper[MX_HYPER_LR] = (float)mx_learning_rate(c, step);
-    hyper[MX_HYPER_BIAS1] = (float)(1 - pow(c->adam_b1, (double)step + 1));
-    hyper[MX_HYPER_BIAS2] = (float)(1 - pow(c->adam_b2, (double)step + 1));
-    train_write_all(s, s->var.hyper, hyper);
+    write_numbers(s);
     train_run_entry(s, &entry_update);
     train_changed(s);
-    train_set_step(s, step + 1);
     double norm = sqrt(train_out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
-    return (MxUpdate){.learning_rate = hyper[MX_HYPER_LR],
-                      .raw_grad_norm = norm,
-                      .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
-                      .param_norm =
-                          sqrt(train_out(s, OUT_PARAM_SQUARES) + train_out(s, OUT_FROZEN_SQUARES))};
+    MxUpdate update = {.learning_rate = (double)(float)mx_learning_rate(c, *s->step),
+                       .raw_grad_norm = norm,
+                       .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
+                       .was_left_out = train_out(s, OUT_IS_LEFT_OUT) != 0};
+    update.param_norm = sqrt(train_out(s, OUT_PARAM_SQUARES) + train_out(s, OUT_FROZEN_SQUARES));
+    ++*s->step;
+    mx_optim_stepped(s->optim, s->last_loss, update.grad_norm, update.was_left_out);
+    return update;
 }

@@ -237,7 +237,7 @@ static double along_row(Fill fill, double a, MxShape shape, int64_t i) {
 }
 
 static double element(Fill fill, double a, MxShape shape, int input, int64_t i) {
-    static const double hyper[] = {0.01, 0.3, 0.1};
+    static const double hyper[] = {0.01, 0.9, 0.1, 0.95, 0.05, 0.3, 0.1, 0.4};
     uint64_t seed = (uint64_t)input + 1, at = (uint64_t)i;
     double normal = case_normal(seed, at);
     switch (fill) {

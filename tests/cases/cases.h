@@ -22,7 +22,7 @@ typedef enum Fill {
     FILL_VALUE,  /* a everywhere */
     FILL_SQUARE, /* squares of normal numbers times a: second moments, sums */
     FILL_LOGP,   /* below 0, of size a: log-probabilities */
-    FILL_HYPER,  /* lr, bias1, bias2 */
+    FILL_HYPER,  /* numbers of an update, MX_HYPER_* */
     FILL_TRIG,   /* cos and sin of random angles */
     FILL_FLAGS,  /* 0 with probability a */
     FILL_SEGMENTS,  /* 1, 2, .. each about a long, padding 0 at the end */

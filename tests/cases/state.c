@@ -1,4 +1,4 @@
-/* state.c — initial values and updates. */
+/* state.c — initial values and norms. */
 #include "cases.h"
 
 #include <math.h>
@@ -13,29 +13,6 @@ static void ref_sum_squares(const Reference *r) {
 static void ref_clip_factor(const Reference *r) {
     double threshold = ((const MxClipFactorAttr *)r->attr)->threshold, norm = sqrt(r->in[0][0]);
     r->out[0][0] = norm < threshold ? 1 : threshold / norm;
-}
-
-static void ref_adamw(const Reference *r) {
-    const MxAdamwAttr *a = r->attr;
-    const double *hyper = r->in[4];
-    double decay = a->b1;
-    if (r->in_type[2].dtype == MX_BF16)
-        decay = (double)mx_bf16_to_f32(mx_f32_to_bf16((float)decay));
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
-        double p = r->in[0][i], g = r->in[1][i] * r->in[5][0];
-        double mu = decay * r->in[2][i] + (1 - a->b1) * g;
-        double nu = a->b2 * r->in[3][i] + (1 - a->b2) * g * g;
-        double root = sqrt(nu / hyper[MX_HYPER_BIAS2] + a->eps_root) + a->eps;
-        double step = mu / hyper[MX_HYPER_BIAS1] / root + a->weight_decay * p;
-        r->out[0][i] = p - hyper[MX_HYPER_LR] * step;
-        r->out[1][i] = mu;
-        r->out[2][i] = nu;
-    }
-}
-
-static void ref_sgd(const Reference *r) {
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
-        r->out[0][i] = r->in[0][i] - r->in[2][MX_HYPER_LR] * r->in[3][0] * r->in[1][i];
 }
 
 /* The inverse of the normal distribution, by bisection. */
@@ -114,44 +91,5 @@ const OpTest test_clip_factor = {
         {ATTR(MxClipFactorAttr, 1), "f1", "input 0 must be float32 of rank 0"},
         {ATTR(MxClipFactorAttr, 1), "b", "input 0 must be float32 of rank 0"}),
     .reference = ref_clip_factor,
-};
-
-const OpTest test_adamw = {
-    CASES(
-        {"plain", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8), "f31,41 f31,41 x31,41:normal0.5 f31,41:square0.5 f3:hyper f:value0.6", NULL, 0},
-        {"decay, root", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .eps_root = 1e-6, .weight_decay = 0.1), "f31,41 f31,41 x31,41:normal0.5 f31,41:square0.5 f3:hyper f:value0.6", NULL, 0},
-        {"large", ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1), "f3,211,113 f3,211,113 x3,211,113:normal0.5 f3,211,113:square0.5 f3:hyper f:value0.6", NULL, 0},
-        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2,3 f2,3 f2,3 f2,3:square0.5 f3:hyper f:value0.6", "f2,3 f2,3 f2,3", 0},
-        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2,3 f2,3 b2,3 f2,3:square0.5 f3:hyper f:value0.6", "f2,3 b2,3 f2,3", 0},
-        {NULL, ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1), "f8,16 f8,16 f8,16 f8,16:square0.5 f3:hyper f:value0.6", NULL, CASE_RANKS}),
-    WRONG(
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "b2 f2 f2 f2 f3 f", "input 0 must be float32"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 b2 f2 f2 f3 f", "input 1 must be float32"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 i2 f2 f3 f", "input 2 must be float32 or bfloat16"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 b2 f3 f", "input 3 must be float32"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f3 f2 f2 f3 f", "input 1 must have the parameter's shape"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f3 f2 f3 f", "input 2 must have the parameter's shape"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f1,2 f3 f", "input 3 must have the parameter's shape"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f f", "input 4 must be float32 of rank 1"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f2 f", "hyper must have 3 elements"},
-        {ATTR(MxAdamwAttr, .b1 = 0.9, .b2 = 0.95), "f2 f2 f2 f2 f3 f1", "input 5 must be float32 of rank 0"}),
-    .reference = ref_adamw,
-    .replaces = {1, 3, 4},
-};
-
-const OpTest test_sgd = {
-    CASES(
-        {"plain", NULL, "f31,41 f31,41 f3:hyper f:value0.6", NULL, 0},
-        {NULL, NULL, "f2,3 f2,3 f3:hyper f:value0.6", "f2,3", 0},
-        {NULL, NULL, "f8,16 f8,16 f3:hyper f:value0.6", NULL, CASE_RANKS}),
-    WRONG(
-        {NULL, "b2 f2 f3 f", "input 0 must be float32"},
-        {NULL, "f2 b2 f3 f", "input 1 must be float32"},
-        {NULL, "f2 f3 f3 f", "input 1 must have the parameter's shape"},
-        {NULL, "f2 f2 f f", "input 2 must be float32 of rank 1"},
-        {NULL, "f2 f2 f2 f", "hyper must have 3 elements"},
-        {NULL, "f2 f2 f3 f1", "input 3 must be float32 of rank 0"}),
-    .reference = ref_sgd,
-    .replaces = {1},
 };
 // clang-format on

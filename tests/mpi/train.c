@@ -275,12 +275,13 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
 static void ck_moments(const MxTrainState *s, const char *at) {
     const MxTree *params = mx_model_params(s->model);
     int64_t n = s->config->shard_optimizer_over_data ? mx_mesh_size(&s->mesh.mesh, "data") : 1;
-    for (int i = 0; i < params->n; i++)
-        for (int m = 0; m < s->optimizer->n_moments && s->var.moment[m][i] != MX_NONE; m++)
-            ck_assert_msg(n * mx_box_count(&s->box[s->var.moment[m][i]]) ==
-                                  mx_box_count(&s->box[s->var.param[i]]) ||
-                              params->leaves[i].shape.rank == 1,
-                          "%s: moments of %s", at, params->leaves[i].path);
+    for (int k = 0; k < s->optim->n_arrays; k++) {
+        int i = s->optim->arrays[k].param;
+        ck_assert_msg(n * mx_box_count(&s->box[s->var.kept[k]]) ==
+                              mx_box_count(&s->box[s->var.param[i]]) ||
+                          params->leaves[i].shape.rank == 1,
+                      "%s: moments of %s", at, params->leaves[i].path);
+    }
 }
 
 /* A rank's part of what is frozen is cast once: no step makes anything of it in another dtype. */

@@ -106,6 +106,8 @@ static const struct {
     {MX_KEY_dpo_reference, "precomputed"},
     {MX_KEY_dpo_reference_logps, "{}/logps"},
     {MX_KEY_opt_type, "sgd"},
+    {MX_KEY_trainable_parameters_mask, "[mlp]"},
+    {MX_KEY_skip_step_interval, "2"},
     {MX_KEY_gradient_clipping_threshold, "0.1"},
     {MX_KEY_adamw_mask, "[.*]"},
     {MX_KEY_adam_b2, "0.5"},

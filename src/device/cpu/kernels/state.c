@@ -1,4 +1,4 @@
-/* state.c — norms and optimizer updates: one pass over contiguous memory each. */
+/* state.c — norms: one pass over contiguous memory each. */
 #include "kernel.h"
 
 #include <math.h>
@@ -80,66 +80,3 @@ static void clip_factor_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_clip_factor = {.run = clip_factor_run};
-
-/* ---- updates */
-
-enum { CLIP, LR, BIAS1, BIAS2, B1, ONE_B1, B2, ONE_B2, EPS, EPS_ROOT, DECAY, PARAMS };
-
-static void adamw_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
-    float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
-    const float clip = param[CLIP], lr = param[LR], bias1 = param[BIAS1], bias2 = param[BIAS2];
-    const float b1 = param[B1], one_b1 = param[ONE_B1], b2 = param[B2], one_b2 = param[ONE_B2];
-    const float eps = param[EPS], eps_root = param[EPS_ROOT], decay = param[DECAY];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float gradient = g[i] * clip;
-        float m = b1 * mu[i] + one_b1 * gradient;
-        float v = b2 * nu[i] + one_b2 * (gradient * gradient);
-        float update = m / bias1 / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
-        new_p[i] = p[i] - lr * update;
-        new_mu[i] = m;
-        new_nu[i] = v;
-    }
-}
-
-/* Under JAX's weak types b1 takes the dtype of the moment that it multiplies. */
-static float b1_of(const MxKernelCall *call) {
-    float b1 = (float)((const MxAdamwAttr *)call->attr)->b1;
-    return call->in_type[2].dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(b1)) : b1;
-}
-
-static void adamw_run(const MxDevice *device, const MxKernelCall *call) {
-    const MxAdamwAttr *a = call->attr;
-    const float *hyper = call->in[4];
-    const float param[PARAMS] = {
-        [CLIP] = *(const float *)call->in[5],
-        [LR] = hyper[MX_HYPER_LR],
-        [BIAS1] = hyper[MX_HYPER_BIAS1],
-        [BIAS2] = hyper[MX_HYPER_BIAS2],
-        [B1] = b1_of(call),
-        [ONE_B1] = (float)(1.0 - a->b1),
-        [B2] = (float)a->b2,
-        [ONE_B2] = (float)(1.0 - a->b2),
-        [EPS] = (float)a->eps,
-        [EPS_ROOT] = (float)a->eps_root,
-        [DECAY] = (float)a->weight_decay,
-    };
-    cpu_map(device, call, 4, adamw_block, param);
-}
-
-const MxKernel cpu_adamw = {.run = adamw_run};
-
-static void sgd_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    const float *p = in[0], *g = in[1], step = param[0];
-    float *new_p = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) new_p[i] = p[i] - step * g[i];
-}
-
-static void sgd_run(const MxDevice *device, const MxKernelCall *call) {
-    float step = ((const float *)call->in[2])[MX_HYPER_LR] * *(const float *)call->in[3];
-    cpu_map(device, call, 2, sgd_block, &step);
-}
-
-const MxKernel cpu_sgd = {.run = sgd_run};

@@ -1,0 +1,177 @@
+/* update.c — optimizer updates: one pass over contiguous memory each. */
+#include "kernel.h"
+
+#include <math.h>
+
+/* Numbers that blocks get. Those of a step stand as in the variable, `enum MX_HYPER_*`. */
+enum { CLIP = MX_HYPER_COUNT, DECAY_B1, EPS, EPS_ROOT, WEIGHT_DECAY, FACTOR, PARAMS };
+
+/* Under JAX's weak types b1 takes the dtype of the moment that it multiplies. */
+static float b1_of(float b1, MxDtype mu) {
+    return mu == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(b1)) : b1;
+}
+
+/* The numbers of a step, from the inputs that hold them. */
+static void read_hyper(const MxKernelCall *call, int hyper, float param[PARAMS]) {
+    memcpy(param, call->in[hyper], MX_HYPER_COUNT * sizeof *param);
+}
+
+/* ---- Adam and descent */
+
+static void adamw_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
+    float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
+    const float clip = param[CLIP], lr = param[MX_HYPER_LR], bias1 = param[MX_HYPER_BIAS1];
+    const float bias2 = param[MX_HYPER_BIAS2], b1 = param[DECAY_B1];
+    const float one_b1 = param[MX_HYPER_ONE_B1], b2 = param[MX_HYPER_B2];
+    const float one_b2 = param[MX_HYPER_ONE_B2], eps = param[EPS], eps_root = param[EPS_ROOT];
+    const float decay = param[WEIGHT_DECAY];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * clip;
+        float m = b1 * mu[i] + one_b1 * gradient;
+        float v = b2 * nu[i] + one_b2 * (gradient * gradient);
+        float update = m / bias1 / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
+        new_p[i] = p[i] - lr * update;
+        new_mu[i] = m;
+        new_nu[i] = v;
+    }
+}
+
+static void nesterov_block(int64_t n, const float *const *in, float *const *out,
+                           const float *param) {
+    const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
+    float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
+    const float clip = param[CLIP], lr = param[MX_HYPER_LR], bias1 = param[MX_HYPER_BIAS1];
+    const float bias2 = param[MX_HYPER_BIAS2], next1 = param[MX_HYPER_NEXT1];
+    const float b1 = param[DECAY_B1], full_b1 = param[MX_HYPER_B1];
+    const float one_b1 = param[MX_HYPER_ONE_B1], b2 = param[MX_HYPER_B2];
+    const float one_b2 = param[MX_HYPER_ONE_B2], eps = param[EPS], eps_root = param[EPS_ROOT];
+    const float decay = param[WEIGHT_DECAY];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * clip;
+        float m = b1 * mu[i] + one_b1 * gradient;
+        float v = b2 * nu[i] + one_b2 * (gradient * gradient);
+        float ahead = full_b1 * (m / next1) + one_b1 * (gradient / bias1);
+        float update = ahead / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
+        new_p[i] = p[i] - lr * update;
+        new_mu[i] = m;
+        new_nu[i] = v;
+    }
+}
+
+static void adamw_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxAdamwAttr *a = call->attr;
+    float param[PARAMS] = {0};
+    read_hyper(call, 4, param);
+    param[CLIP] = *(const float *)call->in[5];
+    param[DECAY_B1] = b1_of(param[MX_HYPER_B1], call->in_type[2].dtype);
+    param[EPS] = (float)a->eps;
+    param[EPS_ROOT] = (float)a->eps_root;
+    param[WEIGHT_DECAY] = (float)a->weight_decay;
+    cpu_map(device, call, 4, a->nesterov ? nesterov_block : adamw_block, param);
+}
+
+const MxKernel cpu_adamw = {.run = adamw_run};
+
+static void sgd_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    const float *p = in[0], *g = in[1], step = param[0];
+    float *new_p = out[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) new_p[i] = p[i] - step * g[i];
+}
+
+static void sgd_run(const MxDevice *device, const MxKernelCall *call) {
+    float step = ((const float *)call->in[2])[MX_HYPER_LR] * *(const float *)call->in[3];
+    cpu_map(device, call, 2, sgd_block, &step);
+}
+
+const MxKernel cpu_sgd = {.run = sgd_run};
+
+/* ---- parts of updates by matrices */
+
+static void momentum_block(int64_t n, const float *const *in, float *const *out,
+                           const float *param) {
+    const float *g = in[0], *mu = in[1];
+    float *ahead = out[0], *new_mu = out[1];
+    const float clip = param[CLIP], bias1 = param[MX_HYPER_BIAS1], next1 = param[MX_HYPER_NEXT1];
+    const float b1 = param[DECAY_B1], full_b1 = param[MX_HYPER_B1];
+    const float one_b1 = param[MX_HYPER_ONE_B1];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * clip;
+        float m = b1 * mu[i] + one_b1 * gradient;
+        ahead[i] = full_b1 * (m / next1) + one_b1 * (gradient / bias1);
+        new_mu[i] = m;
+    }
+}
+
+static void momentum_run(const MxDevice *device, const MxKernelCall *call) {
+    float param[PARAMS] = {0};
+    read_hyper(call, 2, param);
+    param[CLIP] = *(const float *)call->in[3];
+    param[DECAY_B1] = b1_of(param[MX_HYPER_B1], call->in_type[1].dtype);
+    cpu_map(device, call, 2, momentum_block, param);
+}
+
+const MxKernel cpu_momentum = {.run = momentum_run};
+
+static void unit_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    const float *x = in[0], norm = param[0];
+    float *y = out[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] / norm;
+}
+
+static void unit_run(const MxDevice *device, const MxKernelCall *call) {
+    float eps = (float)((const MxUnitAttr *)call->attr)->eps;
+    float norm = sqrtf(*(const float *)call->in[1]) + eps;
+    cpu_map(device, call, 1, unit_block, &norm);
+}
+
+const MxKernel cpu_unit = {.run = unit_run};
+
+static void descend_block(int64_t n, const float *const *in, float *const *out,
+                          const float *param) {
+    const float *p = in[0], *u = in[1];
+    const float lr = param[MX_HYPER_LR], factor = param[FACTOR], decay = param[WEIGHT_DECAY];
+    float *new_p = out[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) new_p[i] = p[i] - lr * (factor * u[i] + decay * p[i]);
+}
+
+static void descend_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxDescendAttr *a = call->attr;
+    float param[PARAMS] = {0};
+    read_hyper(call, 2, param);
+    param[FACTOR] = (float)a->factor;
+    param[WEIGHT_DECAY] = (float)a->weight_decay;
+    cpu_map(device, call, 2, descend_block, param);
+}
+
+const MxKernel cpu_descend = {.run = descend_run};
+
+/* ---- steps that are left out */
+
+static void spike_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    float norm = sqrtf(*(const float *)call->in[0]);
+    float threshold = (float)((const MxSpikeAttr *)call->attr)->threshold;
+    const float *limit = call->in[1];
+    if (norm > threshold) norm = threshold;
+    if (call->out[0]) *(float *)call->out[0] = norm - limit[0] <= limit[1] ? 0.0f : 1.0f;
+}
+
+const MxKernel cpu_spike = {.run = spike_run};
+
+static void select_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    const float *x = *param == 0 ? in[0] : in[1];
+    if (out[0] != x) memcpy(out[0], x, (size_t)n * sizeof *x);
+}
+
+static void select_run(const MxDevice *device, const MxKernelCall *call) {
+    cpu_map(device, call, 2, select_block, call->in[2]);
+}
+
+const MxKernel cpu_select = {.run = select_run};

@@ -1,0 +1,26 @@
+/* mask.c — lists of regular expressions over the paths of parameters. */
+#include "internal.h"
+
+/* The path that MaxText's masks see: of the stacked array where layers are scanned. */
+static const char *path_of(const MxConfig *config, const MxLeaf *leaf) {
+    return config->scan_layers && leaf->stack.path ? leaf->stack.path : leaf->path;
+}
+
+bool optim_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
+                 bool *matches, MxError *err) {
+    MxArena arena = {.name = "mask"};
+    bool ok = true;
+    *matches = false;
+    for (int i = 0; i < patterns->n && ok && !*matches; i++) {
+        const char *why;
+        MxRegex *regex = mx_regex_new(&arena, patterns->item[i], &why);
+        MX_ASSERT(regex); /* the config was checked when it was loaded */
+        MxMatch match = mx_regex_match(regex, path_of(config, leaf));
+        if (match == MX_MATCH_GAVE_UP)
+            ok = mx_config_fail(err, config, key, "\"%s\" takes too long to match \"%s\"",
+                                patterns->item[i], path_of(config, leaf));
+        *matches = match != MX_MATCH_NONE;
+    }
+    mx_arena_release(&arena);
+    return ok;
+}

@@ -1,0 +1,210 @@
+/* optim.c — the table of optimizers, and one of them over a model's parameters: who steps which,
+ * what is kept for it, and where checkpoints have that. Wrappers stand around an optimizer as in
+ * MaxText: trainable_parameters_mask outside, skip_step_on_spikes inside. */
+#include "internal.h"
+
+static const OptimRow *const rows[] = {
+#define MX_OPTIMIZER(name) &optim_##name,
+#include <mx/optimizers.def>
+#undef MX_OPTIMIZER
+};
+
+static const char *const trees[] = {
+    [OPTIM_NOTHING] = NULL,
+#define MX_OPTIM_TREE(name) [OPTIM_##name] = #name,
+#include <mx/optimizers.def>
+#undef MX_OPTIM_TREE
+};
+
+static const OptimRow *find_row(const MxConfig *config) {
+    for (int i = 0; i < MX_COUNT(rows); i++)
+        if (!strcmp(rows[i]->name, config->opt_type)) return rows[i];
+    MX_BUG("opt_type is not in the table");
+}
+
+static MxArena *arena_of(const MxOptim *o) {
+    return o->numbers.arena;
+}
+
+/* ---- which part steps a parameter */
+
+static bool choose(MxOptim *o, const OptimRow *row, int i, MxError *err) {
+    const MxConfig *c = o->config;
+    const MxLeaf *leaf = &o->params->leaves[i];
+    bool is_trained = true;
+    if (c->trainable_parameters_mask.n &&
+        !optim_match(c, MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask, leaf,
+                     &is_trained, err))
+        return false;
+    if (!optim_match(c, MX_KEY_adamw_mask, &c->adamw_mask, leaf, &o->is_masked[i], err))
+        return false;
+    if (is_trained) o->part[i] = row->part ? row->part(c, leaf) : 0;
+    return true;
+}
+
+static bool choose_all(MxOptim *o, const OptimRow *row, MxKind trains, MxError *err) {
+    int n = o->params->n, n_chosen = 0;
+    o->part = mx_new_n(arena_of(o), int, n);
+    o->is_masked = mx_new_n(arena_of(o), bool, n);
+    for (int i = 0; i < n; i++) {
+        o->part[i] = MX_NONE;
+        if (o->params->leaves[i].kind != trains) continue;
+        if (!choose(o, row, i, err)) return false;
+        n_chosen += o->part[i] != MX_NONE;
+    }
+    return n_chosen || mx_config_fail(err, o->config, MX_KEY_trainable_parameters_mask,
+                                      "matches no parameter that is trained");
+}
+
+/* ---- what is kept */
+
+static MxDtype mu_dtype(const MxConfig *config) {
+    MxDtype dtype;
+    bool known = mx_dtype_parse(config->mu_dtype, &dtype);
+    MX_ASSERT(known);
+    return dtype;
+}
+
+static MxLeaf kept_leaf(const MxOptim *o, const MxOptimPart *part, OptimKept kept,
+                        const MxLeaf *param) {
+    MxLeaf leaf = mx_leaf_abstract(*param);
+    const char *tree =
+        mx_arena_printf(arena_of(o), "%s%s%s", part->folder, part->rule->folder, trees[kept.tree]);
+    leaf.path = mx_arena_printf(arena_of(o), "%s/%s", tree, param->path);
+    if (param->stack.path)
+        leaf.stack.path = mx_arena_printf(arena_of(o), "%s/%s", tree, param->stack.path);
+    leaf.kind = MX_KIND_OPTIMIZER;
+    leaf.dtype = kept.in_mu_dtype ? mu_dtype(o->config) : MX_F32;
+    return leaf;
+}
+
+static void keep(MxOptim *o, int part, int slot) {
+    OptimKept kept = o->parts[part].rule->kept[slot];
+    for (int i = 0; i < o->params->n && kept.tree; i++) {
+        if (o->part[i] != part) continue;
+        MxOptimArray *array = &o->arrays[o->n_arrays];
+        *array = (MxOptimArray){.leaf = kept_leaf(o, &o->parts[part], kept, &o->params->leaves[i]),
+                                .param = i};
+        for (int d = 0; d < MX_MAX_RANK; d++) array->dim[d] = d;
+        o->array[i * MX_OPTIM_KEPT + slot] = o->n_arrays++;
+    }
+}
+
+static void keep_all(MxOptim *o) {
+    int n = o->params->n * MX_OPTIM_KEPT;
+    o->arrays = mx_new_n(arena_of(o), MxOptimArray, n);
+    o->array = mx_new_n(arena_of(o), int, n);
+    for (int i = 0; i < n; i++) o->array[i] = MX_NONE;
+    for (int part = 0; part < o->n_parts; part++)
+        for (int slot = 0; slot < MX_OPTIM_KEPT; slot++) keep(o, part, slot);
+}
+
+bool mx_optim_has_kept(const MxOptim *o) {
+    return o->n_arrays > 0;
+}
+
+/* ---- what the host keeps */
+
+void *optim_add_number(MxOptim *o, const char *path, MxDtype dtype, MxShape shape) {
+    size_t bytes = (size_t)mx_shape_count(shape) * mx_dtype_bytes(dtype);
+    void *data = mx_arena_alloc(arena_of(o), bytes);
+    memset(data, 0, bytes);
+    mx_tree_add(
+        &o->numbers,
+        (MxLeaf){
+            .path = path, .kind = MX_KIND_COUNTER, .dtype = dtype, .shape = shape, .data = data});
+    return data;
+}
+
+static const char *number_path(const MxOptim *o, const MxOptimPart *part, const char *folder,
+                               const char *name) {
+    return mx_arena_printf(arena_of(o), "%s%s%s", part->folder, folder, name);
+}
+
+static void add_numbers(MxOptim *o, const MxOptimPart *part) {
+    const OptimRule *rule = part->rule;
+    for (int i = 0; i < OPTIM_MAX_COUNTS && rule->counts[i]; i++)
+        o->counts[o->n_counts++] =
+            optim_add_number(o, number_path(o, part, "", rule->counts[i]), MX_I32, MX_SCALAR);
+    if (rule->constant.n)
+        optim_add_number(o, number_path(o, part, rule->folder, rule->constant.name), MX_F32,
+                         MX_SHAPE(rule->constant.n));
+}
+
+/* Checkpoints may say something else. */
+static void set_constants(MxOptim *o) {
+    for (int i = 0; i < o->n_parts; i++) {
+        const OptimConstant *constant = &o->parts[i].rule->constant;
+        if (!constant->n) continue;
+        int at = mx_tree_find(
+            &o->numbers, number_path(o, &o->parts[i], o->parts[i].rule->folder, constant->name));
+        memcpy(o->numbers.leaves[at].data, constant->values,
+               (size_t)constant->n * sizeof *constant->values);
+    }
+}
+
+/* ---- all of it */
+
+bool mx_optim_new(MxArena *arena, const MxConfig *config, const MxTree *params, MxKind trains,
+                  MxOptim **out, MxError *err) {
+    const OptimRow *row = find_row(config);
+    const char *folder = "optimizer/opt_state/";
+    MxOptim *o = *out = mx_new(arena, MxOptim);
+    *o = (MxOptim){.config = config, .params = params};
+    mx_tree_init(&o->numbers, arena);
+    if (!choose_all(o, row, trains, err)) return false;
+    if (config->trainable_parameters_mask.n)
+        folder = mx_arena_printf(arena, "%sinner_states/trainable/inner_state/", folder);
+    if (config->skip_step_on_spikes) {
+        o->spikes = optim_spikes_new(o, folder);
+        folder = mx_arena_printf(arena, "%sinner_state/", folder);
+    }
+    o->parts = mx_new_n(arena, MxOptimPart, OPTIM_MAX_PARTS);
+    o->counts = mx_new_n(arena, int32_t *, OPTIM_MAX_PARTS * OPTIM_MAX_COUNTS);
+    for (; o->n_parts < OPTIM_MAX_PARTS && row->parts[o->n_parts].rule; o->n_parts++) {
+        MxOptimPart *part = &o->parts[o->n_parts];
+        part->rule = row->parts[o->n_parts].rule;
+        part->folder = mx_arena_printf(arena, "%s%s", folder, row->parts[o->n_parts].folder);
+        add_numbers(o, part);
+    }
+    set_constants(o);
+    keep_all(o);
+    return true;
+}
+
+const char *mx_optim_part(const MxOptim *o, int part) {
+    return o->parts[part].rule->name;
+}
+
+/* ---- a step */
+
+void mx_optim_trace(MxTrace *t, const MxOptim *o, int param, MxOptimStep *step) {
+    const MxOptimStep old = *step;
+    OptimParam of = {
+        .config = o->config, .leaf = &o->params->leaves[param], .is_masked = o->is_masked[param]};
+    t->scope = of.leaf->path;
+    o->parts[o->part[param]].rule->trace(t, &of, step);
+    if (step->is_left_out == MX_NONE) return;
+    step->p = mx_select(t, step->p, old.p, step->is_left_out);
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
+        if (o->array[param * MX_OPTIM_KEPT + slot] != MX_NONE)
+            step->kept[slot] = mx_select(t, step->kept[slot], old.kept[slot], step->is_left_out);
+}
+
+int64_t mx_optim_count(const MxOptim *o) {
+    return *o->counts[0];
+}
+
+void mx_optim_start(MxOptim *o, int64_t step) {
+    for (int i = 0; i < o->numbers.n && !step; i++)
+        memset(o->numbers.leaves[i].data, 0, mx_leaf_bytes(&o->numbers.leaves[i]));
+    for (int i = 0; i < o->n_counts && !o->spikes; i++) *o->counts[i] = (int32_t)step;
+    set_constants(o);
+}
+
+void mx_optim_hyper(const MxOptim *o, int part, double learning_rate, float hyper[MX_HYPER_COUNT]) {
+    const OptimRule *rule = o->parts[part].rule;
+    memset(hyper, 0, MX_HYPER_COUNT * sizeof *hyper);
+    if (rule->hyper) rule->hyper(o->config, (double)mx_optim_count(o) + 1, hyper);
+    hyper[MX_HYPER_LR] = (float)learning_rate;
+}

@@ -1,0 +1,149 @@
+/* test_optim.c — what optimizers keep for which parameters and under which names, what they change,
+ * and which updates are left out. That the names are MaxText's is tested with its trees, that steps
+ * are right with its trajectories, both in tests/train. */
+#include <mx/optim.h>
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+static MxArena arena;
+static MxTree params;
+static MxError err;
+
+static void add(const char *path, MxShape shape) {
+    MxLeaf leaf = {.path = path, .dtype = MX_F32, .shape = shape, .n_contract = 1};
+    if (strstr(path, "layers_"))
+        leaf.stack = (MxStack){"decoder/layers/mlp/kernel", "layers", path[15] - '0', 2};
+    mx_tree_add(&params, leaf);
+}
+
+static void set_up(void) {
+    arena = (MxArena){.name = "test"};
+    err = (MxError){0};
+    mx_tree_init(&params, &arena);
+    add("decoder/layers_0/mlp/kernel", MX_SHAPE(4, 6));
+    add("decoder/layers_1/mlp/kernel", MX_SHAPE(4, 6));
+    add("decoder/norm/scale", MX_SHAPE(4));
+}
+
+static void tear_down(void) {
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+static MxConfig config_of(const char *opt_type) {
+    return (MxConfig){.opt_type = opt_type, .mu_dtype = "bfloat16", .dtype = "float32"};
+}
+
+static MxStrs one(const char **pattern) {
+    return (MxStrs){.n = 1, .item = pattern};
+}
+
+static MxOptim *optim_of(const MxConfig *config) {
+    MxOptim *o;
+    ck_assert_msg(mx_optim_new(&arena, config, &params, MX_KIND_PARAM, &o, &err), "%s",
+                  err.text.data);
+    return o;
+}
+
+/* The array in a slot of a parameter. */
+static const MxLeaf *kept(const MxOptim *o, int param, int slot) {
+    int at = o->array[param * MX_OPTIM_KEPT + slot];
+    return at == MX_NONE ? NULL : &o->arrays[at].leaf;
+}
+
+START_TEST(moments_lie_where_optax_has_them) {
+    MxConfig c = config_of("adamw");
+    const MxOptim *o = optim_of(&c);
+    ck_assert_int_eq(o->n_arrays, 6);
+    const MxLeaf *mu = kept(o, 1, 0), *nu = kept(o, 1, 1);
+    ck_assert_str_eq(mu->path, "optimizer/opt_state/0/mu/decoder/layers_1/mlp/kernel");
+    ck_assert_str_eq(mu->stack.path, "optimizer/opt_state/0/mu/decoder/layers/mlp/kernel");
+    ck_assert_int_eq(mu->dtype, MX_BF16);
+    ck_assert_str_eq(nu->path, "optimizer/opt_state/0/nu/decoder/layers_1/mlp/kernel");
+    ck_assert_int_eq(nu->dtype, MX_F32);
+    ck_assert_int_eq(o->numbers.n, 2);
+    ck_assert_int_ge(mx_tree_find(&o->numbers, "optimizer/opt_state/2/count"), 0);
+    c = config_of("sgd");
+    o = optim_of(&c);
+    ck_assert(!mx_optim_has_kept(o));
+    ck_assert_int_eq(mx_tree_find(&o->numbers, "optimizer/opt_state/1/count"), 0);
+}
+END_TEST
+
+START_TEST(wrappers_stand_around_each_other) {
+    MxConfig c = config_of("adamw");
+    c.trainable_parameters_mask = one((const char *[]){"mlp"});
+    c.skip_step_on_spikes = true;
+    c.skip_step_interval = 5;
+    const MxOptim *o = optim_of(&c);
+    ck_assert_int_eq(o->part[2], MX_NONE);
+    ck_assert_ptr_null(kept(o, 2, 0));
+    ck_assert_str_eq(kept(o, 0, 0)->path,
+                     "optimizer/opt_state/inner_states/trainable/inner_state/inner_state/0/mu/"
+                     "decoder/layers_0/mlp/kernel");
+    int at =
+        mx_tree_find(&o->numbers, "optimizer/opt_state/inner_states/trainable/inner_state/losses");
+    ck_assert_int_ge(at, 0);
+    ck_assert_int_eq(o->numbers.leaves[at].shape.dim[0], 5);
+}
+END_TEST
+
+START_TEST(masks_see_the_paths_of_stacks) {
+    MxConfig c = config_of("adamw");
+    c.adamw_mask = one((const char *[]){"layers_1"});
+    ck_assert(optim_of(&c)->is_masked[1]);
+    c.scan_layers = true;
+    ck_assert(!optim_of(&c)->is_masked[1]);
+    c.adamw_mask = one((const char *[]){"layers/mlp"});
+    ck_assert(optim_of(&c)->is_masked[0] && !optim_of(&c)->is_masked[2]);
+}
+END_TEST
+
+static bool is_left_out(MxOptim *o, double loss, double norm) {
+    float limit[2];
+    mx_optim_limit(o, loss, limit);
+    bool out = !((float)norm - limit[0] <= limit[1]);
+    mx_optim_stepped(o, loss, norm, out);
+    return out;
+}
+
+/* Four steps back; half of them are enough. */
+START_TEST(spikes_are_left_out) {
+    MxConfig c = config_of("adamw");
+    c.skip_step_on_spikes = true;
+    c.skip_step_interval = 4;
+    c.skip_step_scaling_factor = 2;
+    MxOptim *o = optim_of(&c);
+    ck_assert(!is_left_out(o, 9, 9)); /* nothing to compare with */
+    ck_assert(!is_left_out(o, 8, 8.5));
+    ck_assert(!is_left_out(o, 8.5, 9));
+    ck_assert(is_left_out(o, 12, 9)); /* mean 8.5, deviation 0.5 */
+    ck_assert(is_left_out(o, 8, 20));
+    ck_assert(!is_left_out(o, 12, 20)); /* they count in the windows: no spikes any more */
+    ck_assert(is_left_out(o, NAN, 9));
+    ck_assert_int_eq(mx_optim_count(o), 4);
+    mx_optim_start(o, 7); /* resumed: the counts say more than the step does */
+    ck_assert_int_eq(mx_optim_count(o), 4);
+    mx_optim_start(o, 0);
+    ck_assert_int_eq(mx_optim_count(o), 0);
+    ck_assert(!is_left_out(o, 90, 90));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("optim");
+    TCase *tests = tcase_create("optim");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, moments_lie_where_optax_has_them);
+    tcase_add_test(tests, wrappers_stand_around_each_other);
+    tcase_add_test(tests, masks_see_the_paths_of_stacks);
+    tcase_add_test(tests, spikes_are_left_out);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
