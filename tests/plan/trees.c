@@ -8,7 +8,6 @@ static const struct {
     const char *words, *why;
 } skipped[] = {
     {"headloop", "the pre-training loop that adds no adapters"},
-    {"opt_type=adam_pax", "not built"},
 };
 
 static bool is_skipped(const char *name, const char *overrides) {
