@@ -29,6 +29,10 @@ static const Variant variants[] = {
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .everywhere = true},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .everywhere = true},
     {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},
+    {.name = "muon", .set = {"opt_type=muon", "muon_consistent_rms=0.2"}},
+    {.name = "muon, moments over data, accumulation", .set = {"opt_type=muon", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
+    {.name = "muon, adapters", .set = {"opt_type=muon", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}},
+    {.name = "adam_pax, spikes, a mask", .set = {"opt_type=adam_pax", "skip_step_on_spikes=true", "skip_step_interval=4", "trainable_parameters_mask=[mlp]"}},
     {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .parts = 2},
     {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
     {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .parts = 2},
@@ -69,11 +73,12 @@ static Bounds bounds_of(const Variant *v) {
     return bounds;
 }
 
+/* Whether steps are of one size, whatever the gradient's is. */
 static bool is_adamw(const Variant *v) {
-    bool is_other = false;
+    bool is_sgd = false;
     for (int i = 0; i < MOST_SET && v->set[i]; i++)
-        is_other = is_other || !strncmp(v->set[i], "opt_type=", 9);
-    return !is_other;
+        is_sgd = is_sgd || !strcmp(v->set[i], "opt_type=sgd");
+    return !is_sgd;
 }
 
 /* ---- which meshes */

@@ -58,7 +58,6 @@ static const char *const not_built[] = {
     "moe_lb_loss_big",
     "moe_no_lb_loss",
     "moe_norm_topk_prob",
-    "opt_muon",
     "qk_clip",
 };
 

@@ -7,6 +7,7 @@ int main(void) {
     SRunner *runner = srunner_create(state_suite());
     srunner_add_suite(runner, golden_suite());
     srunner_add_suite(runner, hf_suite());
+    srunner_add_suite(runner, optimizers_suite());
     srunner_add_suite(runner, post_suite());
     srunner_add_suite(runner, preference_suite());
     srunner_add_suite(runner, packed_suite());

@@ -19,6 +19,7 @@ Suite *preference_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *lora_runs_suite(void);
+Suite *optimizers_suite(void);
 Suite *signals_suite(void);
 Suite *state_suite(void);
 Suite *tiles_suite(void);

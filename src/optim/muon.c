@@ -1,0 +1,107 @@
+/* muon.c — matrices are stepped along their orthogonalized momentum, everything else by AdamW with
+ * Nesterov's momentum. A matrix is what a product of the model contracts: the leading n_contract
+ * dims against the others. Source: optax.contrib.muon @0.2.8 as MaxText optimizers/optimizers.py
+ * and utils/muon_utils.py @e591f30c call it; Jordan et al. 2024. */
+#include "internal.h"
+
+#include <math.h>
+
+/* a x + b (x x') x + c (x x')^2 x takes singular values between 0 and 1 near 1. */
+static const float coefficients[] = {3.4445f, -4.7750f, 2.0315f};
+enum { ITERATIONS = 5 };
+
+/* What does not go by matrices although it may be one, by a part of its path. */
+static const char *const others[] = {"scale", "embedding", "logits_dense", "bias", "sinks"};
+
+static bool is_matrix(const MxLeaf *leaf) {
+    bool is_other = leaf->n_contract == 0 || leaf->n_contract == leaf->shape.rank;
+    for (int i = 0; i < MX_COUNT(others); i++) is_other |= strstr(leaf->path, others[i]) != NULL;
+    return !is_other;
+}
+
+static int64_t count(const MxLeaf *leaf, int from, int to) {
+    int64_t n = 1;
+    for (int d = from; d < to; d++) n *= leaf->shape.dim[d];
+    return n;
+}
+
+/* One iteration on the side that has fewer elements: x' = s x or x s, with s = a + b g + c g^2 and
+ * g the smaller of x x' and x' x. */
+static MxValue iterate(MxTrace *t, MxValue x, bool is_tall, int n_rows, int n_columns) {
+    int n = is_tall ? n_columns : n_rows; /* dims of a side of g */
+    MxValue g = mx_dot(t, x, x, is_tall ? MX_DOT_TN : MX_DOT_NT, is_tall ? n_rows : n_columns);
+    MxValue s = mx_dot(t, mx_scale(t, g, (double)coefficients[2]), g, MX_DOT_NN, n);
+    s = mx_add(t, s, mx_scale(t, g, (double)coefficients[1]));
+    MxValue moved = is_tall ? mx_dot(t, x, s, MX_DOT_NN, n) : mx_dot(t, s, x, MX_DOT_NN, n);
+    return mx_add(t, moved, mx_scale(t, x, (double)coefficients[0]));
+}
+
+/* In the dtype of the model's own products. */
+static MxValue orthogonalize(MxTrace *t, const OptimParam *param, MxValue x) {
+    const MxLeaf *leaf = param->leaf;
+    MxDtype dtype;
+    bool known = mx_dtype_parse(param->config->dtype, &dtype);
+    MX_ASSERT(known);
+    int rank = leaf->shape.rank, n_rows = leaf->n_contract;
+    bool is_tall = count(leaf, 0, n_rows) > count(leaf, n_rows, rank);
+    x = mx_unit(t, x, mx_sum_squares(t, &x, 1), param->config->adam_eps);
+    x = mx_cast(t, x, dtype);
+    for (int i = 0; i < ITERATIONS; i++) x = iterate(t, x, is_tall, n_rows, rank - n_rows);
+    return mx_cast(t, x, MX_F32);
+}
+
+static double factor(const MxConfig *config, const MxLeaf *leaf) {
+    double in = (double)count(leaf, 0, leaf->n_contract);
+    double out = (double)count(leaf, leaf->n_contract, leaf->shape.rank);
+    if (config->muon_consistent_rms > 0) return sqrt(fmax(in, out)) * config->muon_consistent_rms;
+    return sqrt(fmax(1, out / in));
+}
+
+static void trace_matrix(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
+    MxDescendAttr attr = {.factor = factor(param->config, param->leaf),
+                          .weight_decay = param->config->muon_weight_decay};
+    MxValue ahead = mx_momentum(t, step->g, step->kept[0], step->hyper, step->clip);
+    if (ahead < 0) return;
+    step->kept[0] = ahead + 1;
+    step->p = mx_descend(t, step->p, orthogonalize(t, param, ahead), step->hyper, attr);
+}
+
+static void matrix_hyper(const MxConfig *config, double t, float *hyper) {
+    optim_decay1(hyper, config->muon_beta, t);
+}
+
+static void trace_other(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
+    MxAdamwAttr attr = {.weight_decay = param->config->adam_weight_decay, .nesterov = true};
+    optim_adam_trace(t, param->config, attr, step);
+}
+
+static const OptimRule matrices = {
+    .name = "muon",
+    .kept = {{OPTIM_mu, .in_mu_dtype = true}},
+    .folder = "0/",
+    .counts = {"0/count", "3/count"},
+    .constant = {"ns_coeffs", MX_COUNT(coefficients), coefficients},
+    .hyper = matrix_hyper,
+    .trace = trace_matrix,
+};
+
+static const OptimRule rest = {
+    .name = "adam",
+    .kept = {{OPTIM_mu, .in_mu_dtype = true}, {OPTIM_nu}},
+    .folder = "0/",
+    .counts = {"0/count", "2/count"},
+    .hyper = optim_adam_hyper,
+    .trace = trace_other,
+};
+
+static int part(const MxConfig *config, const MxLeaf *leaf) {
+    (void)config;
+    return is_matrix(leaf) ? 0 : 1;
+}
+
+const OptimRow optim_muon = {
+    .name = "muon",
+    .parts = {{&matrices, "inner_states/muon/inner_state/"},
+              {&rest, "inner_states/adam/inner_state/"}},
+    .part = part,
+};
