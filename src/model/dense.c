@@ -95,7 +95,7 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
     MxValue all = model_project(p, x, dense.kernel, dense.bias);
     MxShape lead = mx_trace_type(p->t, all).shape;
     int n_out = leaf->shape.rank - leaf->n_contract;
-    all = flatten_last(p->t, all, n_out);
+    all = model_flatten_last(p->t, all, n_out);
     for (int i = 0; i < n; i++) {
         MxShape shape = lead;
         shape.rank = lead.rank - n_out;
