@@ -64,19 +64,33 @@ static bool read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a, MxErro
     return true;
 }
 
-/* attention_type says it as well. */
+/* attention_type says it as well. Of latent attention some things cannot be asked. */
 static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
     bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA;
     if (is_latent != !strcmp(c->attention_type, "mla"))
         return mx_config_fail(err, c, MX_KEY_attention_type,
-                              "%s, but layers of %s have %s attention; wants %s", c->attention_type,
-                              c->decoder_block, is_latent ? "latent" : "no latent",
-                              is_latent ? "mla" : "another");
-    if (is_latent && c->num_kv_heads != c->num_query_heads)
+                              is_latent ? "%s, but layers of %s have latent attention; wants mla"
+                                        : "%s, but layers of %s have no latent attention",
+                              c->attention_type, c->decoder_block);
+    if (!is_latent) return true;
+    if (c->num_kv_heads != c->num_query_heads)
         return mx_config_fail(err, c, MX_KEY_base_num_kv_heads,
-                              "latent attention has a key and value for each query head; wants "
+                              "latent attention has a key and a value for each query head; wants "
                               "%lld, found %lld",
-                              (long long)c->num_query_heads, (long long)c->num_kv_heads);
+                              (long long)c->base_num_query_heads, (long long)c->base_num_kv_heads);
+    if (c->qk_rope_head_dim % 2)
+        return mx_config_fail(err, c, MX_KEY_qk_rope_head_dim,
+                              "%lld is odd; rotary position encoding turns pairs",
+                              (long long)c->qk_rope_head_dim);
+    const struct {
+        MxKey key;
+        bool is_set;
+    } others[] = {{MX_KEY_attention_bias, c->attention_bias},
+                  {MX_KEY_use_qk_norm, c->use_qk_norm},
+                  {MX_KEY_fused_qkv, c->fused_qkv}};
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].is_set)
+            return mx_config_fail(err, c, others[i].key, "latent attention has none; wants false");
     return true;
 }
 

@@ -208,6 +208,8 @@ END_TEST
 
 /* ---- what cannot be */
 
+#define LATENT "decoder_block=deepseek", "attention_type=mla"
+
 static const struct {
     const char *overrides[4], *message;
 } refusals[] = {
@@ -219,6 +221,16 @@ static const struct {
      "attention_type: chunk, but layers of gemma3 see what their family says; wants global"},
     {{"decoder_block=gemma3"},
      "sliding_window_size: layers of gemma3 have a window; wants at least 1, found 0"},
+    {{"decoder_block=deepseek", "first_num_dense_layers=4"},
+     "attention_type: global, but layers of deepseek have latent attention; wants mla"},
+    {{"attention_type=mla"}, "attention_type: mla, but layers of llama2 have no latent attention"},
+    {{LATENT}, "first_num_dense_layers: layers with experts are not available yet"},
+    {{LATENT, "first_num_dense_layers=4", "base_num_kv_heads=2"},
+     "base_num_kv_heads: latent attention has a key and a value for each query head; wants 4, "
+     "found 2"},
+    {{LATENT, "first_num_dense_layers=4", "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
+    {{LATENT, "first_num_dense_layers=4", "use_qk_norm=true"},
+     "use_qk_norm: latent attention has none; wants false"},
 };
 
 START_TEST(what_cannot_be_is_refused) {

@@ -7,7 +7,7 @@
 
 #include <mx/train.h>
 
-enum { LENGTH = 16, STEPS = 3, MOST_SET = 8, MOST_AXES = 4 };
+enum { LENGTH = 16, STEPS = 3, MOST_SET = 12, MOST_AXES = 4 };
 
 typedef struct Variant {
     const char *name;
