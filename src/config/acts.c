@@ -5,6 +5,8 @@
 
 #include <mx/family.h>
 
+#include <stdlib.h>
+
 /* ---- what no key alone tells */
 
 /* Something that a key needs; NULL = it never acts. */
@@ -111,6 +113,20 @@ static const char *wanted(MxArena *arena, const Acts *acts) {
     }
 }
 
+/* Of a number that may be null. */
+static double meaning(const ConfigRow *row, const MxYaml *value) {
+    return config_node_is_null(value) ? strtod(row->null_as, NULL) : value->number;
+}
+
+static bool is_default(const ConfigLoad *load, MxKey key) {
+    const ConfigRow *row = &config_rows[key];
+    const MxYaml *value = load->slots[key].value,
+                 *usual = load->slots[key].given[CONFIG_FROM_DEFAULT];
+    if (row->null_as && row->type == CONFIG_float)
+        return meaning(row, value) == meaning(row, usual);
+    return config_node_equal(load->arena, value, usual);
+}
+
 static bool is_asked_for(const ConfigLoad *load, MxKey key) {
     const ConfigSlot *slot = &load->slots[key];
     const ConfigRow *row = &config_rows[key];
@@ -118,7 +134,7 @@ static bool is_asked_for(const ConfigLoad *load, MxKey key) {
                     (slot->from == CONFIG_FROM_FILE && load->config->apply_model_config);
     bool is_open = row->has_other && slot->value->number == row->other;
     if (slot->is_bad || !is_users || is_open) return false;
-    return !config_node_equal(load->arena, slot->value, slot->given[CONFIG_FROM_DEFAULT]);
+    return !is_default(load, key);
 }
 
 static const char *why_not(const ConfigLoad *load, const Acts *acts) {
