@@ -1,6 +1,11 @@
 /* trees.c — the parameters of models with adapters, as MaxText builds them with qwix: paths,
- * shapes, dtypes and specs on a mesh of fsdp 4, tensor 2. */
+ * shapes, dtypes and specs on a mesh of fsdp 4, tensor 2; and what every optimizer keeps for whole
+ * models: paths, shapes and dtypes. */
 #include "plan_test.h"
+
+#include <mx/ckpt.h>
+#include <mx/model.h>
+#include <mx/optim.h>
 
 #include <stdio.h>
 
@@ -14,6 +19,12 @@ static bool is_skipped(const char *name, const char *overrides) {
     for (int i = 0; i < MX_COUNT(skipped); i++)
         if (strstr(name, skipped[i].words) || strstr(overrides, skipped[i].words)) return true;
     return false;
+}
+
+/* Names of cases whose optimizer is another: dropout's random numbers; second moments in bfloat16,
+ * where ours are float32 whatever weights are kept in. */
+static bool is_other_optimizer(const char *name) {
+    return strstr(name, "__lora") || strstr(name, "dropout") || strstr(name, "weightbf16");
 }
 
 static const char *model_of(const char *name) {
@@ -67,8 +78,95 @@ START_TEST(trees_with_adapters) {
 }
 END_TEST
 
+/* ---- what optimizers keep */
+
+static MxConfig *config_of(const char *words) {
+    const char *overrides[32];
+    MxConfigRequest request = {.overrides = overrides};
+    MxConfig *config;
+    MxError err = {0};
+    char *save = NULL;
+    for (char *w = strtok_r(mx_arena_strdup(&arena, words), " ", &save); w;
+         w = strtok_r(NULL, " ", &save))
+        overrides[request.n_overrides++] = w;
+    ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
+    return config;
+}
+
+/* The row of a leaf where its stack has it; later layers have none. */
+static const char *kept_row(const MxConfig *c, const MxLeaf *leaf) {
+    MxForm form = {.is_scanned = c->scan_layers, .scan_axis = (int)c->param_scan_axis};
+    if (c->scan_layers && leaf->stack.count && leaf->stack.index) return NULL;
+    MxPlace place = mx_ckpt_place(&arena, form, leaf);
+    MxText row;
+    mx_text_init(&row, &arena);
+    mx_text_add(&row, "%s %s", place.path, place.shape.rank ? "" : "scalar");
+    for (int d = 0; d < place.shape.rank; d++)
+        mx_text_add(&row, "%s%lld", d ? "x" : "", (long long)place.shape.dim[d]);
+    const char *dtype = place.dtype == MX_U8 ? "bool" : mx_dtype_name(place.dtype);
+    mx_text_add(&row, " %s", dtype);
+    return row.data;
+}
+
+static void expect_row(MxMap *rows, const char *name, const char *row, int *n) {
+    if (!row) return;
+    ck_assert_msg(mx_map_get(rows, row, 0) == 1, "%s: unexpected row %s", name, row);
+    mx_map_set(rows, row, 2);
+    ++*n;
+}
+
+/* MaxText's masked and empty nodes are no arrays. */
+static void check_kept(const char *name, const char *overrides) {
+    MxConfig *config = config_of(overrides);
+    MxModel *model;
+    MxOptim *o;
+    MxError err = {0};
+    ck_assert(mx_model_new(&arena, config, &model, &err));
+    ck_assert_msg(
+        mx_optim_new(&arena, config, mx_model_params(model), mx_model_trains(model), &o, &err),
+        "%s", err.text.data);
+    Table want = golden_read(mx_arena_printf(&arena, "trees/%s.nnx.tsv", name));
+    MxMap rows;
+    mx_map_init(&rows, &arena);
+    int n_wanted = 0, n = 0;
+    for (int i = 0; i < want.n_rows; i++) {
+        if (strncmp(cell(&want, i, "path"), "optimizer/opt_state/", 20) ||
+            !strcmp(cell(&want, i, "shape"), "-"))
+            continue;
+        mx_map_set(&rows,
+                   mx_arena_printf(&arena, "%s %s %s", cell(&want, i, "path"),
+                                   cell(&want, i, "shape"), cell(&want, i, "dtype")),
+                   1);
+        n_wanted++;
+    }
+    for (int i = 0; i < o->n_arrays; i++)
+        expect_row(&rows, name, kept_row(config, &o->arrays[i].leaf), &n);
+    for (int i = 0; i < o->numbers.n; i++)
+        expect_row(&rows, name, kept_row(config, &o->numbers.leaves[i]), &n);
+    ck_assert_msg(n == n_wanted, "%s: %d rows, wanted %d", name, n, n_wanted);
+}
+
+START_TEST(trees_of_optimizers) {
+    Table index = golden_read("trees/trees_index.tsv");
+    int n = 0;
+    for (int i = 0; i < index.n_rows; i++) {
+        const char *name = cell(&index, i, "case"), *overrides = cell(&index, i, "overrides");
+        const char *preset = mx_arena_printf(&arena, "configs/models/%s.yml", model_of(name));
+        if (is_other_optimizer(name) || !mx_file_exists(preset) ||
+            strcmp(cell(&index, i, "nnx"), "ok") ||
+            !golden_has(mx_arena_printf(&arena, "trees/%s.nnx.tsv", name)))
+            continue;
+        check_kept(name, overrides);
+        n++;
+    }
+    printf("golden trees: %d of optimizers equal\n", n);
+    ck_assert_int_ge(n, 3);
+}
+END_TEST
+
 Suite *trees_suite(void) {
     Suite *s = suite_create("trees");
     suite_add(s, "adapters", trees_with_adapters, 120);
+    suite_add(s, "optimizers", trees_of_optimizers, 120);
     return s;
 }
