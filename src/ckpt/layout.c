@@ -29,7 +29,7 @@ static const char *const random_segments[] = {"rngs", "dropout"};
 /* Names of trees in the optimizer that are shaped like the parameters. */
 static const char *const moments[] = {
 #define MX_OPTIM_TREE(name) #name,
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIM_TREE
 };
 /* What stands at the top of every model. */

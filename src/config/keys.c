@@ -21,7 +21,7 @@
 // clang-format off
 static const char opt_types[] =
 #define MX_OPTIMIZER(name) #name " "
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIMIZER
     ;
 

@@ -7,11 +7,11 @@
 
 enum { OPTIM_MAX_COUNTS = 2, OPTIM_MAX_PARTS = 2, OPTIM_MAX_NUMBERS = 3 };
 
-/* Names of trees of kept arrays (optimizers.def). */
+/* Names of trees of kept arrays (config_optimizers.def). */
 typedef enum OptimTree {
     OPTIM_NOTHING,
 #define MX_OPTIM_TREE(name) OPTIM_##name,
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIM_TREE
     OPTIM_TREES
 } OptimTree;
@@ -59,7 +59,7 @@ typedef struct OptimRow {
 } OptimRow;
 
 #define MX_OPTIMIZER(name) extern const OptimRow optim_##name;
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIMIZER
 
 struct MxOptimPart {

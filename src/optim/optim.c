@@ -5,14 +5,14 @@
 
 static const OptimRow *const rows[] = {
 #define MX_OPTIMIZER(name) &optim_##name,
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIMIZER
 };
 
 static const char *const trees[] = {
     [OPTIM_NOTHING] = NULL,
 #define MX_OPTIM_TREE(name) [OPTIM_##name] = #name,
-#include <mx/optimizers.def>
+#include <mx/config_optimizers.def>
 #undef MX_OPTIM_TREE
 };
 
