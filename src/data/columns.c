@@ -8,12 +8,13 @@ static const struct Form {
     bool is_pair, is_sft; /* where it may be found; text everywhere but in pairs */
     Columns columns;
 } forms[] = {
-    {.is_pair = true, .columns = {3, {"prompt", "chosen", "rejected"}}},
-    {.is_pair = true, .columns = {2, {"chosen", "rejected"}}},
-    {.is_sft = true, .columns = {2, {"prompt", "completion"}}},
-    {.is_sft = true, .columns = {2, {"question", "answer"}}},
-    {.is_sft = true, .columns = {3, {"instruction", "input", "output"}, .joins = true}},
-    {.columns = {1, {"text"}}},
+    {.is_pair = true, .columns = {.n = 3, .name = {"prompt", "chosen", "rejected"}}},
+    {.is_pair = true, .columns = {.n = 2, .name = {"chosen", "rejected"}}},
+    {.is_sft = true, .columns = {.n = 2, .name = {"prompt", "completion"}}},
+    {.is_sft = true, .columns = {.n = 2, .name = {"question", "answer"}}},
+    {.is_sft = true,
+     .columns = {.n = 3, .name = {"instruction", "input", "output"}, .joins = true}},
+    {.columns = {.n = 1, .name = {"text"}}},
 };
 
 /* What a record of each purpose may look like, for messages. */
