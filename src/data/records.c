@@ -203,6 +203,15 @@ static void check_config(const MxDataConfig *config) {
                              : config->n_columns <= 1 + config->is_sft));
 }
 
+/* A file that was cut between two records looks whole; only its set knows better. */
+static bool check_told(const Records *records, const DataPart *part, MxError *err) {
+    int64_t n = records->n + records->empty.n + records->mute.n;
+    return !part->told_by || n == part->n_told ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = part->told_by},
+                   "says that split \"%s\" has %lld records, but its files have %lld",
+                   records->dataset->config.split, (long long)part->n_told, (long long)n);
+}
+
 static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
     records->share = mx_new_n(records->arena, Share, parts->n);
     for (int i = 0; i < parts->n; i++) {
@@ -211,6 +220,7 @@ static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
         for (int k = 0; k < parts->item[i].n_paths; k++)
             if (!records_read(records, parts->item[i].paths[k], err)) return false;
         share->n = records->n - share->first;
+        if (!records->n_bad && !check_told(records, share->part, err)) return false;
     }
     return !records->n_bad;
 }

@@ -18,6 +18,8 @@ typedef struct DataPart {
     double weight;     /* > 0; of documents */
     char **paths;      /* [n_paths], at least one */
     int n_paths;
+    const char *told_by; /* a file that tells how many records they have; NULL = none does */
+    int64_t n_told;
 } DataPart;
 
 typedef struct DataParts {

@@ -154,9 +154,43 @@ static bool find_split(MxArena *arena, const MxDataConfig *config, const Set *se
                    out->n_paths, config->split, n_shards);
 }
 
+/* How many records a split has, of which the shards' are told one by one, as texts or numbers. */
+static int64_t sum_lengths(const MxJson *lengths) {
+    int64_t sum = 0, n;
+    for (size_t i = 0; i < mx_json_length(lengths); i++) {
+        const MxJson *length = mx_json_at(lengths, i);
+        const char *text = mx_json_string(length);
+        if (text ? (n = strtoll(text, NULL, 10), n < 0) : !mx_json_int(length, &n)) return -1;
+        if (__builtin_add_overflow(sum, n, &sum)) return -1;
+    }
+    return sum;
+}
+
+/* What the set's description says of the split, if it says anything. */
+static bool read_info(MxArena *arena, const MxDataConfig *config, const char *dir, DataPart *out,
+                      MxError *err) {
+    enum { LARGEST_BYTES = 1 << 26 };
+    const char *path = mx_path_join(arena, dir, "dataset_info.json");
+    MxBytes bytes;
+    if (!mx_file_exists(path)) return true;
+    if (!mx_file_read(arena, path, LARGEST_BYTES, &bytes, err)) return false;
+    MxJson *info = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
+    const MxJson *splits = info ? mx_json_get(info, "splits") : NULL;
+    for (size_t i = 0; splits && i < mx_json_length(splits); i++) {
+        const MxJson *split = mx_json_at(splits, i);
+        const char *name = split ? mx_json_string(mx_json_get(split, "name")) : NULL;
+        const MxJson *lengths = name ? mx_json_get(split, "shardLengths") : NULL;
+        if (!lengths || strcmp(name, config->split)) continue;
+        out->told_by = path;
+        out->n_told = sum_lengths(lengths);
+    }
+    return info != NULL;
+}
+
 bool parts_of_set(MxArena *arena, const MxDataConfig *config, DataParts *out, MxError *err) {
     Set set = parse_set(arena, config->set);
     const char *dir = find_version(arena, config, &set, err);
     *out = (DataParts){.item = mx_new(arena, DataPart), .n = 1};
-    return dir && find_split(arena, config, &set, dir, out->item, err);
+    return dir && find_split(arena, config, &set, dir, out->item, err) &&
+           read_info(arena, config, dir, out->item, err);
 }

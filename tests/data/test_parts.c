@@ -97,6 +97,29 @@ START_TEST(missing_shards) {
 }
 END_TEST
 
+/* A shard that was cut between two records; the set tells how many it has. */
+START_TEST(missing_records) {
+    MxDataConfig config = set_config("a", "train");
+    MxBytes bytes;
+    config.path = folder;
+    ck_assert(mx_dir_make(in_folder("a/1.0.0"), &err));
+    ck_assert(mx_file_read(&arena, FIXTURES "texts.tfrecord", 1 << 20, &bytes, &err));
+    ck_assert(mx_file_write(in_folder("a/1.0.0/a-train.tfrecord-00000-of-00001"), bytes.data,
+                            bytes.size, &err));
+    open_data(config);
+    put("a/1.0.0/dataset_info.json",
+        "{\"splits\": [{\"name\": \"train\", \"shardLengths\": [\"6\"]}, {\"name\": \"x\"}, 5]}");
+    open_data(config);
+    put("a/1.0.0/dataset_info.json",
+        "{\"splits\": [{\"name\": \"train\", \"shardLengths\": [3, \"4\"]}]}");
+    ck_refused(config,
+               "a/1.0.0/dataset_info.json: says that split \"train\" has 7 records, but its "
+               "files have 6");
+    put("a/1.0.0/dataset_info.json", "{");
+    ck_refused(config, "a/1.0.0/dataset_info.json:1:1: not valid JSON");
+}
+END_TEST
+
 START_TEST(files_of_other_formats) {
     MxDataConfig config = mixture_config(FIXTURES "texts.array_record");
     ck_refused(config, "is ArrayRecord, wanted TFRecord\nhint: dataset_type=grain "
@@ -186,6 +209,7 @@ Suite *parts_suite(void) {
     tcase_add_test(tests, splits_of_sets);
     tcase_add_loop_test(tests, refuses_sets, 0, MX_COUNT(bad_sets));
     tcase_add_test(tests, missing_shards);
+    tcase_add_test(tests, missing_records);
     tcase_add_test(tests, files_of_other_formats);
     tcase_add_test(tests, mixtures);
     tcase_add_loop_test(tests, refuses_mixtures, 0, MX_COUNT(bad_mixtures));
