@@ -85,6 +85,7 @@ typedef struct MxHeadForm {
     int64_t width;      /* H */
     double query_scale; /* query kernels are so much smaller: 1/sqrt(H) if nothing scales later */
     bool interleaves;   /* rotated pairs are neighbours */
+    bool fuses_qkv, fuses_mlp; /* fused_qkv, fused_mlp: several of their arrays are one of ours */
 } MxHeadForm;
 
 typedef struct MxTree {

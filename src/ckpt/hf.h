@@ -21,22 +21,36 @@ typedef enum HfRole {
 } HfRole;
 
 /* Which models have it. */
-enum { HF_ALL = 0, HF_UNTIED = 1, HF_BIAS = 2, HF_OUT_BIAS = 4, HF_QK_NORM = 8 };
+enum {
+    HF_ALL = 0,
+    HF_UNTIED = 1,
+    HF_BIAS = 2,
+    HF_OUT_BIAS = 4,
+    HF_QK_NORM = 8,
+    HF_QKV = 16, /* kept apart, or in one array */
+    HF_ONE_QKV = 32,
+    HF_MLP = 64,
+    HF_ONE_MLP = 128
+};
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
  * it. Our names of blocks and norms are the family's, and so are their names of norms. */
 typedef enum HfPart { HF_MODEL, HF_MIXER, HF_FFN, HF_NORM } HfPart;
 
-/* One parameter under both names; a layer's below "decoder/layers_<i>/" and "model.layers.<i>.".
- * Shapes are letters (size_of in hf_names.c), a word a dim, a dim of several letters being their
- * product: "D N H" is [D, N, H], "NH D" the matrix of the same elements the other way round. */
+/* One tensor of theirs and the parameter, or part of one, that it is; a layer's below
+ * "decoder/layers_<i>/" and "model.layers.<i>.". Shapes are letters (size_of in hf_names.c), a word
+ * a dim, a dim of several letters being their product: "D N H" is [D, N, H], "NH D" the matrix of
+ * the same elements the other way round. */
 typedef struct HfRow {
     HfPart part;
     int norm; /* of HF_NORM: index into MxHfNames.norms */
     const char *ours, *theirs;
     const char *our_shape, *their_shape;
     HfRole role;
-    int wants; /* of the bits above */
+    int wants;         /* of the bits above */
+    const char *whole; /* the shape of our array, of which our_shape is a part that is cut in one
+                          dim; NULL = all of it */
+    const char *first; /* where the part starts in that dim: a sum of letters, "N+K" */
 } HfRow;
 
 extern const HfRow hf_rows[];
@@ -73,6 +87,7 @@ static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
 /* How elements of one of our arrays lie in theirs. */
 typedef struct HfMap {
     MxShape ours, theirs;
+    MxBox part;                  /* what of ours is there */
     int64_t stride[MX_MAX_RANK]; /* in theirs, of a step in each of our dims */
     int inner;                   /* the dim whose elements are neighbours there; -1 = none */
     int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
@@ -84,14 +99,16 @@ HfMap hf_map(const MxHfModel *model, const HfRow *row);
 /* Elements of a box that are neighbours in theirs. */
 typedef struct HfRun {
     const HfMap *map;
-    MxBox box;
+    MxBox dense;                /* what the elements are read into, or out of */
+    MxBox box;                  /* what of it is in the map's part */
     int64_t index[MX_MAX_RANK]; /* of the run, within the box; 0 in the inner dim */
     int64_t n;                  /* elements in it */
     int64_t at, step;           /* of the first one in the dense box, and on to the next */
     int64_t theirs;             /* of the first one in their array */
 } HfRun;
 
-/* hf_run_start — at the first run; false if the box is empty. hf_run_next — at the next one. */
+/* hf_run_start — at the first run; false if the box has nothing of the map's part. hf_run_next — at
+ * the next one. */
 bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box);
 bool hf_run_next(HfRun *run);
 
@@ -104,12 +121,14 @@ static inline void hf_put(void *array, MxDtype dtype, int64_t i, float value) {
 
 /* ---- folders (hf_read.c) */
 
-/* A parameter and the tensor that it is. */
-typedef struct HfLink {
+/* A parameter, or part of one, and the tensor that it is. */
+typedef struct HfLink HfLink;
+struct HfLink {
     HfMap map;
     const MxTensors *file;
     const MxTensor *tensor;
-} HfLink;
+    HfLink *next; /* of another part; NULL = there is none */
+};
 
 /* An open folder. Tensors are read whole, the last one is kept. */
 typedef struct CkptHf {

@@ -9,26 +9,34 @@
 
 // clang-format off
 const HfRow hf_rows[] = {
-    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_TABLE, HF_ALL},
-    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
-    {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ALL},
-    {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ALL},
-    {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ALL},
-    {HF_MIXER, 0, "out/kernel",       "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL},
-    {HF_MIXER, 0, "query/bias",       "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS},
-    {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS},
-    {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS},
-    {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS},
-    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
-    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM},
-    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
-    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
-    {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_ALL},
-    {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL},
-    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL},
-    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL},
-    {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED},
+    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_TABLE, HF_ALL, NULL, NULL},
+    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
+    {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ONE_QKV, "D Q H", ""},
+    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ONE_QKV, "D Q H", "N"},
+    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ONE_QKV, "D Q H", "N+K"},
+    {HF_MIXER, 0, "out/kernel",       "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL, NULL, NULL},
+    {HF_MIXER, 0, "query/bias",       "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS | HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS | HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS | HF_QKV, NULL, NULL},
+    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS | HF_ONE_QKV, "Q H", ""},
+    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS | HF_ONE_QKV, "Q H", "N"},
+    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS | HF_ONE_QKV, "Q H", "N+K"},
+    {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS, NULL, NULL},
+    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM, NULL, NULL},
+    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM, NULL, NULL},
+    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
+    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
+    {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_MLP, NULL, NULL},
+    {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_MLP, NULL, NULL},
+    {HF_FFN,   0, "wi/kernel",        "mlp.gate_proj.weight",    "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", ""},
+    {HF_FFN,   0, "wi/kernel",        "mlp.up_proj.weight",      "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", "1"},
+    {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL, NULL, NULL},
+    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
+    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL, NULL, NULL},
+    {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED, NULL, NULL},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -79,7 +87,9 @@ int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     const MxFamily *family = hf_family_of(model);
     int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
               (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
-              (family->hf.has_qk_norm ? HF_QK_NORM : 0);
+              (family->hf.has_qk_norm ? HF_QK_NORM : 0) |
+              (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
+              (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP);
     if ((row->wants & has) != row->wants) return 0;
     if (row->part == HF_MODEL) return 1;
     return part_name(model, row, 0) ? hf_layers(model) : 0;
@@ -115,8 +125,15 @@ static int64_t size_of(const MxHfModel *m, char letter) {
     const struct {
         char letter;
         int64_t size;
-    } sizes[] = {{'D', m->emb_dim},    {'V', m->vocab_size}, {'N', m->n_query_heads},
-                 {'K', m->n_kv_heads}, {'H', m->head_dim},   {'M', m->mlp_dim}};
+    } sizes[] = {{'D', m->emb_dim},
+                 {'V', m->vocab_size},
+                 {'N', m->n_query_heads},
+                 {'K', m->n_kv_heads},
+                 {'H', m->head_dim},
+                 {'M', m->mlp_dim},
+                 {'1', 1},
+                 {'2', 2},
+                 {'Q', m->n_query_heads + 2 * m->n_kv_heads}};
     int i = 0;
     while (sizes[i].letter != letter) i++;
     return sizes[i].size;
@@ -133,10 +150,20 @@ static MxShape shape_of(const MxHfModel *m, const char *words) {
     return shape;
 }
 
-/* Elements between neighbours along a letter: the product of what follows it. */
+/* A sum of letters. */
+static int64_t sum_of(const MxHfModel *m, const char *letters) {
+    int64_t sum = 0;
+    for (; *letters; letters++)
+        if (*letters != '+') sum += size_of(m, *letters);
+    return sum;
+}
+
+/* Elements between neighbours along a letter: the product of what follows it; 0 = there are none.
+ */
 static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
     int64_t stride = 1;
-    for (const char *after = strchr(words, letter) + 1; *after; after++)
+    const char *at = strchr(words, letter);
+    for (const char *after = at ? at + 1 : (stride = 0, ""); *after; after++)
         if (*after != ' ') stride *= size_of(m, *after);
     return stride;
 }
@@ -148,13 +175,17 @@ static float factor_of(const MxHfModel *model, HfRole role) {
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row) {
     bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
-    HfMap map = {.ours = shape_of(model, row->our_shape),
+    MxShape part = shape_of(model, row->our_shape);
+    HfMap map = {.ours = row->whole ? shape_of(model, row->whole) : part,
+                 .part = mx_box_of(part),
                  .theirs = shape_of(model, row->their_shape),
                  .inner = -1,
                  .rotated = -1,
                  .factor = factor_of(model, row->role)};
     if (row->role == HF_SCALE && hf_family_of(model)->hf.adds_one) map.term = 1;
     int dim = 0;
+    for (int d = 0; d < part.rank; d++)
+        if (map.ours.dim[d] != part.dim[d]) map.part.start[d] = sum_of(model, row->first);
     for (const char *word = row->our_shape; *word; dim++) {
         size_t n = strcspn(word, " ");
         char last = word[n - 1]; /* letters of one dim lie next to each other there too */
@@ -173,18 +204,21 @@ static void settle(HfRun *run) {
     run->at = run->theirs = 0;
     run->step = 1;
     for (int d = 0; d < run->box.rank; d++) {
-        int64_t i = run->box.start[d] + run->index[d];
-        run->at = run->at * run->box.count[d] + run->index[d];
-        if (map->inner >= 0 && d > map->inner) run->step *= run->box.count[d];
+        int64_t i = run->box.start[d] + run->index[d] - map->part.start[d];
+        int64_t in_dense = run->box.start[d] + run->index[d] - run->dense.start[d];
+        run->at = run->at * run->dense.count[d] + in_dense;
+        if (map->inner >= 0 && d > map->inner) run->step *= run->dense.count[d];
         if (d == map->rotated) i = hf_place_in_head(map->ours.dim[d], i);
         run->theirs += i * map->stride[d];
     }
 }
 
 bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box) {
-    *run = (HfRun){.map = map, .box = *box, .n = map->inner < 0 ? 1 : box->count[map->inner]};
+    *run = (HfRun){.map = map, .dense = *box, .box = mx_box_meet(box, &map->part)};
+    if (!mx_box_count(&run->box)) return false;
+    run->n = map->inner < 0 ? 1 : run->box.count[map->inner];
     settle(run);
-    return mx_box_count(box) > 0;
+    return true;
 }
 
 bool hf_run_next(HfRun *run) {

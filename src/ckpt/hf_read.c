@@ -9,7 +9,8 @@ typedef struct Folder {
     const char *names; /* the file that lists tensors, for messages */
     MxTensors **shards;
     int n_shards;
-    bool is_within; /* tensors of the text model have further names before their own */
+    MxMap wanted, by_path; /* of arrays, by their tensors' names and by ours */
+    bool is_within;        /* tensors of the text model have further names before their own */
     MxError *err;
 } Folder;
 
@@ -142,12 +143,12 @@ static bool is_around(const Folder *f, const char *name) {
     return f->is_within && !is_text;
 }
 
-static void check_extra(Folder *f, const MxHfModel *model, const MxMap *wanted) {
+static void check_extra(Folder *f, const MxHfModel *model) {
     int n_around = 0;
     for (int s = 0; s < f->n_shards; s++)
         for (int i = 0; i < mx_tensors_count(f->shards[s]); i++) {
             const MxTensor *t = mx_tensors_at(f->shards[s], i);
-            bool is_extra = mx_map_get(wanted, t->name, -1) < 0 && !is_idle(model, t->name);
+            bool is_extra = mx_map_get(&f->wanted, t->name, -1) < 0 && !is_idle(model, t->name);
             n_around += is_extra && is_around(f, t->name);
             if (is_extra && !is_around(f, t->name))
                 refuse(f, f->names,
@@ -165,19 +166,25 @@ static void release_kept(void *data) {
 }
 
 /* All parameters of a row. */
-static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n,
-                     MxMap *wanted) {
+static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n) {
+    MxMap *wanted = &f->wanted, *by_path = &f->by_path;
     int64_t count = hf_count(&hf->model, row);
-    for (int i = 0; i < count; i++, ++*n) {
-        HfLink *link = &hf->links[*n];
+    for (int i = 0; i < count; i++) {
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
-        *link = (HfLink){.map = hf_map(&hf->model, row)};
-        name = find_tensor(f, name, link);
-        link_tensor(f, name, link);
-        mx_map_set(wanted, name, *n);
-        arrays[*n] = (MxH5Array){.path = hf_our_name(f->arena, &hf->model, row, i),
-                                 .dtype = MX_F32,
-                                 .shape = link->map.ours};
+        const char *ours = hf_our_name(f->arena, &hf->model, row, i);
+        HfLink link = {.map = hf_map(&hf->model, row)};
+        name = find_tensor(f, name, &link);
+        link_tensor(f, name, &link);
+        int array = (int)mx_map_get(by_path, ours, *n); /* another part of it may be there */
+        if (array < *n) {
+            link.next = mx_new(f->arena, HfLink);
+            *link.next = hf->links[array];
+        }
+        hf->links[array] = link;
+        mx_map_set(wanted, name, array);
+        mx_map_set(by_path, ours, array);
+        arrays[array] = (MxH5Array){.path = ours, .dtype = MX_F32, .shape = link.map.ours};
+        *n += array == *n;
     }
 }
 
@@ -185,7 +192,6 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
                   MxH5Array **arrays, int *n, MxError *err) {
     Folder f = {.arena = arena, .dir = dir, .err = err};
     CkptHf *hf = *out = mx_new(arena, CkptHf);
-    MxMap wanted;
     int failures = err->count;
     *hf = (CkptHf){.kept = {.name = "tensor"}};
     if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &hf->model, err) ||
@@ -196,10 +202,11 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
     int64_t most = hf_n_rows * (hf_layers(&hf->model) + 1);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
-    mx_map_init(&wanted, arena);
+    mx_map_init(&f.wanted, arena);
+    mx_map_init(&f.by_path, arena);
     *n = 0;
-    for (int r = 0; r < hf_n_rows; r++) link_row(&f, hf, &hf_rows[r], *arrays, n, &wanted);
-    check_extra(&f, &hf->model, &wanted);
+    for (int r = 0; r < hf_n_rows; r++) link_row(&f, hf, &hf_rows[r], *arrays, n);
+    check_extra(&f, &hf->model);
     mx_arena_on_release(arena, release_kept, hf);
     return err->count == failures;
 }
@@ -234,12 +241,14 @@ static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *ou
 }
 
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err) {
-    const HfLink *link = &hf->links[array];
     HfRun run;
     MX_ASSERT(dtype == MX_F32 || dtype == MX_F64 || dtype == MX_BF16);
-    mx_store_guard_rearm(mx_tensors_path(link->file));
-    if (!keep(hf, link, err)) return false;
-    bool goes_on = hf_run_start(&run, &link->map, box);
-    for (; goes_on; goes_on = hf_run_next(&run)) copy_run(hf, &run, dtype, out);
+    for (const HfLink *link = &hf->links[array]; link; link = link->next) {
+        if (!hf_run_start(&run, &link->map, box)) continue;
+        mx_store_guard_rearm(mx_tensors_path(link->file));
+        if (!keep(hf, link, err)) return false;
+        do copy_run(hf, &run, dtype, out);
+        while (hf_run_next(&run));
+    }
     return true;
 }

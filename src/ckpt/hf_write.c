@@ -117,11 +117,14 @@ static float in_theirs(const HfMap *map, float ours) {
 static bool make_tensor(Writer *w, const Item *item) {
     CkptTiles tiles;
     HfRun run;
-    if (!ckpt_tiles_start(&tiles, item->map.ours, TILE_BYTES / (int)sizeof(float))) return true;
+    const MxBox *part = &item->map.part;
+    if (!ckpt_tiles_start(&tiles, ckpt_box_shape(part), TILE_BYTES / (int)sizeof(float)))
+        return true;
     do {
-        if (!ckpt_read_piece(&w->from, &item->piece, tiles.box, MX_F32, w->tile, w->err))
-            return false;
-        bool goes_on = hf_run_start(&run, &item->map, &tiles.box);
+        MxBox box = tiles.box;
+        for (int d = 0; d < box.rank; d++) box.start[d] += part->start[d];
+        if (!ckpt_read_piece(&w->from, &item->piece, box, MX_F32, w->tile, w->err)) return false;
+        bool goes_on = hf_run_start(&run, &item->map, &box);
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
                 hf_put(w->tensor, item->tensor.dtype, run.theirs + i,

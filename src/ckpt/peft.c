@@ -20,7 +20,7 @@ typedef struct Peer {
 /* Kernels of layers are modules there. */
 static bool is_module(const HfRow *row) {
     bool is_in_block = row->part == HF_MIXER || row->part == HF_FFN;
-    return is_in_block && mx_text_has_suffix(row->ours, "/kernel");
+    return is_in_block && !row->whole && mx_text_has_suffix(row->ours, "/kernel");
 }
 
 /* "self_attn.q_proj", of its weight. */

@@ -55,5 +55,7 @@ MxHeadForm mx_model_head_form(const MxModel *model) {
     double theirs = model->family->hf.has_query_scalar && said > 0 ? said : (double)width;
     return (MxHeadForm){.width = width,
                         .query_scale = 1 / sqrt(theirs) / spec->attention.scale,
+                        .fuses_qkv = model->config->fused_qkv,
+                        .fuses_mlp = model->config->fused_mlp,
                         .interleaves = spec->rope_layout.interleaved_in};
 }

@@ -57,6 +57,22 @@ START_TEST(layers_share_a_name) {
 }
 END_TEST
 
+/* What a run holds in one array are several tensors of theirs, in both directions. */
+START_TEST(several_in_one) {
+    static const char *const models[] = {"llama", "qwen2", "gemma2"};
+    const char *model = hf_model(models[_i]);
+    ck_tool(0, "mxconvert %s {}/c", model);
+    ck_tool(0,
+            "mxtrain --config {}/c/model.yml load_parameters_path=%s dataset_type=synthetic "
+            "max_target_length=16 steps=1 learning_rate=0 eval_interval=-1 run_name=x "
+            "base_output_directory={} fused_qkv=true fused_mlp=true",
+            model);
+    ck_tool(0, "mxconvert {}/x {}/hf --to-hf");
+    ck_tool(0, "mxcompare {}/hf %s", model);
+    ck_says("EQUAL");
+}
+END_TEST
+
 /* Layers that take turns. MaxText multiplies embeddings with a root that it rounds to bfloat16. Of
  * a model that sees images too the text model is taken, and that is told. */
 START_TEST(layers_take_turns) {
@@ -468,6 +484,7 @@ Suite *hf_suite(void) {
     TCase *tcase = add_case(suite, "models");
     tcase_add_loop_test(tcase, trees_are_maxtexts, 0, MX_COUNT(trees));
     tcase_add_test(tcase, layers_share_a_name);
+    tcase_add_loop_test(tcase, several_in_one, 0, 3);
     tcase_add_test(tcase, layers_take_turns);
     tcase_add_test(tcase, members_that_are_missing);
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));

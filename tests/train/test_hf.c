@@ -25,27 +25,32 @@ static const struct {
     const char *name, *more;
 } trained[] = {{"llama", AS_THEIRS}, {"mistral", AS_THEIRS}, {"qwen2", ""}, {"qwen3", ""}};
 
-/* Models as MaxText would hold them. expected  whose values they have */
+/* Models as MaxText would hold them, and with several of their arrays in one of ours. expected
+ * whose values they have */
+#define IN_ONE "fused_qkv=true fused_mlp=true"
 static const struct {
-    const char *name, *config, *expected;
+    const char *name, *config, *expected, *more;
 } started[] = {
-    {"llama", "config.json", "llama"},
-    {"llama", "config_v4.json", "llama"},
-    {"llama_sharded", "config.json", "llama"},
-    {"mistral", "config.json", "mistral"},
-    {"mistral", "config_v4.json", "mistral"},
-    {"qwen2", "config.json", "qwen2"},
-    {"qwen2", "config_v4.json", "qwen2"},
-    {"qwen3", "config.json", "qwen3"},
-    {"qwen3", "config_v4.json", "qwen3"},
-    {"gemma", "config.json", "gemma"},
-    {"gemma", "config_v4.json", "gemma"},
-    {"gemma2", "config.json", "gemma2"},
-    {"gemma2", "config_v4.json", "gemma2"},
-    {"gemma3_turns", "config.json", "gemma3_turns"},
-    {"gemma3_turns", "config_v4.json", "gemma3_turns"},
-    {"gemma3_images", "config.json", "gemma3_images"},
-    {"gemma3_images", "config_v4.json", "gemma3_images"},
+    {"llama", "config.json", "llama", ""},
+    {"llama", "config_v4.json", "llama", ""},
+    {"llama_sharded", "config.json", "llama", ""},
+    {"mistral", "config.json", "mistral", ""},
+    {"mistral", "config_v4.json", "mistral", ""},
+    {"qwen2", "config.json", "qwen2", ""},
+    {"qwen2", "config_v4.json", "qwen2", ""},
+    {"qwen3", "config.json", "qwen3", ""},
+    {"qwen3", "config_v4.json", "qwen3", ""},
+    {"gemma", "config.json", "gemma", ""},
+    {"gemma", "config_v4.json", "gemma", ""},
+    {"gemma2", "config.json", "gemma2", ""},
+    {"gemma2", "config_v4.json", "gemma2", ""},
+    {"gemma3_turns", "config.json", "gemma3_turns", ""},
+    {"gemma3_turns", "config_v4.json", "gemma3_turns", ""},
+    {"gemma3_images", "config.json", "gemma3_images", ""},
+    {"gemma3_images", "config_v4.json", "gemma3_images", ""},
+    {"llama", "config.json", "llama", IN_ONE},
+    {"qwen2", "config.json", "qwen2", IN_ONE},
+    {"gemma2", "config.json", "gemma2", IN_ONE},
 };
 
 /* Ours and theirs; %d is the layer. Matrices are stored the other way round. */
@@ -227,13 +232,12 @@ static bool open_hf(Hf *hf, const char *name, const char *config, const char *ex
                     const char *more) {
     *hf = (Hf){.arena = {.name = "hf"}, .name = name};
     hf->golden = mx_arena_printf(&hf->arena, "hf/models/%s", name);
-    const char *models = mx_arena_printf(&hf->arena, "%s/hf/models", goldens_dir());
-    const char *dir = mx_path_join(&hf->arena, models, name);
-    const char *json = mx_path_join(&hf->arena, dir, config);
     MxHfModel model;
     hf->file =
         golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", expected));
     if (!hf->file) return false;
+    const char *dir = goldens_need(&hf->arena, hf->golden);
+    const char *json = mx_path_join(&hf->arena, dir, config);
     ck_assert_msg(mx_file_exists(json), "no %s", json);
     ck_assert_msg(mx_hf_read_config(&hf->arena, json, &model, &hf->err), "%s", hf->err.text.data);
     ck_assert_str_eq(model.lacks, "");
@@ -315,7 +319,9 @@ END_TEST
 /* As a user starts: with the config that mxconvert writes. */
 START_TEST(hugging_face_start) {
     Hf hf;
-    if (!open_hf(&hf, started[_i].name, started[_i].config, started[_i].expected, TRAINING)) return;
+    char more[1024];
+    snprintf(more, sizeof more, "%s%s", TRAINING, started[_i].more);
+    if (!open_hf(&hf, started[_i].name, started[_i].config, started[_i].expected, more)) return;
     check_logits(&hf, started[_i].config);
     MxBatch batch = hf_batch(&hf.arena, hf.file, "", 0, hf.config);
     double want = hf_scalar(&hf.arena, hf.file, "loss", 0);
