@@ -75,7 +75,7 @@ const OpTest test_xent = {
         {NULL, ATTR(MxXentAttr, .scale = 1), "f4 f4,9 i:ids9 i:flags0", "f f", 0},
         {NULL, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01), "f8,8,16 f16,8:normal0.3 i8,8:ids8 i8,8:flags0.3", NULL, CASE_RANKS},
         {NULL, ATTR(MxXentAttr, .tied = true, .scale = 0.9), "f8,8,16 f8,16:normal0.3 i8,8:ids8 i8,8:flags0.3", NULL, CASE_RANKS},
-        {NULL, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f4,8,16 f16,128:normal0.3 i4,8:ids128 i4,8:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
+        {NULL, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f4,8,16 f16,512:normal0.3 i4,8:ids512 i4,8:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
         {NULL, ATTR(MxXentAttr, .dtype = MX_BF16, .tied = true, .scale = 0.9, .softcap = 3), "b8,2,32 b512,32:normal0.3 i8,2:ids512 i8,2:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
         {NULL, ATTR(MxXentAttr, .scale = 0.9, .z_loss = 0.01, .softcap = 3), "f8,2,32 f32,512:normal0.3 i8,2:ids512 i8,2:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
         {NULL, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .z_loss = 0.01, .tiles = 3), "f8,2,32 f512,32:normal0.3 i8,2:ids512 i8,2:flags0.3", NULL, CASE_RANKS | CASE_JOINED},

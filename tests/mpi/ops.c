@@ -252,7 +252,8 @@ START_TEST(divided_is_undivided) {
     MxSharding sharding[DRAWS][MOST_VARS];
     MxMesh mesh;
     MxArena scratch = {.name = "meshes"};
-    uint64_t state = (uint64_t)_i * 1000;
+    uint64_t state =
+        mx_hash64(shot->name, strlen(shot->name)) + adds; /* whatever other cases are */
     int n_joined = 0, n_meshes = 0;
     if (adds && !shot->op->accumulates) return;
     trace_program(&whole, shot, adds);
