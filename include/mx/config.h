@@ -92,7 +92,7 @@ typedef struct MxConfig {
 
     /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
     int64_t num_target_devices; /* num_devices, or the product of the sizes that are given */
-    int64_t emb_dim, mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
+    int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */

@@ -17,6 +17,7 @@ typedef enum MxBlockKind {
     MX_BLOCK_ATTENTION,
     MX_BLOCK_MLA,
     MX_BLOCK_GLU,
+    MX_BLOCK_MOE,
     MX_BLOCK_COUNT
 } MxBlockKind;
 
@@ -134,6 +135,8 @@ static inline const char *mx_family_layers(const MxFamily *family) {
 }
 /* mx_family_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
+/* mx_family_has — whether some of its layers have a block of a kind. */
+bool mx_family_has(const MxFamily *family, MxBlockKind kind);
 /* mx_family_layer — the name of a layer on its own, "decoder/layers_7". */
 const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer);
 

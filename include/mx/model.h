@@ -16,6 +16,9 @@ typedef struct MxModel MxModel;
  * this family cannot honour, with their line. */
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err);
 
+/* mx_model_has_experts — whether some layers of a config's model have experts. */
+bool mx_model_has_experts(const MxConfig *config);
+
 /* mx_model_params — the parameters: paths, shapes, logical axes and initialisers as MaxText's. */
 const MxTree *mx_model_params(const MxModel *model);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
@@ -44,6 +47,9 @@ MxHeadForm mx_model_head_form(const MxModel *model);
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
+    /* What experts that are chosen unevenly add to the loss, the mean over layers, goes here;
+     * MX_NONE if nothing does. NULL = nobody asks. */
+    MxValue *balance;
 } MxModelInputs;
 
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each

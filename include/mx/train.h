@@ -66,6 +66,7 @@ typedef struct MxLoss {
 /* A figure of a step or an evaluation: a metric, and how the console tells it. */
 typedef struct MxFigure {
     const char *metric;
+    bool (*is_meant)(const MxConfig *config); /* by the config; NULL = by all */
     /* Of a batch, or of all batches of an evaluation added up; NULL = another table has the metric,
      * this one tells it. */
     double (*value)(const MxLoss *loss, int sum);

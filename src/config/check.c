@@ -2,6 +2,8 @@
  * has been reported already. Source: MaxText types.py validators @e591f30c; ours where marked. */
 #include "room.h"
 
+#include <mx/family.h>
+
 #include <math.h>
 
 enum { LARGEST_SIZE = 1 << 30 };
@@ -79,6 +81,8 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
     } sizes[] = {
         {MX_KEY_base_emb_dim, c->emb_dim},
         {MX_KEY_base_mlp_dim, c->mlp_dim},
+        {MX_KEY_base_moe_mlp_dim, c->base_moe_mlp_dim == -1 ? 1 : c->moe_mlp_dim},
+        {MX_KEY_num_experts, c->num_experts},
         {MX_KEY_base_num_query_heads, c->num_query_heads},
         {MX_KEY_base_num_kv_heads, c->num_kv_heads},
         {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
@@ -103,6 +107,27 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
     if (is_chunked && GOOD(load, MX_KEY_chunk_attn_window_size) && !c->chunk_attn_window_size)
         config_fail(load, MX_KEY_attention_type,
                     "chunk wants chunk_attn_window_size of at least 1, found 0");
+}
+
+/* Where every layer has experts, no other width of a feed-forward block means anything. */
+static void check_experts(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block, MX_KEY_num_experts, MX_KEY_num_experts_per_tok)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    if (!mx_family_has(family, MX_BLOCK_MOE)) return;
+    if (c->num_experts_per_tok > c->num_experts)
+        config_fail(load, MX_KEY_num_experts_per_tok,
+                    "%lld, but there are %lld experts (num_experts)",
+                    (long long)c->num_experts_per_tok, (long long)c->num_experts);
+    if (mx_family_has(family, MX_BLOCK_GLU)) return;
+    if (c->fused_mlp)
+        config_fail(load, MX_KEY_fused_mlp,
+                    "true, but no layer of %s has a feed-forward block without experts",
+                    c->decoder_block);
+    if (GOOD(load, MX_KEY_base_mlp_dim, MX_KEY_base_moe_mlp_dim) && c->moe_mlp_dim != c->mlp_dim)
+        config_fail(load, MX_KEY_base_moe_mlp_dim,
+                    "%lld, but base_mlp_dim is %lld; wants the same in %s, all of whose layers "
+                    "have experts",
+                    (long long)c->base_moe_mlp_dim, (long long)c->base_mlp_dim, c->decoder_block);
 }
 
 static void check_rope(ConfigLoad *load, const MxConfig *c) {
@@ -183,9 +208,11 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
         const MxStrs *patterns;
     } masks[] = {{MX_KEY_adamw_mask, &c->adamw_mask},
                  {MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask}};
-    for (int k = 0; k < MX_COUNT(masks); k++)
-        for (int i = 0; GOOD(load, masks[k].key) && i < masks[k].patterns->n; i++)
+    for (int k = 0; k < MX_COUNT(masks); k++) {
+        if (!GOOD(load, masks[k].key)) continue;
+        for (int i = 0; i < masks[k].patterns->n; i++)
             check_regex(load, masks[k].key, masks[k].patterns->item[i]);
+    }
 }
 
 /* MaxText has two algorithms, each with its own formula. */
@@ -448,6 +475,7 @@ void config_check(ConfigLoad *load) {
     check_heads(load, c);
     check_sizes(load, c);
     check_attention(load, c);
+    check_experts(load, c);
     check_rope(load, c);
     check_batch(load, c);
     check_ahead(load, c);

@@ -62,6 +62,7 @@ static void derive_sizes(MxConfig *c) {
     int64_t emb = (int64_t)1 << (q + (rest > 1)), mlp = (int64_t)1 << (q + (rest > 0));
     c->emb_dim = times(c->base_emb_dim, emb);
     c->mlp_dim = times(c->base_mlp_dim, mlp);
+    c->moe_mlp_dim = c->base_moe_mlp_dim == -1 ? c->mlp_dim : times(c->base_moe_mlp_dim, mlp);
     c->num_query_heads = times(c->base_num_query_heads, mlp);
     c->num_kv_heads = times(c->base_num_kv_heads, mlp);
     c->num_decoder_layers = times(c->base_num_decoder_layers, (int64_t)1 << q);

@@ -54,6 +54,13 @@ const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer) {
     return &family->specs[family->turns[layer % (family->period * mx_family_a_name(family))]];
 }
 
+bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
+    bool has = false;
+    for (int s = 0; s < family->n_specs; s++)
+        for (int i = 0; i < MX_LAYER_BLOCKS; i++) has |= family->specs[s].block[i].kind == kind;
+    return has;
+}
+
 const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer) {
     return mx_arena_printf(arena, "decoder/%s_%d", mx_family_layers(family),
                            layer / mx_family_a_name(family));

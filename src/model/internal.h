@@ -57,6 +57,7 @@ struct MxModel {
     MxTree params;
     Layer *layers;
     int n_layers;
+    int n_moe; /* layers with experts */
     Ahead *ahead;
     int n_ahead;
     int embedding, final_norm, logits; /* logits -1 = tied to the embedding */
@@ -84,6 +85,7 @@ typedef struct Pass {
     const MxValue *params;
     MxValue segments_BT;
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
+    MxValue *balance; /* what layers with experts add to the loss; NULL = nobody asks */
 } Pass;
 
 /* What a block's forward pass costs, as MaxText counts it: multiplications and additions of
@@ -107,7 +109,7 @@ struct Block {
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
 };
 
-extern const Block block_attention, block_mla, block_glu;
+extern const Block block_attention, block_mla, block_glu, block_moe;
 /* model_block — the row of a kind. */
 const Block *model_block(MxBlockKind kind);
 

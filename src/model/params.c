@@ -86,6 +86,8 @@ static void add_layers(MxArena *arena, MxModel *model) {
         p.dir = mx_family_layer(arena, model->family, i);
         int spec = (int)(mx_family_spec(model->family, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
+        for (int k = 0; k < MX_LAYER_BLOCKS; k++)
+            model->n_moe += model->specs[spec].row->block[k].kind == MX_BLOCK_MOE;
     }
 }
 

@@ -24,6 +24,7 @@ const Block *model_block(MxBlockKind kind) {
         [MX_BLOCK_ATTENTION] = &block_attention,
         [MX_BLOCK_MLA] = &block_mla,
         [MX_BLOCK_GLU] = &block_glu,
+        [MX_BLOCK_MOE] = &block_moe,
     };
     return blocks[kind];
 }
@@ -101,6 +102,10 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
                            .softcap = c->attn_logits_soft_cap};
     if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
     return read_mask(c, spec->row->sees, a, err);
+}
+
+bool mx_model_has_experts(const MxConfig *config) {
+    return mx_family_has(mx_family_find(config->decoder_block), MX_BLOCK_MOE);
 }
 
 bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,

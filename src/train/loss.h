@@ -61,12 +61,21 @@ double loss_mean(const MxLoss *loss, int i);
 /* ---- next tokens (tokens.c), which other losses may start from */
 
 /* The first sums of losses with this base. */
-enum { TOKENS_XENT, TOKENS_Z, TOKENS_SUMS };
+enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_SUMS };
 
 /* train_inputs — the model's inputs. train_token_loss — mean cross-entropy from the model's hidden
  * states. */
 MxModelInputs train_inputs(MxTrace *t, const int *batch);
 MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                          MxValue hidden, MxValue weight);
+
+/* train_add_balance — a loss with what experts that are chosen unevenly add to it in training
+ * (MX_NONE = nothing), which becomes an output too. The mean over rows and layers with experts;
+ * micro-batches have equal shares of it. */
+MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+                          int output, MxValue loss);
+/* loss_sum — a sum as it is. loss_has_balance — whether experts add to a config's loss. */
+double loss_sum(const MxLoss *loss, int i);
+bool loss_has_balance(const MxConfig *config);
 
 #endif

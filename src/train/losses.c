@@ -41,6 +41,14 @@ int loss_output(const MxTrainState *s, int output) {
     return s->var.sum[output];
 }
 
+double loss_sum(const MxLoss *loss, int i) {
+    return loss->sum[i];
+}
+
+bool loss_has_balance(const MxConfig *config) {
+    return mx_model_has_experts(config) && config->load_balance_loss_weight > 0;
+}
+
 double loss_mean(const MxLoss *loss, int i) {
     return loss->sum[i] / (loss->total_weights + LOSS_EPS);
 }
@@ -54,21 +62,20 @@ const double *mx_train_sum(const MxTrainState *s, const MxLoss *loss, const char
 
 /* ---- figures */
 
-static const MxFigure *figures_of(const Loss *loss, bool is_eval, int *n) {
-    const MxFigure *figures = is_eval ? loss->eval_figures : loss->figures;
-    for (*n = 0; figures[*n].metric;) ++*n;
-    return figures;
+/* Those of a loss and, before them, of its base that the config means. */
+static int add_figures(const Loss *loss, const MxConfig *config, bool is_eval, MxFigure *to) {
+    int n = loss->base ? add_figures(loss->base, config, is_eval, to) : 0;
+    for (const MxFigure *f = is_eval ? loss->eval_figures : loss->figures; f->metric; f++) {
+        if (f->is_meant && !f->is_meant(config)) continue;
+        MX_ASSERT(n < MX_EVAL_FIGURES);
+        to[n++] = *f;
+    }
+    return n;
 }
 
 const MxFigure *mx_train_figures(MxArena *arena, const MxConfig *config, bool is_eval) {
-    const Loss *loss = train_loss(config);
-    int n, n_base = 0;
-    const MxFigure *own = figures_of(loss, is_eval, &n), *base = NULL;
-    if (loss->base) base = figures_of(loss->base, is_eval, &n_base);
-    MX_ASSERT(n_base + n <= MX_EVAL_FIGURES);
-    MxFigure *all = mx_new_n(arena, MxFigure, n_base + n + 1);
-    if (base) memcpy(all, base, (size_t)n_base * sizeof *all);
-    memcpy(all + n_base, own, (size_t)n * sizeof *all);
+    MxFigure *all = mx_new_n(arena, MxFigure, MX_EVAL_FIGURES + 1);
+    add_figures(train_loss(config), config, is_eval, all);
     return all;
 }
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { PAIRS }; /* the output, of MX_PAIRS_* */
+enum { PAIRS, BALANCE, OUTPUTS }; /* the first one of MX_PAIRS_* */
 
 static bool is_meant(const MxConfig *config) {
     return config->use_dpo;
@@ -43,13 +43,17 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
+    MxModelInputs in = train_inputs(t, batch);
+    MxValue balance;
+    in.balance = &balance;
+    MxValue hidden = mx_model_hidden(t, s->model, params, in);
     MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
     t->scope = "loss";
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
     MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
-    return mx_ratio(t, sum, total[0], LOSS_EPS);
+    MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
+    return train_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
 /* A policy that is its own reference has the loss log 2: anything else is a reference that shares
@@ -71,7 +75,8 @@ static double mean(const MxLoss *loss, int i) {
     return loss->sum[i] / loss->total_weights;
 }
 
-static const LossOutput outputs[] = {[PAIRS] = {"pairs", MX_PAIRS_COUNT}, {0}};
+static const LossOutput outputs[] = {
+    [PAIRS] = {"pairs", MX_PAIRS_COUNT}, [BALANCE] = {"moe_lb_loss", 1}, [OUTPUTS] = {0}};
 
 static const MxFigure figures[] = {
     {.metric = "learning/dpo_loss",
@@ -90,6 +95,12 @@ static const MxFigure figures[] = {
     {.metric = "learning/rewards_margin", .value = mean, .sum = MX_PAIRS_MARGIN},
     {.metric = "learning/logps_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
     {.metric = "learning/logps_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
+    {.metric = "learning/moe_lb_loss",
+     .is_meant = loss_has_balance,
+     .value = loss_sum,
+     .sum = MX_PAIRS_COUNT,
+     .label = "moe_lb_loss",
+     .decimals = 3},
     {0},
 };
 

@@ -28,10 +28,25 @@ MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, con
     return mx_ratio(t, xent, weight, LOSS_EPS);
 }
 
+MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+                          int output, MxValue loss) {
+    bool trains = batch == s->var.batch[false];
+    if (balance == MX_NONE || loss < 0) return loss;
+    t->scope = "loss";
+    balance =
+        mx_scale(t, balance, trains ? 1.0 / (double)s->config->gradient_accumulation_steps : 1);
+    mx_trace_assign(t, balance, loss_output(s, output), false);
+    return trains ? mx_add(t, loss, balance) : loss;
+}
+
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
-    MxValue hidden = mx_model_hidden(t, s->model, params, train_inputs(t, batch));
-    return train_token_loss(s, t, params, batch, hidden, weights[0]);
+    MxModelInputs in = train_inputs(t, batch);
+    MxValue balance;
+    in.balance = &balance;
+    MxValue hidden = mx_model_hidden(t, s->model, params, in);
+    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[0]);
+    return train_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
 }
 
 static double perplexity(const MxLoss *loss, int i) {
@@ -44,8 +59,10 @@ static double eval_perplexity(const MxLoss *loss, int i) {
     return exp(loss->loss);
 }
 
-static const LossOutput outputs[] = {
-    [TOKENS_XENT] = {"xent_sum", 1}, [TOKENS_Z] = {"z_sum", 1}, [TOKENS_SUMS] = {0}};
+static const LossOutput outputs[] = {[TOKENS_XENT] = {"xent_sum", 1},
+                                     [TOKENS_Z] = {"z_sum", 1},
+                                     [TOKENS_BALANCE] = {"moe_lb_loss", 1},
+                                     [TOKENS_SUMS] = {0}};
 
 static const MxFigure figures[] = {
     {.metric = "learning/lm_loss",
@@ -55,6 +72,12 @@ static const MxFigure figures[] = {
      .decimals = 3},
     {.metric = "learning/perplexity", .value = perplexity, .label = "perplexity", .decimals = 3},
     {.metric = "learning/z_loss", .value = loss_mean, .sum = TOKENS_Z},
+    {.metric = "learning/moe_lb_loss",
+     .is_meant = loss_has_balance,
+     .value = loss_sum,
+     .sum = TOKENS_BALANCE,
+     .label = "moe_lb_loss",
+     .decimals = 3},
     {0},
 };
 
@@ -69,6 +92,13 @@ static const MxFigure eval_figures[] = {
      .sum = TOKENS_Z,
      .each_batch = true,
      .label = "avg_z_loss",
+     .decimals = 3},
+    {.metric = "eval/avg_moe_lb_loss",
+     .is_meant = loss_has_balance,
+     .value = loss_sum,
+     .sum = TOKENS_BALANCE,
+     .each_batch = true,
+     .label = "avg_moe_lb_loss",
      .decimals = 3},
     {0},
 };

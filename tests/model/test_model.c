@@ -51,6 +51,11 @@ static const struct {
     {"qwen3-0.6b", 596049920},
     {"qwen3-8b", 8190735360},
     {"qwen3-32b", 32762123264},
+    {"mixtral-8x7b", 46702792704},
+    {"mixtral-8x22b", 140630071296},
+    {"qwen3-30b-a3b", 30532122624},
+    {"qwen3-235b-a22b", 235093634560},
+    {"qwen3-480b-a35b", 480154875392},
     /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
     {"gemma-2b", 2506172416 + 128 * 2048},
     {"gemma-7b", 8537680896 + 128 * 3072},
@@ -111,7 +116,7 @@ static int trace_attention(const MxModel *model, MxAttentionAttr *out, int cap) 
             mx_variable(&t, mx_vars_add(&vars, "param", (MxType){MX_F32, tree->leaves[i].shape}));
     for (int i = 0; i < MX_COUNT(in); i++)
         in[i] = mx_variable(&t, mx_vars_add(&vars, "in", (MxType){MX_I32, ids}));
-    mx_model_stream(&t, model, params, (MxModelInputs){in[0], in[1], in[2]});
+    mx_model_stream(&t, model, params, (MxModelInputs){in[0], in[1], in[2], NULL});
     ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
     for (int i = 0; i < graph->n_nodes; i++)
         if (graph->nodes[i].op == &op_attention) {

@@ -45,6 +45,8 @@ static const Variant variants[] = {
     {.name = "arrays that are several in one", .set = {"fused_qkv=true", "fused_mlp=true", "attention_bias=true", SGD}, .everywhere = true},
     {.name = "bfloat16 weights", .set = {"weight_dtype=bfloat16", SGD}, .everywhere = true},
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
+    {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
+    {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=4", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "everything again", .set = {"remat_policy=full", SGD}},

@@ -48,6 +48,7 @@ static const struct {
 } stated[] = {
     /* bfloat16 has 8 bits; the original rounds in other places. */
     {"models/variants/bf16_llama2.h5", {2e-2, 0, 0, 6e-4, 5e-3, 6e-4, 5e-3, 0, 0}},
+    {"models/variants/bf16_mixtral.h5", {2e-2, 0, 0, 6e-4, 5e-3, 6e-4, 5e-3, 0, 0}},
     {"models/variants/bf16_default_precision_llama2.h5", {2e-2, 0, 0, 6e-4, 5e-3, 6e-4, 5e-3, 0, 0}},
     /* The original rounds gradients of bfloat16 weights, and their norms, to bfloat16; steps then
        differ by a bit of a weight here and there. */

@@ -157,8 +157,8 @@ static MxBatch read_batch(Post *p, const char *group, int64_t step) {
 /* ---- loss and gradient of one batch */
 
 /* The configuration of a group on a batch, against the values of a group. Accumulation leaves
- * losses of modules that look further ahead as they are in the undivided batch; the original's do
- * not. */
+ * losses of modules that look further ahead, and of experts that are chosen unevenly, as they are
+ * in the undivided batch; the original's do not. */
 static const struct {
     const char *file, *group, *batch, *values;
 } batches[] = {
@@ -168,6 +168,9 @@ static const struct {
     {"grad_accum_mtp.h5", "ga1", "batch", "ga1"},
     {"grad_accum_mtp.h5", "ga2", "batch", "ga1"},
     {"grad_accum_mtp.h5", "ga4", "batch", "ga1"},
+    {"grad_accum_moe.h5", "ga1", "batch", "ga1"},
+    {"grad_accum_moe.h5", "ga2", "batch", "ga1"},
+    {"grad_accum_moe.h5", "ga4", "batch", "ga1"},
     {"mtp_mtp1.h5", "padded", "padded/batch", "padded"},
     {"mtp_mtp1.h5", "packed", "packed/batch", "packed"},
     {"mtp_mtp2.h5", "padded", "padded/batch", "padded"},
@@ -195,6 +198,7 @@ START_TEST(loss_and_gradient) {
         {"aux/total_weights", CLOSE_COUNT, loss.total_weights},
         {"aux/xent_sum", CLOSE_LOSS, sum_of(&p, &loss, "xent_sum")},
         {"aux/mtp_loss", CLOSE_LOSS, sum_of(&p, &loss, "ahead_loss")},
+        {"aux/moe_lb_loss", CLOSE_LOSS, sum_of(&p, &loss, "moe_lb_loss")},
     };
     for (int i = 0; i < MX_COUNT(figures); i++)
         check_number(&p, figures[i].kind, figures[i].name, figures[i].got,

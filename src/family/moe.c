@@ -1,0 +1,35 @@
+/* moe.c — families all of whose feed-forward blocks are mixtures of experts: Mixtral, otherwise as
+ * Mistral, and Qwen 3's, otherwise as the dense Qwen 3. Source: MaxText models/mixtral.py, qwen3.py
+ * @e591f30c. */
+#include "rows.h"
+
+#define MOE_BLOCKS(name_)                                                                          \
+    {                                                                                              \
+        {.kind = MX_BLOCK_ATTENTION,                                                               \
+         .name = "self_attention",                                                                 \
+         .norm_before = "pre_self_attention_layer_norm"},                                          \
+        {                                                                                          \
+            .kind = MX_BLOCK_MOE, .name = name_, .norm_before = "post_self_attention_layer_norm"   \
+        }                                                                                          \
+    }
+
+#define MOE_KEYS                                                                                   \
+    "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight"
+
+const MxFamily family_mixtral = {
+    .decoder_block = "mixtral",
+    .specs = {{.block = MOE_BLOCKS("MoeBlock_0"), .has_out_bias = true}},
+    .n_specs = 1,
+    .period = 1,
+    .keys = MOE_KEYS,
+    .lora_modules = FAMILY_LORA_MODULES,
+};
+
+const MxFamily family_qwen3_moe = {
+    .decoder_block = "qwen3_moe",
+    .specs = {{.block = MOE_BLOCKS("moe_block"), .scales_query = true, .has_out_bias = true}},
+    .n_specs = 1,
+    .period = 1,
+    .keys = MOE_KEYS,
+    .lora_modules = FAMILY_LORA_MODULES,
+};
