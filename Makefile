@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text data ckpt train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text data ckpt program train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -19,7 +19,8 @@ USES.store  := base
 USES.text   := base
 USES.data   := store text
 USES.ckpt   := family store config
-USES.train  := run optim model data ckpt config shard
+USES.program := run optim model data config shard
+USES.train  := program ckpt
 USES.plan   := train
 USES.report := plan
 

@@ -1,5 +1,5 @@
 /* step.c — a training step as graphs: the loss with its gradient, the update, and the drawing of
- * the parameters, which is part of the start. It follows src/train/program.c, which keeps its
+ * the parameters, which is part of the start. It follows src/program/program.c, which keeps its
  * graphs to itself. Evaluation and the rounding of gradients (grad_dtype) are left out. */
 #include "step.h"
 

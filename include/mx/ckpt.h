@@ -279,10 +279,6 @@ typedef struct MxMergeDrift {
  * The adapters stay as they are. */
 MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
 
-/* mx_lora_fingerprint — of frozen weights: of those before (0 at first) and one more.
- *   values  mx_hash64 of its elements */
-uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values);
-
 /* ---- Hugging Face's models */
 
 #define MX_HF_CONFIG "config.json"

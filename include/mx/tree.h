@@ -129,4 +129,8 @@ MxTree *mx_tree_select(MxArena *arena, const MxTree *from, MxKind kind);
 /* mx_tree_count — elements of all leaves of a kind. */
 int64_t mx_tree_count(const MxTree *tree, MxKind kind);
 
+/* mx_tree_fingerprint — of arrays: of those before (0 at first) and one more.
+ *   values  mx_hash64 of its elements */
+uint64_t mx_tree_fingerprint(uint64_t before, const char *path, uint64_t values);
+
 #endif

@@ -164,7 +164,7 @@ static bool take_fingerprint(const CkptFile *file, const MxTree *weights, const 
                          mx_shape_text(&arena, leaf->shape));
         else if (w >= 0) {
             ok = hash_leaf(&arena, file, &pieces[w], leaf, &values, err);
-            *out = mx_lora_fingerprint(*out, path, values);
+            *out = mx_tree_fingerprint(*out, path, values);
         }
         mx_arena_release(&arena);
     }

@@ -51,11 +51,6 @@ static void merge_one(const MxLeaf *w, const MxLeaf *a, const MxLeaf *b, double 
     mx_arena_release(&arena);
 }
 
-uint64_t mx_lora_fingerprint(uint64_t before, const char *path, uint64_t values) {
-    uint64_t parts[] = {before, mx_hash64(path, strlen(path)), values};
-    return mx_hash64(parts, sizeof parts);
-}
-
 MxMergeDrift mx_lora_merge(MxTree *tree, double scale) {
     static const char suffix[] = "_lora_a";
     MxArena arena = {.name = "merge"};

@@ -6,7 +6,7 @@
 #include <mx/model.h>
 #include <mx/plan.h>
 #include <mx/shard.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 /* ---- arrays.c */
 

@@ -235,7 +235,7 @@ bool checkpoints_restore(Checkpoints *c, MxTrainState *state, MxError *err) {
     if (!c->config->enable_checkpointing || c->use != CHECKPOINTS_TRAIN) return true;
     c->made_by = describe_machine(c->arena, c->comm, state);
     if (c->is_own) compare_machine(c);
-    c->tree = train_saved_tree(c->arena, state);
+    c->tree = mx_train_saved_tree(c->arena, state);
     c->saver = saver_open(c->arena, mx_ckpt_share(c->arena, checkpoints_form(c->config), c->tree),
                           c->config->async_checkpointing);
     mx_arena_on_release(c->arena, abandon, c);

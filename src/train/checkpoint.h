@@ -3,7 +3,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include <mx/ckpt.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 typedef struct Checkpoints Checkpoints;
 

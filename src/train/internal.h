@@ -1,121 +1,12 @@
-/* internal.h — the train state, shared by the files of this room. */
+/* internal.h — what the files of this room share. */
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 
 #include <mx/ckpt.h>
 #include <mx/model.h>
-#include <mx/optim.h>
+#include <mx/program.h>
 #include <mx/store.h>
 #include <mx/train.h>
-
-#include "loss.h"
-#include "parts.h"
-
-/* Scalars that an update and what it needs write, f32 variables. */
-enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT, OUT_COUNT };
-
-/* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
- */
-enum { MOST_INPUTS = MX_BATCH_FIELDS + 2, MOST_ENTRIES = 16 };
-typedef struct Input {
-    const char *name;
-    MxDtype dtype;
-    const void *given; /* of the next batch; NULL = its field, or an entry makes it */
-} Input;
-
-/* What a variable is to others. */
-typedef struct VarRole {
-    int like;         /* divided among ranks as that one is; MX_NONE = by itself */
-    bool is_constant; /* no step changes it */
-} VarRole;
-
-/* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
- * nothing is trained. */
-typedef struct ProgramVars {
-    int *param, *gradient;
-    int *kept;                 /* by array that the optimizer keeps */
-    int *hyper;                /* by part of the optimizer: numbers of its next update */
-    int spike_limit;           /* of the next update; MX_NONE = none is left out */
-    int batch[2][MOST_INPUTS]; /* of training and evaluation, by input */
-    int out[OUT_COUNT];
-    int loss, sum[LOSS_MOST_OUTPUTS];    /* what is minimised; by output of the loss */
-    int weight[LOSS_MOST_WEIGHTS];       /* of a micro-batch */
-    int total_weight[LOSS_MOST_WEIGHTS]; /* of the whole batch: what losses of its micro-batches are
-                                            divided by */
-    int first_cast; /* from there on: casts of frozen weights to the dtype of computation */
-} ProgramVars;
-
-/* Divisions of arrays, each made once. */
-typedef struct Division {
-    MxSharding sharding;
-    MxShape shape;
-    const MxDivision *division;
-    struct Division *next;
-} Division;
-
-struct MxTrainState {
-    MxArena *arena;
-    const MxConfig *config;
-    MxModel *model;
-    MxOptim *optim;
-    const Loss *loss;
-    const LossOutput *outputs; /* of the loss */
-    MxVars vars;
-    VarRole *role; /* [variable] */
-    int role_cap;
-    ProgramVars var;
-    MxComm *comm; /* NULL = one rank, or nothing is run */
-    MxTrainMesh mesh;
-    int64_t rank;
-    MxSharding *sharding; /* [variable] */
-    MxBox *box;           /* [variable] what of it this rank has */
-    bool only_evaluates;  /* there are no gradients, moments and entries of training */
-    bool is_divided;      /* else this is the program of one rank */
-    MxVars local;         /* the variables as this rank has them */
-    Division *divisions;
-    const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
-    MxGraph *entries[MOST_ENTRIES];
-    int n_entries;
-    Input input[MOST_INPUTS];
-    int n_inputs;
-    void *part[PART_COUNT]; /* what parts keep; NULL = not wanted */
-    MxTree *trained;        /* the parameters that are trained */
-    MxDevice *device;
-    MxRun *run;
-    MxKeeper keeper;       /* the run, as the tree's leaves know it */
-    char *rows;            /* where a field of a micro-batch is put together */
-    MxTree tree, counters; /* the tree's last leaves are the counters */
-    uint32_t *step;        /* the leaf "optimizer/step" */
-    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
-    uint32_t makes[2];     /* outputs of the loss that training and evaluation make, bits */
-    double last_loss;      /* of the batch that the gradient is of */
-    bool knows_frozen;     /* what is made of frozen weights is of their values */
-    bool lacks_reference;  /* what was read last had no reference model */
-};
-
-/* The entry "frozen": what is made of frozen weights. */
-extern const Entry train_entry_frozen;
-
-/* train_add_var — a variable "prefix/name" that is divided by itself. */
-int train_add_var(MxTrainState *state, const char *prefix, const char *name, MxType type);
-/* train_read_vars — the values of variables, one for each parameter. */
-MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
-
-/* train_declare_vars — the program's variables. train_trace_program — its entries over them. */
-void train_declare_vars(MxTrainState *state);
-bool train_trace_program(MxTrainState *state, MxError *err);
-/* train_out — a scalar of OUT_* that entries wrote. train_write_all — gives a variable its value.
- */
-double train_out(const MxTrainState *state, int which);
-void train_write_all(MxTrainState *state, int var, const void *host);
-
-/* The optimizer's share of the state and the program (update.c): variables and leaves of what it
- * keeps, without data where nothing is trained; leaves of what the host keeps.
- * train_set_step — the state is that after so many steps. */
-void train_declare_kept(MxTrainState *state);
-void train_show_kept(MxTrainState *state);
-void train_show_numbers(MxTrainState *state);
-void train_set_step(MxTrainState *state, int64_t step);
 
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
@@ -142,60 +33,6 @@ bool train_check_origin(MxArena *arena, const MxConfig *config, MxComm *comm, co
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
-/* train_fingerprint — a hash of every base parameter's path and values, however files hold them and
- * ranks divide them. All ranks call it. */
-int64_t train_fingerprint(MxTrainState *state);
-/* train_base_fingerprint — of what is under adapters, as the state's leaf has it; NULL = none are
- * trained. */
-int64_t *train_base_fingerprint(const MxTrainState *state);
-/* What parts do where they are wanted, see Part. */
-void train_changed(MxTrainState *state);
-void train_begin(MxTrainState *state);
-bool train_open_parts(MxTrainState *state, MxDataset *const data[2], MxError *err);
-bool train_before_batch(MxTrainState *state, bool is_eval, int64_t i, const MxBatch *batch,
-                        MxError *err);
-bool train_evaluates(const MxConfig *config, MxError *err);
-bool train_takes_rows(const MxConfig *config);
-/* train_saved_tree — what a run's checkpoints hold of the state's tree. */
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *state);
-/* train_shard — what of every variable this rank has, all of it unless the program is divided.
- * Errors: what does not divide. train_divide — the entries as this rank runs them. */
-bool train_shard(MxTrainState *state, bool divides, MxError *err);
-bool train_divide(MxTrainState *state, MxError *err);
-/* train_divide_like — what of a new variable this rank has: the same part as of an older one. */
-void train_divide_like(MxTrainState *state, int var, int like);
-/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
-typedef struct MicroBatch {
-    int64_t i, n, examples, of_examples;
-} MicroBatch;
-
-/* train_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, … as
- * MaxText takes them. The first rows of all examples come before the second ones, in the batch as
- * in the micro-batch. */
-int64_t train_row_of(const MicroBatch *micro, int64_t row);
-/* train_load_batch — gives the program a micro-batch of what a rank has of a batch.
- * train_read_rows — puts what entries made of it, 4 bytes an element, into an array of that batch.
- */
-void train_load_batch(MxTrainState *state, bool is_eval, const MxBatch *batch, MicroBatch micro);
-void train_read_rows(MxTrainState *state, int var, const MxBatchPart *part, MicroBatch micro,
-                     void *data);
-/* train_shard_batch — how a micro-batch is cut. Errors: rows that do not divide; tokens of a row
- * that do not are left whole. */
-bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
-                       MxError *err);
-/* train_batch_part — what of every batch of training or evaluation data a rank needs; errors as
- * above. */
-bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
-                      MxBatchPart *out, MxError *err);
-/* train_speaks_for — of the ranks with the same part of a variable, the first does. */
-bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
-/* train_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
-void train_add_parts(MxTrainState *state, int var, float *x, int64_t n);
-/* train_division — of arrays of that shape; NULL on one rank. */
-const MxDivision *train_division(MxTrainState *state, MxSharding sharding, MxShape shape);
-/* train_gather — a leaf's whole array, on rank 0: in the arena, or on one rank where the leaf's
- * values are; NULL elsewhere. All ranks call it. */
-const void *train_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
 /* train_gather_texts — what every rank says, on rank 0 [ranks]; NULL elsewhere. */
 const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *text);
 /* train_agree — whether all ranks are fine; all call it, each with its own answer. If some are not,
@@ -203,11 +40,4 @@ const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *
 bool train_agree(MxComm *comm, bool is_fine, MxError *err);
 /* train_team — the ranks as the store room wants them; NULL = one rank. */
 const MxTeam *train_team(MxArena *arena, MxComm *comm);
-/* train_check_ranks — a mesh is a wish until there are as many ranks. */
-bool train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
-/* train_is_trained — whether a parameter gets a gradient, moments and updates. */
-static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
-    return !state->only_evaluates && leaf->kind == mx_model_trains(state->model);
-}
-
 #endif

@@ -86,7 +86,7 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
         MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
-        if (!train_before_batch(l->state, true, sums->n, &l->eval_batch, err)) return false;
+        if (!mx_train_before_batch(l->state, true, sums->n, &l->eval_batch, err)) return false;
         MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
         mx_evaluation_add(sums, l->console.figures[true], &loss);
     }
@@ -217,7 +217,7 @@ static bool run_steps(Loop *l, MxError *err) {
             l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
-        if (!train_before_batch(l->state, false, reuses ? 0 : l->step, &batch, err) ||
+        if (!mx_train_before_batch(l->state, false, reuses ? 0 : l->step, &batch, err) ||
             !train_step(l, &batch, err))
             return false;
         console_took_step(&l->console, mx_clock_s() - start);
@@ -288,7 +288,7 @@ static size_t saving_bytes(const Loop *l) {
     MxArena arena = {.name = "plan"};
     int64_t n = 0;
     if (c->enable_checkpointing && c->async_checkpointing && !l->only_evaluates)
-        n = mx_ckpt_share_bytes(checkpoints_form(c), train_saved_tree(&arena, l->state));
+        n = mx_ckpt_share_bytes(checkpoints_form(c), mx_train_saved_tree(&arena, l->state));
     mx_arena_release(&arena);
     return (size_t)n;
 }
@@ -325,8 +325,8 @@ static bool has_steps(Loop *l) {
 
 static bool divide_batches(Loop *l, const MxTrainMesh *mesh, MxError *err) {
     int64_t rank = mx_comm_rank(l->comm);
-    return train_batch_part(&l->arena, mesh, rank, false, &l->train_part, err) &&
-           train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
+    return mx_train_batch_part(&l->arena, mesh, rank, false, &l->train_part, err) &&
+           mx_train_batch_part(&l->arena, mesh, rank, true, &l->eval_part, err);
 }
 
 /* The run's log is the first rank's; the others may have logs of their own. */
@@ -360,7 +360,7 @@ static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
 static bool check_weights(const Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     if (checkpoints_own(l->checkpoints)) return true;
-    if (!train_evaluates(c, err)) return false;
+    if (!mx_train_evaluates(c, err)) return false;
     if (c->load_parameters_path || c->load_full_state_path) return true;
     mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "nothing to evaluate: there is no checkpoint in %s",
             c->checkpoint_dir);
@@ -373,7 +373,7 @@ static bool find_files(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxTrainMesh mesh;
     if (!train_same_config(c, l->comm, err) || !mx_train_mesh(&l->arena, c, &mesh, err) ||
-        !train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
+        !mx_train_check_ranks(&mesh, l->comm, err) || !divide_batches(l, &mesh, err))
         return false;
     if (is_first(l) && !metrics_file_check(c, c->metrics_file, err)) return false;
     mx_comm_watch(l->comm, (double)c->watchdog_seconds);
@@ -423,7 +423,7 @@ static bool build(Loop *l, MxError *err) {
 
 static bool open_parts(Loop *l, MxError *err) {
     MxDataset *const data[] = {l->data.train, l->data.eval};
-    return train_open_parts(l->state, data, err);
+    return mx_train_open_parts(l->state, data, err);
 }
 
 static bool prepare(Loop *l, MxError *err) {

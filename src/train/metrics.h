@@ -2,7 +2,7 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
-#include <mx/train.h>
+#include <mx/program.h>
 
 enum { METRICS_MAX = 64 };
 

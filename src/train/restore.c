@@ -12,21 +12,6 @@
 
 /* ---- the base under adapters */
 
-int64_t train_fingerprint(MxTrainState *s) {
-    uint64_t hash = 0;
-    for (int i = 0; i < s->tree.n; i++) {
-        const MxLeaf *leaf = &s->tree.leaves[i];
-        MxArena arena = {.name = "fingerprint"};
-        if (leaf->kind != MX_KIND_PARAM) continue;
-        const void *whole = train_gather(s, &arena, leaf);
-        size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
-        if (whole) hash = mx_lora_fingerprint(hash, leaf->path, mx_hash64(whole, bytes));
-        mx_arena_release(&arena);
-    }
-    if (s->comm) mx_comm_broadcast(s->comm, &hash, sizeof hash);
-    return (int64_t)hash;
-}
-
 /* What the config in a manifest, if there is one, says of a key. */
 static const char *said_in(MxArena *arena, const MxJson *manifest, MxKey key) {
     const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
@@ -37,10 +22,10 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
     MxArena arena = {.name = "message"};
     MxError ignored = {0};
     MxJson *manifest = NULL;
-    const char *here = s->config->load_parameters_path;
+    const char *here = mx_train_state_config(s)->load_parameters_path;
     mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = dir},
             "its adapters belong to other weights: fingerprint %016llx, here it is %016llx",
-            (unsigned long long)found, (unsigned long long)*train_base_fingerprint(s));
+            (unsigned long long)found, (unsigned long long)*mx_train_base_fingerprint(s));
     if (mx_store_manifest(&arena, dir, &manifest, &ignored))
         mx_note(err,
                 "hint: they were trained with load_parameters_path=%s and "
@@ -55,9 +40,10 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
 /* Adapters mean something else under another alpha. A file without a manifest does not tell its. */
 static bool check_alpha(const MxTrainState *s, MxError *err) {
     MxArena arena = {.name = "restore"};
-    const MxConfig *c = s->config;
+    const MxConfig *c = mx_train_state_config(s);
     MxCkptRef ref;
-    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, train_team(&arena, s->comm), &ref, err);
+    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, train_team(&arena, mx_train_state_comm(s)),
+                           &ref, err);
     const char *theirs = ok ? said_in(&arena, ref.manifest, MX_KEY_lora_alpha) : "";
     if (*theirs && strtod(theirs, NULL) != c->lora_alpha)
         ok = mx_config_fail(err, c, MX_KEY_lora_alpha,
@@ -73,14 +59,14 @@ typedef bool Reader(MxTrainState *s, const MxTeam *team, const char *from, MxErr
 
 static bool read_with(MxTrainState *s, Reader *read, const char *from, MxError *err) {
     MxArena arena = {.name = "restore"};
-    bool ok = read(s, train_team(&arena, s->comm), from, err);
+    bool ok = read(s, train_team(&arena, mx_train_state_comm(s)), from, err);
     if (ok) mx_train_state_restored(s);
     mx_arena_release(&arena);
     return ok;
 }
 
 static int scan_axis(const MxTrainState *s) {
-    return (int)s->config->param_scan_axis;
+    return (int)mx_train_state_config(s)->param_scan_axis;
 }
 
 bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *err) {
@@ -96,11 +82,12 @@ bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *
 static bool read_hf(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "hf"};
     MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
-    MxHfModel theirs, ours = mx_hf_of_config(s->config, mx_model_head_form(s->model));
+    MxHfModel theirs, ours = mx_hf_of_config(mx_train_state_config(s),
+                                             mx_model_head_form(mx_train_state_model(s)));
     MxCkptRef from;
     bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
     from.heads = &ours.heads;
-    ok = ok && mx_hf_load(&arena, &from, &s->tree, &theirs, err);
+    ok = ok && mx_hf_load(&arena, &from, mx_train_state_tree(s), &theirs, err);
     MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
     mx_error_release(&others);
@@ -111,29 +98,30 @@ static bool read_hf(MxTrainState *s, const MxTeam *team, const char *dir, MxErro
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     if (from) {
         mx_log("restoring parameters from %s", from);
-        if (!(mx_hf_is_dir(from) ? read_hf(s, team, from, err)
-                                 : mx_ckpt_load_params(from, team, scan_axis(s), &s->tree, err)))
+        if (!(mx_hf_is_dir(from)
+                  ? read_hf(s, team, from, err)
+                  : mx_ckpt_load_params(from, team, scan_axis(s), mx_train_state_tree(s), err)))
             return false;
     }
-    if (train_base_fingerprint(s)) *train_base_fingerprint(s) = train_fingerprint(s);
+    if (mx_train_base_fingerprint(s)) *mx_train_base_fingerprint(s) = mx_train_fingerprint(s);
     return true;
 }
 
 static bool start_anew(MxTrainState *s, MxError *err) {
-    const char *from = s->config->load_parameters_path;
+    const char *from = mx_train_state_config(s)->load_parameters_path;
     mx_train_state_init(s);
-    return (!from && !train_base_fingerprint(s)) || read_with(s, read_params, from, err);
+    return (!from && !mx_train_base_fingerprint(s)) || read_with(s, read_params, from, err);
 }
 
 static int64_t fingerprint_of(const MxTrainState *s) {
-    return train_base_fingerprint(s) ? *train_base_fingerprint(s) : 0;
+    return mx_train_base_fingerprint(s) ? *mx_train_base_fingerprint(s) : 0;
 }
 
 /* That the base in memory, whose fingerprint is `base`, is that of the adapters just read. */
 static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError *err) {
     int64_t found = fingerprint_of(s);
     if (found == base) return true;
-    *train_base_fingerprint(s) = base;
+    *mx_train_base_fingerprint(s) = base;
     return refuse_base(s, from, found, err);
 }
 
@@ -141,28 +129,28 @@ static bool read_own(MxTrainState *s, const MxTeam *team, const char *dir, MxErr
     (void)team; /* it was verified when it was found */
     MxArena arena = {.name = "own"};
     int64_t base = fingerprint_of(s);
-    bool ok = mx_ckpt_load(dir, scan_axis(s), train_saved_tree(&arena, s), err);
+    bool ok = mx_ckpt_load(dir, scan_axis(s), mx_train_saved_tree(&arena, s), err);
     mx_arena_release(&arena);
     return ok && check_base(s, base, dir, err);
 }
 
 /* What the other run was in the middle of is its own business. */
-static bool read_full(MxTrainState *s, const MxTeam *team, const char *ref, MxError *err) {
+static bool read_full(MxTrainState *s, const char *ref, bool *has_reference, MxError *err) {
     MxArena arena = {.name = "full"};
     int64_t base = fingerprint_of(s);
-    bool has_reference;
-    bool ok = mx_ckpt_load_full(ref, team, scan_axis(s), train_saved_tree(&arena, s),
-                                &has_reference, err);
+    bool ok = mx_ckpt_load_full(ref, train_team(&arena, mx_train_state_comm(s)), scan_axis(s),
+                                mx_train_saved_tree(&arena, s), has_reference, err);
     mx_arena_release(&arena);
-    s->lacks_reference = ok && !has_reference;
     return ok && check_base(s, base, ref, err);
 }
 
 bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
-    if (mx_model_lora(s->model) && !start_anew(s, err)) return false;
-    if (!read_with(s, read_full, ref, err)) return false;
-    *s->eval_pending = 0;
-    if (s->lacks_reference) mx_train_state_begin(s);
+    bool has_reference;
+    if (mx_model_lora(mx_train_state_model(s)) && !start_anew(s, err)) return false;
+    if (!read_full(s, ref, &has_reference, err)) return false;
+    mx_train_state_restored(s);
+    *mx_train_state_eval_pending(s) = 0;
+    if (!has_reference) mx_train_state_begin(s);
     return true;
 }
 
@@ -170,19 +158,19 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
 static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "peft"};
     const MxJson *manifest;
-    MxHeadForm heads = mx_model_head_form(s->model);
-    MxTree whole;
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(s));
+    MxTree whole, *tree = mx_train_state_tree(s);
     mx_tree_init(&whole, &arena);
-    for (int i = 0; i < s->tree.n; i++) {
-        MxLeaf leaf = s->tree.leaves[i];
+    for (int i = 0; i < tree->n; i++) {
+        MxLeaf leaf = tree->leaves[i];
         leaf.division = NULL;
         bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
         mx_tree_add(&whole, is_adapter ? mx_leaf_on_host(&arena, leaf) : mx_leaf_abstract(leaf));
     }
     bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
-              mx_peft_load(dir, &heads, mx_model_lora(s->model)->scale, &whole, err);
-    for (int i = 0; ok && i < s->tree.n; i++) {
-        const MxLeaf *leaf = &s->tree.leaves[i];
+              mx_peft_load(dir, &heads, mx_model_lora(mx_train_state_model(s))->scale, &whole, err);
+    for (int i = 0; ok && i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
         const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);
         if (leaf->kind != MX_KIND_LORA_PARAM) continue;
         void *part = mx_arena_alloc(&arena, mx_leaf_bytes(leaf) + 1);
@@ -195,11 +183,12 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
 
 static bool read_adapters(MxTrainState *s, const MxTeam *team, const char *path, MxError *err) {
     if (mx_peft_is_dir(path)) return read_peft(s, team, path, err);
-    return check_alpha(s, err) && mx_ckpt_load_adapters(path, team, scan_axis(s), &s->tree, err);
+    return check_alpha(s, err) &&
+           mx_ckpt_load_adapters(path, team, scan_axis(s), mx_train_state_tree(s), err);
 }
 
 static bool restore_adapters(MxTrainState *s, MxError *err) {
-    const MxConfig *c = s->config;
+    const MxConfig *c = mx_train_state_config(s);
     if (!read_with(s, read_adapters, c->lora_restore_path, err)) return false;
     mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
     return true;
@@ -207,17 +196,18 @@ static bool restore_adapters(MxTrainState *s, MxError *err) {
 
 /* Linen checkpoints hold no reference model: it is made again, as when the run began. */
 static bool remake_reference(MxTrainState *s, MxError *err) {
-    if (s->config->load_full_state_path)
-        return train_restore_full(s, s->config->load_full_state_path, err);
+    if (mx_train_state_config(s)->load_full_state_path)
+        return train_restore_full(s, mx_train_state_config(s)->load_full_state_path, err);
     if (!start_anew(s, err)) return false;
     mx_train_state_begin(s);
     return true;
 }
 
 bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
-    const MxConfig *c = s->config;
-    bool is_whole = dir && !mx_model_lora(s->model), has_reference = true;
-    if (is_whole && !mx_ckpt_has_reference(dir, &s->tree, &has_reference, err)) return false;
+    const MxConfig *c = mx_train_state_config(s);
+    bool is_whole = dir && !mx_model_lora(mx_train_state_model(s)), has_reference = true;
+    if (is_whole && !mx_ckpt_has_reference(dir, mx_train_state_tree(s), &has_reference, err))
+        return false;
     if (!has_reference && !remake_reference(s, err)) return false;
     if (!is_whole && !start_anew(s, err)) return false;
     if (dir) return read_with(s, read_own, dir, err);

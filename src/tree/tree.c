@@ -124,3 +124,8 @@ int64_t mx_tree_count(const MxTree *tree, MxKind kind) {
         if (tree->leaves[i].kind == kind) n += mx_shape_count(tree->leaves[i].shape);
     return n;
 }
+
+uint64_t mx_tree_fingerprint(uint64_t before, const char *path, uint64_t values) {
+    uint64_t parts[] = {before, mx_hash64(path, strlen(path)), values};
+    return mx_hash64(parts, sizeof parts);
+}

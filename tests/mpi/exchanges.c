@@ -4,7 +4,7 @@
 #include "common/vars.h"
 
 #include <plan/internal.h>
-#include <train/internal.h>
+#include <program/internal.h>
 
 /* ---- accumulated gradients are exchanged once */
 

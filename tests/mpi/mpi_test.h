@@ -6,7 +6,7 @@
 #include <check.h>
 #include <mx/run.h>
 #include <mx/shard.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 Suite *exchanges_suite(void);
 Suite *ops_suite(void);

@@ -3,7 +3,7 @@
 #include "mpi_test.h"
 
 #include <train/data.h>
-#include <train/internal.h>
+#include <program/internal.h>
 
 #include <math.h>
 
@@ -76,7 +76,7 @@ static void open_side(MxArena *arena, MxConfig *config, MxComm *of, Side *side) 
     MxTrainMesh mesh;
     int64_t rank = of ? mx_comm_rank(of) : 0;
     bool ok = mx_train_mesh(arena, config, &mesh, &err) &&
-              train_batch_part(arena, &mesh, rank, false, &side->part, &err) &&
+              mx_train_batch_part(arena, &mesh, rank, false, &side->part, &err) &&
               mx_tokenizer_open(arena, config->tokenizer_type, NULL, &tokenizer, &err);
     ck_assert_msg(ok, "%s", err.text.data);
     MxDataConfig data = train_data_config(config, tokenizer, false);

@@ -5,7 +5,7 @@
 
 #include "mpi_test.h"
 
-#include <mx/train.h>
+#include <mx/program.h>
 
 enum { LENGTH = 16, STEPS = 3, MOST_SET = 12, MOST_AXES = 4 };
 

@@ -6,8 +6,8 @@
 
 #include <lower/partition.h>
 #include <plan/internal.h>
-#include <train/internal.h>
-#include <train/reference.h>
+#include <program/internal.h>
+#include <program/reference.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * lowered program, and what planning itself takes. */
 #include "plan_test.h"
 
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include <stdio.h>
 

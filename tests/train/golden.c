@@ -3,7 +3,7 @@
 #include "golden.h"
 #include "common/vars.h"
 
-#include "train/internal.h"
+#include "program/internal.h"
 
 #include <check.h>
 #include <math.h>

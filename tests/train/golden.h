@@ -5,7 +5,7 @@
 
 #include <mx/ckpt.h>
 #include <mx/model.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 /* golden_error — norm of the difference over the norm of `want`; 0/0 = 0. */
 double golden_error(const float *got, const float *want, int64_t n);

@@ -5,8 +5,8 @@
 #include "train_test.h"
 
 #include "train/data.h"
-#include "train/internal.h"
-#include "train/reference.h"
+#include "program/internal.h"
+#include "program/reference.h"
 
 #include <check.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "train_test.h"
 
 #include "train/data.h"
-#include "train/internal.h"
+#include "program/internal.h"
 
 #include <check.h>
 
@@ -198,7 +198,7 @@ static void check_step(const MxTrainMesh *mesh, const Data *data, int64_t step) 
     ck_assert_int_eq(mx_data_batch(data->whole, step, &want, &err), MX_DATA_OK);
     for (int64_t rank = 0; rank < mesh->mesh.n_ranks; rank++) {
         MxBatchPart part;
-        ck_assert_msg(train_batch_part(&arena, mesh, rank, data->is_eval, &part, &err), "%s",
+        ck_assert_msg(mx_train_batch_part(&arena, mesh, rank, data->is_eval, &part, &err), "%s",
                       err.text.data);
         MxBatch batch = mx_batch_new_part(&arena, &part);
         int64_t before = mx_data_rows_made(data->divided);
@@ -253,7 +253,7 @@ START_TEST(rows_must_divide) {
     MxBatchPart part;
     MxError err = {0};
     ck_assert(mx_train_mesh(&arena, config, &mesh, &err));
-    ck_assert(!train_batch_part(&arena, &mesh, 0, false, &part, &err));
+    ck_assert(!mx_train_batch_part(&arena, &mesh, 0, false, &part, &err));
     ck_assert_msg(strstr(err.text.data, "a micro-batch of 4 rows does not divide among the 8 ranks "
                                         "along fsdp") != NULL,
                   "%s", err.text.data);

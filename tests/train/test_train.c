@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 int main(void) {
-    SRunner *runner = srunner_create(state_suite());
-    srunner_add_suite(runner, golden_suite());
+    SRunner *runner = srunner_create(golden_suite());
     srunner_add_suite(runner, hf_suite());
     srunner_add_suite(runner, optimizers_suite());
     srunner_add_suite(runner, post_suite());

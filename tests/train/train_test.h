@@ -21,7 +21,6 @@ Suite *reference_suite(void);
 Suite *lora_runs_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);
-Suite *state_suite(void);
 Suite *tiles_suite(void);
 
 #endif

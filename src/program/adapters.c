@@ -20,7 +20,7 @@ static bool leaves_out(const MxLeaf *leaf) {
     return leaf->kind == MX_KIND_PARAM;
 }
 
-int64_t *train_base_fingerprint(const MxTrainState *s) {
+int64_t *mx_train_base_fingerprint(const MxTrainState *s) {
     const Adapters *own = train_part(s, PART_adapters);
     return own ? own->fingerprint : NULL;
 }

@@ -1,5 +1,5 @@
 /* tokens.c — the loss of next tokens: pre-training and supervised fine-tuning. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

@@ -10,7 +10,7 @@
  *             of computation, and their part of the parameters' norm
  * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
  * batch: losses and gradients then add up to those of the batch, however it is split. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

@@ -1,11 +1,11 @@
 /* loss.h — private to the room: losses. A loss is a row in a file of its own and a line in
  * losses.def: how a batch is weighed, its traces, the sums that they make, and what is told of
  * those. Everybody else iterates over them. docs/adding/loss.md. */
-#ifndef TRAIN_LOSS_H
-#define TRAIN_LOSS_H
+#ifndef PROGRAM_LOSS_H
+#define PROGRAM_LOSS_H
 
 #include <mx/model.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 #define LOSS_EPS 1e-8 /* MaxText's EPS: keeps a batch without targets finite */
 

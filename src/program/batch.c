@@ -1,7 +1,7 @@
 /* batch.c — which part of every batch a rank needs: the rows, and the columns of those, that its
  * micro-batches hold. It follows from the config and the mesh alone, so it is known, or refused,
  * before any data is opened. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 
@@ -43,8 +43,8 @@ static void mark_rows(const MxBox *box, MicroBatch micro, bool *is_mine) {
             is_mine[train_row_of(&micro, box->start[0] + k)] = true;
 }
 
-bool train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
-                      MxBatchPart *out, MxError *err) {
+bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
+                         MxBatchPart *out, MxError *err) {
     const MxConfig *c = mesh->config;
     MxSharding sharding = {0};
     MicroBatch micro = {.n = is_eval ? 1 : c->gradient_accumulation_steps,

@@ -13,7 +13,7 @@ void *train_part(const MxTrainState *s, int part) {
     return s->part[part];
 }
 
-void train_begin(MxTrainState *s) {
+void mx_train_state_begin(MxTrainState *s) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && train_parts[i]->begin) train_parts[i]->begin(s);
 }
@@ -23,14 +23,14 @@ void train_changed(MxTrainState *s) {
         if (s->part[i] && train_parts[i]->changed) train_parts[i]->changed(s);
 }
 
-bool train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
+bool mx_train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && train_parts[i]->open && !train_parts[i]->open(s, data, err)) return false;
     return true;
 }
 
-bool train_before_batch(MxTrainState *s, bool is_eval, int64_t index, const MxBatch *batch,
-                        MxError *err) {
+bool mx_train_before_batch(MxTrainState *s, bool is_eval, int64_t index, const MxBatch *batch,
+                           MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && train_parts[i]->before_batch &&
             !train_parts[i]->before_batch(s, is_eval, index, batch, err))
@@ -38,7 +38,7 @@ bool train_before_batch(MxTrainState *s, bool is_eval, int64_t index, const MxBa
     return true;
 }
 
-bool train_evaluates(const MxConfig *config, MxError *err) {
+bool mx_train_evaluates(const MxConfig *config, MxError *err) {
     for (int i = 0; i < PART_COUNT; i++) {
         const Part *part = train_parts[i];
         if (part->evaluates && part->is_wanted(config) && !part->evaluates(config, err))
@@ -55,7 +55,7 @@ bool train_takes_rows(const MxConfig *config) {
     return false;
 }
 
-MxTree *train_saved_tree(MxArena *arena, MxTrainState *s) {
+MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *s) {
     MxTree *saved = mx_new(arena, MxTree);
     mx_tree_init(saved, arena);
     for (int k = 0; k < s->tree.n; k++) {

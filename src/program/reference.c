@@ -119,7 +119,7 @@ static void begin(MxTrainState *s) {
     Reference *own = train_part(s, PART_reference);
     own->is_policy = own->copy || own->fingerprint;
     if (own->copy) train_run_alone(s, &entry_take);
-    if (own->fingerprint) *own->fingerprint = train_fingerprint(s);
+    if (own->fingerprint) *own->fingerprint = mx_train_fingerprint(s);
 }
 
 static void changed(MxTrainState *s) {

@@ -1,5 +1,5 @@
 /* losses.c — the table of losses, and what is made of their sums. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

@@ -1,6 +1,6 @@
 /* pairs.c — losses of pairs of responses. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
  * both rows of a pair have the same segments, each of which is a pair. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 #include "reference.h"

@@ -1,7 +1,7 @@
 /* mesh.c — a config's mesh and rules: the parallelism keys of the axes in mesh_axes become sizes,
  * the YAML list of rules becomes the shard room's list, and a pipeline's stages must divide the
  * layers. Sizes that no arithmetic here would survive are refused. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

@@ -1,7 +1,7 @@
 /* update.c — an optimizer's step: what it keeps as variables and leaves of the state, the entry
  * that sums the gradient up where ranks have parts of the sum, clips it, and lets the optimizer
  * make new parameters in place, and running that entry. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

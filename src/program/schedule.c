@@ -1,6 +1,6 @@
 /* schedule.c — the learning rate over the steps: linear warm-up, then a row of the table, then
  * zero. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* state.c — the train state: model, program and buffers, and the tree that shows every array under
  * its path. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 #include "reference.h"
@@ -168,7 +168,8 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
 }
 
 static bool open_state(MxTrainState *s, MxTrainState **out, MxError *err) {
-    if (!describe_state(s, true, err) || !train_check_ranks(&s->mesh, s->comm, err)) return false;
+    if (!describe_state(s, true, err) || !mx_train_check_ranks(&s->mesh, s->comm, err))
+        return false;
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
                      remat_policy(s->config), &s->run, err))
         return false;
@@ -219,10 +220,6 @@ void mx_train_state_init(MxTrainState *s) {
     train_set_step(s, 0);
 }
 
-void mx_train_state_begin(MxTrainState *s) {
-    train_begin(s);
-}
-
 MxTree *mx_train_state_tree(MxTrainState *s) {
     return &s->tree;
 }
@@ -236,6 +233,12 @@ int64_t mx_train_state_step(const MxTrainState *s) {
 }
 int32_t *mx_train_state_eval_pending(MxTrainState *s) {
     return s->eval_pending;
+}
+const MxConfig *mx_train_state_config(const MxTrainState *s) {
+    return s->config;
+}
+MxComm *mx_train_state_comm(const MxTrainState *s) {
+    return s->comm;
 }
 const struct MxModel *mx_train_state_model(const MxTrainState *s) {
     return s->model;

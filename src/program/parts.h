@@ -1,11 +1,11 @@
 /* parts.h — private to the room: what a program is made of. An entry is a row; their order means
  * nothing. A part is a row with all that a feature adds to a program and to its steps: its file and
  * a line in parts.def. docs/adding/part.md. */
-#ifndef TRAIN_PARTS_H
-#define TRAIN_PARTS_H
+#ifndef PROGRAM_PARTS_H
+#define PROGRAM_PARTS_H
 
 #include <mx/data.h>
-#include <mx/train.h>
+#include <mx/program.h>
 
 /* A graph over the program's variables, traced and run as a whole. */
 typedef struct Entry {

@@ -1,8 +1,9 @@
 /* test_state.c — properties of the train state: nothing is allocated in the steps, equal runs give
  * equal bits, values do not depend on rematerialisation or the number of threads beyond rounding,
  * schedules go where they should. */
-#include "golden.h"
-#include "train_test.h"
+#include "program_test.h"
+
+#include <mx/model.h>
 
 #include <check.h>
 #include <math.h>
@@ -29,7 +30,7 @@ typedef struct Trained {
 static void open_trained(Trained *t, const char *more) {
     MxError err = {0};
     *t = (Trained){.arena = {.name = "trained"}};
-    ck_assert_msg(golden_config(&t->arena, SMALL, more, &t->config, &err), "%s", err.text.data);
+    t->config = program_config(&t->arena, SMALL, more);
     ck_assert_msg(mx_train_state_open(&t->arena, t->config, &t->state, &err), "%s", err.text.data);
     MxDataConfig data = {.kind = "synthetic",
                          .rows = t->config->global_batch_size_to_load,
@@ -77,9 +78,9 @@ static double parameter_error(const Trained *a, const Trained *b) {
     MxTree *x = mx_train_state_tree(a->state), *y = mx_train_state_tree(b->state);
     for (int i = 0; i < x->n; i++) {
         if (x->leaves[i].kind != MX_KIND_PARAM) continue;
-        double e = golden_error(mx_leaf_values(x->arena, &x->leaves[i]),
-                                mx_leaf_values(y->arena, &y->leaves[i]),
-                                mx_shape_count(x->leaves[i].shape));
+        double e = program_error(mx_leaf_values(x->arena, &x->leaves[i]),
+                                 mx_leaf_values(y->arena, &y->leaves[i]),
+                                 mx_shape_count(x->leaves[i].shape));
         if (!(e <= worst)) worst = e;
     }
     return worst;
@@ -165,9 +166,9 @@ START_TEST(splits_of_a_batch_agree) {
         }
         const MxTree *params = mx_model_params(mx_train_state_model(split.state));
         for (int i = 0; i < params->n; i++) {
-            double error = golden_error(mx_train_gradient(&scratch, split.state, i),
-                                        mx_train_gradient(&scratch, whole.state, i),
-                                        mx_shape_count(params->leaves[i].shape));
+            double error = program_error(mx_train_gradient(&scratch, split.state, i),
+                                         mx_train_gradient(&scratch, whole.state, i),
+                                         mx_shape_count(params->leaves[i].shape));
             ck_assert_msg(error <= bound, "%s, %d micro-batches: gradient of %s differs by %.3g",
                           more, n, params->leaves[i].path, error);
         }
@@ -274,10 +275,7 @@ static const struct {
 
 START_TEST(learning_rates) {
     MxArena arena = {0};
-    MxError err = {0};
-    MxConfig *config;
-    ck_assert_msg(golden_config(&arena, rates[_i].words, "steps=1200", &config, &err), "%s",
-                  err.text.data);
+    const MxConfig *config = program_config(&arena, rates[_i].words, "steps=1200");
     ck_assert_double_eq_tol(mx_learning_rate(config, rates[_i].step), rates[_i].rate, 1e-12);
     mx_arena_release(&arena);
 }

@@ -1,8 +1,8 @@
 /* reference.h — private to the room: the frozen model that preferences are measured against. It is
  * a copy of the policy as it starts, the policy without its adapters, or log-probabilities made
  * before the first step (dpo.reference). */
-#ifndef TRAIN_REFERENCE_H
-#define TRAIN_REFERENCE_H
+#ifndef PROGRAM_REFERENCE_H
+#define PROGRAM_REFERENCE_H
 
 #include <mx/model.h>
 

@@ -2,7 +2,7 @@
  * prediction): their mean cross-entropy, over all modules together, is added with a factor.
  * Evaluation leaves it out and may tell how often one module predicts what the decoder does when it
  * gets there. */
-#include <mx/train.h>
+#include <mx/program.h>
 
 #include "internal.h"
 

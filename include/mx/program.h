@@ -1,0 +1,190 @@
+/* program.h — what is trained: a model's program (variables and entries over them), the state that
+ * it advances, losses and what is told of them. Who drives it is the room train. */
+#ifndef MX_PROGRAM_H
+#define MX_PROGRAM_H
+
+#include <mx/config.h>
+#include <mx/data.h>
+#include <mx/run.h>
+#include <mx/shard.h>
+#include <mx/tree.h>
+
+/* ---- ranks */
+
+/* Who computes: the mesh and the rules of a config. */
+typedef struct MxTrainMesh {
+    const MxConfig *config;
+    MxMesh mesh;
+    MxRules rules;
+    int64_t n_stages;  /* of the pipeline; 1 = none */
+    int64_t n_repeats; /* how often a batch goes round them */
+} MxTrainMesh;
+
+/* mx_train_mesh — Errors: sizes that make no mesh, unrecognized axes, stages that do not divide the
+ * layers, sizes that no arithmetic here would survive. */
+bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err);
+
+/* mx_train_check_ranks — a mesh is a wish until there are as many ranks. */
+bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
+/* mx_train_batch_part — what of every batch of training or evaluation data a rank needs. Errors:
+ * rows that do not divide. */
+bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
+                         MxBatchPart *out, MxError *err);
+
+/* ---- state */
+
+/* Parameters, moments and counters, with the program that advances them. */
+typedef struct MxTrainState MxTrainState;
+
+/* What one pass over a batch gives. Losses differ in what they sum up. */
+enum { MX_LOSS_SUMS = 16 };
+typedef struct MxLoss {
+    double loss;              /* what is minimised */
+    double total_weights;     /* tokens whose target counts, or pairs */
+    double sum[MX_LOSS_SUMS]; /* the loss's own, one after the other */
+} MxLoss;
+
+/* A figure of a step or an evaluation: a metric, and how the console tells it. */
+typedef struct MxFigure {
+    const char *metric;
+    bool (*is_meant)(const MxConfig *config); /* by the config; NULL = by all */
+    /* Of a batch, or of all batches of an evaluation added up; NULL = another table has the metric,
+     * this one tells it. */
+    double (*value)(const MxLoss *loss, int sum);
+    int sum;                  /* which of the sums */
+    bool each_batch;          /* in evaluation: the mean of batches' values */
+    const char *label, *unit; /* on the console; NULL = it is not told there; none */
+    int decimals;             /* at least, see mx_figure */
+} MxFigure;
+
+/* mx_train_figures — what a config's loss tells of a step or an evaluation; ends with one without a
+ * metric. */
+const MxFigure *mx_train_figures(MxArena *arena, const MxConfig *config, bool is_eval);
+
+/* Batches of an evaluation, added up. */
+enum { MX_EVAL_FIGURES = 16 };
+typedef struct MxEvaluation {
+    int64_t n;
+    double total_loss; /* each example as often as it counts */
+    MxLoss sums;       /* its loss is the mean of examples */
+    double each_batch[MX_EVAL_FIGURES];
+} MxEvaluation;
+
+/* mx_evaluation_add — one more batch. mx_evaluation_figure — the value of a figure that has one. */
+void mx_evaluation_add(MxEvaluation *evaluation, const MxFigure *figures, const MxLoss *batch);
+double mx_evaluation_figure(const MxEvaluation *evaluation, const MxFigure *figures, int i);
+
+/* What an update gives; norms over all trained arrays. */
+typedef struct MxUpdate {
+    double learning_rate;
+    double raw_grad_norm, grad_norm; /* before and after clipping */
+    double param_norm;               /* after the update */
+    bool was_left_out;               /* skip_step_on_spikes: nothing has changed */
+} MxUpdate;
+
+/* mx_train_state_open — builds the model and its program and allocates everything; the state is all
+ * zeros. Errors: the model or device refuses; not enough memory. */
+bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err);
+/* mx_train_state_open_on — the same on every rank, each with its part of every array; NULL = one
+ * rank. Further errors: a mesh of more or fewer devices than ranks; mesh axes that divide no
+ * program; a parameter or batch that its mesh axes do not divide. */
+bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
+                            MxTrainState **out, MxError *err);
+
+/* mx_train_state_open_eval — the same without gradients, moments and what training computes: for
+ * mx_train_eval. Moments are in the tree, without data. */
+bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
+                              MxTrainState **out, MxError *err);
+
+/* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
+void mx_train_state_init(MxTrainState *state);
+
+/* mx_train_state_begin — the weights are those that a run starts with: makes the reference model,
+ * if there is one, equal to the policy. */
+void mx_train_state_begin(MxTrainState *state);
+
+/* mx_train_open_parts — what the features of a program do before the first batch; the data of
+ * training and evaluation, NULL = none. mx_train_before_batch — and before batch i, or the rows of
+ * it that `batch` has. mx_train_evaluates — whether weights that no run has trained can be
+ * evaluated. */
+bool mx_train_open_parts(MxTrainState *state, MxDataset *const data[2], MxError *err);
+bool mx_train_before_batch(MxTrainState *state, bool is_eval, int64_t i, const MxBatch *batch,
+                           MxError *err);
+bool mx_train_evaluates(const MxConfig *config, MxError *err);
+
+/* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
+ * "reference_model/…"), as large as it is, with this rank's part of the values; those that are
+ * variables are on the device (mx_leaf_read, mx_leaf_write). After values were changed from
+ * outside, mx_train_state_restored takes over the step. */
+MxTree *mx_train_state_tree(MxTrainState *state);
+void mx_train_state_restored(MxTrainState *state);
+/* mx_train_saved_tree — what a run's checkpoints hold of it. */
+MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *state);
+/* mx_train_fingerprint — a hash of every base parameter's path and values, however files hold them
+ * and ranks divide them. All ranks call it. mx_train_base_fingerprint — that of what is under
+ * adapters, as the state's leaf has it; NULL = none are trained. */
+int64_t mx_train_fingerprint(MxTrainState *state);
+int64_t *mx_train_base_fingerprint(const MxTrainState *state);
+
+/* mx_train_state_step — updates made so far. */
+int64_t mx_train_state_step(const MxTrainState *state);
+
+/* mx_train_state_eval_pending — a flag of the state: 1 if the last step's evaluation is still to be
+ * done, because the run was told to stop before. It is saved and restored with the rest. */
+int32_t *mx_train_state_eval_pending(MxTrainState *state);
+
+/* mx_train_loss_and_grad — loss of a batch [global_batch_size_to_train_on, max_target_length] (or
+ * more rows) and its gradient, which stays in the state until the next call. A rank may give the
+ * part that it needs. The batch is worked off in gradient_accumulation_steps micro-batches; how it
+ * is split changes nothing beyond rounding. */
+MxLoss mx_train_loss_and_grad(MxTrainState *state, const MxBatch *batch);
+/* mx_train_gradient — the gradient of parameter i of the model's tree, f32, of its shape, copied
+ * into the arena; NULL if it is frozen. */
+float *mx_train_gradient(MxArena *arena, const MxTrainState *state, int i);
+/* mx_train_update — one optimizer step with that gradient. */
+MxUpdate mx_train_update(MxTrainState *state);
+/* mx_train_eval — loss of a batch [micro_batch_size_to_eval_on, max_target_length], or of all
+ * ranks' parts of it; nothing changes. */
+MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
+
+/* mx_train_sum — the sums of a name that the state's loss made; NULL = it makes none of that name.
+ */
+const double *mx_train_sum(const MxTrainState *state, const MxLoss *loss, const char *name);
+
+typedef struct MxTrainBytes {
+    size_t parameters, gradients, moments, reference, activations, total;
+    size_t casts; /* of frozen weights to the dtype of computation, kept from step to step */
+} MxTrainBytes;
+MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
+const MxConfig *mx_train_state_config(const MxTrainState *state);
+MxComm *mx_train_state_comm(const MxTrainState *state); /* NULL = one rank */
+const struct MxModel *mx_train_state_model(const MxTrainState *state);
+const MxDevice *mx_train_state_device(const MxTrainState *state);
+const MxRun *mx_train_state_run(const MxTrainState *state);
+
+/* A config's program as it would run on one device, nothing of it allocated. */
+typedef struct MxTrainProgram {
+    const struct MxModel *model;
+    const char *device;       /* mx_device_describe */
+    const MxMachine *machine; /* that it was prepared for */
+    const MxVars *vars;
+    const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
+    const int *kept;             /* [n_kept] variables of what the optimizer keeps for them */
+    const int *reference;        /* the same for the reference model; NULL = no copy */
+    const MxSharding *sharding;  /* [variable] */
+    int n_kept, n_entries;
+    int rows_per_example; /* of a batch */
+    int64_t cast_bytes;   /* of variables that hold casts of frozen weights */
+    MxRunLayout layout;
+} MxTrainProgram;
+
+/* mx_train_program — traces and lowers the program: as rank 0 of its mesh would run it if
+ * `divided`, else as one rank would run all of it. Errors: the model or device refuses. */
+bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
+                      MxError *err);
+
+/* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
+ * utils/maxtext_utils.py create_learning_rate_schedule. */
+double mx_learning_rate(const MxConfig *config, int64_t step);
+
+#endif

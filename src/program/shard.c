@@ -1,0 +1,276 @@
+/* shard.c — a program among ranks: which part of every variable a rank has, its entries, and arrays
+ * gathered from all of them. Moments are cut as their parameter is, or along "data" too; gradients
+ * as the moments; batches by rows and tokens; scalars are everywhere. On one rank all of this is
+ * the program as it was traced. */
+#include <mx/program.h>
+
+#include "internal.h"
+
+/* ---- variables */
+
+/* A leaf with its resolved spec, which has been checked. */
+static bool array_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxShardArray *out, MxError *err) {
+    MxVariable variable = {.names = mx_spec_names(s->arena, leaf->axes, leaf->shape.rank)};
+    MxResolved how;
+    if (!mx_shard_resolve_variable(s->arena, &variable, &s->mesh.rules, &s->mesh.mesh, &how, err))
+        return mx_context(err, "%s", leaf->path);
+    *out = (MxShardArray){
+        .path = leaf->path, .dtype = leaf->dtype, .shape = leaf->shape, .spec = how.spec};
+    MxShape shape;
+    return mx_shard_check(&s->mesh.mesh, how.spec, leaf->path, err) &&
+           mx_shard_shape(&s->mesh.mesh, out, &shape, err);
+}
+
+/* ZeRO-1: "data" cuts a dim that nothing else cuts, so that a rank's part of the moments lies in
+ * its part of the parameter. Where there is no such dim, it goes where MaxText has it. */
+static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxSharding *out,
+                            MxError *err) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    MxSpec spec;
+    int64_t n = mx_mesh_size(mesh, "data");
+    *out = mx_sharding_of_spec(mesh, array->spec);
+    if (n == 1 || mx_spec_uses(array->spec, "data")) return true;
+    for (int d = 0; d < array->shape.rank; d++) {
+        if (out->dim[d] || array->shape.dim[d] % n) continue;
+        out->dim[d] = 1u << mx_mesh_find(mesh, "data");
+        return true;
+    }
+    if (!mx_shard_add_data(s->arena, mesh, array, &spec, err)) return false;
+    *out = mx_sharding_of_spec(mesh, spec);
+    return true;
+}
+
+/* Micro-batches add to a sum that each rank has by itself, to be exchanged once for all of them,
+ * along the mesh axes that cut the batch but not the parameter: a sum along an axis that cuts it
+ * would be a whole array on every rank. */
+static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
+    const MxSharding *batch = &s->sharding[s->var.batch[false][0]];
+    uint32_t used = 0, late = batch->dim[0] | batch->dim[1];
+    if (s->config->gradient_accumulation_steps == 1) return moment;
+    for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
+    param.partial = late & ~used;
+    return param.partial ? param : moment;
+}
+
+/* An array that is kept for a parameter, as the parameter's own moments are cut. */
+static void shard_kept(MxTrainState *s, int array, MxSharding moment) {
+    if (array == MX_NONE) return;
+    const MxOptimArray *kept = &s->optim->arrays[array];
+    MxSharding *sharding = &s->sharding[s->var.kept[array]];
+    *sharding = moment;
+    for (int d = 0; d < MX_MAX_RANK; d++)
+        sharding->dim[d] = d < kept->leaf.shape.rank ? moment.dim[kept->dim[d]] : 0;
+}
+
+static bool shard_parameters(MxTrainState *s, MxError *err) {
+    const MxTree *params = mx_model_params(s->model);
+    const ProgramVars *v = &s->var;
+    bool ok = true;
+    for (int i = 0; i < params->n; i++) {
+        MxShardArray array;
+        if (!array_of_leaf(s, &params->leaves[i], &array, err)) {
+            ok = false;
+            continue;
+        }
+        MxSharding param = mx_sharding_of_spec(&s->mesh.mesh, array.spec), moment = param;
+        s->sharding[v->param[i]] = param;
+        if (v->gradient[i] == MX_NONE) continue;
+        if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
+            return false;
+        s->sharding[v->gradient[i]] = shard_of_gradient(s, param, moment);
+        for (int k = 0; k < MX_OPTIM_KEPT; k++)
+            shard_kept(s, s->optim->array[i * MX_OPTIM_KEPT + k], moment);
+    }
+    return ok;
+}
+
+static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
+    MxSharding sharding;
+    if (!train_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
+    for (int i = 0; i < s->n_inputs; i++) s->sharding[s->var.batch[is_eval][i]] = sharding;
+    return true;
+}
+
+static void shard_alike(MxTrainState *s) {
+    for (int var = 0; var < s->vars.n; var++)
+        if (s->role[var].like != MX_NONE) s->sharding[var] = s->sharding[s->role[var].like];
+}
+
+static void cut_variables(MxTrainState *s) {
+    s->local = (MxVars){.arena = s->arena};
+    for (int i = 0; i < s->vars.n; i++) {
+        MxVar var = s->vars.item[i];
+        MxLayout layout = {&s->mesh.mesh, mx_sharding_spec(s->arena, &s->mesh.mesh, s->sharding[i],
+                                                           var.type.shape.rank)};
+        s->box[i] = mx_shard_box(layout, var.type.shape, s->rank);
+        for (int d = 0; d < var.type.shape.rank; d++) var.type.shape.dim[d] = s->box[i].count[d];
+        mx_vars_add(&s->local, var.name, var.type);
+    }
+}
+
+void train_divide_like(MxTrainState *s, int var, int like) {
+    MxVar new = s->vars.item[var];
+    s->sharding[var] = s->sharding[like];
+    s->box[var] = s->box[like];
+    new.type.shape = s->local.item[like].type.shape;
+    int local = mx_vars_add(&s->local, new.name, new.type);
+    MX_ASSERT(local == var);
+}
+
+bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err) {
+    int64_t n = comm ? mx_comm_size(comm) : 1, wanted = mesh->mesh.n_ranks;
+    if (n == 1 && mesh->config->num_slices > 1)
+        return mx_config_fail(err, mesh->config, MX_KEY_num_slices, "%lld slices of 1 rank",
+                              (long long)mesh->config->num_slices);
+    if (n == wanted) return true;
+    MxArena arena = {.name = "message"};
+    mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+            "the mesh has %lld device%s (%s), but this run has %lld rank%s: start it with mpirun "
+            "-n %lld, or change the sizes of the mesh",
+            (long long)wanted, wanted == 1 ? "" : "s", mx_mesh_text(&arena, &mesh->mesh),
+            (long long)n, n == 1 ? "" : "s", (long long)wanted);
+    mx_arena_release(&arena);
+    return false;
+}
+
+/* Axes that mean more than dividing arrays. */
+static bool check_axes(const MxTrainState *s, MxError *err) {
+    static const struct {
+        const char *axis;
+        MxKey key;
+    } refused[] = {{"stage", MX_KEY_ici_pipeline_parallelism},
+                   {"diloco", MX_KEY_ici_diloco_parallelism}};
+    for (int i = 0; i < MX_COUNT(refused); i++)
+        if (mx_mesh_size(&s->mesh.mesh, refused[i].axis) > 1)
+            return mx_config_fail(
+                err, s->config, refused[i].key, "cannot be run yet: mesh axis \"%s\" has size %lld",
+                refused[i].axis, (long long)mx_mesh_size(&s->mesh.mesh, refused[i].axis));
+    return true;
+}
+
+/* ---- entries */
+
+bool train_divide(MxTrainState *s, MxError *err) {
+    MxPartition partition = {.machine = s->device->backend->machine,
+                             .mesh = &s->mesh.mesh,
+                             .rules = &s->mesh.rules,
+                             .rank = s->rank,
+                             .vars = &s->local,
+                             .var = s->sharding,
+                             .regathers = !strcmp(s->config->remat, "none")};
+    for (int i = 0; s->is_divided && i < s->n_entries; i++)
+        if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
+    return true;
+}
+
+bool train_shard(MxTrainState *s, bool divides, MxError *err) {
+    int most = 2 * s->vars.n; /* with a cast of each */
+    s->sharding = mx_new_n(s->arena, MxSharding, most);
+    s->box = mx_new_n(s->arena, MxBox, most);
+    s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
+    if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) && !s->only_evaluates)
+        return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
+                              "optimizer \"%s\" keeps no moments", s->config->opt_type);
+    if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
+                          !shard_batch(s, true, err) || !shard_parameters(s, err)))
+        return false;
+    shard_alike(s);
+    cut_variables(s);
+    return true;
+}
+
+/* ---- which part of an array a rank has */
+
+/* The first rank with the same part: it stands at the start of every mesh axis that cuts nothing.
+ */
+static int64_t first_alike(const MxMesh *mesh, MxSharding sharding, int64_t rank) {
+    uint32_t used = 0;
+    int64_t first = 0;
+    for (int d = 0; d < MX_MAX_RANK; d++) used |= sharding.dim[d];
+    for (int a = 0; a < mesh->n; a++)
+        first = first * mesh->sizes[a] + (used >> a & 1 ? mx_mesh_coord(mesh, rank, a) : 0);
+    return first;
+}
+
+bool train_speaks_for(const MxTrainState *s, int var, int64_t rank) {
+    return first_alike(&s->mesh.mesh, s->sharding[var], rank) == rank;
+}
+
+void train_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
+    MxArena arena = {.name = "parts"};
+    int64_t ranks = s->mesh.mesh.n_ranks, *counts = mx_new_n(&arena, int64_t, ranks);
+    float *part = s->rank ? NULL : mx_new_n(&arena, float, n);
+    for (int64_t r = 1; r < ranks; r++) {
+        if (!train_speaks_for(s, var, r)) continue;
+        counts[r] = n * (int64_t)sizeof *x;
+        mx_comm_gather(s->comm, x, part, counts);
+        counts[r] = 0;
+        for (int64_t i = 0; s->rank == 0 && i < n; i++) x[i] += part[i];
+    }
+    mx_arena_release(&arena);
+}
+
+static const MxDivision *new_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    MxLayout layout = {mesh, mx_sharding_spec(s->arena, mesh, sharding, shape.rank)};
+    MxBox *box = mx_new_n(s->arena, MxBox, mesh->n_ranks);
+    int *first = mx_new_n(s->arena, int, mesh->n_ranks);
+    MxDivision *division = mx_new(s->arena, MxDivision);
+    for (int64_t r = 0; r < mesh->n_ranks; r++) {
+        box[r] = mx_shard_box(layout, shape, r);
+        first[r] = (int)first_alike(mesh, sharding, r);
+    }
+    *division = (MxDivision){
+        .rank = (int)s->rank, .n_ranks = (int)mesh->n_ranks, .box = box, .first = first};
+    return division;
+}
+
+const MxDivision *train_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
+    if (s->mesh.mesh.n_ranks == 1) return NULL;
+    for (Division *known = s->divisions; known; known = known->next)
+        if (mx_shape_equal(known->shape, shape) &&
+            !memcmp(known->sharding.dim, sharding.dim, sizeof sharding.dim))
+            return known->division;
+    Division *made = mx_new(s->arena, Division);
+    *made = (Division){sharding, shape, new_division(s, sharding, shape), s->divisions};
+    s->divisions = made;
+    return made->division;
+}
+
+/* ---- whole arrays */
+
+const void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
+    const MxDivision *division = leaf->division;
+    const void *own = mx_leaf_values(arena, leaf);
+    if (!division) return own;
+    size_t each = mx_dtype_bytes(leaf->dtype);
+    int64_t *counts = mx_new_n(arena, int64_t, division->n_ranks), total = 0;
+    for (int r = 0; r < division->n_ranks; r++) {
+        bool speaks = division->first[r] == r;
+        counts[r] = speaks ? mx_box_count(&division->box[r]) * (int64_t)each : 0;
+        total += counts[r];
+    }
+    char *parts = division->rank ? NULL : mx_arena_alloc(arena, (size_t)total + 1);
+    mx_comm_gather(s->comm, own, parts, counts);
+    if (division->rank) return NULL;
+    char *whole = mx_arena_alloc(arena, (size_t)mx_shape_count(leaf->shape) * each + 1);
+    MxBox all = mx_box_of(leaf->shape);
+    for (int r = 0; r < division->n_ranks; parts += counts[r++])
+        if (counts[r]) mx_box_copy(&division->box[r], &division->box[r], parts, &all, whole, each);
+    return whole;
+}
+
+int64_t mx_train_fingerprint(MxTrainState *s) {
+    uint64_t hash = 0;
+    for (int i = 0; i < s->tree.n; i++) {
+        const MxLeaf *leaf = &s->tree.leaves[i];
+        MxArena arena = {.name = "fingerprint"};
+        if (leaf->kind != MX_KIND_PARAM) continue;
+        const void *whole = train_gather(s, &arena, leaf);
+        size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
+        if (whole) hash = mx_tree_fingerprint(hash, leaf->path, mx_hash64(whole, bytes));
+        mx_arena_release(&arena);
+    }
+    if (s->comm) mx_comm_broadcast(s->comm, &hash, sizeof hash);
+    return (int64_t)hash;
+}
