@@ -2,6 +2,7 @@
  * their layers apart unless both are stacked alike; leaves are paired by path and their values read
  * in pieces. Floats are compared in the wider of the two types, integers as they are. */
 #include "compare.h"
+
 #include "hf.h"
 
 #include <math.h>
@@ -16,7 +17,6 @@ typedef struct Comparer {
     MxArena *arena;
     const MxCompare *how;
     Side a, b;
-    float query_scale; /* by which queries of Hugging Face's side are smaller on the other */
     void *tile[2];
     CkptReport *report;
     MxError *err;
@@ -93,23 +93,9 @@ static int64_t place_of(const CkptTiles *tiles, int64_t i) {
     return place;
 }
 
-/* Queries of Hugging Face's as the other side holds them. Who made one of the other divided or
- * multiplied in float32, which is not exact: what either way makes of it is the same. */
-static void scale_queries(const Comparer *c, const CkptPair *pair, int64_t n) {
-    bool is_a = c->a.file.hf;
-    float *theirs = c->tile[is_a ? 0 : 1];
-    const float *ours = c->tile[is_a ? 1 : 0];
-    if (c->query_scale == 1 || pair->type != MX_F32 || hf_role(pair->path) != HF_QUERY) return;
-    for (int64_t i = 0; i < n; i++) {
-        bool is_exported = theirs[i] == ours[i] / c->query_scale;
-        theirs[i] = is_exported ? ours[i] : theirs[i] * c->query_scale;
-    }
-}
-
 static void compare_tile(Comparer *c, CkptPair *pair, const CkptTiles *tiles) {
     int64_t n = mx_box_count(&tiles->box);
     size_t item = mx_dtype_bytes(pair->type);
-    scale_queries(c, pair, n);
     if (!memcmp(c->tile[0], c->tile[1], (size_t)n * item)) return;
     for (int64_t i = 0; i < n; i++) {
         const char *x = (const char *)c->tile[0] + (size_t)i * item;
@@ -138,6 +124,21 @@ static bool compare_text(Comparer *c, CkptPair *pair, int i, int k) {
     return true;
 }
 
+/* A tile of both. A folder of Hugging Face's is read last, beside what a file of ours has. */
+static bool read_tile(Comparer *c, const CkptPair *pair, int i, int k, MxBox box) {
+    Side *sides[] = {&c->a, &c->b};
+    const int leaves[] = {i, k};
+    int last = c->a.file.hf && !c->b.file.hf ? 0 : 1, first = !last;
+    CkptHf *hf = sides[last]->file.hf;
+    bool is_beside = hf && !sides[first]->file.hf && pair->type == MX_F32;
+    if (!ckpt_read_piece(&sides[first]->file, &sides[first]->pieces[leaves[first]], box, pair->type,
+                         c->tile[first], c->err))
+        return false;
+    if (hf) hf->beside = is_beside ? c->tile[first] : NULL;
+    return ckpt_read_piece(&sides[last]->file, &sides[last]->pieces[leaves[last]], box, pair->type,
+                           c->tile[last], c->err);
+}
+
 static bool compare_values(Comparer *c, CkptPair *pair, int i, int k) {
     bool is_text = entry_of(&c->a, i)->array->is_text;
     if (is_text != entry_of(&c->b, k)->array->is_text) {
@@ -150,11 +151,7 @@ static bool compare_values(Comparer *c, CkptPair *pair, int i, int k) {
     pair->is_bf16 = pair->dtype_a == MX_BF16 && pair->dtype_b == MX_BF16;
     if (!ckpt_tiles_start(&tiles, pair->shape, CKPT_TILE_ELEMENTS)) return true;
     do {
-        if (!ckpt_read_piece(&c->a.file, &c->a.pieces[i], tiles.box, pair->type, c->tile[0],
-                             c->err) ||
-            !ckpt_read_piece(&c->b.file, &c->b.pieces[k], tiles.box, pair->type, c->tile[1],
-                             c->err))
-            return false;
+        if (!read_tile(c, pair, i, k, tiles.box)) return false;
         compare_tile(c, pair, &tiles);
     } while (ckpt_tiles_next(&tiles));
     return true;
@@ -247,8 +244,8 @@ static bool make_trees(Comparer *c) {
     return ok;
 }
 
-/* A folder of Hugging Face's holds heads as a file of ours does, but for the factor of queries; two
- * such folders as MaxText's trees do. */
+/* A folder of Hugging Face's holds heads as a file of ours does; two such folders as MaxText's
+ * trees do. */
 static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other, Side *out) {
     MxCkptRef as_other = *ref;
     MxHeadForm *heads = mx_new(c->arena, MxHeadForm);
@@ -257,8 +254,6 @@ static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other,
     const char *config = mx_path_join(c->arena, ref->path, MX_HF_CONFIG);
     if (!mx_hf_read_config(c->arena, config, &model, c->err)) return false;
     *heads = other->heads ? *other->heads : model.heads;
-    c->query_scale = (float)heads->query_scale;
-    heads->query_scale = 1;
     as_other.heads = heads;
     return ckpt_open(c->arena, &as_other, &out->file, c->err);
 }
@@ -267,7 +262,7 @@ bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *ho
                      MxError *err) {
     MxArena arena = {.name = "compare"};
     CkptReport report = {0};
-    Comparer c = {.arena = &arena, .how = how, .report = &report, .err = err, .query_scale = 1};
+    Comparer c = {.arena = &arena, .how = how, .report = &report, .err = err};
     for (int i = 0; i < 2; i++)
         c.tile[i] = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
     bool ok = open_side(&c, a, b, &c.a) && open_side(&c, b, a, &c.b) && make_trees(&c) &&

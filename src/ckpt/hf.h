@@ -77,8 +77,6 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
 static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
     return i / 2 + i % 2 * (width / 2);
 }
-/* hf_role — what a parameter of a layer has of heads, by our name of it in a tree. */
-HfRole hf_role(const char *path);
 /* hf_factor — what their elements are multiplied by to be ours. */
 static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
     return role == HF_QUERY ? (float)heads->query_scale : 1;
@@ -93,6 +91,14 @@ typedef struct HfMap {
     int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
     float factor, term;          /* ours = theirs times the factor, plus the term */
 } HfMap;
+
+/* hf_in_ours, hf_in_theirs — a value on the other side. A sum with 0 would make -0 a 0. */
+static inline float hf_in_ours(const HfMap *map, float theirs) {
+    return map->term != 0 ? theirs * map->factor + map->term : theirs * map->factor;
+}
+static inline float hf_in_theirs(const HfMap *map, float ours) {
+    return map->term != 0 ? (ours - map->term) / map->factor : ours / map->factor;
+}
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row);
 
@@ -137,6 +143,9 @@ typedef struct CkptHf {
     MxArena kept;
     const MxTensor *tensor; /* in `data`, as the file has it */
     void *data;
+    const float *beside; /* values of ours in the box that is read as MX_F32: where theirs are what
+                            an export makes of them, they count, as a sum or product that was
+                            rounded does not come back; NULL = none */
 } CkptHf;
 
 /* ckpt_hf_open — a folder's arrays under our names, as NNX files with layers one by one have them.

@@ -108,17 +108,6 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
                            hf_family_of(model)->hf.norms[row->norm], row->theirs);
 }
 
-HfRole hf_role(const char *path) {
-    for (int i = 0; i < hf_n_rows; i++) {
-        size_t n = strlen(path), len = strlen(hf_rows[i].ours);
-        bool is_in_block = hf_rows[i].part == HF_MIXER || hf_rows[i].part == HF_FFN;
-        if (is_in_block && n > len && path[n - len - 1] == '/' &&
-            mx_text_has_suffix(path, hf_rows[i].ours))
-            return hf_rows[i].role;
-    }
-    return HF_PLAIN;
-}
-
 /* ---- how elements lie */
 
 static int64_t size_of(const MxHfModel *m, char letter) {

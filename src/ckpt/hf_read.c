@@ -224,19 +224,17 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
     return false;
 }
 
-/* A sum with 0 would make -0 a 0. */
-static float in_ours(const HfMap *map, float theirs) {
-    return map->term != 0 ? theirs * map->factor + map->term : theirs * map->factor;
-}
-
 static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
     enum { PIECE = 512 };
     float piece[PIECE];
     for (int64_t first = 0; first < run->n; first += PIECE) {
         int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
         mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
-        for (int64_t i = 0; i < n; i++)
-            hf_put(out, dtype, run->at + (first + i) * run->step, in_ours(run->map, piece[i]));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = run->at + (first + i) * run->step;
+            bool is_exported = hf->beside && hf_in_theirs(run->map, hf->beside[at]) == piece[i];
+            hf_put(out, dtype, at, is_exported ? hf->beside[at] : hf_in_ours(run->map, piece[i]));
+        }
     }
 }
 

@@ -109,10 +109,6 @@ static bool plan(Writer *w, const MxCkptRef *from) {
 
 /* ---- values */
 
-static float in_theirs(const HfMap *map, float ours) {
-    return map->term != 0 ? (ours - map->term) / map->factor : ours / map->factor;
-}
-
 /* A tensor as it is to be, in memory. */
 static bool make_tensor(Writer *w, const Item *item) {
     CkptTiles tiles;
@@ -128,7 +124,7 @@ static bool make_tensor(Writer *w, const Item *item) {
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
                 hf_put(w->tensor, item->tensor.dtype, run.theirs + i,
-                       in_theirs(&item->map, w->tile[run.at + i * run.step]));
+                       hf_in_theirs(&item->map, w->tile[run.at + i * run.step]));
     } while (ckpt_tiles_next(&tiles));
     return true;
 }
