@@ -14,9 +14,14 @@
 
 /* Files whose model is built. */
 static const char *const goldens[] = {
-    "models/llama2.h5",           "models/llama3.1.h5",
-    "models/mistral.h5",          "models/qwen3.h5",
-    "models/variants/z_loss.h5",  "models/variants/bf16_llama2.h5",
+    "models/llama2.h5",
+    "models/llama3.1.h5",
+    "models/mistral.h5",
+    "models/qwen3.h5",
+    "models/olmo3.h5",
+    "models/variants/dense_mla.h5",
+    "models/variants/z_loss.h5",
+    "models/variants/bf16_llama2.h5",
     "models/variants/opt_sgd.h5",
 };
 
