@@ -5,18 +5,26 @@
 
 #include <math.h>
 
+/* Of a family whose first layers are dense, all must be; its modules that look ahead never are. */
+static bool check_dense(const MxConfig *c, MxError *err) {
+    if (c->first_num_dense_layers < c->num_decoder_layers)
+        return mx_config_fail(err, c, MX_KEY_first_num_dense_layers,
+                              "layers with experts are not available yet; wants num_decoder_layers "
+                              "(%lld) or more, found %lld",
+                              (long long)c->num_decoder_layers,
+                              (long long)c->first_num_dense_layers);
+    return !c->mtp_num_layers ||
+           mx_config_fail(err, c, MX_KEY_mtp_num_layers,
+                          "not available yet for %s, whose modules that look ahead have experts",
+                          c->decoder_block);
+}
+
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err) {
     MxModel *model = mx_new(arena, MxModel);
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
-    if (model->family->is_dense_first &&
-        config->first_num_dense_layers < config->num_decoder_layers)
-        return mx_config_fail(err, config, MX_KEY_first_num_dense_layers,
-                              "layers with experts are not available yet; wants num_decoder_layers "
-                              "(%lld) or more, found %lld",
-                              (long long)config->num_decoder_layers,
-                              (long long)config->first_num_dense_layers);
+    if (model->family->is_dense_first && !check_dense(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);
     for (int i = 0; i < model->family->n_specs; i++)

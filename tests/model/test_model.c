@@ -233,6 +233,8 @@ static const struct {
     {{LATENT, "first_num_dense_layers=4", "base_num_kv_heads=2"},
      "base_num_kv_heads: latent attention has a key and a value for each query head; wants 4, "
      "found 2"},
+    {{LATENT, "first_num_dense_layers=4", "mtp_num_layers=1"},
+     "mtp_num_layers: not available yet for deepseek"},
     {{LATENT, "first_num_dense_layers=4", "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
     {{LATENT, "first_num_dense_layers=4", "use_qk_norm=true"},
      "use_qk_norm: latent attention has none; wants false"},
