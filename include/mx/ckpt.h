@@ -46,7 +46,9 @@ bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_a
 /* The tokenizer whose ids weights know. */
 typedef struct MxCkptTokenizer {
     const char *type; /* as in the key tokenizer_type; NULL = not known */
-    const char *path; /* of "huggingface": the folder that it lies in; "" = none */
+    const char *path; /* its file, or the folder that it lies in; "" = none */
+    const char *hash; /* of its file's content, as mx_tokenizer_identify has it, in hexadecimal
+                         digits; NULL = not known */
 } MxCkptTokenizer;
 
 /* How a checkpoint is saved. */

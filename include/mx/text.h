@@ -33,6 +33,9 @@ const char *mx_tokenizer_type(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer);
+/* mx_tokenizer_identify — the same hash without opening it. Errors: as those of files in
+ * mx_tokenizer_open. */
+bool mx_tokenizer_identify(const char *type, const char *path, uint64_t *out, MxError *err);
 /* mx_tokenizer_hash — of the content of the files that it is made of; 0 = there are none. Two with
  * the same hash make the same tokens, wherever they lie. */
 uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer);

@@ -6,19 +6,23 @@
 #include "hf.h"
 
 static const char member[] = "tokenizer", attribute[] = "mxtrain_tokenizer";
+static const char hash_member[] = "xxh3_64";
 static const char theirs[] = "huggingface";
 
 static MxCkptTokenizer of_json(MxArena *arena, const MxJson *json) {
     const char *type = mx_json_string(mx_json_get(json, "type"));
     const char *path = mx_json_string(mx_json_get(json, "path"));
+    const char *hash = mx_json_string(mx_json_get(json, hash_member));
     return (MxCkptTokenizer){.type = type ? mx_arena_strdup(arena, type) : NULL,
-                             .path = mx_arena_strdup(arena, path ? path : "")};
+                             .path = mx_arena_strdup(arena, path ? path : ""),
+                             .hash = hash ? mx_arena_strdup(arena, hash) : NULL};
 }
 
 static MxJson *to_json(MxArena *arena, const MxCkptTokenizer *tokenizer) {
     MxJson *json = mx_json_object(arena);
     mx_json_set_string(json, "type", tokenizer->type);
     if (*tokenizer->path) mx_json_set_string(json, "path", tokenizer->path);
+    if (tokenizer->hash) mx_json_set_string(json, hash_member, tokenizer->hash);
     return json;
 }
 

@@ -288,10 +288,14 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
                     "data (eval_split)");
 }
 
+static bool is_byte(const MxConfig *c) {
+    return !strcmp(c->tokenizer_type, "byte");
+}
+
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
     enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
-    if (GOOD(load, MX_KEY_tokenizer_type, MX_KEY_vocab_size) &&
-        !strcmp(c->tokenizer_type, "byte") && c->vocab_size < BYTE_VOCAB)
+    if (GOOD(load, MX_KEY_tokenizer_type, MX_KEY_vocab_size) && is_byte(c) &&
+        c->vocab_size < BYTE_VOCAB)
         config_fail(load, MX_KEY_vocab_size,
                     "%lld is too small; the byte tokenizer of dataset_type %s has %d tokens",
                     (long long)c->vocab_size, c->dataset_type, BYTE_VOCAB);
@@ -505,6 +509,7 @@ static const MxKey paths[] = {
     MX_KEY_hf_eval_files,
     MX_KEY_dpo_reference_logps,
     MX_KEY_lora_restore_path,
+    MX_KEY_tokenizer_path,
     MX_KEY_grain_train_files,
     MX_KEY_grain_eval_files,
     MX_KEY_grain_train_mixture_config_path,
@@ -527,7 +532,6 @@ static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
 
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigFiles *files = config_files_of(config);
-    const ConfigRow *row = &config_rows[MX_KEY_tokenizer_type];
     bool ok = true;
     if (files && files->train == MX_KEY_dataset_path && !config->dataset_path) {
         ok = mx_config_fail(err, config, MX_KEY_dataset_type,
@@ -535,10 +539,14 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             files->kind, config->dataset_name);
         mx_note(err, "hint: bring its files NAME[/CONFIG]/VERSION/NAME-SPLIT.tfrecord-* there");
     }
-    if (files && files->has_tokenizer && config_word_in(row->loads, config->tokenizer_type))
+    bool has_path = config->tokenizer_path || config->load_parameters_path ||
+                    config->load_full_state_path;
+    if (files && files->has_tokenizer && !is_byte(config) && !has_path) {
         ok = mx_config_fail(err, config, MX_KEY_tokenizer_type,
-                            "not available yet (got \"%s\"; only byte works now)",
+                            "\"%s\" is read from files, but none are named",
                             config->tokenizer_type);
+        mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
+    }
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     return ok;
 }

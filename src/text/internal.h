@@ -469,16 +469,10 @@ struct MxTokenizer {
 void text_finish(MxArena *arena, MxTokenizer *tokenizer);
 
 /* How formats of files become tokenizers. */
-typedef bool TextOpen(MxArena *arena, const char *path, MxTokenizer *out, MxError *err);
-TextOpen text_open_json;   /* json.c: tokenizer.json, or its folder */
+typedef bool TextOpen(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
+                      MxError *err);
+TextOpen text_open_json;   /* json.c: tokenizer.json, and what lies beside it */
 TextOpen text_open_pieces; /* pieces.c: a model of sentencepiece */
 TextOpen text_open_ranks;  /* ranks.c: a file of tiktoken */
-
-/* text_add_file — reads a file that a tokenizer is made of, which its hash then covers. */
-bool text_add_file(MxArena *arena, MxTokenizer *tokenizer, const char *path, MxBytes *out,
-                   MxError *err);
-
-/* text_is_there — whether there is a file or folder; the error says how to bring one. */
-bool text_is_there(const char *path, MxError *err);
 
 #endif

@@ -136,26 +136,10 @@ static bool read_model(TextNode top, TextStep *out) {
     return text_kind_read(model, &text_models, out);
 }
 
-static bool find_json(MxArena *arena, const char *path, char **out, MxError *err) {
-    static const char name[] = "tokenizer.json";
-    *out = mx_dir_exists(path) ? mx_path_join(arena, path, name) : mx_arena_strdup(arena, path);
-    if (!text_is_there(path, err)) return false;
-    if (!mx_file_exists(*out)) {
-        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "there is no %s in \"%s\"", name, path);
-        if (mx_file_exists(mx_path_join(arena, path, "tokenizer.model")))
-            mx_note(err, "hint: for its tokenizer.model use tokenizer_type=sentencepiece");
-        return false;
-    }
-    return true;
-}
-
-bool text_open_json(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
-    char *file;
-    MxBytes bytes;
+bool text_open_json(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
+                    MxError *err) {
     TextNode top;
-    if (!find_json(arena, path, &file, err) || !text_add_file(arena, out, file, &bytes, err) ||
-        !text_node_parse(arena, file, bytes, &top, err))
-        return false;
+    if (!text_node_parse(arena, file, bytes, &top, err)) return false;
     out->joint = " ";
     return text_node_members(top, "version truncation padding added_tokens normalizer "
                                   "pre_tokenizer post_processor decoder model") &&

@@ -392,14 +392,11 @@ static void make_texts(MxArena *arena, const Proto *p, MxTokenizer *out) {
     out->is_special = is_special;
 }
 
-bool text_open_pieces(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
+bool text_open_pieces(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
+                      MxError *err) {
     Proto proto;
-    MxBytes bytes;
     TextSpm *spm;
     const char *why = NULL;
-    if (!text_is_there(path, err)) return false;
-    const char *file = mx_dir_exists(path) ? mx_path_join(arena, path, "tokenizer.model") : path;
-    if (!text_add_file(arena, out, file, &bytes, err)) return false;
     if (!read_proto(arena, (TextSpan){(const char *)bytes.data, bytes.size}, &proto, &why) ||
         !make_spm(arena, &proto, &spm, &why) || !make_model(arena, &proto, &out->model, &why))
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file},

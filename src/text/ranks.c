@@ -92,12 +92,11 @@ static bool check_ranks(const char *file, const TextVocab *vocab, MxError *err) 
     return ok;
 }
 
-bool text_open_ranks(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
+bool text_open_ranks(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
+                     MxError *err) {
     TextBpe *bpe = mx_new(arena, TextBpe);
-    MxBytes bytes;
     TextNode top;
-    if (!text_is_there(path, err) || !text_add_file(arena, out, path, &bytes, err) ||
-        !read_ranks(arena, path, bytes, &bpe->vocab, err) || !check_ranks(path, &bpe->vocab, err))
+    if (!read_ranks(arena, file, bytes, &bpe->vocab, err) || !check_ranks(file, &bpe->vocab, err))
         return false;
     uint32_t *ranks = mx_new_n(arena, uint32_t, bpe->vocab.n);
     for (int32_t id = 0; id < bpe->vocab.n; id++) ranks[id] = (uint32_t)id;

@@ -193,9 +193,10 @@ static void tokenizer_init(MxArena *arena, MxTokenizer *out) {
     text_added_init(&out->unsought, arena);
 }
 
-static bool open_bytes(MxArena *arena, const char *path, MxTokenizer *out, MxError *err) {
+static bool open_bytes(MxArena *arena, const char *path, MxBytes none, MxTokenizer *out,
+                       MxError *err) {
     enum { N_BYTES = 256, BOS = N_BYTES, EOS };
-    (void)path, (void)err;
+    (void)path, (void)none, (void)err;
     TextVocab *vocab = mx_new(arena, TextVocab);
     char *bytes = mx_arena_alloc(arena, N_BYTES);
     text_vocab_init(vocab, arena, N_BYTES);
@@ -239,7 +240,7 @@ const char *mx_tokenizer_guess(const char *path) {
     return is_found ? types[i].type : NULL;
 }
 
-bool text_is_there(const char *path, MxError *err) {
+static bool is_there(const char *path, MxError *err) {
     if (mx_file_exists(path) || mx_dir_exists(path)) return true;
     mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
             "\"%s\" is no file or folder here, and nothing is fetched from a hub", path);
@@ -250,35 +251,69 @@ bool text_is_there(const char *path, MxError *err) {
     return false;
 }
 
-bool text_add_file(MxArena *arena, MxTokenizer *tokenizer, const char *path, MxBytes *out,
-                   MxError *err) {
-    static const size_t most = (size_t)1 << 30;
-    if (!mx_file_read(arena, path, most, out, err)) return false;
-    uint64_t both[] = {tokenizer->hash, mx_hash64(out->data, out->size)};
-    tokenizer->hash = mx_hash64(both, sizeof both);
-    return true;
+/* The file of a type that a path names, or that lies in the folder that it names. */
+static bool find_file(MxArena *arena, int type, const char *path, const char **out, MxError *err) {
+    *out = path;
+    if (!path || !*path)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "the tokenizer \"%s\" is read from a file, but none is named",
+                       types[type].type);
+    if (!is_there(path, err)) return false;
+    if (!mx_dir_exists(path)) return true;
+    if (!types[type].name)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "\"%s\" is a folder, wanted a file of the tokenizer \"%s\"", path,
+                       types[type].type);
+    *out = mx_path_join(arena, path, types[type].name);
+    if (mx_file_exists(*out)) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "there is no %s in \"%s\"", types[type].name, path);
+    const char *other = mx_tokenizer_guess(path);
+    if (other) mx_note(err, "hint: it holds a tokenizer of type \"%s\"", other);
+    return false;
 }
 
-bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
-                       MxError *err) {
+static const size_t MAX_BYTES = (size_t)1 << 30;
+
+/* The row of a type; -1 after an error. */
+static int find_type(const char *type, MxError *err) {
     const char *names[MX_COUNT(types)];
     for (int i = 0; i < MX_COUNT(types); i++) {
         names[i] = types[i].type;
-        if (strcmp(names[i], type)) continue;
-        if (types[i].suffix && (!path || !*path))
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                           "the tokenizer \"%s\" is read from a file, but none is named", type);
-        *out = mx_new(arena, MxTokenizer);
-        tokenizer_init(arena, *out);
-        (*out)->type = names[i];
-        (*out)->pool = pool_new(arena);
-        return types[i].open(arena, path, *out, err);
+        if (!strcmp(names[i], type)) return i;
     }
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "unrecognized tokenizer type \"%s\"", type);
     const char *nearest = mx_nearest(type, names, MX_COUNT(types));
     mx_note(err, "hint: %s \"%s\"", nearest ? "did you mean" : "there is",
             nearest ? nearest : names[0]);
-    return false;
+    return -1;
+}
+
+bool mx_tokenizer_identify(const char *type, const char *path, uint64_t *out, MxError *err) {
+    MxArena arena = {.name = "tokenizer"};
+    MxBytes bytes;
+    int i = find_type(type, err);
+    *out = 0;
+    bool ok = i >= 0 && (!types[i].suffix || (find_file(&arena, i, path, &path, err) &&
+                                              mx_file_read(&arena, path, MAX_BYTES, &bytes, err)));
+    if (ok && types[i].suffix) *out = mx_hash64(bytes.data, bytes.size);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
+                       MxError *err) {
+    int i = find_type(type, err);
+    MxBytes bytes = {0};
+    if (i < 0) return false;
+    if (types[i].suffix && (!find_file(arena, i, path, &path, err) ||
+                            !mx_file_read(arena, path, MAX_BYTES, &bytes, err)))
+        return false;
+    *out = mx_new(arena, MxTokenizer);
+    tokenizer_init(arena, *out);
+    (*out)->type = types[i].type;
+    (*out)->pool = pool_new(arena);
+    (*out)->hash = types[i].suffix ? mx_hash64(bytes.data, bytes.size) : 0;
+    return types[i].open(arena, path, bytes, *out, err);
 }
 
 const char *mx_tokenizer_type(const MxTokenizer *tokenizer) {

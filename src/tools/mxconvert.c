@@ -363,16 +363,23 @@ static bool goes_abroad(const CommandLine *line) {
     return line->to_peft || line->to_hf;
 }
 
+/* The folder that a tokenizer lies in; "" = none. */
+static const char *home_of(MxArena *arena, const MxCkptTokenizer *t) {
+    return !*t->path || mx_dir_exists(t->path) ? t->path : mx_path_dir(arena, t->path);
+}
+
 /* What config.json is to say of tokens: as the folder of the tokenizer has it, or as ours does. */
 static bool tell_tokens(MxArena *arena, const MxCkptTokenizer *t, MxHfExport *hf, MxError *err) {
     MxTokenizer *ours;
     MxError ignored = {0};
     MxJson *ids = mx_json_object(arena);
     hf->special_tokens = ids;
-    if (*t->path) return mx_hf_special_tokens(arena, t->path, ids, err);
-    if (t->type && mx_tokenizer_open(arena, t->type, NULL, &ours, &ignored)) {
-        mx_json_set_int(ids, "bos_token_id", mx_tokenizer_bos(ours));
-        mx_json_set_int(ids, "eos_token_id", mx_tokenizer_eos(ours));
+    if (!mx_hf_special_tokens(arena, home_of(arena, t), ids, err)) return false;
+    if (!mx_json_length(ids) && t->type &&
+        mx_tokenizer_open(arena, t->type, t->path, &ours, &ignored)) {
+        int32_t bos = mx_tokenizer_bos(ours), eos = mx_tokenizer_eos(ours);
+        if (bos >= 0) mx_json_set_int(ids, "bos_token_id", bos);
+        if (eos >= 0) mx_json_set_int(ids, "eos_token_id", eos);
     }
     mx_error_release(&ignored);
     return true;
@@ -383,7 +390,8 @@ static bool export(const Work *work, const MxCkptTokenizer *tokenizer, const cha
     MxHfExport hf = work->hf;
     return tell_tokens(notes->arena, tokenizer, &hf, err) &&
            mx_hf_export(&work->from, &hf, dir, notes, err) &&
-           (!dir || !*tokenizer->path || mx_hf_carry(tokenizer->path, dir, notes, err));
+           (!dir || !*tokenizer->path ||
+            mx_hf_carry(home_of(notes->arena, tokenizer), dir, notes, err));
 }
 
 static MxExit to_folder(void *data) {
@@ -435,7 +443,10 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     const char *path = dir ? mx_path_join(arena, dir, "model.yml") : yaml_beside(arena, target);
     mx_text_add(notes, "the config to train it: \"%s\"\n",
                 dir ? mx_path_join(arena, target, "model.yml") : path);
-    return put_text(path, mx_hf_yaml(arena, &model), err);
+    const char *type = mx_tokenizer_guess(work->from.path), *yaml = mx_hf_yaml(arena, &model);
+    if (type) /* tokenizer_path is then where the weights are */
+        yaml = mx_arena_printf(arena, "%stokenizer_type: %s\n", yaml, type);
+    return put_text(path, yaml, err);
 }
 
 static bool commit(const Work *work, const MxForm *form, MxError *err) {

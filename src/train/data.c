@@ -145,9 +145,7 @@ bool train_open_data(MxArena *arena, const MxConfig *c, TrainWants wants, TrainD
                      MxError *err) {
     MxTokenizer *tokenizer = NULL;
     *out = (TrainData){0};
-    if (mx_data_reads_text(c->dataset_type) &&
-        !mx_tokenizer_open(arena, c->tokenizer_type, NULL, &tokenizer, err))
-        return false;
+    if (!train_open_tokenizer(arena, c, &tokenizer, err)) return false;
     MxDataConfig train = train_data_config(c, tokenizer, false);
     MxDataConfig eval = train_data_config(c, tokenizer, true);
     if (wants & TRAIN_WANTS_EVAL && !check_eval(c, err)) return false;

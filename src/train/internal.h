@@ -30,6 +30,11 @@ bool train_same_files(MxComm *comm, const char *what, const char *files, MxError
  *   out  what its checkpoints are to record; on rank 0 */
 bool train_check_origin(MxArena *arena, const MxConfig *config, MxComm *comm, const char *own,
                         MxCkptTokenizer *out, MxError *err);
+/* train_find_tokenizer — the tokenizer of a run that reads text, as checkpoints record it.
+ * train_same_tokenizer — whether it is another recorded one. */
+bool train_find_tokenizer(MxArena *arena, const MxConfig *config, MxCkptTokenizer *out,
+                          MxError *err);
+bool train_same_tokenizer(const MxCkptTokenizer *ours, const MxCkptTokenizer *theirs);
 /* train_restore_full — the same from the whole state of another run: a checkpoint folder or
  * FILE.h5[:group]. What it lacks (a base under adapters, a reference model) is as in a new run. */
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);

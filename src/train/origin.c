@@ -36,19 +36,18 @@ static bool find_tokenizer(MxArena *arena, const char *path, MxCkptTokenizer *ou
 
 /* Ids mean nothing to weights that learned others. */
 static bool check_tokenizer(const MxConfig *c, const Source *source, const MxCkptTokenizer *theirs,
-                            MxError *err) {
-    if (!theirs->type || !mx_data_reads_text(c->dataset_type) ||
-        !strcmp(theirs->type, c->tokenizer_type))
-        return true;
+                            const MxCkptTokenizer *ours, MxError *err) {
+    if (!theirs->type || !ours->type || train_same_tokenizer(ours, theirs)) return true;
     bool has_place = *theirs->path && strcmp(theirs->path, source->path);
     mx_config_fail(err, c, source->key,
                    "the weights in \"%s\" were trained with the tokenizer \"%s\"%s%s%s, but "
-                   "dataset_type=%s makes tokens with \"%s\", which mean nothing to them",
+                   "dataset_type=%s makes tokens with %s\"%s\"%s%s%s, which mean nothing to them",
                    source->path, theirs->type, has_place ? " of \"" : "",
                    has_place ? theirs->path : "", has_place ? "\"" : "", c->dataset_type,
-                   c->tokenizer_type);
-    mx_note(err, "hint: make ids of the text with that tokenizer and train on those: "
-                 "dataset_type=hdf5 hdf5_train_files=FILE.h5 (docs/DATA.md)");
+                   strcmp(theirs->type, ours->type) ? "" : "another ", ours->type,
+                   *ours->path ? " of \"" : "", ours->path, *ours->path ? "\"" : "");
+    mx_note(err, "hint: tokenizer_type=%s%s makes tokens that they know (docs/TOKENIZERS.md)",
+            theirs->type, strcmp(theirs->type, "byte") ? " tokenizer_path=FILE_OR_FOLDER" : "");
     return false;
 }
 
@@ -88,27 +87,29 @@ static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source,
 /* ---- */
 
 static bool check_source(MxArena *arena, const MxConfig *c, const Source *source,
-                         MxCkptTokenizer *tokenizer, MxError *err) {
+                         const MxCkptTokenizer *ours, MxCkptTokenizer *found, MxError *err) {
     bool is_params = source->key == MX_KEY_load_parameters_path;
     if (is_params && !check_sizes(arena, c, source, err)) return false;
-    if (!find_tokenizer(arena, source->path, tokenizer, err))
+    if (!find_tokenizer(arena, source->path, found, err))
         return mx_context(err, "%s", mx_key_name(source->key));
-    return check_tokenizer(c, source, tokenizer, err);
+    return check_tokenizer(c, source, found, ours, err);
 }
 
 bool train_check_origin(MxArena *arena, const MxConfig *c, MxComm *comm, const char *own,
                         MxCkptTokenizer *out, MxError *err) {
     Source sources[N_SOURCES];
-    bool ok = true;
+    MxCkptTokenizer ours = {.path = ""};
+    bool is_first = mx_comm_rank(comm) == 0;
+    bool ok = !is_first || !mx_data_reads_text(c->dataset_type) ||
+              train_find_tokenizer(arena, c, &ours, err);
     list_sources(c, own, sources);
-    *out = (MxCkptTokenizer){.path = ""};
-    for (int i = 0; i < N_SOURCES && mx_comm_rank(comm) == 0; i++) {
+    *out = ours;
+    for (int i = 0; i < N_SOURCES && is_first && ok; i++) {
         MxCkptTokenizer found = {0};
         if (!sources[i].path || train_is_elsewhere(sources[i].path)) continue;
-        ok = check_source(arena, c, &sources[i], &found, err) && ok;
+        ok = check_source(arena, c, &sources[i], &ours, &found, err);
         if (!out->type && found.type) *out = found;
     }
-    if (!out->type && mx_data_reads_text(c->dataset_type)) out->type = c->tokenizer_type;
     return train_agree(comm, ok, err);
 }
 

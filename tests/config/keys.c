@@ -337,6 +337,7 @@ static const char *setting(MxArena *arena, int i, bool holds) {
                   {MX_KEY_dpo_algo, "dpo"},
                   {MX_KEY_opt_type, "sgd"},
                   {MX_KEY_lr_schedule_type, "cosine"},
+                  {MX_KEY_tokenizer_type, "byte"},
                   {MX_KEY_dtype, "bfloat16"}};
     for (int j = 0; j < MX_COUNT(others); j++)
         if (others[j].key == needs)
