@@ -81,12 +81,13 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json jsonl records shard_rules
+FUZZERS          := config_yaml json jsonl records shard_rules tokenizer
 USES.config_yaml := config
 USES.json        := base
 USES.jsonl       := data
 USES.records     := data
 USES.shard_rules := shard
+USES.tokenizer   := text
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
 sources = $(wildcard src/$1/*.c src/$1/*/*.c)
@@ -198,10 +199,11 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
+SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)

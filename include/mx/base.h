@@ -483,6 +483,9 @@ MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char 
  * into the message: the line where the text begins, behind column `col`. */
 MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
                            MxError *err);
+/* mx_json_parse_value — a value of any kind, which is all of the text; a string may hold NUL. */
+MxJson *mx_json_parse_value(MxArena *arena, const char *text, size_t size, MxWhere where,
+                            MxError *err);
 MxJson *mx_json_get(const MxJson *object, const char *key); /* NULL if missing */
 const char *mx_json_string(const MxJson *value);            /* NULL if not a string */
 size_t mx_json_string_bytes(const MxJson *value);           /* 0 if not a string */

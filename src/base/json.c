@@ -154,15 +154,25 @@ MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char 
     return NULL;
 }
 
-MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
-                           MxError *err) {
+static MxJson *parse_line(MxArena *arena, const char *text, size_t size, size_t flags,
+                          MxWhere where, MxError *err) {
     json_error_t why;
-    json_t *value = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    json_t *value = json_loadb(text, size, flags, &why);
     if (value) return root(arena, value);
     where.col = why.line > 1 ? why.column : where.col + why.column;
     where.line += why.line - 1;
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "not valid JSON: %s", why.text);
     return NULL;
+}
+
+MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
+                           MxError *err) {
+    return parse_line(arena, text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, where, err);
+}
+
+MxJson *mx_json_parse_value(MxArena *arena, const char *text, size_t size, MxWhere where,
+                            MxError *err) {
+    return parse_line(arena, text, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, where, err);
 }
 
 MxJson *mx_json_get(const MxJson *object, const char *key) {

@@ -267,9 +267,11 @@ bool text_split(TextWork *work, int step, TextPiece piece);
 bool text_byte_level_read(TextNode object, const void **settings);
 bool text_metaspace_read(TextNode object, const void **settings);
 
+typedef enum TextPrepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } TextPrepend;
+
 typedef struct TextMetaspace {
     TextSpan replacement;
-    enum { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend;
+    TextPrepend prepend;
     bool splits;
 } TextMetaspace;
 

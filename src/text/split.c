@@ -226,7 +226,7 @@ bool text_metaspace_read(TextNode object, const void **settings) {
     if (!scheme.data) scheme.data = adds_space ? "always" : "never"; /* older files */
     for (int i = 0; i < MX_COUNT(schemes); i++)
         if (!strcmp(scheme.data, schemes[i])) {
-            meta->prepend = i;
+            meta->prepend = (TextPrepend)i;
             return true;
         }
     return text_node_fail(text_node_get(object, "prepend_scheme"),

@@ -14,8 +14,11 @@ struct MxTextStream {
 
 MxTextStream *mx_text_stream_new(MxArena *arena, const MxTokenizer *tokenizer, bool skip_special) {
     MxTextStream *stream = mx_new(arena, MxTextStream);
+    enum { FEW = 16 };
     *stream = (MxTextStream){
         .arena = arena, .tokenizer = tokenizer, .skips_special = skip_special, .ids.arena = arena};
+    stream->ids.ids = mx_new_n(arena, int32_t, FEW);
+    stream->ids.cap = FEW;
     mx_text_init(&stream->text, arena);
     return stream;
 }

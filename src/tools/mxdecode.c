@@ -79,18 +79,6 @@ static bool next_line(MxText *line) {
     return line->len > 0;
 }
 
-/* The one value that stands in a line. */
-static const MxJson *value_of(MxArena *arena, const MxText *line, MxWhere where, MxError *err) {
-    char *list = mx_arena_printf(arena, "[%s]", line->data);
-    const MxJson *json = mx_json_parse_line(arena, list, line->len + 2, where, err);
-    if (json && mx_json_length(json) != 1) {
-        mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %zu values in one line, wanted one",
-                mx_json_length(json));
-        return NULL;
-    }
-    return json ? mx_json_at(json, 0) : NULL;
-}
-
 static bool tokenize(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
                      const MxJson *json, MxWhere where, MxError *err) {
     MxTokens tokens;
@@ -116,9 +104,8 @@ static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenize
                        mx_json_kind(json));
     tokens.ids = mx_new_n(arena, int32_t, mx_json_length(json) + 1);
     for (size_t i = 0; i < mx_json_length(json); i++) {
-        double id;
-        if (!mx_json_number(mx_json_at(json, i), &id) || id < 0 ||
-            id >= mx_tokenizer_vocab(tokenizer) || id != (double)(int32_t)id)
+        int64_t id;
+        if (!mx_json_int(mx_json_at(json, i), &id) || id < 0 || id >= mx_tokenizer_vocab(tokenizer))
             return mx_fail(err, MX_EXIT_BAD_INPUT, where, "item %zu is no id from 0 to %d", i,
                            mx_tokenizer_vocab(tokenizer) - 1);
         tokens.ids[tokens.n++] = (int32_t)id;
@@ -139,7 +126,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     mx_text_init(&text, arena);
     for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
         MxArena scratch = {.name = "line"};
-        const MxJson *json = value_of(&scratch, &text, where, err);
+        const MxJson *json = mx_json_parse_value(&scratch, text.data, text.len, where, err);
         bool ok =
             json && (line.tokenize ? tokenize(&scratch, &line, tokenizer, json, where, err)
                                    : detokenize(&scratch, &line, tokenizer, json, where, err));

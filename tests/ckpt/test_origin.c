@@ -127,65 +127,62 @@ static void put_tokenizer(const char *dir) {
     }
 }
 
-/* From a folder of Hugging Face's, with its tokenizer, through runs on text and out again. */
-START_TEST(text_goes_with_the_tokenizer_of_the_weights) {
-    static const char text[] =
-        "max_target_length=32 per_device_batch_size=2 eval_interval=-1 "
-        "text_train_files=share/corpus/shakespeare_train.txt base_output_directory={}";
+/* A run on text with the model in "c", which came from a folder with a tokenizer. */
+static const char on_text[] =
+    "mxtrain --config {}/c/model.yml load_parameters_path={}/c max_target_length=32 "
+    "per_device_batch_size=2 eval_interval=-1 base_output_directory={} "
+    "text_train_files=share/corpus/shakespeare_train.txt";
+
+static void make_model_with_tokenizer(void) {
     ck_tool(0, "%s run_name=a steps=1 vocab_size=1000 %s", run, on_ids);
     ck_tool(0, "mxconvert {}/a {}/hf --to-hf");
     ck_assert_int_eq(unlink(in_folder("hf/MANIFEST.json")), 0);
     put_tokenizer("hf");
     ck_tool(0, "mxconvert {}/hf {}/c");
+}
+
+/* From a folder of Hugging Face's, with its tokenizer, through runs on text and out again. */
+START_TEST(text_goes_with_the_tokenizer_of_the_weights) {
+    make_model_with_tokenizer();
     const char *model = (const char *)content("c/model.yml").data;
     ck_assert_msg(strstr(model, "\ntokenizer_type: huggingface\n") != NULL, "%s", model);
-    ck_tool(0, "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=t steps=2 %s",
-            text);
+    ck_tool(0, "%s run_name=t steps=2", on_text);
     ck_says("training data: text: share/corpus/shakespeare_train.txt, ");
-    /* By id, what a row shows is the text again, behind bos (1). */
-    ck_tool(0,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=t --check "
-            "steps=3 enable_data_shuffling=false %s",
-            text);
+    /* What a row shows is the text again, behind bos (1). */
+    ck_tool(0, "%s run_name=t --check steps=3 enable_data_shuffling=false", on_text);
     ck_says("count: \"First Citizen:");
     ck_says("    ids 1\n");
     /* The same tokenizer as a model of sentencepiece, wherever it lies. */
     put_tokenizer("more");
     ck_tool(0,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=s steps=1 "
-            "tokenizer_type=sentencepiece tokenizer_path={}/more/tokenizer.model %s",
-            text);
-    ck_tool(0,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=t steps=3 "
-            "tokenizer_path={}/more %s",
-            text);
+            "%s run_name=s steps=1 tokenizer_type=sentencepiece "
+            "tokenizer_path={}/more/tokenizer.model",
+            on_text);
+    ck_tool(0, "%s run_name=t steps=3 tokenizer_path={}/more", on_text);
+    /* The run knows what it was trained with. */
+    ck_tool(0, "mxdecode {}/t --tokenize");
     /* Out again, as it came. */
     ck_tool(0, "mxconvert {}/t {}/out --to-hf");
     ck_same_bytes("hf/tokenizer.json", "out/tokenizer.json");
     ck_same_bytes("hf/tokenizer.model", "out/tokenizer.model");
-    /* Another one means nothing to the weights, and neither do bytes. */
+}
+END_TEST
+
+/* Another one means nothing to the weights, and neither do bytes. */
+START_TEST(another_tokenizer_is_refused) {
+    make_model_with_tokenizer();
+    put_tokenizer("more");
     MxBytes bytes = content("more/tokenizer.json");
     put_content("more/tokenizer.json", mx_arena_printf(&arena, "%s\n", (char *)bytes.data),
                 bytes.size + 1);
-    ck_tool(2,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=t steps=4 "
-            "tokenizer_path={}/more %s",
-            text);
+    ck_tool(2, "%s run_name=u steps=1 tokenizer_path={}/more", on_text);
     ck_says("makes tokens with another \"huggingface\" of \"");
-    ck_tool(2,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=u steps=4 "
-            "tokenizer_type=byte %s",
-            text);
+    ck_tool(2, "%s run_name=u steps=1 tokenizer_type=byte", on_text);
     ck_says("hint: tokenizer_type=huggingface tokenizer_path=FILE_OR_FOLDER makes");
-    ck_tool(65,
-            "mxtrain --config {}/c/model.yml load_parameters_path={}/c run_name=u steps=4 "
-            "tokenizer_path=someone/model %s",
-            text);
+    ck_tool(65, "%s run_name=u steps=1 tokenizer_path=someone/model", on_text);
     ck_says("tokenizer_path: \"someone/model\" is no file or folder here");
-    ck_tool(2,
-            "mxtrain --config {}/c/model.yml run_name=u steps=4 vocab_size=600 "
-            "tokenizer_path={}/hf %s",
-            text);
+    ck_tool(2, "%s run_name=u steps=1 vocab_size=600 load_parameters_path= tokenizer_path={}/hf",
+            on_text);
     ck_says("tokenizer \"huggingface\" has 900 tokens, vocab_size is 600");
 }
 END_TEST
@@ -232,6 +229,7 @@ Suite *origin_suite(void) {
     tcase_add_test(tcase, bytes_stay_bytes);
     tcase_add_test(tcase, a_tokenizer_is_carried_along);
     tcase_add_test(tcase, text_goes_with_the_tokenizer_of_the_weights);
+    tcase_add_test(tcase, another_tokenizer_is_refused);
     tcase_add_test(tcase, other_sizes_are_told_at_once);
     tcase_add_test(tcase, a_plan_goes_by_the_run_s_checkpoints);
     return suite;
