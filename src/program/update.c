@@ -16,6 +16,8 @@ void train_declare_kept(MxTrainState *s) {
     s->var.hyper = mx_new_n(s->arena, int, o->n_parts);
     for (int i = 0; i < o->n_arrays; i++) {
         const MxLeaf *leaf = &o->arrays[i].leaf;
+        s->var.kept[i] = MX_NONE;
+        if (!train_trains(s)) continue;
         s->var.kept[i] = train_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
     }
     for (int i = 0; i < o->n_parts; i++)
