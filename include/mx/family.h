@@ -115,7 +115,9 @@ typedef struct MxFamily {
     bool is_dense_first; /* specs are of the first first_num_dense_layers; the others have experts,
                             which are not built */
     const char *place;
-    const char *mark; /* part of a path that no other family's trees have; NULL = none */
+    bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
+                                they were one layer */
+    const char *mark;        /* part of a path that no other family's trees have; NULL = none */
     const char *keys; /* config keys that act in families that name them alone, or even here */
     const char *lora_modules; /* a regular expression, with "layers/" for any layer of a stack */
     MxHfNames hf;

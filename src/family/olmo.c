@@ -17,6 +17,7 @@ const MxFamily family_olmo3 = {
     .period = 4,
     .turns = {0, 0, 0, 1},
     .place = MX_STACK_PLACE,
+    .stages_hold_places = true,
     .mark = "/post_mlp_layer_norm/",
     .keys = "sliding_window_size",
     .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",

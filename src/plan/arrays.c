@@ -3,6 +3,9 @@
 #include "internal.h"
 
 #include <mx/ckpt.h>
+#include <mx/family.h>
+
+#include <stdlib.h>
 
 /* ---- warnings */
 
@@ -78,17 +81,25 @@ MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
     return shape;
 }
 
-#define LAYER_0 "layers_0"
+#define LAYER "/layers_"
 
-/* A stage runs one layer at a time: layers, whether they take turns or not, lie in [repeats,
- * stages], outside of every other dim; layer 0 stands for all. Source: MaxText layers/pipeline.py
- * @e591f30c; golden params, stage meshes. */
+/* The number of a layer that a pipeline has; -1 = the leaf is in none. */
+static long piped_layer(const MxLeaf *leaf) {
+    const char *layer = leaf->stack.path ? strstr(leaf->path, LAYER) : NULL;
+    return layer ? strtol(layer + strlen(LAYER), NULL, 10) : -1;
+}
+
+/* A stage runs one layer at a time, or one of every place: they lie in [repeats, stages], outside
+ * of every other dim; the first ones stand for all. Source: MaxText layers/pipeline.py @e591f30c;
+ * golden params, stage meshes. */
 static void stack_in_pipeline(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array) {
     const MxLeaf *leaf = array->leaf;
-    const char *layer = strstr(array->path, LAYER_0);
-    MX_ASSERT(layer);
-    array->path = mx_arena_printf(arena, "%.*spipeline_module/layers%s", (int)(layer - array->path),
-                                  array->path, layer + strlen(LAYER_0));
+    const MxFamily *family = mx_family_find(mesh->config->decoder_block);
+    const char *layer = strstr(array->path, LAYER), *tail = layer ? strchr(layer + 1, '/') : NULL;
+    MX_ASSERT(tail);
+    array->path =
+        mx_arena_printf(arena, "%.*s/pipeline_module/layers%s", (int)(layer - array->path),
+                        array->path, family->stages_hold_places ? layer : tail);
     const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
     array->shape = (MxShape){0};
     int n = 0;
@@ -151,15 +162,16 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
     MxForm form = {.is_linen = !c->pure_nnx,
                    .is_scanned = c->scan_layers,
                    .scan_axis = (int)c->param_scan_axis};
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    const int n_held = family->stages_hold_places ? family->period : 1;
     *out = mx_new_n(arena, PlanArray, tree->n);
     *n = 0;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
-        bool is_piped = leaf->stack.path && mesh->n_stages > 1;
+        long layer = mesh->n_stages > 1 ? piped_layer(leaf) : -1;
+        bool is_piped = layer >= 0;
         bool is_stacked = !is_piped && form.is_scanned && leaf->stack.count;
-        if ((is_stacked && leaf->stack.index > 0) ||
-            (is_piped && !strstr(leaf->path, "/" LAYER_0 "/")))
-            continue;
+        if ((is_stacked && leaf->stack.index > 0) || (is_piped && layer >= n_held)) continue;
         MxPlace place =
             mx_ckpt_place(arena, is_piped ? (MxForm){.is_linen = form.is_linen} : form, leaf);
         PlanArray *array = &(*out)[(*n)++];
