@@ -58,6 +58,24 @@ static void check_topology(ConfigLoad *load, const MxConfig *c) {
                     (long long)n_slices);
 }
 
+/* Ours: a family that says what its layers see leaves attention_type nothing to say. */
+static void check_windows(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    bool says = false, has_window = false;
+    for (int i = 0; i < family->n_specs; i++) {
+        says |= family->specs[i].sees != MX_SEES_AS_SAID;
+        has_window |= family->specs[i].sees == MX_SEES_WINDOW;
+    }
+    if (says && GOOD(load, MX_KEY_attention_type) && strcmp(c->attention_type, "global") != 0)
+        config_fail(load, MX_KEY_attention_type,
+                    "%s, but layers of %s see what their family says; wants global",
+                    c->attention_type, c->decoder_block);
+    if (has_window && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
+        config_fail(load, MX_KEY_sliding_window_size,
+                    "layers of %s have a window; wants at least 1, found 0", c->decoder_block);
+}
+
 static void check_heads(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_global_parameter_scale) &&
         (c->global_parameter_scale & (c->global_parameter_scale - 1)))
@@ -476,6 +494,7 @@ void config_check(ConfigLoad *load) {
     const MxConfig *c = load->config;
     check_run_name(load, c);
     check_topology(load, c);
+    check_windows(load, c);
     check_heads(load, c);
     check_sizes(load, c);
     check_attention(load, c);

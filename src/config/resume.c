@@ -77,11 +77,11 @@ bool mx_config_resume(MxArena *arena, const MxConfig *config, const char *old, c
             out->item[out->n++] = mx_arena_printf(arena, "%s: %s -> %s", key_name, before, now);
         else
             mx_config_fail(err, config, (MxKey)key,
-                           "%s, but \"%s\" was made with %s and cannot go on otherwise", now, name,
-                           before);
+                           "%s, but \"%s\" was made with %s; it cannot resume with another value",
+                           now, name, before);
     }
     if (err->count > n_errors)
-        mx_note(err, "hint: go on with the old values, or begin another run (run_name) from these "
+        mx_note(err, "hint: resume with the old values, or begin another run (run_name) from these "
                      "weights: load_parameters_path");
     return err->count == n_errors;
 }

@@ -70,8 +70,10 @@ bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *give
             list_pattern(arena, path, &list);
     }
     if (folder && !list.n)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "folder \"%s\" has no *.%s (a pattern takes other names)", folder, suffix);
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, config->where,
+            "folder \"%s\" has no *.%s; for files of other names give a pattern, as \"%s/*\"",
+            folder, suffix, folder);
     if (!list.n)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here, in "

@@ -46,23 +46,13 @@ static bool read_activation(const MxConfig *c, Spec *spec, MxError *err) {
     return false;
 }
 
-/* A family that says what its layers see leaves attention_type nothing to say. */
-static bool read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a, MxError *err) {
-    const char *said = c->attention_type;
-    if (sees != MX_SEES_AS_SAID && strcmp(said, "global"))
-        return mx_config_fail(err, c, MX_KEY_attention_type,
-                              "%s, but layers of %s see what their family says; wants global", said,
-                              c->decoder_block);
-    if (sees == MX_SEES_WINDOW && !c->sliding_window_size)
-        return mx_config_fail(err, c, MX_KEY_sliding_window_size,
-                              "layers of %s have a window; wants at least 1, found 0",
-                              c->decoder_block);
+/* The config was checked: where a family says what layers see, attention_type says nothing else. */
+static void read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a) {
     for (int i = 0; i < MX_COUNT(masks); i++)
-        if (!strcmp(masks[i].name, said)) a->mask = masks[i].mask;
+        if (!strcmp(masks[i].name, c->attention_type)) a->mask = masks[i].mask;
     if (sees == MX_SEES_WINDOW) a->mask = MX_MASK_SLIDING;
     if (a->mask == MX_MASK_SLIDING) a->window = c->sliding_window_size;
     if (a->mask == MX_MASK_CHUNK) a->window = c->chunk_attn_window_size;
-    return true;
 }
 
 /* attention_type says it as well. Of latent attention some things cannot be asked. */
@@ -101,7 +91,8 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     *a = (MxAttentionAttr){.scale = model_block(spec->row->block[0].kind)->scale(c, spec->row),
                            .softcap = c->attn_logits_soft_cap};
     if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
-    return read_mask(c, spec->row->sees, a, err);
+    read_mask(c, spec->row->sees, a);
+    return true;
 }
 
 bool mx_model_has_experts(const MxConfig *config) {

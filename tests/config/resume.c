@@ -65,8 +65,9 @@ START_TEST(frozen_keys_are_refused_all_at_once) {
     ck_assert_int_eq(r.err.exit, MX_EXIT_CONFIG);
     ck_assert_int_eq(r.err.count, 2);
     static const char *const lines[] = {
-        "<command line>: base_emb_dim: 64, but \"run/5\" was made with 256 and cannot go on",
-        "<command line>: opt_type: \"sgd\", but \"run/5\" was made with \"adamw\" and cannot go on",
+        "<command line>: base_emb_dim: 64, but \"run/5\" was made with 256; it cannot resume",
+        "<command line>: opt_type: \"sgd\", but \"run/5\" was made with \"adamw\"; it cannot "
+        "resume",
     };
     for (int i = 0; i < MX_COUNT(lines); i++)
         ck_assert_msg(strstr(r.err.text.data, lines[i]) != NULL, "%s", r.err.text.data);

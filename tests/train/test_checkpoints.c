@@ -155,7 +155,7 @@ START_TEST(frozen_keys_stop_a_resume) {
     run_ends(dir, "x", "steps=6", 0);
     run_ends(dir, "x", "steps=8 base_mlp_dim=96 opt_type=sgd learning_rate=0.5", MX_EXIT_CONFIG);
     has_said(dir, "<command line>: base_mlp_dim: 96, but \"");
-    has_said(dir, "x/checkpoints/5\" was made with 64 and cannot go on otherwise");
+    has_said(dir, "x/checkpoints/5\" was made with 64; it cannot resume with another value");
     has_said(dir, "opt_type: \"sgd\", but");
     ck_assert(!strstr(log_of(dir), "restoring from"));
     ck_assert_str_eq(kept(dir, "x"), "0 5");
