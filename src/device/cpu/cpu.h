@@ -110,6 +110,7 @@ typedef struct CpuMatmulSpec {
 
 typedef struct CpuProvider {
     const char *name;
+    bool takes_less; /* runs products of fewer rows, or of shorter sums, than were prepared */
     /* NULL = needs none, nothing to prepare */
     size_t (*scratch)(const MxDevice *device, const CpuMatmulSpec *spec);
     bool (*prepare)(MxDevice *device, CpuMatmul *matmul, MxError *err);

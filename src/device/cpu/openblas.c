@@ -71,6 +71,7 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
 
 const CpuProvider cpu_openblas = {
     .name = "OpenBLAS",
+    .takes_less = true,
     .prepare = prepare,
     .run = run,
 };

@@ -1,6 +1,6 @@
 /* expert.c — products of rows with the matrix of the expert that each chose. Choices are sorted by
- * expert (stable, so that sums have one order); an expert's rows are gathered, some hundred at a
- * time, multiplied by whoever makes products of that size, and put back where they came from.
+ * expert (stable, so that sums have one order); an expert's rows are gathered, up to a thousand
+ * at a time, multiplied by whoever makes products of that size, and put back where they came from.
  * Gathering costs two passes over the rows, a product many.
  *
  * Products are prepared for some numbers of rows; what is missing to the next number is zeros. */
@@ -9,14 +9,19 @@
 enum {
     FINE_STEP = 16, /* sizes: every 16 rows up to 128, … */
     FINE_SIZES = 8,
-    STEP = 64, /* … then every 64 up to 512 */
-    SIZES = 14,
+    STEP = 64, /* … then every 64 up to 1024 */
+    SIZES = 22,
     MOST_ROWS = FINE_STEP * FINE_SIZES + STEP * (SIZES - FINE_SIZES)
 };
 
 static int64_t rows_of(int size) {
     if (size < FINE_SIZES) return FINE_STEP * (size + 1);
     return FINE_STEP * FINE_SIZES + STEP * (size + 1 - FINE_SIZES);
+}
+
+/* Rows that an expert's next product takes: all that are left, or an even part of them. */
+static int64_t next_rows(int64_t left) {
+    return cpu_pieces(left, cpu_pieces(left, MOST_ROWS));
 }
 
 static int size_for(int64_t rows) {
@@ -218,7 +223,8 @@ static void dot_rows(const MxDevice *device, ExpertDot *d, int64_t expert, int64
     gather(device, &d->x, order, (int64_t[]){n, rows_of(size)}, d->packed_x);
     size_t matrix = (size_t)(d->x.width * d->y.width) * mx_dtype_bytes(d->x.dtype);
     const char *w = (const char *)d->call->in[2] + (size_t)expert * matrix;
-    cpu_matmul(products[size], d->packed_x, w, d->packed_y, d->product);
+    cpu_matmul_part(products[size], (int64_t[]){n, d->x.width}, d->packed_x, w, d->packed_y,
+                    d->product);
     if (d->attr->sums) {
         Sum sum = {d->packed_y, order, (float *)d->y.data, n, d->y.width, d->y.choices_a_row};
         cpu_for(device, d->y.width, cpu_max(CPU_ALIGN, CPU_PIECE / n), add_columns, &sum);
@@ -247,8 +253,8 @@ static void dot_run(const MxDevice *device, const MxKernelCall *call) {
     else
         zero_rows(&d);
     for (int64_t e = 0; e < d.n_experts; e++)
-        for (int64_t at = d.sorted.start[e], end = d.sorted.start[e + 1]; at < end; at += MOST_ROWS)
-            dot_rows(device, &d, e, at, cpu_min(MOST_ROWS, end - at));
+        for (int64_t at = d.sorted.start[e], end = d.sorted.start[e + 1], n; at < end; at += n)
+            dot_rows(device, &d, e, at, n = next_rows(end - at));
     if (sums_apart(&d)) {
         Sum sum = {.packed = d.sums, .sums = call->out[0]};
         cpu_for(device, n_out, CPU_PIECE, narrow_span, &sum);
@@ -348,14 +354,14 @@ static void dw_of_expert(const MxDevice *device, ExpertDw *d, int64_t expert) {
     float *dw = is_apart(d) ? d->sum : (float *)d->call->out[0] + expert * n;
     if (begin == end && (is_apart(d) || !(d->call->accumulate & 1)))
         cpu_zero(device, dw, sizeof *dw * (size_t)n);
-    for (int64_t at = begin; at < end; at += MOST_ROWS) {
-        int64_t rows = cpu_min(MOST_ROWS, end - at);
+    for (int64_t at = begin, rows; at < end; at += rows) {
+        rows = next_rows(end - at);
         int size = size_for(rows);
         const int64_t padded[] = {rows, rows_of(size)};
         gather(device, &d->x, d->sorted.order + at, padded, d->packed_x);
         gather(device, &d->y, d->sorted.order + at, padded, d->packed_y);
-        cpu_matmul(at == begin ? state->first[size] : state->next[size], d->packed_x, d->packed_y,
-                   dw, d->product);
+        cpu_matmul_part(at == begin ? state->first[size] : state->next[size],
+                        (int64_t[]){d->x.width, rows}, d->packed_x, d->packed_y, dw, d->product);
     }
     if (is_apart(d)) store_matrix(d, expert);
 }

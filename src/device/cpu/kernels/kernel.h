@@ -68,6 +68,10 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
 /* cpu_matmul_scratch — bytes that cpu_matmul needs for it. */
 size_t cpu_matmul_scratch(const MxDevice *device, CpuMatmulSpec spec);
 void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch);
+/* cpu_matmul_part — the same for m rows of C and sums over k, at most as many as were prepared;
+ * what lies behind those in a and b is zeros, and in c room: some providers go on to the end. */
+void cpu_matmul_part(const CpuMatmul *matmul, const int64_t m_k[2], const void *a, const void *b,
+                     void *c, void *scratch);
 
 /* cpu_multiplies_bf16 — whether bf16 is multiplied as it is, rather than converted to f32: where
  * the processor is faster at it, if only libraries that can are asked. */

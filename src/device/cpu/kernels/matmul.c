@@ -159,6 +159,16 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     cpu_for(device, s->m, cpu_max(1, CPU_PIECE / s->n), store_rows, context);
 }
 
+void cpu_matmul_part(const CpuMatmul *matmul, const int64_t m_k[2], const void *a, const void *b,
+                     void *c, void *scratch) {
+    CpuMatmul part = *matmul;
+    if (matmul->provider->takes_less) {
+        part.spec.m = part.run.m = m_k[0];
+        part.spec.k = part.run.k = m_k[1];
+    }
+    cpu_matmul(&part, a, b, c, scratch);
+}
+
 void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     const CpuMatmulSpec spec = {.m = 1024, .n = 1024, .k = 1024},
                         bf16 = {1024, 1024, 1024, .in = MX_BF16};
