@@ -504,6 +504,15 @@ MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue 
 /* mx_sgd — p - lr * clip * g. */
 MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
 
+typedef struct MxLionAttr {
+    double weight_decay;
+} MxLionAttr;
+
+/* mx_lion — p -= lr (sign(b1 mu + (1-b1) g) + weight_decay p), the sign of 0 being 0; then mu = b2
+ * mu
+ * + (1-b2) g. Outputs the new p and mu. Source: optax.lion; Chen et al. 2023. */
+MxValue mx_lion(MxTrace *t, const MxValue p_g_mu[3], MxValue hyper, MxValue clip, MxLionAttr attr);
+
 /* mx_momentum — mu = b1 mu + (1-b1) g. Outputs the direction b1 mu/next1 + (1-b1) g/bias1, f32, and
  * the new mu. Source: optax.contrib.scale_by_muon. */
 MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip);

@@ -88,6 +88,33 @@ const MxOp op_sgd = {
     .doc = "p - lr clip g",
 };
 
+MxValue mx_lion(MxTrace *t, const MxValue p_g_mu[3], MxValue hyper, MxValue clip, MxLionAttr attr) {
+    MxValue in[] = {p_g_mu[0], p_g_mu[1], p_g_mu[2], hyper, clip};
+    return mx_trace_node(t, &op_lion, in, MX_COUNT(in), &attr);
+}
+
+static bool lion_infer(MxInfer *infer) {
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = infer->in[2];
+    return is_own(infer, 0) && is_own(infer, 1) && ops_is_real(infer, 2) && same_shape(infer, 2) &&
+           is_hyper(infer, 3) && is_scalar(infer, 4);
+}
+
+static void lion_print(MxText *text, const void *attr) {
+    mx_text_add(text, "decay %g", ((const MxLionAttr *)attr)->weight_decay);
+}
+
+const MxOp op_lion = {
+    .name = "lion",
+    .arity = 5,
+    .attr_bytes = sizeof(MxLionAttr),
+    .infer = lion_infer,
+    .partition = cut_but_two,
+    .print = lion_print,
+    .doc = "new p, mu from p, g, mu, hyper, clip",
+};
+
 /* ---- parts of updates by matrices */
 
 MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip) {

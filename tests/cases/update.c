@@ -34,6 +34,27 @@ static void ref_sgd(const Reference *r) {
         r->out[0][i] = r->in[0][i] - r->in[2][MX_HYPER_LR] * r->in[3][0] * r->in[1][i];
 }
 
+static double sign_of(double x) {
+    return x > 0 ? 1 : x < 0 ? -1 : 0;
+}
+
+static double decay2_of(const double *hyper, MxType mu) {
+    double b2 = hyper[MX_HYPER_B2];
+    return mu.dtype == MX_BF16 ? (double)mx_bf16_to_f32(mx_f32_to_bf16((float)b2)) : b2;
+}
+
+static void ref_lion(const Reference *r) {
+    const double *hyper = r->in[3], b1 = decay1_of(hyper, r->in_type[2]);
+    const double b2 = decay2_of(hyper, r->in_type[2]);
+    const double decay = ((const MxLionAttr *)r->attr)->weight_decay;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double p = r->in[0][i], g = r->in[1][i] * r->in[4][0], mu = r->in[2][i];
+        double step = sign_of(b1 * mu + hyper[MX_HYPER_ONE_B1] * g) + decay * p;
+        r->out[0][i] = p - hyper[MX_HYPER_LR] * step;
+        r->out[1][i] = b2 * mu + hyper[MX_HYPER_ONE_B2] * g;
+    }
+}
+
 static void ref_momentum(const Reference *r) {
     const double *hyper = r->in[2], decay = decay1_of(hyper, r->in_type[1]);
     for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
@@ -107,6 +128,22 @@ const OpTest test_sgd = {
         {NULL, "f2 f2 f8 f1", "input 3 must be float32 of rank 0"}),
     .reference = ref_sgd,
     .replaces = {1},
+};
+
+const OpTest test_lion = {
+    CASES(
+        {"plain", ATTR(MxLionAttr, .weight_decay = 0.1), "f31,41 f31,41 x31,41:normal0.5 f8:hyper f:value0.6", NULL, 0},
+        {NULL, ATTR(MxLionAttr, 0), "f2,3 f2,3 b2,3 f8:hyper f:value0.6", "f2,3 b2,3", 0},
+        {NULL, ATTR(MxLionAttr, .weight_decay = 0.1), "f8,16 f8,16 f8,16 f8:hyper f:value0.6", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxLionAttr, 0), "b2 f2 f2 f8 f", "input 0 must be float32"},
+        {ATTR(MxLionAttr, 0), "f2 b2 f2 f8 f", "input 1 must be float32"},
+        {ATTR(MxLionAttr, 0), "f2 f2 i2 f8 f", "input 2 must be float32 or bfloat16"},
+        {ATTR(MxLionAttr, 0), "f2 f2 f3 f8 f", "input 2 must have the shape of input 0"},
+        {ATTR(MxLionAttr, 0), "f2 f2 f2 f3 f", "hyper must have 8 elements"},
+        {ATTR(MxLionAttr, 0), "f2 f2 f2 f8 f1", "input 4 must be float32 of rank 0"}),
+    .reference = ref_lion,
+    .replaces = {1, 3},
 };
 
 const OpTest test_momentum = {

@@ -177,6 +177,7 @@ static const struct {
     {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
     {&op_adamw, &(const MxAdamwAttr){.eps = 1e-8, .weight_decay = 0.1, .nesterov = true},
      "eps 1e-08 0 decay 0.1 nesterov"},
+    {&op_lion, &(const MxLionAttr){.weight_decay = 0.1}, "decay 0.1"},
     {&op_unit, &(const MxUnitAttr){.eps = 1e-8}, "eps 1e-08"},
     {&op_descend, &(const MxDescendAttr){.factor = 0.5, .weight_decay = 0.1},
      "factor 0.5 decay 0.1"},

@@ -123,6 +123,7 @@ static const struct {
     {BY_KILL, ""},
     {BY_STEPS, "dtype=bfloat16 mu_dtype=bfloat16"},
     {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
+    {BY_STEPS, "opt_type=lion learning_rate=0.0003"},
     {BY_STEPS, "opt_type=muon mu_dtype=bfloat16 pure_nnx=false"},
     {BY_STEPS, "opt_type=adam_pax skip_step_on_spikes=true skip_step_interval=4 "
                "skip_step_scaling_factor=0.3 trainable_parameters_mask=[mlp] scan_layers=false"},

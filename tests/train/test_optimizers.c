@@ -285,6 +285,11 @@ START_TEST(basic_optimizers) {
 }
 END_TEST
 
+START_TEST(lion) {
+    run_cases("train/optim_lion.h5", run_basic);
+}
+END_TEST
+
 static void run_skip(Bench *b, const char *name) {
     int64_t n;
     const float *skipped = golden_read(&b->arena, b->file, join(b, b->group, "is_skipped"), &n);
@@ -322,6 +327,7 @@ Suite *optimizers_suite(void) {
     TCase *tcase = tcase_create("trajectories");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, basic_optimizers);
+    tcase_add_test(tcase, lion);
     tcase_add_test(tcase, spikes);
     tcase_add_test(tcase, muon);
     suite_add_tcase(suite, tcase);

@@ -4,11 +4,11 @@
 #include <math.h>
 
 /* Numbers that blocks get. Those of a step stand as in the variable, `enum MX_HYPER_*`. */
-enum { CLIP = MX_HYPER_COUNT, DECAY_B1, EPS, EPS_ROOT, WEIGHT_DECAY, FACTOR, PARAMS };
+enum { CLIP = MX_HYPER_COUNT, DECAY_B1, DECAY_B2, EPS, EPS_ROOT, WEIGHT_DECAY, FACTOR, PARAMS };
 
-/* Under JAX's weak types b1 takes the dtype of the moment that it multiplies. */
-static float b1_of(float b1, MxDtype mu) {
-    return mu == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(b1)) : b1;
+/* Under JAX's weak types a decay takes the dtype of the moment that it multiplies. */
+static float decay_of(float b, MxDtype mu) {
+    return mu == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(b)) : b;
 }
 
 /* The numbers of a step, from the inputs that hold them. */
@@ -66,7 +66,7 @@ static void adamw_run(const MxDevice *device, const MxKernelCall *call) {
     float param[PARAMS] = {0};
     read_hyper(call, 4, param);
     param[CLIP] = *(const float *)call->in[5];
-    param[DECAY_B1] = b1_of(param[MX_HYPER_B1], call->in_type[2].dtype);
+    param[DECAY_B1] = decay_of(param[MX_HYPER_B1], call->in_type[2].dtype);
     param[EPS] = (float)a->eps;
     param[EPS_ROOT] = (float)a->eps_root;
     param[WEIGHT_DECAY] = (float)a->weight_decay;
@@ -88,6 +88,35 @@ static void sgd_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_sgd = {.run = sgd_run};
+
+static void lion_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    const float *p = in[0], *g = in[1], *mu = in[2];
+    float *new_p = out[0], *new_mu = out[1];
+    const float clip = param[CLIP], lr = param[MX_HYPER_LR], decay = param[WEIGHT_DECAY];
+    const float b1 = param[DECAY_B1], one_b1 = param[MX_HYPER_ONE_B1];
+    const float b2 = param[DECAY_B2], one_b2 = param[MX_HYPER_ONE_B2];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * clip;
+        float ahead = b1 * mu[i] + one_b1 * gradient;
+        float sign = ahead > 0 ? 1.0f : ahead < 0 ? -1.0f : ahead;
+        float m = b2 * mu[i] + one_b2 * gradient;
+        new_p[i] = p[i] - lr * (sign + decay * p[i]);
+        new_mu[i] = m;
+    }
+}
+
+static void lion_run(const MxDevice *device, const MxKernelCall *call) {
+    float param[PARAMS] = {0};
+    read_hyper(call, 3, param);
+    param[CLIP] = *(const float *)call->in[4];
+    param[DECAY_B1] = decay_of(param[MX_HYPER_B1], call->in_type[2].dtype);
+    param[DECAY_B2] = decay_of(param[MX_HYPER_B2], call->in_type[2].dtype);
+    param[WEIGHT_DECAY] = (float)((const MxLionAttr *)call->attr)->weight_decay;
+    cpu_map(device, call, 3, lion_block, param);
+}
+
+const MxKernel cpu_lion = {.run = lion_run};
 
 /* ---- parts of updates by matrices */
 
@@ -111,7 +140,7 @@ static void momentum_run(const MxDevice *device, const MxKernelCall *call) {
     float param[PARAMS] = {0};
     read_hyper(call, 2, param);
     param[CLIP] = *(const float *)call->in[3];
-    param[DECAY_B1] = b1_of(param[MX_HYPER_B1], call->in_type[1].dtype);
+    param[DECAY_B1] = decay_of(param[MX_HYPER_B1], call->in_type[1].dtype);
     cpu_map(device, call, 2, momentum_block, param);
 }
 

@@ -1,0 +1,28 @@
+/* lion.c — steps of one size along the sign of a moment. Source: optax.lion @0.2.8; Chen et al.
+ * 2023. MaxText has none. */
+#include "internal.h"
+
+static void hyper_of(const MxConfig *config, double t, float *hyper) {
+    optim_decay1(hyper, config->lion_b1, t);
+    optim_decay2(hyper, config->lion_b2, t);
+}
+
+static void trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
+    MxLionAttr attr = {.weight_decay = param->is_masked ? 0 : param->config->adam_weight_decay};
+    const MxValue old[] = {step->p, step->g, step->kept[0]};
+    MxValue p = mx_lion(t, old, step->hyper, step->clip, attr);
+    if (p < 0) return;
+    step->p = p;
+    step->kept[0] = p + 1;
+}
+
+static const OptimRule rule = {
+    .name = "lion",
+    .kept = {{OPTIM_mu, .in_mu_dtype = true}},
+    .folder = "0/",
+    .counts = {"0/count", "2/count"},
+    .hyper = hyper_of,
+    .trace = trace,
+};
+
+const OptimRow optim_lion = {.name = "lion", .parts = {{&rule, ""}}};
