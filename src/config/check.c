@@ -525,22 +525,14 @@ void config_check(ConfigLoad *load) {
 
 /* Where something is read or written. */
 static const MxKey paths[] = {
-    MX_KEY_base_output_directory,
-    MX_KEY_metrics_file,
-    MX_KEY_load_parameters_path,
-    MX_KEY_load_full_state_path,
-    MX_KEY_text_train_files,
-    MX_KEY_text_eval_files,
-    MX_KEY_hdf5_train_files,
-    MX_KEY_hdf5_eval_files,
-    MX_KEY_hf_train_files,
-    MX_KEY_hf_eval_files,
-    MX_KEY_dpo_reference_logps,
-    MX_KEY_lora_restore_path,
-    MX_KEY_tokenizer_path,
-    MX_KEY_grain_train_files,
-    MX_KEY_grain_eval_files,
-    MX_KEY_grain_train_mixture_config_path,
+    MX_KEY_base_output_directory, MX_KEY_metrics_file,
+    MX_KEY_load_parameters_path,  MX_KEY_load_full_state_path,
+    MX_KEY_text_train_files,      MX_KEY_text_eval_files,
+    MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,
+    MX_KEY_hf_train_files,        MX_KEY_hf_eval_files,
+    MX_KEY_dpo_reference_logps,   MX_KEY_lora_restore_path,
+    MX_KEY_tokenizer_path,        MX_KEY_grain_train_files,
+    MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,
     MX_KEY_dataset_path,
 };
 
@@ -567,12 +559,12 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                             files->kind, config->dataset_name);
         mx_note(err, "hint: bring its files NAME[/CONFIG]/VERSION/NAME-SPLIT.tfrecord-* there");
     }
-    bool has_path = config->tokenizer_path || config->load_parameters_path ||
-                    config->load_full_state_path;
+    bool has_path =
+        config->tokenizer_path || config->load_parameters_path || config->load_full_state_path;
     if (files && files->has_tokenizer && !is_byte(config) && !has_path) {
-        ok = mx_config_fail(err, config, MX_KEY_tokenizer_type,
-                            "\"%s\" is read from files, but none are named",
-                            config->tokenizer_type);
+        ok =
+            mx_config_fail(err, config, MX_KEY_tokenizer_type,
+                           "\"%s\" is read from files, but none are named", config->tokenizer_type);
         mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
     }
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);

@@ -28,8 +28,8 @@ static int64_t common_prefix(MxTokens a, MxTokens b) {
 
 /* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
  * without one is what both begin with. */
-static bool make_pieces(MxArena *arena, const Records *records, const Field *text,
-                        MxWhere where, MxTokens piece[PIECES], MxError *err) {
+static bool make_pieces(MxArena *arena, const Records *records, const Field *text, MxWhere where,
+                        MxTokens piece[PIECES], MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
     const MxTokenizer *tokenizer = config->tokenizer;
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);

@@ -24,9 +24,8 @@ static void ref_concat(const Reference *r) {
     int64_t shared = shared_by(r->in_type);
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
         int64_t row = i / width, at = i % width;
-        r->out[0][i] =
-            at < first ? r->in[0][row * first + at]
-                       : r->in[1][row / shared * (width - first) + at - first];
+        r->out[0][i] = at < first ? r->in[0][row * first + at]
+                                  : r->in[1][row / shared * (width - first) + at - first];
     }
 }
 
