@@ -167,7 +167,7 @@ END_TEST
 
 START_TEST(the_pace_is_that_of_the_last_steps) {
     MxArena arena = {0};
-    MxConfig config = {.steps = 100, .eval_interval = 10};
+    MxConfig config = {.decoder_block = "llama2", .steps = 100, .eval_interval = 10};
     Console console;
     console_open(&arena, &config, config.steps, &console);
     ck_assert(console_seconds_left(&console, -1) < 0);
@@ -188,7 +188,8 @@ static const struct {
 
 START_TEST(evaluations_are_counted) {
     MxArena arena = {0};
-    MxConfig config = {.steps = plans[_i].steps,
+    MxConfig config = {.decoder_block = "llama2",
+                       .steps = plans[_i].steps,
                        .eval_interval = plans[_i].interval,
                        .eval_start_step = plans[_i].start};
     Console console;
