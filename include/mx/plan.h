@@ -39,6 +39,13 @@ char *mx_plan_json(MxArena *arena, const MxForecast *plan);
  * tests/golden/sharding. */
 bool mx_plan_dump_sharding(MxArena *arena, const MxConfig *config, MxText *out, MxError *err);
 
+/* mx_plan_dump_graph — an entry of the program that rank 0 would run, one line a node.
+ *   what  ENTRY or ENTRY:PASS ("grad", "update:fuse"): as the pass leaves it; without one as it
+ *         runs, "ENTRY:trace" as it was traced
+ * Errors: no such entry or pass, with those that there are; those of the model. */
+bool mx_plan_dump_graph(MxArena *arena, const MxConfig *config, const char *what, MxText *out,
+                        MxError *err);
+
 /* mx_plan_explain — why an array is cut as it is, dim by dim.
  *   what  a path (of a parameter or of its moments, in NNX or Linen form, with or without its first
  *         folder), or logical names with commas between them ("embed,mlp"; None = not a name)

@@ -182,6 +182,9 @@ typedef struct MxTrainProgram {
  * `divided`, else as one rank would run all of it. Errors: the model or device refuses. */
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
                       MxError *err);
+/* mx_train_watch — does so for rank 0 of the mesh, and shows every entry as it was traced ("trace")
+ * and as each pass leaves it. */
+bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *err);
 
 /* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
  * utils/maxtext_utils.py create_learning_rate_schedule. */

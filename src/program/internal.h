@@ -65,11 +65,12 @@ struct MxTrainState {
     MxComm *comm; /* NULL = one rank, or nothing is run */
     MxTrainMesh mesh;
     int64_t rank;
-    MxSharding *sharding; /* [variable] */
-    MxBox *box;           /* [variable] what of it this rank has */
-    bool only_evaluates;  /* there are no gradients, moments and entries of training */
-    bool is_divided;      /* else this is the program of one rank */
-    MxVars local;         /* the variables as this rank has them */
+    MxSharding *sharding;      /* [variable] */
+    MxBox *box;                /* [variable] what of it this rank has */
+    const MxGraphWatch *watch; /* of all entries; NULL = nobody */
+    bool only_evaluates;       /* there are no gradients, moments and entries of training */
+    bool is_divided;           /* else this is the program of one rank */
+    MxVars local;              /* the variables as this rank has them */
     Division *divisions;
     const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
     MxGraph *entries[MOST_ENTRIES];

@@ -267,11 +267,14 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
     if (entry->is_wanted && !entry->is_wanted(s)) return true;
     MX_ASSERT(s->n_entries < MOST_ENTRIES);
     MxGraph *graph = mx_graph_new(s->arena, entry->name, &s->vars);
+    graph->watch = s->watch;
     mx_trace_begin(&t, graph);
     entry->trace(s, &t);
     s->entry[s->n_entries] = entry;
     s->entries[s->n_entries++] = graph;
-    return mx_trace_end(&t, err);
+    if (!mx_trace_end(&t, err)) return false;
+    mx_graph_seen(graph, "trace");
+    return true;
 }
 
 bool train_trace_program(MxTrainState *s, MxError *err) {

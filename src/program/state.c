@@ -156,6 +156,17 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
     return true;
 }
 
+bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *err) {
+    MxArena arena = {.name = "watched program"};
+    MxTrainState *s = new_state(&arena, config, NULL);
+    s->watch = watch;
+    bool ok = describe_state(s, true, err);
+    if (ok)
+        mx_run_layout(&arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
+    mx_arena_release(&arena);
+    return ok;
+}
+
 /* Of a micro-batch of training or evaluation, as this rank has it. */
 static size_t most_bytes_of_field(const MxTrainState *s) {
     size_t train = bytes_of_var(s, s->var.batch[false][0]);

@@ -36,6 +36,9 @@ static const char usage[] =
     "  --explain-sharding WHAT   why a parameter (its path) or logical axes (\"embed,mlp\") are "
     "cut\n"
     "                            as they are; these three plan too, and - is stdout\n"
+    "  --dump-graph ENTRY[:PASS] an entry of the program (grad, update, ...) as it runs, or after "
+    "a\n"
+    "                            pass (trace, fuse, ...)\n"
     "  --runs [DIR]              list the runs of a folder (maxtext_output): state, step, loss, "
     "size;\n"
     "                            with --json FILE as JSON\n"
@@ -52,7 +55,8 @@ static const char usage[] =
 
 typedef struct CommandLine {
     MxConfigRequest request;
-    const char *dump_path, *json_path, *sharding_path, *explained, *topic, *runs_dir, *page_path;
+    const char *dump_path, *json_path, *sharding_path, *explained, *graph, *topic, *runs_dir,
+        *page_path;
     const char **rest; /* what is no option, NULL after the last */
     bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates;
 } CommandLine;
@@ -84,6 +88,7 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         {.name = "--explain-sharding",
          .value = &line->explained,
          .wants = "a path or logical axes"},
+        {.name = "--dump-graph", .value = &line->graph, .wants = "an entry, or entry:pass"},
     };
     const MxOptions table = {.rows = options,
                              .n = MX_COUNT(options),
@@ -182,12 +187,17 @@ static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config
                                 !put_text(line->sharding_path, text.data, err)))
         return false;
     mx_text_clear(&text);
-    return !line->explained ||
-           (mx_plan_explain(arena, config, line->explained, &text, err) && show(text.data, err));
+    if (line->explained &&
+        (!mx_plan_explain(arena, config, line->explained, &text, err) || !show(text.data, err)))
+        return false;
+    mx_text_clear(&text);
+    return !line->graph ||
+           (mx_plan_dump_graph(arena, config, line->graph, &text, err) && show(text.data, err));
 }
 
 static bool wants_plan(const CommandLine *line) {
-    return line->wants_plan || line->json_path || line->sharding_path || line->explained;
+    return line->wants_plan || line->json_path || line->sharding_path || line->explained ||
+           line->graph;
 }
 
 static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxError *err) {

@@ -61,6 +61,11 @@ static const struct {
     {"--explain-sharding embed,mlp,embed", NULL, "axis \"embed\" occurs more than once in "},
     {"--explain-sharding a,b,c,d,e,f,g", NULL, "an array has at most 6 dims"},
     {"--explain-sharding", NULL, "--explain-sharding wants a path or logical axes"},
+    {"--dump-graph gard", NULL,
+     "--dump-graph: no entry \"gard\", wants one of init, weigh, grad, update, eval, frozen"},
+    {"--dump-graph grad:fuze", NULL,
+     "--dump-graph: no pass \"fuze\", wants one of trace, remat, fuse, schedule, bucket, "
+     "overlap"},
     {"--plann", NULL, "unrecognized option \"--plann\"\nhint: did you mean \"--plan\"?"},
     /* strict: a conflict, replication in silence, doubtful rules, sizes, too much unsharded */
     {"--plan",

@@ -111,6 +111,10 @@ static const struct {
     {"explain_unscanned.txt",
      "--explain-sharding params/params/decoder/layers_2/mlp/wo/kernel scan_layers=false"},
     {"explain_names.txt", "--explain-sharding embed,mlp,None,nobody"},
+    {"graph_weigh.txt", "--dump-graph weigh ici_tensor_parallelism=1 "
+                        "input_data_sharding_logical_axes=[activation_batch,kv]"},
+    {"graph_weigh_trace.txt", "--dump-graph weigh:trace ici_tensor_parallelism=1 "
+                              "input_data_sharding_logical_axes=[activation_batch,kv]"},
     {"dump_linen.txt", "--dump-sharding - pure_nnx=false"},
     {"dump_pipeline.txt", "--dump-sharding - ici_pipeline_parallelism=2 ici_fsdp_parallelism=1"},
     {"dump_one_repeat.txt",
