@@ -5,13 +5,22 @@ static bool is_embedding(const PlanArray *array) {
     return strstr(array->path, "token_embedder/") || strstr(array->path, "/logits_dense/");
 }
 
-/* Dense families use every parameter for every token. */
-static PlanCount count(const PlanArray *arrays, int n, MxKind trains) {
+/* Whether it has a part for each expert. */
+static bool is_of_experts(const MxLeaf *leaf) {
+    for (int d = 0; d < leaf->shape.rank; d++)
+        if (leaf->axes[d] && !strcmp(leaf->axes[d], "exp")) return true;
+    return false;
+}
+
+/* Active is what a token uses: of experts those that it goes to, of the rest all. */
+static PlanCount count(const MxConfig *config, const PlanArray *arrays, int n, MxKind trains) {
     PlanCount c = {0};
     for (int i = 0; i < n; i++) {
         int64_t elements = mx_shape_count(arrays[i].shape);
         c.total += elements;
-        c.active += elements;
+        c.active += is_of_experts(arrays[i].leaf)
+                        ? elements / config->num_experts * config->num_experts_per_tok
+                        : elements;
         c.bytes += elements * (int64_t)mx_dtype_bytes(arrays[i].dtype);
         if (is_embedding(&arrays[i])) c.embedding += elements;
         if (arrays[i].leaf->kind == trains) c.trainable += elements;
@@ -76,7 +85,8 @@ static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *pl
         if (!plan_warn(&plan->warnings, &plan->mesh, plan->arrays[i].path,
                        plan->arrays[i].how.names, false, err))
             return false;
-    plan->parameters = count(plan->arrays, plan->n_arrays, mx_model_trains(plan->model));
+    plan->parameters =
+        count(plan->config, plan->arrays, plan->n_arrays, mx_model_trains(plan->model));
     check_tolerance(arena, plan);
     return !config->sharding_strict || refuse(plan, err);
 }
