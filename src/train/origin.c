@@ -99,9 +99,12 @@ bool train_check_origin(MxArena *arena, const MxConfig *c, MxComm *comm, const c
                         MxCkptTokenizer *out, MxError *err) {
     Source sources[N_SOURCES];
     MxCkptTokenizer ours = {.path = ""};
+    MxError refused = {0};
     bool is_first = mx_comm_rank(comm) == 0;
-    bool ok = !is_first || !mx_data_reads_text(c->dataset_type) ||
-              train_find_tokenizer(arena, c, &ours, err);
+    /* What a run refuses before, a plan only tells: it is often made elsewhere. */
+    bool wants_tokenizer = mx_data_reads_text(c->dataset_type) && mx_config_runnable(c, &refused);
+    bool ok = !is_first || !wants_tokenizer || train_find_tokenizer(arena, c, &ours, err);
+    mx_error_release(&refused);
     list_sources(c, own, sources);
     *out = ours;
     for (int i = 0; i < N_SOURCES && is_first && ok; i++) {

@@ -163,6 +163,9 @@ START_TEST(a_plan_tells_refusals) {
     ck_assert(
         strstr(text, "\nerror, when run: <command line>: dataset_type: tfds wants dataset_path"));
     ck_assert(strstr(text, "\n<command line>: base_output_directory: \"gs://bucket/out\" is "));
+    /* MaxText's own base.yml names a tokenizer's type and no files. */
+    text = run_ok("--plan --config tests/config/maxtext_base.yml run_name=x").out;
+    ck_assert(strstr(text, "tokenizer_type: \"sentencepiece\" is read from files, but none"));
     const MxJson *plan = run_json("dataset_type=tfds");
     ck_assert_uint_eq(mx_json_length(mx_json_get(plan, "errors_when_run")), 1);
     ck_assert_uint_eq(mx_json_length(mx_json_get(run_json(""), "errors_when_run")), 0);
