@@ -21,7 +21,7 @@ static void hyper_of(const MxConfig *config, double t, float *hyper) {
 
 static const OptimRule rule = {
     .name = "adam_pax",
-    .kept = {{OPTIM_mu}, {OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu}, {.tree = OPTIM_nu}},
     .folder = "",
     .counts = {"count"},
     .hyper = hyper_of,

@@ -40,7 +40,7 @@ void optim_adamw_trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
 
 static const OptimRule rule = {
     .name = "adamw",
-    .kept = {{OPTIM_mu, .in_mu_dtype = true}, {OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}, {.tree = OPTIM_nu}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = optim_adam_hyper,

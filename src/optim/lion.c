@@ -18,7 +18,7 @@ static void trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
 
 static const OptimRule rule = {
     .name = "lion",
-    .kept = {{OPTIM_mu, .in_mu_dtype = true}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = hyper_of,

@@ -77,7 +77,7 @@ static void trace_other(MxTrace *t, const OptimParam *param, MxOptimStep *step) 
 
 static const OptimRule matrices = {
     .name = "muon",
-    .kept = {{OPTIM_mu, .in_mu_dtype = true}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}},
     .folder = "0/",
     .counts = {"0/count", "3/count"},
     .constant = {"ns_coeffs", MX_COUNT(coefficients), coefficients},
@@ -87,7 +87,7 @@ static const OptimRule matrices = {
 
 static const OptimRule rest = {
     .name = "adam",
-    .kept = {{OPTIM_mu, .in_mu_dtype = true}, {OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}, {.tree = OPTIM_nu}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = optim_adam_hyper,
