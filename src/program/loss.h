@@ -77,5 +77,11 @@ MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue
 /* loss_sum — a sum as it is. loss_has_balance — whether experts add to a config's loss. */
 double loss_sum(const MxLoss *loss, int i);
 bool loss_has_balance(const MxConfig *config);
+/* What a step tells of it, where it is that sum of a loss. */
+#define LOSS_BALANCE_FIGURE(which)                                                                 \
+    {                                                                                              \
+        .metric = "learning/moe_lb_loss", .is_meant = loss_has_balance, .value = loss_sum,         \
+        .sum = (which), .label = "moe_lb_loss", .decimals = 3                                      \
+    }
 
 #endif

@@ -95,12 +95,7 @@ static const MxFigure figures[] = {
     {.metric = "learning/rewards_margin", .value = mean, .sum = MX_PAIRS_MARGIN},
     {.metric = "learning/logps_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
     {.metric = "learning/logps_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
-    {.metric = "learning/moe_lb_loss",
-     .is_meant = loss_has_balance,
-     .value = loss_sum,
-     .sum = MX_PAIRS_COUNT,
-     .label = "moe_lb_loss",
-     .decimals = 3},
+    LOSS_BALANCE_FIGURE(MX_PAIRS_COUNT),
     {0},
 };
 

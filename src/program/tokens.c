@@ -72,12 +72,7 @@ static const MxFigure figures[] = {
      .decimals = 3},
     {.metric = "learning/perplexity", .value = perplexity, .label = "perplexity", .decimals = 3},
     {.metric = "learning/z_loss", .value = loss_mean, .sum = TOKENS_Z},
-    {.metric = "learning/moe_lb_loss",
-     .is_meant = loss_has_balance,
-     .value = loss_sum,
-     .sum = TOKENS_BALANCE,
-     .label = "moe_lb_loss",
-     .decimals = 3},
+    LOSS_BALANCE_FIGURE(TOKENS_BALANCE),
     {0},
 };
 

@@ -18,28 +18,9 @@ static void read_hyper(const MxKernelCall *call, int hyper, float param[PARAMS])
 
 /* ---- Adam and descent */
 
-static void adamw_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
-    float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
-    const float clip = param[CLIP], lr = param[MX_HYPER_LR], bias1 = param[MX_HYPER_BIAS1];
-    const float bias2 = param[MX_HYPER_BIAS2], b1 = param[DECAY_B1];
-    const float one_b1 = param[MX_HYPER_ONE_B1], b2 = param[MX_HYPER_B2];
-    const float one_b2 = param[MX_HYPER_ONE_B2], eps = param[EPS], eps_root = param[EPS_ROOT];
-    const float decay = param[WEIGHT_DECAY];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float gradient = g[i] * clip;
-        float m = b1 * mu[i] + one_b1 * gradient;
-        float v = b2 * nu[i] + one_b2 * (gradient * gradient);
-        float update = m / bias1 / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
-        new_p[i] = p[i] - lr * update;
-        new_mu[i] = m;
-        new_nu[i] = v;
-    }
-}
-
-static void nesterov_block(int64_t n, const float *const *in, float *const *out,
-                           const float *param) {
+/* What the root of the second moment divides is the first one, or what is ahead of it. */
+static inline void adam(bool is_ahead, int64_t n, const float *const *in, float *const *out,
+                        const float *param) {
     const float *p = in[0], *g = in[1], *mu = in[2], *nu = in[3];
     float *new_p = out[0], *new_mu = out[1], *new_nu = out[2];
     const float clip = param[CLIP], lr = param[MX_HYPER_LR], bias1 = param[MX_HYPER_BIAS1];
@@ -53,12 +34,21 @@ static void nesterov_block(int64_t n, const float *const *in, float *const *out,
         float gradient = g[i] * clip;
         float m = b1 * mu[i] + one_b1 * gradient;
         float v = b2 * nu[i] + one_b2 * (gradient * gradient);
-        float ahead = full_b1 * (m / next1) + one_b1 * (gradient / bias1);
-        float update = ahead / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
+        float first = is_ahead ? full_b1 * (m / next1) + one_b1 * (gradient / bias1) : m / bias1;
+        float update = first / (sqrtf(v / bias2 + eps_root) + eps) + decay * p[i];
         new_p[i] = p[i] - lr * update;
         new_mu[i] = m;
         new_nu[i] = v;
     }
+}
+
+static void adamw_block(int64_t n, const float *const *in, float *const *out, const float *param) {
+    adam(false, n, in, out, param);
+}
+
+static void nesterov_block(int64_t n, const float *const *in, float *const *out,
+                           const float *param) {
+    adam(true, n, in, out, param);
 }
 
 static void adamw_run(const MxDevice *device, const MxKernelCall *call) {
