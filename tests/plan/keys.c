@@ -318,7 +318,8 @@ static void add_log(MxText *out, const char *log) {
 
 /* These hold times, or the very key. */
 static bool is_told_elsewhere(const char *name) {
-    static const char *const names[] = {"config.yml", "run.log", "MANIFEST.json", "LOCK", "log"};
+    static const char *const names[] = {"config.yml", "run.log", "MANIFEST.json",
+                                        "LOCK",       "log",     "log.err"};
     for (int i = 0; i < MX_COUNT(names); i++)
         if (!strcmp(name, names[i])) return true;
     return mx_text_has_prefix(name, "rank_");
@@ -345,11 +346,16 @@ static void add_files(MxText *out, const char *dir) {
     }
 }
 
-/* Everything that a run leaves but times. What the message-passing library leaks is not told. */
+/*
+ * Everything that a run leaves but times. What the message-passing library leaks is not told. The
+ * two streams go to files of their own: mpirun forwards each in order, but not one beside the
+ * other.
+ */
 static const char *trace(int mode, const char *more) {
     MxText out;
     put_data();
-    const char *log = in_folder("{}/log"), *binary = getenv("MX_BIN");
+    const char *log = in_folder("{}/log"), *told = in_folder("{}/log.err");
+    const char *binary = getenv("MX_BIN");
     const char *launcher =
         modes[mode].n_ranks == 1
             ? ""
@@ -358,12 +364,13 @@ static const char *trace(int mode, const char *more) {
                               "--oversubscribe --bind-to none "
                               "--mca mpi_yield_when_idle 1 -n %d ",
                               modes[mode].n_ranks);
-    int status = system(mx_arena_printf(&arena, "%s%s %s '%s' >%s 2>&1 </dev/null", launcher,
+    int status = system(mx_arena_printf(&arena, "%s%s %s '%s' >%s 2>%s </dev/null", launcher,
                                         binary && *binary ? binary : "build/mxtrain",
-                                        in_folder(modes[mode].words), more, log));
+                                        in_folder(modes[mode].words), more, log, told));
     mx_text_init(&out, &arena);
     mx_text_add(&out, "status %d\n", status);
     add_log(&out, read_text(log));
+    add_log(&out, read_text(told));
     add_files(&out, temp_path("keys"));
     return out.data;
 }
