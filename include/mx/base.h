@@ -424,6 +424,38 @@ uint64_t mx_hash_value(const MxHash *hash); /* of all that was added so far */
 uint32_t mx_crc32c(const void *data, size_t bytes);
 uint32_t mx_crc32c_masked(const void *data, size_t bytes);
 
+/* ---- messages of protocol buffers */
+
+/* What is left of a message; `why` says what is no message in it, NULL so far. */
+typedef struct MxProto {
+    const uint8_t *at, *end;
+    const char *why;
+} MxProto;
+
+typedef enum MxProtoWire {
+    MX_PROTO_VARINT,
+    MX_PROTO_64,
+    MX_PROTO_BYTES,
+    MX_PROTO_32 = 5
+} MxProtoWire;
+
+/* One field of a message. */
+typedef struct MxProtoField {
+    uint64_t number;
+    MxProtoWire wire;
+    uint64_t value; /* a number as it stands there; of MX_PROTO_BYTES, their count */
+    MxProto bytes;  /* of MX_PROTO_BYTES: a message, a text, or numbers */
+} MxProtoField;
+
+/* mx_proto_of — the message of these bytes, which stay where they are.
+ * mx_proto_varint — a number of 1 to 10 bytes; false and why when there is none.
+ * mx_proto_next — the next field; false at the end, and false with why where the bytes are no
+ * message. What fields mean is their readers' matter. Source: protobuf.dev, Encoding. Test:
+ * tests/base/test_proto.c. */
+MxProto mx_proto_of(const void *data, uint64_t bytes);
+bool mx_proto_varint(MxProto *message, uint64_t *out);
+bool mx_proto_next(MxProto *message, MxProtoField *out);
+
 /* ---- regular expressions */
 
 /* A compiled regular expression (PCRE2), in Python's syntax. */

@@ -6,7 +6,6 @@
  */
 #include "formats.h"
 #include "highway.h"
-#include "proto.h"
 
 enum { BLOCK_BYTES = 1 << 16, BLOCK_HEAD_BYTES = 24, CHUNK_HEAD_BYTES = 40 };
 static const uint64_t LARGEST_CHUNK_BYTES = UINT64_C(1) << 30;
@@ -29,8 +28,8 @@ typedef struct Room {
 typedef struct ArrayRecord {
     int64_t records_end;      /* where the chunk that describes them begins, byte of the file */
     Room data, sizes, values; /* of the chunk: as it is stored, and decoded */
-    ProtoMessage size_left;   /* sizes of records that were not given yet */
-    ProtoMessage value_left;  /* and those records */
+    MxProto size_left;        /* sizes of records that were not given yet */
+    MxProto value_left;       /* and those records */
     uint64_t n_left, n_given;
 } ArrayRecord;
 
@@ -72,8 +71,8 @@ static bool parse_head(const uint8_t bytes[CHUNK_HEAD_BYTES], Chunk *out) {
 
 /* A buffer of a chunk, unpacked as its first byte says; must give `wants` bytes unless that is
  * UINT64_MAX. NULL = well, else why not. */
-static const char *unpack(MxArena *arena, uint8_t how, ProtoMessage from, uint64_t wants,
-                          Room *room, ProtoMessage *out) {
+static const char *unpack(MxArena *arena, uint8_t how, MxProto from, uint64_t wants, Room *room,
+                          MxProto *out) {
     static const struct {
         uint8_t letter;
         const Codec *codec;
@@ -83,10 +82,10 @@ static const char *unpack(MxArena *arena, uint8_t how, ProtoMessage from, uint64
     if (!how) return wants == UINT64_MAX || n == wants ? NULL : "its sizes do not fit";
     for (int i = 0; i < MX_COUNT(codecs); i++) {
         if (codecs[i].letter != how) continue;
-        if (!proto_varint(&from, &n) || n > LARGEST_CHUNK_BYTES) return "it is damaged";
+        if (!mx_proto_varint(&from, &n) || n > LARGEST_CHUNK_BYTES) return "it is damaged";
         if (wants != UINT64_MAX && n != wants) return "its sizes do not fit";
         uint8_t *to = make_room(arena, room, (size_t)n);
-        *out = (ProtoMessage){to, to + n};
+        *out = mx_proto_of(to, n);
         if (!n || codecs[i].codec->unpack(from.at, (size_t)(from.end - from.at), to, (size_t)n))
             return NULL;
         return "its records could not be unpacked";
@@ -97,8 +96,7 @@ static const char *unpack(MxArena *arena, uint8_t how, ProtoMessage from, uint64
 }
 
 /* The records of a simple chunk; NULL = well, else why not. */
-static const char *decode(MxArena *arena, ArrayRecord *state, const Chunk *chunk,
-                          ProtoMessage data) {
+static const char *decode(MxArena *arena, ArrayRecord *state, const Chunk *chunk, MxProto data) {
     uint64_t n_sizes;
     if (chunk->type == 't')
         return "its records are transposed, wanted files written with transpose:false (an option "
@@ -107,9 +105,10 @@ static const char *decode(MxArena *arena, ArrayRecord *state, const Chunk *chunk
     if (chunk->decoded_bytes > LARGEST_CHUNK_BYTES) return "it has more than 1073741824 bytes";
     if (data.at == data.end) return "it is damaged";
     uint8_t how = *data.at++;
-    if (!proto_varint(&data, &n_sizes) || n_sizes > (uint64_t)(data.end - data.at))
+    if (!mx_proto_varint(&data, &n_sizes) || n_sizes > (uint64_t)(data.end - data.at))
         return "it is damaged";
-    ProtoMessage sizes = {data.at, data.at + n_sizes}, values = {data.at + n_sizes, data.end};
+    MxProto sizes = mx_proto_of(data.at, n_sizes), values = data;
+    values.at = sizes.end;
     const char *why = unpack(arena, how, sizes, UINT64_MAX, &state->sizes, &state->size_left);
     if (!why)
         why = unpack(arena, how, values, chunk->decoded_bytes, &state->values, &state->value_left);
@@ -118,11 +117,11 @@ static const char *decode(MxArena *arena, ArrayRecord *state, const Chunk *chunk
 }
 
 /* The next record of the chunk; false when what it says of itself does not hold. */
-static bool next_of_chunk(ArrayRecord *state, ProtoMessage *out) {
+static bool next_of_chunk(ArrayRecord *state, MxProto *out) {
     uint64_t n;
-    if (!proto_varint(&state->size_left, &n)) return false;
+    if (!mx_proto_varint(&state->size_left, &n)) return false;
     if (n > (uint64_t)(state->value_left.end - state->value_left.at)) return false;
-    *out = (ProtoMessage){state->value_left.at, state->value_left.at + n};
+    *out = mx_proto_of(state->value_left.at, n);
     state->value_left.at += n;
     state->n_left--;
     return state->n_left || state->value_left.at == state->value_left.end;
@@ -199,21 +198,21 @@ static bool next_chunk(RecordFile *file, MxError *err) {
     if (!has_records(chunk.type)) return true;
     const uint8_t *data = state->data.bytes;
     const char *why =
-        decode(file->stream.arena, state, &chunk, (ProtoMessage){data, data + chunk.data_bytes});
+        decode(file->stream.arena, state, &chunk, mx_proto_of(data, chunk.data_bytes));
     return !why || fail_at(file, begin, why, err);
 }
 
 /* Behind the records: how many there are, and the chunks that only say where others are. */
 static bool finish(RecordFile *file, MxError *err) {
     ArrayRecord *state = file->state;
-    ProtoMessage record;
-    ProtoPart part, inner;
+    MxProto record;
+    MxProtoField part, inner;
     uint64_t n = UINT64_MAX;
     Chunk chunk;
     while (!state->n_left)
         if (!next_chunk(file, err)) return false;
-    if (next_of_chunk(state, &record) && proto_next(&record, &part) && part.number == 1)
-        while (part.bytes.at < part.bytes.end && proto_next(&part.bytes, &inner))
+    if (next_of_chunk(state, &record) && mx_proto_next(&record, &part) && part.number == 1)
+        while (part.bytes.at < part.bytes.end && mx_proto_next(&part.bytes, &inner))
             if (inner.number == 3) n = inner.value;
     if (n != state->n_given)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file->stream.path},
@@ -227,7 +226,7 @@ static bool finish(RecordFile *file, MxError *err) {
 
 static bool array_next(RecordFile *file, const char **bytes, size_t *n, MxError *err) {
     ArrayRecord *state = file->state;
-    ProtoMessage record;
+    MxProto record;
     while (!state->n_left) {
         if (file->stream.n_taken >= state->records_end) return finish(file, err);
         if (!next_chunk(file, err)) return false;
@@ -249,17 +248,17 @@ static bool parse_last(MxArena *arena, ArrayRecord *state, const uint8_t block[B
     static const uint64_t magic = 0x71930e704fdae05e;
     uint64_t value[3] = {0};
     const uint8_t *head = block + BLOCK_HEAD_BYTES, *data = head + CHUNK_HEAD_BYTES;
-    ProtoMessage record;
-    ProtoPart part;
+    MxProto record;
+    MxProtoField part;
     Chunk chunk;
     if (!parse_head(head, &chunk) ||
         chunk.data_bytes > BLOCK_BYTES - BLOCK_HEAD_BYTES - CHUNK_HEAD_BYTES ||
         hash(data, (size_t)chunk.data_bytes) != chunk.data_hash ||
-        decode(arena, state, &chunk, (ProtoMessage){data, data + chunk.data_bytes}) ||
-        !state->n_left || !next_of_chunk(state, &record))
+        decode(arena, state, &chunk, mx_proto_of(data, chunk.data_bytes)) || !state->n_left ||
+        !next_of_chunk(state, &record))
         return false;
     state->n_left = 0;
-    while (record.at < record.end && proto_next(&record, &part))
+    while (record.at < record.end && mx_proto_next(&record, &part))
         if (part.number < MX_COUNT(value)) value[part.number] = part.value;
     state->records_end = value[1] < INT64_MAX ? (int64_t)value[1] : INT64_MAX;
     return value[2] == magic;

@@ -1,7 +1,6 @@
 /* example.c — tf.train.Example, a message of protocol buffers: a map from names to lists of bytes,
  * reals or whole numbers. Source: tensorflow/core/example, example.proto and feature.proto. */
 #include "fields.h"
-#include "proto.h"
 
 /* ---- features */
 
@@ -18,15 +17,15 @@ typedef struct Example {
 } Example;
 
 /* BytesList, FloatList or Int64List. */
-static bool read_list(uint64_t kind, ProtoMessage list, Field *field) {
+static bool read_list(uint64_t kind, MxProto list, Field *field) {
     enum { BYTES = 1 };
-    ProtoMessage value = {0};
+    MxProto value = {0};
     size_t n = 0;
-    ProtoPart part;
+    MxProtoField part;
     while (list.at < list.end) {
-        if (!proto_next(&list, &part)) return false;
+        if (!mx_proto_next(&list, &part)) return false;
         if (part.number != 1) continue;
-        if (kind == BYTES && part.wire != PROTO_BYTES) return false;
+        if (kind == BYTES && part.wire != MX_PROTO_BYTES) return false;
         value = part.bytes;
         n++;
     }
@@ -37,26 +36,26 @@ static bool read_list(uint64_t kind, ProtoMessage list, Field *field) {
 }
 
 /* Feature: one of three lists, of which the last counts. */
-static bool read_feature(ProtoMessage feature, Field *field) {
+static bool read_feature(MxProto feature, Field *field) {
     enum { LISTS = 3 };
-    ProtoPart part;
+    MxProtoField part;
     *field = (Field){.kind = "null"};
     while (feature.at < feature.end) {
-        if (!proto_next(&feature, &part)) return false;
+        if (!mx_proto_next(&feature, &part)) return false;
         if (part.number > LISTS) continue;
-        if (part.wire != PROTO_BYTES || !read_list(part.number, part.bytes, field)) return false;
+        if (part.wire != MX_PROTO_BYTES || !read_list(part.number, part.bytes, field)) return false;
     }
     return true;
 }
 
 /* An entry of the map: 1 = key, 2 = value. */
-static bool read_entry(Example *example, ProtoMessage entry) {
-    ProtoPart part;
+static bool read_entry(Example *example, MxProto entry) {
+    MxProtoField part;
     Feature found = {.name = "", .field = {.kind = "null"}};
     while (entry.at < entry.end) {
-        if (!proto_next(&entry, &part)) return false;
+        if (!mx_proto_next(&entry, &part)) return false;
         if (part.number > 2) continue;
-        if (part.wire != PROTO_BYTES) return false;
+        if (part.wire != MX_PROTO_BYTES) return false;
         if (part.number == 2) {
             if (!read_feature(part.bytes, &found.field)) return false;
         } else {
@@ -74,16 +73,16 @@ static bool read_entry(Example *example, ProtoMessage entry) {
 }
 
 /* Example and Features: 1 = what they hold. */
-static bool read_features(Example *example, ProtoMessage message) {
-    ProtoPart part, entry;
+static bool read_features(Example *example, MxProto message) {
+    MxProtoField part, entry;
     while (message.at < message.end) {
-        if (!proto_next(&message, &part)) return false;
+        if (!mx_proto_next(&message, &part)) return false;
         if (part.number != 1) continue;
-        if (part.wire != PROTO_BYTES) return false;
-        for (ProtoMessage features = part.bytes; features.at < features.end;) {
-            if (!proto_next(&features, &entry)) return false;
+        if (part.wire != MX_PROTO_BYTES) return false;
+        for (MxProto features = part.bytes; features.at < features.end;) {
+            if (!mx_proto_next(&features, &entry)) return false;
             if (entry.number != 1) continue;
-            if (entry.wire != PROTO_BYTES || !read_entry(example, entry.bytes)) return false;
+            if (entry.wire != MX_PROTO_BYTES || !read_entry(example, entry.bytes)) return false;
         }
     }
     return true;
@@ -126,7 +125,7 @@ bool example_parse(MxArena *arena, const char *bytes, size_t n, MxWhere where, F
     example->arena = arena;
     const uint8_t *at = (const uint8_t *)bytes;
     *out = (Fields){example, example_get, example_name};
-    bool is_message = read_features(example, (ProtoMessage){at, at + n});
+    bool is_message = read_features(example, mx_proto_of(at, n));
     if (is_message && example->n) return true;
     return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                    "%s, wanted a tf.train.Example with its texts in features of bytes",

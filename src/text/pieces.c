@@ -1,79 +1,14 @@
-/* pieces.c — models of sentencepiece: a message of protocol buffers, read by a small reader of our
- * own, becomes a pipeline of one normalizer, a model (BPE or unigram) and one decoder. Source:
- * sentencepiece 0.2, src/sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc.
+/* pieces.c — models of sentencepiece: a message of protocol buffers becomes a pipeline of one
+ * normalizer, a model (BPE or unigram) and one decoder. Source: sentencepiece 0.2,
+ * src/sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc.
  */
 #include "internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- protocol buffers: fields one after the other, each a number and a value */
-
-typedef enum Wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 } Wire;
-
-typedef struct Message {
-    const uint8_t *at, *end;
-    const char *why; /* it is no message; NULL so far */
-} Message;
-
-typedef struct Field {
-    uint64_t number, value; /* of WIRE_VARINT, WIRE_64 and WIRE_32 */
-    TextSpan bytes;         /* of WIRE_BYTES */
-    Wire wire;
-} Field;
-
-static bool refuse(Message *m, const char *why) {
-    m->why = why;
-    return false;
-}
-
-static bool read_varint(Message *m, uint64_t *out) {
-    *out = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        if (m->at == m->end) return refuse(m, "it ends in a number");
-        uint8_t byte = *m->at++;
-        *out |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80)) return true;
-    }
-    return refuse(m, "a number is longer than 64 bits");
-}
-
-static bool read_fixed(Message *m, size_t n, uint64_t *out) {
-    if ((size_t)(m->end - m->at) < n) return refuse(m, "it ends in a field");
-    *out = 0;
-    for (size_t i = 0; i < n; i++) *out |= (uint64_t)m->at[i] << (8 * i);
-    m->at += n;
-    return true;
-}
-
-/* The next field; false at the end, and where the bytes are no message. */
-static bool next_field(Message *m, Field *out) {
-    uint64_t key;
-    if (m->at == m->end || !read_varint(m, &key)) return false;
-    *out = (Field){.number = key >> 3, .wire = (Wire)(key & 7)};
-    switch (out->wire) {
-    case WIRE_VARINT:
-        return read_varint(m, &out->value);
-    case WIRE_64:
-        return read_fixed(m, 8, &out->value);
-    case WIRE_32:
-        return read_fixed(m, 4, &out->value);
-    case WIRE_BYTES:
-        break;
-    default:
-        return refuse(m, "a field has a type that is not known");
-    }
-    if (!read_varint(m, &out->value)) return false;
-    if (out->value > (uint64_t)(m->end - m->at))
-        return refuse(m, "a field is longer than the file");
-    out->bytes = (TextSpan){(const char *)m->at, (size_t)out->value};
-    m->at += out->value;
-    return true;
-}
-
-static Message message_of(TextSpan bytes) {
-    const uint8_t *at = (const uint8_t *)bytes.data;
-    return (Message){at, at + bytes.n, NULL};
+static TextSpan bytes_of(const MxProtoField *f) {
+    return (TextSpan){(const char *)f->bytes.at, (size_t)f->value};
 }
 
 static double float_of(uint64_t bits) {
@@ -102,13 +37,13 @@ typedef struct Proto {
 } Proto;
 
 static bool read_piece(TextSpan bytes, Piece *out, const char **why) {
-    Message m = message_of(bytes);
-    Field f;
+    MxProto m = mx_proto_of(bytes.data, bytes.n);
+    MxProtoField f;
     *out = (Piece){.text = TEXT_SPAN(""), .type = NORMAL};
-    while (next_field(&m, &f)) {
-        if (f.number == 1 && f.wire == WIRE_BYTES) out->text = f.bytes;
-        if (f.number == 2 && f.wire == WIRE_32) out->score = float_of(f.value);
-        if (f.number == 3 && f.wire == WIRE_VARINT) out->type = f.value;
+    while (mx_proto_next(&m, &f)) {
+        if (f.number == 1 && f.wire == MX_PROTO_BYTES) out->text = bytes_of(&f);
+        if (f.number == 2 && f.wire == MX_PROTO_32) out->score = float_of(f.value);
+        if (f.number == 3 && f.wire == MX_PROTO_VARINT) out->type = f.value;
     }
     *why = m.why;
     if (!*why && mx_utf8_valid_bytes(out->text.data, out->text.n) < out->text.n)
@@ -128,14 +63,14 @@ typedef struct Member {
 } Member;
 
 static const char *read_members(TextSpan bytes, const Member *members, int n) {
-    Message m = message_of(bytes);
-    Field f;
-    while (next_field(&m, &f))
+    MxProto m = mx_proto_of(bytes.data, bytes.n);
+    MxProtoField f;
+    while (mx_proto_next(&m, &f))
         for (int i = 0; i < n; i++) {
             if (members[i].number != f.number) continue;
-            if (members[i].bytes && f.wire == WIRE_BYTES) *members[i].bytes = f.bytes;
-            if (members[i].flag && f.wire == WIRE_VARINT) *members[i].flag = f.value;
-            if (members[i].value && f.wire == WIRE_VARINT) *members[i].value = f.value;
+            if (members[i].bytes && f.wire == MX_PROTO_BYTES) *members[i].bytes = bytes_of(&f);
+            if (members[i].flag && f.wire == MX_PROTO_VARINT) *members[i].flag = f.value;
+            if (members[i].value && f.wire == MX_PROTO_VARINT) *members[i].value = f.value;
         }
     return m.why;
 }
@@ -161,8 +96,8 @@ static const char *read_denormalizer(TextSpan bytes, Proto *p) {
 }
 
 static bool read_proto(MxArena *arena, TextSpan bytes, Proto *p, const char **why) {
-    Message m = message_of(bytes);
-    Field f;
+    MxProto m = mx_proto_of(bytes.data, bytes.n);
+    MxProtoField f;
     int32_t cap = 0;
     *p = (Proto){.model_type = 1, /* unigram */
                  .unknown = -1,
@@ -172,19 +107,19 @@ static bool read_proto(MxArena *arena, TextSpan bytes, Proto *p, const char **wh
                  .adds_dummy = true,
                  .removes_spaces = true,
                  .escapes_spaces = true};
-    for (*why = NULL; !*why && next_field(&m, &f);) {
-        if (f.wire != WIRE_BYTES) continue;
+    for (*why = NULL; !*why && mx_proto_next(&m, &f);) {
+        if (f.wire != MX_PROTO_BYTES) continue;
         if (f.number == 1 && p->n == cap) {
             cap = cap ? 2 * cap : 1024;
             p->piece = mx_arena_grow(arena, p->piece, (size_t)p->n, (size_t)cap, sizeof *p->piece);
         }
-        if (f.number == 1 && !read_piece(f.bytes, &p->piece[p->n], why))
+        if (f.number == 1 && !read_piece(bytes_of(&f), &p->piece[p->n], why))
             *why = mx_arena_printf(arena, "piece %d: %s", p->n, *why);
         if (f.number == 1 && !*why && p->piece[p->n].type == UNKNOWN) p->unknown = p->n;
         p->n += f.number == 1;
-        if (f.number == 2) *why = read_trainer(f.bytes, p);
-        if (f.number == 3) *why = read_normalizer(f.bytes, p);
-        if (f.number == 5) *why = read_denormalizer(f.bytes, p);
+        if (f.number == 2) *why = read_trainer(bytes_of(&f), p);
+        if (f.number == 3) *why = read_normalizer(bytes_of(&f), p);
+        if (f.number == 5) *why = read_denormalizer(bytes_of(&f), p);
     }
     if (!*why) *why = m.why;
     if (!*why && !p->n) *why = "it has no pieces";

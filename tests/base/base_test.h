@@ -9,6 +9,7 @@
 Suite *arena_suite(void);
 Suite *box_suite(void);
 Suite *crc32c_suite(void);
+Suite *proto_suite(void);
 Suite *error_suite(void);
 Suite *file_suite(void);
 Suite *json_suite(void);

@@ -66,6 +66,7 @@ int main(void) {
     srunner_add_suite(runner, numbers_suite());
     srunner_add_suite(runner, box_suite());
     srunner_add_suite(runner, crc32c_suite());
+    srunner_add_suite(runner, proto_suite());
     srunner_add_suite(runner, file_suite());
     srunner_add_suite(runner, json_suite());
     srunner_add_suite(runner, limits_suite());
