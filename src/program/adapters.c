@@ -11,9 +11,9 @@ static bool is_wanted(const MxConfig *config) {
 }
 
 static void show(MxTrainState *s) {
-    Adapters *own = train_part(s, PART_adapters);
+    Adapters *own = program_part(s, PART_adapters);
     own->fingerprint = mx_new(s->arena, int64_t);
-    train_add_counter(s, "mxtrain/base_fingerprint", MX_I64, own->fingerprint);
+    program_add_counter(s, "mxtrain/base_fingerprint", MX_I64, own->fingerprint);
 }
 
 static bool leaves_out(const MxLeaf *leaf) {
@@ -21,7 +21,7 @@ static bool leaves_out(const MxLeaf *leaf) {
 }
 
 int64_t *mx_train_base_fingerprint(const MxTrainState *s) {
-    const Adapters *own = train_part(s, PART_adapters);
+    const Adapters *own = program_part(s, PART_adapters);
     return own ? own->fingerprint : NULL;
 }
 

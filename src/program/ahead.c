@@ -35,13 +35,13 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
-    MxModelInputs in = train_inputs(t, batch);
+    MxModelInputs in = program_inputs(t, batch);
     MxValue balance;
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream), sum = MX_NONE;
-    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
-    loss = train_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
+    loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
     for (int k = 1; k <= s->config->mtp_num_layers; k++) {
         at = mx_model_ahead(t, s->model, params, in, k, at);
         hidden = mx_model_last_norm(t, s->model, params, at.stream);
@@ -58,13 +58,13 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
 static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                     const MxValue *weights) {
     int64_t module = s->config->mtp_eval_target_module;
-    MxModelInputs in = train_inputs(t, batch);
+    MxModelInputs in = program_inputs(t, batch);
     MxValue balance;
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream);
-    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
-    loss = train_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
+    loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
     if (!module) return loss;
     MxValue main = mx_model_argmax(t, s->model, params, hidden, at.weights);
     for (int k = 1; k <= module; k++) {

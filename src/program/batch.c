@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-int64_t train_row_of(const MicroBatch *micro, int64_t row) {
+int64_t program_row_of(const MicroBatch *micro, int64_t row) {
     int64_t half = row / micro->examples, example = row % micro->examples;
     return half * micro->of_examples + micro->i + micro->n * example;
 }
@@ -14,11 +14,11 @@ static int64_t examples_of_micro(const MxConfig *c, bool is_eval) {
     return is_eval ? c->micro_batch_size_to_eval_on : c->micro_batch_size_to_train_on;
 }
 
-bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
-                       MxError *err) {
+bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
+                         MxError *err) {
     const MxConfig *c = mesh->config;
     const MxStrs *axes = &c->input_data_sharding_logical_axes;
-    int64_t rows = train_loss(c)->rows * examples_of_micro(c, is_eval);
+    int64_t rows = program_loss(c)->rows * examples_of_micro(c, is_eval);
     if (axes->n != 2)
         return mx_config_fail(err, c, MX_KEY_input_data_sharding_logical_axes,
                               "%d axes; a batch has 2 dims", axes->n);
@@ -40,7 +40,7 @@ bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, Mx
 static void mark_rows(const MxBox *box, MicroBatch micro, bool *is_mine) {
     for (micro.i = 0; micro.i < micro.n; micro.i++)
         for (int64_t k = 0; k < box->count[0]; k++)
-            is_mine[train_row_of(&micro, box->start[0] + k)] = true;
+            is_mine[program_row_of(&micro, box->start[0] + k)] = true;
 }
 
 bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
@@ -51,10 +51,10 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                         .examples = examples_of_micro(c, is_eval),
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};
-    int64_t halves = train_loss(c)->rows, all = halves * micro.of_examples;
+    int64_t halves = program_loss(c)->rows, all = halves * micro.of_examples;
     *out = (MxBatchPart){.rows = all, .of_rows = all, .length = c->max_target_length};
     if (mesh->mesh.n_ranks == 1) return true;
-    if (!train_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
+    if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     MxLayout layout = {&mesh->mesh, mx_sharding_spec(arena, &mesh->mesh, sharding, 2)};
     MxBox box = mx_shard_box(layout, MX_SHAPE(halves * micro.examples, c->max_target_length), rank);
     bool *is_mine = mx_new_n(arena, bool, all);
@@ -64,7 +64,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
         if (is_mine[r]) row[n++] = r;
     out->row = row;
     out->rows = n;
-    if (train_takes_rows(c)) return true;
+    if (program_takes_rows(c)) return true;
     out->column = box.start[1];
     out->length = box.count[1];
     return true;

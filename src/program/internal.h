@@ -92,68 +92,70 @@ struct MxTrainState {
 };
 
 /* The entry "frozen": what is made of frozen weights. */
-extern const Entry train_entry_frozen;
+extern const Entry program_entry_frozen;
 
-/* train_add_var — a variable "prefix/name" that is divided by itself. */
-int train_add_var(MxTrainState *state, const char *prefix, const char *name, MxType type);
-/* train_read_vars — the values of variables, one for each parameter. */
-MxValue *train_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
+/* program_add_var — a variable "prefix/name" that is divided by itself. */
+int program_add_var(MxTrainState *state, const char *prefix, const char *name, MxType type);
+/* program_read_vars — the values of variables, one for each parameter. */
+MxValue *program_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 
-/* train_declare_vars — the program's variables. train_trace_program — its entries over them. */
-void train_declare_vars(MxTrainState *state);
-bool train_trace_program(MxTrainState *state, MxError *err);
-/* train_out — a scalar of OUT_* that entries wrote. train_write_all — gives a variable its value.
+/* program_declare_vars — the program's variables. program_trace — its entries over them. */
+void program_declare_vars(MxTrainState *state);
+bool program_trace(MxTrainState *state, MxError *err);
+/* program_out — a scalar of OUT_* that entries wrote. program_write_all — gives a variable its
+ * value.
  */
-double train_out(const MxTrainState *state, int which);
-void train_write_all(MxTrainState *state, int var, const void *host);
+double program_out(const MxTrainState *state, int which);
+void program_write_all(MxTrainState *state, int var, const void *host);
 
 /* The optimizer's share of the state and the program (update.c): variables and leaves of what it
  * keeps, without data where nothing is trained; leaves of what the host keeps.
- * train_set_step — the state is that after so many steps. */
-void train_declare_kept(MxTrainState *state);
-void train_show_kept(MxTrainState *state);
-void train_show_numbers(MxTrainState *state);
-void train_set_step(MxTrainState *state, int64_t step);
+ * program_set_step — the state is that after so many steps. */
+void program_declare_kept(MxTrainState *state);
+void program_show_kept(MxTrainState *state);
+void program_show_numbers(MxTrainState *state);
+void program_set_step(MxTrainState *state, int64_t step);
 
 /* What parts do where they are wanted, see Part. */
-void train_changed(MxTrainState *state);
-bool train_takes_rows(const MxConfig *config);
-/* train_shard — what of every variable this rank has, all of it unless the program is divided.
- * Errors: what does not divide. train_divide — the entries as this rank runs them. */
-bool train_shard(MxTrainState *state, bool divides, MxError *err);
-bool train_divide(MxTrainState *state, MxError *err);
-/* train_divide_like — what of a new variable this rank has: the same part as of an older one. */
-void train_divide_like(MxTrainState *state, int var, int like);
+void program_changed(MxTrainState *state);
+bool program_takes_rows(const MxConfig *config);
+/* program_shard — what of every variable this rank has, all of it unless the program is divided.
+ * Errors: what does not divide. program_divide — the entries as this rank runs them. */
+bool program_shard(MxTrainState *state, bool divides, MxError *err);
+bool program_divide(MxTrainState *state, MxError *err);
+/* program_divide_like — what of a new variable this rank has: the same part as of an older one. */
+void program_divide_like(MxTrainState *state, int var, int like);
 /* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
 typedef struct MicroBatch {
     int64_t i, n, examples, of_examples;
 } MicroBatch;
 
-/* train_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, … as
- * MaxText takes them. The first rows of all examples come before the second ones, in the batch as
- * in the micro-batch. */
-int64_t train_row_of(const MicroBatch *micro, int64_t row);
-/* train_load_batch — gives the program a micro-batch of what a rank has of a batch.
- * train_read_rows — puts what entries made of it, 4 bytes an element, into an array of that batch.
+/* program_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, …
+ * as MaxText takes them. The first rows of all examples come before the second ones, in the batch
+ * as in the micro-batch. */
+int64_t program_row_of(const MicroBatch *micro, int64_t row);
+/* program_load_batch — gives the program a micro-batch of what a rank has of a batch.
+ * program_read_rows — puts what entries made of it, 4 bytes an element, into an array of that
+ * batch.
  */
-void train_load_batch(MxTrainState *state, bool is_eval, const MxBatch *batch, MicroBatch micro);
-void train_read_rows(MxTrainState *state, int var, const MxBatchPart *part, MicroBatch micro,
-                     void *data);
-/* train_shard_batch — how a micro-batch is cut. Errors: rows that do not divide; tokens of a row
+void program_load_batch(MxTrainState *state, bool is_eval, const MxBatch *batch, MicroBatch micro);
+void program_read_rows(MxTrainState *state, int var, const MxBatchPart *part, MicroBatch micro,
+                       void *data);
+/* program_shard_batch — how a micro-batch is cut. Errors: rows that do not divide; tokens of a row
  * that do not are left whole. */
-bool train_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
-                       MxError *err);
-/* train_speaks_for — of the ranks with the same part of a variable, the first does. */
-bool train_speaks_for(const MxTrainState *state, int var, int64_t rank);
-/* train_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
-void train_add_parts(MxTrainState *state, int var, float *x, int64_t n);
-/* train_division — of arrays of that shape; NULL on one rank. */
-const MxDivision *train_division(MxTrainState *state, MxSharding sharding, MxShape shape);
-/* train_gather — a leaf's whole array, on rank 0: in the arena, or on one rank where the leaf's
+bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
+                         MxError *err);
+/* program_speaks_for — of the ranks with the same part of a variable, the first does. */
+bool program_speaks_for(const MxTrainState *state, int var, int64_t rank);
+/* program_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
+void program_add_parts(MxTrainState *state, int var, float *x, int64_t n);
+/* program_division — of arrays of that shape; NULL on one rank. */
+const MxDivision *program_division(MxTrainState *state, MxSharding sharding, MxShape shape);
+/* program_gather — a leaf's whole array, on rank 0: in the arena, or on one rank where the leaf's
  * values are; NULL elsewhere. All ranks call it. */
-const void *train_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
-/* train_is_trained — whether a parameter gets a gradient, moments and updates. */
-static inline bool train_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
+const void *program_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
+/* program_is_trained — whether a parameter gets a gradient, moments and updates. */
+static inline bool program_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
     return !state->only_evaluates && leaf->kind == mx_model_trains(state->model);
 }
 

@@ -47,8 +47,8 @@ typedef struct Loss {
 #include "losses.def"
 #undef MX_LOSS
 
-/* train_loss — the row that the config means. */
-const Loss *train_loss(const MxConfig *config);
+/* program_loss — the row that the config means. */
+const Loss *program_loss(const MxConfig *config);
 /* loss_weights — how many it is divided by. loss_outputs — those of its base and its own.
  * loss_output — the variable of one of them. */
 int loss_weights(const Loss *loss);
@@ -63,17 +63,17 @@ double loss_mean(const MxLoss *loss, int i);
 /* The first sums of losses with this base. */
 enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_SUMS };
 
-/* train_inputs — the model's inputs. train_token_loss — mean cross-entropy from the model's hidden
- * states. */
-MxModelInputs train_inputs(MxTrace *t, const int *batch);
-MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                         MxValue hidden, MxValue weight);
+/* program_inputs — the model's inputs. program_token_loss — mean cross-entropy from the model's
+ * hidden states. */
+MxModelInputs program_inputs(MxTrace *t, const int *batch);
+MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                           MxValue hidden, MxValue weight);
 
-/* train_add_balance — a loss with what experts that are chosen unevenly add to it in training
+/* program_add_balance — a loss with what experts that are chosen unevenly add to it in training
  * (MX_NONE = nothing), which becomes an output too. The mean over rows and layers with experts;
  * micro-batches have equal shares of it. */
-MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
-                          int output, MxValue loss);
+MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+                            int output, MxValue loss);
 /* loss_sum — a sum as it is. loss_has_balance — whether experts add to a config's loss. */
 double loss_sum(const MxLoss *loss, int i);
 bool loss_has_balance(const MxConfig *config);

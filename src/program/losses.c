@@ -9,7 +9,7 @@ static const Loss *const losses[] = {
 };
 #undef MX_LOSS
 
-const Loss *train_loss(const MxConfig *config) {
+const Loss *program_loss(const MxConfig *config) {
     int i = 0;
     while (losses[i]->is_meant && !losses[i]->is_meant(config)) i++;
     return losses[i];
@@ -75,7 +75,7 @@ static int add_figures(const Loss *loss, const MxConfig *config, bool is_eval, M
 
 const MxFigure *mx_train_figures(MxArena *arena, const MxConfig *config, bool is_eval) {
     MxFigure *all = mx_new_n(arena, MxFigure, MX_EVAL_FIGURES + 1);
-    add_figures(train_loss(config), config, is_eval, all);
+    add_figures(program_loss(config), config, is_eval, all);
     return all;
 }
 

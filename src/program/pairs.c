@@ -43,7 +43,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxModelInputs in = train_inputs(t, batch);
+    MxModelInputs in = program_inputs(t, batch);
     MxValue balance;
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
@@ -53,7 +53,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
-    return train_add_balance(s, t, batch, balance, BALANCE, loss);
+    return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
 /* A policy that is its own reference has the loss log 2: anything else is a reference that shares

@@ -4,52 +4,53 @@
 #include "internal.h"
 
 #define MX_PART(name) &part_##name,
-const Part *const train_parts[PART_COUNT] = {
+const Part *const program_parts[PART_COUNT] = {
 #include "parts.def"
 };
 #undef MX_PART
 
-void *train_part(const MxTrainState *s, int part) {
+void *program_part(const MxTrainState *s, int part) {
     return s->part[part];
 }
 
 void mx_train_state_begin(MxTrainState *s) {
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->begin) train_parts[i]->begin(s);
+        if (s->part[i] && program_parts[i]->begin) program_parts[i]->begin(s);
 }
 
-void train_changed(MxTrainState *s) {
+void program_changed(MxTrainState *s) {
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->changed) train_parts[i]->changed(s);
+        if (s->part[i] && program_parts[i]->changed) program_parts[i]->changed(s);
 }
 
 bool mx_train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->open && !train_parts[i]->open(s, data, err)) return false;
+        if (s->part[i] && program_parts[i]->open && !program_parts[i]->open(s, data, err))
+            return false;
     return true;
 }
 
 bool mx_train_before_batch(MxTrainState *s, bool is_eval, int64_t index, const MxBatch *batch,
                            MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->before_batch &&
-            !train_parts[i]->before_batch(s, is_eval, index, batch, err))
+        if (s->part[i] && program_parts[i]->before_batch &&
+            !program_parts[i]->before_batch(s, is_eval, index, batch, err))
             return false;
     return true;
 }
 
 bool mx_train_evaluates(const MxConfig *config, MxError *err) {
     for (int i = 0; i < PART_COUNT; i++) {
-        const Part *part = train_parts[i];
+        const Part *part = program_parts[i];
         if (part->evaluates && part->is_wanted(config) && !part->evaluates(config, err))
             return false;
     }
     return true;
 }
 
-bool train_takes_rows(const MxConfig *config) {
+bool program_takes_rows(const MxConfig *config) {
     for (int i = 0; i < PART_COUNT; i++) {
-        const Part *part = train_parts[i];
+        const Part *part = program_parts[i];
         if (part->takes_rows && part->is_wanted(config) && part->takes_rows(config)) return true;
     }
     return false;
@@ -61,8 +62,8 @@ MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *s) {
     for (int k = 0; k < s->tree.n; k++) {
         bool is_left_out = false;
         for (int i = 0; i < PART_COUNT; i++)
-            is_left_out = is_left_out || (s->part[i] && train_parts[i]->leaves_out &&
-                                          train_parts[i]->leaves_out(&s->tree.leaves[k]));
+            is_left_out = is_left_out || (s->part[i] && program_parts[i]->leaves_out &&
+                                          program_parts[i]->leaves_out(&s->tree.leaves[k]));
         if (!is_left_out) mx_tree_add(saved, s->tree.leaves[k]);
     }
     return saved;

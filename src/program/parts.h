@@ -19,7 +19,7 @@ extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_ev
 /* Every member but the first two may be missing. */
 typedef struct Part {
     bool (*is_wanted)(const MxConfig *config);
-    size_t bytes; /* of what it keeps in a state (train_part), zeros at first */
+    size_t bytes; /* of what it keeps in a state (program_part), zeros at first */
 
     /* While a program is described: its variables and inputs, its entries (NULL at the end), its
      * leaves of the state's tree, which checkpoints hold, and whether they leave another one out.
@@ -55,37 +55,39 @@ enum {
 #include "parts.def"
 #undef MX_PART
 
-/* train_parts — all of them, wanted or not [PART_COUNT]. */
-extern const Part *const train_parts[PART_COUNT];
-/* train_part — what part PART_* keeps in a state; NULL = it is not wanted. */
-void *train_part(const MxTrainState *state, int part);
+/* program_parts — all of them, wanted or not [PART_COUNT]. */
+extern const Part *const program_parts[PART_COUNT];
+/* program_part — what part PART_* keeps in a state; NULL = it is not wanted. */
+void *program_part(const MxTrainState *state, int part);
 
 /* ---- for entries and parts */
 
-/* train_declare_each — a variable for each parameter, or only for those that are trained.
- * train_declare_copy — one for each, divided among ranks as that is, which no update changes.
- * train_declare_input — something that every batch gives, [rows, length]: an index beside those of
- * MxBatchField. train_give — its values for the next batch, as the batch's fields are; kept. */
-int *train_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype, bool only_trained);
-int *train_declare_copy(MxTrainState *state, const char *prefix);
-int train_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
-void train_give(MxTrainState *state, int input, const void *values);
+/* program_declare_each — a variable for each parameter, or only for those that are trained.
+ * program_declare_copy — one for each, divided among ranks as that is, which no update changes.
+ * program_declare_input — something that every batch gives, [rows, length]: an index beside those
+ * of MxBatchField. program_give — its values for the next batch, as the batch's fields are; kept.
+ */
+int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
+                          bool only_trained);
+int *program_declare_copy(MxTrainState *state, const char *prefix);
+int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
+void program_give(MxTrainState *state, int input, const void *values);
 
-/* train_show_each — leaves for such variables, as those of parameters, in their order.
- * train_show_var — lets a leaf of the state's tree show a variable. train_add_counter — a leaf of
- * the state's own that the host keeps. */
-MxLeaf *train_show_each(MxTrainState *state, const char *prefix, const int *vars);
-void train_show_var(MxTrainState *state, MxLeaf *leaf, int var);
-void train_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
+/* program_show_each — leaves for such variables, as those of parameters, in their order.
+ * program_show_var — lets a leaf of the state's tree show a variable. program_add_counter — a leaf
+ * of the state's own that the host keeps. */
+MxLeaf *program_show_each(MxTrainState *state, const char *prefix, const int *vars);
+void program_show_var(MxTrainState *state, MxLeaf *leaf, int var);
+void program_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
 
-/* train_trains — whether the program trains; an Entry's is_wanted. train_trace_copy — every value
- * of some variables, one a parameter, goes to others. */
-bool train_trains(const MxTrainState *state);
-void train_trace_copy(MxTrainState *state, MxTrace *t, const int *from, const int *to);
+/* program_is_training — whether the program trains; an Entry's is_wanted. program_trace_copy —
+ * every value of some variables, one a parameter, goes to others. */
+bool program_is_training(const MxTrainState *state);
+void program_trace_copy(MxTrainState *state, MxTrace *t, const int *from, const int *to);
 
-/* train_run_entry — runs an entry that reads parameters. train_run_alone — one that may change what
- * is frozen, or reads none. */
-void train_run_entry(MxTrainState *state, const Entry *entry);
-void train_run_alone(MxTrainState *state, const Entry *entry);
+/* program_run_entry — runs an entry that reads parameters. program_run_alone — one that may change
+ * what is frozen, or reads none. */
+void program_run_entry(MxTrainState *state, const Entry *entry);
+void program_run_alone(MxTrainState *state, const Entry *entry);
 
 #endif

@@ -25,7 +25,7 @@ static void note_role(MxTrainState *s, int var, VarRole role) {
     s->role[var] = role;
 }
 
-int train_add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
+int program_add_var(MxTrainState *s, const char *prefix, const char *name, MxType type) {
     int var = mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
     note_role(s, var, (VarRole){.like = MX_NONE});
     return var;
@@ -38,14 +38,14 @@ static const char *const outs[OUT_COUNT] = {
     [OUT_IS_LEFT_OUT] = "is_left_out",
 };
 
-int *train_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
+int *program_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bool only_trained) {
     const MxTree *params = mx_model_params(s->model);
     int *vars = mx_new_n(s->arena, int, params->n);
     for (int i = 0; i < params->n; i++) {
         const MxLeaf *leaf = &params->leaves[i];
-        vars[i] = only_trained && !train_is_trained(s, leaf)
+        vars[i] = only_trained && !program_is_trained(s, leaf)
                       ? MX_NONE
-                      : train_add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
+                      : program_add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
     }
     return vars;
 }
@@ -55,14 +55,14 @@ static MxDtype dtype_of_weights(const MxTrainState *s) {
     return mx_model_params(s->model)->leaves[0].dtype;
 }
 
-int *train_declare_copy(MxTrainState *s, const char *prefix) {
-    int *vars = train_declare_each(s, prefix, dtype_of_weights(s), false);
+int *program_declare_copy(MxTrainState *s, const char *prefix) {
+    int *vars = program_declare_each(s, prefix, dtype_of_weights(s), false);
     for (int i = 0; i < mx_model_params(s->model)->n; i++)
         note_role(s, vars[i], (VarRole){.like = s->var.param[i], .is_constant = true});
     return vars;
 }
 
-int train_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
+int program_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
     MX_ASSERT(s->n_inputs < MOST_INPUTS);
     s->input[s->n_inputs] = (Input){.name = name, .dtype = dtype};
     return s->n_inputs++;
@@ -75,8 +75,8 @@ static void declare_inputs(MxTrainState *s) {
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
             MxShape shape = MX_SHAPE(s->loss->rows * examples[is_eval], c->max_target_length);
-            s->var.batch[is_eval][i] = train_add_var(s, prefix[is_eval], s->input[i].name,
-                                                     (MxType){s->input[i].dtype, shape});
+            s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
+                                                       (MxType){s->input[i].dtype, shape});
         }
 }
 
@@ -84,38 +84,38 @@ static void declare_loss(MxTrainState *s) {
     ProgramVars *v = &s->var;
     const Loss *loss = s->loss;
     const MxType scalar = {MX_F32, MX_SCALAR};
-    v->loss = train_add_var(s, "out", "loss", scalar);
+    v->loss = program_add_var(s, "out", "loss", scalar);
     for (int i = 0; s->outputs[i].name; i++) {
         const LossOutput *output = &s->outputs[i];
         MxType vector = {MX_F32, MX_SHAPE(output->count)};
-        v->sum[i] = train_add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
+        v->sum[i] = program_add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
     }
     for (int i = 0; i < loss_weights(loss); i++) {
-        v->weight[i] = train_add_var(s, "out", loss->weights[i], scalar);
-        v->total_weight[i] = train_add_var(s, "total", loss->weights[i], scalar);
+        v->weight[i] = program_add_var(s, "out", loss->weights[i], scalar);
+        v->total_weight[i] = program_add_var(s, "total", loss->weights[i], scalar);
     }
 }
 
 /* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
-void train_declare_vars(MxTrainState *s) {
+void program_declare_vars(MxTrainState *s) {
     ProgramVars *v = &s->var;
     s->vars.arena = s->arena;
-    v->param = train_declare_each(s, "model", dtype_of_weights(s), false);
-    v->gradient = train_declare_each(s, "gradient", MX_F32, true);
-    train_declare_kept(s);
+    v->param = program_declare_each(s, "model", dtype_of_weights(s), false);
+    v->gradient = program_declare_each(s, "gradient", MX_F32, true);
+    program_declare_kept(s);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
-        train_declare_input(s, mx_batch_field_name((MxBatchField)f), MX_I32);
+        program_declare_input(s, mx_batch_field_name((MxBatchField)f), MX_I32);
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->declare) train_parts[i]->declare(s);
+        if (s->part[i] && program_parts[i]->declare) program_parts[i]->declare(s);
     declare_inputs(s);
     declare_loss(s);
     for (int i = 0; i < OUT_COUNT; i++)
-        v->out[i] = train_add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
+        v->out[i] = program_add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
 }
 
 /* ---- entries */
 
-MxValue *train_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
+MxValue *program_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
     int n = mx_model_params(s->model)->n;
     MxValue *values = mx_new_n(s->arena, MxValue, n);
     for (int i = 0; i < n; i++) values[i] = mx_variable(t, vars[i]);
@@ -179,7 +179,7 @@ static void find_outputs(MxTrainState *s, const MxTrace *t, bool is_eval) {
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
-    MxValue *params = train_read_vars(s, t, s->var.param);
+    MxValue *params = program_read_vars(s, t, s->var.param);
     MxValue total[LOSS_MOST_WEIGHTS];
     for (int i = 0; i < loss_weights(s->loss); i++)
         total[i] = mx_variable(t, s->var.total_weight[i]);
@@ -203,7 +203,7 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    MxValue weights[LOSS_MOST_WEIGHTS], *params = train_read_vars(s, t, s->var.param);
+    MxValue weights[LOSS_MOST_WEIGHTS], *params = program_read_vars(s, t, s->var.param);
     weigh(s, t, s->var.batch[true], weights);
     MxValue loss =
         (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.batch[true], weights);
@@ -235,11 +235,11 @@ static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
 static void trace_frozen(MxTrainState *s, MxTrace *t) {
     int first = s->var.first_cast = s->vars.n;
     const int *from = mx_hoist_casts(&s->vars, find_constants(s), s->entries, s->n_entries, t);
-    for (int var = first; var < s->vars.n; var++) train_divide_like(s, var, from[var - first]);
+    for (int var = first; var < s->vars.n; var++) program_divide_like(s, var, from[var - first]);
     trace_frozen_norm(s, t);
 }
 
-void train_trace_copy(MxTrainState *s, MxTrace *t, const int *from, const int *to) {
+void program_trace_copy(MxTrainState *s, MxTrace *t, const int *from, const int *to) {
     const MxTree *params = mx_model_params(s->model);
     for (int i = 0; i < params->n; i++) {
         t->scope = params->leaves[i].path;
@@ -247,20 +247,20 @@ void train_trace_copy(MxTrainState *s, MxTrace *t, const int *from, const int *t
     }
 }
 
-bool train_trains(const MxTrainState *s) {
+bool program_is_training(const MxTrainState *s) {
     return !s->only_evaluates;
 }
 
 static bool accumulates(const MxTrainState *s) {
-    return train_trains(s) && s->config->gradient_accumulation_steps > 1;
+    return program_is_training(s) && s->config->gradient_accumulation_steps > 1;
 }
 
 const Entry entry_init = {"init", trace_init, NULL};
-const Entry entry_weigh = {"weigh", trace_weigh, train_trains};
-const Entry entry_grad = {"grad", trace_grad, train_trains};
+const Entry entry_weigh = {"weigh", trace_weigh, program_is_training};
+const Entry entry_grad = {"grad", trace_grad, program_is_training};
 const Entry entry_grad_add = {"grad_add", trace_grad_add, accumulates};
 const Entry entry_eval = {"eval", trace_eval, NULL};
-const Entry train_entry_frozen = {"frozen", trace_frozen, NULL};
+const Entry program_entry_frozen = {"frozen", trace_frozen, NULL};
 
 static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
     MxTrace t;
@@ -277,14 +277,14 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
     return true;
 }
 
-bool train_trace_program(MxTrainState *s, MxError *err) {
+bool program_trace(MxTrainState *s, MxError *err) {
     static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad, &entry_update,
                                        &entry_eval, &entry_grad_add, NULL};
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);
     for (int i = 0; i < PART_COUNT; i++) {
-        const Entry *const *entry = s->part[i] ? train_parts[i]->entries : NULL;
+        const Entry *const *entry = s->part[i] ? program_parts[i]->entries : NULL;
         for (; ok && entry && *entry; entry++) ok = trace_entry(s, *entry, err);
     }
-    return ok && trace_entry(s, &train_entry_frozen, err);
+    return ok && trace_entry(s, &program_entry_frozen, err);
 }

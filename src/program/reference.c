@@ -5,7 +5,7 @@
 #include "internal.h"
 
 static bool is_wanted(const MxConfig *config) {
-    const Loss *loss = train_loss(config);
+    const Loss *loss = program_loss(config);
     return loss->has_reference && loss->has_reference(config);
 }
 
@@ -19,53 +19,53 @@ static bool is_copy(const MxConfig *config) {
 }
 
 const int *reference_copy(const MxTrainState *s) {
-    const Reference *own = train_part(s, PART_reference);
+    const Reference *own = program_part(s, PART_reference);
     return own ? own->copy : NULL;
 }
 
 bool reference_is_policy(const MxTrainState *s) {
-    const Reference *own = train_part(s, PART_reference);
+    const Reference *own = program_part(s, PART_reference);
     return own && own->is_policy;
 }
 
 static void declare(MxTrainState *s) {
-    Reference *own = train_part(s, PART_reference);
+    Reference *own = program_part(s, PART_reference);
     bool copies = is_copy(s->config);
     own->model = copies ? s->model : mx_model_without_adapters(s->arena, s->model);
     own->logp = MX_NONE;
-    if (copies) own->copy = train_declare_copy(s, "reference_model");
+    if (copies) own->copy = program_declare_copy(s, "reference_model");
     if (reference_is_precomputed(s->config))
-        own->logp = train_declare_input(s, "reference_logp", MX_F32);
+        own->logp = program_declare_input(s, "reference_logp", MX_F32);
 }
 
 static void show(MxTrainState *s) {
-    Reference *own = train_part(s, PART_reference);
-    MxLeaf *leaf = own->copy ? train_show_each(s, "reference_model", own->copy) : NULL;
+    Reference *own = program_part(s, PART_reference);
+    MxLeaf *leaf = own->copy ? program_show_each(s, "reference_model", own->copy) : NULL;
     for (int i = 0; leaf && i < mx_model_params(s->model)->n; i++) leaf[i].kind = MX_KIND_REFERENCE;
     if (own->logp == MX_NONE) return;
     own->fingerprint = mx_new(s->arena, int64_t);
-    train_add_counter(s, "mxtrain/reference_fingerprint", MX_I64, own->fingerprint);
+    program_add_counter(s, "mxtrain/reference_fingerprint", MX_I64, own->fingerprint);
 }
 
 /* ---- entries */
 
 static MxValue run_model(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
-    const Reference *own = train_part(s, PART_reference);
-    if (own->copy) params = train_read_vars(s, t, own->copy);
-    MxValue hidden = mx_model_hidden(t, own->model, params, train_inputs(t, batch));
+    const Reference *own = program_part(s, PART_reference);
+    if (own->copy) params = program_read_vars(s, t, own->copy);
+    MxValue hidden = mx_model_hidden(t, own->model, params, program_inputs(t, batch));
     return mx_model_logprob(t, own->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
                             mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
 MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
-    const Reference *own = train_part(s, PART_reference);
+    const Reference *own = program_part(s, PART_reference);
     if (own->logp != MX_NONE) return mx_variable(t, batch[own->logp]);
     return run_model(s, t, params, batch);
 }
 
 static void trace_batch(MxTrainState *s, MxTrace *t, const int *batch) {
-    const Reference *own = train_part(s, PART_reference);
-    MxValue *params = train_read_vars(s, t, s->var.param);
+    const Reference *own = program_part(s, PART_reference);
+    MxValue *params = program_read_vars(s, t, s->var.param);
     mx_trace_assign(t, run_model(s, t, params, batch), batch[own->logp], false);
 }
 
@@ -78,7 +78,7 @@ static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_take(MxTrainState *s, MxTrace *t) {
-    train_trace_copy(s, t, s->var.param, reference_copy(s));
+    program_trace_copy(s, t, s->var.param, reference_copy(s));
 }
 
 static bool has_copy(const MxTrainState *s) {
@@ -90,7 +90,7 @@ static bool is_precomputed(const MxTrainState *s) {
 }
 
 static bool refers(const MxTrainState *s) {
-    return is_precomputed(s) && train_trains(s);
+    return is_precomputed(s) && program_is_training(s);
 }
 
 /* take: makes the copy equal to the policy; refer: log-probabilities of a micro-batch. */
@@ -100,30 +100,30 @@ static const Entry entry_refer_eval = {"refer_eval", trace_refer_eval, is_precom
 static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_eval, NULL};
 
 void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
-    const Reference *own = train_part(s, PART_reference);
+    const Reference *own = program_part(s, PART_reference);
     int var = s->var.batch[is_eval][own->logp];
     MicroBatch micro = {.n = is_eval ? 1 : s->config->gradient_accumulation_steps};
-    train_give(s, own->logp, NULL);
+    program_give(s, own->logp, NULL);
     memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        train_load_batch(s, is_eval, batch, micro);
-        train_run_entry(s, is_eval ? &entry_refer_eval : &entry_refer);
-        train_read_rows(s, var, &batch->part, micro, logp);
+        program_load_batch(s, is_eval, batch, micro);
+        program_run_entry(s, is_eval ? &entry_refer_eval : &entry_refer);
+        program_read_rows(s, var, &batch->part, micro, logp);
     }
-    train_add_parts(s, var, logp, batch->rows * batch->length);
+    program_add_parts(s, var, logp, batch->rows * batch->length);
 }
 
 /* ---- while it is run */
 
 static void begin(MxTrainState *s) {
-    Reference *own = train_part(s, PART_reference);
+    Reference *own = program_part(s, PART_reference);
     own->is_policy = own->copy || own->fingerprint;
-    if (own->copy) train_run_alone(s, &entry_take);
+    if (own->copy) program_run_alone(s, &entry_take);
     if (own->fingerprint) *own->fingerprint = mx_train_fingerprint(s);
 }
 
 static void changed(MxTrainState *s) {
-    Reference *own = train_part(s, PART_reference);
+    Reference *own = program_part(s, PART_reference);
     own->is_policy = false;
 }
 

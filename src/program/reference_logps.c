@@ -174,7 +174,7 @@ bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError
     static const char *const names[] = {"train", "eval"};
     const MxConfig *c = state->config;
     MxArena *arena = state->arena;
-    Reference *own = train_part(state, PART_reference);
+    Reference *own = program_part(state, PART_reference);
     if (own->logp == MX_NONE) return true;
     ReferenceLogps *r = own->logps = mx_new(arena, ReferenceLogps);
     r->state = state;
@@ -225,13 +225,13 @@ static bool give_row(const ReferenceLogps *r, Side *side, int64_t i, const MxBat
 
 bool reference_give_logps(MxTrainState *state, bool is_eval, int64_t i, const MxBatch *batch,
                           MxError *err) {
-    const Reference *own = train_part(state, PART_reference);
+    const Reference *own = program_part(state, PART_reference);
     ReferenceLogps *r = own->logps;
     if (!r) return true;
     Side *side = &r->side[is_eval];
     MX_ASSERT(batch->length == side->length);
     for (int64_t row = 0; row < batch->rows; row++)
         if (!give_row(r, side, i, batch, row, err)) return false;
-    train_give(state, own->logp, side->logp);
+    program_give(state, own->logp, side->logp);
     return true;
 }

@@ -86,7 +86,7 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
 
 static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
     MxSharding sharding;
-    if (!train_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
+    if (!program_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
     for (int i = 0; i < s->n_inputs; i++) s->sharding[s->var.batch[is_eval][i]] = sharding;
     return true;
 }
@@ -108,7 +108,7 @@ static void cut_variables(MxTrainState *s) {
     }
 }
 
-void train_divide_like(MxTrainState *s, int var, int like) {
+void program_divide_like(MxTrainState *s, int var, int like) {
     MxVar new = s->vars.item[var];
     s->sharding[var] = s->sharding[like];
     s->box[var] = s->box[like];
@@ -150,7 +150,7 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
 
 /* ---- entries */
 
-bool train_divide(MxTrainState *s, MxError *err) {
+bool program_divide(MxTrainState *s, MxError *err) {
     MxPartition partition = {.machine = s->device->backend->machine,
                              .mesh = &s->mesh.mesh,
                              .rules = &s->mesh.rules,
@@ -163,7 +163,7 @@ bool train_divide(MxTrainState *s, MxError *err) {
     return true;
 }
 
-bool train_shard(MxTrainState *s, bool divides, MxError *err) {
+bool program_shard(MxTrainState *s, bool divides, MxError *err) {
     int most = 2 * s->vars.n; /* with a cast of each */
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
@@ -192,16 +192,16 @@ static int64_t first_alike(const MxMesh *mesh, MxSharding sharding, int64_t rank
     return first;
 }
 
-bool train_speaks_for(const MxTrainState *s, int var, int64_t rank) {
+bool program_speaks_for(const MxTrainState *s, int var, int64_t rank) {
     return first_alike(&s->mesh.mesh, s->sharding[var], rank) == rank;
 }
 
-void train_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
+void program_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
     MxArena arena = {.name = "parts"};
     int64_t ranks = s->mesh.mesh.n_ranks, *counts = mx_new_n(&arena, int64_t, ranks);
     float *part = s->rank ? NULL : mx_new_n(&arena, float, n);
     for (int64_t r = 1; r < ranks; r++) {
-        if (!train_speaks_for(s, var, r)) continue;
+        if (!program_speaks_for(s, var, r)) continue;
         counts[r] = n * (int64_t)sizeof *x;
         mx_comm_gather(s->comm, x, part, counts);
         counts[r] = 0;
@@ -225,7 +225,7 @@ static const MxDivision *new_division(MxTrainState *s, MxSharding sharding, MxSh
     return division;
 }
 
-const MxDivision *train_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
+const MxDivision *program_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
     if (s->mesh.mesh.n_ranks == 1) return NULL;
     for (Division *known = s->divisions; known; known = known->next)
         if (mx_shape_equal(known->shape, shape) &&
@@ -239,7 +239,7 @@ const MxDivision *train_division(MxTrainState *s, MxSharding sharding, MxShape s
 
 /* ---- whole arrays */
 
-const void *train_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
+const void *program_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) {
     const MxDivision *division = leaf->division;
     const void *own = mx_leaf_values(arena, leaf);
     if (!division) return own;
@@ -266,7 +266,7 @@ int64_t mx_train_fingerprint(MxTrainState *s) {
         const MxLeaf *leaf = &s->tree.leaves[i];
         MxArena arena = {.name = "fingerprint"};
         if (leaf->kind != MX_KIND_PARAM) continue;
-        const void *whole = train_gather(s, &arena, leaf);
+        const void *whole = program_gather(s, &arena, leaf);
         size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
         if (whole) hash = mx_tree_fingerprint(hash, leaf->path, mx_hash64(whole, bytes));
         mx_arena_release(&arena);

@@ -40,12 +40,13 @@ static MxRemat remat_policy(const MxConfig *config) {
     MX_BUG("remat is not in the table");
 }
 
-void train_add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
-    mx_tree_add(&s->counters, (MxLeaf){.path = path,
-                                       .kind = MX_KIND_COUNTER,
-                                       .dtype = dtype,
-                                       .data = data,
-                                       .division = train_division(s, (MxSharding){0}, MX_SCALAR)});
+void program_add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
+    mx_tree_add(&s->counters,
+                (MxLeaf){.path = path,
+                         .kind = MX_KIND_COUNTER,
+                         .dtype = dtype,
+                         .data = data,
+                         .division = program_division(s, (MxSharding){0}, MX_SCALAR)});
 }
 
 static void read_var(void *run, int var, MxBox box, void *host) {
@@ -58,16 +59,16 @@ static void *map_var(void *run, int var) {
     return mx_run_map(run, var);
 }
 
-void train_show_var(MxTrainState *s, MxLeaf *leaf, int var) {
+void program_show_var(MxTrainState *s, MxLeaf *leaf, int var) {
     leaf->keeper = &s->keeper;
     leaf->array = var;
-    leaf->division = train_division(s, s->sharding[var], leaf->shape);
+    leaf->division = program_division(s, s->sharding[var], leaf->shape);
 }
 
-MxLeaf *train_show_each(MxTrainState *s, const char *prefix, const int *vars) {
+MxLeaf *program_show_each(MxTrainState *s, const char *prefix, const int *vars) {
     const MxTree *params = mx_model_params(s->model);
     MxLeaf *leaf = mx_tree_add_under(&s->tree, prefix, params);
-    for (int i = 0; i < params->n; i++) train_show_var(s, &leaf[i], vars[i]);
+    for (int i = 0; i < params->n; i++) program_show_var(s, &leaf[i], vars[i]);
     return leaf;
 }
 
@@ -76,15 +77,15 @@ static void show_tree(MxTrainState *s) {
     mx_tree_init(&s->tree, s->arena);
     mx_tree_init(&s->counters, s->arena);
     s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
-    train_show_each(s, "model", s->var.param);
-    train_show_kept(s);
+    program_show_each(s, "model", s->var.param);
+    program_show_kept(s);
     s->step = mx_new(s->arena, uint32_t);
-    train_add_counter(s, "optimizer/step", MX_U32, s->step);
+    program_add_counter(s, "optimizer/step", MX_U32, s->step);
     s->eval_pending = mx_new(s->arena, int32_t);
-    train_add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
+    program_add_counter(s, "mxtrain/eval_pending", MX_I32, s->eval_pending);
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && train_parts[i]->show) train_parts[i]->show(s);
-    train_show_numbers(s);
+        if (s->part[i] && program_parts[i]->show) program_parts[i]->show(s);
+    program_show_numbers(s);
     for (int i = 0; i < s->counters.n; i++) mx_tree_add(&s->tree, s->counters.leaves[i]);
 }
 
@@ -100,20 +101,20 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     MxComm *comm = s->comm;
     const MxConfig *config = s->config;
     s->rank = comm ? mx_comm_rank(comm) : 0;
-    s->loss = train_loss(config);
+    s->loss = program_loss(config);
     s->outputs = loss_outputs(arena, s->loss);
     if (!mx_model_new(arena, config, &s->model, err)) return false;
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
     for (int i = 0; i < PART_COUNT; i++)
-        if (train_parts[i]->is_wanted(config))
-            s->part[i] = mx_arena_alloc(arena, train_parts[i]->bytes);
+        if (program_parts[i]->is_wanted(config))
+            s->part[i] = mx_arena_alloc(arena, program_parts[i]->bytes);
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    train_declare_vars(s);
-    return mx_train_mesh(arena, config, &s->mesh, err) && train_shard(s, divided, err) &&
-           train_trace_program(s, err) && open_device(s, err) && train_divide(s, err);
+    program_declare_vars(s);
+    return mx_train_mesh(arena, config, &s->mesh, err) && program_shard(s, divided, err) &&
+           program_trace(s, err) && open_device(s, err) && program_divide(s, err);
 }
 
 static size_t bytes_of_var(const MxTrainState *s, int var) {
@@ -215,29 +216,29 @@ static void run_entry(MxTrainState *s, const Entry *entry) {
     mx_run_entry(s->run, i);
 }
 
-void train_run_entry(MxTrainState *s, const Entry *entry) {
-    if (!s->knows_frozen) run_entry(s, &train_entry_frozen);
+void program_run_entry(MxTrainState *s, const Entry *entry) {
+    if (!s->knows_frozen) run_entry(s, &program_entry_frozen);
     s->knows_frozen = true;
     run_entry(s, entry);
 }
 
-void train_run_alone(MxTrainState *s, const Entry *entry) {
+void program_run_alone(MxTrainState *s, const Entry *entry) {
     run_entry(s, entry);
     forget_frozen(s);
 }
 
 void mx_train_state_init(MxTrainState *s) {
-    train_run_alone(s, &entry_init);
-    train_set_step(s, 0);
+    program_run_alone(s, &entry_init);
+    program_set_step(s, 0);
 }
 
 MxTree *mx_train_state_tree(MxTrainState *s) {
     return &s->tree;
 }
 void mx_train_state_restored(MxTrainState *s) {
-    train_changed(s);
+    program_changed(s);
     forget_frozen(s);
-    train_set_step(s, *s->step);
+    program_set_step(s, *s->step);
 }
 int64_t mx_train_state_step(const MxTrainState *s) {
     return *s->step;
@@ -265,7 +266,7 @@ static void read_all(const MxTrainState *s, int var, void *host) {
     mx_run_read(s->run, var, mx_run_box(s->run, var), host);
 }
 
-void train_write_all(MxTrainState *s, int var, const void *host) {
+void program_write_all(MxTrainState *s, int var, const void *host) {
     mx_run_write(s->run, var, mx_run_box(s->run, var), host);
 }
 
@@ -275,7 +276,7 @@ static double read_scalar(const MxTrainState *s, int var) {
     return x;
 }
 
-double train_out(const MxTrainState *s, int which) {
+double program_out(const MxTrainState *s, int which) {
     return read_scalar(s, s->var.out[which]);
 }
 
@@ -292,7 +293,7 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
     if (out) read_all(s, var, s->rows);
     for (int64_t k = 0; k < box->count[0]; k++) {
-        int64_t row = mx_batch_row(part, train_row_of(&micro, box->start[0] + k));
+        int64_t row = mx_batch_row(part, program_row_of(&micro, box->start[0] + k));
         char *there = data + (size_t)(row * part->length + column) * size;
         char *here = s->rows + (size_t)k * bytes;
         if (out)
@@ -300,10 +301,10 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
         else
             memcpy(here, there, bytes);
     }
-    if (!out) train_write_all(s, var, s->rows);
+    if (!out) program_write_all(s, var, s->rows);
 }
 
-void train_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, MicroBatch micro) {
+void program_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, MicroBatch micro) {
     for (int i = 0; i < s->n_inputs; i++) {
         const void *from = i < MX_BATCH_FIELDS ? batch->field[i] : s->input[i].given;
         if (from)
@@ -312,12 +313,12 @@ void train_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, Micro
     }
 }
 
-void train_read_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBatch micro,
-                     void *data) {
+void program_read_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBatch micro,
+                       void *data) {
     copy_rows(s, var, part, micro, data, true);
 }
 
-void train_give(MxTrainState *s, int input, const void *values) {
+void program_give(MxTrainState *s, int input, const void *values) {
     s->input[input].given = values;
 }
 
@@ -342,16 +343,16 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     double total[LOSS_MOST_WEIGHTS] = {0};
     int n_weights = loss_weights(s->loss);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        train_load_batch(s, false, batch, micro);
-        train_run_entry(s, &entry_weigh);
+        program_load_batch(s, false, batch, micro);
+        program_run_entry(s, &entry_weigh);
         for (int w = 0; w < n_weights; w++) total[w] += read_scalar(s, s->var.weight[w]);
     }
     for (int w = 0; w < n_weights; w++)
-        train_write_all(s, s->var.total_weight[w], &(float){(float)total[w]});
+        program_write_all(s, s->var.total_weight[w], &(float){(float)total[w]});
     loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        if (micro.n > 1) train_load_batch(s, false, batch, micro);
-        train_run_entry(s, micro.i ? &entry_grad_add : &entry_grad);
+        if (micro.n > 1) program_load_batch(s, false, batch, micro);
+        program_run_entry(s, micro.i ? &entry_grad_add : &entry_grad);
         add_loss(s, false, &loss);
     }
     if (s->loss->check) s->loss->check(s, &loss);
@@ -361,8 +362,8 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
 
 MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    train_load_batch(s, true, batch, (MicroBatch){.n = 1});
-    train_run_entry(s, &entry_eval);
+    program_load_batch(s, true, batch, (MicroBatch){.n = 1});
+    program_run_entry(s, &entry_eval);
     add_loss(s, true, &loss);
     loss.total_weights = read_scalar(s, s->var.weight[0]);
     return loss;

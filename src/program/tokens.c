@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-MxModelInputs train_inputs(MxTrace *t, const int *batch) {
+MxModelInputs program_inputs(MxTrace *t, const int *batch) {
     return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
                            .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
                            .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
@@ -16,8 +16,8 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
     weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
-MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                         MxValue hidden, MxValue weight) {
+MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                           MxValue hidden, MxValue weight) {
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
@@ -28,8 +28,8 @@ MxValue train_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, con
     return mx_ratio(t, xent, weight, LOSS_EPS);
 }
 
-MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
-                          int output, MxValue loss) {
+MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+                            int output, MxValue loss) {
     bool trains = batch == s->var.batch[false];
     if (balance == MX_NONE || loss < 0) return loss;
     t->scope = "loss";
@@ -41,12 +41,12 @@ MxValue train_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
-    MxModelInputs in = train_inputs(t, batch);
+    MxModelInputs in = program_inputs(t, batch);
     MxValue balance;
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    MxValue loss = train_token_loss(s, t, params, batch, hidden, weights[0]);
-    return train_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[0]);
+    return program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
 }
 
 static double perplexity(const MxLoss *loss, int i) {

@@ -9,7 +9,7 @@
 
 /* ---- variables and leaves */
 
-void train_declare_kept(MxTrainState *s) {
+void program_declare_kept(MxTrainState *s) {
     const MxType hyper = {MX_F32, MX_SHAPE(MX_HYPER_COUNT)}, limit = {MX_F32, MX_SHAPE(2)};
     const MxOptim *o = s->optim;
     s->var.kept = mx_new_n(s->arena, int, o->n_arrays);
@@ -17,28 +17,28 @@ void train_declare_kept(MxTrainState *s) {
     for (int i = 0; i < o->n_arrays; i++) {
         const MxLeaf *leaf = &o->arrays[i].leaf;
         s->var.kept[i] = MX_NONE;
-        if (!train_trains(s)) continue;
-        s->var.kept[i] = train_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
+        if (!program_is_training(s)) continue;
+        s->var.kept[i] = program_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
     }
     for (int i = 0; i < o->n_parts; i++)
-        s->var.hyper[i] = train_add_var(s, "hyper", mx_optim_part(o, i), hyper);
+        s->var.hyper[i] = program_add_var(s, "hyper", mx_optim_part(o, i), hyper);
     s->var.spike_limit =
-        mx_optim_leaves_out(o) ? train_add_var(s, "in", "spike_limit", limit) : MX_NONE;
+        mx_optim_leaves_out(o) ? program_add_var(s, "in", "spike_limit", limit) : MX_NONE;
 }
 
 /* Without data where nothing is trained: a checkpoint has them. */
-void train_show_kept(MxTrainState *s) {
+void program_show_kept(MxTrainState *s) {
     for (int i = 0; i < s->optim->n_arrays; i++) {
         int at = mx_tree_add(&s->tree, s->optim->arrays[i].leaf);
-        if (!s->only_evaluates) train_show_var(s, &s->tree.leaves[at], s->var.kept[i]);
+        if (!s->only_evaluates) program_show_var(s, &s->tree.leaves[at], s->var.kept[i]);
     }
 }
 
-void train_show_numbers(MxTrainState *s) {
+void program_show_numbers(MxTrainState *s) {
     const MxTree *numbers = &s->optim->numbers;
     for (int i = 0; i < numbers->n; i++) {
         MxLeaf leaf = numbers->leaves[i];
-        leaf.division = train_division(s, (MxSharding){0}, leaf.shape);
+        leaf.division = program_division(s, (MxSharding){0}, leaf.shape);
         mx_tree_add(&s->counters, leaf);
     }
 }
@@ -128,11 +128,11 @@ static void trace_update(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
 }
 
-const Entry entry_update = {"update", trace_update, train_trains};
+const Entry entry_update = {"update", trace_update, program_is_training};
 
 /* ---- a step */
 
-void train_set_step(MxTrainState *s, int64_t step) {
+void program_set_step(MxTrainState *s, int64_t step) {
     *s->step = (uint32_t)step;
     mx_optim_start(s->optim, step);
 }
@@ -143,24 +143,26 @@ static void write_numbers(MxTrainState *s) {
     float hyper[MX_HYPER_COUNT], limit[2];
     for (int i = 0; i < s->optim->n_parts; i++) {
         mx_optim_hyper(s->optim, i, rate, hyper);
-        train_write_all(s, s->var.hyper[i], hyper);
+        program_write_all(s, s->var.hyper[i], hyper);
     }
     if (s->var.spike_limit == MX_NONE) return;
     mx_optim_limit(s->optim, s->last_loss, limit);
-    train_write_all(s, s->var.spike_limit, limit);
+    program_write_all(s, s->var.spike_limit, limit);
 }
 
 MxUpdate mx_train_update(MxTrainState *s) {
     const MxConfig *c = s->config;
     write_numbers(s);
-    train_run_entry(s, &entry_update);
-    train_changed(s);
-    double norm = sqrt(train_out(s, OUT_GRAD_SQUARES)), threshold = c->gradient_clipping_threshold;
+    program_run_entry(s, &entry_update);
+    program_changed(s);
+    double norm = sqrt(program_out(s, OUT_GRAD_SQUARES)),
+           threshold = c->gradient_clipping_threshold;
     MxUpdate update = {.learning_rate = (double)(float)mx_learning_rate(c, *s->step),
                        .raw_grad_norm = norm,
                        .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
-                       .was_left_out = train_out(s, OUT_IS_LEFT_OUT) != 0};
-    update.param_norm = sqrt(train_out(s, OUT_PARAM_SQUARES) + train_out(s, OUT_FROZEN_SQUARES));
+                       .was_left_out = program_out(s, OUT_IS_LEFT_OUT) != 0};
+    update.param_norm =
+        sqrt(program_out(s, OUT_PARAM_SQUARES) + program_out(s, OUT_FROZEN_SQUARES));
     ++*s->step;
     mx_optim_stepped(s->optim, s->last_loss, update.grad_norm, update.was_left_out);
     return update;

@@ -299,7 +299,7 @@ static void ck_casts(const MxTrainState *s, const char *at) {
     const int *reference = reference_copy(s);
     for (int e = 0; e < s->n_entries; e++) {
         const MxGraph *graph = s->entries[e];
-        for (int n = 0; s->entry[e] != &train_entry_frozen && n < graph->n_nodes; n++) {
+        for (int n = 0; s->entry[e] != &program_entry_frozen && n < graph->n_nodes; n++) {
             MxValue x = graph->nodes[n].out[0];
             if (graph->nodes[n].op != &op_cast) continue;
             while (mx_graph_producer(graph, x)->n_in == 1) x = mx_graph_producer(graph, x)->in[0];

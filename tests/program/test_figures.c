@@ -32,7 +32,7 @@ START_TEST(every_loss_is_whole_and_meant) {
                       "%s lacks something", rows[i].name);
         ck_assert_msg(!loss->is_meant == is_last, "%s hides those that follow", rows[i].name);
         for (int k = 0; k < MX_COUNT(losses); k++)
-            is_meant = is_meant || train_loss(program_config(&arena, SMALL, losses[k])) == loss;
+            is_meant = is_meant || program_loss(program_config(&arena, SMALL, losses[k])) == loss;
         ck_assert_msg(is_meant, "%s: no words in the table above mean it", rows[i].name);
     }
     mx_arena_release(&arena);

@@ -192,11 +192,11 @@ static MxTrainState *open_state(MxConfig *config, const MxBatch *batch) {
     ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
     mx_train_state_init(state);
     mx_train_state_begin(state);
-    Reference *reference = train_part(state, PART_reference);
+    Reference *reference = program_part(state, PART_reference);
     if (reference && reference->logp != MX_NONE) {
         float *logp = mx_new_n(&arena, float, batch->rows * batch->length);
         reference_refer(state, batch, false, logp);
-        train_give(state, reference->logp, logp);
+        program_give(state, reference->logp, logp);
     }
     disturb(state);
     return state;

@@ -191,7 +191,7 @@ typedef struct Data {
 
 static void check_step(const MxTrainMesh *mesh, const Data *data, int64_t step) {
     MxError err = {0};
-    int64_t rows = ROWS * train_loss(mesh->config)->rows, fewest = rows;
+    int64_t rows = ROWS * program_loss(mesh->config)->rows, fewest = rows;
     MxBatch want = mx_batch_new(&arena, rows, LENGTH), got = mx_batch_new(&arena, rows, LENGTH);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
         for (int64_t i = 0; i < rows * LENGTH; i++) got.field[f][i] = UNTOUCHED;
