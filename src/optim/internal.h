@@ -5,7 +5,7 @@
 
 #include <mx/optim.h>
 
-enum { OPTIM_MAX_COUNTS = 2, OPTIM_MAX_PARTS = 2, OPTIM_MAX_NUMBERS = 3 };
+enum { OPTIM_MAX_COUNTS = 2, OPTIM_MAX_PARTS = 2 };
 
 /* Names of trees of kept arrays (config_optimizers.def). */
 typedef enum OptimTree {
