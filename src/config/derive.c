@@ -174,6 +174,10 @@ bool config_is_bundled(const char *files) {
     return false;
 }
 
+bool config_is_byte(const MxConfig *config) {
+    return !strcmp(config->tokenizer_type, "byte");
+}
+
 /* Files of a config file, base.yml or a recipe, that came with the program are for its own training
  * data. */
 static void drop_bundled(ConfigLoad *load, MxConfig *c, const ConfigFiles *files) {

@@ -220,6 +220,8 @@ const char *config_eval_named(const MxConfig *config, const ConfigFiles *files);
 const char **config_text_field(const MxConfig *config, MxKey key);
 /* config_is_bundled — whether files are those that came with the program. */
 bool config_is_bundled(const char *files);
+/* config_is_byte — whether text becomes its bytes: no file says how. */
+bool config_is_byte(const MxConfig *config);
 /* config_share — the share that eval_split says; false if it says none. */
 bool config_share(const char *text, double *out);
 #define CONFIG_MOST_HELD_OUT 0.5

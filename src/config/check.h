@@ -1,0 +1,24 @@
+/* check.h — what the checks of values that are fine alone but not together share (check.c,
+ * check_model.c, check_data.c). A check is skipped where one of its keys has been reported already.
+ */
+#ifndef CONFIG_CHECK_H
+#define CONFIG_CHECK_H
+
+#include "room.h"
+
+enum { CONFIG_LARGEST_SIZE = 1 << 30 };
+
+/* Whether none of these keys has been reported. */
+#define GOOD(load, ...)                                                                            \
+    config_are_good((load), (const MxKey[]){__VA_ARGS__}, MX_COUNT(((const MxKey[]){__VA_ARGS__})))
+bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n);
+/* config_culprit — of two keys the one that the user set, and of two set ones the later: its line
+ * is shown. */
+MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
+
+/* config_check_model — sizes, heads, windows, experts, positions; config_check_data — files,
+ * columns, tokenizers, and what the objectives need of them. */
+void config_check_model(ConfigLoad *load, const MxConfig *config);
+void config_check_data(ConfigLoad *load, const MxConfig *config);
+
+#endif

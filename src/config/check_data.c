@@ -1,0 +1,172 @@
+/* check_data.c — training data, data for evaluation, and what the objectives need of them. */
+#include "check.h"
+
+/* What is named for training and evaluation (ours). */
+static void check_files(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *train = *config_text_field(c, files->train);
+    bool has_mixture = !strcmp(files->kind, "grain") && c->grain_train_mixture_config_path;
+    if (files->wants && GOOD(load, files->train) && !train && !has_mixture)
+        config_fail(load, MX_KEY_dataset_type, "%s wants %s=%s", files->kind,
+                    mx_key_name(files->train), files->wants);
+    if (train && has_mixture)
+        config_fail(load, MX_KEY_grain_train_mixture_config_path,
+                    "names the training data, and so does grain_train_files");
+    if (files->train != MX_KEY_dataset_path && GOOD(load, MX_KEY_dataset_path) && c->dataset_path) {
+        config_fail(load, MX_KEY_dataset_path,
+                    "dataset_type %s does not read it, and reads nothing else in its place",
+                    files->kind);
+        config_hint(load, "%s names the training data", mx_key_name(files->train));
+    }
+}
+
+static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFiles *files) {
+    const char *eval = config_eval_named(c, files);
+    double share;
+    if (!GOOD(load, files->eval, MX_KEY_eval_interval, MX_KEY_eval_split) || c->eval_interval <= 0)
+        return;
+    if (!eval && !config_share(c->eval_split, &share)) {
+        config_fail(load, MX_KEY_eval_split,
+                    "wants a share of the training data, 0 to %.15g, found \"%s\"",
+                    CONFIG_MOST_HELD_OUT, config_shorten(load->arena, c->eval_split));
+    } else if (!eval && c->eval_share <= 0) {
+        config_fail(load, MX_KEY_eval_split,
+                    "0 leaves nothing to evaluate on; evaluation wants a share of the training "
+                    "data or %s=%s",
+                    mx_key_name(files->eval), files->eval_wants);
+        config_hint(load, "eval_interval=-1 trains without evaluation");
+    }
+    if (eval && !config_is_bundled(eval) && config_is_bundled(*config_text_field(c, files->train)))
+        config_warn(load, MX_NOWHERE,
+                    "%s are your own, but training reads the bundled %s; %s names others",
+                    mx_key_name(files->eval), *config_text_field(c, files->train),
+                    mx_key_name(files->train));
+    if (!eval && files->has_records && c->eval_data_columns.n &&
+        strcmp(c->eval_data_columns.item[0], "text"))
+        config_warn(load, MX_NOWHERE,
+                    "eval_data_columns has no effect: evaluation reads a share of the training "
+                    "data (eval_split)");
+}
+
+static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
+    enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
+    if (GOOD(load, MX_KEY_tokenizer_type, MX_KEY_vocab_size) && config_is_byte(c) &&
+        c->vocab_size < BYTE_VOCAB)
+        config_fail(load, MX_KEY_vocab_size,
+                    "%lld is too small; the byte tokenizer of dataset_type %s has %d tokens",
+                    (long long)c->vocab_size, c->dataset_type, BYTE_VOCAB);
+}
+
+/* How many columns a record has: text, prompt + completion, (prompt +) chosen + rejected. [text] is
+ * the default and leaves it to the data. */
+static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
+    const MxStrs *columns = (const MxStrs *)((const char *)c + config_rows[key].offset);
+    bool is_default = columns->n == 1 && !strcmp(columns->item[0], "text");
+    int least = c->use_dpo ? 2 : 1, most = c->use_dpo ? 3 : c->use_sft ? 2 : 1;
+    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft) || is_default) return;
+    if (columns->n >= least && columns->n <= most) return;
+    config_fail(load, key, "wants %s, found %d",
+                c->use_dpo   ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
+                               "of 2 or 3 columns"
+                : c->use_sft ? "[text] or [prompt, completion], or other names of 1 or 2 columns"
+                             : "[text], or another name of 1 column",
+                columns->n);
+    if (!c->use_dpo && !c->use_sft)
+        config_hint(load, "use_sft=true reads prompts and completions, use_dpo=true pairs");
+}
+
+/* What hf_path may name besides a folder. */
+static const struct {
+    const char *name, *wants; /* wants NULL: it is read */
+} hf_readers[] = {
+    {"json", NULL},
+    {"text", NULL},
+    {"parquet", "pandas.read_parquet('IN.parquet')"},
+    {"csv", "pandas.read_csv('IN.csv')"},
+};
+
+static void check_hf_path(ConfigLoad *load, const MxConfig *c) {
+    const char *path = c->hf_path;
+    for (int i = 0; i < MX_COUNT(hf_readers); i++) {
+        if (strcmp(path, hf_readers[i].name)) continue;
+        if (!hf_readers[i].wants) return;
+        config_fail(load, MX_KEY_hf_path, "%s is not available, wants json or text", path);
+        config_hint(load,
+                    "convert with: python3 -c \"import pandas; %s.to_json('OUT.jsonl', "
+                    "orient='records', lines=True)\"",
+                    hf_readers[i].wants);
+        return;
+    }
+    if (!mx_dir_exists(path)) {
+        config_fail(load, MX_KEY_hf_path,
+                    "\"%s\" is no folder here, and sets of the Hugging Face hub are not "
+                    "downloaded; wants json or text with hf_train_files, or a folder",
+                    config_shorten(load->arena, path));
+        config_hint(load, "hf download --repo-type dataset NAME --local-dir DIR brings its files");
+    } else if (c->hf_train_files && strcmp(c->hf_train_files, path)) {
+        config_fail(
+            load, MX_KEY_hf_path,
+            "\"%s\" names the training data, and so does hf_train_files; wants json or text "
+            "with that",
+            config_shorten(load->arena, path));
+    }
+}
+
+/* The columns of records, of the kinds of data that hold them. */
+static void check_records(ConfigLoad *load, const MxConfig *c) {
+    if (!strcmp(c->dataset_type, "hf") && GOOD(load, MX_KEY_hf_path) && c->hf_path)
+        check_hf_path(load, c);
+    check_columns(load, c, MX_KEY_train_data_columns);
+    if (c->eval_interval > 0) check_columns(load, c, MX_KEY_eval_data_columns);
+}
+
+static void check_data(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_dataset_type)) return;
+    const ConfigFiles *files = config_files_of(c);
+    if (!files) {
+        if (c->dataset_path)
+            config_warn(load, MX_NOWHERE, "dataset_path has no effect with dataset_type %s",
+                        c->dataset_type);
+        return;
+    }
+    if (files->has_records) check_records(load, c);
+    check_files(load, c, files);
+    check_evaluation(load, c, files);
+    if (files->has_tokenizer) check_tokenizer(load, c);
+}
+
+/* What the objectives need of the data. */
+static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_dataset_type)) return;
+    bool is_text = !strcmp(c->dataset_type, "text");
+    if (c->use_dpo && c->use_sft)
+        config_fail(load, config_culprit(load, MX_KEY_use_dpo, MX_KEY_use_sft),
+                    "true, as the other of use_dpo and use_sft is; a run has one of them");
+    if (c->use_dpo && is_text)
+        config_fail(
+            load, config_culprit(load, MX_KEY_use_dpo, MX_KEY_dataset_type),
+            "use_dpo=true wants pairs of responses, dataset_type text has none; hf and hdf5 "
+            "have");
+    if (c->use_dpo && GOOD(load, MX_KEY_dpo_max_prompt_length, MX_KEY_max_target_length) &&
+        c->dpo_max_prompt_length >= c->max_target_length)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_dpo_max_prompt_length, MX_KEY_max_target_length),
+                    "dpo.max_prompt_length %lld leaves no room for responses in max_target_length "
+                    "%lld",
+                    (long long)c->dpo_max_prompt_length, (long long)c->max_target_length);
+    const ConfigFiles *files = config_files_of(c);
+    if (c->use_dpo && files && files->has_records &&
+        GOOD(load, MX_KEY_packing, MX_KEY_dpo_formula, MX_KEY_dpo_algo) && c->packing &&
+        !strcmp(c->dpo_formula, "maxtext") && !strcmp(c->dpo_algo, "dpo"))
+        config_fail(load, config_culprit(load, MX_KEY_packing, MX_KEY_dpo_formula),
+                    "dpo.formula maxtext knows one pair in a row; it wants packing=false");
+    if (!GOOD(load, MX_KEY_sft_train_on_completion_only) || !c->sft_train_on_completion_only)
+        return;
+    if (c->use_sft && is_text)
+        config_fail(load, MX_KEY_sft_train_on_completion_only,
+                    "dataset_type text has no prompts to leave out; hf has");
+}
+
+void config_check_data(ConfigLoad *load, const MxConfig *c) {
+    check_data(load, c);
+    check_posttrain(load, c);
+}

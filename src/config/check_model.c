@@ -1,0 +1,114 @@
+/* check_model.c — sizes, heads, windows, experts and positions that do not go together. Source:
+ * MaxText types.py validators @e591f30c; ours where marked. */
+#include "check.h"
+
+#include <mx/family.h>
+
+/* Ours: a family that says what its layers see leaves attention_type nothing to say. */
+static void check_windows(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    bool says = false, has_window = false;
+    for (int i = 0; i < family->n_specs; i++) {
+        says |= family->specs[i].sees != MX_SEES_AS_SAID;
+        has_window |= family->specs[i].sees == MX_SEES_WINDOW;
+    }
+    if (says && GOOD(load, MX_KEY_attention_type) && strcmp(c->attention_type, "global") != 0)
+        config_fail(load, MX_KEY_attention_type,
+                    "%s, but layers of %s see what their family says; wants global",
+                    c->attention_type, c->decoder_block);
+    if (has_window && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
+        config_fail(load, MX_KEY_sliding_window_size,
+                    "layers of %s have a window; wants at least 1, found 0", c->decoder_block);
+}
+
+static void check_heads(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_global_parameter_scale) &&
+        (c->global_parameter_scale & (c->global_parameter_scale - 1)))
+        config_fail(load, MX_KEY_global_parameter_scale, "%lld is not a power of two",
+                    (long long)c->global_parameter_scale);
+    if (GOOD(load, MX_KEY_base_num_query_heads, MX_KEY_base_num_kv_heads) &&
+        c->base_num_query_heads % c->base_num_kv_heads)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_base_num_kv_heads, MX_KEY_base_num_query_heads),
+                    "base_num_kv_heads %lld does not divide base_num_query_heads %lld",
+                    (long long)c->base_num_kv_heads, (long long)c->base_num_query_heads);
+    if (GOOD(load, MX_KEY_head_dim) && c->head_dim % 2)
+        config_fail(load, MX_KEY_head_dim, "%lld is odd; rotary position encoding turns pairs",
+                    (long long)c->head_dim);
+}
+
+/* Ours: no size may overflow an index when two of them are multiplied. */
+static void check_sizes(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        int64_t value;
+    } sizes[] = {
+        {MX_KEY_base_emb_dim, c->emb_dim},
+        {MX_KEY_base_mlp_dim, c->mlp_dim},
+        {MX_KEY_base_moe_mlp_dim, c->base_moe_mlp_dim == -1 ? 1 : c->moe_mlp_dim},
+        {MX_KEY_num_experts, c->num_experts},
+        {MX_KEY_base_num_query_heads, c->num_query_heads},
+        {MX_KEY_base_num_kv_heads, c->num_kv_heads},
+        {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
+        {MX_KEY_head_dim, c->head_dim},
+        {MX_KEY_vocab_size, c->vocab_size},
+        {MX_KEY_max_target_length, c->max_target_length},
+        {MX_KEY_steps, c->steps},
+    };
+    for (int i = 0; i < MX_COUNT(sizes); i++)
+        if (GOOD(load, sizes[i].key) && sizes[i].value > CONFIG_LARGEST_SIZE)
+            config_fail(load, sizes[i].key, "%lld is more than the largest size, %d",
+                        (long long)sizes[i].value, CONFIG_LARGEST_SIZE);
+}
+
+static void check_attention(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_attention_type)) return;
+    bool is_sliding = !strcmp(c->attention_type, "local_sliding");
+    bool is_chunked = !strcmp(c->attention_type, "chunk");
+    if (is_sliding && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
+        config_fail(load, MX_KEY_attention_type,
+                    "local_sliding wants sliding_window_size of at least 1, found 0");
+    if (is_chunked && GOOD(load, MX_KEY_chunk_attn_window_size) && !c->chunk_attn_window_size)
+        config_fail(load, MX_KEY_attention_type,
+                    "chunk wants chunk_attn_window_size of at least 1, found 0");
+}
+
+/* Where every layer has experts, no other width of a feed-forward block means anything. */
+static void check_experts(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block, MX_KEY_num_experts, MX_KEY_num_experts_per_tok)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    if (!mx_family_has(family, MX_BLOCK_MOE)) return;
+    if (c->num_experts_per_tok > c->num_experts)
+        config_fail(load, MX_KEY_num_experts_per_tok,
+                    "%lld, but there are %lld experts (num_experts)",
+                    (long long)c->num_experts_per_tok, (long long)c->num_experts);
+    if (mx_family_has(family, MX_BLOCK_GLU)) return;
+    if (c->fused_mlp)
+        config_fail(load, MX_KEY_fused_mlp,
+                    "true, but no layer of %s has a feed-forward block without experts",
+                    c->decoder_block);
+    if (GOOD(load, MX_KEY_base_mlp_dim, MX_KEY_base_moe_mlp_dim) && c->moe_mlp_dim != c->mlp_dim)
+        config_fail(load, MX_KEY_base_moe_mlp_dim,
+                    "%lld, but base_mlp_dim is %lld; wants the same in %s, all of whose layers "
+                    "have experts",
+                    (long long)c->base_moe_mlp_dim, (long long)c->base_mlp_dim, c->decoder_block);
+}
+
+static void check_rope(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_rope_min_timescale, MX_KEY_rope_max_timescale) &&
+        c->rope_max_timescale < c->rope_min_timescale)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_rope_max_timescale, MX_KEY_rope_min_timescale),
+                    "rope_max_timescale %lld is less than rope_min_timescale %lld",
+                    (long long)c->rope_max_timescale, (long long)c->rope_min_timescale);
+}
+
+void config_check_model(ConfigLoad *load, const MxConfig *c) {
+    check_windows(load, c);
+    check_heads(load, c);
+    check_sizes(load, c);
+    check_attention(load, c);
+    check_experts(load, c);
+    check_rope(load, c);
+}

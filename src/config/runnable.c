@@ -1,0 +1,51 @@
+/* runnable.c — what loads, so that MaxText's own base.yml does or because a plan needs no data, but
+ * cannot be run here. */
+#include "room.h"
+
+/* Where something is read or written. */
+static const MxKey paths[] = {
+    MX_KEY_base_output_directory, MX_KEY_metrics_file,
+    MX_KEY_load_parameters_path,  MX_KEY_load_full_state_path,
+    MX_KEY_text_train_files,      MX_KEY_text_eval_files,
+    MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,
+    MX_KEY_hf_train_files,        MX_KEY_hf_eval_files,
+    MX_KEY_dpo_reference_logps,   MX_KEY_lora_restore_path,
+    MX_KEY_tokenizer_path,        MX_KEY_grain_train_files,
+    MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,
+    MX_KEY_dataset_path,
+};
+
+/* "gs://bucket/folder". */
+static bool has_scheme(const char *path) {
+    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
+    return n && !strncmp(path + n, "://", 3);
+}
+
+static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
+    const char *path = *(const char *const *)((const char *)config + config_rows[key].offset);
+    if (!path || !has_scheme(path)) return true;
+    mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
+    mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");
+    return false;
+}
+
+bool mx_config_runnable(const MxConfig *config, MxError *err) {
+    const ConfigFiles *files = config_files_of(config);
+    bool ok = true;
+    if (files && files->train == MX_KEY_dataset_path && !config->dataset_path) {
+        ok = mx_config_fail(err, config, MX_KEY_dataset_type,
+                            "%s wants dataset_path=FOLDER, where TensorFlow Datasets has put %s",
+                            files->kind, config->dataset_name);
+        mx_note(err, "hint: bring its files NAME[/CONFIG]/VERSION/NAME-SPLIT.tfrecord-* there");
+    }
+    bool has_path =
+        config->tokenizer_path || config->load_parameters_path || config->load_full_state_path;
+    if (files && files->has_tokenizer && !config_is_byte(config) && !has_path) {
+        ok =
+            mx_config_fail(err, config, MX_KEY_tokenizer_type,
+                           "\"%s\" is read from files, but none are named", config->tokenizer_type);
+        mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
+    }
+    for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
+    return ok;
+}
