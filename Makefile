@@ -53,7 +53,7 @@ FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
 TILES_IN_C        := $(if $(findstring x86_64,$(MULTIARCH)),tiles_in_c)
 FLAGS.tiles_in_c  := $(FLAGS.avx512_bf16) -include tests/device/tiles_in_c.h
 
-# Tools: one main() each, linked against no more than it uses.
+# Tools: one main() each, in <tool>.c, with <tool>_*.c; linked against no more than it uses.
 TOOLS          := mxtrain mxconvert mxcompare mxdecode
 USES.mxtrain   := report
 USES.mxconvert := ckpt model text
@@ -106,7 +106,7 @@ OP_CASES.device := $(OP_CASES)
 OP_CASES.run    := $(OP_CASES)
 
 define tool
-$B/$1: $B/tools/$1.o $(call objs,$1) ; $$(link) $(call libs,$1)
+$B/$1: $(patsubst src/%.c,$B/%.o,$(wildcard src/tools/$1.c src/tools/$1_*.c)) $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
 $B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(OP_CASES.$1) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm

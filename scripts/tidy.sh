@@ -32,15 +32,17 @@ check_rooms() { # check_rooms <room or tool> <file>...
 for room in $rooms; do
     # shellcheck disable=SC2046
     check_rooms "$room" $(code "src/$room" "tests/$room") \
-        $(for f in "include/mx/$room.h" "include/mx/$room.def" "include/mx/${room}"_*.def; do
+        $(for f in "include/mx/$room.h" "include/mx/$room.def" "include/mx/${room}"_*.h "include/mx/${room}"_*.def; do
             [ -f "$f" ] && echo "$f"
         done)
 done
 for tool in $tools; do
-    [ -f "src/tools/$tool.c" ] && check_rooms "$tool" "src/tools/$tool.c"
+    # shellcheck disable=SC2046
+    check_rooms "$tool" $(code src/tools | grep -E "/$tool(_[a-z]*)?\.[ch]$")
 done
 for f in include/mx/*.h; do
     room=$(basename "$f" .h)
+    room=${room%%_*} # ops_loss.h is a part of ops.h
     case " $rooms " in *" $room "*) ;; *) say "$f:1: no room \"$room\" in the Makefile" ;; esac
 done
 
@@ -136,8 +138,9 @@ esac
 printf '%-8s %7s %7s %7s\n' room src header tests
 for room in $rooms tools; do
     set -- "$room"
-    for part in "src/$room" "include/mx/$room.h" "tests/$room"; do
-        files=$(code "$part")
+    for part in "src/$room" "include/mx/$room.h include/mx/${room}_*.h" "tests/$room"; do
+        # shellcheck disable=SC2086
+        files=$(code $part)
         # shellcheck disable=SC2086
         set -- "$@" "$([ -n "$files" ] && cat $files | wc -l || echo 0)"
     done

@@ -1,0 +1,39 @@
+/* mxconvert.h — what the files of mxconvert share: the command line, and what is known of a
+ * conversion before a child process makes it. */
+#ifndef TOOLS_MXCONVERT_H
+#define TOOLS_MXCONVERT_H
+
+#include <mx/ckpt.h>
+#include <mx/config.h>
+#include <mx/model.h>
+
+typedef struct CommandLine {
+    const char *source, *target;
+    const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
+    const char *base, *config, *alpha_text, *shard_text;
+    bool params_only, dry_run, verifies, force, benchmark;
+    bool merges, extracts, to_peft, to_hf, assumes_bf16;
+    int64_t shard_bytes;
+    double alpha; /* 0 = not said */
+    MxConvert how;
+} CommandLine;
+
+typedef struct Work {
+    CommandLine *line;
+    MxCkptRef from, base;
+    MxCkptOutput *output;
+    MxPeftConvert peft;
+    MxHfExport hf;
+} Work;
+
+/* mxconvert_options — the command line, into what it means. Errors: what cannot be understood, or
+ * does not go together. */
+bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err);
+
+/* mxconvert_adapters — what adapters need to be merged or exported; mxconvert_model — what an
+ * export to Hugging Face needs to know of the model. From the config of the run, the command line,
+ * and config.json. Errors: they do not tell it, or contradict one another. */
+bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err);
+bool mxconvert_model(Work *work, MxArena *arena, MxError *err);
+
+#endif

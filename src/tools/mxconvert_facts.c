@@ -1,0 +1,121 @@
+/* mxconvert_facts.c — what a conversion has to know besides the arrays: the scale and the base of
+ * adapters, the model that an export is to be. Configs and manifests tell it. */
+#include "mxconvert.h"
+
+/* ---- adapters */
+
+/* The config that SRC holds, or the one that is named; NULL = there is none. */
+static bool load_config(const Work *work, const char *file, MxArena *arena, const MxConfig **out,
+                        MxError *err) {
+    const MxJson *manifest = work->from.manifest;
+    MxConfigRequest request = {
+        .files = &file,
+        .n_files = file != NULL,
+        .text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL,
+        .text_name = mx_arena_printf(arena, "the config in %s", work->from.ref)};
+    MxConfig *config = NULL;
+    *out = NULL;
+    if (!file && !request.text) return true;
+    if (file && request.text)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--config: \"%s\" holds its config itself",
+                       work->from.ref);
+    if (!mx_config_load(arena, &request, &config, err)) return false;
+    *out = config;
+    return true;
+}
+
+static bool settle_alpha(const Work *work, const MxConfig *config, double *out, MxError *err) {
+    double said = work->line->alpha, theirs = config ? config->lora_alpha : 0;
+    *out = said > 0 ? said : theirs;
+    if (!(said > 0 && theirs > 0) || said == theirs) return true;
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                   "--lora-alpha: found %.15g, but the config says %.15g", said, theirs);
+}
+
+static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxError *err) {
+    MxAdapterFacts *facts = &work->line->how.facts;
+    const char *ref = work->line->base;
+    facts->is_base_said = ref != NULL;
+    if (!ref && config) {
+        ref = config->load_parameters_path;
+        facts->base_hint =
+            ref ? mx_arena_printf(arena,
+                                  "hint: that is the load_parameters_path in the config of \"%s\"; "
+                                  "--base names another place",
+                                  work->from.ref)
+                : mx_arena_printf(
+                      arena, "hint: its config draws them (init_weights_seed %lld), from no file",
+                      (long long)config->init_weights_seed);
+    }
+    if (!ref) return true;
+    facts->base = &work->base;
+    if (mx_ckpt_find(arena, ref, NULL, &work->base, err)) return true;
+    if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
+    return false;
+}
+
+bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
+    const MxConfig *config;
+    MxModel *model = NULL;
+    MxAdapterFacts *facts = &work->line->how.facts;
+    bool merges = work->line->merges;
+    if (!merges && !work->line->to_peft) return true;
+    if (!load_config(work, work->line->config, arena, &config, err) ||
+        !settle_alpha(work, config, &facts->alpha, err) ||
+        (config && !mx_model_new(arena, config, &model, err)) ||
+        (merges && !find_base(work, config, arena, err)))
+        return false;
+    if (model) {
+        work->peft.heads = mx_model_head_form(model);
+        facts->weights = mx_model_params(model);
+    }
+    const char *base = work->line->base;
+    if (!base && config) base = config->load_parameters_path;
+    work->peft.base = base ? base : "";
+    work->peft.alpha = facts->alpha;
+    work->peft.verifies = work->line->how.verifies;
+    return true;
+}
+
+/* ---- Hugging Face's models */
+
+static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, MxError *err) {
+    MxModel *model;
+    if (!mx_hf_fits(c, err) || !mx_model_new(arena, c, &model, err)) return false;
+    *out = mx_hf_of_config(c, mx_model_head_form(model));
+    return true;
+}
+
+/* The config.json that tells the model to export: the one that is named, or SRC's own, which a
+ * conversion left there; NULL = a config of ours does. */
+static const char *find_json(const Work *work, MxArena *arena) {
+    const char *named = work->line->config,
+               *dir = work->from.is_hf ? work->from.path : work->from.dir;
+    if (named) return mx_text_has_suffix(named, ".json") ? named : NULL;
+    const char *path = dir ? mx_path_join(arena, dir, MX_HF_CONFIG) : NULL;
+    return path && mx_file_exists(path) ? path : NULL;
+}
+
+bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
+    const MxConfig *config;
+    const CommandLine *line = work->line;
+    const char *json = find_json(work, arena);
+    MxHfExport *hf = &work->hf;
+    *hf = (MxHfExport){.shard_bytes = line->shard_bytes, .verifies = line->how.verifies};
+    MxHfModel theirs = {.dtype = MX_F32};
+    if ((json && !mx_hf_read_config(arena, json, &theirs, err)) ||
+        !load_config(work, json ? NULL : line->config, arena, &config, err) ||
+        (config && !model_of_config(arena, config, &hf->model, err)))
+        return false;
+    hf->dtype = line->how.casts ? line->how.param_dtype : theirs.dtype;
+    if (!json && !config)
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
+            "its model is not known; --config names the config of its run, or a config.json");
+    if (json && config) { /* of a run, which may hold kernels in its own way */
+        if (!mx_hf_agree(&theirs, &hf->model, (MxWhere){.file = json}, err)) return false;
+        theirs.heads = hf->model.heads;
+    }
+    if (json) hf->model = theirs;
+    return true;
+}
