@@ -1,9 +1,10 @@
-/* h5.c — HDF5 files: opening, what they hold, groups and attributes; datasets' values are in
- * h5_data.c, and no other file knows libhdf5. The library prints nothing (its error stack is asked
- * for a reason instead), every return code is checked, and a failed write is remembered until the
- * file is closed, because after one the library's own close reports success. Files are written with
- * fixed format bounds and without time stamps, so equal contents give equal bytes. bfloat16 has no
- * HDF5 type: it is stored as uint16 with an attribute. Publication and hashes are in publish.c. */
+/* h5.c — HDF5 files: opening, closing, what datasets are. Groups and attributes are in h5_groups.c,
+ * where bytes lie in h5_parts.c, values in h5_data.c; no other file knows libhdf5. The library
+ * prints nothing (its error stack is asked for a reason instead), every return code is checked, and
+ * a failed write is remembered until the file is closed, because after one the library's own close
+ * reports success. Files are written with fixed format bounds and without time stamps, so equal
+ * contents give equal bytes. bfloat16 has no HDF5 type: it is stored as uint16 with an attribute.
+ * Publication and hashes are in publish.c. */
 #include <mx/store.h>
 
 #include "library.h"
@@ -13,10 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum {
-    MAX_ATTR_BYTES = 60000, /* an object header message holds 64 KiB */
-    MAX_TEXT_BYTES = 1 << 28,
-};
+enum { MAX_TEXT_BYTES = 1 << 28 };
 /* More elements than any file holds, few enough that eight bytes each do not overflow. */
 static const int64_t MAX_ELEMENTS = INT64_C(1) << 48;
 
@@ -39,8 +37,7 @@ static herr_t take_reason(unsigned n, const H5E_error2_t *entry, void *out) {
     return 0;
 }
 
-/* The library's innermost reason for its last failure. */
-static const char *reason(char out[H5_FAILURE_BYTES]) {
+const char *h5_reason(char out[H5_FAILURE_BYTES]) {
     snprintf(out, H5_FAILURE_BYTES, "no reason given");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, out);
     return out;
@@ -52,11 +49,12 @@ MxWhere h5_in(const MxH5 *file) {
 
 bool h5_fail_read(const MxH5 *file, const char *path, const char *what, MxError *err) {
     char why[H5_FAILURE_BYTES];
-    return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "\"%s\": %s (%s)", path, what, reason(why));
+    return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "\"%s\": %s (%s)", path, what,
+                   h5_reason(why));
 }
 
 bool h5_check(MxH5 *file, bool ok) {
-    if (!ok) reason(file->why);
+    if (!ok) h5_reason(file->why);
     return ok;
 }
 
@@ -97,7 +95,7 @@ bool mx_h5_open(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
     H5Pset_sieve_buf_size(access, 0);
     hid_t id = H5Fopen(path, H5F_ACC_RDONLY, access);
     char why[H5_FAILURE_BYTES];
-    if (id < 0) mx_fail(err, MX_EXIT_BAD_INPUT, where, "could not be opened (%s)", reason(why));
+    if (id < 0) mx_fail(err, MX_EXIT_BAD_INPUT, where, "could not be opened (%s)", h5_reason(why));
     H5Pclose(access); /* which forgets the reason */
     if (id < 0) return false;
     *out = new_file(arena, path, id, false);
@@ -117,7 +115,7 @@ bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
     hid_t id = ok ? H5Fcreate(path, H5F_ACC_TRUNC, create, access) : H5I_INVALID_HID;
     char why[H5_FAILURE_BYTES];
     if (id < 0)
-        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not create \"%s\" (%s)", path, reason(why));
+        mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not create \"%s\" (%s)", path, h5_reason(why));
     H5Pclose(access);
     H5Pclose(create);
     if (id < 0) return false;
@@ -169,13 +167,16 @@ static H5I_type_t kind_of(MxH5 *file, const char *path) {
 bool mx_h5_has_group(MxH5 *file, const char *path) {
     return kind_of(file, path) == H5I_GROUP;
 }
+
 bool mx_h5_has_array(MxH5 *file, const char *path) {
     return kind_of(file, path) == H5I_DATASET;
 }
+
 /* The element type of integers by [log2 bytes][is signed]. */
 static const MxDtype integer_dtypes[4][2] = {
     {MX_U8, MX_I8}, {MX_U16, MX_I32}, {MX_U32, MX_I32}, {MX_I64, MX_I64}};
-static bool dtype_of(hid_t type, MxH5Array *out) {
+
+bool h5_dtype_of(hid_t type, MxH5Array *out) {
     size_t bytes = H5Tget_size(type);
     int log2_bytes = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
     switch (H5Tget_class(type)) {
@@ -261,7 +262,7 @@ static bool look_at(const MxH5 *file, hid_t dataset, MxH5Array *out, const char 
         *why = "it has no shape";
     else if (rank > MX_MAX_RANK)
         *why = "its rank is above 6";
-    else if (!dtype_of(type, out))
+    else if (!h5_dtype_of(type, out))
         *why = "its element type is none of float, integer, bool or string";
     else if (H5Pget_external_count(create) != 0)
         *why = "its values are kept in another file";
@@ -299,133 +300,4 @@ bool mx_h5_stat(MxH5 *file, const char *path, MxH5Array *out, MxError *err) {
     if (dataset < 0) return false;
     H5Dclose(dataset);
     return true;
-}
-
-/* ---- listing ---- */
-
-typedef struct LinkVisitor {
-    H5Links fn;
-    void *data;
-} LinkVisitor;
-
-static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *data) {
-    (void)group;
-    LinkVisitor *visitor = data;
-    return visitor->fn(name, info->type == H5L_TYPE_HARD, visitor->data) ? 0 : -1;
-}
-
-bool h5_each_link(MxH5 *file, const char *path, H5Links fn, void *data, MxError *err) {
-    ENTER;
-    hid_t group = H5Gopen2(file->id, ROOTED(path), H5P_DEFAULT);
-    if (group < 0) return h5_fail_read(file, path, "could not be opened", err);
-    LinkVisitor visitor = {.fn = fn, .data = data};
-    herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, on_link, &visitor);
-    char why[H5_FAILURE_BYTES];
-    reason(why);
-    H5Gclose(group);
-    return done >= 0 || mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file),
-                                "\"%s\": could not be listed (%s)", path, why);
-}
-
-/* ---- groups and attributes ---- */
-
-hid_t h5_new_creation(hid_t class) {
-    hid_t list = H5Pcreate(class);
-    H5Pset_obj_track_times(list, 0);
-    return list;
-}
-
-static bool make_group(MxH5 *file, const char *path) {
-    if (H5Lexists(file->id, path, H5P_DEFAULT) > 0) return true;
-    hid_t create = h5_new_creation(H5P_GROUP_CREATE);
-    hid_t group = H5Gcreate2(file->id, path, H5P_DEFAULT, create, H5P_DEFAULT);
-    bool ok = h5_check(file, group >= 0 && H5Gclose(group) >= 0);
-    H5Pclose(create);
-    return ok;
-}
-
-bool h5_make_groups(MxH5 *file, const char *path, bool itself) {
-    MxArena scratch = {.name = "path"};
-    char *part = mx_arena_strdup(&scratch, path);
-    bool ok = true;
-    for (char *p = part; ok && *p; p++)
-        if (*p == '/' && p > part) {
-            *p = '\0';
-            ok = make_group(file, part);
-            *p = '/';
-        }
-    if (ok && itself && *part) ok = make_group(file, part);
-    mx_arena_release(&scratch);
-    return ok;
-}
-
-hid_t h5_new_text_type(size_t bytes) {
-    hid_t type = H5Tcopy(H5T_C_S1);
-    H5Tset_size(type, bytes ? bytes : 1);
-    H5Tset_strpad(type, H5T_STR_NULLPAD);
-    H5Tset_cset(type, H5T_CSET_UTF8);
-    return type;
-}
-
-bool h5_put_attr(MxH5 *file, hid_t object, const char *name, const char *value) {
-    hid_t type = h5_new_text_type(strlen(value)), space = H5Screate(H5S_SCALAR), attr;
-    bool ok = H5Aexists(object, name) <= 0 || H5Adelete(object, name) >= 0;
-    attr = ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
-    ok = h5_check(file, attr >= 0 && H5Awrite(attr, type, value) >= 0);
-    if (attr >= 0 && H5Aclose(attr) < 0 && ok) ok = h5_check(file, false);
-    H5Sclose(space);
-    H5Tclose(type);
-    return ok;
-}
-
-/* A scalar integer, bool or float in C's spelling; false when it is something else. */
-static bool read_number(MxArena *arena, hid_t attr, char **out) {
-    hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
-    MxH5Array array = {0};
-    bool ok = H5Sget_simple_extent_npoints(space) == 1 && dtype_of(type, &array) && !array.is_text;
-    int64_t integer = 0;
-    double number = 0;
-    if (ok && mx_dtype_is_float(array.dtype))
-        ok = H5Aread(attr, H5T_NATIVE_DOUBLE, &number) >= 0;
-    else if (ok)
-        ok = H5Aread(attr, H5T_NATIVE_INT64, &integer) >= 0;
-    if (ok)
-        *out = mx_dtype_is_float(array.dtype) ? mx_arena_printf(arena, "%.17g", number)
-                                              : mx_arena_printf(arena, "%lld", (long long)integer);
-    if (type >= 0) H5Tclose(type);
-    if (space >= 0) H5Sclose(space);
-    return ok;
-}
-
-bool mx_h5_attr(MxArena *arena, MxH5 *file, const char *path, const char *name, char **out,
-                MxError *err) {
-    ENTER;
-    *out = NULL;
-    hid_t object = H5Oopen(file->id, ROOTED(path), H5P_DEFAULT);
-    if (object < 0)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file), "no group or dataset \"%s\"", path);
-    bool ok = true;
-    if (H5Aexists(object, name) > 0) {
-        hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
-        ok = attr >= 0 && (h5_read_string(arena, attr, true, out) || read_number(arena, attr, out));
-        if (attr >= 0) H5Aclose(attr);
-        if (!ok)
-            mx_fail(err, MX_EXIT_BAD_INPUT, h5_in(file),
-                    "attribute \"%s\" of \"%s\" is neither one string nor one number", name,
-                    ROOTED(path));
-    }
-    H5Oclose(object);
-    return ok;
-}
-
-bool mx_h5_set_attr(MxH5 *file, const char *path, const char *name, const char *value,
-                    MxError *err) {
-    MX_ASSERT(file->is_new && strlen(value) <= MAX_ATTR_BYTES);
-    ENTER;
-    bool ok = h5_make_groups(file, path, true);
-    hid_t object = ok ? H5Oopen(file->id, ROOTED(path), H5P_DEFAULT) : H5I_INVALID_HID;
-    if (ok) ok = h5_check(file, object >= 0) && h5_put_attr(file, object, name, value);
-    if (!ok) h5_fail_write(file, ROOTED(path), err);
-    if (object >= 0) H5Oclose(object);
-    return ok;
 }

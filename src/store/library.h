@@ -1,4 +1,4 @@
-/* library.h — what the two files that know libhdf5 (h5.c, h5_data.c) share. */
+/* library.h — what the files that know libhdf5 (h5.c, h5_groups.c, h5_parts.c, h5_data.c) share. */
 #ifndef STORE_LIBRARY_H
 #define STORE_LIBRARY_H
 
@@ -29,11 +29,18 @@ struct MxH5 {
 MxWhere h5_in(const MxH5 *file);
 bool h5_fail_read(const MxH5 *file, const char *path, const char *what, MxError *err);
 bool h5_fail_write(MxH5 *file, const char *path, MxError *err);
+/* h5_reason — the library's innermost reason for its last failure, in `out`. */
+const char *h5_reason(char out[H5_FAILURE_BYTES]);
 /* h5_check — keeps the library's reason for a failed step, which its next call would forget. */
 bool h5_check(MxH5 *file, bool ok);
 
 /* h5_open_dataset — opens a dataset and looks at it; < 0 with a message. */
 hid_t h5_open_dataset(MxH5 *file, const char *path, MxH5Array *out, MxError *err);
+/* h5_dtype_of — the dtype of an HDF5 type, and whether it is text; false if it is none of ours. */
+bool h5_dtype_of(hid_t type, MxH5Array *out);
+/* h5_new_type — the HDF5 type of a dtype in memory and, on the little-endian machines we know, in
+ * files. */
+hid_t h5_new_type(MxDtype dtype);
 /* h5_read_string — a string dataset's or attribute's one element; false (and no message) when it is
  * not one. */
 bool h5_read_string(MxArena *arena, hid_t object, bool is_attr, char **out);
