@@ -2,22 +2,13 @@
  * launcher started, so a run of one rank never pays for it nor depends on it. All calls are made by
  * one thread, in the order of the program, which is the same on every rank. Exchanges of ops are
  * started and finished apart; the library works on them in any call, so while some are under way it
- * is called between kernels.
- *
- * A thread watches how long a rank has been waiting: a rank that died takes the job with it, one
- * that hangs would not. Ranks of one machine see each other's signs of life in shared memory, so
- * that one that waits can name the one that hangs; those of other machines it cannot see. A
- * launcher ends ranks when one has died, but asks them first, which those that wait for the dead
- * one do not hear; so they also end by themselves. */
+ * is called between kernels. Whoever waits says so to the watchdog. */
 #include <mx/device.h>
 
-#include <errno.h>
-#include <math.h>
+#include "watchdog.h"
+
 #include <mpi.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -40,30 +31,14 @@ struct MxExchange {
     MxExchange *next; /* under way */
 };
 
-/* A rank's signs of life; times as in mx_clock_s, which a machine's processes share. */
-typedef struct Sign {
-    _Atomic double alive; /* when its watchdog last looked */
-    _Atomic double since; /* when it began or ended its last wait */
-    _Atomic bool waits;
-    _Atomic pid_t process;
-} Sign;
-
 struct MxComm {
     MxArena *arena;
     int rank, size;
     Group *groups;
     MxExchange *under_way;
     MxCommCount count;
-    double watch_s;
-    pthread_t watchdog;
-    _Atomic bool is_watched;
-    _Atomic(const char *) waits_for, waits_in;
-    Sign alone;           /* its sign as long as nobody else can see it */
-    _Atomic(Sign *) sign; /* its own */
-    Sign **near;          /* [n_near] those of this machine's ranks, its own among them */
-    int *near_rank;       /* [n_near] their ranks */
-    _Atomic int n_near;   /* 0 = they cannot be seen */
-    MPI_Win window;       /* where they are */
+    Watchdog watchdog;
+    MPI_Win window; /* where the signs of this machine's ranks are */
 };
 
 /* ---- start and end */
@@ -80,11 +55,11 @@ static bool is_launched(void) {
 
 static void close_comm(void *data) {
     MxComm *comm = data;
-    if (atomic_exchange(&comm->is_watched, false)) pthread_join(comm->watchdog, NULL);
+    watchdog_stop(&comm->watchdog);
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
     if (is_finalized) return;
-    if (atomic_exchange(&comm->n_near, 0)) MPI_Win_free(&comm->window);
+    if (watchdog_hide(&comm->watchdog)) MPI_Win_free(&comm->window);
     while (comm->groups) {
         MPI_Comm_free(&comm->groups->mpi);
         comm->groups = comm->groups->next;
@@ -95,7 +70,7 @@ static void close_comm(void *data) {
 bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err) {
     MxComm *comm = mx_new(arena, MxComm);
     *comm = (MxComm){.arena = arena, .size = 1};
-    atomic_store(&comm->sign, &comm->alone);
+    watchdog_init(&comm->watchdog, 0);
     *out = comm;
     if (!is_launched()) return true;
     int provided;
@@ -105,6 +80,7 @@ bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err) {
         return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "this MPI allows no threads beside it");
     MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &comm->size);
+    watchdog_init(&comm->watchdog, comm->rank);
     mx_arena_on_release(arena, close_comm, comm);
     return true;
 }
@@ -129,145 +105,39 @@ void mx_comm_abort(MxComm *comm, MxExit exit) {
 
 /* ---- waiting */
 
-enum { STILL_S = 2 }; /* without a sign of life this long, a rank does not run */
-
-/* What is known of the ranks that others wait for. */
-static void name_missing(MxComm *comm, double now, MxText *out) {
-    int n = atomic_load(&comm->n_near), n_named = 0;
-    for (int i = 0; i < n; i++) {
-        const Sign *sign = comm->near[i];
-        double still = now - atomic_load(&sign->alive), since = now - atomic_load(&sign->since);
-        bool is_still = still > STILL_S, is_busy = !atomic_load(&sign->waits);
-        if (!is_still && !is_busy) continue;
-        mx_text_add(out, "; rank %d hangs: it has %s for %.0f s", comm->near_rank[i],
-                    is_still ? "not run" : "been at something else", is_still ? still : since);
-        n_named++;
-    }
-    if (!n_named) mx_text_add(out, "; a rank that does not say so is the one that hangs");
-}
-
-/* How long a rank has been in one wait, by its watchdog's ticks: one that took far longer than
- * asked for is time in which this process was stopped, and perhaps all of them (a scheduler that
- * suspends a job, a machine that sleeps). It does not count. */
-typedef struct Wait {
-    double since; /* which wait */
-    double last;  /* tick */
-    double seconds;
-} Wait;
-
-static void count_wait(Wait *wait, const Sign *sign, double now) {
-    const double longest_tick_s = 1;
-    double since = atomic_load(&sign->since);
-    if (wait->since != since) *wait = (Wait){.since = since, .last = since};
-    wait->seconds += fmin(now - wait->last, longest_tick_s);
-    wait->last = now;
-}
-
-static _Noreturn void give_up(MxComm *comm, double now, double waited_s) {
-    MxArena arena = {.name = "watchdog"};
-    MxText missing;
-    mx_text_init(&missing, &arena);
-    name_missing(comm, now, &missing);
-    mx_complain("rank %d has waited %.0f s for the other ranks in %s over %s: ending the run%s",
-                comm->rank, waited_s, atomic_load(&comm->waits_in), atomic_load(&comm->waits_for),
-                missing.data);
-    _exit(MX_EXIT_IO);
-}
-
-/* Whether a process has ended, though its launcher may not have taken notice (Linux's state Z). */
-static bool has_ended(pid_t process) {
-    char path[64], text[256];
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
-    FILE *file = fopen(path, "r");
-    if (!file) return kill(process, 0) && errno == ESRCH;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && !strncmp(name_end, ") Z", 3);
-}
-
-/* Whether a rank of this machine has died. While it gives signs of life nobody looks. */
-static bool has_died(const Sign *sign) {
-    const double quiet_s = 0.5;
-    return mx_clock_s() - atomic_load(&sign->alive) > quiet_s &&
-           has_ended(atomic_load(&sign->process));
-}
-
-/* Ends this rank if another has died. The launcher gets time to do so, and to say how it died. */
-static void follow_dead(MxComm *comm) {
-    const struct timespec time_for_the_launcher = {.tv_sec = 1};
-    for (int i = 0; i < atomic_load(&comm->n_near); i++) {
-        if (!has_died(comm->near[i])) continue;
-        nanosleep(&time_for_the_launcher, NULL);
-        if (!atomic_load(&comm->is_watched)) return;
-        mx_complain("rank %d: rank %d has died: ending the run", comm->rank, comm->near_rank[i]);
-        _exit(MX_EXIT_IO);
-    }
-}
-
-static void *watch(void *data) {
-    MxComm *comm = data;
-    const struct timespec often = {.tv_nsec = 100000000};
-    Wait wait = {0};
-    while (atomic_load(&comm->is_watched)) {
-        follow_dead(comm);
-        Sign *sign = atomic_load(&comm->sign);
-        double now = mx_clock_s();
-        atomic_store(&sign->alive, now);
-        count_wait(&wait, sign, now);
-        if (atomic_load(&sign->waits) && wait.seconds >= comm->watch_s)
-            give_up(comm, now, wait.seconds);
-        nanosleep(&often, NULL);
-    }
-    return NULL;
-}
-
-static void set_sign(MxComm *comm, bool waits) {
-    Sign *sign = atomic_load(&comm->sign);
-    atomic_store(&sign->since, mx_clock_s());
-    atomic_store(&sign->waits, waits);
-}
-
 static void begin_wait(MxComm *comm, const char *what, const char *axes) {
-    atomic_store(&comm->waits_in, what);
-    atomic_store(&comm->waits_for, axes);
-    set_sign(comm, true);
+    watchdog_wait(&comm->watchdog, what, axes);
 }
 
 static void end_wait(MxComm *comm) {
-    set_sign(comm, false);
+    watchdog_go_on(&comm->watchdog);
 }
 
 /* Moves the sign to where the ranks of this machine see it. Without such memory it stays. */
 static void show_sign(MxComm *comm, MPI_Comm machine) {
     int n;
-    Sign *own;
+    WatchSign *own;
     MPI_Comm_size(machine, &n);
     MPI_Comm_set_errhandler(machine, MPI_ERRORS_RETURN);
     if (MPI_Win_allocate_shared(sizeof *own, 1, MPI_INFO_NULL, machine, &own, &comm->window))
         return;
-    *own = (Sign){.alive = mx_clock_s(), .since = mx_clock_s(), .process = getpid()};
-    comm->near = mx_new_n(comm->arena, Sign *, n);
-    comm->near_rank = mx_new_n(comm->arena, int, n);
+    watchdog_sign(own);
+    WatchSign **near = mx_new_n(comm->arena, WatchSign *, n);
+    int *near_rank = mx_new_n(comm->arena, int, n);
     for (int i = 0; i < n; i++) {
         MPI_Aint bytes;
         int unit;
-        MPI_Win_shared_query(comm->window, i, &bytes, &unit, &comm->near[i]);
+        MPI_Win_shared_query(comm->window, i, &bytes, &unit, &near[i]);
     }
     /* After this all have written their signs. */
-    MPI_Allgather(&comm->rank, 1, MPI_INT, comm->near_rank, 1, MPI_INT, machine);
-    atomic_store(&comm->sign, own);
-    atomic_store(&comm->n_near, n);
+    MPI_Allgather(&comm->rank, 1, MPI_INT, near_rank, 1, MPI_INT, machine);
+    watchdog_show(&comm->watchdog, own, near, near_rank, n);
 }
 
 void mx_comm_watch(MxComm *comm, double seconds) {
     MPI_Comm machine;
-    MX_ASSERT(!atomic_load(&comm->is_watched));
     if (comm->size == 1 || seconds <= 0) return;
-    comm->watch_s = seconds;
-    atomic_store(&comm->is_watched, true);
-    if (mx_thread_start(&comm->watchdog, watch, comm)) MX_BUG("no thread for the watchdog");
+    watchdog_start(&comm->watchdog, seconds);
     begin_wait(comm, "a meeting", "all ranks");
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
     show_sign(comm, machine);
