@@ -140,6 +140,12 @@ enum {
     MX_OP_IS_KEPT = 1 << 8,     /* dear to make, but not large: kept by MX_REMAT_MINIMAL */
 };
 
+/* Attributes of an op that is a source: which variable it shows. */
+typedef struct MxVariableAttr {
+    int var;
+    MxType type;
+} MxVariableAttr;
+
 /* Another op whose outputs this one makes on the way, if it has the same first inputs: they are its
  * own from `at` on. Passes then let it (mx_pass_fuse). */
 typedef struct MxAlso {

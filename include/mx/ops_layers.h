@@ -1,0 +1,152 @@
+/* ops_layers.h — ops of layers: experts, normalisation, rotary positions, attention. Letters in
+ * shapes are those of ops.h. */
+#ifndef MX_OPS_LAYERS_H
+#define MX_OPS_LAYERS_H
+
+#include <mx/graph.h>
+
+/* ---- routing to experts. X experts, C choices of a token. */
+
+/* mx_softmax — exp(x) / sum of exp(x) over the last dim, f32 [.., n]. */
+MxValue mx_softmax(MxTrace *t, MxValue x);
+
+typedef struct MxTopKAttr {
+    int64_t k;
+} MxTopKAttr;
+
+/* mx_top_k — where the k largest elements of the last dim are, i32 [.., k], the largest first; of
+ * equal ones the one with the lower index. x f32 [.., n], 1 <= k <= n. */
+MxValue mx_top_k(MxTrace *t, MxValue x, int64_t k);
+
+typedef struct MxPickGradAttr {
+    int64_t n; /* elements of the last dim of what was picked from */
+} MxPickGradAttr;
+
+/* mx_pick — y[.., i] = x[.., ids[.., i]]. x f32 [.., n], ids i32 [.., k] in [0, n). */
+MxValue mx_pick(MxTrace *t, MxValue x, MxValue ids);
+
+typedef struct MxCapacityAttr {
+    int64_t n_experts, capacity;
+} MxCapacityAttr;
+
+/* mx_within_capacity — ids i32 [B, T, C] in [0, n_experts), and -1 (no expert) where `capacity`
+ * choices of the same row b before this one, in the order of tokens and then of choices, are of
+ * the same expert. Source: MaxText layers/moe.py generate_masks. */
+MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr);
+
+/* What a choice is multiplied with: w[e] or its transpose. */
+typedef struct MxExpertDotAttr {
+    MxDtype dtype;     /* of the result; sums are in f32 */
+    bool transposed;   /* w is [X, N, D] */
+    bool sums;         /* over the choices of a token */
+    int64_t n_experts; /* of which w has those from `first` on; other ids make zeros */
+    int64_t first;
+} MxExpertDotAttr;
+
+/* mx_expert_dot — y[.., c, :] = x[.., c, :] w[ids[.., c]]: a product with as many matrices as there
+ * are experts, each for the rows that chose it. x [.., C, D], or [.., D] for the same row for every
+ * choice; ids i32 [.., C], -1 = no expert, a row of zeros; w [X, D, N] of x's dtype. y [.., C, N],
+ * with attr.sums their sum over C, [.., N]. Rows are sorted by expert within the op. The dtype and
+ * the number of experts are filled in. */
+MxValue mx_expert_dot(MxTrace *t, MxValue x, MxValue ids, MxValue w, MxExpertDotAttr attr);
+
+typedef struct MxExpertDwAttr {
+    MxDtype dtype;     /* of the result */
+    int64_t n_experts; /* that are made … */
+    int64_t first;     /* … from this one on */
+} MxExpertDwAttr;
+
+/* mx_expert_dw — dw[e] = sum over choices of e of x[.., c, :]^T y[.., c, :], [X, D, N]: the
+ * gradient of expert_dot by w. x and y [.., C, D] and [.., C, N], or without C. The
+ * dtype is filled in. */
+MxValue mx_expert_dw(MxTrace *t, MxValue x, MxValue ids, MxValue y, MxExpertDwAttr attr);
+
+/* mx_combine — y[.., :] = sum over c of weights[.., c] x[.., c, :], in f32, as x's dtype.
+ * x [.., C, D], weights f32 [.., C]. */
+MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights);
+
+typedef struct MxBalanceAttr {
+    double factor;
+    int64_t n_experts;
+} MxBalanceAttr;
+
+/* mx_balance — how unevenly experts are chosen: factor times the sum over rows b and experts e of
+ * (choices of e / T) (mean over t of probs[b, t, e]), an f32 scalar. probs f32 [B, T, X], ids i32
+ * [B, T, C] in [0, X); no gradient flows to ids. Source: Fedus et al. 2021 (4)-(6); MaxText
+ * layers/moe.py load_balance_loss. The number of experts is filled in. */
+MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor);
+
+/* ---- normalisation */
+
+typedef struct MxRmsnormAttr {
+    double eps;
+} MxRmsnormAttr;
+
+/* mx_rmsnorm — y = round(x * rstd) * round(scale) with rstd = 1/sqrt(mean(x^2) + eps) over the last
+ * dim; round is to x's dtype, all else f32. x [.., D], scale f32 [D]; outputs y and rstd f32 [..].
+ * Source: MaxText layers/normalizations.py RMSNorm. */
+MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
+
+/* ---- rotary positions */
+
+/* Frequencies of one rotary embedding. */
+typedef struct MxRopeFreqs {
+    int n;             /* rotated pairs of a head */
+    double *frequency; /* [n] radians a position */
+    double amplitude;  /* factor on cos and sin (yarn's attention scaling); usually 1 */
+} MxRopeFreqs;
+
+/* mx_rope_table — cos and sin of positions i32 [B, T]: f32 [B, T, n, 2]. Angles are computed in
+ * double. */
+MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs);
+
+typedef struct MxRopeTableAttr {
+    MxRopeFreqs freqs;
+} MxRopeTableAttr;
+
+/* Where the two members of pair i of 2n elements stand: halves (i, i + n) or interleaved (2i, 2i +
+ * 1). */
+typedef struct MxRopeAttr {
+    bool interleaved_in, interleaved_out;
+    bool inverse;  /* rotate back (the gradient) */
+    int64_t first; /* element of a head: 2n are rotated from it on, the others stay */
+} MxRopeAttr;
+
+/* mx_rope — rotates pair i of every head of x [B, T, N, H], or of a part of it, by the table's
+ * angle i: (a cos - b sin, b cos + a sin). first + 2n <= H. */
+MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr);
+
+/* ---- attention */
+
+/* Which keys s a query t may see, besides those of its own segment. */
+typedef enum MxMask {
+    MX_MASK_CAUSAL,  /* s <= t */
+    MX_MASK_SLIDING, /* t - window < s <= t */
+    MX_MASK_CHUNK,   /* s <= t and s / window == t / window */
+    MX_MASK_FULL,    /* all */
+    MX_MASK_COUNT
+} MxMask;
+
+typedef struct MxAttentionAttr {
+    double scale;   /* on q·k */
+    double softcap; /* 0 = none; applied after the scale, before the mask */
+    MxMask mask;
+    int64_t window;
+    bool is_part; /* q holds only the queries from first_query on, k and v all keys */
+    int64_t first_query;
+} MxAttentionAttr;
+
+/* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
+ * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k [B, T, K, H], v [B, T,
+ * K, W], segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, W] and the
+ * log of each row's sum f32 [B, N, T]. Source: MaxText layers/attention_op.py; backward after Dao
+ * 2022. */
+MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
+                     MxAttentionAttr attr);
+/* mx_attention_sinks — the same, where every query also sees a key that it shares with all others
+ * of its head, whose score is sinks f32 [N] as it is and whose value is 0; the log of the sum has
+ * it. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py @e591f30c. */
+MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
+                           MxAttentionAttr attr);
+
+#endif

@@ -1,0 +1,148 @@
+/* ops_loss.h — ops of the vocabulary, losses and counts. Letters in shapes are those of ops.h. */
+#ifndef MX_OPS_LOSS_H
+#define MX_OPS_LOSS_H
+
+#include <mx/graph.h>
+
+/* ---- embedding and loss */
+
+typedef struct MxEmbedAttr {
+    MxDtype dtype;
+    int n_parts; /* the table is one of so many equal ones, 0 = all of it; rows of others are zeros
+                    … */
+    int64_t first_id; /* … and its own are those from this id on */
+} MxEmbedAttr;
+
+/* mx_embed — rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
+MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
+
+typedef struct MxEmbedGradAttr {
+    int64_t vocab;    /* rows that are made … */
+    int64_t first_id; /* … from this one on */
+} MxEmbedGradAttr;
+
+typedef struct MxXentAttr {
+    MxDtype dtype;    /* of dw (out 0 of the gradients) */
+    bool tied;        /* w is [V, D] instead of [D, V] */
+    double scale;     /* on the logits */
+    double softcap;   /* 0 = none; after the scale */
+    double z_loss;    /* multiplier of lse^2; xent's alone */
+    int64_t tiles;    /* > 1: logits of no more than 1/tiles of the tokens at a time */
+    MxGroup group;    /* w is one of so many parts of the vocabulary; size 0 = all of it … */
+    int64_t first_id; /* … from this id on */
+} MxXentAttr;
+
+/* What the ranks of a group tell each other of every token: its logits' maximum, the sum of their
+ * exponentials below that, and the target's logit, 0 where it is not. mx_argmax: the maximum and
+ * its id, as the sum. */
+typedef struct MxXentPart {
+    double sum;
+    float most, target;
+} MxXentPart;
+
+/* mx_xent_chunk — of how many tokens these ops hold logits, row_bytes of each, at a time: as many
+ * as the machine has for a chunk, and no more than 1/tiles of all; chunks are as even as can be.
+ * The ranks of a group make an exchange for every chunk there can be, whichever tokens count. */
+int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles);
+
+/* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
+ * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
+ * where weights != 0. Outputs, f32 scalars: 0  sum of lse - logit[target] + z_loss lse^2     1  sum
+ * of z_loss lse^2 alone (no gradient). logits = softcap(scale * h·w), where h·w has the dtype of h,
+ * as in the original, and all that follows is f32. Source: MaxText trainers/pre_train/train.py
+ * loss_fn, max_utils cross_entropy_with_logits, logits_dot_in_fp32=false. */
+MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                MxXentAttr attr);
+
+/* mx_logprob — log-probability of every target from hidden states and the output matrix, by the
+ * same chunks; inputs as mx_xent's, logits too. Outputs f32 [..]: 0  logit[target] - lse where
+ * weights != 0, else 0     1  lse there, else 0, which the gradient needs (no gradient itself). */
+MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
+                   MxXentAttr attr);
+
+/* mx_argmax — which logit is the largest (the first of several), i32 [..]: of tokens whose weight
+ * is not 0, else 0. h, w, weights and attr as for mx_xent. */
+MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr);
+
+/* ---- preference losses */
+
+typedef enum MxPreference {
+    MX_PREFERENCE_DPO,          /* -(1-e) log s(z) - e log s(-z); s is the sigmoid */
+    MX_PREFERENCE_SIGMOID_NORM, /* the same of means */
+    MX_PREFERENCE_HINGE,        /* max(0, 1 - z) */
+    MX_PREFERENCE_IPO,          /* (x - y - 1/(2 beta))^2 of means */
+    MX_PREFERENCE_ROBUST,       /* (-(1-e) log s(z) + e log s(-z)) / (1-2e) */
+    MX_PREFERENCE_EXO_PAIR,     /* q = s(z): q log(q/(1-e)) + (1-q) log((1-q)/e) */
+    MX_PREFERENCE_NCA_PAIR,     /* -log s(bx) - 1/2 log s(-bx) - 1/2 log s(-by), b = beta */
+    MX_PREFERENCE_BCO_PAIR,     /* -log s(bx) - log s(-by) */
+    MX_PREFERENCE_SPPO_HARD,    /* (x - 1/(2 beta))^2 + (y + 1/(2 beta))^2 */
+    MX_PREFERENCE_APO_ZERO,     /* 1 - s(bx) + s(by) */
+    MX_PREFERENCE_APO_DOWN,     /* s(bx) + 1 - s(z) */
+    MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
+    MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
+    MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
+    MX_PREFERENCE_COUNT
+} MxPreference;
+
+/* What a user calls them (`name`), and what they need. */
+typedef struct MxPreferenceRow {
+    const char *name;
+    bool has_reference; /* x and y are log-ratios to a reference, else log-probabilities */
+    bool averages;      /* x and y are means over counting tokens, else sums */
+    bool has_maxtext;   /* MX_FORMULA_MAXTEXT means something */
+} MxPreferenceRow;
+extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
+
+/* MaxText's own variants: dpo's beta enters twice; orpo takes sums instead of means. */
+typedef enum MxFormula { MX_FORMULA_STANDARD, MX_FORMULA_MAXTEXT, MX_FORMULA_COUNT } MxFormula;
+extern const char *const mx_formula_names[MX_FORMULA_COUNT];
+
+typedef struct MxPreferenceAttr {
+    MxPreference algo;
+    MxFormula formula;
+    double beta, label_smoothing /* e */;
+    double lambda; /* orpo's */
+    double gamma;  /* simpo's margin */
+} MxPreferenceAttr;
+
+/* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x. */
+enum {
+    MX_PAIRS_LOSS,
+    MX_PAIRS_CORRECT, /* pairs with x > y, of sums where there is a reference */
+    MX_PAIRS_CHOSEN_REWARD,
+    MX_PAIRS_REJECTED_REWARD,
+    MX_PAIRS_MARGIN, /* chosen less rejected reward */
+    MX_PAIRS_CHOSEN_LOGP,
+    MX_PAIRS_REJECTED_LOGP,
+    MX_PAIRS_CHOSEN_TOKENS,
+    MX_PAIRS_REJECTED_TOKENS,
+    MX_PAIRS_NLL, /* means of -logp over the chosen response: orpo's first term */
+    MX_PAIRS_COUNT
+};
+
+/* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
+ * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
+ * ones. Rows r and P+r hold as many pairs as the largest of their segments says, at least one; a
+ * token counts in pair `weights`, where that is not 0. x and y are what the table says of the
+ * chosen and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The
+ * mean of no tokens is 0, and orpo's o is 0, without gradient, for a pair one of whose responses
+ * has none; a mean probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the
+ * algorithm has no reference; no gradient flows to it. Outputs f32: 0  the sum over pairs 1  the
+ * vector of MX_PAIRS_* (no gradient). Sums are in f64, in order. Source: Rafailov et al. 2023, Azar
+ * et al. 2023, Hong et al. 2024 and TRL's DPO, CPO and ORPO trainers; MaxText
+ * trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
+MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
+                      MxPreferenceAttr attr);
+
+/* ---- counting */
+
+/* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
+MxValue mx_count_nonzero(MxTrace *t, MxValue x);
+/* mx_count_segments — how many segments an i32 array [rows, T] has, as an f32 scalar: the largest
+ * id of each row, at least 1. */
+MxValue mx_count_segments(MxTrace *t, MxValue segments);
+/* mx_count_equal — at how many places x = y where weights != 0, i32 arrays of one shape, as an f32
+ * scalar. */
+MxValue mx_count_equal(MxTrace *t, MxValue x, MxValue y, MxValue weights);
+
+#endif

@@ -1,0 +1,115 @@
+/* ops_update.h — ops that make parameters, and change them. */
+#ifndef MX_OPS_UPDATE_H
+#define MX_OPS_UPDATE_H
+
+#include <mx/graph.h>
+
+/* ---- state */
+
+/* MX_INIT_* of tree.h by number would make ops depend on trees; the distributions are the same. */
+typedef enum MxFill {
+    MX_FILL_CONSTANT,
+    MX_FILL_NORMAL,
+    MX_FILL_TRUNCATED_NORMAL,
+    MX_FILL_UNIFORM,
+    MX_FILL_COUNT
+} MxFill;
+
+typedef struct MxInitAttr {
+    MxType type;
+    MxFill fill;
+    double value; /* the constant, or the standard deviation */
+    uint64_t seed, stream;
+    MxShape whole;              /* of which the array is a part; rank 0 = it is the whole */
+    int64_t start[MX_MAX_RANK]; /* where the part begins */
+} MxInitAttr;
+
+/* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
+ * the truncated ones lie within two deviations of the parent normal and have standard deviation
+ * `value` themselves; so have the uniform ones, which lie within sqrt(3) `value` of 0. */
+MxValue mx_init(MxTrace *t, MxInitAttr attr);
+
+/* mx_sum_squares — of all elements of all inputs, summed in f64, as an f32 scalar. */
+MxValue mx_sum_squares(MxTrace *t, const MxValue *x, int n);
+
+typedef struct MxClipFactorAttr {
+    double threshold;
+} MxClipFactorAttr;
+
+/* mx_clip_factor — what gradients of that sum of squares are multiplied with: 1 if norm <
+ * threshold, else threshold / norm. Source: MaxText utils/gradient_clipping
+ * (optax.clip_by_global_norm). */
+MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold);
+
+/* Numbers of one update that change from step to step, in a variable f32 [MX_HYPER_COUNT]; t counts
+ * updates from 1. Rules use those that they need. */
+enum {
+    MX_HYPER_LR,
+    MX_HYPER_B1, /* decay of the first moment, and 1 less that, made in double */
+    MX_HYPER_ONE_B1,
+    MX_HYPER_B2, /* of the second */
+    MX_HYPER_ONE_B2,
+    MX_HYPER_BIAS1, /* 1 - b1^t */
+    MX_HYPER_BIAS2, /* 1 - b2^t */
+    MX_HYPER_NEXT1, /* 1 - b1^(t + 1) */
+    MX_HYPER_COUNT
+};
+
+/* Updates. p, g and moments have one shape, f32; a first moment mu is f32 or bf16. g is multiplied
+ * with the f32 scalar `clip` first. New values may take over the buffers of the old. A bf16 mu is
+ * rounded after the update was computed from it, and decays by b1 rounded to bf16 (JAX's weak
+ * types). */
+
+typedef struct MxAdamwAttr {
+    double eps, eps_root, weight_decay;
+    bool nesterov;
+} MxAdamwAttr;
+
+/* mx_adamw — outputs the new p, mu, nu. mu = b1 mu + (1-b1) g; nu = b2 nu + (1-b2) g^2; p -= lr (m
+ * / (sqrt(nu/bias2 + eps_root) + eps) + weight_decay p), where m = mu/bias1, or, with nesterov, b1
+ * mu/next1 + (1-b1) g/bias1. Source: optax.adamw. */
+MxValue mx_adamw(MxTrace *t, const MxValue p_g_mu_nu[4], MxValue hyper, MxValue clip,
+                 MxAdamwAttr attr);
+
+/* mx_sgd — p - lr * clip * g. */
+MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip);
+
+typedef struct MxLionAttr {
+    double weight_decay;
+} MxLionAttr;
+
+/* mx_lion — p -= lr (sign(b1 mu + (1-b1) g) + weight_decay p), the sign of 0 being 0; then mu = b2
+ * mu
+ * + (1-b2) g. Outputs the new p and mu. Source: optax.lion; Chen et al. 2023. */
+MxValue mx_lion(MxTrace *t, const MxValue p_g_mu[3], MxValue hyper, MxValue clip, MxLionAttr attr);
+
+/* mx_momentum — mu = b1 mu + (1-b1) g. Outputs the direction b1 mu/next1 + (1-b1) g/bias1, f32, and
+ * the new mu. Source: optax.contrib.scale_by_muon. */
+MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip);
+
+typedef struct MxUnitAttr {
+    double eps;
+} MxUnitAttr;
+
+/* mx_unit — x / (sqrt(squares) + eps); squares is an f32 scalar. */
+MxValue mx_unit(MxTrace *t, MxValue x, MxValue squares, double eps);
+
+typedef struct MxDescendAttr {
+    double factor, weight_decay;
+} MxDescendAttr;
+
+/* mx_descend — p - lr (factor u + weight_decay p), f32. */
+MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAttr attr);
+
+typedef struct MxSpikeAttr {
+    double threshold;
+} MxSpikeAttr;
+
+/* mx_spike — 1 unless min(sqrt(squares), threshold) - limit[0] <= limit[1], then 0: an f32 scalar;
+ * limit is f32 [2]. Not a number is a spike. */
+MxValue mx_spike(MxTrace *t, MxValue squares, MxValue limit, double threshold);
+
+/* mx_select — x where the f32 scalar flag is 0, else y; both of one type. */
+MxValue mx_select(MxTrace *t, MxValue x, MxValue y, MxValue flag);
+
+#endif
