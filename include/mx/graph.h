@@ -105,6 +105,7 @@ typedef enum MxCollective {
     MX_ALL_REDUCE,     /* their sum */
     MX_REDUCE_SCATTER, /* a part of the sum */
     MX_ALL_GATHER,     /* all of them, joined */
+    MX_ALL_TO_ALL,     /* a part of each, joined along another dim */
 } MxCollective;
 
 /* What ops and passes ask of the machine that a program is prepared for; each backend has one. */

@@ -152,7 +152,7 @@ MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 
 typedef struct MxCollectiveAttr {
     MxGroup group;
-    int dim; /* that is joined or cut; the group's parts follow each other along it */
+    int joined, cut; /* dims; the group's parts follow each other along them */
 } MxCollectiveAttr;
 
 /* Several arrays in one, so that one exchange does for all of them: [parts, elements of a part], a

@@ -70,7 +70,7 @@ static MxValue add_pack(Pass *p, const Bucket *b, int n_parts) {
     for (int i = 0; i < b->n; i++) {
         const MxNode *node = &p->old[b->member[i]];
         in[i] = node->in[0];
-        dim[i] = attr_of(node)->dim;
+        dim[i] = attr_of(node)->cut;
         n += mx_shape_count(type_of(p, in[i]).shape) / n_parts;
     }
     MxPackAttr attr = {.n_parts = n_parts, .dim = dim};
@@ -88,7 +88,7 @@ static void add_unpacks(Pass *p, const Bucket *b, MxValue from, int n_parts) {
     for (int i = 0; i < b->n; i++) {
         MxNode node = p->old[b->member[i]];
         MxUnpackAttr attr = {
-            .at = at, .dim = attr_of(&node)->dim, .shape = type_of(p, node.out[0]).shape};
+            .at = at, .dim = attr_of(&node)->joined, .shape = type_of(p, node.out[0]).shape};
         at += mx_shape_count(attr.shape) / n_parts;
         node.op = &op_unpack;
         node.in = mx_arena_grow(p->graph->arena, &from, 1, 1, sizeof from);
@@ -106,9 +106,10 @@ static void empty_bucket(Pass *p, int index) {
         mx_graph_add_node(p->graph, *first);
         return;
     }
-    int size = attr_of(first)->group.size,
-        scattered = first->op->collective == MX_REDUCE_SCATTER ? size : 1;
-    int gathered = first->op->collective == MX_ALL_GATHER ? size : 1;
+    const MxCollective kind = first->op->collective;
+    int size = attr_of(first)->group.size;
+    int scattered = kind == MX_REDUCE_SCATTER || kind == MX_ALL_TO_ALL ? size : 1;
+    int gathered = kind == MX_ALL_GATHER || kind == MX_ALL_TO_ALL ? size : 1;
     MxValue packed = add_pack(p, b, scattered);
     MxCollectiveAttr attr = {.group = attr_of(first)->group};
     MxType type = type_of(p, packed);

@@ -156,7 +156,8 @@ static const Form *own_form(const Partitioner *p, MxValue global) {
 static MxValue add_collective(Partitioner *p, MxValue value, Move move) {
     MxCollectiveAttr attr = {.group =
                                  lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, move.axes),
-                             .dim = move.dim};
+                             .joined = move.joined,
+                             .cut = move.cut};
     return mx_trace_node(&p->t, move.op, &value, 1, &attr);
 }
 

@@ -18,14 +18,15 @@ uint32_t lower_used(MxSharding s, int rank);
 /* One step on the way from a sharding to another. */
 typedef struct Move {
     const MxOp *op;
-    int dim;
+    int joined, cut; /* dims */
     uint32_t axes;
 } Move;
 
 enum { MOST_MOVES = 4 * MX_MAX_RANK + 1 };
 
 /* lower_moves — the steps; to.partial must be among from.partial. Sums come first, scattered where
- * the result is cut anyway; parts are taken before others are gathered. */
+ * the result is cut anyway; parts are taken, and given for parts along another dim, before others
+ * are gathered. */
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
 /* lower_cost — exchanges as bytes. */
 double lower_cost(const MxMachine *machine, MxCommCost cost);

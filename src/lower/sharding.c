@@ -113,17 +113,23 @@ typedef struct Path {
     int n;
 } Path;
 
-static void add_move(Path *p, const MxOp *op, int dim, uint32_t axes) {
-    p->moves[p->n++] = (Move){op, dim, axes};
+static void add_move(Path *p, Move move) {
+    MX_ASSERT(p->n < MOST_MOVES);
+    p->moves[p->n++] = move;
+}
+
+/* Whether cutting a dim along these axes, which are missing there, leads towards `to`. */
+static bool cuts_on(const Path *p, int d, uint32_t axes, MxSharding to) {
+    uint32_t left = to.dim[d] & ~p->at.dim[d] & ~axes;
+    return axes && !(p->at.dim[d] & ~to.dim[d]) && is_minor(axes, p->at.dim[d]) &&
+           is_minor(left, axes);
 }
 
 static void scatter_sums(Path *p, int rank, MxSharding to) {
     for (int d = 0; d < rank; d++) {
-        uint32_t axes = to.dim[d] & p->at.partial & ~to.partial, left = to.dim[d] & ~axes;
-        bool fits = !(p->at.dim[d] & ~to.dim[d]) && is_minor(axes, p->at.dim[d]) &&
-                    is_minor(left & ~p->at.dim[d], axes);
-        if (!axes || !fits) continue;
-        add_move(p, &op_reduce_scatter, d, axes);
+        uint32_t axes = to.dim[d] & p->at.partial & ~to.partial;
+        if (!cuts_on(p, d, axes, to)) continue;
+        add_move(p, (Move){.op = &op_reduce_scatter, .cut = d, .axes = axes});
         p->at.dim[d] |= axes;
         p->at.partial &= ~axes;
     }
@@ -133,18 +139,30 @@ static void take_parts(Path *p, int rank, MxSharding to) {
     for (int d = 0; d < rank; d++) {
         uint32_t missing = to.dim[d] & ~p->at.dim[d];
         uint32_t axes = missing & ~lower_used(p->at, rank) & ~p->at.partial;
-        bool fits = !(p->at.dim[d] & ~to.dim[d]) && is_minor(axes, p->at.dim[d]) &&
-                    is_minor(missing & ~axes, axes);
-        if (!axes || !fits) continue;
-        add_move(p, &op_take_part, d, axes);
+        if (!cuts_on(p, d, axes, to)) continue;
+        add_move(p, (Move){.op = &op_take_part, .cut = d, .axes = axes});
         p->at.dim[d] |= axes;
     }
+}
+
+/* Axes go from one dim to another: n times fewer bytes than to gather them and take parts. */
+static void exchange_parts(Path *p, int rank, MxSharding to) {
+    for (int from = 0; from < rank; from++)
+        for (int d = 0; d < rank; d++) {
+            uint32_t axes = p->at.dim[from] & ~to.dim[from] & to.dim[d] & ~p->at.dim[d];
+            uint32_t left = p->at.dim[from] & ~axes;
+            if (!cuts_on(p, d, axes, to) || !is_minor(axes, left)) continue;
+            add_move(p, (Move){.op = &op_all_to_all, .joined = from, .cut = d, .axes = axes});
+            p->at.dim[from] = left;
+            p->at.dim[d] |= axes;
+        }
 }
 
 static void gather(Path *p, int rank, MxSharding to) {
     for (int d = 0; d < rank; d++) {
         uint32_t kept = common_prefix(p->at.dim[d], to.dim[d]) & p->at.dim[d] & to.dim[d];
-        if (p->at.dim[d] & ~kept) add_move(p, &op_all_gather, d, p->at.dim[d] & ~kept);
+        uint32_t axes = p->at.dim[d] & ~kept;
+        if (axes) add_move(p, (Move){.op = &op_all_gather, .joined = d, .axes = axes});
         p->at.dim[d] = kept;
     }
 }
@@ -155,8 +173,9 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
     scatter_sums(&p, rank, to);
     take_parts(&p, rank, to);
     uint32_t sum = p.at.partial & ~to.partial;
-    if (sum) add_move(&p, &op_all_reduce, 0, sum);
+    if (sum) add_move(&p, (Move){.op = &op_all_reduce, .axes = sum});
     p.at.partial &= ~sum;
+    exchange_parts(&p, rank, to);
     gather(&p, rank, to);
     take_parts(&p, rank, to);
     MX_ASSERT(lower_same_sharding(p.at, to, rank));
@@ -181,7 +200,7 @@ double lower_move_cost(const MxMachine *machine, const MxMesh *mesh, MxType type
         cost += lower_cost(machine, machine->collective_cost(collective, in, ranks));
         if (collective == MX_ALL_GATHER)
             local *= (double)ranks;
-        else if (collective != MX_ALL_REDUCE)
+        else if (collective != MX_ALL_REDUCE && collective != MX_ALL_TO_ALL)
             local /= (double)ranks;
     }
     return cost;

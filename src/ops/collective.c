@@ -1,37 +1,49 @@
-/* collective.c — what ranks exchange: sums over a group of ranks, whole arrays from parts and parts
- * of whole arrays. The partition pass adds these nodes; models do not. Sums are taken in the order
- * of the ranks, so results do not depend on timing. None has a gradient: differentiation comes
- * before partitioning. */
+/* collective.c — what ranks exchange: sums over a group of ranks, whole arrays from parts, parts of
+ * whole arrays, and parts along one dim for parts along another. The partition pass adds these
+ * nodes; models do not. Sums are taken in the order of the ranks, so results do not depend on
+ * timing. None has a gradient: differentiation comes before partitioning. */
 #include <mx/ops.h>
 
 #include "internal.h"
 
-static bool gathered_dim(MxInfer *infer) {
-    const MxCollectiveAttr *attr = infer->attr;
-    infer->out[0] = infer->in[0];
-    if (attr->group.size >= 1 && attr->dim >= 0 && attr->dim < infer->in[0].shape.rank) return true;
-    return mx_infer_fail(infer, "no such dim: %d", attr->dim);
+static bool has_dim(MxInfer *infer, int dim) {
+    if (dim >= 0 && dim < infer->in[0].shape.rank) return true;
+    return mx_infer_fail(infer, "no such dim: %d", dim);
 }
 
-static bool all_gather_infer(MxInfer *infer) {
+static bool join(MxInfer *infer) {
     const MxCollectiveAttr *attr = infer->attr;
-    if (!gathered_dim(infer)) return false;
-    infer->out[0].shape.dim[attr->dim] *= attr->group.size;
+    if (!has_dim(infer, attr->joined)) return false;
+    infer->out[0].shape.dim[attr->joined] *= attr->group.size;
     return true;
 }
 
-static bool cut_infer(MxInfer *infer) {
+static bool cut(MxInfer *infer) {
     const MxCollectiveAttr *attr = infer->attr;
-    if (!gathered_dim(infer)) return false;
-    int64_t *size = &infer->out[0].shape.dim[attr->dim];
+    if (!has_dim(infer, attr->cut)) return false;
+    int64_t *size = &infer->out[0].shape.dim[attr->cut];
     if (*size % attr->group.size)
-        return mx_infer_fail(infer, "%d ranks do not divide dim %d", attr->group.size, attr->dim);
+        return mx_infer_fail(infer, "%d ranks do not divide dim %d", attr->group.size, attr->cut);
     *size /= attr->group.size;
     return true;
 }
 
+static bool all_gather_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return join(infer);
+}
+
+static bool take_part_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return cut(infer);
+}
+
+static bool all_to_all_infer(MxInfer *infer) {
+    return take_part_infer(infer) && join(infer);
+}
+
 static bool reduce_scatter_infer(MxInfer *infer) {
-    return cut_infer(infer) && ops_is_real(infer, 0);
+    return take_part_infer(infer) && ops_is_real(infer, 0);
 }
 
 static const MxGroup *exchange(const MxMachine *machine, const MxNode *node, const MxType *in,
@@ -41,9 +53,19 @@ static const MxGroup *exchange(const MxMachine *machine, const MxNode *node, con
     return &attr->group;
 }
 
-static void dim_print(MxText *text, const void *attr) {
+static void joined_print(MxText *text, const void *attr) {
     const MxCollectiveAttr *a = attr;
-    mx_text_add(text, "dim %d %s", a->dim, a->group.axes);
+    mx_text_add(text, "dim %d %s", a->joined, a->group.axes);
+}
+
+static void cut_print(MxText *text, const void *attr) {
+    const MxCollectiveAttr *a = attr;
+    mx_text_add(text, "dim %d %s", a->cut, a->group.axes);
+}
+
+static void both_print(MxText *text, const void *attr) {
+    const MxCollectiveAttr *a = attr;
+    mx_text_add(text, "dim %d for %d %s", a->joined, a->cut, a->group.axes);
 }
 
 static void sum_print(MxText *text, const void *attr) {
@@ -70,7 +92,7 @@ const MxOp op_reduce_scatter = {
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = reduce_scatter_infer,
     .exchange = exchange,
-    .print = dim_print,
+    .print = cut_print,
     .doc = "this rank's part of the sum over the ranks of a group",
 };
 
@@ -81,16 +103,27 @@ const MxOp op_all_gather = {
     .attr_bytes = sizeof(MxCollectiveAttr),
     .infer = all_gather_infer,
     .exchange = exchange,
-    .print = dim_print,
+    .print = joined_print,
     .doc = "the parts of all ranks of a group, one after another along a dim",
+};
+
+const MxOp op_all_to_all = {
+    .name = "all_to_all",
+    .arity = 1,
+    .collective = MX_ALL_TO_ALL,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = all_to_all_infer,
+    .exchange = exchange,
+    .print = both_print,
+    .doc = "the parts of all ranks of a group along a dim, of each this rank's part along another",
 };
 
 const MxOp op_take_part = {
     .name = "take_part",
     .arity = 1,
     .attr_bytes = sizeof(MxCollectiveAttr),
-    .infer = cut_infer,
-    .print = dim_print,
+    .infer = take_part_infer,
+    .print = cut_print,
     .doc = "this rank's part of what every rank of a group has",
 };
 

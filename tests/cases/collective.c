@@ -41,40 +41,50 @@ static void ref_unpack(const Reference *r) {
 // clang-format off
 const OpTest test_all_reduce = {
     CASES(
-        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .dim = 1), "x3,5,71", NULL, 0},
-        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "b2,3", "b2,3", CASE_TYPES},
-        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "f", "f", CASE_TYPES}),
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "b2,3", "b2,3", CASE_TYPES},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "f", "f", CASE_TYPES}),
     WRONG(
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "i2,3", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "i2,3", "input 0 must be float32 or bfloat16"}),
     .reference = ref_copy,
 };
 
 const OpTest test_reduce_scatter = {
     CASES(
-        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .dim = 1), "x3,5,71", NULL, 0},
-        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "f2,6,5", "f2,2,5", CASE_TYPES}),
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "f2,6,5", "f2,2,5", CASE_TYPES}),
     WRONG(
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "f2,5", "3 ranks do not divide dim 1"},
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "f6", "no such dim: 1"},
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "i2,6", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "f2,5", "3 ranks do not divide dim 1"},
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "f6", "no such dim: 1"},
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "i2,6", "input 0 must be float32 or bfloat16"}),
     .reference = ref_copy,
 };
 
 const OpTest test_all_gather = {
     CASES(
-        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .dim = 1), "x3,5,71", NULL, 0},
-        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "i2,6", "i2,18", CASE_TYPES}),
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .joined = 1), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .joined = 1), "i2,6", "i2,18", CASE_TYPES}),
     WRONG(
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "b6", "no such dim: 1"}),
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .joined = 1), "b6", "no such dim: 1"}),
+    .reference = ref_copy,
+};
+
+const OpTest test_all_to_all = {
+    CASES(
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .joined = 1, .cut = 2), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .joined = 1, .cut = 0), "f6,2", "f2,6", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .joined = 1), "f2,6", "3 ranks do not divide dim 0"},
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .joined = 2), "f6,6", "no such dim: 2"}),
     .reference = ref_copy,
 };
 
 const OpTest test_take_part = {
     CASES(
-        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .dim = 1), "x3,5,71", NULL, 0},
-        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "i2,6", "i2,2", CASE_TYPES}),
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "i2,6", "i2,2", CASE_TYPES}),
     WRONG(
-        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .dim = 1), "f2,7", "3 ranks do not divide dim 1"}),
+        {ATTR(MxCollectiveAttr, .group = {.axes = "fsdp", .size = 3}, .cut = 1), "f2,7", "3 ranks do not divide dim 1"}),
     .reference = ref_copy,
 };
 

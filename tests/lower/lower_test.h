@@ -17,6 +17,7 @@ Suite *fuse_suite(void);
 Suite *grad_suite(void);
 Suite *hoist_suite(void);
 Suite *memory_suite(void);
+Suite *moves_suite(void);
 Suite *overlap_suite(void);
 Suite *remat_suite(void);
 Suite *schedule_suite(void);

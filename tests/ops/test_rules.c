@@ -196,7 +196,7 @@ static const struct {
     {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_part = true, .first_query = 64},
      "causal scale 1 from query 64"},
     {&op_all_reduce, &(const MxCollectiveAttr){.group = {.axes = "data,fsdp"}}, "data,fsdp"},
-    {&op_all_gather, &(const MxCollectiveAttr){.group = {.axes = "fsdp"}, .dim = 1}, "dim 1 fsdp"},
+    {&op_all_gather, &(const MxCollectiveAttr){.group = {.axes = "fsdp"}, .joined = 1}, "dim 1 fsdp"},
     {&op_pack, &(const MxPackAttr){.n_parts = 4}, "parts 4"},
     {&op_unpack, &(const MxUnpackAttr){.at = 12}, "at 12"},
     {&op_init, &(const MxInitAttr){.fill = MX_FILL_NORMAL, .value = 2, .stream = 3},

@@ -7,7 +7,8 @@ static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks)
     int64_t each = (int64_t)mx_dtype_bytes(in.dtype);
     if (!others || !collective) return (MxCommCost){0};
     if (collective == MX_ALL_GATHER) return (MxCommCost){1, others * n * each};
-    if (collective == MX_REDUCE_SCATTER) return (MxCommCost){1, others * (n / ranks) * each};
+    if (collective == MX_REDUCE_SCATTER || collective == MX_ALL_TO_ALL)
+        return (MxCommCost){1, others * (n / ranks) * each};
     if (n < CPU_SMALL_SUM) return (MxCommCost){1, others * n * each};
     return (MxCommCost){2, 2 * others * part * each};
 }

@@ -33,8 +33,12 @@ static const MxGroup *group_of(const MxKernelCall *call) {
     return &((const MxCollectiveAttr *)call->attr)->group;
 }
 
-static int dim_of(const MxKernelCall *call) {
-    return ((const MxCollectiveAttr *)call->attr)->dim;
+static int joined_of(const MxKernelCall *call) {
+    return ((const MxCollectiveAttr *)call->attr)->joined;
+}
+
+static int cut_of(const MxKernelCall *call) {
+    return ((const MxCollectiveAttr *)call->attr)->cut;
 }
 
 static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
@@ -238,7 +242,7 @@ static bool is_in_order(MxType part, int dim) {
 static size_t reduce_scatter_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
     size_t bytes = cpu_padded(bytes_of(call->in_type[0]));
-    return is_in_order(call->out_type[0], dim_of(call)) ? bytes : 2 * bytes;
+    return is_in_order(call->out_type[0], cut_of(call)) ? bytes : 2 * bytes;
 }
 
 static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call) {
@@ -246,7 +250,7 @@ static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call)
     void *scratch = call->scratch;
     size_t bytes = bytes_of(call->out_type[0]);
     char *blocks = cpu_carve(&scratch, bytes_of(call->in_type[0])), *packed = call->in[0];
-    Parts parts = {.part = view_of(call->out_type[0], dim_of(call)),
+    Parts parts = {.part = view_of(call->out_type[0], cut_of(call)),
                    .n = group_of(call)->size,
                    .from = call->in[0],
                    .to = scratch};
@@ -265,18 +269,70 @@ static void reduce_scatter_run(const MxDevice *device, const MxKernelCall *call)
 const MxKernel cpu_reduce_scatter = {
     .scratch = reduce_scatter_scratch, .prepare = prepare, .run = reduce_scatter_run};
 
-/* ---- all_gather, take_part */
+/* ---- all_to_all, all_gather, take_part */
+
+/* What goes to each rank and comes from it, a block: of these, one of ours along the dim that is
+ * cut is one of theirs along the dim that is joined. */
+typedef struct Blocks {
+    MxType type;
+    bool are_sent, are_joined; /* put in order before, and after */
+} Blocks;
+
+static Blocks blocks_of(const MxKernelCall *call) {
+    MxType type = part_type(call->in_type[0], group_of(call)->size, cut_of(call));
+    return (Blocks){type, !is_in_order(type, cut_of(call)), !is_in_order(type, joined_of(call))};
+}
+
+static size_t all_to_all_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    Blocks blocks = blocks_of(call);
+    return (size_t)(blocks.are_sent + blocks.are_joined) * cpu_padded(bytes_of(call->in_type[0]));
+}
+
+static void all_to_all_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    Blocks blocks = blocks_of(call);
+    size_t bytes = bytes_of(blocks.type), own = (size_t)group_of(call)->index * bytes;
+    void *scratch = call->scratch;
+    char *sent = call->in[0], *got = call->out[0];
+    if (blocks.are_sent) sent = cpu_carve(&scratch, bytes_of(call->in_type[0]));
+    if (blocks.are_joined) got = scratch;
+    Parts parts = {.part = view_of(blocks.type, cut_of(call)),
+                   .n = group_of(call)->size,
+                   .from = call->in[0],
+                   .to = sent};
+    if (call->phase == 0 && blocks.are_sent) move_parts(device, &parts);
+    if (call->state && call->phase == 0) {
+        mx_exchange_all_to_all(call->state, "all_to_all", sent, got, bytes);
+        return;
+    }
+    if (call->state) mx_exchange_finish(call->state);
+    parts = (Parts){.part = view_of(blocks.type, joined_of(call)),
+                    .n = group_of(call)->size,
+                    .from = got,
+                    .to = call->out[0],
+                    .joins = true,
+                    .own = group_of(call)->index,
+                    .has = sent + own};
+    if (blocks.are_joined)
+        move_parts(device, &parts);
+    else
+        memcpy(got + own, parts.has, bytes);
+}
+
+const MxKernel cpu_all_to_all = {
+    .scratch = all_to_all_scratch, .prepare = prepare, .run = all_to_all_run};
 
 static size_t all_gather_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    if (is_in_order(call->in_type[0], dim_of(call))) return 0;
+    if (is_in_order(call->in_type[0], joined_of(call))) return 0;
     return cpu_padded(bytes_of(call->out_type[0]));
 }
 
 static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
     size_t bytes = bytes_of(call->in_type[0]);
-    Parts parts = {.part = view_of(call->in_type[0], dim_of(call)),
+    Parts parts = {.part = view_of(call->in_type[0], joined_of(call)),
                    .n = group_of(call)->size,
                    .from = call->scratch,
                    .to = call->out[0],
@@ -312,7 +368,7 @@ static void take_rows(const void *context, int64_t begin, int64_t end, int worke
 
 static void take_part_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
-    View part = view_of(call->out_type[0], dim_of(call));
+    View part = view_of(call->out_type[0], cut_of(call));
     Take take = {.to = call->out[0], .row = (size_t)part.size * part.inner_bytes};
     take.stride = take.row * (size_t)group_of(call)->size;
     take.from = (const char *)call->in[0] + take.row * (size_t)group_of(call)->index;
