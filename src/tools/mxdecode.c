@@ -19,35 +19,21 @@ static const char usage[] =
     "\n"
     "Exit codes: 0 done, 2 command line, 65 bad input, 74 could not read or write.\n";
 
-typedef struct CommandLine {
-    const char *dir;
-    bool tokenize, detokenize, special, skip_special;
-} CommandLine;
+typedef struct CommandLine CommandLine;
+typedef bool LineMode(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
+                      const MxJson *json, MxWhere where, MxError *err);
 
-static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
-                              MxError *err) {
-    const MxOption options[] = {
-        {.name = "--tokenize", .flag = &line->tokenize},
-        {.name = "--detokenize", .flag = &line->detokenize},
-        {.name = "--special", .flag = &line->special},
-        {.name = "--skip-special", .flag = &line->skip_special},
-    };
-    const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {
-        .rows = options, .n = MX_COUNT(options), .program = "mxdecode", .usage = usage};
-    if (!mx_options_read(table, argc, argv, rest, err)) return false;
-    if (!rest[0] || rest[1])
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                       "wanted one folder; mxdecode --help tells more");
-    if (line->tokenize == line->detokenize)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "wanted one of --tokenize, --detokenize");
-    if (line->special && !line->tokenize)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--special goes with --tokenize");
-    if (line->skip_special && !line->detokenize)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--skip-special goes with --detokenize");
-    line->dir = rest[0];
-    return true;
-}
+/* What the program does: one of these a call. */
+typedef struct Mode {
+    const char *option;
+    LineMode *each_line; /* what becomes of a line of stdin, a value of JSON */
+} Mode;
+
+struct CommandLine {
+    const char *dir;
+    const Mode *mode;
+    bool special, skip_special;
+};
 
 /* ---- the tokenizer */
 
@@ -116,6 +102,82 @@ static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenize
     return true;
 }
 
+/* ---- the command line */
+
+static const Mode modes[] = {
+    {.option = "--tokenize", .each_line = tokenize},
+    {.option = "--detokenize", .each_line = detokenize},
+};
+enum { N_MODES = MX_COUNT(modes) };
+
+/* Options that go with some modes only. */
+typedef struct Side {
+    MxOption option;
+    const char *goes_with; /* modes, a comma between two */
+} Side;
+
+static bool goes_with(const Side *side, const Mode *mode) {
+    const char *at = strstr(side->goes_with, mode->option);
+    size_t n = strlen(mode->option);
+    return at && (!at[n] || at[n] == ',');
+}
+
+static bool choose_mode(CommandLine *line, const bool *is_chosen, MxError *err) {
+    MxArena scratch = {.name = "modes"};
+    MxText all;
+    int n_chosen = 0;
+    mx_text_init(&all, &scratch);
+    for (int i = 0; i < N_MODES; i++) {
+        mx_text_add(&all, "%s%s", i ? ", " : "", modes[i].option);
+        if (!is_chosen[i]) continue;
+        line->mode = &modes[i];
+        n_chosen++;
+    }
+    if (n_chosen != 1) mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "wanted one of %s", all.data);
+    mx_arena_release(&scratch);
+    return n_chosen == 1;
+}
+
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
+                              MxError *err) {
+    bool is_chosen[N_MODES] = {0};
+    const Side sides[] = {
+        {{.name = "--special", .flag = &line->special}, "--tokenize"},
+        {{.name = "--skip-special", .flag = &line->skip_special}, "--detokenize"},
+    };
+    MxOption options[N_MODES + MX_COUNT(sides)];
+    for (int i = 0; i < N_MODES; i++)
+        options[i] = (MxOption){.name = modes[i].option, .flag = &is_chosen[i]};
+    for (int i = 0; i < MX_COUNT(sides); i++) options[N_MODES + i] = sides[i].option;
+    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    const MxOptions table = {
+        .rows = options, .n = MX_COUNT(options), .program = "mxdecode", .usage = usage};
+    if (!mx_options_read(table, argc, argv, rest, err)) return false;
+    if (!rest[0] || rest[1])
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "wanted one folder; mxdecode --help tells more");
+    line->dir = rest[0];
+    if (!choose_mode(line, is_chosen, err)) return false;
+    for (int i = 0; i < MX_COUNT(sides); i++)
+        if (*sides[i].option.flag && !goes_with(&sides[i], line->mode))
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %s", sides[i].option.name,
+                           sides[i].goes_with);
+    return true;
+}
+
+static bool each_line(const CommandLine *line, const MxTokenizer *tokenizer, MxText *text,
+                      MxError *err) {
+    for (MxWhere where = {"stdin", 1, 0}; next_line(text); where.line++) {
+        MxArena scratch = {.name = "line"};
+        const MxJson *json = mx_json_parse_value(&scratch, text->data, text->len, where, err);
+        bool ok = json && line->mode->each_line(&scratch, line, tokenizer, json, where, err);
+        fflush(stdout);
+        mx_arena_release(&scratch);
+        if (!ok) return false;
+    }
+    return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
     MxTokenizer *tokenizer;
@@ -124,17 +186,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         !open_tokenizer(arena, line.dir, &tokenizer, err))
         return err->exit;
     mx_text_init(&text, arena);
-    for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
-        MxArena scratch = {.name = "line"};
-        const MxJson *json = mx_json_parse_value(&scratch, text.data, text.len, where, err);
-        bool ok =
-            json && (line.tokenize ? tokenize(&scratch, &line, tokenizer, json, where, err)
-                                   : detokenize(&scratch, &line, tokenizer, json, where, err));
-        fflush(stdout);
-        mx_arena_release(&scratch);
-        if (!ok) return err->exit;
-    }
-    if (ferror(stdin)) mx_fail_errno(err, "could not read stdin");
+    if (!each_line(&line, tokenizer, &text, err)) return err->exit;
     if (ferror(stdout)) mx_fail_errno(err, "could not write to stdout");
     return err->exit;
 }
