@@ -174,7 +174,7 @@ PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
             libbrotli-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-DEV_PACKAGES := clang clang-format libclang-rt-14-dev
+DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
 deps:  ## the libraries and tools that the build needs (apt)
@@ -199,11 +199,12 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
+SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
@@ -265,18 +266,26 @@ tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
 
 # The tools look for their share folder beside the folder that they are in: a prefix may be moved.
 PREFIX ?= /usr/local
-SHARE   = $(DESTDIR)$(PREFIX)/share/mxtrain
-DOC     = $(DESTDIR)$(PREFIX)/share/doc/mxtrain
+PREFIXED = $(DESTDIR)$(PREFIX)
+SHARE   = $(PREFIXED)/share/mxtrain
+DOC     = $(PREFIXED)/share/doc/mxtrain
+MAN     = $(PREFIXED)/share/man
+COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(TOOLS:%=bash-completion/completions/%) $(TOOLS:%=zsh/site-functions/_%) $(TOOLS:%=fish/vendor_completions.d/%.fish))
 SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
 DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.png docs/*/*.md)
-install: all  ## tools, configs, bundled data and documents under $(DESTDIR)$(PREFIX)
+install: all  ## tools, configs, bundled data, documents, manual pages and completion under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
 	cp -R configs share/corpus share/posttrain $(SHARE)
 	cp -R --parents $(DOCS) $(DOC)
+	install -d $(MAN)/man1 $(MAN)/man5 $(dir $(COMPLETIONS))
+	for t in $(TOOLS); do $B/$$t --man >$(MAN)/man1/$$t.1 && $B/$$t --completion bash >$(PREFIXED)/share/bash-completion/completions/$$t && \
+	    $B/$$t --completion zsh >$(PREFIXED)/share/zsh/site-functions/_$$t && \
+	    $B/$$t --completion fish >$(PREFIXED)/share/fish/vendor_completions.d/$$t.fish || exit 1; done
+	$B/mxtrain --help-config man >$(MAN)/man5/base.yml.5
 
 uninstall:  ## take away what install put there, and nothing else
-	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%)
+	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(TOOLS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
 clean: ; rm -rf build  ## remove everything built

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define MX_VERSION           "0.1.0"
+#define MX_VERSION_DATE      "2026-11-23"
 #define MX_COUNT(array)      ((int)(sizeof(array) / sizeof((array)[0])))
 #define MX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
@@ -166,19 +167,43 @@ typedef struct MxOption {
     bool clears;        /* … or cleared */
     const char **value; /* receives the value: of a repeated option the last one, or … */
     int *count;         /* … all in order, as many as this then says */
-    const char *wants;  /* what the value is, for the message */
+    const char *takes;  /* the value, as manuals show it: "N", "FILE" and the other names of files
+                           (MX_MANUAL_FILES), or its choices, "linen|nnx" */
+    const char *doc;    /* what it does; keeps out of help and manual if NULL */
 } MxOption;
+
+/* A title, or what is typed, and what it means. */
+typedef struct MxManualRow {
+    const char *name, *text;
+} MxManualRow;
+
+/* What a program tells of itself; help, manual page and completion are made of it and the options.
+ */
+typedef struct MxManual {
+    const char *program, *does;   /* "mxtrain", "trains language models" */
+    const char *synopsis, *intro; /* "[OPTION]... SRC DST"; paragraphs, a blank line between two */
+    const MxManualRow *arguments; /* what is no option; these end with a row without a name … */
+    const MxManualRow *notes;     /* … as do those behind the options, "Exit codes" … */
+    const MxManualRow *examples;  /* … and command lines; NULL = none */
+    /* What arguments may begin so, a line each; NULL = names of files. */
+    void (*complete)(const char *begin, MxText *out);
+} MxManual;
+
+/* What MxOption.takes and arguments call files and folders. */
+#define MX_MANUAL_FILES "FILE DIR RUN SRC DST REF A B"
 
 typedef struct MxOptions {
     const MxOption *rows;
     int n;
     bool passes_pairs; /* "--name=value" that is no option is not an error but part of the rest */
-    const char *program, *usage; /* printed by --help, -h and --version, which all tables have */
+    const MxManual *manual;
 } MxOptions;
 
-/* mx_options_read — fills what the table points to. False after --help and --version too, without
- * an error: nothing is left to do.
- *   rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
+/* mx_options_read — fills what the table points to. False without an error after what every program
+ * answers: nothing is left to do then. These are --help, --version, --man (a manual page),
+ * --completion SHELL (a script for bash, zsh or fish), and --complete BEFORE WORD, which such
+ * scripts ask: what WORD may become after the word BEFORE, a line each, ":files" for names of
+ * files. rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
  * Errors: unrecognized options, a value missing or in excess (exit 2). */
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);
 /* mx_option_int, …_number, …_bool — an option's value; text NULL leaves *out alone. Errors: exit 2.

@@ -183,8 +183,13 @@ const char *mx_config_said(MxArena *arena, const char *text, MxKey key);
 void mx_config_print(const MxConfig *config, const char *path);
 
 /* mx_config_help — what a key or a group of keys means, from the rows. topic NULL = the groups,
- * "markdown" = the table of docs/CONFIG.md. Errors: neither a key nor a group. */
+ * "markdown" = the table of docs/CONFIG.md, "man" = the manual page base.yml(5). Errors: neither a
+ * key nor a group.
+ * mx_config_complete — what an argument KEY=VALUE that begins so may be, a line each; keys without
+ * a value end in "=", and ":files" stands where names of files may. See MxManual. Test:
+ * tests/cli/manual.sh. */
 bool mx_config_help(MxText *out, const char *topic, MxError *err);
+void mx_config_complete(const char *begin, MxText *out);
 
 const char *mx_key_name(MxKey key);
 

@@ -1,5 +1,5 @@
 /* options.c — a command line's options, from a table. */
-#include <mx/base.h>
+#include "manual.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,11 +11,24 @@ static const char *after_name(const char *arg, const char *name) {
     return !strncmp(arg, name, n) && (!arg[n] || arg[n] == '=') ? arg + n : NULL;
 }
 
-/* The table, and what every program answers. */
-static MxOptions with_answers(MxArena *arena, MxOptions options, bool *helps, bool *tells_version) {
-    const MxOption answers[] = {{.name = "--help", .flag = helps},
-                                {.name = "-h", .flag = helps},
-                                {.name = "--version", .flag = tells_version}};
+/* What every program answers. */
+typedef struct Asked {
+    bool help, version, manual;
+    const char *shell;
+} Asked;
+
+/* The table, and that. */
+static MxOptions with_answers(MxArena *arena, MxOptions options, Asked *asked) {
+    const MxOption answers[] = {
+        {.name = "--help", .flag = &asked->help, .doc = "this list"},
+        {.name = "-h", .flag = &asked->help},
+        {.name = "--version", .flag = &asked->version, .doc = "the version"},
+        {.name = "--man", .flag = &asked->manual, .doc = "this as a manual page"},
+        {.name = "--completion",
+         .value = &asked->shell,
+         .takes = "bash|zsh|fish",
+         .doc = "a script that completes command lines of this program"},
+    };
     MxOption *rows = mx_new_n(arena, MxOption, options.n + MX_COUNT(answers));
     memcpy(rows, options.rows, (size_t)options.n * sizeof *rows);
     memcpy(rows + options.n, answers, sizeof answers);
@@ -58,7 +71,8 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     bool is_option = next && next[0] == '-' && next[1];
     if (!*tail && option->flag && (!next || is_option)) return true;
     if (!*tail && !next)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants %s", option->name, option->wants);
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants a value: %s %s", option->name,
+                       option->name, option->takes);
     option->value[option->count ? (*option->count)++ : 0] = *tail ? tail + 1 : argv[++*i];
     return true;
 }
@@ -89,14 +103,28 @@ static bool read_line(MxOptions options, int argc, char **argv, const char **res
 
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
     MxArena arena = {.name = "options"};
-    bool helps = false, tells_version = false;
-    options = with_answers(&arena, options, &helps, &tells_version);
-    bool ok = read_line(options, argc, argv, rest, err);
+    Asked asked = {0};
+    MxText out;
+    mx_text_init(&out, &arena);
+    options = with_answers(&arena, options, &asked);
+    bool completes = argc == 4 && !strcmp(argv[1], "--complete"), ok = true;
+    if (completes)
+        manual_complete(&options, argv[2], argv[3], &out);
+    else
+        ok = read_line(options, argc, argv, rest, err);
+    if (ok && asked.help)
+        manual_help(&options, &out);
+    else if (ok && asked.version)
+        mx_text_add(&out, "%s " MX_VERSION "\n", options.manual->program);
+    else if (ok && asked.manual)
+        manual_page(&options, &out);
+    else if (ok && asked.shell)
+        ok = manual_completion(&options, asked.shell, &out, err);
+    bool goes_on = ok && !out.len && !completes;
+    if (ok && out.len && (fputs(out.data, stdout) < 0 || fflush(stdout)))
+        mx_fail_errno(err, "could not write to stdout");
     mx_arena_release(&arena);
-    if (!ok || (!helps && !tells_version)) return ok;
-    int written =
-        helps ? fputs(options.usage, stdout) : printf("%s " MX_VERSION "\n", options.program);
-    return (written < 0 || fflush(stdout)) && mx_fail_errno(err, "could not write to stdout");
+    return goes_on;
 }
 
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,

@@ -177,7 +177,7 @@ void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
 
 /* ---- files that a key names ---- */
 
-enum { NAMED_DIRS = 2 + CONFIG_DIRS };
+enum { NAMED_DIRS = 2 + CONFIG_DIRS, MOST_NAMED = 512 };
 
 /* A key whose value is the name of a file in a folder of its own. */
 typedef struct Named {
@@ -199,9 +199,9 @@ static const Named custom_meshes = {
     .file_word = "file",
 };
 
-static void list_dirs(const ConfigLoad *load, const Named *named, const char *dirs[NAMED_DIRS]) {
-    MxArena *arena = load->arena;
-    const char *main_dir = load->main_dir ? load->main_dir : ".";
+static void list_dirs(MxArena *arena, const char *main_dir, const Named *named,
+                      const char *dirs[NAMED_DIRS]) {
+    if (!main_dir) main_dir = ".";
     dirs[0] = mx_path_join(arena, main_dir, named->folder);
     dirs[1] = mx_path_join(arena, mx_path_join(arena, main_dir, ".."), named->folder);
     config_dirs(arena, dirs + 2);
@@ -210,7 +210,7 @@ static void list_dirs(const ConfigLoad *load, const Named *named, const char *di
 
 static const char *find_named(const ConfigLoad *load, const Named *named, const char *name) {
     const char *dirs[NAMED_DIRS];
-    list_dirs(load, named, dirs);
+    list_dirs(load->arena, load->main_dir, named, dirs);
     const char *file = mx_arena_printf(load->arena, "%s.yml", name);
     for (int i = 0; i < NAMED_DIRS && !strchr(name, '/'); i++) {
         const char *path = mx_path_join(load->arena, dirs[i], file);
@@ -219,21 +219,40 @@ static const char *find_named(const ConfigLoad *load, const Named *named, const 
     return NULL;
 }
 
-static const char *nearest_named(const ConfigLoad *load, const Named *named, const char *name) {
-    enum { MOST_NAMES = 512 };
-    const char *dirs[NAMED_DIRS], **found = mx_new_n(load->arena, const char *, MOST_NAMES);
-    list_dirs(load, named, dirs);
+/* All that are there, out of the folders that are; returns how many. */
+static int list_named(MxArena *arena, const char *main_dir, const Named *named,
+                      const char *found[MOST_NAMED]) {
+    const char *dirs[NAMED_DIRS];
+    list_dirs(arena, main_dir, named, dirs);
     int n = 0;
     for (int d = 0; d < NAMED_DIRS; d++) {
         MxError ignored = {0};
         char **names = NULL;
         int n_names = 0;
-        if (mx_dir_exists(dirs[d])) mx_dir_list(load->arena, dirs[d], &names, &n_names, &ignored);
+        if (mx_dir_exists(dirs[d])) mx_dir_list(arena, dirs[d], &names, &n_names, &ignored);
         mx_error_release(&ignored);
-        for (int i = 0; i < n_names && n < MOST_NAMES; i++)
+        for (int i = 0; i < n_names && n < MOST_NAMED; i++)
             if (mx_text_has_suffix(names[i], ".yml"))
-                found[n++] = mx_arena_strndup(load->arena, names[i], strlen(names[i]) - 4);
+                found[n++] = mx_arena_strndup(arena, names[i], strlen(names[i]) - 4);
     }
+    return n;
+}
+
+const char *config_named(MxArena *arena, MxKey key) {
+    const Named *named = key == MX_KEY_model_name             ? &models
+                         : key == MX_KEY_custom_mesh_and_rule ? &custom_meshes
+                                                              : NULL;
+    const char *found[MOST_NAMED];
+    MxText words;
+    mx_text_init(&words, arena);
+    int n = named ? list_named(arena, NULL, named, found) : 0;
+    for (int i = 0; i < n; i++) mx_text_add(&words, "%s ", found[i]);
+    return words.data;
+}
+
+static const char *nearest_named(const ConfigLoad *load, const Named *named, const char *name) {
+    const char *found[MOST_NAMED];
+    int n = list_named(load->arena, load->main_dir, named, found);
     const char *nearest = mx_nearest(name, found, n);
     return nearest ? nearest
                    : config_nearest_word(load->arena, name, (const char *[3]){named->later});

@@ -1,6 +1,8 @@
-/* help.c — what keys mean, from the rows: for --help-config and for the table in docs/CONFIG.md. */
+/* help.c — what keys mean, from the rows: for --help-config, the table in docs/CONFIG.md,
+ * base.yml(5) and the completion of command lines. */
 #include "room.h"
 
+#include <ctype.h>
 #include <float.h>
 
 static const char *const type_names[] = {
@@ -90,6 +92,40 @@ static void help_markdown(MxText *out) {
     }
 }
 
+/* As troff wants it; rows are lines without dots in front. */
+static void add_troff(MxText *out, const char *text) {
+    for (; *text; text++)
+        mx_text_add(out, *text == '\\' ? "\\e" : *text == '-' ? "\\-" : "%c", *text);
+}
+
+static void help_man(MxText *out) {
+    mx_text_add(out,
+                ".TH base.yml 5 " MX_VERSION_DATE " \"mxtrain " MX_VERSION "\" \"File Formats\"\n"
+                ".SH NAME\nbase.yml \\- keys of the configs of mxtrain\n"
+                ".SH DESCRIPTION\nA config is a map in YAML, of these keys. Files merge over "
+                "each other, the environment (M_KEY) and the command line (KEY=VALUE) over "
+                "all.\n");
+    for (int i = 0; i < config_group_count; i++) {
+        const ConfigGroup *group = &config_groups[i];
+        mx_text_add(out, ".SH ");
+        for (const char *p = group->name; *p; p++)
+            mx_text_add(out, "%c", toupper((unsigned char)*p));
+        mx_text_add(out, "\n%s.\n", group->title);
+        for (int key = (int)group->first; key < group_end(group); key++) {
+            const ConfigRow *row = &config_rows[key];
+            mx_text_add(out, ".TP\n.BR %s \" (%s, default ", row->name, type_names[row->type]);
+            add_troff(out, default_text(out->arena, row)[0] == '"' ? "empty"
+                                                                   : default_text(out->arena, row));
+            mx_text_add(out, ")\"\n");
+            add_troff(out, row->doc);
+            if (row->now)
+                add_troff(out, mx_arena_printf(out->arena, "; one of %s",
+                                               config_words(out->arena, row->now)));
+            mx_text_add(out, "\n");
+        }
+    }
+}
+
 bool mx_config_help(MxText *out, const char *topic, MxError *err) {
     if (!topic) {
         help_groups(out);
@@ -97,6 +133,10 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
     }
     if (!strcmp(topic, "markdown")) {
         help_markdown(out);
+        return true;
+    }
+    if (!strcmp(topic, "man")) {
+        help_man(out);
         return true;
     }
     for (int i = 0; i < config_group_count; i++)
@@ -113,4 +153,38 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
     const char *hint = config_meant_key(out->arena, topic);
     if (hint) mx_note(err, "hint: %s", hint);
     return false;
+}
+
+/* ---- completion */
+
+static void complete_key(const char *begin, MxText *out) {
+    for (int i = 0; i < config_row_count; i++)
+        if (config_rows[i].class == CONFIG_BUILT && mx_text_has_prefix(config_rows[i].name, begin))
+            mx_text_add(out, "%s=\n", config_rows[i].name);
+}
+
+/* Words with spaces between them. */
+static void complete_words(const char *words, const char *key, const char *begin, MxText *out) {
+    for (size_t n; *words; words += n, words += strspn(words, " ")) {
+        n = strcspn(words, " ");
+        if (!strncmp(words, begin, strlen(begin)) && strlen(begin) <= n)
+            mx_text_add(out, "%s=%.*s\n", key, (int)n, words);
+    }
+}
+
+void mx_config_complete(const char *begin, MxText *out) {
+    const char *equals = strchr(begin, '=');
+    const ConfigRow *row = config_rows, *end = config_rows + config_row_count;
+    if (!equals) {
+        complete_key(begin, out);
+        mx_text_add(out, ":files\n");
+        return;
+    }
+    const char *key = mx_arena_strndup(out->arena, begin, (size_t)(equals - begin));
+    while (row < end && strcmp(row->name, key)) row++;
+    if (row == end) return;
+    if (row->now) complete_words(row->now, key, equals + 1, out);
+    if (row->type == CONFIG_bool) complete_words("true false", key, equals + 1, out);
+    if (row->type == CONFIG_str || row->type == CONFIG_strs) mx_text_add(out, ":files\n");
+    complete_words(config_named(out->arena, (MxKey)(row - config_rows)), key, equals + 1, out);
 }

@@ -177,6 +177,9 @@ const MxYaml *config_parse(ConfigLoad *load, const ConfigSource *source, size_t 
 
 /* config_read_files — the request's files and their base_config parents into the file layer. */
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request);
+/* config_named — the names of files that a key takes (presets), each with a space behind; "" = the
+ * key names none. */
+const char *config_named(MxArena *arena, MxKey key);
 /* config_read_model — the preset of the effective model_name into the model layer. */
 void config_read_model(ConfigLoad *load);
 /* config_read_custom_mesh — the file that custom_mesh_and_rule names into a layer of its own, over

@@ -6,26 +6,20 @@
 
 #include <stdio.h>
 
-static const char usage[] =
-    "usage: mxcompare [OPTION]... A B\n"
-    "\n"
-    "Compares two checkpoints: which arrays they hold, their shapes, dtypes and values. Layouts "
-    "need\n"
-    "not agree: Linen or NNX names, layers stacked or one by one. A and B are checkpoint folders,\n"
-    "runs' folders (the newest checkpoint) or FILE.h5[:GROUP].\n"
-    "\n"
-    "  --rtol X, --atol X  values are equal if |a - b| <= atol + rtol |b| ...\n"
-    "  --ulp N             ... or if at most N floats are between them. Without any of these they\n"
-    "                      must have equal bits; with them NaN equals NaN\n"
-    "  --structure-only    paths, shapes and dtypes, no values\n"
-    "  --params-only       only the parameters\n"
-    "  --top N             arrays to show, those with the largest differences (default 20, 0 = "
-    "all)\n"
-    "  --json FILE         the report as JSON (- = stdout, instead of the text)\n"
-    "  --help, --version\n"
-    "\n"
-    "Exit codes: 0 equal, 1 different, 2 command line, 65 bad input file, 74/77 could not read or\n"
-    "write, 130/143 interrupted.\n";
+static const MxManual manual = {
+    .program = "mxcompare",
+    .does = "compare two checkpoints",
+    .synopsis = "[OPTION]... A B",
+    .intro =
+        "Compares two checkpoints: which arrays they hold, their shapes, dtypes and values. "
+        "Layouts need not agree: Linen or NNX names, layers stacked or one by one. A and B are "
+        "checkpoint folders, runs' folders (the newest checkpoint) or FILE.h5[:GROUP].",
+    .notes =
+        (const MxManualRow[]){{"Exit codes",
+                               "0 equal, 1 different, 2 command line, 65 bad input file, 74/77 "
+                               "could not read or write, 130/143 interrupted."},
+                              {0}},
+};
 
 typedef struct CommandLine {
     const char *a, *b;
@@ -37,17 +31,32 @@ typedef struct CommandLine {
 static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
                               MxError *err) {
     const MxOption options[] = {
-        {.name = "--rtol", .value = &line->rtol, .wants = "a number"},
-        {.name = "--atol", .value = &line->atol, .wants = "a number"},
-        {.name = "--ulp", .value = &line->ulp, .wants = "a number of floats"},
-        {.name = "--structure-only", .flag = &line->structure_only},
-        {.name = "--params-only", .flag = &line->params_only},
-        {.name = "--top", .value = &line->top, .wants = "a number of arrays"},
-        {.name = "--json", .value = &line->json, .wants = "a file"},
+        {.name = "--rtol",
+         .value = &line->rtol,
+         .takes = "X",
+         .doc = "values are equal if |a - b| <= atol + rtol |b|"},
+        {.name = "--atol", .value = &line->atol, .takes = "X", .doc = "the same"},
+        {.name = "--ulp",
+         .value = &line->ulp,
+         .takes = "N",
+         .doc =
+             "or if at most N floats are between them. Without any of these three they must have "
+             "equal bits; with them NaN equals NaN"},
+        {.name = "--structure-only",
+         .flag = &line->structure_only,
+         .doc = "paths, shapes and dtypes, no values"},
+        {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
+        {.name = "--top",
+         .value = &line->top,
+         .takes = "N",
+         .doc = "arrays to show, those with the largest differences (default 20, 0 = all)"},
+        {.name = "--json",
+         .value = &line->json,
+         .takes = "FILE",
+         .doc = "the report as JSON (- = stdout, instead of the text)"},
     };
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {
-        .rows = options, .n = MX_COUNT(options), .program = "mxcompare", .usage = usage};
+    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     if (!rest[0] || !rest[1] || rest[2])
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,

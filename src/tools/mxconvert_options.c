@@ -4,52 +4,26 @@
 #include <math.h>
 #include <stddef.h>
 
-static const char usage[] =
-    "usage: mxconvert [OPTION]... SRC DST\n"
-    "\n"
-    "Writes a checkpoint in another layout: parameters, optimizer state, step and all.\n"
-    "SRC is a checkpoint folder, a run's folder (its newest checkpoint), or FILE.h5[:GROUP], of\n"
-    "MaxText's Linen or NNX names, scanned or not; which is found by looking. It may be a folder\n"
-    "of Hugging Face's too (config.json, model.safetensors or shards): llama, mistral, qwen2,\n"
-    "qwen3; model.yml is then written in DST (beside FILE.h5: FILE.yml), the config to train "
-    "with.\n"
-    "DST is a checkpoint folder, or one file if it ends in .h5; it appears complete or not at "
-    "all.\n"
-    "\n"
-    "  --layout linen|nnx        names of the result (default: as SRC). Linen checkpoints hold no\n"
-    "                            reference model\n"
-    "  --scan-layers true|false  layers stacked in one array, or one by one (default: as SRC)\n"
-    "  --param-scan-axis N       the dim in which they are stacked (default: as SRC, or 1)\n"
-    "  --decoder-block NAME      family of decoders, where SRC does not show whose layers take "
-    "turns\n"
-    "  --layer-cycle N           layers that make a block, where it is not the family's usual "
-    "number\n"
-    "  --params-only             only the parameters\n"
-    "  --merge-lora              the parameters alone, W + A B alpha / rank in float32, adapters "
-    "gone\n"
-    "  --extract-lora            the adapters alone\n"
-    "  --to-peft                 DST is a folder of Hugging Face's peft with SRC's adapters\n"
-    "  --to-hf                   DST is a folder of Hugging Face's: config.json, "
-    "model.safetensors\n"
-    "  --shard-bytes N           most bytes of tensors in a file of it (default: 5000000000)\n"
-    "  --base REF                the weights below the adapters (default: the "
-    "load_parameters_path\n"
-    "                            in SRC's config); for --to-peft the name that peft's config "
-    "gives\n"
-    "  --config FILE.yml         config of the run, where SRC does not hold it; for --to-hf also\n"
-    "                            FILE.json, a config.json that DST gets as it is\n"
-    "  --lora-alpha X            lora.lora_alpha, where no config tells it\n"
-    "  --dtype float32|bfloat16  of the parameters; the optimizer's state keeps its own\n"
-    "  --assume-bfloat16         SRC's uint16 arrays are bfloat16, though no attribute says so\n"
-    "  --dry-run                 print what would become of each array, and exit\n"
-    "  --verify, --no-verify     read DST back and compare every bit (default: --verify)\n"
-    "  --force                   replace DST if it exists; of a folder what its manifest lists\n"
-    "  --benchmark               write DST, read it, print the speed, remove it\n"
-    "                            (instead of --verify; not with --force)\n"
-    "  --help, --version\n"
-    "\n"
-    "Exit codes: 0 done, 2 command line, 65 bad input file, 73/74/77 could not create, read or\n"
-    "write, 130/143 interrupted; DST is then as it was.\n";
+static const MxManual manual = {
+    .program = "mxconvert",
+    .does = "write a checkpoint in another layout",
+    .synopsis = "[OPTION]... SRC DST",
+    .intro = "Writes a checkpoint in another layout: parameters, optimizer state, step and all.\n\n"
+             "SRC is a checkpoint folder, a run's folder (its newest checkpoint), or "
+             "FILE.h5[:GROUP], of "
+             "MaxText's Linen or NNX names, scanned or not; which is found by looking. It may be a "
+             "folder "
+             "of Hugging Face's too (config.json, model.safetensors or shards); model.yml is then "
+             "written "
+             "in DST (beside FILE.h5: FILE.yml), the config to train with. DST is a checkpoint "
+             "folder, or "
+             "one file if it ends in .h5; it appears complete or not at all.",
+    .notes = (const MxManualRow[]){{"Exit codes",
+                                    "0 done, 2 command line, 65 bad input file, 73/74/77 could not "
+                                    "create, read or write, 130/143 interrupted; DST is then as it "
+                                    "was."},
+                                   {0}},
+};
 
 /* ---- operations */
 
@@ -157,33 +131,101 @@ static bool understand(CommandLine *line, MxError *err) {
     return !err->count;
 }
 
-bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err) {
-    const MxOption options[] = {
-        {.name = "--layout", .value = &line->layout, .wants = "linen or nnx"},
-        {.name = "--scan-layers", .value = &line->scan, .wants = "true or false"},
-        {.name = "--param-scan-axis", .value = &line->scan_axis, .wants = "a dim"},
-        {.name = "--decoder-block", .value = &line->decoder_block, .wants = "a family"},
-        {.name = "--layer-cycle", .value = &line->cycle, .wants = "a number of layers"},
-        {.name = "--params-only", .flag = &line->params_only},
-        {.name = "--merge-lora", .flag = &line->merges},
-        {.name = "--extract-lora", .flag = &line->extracts},
-        {.name = "--to-peft", .flag = &line->to_peft},
-        {.name = "--to-hf", .flag = &line->to_hf},
-        {.name = "--shard-bytes", .value = &line->shard_text, .wants = "a number of bytes"},
-        {.name = "--base", .value = &line->base, .wants = "a checkpoint"},
-        {.name = "--config", .value = &line->config, .wants = "a file"},
-        {.name = "--lora-alpha", .value = &line->alpha_text, .wants = "a number"},
-        {.name = "--dtype", .value = &line->dtype, .wants = "float32 or bfloat16"},
-        {.name = "--assume-bfloat16", .flag = &line->assumes_bf16},
-        {.name = "--dry-run", .flag = &line->dry_run},
-        {.name = "--verify", .flag = &line->verifies},
-        {.name = "--no-verify", .flag = &line->verifies, .clears = true},
-        {.name = "--force", .flag = &line->force},
-        {.name = "--benchmark", .flag = &line->benchmark},
+enum { MOST_OPTIONS = 32 };
+
+/* What the arrays become. Returns how many. */
+static int array_options(CommandLine *line, MxOption *out) {
+    const MxOption rows[] = {
+        {.name = "--layout",
+         .value = &line->layout,
+         .takes = "linen|nnx",
+         .doc = "names of the result (default: as SRC). Linen checkpoints hold no reference model"},
+        {.name = "--scan-layers",
+         .value = &line->scan,
+         .takes = "true|false",
+         .doc = "layers stacked in one array, or one by one (default: as SRC)"},
+        {.name = "--param-scan-axis",
+         .value = &line->scan_axis,
+         .takes = "N",
+         .doc = "the dim in which they are stacked (default: as SRC, or 1)"},
+        {.name = "--decoder-block",
+         .value = &line->decoder_block,
+         .takes = "NAME",
+         .doc = "family of decoders, where SRC does not show whose layers take turns"},
+        {.name = "--layer-cycle",
+         .value = &line->cycle,
+         .takes = "N",
+         .doc = "layers that make a block, where it is not the family's usual number"},
+        {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
+        {.name = "--merge-lora",
+         .flag = &line->merges,
+         .doc = "the parameters alone, W + A B alpha / rank in float32, adapters gone"},
+        {.name = "--extract-lora", .flag = &line->extracts, .doc = "the adapters alone"},
     };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* What is written, and from what. Returns how many. */
+static int file_options(CommandLine *line, MxOption *out) {
+    const MxOption rows[] = {
+        {.name = "--to-peft",
+         .flag = &line->to_peft,
+         .doc = "DST is a folder of Hugging Face's peft with SRC's adapters"},
+        {.name = "--to-hf",
+         .flag = &line->to_hf,
+         .doc = "DST is a folder of Hugging Face's: config.json, model.safetensors"},
+        {.name = "--shard-bytes",
+         .value = &line->shard_text,
+         .takes = "N",
+         .doc = "most bytes of tensors in a file of it (default: 5000000000)"},
+        {.name = "--base",
+         .value = &line->base,
+         .takes = "REF",
+         .doc = "the weights below the adapters (default: the load_parameters_path in SRC's "
+                "config); for --to-peft the name that peft's config gives"},
+        {.name = "--config",
+         .value = &line->config,
+         .takes = "FILE",
+         .doc = "config of the run (FILE.yml), where SRC does not hold it; for --to-hf also "
+                "FILE.json, a config.json that DST gets as it is"},
+        {.name = "--lora-alpha",
+         .value = &line->alpha_text,
+         .takes = "X",
+         .doc = "lora.lora_alpha, where no config tells it"},
+        {.name = "--dtype",
+         .value = &line->dtype,
+         .takes = "float32|bfloat16",
+         .doc = "of the parameters; the optimizer's state keeps its own"},
+        {.name = "--assume-bfloat16",
+         .flag = &line->assumes_bf16,
+         .doc = "SRC's uint16 arrays are bfloat16, though no attribute says so"},
+        {.name = "--dry-run",
+         .flag = &line->dry_run,
+         .doc = "print what would become of each array, and exit"},
+        {.name = "--verify",
+         .flag = &line->verifies,
+         .doc = "read DST back and compare every bit (default)"},
+        {.name = "--no-verify", .flag = &line->verifies, .clears = true, .doc = "do not"},
+        {.name = "--force",
+         .flag = &line->force,
+         .doc = "replace DST if it exists; of a folder what its manifest lists"},
+        {.name = "--benchmark",
+         .flag = &line->benchmark,
+         .doc = "write DST, read it, print the speed, remove it (instead of --verify; not with "
+                "--force)"},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err) {
+    MxOption options[MOST_OPTIONS];
+    int n = array_options(line, options);
+    n += file_options(line, options + n);
+    MX_ASSERT(n <= MOST_OPTIONS);
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {
-        .rows = options, .n = MX_COUNT(options), .program = "mxconvert", .usage = usage};
+    const MxOptions table = {.rows = options, .n = n, .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     line->source = rest[0];
     line->target = rest[0] ? rest[1] : NULL;

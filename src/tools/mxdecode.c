@@ -4,20 +4,18 @@
 
 #include <stdio.h>
 
-static const char usage[] =
-    "usage: mxdecode [OPTION]... DIR --tokenize|--detokenize\n"
-    "\n"
-    "Text to token ids and back, with the tokenizer of DIR: a folder of Hugging Face's\n"
-    "(tokenizer.json, else tokenizer.model), one of these files, a file of tiktoken\n"
-    "(FILE.tiktoken), or a run or checkpoint of mxtrain, which knows what it was trained with.\n"
-    "\n"
-    "  --tokenize      reads a JSON string a line, writes a JSON array of ids a line\n"
-    "  --detokenize    reads a JSON array of ids a line, writes a JSON string a line\n"
-    "  --special       ids with what the tokenizer puts around a text (bos, eos ...)\n"
-    "  --skip-special  text without special tokens\n"
-    "  --help, --version\n"
-    "\n"
-    "Exit codes: 0 done, 2 command line, 65 bad input, 74 could not read or write.\n";
+static const MxManual manual = {
+    .program = "mxdecode",
+    .does = "turn text into token ids and back",
+    .synopsis = "[OPTION]... DIR --tokenize|--detokenize",
+    .intro = "Text to token ids and back, with the tokenizer of DIR: a folder of Hugging Face's "
+             "(tokenizer.json, else tokenizer.model), one of these files, a file of tiktoken "
+             "(FILE.tiktoken), or a run or checkpoint of mxtrain, which knows what it was trained "
+             "with.",
+    .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 74 could "
+                                                  "not read or write."},
+                                   {0}},
+};
 
 typedef struct CommandLine CommandLine;
 typedef bool LineMode(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
@@ -25,7 +23,7 @@ typedef bool LineMode(MxArena *arena, const CommandLine *line, const MxTokenizer
 
 /* What the program does: one of these a call. */
 typedef struct Mode {
-    const char *option;
+    const char *option, *doc;
     LineMode *each_line; /* what becomes of a line of stdin, a value of JSON */
 } Mode;
 
@@ -105,8 +103,12 @@ static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenize
 /* ---- the command line */
 
 static const Mode modes[] = {
-    {.option = "--tokenize", .each_line = tokenize},
-    {.option = "--detokenize", .each_line = detokenize},
+    {.option = "--tokenize",
+     .doc = "reads a JSON string a line, writes a JSON array of ids a line",
+     .each_line = tokenize},
+    {.option = "--detokenize",
+     .doc = "reads a JSON array of ids a line, writes a JSON string a line",
+     .each_line = detokenize},
 };
 enum { N_MODES = MX_COUNT(modes) };
 
@@ -142,16 +144,22 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
                               MxError *err) {
     bool is_chosen[N_MODES] = {0};
     const Side sides[] = {
-        {{.name = "--special", .flag = &line->special}, "--tokenize"},
-        {{.name = "--skip-special", .flag = &line->skip_special}, "--detokenize"},
+        {{.name = "--special",
+          .flag = &line->special,
+          .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"},
+         "--tokenize"},
+        {{.name = "--skip-special",
+          .flag = &line->skip_special,
+          .doc = "text without special tokens"},
+         "--detokenize"},
     };
     MxOption options[N_MODES + MX_COUNT(sides)];
     for (int i = 0; i < N_MODES; i++)
-        options[i] = (MxOption){.name = modes[i].option, .flag = &is_chosen[i]};
+        options[i] =
+            (MxOption){.name = modes[i].option, .flag = &is_chosen[i], .doc = modes[i].doc};
     for (int i = 0; i < MX_COUNT(sides); i++) options[N_MODES + i] = sides[i].option;
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {
-        .rows = options, .n = MX_COUNT(options), .program = "mxdecode", .usage = usage};
+    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     if (!rest[0] || rest[1])
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,

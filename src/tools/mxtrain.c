@@ -12,46 +12,38 @@
 
 extern char **environ;
 
-static const char usage[] =
-    "usage: mxtrain [--config FILE]... [FILE.yml] [KEY=VALUE]...\n"
-    "\n"
-    "Trains a language model on the CPU as MaxText does, driven by its YAML configs. Without a\n"
-    "file it reads configs/base.yml: a small model on text, about a minute.\n"
-    "\n"
-    "  --config FILE             a config file; later ones merge over earlier ones, FILE.yml over "
-    "all\n"
-    "  KEY=VALUE                 sets a key, over the files; dotted for sections "
-    "(lora.lora_rank=8)\n"
-    "  --help-config [GROUP|KEY] what the keys mean\n"
-    "  --dump-config FILE        write the effective config (- = stdout) and exit\n"
-    "  --plan                    tell what the run would be (mesh, memory, FLOPs, shards, "
-    "warnings)\n"
-    "                            without running it; num_devices=N plans for machines elsewhere\n"
-    "  --check                   check config and files as a run does, and show a batch of the "
-    "data\n"
-    "  --eval                    evaluate what the run has saved, or load_parameters_path, and "
-    "exit\n"
-    "  --json FILE               the plan as JSON\n"
-    "  --dump-sharding FILE      how every parameter is cut, as a table\n"
-    "  --explain-sharding WHAT   why a parameter (its path) or logical axes (\"embed,mlp\") are "
-    "cut\n"
-    "                            as they are; these three plan too, and - is stdout\n"
-    "  --dump-graph ENTRY[:PASS] an entry of the program (grad, update, ...) as it runs, or after "
-    "a\n"
-    "                            pass (trace, fuse, ...)\n"
-    "  --runs [DIR]              list the runs of a folder (maxtext_output): state, step, loss, "
-    "size;\n"
-    "                            with --json FILE as JSON\n"
-    "  --report RUN... -o FILE   a page about runs (HTML): curves, configs, plan, checkpoints\n"
-    "  --help, --version\n"
-    "\n"
-    "Environment: M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads,\n"
-    "OMP_WAIT_POLICY or GOMP_SPINCOUNT set how they wait.\n"
-    "Exit codes: 0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file,\n"
-    "71 not enough memory, told before any is taken,\n"
-    "73/74/77 could not create, read or write, 75 locked. SIGINT, SIGTERM and SIGHUP save and "
-    "leave with\n"
-    "130, 143 and 129, before the first step without a save; SIGUSR1 saves and goes on.\n";
+static const MxManual manual = {
+    .program = "mxtrain",
+    .does = "train language models",
+    .synopsis = "[OPTION]... [FILE.yml]... [KEY=VALUE]...",
+    .intro =
+        "Trains a language model on the CPU as MaxText does, driven by its YAML configs. Without a "
+        "file it reads configs/base.yml: a small model on text, about a minute.",
+    .arguments =
+        (const MxManualRow[]){
+            {"FILE.yml",
+             "a config file, over those of --config; later ones merge over earlier ones"},
+            {"KEY=VALUE", "sets a key, over the files; dotted for sections (lora.lora_rank=8)"},
+            {0}},
+    .notes =
+        (const MxManualRow[]){
+            {"Environment", "M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads, "
+                            "OMP_WAIT_POLICY or GOMP_SPINCOUNT set how they wait."},
+            {"Exit codes",
+             "0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file, 71 not "
+             "enough memory, told before any is taken, 73/74/77 could not create, read or write, "
+             "75 "
+             "locked. SIGINT, SIGTERM and SIGHUP save and leave with 130, 143 and 129, before the "
+             "first step without a save; SIGUSR1 saves and goes on."},
+            {0}},
+    .examples =
+        (const MxManualRow[]){
+            {"mxtrain dtype=bfloat16 steps=200", "trains the default model"},
+            {"mxtrain --plan configs/recipes/lora.yml", "what that recipe would take"},
+            {"mpirun -n 4 mxtrain my.yml ici_fsdp_parallelism=4", "on four processes"},
+            {0}},
+    .complete = mx_config_complete,
+};
 
 typedef struct CommandLine {
     MxConfigRequest request;
@@ -66,6 +58,75 @@ static bool is_yaml_file(const char *arg) {
            (mx_text_has_suffix(arg, ".yml") || mx_text_has_suffix(arg, ".yaml"));
 }
 
+enum { MOST_OPTIONS = 32 };
+
+/* What a run, and what is told of runs, needs. Returns how many. */
+static int run_options(CommandLine *line, const char **files, MxOption *out) {
+    const MxOption rows[] = {
+        {.name = "--config",
+         .value = files,
+         .count = &line->request.n_files,
+         .takes = "FILE",
+         .doc = "a config file; later ones merge over earlier ones, FILE.yml over all"},
+        {.name = "--help-config",
+         .flag = &line->wants_config_help,
+         .value = &line->topic,
+         .takes = "GROUP|KEY",
+         .doc = "what the keys mean"},
+        {.name = "--dump-config",
+         .value = &line->dump_path,
+         .takes = "FILE",
+         .doc = "write the effective config (- = stdout) and exit"},
+        {.name = "--check",
+         .flag = &line->checks,
+         .doc = "check config and files as a run does, and show a batch of the data"},
+        {.name = "--eval",
+         .flag = &line->only_evaluates,
+         .doc = "evaluate what the run has saved, or load_parameters_path, and exit"},
+        {.name = "--runs",
+         .flag = &line->lists_runs,
+         .value = &line->runs_dir,
+         .takes = "DIR",
+         .doc = "list the runs of a folder (maxtext_output): state, step, loss, size; with --json "
+                "FILE as JSON"},
+        {.name = "--report",
+         .flag = &line->reports,
+         .doc = "a page (HTML) about the runs whose folders follow: curves, configs, plan, "
+                "checkpoints; wants -o"},
+        {.name = "-o", .value = &line->page_path, .takes = "FILE", .doc = "where the page goes"},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* What is told instead of running. Returns how many. */
+static int plan_options(CommandLine *line, MxOption *out) {
+    const MxOption rows[] = {
+        {.name = "--plan",
+         .flag = &line->wants_plan,
+         .doc =
+             "tell what the run would be (mesh, memory, FLOPs, shards, warnings) without running "
+             "it; num_devices=N plans for machines elsewhere"},
+        {.name = "--json", .value = &line->json_path, .takes = "FILE", .doc = "the plan as JSON"},
+        {.name = "--dump-sharding",
+         .value = &line->sharding_path,
+         .takes = "FILE",
+         .doc = "how every parameter is cut, as a table"},
+        {.name = "--explain-sharding",
+         .value = &line->explained,
+         .takes = "WHAT",
+         .doc = "why a parameter (its path) or logical axes (\"embed,mlp\") are cut as they are; "
+                "these three plan too, and - is stdout"},
+        {.name = "--dump-graph",
+         .value = &line->graph,
+         .takes = "ENTRY[:PASS]",
+         .doc = "an entry of the program (grad, update, ...) as it runs, or after a pass (trace, "
+                "fuse, ...)"},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
 static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
                               MxError *err) {
     MxConfigRequest *request = &line->request;
@@ -73,28 +134,11 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     const char **rest = mx_new_n(arena, const char *, argc + 1);
     *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ},
                           .rest = mx_new_n(arena, const char *, argc + 1)};
-    const MxOption options[] = {
-        {.name = "--config", .value = files, .count = &request->n_files, .wants = "a file"},
-        {.name = "--help-config", .flag = &line->wants_config_help, .value = &line->topic},
-        {.name = "--runs", .flag = &line->lists_runs, .value = &line->runs_dir},
-        {.name = "--report", .flag = &line->reports},
-        {.name = "-o", .value = &line->page_path, .wants = "a file"},
-        {.name = "--dump-config", .value = &line->dump_path, .wants = "a file"},
-        {.name = "--plan", .flag = &line->wants_plan},
-        {.name = "--check", .flag = &line->checks},
-        {.name = "--eval", .flag = &line->only_evaluates},
-        {.name = "--json", .value = &line->json_path, .wants = "a file"},
-        {.name = "--dump-sharding", .value = &line->sharding_path, .wants = "a file"},
-        {.name = "--explain-sharding",
-         .value = &line->explained,
-         .wants = "a path or logical axes"},
-        {.name = "--dump-graph", .value = &line->graph, .wants = "an entry, or entry:pass"},
-    };
-    const MxOptions table = {.rows = options,
-                             .n = MX_COUNT(options),
-                             .passes_pairs = true,
-                             .program = "mxtrain",
-                             .usage = usage};
+    MxOption options[MOST_OPTIONS];
+    int n = run_options(line, files, options);
+    n += plan_options(line, options + n);
+    MX_ASSERT(n <= MOST_OPTIONS);
+    const MxOptions table = {.rows = options, .n = n, .passes_pairs = true, .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     for (int i = 0; rest[i]; i++) line->rest[i] = rest[i];
     if (line->page_path && !line->reports)
@@ -238,15 +282,10 @@ static void end_ranks(MxComm *comm, MxError *err) {
  * for one that does not. */
 enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
-static const char *const tasks[] = {[HELP] = "--help or --version",
-                                    [CONFIG_HELP] = "--help-config",
-                                    [RUNS] = "--runs",
-                                    [REPORT] = "--report",
-                                    [DUMP] = "--dump-config",
-                                    [PLAN] = "a plan",
-                                    [CHECK] = "--check",
-                                    [EVALUATE] = "--eval",
-                                    [TRAIN] = "training"};
+static const char *const tasks[] = {
+    [HELP] = "help",       [CONFIG_HELP] = "--help-config", [RUNS] = "--runs",
+    [REPORT] = "--report", [DUMP] = "--dump-config",        [PLAN] = "a plan",
+    [CHECK] = "--check",   [EVALUATE] = "--eval",           [TRAIN] = "training"};
 
 /* is_over  help was all that was asked */
 static int task_of(const CommandLine *line, bool is_over) {

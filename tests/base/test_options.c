@@ -10,6 +10,20 @@ static struct {
 } got;
 static const char *rest[16];
 
+static void complete(const char *begin, MxText *out) {
+    mx_text_add(out, "%sx=\n", begin);
+}
+
+static const MxManual manual = {
+    .program = "tool",
+    .does = "test options",
+    .synopsis = "[OPTION]... A",
+    .intro = "One paragraph.\n\n.Another.",
+    .arguments = (const MxManualRow[]){{"A", "a - file"}, {0}},
+    .notes = (const MxManualRow[]){{"Exit codes", "0 or not"}, {0}},
+    .complete = complete,
+};
+
 /* Reads the words of one line. */
 static bool read_line(const char *line, bool passes_pairs) {
     char *argv[16] = {mx_arena_strdup(&arena, "tool")};
@@ -22,17 +36,18 @@ static bool read_line(const char *line, bool passes_pairs) {
     memset(&got, 0, sizeof got);
     got.stays = true;
     const MxOption options[] = {
-        {.name = "--one", .value = &got.one, .wants = "a word"},
-        {.name = "--many", .value = got.many, .count = &got.n_many, .wants = "a word"},
+        {.name = "--one", .value = &got.one, .takes = "FILE", .doc = "a first file"},
+        {.name = "--many",
+         .value = got.many,
+         .count = &got.n_many,
+         .takes = "red|green",
+         .doc = "colours"},
         {.name = "--on", .flag = &got.on},
-        {.name = "--no-stay", .flag = &got.stays, .clears = true},
-        {.name = "--ask", .flag = &got.asks, .value = &got.topic},
+        {.name = "--no-stay", .flag = &got.stays, .clears = true, .doc = "goes"},
+        {.name = "--ask", .flag = &got.asks, .value = &got.topic, .takes = "N", .doc = "asks"},
     };
-    const MxOptions table = {.rows = options,
-                             .n = MX_COUNT(options),
-                             .passes_pairs = passes_pairs,
-                             .program = "tool",
-                             .usage = "usage: tool\n"};
+    const MxOptions table = {
+        .rows = options, .n = MX_COUNT(options), .passes_pairs = passes_pairs, .manual = &manual};
     return mx_options_read(table, argc, argv, rest, &err);
 }
 
@@ -76,7 +91,7 @@ START_TEST(pairs_may_pass) {
 END_TEST
 
 START_TEST(wrong_lines_are_told) {
-    ck_failed(read_line("--one", false), MX_EXIT_CONFIG, "--one wants a word");
+    ck_failed(read_line("--one", false), MX_EXIT_CONFIG, "--one wants a value: --one FILE");
     ck_failed(read_line("--on=1", false), MX_EXIT_CONFIG, "--on takes no value");
     ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "unrecognized option \"--mny\"");
     ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "did you mean \"--many\"?");
@@ -92,9 +107,26 @@ static void ask(const void *line) {
 }
 
 START_TEST(help_and_version_leave_nothing_to_do) {
-    static const char *const asked[][2] = {{"a --help", "usage: tool\n"},
-                                           {"-h --on", "usage: tool\n"},
-                                           {"--version", "tool " MX_VERSION "\n"}};
+    static const char help[] =
+        "usage: tool [OPTION]... A\n\nOne paragraph.\n\n.Another.\n\n"
+        "  A                         a - file\n"
+        "  --one FILE                a first file\n"
+        "  --many red|green          colours\n"
+        "  --no-stay                 goes\n"
+        "  --ask [N]                 asks\n"
+        "  --help                    this list\n"
+        "  --version                 the version\n"
+        "  --man                     this as a manual page\n"
+        "  --completion bash|zsh|fish\n"
+        "                            a script that completes command lines of this program\n"
+        "\nExit codes: 0 or not\n";
+    static const char *const asked[][2] = {{"a --help", help},
+                                           {"-h --on", help},
+                                           {"--version", "tool " MX_VERSION "\n"},
+                                           {"--complete a --m", "--many\n--man\n"},
+                                           {"--complete --one --m", ":files\n"},
+                                           {"--complete --many r", "red\n"},
+                                           {"--complete --on a", "ax=\n"}};
     for (int i = 0; i < MX_COUNT(asked); i++) {
         Child child = run_child(&arena, ask, asked[i][0]);
         ck_assert_int_eq(child.status, 0);

@@ -38,6 +38,10 @@ for file in LICENSE README.md docs/CONFIG.md; do
     [ -s "$prefix/share/doc/mxtrain/$file" ] || complain "no $file"
 done
 
+for file in man/man1/mxconvert.1 man/man5/base.yml.5 bash-completion/completions/mxtrain; do
+    [ -s "$prefix/share/$file" ] || complain "no $file"
+done
+
 mkdir -p "$prefix/share/mxtrain/configs/models"
 : >"$prefix/share/mxtrain/configs/models/mine.yml"
 make -s uninstall PREFIX="$prefix" >"$work/log" 2>&1 || complain "make uninstall: exit $?"

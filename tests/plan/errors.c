@@ -60,7 +60,7 @@ static const struct {
      "\"decoder/layers/mlp/wi_0/kernel\"?"},
     {"--explain-sharding embed,mlp,embed", NULL, "axis \"embed\" occurs more than once in "},
     {"--explain-sharding a,b,c,d,e,f,g", NULL, "an array has at most 6 dims"},
-    {"--explain-sharding", NULL, "--explain-sharding wants a path or logical axes"},
+    {"--explain-sharding", NULL, "--explain-sharding wants a value: --explain-sharding WHAT"},
     {"--dump-graph gard", NULL,
      "--dump-graph: no entry \"gard\", wants one of init, weigh, grad, update, eval, frozen"},
     {"--dump-graph grad:fuze", NULL,

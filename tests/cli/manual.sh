@@ -1,0 +1,68 @@
+#!/bin/bash
+# manual.sh TOOL... — manual pages without a complaint of mandoc, and completion as bash, zsh and fish
+# run it.  The tools are asked for what they know, so every option, key and choice completes.  Run from
+# the top folder.
+set -u
+tools=("$@")
+work=$(mktemp -d) || exit 1
+trap 'rm -r "$work"' EXIT
+passed=0 failed=0
+for tool in "${tools[@]}"; do ln -s "$(realpath "$tool")" "$work/${tool##*/}"; done
+PATH=$work:$PATH
+
+holds() { # holds WHAT COMMAND...
+    what=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "FAIL $what"
+    fi
+}
+lints() { ! mandoc -T lint -W warning "$1" 2>&1 | sed 's/^/  /' | grep .; }
+
+for tool in "${tools[@]##*/}"; do
+    "$tool" --man >"$work/$tool.1"
+    holds "$tool(1) has every row of --help" \
+        test "$("$tool" --help | grep -c '^  [^ ]')" -eq "$(grep -c '^\.TP' "$work/$tool.1")"
+    for shell in bash zsh fish; do "$tool" --completion $shell >"$work/$tool.$shell"; done
+    holds "$tool: bash reads its completion" bash -n "$work/$tool.bash"
+done
+mxtrain --help-config man >"$work/base.yml.5"
+if command -v mandoc >/dev/null; then
+    for page in "$work"/*.[15]; do holds "mandoc of ${page##*/}" lints "$page"; done
+else
+    echo "manual: mandoc is not here, NOT TESTED that pages are in order"
+fi
+if command -v zsh >/dev/null; then holds "zsh reads its completion" zsh -n "$work/mxtrain.zsh"; fi
+if command -v fish >/dev/null; then holds "fish reads its completion" fish -n "$work/mxtrain.fish"; fi
+
+# What bash would offer at the end of a line.
+offers() { # offers LINE WANTED...
+    COMP_LINE=$1 COMP_POINT=${#1} COMPREPLY=()
+    shift
+    "_${COMP_LINE%% *}" 2>/dev/null
+    if [ "$(printf '%s\n' "${COMPREPLY[@]}" | sort)" = "$(printf '%s\n' "$@" | sort)" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL "%s" is offered: %s\n  wanted: %s\n' "$COMP_LINE" "${COMPREPLY[*]}" "$*"
+    fi
+}
+for tool in "${tools[@]##*/}"; do . "$work/$tool.bash"; done
+offers 'mxtrain --dump-g' --dump-graph
+offers 'mxtrain learning_rate_s' learning_rate_schedule_steps=
+offers 'mxtrain lora.lora_al' lora.lora_alpha=
+offers 'mxtrain steps=3 dtype=b' bfloat16
+offers 'mxtrain enable_checkpointing=' true false
+offers 'mxtrain model_name=llama3.1-8' llama3.1-8b
+offers 'mxtrain model_name=gemma2-' gemma2-2b gemma2-9b gemma2-27b
+offers 'mxtrain ici_tensor_p' ici_tensor_parallelism=
+offers 'mxtrain --config configs/recipes/lor' configs/recipes/lora.yml
+offers 'mxtrain text_train_files=share/corpus/shake' "$(compgen -f share/corpus/shake)"
+offers 'mxtrain no_such_key=x' ''
+offers 'mxconvert --layout l' linen
+offers 'mxconvert --dtype ' float32 bfloat16
+offers 'mxcompare --struct' --structure-only
+offers 'mxdecode --deto' --detokenize
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
