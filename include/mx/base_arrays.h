@@ -1,0 +1,101 @@
+/* base_arrays.h — types, shapes and boxes of arrays; a part of base.h, which includes it. */
+#ifndef MX_BASE_ARRAYS_H
+#define MX_BASE_ARRAYS_H
+
+#include <mx/base.h>
+
+/* ---- dtype */
+
+/* MX_DTYPE(symbol, name, bytes) */
+#define MX_DTYPES(MX_DTYPE)                                                                        \
+    MX_DTYPE(F32, "float32", 4)                                                                    \
+    MX_DTYPE(BF16, "bfloat16", 2)                                                                  \
+    MX_DTYPE(F64, "float64", 8)                                                                    \
+    MX_DTYPE(F16, "float16", 2)                                                                    \
+    MX_DTYPE(I64, "int64", 8)                                                                      \
+    MX_DTYPE(I32, "int32", 4)                                                                      \
+    MX_DTYPE(U32, "uint32", 4)                                                                     \
+    MX_DTYPE(U16, "uint16", 2)                                                                     \
+    MX_DTYPE(I8, "int8", 1)                                                                        \
+    MX_DTYPE(U8, "uint8", 1)
+
+typedef enum MxDtype {
+#define MX_DTYPE(symbol, name, bytes) MX_##symbol,
+    MX_DTYPES(MX_DTYPE)
+#undef MX_DTYPE
+        MX_DTYPE_COUNT
+} MxDtype;
+
+const char *mx_dtype_name(MxDtype dtype);
+size_t mx_dtype_bytes(MxDtype dtype);
+bool mx_dtype_is_float(MxDtype dtype);
+/* mx_dtype_parse — by name ("float32", "bfloat16", …); false if there is none such. */
+bool mx_dtype_parse(const char *name, MxDtype *out);
+
+/* bfloat16 is the upper half of a float32; rounding is to nearest even, NaN stays NaN. */
+typedef uint16_t MxBf16;
+static inline float mx_bf16_to_f32(MxBf16 x) {
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline MxBf16 mx_f32_to_bf16(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u);
+    rounded = f != f ? u | 0x00400000u : rounded;
+    return (MxBf16)(rounded >> 16);
+}
+
+/* ---- shape */
+
+enum { MX_MAX_RANK = 6 };
+
+/* Sizes of a dense row-major array, in elements; rank 0 is a scalar. */
+typedef struct MxShape {
+    int rank;
+    int64_t dim[MX_MAX_RANK];
+} MxShape;
+
+#define MX_SHAPE(...)                                                                              \
+    ((MxShape){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
+               .dim = {__VA_ARGS__}})
+#define MX_SCALAR ((MxShape){0})
+
+int64_t mx_shape_count(MxShape shape);
+bool mx_shape_equal(MxShape a, MxShape b);
+/* mx_shape_text — "[4, 512]" in a buffer of the arena. */
+const char *mx_shape_text(MxArena *arena, MxShape shape);
+
+/* Part of an array: elements start[d] … start[d] + count[d] - 1 of each dim. */
+typedef struct MxBox {
+    int rank;
+    int64_t start[MX_MAX_RANK], count[MX_MAX_RANK];
+} MxBox;
+
+MxBox mx_box_of(MxShape shape); /* all of it */
+int64_t mx_box_count(const MxBox *box);
+bool mx_box_equal(const MxBox *a, const MxBox *b);
+/* mx_box_meet — what two boxes of one array share; maybe without elements. */
+MxBox mx_box_meet(const MxBox *a, const MxBox *b);
+/* mx_box_insert — the box in an array that has one dim more, at `dim`. */
+MxBox mx_box_insert(MxBox box, int dim, int64_t start, int64_t count);
+
+/* How the elements of a box lie in two boxes around it, each dense and row-major: `n` runs of
+ * `length` elements that are contiguous in both, in order. */
+typedef struct MxBoxRuns {
+    MxBox box, in[2];
+    int outer; /* dims that runs do not span */
+    int64_t n, length;
+} MxBoxRuns;
+
+/* mx_box_runs — of a box with elements that lies inside a and b. */
+MxBoxRuns mx_box_runs(const MxBox *box, const MxBox *a, const MxBox *b);
+/* mx_box_run_at — where run i starts in both, in elements. */
+void mx_box_run_at(const MxBoxRuns *runs, int64_t i, int64_t at[2]);
+/* mx_box_copy — the elements of `box` from one box's memory to another's. */
+void mx_box_copy(const MxBox *box, const MxBox *from, const void *from_data, const MxBox *to,
+                 void *to_data, size_t element_bytes);
+
+#endif
