@@ -237,7 +237,8 @@ typedef struct MxCkptOrigin {
     const MxJson *source; /* the config of where it came from is kept, its layout keys changed to
                              the form's; NULL = nothing known */
     MxAdapters adapters;  /* merged: the config says that there are none */
-    MxCkptTokenizer tokenizer; /* of a folder in the format of others; files of ours note it */
+    MxCkptTokenizer tokenizer;     /* of a folder in the format of others; files of ours note it */
+    const struct MxHfModel *model; /* of Hugging Face's that it was; NULL = as the source says */
 } MxCkptOrigin;
 
 /* mx_ckpt_output_commit — syncs and publishes it. */
@@ -259,12 +260,11 @@ typedef struct MxCompare {
     const char *json_path; /* the report as JSON, "-" = stdout instead of text; NULL = none */
 } MxCompare;
 
-/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report. One
- * of Hugging Face's is compared in the other's form of heads; a query is equal if it is what a
- * conversion in either direction would make of the other.
- * NaNs are equal to NaNs, infinities to themselves; without tolerances 0 and -0 differ.
- *   is_equal  receives the outcome
- * Errors: one of them cannot be read. */
+/* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report.
+ * What is or was Hugging Face's is compared in the other's form of heads; a value is equal if a
+ * conversion in either direction would make it of the other. NaNs are equal to NaNs, infinities to
+ * themselves; without tolerances 0 and -0 differ. is_equal  receives the outcome Errors: one of
+ * them cannot be read. */
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err);
 
@@ -317,6 +317,9 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
+/* mx_ckpt_was_hf — what is recorded of the model of Hugging Face's that a checkpoint of ours was
+ * before mxconvert: decoder_block, emb_dim and the form of heads; false where nothing is. */
+bool mx_ckpt_was_hf(const MxCkptRef *ref, MxHfModel *out);
 /* mx_hf_fits — that transformers has members for what a config of ours says. Errors: every key that
  * changes results in a way that it does not have. */
 bool mx_hf_fits(const MxConfig *config, MxError *err);

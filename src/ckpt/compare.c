@@ -17,6 +17,8 @@ typedef struct Comparer {
     MxArena *arena;
     const MxCompare *how;
     Side a, b;
+    CkptForms forms; /* b's to a's … */
+    bool has_forms;  /* … or values are compared as they are */
     void *tile[2];
     CkptReport *report;
     MxError *err;
@@ -148,10 +150,14 @@ static bool compare_values(Comparer *c, CkptPair *pair, int i, int k) {
     if (is_text) return compare_text(c, pair, i, k);
     CkptTiles tiles;
     pair->type = common_type(pair->dtype_a, pair->dtype_b);
+    bool turns = c->has_forms && pair->type == MX_F32;
+    HfRole role = turns ? ckpt_role(&c->forms, pair->path, pair->shape) : HF_PLAIN;
     pair->is_bf16 = pair->dtype_a == MX_BF16 && pair->dtype_b == MX_BF16;
     if (!ckpt_tiles_start(&tiles, pair->shape, CKPT_TILE_ELEMENTS)) return true;
     do {
         if (!read_tile(c, pair, i, k, tiles.box)) return false;
+        if (role != HF_PLAIN)
+            ckpt_change_form(&c->forms, role, c->tile[1], c->tile[0], mx_box_count(&tiles.box));
         compare_tile(c, pair, &tiles);
     } while (ckpt_tiles_next(&tiles));
     return true;
@@ -233,7 +239,7 @@ static bool are_stacked_alike(const CkptSurvey *a, const CkptSurvey *b) {
 }
 
 static bool make_trees(Comparer *c) {
-    bool split = !are_stacked_alike(&c->a.file.survey, &c->b.file.survey);
+    bool split = c->has_forms || !are_stacked_alike(&c->a.file.survey, &c->b.file.survey);
     int n_left_a, n_left_b;
     bool ok = ckpt_leaves(c->arena, &c->a.file.survey, split, &c->a.tree, &c->a.pieces, &n_left_a,
                           c->err) &&
@@ -258,11 +264,23 @@ static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other,
     return ckpt_open(c->arena, &as_other, &out->file, c->err);
 }
 
+/* Of two files of ours, one of which was a folder of Hugging Face's. */
+static bool find_forms(const MxCkptRef *a, const MxCkptRef *b, CkptForms *out) {
+    MxHfModel model;
+    if (a->is_hf || b->is_hf || !a->heads || !b->heads) return false;
+    if (!mx_ckpt_was_hf(a, &model) && !mx_ckpt_was_hf(b, &model)) return false;
+    *out = (CkptForms){.from = model, .to = model};
+    out->from.heads = *b->heads;
+    out->to.heads = *a->heads;
+    return true;
+}
+
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err) {
     MxArena arena = {.name = "compare"};
     CkptReport report = {0};
     Comparer c = {.arena = &arena, .how = how, .report = &report, .err = err};
+    c.has_forms = find_forms(a, b, &c.forms);
     for (int i = 0; i < 2; i++)
         c.tile[i] = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
     bool ok = open_side(&c, a, b, &c.a) && open_side(&c, b, a, &c.b) && make_trees(&c) &&
@@ -272,7 +290,9 @@ bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *ho
         report.name_a = a->ref;
         report.name_b = b->ref;
         report.form_a = ckpt_source_text(&arena, &c.a.file);
-        report.form_b = ckpt_source_text(&arena, &c.b.file);
+        report.form_b =
+            mx_arena_printf(&arena, "%s%s", ckpt_source_text(&arena, &c.b.file),
+                            c.has_forms ? ", heads turned to the form of the other" : "");
         *is_equal = ckpt_report_is_equal(&report);
         ok = ckpt_report_tell(&arena, &report, how, err);
     }

@@ -101,6 +101,8 @@ static inline float hf_in_theirs(const HfMap *map, float ours) {
 }
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row);
+/* hf_values — a map with nothing but what becomes of values. */
+HfMap hf_values(const MxHfModel *model, HfRole role);
 
 /* Elements of a box that are neighbours in theirs. */
 typedef struct HfRun {
@@ -201,6 +203,21 @@ void hf_read_member(HfReader *r, const HfMember *m);
 
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
+
+/* ---- weights that were a folder's (heads.c) */
+
+/* Two models of one family, of which heads and what values depend on are known. */
+typedef struct CkptForms {
+    MxHfModel from, to;
+} CkptForms;
+
+/* ckpt_role — of an array, by its path; HF_PLAIN if its shape is none that the forms know. */
+HfRole ckpt_role(const CkptForms *forms, const char *path, MxShape shape);
+/* ckpt_change_form — n values, whole heads, from one form to the other. Where a value of the other
+ * array (`beside`, in the new form) is what a conversion in either direction makes of it, it
+ * becomes that: a product that was rounded does not come back. */
+void ckpt_change_form(const CkptForms *forms, HfRole role, float *values, const float *beside,
+                      int64_t n);
 
 /* ---- adapters (peft.c) */
 

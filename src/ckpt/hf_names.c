@@ -162,16 +162,19 @@ static float factor_of(const MxHfModel *model, HfRole role) {
     return is_table ? (float)sqrt((double)model->emb_dim) : hf_factor(&model->heads, role);
 }
 
+HfMap hf_values(const MxHfModel *model, HfRole role) {
+    bool adds_one = role == HF_SCALE && hf_family_of(model)->hf.adds_one;
+    return (HfMap){.factor = factor_of(model, role), .term = adds_one ? 1 : 0};
+}
+
 HfMap hf_map(const MxHfModel *model, const HfRow *row) {
     bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
     MxShape part = shape_of(model, row->our_shape);
-    HfMap map = {.ours = row->whole ? shape_of(model, row->whole) : part,
-                 .part = mx_box_of(part),
-                 .theirs = shape_of(model, row->their_shape),
-                 .inner = -1,
-                 .rotated = -1,
-                 .factor = factor_of(model, row->role)};
-    if (row->role == HF_SCALE && hf_family_of(model)->hf.adds_one) map.term = 1;
+    HfMap map = hf_values(model, row->role);
+    map.ours = row->whole ? shape_of(model, row->whole) : part;
+    map.part = mx_box_of(part);
+    map.theirs = shape_of(model, row->their_shape);
+    map.inner = map.rotated = -1;
     int dim = 0;
     for (int d = 0; d < part.rank; d++)
         if (map.ours.dim[d] != part.dim[d]) map.part.start[d] = sum_of(model, row->first);

@@ -173,6 +173,9 @@ const char *ckpt_source_text(MxArena *arena, const CkptFile *file);
  * ckpt_note_tokenizer — records it in a manifest, or in a created file. */
 bool ckpt_tokenizer(MxArena *arena, const CkptFile *file, MxCkptTokenizer *out, MxError *err);
 void ckpt_tell_tokenizer(MxArena *arena, const MxCkptTokenizer *tokenizer, MxJson *manifest);
+/* ckpt_tell_model — puts into a manifest which model of Hugging Face's the weights were: what the
+ * source's says, or the one that is converted (heads.c). */
+void ckpt_tell_model(MxArena *arena, const MxCkptOrigin *origin, MxJson *manifest);
 bool ckpt_note_tokenizer(MxArena *arena, MxH5 *file, const MxCkptTokenizer *tokenizer,
                          MxError *err);
 /* ckpt_list — the arrays of a source, its form not looked at. */

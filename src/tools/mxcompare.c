@@ -80,19 +80,26 @@ typedef struct Work {
     MxCkptRef a, b;
 } Work;
 
-/* How a run holds its heads, where its checkpoint is compared with a folder of Hugging Face's: the
- * config in it says so. */
+/* How a checkpoint holds its heads, where it is compared with what was or is a folder of Hugging
+ * Face's: a run's config says so, or what the conversion recorded. Two runs are compared as they
+ * are. */
 static bool find_heads(MxArena *arena, MxCkptRef *ref, const MxCkptRef *other, MxError *err) {
+    MxHeadForm *heads = mx_new(arena, MxHeadForm);
+    MxHfModel own, theirs;
     const MxJson *manifest = ref->manifest;
     MxConfigRequest request = {.text = manifest ? mx_json_string(mx_json_get(manifest, "config"))
                                                 : NULL,
                                .text_name = mx_arena_printf(arena, "the config in %s", ref->ref)};
     MxConfig *config;
     MxModel *model;
-    if (ref->is_hf || !other->is_hf || !request.text) return true;
+    if (mx_ckpt_was_hf(ref, &own)) {
+        *heads = own.heads;
+        ref->heads = heads;
+    }
+    if (ref->heads || ref->is_hf || !request.text) return true;
+    if (!other->is_hf && !mx_ckpt_was_hf(other, &theirs)) return true;
     if (!mx_config_load(arena, &request, &config, err) || !mx_model_new(arena, config, &model, err))
         return false;
-    MxHeadForm *heads = mx_new(arena, MxHeadForm);
     *heads = mx_model_head_form(model);
     ref->heads = heads;
     return true;

@@ -115,9 +115,15 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     return put_text(path, yaml, err);
 }
 
-static bool commit(const Work *work, const MxForm *form, MxError *err) {
+static bool commit(const Work *work, const MxForm *form, MxArena *arena, MxError *err) {
+    MxHfModel theirs;
     MxCkptOrigin origin = {
         .form = form, .source = work->from.manifest, .adapters = work->line->how.adapters};
+    if (work->from.is_hf) {
+        const char *config = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
+        if (!mx_hf_read_config(arena, config, &theirs, err)) return false;
+        origin.model = &theirs;
+    }
     return mx_ckpt_output_commit(work->output, &origin, err);
 }
 
@@ -131,7 +137,7 @@ static MxExit convert(void *data) {
     double start_s = mx_clock_s();
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
-        keep_configs(work, &arena, &notes, &err) && commit(work, &form, &err))
+        keep_configs(work, &arena, &notes, &err) && commit(work, &form, &arena, &err))
         mx_print("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
                  work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
     mx_arena_release(&arena);
@@ -148,7 +154,7 @@ static bool measure(const Work *work, MxArena *arena, MxError *err) {
     double start_s = mx_clock_s();
     if (!mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                          &notes, err) ||
-        !commit(work, &form, err))
+        !commit(work, &form, arena, err))
         return false;
     double write_s = mx_clock_s() - start_s;
     mx_ckpt_output_forget(work->output);

@@ -451,6 +451,12 @@ START_TEST(exports_are_equal) {
     ck_tool(0, "mxcompare {}/hf {}/r --params-only");
     ck_tool(0, "mxconvert {}/hf {}/back");
     ck_tool(0, "mxcompare {}/back {}/hf");
+    /* MaxText's trees hold heads in another way than some runs, and the way back ends there. */
+    ck_tool(0, "mxconvert {}/back {}/again --layout linen --scan-layers true");
+    bool is_fused = strstr(shapes[_i], "fused"); /* into other arrays than MaxText's trees have */
+    ck_tool(is_fused, "mxcompare {}/r {}/again --params-only");
+    ck_says(is_fused ? "only in A" : "EQUAL");
+    ck_tool(is_fused, "mxcompare {}/back {}/r --params-only");
     MxBytes tensors = content("hf/model.safetensors");
     tensors.data[tensors.size - 3] ^= 1; /* above what a norm of gemma loses when 1 is added */
     put_content("hf/model.safetensors", tensors.data, tensors.size);
