@@ -9,11 +9,13 @@
 #include <sys/stat.h>
 
 enum { MOST_FILES = 3, BUFFER_BYTES = 1 << 16 };
+static const double longest_unflushed_s = 2; /* whoever watches a slow run sees its lines */
 
 struct MetricsFile {
     MetricsOut out[MOST_FILES];
     int n;
     int64_t period, n_unflushed;
+    double flushed_s; /* when, by mx_clock_s */
 };
 
 void metrics_add(Metrics *metrics, const char *name, double value) {
@@ -122,6 +124,7 @@ bool metrics_file_open(MxArena *arena, const MetricsSetup *setup, MetricsFile **
     MetricsFile *file = *out = mx_new(arena, MetricsFile);
     const char *own = setup->own, *other = setup->other, *events = setup->events;
     file->period = setup->config->log_period;
+    file->flushed_s = mx_clock_s();
     if (own && !setup->first_step && !set_aside(arena, own, err)) return false;
     if (own && !open_file(arena, setup, &metrics_json, own, file, err)) return false;
     if (events && !open_file(arena, setup, &metrics_events, events, file, err)) return false;
@@ -137,12 +140,14 @@ bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics,
         if (ferror(out->stream)) return mx_fail_errno(err, "could not write \"%s\"", out->path);
         is_full |= __fpending(out->stream) > BUFFER_BYTES / 2;
     }
-    if (++file->n_unflushed < file->period && !is_full) return true;
+    bool is_late = mx_clock_s() - file->flushed_s >= longest_unflushed_s;
+    if (++file->n_unflushed < file->period && !is_full && !is_late) return true;
     return metrics_file_flush(file, err);
 }
 
 bool metrics_file_flush(MetricsFile *file, MxError *err) {
     file->n_unflushed = 0;
+    file->flushed_s = mx_clock_s();
     for (int i = 0; i < file->n; i++)
         if (fflush(file->out[i].stream))
             return mx_fail_errno(err, "could not write \"%s\"", file->out[i].path);

@@ -43,7 +43,7 @@ bool metrics_file_check(const MxConfig *config, const char *path, MxError *err);
  * files that an undisturbed one would. Closed with the arena. */
 bool metrics_file_open(MxArena *arena, const MetricsSetup *setup, MetricsFile **out, MxError *err);
 /* metrics_file_write — one line of every file: every scalar, step and run_name; flushed every
- * log_period steps. */
+ * log_period steps, and if the last flush was two seconds ago. */
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);
 bool metrics_file_flush(MetricsFile *file, MxError *err);
 

@@ -5,9 +5,11 @@
 #include "train_test.h"
 
 #include <train/console.h>
+#include <train/metrics.h>
 
 #include <check.h>
 #include <stdlib.h>
+#include <time.h>
 
 static const char tiny[] =
     "--config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 "
@@ -45,6 +47,29 @@ static void ck_in_order(const char *text, const char *const *parts, int n) {
         at = found + strlen(parts[i]);
     }
 }
+
+/* Whatever log_period is: a line that comes two seconds after the last flush is in the file. */
+START_TEST(slow_runs_show_their_lines) {
+    const struct timespec often = {.tv_nsec = 50000000};
+    MxArena arena = {0};
+    MxError err = {0};
+    MetricsFile *file;
+    Metrics m = {0};
+    MxConfig config = {.run_name = "x", .log_period = 1000};
+    const char *path = mx_path_join(&arena, process_dir(&arena, "slow"), "metrics.jsonl");
+    MetricsSetup setup = {.config = &config, .own = path, .columns = &m};
+    metrics_add(&m, "learning/loss", 1);
+    ck_assert_msg(metrics_file_open(&arena, &setup, &file, &err), "%s", err.text.data);
+    double opened_s = mx_clock_s();
+    ck_assert(metrics_file_write(file, 0, &m, &err));
+    while (mx_clock_s() - opened_s < 2) nanosleep(&often, NULL);
+    ck_assert(metrics_file_write(file, 1, &m, &err));
+    MxBytes bytes;
+    ck_assert(mx_file_read(&arena, path, 1 << 16, &bytes, &err));
+    ck_assert_int_eq(count_lines(&arena, (const char *)bytes.data, "{", NULL), 2);
+    mx_arena_release(&arena);
+}
+END_TEST
 
 START_TEST(a_step_and_an_evaluation_are_a_line_each) {
     static const char *const step[] = {
@@ -211,6 +236,7 @@ Suite *console_suite(void) {
     Suite *suite = suite_create("console");
     TCase *tcase = tcase_create("console");
     tcase_set_timeout(tcase, SECONDS);
+    tcase_add_test(tcase, slow_runs_show_their_lines);
     tcase_add_test(tcase, a_step_and_an_evaluation_are_a_line_each);
     tcase_add_test(tcase, what_is_not_measured_is_not_told);
     tcase_add_test(tcase, small_models_have_figures);
