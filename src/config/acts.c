@@ -39,10 +39,25 @@ static bool has_pairs(const ConfigLoad *load) {
     return c->use_dpo || c->dpo_max_prompt_length == config_usual_prompt(c);
 }
 
+/* Evaluation of files or of a split of their own takes no share of the training data. A share of 0
+ * asks for nothing; "validation" is what MaxText's base.yml says. */
+static bool has_share(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    const ConfigFiles *files = config_files_of(c);
+    const char *asked = load->slots[MX_KEY_eval_split].value->text;
+    double share;
+    if (!strcmp(asked, "validation") || (config_share(asked, &share) && share <= 0)) return true;
+    return c->eval_interval > 0 && files &&
+           (files->eval == MX_KEY_eval_split || !config_eval_named(c, files));
+}
+
 static const Test several_devices = {has_devices, "it acts on several devices, here is one"},
                   pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
                   preset = {has_preset, "it acts where model_name is a preset's"},
                   other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
+                  own_share = {has_share,
+                               "it acts where there is evaluation, and of training data: "
+                               "no files are named for it"},
                   pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
                   of_eval = {NULL, "evaluation goes by the rules of training"},
                   of_inputs = {

@@ -389,6 +389,38 @@ START_TEST(keys_that_cannot_act_are_told) {
 }
 END_TEST
 
+/* A share is held out only where nothing else is named to evaluate on. */
+static const struct {
+    const char *set;
+    bool acts;
+} shares[] = {
+    {"eval_split=0.3", false}, /* bundled text has files for evaluation */
+    {"eval_split=0.3\ntext_train_files=configs/base.yml", true},
+    {"eval_split=0.3\ntext_train_files=configs/base.yml\ntext_eval_files=configs/base.yml", false},
+    {"eval_split=0\ntext_train_files=configs/base.yml\ntext_eval_files=configs/base.yml", true},
+    {"eval_split=validation\ntext_train_files=configs/base.yml\ntext_eval_files=configs/base.yml",
+     true},
+    {"eval_split=test\ntext_train_files=configs/base.yml\ntext_eval_files=configs/base.yml", false},
+    {"eval_split=0.3\ntext_train_files=configs/base.yml\neval_interval=-1", false},
+    {"eval_split=0.3\ndataset_type=synthetic", false},
+    {"eval_split=test\ndataset_type=tfds\ndataset_path=configs", true},
+};
+
+START_TEST(shares_beside_files_are_told) {
+    Loaded l = load_config("", shares[_i].set, NULL);
+    ck_assert_msg(l.ok, "%s: %s", shares[_i].set, l.err.text.data);
+    ck_assert_msg(is_told(&l, MX_KEY_eval_split) != shares[_i].acts, "%s", shares[_i].set);
+    MxConfig *again = NULL;
+    MxArena arena = {.name = "test"};
+    MxConfigRequest request = {.text = mx_config_text(&arena, l.config), .text_name = "dump"};
+    ck_assert(mx_config_load(&arena, &request, &again, &l.err));
+    for (int i = 0; i < again->warnings.n; i++)
+        ck_assert_ptr_null(strstr(again->warnings.item[i], "eval_split"));
+    mx_arena_release(&arena);
+    unload(&l);
+}
+END_TEST
+
 START_TEST(computed_keys_are_told) {
     Loaded l = load_config("emb_dim: 512\nlog_period: 1\n", "checkpoint_dir=/x", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
@@ -466,6 +498,7 @@ TCase *key_cases(void) {
     tcase_add_test(tc, the_docs_hold_the_table);
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
     tcase_add_test(tc, keys_that_cannot_act_are_told);
+    tcase_add_loop_test(tc, shares_beside_files_are_told, 0, MX_COUNT(shares));
     tcase_add_test(tc, computed_keys_are_told);
     tcase_add_test(tc, names_of_other_trainers_lead_to_keys);
     tcase_add_test(tc, one_edit_typos_find_their_key);
