@@ -62,8 +62,10 @@ for line; do
 done
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
-# Suites share the cores: threads that wait must not spin.
+# Suites share the cores: threads that wait must not spin. Nothing but a hang may run into a limit
+# of time, however busy the machine is.
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
+export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-10}"
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "$jobs" "$0" suite "$folder"
 complaints "$folder" "$@"
 grep -h 'NOT TESTED' "$folder"/*.log

@@ -24,6 +24,14 @@ static void mutate(MxBytes *bytes, uint64_t seed) {
     }
 }
 
+/* Processor time: how busy the machine is says nothing about a loop. */
+static double children_s(void) {
+    struct rusage use;
+    ck_assert(!getrusage(RUSAGE_CHILDREN, &use));
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           1e-6 * (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
 START_TEST(damaged_files_never_kill_the_tools) {
     enum { MAX_S = 10 };
     const char *many = getenv("MX_LONG");
@@ -36,16 +44,16 @@ START_TEST(damaged_files_never_kill_the_tools) {
         MxBytes bytes = content(i % 4 ? "seed.h5" : "tiny.h5");
         mutate(&bytes, (uint64_t)(i + 100000 * _i));
         put_content("m.h5", bytes.data, bytes.size);
-        double start_s = mx_clock_s();
+        double start_s = children_s();
         int code = tool("mxconvert {}/m.h5 {}/o.h5 --force --layout linen --scan-layers %s",
                         i % 2 ? "true" : "false");
         ck_assert_msg(code == 0 || code == 65, "mutant %d: exit %d: %s", i, code, output);
         ck_assert_msg(code == 0 || *output, "mutant %d: no message", i);
-        double convert_s = mx_clock_s() - start_s;
+        double convert_s = children_s() - start_s;
         code = tool("mxcompare {}/seed.h5 {}/m.h5");
         ck_assert_msg(code == 0 || code == 1 || code == 65, "mutant %d: exit %d: %s", i, code,
                       output);
-        double compare_s = mx_clock_s() - start_s - convert_s;
+        double compare_s = children_s() - start_s - convert_s;
         ck_assert_msg(convert_s < MAX_S && compare_s < MAX_S, "mutant %d: %.1f s, %.1f s", i,
                       convert_s, compare_s);
     }

@@ -72,7 +72,7 @@ static const char *kept(const char *dir, const char *run) {
 /* ---- the lock */
 
 START_TEST(one_run_at_a_time_has_the_folder) {
-    enum { TRIES = 3000, PAUSE_US = 10000 };
+    enum { TRIES = 60000, PAUSE_US = 10000 };
     const char *dir = process_dir(&arena, "lock");
     pid_t pid = process_start(&arena, dir, words(dir, "x", "steps=1000000"));
     int i = 0;

@@ -181,7 +181,7 @@ START_TEST(evaluation_beside_a_run_takes_no_metrics_away) {
     ck_assert_msg(!code, "%s", process_file(&arena, in("eval"), "log", NULL));
     int n, n_evals, before = 0;
     process_metrics(&arena, dir, "learning/loss", &before);
-    for (int i = 0, now = 0; i < 1000 && now < before + 50; i++) {
+    for (int i = 0, now = 0; i < 60000 && now < before + 50; i++) {
         process_metrics(&arena, dir, "learning/loss", &now);
         usleep(10000);
     }

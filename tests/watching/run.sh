@@ -137,7 +137,7 @@ runs() {
     # shellcheck disable=SC2086
     "$mxtrain" $tiny run_name=runs steps=1000000 log_period=1 >"$work/log" 2>&1 &
     pid=$!
-    for _ in $(seq 500); do grep -q 'step: 20,' "$work/log" && break; sleep 0.02; done
+    while ! grep -q 'step: 20,' "$work/log" && kill -0 $pid; do sleep 0.02; done
     state runs "running +[0-9]+ of 1000000 .* process $pid on "
     kill -TERM $pid && wait $pid
     state runs "stopped .* received SIGTERM"
@@ -184,7 +184,7 @@ report() {
     # shellcheck disable=SC2086
     "$mxtrain" $tiny run_name=going steps=1000000 log_period=1 >"$work/log" 2>&1 &
     pid=$!
-    for _ in $(seq 500); do grep -q 'step: 20,' "$work/log" && break; sleep 0.02; done
+    while ! grep -q 'step: 20,' "$work/log" && kill -0 $pid; do sleep 0.02; done
     "$mxtrain" --report "$work/going" -o "$work/going.html" && grep -q '<td>running</td>' "$work/going.html" && pass || complain "a running run"
     kill -TERM $pid && wait $pid
     "$mxtrain" --report "$work" "$work/none" -o "$work/x.html" >"$work/said" 2>&1
