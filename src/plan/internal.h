@@ -147,6 +147,10 @@ struct MxForecast {
     const char *refusal;        /* what a run refuses of the config; NULL = nothing */
 };
 
+/* plan_sharding — all of a plan but what needs the program: the mesh, the arrays, what there is to
+ * say of the rules, counts, the tolerance check. Errors: as mx_plan_new. */
+bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err);
+
 /* ---- print.c */
 
 /* plan_where_text — "file:line", or "<command line>". */

@@ -72,8 +72,7 @@ static bool refuse(const MxForecast *plan, MxError *err) {
     return ok;
 }
 
-/* All but what needs the program. */
-static bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err) {
+bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err) {
     *plan = (MxForecast){.config = config};
     if (!mx_train_mesh(arena, config, &plan->mesh, err) ||
         !mx_model_new(arena, config, &plan->model, err) ||

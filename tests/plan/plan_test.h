@@ -26,6 +26,10 @@ Run run_mxtrain(const char *words);
 Run run_ok(const char *words);
 /* run_json — `--json -` and these words, parsed. */
 MxJson *run_json(const char *words);
+/* config_of — the config of words as a command line has them, loaded in this process; the test
+ * fails if it is refused. A plan in a process of its own lowers programs too, which takes ten times
+ * as long as what most tables need. */
+MxConfig *config_of(const char *words);
 /* temp_path — a file name in this process's own folder below build/tests. */
 const char *temp_path(const char *name);
 void write_text(const char *path, const char *text);

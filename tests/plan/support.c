@@ -83,6 +83,25 @@ static int split_words(const char *words, char **argv, int most) {
     return n;
 }
 
+MxConfig *config_of(const char *words) {
+    enum { MOST_WORDS = 64 };
+    char *argv[MOST_WORDS];
+    const char *files[MOST_WORDS], *overrides[MOST_WORDS];
+    int n = split_words(words, argv, MOST_WORDS);
+    MxConfigRequest request = {.files = files, .overrides = overrides};
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(argv[i], "--config"))
+            files[request.n_files++] = argv[++i];
+        else
+            overrides[request.n_overrides++] = argv[i];
+    }
+    MxConfig *config;
+    MxError err = {0};
+    bool ok = mx_config_load(&arena, &request, &config, &err);
+    ck_assert_msg(ok, "%s: %s", words, ok ? "" : err.text.data);
+    return config;
+}
+
 Run run_mxtrain(const char *words) {
     enum { MOST_WORDS = 256 };
     char *argv[MOST_WORDS];

@@ -80,19 +80,6 @@ END_TEST
 
 /* ---- what optimizers keep */
 
-static MxConfig *config_of(const char *words) {
-    const char *overrides[32];
-    MxConfigRequest request = {.overrides = overrides};
-    MxConfig *config;
-    MxError err = {0};
-    char *save = NULL;
-    for (char *w = strtok_r(mx_arena_strdup(&arena, words), " ", &save); w;
-         w = strtok_r(NULL, " ", &save))
-        overrides[request.n_overrides++] = w;
-    ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
-    return config;
-}
-
 /* The row of a leaf where its stack has it; later layers have none. */
 static const char *kept_row(const MxConfig *c, const MxLeaf *leaf) {
     MxForm form = {.is_scanned = c->scan_layers, .scan_axis = (int)c->param_scan_axis};
