@@ -85,11 +85,12 @@ typedef struct MxSumLeadAttr {
 MxValue mx_sum_lead(MxTrace *t, MxValue x, int n_lead);
 
 typedef struct MxScaleAttr {
-    double factor;
+    double factor, plus;
 } MxScaleAttr;
 
-/* mx_scale — x times a constant. */
+/* mx_scale — x times a constant. mx_plus — x and a constant. */
 MxValue mx_scale(MxTrace *t, MxValue x, double factor);
+MxValue mx_plus(MxTrace *t, MxValue x, double constant);
 
 typedef struct MxSoftcapAttr {
     double cap;
@@ -120,6 +121,8 @@ typedef struct MxGluAttr {
     MxActivation activation;
 } MxGluAttr;
 
+/* mx_activate — activation(x). */
+MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation);
 /* mx_glu — activation(gate) * up, of one shape. */
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation);
 

@@ -78,6 +78,9 @@ MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor);
 
 /* ---- normalisation */
 
+/* mx_center — x minus its mean over the last dim, which is summed in f32. x [.., D]. */
+MxValue mx_center(MxTrace *t, MxValue x);
+
 typedef struct MxRmsnormAttr {
     double eps;
 } MxRmsnormAttr;

@@ -197,7 +197,7 @@ static bool is_added(const MxNode *node, int out) {
 /* What every rank along these mesh axes has, as a sum over them: the first one holds it, the others
  * zeros. */
 static MxValue as_sum(Partitioner *p, MxValue value, uint32_t axes) {
-    MxScaleAttr once = {lower_index(p->p->mesh, p->p->rank, axes) == 0};
+    MxScaleAttr once = {.factor = lower_index(p->p->mesh, p->p->rank, axes) == 0};
     return mx_trace_node(&p->t, &op_scale, &value, 1, &once);
 }
 

@@ -151,12 +151,26 @@ MxValue mx_scale(MxTrace *t, MxValue x, double factor) {
     return mx_trace_node(t, &op_scale, &x, 1, &attr);
 }
 
+MxValue mx_plus(MxTrace *t, MxValue x, double constant) {
+    MxScaleAttr attr = {.factor = 1, .plus = constant};
+    return mx_trace_node(t, &op_scale, &x, 1, &attr);
+}
+
 static void scale_vjp(const MxVjp *v) {
-    v->dx[0] = mx_scale(v->t, v->dy[0], ((const MxScaleAttr *)v->attr)->factor);
+    double factor = ((const MxScaleAttr *)v->attr)->factor;
+    v->dx[0] = factor == 1 ? v->dy[0] : mx_scale(v->t, v->dy[0], factor);
 }
 
 static void scale_print(MxText *text, const void *attr) {
-    mx_text_add(text, "%.9g", ((const MxScaleAttr *)attr)->factor);
+    const MxScaleAttr *scale = attr;
+    mx_text_add(text, "%.9g", scale->factor);
+    if (scale->plus != 0) mx_text_add(text, " plus %.9g", scale->plus);
+}
+
+/* A constant is added once. */
+static void scale_cut(MxFactors *f) {
+    ops_cut_alike(f);
+    f->linear = ((const MxScaleAttr *)f->attr)->plus == 0;
 }
 
 const MxOp op_scale = {
@@ -166,9 +180,9 @@ const MxOp op_scale = {
     .attr_bytes = sizeof(MxScaleAttr),
     .infer = ops_infer_same,
     .vjp = scale_vjp,
-    .partition = ops_cut_alike_linear,
+    .partition = scale_cut,
     .print = scale_print,
-    .doc = "x times a constant",
+    .doc = "x times a constant, and a constant",
 };
 
 MxValue mx_softcap(MxTrace *t, MxValue x, double cap) {
@@ -244,6 +258,11 @@ const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
     [MX_LINEAR] = "linear",
 };
 
+MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {
+    MxGluAttr attr = {.activation = activation};
+    return mx_trace_node(t, &op_activate, &x, 1, &attr);
+}
+
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation) {
     MxGluAttr attr = {.activation = activation};
     return mx_trace_node(t, &op_glu, (MxValue[]){gate, up}, 2, &attr);
@@ -252,6 +271,32 @@ MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation) {
 static void glu_print(MxText *text, const void *attr) {
     mx_text_add(text, "%s", mx_activation_names[((const MxGluAttr *)attr)->activation]);
 }
+
+static void activate_vjp(const MxVjp *v) {
+    v->dx[0] = mx_trace_node(v->t, &op_activate_grad, (MxValue[]){v->in[0], v->dy[0]}, 2, v->attr);
+}
+
+const MxOp op_activate = {
+    .name = "activate",
+    .arity = 1,
+    .inplace = 1,
+    .attr_bytes = sizeof(MxGluAttr),
+    .infer = ops_infer_same,
+    .vjp = activate_vjp,
+    .partition = ops_cut_alike,
+    .print = glu_print,
+    .doc = "activation(x)",
+};
+
+const MxOp op_activate_grad = {
+    .name = "activate_grad",
+    .arity = 2,
+    .attr_bytes = sizeof(MxGluAttr),
+    .infer = binary_infer,
+    .partition = ops_cut_alike,
+    .print = glu_print,
+    .doc = "dx from x, dy",
+};
 
 static void glu_vjp(const MxVjp *v) {
     MxValue in[] = {v->in[0], v->in[1], v->dy[0]};

@@ -1,7 +1,40 @@
-/* norm.c — RMS normalisation over the last dim. */
+/* norm.c — centring and RMS normalisation over the last dim. Layer normalisation is one behind the
+ * other. */
 #include <mx/ops.h>
 
 #include "internal.h"
+
+MxValue mx_center(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_center, &x, 1, NULL);
+}
+
+static bool center_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    if (!ops_is_real(infer, 0)) return false;
+    return infer->in[0].shape.rank || mx_infer_fail(infer, "x must have a last dim");
+}
+
+/* The mean of a cotangent flows back to every element alike. */
+static void center_vjp(const MxVjp *v) {
+    v->dx[0] = mx_center(v->t, v->dy[0]);
+}
+
+static void center_cut(MxFactors *f) {
+    int rows = f->in[0].shape.rank - 1;
+    ops_cut_lead(f, rows, 1);
+    for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->in_dim[0][d];
+    f->linear = 1;
+}
+
+const MxOp op_center = {
+    .name = "center",
+    .arity = 1,
+    .accumulates = 1,
+    .infer = center_infer,
+    .vjp = center_vjp,
+    .partition = center_cut,
+    .doc = "x minus its mean over the last dim",
+};
 
 MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps) {
     MxRmsnormAttr attr = {.eps = eps};

@@ -20,8 +20,9 @@ static void ref_sum_lead(const Reference *r) {
 }
 
 static void ref_scale(const Reference *r) {
-    double factor = ((const MxScaleAttr *)r->attr)->factor;
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) r->out[0][i] = r->in[0][i] * factor;
+    const MxScaleAttr *attr = r->attr;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+        r->out[0][i] = r->in[0][i] * attr->factor + attr->plus;
 }
 
 static void ref_softcap(const Reference *r) {
@@ -45,6 +46,12 @@ static double activate(MxActivation activation, double x) {
     default:
         return x;
     }
+}
+
+static void ref_activate(const Reference *r) {
+    MxActivation activation = ((const MxGluAttr *)r->attr)->activation;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+        r->out[0][i] = activate(activation, r->in[0][i]);
 }
 
 static void ref_glu(const Reference *r) {
@@ -125,10 +132,12 @@ const OpTest test_sum_lead = {
 
 const OpTest test_scale = {
     CASES(
-        {"vector", ATTR(MxScaleAttr, -1.7), "x1025", NULL, 0},
+        {"vector", ATTR(MxScaleAttr, .factor = -1.7), "x1025", NULL, 0},
+        {"and a constant", ATTR(MxScaleAttr, .factor = 1, .plus = 0.75), "x3,341", NULL, 0},
         {NULL, ATTR(MxScaleAttr, .factor = 2), "f2,3", "f2,3", 0},
         {NULL, ATTR(MxScaleAttr, .factor = 2), "b", "b", 0},
-        {NULL, ATTR(MxScaleAttr, -1.5), "f8,16", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxScaleAttr, .factor = 1, .plus = 0.75), "f8,16", NULL, CASE_RANKS},
+        {NULL, ATTR(MxScaleAttr, .factor = -1.5), "f8,16", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxScaleAttr, .factor = 2), "i2", "input 0 must be float32 or bfloat16"}),
     .reference = ref_scale,
@@ -167,6 +176,28 @@ const OpTest test_ratio = {
         {ATTR(MxRatioAttr, 0), "f i", "input 1 must be float32 of rank 0"}),
     .reference = ref_ratio,
     .flows = 1 << 0,
+};
+
+const OpTest test_activate = {
+    CASES(
+        {"silu", ATTR(MxGluAttr, MX_SILU), "x5,333:normal2", NULL, 0},
+        {"gelu", ATTR(MxGluAttr, MX_GELU), "x4,71,131:normal2", NULL, 0},
+        {"relu", ATTR(MxGluAttr, MX_RELU), "x5,333:away0.5", NULL, 0},
+        {"linear", ATTR(MxGluAttr, MX_LINEAR), "x5,333", NULL, 0},
+        {NULL, ATTR(MxGluAttr, .activation = MX_GELU), "b2,3", "b2,3", 0},
+        {NULL, ATTR(MxGluAttr, MX_GELU), "f8,4,8", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxGluAttr, .activation = MX_SILU), "i2", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_activate,
+    .flows = 1 << 0,
+};
+
+const OpTest test_activate_grad = {
+    WRONG(
+        {ATTR(MxGluAttr, .activation = MX_SILU), "f2 f3", "inputs 0 and 1 must have one type"},
+        {ATTR(MxGluAttr, .activation = MX_SILU), "i2 i2", "input 0 must be float32 or bfloat16"}),
+    .forward = &op_activate,
+    .wrt = {0},
 };
 
 const OpTest test_glu = {

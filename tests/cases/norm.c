@@ -3,6 +3,16 @@
 
 #include <math.h>
 
+static void ref_center(const Reference *r) {
+    int64_t width = r->in_type[0].shape.dim[r->in_type[0].shape.rank - 1];
+    for (int64_t row = 0; row < element_count(r->in_type[0]) / width; row++) {
+        const double *x = r->in[0] + row * width;
+        double sum = 0;
+        for (int64_t i = 0; i < width; i++) sum += x[i];
+        for (int64_t i = 0; i < width; i++) r->out[0][row * width + i] = x[i] - sum / (double)width;
+    }
+}
+
 static void ref_rmsnorm(const Reference *r) {
     int64_t width = element_count(r->in_type[1]);
     double eps = ((const MxRmsnormAttr *)r->attr)->eps;
@@ -17,6 +27,19 @@ static void ref_rmsnorm(const Reference *r) {
 }
 
 // clang-format off
+const OpTest test_center = {
+    CASES(
+        {"one row", NULL, "x37:normal3", NULL, 0},
+        {"large", NULL, "x3,170,131:normal3", NULL, 0},
+        {NULL, NULL, "b2,3,4", "b2,3,4", 0},
+        {NULL, NULL, "f8,4,16", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f", "x must have a last dim"},
+        {NULL, "i2,3", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_center,
+    .flows = 1 << 0,
+};
+
 const OpTest test_rmsnorm = {
     CASES(
         {"one row", ATTR(MxRmsnormAttr, 1e-5), "x37:normal3 f37", NULL, 0},

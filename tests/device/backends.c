@@ -99,7 +99,7 @@ START_TEST(kernels_work_on_it) {
     enum { N = 4096 };
     MxDevice *device = opened(names[_i]);
     const MxType type = {MX_F32, MX_SHAPE(N)};
-    const MxScaleAttr attr = {3};
+    const MxScaleAttr attr = {.factor = 3};
     float *x = allocated(device, sizeof(float[N])), *y = allocated(device, sizeof(float[N]));
     float host[N];
     for (int i = 0; i < N; i++) host[i] = (float)i;

@@ -135,9 +135,10 @@ START_TEST(vanishing_numbers_are_zeros) {
     const MxType square = {MX_F32, MX_SHAPE(128, 128)}, same[] = {square, square};
     const MxType long_one = {MX_F32, MX_SHAPE(1 << 18)};
     const MxDotAttr dot = {.dtype = MX_F32, .n_contract = 1};
-    const MxScaleAttr scale = {1e-15};
+    const MxScaleAttr scale = {.factor = 1e-15};
     const MxDeviceConfig two = {.n_threads = 2};
-    gives_zeros(&(ProbeOp){&op_scale, &(MxScaleAttr){1e10}, &long_one, 1, 0}, two, 1e-40F);
+    gives_zeros(&(ProbeOp){&op_scale, &(MxScaleAttr){.factor = 1e10}, &long_one, 1, 0}, two,
+                1e-40F);
     gives_zeros(&(ProbeOp){&op_scale, &scale, &long_one, 1, 0}, two, 1e-25F);
     for (int i = 0; i < MX_COUNT(providers); i++)
         gives_zeros(&(ProbeOp){&op_dot, &dot, same, 2, 0},

@@ -37,15 +37,16 @@ static void add_run(const MxDevice *device, const MxKernelCall *call) {
 const MxKernel cpu_add = {.run = add_run};
 
 static void scale_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    const float *x = in[0], factor = *param;
+    const float *x = in[0], factor = param[0], plus = param[1];
     float *y = out[0];
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor + plus;
 }
 
 static void scale_run(const MxDevice *device, const MxKernelCall *call) {
-    float factor = (float)((const MxScaleAttr *)call->attr)->factor;
-    cpu_map(device, call, 1, scale_block, &factor);
+    const MxScaleAttr *attr = call->attr;
+    const float param[] = {(float)attr->factor, (float)attr->plus};
+    cpu_map(device, call, 1, scale_block, param);
 }
 
 const MxKernel cpu_scale = {.run = scale_run};

@@ -1,5 +1,5 @@
 /* glu.c — gated units: activation(gate) * up and its gradient, a block function for each
- * activation. */
+ * activation. An activation alone is one with up = 1. */
 #include "kernel.h"
 #include "vec.h"
 
@@ -118,3 +118,38 @@ static void glu_grad_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_glu = {.run = glu_run};
 const MxKernel cpu_glu_grad = {.run = glu_grad_run};
+
+/* ---- an activation alone; param is its number */
+
+static void fill_ones(int64_t n, float *ones) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) ones[i] = 1.0f;
+}
+
+static void activate_block(int64_t n, const float *const *in, float *const *out,
+                           const float *param) {
+    _Alignas(CPU_ALIGN) float ones[CPU_MAP_BLOCK];
+    fill_ones(n, ones);
+    activations[(int)*param].forward(n, (const float *const[]){in[0], ones}, out, NULL);
+}
+
+static void activate_grad_block(int64_t n, const float *const *in, float *const *out,
+                                const float *param) {
+    _Alignas(CPU_ALIGN) float ones[CPU_MAP_BLOCK], d_ones[CPU_MAP_BLOCK];
+    fill_ones(n, ones);
+    activations[(int)*param].backward(n, (const float *const[]){in[0], ones, in[1]},
+                                      (float *const[]){out[0], d_ones}, NULL);
+}
+
+static void activate_run(const MxDevice *device, const MxKernelCall *call) {
+    const float number = (float)((const MxGluAttr *)call->attr)->activation;
+    cpu_map(device, call, 1, activate_block, &number);
+}
+
+static void activate_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    const float number = (float)((const MxGluAttr *)call->attr)->activation;
+    cpu_map(device, call, 2, activate_grad_block, &number);
+}
+
+const MxKernel cpu_activate = {.run = activate_run};
+const MxKernel cpu_activate_grad = {.run = activate_grad_run};

@@ -46,7 +46,9 @@ void cpu_zero(const MxDevice *device, void *y, size_t bytes);
 
 /* ---- map.c */
 
-enum { CPU_MAP_IN = 4, CPU_MAP_OUT = 3 };
+/* CPU_MAP_BLOCK: elements at a time. What a block reads and writes, and what conversions fetch for
+ * the next one, stays in the first cache. */
+enum { CPU_MAP_IN = 4, CPU_MAP_OUT = 3, CPU_MAP_BLOCK = 512 };
 
 /* n elements of every input to n elements of every output, as floats. An output may be an input. */
 typedef void CpuMapBlock(int64_t n, const float *const *in, float *const *out, const float *param);

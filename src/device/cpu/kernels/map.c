@@ -3,10 +3,6 @@
  * what a buffer holds, and shared among threads. */
 #include "kernel.h"
 
-/* Elements at a time: what a block reads and writes, and what conversions fetch for the next one,
- * stays in the first cache. */
-enum { MAP_BLOCK = 512 };
-
 typedef struct Map {
     const MxKernelCall *call;
     CpuMapBlock *block;
@@ -16,7 +12,7 @@ typedef struct Map {
 } Map;
 
 static void run_block(const Map *map, int64_t at, int64_t n) {
-    _Alignas(CPU_ALIGN) float in_block[CPU_MAP_IN][MAP_BLOCK], out_block[CPU_MAP_OUT][MAP_BLOCK];
+    _Alignas(CPU_ALIGN) float in_block[CPU_MAP_IN][CPU_MAP_BLOCK], out_block[CPU_MAP_OUT][CPU_MAP_BLOCK];
     const float *in[CPU_MAP_IN];
     float *out[CPU_MAP_OUT];
     const MxKernelCall *call = map->call;
@@ -42,7 +38,7 @@ static void map_span(const void *context, int64_t begin, int64_t end, int worker
     (void)worker;
     const Map *map = context;
     for (int64_t at = begin, n; at < end; at += n) {
-        n = cpu_min(end - at, MAP_BLOCK);
+        n = cpu_min(end - at, CPU_MAP_BLOCK);
         n = cpu_min(n, map->period - at % map->period);
         run_block(map, at, n);
     }

@@ -1,5 +1,6 @@
-/* norm.c — RMS normalisation of rows and its gradient. The scale's gradient is a sum over all rows:
- * each piece of rows leaves a partial sum in scratch, and the pieces are added up in order. */
+/* norm.c — centring of rows; RMS normalisation of rows and its gradient. The scale's gradient is a
+ * sum over all rows: each piece of rows leaves a partial sum in scratch, and the pieces are added
+ * up in order. */
 #include "kernel.h"
 
 #include <math.h>
@@ -170,3 +171,51 @@ static void rmsnorm_grad_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_rmsnorm_grad = {.scratch = rmsnorm_grad_scratch, .run = rmsnorm_grad_run};
+
+/* ---- centring */
+
+/* Sums side by side, as in sum_of_squares. */
+static float sum_of(int64_t n, const float *x) {
+    enum { SUMS = 32 };
+    float sum[SUMS] = {0};
+    int64_t i = 0;
+    for (; i + SUMS <= n; i += SUMS)
+        for (int j = 0; j < SUMS; j++) sum[j] += x[i + j];
+    for (int j = 0; i < n; i++, j++) sum[j] += x[i];
+    for (int half = SUMS / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) sum[j] += sum[j + half];
+    return sum[0];
+}
+
+static void center_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Norm *norm = context;
+    const MxKernelCall *call = norm->call;
+    int64_t n = norm->width;
+    float *block = (float *)((char *)norm->block + 2 * row_bytes(norm) * (size_t)worker);
+    float *y_block = block + row_bytes(norm) / sizeof(float);
+    bool adds = call->accumulate & 1;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = cpu_read(call->in[0], norm->dtype, row * n, n, block);
+        float *y = cpu_place(adds ? NULL : call->out[0], norm->dtype, row * n, y_block);
+        float mean = sum_of(n, x) / (float)n;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] - mean;
+        if (adds)
+            cpu_add_to(y, n, call->out[0], norm->dtype, row * n);
+        else
+            cpu_write(y, n, call->out[0], norm->dtype, row * n);
+    }
+}
+
+static size_t center_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    return row_bytes(&norm) * (size_t)(2 * device->n_threads);
+}
+
+static void center_run(const MxDevice *device, const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    norm.block = call->scratch;
+    if (call->out[0]) cpu_for(device, norm.rows, norm.piece, center_rows, &norm);
+}
+
+const MxKernel cpu_center = {.scratch = center_scratch, .run = center_run};
