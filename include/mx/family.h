@@ -42,7 +42,14 @@ typedef enum MxSees {
 typedef enum MxRopeKind {
     MX_ROPE_AS_SAID, /* by rope_type and its keys */
     MX_ROPE_LOCAL,   /* plainly, with local_rope_max_timescale if it is above 0 */
+    MX_ROPE_NONE,    /* not at all */
 } MxRopeKind;
+
+/* What norms are. */
+typedef enum MxNormKind {
+    MX_NORM_RMS,
+    MX_NORM_LAYER, /* the mean is taken away first; the scale is kept less 1; a bias */
+} MxNormKind;
 
 typedef struct MxLayerSpec {
     MxBlockSpec block[MX_LAYER_BLOCKS];
@@ -56,6 +63,9 @@ typedef struct MxLayerSpec {
     bool scales_query;   /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
                             starts, and is kept in MaxText's trees, that much smaller */
     bool has_out_bias;   /* attention_bias covers the output projection too */
+    bool has_biases;     /* projections of all blocks, whatever attention_bias says */
+    bool heads_alike;    /* a key and a value for each query head, under the same axes; fused, the
+                            three stand in a dim of their own */
 } MxLayerSpec;
 
 /* ---- Hugging Face's models */
@@ -111,6 +121,7 @@ typedef struct MxFamily {
      * of different names: n_a_name, 0 = 1. */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
+    MxNormKind norm;     /* of layers and behind the last */
     const char *layers;  /* what MaxText calls them, "dense_layers"; NULL = "layers" */
     bool is_dense_first; /* specs are of the first first_num_dense_layers; the others have experts,
                             which are not built */

@@ -53,6 +53,7 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
         {MX_KEY_head_dim, c->head_dim},
         {MX_KEY_vocab_size, c->vocab_size},
+        {MX_KEY_trainable_position_size, c->trainable_position_size},
         {MX_KEY_max_target_length, c->max_target_length},
         {MX_KEY_steps, c->steps},
     };
@@ -60,6 +61,15 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
         if (GOOD(load, sizes[i].key) && sizes[i].value > CONFIG_LARGEST_SIZE)
             config_fail(load, sizes[i].key, "%lld is more than the largest size, %d",
                         (long long)sizes[i].value, CONFIG_LARGEST_SIZE);
+}
+
+/* A position needs its row. */
+static void check_positions(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_trainable_position_size, MX_KEY_max_target_length)) return;
+    if (c->trainable_position_size > 0 && c->trainable_position_size < c->max_target_length)
+        config_fail(load, MX_KEY_trainable_position_size,
+                    "%lld is less than max_target_length (%lld)",
+                    (long long)c->trainable_position_size, (long long)c->max_target_length);
 }
 
 static void check_attention(ConfigLoad *load, const MxConfig *c) {
@@ -108,6 +118,7 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_windows(load, c);
     check_heads(load, c);
     check_sizes(load, c);
+    check_positions(load, c);
     check_attention(load, c);
     check_experts(load, c);
     check_rope(load, c);

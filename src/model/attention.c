@@ -8,17 +8,17 @@
 
 typedef struct Leaves {
     Dense query, key, value, out;
-    Dense qkv;                /* fused_qkv: instead of the first three */
-    int query_norm, key_norm; /* -1 = none */
+    Dense qkv; /* fused_qkv: instead of the first three */
+    Norm query_norm, key_norm;
 } Leaves;
 
 /* ---- parameters */
 
 /* Of each head of a width, or of all of them together. */
-static int add_norm_of_heads(const Place *p, const char *name, const Spec *spec, int64_t n_heads,
-                             int64_t width) {
-    if (!spec->norms_heads) return -1;
-    return model_add_norm(p, name, spec->row->norms_together ? n_heads * width : width);
+static Norm add_norm_of_heads(const Place *p, const char *name, const Spec *spec, int64_t n_heads,
+                              int64_t width) {
+    return model_add_norm(p, spec->norms_heads ? name : NULL,
+                          spec->row->norms_together ? n_heads * width : width);
 }
 
 typedef struct Kernel {
@@ -44,28 +44,31 @@ static Dense add_dense(const Place *p, Kernel k, bool has_bias) {
 
 /* Query kernels are drawn smaller where nothing scales queries later. Fused, they still are, which
  * MaxText forgets (init_qkv_w). */
-static void add_qkv(const Place *p, const MxConfig *c, double query_scale, Leaves *l) {
+static void add_qkv(const Place *p, const MxConfig *c, const Spec *spec, Leaves *l) {
+    double query_scale = spec->attention.scale == 1 ? 1 / sqrt((double)c->head_dim) : 1;
+    bool is_alike = spec->row->heads_alike;
     int64_t D = c->emb_dim, N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
     MxInit init = model_fan_in(MX_INIT_NORMAL, D), query = init;
     query.std *= query_scale;
     if (c->fused_qkv) {
         if (query_scale != 1) init.n_first = N * H, init.first_std = query.std;
-        l->qkv = add_dense(
-            p,
-            (Kernel){"qkv_proj", MX_SHAPE(D, N + 2 * K, H), 1, AXES("embed", "heads", "kv"), init},
-            c->attention_bias);
+        Kernel beside = {"qkv_proj", MX_SHAPE(D, N + 2 * K, H), 1, AXES("embed", "heads", "kv"),
+                         init};
+        Kernel apart = {"qkv_proj", MX_SHAPE(D, 3, N, H), 1, AXES("embed", "qkv", "heads", "kv"),
+                        init};
+        l->qkv = add_dense(p, is_alike ? apart : beside, spec->has_bias);
         return;
     }
     /* MaxText leaves these kernels whole where decoding cuts the context (attentions.py). */
     bool is_whole = c->ici_context_autoregressive_parallelism > 1;
     const char *const *no_axes = AXES(NULL, NULL, NULL);
-    const char *const *q_axes = is_whole ? no_axes : AXES("embed", "q_heads", "kv");
-    const char *const *kv_axes = is_whole ? no_axes : AXES("embed", "kv_heads", "kv_head_dim");
+    const char *const *q_axes = AXES("embed", is_alike ? "heads" : "q_heads", "kv");
+    const char *const *kv_axes = is_alike ? q_axes : AXES("embed", "kv_heads", "kv_head_dim");
+    if (is_whole) q_axes = kv_axes = no_axes;
     MxShape kv = MX_SHAPE(D, K, H);
-    l->query =
-        add_dense(p, (Kernel){"query", MX_SHAPE(D, N, H), 1, q_axes, query}, c->attention_bias);
-    l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, c->attention_bias);
-    l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, c->attention_bias);
+    l->query = add_dense(p, (Kernel){"query", MX_SHAPE(D, N, H), 1, q_axes, query}, spec->has_bias);
+    l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, spec->has_bias);
+    l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, spec->has_bias);
 }
 
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
@@ -73,13 +76,13 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     bool is_whole = c->ici_context_autoregressive_parallelism > 1;
     const char *const *axes = is_whole ? AXES(NULL, NULL, NULL) : AXES("heads", "kv", "embed");
     Leaves *l = mx_new(p->arena, Leaves);
-    add_qkv(p, c, spec->attention.scale == 1 ? 1 / sqrt((double)H) : 1, l);
+    add_qkv(p, c, spec, l);
     l->out = add_dense(
         p,
         (Kernel){"out", MX_SHAPE(N, H, c->emb_dim), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)},
-        c->attention_bias && spec->row->has_out_bias);
-    l->query_norm = add_norm_of_heads(p, "query_norm/scale", spec, N, H);
-    l->key_norm = add_norm_of_heads(p, "key_norm/scale", spec, c->num_kv_heads, H);
+        spec->has_out_bias);
+    l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
+    l->key_norm = add_norm_of_heads(p, "key_norm", spec, c->num_kv_heads, H);
     return l;
 }
 
@@ -96,12 +99,12 @@ static void project_qkv(const Pass *p, const Leaves *l, MxValue x_BTD, MxValue q
         model_project_each(p, x_BTD, 3, dense, qkv);
 }
 
-static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, int scale) {
+static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, Norm norm) {
     MxTrace *t = p->t;
-    if (scale < 0) return x_BTNH;
-    if (!spec->row->norms_together) return model_norm(p, x_BTNH, scale, spec->epsilon);
+    if (norm.scale < 0 || !spec->row->norms_together)
+        return model_norm(p, x_BTNH, norm, spec->epsilon);
     MxShape shape = mx_trace_type(t, x_BTNH).shape;
-    return mx_reshape(t, model_norm(p, model_flatten_last(t, x_BTNH, 2), scale, spec->epsilon),
+    return mx_reshape(t, model_norm(p, model_flatten_last(t, x_BTNH, 2), norm, spec->epsilon),
                       shape);
 }
 
@@ -117,9 +120,11 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
     q_BTNH = norm_of_heads(p, spec, q_BTNH, l->query_norm);
     k_BTKH = norm_of_heads(p, spec, k_BTKH, l->key_norm);
-    MxValue rope_table = p->rope_table[spec - p->model->specs];
-    q_BTNH = mx_rope(t, q_BTNH, rope_table, spec->rope_layout);
-    k_BTKH = mx_rope(t, k_BTKH, rope_table, spec->rope_layout);
+    if (spec->rope.n) {
+        MxValue rope_table = p->rope_table[spec - p->model->specs];
+        q_BTNH = mx_rope(t, q_BTNH, rope_table, spec->rope_layout);
+        k_BTKH = mx_rope(t, k_BTKH, rope_table, spec->rope_layout);
+    }
     MxValue o_BTNH = mx_attention(t, q_BTNH, k_BTKH, v_BTKH, p->segments_BT, spec->attention);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",

@@ -15,10 +15,9 @@ static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
 
 /* x + block(x), with the norms that stand before and after the block. */
 static MxValue add_block(const Pass *p, const Spec *spec, const BlockLeaves *b, MxValue x_BTD) {
-    MxValue y_BTD = x_BTD;
-    if (b->norm_before >= 0) y_BTD = model_norm(p, y_BTD, b->norm_before, spec->epsilon);
+    MxValue y_BTD = model_norm(p, x_BTD, b->norm_before, spec->epsilon);
     y_BTD = b->block->trace(p, spec, b->own, y_BTD);
-    if (b->norm_after >= 0) y_BTD = model_norm(p, y_BTD, b->norm_after, spec->epsilon);
+    y_BTD = model_norm(p, y_BTD, b->norm_after, spec->epsilon);
     return constrain_stream(p, mx_add(p->t, x_BTD, y_BTD));
 }
 
@@ -34,16 +33,22 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .model = model,
               .params = params,
               .segments_BT = in.segments,
+              .positions_BT = in.positions,
               .balance = in.balance};
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++)
-        p.rope_table[i] = mx_rope_table(t, in.positions, model->specs[i].rope);
+        if (model->specs[i].rope.n)
+            p.rope_table[i] = mx_rope_table(t, in.positions, model->specs[i].rope);
     return p;
 }
 
 static MxValue embed(const Pass *p, MxValue tokens_BT) {
     MxTrace *t = p->t;
-    MxValue x_BTD = mx_embed(t, p->params[p->model->embedding], tokens_BT, p->model->dtype);
+    const MxModel *model = p->model;
+    MxValue x_BTD = mx_embed(t, p->params[model->embedding], tokens_BT, model->dtype);
+    if (model->positions >= 0)
+        x_BTD = mx_add(t, x_BTD,
+                       mx_embed(t, p->params[model->positions], p->positions_BT, model->dtype));
     return mx_trace_constrain(
         t, x_BTD,
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));

@@ -1,44 +1,66 @@
-/* glu.c — a block: a gated feed-forward unit, activation(x wi_0) * (x wi_1) wo. Source: MaxText
- * layers/linears.py (MlpBlock) @e591f30c. */
+/* glu.c — a block: a feed-forward unit of one to three branches that are multiplied, usually a
+ * gated one: (activation(x wi_0) * (x wi_1)) wo. Source: MaxText layers/linears.py (MlpBlock)
+ * @e591f30c.
+ */
 #include <mx/model.h>
 
 #include "internal.h"
 
 typedef struct Leaves {
-    int wi_0, wi_1, wo;
-    int wi; /* fused_mlp: instead of the first two */
+    Dense branch[MOST_ACTIVATIONS]; /* wi_0, wi_1, …; of one alone wi */
+    Dense wi;                       /* fused_mlp: instead of all of them */
+    Dense wo;
 } Leaves;
 
+static Dense add_dense(const Place *p, const Spec *spec, const char *name, MxShape shape,
+                       const char *const *axes) {
+    MxShape out = {.rank = shape.rank - 1};
+    for (int i = 0; i < out.rank; i++) out.dim[i] = shape.dim[i + 1];
+    Dense dense = {.bias = -1};
+    dense.kernel = model_add(p, mx_path_join(p->arena, name, "kernel"), shape, 1, axes,
+                             model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[0]));
+    if (spec->row->has_biases)
+        dense.bias = model_add(p, mx_path_join(p->arena, name, "bias"), out, 0, axes + 1,
+                               (MxInit){.kind = MX_INIT_ZEROS});
+    return dense;
+}
+
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    (void)spec;
     int64_t D = c->emb_dim, M = c->mlp_dim;
-    MxInit in = model_fan_in(MX_INIT_TRUNCATED_NORMAL, D);
+    int n = spec->n_activations;
     Leaves *l = mx_new(p->arena, Leaves);
-    if (c->fused_mlp) {
-        l->wi = model_add(p, "wi/kernel", MX_SHAPE(D, 2, M), 1,
-                          AXES("embed", "num_activations", "mlp"), in);
-    } else {
-        l->wi_0 = model_add(p, "wi_0/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
-        l->wi_1 = model_add(p, "wi_1/kernel", MX_SHAPE(D, M), 1, AXES("embed", "mlp"), in);
+    if (c->fused_mlp)
+        l->wi =
+            add_dense(p, spec, "wi", MX_SHAPE(D, n, M), AXES("embed", "num_activations", "mlp"));
+    for (int i = 0; i < n && !c->fused_mlp; i++) {
+        const char *name = n == 1 ? "wi" : mx_arena_printf(p->arena, "wi_%d", i);
+        l->branch[i] = add_dense(p, spec, name, MX_SHAPE(D, M), AXES("embed", "mlp"));
     }
-    l->wo = model_add(p, "wo/kernel", MX_SHAPE(M, D), 1, AXES("mlp", "embed"),
-                      model_fan_in(MX_INIT_TRUNCATED_NORMAL, M));
+    l->wo = add_dense(p, spec, "wo", MX_SHAPE(M, D), AXES("mlp", "embed"));
     return l;
+}
+
+/* The product of the branches' activations, from the last one on. */
+static MxValue multiply(const Pass *p, const Spec *spec, const MxValue *branch) {
+    int last = spec->n_activations - 1;
+    MxValue y = branch[last];
+    if (spec->activations[last] != MX_LINEAR) y = mx_activate(p->t, y, spec->activations[last]);
+    for (int i = last - 1; i >= 0; i--) y = mx_glu(p->t, branch[i], y, spec->activations[i]);
+    return y;
 }
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     const Leaves *l = own;
-    const MxShape M = MX_SHAPE(p->model->config->mlp_dim), widths[] = {M, M};
-    const Dense apart[] = {{l->wi_0, -1}, {l->wi_1, -1}}, fused = {l->wi, -1};
-    MxValue gate_up_BTM[2];
+    const MxShape M = MX_SHAPE(p->model->config->mlp_dim), widths[MOST_ACTIVATIONS] = {M, M, M};
+    MxValue branch_BTM[MOST_ACTIVATIONS];
     if (p->model->config->fused_mlp)
-        model_project_apart(p, x_BTD, fused, 2, widths, gate_up_BTM);
+        model_project_apart(p, x_BTD, l->wi, spec->n_activations, widths, branch_BTM);
     else
-        model_project_each(p, x_BTD, 2, apart, gate_up_BTM);
-    MxValue hidden_BTM = mx_glu(p->t, gate_up_BTM[0], gate_up_BTM[1], spec->activation);
+        model_project_each(p, x_BTD, spec->n_activations, l->branch, branch_BTM);
+    MxValue hidden_BTM = multiply(p, spec, branch_BTM);
     mx_trace_constrain(p->t, hidden_BTM,
                        AXES("activation_batch", "activation_length", "activation_mlp"));
-    return model_project(p, hidden_BTM, l->wo, -1);
+    return model_project(p, hidden_BTM, l->wo.kernel, l->wo.bias);
 }
 
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {

@@ -12,23 +12,31 @@
 
 typedef struct Block Block;
 
+enum { MOST_ACTIVATIONS = 3 };
+
 /* A row of the family's layers with what this config makes of it. */
 typedef struct Spec {
     const MxLayerSpec *row;
-    const char *norm_after[MX_LAYER_BLOCKS]; /* NULL = none */
-    double epsilon;                          /* of its norms */
-    bool norms_heads;
+    const char *norm_after[MX_LAYER_BLOCKS];  /* NULL = none */
+    double epsilon;                           /* of its norms */
+    bool norms_heads, has_bias, has_out_bias; /* of attention */
     MxAttentionAttr attention;
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
-    MxActivation activation;
+    MxActivation activations[MOST_ACTIVATIONS]; /* of feed-forward blocks, one a branch */
+    int n_activations;
 } Spec;
 
-/* Indices into the parameter tree; -1 = there is none. */
+/* A norm: indices into the parameter tree. */
+typedef struct Norm {
+    MxNormKind kind;
+    int scale, bias; /* -1 = there is none */
+} Norm;
+
 typedef struct BlockLeaves {
     const Block *block;
-    const void *own; /* the block's indices */
-    int norm_before, norm_after;
+    const void *own; /* the block's indices into the parameter tree */
+    Norm norm_before, norm_after;
 } BlockLeaves;
 
 typedef struct Layer {
@@ -45,7 +53,8 @@ typedef struct Adapter {
 /* A module that predicts further ahead. */
 typedef struct Ahead {
     const char *scope;
-    int embedding_norm, hidden_norm, projection;
+    Norm embedding_norm, hidden_norm;
+    int projection;
     Layer layer;
 } Ahead;
 
@@ -60,7 +69,8 @@ struct MxModel {
     int n_moe; /* layers with experts */
     Ahead *ahead;
     int n_ahead;
-    int embedding, final_norm, logits; /* logits -1 = tied to the embedding */
+    int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
+    Norm final_norm;
     MxLora lora;
     Adapter *adapters; /* [parameter] NULL = none is applied */
 };
@@ -76,6 +86,7 @@ typedef struct Place {
     const char *block;          /* "self_attention", outside blocks: "" */
     const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
     int layer, n_layers;        /* as MaxText counts them */
+    MxNormKind norm;
 } Place;
 
 /* What every layer of a forward pass needs. */
@@ -83,7 +94,7 @@ typedef struct Pass {
     MxTrace *t;
     const MxModel *model;
     const MxValue *params;
-    MxValue segments_BT;
+    MxValue segments_BT, positions_BT;
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
     MxValue *balance; /* what layers with experts add to the loss; NULL = nobody asks */
 } Pass;
@@ -118,7 +129,8 @@ const Block *model_block(MxBlockKind kind);
 /* model_add — a leaf "<place>/<name>"; its index. */
 int model_add(const Place *place, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init);
-int model_add_norm(const Place *place, const char *name, int64_t width);
+/* model_add_norm — of the place's kind; name NULL = there is none. */
+Norm model_add_norm(const Place *place, const char *name, int64_t width);
 /* model_fan_in — variance 1/n. */
 MxInit model_fan_in(MxInitKind kind, int64_t n);
 /* model_add_params — fills the tree and the indices. */
@@ -148,7 +160,8 @@ MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
  * tails[i]], one behind the other. */
 void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
                          MxValue *y);
-MxValue model_norm(const Pass *p, MxValue x, int scale, double epsilon);
+/* model_norm — x itself if there is none. */
+MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

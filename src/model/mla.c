@@ -12,10 +12,11 @@
 #include <math.h>
 
 typedef struct Leaves {
-    int query;                 /* -1 = the next three */
-    int wq_a, q_norm, wq_b;    /* -1 = queries are not narrowed */
-    int wkv_a, kv_norm, wkv_b; /* to C + R; to S + V a head */
+    int query;        /* -1 = the next two */
+    int wq_a, wq_b;   /* -1 = queries are not narrowed */
+    int wkv_a, wkv_b; /* to C + R; to S + V a head */
     int out;
+    Norm q_norm, kv_norm;
 } Leaves;
 
 static int64_t head_width(const MxConfig *c) {
@@ -44,20 +45,20 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     int64_t V = c->v_head_dim;
     MxInit of_stream = model_fan_in(MX_INIT_NORMAL, D);
     Leaves *l = mx_new(p->arena, Leaves);
-    *l = (Leaves){.query = -1, .wq_a = -1, .q_norm = -1, .wq_b = -1};
+    *l = (Leaves){.query = -1, .wq_a = -1, .wq_b = -1};
     if (!Q) {
         l->query = model_add(p, "query/kernel", MX_SHAPE(D, N, H), 1,
                              AXES("embed", "q_heads", "kv"), of_stream);
     } else {
         l->wq_a = model_add(p, "wq_a/kernel", MX_SHAPE(D, Q), 1, AXES("embed", "q_lora_up_proj"),
                             of_stream);
-        l->q_norm = model_add_norm(p, "q_norm/scale", Q);
+        l->q_norm = model_add_norm(p, "q_norm", Q);
         l->wq_b = model_add(p, "wq_b/kernel", MX_SHAPE(Q, N, H), 1, AXES("q_lora", "q_heads", "kv"),
                             model_fan_in(MX_INIT_NORMAL, Q));
     }
     l->wkv_a = model_add(p, "wkv_a/kernel", MX_SHAPE(D, C + R), 1, AXES("embed", "kv_lora_up_proj"),
                          of_stream);
-    l->kv_norm = model_add_norm(p, "kv_norm/scale", C);
+    l->kv_norm = model_add_norm(p, "kv_norm", C);
     l->wkv_b =
         model_add(p, "wkv_b/kernel", MX_SHAPE(C, N, S + V), 1,
                   AXES("kv_lora", "kv_heads", "kv_head_dim"), model_fan_in(MX_INIT_NORMAL, C));

@@ -19,12 +19,20 @@ static bool check_dense(const MxConfig *c, MxError *err) {
                           c->decoder_block);
 }
 
+/* In the original modules that look ahead count positions from another place. */
+static bool check_positions(const MxConfig *c, MxError *err) {
+    return c->trainable_position_size <= 0 || !c->mtp_num_layers ||
+           mx_config_fail(err, c, MX_KEY_mtp_num_layers,
+                          "not available yet with trainable_position_size");
+}
+
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err) {
     MxModel *model = mx_new(arena, MxModel);
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
     if (model->family->is_dense_first && !check_dense(config, err)) return false;
+    if (!check_positions(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);
     for (int i = 0; i < model->family->n_specs; i++)

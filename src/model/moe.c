@@ -73,7 +73,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     Routes r = route(p, l, x_BTD);
     MxValue gate_BTCM = mx_expert_dot(t, x_BTD, r.ids_BTC, model_weight(p, l->wi_0), plain);
     MxValue up_BTCM = mx_expert_dot(t, x_BTD, r.ids_BTC, model_weight(p, l->wi_1), plain);
-    MxValue hidden_BTCM = mx_glu(t, gate_BTCM, up_BTCM, spec->activation);
+    MxValue hidden_BTCM = mx_glu(t, gate_BTCM, up_BTCM, spec->activations[0]);
     mx_trace_constrain(
         t, hidden_BTCM,
         AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));

@@ -25,13 +25,16 @@ MxInit model_fan_in(MxInitKind kind, int64_t n) {
     return (MxInit){.kind = kind, .std = 1 / sqrt((double)n)};
 }
 
-int model_add_norm(const Place *p, const char *name, int64_t width) {
-    return model_add(p, name, MX_SHAPE(width), 1, AXES("norm"), (MxInit){.kind = MX_INIT_ONES});
-}
-
-/* One of a layer's; name NULL = there is none. */
-static int add_layer_norm(const Place *p, const char *name, int64_t width) {
-    return name ? model_add_norm(p, mx_path_join(p->arena, name, "scale"), width) : -1;
+Norm model_add_norm(const Place *p, const char *name, int64_t width) {
+    Norm norm = {.kind = p->norm, .scale = -1, .bias = -1};
+    if (!name) return norm;
+    MxInit zeros = {.kind = MX_INIT_ZEROS}, ones = {.kind = MX_INIT_ONES};
+    norm.scale = model_add(p, mx_path_join(p->arena, name, "scale"), MX_SHAPE(width), 1,
+                           AXES("norm"), p->norm == MX_NORM_RMS ? ones : zeros);
+    if (p->norm == MX_NORM_LAYER)
+        norm.bias = model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0,
+                              AXES("norm"), zeros);
+    return norm;
 }
 
 static void add_layer(const Place *place, const MxModel *model, int spec, Layer *l) {
@@ -43,9 +46,9 @@ static void add_layer(const Place *place, const MxModel *model, int spec, Layer 
         inside.block = row->name;
         BlockLeaves *b = &l->block[i];
         b->block = model_block(row->kind);
-        b->norm_before = add_layer_norm(place, row->norm_before, c->emb_dim);
+        b->norm_before = model_add_norm(place, row->norm_before, c->emb_dim);
         b->own = b->block->params(&inside, c, &model->specs[spec]);
-        b->norm_after = add_layer_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
+        b->norm_after = model_add_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
     }
 }
 
@@ -62,9 +65,10 @@ static void add_ahead(MxArena *arena, MxModel *model, int k) {
     Ahead *module = &model->ahead[k - 1];
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.dir = mx_arena_printf(arena, "mtp_block/mtp_layer_%d", k);
+    p.norm = model->family->norm;
     module->scope = p.dir;
-    const char *const names[] = {mx_arena_printf(arena, "mtp_%d_embedding_norm/scale", k),
-                                 mx_arena_printf(arena, "mtp_%d_hidden_state_norm/scale", k),
+    const char *const names[] = {mx_arena_printf(arena, "mtp_%d_embedding_norm", k),
+                                 mx_arena_printf(arena, "mtp_%d_hidden_state_norm", k),
                                  mx_arena_printf(arena, "mtp_%d_projection/kernel", k)};
     module->embedding_norm = model_add_norm(&p, names[0], D);
     module->hidden_norm = model_add_norm(&p, names[1], D);
@@ -79,6 +83,7 @@ static void add_layers(MxArena *arena, MxModel *model) {
     *stacking = mx_family_stacking(model->family);
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.stacking = stacking;
+    p.norm = model->family->norm;
     int a_name = mx_family_a_name(model->family);
     p.n_layers = model->n_layers / a_name;
     for (int i = 0; i < model->n_layers; i++) {
@@ -99,11 +104,17 @@ void model_add_params(MxArena *arena, MxModel *model) {
     model->layers = mx_new_n(arena, Layer, model->n_layers);
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
     root.dir = root.block = "";
+    root.norm = model->family->norm;
     model->embedding =
         model_add(&root, "token_embedder/embedding", MX_SHAPE(V, D), 0,
                   AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
+    model->positions = -1;
+    if (c->trainable_position_size > 0)
+        model->positions = model_add(
+            &root, "decoder/position_embedder/embedding", MX_SHAPE(c->trainable_position_size, D),
+            0, AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
     add_layers(arena, model);
-    model->final_norm = model_add_norm(&root, "decoder/decoder_norm/scale", D);
+    model->final_norm = model_add_norm(&root, "decoder/decoder_norm", D);
     model->logits = -1;
     if (!c->logits_via_embedding)
         model->logits =

@@ -83,6 +83,7 @@ static const struct {
 };
 
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
+    if (spec->row->rope == MX_ROPE_NONE) return true;
     int64_t width = model_block(spec->row->block[0].kind)->rope_width(config);
     spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);

@@ -29,21 +29,32 @@ const Block *model_block(MxBlockKind kind) {
     return blocks[kind];
 }
 
-/* Gated units only: one activation times a linear branch. */
-static bool read_activation(const MxConfig *c, Spec *spec, MxError *err) {
-    MxStrs names = c->mlp_activations;
-    if (names.n != 2 || strcmp(names.item[1], "linear"))
-        return mx_config_fail(err, c, MX_KEY_mlp_activations,
-                              "not available yet: only [ACTIVATION, linear] works now");
+static bool read_activation(const MxConfig *c, const char *name, MxActivation *out, MxError *err) {
     for (int i = 0; i < MX_ACTIVATION_COUNT; i++)
-        if (!strcmp(names.item[0], mx_activation_names[i])) {
-            spec->activation = (MxActivation)i;
+        if (!strcmp(name, mx_activation_names[i])) {
+            *out = (MxActivation)i;
             return true;
         }
-    mx_config_fail(err, c, MX_KEY_mlp_activations, "unrecognized activation \"%s\"", names.item[0]);
-    const char *near = mx_nearest(names.item[0], mx_activation_names, MX_ACTIVATION_COUNT);
+    mx_config_fail(err, c, MX_KEY_mlp_activations, "unrecognized activation \"%s\"", name);
+    const char *near = mx_nearest(name, mx_activation_names, MX_ACTIVATION_COUNT);
     if (near) mx_note(err, "hint: did you mean \"%s\"?", near);
     return false;
+}
+
+/* Experts are gated units: one activation times a linear branch. */
+static bool read_activations(const MxConfig *c, Spec *spec, MxError *err) {
+    MxStrs names = c->mlp_activations;
+    bool is_gated = names.n == 2 && !strcmp(names.item[1], "linear");
+    if (!is_gated && mx_model_has_experts(c))
+        return mx_config_fail(err, c, MX_KEY_mlp_activations,
+                              "not available yet for experts: only [ACTIVATION, linear] works now");
+    if (names.n < 1 || names.n > MOST_ACTIVATIONS)
+        return mx_config_fail(err, c, MX_KEY_mlp_activations,
+                              "wants one to three branches, found %d", names.n);
+    spec->n_activations = names.n;
+    for (int i = 0; i < names.n; i++)
+        if (!read_activation(c, names.item[i], &spec->activations[i], err)) return false;
+    return true;
 }
 
 /* The config was checked: where a family says what layers see, attention_type says nothing else. */
@@ -55,6 +66,14 @@ static void read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a) {
     if (a->mask == MX_MASK_CHUNK) a->window = c->chunk_attn_window_size;
 }
 
+static bool check_heads(const MxConfig *c, const Spec *spec, MxError *err) {
+    return !spec->row->heads_alike || c->num_kv_heads == c->num_query_heads ||
+           mx_config_fail(err, c, MX_KEY_base_num_kv_heads,
+                          "%s has a key and a value for each query head; wants %lld, found %lld",
+                          c->decoder_block, (long long)c->base_num_query_heads,
+                          (long long)c->base_num_kv_heads);
+}
+
 /* attention_type says it as well. Of latent attention some things cannot be asked. */
 static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
     bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA;
@@ -63,7 +82,7 @@ static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
                               is_latent ? "%s, but layers of %s have latent attention; wants mla"
                                         : "%s, but layers of %s have no latent attention",
                               c->attention_type, c->decoder_block);
-    if (!is_latent) return true;
+    if (!is_latent) return check_heads(c, spec, err);
     if (c->num_kv_heads != c->num_query_heads)
         return mx_config_fail(err, c, MX_KEY_base_num_kv_heads,
                               "latent attention has a key and a value for each query head; wants "
@@ -104,9 +123,11 @@ bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *
     const bool said[MX_LAYER_BLOCKS] = {config->use_post_attn_norm, config->use_post_ffw_norm};
     *out = (Spec){.row = row,
                   .epsilon = config->normalization_layer_epsilon,
-                  .norms_heads = row->norms_heads || config->use_qk_norm};
+                  .norms_heads = row->norms_heads || config->use_qk_norm,
+                  .has_bias = row->has_biases || config->attention_bias};
+    out->has_out_bias = row->has_biases || (row->has_out_bias && config->attention_bias);
     for (int i = 0; i < MX_LAYER_BLOCKS; i++)
         out->norm_after[i] = row->asks_norms_after && !said[i] ? NULL : row->block[i].norm_after;
-    return read_attention(config, out, err) && read_activation(config, out, err) &&
+    return read_attention(config, out, err) && read_activations(config, out, err) &&
            model_rope(arena, config, out, err);
 }

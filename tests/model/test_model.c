@@ -65,6 +65,8 @@ static const struct {
     {"gemma3-4b", 3880263168 - 64 * 2560},
     {"gemma3-27b", 27009346304 - 64 * 5376},
     {"olmo3-7b", 7298011136},
+    /* by the sizes of the paper, but for vocab_size (50257 there) and positions (2048) */
+    {"gpt3-175b", 174604259328 + (50304 - 50257 + 16384 - 2048) * 12288},
 };
 
 START_TEST(presets_have_the_published_sizes) {
@@ -218,7 +220,16 @@ END_TEST
 static const struct {
     const char *overrides[4], *message;
 } refusals[] = {
-    {{"mlp_activations=['silu']"}, "mlp_activations: not available yet: only [ACTIVATION, linear]"},
+    {{"decoder_block=mixtral", "mlp_activations=['silu']"},
+     "mlp_activations: not available yet for experts: only [ACTIVATION, linear]"},
+    {{"mlp_activations=[silu,silu,silu,silu]"},
+     "mlp_activations: wants one to three branches, found 4"},
+    {{"decoder_block=gpt3", "base_num_kv_heads=2"},
+     "base_num_kv_heads: gpt3 has a key and a value for each query head; wants 4, found 2"},
+    {{"trainable_position_size=100"},
+     "trainable_position_size: 100 is less than max_target_length (256)"},
+    {{"trainable_position_size=512", "mtp_num_layers=1"},
+     "mtp_num_layers: not available yet with trainable_position_size"},
     {{"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=4",
       "lora.lora_module_path=nothing"},
      "\"nothing\" matches no module that can be adapted"},

@@ -47,6 +47,8 @@ static const Variant variants[] = {
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
     {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
     {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=4", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2},
+    {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},
+    {.name = "three branches", .set = {"decoder_block=gpt3", "mlp_activations=[gelu, silu, relu]", SGD}},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "everything again", .set = {"remat_policy=full", SGD}},

@@ -58,6 +58,10 @@ static const struct {
     {"models/variants/grad_dtype_bf16.h5", {2e-5, 2e-5, 2e-5, 1e-5, 4e-3, 1e-5, 4e-3, 1e-4, 2e-5}},
     /* The original rounds the output table of tied models, a run does not; tests in the library do. */
     {"models/qwen3.h5:run", {0, 0, 0, 1e-3, 5e-3, 1e-3, 5e-3, 0, 0}},
+    {"models/gpt3.h5:run", {0, 0, 0, 1e-3, 5e-3, 1e-3, 5e-3, 0, 0}},
+    /* And its gradient: one of 4096 elements, 0.0487, is so near to the border of two bfloat16
+       numbers that it falls on the other side. That is 4.9e-5 of all. */
+    {"models/gpt3.h5", {2e-5, 2e-5, 6e-5, 1e-5, 2e-5, 1e-5, 2e-5, 1e-4, 2e-5}},
     {"", {2e-5, 2e-5, 2e-5, 1e-5, 2e-5, 1e-5, 2e-5, 1e-4, 2e-5}},
 };
 // clang-format on

@@ -19,6 +19,7 @@ static const char *const goldens[] = {
     "models/mistral.h5",
     "models/qwen3.h5",
     "models/olmo3.h5",
+    "models/gpt3.h5",
     "models/variants/dense_mla.h5",
     "models/variants/z_loss.h5",
     "models/variants/bf16_llama2.h5",

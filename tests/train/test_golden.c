@@ -29,6 +29,7 @@ static const Case cases[] = {
     {"qwen3", .rounds_table = true, .extra = ""},
     {"gemma", .rounds_table = true, .extra = ""},
     {"gemma3", .rounds_table = true, .extra = ""},
+    {"gpt3", .rounds_table = true, .extra = ""},
     {"logits_via_embedding", .rounds_table = true, .extra = ""},
     {"normalize_embedding_logits", .rounds_table = true, .extra = ""},
     {"final_logits_soft_cap_tied", .rounds_table = true, .extra = ""},
@@ -48,7 +49,6 @@ static const Case cases[] = {
 static const char *const not_built[] = {
     "deepseek2",
     "deepseek3",
-    "gpt3",
     "gpt_oss",
     "llama4",
     "qwen3_next",
