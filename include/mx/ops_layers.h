@@ -152,4 +152,23 @@ MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segmen
 MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
                            MxAttentionAttr attr);
 
+/* ---- the gated delta rule */
+
+/* mx_conv — every channel by itself: y[t, d] = sum over j of w[j, d] x[t + 1 - W + j, d], of tokens
+ * of t's segment alone. x [B, T, D], w f32 [W, D], which is rounded to x's dtype; segments i32
+ * [B, T]. */
+MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments);
+
+/* mx_decay — -exp(rate) log(1 + exp(x)). x f32 [.., N], rate f32 [N]. */
+MxValue mx_decay(MxTrace *t, MxValue x, MxValue rate);
+
+enum { MX_DELTA_CHUNK = 64 }; /* tokens that are taken together */
+
+/* mx_delta — a memory S [H, W] of each head of values, zeros where a segment begins: token t makes
+ * it S = exp(decay) S, then S += k ⊗ beta (v - S^T k), and reads o = S^T q. q, k [B, T, K, H], v
+ * [B, T, N, W]; value head n has key head n / (N / K). decay f32 [B, T, N], at most 0; beta f32
+ * [B, T, N]; segments i32 [B, T], of which 0 makes zeros. o [B, T, N, W]. In f32; work is linear in
+ * T. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py @e591f30c. */
+MxValue mx_delta(MxTrace *t, const MxValue qkv[3], MxValue decay, MxValue beta, MxValue segments);
+
 #endif
