@@ -1,0 +1,59 @@
+/* xent.h — what is made from logits, chunk by chunk of the tokens that count (xent.c), shared with
+ * the work on their rows (xent_rows.c). */
+#ifndef CPU_XENT_H
+#define CPU_XENT_H
+
+#include "kernel.h"
+
+/* Products are prepared for chunks of so many sizes, evenly apart, and for what is left if all
+ * tokens count; a smaller rest is padded with zeros up to the next size. */
+enum { STEPS = 8, REST = STEPS, SIZES };
+
+enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
+enum { ARGMAX_WEIGHTS = 2 };
+enum { DW, DH, GRAD_SUM };
+
+/* The sizes of a call, and its products for every size of a chunk. */
+typedef struct Xent {
+    const MxKernelCall *call;
+    const MxXentAttr *attr;
+    int64_t tokens, width, vocab, chunk;
+    MxDtype dtype;
+    const int32_t *weights;
+    bool sums, is_grad, is_argmax; /* sums: cross-entropy, else log-probabilities */
+    bool knows_sums;               /* of rows: they are an input */
+    MxExchange *exchange;          /* with ranks to tell of rows; NULL = none */
+    const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
+} Xent;
+
+/* Scratch. */
+typedef struct Work {
+    int64_t *counting; /* the tokens that count, in order */
+    void *logits;
+    void *h, *dh; /* a chunk's rows side by side */
+    double *loss, *z;
+    MxXentPart *part, *parts; /* of a chunk's rows: this rank's among those of the whole group */
+    float *dw;                /* sum in f32 if dw is bf16 */
+    void *product;
+} Work;
+
+/* Halves of a row's work: up to what it gives the others, and from what they all gave. */
+enum { FIRST_HALF = 1, SECOND_HALF = 2, ALL_OF_IT = 3 };
+
+/* Tokens [first, first + n) of those that count; the products are made for `rows` of them. */
+typedef struct Chunk {
+    const Xent *x;
+    const Work *work;
+    const int64_t *token;
+    int64_t first, n, rows;
+    int size;
+    int halves;    /* of the rows' work that are done */
+    bool in_place; /* the tokens lie side by side in h */
+} Chunk;
+
+/* xent_begin_row — the first half: a row of products, and what it gives. xent_end_row — the second
+ * half: to what is wanted. */
+void xent_begin_row(const Chunk *chunk, int64_t row, const void *products);
+void xent_end_row(const Chunk *chunk, int64_t row, void *products);
+
+#endif

@@ -1,0 +1,198 @@
+/* xent_rows.c — what becomes of a row of logits: cross-entropy, the log-probability of its target,
+ * the cotangents of both, or its largest one. */
+#include "vec.h"
+#include "xent.h"
+
+#include <math.h>
+
+/* y = factor * x; y may be x. */
+static void scale_by(int64_t n, const float *x, float factor, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
+}
+
+static void cap_logits(int64_t n, const float *x, float cap, float *y) {
+    float inverse = 1.0f / cap;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = cap * vec_tanh(x[i] * inverse);
+}
+
+/* n logits of a row from `at` on, CPU_BLOCK at most: products, scaled and capped. */
+static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_t n, float *block) {
+    const float *y = cpu_read(row, x->dtype, at, n, block);
+    if (x->attr->scale != 1.0) {
+        scale_by(n, y, (float)x->attr->scale, block);
+        y = block;
+    }
+    if (x->attr->softcap > 0) {
+        cap_logits(n, y, (float)x->attr->softcap, block);
+        y = block;
+    }
+    return y;
+}
+
+/* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
+enum { LANES = 16 };
+
+/* The sum of a block's exponentials below `most`. */
+static double exp_sum(int64_t n, const float *x, float most) {
+    double total = 0.0;
+    int64_t i = 0;
+    float sum[LANES] = {0};
+    for (; i + LANES <= n; i += LANES)
+#pragma omp simd
+        for (int lane = 0; lane < LANES; lane++) sum[lane] += vec_exp(x[i + lane] - most);
+    for (; i < n; i++) total += (double)vec_exp(x[i] - most);
+    for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
+    return total;
+}
+
+/* What a row's logits are turned into cotangents with. */
+typedef struct RowGrad {
+    float most, inverse_cap, factor;
+} RowGrad;
+
+/* d = factor times the exponential below `most` times the slope of the cap. */
+static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
+    const float most = row->most, inverse_cap = row->inverse_cap, factor = row->factor;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float tangent = x[i] * inverse_cap;
+        d[i] = factor * (vec_exp(x[i] - most) * (1.0f - tangent * tangent));
+    }
+}
+
+/* Where a token's target stands in its row; -1 = with another rank. */
+static int64_t target_of(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    int64_t id = ((const int32_t *)x->call->in[TARGETS])[c->token[row]];
+    int64_t at = id - x->attr->first_id;
+    MX_ASSERT(id >= 0 && id < x->vocab * cpu_max(1, x->attr->group.size)); /* parts are alike */
+    return at >= 0 && at < x->vocab ? at : -1;
+}
+
+static float inverse_cap(const Xent *x) {
+    return x->attr->softcap > 0 ? (float)(1 / x->attr->softcap) : 0.0f;
+}
+
+/* The largest of a row's logits, and the target's. */
+static void find_most(const Chunk *c, int64_t row, const void *products) {
+    const Xent *x = c->x;
+    MxXentPart *part = &c->work->part[row];
+    int64_t target = x->is_argmax ? -1 : target_of(c, row);
+    float block[CPU_BLOCK];
+    *part = (MxXentPart){.most = -INFINITY, .sum = (double)x->attr->first_id};
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        const float *y = logits_at(x, products, at, n, block);
+        float most = vec_max(n, y, part->most);
+        if (target >= at && target < at + n) part->target = y[target - at];
+        if (x->is_argmax && most > part->most) {
+            int64_t i = 0;
+            while (y[i] != most) i++;
+            part->sum = (double)(x->attr->first_id + at + i);
+        }
+        part->most = most;
+    }
+}
+
+void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
+    const Xent *x = c->x;
+    MxXentPart *part = &c->work->part[row];
+    find_most(c, row, products);
+    if (x->knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
+    if (x->is_argmax || x->knows_sums) return;
+    float block[CPU_BLOCK];
+    part->sum = 0;
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        part->sum += exp_sum(n, logits_at(x, products, at, n, block), part->most);
+    }
+}
+
+/* What all parts of a row give, in the order of the ranks. */
+static MxXentPart joined(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    if (!x->exchange) return c->work->part[row];
+    MxXentPart all = c->work->parts[row];
+    for (int rank = 1; rank < x->attr->group.size; rank++) {
+        MxXentPart part = c->work->parts[rank * x->chunk + row];
+        float most = part.most > all.most ? part.most : all.most;
+        if (x->is_argmax)
+            all.sum = part.most > all.most ? part.sum : all.sum;
+        else
+            all.sum = all.sum * exp((double)all.most - (double)most) +
+                      part.sum * exp((double)part.most - (double)most);
+        all.most = most;
+        all.target += part.target;
+    }
+    return all;
+}
+
+/* What a row's exponentials are multiplied with in the cotangent, and what its target loses. */
+typedef struct RowSlope {
+    double softmax, target;
+} RowSlope;
+
+static double log_of(MxXentPart row) {
+    return (double)row.most + log(row.sum);
+}
+
+static RowSlope xent_row(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    MxXentPart all = joined(c, row);
+    double z_loss = x->attr->z_loss, log_sum = log_of(all);
+    c->work->z[row] = z_loss * log_sum * log_sum;
+    c->work->loss[row] = log_sum - (double)all.target + c->work->z[row];
+    if (!x->is_grad) return (RowSlope){0};
+    double d = (double)*(const float *)x->call->in[DSUM];
+    double share = exp((double)c->work->part[row].most - log_sum);
+    return (RowSlope){d * (1 + 2 * z_loss * log_sum) * share, d};
+}
+
+static RowSlope logprob_row(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    int64_t token = c->token[row];
+    if (x->is_grad) {
+        double d = (double)((const float *)x->call->in[DLOGP])[token];
+        return (RowSlope){-d, -d};
+    }
+    MxXentPart all = joined(c, row);
+    double log_sum = log_of(all);
+    float *logp = x->call->out[0], *saved = x->call->out[1];
+    if (logp) logp[token] = (float)((double)all.target - log_sum);
+    if (saved) saved[token] = (float)log_sum;
+    return (RowSlope){0};
+}
+
+/* A row of products to their cotangents, block by block. Exponentials are made anew, which costs
+ * less than keeping them would: they are wider than what they came from. */
+static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) {
+    const Xent *x = c->x;
+    const MxXentPart *part = &c->work->part[row];
+    int64_t target = target_of(c, row);
+    const RowGrad grad = {.most = part->most,
+                          .inverse_cap = inverse_cap(x),
+                          .factor = (float)(slope.softmax * x->attr->scale)};
+    float tangent = part->target * grad.inverse_cap, block[CPU_BLOCK];
+    float at_target = (float)(slope.target * x->attr->scale) * (1.0f - tangent * tangent);
+    for (int64_t at = 0, n; at < x->vocab; at += n) {
+        n = cpu_min(CPU_BLOCK, x->vocab - at);
+        const float *y = logits_at(x, products, at, n, block);
+        float *d = cpu_place(products, x->dtype, at, block);
+        exp_grad(n, y, &grad, d);
+        if (target >= at && target < at + n) d[target - at] -= at_target;
+        cpu_write(d, n, products, x->dtype, at);
+    }
+}
+
+void xent_end_row(const Chunk *c, int64_t row, void *products) {
+    const Xent *x = c->x;
+    if (x->is_argmax) {
+        int32_t *out = x->call->out[0];
+        if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
+        return;
+    }
+    RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row);
+    if (x->is_grad) grad_row(c, row, products, slope);
+}
