@@ -15,6 +15,7 @@ typedef struct Variant {
     const char *axes[MOST_AXES]; /* that its mesh has; none = all of them */
     int length;                  /* of a row; 0 = LENGTH */
     bool everywhere;             /* on all meshes, not only on some */
+    bool often;                  /* on twice as many as others; under MX_LONG on all */
     int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
     double loss;                 /* how far off losses may be; 0 = as all of the dtype */
     bool is_bf16;
