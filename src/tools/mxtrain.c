@@ -198,6 +198,16 @@ static bool report(const CommandLine *line, MxArena *arena, MxError *err) {
     return page && put_text(line->page_path, page, err);
 }
 
+/* Of a run that ended, well or not. */
+static bool write_report(const MxConfig *config, MxArena *arena, MxComm *comm, MxError *err) {
+    const char *path = mx_path_join(arena, config->run_dir, "report.html");
+    if (!config->report || mx_comm_rank(comm) || !mx_dir_exists(config->run_dir)) return true;
+    const char *page = mx_report_page(arena, (const char *[]){config->run_dir, NULL}, 1, err);
+    if (!page || !mx_file_write(path, page, strlen(page), err)) return false;
+    mx_print("report is in %s\n", path);
+    return true;
+}
+
 /* ---- plans */
 
 /* Else it is all about the mesh. */
@@ -264,7 +274,9 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     asked.wants_plan = config->debug_sharding;
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
     if (!mx_plan_fits(config, asked.only_evaluates, comm, err)) return err->exit;
-    return (asked.only_evaluates ? mx_train_evaluate : mx_train_run)(config, comm, err);
+    if (asked.only_evaluates) return mx_train_evaluate(config, comm, err);
+    MxExit code = mx_train_run(config, comm, err);
+    return write_report(config, arena, comm, err) ? code : err->exit;
 }
 
 /* Ends the other ranks too, some of which may be waiting for this one. What all ranks fail at, such

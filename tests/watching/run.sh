@@ -189,6 +189,10 @@ report() {
     kill -TERM $pid && wait $pid
     "$mxtrain" --report "$work" "$work/none" -o "$work/x.html" >"$work/said" 2>&1
     [ $? -eq 65 ] && [ "$(grep -c 'is no folder of a run' "$work/said")" -eq 2 ] && [ ! -e "$work/x.html" ] && pass || complain "no runs" "$work/said"
+    train 0 run_name=shown steps=3 report=true
+    "$python" "$here/page.py" "$work/shown/report.html" "$work/shown" >"$work/said" 2>&1 &&
+        grep -q '<td>finished</td>' "$work/shown/report.html" && pass || complain "report=true" "$work/said"
+    [ -e "$work/one/report.html" ] && complain "a report that nobody wants" || pass
     "$mxtrain" --report "$work/one" >"$work/said" 2>&1
     [ $? -eq 2 ] && pass || complain "--report without -o" "$work/said"
 }
