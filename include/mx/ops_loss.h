@@ -64,6 +64,38 @@ MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue we
  * is not 0, else 0. h, w, weights and attr as for mx_xent. */
 MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr);
 
+/* ---- distillation */
+
+/* Numbers of a step: weight of the teacher's logits, what both logits are divided by, weight of
+ * features. Sums over tokens: cross-entropy of the student; KL(teacher || student) at the
+ * temperature and without; cross-entropy of the teacher. */
+enum { MX_DISTILL_ALPHA, MX_DISTILL_TEMPERATURE, MX_DISTILL_BETA, MX_DISTILL_NUMBERS };
+enum { MX_DISTILL_HARD, MX_DISTILL_KL, MX_DISTILL_KL_PLAIN, MX_DISTILL_TEACHER, MX_DISTILL_SUMS };
+typedef struct MxDistillAttr {
+    MxXentAttr student, teacher;
+} MxDistillAttr;
+typedef struct MxHead { /* what a model makes logits of, as mx_xent does */
+    MxValue h, w;
+    MxXentAttr attr;
+} MxHead;
+
+/* mx_distill — targets, weights as of mx_xent, numbers f32 [MX_DISTILL_NUMBERS] with alpha and T.
+ * Outputs: 0  sum over tokens that count of alpha T^2 KL(softmax(t / T) || softmax(s / T)) +
+ * (1 - alpha) (lse(s) - s[target])     1  f32 [MX_DISTILL_SUMS] (no gradient). The teacher gets no
+ * gradient. Source: MaxText trainers/post_train/distillation/distillation_utils.py. */
+MxValue mx_distill(MxTrace *t, MxHead student, MxHead teacher, MxValue targets, MxValue weights,
+                   MxValue numbers);
+
+typedef struct MxFeatureAttr {
+    bool is_cosine; /* else the mean square of the difference */
+} MxFeatureAttr;
+/* mx_feature — numbers[MX_DISTILL_BETA] times the sum over tokens that count of 1 - cos(x, y),
+ * norms at least 1e-6, or the mean of (x - y)^2; x, y [.., D], y without gradient. Source: the
+ * same. */
+MxValue mx_feature(MxTrace *t, MxValue x, MxValue y, MxValue weights, MxValue numbers,
+                   MxFeatureAttr attr);
+#define MX_FEATURE_LEAST_NORM 1e-6
+
 /* ---- preference losses */
 
 typedef enum MxPreference {

@@ -13,6 +13,11 @@ bool ops_is_real(MxInfer *infer, int i);
 /* ops_is — checks an input's dtype and rank (rank < 0 = any). */
 bool ops_is(MxInfer *infer, int i, MxDtype dtype, int rank);
 
+/* ops_check_logits — checks inputs of ops that make logits: h, w, targets (2) and `last`, integers
+ * for every token; attributes start with an MxXentAttr. ops_logits_flops — what the logits cost. */
+bool ops_check_logits(MxInfer *infer, int last);
+double ops_logits_flops(const MxType *in, const MxType *out, const void *attr);
+
 /* ---- partition rules. All dims are MX_WHOLE when a rule is called. */
 
 /* ops_new_factor — a factor that no dim belongs to yet. */

@@ -15,8 +15,7 @@ static int64_t n_tokens(MxShape h) {
     return n;
 }
 
-/* Inputs 2 and `last` are integers for every token. */
-static bool check_to(MxInfer *infer, int last) {
+bool ops_check_logits(MxInfer *infer, int last) {
     const MxXentAttr *attr = infer->attr;
     MxShape h = infer->in[0].shape, w = infer->in[1].shape;
     if (!h.rank) return mx_infer_fail(infer, "h must have a last dim");
@@ -31,7 +30,7 @@ static bool check_to(MxInfer *infer, int last) {
 }
 
 static bool check(MxInfer *infer) {
-    return check_to(infer, 3);
+    return ops_check_logits(infer, 3);
 }
 
 static bool xent_infer(MxInfer *infer) {
@@ -48,7 +47,7 @@ static void xent_vjp(const MxVjp *v) {
     v->dx[2] = v->dx[3] = MX_NONE;
 }
 
-static double xent_flops(const MxType *in, const MxType *out, const void *attr) {
+double ops_logits_flops(const MxType *in, const MxType *out, const void *attr) {
     (void)out;
     (void)attr;
     MxShape w = in[1].shape;
@@ -58,7 +57,7 @@ static double xent_flops(const MxType *in, const MxType *out, const void *attr) 
 
 static double xent_grad_flops(const MxType *in, const MxType *out, const void *attr) {
     enum { PRODUCTS = 3 };
-    return PRODUCTS * xent_flops(in, out, attr);
+    return PRODUCTS * ops_logits_flops(in, out, attr);
 }
 
 /* ---- division: tokens can be cut, and the vocabulary */
@@ -131,7 +130,7 @@ const MxOp op_xent = {
     .partition = xent_cut,
     .localize = take_vocab,
     .exchange = exchange_parts,
-    .flops = xent_flops,
+    .flops = ops_logits_flops,
     .doc = "sums of cross-entropy and of its z part",
 };
 
@@ -222,7 +221,7 @@ const MxOp op_logprob = {
     .partition = logprob_cut,
     .localize = take_vocab,
     .exchange = exchange_parts,
-    .flops = xent_flops,
+    .flops = ops_logits_flops,
     .doc = "log-probabilities of targets, and the logs of the sums that they were divided by",
 };
 
@@ -259,7 +258,7 @@ MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr 
 
 static bool argmax_infer(MxInfer *infer) {
     infer->out[0] = infer->in[2];
-    return check_to(infer, 2);
+    return ops_check_logits(infer, 2);
 }
 
 static void argmax_cut(MxFactors *f) {
@@ -278,7 +277,7 @@ const MxOp op_argmax = {
     .partition = argmax_cut,
     .localize = take_vocab,
     .exchange = exchange_parts,
-    .flops = xent_flops,
+    .flops = ops_logits_flops,
     .doc = "which logit of every token is the largest",
 };
 

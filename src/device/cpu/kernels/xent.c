@@ -10,13 +10,24 @@
  * row of the chunk. That costs far less than making logits again once the sums are known would. */
 #include "xent.h"
 
+static Teacher teacher_of(const MxKernelCall *call) {
+    const MxXentAttr *attr = &((const MxDistillAttr *)call->attr)->teacher;
+    return (Teacher){.attr = attr,
+                     .width = call->in_type[TEACHER_W].shape.dim[attr->tied ? 1 : 0],
+                     .dtype = call->in_type[TEACHER_H].dtype};
+}
+
 static Xent xent_of(const MxKernelCall *call) {
     const MxXentAttr *attr = call->attr;
     MxShape w = call->in_type[W].shape;
     Xent x = {.call = call, .attr = attr, .dtype = call->in_type[H].dtype};
-    x.is_grad = call->op == &op_xent_grad || call->op == &op_logprob_grad;
+    bool distills = call->op == &op_distill || call->op == &op_distill_grad;
+    x.is_grad =
+        call->op == &op_xent_grad || call->op == &op_logprob_grad || call->op == &op_distill_grad;
     x.is_argmax = call->op == &op_argmax;
-    x.sums = call->op == &op_xent || call->op == &op_xent_grad;
+    if (call->op == &op_xent || call->op == &op_xent_grad) x.n_sums = 2;
+    if (distills) x.n_sums = MOST_SUMS;
+    if (distills) x.teacher = teacher_of(call);
     x.knows_sums = call->op == &op_logprob_grad;
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
@@ -48,6 +59,15 @@ static CpuMatmulSpec logits_spec(const Xent *x, int64_t n) {
                            .trans_b = x->attr->tied,
                            .in = x->dtype,
                            .out = x->dtype};
+}
+
+static CpuMatmulSpec teacher_spec(const Xent *x, int64_t n) {
+    return (CpuMatmulSpec){.m = n,
+                           .n = x->vocab,
+                           .k = x->teacher.width,
+                           .trans_b = x->teacher.attr->tied,
+                           .in = x->teacher.dtype,
+                           .out = x->teacher.dtype};
 }
 
 static CpuMatmulSpec dh_spec(const Xent *x, int64_t n) {
@@ -84,6 +104,7 @@ static size_t product_bytes(const MxDevice *device, const Xent *x) {
     for (int i = 0; i < SIZES; i++) {
         int64_t n = size_of(x, i);
         size_t bytes[] = {cpu_matmul_scratch(device, logits_spec(x, n)),
+                          x->teacher.attr ? cpu_matmul_scratch(device, teacher_spec(x, n)) : 0,
                           x->is_grad ? cpu_matmul_scratch(device, dh_spec(x, n)) : 0,
                           x->is_grad ? cpu_matmul_scratch(device, dw_spec(x, n, true)) : 0};
         for (int j = 0; j < MX_COUNT(bytes); j++) most = bytes[j] > most ? bytes[j] : most;
@@ -98,12 +119,14 @@ static size_t carve(const Xent *x, void *scratch, Work *work) {
     char *start = scratch;
     work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
     work->logits = cpu_carve(&scratch, cells * mx_dtype_bytes(x->dtype));
-    work->loss = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
-    work->z = cpu_carve(&scratch, (size_t)x->chunk * sizeof(double));
+    work->sums = cpu_carve(&scratch, (size_t)(x->chunk * x->n_sums) * sizeof *work->sums);
     work->parts = cpu_carve(&scratch, parts * (size_t)cpu_max(1, x->attr->group.size));
     work->part = work->parts + x->attr->group.index * x->chunk;
     work->h = cpu_carve(&scratch, rows);
     work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
+    size_t each = x->teacher.attr ? (size_t)x->chunk * mx_dtype_bytes(x->teacher.dtype) : 0;
+    work->teacher_h = cpu_carve(&scratch, each * (size_t)x->teacher.width);
+    work->teacher_logits = cpu_carve(&scratch, each * (size_t)x->vocab);
     work->dw = cpu_carve(&scratch, sums_dw_apart(x) ? weights * sizeof(float) : 0);
     work->product = scratch;
     return (size_t)((char *)scratch - start);
@@ -125,6 +148,9 @@ static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
         int64_t n = size_of(x, i);
         x->logits[i] = cpu_matmul_prepare(device, logits_spec(x, n), err);
         if (!x->logits[i]) return false;
+        if (x->teacher.attr)
+            x->teacher.logits[i] = cpu_matmul_prepare(device, teacher_spec(x, n), err);
+        if (x->teacher.attr && !x->teacher.logits[i]) return false;
         if (!x->is_grad) continue;
         x->dh[i] = cpu_matmul_prepare(device, dh_spec(x, n), err);
         x->dw[i] = cpu_matmul_prepare(device, dw_spec(x, n, true), err);
@@ -162,15 +188,26 @@ static size_t row_bytes(const Xent *x) {
     return (size_t)x->width * mx_dtype_bytes(x->dtype);
 }
 
-static const void *hidden_rows(const Chunk *c) {
-    const char *h = c->x->call->in[H];
-    size_t bytes = row_bytes(c->x);
+/* The chunk's rows of `bytes` each side by side: where they are, or in `to`. */
+static const void *gather_rows(const Chunk *c, const void *from, size_t bytes, char *to) {
+    const char *h = from;
     if (c->in_place) return h + (size_t)c->token[0] * bytes;
-    char *to = c->work->h;
     for (int64_t i = 0; i < c->n; i++)
         memcpy(to + (size_t)i * bytes, h + (size_t)c->token[i] * bytes, bytes);
     memset(to + (size_t)c->n * bytes, 0, (size_t)(c->rows - c->n) * bytes);
     return to;
+}
+
+static const void *hidden_rows(const Chunk *c) {
+    return gather_rows(c, c->x->call->in[H], row_bytes(c->x), c->work->h);
+}
+
+static void make_teacher_logits(const Chunk *c) {
+    const Xent *x = c->x;
+    size_t bytes = (size_t)x->teacher.width * mx_dtype_bytes(x->teacher.dtype);
+    const void *h = gather_rows(c, x->call->in[TEACHER_H], bytes, c->work->teacher_h);
+    cpu_matmul(x->teacher.logits[c->size], h, x->call->in[TEACHER_W], c->work->teacher_logits,
+               c->work->product);
 }
 
 static void make_dh(const Chunk *c, const void *d) {
@@ -195,6 +232,7 @@ static void make_rows(const MxDevice *device, const Chunk *c, const void *h) {
     const Xent *x = c->x;
     const Work *work = c->work;
     if (c->n) cpu_matmul(x->logits[c->size], h, x->call->in[W], work->logits, work->product);
+    if (c->n && x->teacher.attr) make_teacher_logits(c);
     if (!x->exchange) {
         run_rows(device, c, ALL_OF_IT);
         return;
@@ -215,14 +253,9 @@ static void run_chunk(const MxDevice *device, const Chunk *c) {
     if (x->call->out[DW]) make_dw(c, c->work->logits, h);
 }
 
-typedef struct Sums {
-    double loss, z;
-} Sums;
-
 /* A group's ranks go through as many chunks whichever tokens count. */
-static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
-                       int64_t n_counting) {
-    Sums sums = {0};
+static void run_chunks(const MxDevice *device, const Xent *x, const Work *work, int64_t n_counting,
+                       double *sums) {
     Chunk c = {.x = x, .work = work};
     int64_t end = x->exchange ? x->tokens : n_counting;
     for (int64_t at = 0; at < end; at += x->chunk) {
@@ -233,12 +266,9 @@ static Sums run_chunks(const MxDevice *device, const Xent *x, const Work *work,
         c.rows = c.n ? size_of(x, c.size) : 0;
         c.in_place = c.n && c.rows == c.n && c.token[c.n - 1] - c.token[0] == c.n - 1;
         run_chunk(device, &c);
-        for (int64_t i = 0; x->sums && i < c.n; i++) {
-            sums.loss += work->loss[i];
-            sums.z += work->z[i];
-        }
+        for (int64_t i = 0; i < c.n; i++)
+            for (int k = 0; k < x->n_sums; k++) sums[k] += work->sums[i * x->n_sums + k];
     }
-    return sums;
 }
 
 /* ---- calls */
@@ -254,7 +284,7 @@ static int64_t list_counting(const Xent *x, int64_t *counting) {
 static void zero_the_rest(const MxDevice *device, const Xent *x, const Work *work, int64_t n) {
     const MxKernelCall *call = x->call;
     size_t bytes = row_bytes(x), dw_bytes = (size_t)(x->width * x->vocab) * sizeof(float);
-    for (int i = 0; i < call->n_out && !x->sums && !x->is_grad; i++)
+    for (int i = 0; i < call->n_out && !x->n_sums && !x->is_grad; i++)
         if (call->out[i]) cpu_zero(device, call->out[i], (size_t)x->tokens * sizeof(float));
     if (!x->is_grad) return;
     for (int64_t i = 0; i < x->tokens && call->out[DH] && n < x->tokens; i++)
@@ -281,19 +311,26 @@ static void round_dw(const void *context, int64_t begin, int64_t end, int worker
         cpu_write(r->from + begin, end - begin, r->call->out[DW], dtype, begin);
 }
 
+/* The loss, and all others as one array. */
+static void write_sums(const Xent *x, const double *sums) {
+    float *const *out = (float *const *)(x->call->out + (x->is_grad ? GRAD_SUM : 0));
+    if (out[0]) out[0][0] = (float)sums[0];
+    for (int k = 1; out[1] && k < x->n_sums; k++) out[1][k - 1] = (float)sums[k];
+}
+
 static void run(const MxDevice *device, const MxKernelCall *call) {
     Xent x = *(const Xent *)call->state;
     x.call = call;
     x.attr = call->attr;
+    if (x.teacher.attr) x.teacher.attr = &((const MxDistillAttr *)call->attr)->teacher;
     x.weights = call->in[x.is_argmax ? ARGMAX_WEIGHTS : WEIGHTS];
     Work work;
     carve(&x, call->scratch, &work);
     int64_t n = list_counting(&x, work.counting);
     zero_the_rest(device, &x, &work, n);
-    Sums sums = run_chunks(device, &x, &work, n);
-    void *const *sum = x.is_grad ? call->out + GRAD_SUM : call->out;
-    if (x.sums && sum[0]) *(float *)sum[0] = (float)sums.loss;
-    if (x.sums && sum[1]) *(float *)sum[1] = (float)sums.z;
+    double sums[MOST_SUMS] = {0};
+    run_chunks(device, &x, &work, n, sums);
+    if (x.n_sums) write_sums(&x, sums);
     Rounding rounding = {.call = call, .from = work.dw};
     if (sums_dw_apart(&x) && call->out[DW])
         cpu_for(device, x.width * x.vocab, CPU_PIECE, round_dw, &rounding);
@@ -309,3 +346,5 @@ const MxKernel cpu_xent_grad = {.scratch = scratch, .prepare = prepare, .run = r
 const MxKernel cpu_argmax = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_logprob = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_logprob_grad = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_distill = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_distill_grad = {.scratch = scratch, .prepare = prepare, .run = run};

@@ -11,7 +11,18 @@ enum { STEPS = 8, REST = STEPS, SIZES };
 
 enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
 enum { ARGMAX_WEIGHTS = 2 };
+enum { TEACHER_H = 4, TEACHER_W, NUMBERS, DISTILL_DLOSS };
 enum { DW, DH, GRAD_SUM };
+
+enum { MOST_SUMS = 1 + MX_DISTILL_SUMS };
+
+/* A teacher's logits, beside those of the student. */
+typedef struct Teacher {
+    const MxXentAttr *attr; /* NULL = there is no teacher */
+    int64_t width;
+    MxDtype dtype;
+    const CpuMatmul *logits[SIZES];
+} Teacher;
 
 /* The sizes of a call, and its products for every size of a chunk. */
 typedef struct Xent {
@@ -20,9 +31,11 @@ typedef struct Xent {
     int64_t tokens, width, vocab, chunk;
     MxDtype dtype;
     const int32_t *weights;
-    bool sums, is_grad, is_argmax; /* sums: cross-entropy, else log-probabilities */
-    bool knows_sums;               /* of rows: they are an input */
-    MxExchange *exchange;          /* with ranks to tell of rows; NULL = none */
+    int n_sums; /* over tokens: the loss and others; 0 = log-probabilities */
+    bool is_grad, is_argmax;
+    bool knows_sums; /* of rows: they are an input */
+    Teacher teacher;
+    MxExchange *exchange; /* with ranks to tell of rows; NULL = none */
     const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];
 } Xent;
 
@@ -31,7 +44,8 @@ typedef struct Work {
     int64_t *counting; /* the tokens that count, in order */
     void *logits;
     void *h, *dh; /* a chunk's rows side by side */
-    double *loss, *z;
+    void *teacher_h, *teacher_logits;
+    double *sums;             /* [chunk][n_sums] */
     MxXentPart *part, *parts; /* of a chunk's rows: this rank's among those of the whole group */
     float *dw;                /* sum in f32 if dw is bf16 */
     void *product;
@@ -55,5 +69,15 @@ typedef struct Chunk {
  * half: to what is wanted. */
 void xent_begin_row(const Chunk *chunk, int64_t row, const void *products);
 void xent_end_row(const Chunk *chunk, int64_t row, void *products);
+
+/* ---- for rows */
+
+/* xent_logits_at — n logits of a row from `at` on, CPU_BLOCK at most: products, scaled and capped.
+ * xent_target — where a token's target stands in its row; -1 = with another rank. */
+const float *xent_logits_at(const MxXentAttr *attr, MxDtype dtype, const void *row, int64_t at,
+                            int64_t n, float *block);
+int64_t xent_target(const Chunk *chunk, int64_t row);
+/* xent_distill_row — all of a row's work beside a teacher (distill.c). */
+void xent_distill_row(const Chunk *chunk, int64_t row, void *products);
 
 #endif

@@ -17,18 +17,22 @@ static void cap_logits(int64_t n, const float *x, float cap, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = cap * vec_tanh(x[i] * inverse);
 }
 
-/* n logits of a row from `at` on, CPU_BLOCK at most: products, scaled and capped. */
-static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_t n, float *block) {
-    const float *y = cpu_read(row, x->dtype, at, n, block);
-    if (x->attr->scale != 1.0) {
-        scale_by(n, y, (float)x->attr->scale, block);
+const float *xent_logits_at(const MxXentAttr *attr, MxDtype dtype, const void *row, int64_t at,
+                            int64_t n, float *block) {
+    const float *y = cpu_read(row, dtype, at, n, block);
+    if (attr->scale != 1.0) {
+        scale_by(n, y, (float)attr->scale, block);
         y = block;
     }
-    if (x->attr->softcap > 0) {
-        cap_logits(n, y, (float)x->attr->softcap, block);
+    if (attr->softcap > 0) {
+        cap_logits(n, y, (float)attr->softcap, block);
         y = block;
     }
     return y;
+}
+
+static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_t n, float *block) {
+    return xent_logits_at(x->attr, x->dtype, row, at, n, block);
 }
 
 /* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
@@ -62,8 +66,7 @@ static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
     }
 }
 
-/* Where a token's target stands in its row; -1 = with another rank. */
-static int64_t target_of(const Chunk *c, int64_t row) {
+int64_t xent_target(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     int64_t id = ((const int32_t *)x->call->in[TARGETS])[c->token[row]];
     int64_t at = id - x->attr->first_id;
@@ -79,7 +82,7 @@ static float inverse_cap(const Xent *x) {
 static void find_most(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
     MxXentPart *part = &c->work->part[row];
-    int64_t target = x->is_argmax ? -1 : target_of(c, row);
+    int64_t target = x->is_argmax ? -1 : xent_target(c, row);
     float block[CPU_BLOCK];
     *part = (MxXentPart){.most = -INFINITY, .sum = (double)x->attr->first_id};
     for (int64_t at = 0, n; at < x->vocab; at += n) {
@@ -99,6 +102,7 @@ static void find_most(const Chunk *c, int64_t row, const void *products) {
 void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
     MxXentPart *part = &c->work->part[row];
+    if (x->teacher.attr) return;
     find_most(c, row, products);
     if (x->knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
     if (x->is_argmax || x->knows_sums) return;
@@ -142,8 +146,9 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     MxXentPart all = joined(c, row);
     double z_loss = x->attr->z_loss, log_sum = log_of(all);
-    c->work->z[row] = z_loss * log_sum * log_sum;
-    c->work->loss[row] = log_sum - (double)all.target + c->work->z[row];
+    double *sums = c->work->sums + row * c->x->n_sums;
+    sums[1] = z_loss * log_sum * log_sum;
+    sums[0] = log_sum - (double)all.target + sums[1];
     if (!x->is_grad) return (RowSlope){0};
     double d = (double)*(const float *)x->call->in[DSUM];
     double share = exp((double)c->work->part[row].most - log_sum);
@@ -170,7 +175,7 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
 static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) {
     const Xent *x = c->x;
     const MxXentPart *part = &c->work->part[row];
-    int64_t target = target_of(c, row);
+    int64_t target = xent_target(c, row);
     const RowGrad grad = {.most = part->most,
                           .inverse_cap = inverse_cap(x),
                           .factor = (float)(slope.softmax * x->attr->scale)};
@@ -193,6 +198,10 @@ void xent_end_row(const Chunk *c, int64_t row, void *products) {
         if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
         return;
     }
-    RowSlope slope = (x->sums ? xent_row : logprob_row)(c, row);
+    if (x->teacher.attr) {
+        xent_distill_row(c, row, products);
+        return;
+    }
+    RowSlope slope = (x->n_sums ? xent_row : logprob_row)(c, row);
     if (x->is_grad) grad_row(c, row, products, slope);
 }
