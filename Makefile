@@ -159,6 +159,12 @@ demo-lora:  ## the same with configs/recipes/lora.yml: a small model first, then
 	$B/mxtrain configs/base.yml run_name=demo-lora-base steps=40 eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/lora.yml
 
+demo-distill:  ## the same with configs/recipes/distill.yml: a teacher first, then a student of half its depth
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) all
+	$B/mxtrain configs/base.yml run_name=teacher eval_interval=-1 log_config=false
+	$B/mxtrain configs/recipes/distill.yml
+
 demo-%:  ## the same with configs/recipes/%.yml
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
@@ -290,7 +296,7 @@ uninstall:  ## take away what install put there, and nothing else
 
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.
-HELP_DEMO := $(filter-out lora,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
+HELP_DEMO := $(filter-out lora distill,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
 help:  ## this list
 	@awk -F '## ' -v demo='$(HELP_DEMO)' -v fuzz='$(FUZZERS)' '/^[a-z%-]+:.*## / { \
 	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
@@ -298,4 +304,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi

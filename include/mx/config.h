@@ -106,6 +106,9 @@ typedef struct MxConfig {
     const char *run_dir;        /* {base_output_directory or ./maxtext_output}/{run_name} */
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
+    const struct MxConfig *teacher; /* of distillation; only what describes a model counts. NULL =
+                                       there is none */
+
     MxStrs warnings; /* for the user, complete lines; the tool prints them with mx_warn */
     const MxConfigTrail *trail;
 } MxConfig;

@@ -50,6 +50,9 @@ typedef struct MxModelInputs {
     /* What experts that are chosen unevenly add to the loss, the mean over layers, goes here;
      * MX_NONE if nothing does. NULL = nobody asks. */
     MxValue *balance;
+    /* What the mixer of every layer gives before anything is done with it, [B, T, D] each, goes
+     * here, [num_decoder_layers]. NULL = nobody asks. */
+    MxValue *features;
 } MxModelInputs;
 
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
@@ -97,6 +100,18 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
  * mx_logprob. */
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights);
+
+/* One of two models on the same tokens. */
+typedef struct MxModelSide {
+    const MxModel *model;
+    const MxValue *params;
+    MxValue hidden;
+} MxModelSide;
+
+/* mx_model_distill — the loss of a student beside its teacher, and (the value after it) its sums;
+ * see mx_distill. */
+MxValue mx_model_distill(MxTrace *t, MxModelSide student, MxModelSide teacher, MxValue targets,
+                         MxValue weights, MxValue numbers);
 
 /* mx_model_size — about how many parameters a config asks for, before any array of theirs has a
  * shape: of matrices, two of vocab_size among them. mx_model_width — the most elements that a layer

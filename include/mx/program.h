@@ -124,6 +124,16 @@ MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *state);
  * and ranks divide them. All ranks call it. mx_train_base_fingerprint — that of what is under
  * adapters, as the state's leaf has it; NULL = none are trained. */
 int64_t mx_train_fingerprint(MxTrainState *state);
+/* mx_train_fingerprint_of — the same of another tree of such leaves. */
+int64_t mx_train_fingerprint_of(MxTrainState *state, const MxTree *tree);
+
+/* The teacher of distillation. mx_train_teacher — its model; NULL = there is none.
+ * mx_train_teacher_tree — its parameters, "model/…", to be loaded before the first step, after
+ * which mx_train_state_restored is called; NULL = it is not run. mx_train_teacher_fingerprint — the
+ * state's leaf of their fingerprint. */
+const struct MxModel *mx_train_teacher(const MxTrainState *state);
+MxTree *mx_train_teacher_tree(MxTrainState *state);
+int64_t *mx_train_teacher_fingerprint(const MxTrainState *state);
 int64_t *mx_train_base_fingerprint(const MxTrainState *state);
 
 /* mx_train_state_step — updates made so far. */
@@ -175,6 +185,7 @@ typedef struct MxTrainProgram {
     int n_kept, n_entries;
     int rows_per_example; /* of a batch */
     int64_t cast_bytes;   /* of variables that hold casts of frozen weights */
+    int64_t teacher_bytes;
     MxRunLayout layout;
 } MxTrainProgram;
 

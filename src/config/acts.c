@@ -51,6 +51,18 @@ static bool has_share(const ConfigLoad *load) {
            (files->eval == MX_KEY_eval_split || !config_eval_named(c, files));
 }
 
+static bool has_teacher(const ConfigLoad *load) {
+    return config_has_teacher(load->config);
+}
+
+static bool has_features(const ConfigLoad *load) {
+    return load->config->distill_beta > 0;
+}
+
+static bool has_no_teacher(const ConfigLoad *load) {
+    return !config_has_teacher(load->config);
+}
+
 static const Test several_devices = {has_devices, "it acts on several devices, here is one"},
                   pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
                   preset = {has_preset, "it acts where model_name is a preset's"},
@@ -59,6 +71,9 @@ static const Test several_devices = {has_devices, "it acts on several devices, h
                                "it acts where there is evaluation, and of training data: "
                                "no files are named for it"},
                   pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
+                  teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
+                  features = {has_features, "it acts where distill_beta is above 0"},
+                  no_teacher = {has_no_teacher, "distillation has no such part of the loss"},
                   of_eval = {NULL, "evaluation goes by the rules of training"},
                   of_inputs = {
                       NULL,

@@ -241,6 +241,7 @@ void config_check(ConfigLoad *load) {
     check_lora(load, c);
     config_check_data(load, c);
     check_checkpoints(load, c);
+    config_check_distillation(load, c);
     check_rules(load, MX_KEY_logical_axis_rules, c->logical_axis_rules);
     check_rules(load, MX_KEY_logical_axis_rules_for_eval, c->logical_axis_rules_for_eval);
     check_axes(load, c);

@@ -44,7 +44,7 @@ static void convert_all(ConfigLoad *load) {
     }
 }
 
-bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {
+static ConfigLoad *new_load(MxArena *arena, const MxConfigRequest *request, MxError *err) {
     ConfigLoad *load = mx_new(arena, ConfigLoad);
     *load = (ConfigLoad){.arena = arena,
                          .err = err,
@@ -53,9 +53,11 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
                          .config = mx_new(arena, MxConfig)};
     init_names(load);
     read_defaults(load);
-    config_read_files(load, request);
-    config_read_overrides(load, request);
-    config_read_environment(load, request->environ);
+    return load;
+}
+
+/* Values of all layers, which were read. */
+static void finish(ConfigLoad *load) {
     config_read_model(load);
     config_read_custom_mesh(load);
     config_settle(load);
@@ -65,14 +67,50 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
     config_derive(load);
     config_check(load);
     config_check_acts(load);
-    config_errors_end(load);
-    if (load->n_errors) return false;
-
-    MxConfigTrail *trail = mx_new(arena, MxConfigTrail);
+    MxConfigTrail *trail = mx_new(load->arena, MxConfigTrail);
     *trail = (MxConfigTrail){
         .sources = load->sources, .slots = load->slots, .has_model = load->model_file != NULL};
     load->config->trail = trail;
     load->config->warnings = load->warnings;
+}
+
+/* What the run says of a key, in every layer. */
+static void adopt(ConfigSlot *slot, const ConfigSlot *run) {
+    memcpy(slot->given, run->given, sizeof slot->given);
+}
+
+/* The model of the same files with other keys over them. What it would warn of, the run warns of.
+ */
+static void load_teacher(ConfigLoad *student, const MxConfigRequest *request) {
+    ConfigLoad *load = new_load(student->arena, request, student->err);
+    load->sources = student->sources;
+    config_read_files(load, request);
+    for (int row = 0; row < config_row_count; row++)
+        if (!config_is_of_model(row)) adopt(&load->slots[row], &student->slots[row]);
+    config_apply_overrides(load, MX_KEY_teacher_overrides,
+                           student->slots[MX_KEY_teacher_overrides].value);
+    finish(load);
+    student->n_errors = load->n_errors;
+    load->config->enable_lora = false; /* it is as its weights are */
+    load->config->mtp_num_layers = 0;
+    student->config->teacher = load->config;
+    if (load->n_errors) return;
+    config_check_teacher(student);
+    student->config->teacher_overrides =
+        config_teacher_keys(student->arena, student->config, load->config);
+}
+
+bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {
+    ConfigLoad *load = new_load(arena, request, err);
+    config_read_files(load, request);
+    config_read_overrides(load, request);
+    config_read_environment(load, request->environ);
+    config_apply_overrides(load, MX_KEY_student_overrides,
+                           config_map(load, MX_KEY_student_overrides));
+    finish(load);
+    if (!load->n_errors && config_has_teacher(load->config)) load_teacher(load, request);
+    config_errors_end(load);
+    if (load->n_errors) return false;
     *out = load->config;
     return true;
 }

@@ -9,15 +9,21 @@
 
 /* ---- finding keys ---- */
 
+/* A key whose value is put together of what all layers say. */
+static bool is_map(int row) {
+    return row < MX_KEY_COUNT && config_rows[row].type == CONFIG_node &&
+           !strcmp(config_rows[row].fallback, "{}");
+}
+
 int config_find(const ConfigLoad *load, const char *key) {
     int i = (int)mx_map_get(&load->rows, key, -1);
     const char *dot = i < 0 ? strchr(key, '.') : NULL;
-    if (dot) { /* part of a map that is not built: student_overrides.steps */
+    if (dot) { /* part of a map: teacher_overrides.load_parameters_path */
         i = (int)mx_map_get(&load->rows, mx_arena_strndup(load->arena, key, (size_t)(dot - key)),
                             -1);
-        bool is_map = i >= MX_KEY_COUNT && config_rows[i].type == CONFIG_node &&
-                      config_rows[i].class == CONFIG_LATER;
-        return is_map ? i : -1;
+        bool is_later = i >= MX_KEY_COUNT && config_rows[i].type == CONFIG_node &&
+                        config_rows[i].class == CONFIG_LATER;
+        return is_later || (i >= 0 && is_map(i)) ? i : -1;
     }
     if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
         i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
@@ -31,6 +37,21 @@ void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
 
 /* ---- applying ---- */
 
+/* More of a map, or one of its keys. */
+static void add_to_map(ConfigLoad *load, int row, const char *key, const MxYamlPair *pair,
+                       ConfigLayer layer) {
+    const char *dot = strchr(key, '.');
+    const MxYaml *more = pair->value;
+    ConfigSlot *slot = &load->slots[row];
+    if (dot) {
+        MxYaml *map = config_node_new(load->arena, MX_YAML_MAP, pair->where);
+        map->pair = mx_new_n(load->arena, MxYamlPair, 1);
+        map->pair[map->n++] = (MxYamlPair){dot + 1, pair->where, pair->value};
+        more = map;
+    }
+    slot->given[layer] = config_node_merge(load->arena, slot->given[layer], more);
+}
+
 static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair,
                        ConfigLayer layer) {
     int i = config_find(load, key);
@@ -39,7 +60,10 @@ static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair
         return;
     }
     ConfigSlot *slot = &load->slots[i];
-    slot->given[layer] = pair->value;
+    if (is_map(i))
+        add_to_map(load, i, key, pair, layer);
+    else
+        slot->given[layer] = pair->value;
     if (layer == CONFIG_FROM_FILE)
         slot->is_own = load->names_model &&
                        (load->n_maps || !config_node_equal(load->arena, pair->value,
@@ -169,6 +193,30 @@ static void report_conflict(ConfigLoad *load, int row, const MxYaml *strong, con
                   place_text(load, weak->where));
 }
 
+const MxYaml *config_map(const ConfigLoad *load, MxKey key) {
+    const MxYaml *map = NULL;
+    for (int layer = 0; layer < CONFIG_LAYERS; layer++)
+        map = config_node_merge(load->arena, map, load->slots[key].given[layer]);
+    return config_node_is_null(map) || (map->kind == MX_YAML_MAP && !map->n) ? NULL : map;
+}
+
+void config_apply_overrides(ConfigLoad *load, MxKey key, const MxYaml *map) {
+    if (map && map->kind != MX_YAML_MAP) {
+        config_report(load, map->where, "%s: wants keys below it, found %s", mx_key_name(key),
+                      config_quote(load->arena, map));
+        return;
+    }
+    for (int i = 0; map && i < map->n; i++) {
+        int row = config_find(load, map->pair[i].key);
+        const MxYaml *line = row < 0 ? NULL : load->slots[row].given[CONFIG_FROM_LINE];
+        if (line && !is_map(row) && !config_node_equal(load->arena, line, map->pair[i].value))
+            report_conflict(load, row, map->pair[i].value, line);
+        else
+            config_apply(load, &(MxYaml){.kind = MX_YAML_MAP, .n = 1, .pair = &map->pair[i]},
+                         CONFIG_FROM_LINE);
+    }
+}
+
 static void check_conflicts(ConfigLoad *load, int row, bool may_override) {
     const ConfigSlot *slot = &load->slots[row];
     const MxYaml *model = slot->given[CONFIG_FROM_MODEL];
@@ -223,6 +271,7 @@ void config_settle(ConfigLoad *load) {
             slot->value = slot->given[layer];
             slot->from = (ConfigLayer)layer;
         }
+        if (is_map(row) && config_map(load, (MxKey)row)) slot->value = config_map(load, (MxKey)row);
     }
     if (!is_true(load, MX_KEY_override_logical_axis_rules))
         load->slots[MX_KEY_logical_axis_rules].value = config_merge_rules(load);

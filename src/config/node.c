@@ -152,3 +152,14 @@ bool config_node_equal(MxArena *arena, const MxYaml *a, const MxYaml *b) {
     if (are_numbers) return x.number == y.number;
     return x.kind == y.kind && !strcmp(mx_yaml_text(arena, &x), mx_yaml_text(arena, &y));
 }
+
+const MxYaml *config_node_merge(MxArena *arena, const MxYaml *weak, const MxYaml *strong) {
+    if (!weak || !strong || weak->kind != MX_YAML_MAP || strong->kind != MX_YAML_MAP)
+        return strong ? strong : weak;
+    MxYaml *both = config_node_new(arena, MX_YAML_MAP, strong->where);
+    both->pair = mx_new_n(arena, MxYamlPair, weak->n + strong->n + 1);
+    for (int i = 0; i < weak->n; i++)
+        if (!mx_yaml_get(strong, weak->pair[i].key)) both->pair[both->n++] = weak->pair[i];
+    for (int i = 0; i < strong->n; i++) both->pair[both->n++] = strong->pair[i];
+    return both;
+}

@@ -164,6 +164,9 @@ MxYaml *config_node_string(MxArena *arena, const char *text, MxWhere where);
 /* config_node_equal — same kind and value; 1 equals 1.0, and null, "" and none are equal. */
 bool config_node_equal(MxArena *arena, const MxYaml *a, const MxYaml *b);
 bool config_node_is_null(const MxYaml *node);
+/* config_node_merge — the pairs of both maps; of a key that both have, strong's. Either may be
+ * NULL; what is no map replaces all. */
+const MxYaml *config_node_merge(MxArena *arena, const MxYaml *weak, const MxYaml *strong);
 const char *config_number_text(MxArena *arena, double number);
 
 /* config_type_scalar — gives a plain scalar its kind and value from its text, as OmegaConf does. */
@@ -192,6 +195,12 @@ void config_apply(ConfigLoad *load, const MxYaml *map, ConfigLayer layer);
 /* config_find — the row of a key (aliases followed), or -1. */
 int config_find(const ConfigLoad *load, const char *key);
 void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where);
+/* config_apply_overrides — the keys of a map over all layers, for one of two models; a key that the
+ * command line has too is an error. */
+void config_apply_overrides(ConfigLoad *load, MxKey key, const MxYaml *map);
+/* config_map — the value of a key that is a map: what all layers say, put together. NULL = empty.
+ */
+const MxYaml *config_map(const ConfigLoad *load, MxKey key);
 /* config_settle — chooses every slot's value after checking for keys that are set twice. */
 void config_settle(ConfigLoad *load);
 const MxYaml *config_merge_rules(ConfigLoad *load);
@@ -232,6 +241,16 @@ void config_derive(ConfigLoad *load);
 /* config_usual_prompt — dpo.max_prompt_length where nobody says it. */
 int64_t config_usual_prompt(const MxConfig *config);
 void config_check(ConfigLoad *load);
+/* config_has_teacher — whether teacher_overrides says anything. config_check_teacher — what student
+ * and teacher must have in common, once both are loaded. config_teacher_keys — teacher_overrides as
+ * it is dumped: every key of the model that the two do not share. */
+bool config_has_teacher(const MxConfig *config);
+/* config_is_of_model — whether a teacher may have a key for itself: what it is, and where its
+ * weights are. All others are the run's. */
+bool config_is_of_model(int row);
+void config_check_distillation(ConfigLoad *load, const MxConfig *config);
+void config_check_teacher(ConfigLoad *load);
+const MxYaml *config_teacher_keys(MxArena *arena, const MxConfig *student, const MxConfig *teacher);
 /* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
 void config_check_acts(ConfigLoad *load);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */

@@ -47,5 +47,6 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
         mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
     }
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
+    if (config->teacher) ok &= check_path(config->teacher, MX_KEY_load_parameters_path, err);
     return ok;
 }

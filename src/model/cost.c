@@ -48,12 +48,12 @@ double mx_model_width(const MxConfig *c) {
     return widest;
 }
 
+enum { FORWARD_AND_BACKWARD = 3 };
+
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
  */
-MxTflops mx_model_tflops(const MxModel *model) {
-    enum { FORWARD_AND_BACKWARD = 3 };
+static MxTflops count_tflops(const MxConfig *c) {
     const double tera = 1e12;
-    const MxConfig *c = model->config;
     double rows = c->per_device_batch_size, length = (double)c->max_target_length;
     double unembedding = 2 * rows * length * (double)c->emb_dim * (double)c->vocab_size;
     BlockFlops layers, ahead;
@@ -69,6 +69,19 @@ MxTflops mx_model_tflops(const MxModel *model) {
     if (c->use_dpo) tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;
     if (c->use_dpo) tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
     tflops.total = tflops.learnable + tflops.attention + tflops.reference;
+    return tflops;
+}
+
+/* Of a teacher the forward pass. Source: MaxText distillation_utils.py,
+ * calculate_distillation_tflops_per_device. */
+MxTflops mx_model_tflops(const MxModel *model) {
+    const MxConfig *c = model->config;
+    MxTflops tflops = count_tflops(c);
+    if (!c->teacher) return tflops;
+    MxTflops teacher = count_tflops(c->teacher);
+    tflops.reference += teacher.learnable / FORWARD_AND_BACKWARD;
+    tflops.attention += teacher.attention / FORWARD_AND_BACKWARD;
+    tflops.total += teacher.total / FORWARD_AND_BACKWARD;
     return tflops;
 }
 

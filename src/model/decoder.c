@@ -17,6 +17,7 @@ static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
 static MxValue add_block(const Pass *p, const Spec *spec, const BlockLeaves *b, MxValue x_BTD) {
     MxValue y_BTD = model_norm(p, x_BTD, b->norm_before, spec->epsilon);
     y_BTD = b->block->trace(p, spec, b->own, y_BTD);
+    if (p->feature && b == p->mixer) *p->feature = y_BTD;
     y_BTD = model_norm(p, y_BTD, b->norm_after, spec->epsilon);
     return constrain_stream(p, mx_add(p->t, x_BTD, y_BTD));
 }
@@ -60,6 +61,8 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
     MxValue x_BTD = embed(&p, in.tokens);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
+        p.mixer = &model->layers[i].block[0];
+        p.feature = in.features ? &in.features[i] : NULL;
         x_BTD = layer(&p, &model->layers[i], x_BTD);
     }
     t->region = 0;
@@ -153,4 +156,13 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights) {
     return mx_logprob(t, hidden, head(t, model, params), targets, weights, loss_attr(model));
+}
+
+static MxHead head_of(MxTrace *t, MxModelSide side) {
+    return (MxHead){side.hidden, head(t, side.model, side.params), loss_attr(side.model)};
+}
+
+MxValue mx_model_distill(MxTrace *t, MxModelSide student, MxModelSide teacher, MxValue targets,
+                         MxValue weights, MxValue numbers) {
+    return mx_distill(t, head_of(t, student), head_of(t, teacher), targets, weights, numbers);
 }

@@ -96,7 +96,9 @@ typedef struct Pass {
     const MxValue *params;
     MxValue segments_BT, positions_BT;
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
-    MxValue *balance; /* what layers with experts add to the loss; NULL = nobody asks */
+    MxValue *balance;         /* what layers with experts add to the loss; NULL = nobody asks */
+    const BlockLeaves *mixer; /* of this layer, whose output goes … */
+    MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
 
 /* What a block's forward pass costs, as MaxText counts it: multiplications and additions of

@@ -236,6 +236,7 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
                          .activations = (int64_t)program.layout.bytes.arena,
                          .buffers = (int64_t)program.layout.bytes.vars - program.cast_bytes,
                          .casts = program.cast_bytes,
+                         .teacher = program.teacher_bytes,
                          .weight_bytes = mx_dtype_bytes(vars->item[program.param[0]].type.dtype)};
     const MxTree *params = mx_model_params(program.model);
     for (int i = 0; i < params->n; i++) {
@@ -250,7 +251,7 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
         MxType type = vars->item[program.kept[i]].type;
         out->optimizer += mx_shape_count(type.shape) * (int64_t)mx_dtype_bytes(type.dtype);
     }
-    out->buffers -= out->optimizer;
+    out->buffers -= out->optimizer + out->teacher;
     Estimate e = {.arena = arena,
                   .mesh = mesh,
                   .program = &program,

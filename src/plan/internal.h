@@ -75,6 +75,7 @@ typedef struct PlanProgram {
     size_t weight_bytes, gradient_bytes; /* of one parameter's element */
     size_t reference_bytes;              /* the same; 0 = no copy */
     int64_t casts;                       /* of all frozen weights */
+    int64_t teacher;                     /* its weights */
     int64_t optimizer;                   /* of all that the optimizer keeps */
 } PlanProgram;
 

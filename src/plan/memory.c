@@ -119,7 +119,8 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     *m = (PlanMemory){.weights = n * (int64_t)p.weight_bytes,
                       .gradients = n_trained * (int64_t)p.gradient_bytes,
                       .optimizer = share(p.optimizer, n_trained, plan->parameters.trainable),
-                      .reference = n * (int64_t)p.reference_bytes,
+                      .reference = n * (int64_t)p.reference_bytes +
+                                   share(p.teacher, n, plan->parameters.total),
                       .activations = p.activations,
                       .casts = p.casts,
                       .buffers = p.buffers,

@@ -51,7 +51,9 @@ static void print_memory(const MxForecast *plan, MxText *out) {
     print_bytes(out, "weights", m->weights, "exact");
     print_bytes(out, "gradients", m->gradients, "exact");
     print_bytes(out, "optimizer", m->optimizer, "exact");
-    if (m->reference) print_bytes(out, "reference", m->reference, "a frozen copy: exact");
+    if (m->reference)
+        print_bytes(out, "reference", m->reference,
+                    plan->config->teacher ? "the teacher" : "a frozen copy: exact");
     print_bytes(out, "activations", m->activations, guess);
     if (m->casts)
         print_bytes(out, "casts", m->casts,

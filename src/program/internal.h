@@ -23,8 +23,9 @@ typedef struct Input {
 
 /* What a variable is to others. */
 typedef struct VarRole {
-    int like;         /* divided among ranks as that one is; MX_NONE = by itself */
-    bool is_constant; /* no step changes it */
+    int like;           /* divided among ranks as that one is; MX_NONE = by itself */
+    const MxLeaf *leaf; /* or as the rules say of this one; NULL = no parameter */
+    bool is_constant;   /* no step changes it */
 } VarRole;
 
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
@@ -96,11 +97,13 @@ extern const Entry program_entry_frozen;
 
 /* program_add_var — a variable "prefix/name" that is divided by itself. */
 int program_add_var(MxTrainState *state, const char *prefix, const char *name, MxType type);
-/* program_read_vars — the values of variables, one for each parameter. */
+/* program_read_vars — the values of variables, one for each parameter; program_read_tree — for each
+ * leaf of a tree. */
 MxValue *program_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
+MxValue *program_read_tree(MxTrainState *state, MxTrace *t, const MxTree *tree, const int *vars);
 
 /* program_declare_vars — the program's variables. program_trace — its entries over them. */
-void program_declare_vars(MxTrainState *state);
+bool program_declare_vars(MxTrainState *state, MxError *err);
 bool program_trace(MxTrainState *state, MxError *err);
 /* program_out — a scalar of OUT_* that entries wrote. program_write_all — gives a variable its
  * value.
@@ -116,6 +119,8 @@ void program_show_kept(MxTrainState *state);
 void program_show_numbers(MxTrainState *state);
 void program_set_step(MxTrainState *state, int64_t step);
 
+/* program_between — a value on its way, "constant", "linear" or "cosine"; fraction 0 to 1. */
+double program_between(const char *how, double from, double to, double fraction);
 /* What parts do where they are wanted, see Part. */
 void program_changed(MxTrainState *state);
 bool program_takes_rows(const MxConfig *config);

@@ -24,7 +24,7 @@ typedef struct Part {
     /* While a program is described: its variables and inputs, its entries (NULL at the end), its
      * leaves of the state's tree, which checkpoints hold, and whether they leave another one out.
      */
-    void (*declare)(MxTrainState *s);
+    bool (*declare)(MxTrainState *s, MxError *err);
     const Entry *const *entries;
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
@@ -62,13 +62,16 @@ void *program_part(const MxTrainState *state, int part);
 
 /* ---- for entries and parts */
 
-/* program_declare_each — a variable for each parameter, or only for those that are trained.
- * program_declare_copy — one for each, divided among ranks as that is, which no update changes.
- * program_declare_input — something that every batch gives, [rows, length]: an index beside those
- * of MxBatchField. program_give — its values for the next batch, as the batch's fields are; kept.
+/* program_declare_tree — a variable for each leaf of another model's tree, divided among ranks as
+ * the rules say, which no update changes. program_declare_each — a variable for each parameter, or
+ * only for those that are trained. program_declare_copy — one for each, divided among ranks as that
+ * is, which no update changes. program_declare_input — something that every batch gives, [rows,
+ * length]: an index beside those of MxBatchField. program_give — its values for the next batch, as
+ * the batch's fields are; kept.
  */
 int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
                           bool only_trained);
+int *program_declare_tree(MxTrainState *state, const char *prefix, const MxTree *tree);
 int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
 void program_give(MxTrainState *state, int input, const void *values);

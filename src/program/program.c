@@ -62,6 +62,16 @@ int *program_declare_copy(MxTrainState *s, const char *prefix) {
     return vars;
 }
 
+int *program_declare_tree(MxTrainState *s, const char *prefix, const MxTree *tree) {
+    int *vars = mx_new_n(s->arena, int, tree->n);
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        vars[i] = program_add_var(s, prefix, leaf->path, (MxType){leaf->dtype, leaf->shape});
+        note_role(s, vars[i], (VarRole){.like = MX_NONE, .leaf = leaf, .is_constant = true});
+    }
+    return vars;
+}
+
 int program_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
     MX_ASSERT(s->n_inputs < MOST_INPUTS);
     s->input[s->n_inputs] = (Input){.name = name, .dtype = dtype};
@@ -97,7 +107,7 @@ static void declare_loss(MxTrainState *s) {
 }
 
 /* A kind at a time, so that parameters, gradients and moments each lie in one piece. */
-void program_declare_vars(MxTrainState *s) {
+bool program_declare_vars(MxTrainState *s, MxError *err) {
     ProgramVars *v = &s->var;
     s->vars.arena = s->arena;
     v->param = program_declare_each(s, "model", dtype_of_weights(s), false);
@@ -106,20 +116,25 @@ void program_declare_vars(MxTrainState *s) {
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
         program_declare_input(s, mx_batch_field_name((MxBatchField)f), MX_I32);
     for (int i = 0; i < PART_COUNT; i++)
-        if (s->part[i] && program_parts[i]->declare) program_parts[i]->declare(s);
+        if (s->part[i] && program_parts[i]->declare && !program_parts[i]->declare(s, err))
+            return false;
     declare_inputs(s);
     declare_loss(s);
     for (int i = 0; i < OUT_COUNT; i++)
         v->out[i] = program_add_var(s, "out", outs[i], (MxType){MX_F32, MX_SCALAR});
+    return true;
 }
 
 /* ---- entries */
 
-MxValue *program_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
-    int n = mx_model_params(s->model)->n;
-    MxValue *values = mx_new_n(s->arena, MxValue, n);
-    for (int i = 0; i < n; i++) values[i] = mx_variable(t, vars[i]);
+MxValue *program_read_tree(MxTrainState *s, MxTrace *t, const MxTree *tree, const int *vars) {
+    MxValue *values = mx_new_n(s->arena, MxValue, tree->n);
+    for (int i = 0; i < tree->n; i++) values[i] = mx_variable(t, vars[i]);
     return values;
+}
+
+MxValue *program_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
+    return program_read_tree(s, t, mx_model_params(s->model), vars);
 }
 
 static MxInitAttr init_of(const MxTrainState *s, const MxLeaf *leaf) {

@@ -28,7 +28,8 @@ bool reference_is_policy(const MxTrainState *s) {
     return own && own->is_policy;
 }
 
-static void declare(MxTrainState *s) {
+static bool declare(MxTrainState *s, MxError *err) {
+    (void)err;
     Reference *own = program_part(s, PART_reference);
     bool copies = is_copy(s->config);
     own->model = copies ? s->model : mx_model_without_adapters(s->arena, s->model);
@@ -36,6 +37,7 @@ static void declare(MxTrainState *s) {
     if (copies) own->copy = program_declare_copy(s, "reference_model");
     if (reference_is_precomputed(s->config))
         own->logp = program_declare_input(s, "reference_logp", MX_F32);
+    return true;
 }
 
 static void show(MxTrainState *s) {

@@ -2,6 +2,8 @@
  * zero. */
 #include <mx/program.h>
 
+#include "internal.h"
+
 #include <math.h>
 
 typedef struct Span {
@@ -15,13 +17,21 @@ static double cosine_between(double from, double to, double fraction) {
     return from * weight + to * (1 - weight);
 }
 
+double program_between(const char *how, double from, double to, double fraction) {
+    if (!strcmp(how, "linear")) return from + (to - from) * fraction;
+    if (!strcmp(how, "cosine")) return cosine_between(from, to, fraction);
+    MX_ASSERT(!strcmp(how, "constant"));
+    return from;
+}
+
 /* The final value is reached at the last step exactly. */
 static double through(int64_t i, int64_t n) {
     return n > 1 ? (double)i / (double)(n - 1) : 1;
 }
 
+/* MaxText's distillation has optax' own schedule, which gets there a step later. */
 static double cosine(const Span *s, int64_t i) {
-    return cosine_between(s->peak, s->final, through(i, s->n));
+    return cosine_between(s->peak, s->final, through(i, s->n + (s->config->teacher != NULL)));
 }
 
 /* A decay of one step has no way to go: optax.linear_schedule stays where it starts. */

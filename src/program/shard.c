@@ -84,6 +84,19 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     return ok;
 }
 
+/* Those of another model. */
+static bool shard_frozen(MxTrainState *s, MxError *err) {
+    bool ok = true;
+    for (int var = 0; var < s->vars.n; var++) {
+        MxShardArray array;
+        if (!s->role[var].leaf) continue;
+        bool fits = array_of_leaf(s, s->role[var].leaf, &array, err);
+        if (fits) s->sharding[var] = mx_sharding_of_spec(&s->mesh.mesh, array.spec);
+        ok = ok && fits;
+    }
+    return ok;
+}
+
 static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
     MxSharding sharding;
     if (!program_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
@@ -171,8 +184,9 @@ bool program_shard(MxTrainState *s, bool divides, MxError *err) {
     if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) && !s->only_evaluates)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
                               "optimizer \"%s\" keeps no moments", s->config->opt_type);
-    if (s->is_divided && (!check_axes(s, err) || !shard_batch(s, false, err) ||
-                          !shard_batch(s, true, err) || !shard_parameters(s, err)))
+    if (s->is_divided &&
+        (!check_axes(s, err) || !shard_batch(s, false, err) || !shard_batch(s, true, err) ||
+         !shard_parameters(s, err) || !shard_frozen(s, err)))
         return false;
     shard_alike(s);
     cut_variables(s);
@@ -261,9 +275,13 @@ const void *program_gather(MxTrainState *s, MxArena *arena, const MxLeaf *leaf) 
 }
 
 int64_t mx_train_fingerprint(MxTrainState *s) {
+    return mx_train_fingerprint_of(s, &s->tree);
+}
+
+int64_t mx_train_fingerprint_of(MxTrainState *s, const MxTree *tree) {
     uint64_t hash = 0;
-    for (int i = 0; i < s->tree.n; i++) {
-        const MxLeaf *leaf = &s->tree.leaves[i];
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
         MxArena arena = {.name = "fingerprint"};
         if (leaf->kind != MX_KIND_PARAM) continue;
         const void *whole = program_gather(s, &arena, leaf);

@@ -112,9 +112,9 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    program_declare_vars(s);
-    return mx_train_mesh(arena, config, &s->mesh, err) && program_shard(s, divided, err) &&
-           program_trace(s, err) && open_device(s, err) && program_divide(s, err);
+    return program_declare_vars(s, err) && mx_train_mesh(arena, config, &s->mesh, err) &&
+           program_shard(s, divided, err) && program_trace(s, err) && open_device(s, err) &&
+           program_divide(s, err);
 }
 
 static size_t bytes_of_var(const MxTrainState *s, int var) {
@@ -126,6 +126,14 @@ static size_t bytes_of_var(const MxTrainState *s, int var) {
 static size_t bytes_of_vars(const MxTrainState *s, const int *vars) {
     size_t bytes = 0;
     for (int i = 0; i < mx_model_params(s->model)->n; i++) bytes += bytes_of_var(s, vars[i]);
+    return bytes;
+}
+
+/* Of frozen models beside the trained one: the teacher. */
+static size_t bytes_of_teacher(const MxTrainState *s) {
+    size_t bytes = 0;
+    for (int var = 0; var < s->local.n && var < s->vars.n; var++)
+        if (var < s->role_cap && s->role[var].leaf) bytes += bytes_of_var(s, var);
     return bytes;
 }
 
@@ -151,7 +159,8 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .n_kept = s->optim->n_arrays,
                             .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries,
-                            .cast_bytes = (int64_t)bytes_of_casts(s)};
+                            .cast_bytes = (int64_t)bytes_of_casts(s),
+                            .teacher_bytes = (int64_t)bytes_of_teacher(s)};
     out->layout =
         mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
     return true;
@@ -384,6 +393,7 @@ MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
                           .activations = mx_run_bytes(s->run).arena};
     for (int i = 0; i < s->optim->n_arrays; i++) bytes.moments += bytes_of_var(s, s->var.kept[i]);
     if (reference_copy(s)) bytes.reference = bytes_of_vars(s, reference_copy(s));
+    bytes.reference += bytes_of_teacher(s);
     bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
     return bytes;
 }

@@ -10,20 +10,23 @@
 
 /* Where weights come from. */
 typedef struct Source {
-    MxKey key;        /* that names it */
-    const char *path; /* NULL = nothing comes from there */
+    MxKey key;              /* that names it */
+    const char *path;       /* NULL = nothing comes from there */
+    const MxConfig *config; /* of the model that they are for; NULL = what is read has its own */
 } Source;
 
-enum { N_SOURCES = 4 };
+enum { N_SOURCES = 5 };
 
 /* In the order in which they count: what was trained last first. */
 static void list_sources(const MxConfig *c, const char *own, Source *out) {
     bool loads = !own || c->enable_lora;
     const Source sources[N_SOURCES] = {
-        {MX_KEY_dataset_type, own},
-        {MX_KEY_load_full_state_path, own ? NULL : c->load_full_state_path},
-        {MX_KEY_lora_restore_path, own ? NULL : c->lora_restore_path},
-        {MX_KEY_load_parameters_path, loads ? c->load_parameters_path : NULL}};
+        {MX_KEY_dataset_type, own, NULL},
+        {MX_KEY_load_full_state_path, own ? NULL : c->load_full_state_path, NULL},
+        {MX_KEY_lora_restore_path, own ? NULL : c->lora_restore_path, NULL},
+        {MX_KEY_load_parameters_path, loads ? c->load_parameters_path : NULL, c},
+        {MX_KEY_teacher_overrides, c->teacher ? c->teacher->load_parameters_path : NULL,
+         c->teacher}};
     memcpy(out, sources, sizeof sources);
 }
 
@@ -55,7 +58,8 @@ static bool check_tokenizer(const MxConfig *c, const Source *source, const MxCkp
 
 /* One line for what else were an error for each array. A folder of Hugging Face's tells its sizes,
  * and so does what mxconvert made of it. */
-static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source, MxError *err) {
+static bool check_sizes(MxArena *arena, const MxConfig *run, const Source *source, MxError *err) {
+    const MxConfig *c = source->config;
     MxCkptRef ref;
     MxHfModel t;
     if (!mx_ckpt_peek(arena, source->path, &ref, err)) return false;
@@ -68,8 +72,8 @@ static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source,
     const char *others = mx_hf_other_shapes(arena, &t, &ours);
     if (is_family && !*others) return true;
     mx_config_fail(
-        err, c, source->key, "\"%s\" holds another model than this config: %s%s%s%s", source->path,
-        is_family ? "" : "decoder_block=", is_family ? "" : t.decoder_block,
+        err, run, source->key, "\"%s\" holds another model than this config: %s%s%s%s",
+        source->path, is_family ? "" : "decoder_block=", is_family ? "" : t.decoder_block,
         is_family ? ""
                   : mx_arena_printf(arena, " (here %s)%s", c->decoder_block, *others ? ", " : ""),
         others);
@@ -88,8 +92,7 @@ static bool check_sizes(MxArena *arena, const MxConfig *c, const Source *source,
 
 static bool check_source(MxArena *arena, const MxConfig *c, const Source *source,
                          const MxCkptTokenizer *ours, MxCkptTokenizer *found, MxError *err) {
-    bool is_params = source->key == MX_KEY_load_parameters_path;
-    if (is_params && !check_sizes(arena, c, source, err)) return false;
+    if (source->config && !check_sizes(arena, c, source, err)) return false;
     if (!find_tokenizer(arena, source->path, found, err))
         return mx_context(err, "%s", mx_key_name(source->key));
     return check_tokenizer(c, source, found, ours, err);

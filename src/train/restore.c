@@ -72,22 +72,29 @@ static int scan_axis(const MxTrainState *s) {
 bool train_try_files(const MxConfig *c, MxComm *comm, bool is_resumed, MxError *err) {
     const char *paths[] = {is_resumed && !c->enable_lora ? NULL : c->load_parameters_path,
                            is_resumed ? NULL : c->load_full_state_path,
-                           is_resumed ? NULL : c->lora_restore_path};
+                           is_resumed ? NULL : c->lora_restore_path,
+                           c->teacher ? c->teacher->load_parameters_path : NULL};
     bool ok = true;
     for (int i = 0; ok && i < MX_COUNT(paths) && mx_comm_rank(comm) == 0; i++)
         ok = !paths[i] || mx_ckpt_try(paths[i], err);
     return train_agree(comm, ok, err);
 }
 
-static bool read_hf(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
+/* A model whose parameters are wanted. */
+typedef struct Wanted {
+    const MxConfig *config;
+    const MxModel *model;
+    MxTree *tree; /* "model/…" */
+} Wanted;
+
+static bool read_hf(const Wanted *wanted, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "hf"};
     MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
-    MxHfModel theirs, ours = mx_hf_of_config(mx_train_state_config(s),
-                                             mx_model_head_form(mx_train_state_model(s)));
+    MxHfModel theirs, ours = mx_hf_of_config(wanted->config, mx_model_head_form(wanted->model));
     MxCkptRef from;
     bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
     from.heads = &ours.heads;
-    ok = ok && mx_hf_load(&arena, &from, mx_train_state_tree(s), &theirs, err);
+    ok = ok && mx_hf_load(&arena, &from, wanted->tree, &theirs, err);
     MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
     mx_error_release(&others);
@@ -95,14 +102,18 @@ static bool read_hf(MxTrainState *s, const MxTeam *team, const char *dir, MxErro
     return ok;
 }
 
+static bool read_model(const Wanted *wanted, const MxTeam *team, const char *from, MxError *err) {
+    return mx_hf_is_dir(from)
+               ? read_hf(wanted, team, from, err)
+               : mx_ckpt_load_params(from, team, (int)wanted->config->param_scan_axis, wanted->tree,
+                                     err);
+}
+
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
-    if (from) {
-        mx_log("restoring parameters from %s", from);
-        if (!(mx_hf_is_dir(from)
-                  ? read_hf(s, team, from, err)
-                  : mx_ckpt_load_params(from, team, scan_axis(s), mx_train_state_tree(s), err)))
-            return false;
-    }
+    const Wanted wanted = {mx_train_state_config(s), mx_train_state_model(s),
+                           mx_train_state_tree(s)};
+    if (from) mx_log("restoring parameters from %s", from);
+    if (from && !read_model(&wanted, team, from, err)) return false;
     if (mx_train_base_fingerprint(s)) *mx_train_base_fingerprint(s) = mx_train_fingerprint(s);
     return true;
 }
@@ -203,7 +214,38 @@ static bool remake_reference(MxTrainState *s, MxError *err) {
     return true;
 }
 
-bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
+/* ---- the teacher of distillation, which no checkpoint of the run holds */
+
+static bool read_teacher(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
+    const Wanted wanted = {mx_train_state_config(s)->teacher, mx_train_teacher(s),
+                           mx_train_teacher_tree(s)};
+    mx_log("restoring the teacher's parameters from %s", from);
+    return read_model(&wanted, team, from, err) || mx_context(err, "the teacher");
+}
+
+/* fingerprint: of its weights, 0 if it is not run. */
+static bool load_teacher(MxTrainState *s, int64_t *fingerprint, MxError *err) {
+    *fingerprint = 0;
+    if (!mx_train_teacher_tree(s)) return true;
+    const char *from = mx_train_state_config(s)->teacher->load_parameters_path;
+    if (!read_with(s, read_teacher, from, err)) return false;
+    *fingerprint = mx_train_fingerprint_of(s, mx_train_teacher_tree(s));
+    *mx_train_teacher_fingerprint(s) = *fingerprint;
+    return true;
+}
+
+static bool check_teacher(const MxTrainState *s, const char *dir, int64_t fingerprint,
+                          MxError *err) {
+    if (!fingerprint || *mx_train_teacher_fingerprint(s) == fingerprint) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = dir},
+            "its student learned from another teacher: fingerprint %016llx, here it is %016llx",
+            (unsigned long long)*mx_train_teacher_fingerprint(s), (unsigned long long)fingerprint);
+    mx_note(err, "hint: give teacher_overrides.load_parameters_path its weights, or begin another "
+                 "run (run_name) from these: load_parameters_path");
+    return false;
+}
+
+static bool restore_run(MxTrainState *s, const char *dir, MxError *err) {
     const MxConfig *c = mx_train_state_config(s);
     bool is_whole = dir && !mx_model_lora(mx_train_state_model(s)), has_reference = true;
     if (is_whole && !mx_ckpt_has_reference(dir, mx_train_state_tree(s), &has_reference, err))
@@ -214,4 +256,11 @@ bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_begin(s);
     return true;
+}
+
+bool train_restore(MxTrainState *s, const char *dir, MxError *err) {
+    int64_t fingerprint;
+    if (!load_teacher(s, &fingerprint, err) || !restore_run(s, dir, err)) return false;
+    const char *full = mx_train_state_config(s)->load_full_state_path;
+    return check_teacher(s, dir ? dir : full ? full : "", fingerprint, err);
 }

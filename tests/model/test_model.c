@@ -118,7 +118,8 @@ static int trace_attention(const MxModel *model, MxAttentionAttr *out, int cap) 
             mx_variable(&t, mx_vars_add(&vars, "param", (MxType){MX_F32, tree->leaves[i].shape}));
     for (int i = 0; i < MX_COUNT(in); i++)
         in[i] = mx_variable(&t, mx_vars_add(&vars, "in", (MxType){MX_I32, ids}));
-    mx_model_stream(&t, model, params, (MxModelInputs){in[0], in[1], in[2], NULL});
+    mx_model_stream(&t, model, params,
+                    (MxModelInputs){.tokens = in[0], .positions = in[1], .segments = in[2]});
     ck_assert_msg(mx_trace_end(&t, &err), "%s", err.text.data);
     for (int i = 0; i < graph->n_nodes; i++)
         if (graph->nodes[i].op == &op_attention) {

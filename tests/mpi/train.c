@@ -15,6 +15,10 @@
 
 /* ---- what is trained */
 
+#define TEACHER                                                                                    \
+    "teacher_overrides={load_parameters_path: x, base_emb_dim: 96, base_mlp_dim: 96, "             \
+    "base_num_query_heads: 24, base_num_kv_heads: 24, head_dim: 8, base_num_decoder_layers: 2, "   \
+    "vocab_size: 288}"
 #define SGD "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
@@ -42,6 +46,8 @@ static const Variant variants[] = {
     {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
     {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
+    {.name = "a teacher", .set = {TEACHER, "distill_temperature=2", SGD}, .often = true},
+    {.name = "a teacher's features, adapters, accumulation", .set = {TEACHER, "base_emb_dim=96", "distill_beta=0.5", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "arrays that are several in one", .set = {"fused_qkv=true", "fused_mlp=true", "attention_bias=true", SGD}, .often = true},
     {.name = "bfloat16 weights", .set = {"weight_dtype=bfloat16", SGD}, .often = true},
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
@@ -155,6 +161,30 @@ static bool has_eval(const MxConfig *config) {
     return config->gradient_accumulation_steps == 1;
 }
 
+/* A teacher is loaded from elsewhere: numbers that depend on the place in the array alone. */
+static void teach(MxTrainState *s) {
+    const MxTree *tree = mx_train_teacher_tree(s);
+    MxArena arena = {.name = "teacher"};
+    for (int i = 0; tree && i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        const MxBox box = mx_leaf_part(leaf);
+        float *values = mx_new_n(&arena, float, mx_box_count(&box));
+        for (int64_t k = 0; k < mx_box_count(&box); k++) {
+            uint32_t draw[4];
+            mx_philox(7, (uint64_t)i, (uint64_t)index_in_whole(&box, leaf->shape, k), draw);
+            values[k] = 0.4f * mx_uniform(draw[0]) - 0.2f;
+        }
+        mx_leaf_write(leaf, values);
+    }
+    mx_arena_release(&arena);
+}
+
+static MxLoss loss_of(MxTrainState *s, int step, const MxBatch *batch) {
+    MxError err = {0};
+    ck_assert(mx_train_before_batch(s, false, step, batch, &err));
+    return mx_train_loss_and_grad(s, batch);
+}
+
 static Record *make_record(const Variant *v) {
     static Record records[MX_COUNT(variants)];
     Record *r = &records[v - variants];
@@ -166,12 +196,13 @@ static Record *make_record(const Variant *v) {
     ck_assert_msg(mx_train_state_open(&r->arena, small_config(&r->arena, v, NULL), &whole, &err),
                   "%s", err.text.data);
     r->params = mx_model_params(whole->model);
+    teach(whole);
     mx_train_state_init(whole);
     mx_train_state_begin(whole);
     r->init = keep(r, whole, whole->var.param);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(&scratch, small_length(v), step);
-        r->loss[step] = mx_train_loss_and_grad(whole, &batch);
+        r->loss[step] = loss_of(whole, step, &batch);
         r->gradient[step] = keep(r, whole, whole->var.gradient);
         r->update[step] = mx_train_update(whole);
     }
@@ -258,13 +289,14 @@ static MxCommCount sent_since(MxCommCount before) {
 
 static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *arena) {
     Seen seen = {0};
+    teach(s);
     mx_train_state_init(s);
     mx_train_state_begin(s);
     seen.init = farthest(s, r, s->var.param, r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(arena, small_length(v), step);
         MxCommCount before = mx_comm_count(comm);
-        MxLoss loss = mx_train_loss_and_grad(s, &batch);
+        MxLoss loss = loss_of(s, step, &batch);
         MxCommCount made = sent_since(before);
         seen.loss = fmax(seen.loss, relative(loss.loss, r->loss[step].loss));
         seen.weights = fmax(seen.weights, fabs(loss.total_weights - r->loss[step].total_weights));

@@ -200,7 +200,7 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
             head[i] = mx_cast(t, mx_cast(t, head[i], MX_BF16), MX_F32);
     }
     MxModelInputs in = {mx_variable(t, g->in[MX_INPUTS]), mx_variable(t, g->in[MX_INPUTS_POSITION]),
-                        mx_variable(t, g->in[MX_INPUTS_SEGMENTATION]), NULL};
+                        mx_variable(t, g->in[MX_INPUTS_SEGMENTATION]), NULL, NULL};
     return mx_model_hidden(t, g->model, params, in);
 }
 

@@ -72,7 +72,7 @@ static void open_program(MxArena *arena, const MxConfig *c, const MxModel *model
         p->in[f] = mx_vars_add(&p->vars, "in", (MxType){MX_I32, ids});
         in[f] = mx_variable(&t, p->in[f]);
     }
-    MxModelInputs inputs = {in[MX_INPUTS], in[MX_INPUTS_POSITION], in[MX_INPUTS_SEGMENTATION],
+    MxModelInputs inputs = {in[MX_INPUTS], in[MX_INPUTS_POSITION], in[MX_INPUTS_SEGMENTATION], NULL,
                             NULL};
     MxAhead at = {.stream = mx_model_stream(&t, model, params, inputs),
                   .tokens = in[MX_INPUTS],

@@ -1,0 +1,151 @@
+/* teacher.c — the keys of distillation together, and what a student has in common with its teacher.
+ * Source: MaxText types.py, trainers/post_train/distillation/train_distill.py @e591f30c; what they
+ * leave to shapes that do not fit is said here. */
+#include "room.h"
+
+bool config_has_teacher(const MxConfig *c) {
+    const MxYaml *map = c->teacher_overrides;
+    return map && map->kind == MX_YAML_MAP && map->n > 0;
+}
+
+/* ---- one config */
+
+/* A value that changes over the steps. */
+typedef struct Schedule {
+    MxKey start, end, how;
+    const char *style;
+    bool has_end;
+} Schedule;
+
+static void check_schedule(ConfigLoad *load, const Schedule *s) {
+    if (load->slots[s->how].is_bad || load->slots[s->end].is_bad) return;
+    bool changes = strcmp(s->style, "constant") != 0;
+    if (changes && !s->has_end)
+        config_fail(load, s->how, "\"%s\" wants %s, the value at the last step", s->style,
+                    mx_key_name(s->end));
+    if (!changes && s->has_end)
+        config_fail(load, s->end, "%s is constant, so it gets nowhere; linear and cosine do",
+                    mx_key_name(s->how));
+}
+
+static void check_with_others(ConfigLoad *load, const MxConfig *c) {
+    if (c->use_dpo)
+        config_fail(load, MX_KEY_teacher_overrides,
+                    "a run distills or trains on pairs (use_dpo=true), not both");
+    if (c->mtp_num_layers)
+        config_fail(load, MX_KEY_teacher_overrides,
+                    "distillation does not train modules that look ahead (mtp_num_layers is %lld)",
+                    (long long)c->mtp_num_layers);
+}
+
+void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
+    const Schedule schedules[] = {
+        {MX_KEY_distill_alpha, MX_KEY_distill_alpha_end, MX_KEY_distill_alpha_schedule,
+         c->distill_alpha_schedule, c->distill_alpha_end >= 0},
+        {MX_KEY_distill_temperature, MX_KEY_distill_temperature_end,
+         MX_KEY_distill_temperature_schedule, c->distill_temperature_schedule,
+         c->distill_temperature_end > 0},
+        {MX_KEY_distill_beta, MX_KEY_distill_beta_end, MX_KEY_distill_beta_schedule,
+         c->distill_beta_schedule, c->distill_beta_end >= 0}};
+    const MxYaml *map = c->teacher_overrides;
+    if (!config_node_is_null(map) && map->kind != MX_YAML_MAP)
+        config_fail(load, MX_KEY_teacher_overrides, "wants keys below it, found %s",
+                    config_quote(load->arena, map));
+    if (!config_has_teacher(c)) return;
+    for (int i = 0; i < MX_COUNT(schedules); i++) check_schedule(load, &schedules[i]);
+    if (c->distill_alpha_end > 1)
+        config_fail(load, MX_KEY_distill_alpha_end, "wants at most 1, found %g",
+                    c->distill_alpha_end);
+    if (c->distill_beta == 0 && c->distill_beta_end > 0)
+        config_fail(load, MX_KEY_distill_beta_end,
+                    "%g, but distill_beta is 0, so nothing is measured; start from a small value",
+                    c->distill_beta_end);
+    check_with_others(load, c);
+}
+
+/* ---- both */
+
+bool config_is_of_model(int row) {
+    static const char *const groups[] = {"model", "attention", "layout", "precision"};
+    static const MxKey keys[] = {MX_KEY_load_parameters_path, MX_KEY_model_name,
+                                 MX_KEY_override_model_config};
+    for (int i = 0; i < MX_COUNT(keys); i++)
+        if (row == (int)keys[i]) return true;
+    for (int i = 0; row >= 0 && row < MX_KEY_COUNT && i < MX_COUNT(groups); i++)
+        if (!strcmp(config_group_of((MxKey)row)->name, groups[i])) return true;
+    return false;
+}
+
+static void check_keys(ConfigLoad *load) {
+    const MxYaml *map = load->slots[MX_KEY_teacher_overrides].value;
+    for (int i = 0; i < map->n; i++) {
+        int row = config_find(load, map->pair[i].key);
+        if (row < MX_KEY_COUNT && !config_is_of_model(row))
+            config_report(load, map->pair[i].where,
+                          "teacher_overrides: %s is the run's, a teacher has none of its own",
+                          map->pair[i].key);
+    }
+}
+
+/* Features are compared element by element, layer by layer. */
+static void check_features(ConfigLoad *load, const MxConfig *student, const MxConfig *teacher) {
+    const MxYaml *layers = student->distill_layer_indices;
+    int64_t ours = student->num_decoder_layers, theirs = teacher->num_decoder_layers;
+    int64_t least = ours < theirs ? ours : theirs;
+    bool is_all = !layers || config_node_is_null(layers);
+    if (student->emb_dim != teacher->emb_dim)
+        config_fail(load, MX_KEY_distill_beta,
+                    "features of width %lld cannot be compared with the teacher's of %lld",
+                    (long long)student->emb_dim, (long long)teacher->emb_dim);
+    if (is_all && ours != theirs)
+        config_fail(load, MX_KEY_distill_beta,
+                    "the student has %lld layers, the teacher %lld; distill_layer_indices names "
+                    "those to compare",
+                    (long long)ours, (long long)theirs);
+    if (is_all) return;
+    if (layers->kind != MX_YAML_LIST || !layers->n)
+        config_fail(load, MX_KEY_distill_layer_indices, "wants a list of layers, found %s",
+                    config_quote(load->arena, layers));
+    for (int i = 0; layers->kind == MX_YAML_LIST && i < layers->n; i++) {
+        const MxYaml *item = layers->item[i];
+        if (item->kind != MX_YAML_INT || item->integer < 0 || item->integer >= least)
+            config_fail(load, MX_KEY_distill_layer_indices,
+                        "wants layers that both models have, from 0 to %lld, found %s",
+                        (long long)least - 1, config_quote(load->arena, item));
+    }
+}
+
+void config_check_teacher(ConfigLoad *load) {
+    const MxConfig *student = load->config, *teacher = student->teacher;
+    const MxKey key = MX_KEY_teacher_overrides;
+    check_keys(load);
+    if (student->vocab_size != teacher->vocab_size)
+        config_fail(load, key,
+                    "the teacher has another vocabulary: vocab_size %lld, the student's is %lld",
+                    (long long)teacher->vocab_size, (long long)student->vocab_size);
+    if (!teacher->load_parameters_path ||
+        !mx_yaml_get(load->slots[key].value, mx_key_name(MX_KEY_load_parameters_path)))
+        config_fail(load, key, "wants load_parameters_path, the teacher's weights");
+    if (student->distill_beta > 0) check_features(load, student, teacher);
+}
+
+/* ---- in a dump: the files that a teacher came from are not in it */
+
+const MxYaml *config_teacher_keys(MxArena *arena, const MxConfig *student,
+                                  const MxConfig *teacher) {
+    MxYaml *map = config_node_new(arena, MX_YAML_MAP, student->teacher_overrides->where);
+    map->pair = mx_new_n(arena, MxYamlPair, MX_KEY_COUNT);
+    for (int i = 0; i < MX_KEY_COUNT; i++) {
+        MxKey key = (MxKey)i;
+        const char *own = mx_config_value(arena, teacher, key);
+        bool is_same = !strcmp(own, mx_config_value(arena, student, key));
+        bool is_named = key == MX_KEY_model_name || key == MX_KEY_override_model_config;
+        if (!config_is_of_model(i) || is_named || (is_same && key != MX_KEY_load_parameters_path))
+            continue;
+        ConfigLoad load = {.arena = arena};
+        const ConfigSource *source = config_source_add(&load, "<teacher>", own, strlen(own), false);
+        map->pair[map->n++] =
+            (MxYamlPair){mx_key_name(key), map->where, config_parse(&load, source, 0)};
+    }
+    return map;
+}
