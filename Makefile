@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text data ckpt program train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -17,7 +17,8 @@ USES.device := ops
 USES.run    := lower device
 USES.store  := base
 USES.text   := base
-USES.data   := store text
+USES.chat   := text
+USES.data   := store chat
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
 USES.train  := program ckpt
@@ -58,7 +59,7 @@ TOOLS          := mxtrain mxconvert mxcompare mxdecode
 USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
-USES.mxdecode  := ckpt text
+USES.mxdecode  := ckpt chat
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g
@@ -81,12 +82,13 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json jsonl records shard_rules tokenizer
+FUZZERS          := config_yaml json jsonl records shard_rules template tokenizer
 USES.config_yaml := config
 USES.json        := base
 USES.jsonl       := data
 USES.records     := data
 USES.shard_rules := shard
+USES.template    := chat
 USES.tokenizer   := text
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))

@@ -7,6 +7,29 @@
 
 typedef struct MxTokenizer MxTokenizer;
 
+/* ---- characters, as Python's methods of text see them */
+
+/* mx_char_class — bits of these. */
+enum {
+    MX_CHAR_SPACE = 1 << 0,
+    MX_CHAR_LETTER = 1 << 1,
+    MX_CHAR_UPPER = 1 << 2, /* of the two cases */
+    MX_CHAR_LOWER = 1 << 3,
+    MX_CHAR_TITLE = 1 << 4,
+    MX_CHAR_DECIMAL = 1 << 5, /* 0 to 9 of any script */
+    MX_CHAR_DIGIT = 1 << 6,   /* and raised and lowered ones */
+    MX_CHAR_NUMERIC = 1 << 7, /* and fractions, Roman numerals … */
+    MX_CHAR_WORD = 1 << 8,    /* what \w matches */
+    MX_CHAR_PRINTABLE = 1 << 9,
+};
+unsigned mx_char_class(uint32_t c);
+/* mx_char_add — a character in UTF-8; mx_char_add_case — in a case, which may be several. */
+typedef enum MxCharCase { MX_CASE_UPPER, MX_CASE_LOWER, MX_CASE_TITLE } MxCharCase;
+void mx_char_add(MxText *out, uint32_t c);
+void mx_char_add_case(MxText *out, uint32_t c, MxCharCase to);
+
+/* ---- tokenizers */
+
 /* Token ids; in the arena that the function which made them was given. */
 typedef struct MxTokens {
     int32_t *ids; /* [n] */

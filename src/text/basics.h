@@ -50,6 +50,9 @@ TextIs text_is_nonspacing;  /* Mn */
 TextIs text_is_other;       /* C*, but what is not assigned */
 TextIs text_is_word;        /* what \w matches */
 
+unsigned text_class(uint32_t c);               /* of mx_char_class */
+uint32_t text_case(uint32_t c, MxCharCase to); /* of one character */
+
 typedef enum TextForm { TEXT_NFC, TEXT_NFD, TEXT_NFKC, TEXT_NFKD } TextForm;
 /* text_normal_form — adds the text in a normal form. */
 void text_normal_form(MxArena *scratch, TextForm form, TextSpan in, MxText *out);

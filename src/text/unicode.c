@@ -58,6 +58,41 @@ bool text_is_word(uint32_t c) {
            is == UTF8PROC_CATEGORY_PC || (c >= 0x24b6 && c <= 0x24e9) || c == 0x200c || c == 0x200d;
 }
 
+/* Digits that are not decimal: raised, lowered, circled. */
+static bool is_odd_digit(uint32_t c) {
+    return c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+           (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+}
+
+unsigned text_class(uint32_t c) {
+    utf8proc_category_t is = category(c);
+    bool is_letter = is >= UTF8PROC_CATEGORY_LU && is <= UTF8PROC_CATEGORY_LO;
+    bool is_decimal = is == UTF8PROC_CATEGORY_ND, is_digit = is_decimal || is_odd_digit(c);
+    unsigned out = 0;
+    if (text_is_space(c) || (c >= 0x1c && c <= 0x1f)) out |= MX_CHAR_SPACE;
+    if (is_letter) out |= MX_CHAR_LETTER;
+    if (is == UTF8PROC_CATEGORY_LU) out |= MX_CHAR_UPPER;
+    if (is == UTF8PROC_CATEGORY_LL) out |= MX_CHAR_LOWER;
+    if (is == UTF8PROC_CATEGORY_LT) out |= MX_CHAR_TITLE;
+    if (is_decimal) out |= MX_CHAR_DECIMAL;
+    if (is_digit) out |= MX_CHAR_DIGIT;
+    if (text_is_numeric(c)) out |= MX_CHAR_NUMERIC;
+    if (is_letter || text_is_numeric(c) || c == '_') out |= MX_CHAR_WORD;
+    bool is_hidden = is == UTF8PROC_CATEGORY_CN || is >= UTF8PROC_CATEGORY_CC ||
+                     (is >= UTF8PROC_CATEGORY_ZS && is <= UTF8PROC_CATEGORY_ZP);
+    if (!is_hidden || c == ' ') out |= MX_CHAR_PRINTABLE;
+    return out;
+}
+
+uint32_t text_case(uint32_t c, MxCharCase to) {
+    static utf8proc_int32_t (*const cases[])(utf8proc_int32_t) = {
+        [MX_CASE_UPPER] = utf8proc_toupper,
+        [MX_CASE_LOWER] = utf8proc_tolower,
+        [MX_CASE_TITLE] = utf8proc_totitle,
+    };
+    return (uint32_t)cases[to]((utf8proc_int32_t)c);
+}
+
 /* ---- forms */
 
 /* Below this, characters never change, nor join one before them. */

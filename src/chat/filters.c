@@ -1,0 +1,483 @@
+/* filters.c — filters of lists and of any value; those of text are in filters_text.c. */
+#include "internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool was_given(ChatValue value) {
+    return value.kind != CHAT_ABSENT;
+}
+
+static ChatValue generator(ChatRun *run) {
+    return chat_list_new(run, CHAT_IS_GENERATOR, 0);
+}
+
+/* ---- members by name */
+
+/* A member as filters name it: "a.b.0", or any key. */
+static ChatValue member(ChatRun *run, ChatValue of, ChatValue name) {
+    if (name.kind != CHAT_TEXT) return chat_item(run, of, name);
+    ChatText rest = name.text;
+    while (!run->failed) {
+        size_t dot = chat_find(rest, 0, CHAT_TEXT_OF(".")), n = dot == SIZE_MAX ? rest.n : dot;
+        char *end, *part = mx_arena_strndup(run->arena, rest.data, n);
+        long place = strtol(part, &end, 10);
+        bool is_place = n && !*end && strspn(part, "0123456789") == n;
+        of = chat_item(run, of, is_place ? chat_whole(place) : chat_text(part, n));
+        if (dot == SIZE_MAX) break;
+        rest = (ChatText){rest.data + dot + 1, rest.n - dot - 1};
+    }
+    return of;
+}
+
+static ChatValue member_or(ChatRun *run, ChatValue of, ChatValue name, ChatValue otherwise) {
+    if (!was_given(name) || name.kind == CHAT_NONE) return of;
+    ChatValue found = member(run, of, name);
+    return found.kind == CHAT_UNDEFINED && was_given(otherwise) ? otherwise : found;
+}
+
+/* Without case, as filters compare texts unless they are told to. */
+static ChatValue folded(ChatRun *run, ChatValue value, bool minds_case) {
+    if (value.kind != CHAT_TEXT || minds_case) return value;
+    MxText out = chat_builder(run);
+    for (size_t at = 0; at < value.text.n && chat_spend(run, 1);)
+        mx_char_add_case(&out, chat_char(value.text, &at), MX_CASE_LOWER);
+    return chat_built(&out);
+}
+
+/* ---- order */
+
+typedef struct Sorted {
+    ChatValue key, value;
+} Sorted;
+
+/* A stable merge, which fails where two keys cannot be compared. */
+static void merge(ChatRun *run, Sorted *from, Sorted *to, int64_t n, bool falls) {
+    if (n < 2 || run->failed || !chat_spend(run, (size_t)n)) return;
+    int64_t half = n / 2;
+    merge(run, from, to, half, falls);
+    merge(run, from + half, to + half, n - half, falls);
+    for (int64_t i = 0, a = 0, b = half; i < n; i++) {
+        bool takes_b = a == half;
+        if (a < half && b < n && !run->failed) {
+            int order = falls ? chat_order(run, from[a].key, from[b].key, "<")
+                              : chat_order(run, from[b].key, from[a].key, "<");
+            takes_b = order < 0;
+        }
+        to[i] = from[takes_b ? b++ : a++];
+    }
+    memcpy(from, to, (size_t)n * sizeof *from);
+}
+
+/* names: members to sort by, with commas between; absent = the items themselves. */
+static ChatValue sort_keys(ChatRun *run, ChatValue item, ChatValue names, bool minds_case) {
+    if (!was_given(names) || names.kind != CHAT_TEXT ||
+        chat_find(names.text, 0, CHAT_TEXT_OF(",")) == SIZE_MAX)
+        return folded(run, member_or(run, item, names, (ChatValue){.kind = CHAT_ABSENT}),
+                      minds_case);
+    ChatValue out = chat_list_new(run, CHAT_IS_TUPLE, 2);
+    for (size_t at = 0; at <= names.text.n && !run->failed;) {
+        size_t comma = chat_find(names.text, at, CHAT_TEXT_OF(","));
+        size_t end = comma == SIZE_MAX ? names.text.n : comma;
+        ChatValue name = chat_text(names.text.data + at, end - at);
+        chat_list_add(run, out, folded(run, member(run, item, name), minds_case));
+        at = end + 1;
+    }
+    return out;
+}
+
+static void sort_list(ChatRun *run, ChatList *list, const ChatValue *keys, bool falls) {
+    Sorted *from = chat_alloc(run, (size_t)list->n + 1, sizeof *from);
+    Sorted *to = chat_alloc(run, (size_t)list->n + 1, sizeof *to);
+    if (!from || !to) return;
+    for (int64_t i = 0; i < list->n; i++) from[i] = (Sorted){keys[i], list->item[i]};
+    merge(run, from, to, list->n, falls);
+    for (int64_t i = 0; i < list->n; i++) list->item[i] = from[i].value;
+}
+
+static ChatValue copy_list(ChatRun *run, ChatValue of) {
+    const ChatList *list = chat_walk(run, of);
+    ChatValue out = chat_list_new(run, CHAT_IS_LIST, list->n);
+    for (int64_t i = 0; i < list->n && chat_spend(run, 1); i++)
+        chat_list_add(run, out, list->item[i]);
+    return out;
+}
+
+static ChatValue sorted_by(ChatRun *run, ChatValue of, ChatValue names, bool minds_case,
+                           bool falls) {
+    ChatValue out = copy_list(run, of);
+    ChatValue *keys = chat_alloc(run, (size_t)out.list->n + 1, sizeof *keys);
+    for (int64_t i = 0; keys && i < out.list->n && !run->failed; i++)
+        keys[i] = sort_keys(run, out.list->item[i], names, minds_case);
+    if (keys && !run->failed) sort_list(run, out.list, keys, falls);
+    return out;
+}
+
+static ChatValue do_sort(ChatRun *run, ChatCall *call) {
+    return sorted_by(run, call->self, call->arg[2], chat_truth(call->arg[1]),
+                     chat_truth(call->arg[0]));
+}
+
+static ChatValue do_dictsort(ChatRun *run, ChatCall *call) {
+    ChatText by = chat_argument_text(run, call->arg[1], CHAT_TEXT_OF("key"));
+    bool by_value = by.n == 5;
+    if (call->self.kind != CHAT_DICT)
+        return chat_fail(run, "'%s' object has no attribute 'items'", chat_type(call->self));
+    ChatValue pairs = chat_list_new(run, CHAT_IS_LIST, call->self.dict->n);
+    for (int64_t i = 0; i < call->self.dict->n; i++) {
+        ChatValue pair = chat_list_new(run, CHAT_IS_TUPLE, 2);
+        chat_list_add(run, pair, call->self.dict->entry[i].key);
+        chat_list_add(run, pair, call->self.dict->entry[i].value);
+        chat_list_add(run, pairs, pair);
+    }
+    return run->failed ? pairs
+                       : sorted_by(run, pairs, chat_whole(by_value), chat_truth(call->arg[0]),
+                                   chat_truth(call->arg[2]));
+}
+
+static ChatValue extreme(ChatRun *run, ChatCall *call, int wanted) {
+    const ChatList *list = chat_walk(run, call->self);
+    ChatValue best = {.why = "No aggregated item, sequence was empty."}, best_key = {0};
+    for (int64_t i = 0; i < list->n && !run->failed; i++) {
+        ChatValue key = sort_keys(run, list->item[i], call->arg[1], chat_truth(call->arg[0]));
+        if (i && chat_order(run, key, best_key, wanted < 0 ? "<" : ">") * wanted <= 0) continue;
+        best = list->item[i];
+        best_key = key;
+    }
+    return best;
+}
+static ChatValue do_min(ChatRun *run, ChatCall *call) {
+    return extreme(run, call, -1);
+}
+static ChatValue do_max(ChatRun *run, ChatCall *call) {
+    return extreme(run, call, 1);
+}
+
+static ChatValue do_unique(ChatRun *run, ChatCall *call) {
+    const ChatList *list = chat_walk(run, call->self);
+    ChatValue seen = chat_dict_new(run), out = generator(run);
+    for (int64_t i = 0; i < list->n && !run->failed; i++) {
+        ChatValue key = sort_keys(run, list->item[i], call->arg[1], chat_truth(call->arg[0]));
+        if (run->failed || chat_dict_find(run, seen.dict, key)) continue;
+        chat_dict_set(run, seen.dict, key, chat_none());
+        chat_list_add(run, out, list->item[i]);
+    }
+    return out;
+}
+
+static ChatValue do_groupby(ChatRun *run, ChatCall *call) {
+    bool minds_case = chat_truth(call->arg[2]);
+    ChatValue all = sorted_by(run, call->self, call->arg[0], minds_case, false);
+    ChatValue out = chat_list_new(run, CHAT_IS_LIST, 0), last = {0}, group = {0};
+    for (int64_t i = 0; i < all.list->n && !run->failed; i++) {
+        ChatValue item = all.list->item[i];
+        ChatValue key = member_or(run, item, call->arg[0], call->arg[1]);
+        if (!i || !chat_equal(run, folded(run, last, minds_case), folded(run, key, minds_case))) {
+            ChatValue pair = chat_list_new(run, CHAT_IS_GROUP, 2);
+            group = chat_list_new(run, CHAT_IS_LIST, 0);
+            chat_list_add(run, pair, key);
+            chat_list_add(run, pair, group);
+            chat_list_add(run, out, pair);
+            last = key;
+        }
+        chat_list_add(run, group, item);
+    }
+    return out;
+}
+
+/* ---- choosing and changing items */
+
+/* The rest of a call's arguments, for the filter or test that it names first. */
+static ChatValue apply(ChatRun *run, const ChatRow *row, ChatValue self, const ChatCall *call,
+                       int64_t from) {
+    ChatCall inner = {.self = self, .named = call->named, .n_named = call->n_named};
+    inner.at = call->at + from;
+    inner.n = call->n - from;
+    return chat_call_row(run, row, &inner);
+}
+
+static const ChatRow *named_row(ChatRun *run, ChatTable table, ChatValue name, const char *kind) {
+    ChatText text = chat_string(run, name);
+    const char *word = mx_arena_strndup(run->arena, text.data, text.n);
+    const ChatRow *row = chat_row(table, word);
+    if (!row) chat_fail(run, "No %s named '%s'.", kind, word);
+    return row;
+}
+
+static ChatValue do_map(ChatRun *run, ChatCall *call) {
+    const ChatRow *row = NULL;
+    ChatValue attribute = {.kind = CHAT_ABSENT}, otherwise = attribute, out = generator(run);
+    for (int64_t i = 0; i < call->n_named && !call->n; i++) {
+        if (!strcmp(call->named[i].name, "attribute")) attribute = call->named[i].value;
+        if (!strcmp(call->named[i].name, "default")) otherwise = call->named[i].value;
+    }
+    if (!call->n && !was_given(attribute)) return chat_fail(run, "map requires a filter argument");
+    if (call->n) row = named_row(run, chat_filters, call->at[0], "filter");
+    const ChatList *list = chat_walk(run, call->self);
+    for (int64_t i = 0; i < list->n && !run->failed; i++)
+        chat_list_add(run, out,
+                      row ? apply(run, row, list->item[i], call, 1)
+                          : member_or(run, list->item[i], attribute, otherwise));
+    return out;
+}
+
+/* Items of which a test holds, or does not; with an attribute: of that member of theirs. */
+static ChatValue choose(ChatRun *run, ChatCall *call, bool by_attribute, bool wanted) {
+    int64_t at = by_attribute;
+    ChatValue out = generator(run);
+    if (call->n < at) return chat_fail(run, "Missing parameter for attribute name");
+    const ChatRow *row = call->n > at ? named_row(run, chat_tests, call->at[at], "test") : NULL;
+    const ChatList *list = chat_walk(run, call->self);
+    for (int64_t i = 0; i < list->n && !run->failed; i++) {
+        ChatValue value = by_attribute ? member(run, list->item[i], call->at[0]) : list->item[i];
+        bool holds = chat_truth(row ? apply(run, row, value, call, at + 1) : value);
+        if (holds == wanted) chat_list_add(run, out, list->item[i]);
+    }
+    return out;
+}
+static ChatValue do_select(ChatRun *run, ChatCall *call) {
+    return choose(run, call, false, true);
+}
+static ChatValue do_reject(ChatRun *run, ChatCall *call) {
+    return choose(run, call, false, false);
+}
+static ChatValue do_selectattr(ChatRun *run, ChatCall *call) {
+    return choose(run, call, true, true);
+}
+static ChatValue do_rejectattr(ChatRun *run, ChatCall *call) {
+    return choose(run, call, true, false);
+}
+
+static ChatValue do_batch(ChatRun *run, ChatCall *call) {
+    const ChatList *list = chat_walk(run, call->self);
+    int64_t size = chat_argument_index(run, call->arg[0], 1);
+    ChatValue out = generator(run), part = {0};
+    if (size < 1) return chat_fail(run, "batch wants a number above 0");
+    for (int64_t i = 0; i < list->n && !run->failed; i++) {
+        if (i % size == 0) {
+            part = chat_list_new(run, CHAT_IS_LIST, 0);
+            chat_list_add(run, out, part);
+        }
+        chat_list_add(run, part, list->item[i]);
+    }
+    if (was_given(call->arg[1]) && call->arg[1].kind != CHAT_NONE && list->n)
+        while (part.list->n < size && chat_spend(run, 1)) chat_list_add(run, part, call->arg[1]);
+    return out;
+}
+
+static ChatValue do_slice(ChatRun *run, ChatCall *call) {
+    const ChatList *list = chat_walk(run, call->self);
+    int64_t n = chat_argument_index(run, call->arg[0], 1), at = 0;
+    ChatValue out = generator(run);
+    if (n < 1) return chat_fail(run, "slice wants a number above 0");
+    bool fills = was_given(call->arg[1]) && call->arg[1].kind != CHAT_NONE;
+    for (int64_t i = 0; i < n && chat_spend(run, 1); i++) {
+        ChatValue part = chat_list_new(run, CHAT_IS_LIST, 0);
+        int64_t size = list->n / n + (i < list->n % n);
+        for (int64_t k = 0; k < size; k++) chat_list_add(run, part, list->item[at++]);
+        if (fills && i >= list->n % n && list->n % n) chat_list_add(run, part, call->arg[1]);
+        chat_list_add(run, out, part);
+    }
+    return out;
+}
+
+static ChatValue do_reverse(ChatRun *run, ChatCall *call) {
+    ChatValue step[3] = {{.kind = CHAT_ABSENT}, {.kind = CHAT_ABSENT}, chat_whole(-1)};
+    if (call->self.kind == CHAT_TEXT) return chat_slice(run, call->self, step);
+    const ChatList *list = chat_walk(run, call->self);
+    ChatValue out = generator(run);
+    for (int64_t i = list->n; i-- > 0 && chat_spend(run, 1);)
+        chat_list_add(run, out, list->item[i]);
+    return out;
+}
+
+/* ---- one value of many */
+
+static ChatValue end_of(ChatRun *run, ChatCall *call, bool is_last) {
+    const ChatList *list = chat_walk(run, call->self);
+    if (list->n) return list->item[is_last ? list->n - 1 : 0];
+    return chat_undefined(run, "No %s item, sequence was empty.", is_last ? "last" : "first");
+}
+static ChatValue do_first(ChatRun *run, ChatCall *call) {
+    return end_of(run, call, false);
+}
+static ChatValue do_last(ChatRun *run, ChatCall *call) {
+    return end_of(run, call, true);
+}
+
+static ChatValue do_join(ChatRun *run, ChatCall *call) {
+    ChatText between = chat_argument_text(run, call->arg[0], CHAT_TEXT_OF(""));
+    const ChatList *list = chat_walk(run, call->self);
+    MxText out = chat_builder(run);
+    for (int64_t i = 0; i < list->n && chat_spend(run, 1); i++) {
+        if (i) chat_add(run, &out, between.data, between.n);
+        chat_show(run, &out,
+                  member_or(run, list->item[i], call->arg[1], (ChatValue){.kind = CHAT_ABSENT}));
+    }
+    return chat_built(&out);
+}
+
+static ChatValue do_sum(ChatRun *run, ChatCall *call) {
+    ChatValue sum = was_given(call->arg[1]) ? call->arg[1] : chat_whole(0);
+    const ChatList *list = chat_walk(run, call->self);
+    for (int64_t i = 0; i < list->n && !run->failed; i++)
+        sum = chat_operate(
+            run, CHAT_ADD, sum,
+            member_or(run, list->item[i], call->arg[0], (ChatValue){.kind = CHAT_ABSENT}));
+    return sum;
+}
+
+static ChatValue do_length(ChatRun *run, ChatCall *call) {
+    return chat_whole(chat_length(run, call->self));
+}
+static ChatValue do_list(ChatRun *run, ChatCall *call) {
+    return copy_list(run, call->self);
+}
+
+static ChatValue do_items(ChatRun *run, ChatCall *call) {
+    ChatValue out = generator(run);
+    if (call->self.kind == CHAT_UNDEFINED) return out;
+    if (call->self.kind != CHAT_DICT)
+        return chat_fail(run, "Can only get item pairs from a mapping.");
+    for (int64_t i = 0; i < call->self.dict->n && chat_spend(run, 1); i++) {
+        ChatValue pair = chat_list_new(run, CHAT_IS_TUPLE, 2);
+        chat_list_add(run, pair, call->self.dict->entry[i].key);
+        chat_list_add(run, pair, call->self.dict->entry[i].value);
+        chat_list_add(run, out, pair);
+    }
+    return out;
+}
+
+static ChatValue do_attr(ChatRun *run, ChatCall *call) {
+    ChatText name = chat_string(run, call->arg[0]);
+    const char *word = mx_arena_strndup(run->arena, name.data, name.n);
+    bool is_dict = call->self.kind == CHAT_DICT && !call->self.dict->is_namespace;
+    if (!is_dict || chat_row(chat_dict_methods, word)) return chat_attribute(run, call->self, word);
+    return chat_undefined(run, "'dict object' has no attribute '%s'", word); /* keys are none */
+}
+
+static ChatValue do_default(ChatRun *run, ChatCall *call) {
+    bool is_missing =
+        call->self.kind == CHAT_UNDEFINED || (chat_truth(call->arg[1]) && !chat_truth(call->self));
+    (void)run;
+    if (!is_missing) return call->self;
+    return was_given(call->arg[0]) ? call->arg[0] : chat_text("", 0);
+}
+
+/* ---- numbers */
+
+static ChatValue do_abs(ChatRun *run, ChatCall *call) {
+    double number;
+    if (!chat_use(run, call->self)) return call->self;
+    if (!chat_number(call->self, &number))
+        return chat_fail(run, "bad operand type for abs(): '%s'", chat_type(call->self));
+    bool falls = chat_order(run, call->self, chat_whole(0), "<") < 0;
+    return falls ? chat_operate(run, CHAT_MUL, call->self, chat_whole(-1)) : call->self;
+}
+
+/* Digits with an optional sign and spaces around, of this base. */
+static bool read_whole(ChatText text, int64_t base, ChatWhole *out) {
+    const ChatWhole most = (ChatWhole)(~(unsigned __int128)0 >> 1);
+    text = chat_strip(text, (ChatText){0}, true, true);
+    bool falls = text.n && *text.data == '-';
+    size_t at = text.n && strchr("+-", *text.data) ? 1 : 0;
+    *out = 0;
+    bool has_mark = at + 2 < text.n && text.data[at] == '0' && base != 10;
+    char mark = has_mark ? (char)(text.data[at + 1] | 0x20) : '\0';
+    if ((base == 16 && mark == 'x') || (base == 8 && mark == 'o') || (base == 2 && mark == 'b'))
+        at += 2;
+    if (at == text.n) return false;
+    for (; at < text.n; at++) {
+        char c = text.data[at], letter = (char)(c | 0x20);
+        int64_t digit = c >= '0' && c <= '9' ? c - '0' : letter >= 'a' ? letter - 'a' + 10 : base;
+        if (digit >= base || *out > (most - digit) / base) return false;
+        *out = *out * base + digit;
+    }
+    if (falls) *out = -*out;
+    return true;
+}
+
+static bool read_real(ChatRun *run, ChatText text, double *out) {
+    text = chat_strip(text, (ChatText){0}, true, true);
+    char *copy = mx_arena_strndup(run->arena, text.data, text.n), *end;
+    *out = strtod(copy, &end);
+    return text.n && !*end && !strpbrk(copy, "xX");
+}
+
+static ChatValue do_int(ChatRun *run, ChatCall *call) {
+    ChatValue otherwise = was_given(call->arg[0]) ? call->arg[0] : chat_whole(0);
+    int64_t base = chat_argument_index(run, call->arg[1], 10);
+    ChatWhole whole;
+    double real;
+    if (call->self.kind == CHAT_WHOLE) return call->self;
+    if (call->self.kind == CHAT_BOOL) return chat_whole(call->self.truth);
+    if (call->self.kind == CHAT_TEXT && read_whole(call->self.text, base, &whole))
+        return chat_whole(whole);
+    bool is_real = call->self.kind == CHAT_REAL ||
+                   (call->self.kind == CHAT_TEXT && read_real(run, call->self.text, &real));
+    if (!is_real) return otherwise;
+    if (call->self.kind == CHAT_REAL) real = call->self.real;
+    return isfinite(real) && fabs(real) < 1e38 ? chat_whole((ChatWhole)real) : otherwise;
+}
+
+static ChatValue do_float(ChatRun *run, ChatCall *call) {
+    double real;
+    if (chat_number(call->self, &real)) return chat_real(real);
+    if (call->self.kind == CHAT_TEXT && read_real(run, call->self.text, &real))
+        return chat_real(real);
+    return was_given(call->arg[0]) ? call->arg[0] : chat_real(0);
+}
+
+static ChatValue do_round(ChatRun *run, ChatCall *call) {
+    enum { LONGEST = 400 };
+    int64_t places = chat_argument_index(run, call->arg[0], 0);
+    ChatText how = chat_argument_text(run, call->arg[1], CHAT_TEXT_OF("common"));
+    double value;
+    char text[LONGEST + 32];
+    if (!chat_number(call->self, &value))
+        return chat_fail(run, "type %s doesn't define __round__ method", chat_type(call->self));
+    double scale = pow(10, (double)places);
+    if (how.n == 4) return chat_real(ceil(value * scale) / scale);
+    if (how.n == 5) return chat_real(floor(value * scale) / scale);
+    if (call->self.kind == CHAT_WHOLE && places >= 0) return call->self;
+    if (places < 0 || places > 20 || fabs(value) > 1e30) {
+        double rounded = rint(value * scale) / scale;
+        return chat_real(isfinite(rounded) ? rounded : value);
+    }
+    snprintf(text, sizeof text, "%.*f", (int)places, value); /* halves to even, by exact value */
+    return chat_real(strtod(text, NULL));
+}
+
+static const ChatRow filters[] = {
+    {"abs", "", 0, do_abs},
+    {"attr", "name", 1, do_attr},
+    {"batch", "linecount fill_with", 1, do_batch},
+    {"count", "", 0, do_length},
+    {"d", "default_value boolean", 0, do_default},
+    {"default", "default_value boolean", 0, do_default},
+    {"dictsort", "case_sensitive by reverse", 0, do_dictsort},
+    {"first", "", 0, do_first},
+    {"float", "default", 0, do_float},
+    {"groupby", "attribute default case_sensitive", 1, do_groupby},
+    {"int", "default base", 0, do_int},
+    {"items", "", 0, do_items},
+    {"join", "d attribute", 0, do_join},
+    {"last", "", 0, do_last},
+    {"length", "", 0, do_length},
+    {"list", "", 0, do_list},
+    {"map", NULL, 0, do_map},
+    {"max", "case_sensitive attribute", 0, do_max},
+    {"min", "case_sensitive attribute", 0, do_min},
+    {"reject", NULL, 0, do_reject},
+    {"rejectattr", NULL, 0, do_rejectattr},
+    {"reverse", "", 0, do_reverse},
+    {"round", "precision method", 0, do_round},
+    {"select", NULL, 0, do_select},
+    {"selectattr", NULL, 0, do_selectattr},
+    {"slice", "slices fill_with", 1, do_slice},
+    {"sort", "reverse case_sensitive attribute", 0, do_sort},
+    {"sum", "attribute start", 0, do_sum},
+    {"unique", "case_sensitive attribute", 0, do_unique},
+};
+const ChatTable chat_filters = {filters, MX_COUNT(filters), &chat_filters_of_text};
