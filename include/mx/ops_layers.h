@@ -170,5 +170,22 @@ enum { MX_DELTA_CHUNK = 64 }; /* tokens that are taken together */
  * [B, T, N]; segments i32 [B, T], of which 0 makes zeros. o [B, T, N, W]. In f32; work is linear in
  * T. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py @e591f30c. */
 MxValue mx_delta(MxTrace *t, const MxValue qkv[3], MxValue decay, MxValue beta, MxValue segments);
+/* ---- keys and values that were made before
+
+ * A cache [B, C, …] holds rows of positions, that of position p in slot p mod C: of a sequence's n
+ * positions 0 .. n - 1 the last C, or all. */
+
+/* mx_cache_write — the cache with rows [B, T, …] put into the slots of their positions i32 [B, T];
+ * those of negative positions are left out, of rows for one slot the last one counts. To be
+ * assigned to the cache's own variable. */
+MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxValue positions);
+
+/* mx_cache_attention — attention of queries q [B, T, N, H] at positions i32 [B, T] over caches of
+ * keys k [B, C, K, H] and values v [B, C, K, W], into which counts i32 [B] positions of each
+ * sequence were written, the queries' own among them: o [B, T, N, W], as of mx_attention (of the
+ * attributes the part means nothing). A query at a negative position, or one that sees no key, gets
+ * zeros. sinks f32 [N] as of mx_attention_sinks, or MX_NONE. Has no gradient. */
+MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxValue positions, MxValue counts,
+                           MxValue sinks, MxAttentionAttr attr);
 
 #endif

@@ -114,7 +114,7 @@ static double attention_grad_flops(const MxType *in, const MxType *out, const vo
     return products(in, attr, 3, 2);
 }
 
-static void attention_print(MxText *text, const void *attr) {
+void ops_print_attention(MxText *text, const void *attr) {
     static const char *const names[] = {"causal", "sliding", "chunk", "full"};
     const MxAttentionAttr *a = attr;
     mx_text_add(text, "%s", names[a->mask]);
@@ -164,7 +164,7 @@ const MxOp op_attention = {
     .partition = attention_cut,
     .localize = attention_localize,
     .flops = attention_flops,
-    .print = attention_print,
+    .print = ops_print_attention,
     .doc = "softmax(mask(scale q k), sinks) v; log-sums",
 };
 
@@ -207,6 +207,6 @@ const MxOp op_attention_grad = {
     .partition = attention_grad_cut,
     .localize = attention_localize,
     .flops = attention_grad_flops,
-    .print = attention_print,
+    .print = ops_print_attention,
     .doc = "dq, dk, dv (and dsinks) from q, k, v, segments (and sinks), o, log-sums, do",
 };

@@ -12,6 +12,8 @@ bool ops_same_type(MxInfer *infer, int a, int b);
 bool ops_is_real(MxInfer *infer, int i);
 /* ops_is — checks an input's dtype and rank (rank < 0 = any). */
 bool ops_is(MxInfer *infer, int i, MxDtype dtype, int rank);
+/* ops_print_attention — an MxAttentionAttr. */
+void ops_print_attention(MxText *text, const void *attr);
 
 /* ops_check_logits — checks inputs of ops that make logits: h, w, targets (2) and `last`, integers
  * for every token; attributes start with an MxXentAttr. ops_logits_flops — what the logits cost. */

@@ -1,0 +1,251 @@
+/* cache.c — caches of keys and values: rows put into their slots, and attention over them. Keys
+ * pass by in blocks; those of a block are read once for all queries of the heads that share them,
+ * so that a token at a time costs about what reading the cache does. */
+#include "kernel.h"
+#include "vec.h"
+
+#include <math.h>
+
+/* ---- cache_write */
+
+typedef struct Slots {
+    const MxKernelCall *call;
+    int64_t slots, rows; /* of a sequence: in the cache, and new ones */
+    size_t bytes;        /* of a row */
+} Slots;
+
+static Slots slots_of(const MxKernelCall *call) {
+    MxShape cache = call->in_type[0].shape;
+    Slots s = {.call = call, .slots = cache.dim[1], .rows = call->in_type[1].shape.dim[1]};
+    s.bytes = mx_dtype_bytes(call->in_type[0].dtype);
+    for (int d = 2; d < cache.rank; d++) s.bytes *= (size_t)cache.dim[d];
+    return s;
+}
+
+static void write_sequences(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Slots *s = context;
+    const MxKernelCall *call = s->call;
+    size_t cache_bytes = (size_t)s->slots * s->bytes;
+    for (int64_t b = begin; b < end; b++) {
+        const int32_t *position = (const int32_t *)call->in[2] + b * s->rows;
+        const char *row = (const char *)call->in[1] + (size_t)(b * s->rows) * s->bytes;
+        char *cache = (char *)call->out[0] + (size_t)b * cache_bytes;
+        if (call->out[0] != call->in[0] && cache_bytes)
+            memcpy(cache, (const char *)call->in[0] + (size_t)b * cache_bytes, cache_bytes);
+        for (int64_t t = 0; t < s->rows; t++)
+            if (position[t] >= 0)
+                memcpy(cache + (size_t)(position[t] % s->slots) * s->bytes,
+                       row + (size_t)t * s->bytes, s->bytes);
+    }
+}
+
+static void cache_write_run(const MxDevice *device, const MxKernelCall *call) {
+    Slots s = slots_of(call);
+    int64_t row_bytes = s.rows * (int64_t)s.bytes;
+    if (call->out[0])
+        cpu_for(device, call->in_type[0].shape.dim[0],
+                cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)), write_sequences, &s);
+}
+
+const MxKernel cpu_cache_write = {.run = cache_write_run};
+
+/* ---- cache_attention */
+
+enum {
+    KEYS_A_BLOCK = 64,
+    QUERIES_A_PIECE = 16 /* of a head */
+};
+
+typedef struct Cached {
+    const MxKernelCall *call;
+    const MxAttentionAttr *attr;
+    MxDtype dtype;
+    int64_t batch, time, heads, group, key_heads, slots, width, value_width;
+    size_t worker_bytes;
+} Cached;
+
+static Cached cached_of(const MxKernelCall *call) {
+    MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
+    return (Cached){.call = call,
+                    .attr = call->attr,
+                    .dtype = call->in_type[0].dtype,
+                    .batch = q.dim[0],
+                    .time = q.dim[1],
+                    .heads = q.dim[2],
+                    .group = q.dim[2] / k.dim[2],
+                    .key_heads = k.dim[2],
+                    .slots = k.dim[1],
+                    .width = q.dim[3],
+                    .value_width = call->in_type[2].shape.dim[3]};
+}
+
+/* Positions, both ends included. */
+typedef struct Range {
+    int64_t low, high;
+} Range;
+
+/* One query of a piece. */
+typedef struct Query {
+    const float *q;
+    float *out; /* [value width] sum so far */
+    Range sees;
+    float most, sum; /* the largest score; of exponentials below it */
+} Query;
+
+typedef struct Work {
+    float *q, *out;       /* [queries of a piece, width], [.., value width] */
+    float *keys, *values; /* a block, where the cache holds no floats */
+    Query *query;
+} Work;
+
+static size_t carve(const Cached *c, void *scratch, Work *w) {
+    size_t n = (size_t)(QUERIES_A_PIECE * c->group), k = (size_t)c->width,
+           v = (size_t)c->value_width;
+    char *start = scratch;
+    w->q = cpu_carve(&scratch, n * k * sizeof(float));
+    w->out = cpu_carve(&scratch, n * v * sizeof(float));
+    w->keys = cpu_carve(&scratch, KEYS_A_BLOCK * k * sizeof(float));
+    w->values = cpu_carve(&scratch, KEYS_A_BLOCK * v * sizeof(float));
+    w->query = cpu_carve(&scratch, n * sizeof(Query));
+    return (size_t)((char *)scratch - start);
+}
+
+/* What a query sees of what the cache still holds. */
+static Range seen(const Cached *c, int64_t position, int64_t count) {
+    int64_t window = c->attr->window, oldest = cpu_max(0, count - c->slots);
+    Range all = {0, position};
+    if (position < 0) return (Range){0, -1};
+    if (c->attr->mask == MX_MASK_SLIDING) all.low = position - window + 1;
+    if (c->attr->mask == MX_MASK_CHUNK) all.low = position / window * window;
+    if (c->attr->mask == MX_MASK_FULL) all.high = count - 1;
+    return (Range){cpu_max(all.low, oldest), cpu_min(all.high, count - 1)};
+}
+
+static float product(int64_t n, const float *x, const float *y) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+static void add_times(int64_t n, float factor, const float *x, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
+
+static void scale_by(int64_t n, float factor, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] *= factor;
+}
+
+/* The keys of n positions from `at` that the query sees; rows of them. */
+static void add_block(const Cached *c, Query *query, Range block, const float *const *keys,
+                      const float *const *values) {
+    float score[KEYS_A_BLOCK], cap = (float)c->attr->softcap, scale = (float)c->attr->scale;
+    int64_t from = cpu_max(query->sees.low, block.low) - block.low;
+    int64_t to = cpu_min(query->sees.high, block.high) - block.low + 1;
+    if (from >= to) return;
+    for (int64_t j = from; j < to; j++) {
+        score[j] = product(c->width, query->q, keys[j]) * scale;
+        if (cap > 0) score[j] = cap * vec_tanh(score[j] / cap);
+    }
+    float most = vec_max(to - from, score + from, query->most);
+    float shrink = vec_exp(query->most - most);
+    query->sum *= shrink;
+    if (shrink != 1) scale_by(c->value_width, shrink, query->out);
+    query->most = most;
+    for (int64_t j = from; j < to; j++) {
+        float p = vec_exp(score[j] - most);
+        query->sum += p;
+        add_times(c->value_width, p, values[j], query->out);
+    }
+}
+
+/* Rows of an array [batch, .., heads, width], as floats. */
+static const float *row_of(const Cached *c, int input, const int64_t b_slot_head[3], float *space) {
+    int64_t width = c->call->in_type[input].shape.dim[3];
+    int64_t at = (b_slot_head[0] * c->slots + b_slot_head[1]) * c->key_heads + b_slot_head[2];
+    return cpu_read(c->call->in[input], c->dtype, at * width, width, space);
+}
+
+static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], int64_t n_queries,
+                     Range block) {
+    const float *keys[KEYS_A_BLOCK], *values[KEYS_A_BLOCK];
+    for (int64_t p = block.low; p <= block.high; p++) {
+        int64_t j = p - block.low, at[] = {b_head[0], p % c->slots, b_head[1]};
+        keys[j] = row_of(c, 1, at, w->keys + j * c->width);
+        values[j] = row_of(c, 2, at, w->values + j * c->value_width);
+    }
+    for (int64_t i = 0; i < n_queries; i++) add_block(c, &w->query[i], block, keys, values);
+}
+
+/* Queries of one head of keys, from time t on; returns what they see together. */
+static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
+    const float lowest = -1e30f; /* finite, so that nothing seen yet is no NaN */
+    int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
+    const int32_t *positions = c->call->in[3], *counts = c->call->in[4];
+    const float *sinks = c->call->n_in > c->call->op->arity ? c->call->in[5] : NULL;
+    Range all = {INT64_MAX, -1};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
+        int64_t at = (row * c->heads + h) * c->width;
+        Query *query = &w->query[i];
+        *query = (Query){.q = cpu_read(c->call->in[0], c->dtype, at, c->width, w->q + i * c->width),
+                         .out = w->out + i * c->value_width,
+                         .sees = seen(c, positions[row], counts[b]),
+                         .most = sinks ? sinks[h] : lowest,
+                         .sum = sinks ? 1 : 0};
+        memset(query->out, 0, (size_t)c->value_width * sizeof(float));
+        if (query->sees.low > query->sees.high) continue;
+        all.low = cpu_min(all.low, query->sees.low);
+        all.high = cpu_max(all.high, query->sees.high);
+    }
+    return all;
+}
+
+static void end_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
+    int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
+        Query *query = &w->query[i];
+        scale_by(c->value_width, query->sum > 0 ? 1 / query->sum : 0, query->out);
+        cpu_store(query->out, c->value_width, c->call->out[0], c->dtype,
+                  (row * c->heads + h) * c->value_width);
+    }
+}
+
+/* Pieces of work: some queries of the heads that share one of keys, of a sequence. */
+static void attend(const void *context, int64_t begin, int64_t end, int worker) {
+    const Cached *c = context;
+    int64_t pieces = cpu_pieces(c->time, QUERIES_A_PIECE);
+    Work w;
+    carve(c, (char *)c->call->scratch + c->worker_bytes * (size_t)worker, &w);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / pieces / c->key_heads, head = i / pieces % c->key_heads;
+        int64_t t = i % pieces * QUERIES_A_PIECE, n = cpu_min(QUERIES_A_PIECE, c->time - t);
+        const int64_t which[] = {b, head, t, n * c->group};
+        Range all = begin_queries(c, &w, which);
+        for (int64_t p = all.low; p <= all.high; p += KEYS_A_BLOCK)
+            add_keys(c, &w, which, which[3], (Range){p, cpu_min(p + KEYS_A_BLOCK - 1, all.high)});
+        end_queries(c, &w, which);
+    }
+}
+
+static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Cached c = cached_of(call);
+    Work w;
+    return carve(&c, NULL, &w) * (size_t)device->n_threads;
+}
+
+static void cache_attention_run(const MxDevice *device, const MxKernelCall *call) {
+    Cached c = cached_of(call);
+    Work w;
+    if (!call->out[0]) return;
+    c.worker_bytes = carve(&c, NULL, &w);
+    cpu_for_uneven(device, c.batch * c.key_heads * cpu_pieces(c.time, QUERIES_A_PIECE), 1, attend,
+                   &c);
+}
+
+const MxKernel cpu_cache_attention = {.scratch = cache_attention_scratch,
+                                      .run = cache_attention_run};
