@@ -53,7 +53,25 @@ typedef struct MxModelInputs {
     /* What the mixer of every layer gives before anything is done with it, [B, T, D] each, goes
      * here, [num_decoder_layers]. NULL = nobody asks. */
     MxValue *features;
+    /* Sequences that came here in pieces, of which this is one: the variables of the model's
+     * caches, in their order, and how many positions each sequence has now, i32 [B]. Tokens at
+     * negative positions are padding; segments mean nothing. NULL = sequences are here whole. */
+    const int *caches;
+    MxValue counts;
 } MxModelInputs;
+
+/* An array of a row a position, which a layer keeps of the tokens of a sequence (mx_cache_write).
+ */
+typedef struct MxModelCache {
+    const char *name;
+    MxShape row;
+    int64_t window; /* so many positions are looked at, the token's own included; 0 = all */
+} MxModelCache;
+
+/* mx_model_caches — all of a model's, of its dtype; `n` receives how many. Errors: layers that are
+ * not made for generating. */
+bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
+                     MxError *err);
 
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
  * leaf of the tree, in order. */

@@ -96,6 +96,37 @@ bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm
 bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
                               MxTrainState **out, MxError *err);
 
+/* ---- generation */
+
+/* What is generated at a time. A prompt goes through the model in pieces of `chunk` tokens, then
+ * one token after another; what layers keep of earlier tokens lies in caches. */
+typedef struct MxGeneration {
+    int64_t rows;     /* sequences */
+    int64_t capacity; /* most positions of one */
+    int64_t chunk;    /* tokens of a row of a piece of a prompt */
+    bool all_logits;  /* of every token of a piece, not only of the last ones */
+} MxGeneration;
+
+/* mx_train_state_open_generation — a state that generates, and does nothing else: on this process
+ * alone, whatever the config's mesh. Errors: also models that do not generate; see
+ * mx_model_caches. */
+bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
+                                    MxTrainState **out, MxError *err);
+/* mx_generation — what a state generates; rows 0 = nothing. */
+MxGeneration mx_generation(const MxTrainState *state);
+
+/* A piece of every sequence of a batch. A row with 0 tokens is left out. */
+typedef struct MxPiece {
+    const int32_t *tokens; /* [rows, length] */
+    const int32_t *n;      /* [rows] how many of them */
+    const int64_t *before; /* [rows] positions that the sequence has already, 0 = it begins */
+    int64_t length;        /* 1, or the chunk */
+} MxPiece;
+
+/* mx_generation_run — lets a piece through. logits  [rows, vocab] after the last token of each row
+ * that has one; with all_logits, of a chunk, [rows, chunk, vocab]. */
+void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
+
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
 

@@ -125,11 +125,17 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
         q_BTNH = mx_rope(t, q_BTNH, rope_table, spec->rope_layout);
         k_BTKH = mx_rope(t, k_BTKH, rope_table, spec->rope_layout);
     }
-    MxValue o_BTNH = mx_attention(t, q_BTNH, k_BTKH, v_BTKH, p->segments_BT, spec->attention);
+    MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, MX_NONE);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
     return model_project(p, o_BTNH, l->out.kernel, l->out.bias);
+}
+
+static void caches(const MxConfig *c, MxModelCache out[MODEL_CACHES]) {
+    MxShape row = MX_SHAPE(c->num_kv_heads, c->head_dim);
+    out[0] = (MxModelCache){.name = "key", .row = row};
+    out[1] = (MxModelCache){.name = "value", .row = row};
 }
 
 /* ---- cost */
@@ -168,6 +174,7 @@ static double scale(const MxConfig *c, const MxLayerSpec *spec) {
 const Block block_attention = {
     .params = add_params,
     .trace = trace,
+    .caches = caches,
     .flops = flops,
     .width = width,
     .rope_width = rope_width,

@@ -35,6 +35,8 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .params = params,
               .segments_BT = in.segments,
               .positions_BT = in.positions,
+              .counts_B = in.counts,
+              .caches = in.caches,
               .balance = in.balance};
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++)
@@ -64,6 +66,7 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
         p.mixer = &model->layers[i].block[0];
         p.feature = in.features ? &in.features[i] : NULL;
         x_BTD = layer(&p, &model->layers[i], x_BTD);
+        if (p.caches) p.caches += MODEL_CACHES;
     }
     t->region = 0;
     return x_BTD;

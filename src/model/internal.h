@@ -94,12 +94,16 @@ typedef struct Pass {
     MxTrace *t;
     const MxModel *model;
     const MxValue *params;
-    MxValue segments_BT, positions_BT;
+    MxValue segments_BT, positions_BT, counts_B;
+    const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
     MxValue *balance;         /* what layers with experts add to the loss; NULL = nobody asks */
     const BlockLeaves *mixer; /* of this layer, whose output goes … */
     MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
+
+/* Of keys and of values. */
+enum { MODEL_CACHES = 2 };
 
 /* What a block's forward pass costs, as MaxText counts it: multiplications and additions of
  * products with weights, and of attention's own. */
@@ -112,6 +116,9 @@ struct Block {
     const void *(*params)(const Place *place, const MxConfig *config, const Spec *spec);
     /* x [B, T, D], normed -> [B, T, D]. */
     MxValue (*trace)(const Pass *pass, const Spec *spec, const void *own, MxValue x);
+    /* What it keeps of earlier tokens, for model_attend; names without the layer's. NULL = it looks
+     * at no other tokens. */
+    void (*caches)(const MxConfig *config, MxModelCache out[MODEL_CACHES]);
     BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, double rows,
                         double length);
     /* The widest value of a token. */
@@ -164,6 +171,13 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
                          MxValue *y);
 /* model_norm — x itself if there is none. */
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
+
+/* ---- attention (cache.c) */
+
+/* model_attend — attention of queries, keys and values [B, T, heads, width] as the layer's spec
+ * says, over the layer's caches if the pass has any, to which keys and values are then added.
+ * sinks  MX_NONE = none */
+MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

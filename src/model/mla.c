@@ -98,11 +98,19 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue v_BTNV = mx_trace_constrain(t, k_BTNS + 1, axes);
     MxValue k_BTNH = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
     mx_trace_constrain(t, q_BTNH, axes);
-    MxValue o_BTNV = mx_attention(t, q_BTNH, k_BTNH, v_BTNV, p->segments_BT, spec->attention);
+    MxValue o_BTNV = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTNH, v_BTNV}, MX_NONE);
     mx_trace_constrain(t, o_BTNV,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
     return model_project(p, o_BTNV, l->out, -1);
+}
+
+/* Keys and values as they are made of the narrow vectors: making them again for each token would
+ * cost more than reading them. */
+static void caches(const MxConfig *c, MxModelCache out[MODEL_CACHES]) {
+    int64_t N = c->num_query_heads;
+    out[0] = (MxModelCache){.name = "key", .row = MX_SHAPE(N, head_width(c))};
+    out[1] = (MxModelCache){.name = "value", .row = MX_SHAPE(N, c->v_head_dim)};
 }
 
 /* ---- cost */
@@ -128,6 +136,7 @@ static double width(const MxConfig *c) {
 const Block block_mla = {
     .params = add_params,
     .trace = trace,
+    .caches = caches,
     .flops = flops,
     .width = width,
     .rope_width = rope_width,

@@ -21,6 +21,17 @@ typedef struct Input {
     const void *given; /* of the next batch; NULL = its field, or an entry makes it */
 } Input;
 
+/* What a program is for. */
+typedef enum Purpose { PURPOSE_TRAINS, PURPOSE_EVALUATES, PURPOSE_GENERATES } Purpose;
+
+/* Variables of one width of pieces that sequences come in (generation.c). */
+typedef struct PieceVars {
+    int tokens, positions; /* [rows, width] */
+    int last;              /* [rows, 1]: where in them the last token of each row stands */
+    int logits;            /* [rows, 1 or width, vocab] */
+} PieceVars;
+enum { PIECE_CHUNK, PIECE_TOKEN, PIECE_COUNT };
+
 /* What a variable is to others. */
 typedef struct VarRole {
     int like;           /* divided among ranks as that one is; MX_NONE = by itself */
@@ -69,9 +80,13 @@ struct MxTrainState {
     MxSharding *sharding;      /* [variable] */
     MxBox *box;                /* [variable] what of it this rank has */
     const MxGraphWatch *watch; /* of all entries; NULL = nobody */
-    bool only_evaluates;       /* there are no gradients, moments and entries of training */
-    bool is_divided;           /* else this is the program of one rank */
-    MxVars local;              /* the variables as this rank has them */
+    Purpose purpose;           /* there are gradients, moments and entries of training, or not */
+    MxGeneration generation;   /* rows 0 = none */
+    PieceVars piece[PIECE_COUNT];
+    int *caches;     /* variables, as mx_model_caches has them */
+    int counts;      /* [rows] positions of each sequence */
+    bool is_divided; /* else this is the program of one rank */
+    MxVars local;    /* the variables as this rank has them */
     Division *divisions;
     const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
     MxGraph *entries[MOST_ENTRIES];
@@ -92,6 +107,9 @@ struct MxTrainState {
     bool knows_frozen;     /* what is made of frozen weights is of their values */
 };
 
+/* Pieces of sequences: their variables. Errors: the model does not generate. */
+bool program_declare_generation(MxTrainState *state, MxError *err);
+
 /* The entry "frozen": what is made of frozen weights. */
 extern const Entry program_entry_frozen;
 
@@ -105,10 +123,10 @@ MxValue *program_read_tree(MxTrainState *state, MxTrace *t, const MxTree *tree, 
 /* program_declare_vars — the program's variables. program_trace — its entries over them. */
 bool program_declare_vars(MxTrainState *state, MxError *err);
 bool program_trace(MxTrainState *state, MxError *err);
-/* program_out — a scalar of OUT_* that entries wrote. program_write_all — gives a variable its
- * value.
- */
+/* program_out — a scalar of OUT_* that entries wrote. program_read_all, program_write_all — a
+ * variable's value. */
 double program_out(const MxTrainState *state, int which);
+void program_read_all(const MxTrainState *state, int var, void *host);
 void program_write_all(MxTrainState *state, int var, const void *host);
 
 /* The optimizer's share of the state and the program (update.c): variables and leaves of what it
@@ -161,7 +179,7 @@ const MxDivision *program_division(MxTrainState *state, MxSharding sharding, MxS
 const void *program_gather(MxTrainState *state, MxArena *arena, const MxLeaf *leaf);
 /* program_is_trained — whether a parameter gets a gradient, moments and updates. */
 static inline bool program_is_trained(const MxTrainState *state, const MxLeaf *leaf) {
-    return !state->only_evaluates && leaf->kind == mx_model_trains(state->model);
+    return state->purpose == PURPOSE_TRAINS && leaf->kind == mx_model_trains(state->model);
 }
 
 #endif

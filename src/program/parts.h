@@ -14,7 +14,8 @@ typedef struct Entry {
     bool (*is_wanted)(const MxTrainState *s); /* NULL = in every program */
 } Entry;
 
-extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update;
+extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update,
+    entry_prefill, entry_decode;
 
 /* Every member but the first two may be missing. */
 typedef struct Part {

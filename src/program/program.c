@@ -5,11 +5,12 @@
  *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
  *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
- *   take      makes the reference model equal to the policy
- *   frozen    what is made of frozen weights, and made again when they change: casts to the dtype
- *             of computation, and their part of the parameters' norm
- * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
- * batch: losses and gradients then add up to those of the batch, however it is split. */
+ *   prefill   a piece of prompts goes through the model, which keeps keys and values; decode: a
+ * token take      makes the reference model equal to the policy frozen    what is made of frozen
+ * weights, and made again when they change: casts to the dtype of computation, and their part of
+ * the parameters' norm All micro-batches are weighed first, and the loss of each is divided by the
+ * weight of the whole batch: losses and gradients then add up to those of the batch, however it is
+ * split. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -241,7 +242,7 @@ static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
     t->scope = "frozen";
     for (int i = 0; i < n; i++)
         if (s->var.gradient[i] == MX_NONE) frozen[n_frozen++] = mx_variable(t, s->var.param[i]);
-    if (n_frozen && !s->only_evaluates)
+    if (n_frozen && s->purpose == PURPOSE_TRAINS)
         mx_trace_assign(t, mx_sum_squares(t, frozen, n_frozen), s->var.out[OUT_FROZEN_SQUARES],
                         false);
 }
@@ -263,18 +264,22 @@ void program_trace_copy(MxTrainState *s, MxTrace *t, const int *from, const int 
 }
 
 bool program_is_training(const MxTrainState *s) {
-    return !s->only_evaluates;
+    return s->purpose == PURPOSE_TRAINS;
 }
 
 static bool accumulates(const MxTrainState *s) {
     return program_is_training(s) && s->config->gradient_accumulation_steps > 1;
 }
 
+static bool measures(const MxTrainState *s) {
+    return s->purpose != PURPOSE_GENERATES;
+}
+
 const Entry entry_init = {"init", trace_init, NULL};
 const Entry entry_weigh = {"weigh", trace_weigh, program_is_training};
 const Entry entry_grad = {"grad", trace_grad, program_is_training};
 const Entry entry_grad_add = {"grad_add", trace_grad_add, accumulates};
-const Entry entry_eval = {"eval", trace_eval, NULL};
+const Entry entry_eval = {"eval", trace_eval, measures};
 const Entry program_entry_frozen = {"frozen", trace_frozen, NULL};
 
 static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
@@ -293,8 +298,9 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
 }
 
 bool program_trace(MxTrainState *s, MxError *err) {
-    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad, &entry_update,
-                                       &entry_eval, &entry_grad_add, NULL};
+    static const Entry *const own[] = {&entry_init,    &entry_weigh,  &entry_grad,
+                                       &entry_update,  &entry_eval,   &entry_grad_add,
+                                       &entry_prefill, &entry_decode, NULL};
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);
     for (int i = 0; i < PART_COUNT; i++) {

@@ -181,7 +181,8 @@ bool program_shard(MxTrainState *s, bool divides, MxError *err) {
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
     s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
-    if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) && !s->only_evaluates)
+    if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) &&
+        s->purpose == PURPOSE_TRAINS)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
                               "optimizer \"%s\" keeps no moments", s->config->opt_type);
     if (s->is_divided &&

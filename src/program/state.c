@@ -95,6 +95,17 @@ static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *c
     return s;
 }
 
+/* Who only generates is alone: the mesh has one device. */
+static bool find_mesh(MxTrainState *s, MxError *err) {
+    if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
+    if (s->purpose != PURPOSE_GENERATES) return true;
+    int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
+    for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
+    s->mesh.mesh.sizes = sizes;
+    s->mesh.mesh.n_ranks = 1;
+    return true;
+}
+
 /* A state without memory. */
 static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     MxArena *arena = s->arena;
@@ -112,9 +123,11 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    return program_declare_vars(s, err) && mx_train_mesh(arena, config, &s->mesh, err) &&
-           program_shard(s, divided, err) && program_trace(s, err) && open_device(s, err) &&
-           program_divide(s, err);
+    if (!program_declare_vars(s, err) ||
+        (s->generation.rows && !program_declare_generation(s, err)))
+        return false;
+    return find_mesh(s, err) && program_shard(s, divided, err) && program_trace(s, err) &&
+           open_device(s, err) && program_divide(s, err);
 }
 
 static size_t bytes_of_var(const MxTrainState *s, int var) {
@@ -209,7 +222,15 @@ bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm
 bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
                               MxTrainState **out, MxError *err) {
     MxTrainState *s = new_state(arena, config, comm);
-    s->only_evaluates = true;
+    s->purpose = PURPOSE_EVALUATES;
+    return open_state(s, out, err);
+}
+
+bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
+                                    MxTrainState **out, MxError *err) {
+    MxTrainState *s = new_state(arena, config, NULL);
+    s->purpose = PURPOSE_GENERATES;
+    s->generation = what;
     return open_state(s, out, err);
 }
 
@@ -271,7 +292,7 @@ const MxRun *mx_train_state_run(const MxTrainState *s) {
     return s->run;
 }
 
-static void read_all(const MxTrainState *s, int var, void *host) {
+void program_read_all(const MxTrainState *s, int var, void *host) {
     mx_run_read(s->run, var, mx_run_box(s->run, var), host);
 }
 
@@ -281,7 +302,7 @@ void program_write_all(MxTrainState *s, int var, const void *host) {
 
 static double read_scalar(const MxTrainState *s, int var) {
     float x;
-    read_all(s, var, &x);
+    program_read_all(s, var, &x);
     return x;
 }
 
@@ -300,7 +321,7 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     micro.examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
     micro.of_examples = part->of_rows / s->loss->rows;
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
-    if (out) read_all(s, var, s->rows);
+    if (out) program_read_all(s, var, s->rows);
     for (int64_t k = 0; k < box->count[0]; k++) {
         int64_t row = mx_batch_row(part, program_row_of(&micro, box->start[0] + k));
         char *there = data + (size_t)(row * part->length + column) * size;
@@ -335,12 +356,12 @@ void program_give(MxTrainState *s, int input, const void *values) {
 static void add_loss(const MxTrainState *s, bool is_eval, MxLoss *sum) {
     float x[MX_LOSS_SUMS];
     double *to = sum->sum;
-    read_all(s, s->var.loss, x);
+    program_read_all(s, s->var.loss, x);
     sum->loss += x[0];
     for (int i = 0; s->outputs[i].name; i++) {
         int count = s->outputs[i].count;
         bool is_made = s->makes[is_eval] >> i & 1;
-        if (is_made) read_all(s, s->var.sum[i], x);
+        if (is_made) program_read_all(s, s->var.sum[i], x);
         for (int k = 0; k < count && is_made; k++) to[k] += x[k];
         to += count;
     }
@@ -382,7 +403,7 @@ float *mx_train_gradient(MxArena *arena, const MxTrainState *s, int i) {
     int var = s->var.gradient[i];
     if (var == MX_NONE) return NULL;
     float *copy = mx_arena_alloc(arena, bytes_of_var(s, var) + 1);
-    read_all(s, var, copy);
+    program_read_all(s, var, copy);
     return copy;
 }
 

@@ -30,7 +30,7 @@ void program_declare_kept(MxTrainState *s) {
 void program_show_kept(MxTrainState *s) {
     for (int i = 0; i < s->optim->n_arrays; i++) {
         int at = mx_tree_add(&s->tree, s->optim->arrays[i].leaf);
-        if (!s->only_evaluates) program_show_var(s, &s->tree.leaves[at], s->var.kept[i]);
+        if (s->purpose == PURPOSE_TRAINS) program_show_var(s, &s->tree.leaves[at], s->var.kept[i]);
     }
 }
 
