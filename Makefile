@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program generate train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -21,7 +21,8 @@ USES.chat   := text
 USES.data   := store chat
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
-USES.train  := program ckpt
+USES.generate := program ckpt text
+USES.train  := generate
 USES.plan   := train
 USES.report := plan
 
@@ -59,7 +60,7 @@ TOOLS          := mxtrain mxconvert mxcompare mxdecode
 USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
-USES.mxdecode  := ckpt chat
+USES.mxdecode  := generate
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g
@@ -207,12 +208,13 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
+SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)

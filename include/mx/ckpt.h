@@ -330,6 +330,11 @@ bool mx_hf_fits(const MxConfig *config, MxError *err);
  * Errors: as of mx_hf_read_config and mx_ckpt_read; what mxtrain does not do. */
 bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel *theirs,
                 MxError *err);
+/* mx_hf_load_for — the same for a model that a config of ours describes, from a folder by name; a
+ * number that config.json says otherwise is a warning.
+ *   heads  how the model's kernels hold them */
+bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config, MxHeadForm heads,
+                    MxTree *state, MxError *err);
 /* mx_hf_yaml — the config with which mxtrain trains it. */
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.

@@ -250,3 +250,19 @@ bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *
     }
     return true;
 }
+
+bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config, MxHeadForm heads,
+                    MxTree *state, MxError *err) {
+    MxArena arena = {.name = "hf"};
+    MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
+    MxHfModel theirs, ours = mx_hf_of_config(config, heads);
+    MxCkptRef from;
+    bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
+    from.heads = &ours.heads;
+    ok = ok && mx_hf_load(&arena, &from, state, &theirs, err);
+    MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
+    if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
+    mx_error_release(&others);
+    mx_arena_release(&arena);
+    return ok;
+}

@@ -1,19 +1,20 @@
-/* mxdecode.c — text to token ids and back, by lines of JSON: the command line of room text. */
-#include <mx/ckpt.h>
-#include <mx/text.h>
+/* mxdecode.c — text to token ids and back, by lines of JSON, and text out of models: the command
+ * line of rooms text and generate. */
+#include <mx/generate.h>
 
 #include <stdio.h>
 
 static const MxManual manual = {
     .program = "mxdecode",
-    .does = "turn text into token ids and back",
-    .synopsis = "[OPTION]... DIR --tokenize|--detokenize",
-    .intro = "Text to token ids and back, with the tokenizer of DIR: a folder of Hugging Face's "
-             "(tokenizer.json, else tokenizer.model), one of these files, a file of tiktoken "
-             "(FILE.tiktoken), or a run or checkpoint of mxtrain, which knows what it was trained "
-             "with.",
-    .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 74 could "
-                                                  "not read or write."},
+    .does = "let a model speak, and turn text into token ids and back",
+    .synopsis = "[OPTION]... DIR [--tokenize|--detokenize]",
+    .intro = "Text out of the model of DIR: a folder of Hugging Face's, or a run or checkpoint of "
+             "mxtrain. Without --prompts a line of stdin is a prompt, and its reply is printed as "
+             "it comes.\n\n"
+             "Or text to token ids and back, with the tokenizer of DIR, which may also be one of "
+             "its files (tokenizer.json, tokenizer.model) or a file of tiktoken (FILE.tiktoken).",
+    .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 71 not "
+                                                  "enough memory, 74 could not read or write."},
                                    {0}},
 };
 
@@ -23,7 +24,8 @@ typedef bool LineMode(MxArena *arena, const CommandLine *line, const MxTokenizer
 
 /* What the program does: one of these a call. */
 typedef struct Mode {
-    const char *option, *doc;
+    const char *option, *doc; /* NULL = what is done without any */
+    bool (*run)(MxArena *arena, const CommandLine *line, MxError *err);
     LineMode *each_line; /* what becomes of a line of stdin, a value of JSON */
 } Mode;
 
@@ -31,21 +33,28 @@ struct CommandLine {
     const char *dir;
     const Mode *mode;
     bool special, skip_special;
+    MxSpeak speak;
 };
 
 /* ---- the tokenizer */
 
-static bool open_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
+/* *out stays NULL where there is none. */
+static bool find_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
     MxCkptRef ref;
     MxCkptTokenizer noted;
     const char *type = mx_tokenizer_guess(dir);
+    *out = NULL;
     if (type) return mx_tokenizer_open(arena, type, dir, out, err);
     if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
         return false;
-    if (!noted.type)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "\"%s\" does not tell with what tokenizer it was trained", dir);
-    return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
+    bool has_file = noted.type && (!ref.is_hf || mx_tokenizer_guess(noted.path));
+    return !has_file || mx_tokenizer_open(arena, noted.type, noted.path, out, err);
+}
+
+static bool open_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
+    if (!find_tokenizer(arena, dir, out, err)) return false;
+    return *out || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                           "\"%s\" does not tell with what tokenizer it was trained", dir);
 }
 
 /* ---- lines */
@@ -100,58 +109,178 @@ static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenize
     return true;
 }
 
+static bool each_line(MxArena *arena, const CommandLine *line, MxError *err) {
+    MxTokenizer *tokenizer;
+    MxText text;
+    if (!open_tokenizer(arena, line->dir, &tokenizer, err)) return false;
+    mx_text_init(&text, arena);
+    for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
+        MxArena scratch = {.name = "line"};
+        const MxJson *json = mx_json_parse_value(&scratch, text.data, text.len, where, err);
+        bool ok = json && line->mode->each_line(&scratch, line, tokenizer, json, where, err);
+        fflush(stdout);
+        mx_arena_release(&scratch);
+        if (!ok) return false;
+    }
+    return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
+}
+
+static bool speak(MxArena *arena, const CommandLine *line, MxError *err) {
+    MxTokenizer *tokenizer;
+    return find_tokenizer(arena, line->dir, &tokenizer, err) &&
+           mx_speak(arena, line->dir, tokenizer, &line->speak, err);
+}
+
 /* ---- the command line */
 
 static const Mode modes[] = {
     {.option = "--tokenize",
      .doc = "reads a JSON string a line, writes a JSON array of ids a line",
+     .run = each_line,
      .each_line = tokenize},
     {.option = "--detokenize",
      .doc = "reads a JSON array of ids a line, writes a JSON string a line",
+     .run = each_line,
      .each_line = detokenize},
+    {.run = speak},
 };
-enum { N_MODES = MX_COUNT(modes) };
+enum { N_MODES = MX_COUNT(modes) - 1 }; /* that have an option */
 
 /* Options that go with some modes only. */
 typedef struct Side {
+    const char *goes_with; /* modes, a comma between two; NULL = the one without an option */
     MxOption option;
-    const char *goes_with; /* modes, a comma between two */
 } Side;
 
-static bool goes_with(const Side *side, const Mode *mode) {
-    const char *at = strstr(side->goes_with, mode->option);
-    size_t n = strlen(mode->option);
-    return at && (!at[n] || at[n] == ',');
+static bool is_said(const MxOption *option) {
+    if (option->flag) return *option->flag;
+    return option->count ? *option->count > 0 : *option->value != NULL;
+}
+
+static bool check_side(const Side *side, const Mode *mode, MxError *err) {
+    const char *name = side->option.name, *with = side->goes_with;
+    const char *at = with && mode->option ? strstr(with, mode->option) : NULL;
+    const char *behind = at ? at + strlen(mode->option) : NULL;
+    if (!is_said(&side->option) || (behind && (!*behind || *behind == ',')) ||
+        (!with && !mode->option))
+        return true;
+    return with ? mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %s", name, with)
+                : mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", name,
+                          mode->option);
 }
 
 static bool choose_mode(CommandLine *line, const bool *is_chosen, MxError *err) {
-    MxArena scratch = {.name = "modes"};
-    MxText all;
-    int n_chosen = 0;
-    mx_text_init(&all, &scratch);
+    line->mode = &modes[N_MODES];
     for (int i = 0; i < N_MODES; i++) {
-        mx_text_add(&all, "%s%s", i ? ", " : "", modes[i].option);
         if (!is_chosen[i]) continue;
+        if (line->mode->option)
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s",
+                           modes[i].option, line->mode->option);
         line->mode = &modes[i];
-        n_chosen++;
     }
-    if (n_chosen != 1) mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "wanted one of %s", all.data);
-    mx_arena_release(&scratch);
-    return n_chosen == 1;
+    return true;
+}
+
+/* Values that are numbers. */
+typedef struct Numbers {
+    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *penalty, *seed, *batch;
+} Numbers;
+
+static bool read_numbers(const Numbers *n, MxSpeak *out, MxError *err) {
+    MxSampling *s = &out->sampling;
+    int64_t seed = 0;
+    *s = (MxSampling){.top_p = 1, .repetition_penalty = 1};
+    out->max_tokens = 128;
+    out->rows = 8;
+    mx_option_int("--max-tokens", n->max_tokens, 1, INT32_MAX, &out->max_tokens, err);
+    mx_option_number("--temperature", n->temperature, &s->temperature, err);
+    mx_option_int("--top-k", n->top_k, 0, INT32_MAX, &s->top_k, err);
+    mx_option_number("--top-p", n->top_p, &s->top_p, err);
+    mx_option_number("--min-p", n->min_p, &s->min_p, err);
+    mx_option_number("--repetition-penalty", n->penalty, &s->repetition_penalty, err);
+    mx_option_int("--seed", n->seed, 0, INT64_MAX, &seed, err);
+    mx_option_int("--batch", n->batch, 1, 4096, &out->rows, err);
+    s->seed = (uint64_t)seed;
+    return !err->count;
 }
 
 static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
                               MxError *err) {
+    MxSpeak *k = &line->speak;
+    Numbers n = {0};
     bool is_chosen[N_MODES] = {0};
+    k->stops = mx_new_n(arena, const char *, argc + 1);
     const Side sides[] = {
-        {{.name = "--special",
+        {"--tokenize",
+         {.name = "--special",
           .flag = &line->special,
-          .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"},
-         "--tokenize"},
-        {{.name = "--skip-special",
+          .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"}},
+        {"--detokenize",
+         {.name = "--skip-special",
           .flag = &line->skip_special,
-          .doc = "text without special tokens"},
-         "--detokenize"},
+          .doc = "text without special tokens"}},
+        {NULL,
+         {.name = "--prompts",
+          .value = &k->prompts,
+          .takes = "FILE",
+          .doc = "prompts, a line each: a text of JSON, a list of ids, or {\"prompt\": ...}"}},
+        {NULL,
+         {.name = "--logits",
+          .value = &k->logits,
+          .takes = "FILE",
+          .doc = "writes the logits after each token of the prompts (HDF5), no replies"}},
+        {NULL,
+         {.name = "--json",
+          .flag = &k->json,
+          .doc = "a line of JSON for each: {\"ids\": ..., \"text\": ..., \"logprobs\": ...}"}},
+        {NULL,
+         {.name = "--stop",
+          .value = k->stops,
+          .count = &k->n_stops,
+          .takes = "TEXT",
+          .doc = "ends a reply before this text; may be repeated"}},
+        {NULL,
+         {.name = "--dtype",
+          .value = &k->dtype,
+          .takes = "float32|bfloat16",
+          .doc = "of weights and activations (default: as trained)"}},
+        {NULL,
+         {.name = "--max-tokens",
+          .value = &n.max_tokens,
+          .takes = "N",
+          .doc = "of a reply (default 128); it ends before with a token that ends texts"}},
+        {NULL,
+         {.name = "--temperature",
+          .value = &n.temperature,
+          .takes = "X",
+          .doc = "the likeliest tokens, if 0 (default), or drawn: what logits are divided by"}},
+        {NULL,
+         {.name = "--top-k",
+          .value = &n.top_k,
+          .takes = "N",
+          .doc = "drawn only of the N likeliest"}},
+        {NULL,
+         {.name = "--top-p",
+          .value = &n.top_p,
+          .takes = "X",
+          .doc = "drawn only of those likeliest that make up X"}},
+        {NULL,
+         {.name = "--min-p",
+          .value = &n.min_p,
+          .takes = "X",
+          .doc = "drawn only of those at least X times as likely as the likeliest"}},
+        {NULL,
+         {.name = "--repetition-penalty",
+          .value = &n.penalty,
+          .takes = "X",
+          .doc = "above 1: tokens that were there are less likely to come again"}},
+        {NULL,
+         {.name = "--seed", .value = &n.seed, .takes = "N", .doc = "of what is drawn (default 0)"}},
+        {NULL,
+         {.name = "--batch",
+          .value = &n.batch,
+          .takes = "N",
+          .doc = "prompts at a time, with --json (default 8)"}},
     };
     MxOption options[N_MODES + MX_COUNT(sides)];
     for (int i = 0; i < N_MODES; i++)
@@ -165,36 +294,16 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "wanted one folder; mxdecode --help tells more");
     line->dir = rest[0];
-    if (!choose_mode(line, is_chosen, err)) return false;
+    if (!choose_mode(line, is_chosen, err) || !read_numbers(&n, k, err)) return false;
     for (int i = 0; i < MX_COUNT(sides); i++)
-        if (*sides[i].option.flag && !goes_with(&sides[i], line->mode))
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %s", sides[i].option.name,
-                           sides[i].goes_with);
+        if (!check_side(&sides[i], line->mode, err)) return false;
     return true;
-}
-
-static bool each_line(const CommandLine *line, const MxTokenizer *tokenizer, MxText *text,
-                      MxError *err) {
-    for (MxWhere where = {"stdin", 1, 0}; next_line(text); where.line++) {
-        MxArena scratch = {.name = "line"};
-        const MxJson *json = mx_json_parse_value(&scratch, text->data, text->len, where, err);
-        bool ok = json && line->mode->each_line(&scratch, line, tokenizer, json, where, err);
-        fflush(stdout);
-        mx_arena_release(&scratch);
-        if (!ok) return false;
-    }
-    return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
 }
 
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
-    MxTokenizer *tokenizer;
-    MxText text;
-    if (!read_command_line(argc, argv, arena, &line, err) ||
-        !open_tokenizer(arena, line.dir, &tokenizer, err))
+    if (!read_command_line(argc, argv, arena, &line, err) || !line.mode->run(arena, &line, err))
         return err->exit;
-    mx_text_init(&text, arena);
-    if (!each_line(&line, tokenizer, &text, err)) return err->exit;
     if (ferror(stdout)) mx_fail_errno(err, "could not write to stdout");
     return err->exit;
 }

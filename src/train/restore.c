@@ -87,24 +87,10 @@ typedef struct Wanted {
     MxTree *tree; /* "model/…" */
 } Wanted;
 
-static bool read_hf(const Wanted *wanted, const MxTeam *team, const char *dir, MxError *err) {
-    MxArena arena = {.name = "hf"};
-    MxError others = {0}; /* numbers that no shape tells; a run may have its own on purpose */
-    MxHfModel theirs, ours = mx_hf_of_config(wanted->config, mx_model_head_form(wanted->model));
-    MxCkptRef from;
-    bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
-    from.heads = &ours.heads;
-    ok = ok && mx_hf_load(&arena, &from, wanted->tree, &theirs, err);
-    MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
-    if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
-    mx_error_release(&others);
-    mx_arena_release(&arena);
-    return ok;
-}
-
 static bool read_model(const Wanted *wanted, const MxTeam *team, const char *from, MxError *err) {
     return mx_hf_is_dir(from)
-               ? read_hf(wanted, team, from, err)
+               ? mx_hf_load_for(from, team, wanted->config, mx_model_head_form(wanted->model),
+                                wanted->tree, err)
                : mx_ckpt_load_params(from, team, (int)wanted->config->param_scan_axis, wanted->tree,
                                      err);
 }

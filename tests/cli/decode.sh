@@ -45,7 +45,9 @@ says 65 '"a"\n7\n' '[264]\nmxdecode: error: stdin:2: found a number, wanted a te
 says 65 '"a","b"\n' "mxdecode: error: stdin:1:4: not valid JSON: end of file expected near ','\n" $golden/llama2 --tokenize
 says 65 '[1,900]\n' 'mxdecode: error: stdin:1: item 1 is no id from 0 to 899\n' $golden/llama2 --detokenize
 says 65 '[1.5]\n' 'mxdecode: error: stdin:1: item 0 is no id from 0 to 899\n' $golden/llama2 --detokenize
-says 2 '' 'mxdecode: error: wanted one of --tokenize, --detokenize\n' $golden/llama2
+says 65 '' "mxdecode: error: $golden/llama2/MANIFEST.json: is missing: the folder was not completed\nhint: a tokenizer alone does --tokenize and --detokenize\n" $golden/llama2
+says 2 '' 'mxdecode: error: --detokenize does not go with --tokenize\n' $golden/llama2 --tokenize --detokenize
+says 2 '' 'mxdecode: error: --max-tokens does not go with --tokenize\n' $golden/llama2 --tokenize --max-tokens 5
 says 2 '' 'mxdecode: error: --special goes with --tokenize\n' $golden/llama2 --detokenize --special
 says 2 '' 'mxdecode: error: wanted one folder; mxdecode --help tells more\n' --tokenize
 printf '{"model": {"type": "BPF"}}' >"$work/tokenizer.json"

@@ -1,0 +1,132 @@
+/* generate.h — text and tokens out of a model: which weights, what comes next, when it ends. How
+ * tokens go through the model is program.h's; the trainer's loop is not needed. */
+#ifndef MX_GENERATE_H
+#define MX_GENERATE_H
+
+#include <mx/ckpt.h>
+#include <mx/program.h>
+#include <mx/text.h>
+
+/* ---- which token comes next */
+
+/* How it is chosen. Zeros and top_p = 1, repetition_penalty = 1 choose the likeliest. */
+typedef struct MxSampling {
+    double temperature;        /* logits are divided by it; 0 = the likeliest token */
+    int64_t top_k;             /* of so many likeliest tokens; 0 = of all */
+    double top_p;              /* of the fewest whose probabilities add up to so much */
+    double min_p;              /* of those at least so likely, as a part of the likeliest one */
+    double repetition_penalty; /* logits of tokens seen before: divided by it, or, below 0, times it
+                                */
+    uint64_t seed;
+} MxSampling;
+
+/* mx_sampling_check — Errors (exit 2): numbers out of their range. */
+bool mx_sampling_check(const MxSampling *how, MxError *err);
+
+/* A token that was chosen. */
+typedef struct MxChoice {
+    int32_t id;
+    double logprob; /* natural logarithm of its probability as the model has it: before everything
+                       of MxSampling */
+} MxChoice;
+
+/* mx_sample — the next token of a sequence. The penalty comes first, then the temperature, top_k,
+ * top_p and min_p, as in transformers. Of equally likely tokens the one with the lower id comes
+ * first. The choice depends on the numbers, the seed, the stream and the place alone.
+ *   logits  [vocab]
+ *   seen    the sequence so far, its prompt included
+ *   stream  which sequence it is, for random numbers; the place is the sequence's length
+ * Source: transformers 5.23, generation/logits_process.py. Test: tests/generate/test_sample.c. */
+MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
+                   uint64_t stream);
+
+/* ---- sequences */
+
+/* What comes after a prompt. */
+typedef struct MxReply {
+    MxTokens tokens;
+    float *logprobs; /* [tokens.n] */
+    const char *text;
+    size_t text_bytes;
+} MxReply;
+
+typedef struct MxGenerate {
+    MxSampling sampling;
+    int64_t max_tokens;           /* of a reply */
+    const MxTokenizer *tokenizer; /* NULL = there are ids, no text */
+    const int32_t *ends;          /* [n_ends] a reply ends with one of these tokens */
+    int n_ends;
+    const char *const *stops; /* [n_stops] texts before which a reply's text ends; its tokens end
+                                 with those of the stop */
+    int n_stops;
+    /* Hears the text of a reply as it comes, whole characters; what may begin a stop waits. NULL =
+     * nobody does. */
+    void (*say)(void *context, const char *text, size_t n);
+    void *context;
+    uint64_t stream; /* of the first prompt, for random numbers; the next ones follow */
+} MxGenerate;
+
+/* mx_generate — a reply to each prompt, as many at a time as the state has rows. A reply does not
+ * depend on the prompts beside it, but for rounding.
+ *   out  [n] replies, in the arena
+ * Errors: a prompt without tokens, with ids that the model lacks, or, with max_tokens, longer than
+ * the state's capacity (exit 65). */
+bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
+                 const MxTokens *prompts, int64_t n, MxReply *out, MxError *err);
+
+/* mx_generate_logits — f32 [ids.n, vocab] after each token of a sequence. The state has all_logits.
+ * Errors: as of mx_generate. */
+bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float **out,
+                        MxError *err);
+
+/* ---- prompts */
+
+/* mx_prompts_read — prompts of a JSON Lines file: a line is a text, a list of ids, or an object
+ * whose "prompt" is one of these. Texts get what the tokenizer puts around them (bos …).
+ *   tokenizer  NULL = only ids
+ * Errors: file and line, what was found, what was wanted. Test: tests/cli/generate.sh. */
+bool mx_prompts_read(MxArena *arena, const char *path, const MxTokenizer *tokenizer, MxTokens **out,
+                     int64_t *n, MxError *err);
+
+/* ---- models in folders */
+
+/* A model that was found, its weights not yet read. */
+typedef struct MxSource {
+    MxCkptRef ref;
+    const MxConfig *config;
+    int32_t *ends; /* [n_ends] tokens that end a text, as the folder says */
+    int n_ends;
+} MxSource;
+
+/* mx_source_find — what mx_ckpt_find finds, with its config: a folder of Hugging Face's, a run or a
+ * checkpoint of ours.
+ *   overrides  keys of the config, "key=value"
+ * Errors: no model, none that mxtrain does, no config (FILE.h5), damage. */
+bool mx_source_find(MxArena *arena, const char *dir, MxStrs overrides, MxSource *out, MxError *err);
+/* mx_source_open — a state that generates, with the weights; adapters that a run trained lie over
+ * the weights that it began with. */
+bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
+                    MxError *err);
+
+/* ---- on stdout */
+
+typedef struct MxSpeak {
+    const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, texts as they are */
+    const char *logits;  /* instead of replies: an HDF5 file that receives, of prompt i,
+                            prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab]; NULL = none */
+    const char *dtype;   /* of weights and activations; NULL = as the folder says */
+    const char **stops;  /* [n_stops] see MxGenerate */
+    int n_stops;
+    bool json; /* a line {"ids", "text", "logprobs"} for each prompt, "text" null without a
+                  tokenizer; else text alone, as it comes */
+    int64_t max_tokens;
+    int64_t rows; /* prompts at a time, with json */
+    MxSampling sampling;
+} MxSpeak;
+
+/* mx_speak — replies of the model in a folder, on stdout.
+ *   tokenizer  NULL = there is none */
+bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
+              MxError *err);
+
+#endif

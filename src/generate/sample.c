@@ -1,0 +1,117 @@
+/* sample.c — the choice of the next token. */
+#include <mx/generate.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+bool mx_sampling_check(const MxSampling *how, MxError *err) {
+    const struct {
+        bool is_good;
+        const char *name, *wanted;
+        double found;
+    } checks[] = {
+        {isfinite(how->temperature) && how->temperature >= 0, "temperature", "0 or more",
+         how->temperature},
+        {how->top_k >= 0, "top-k", "0 or more", (double)how->top_k},
+        {how->top_p > 0 && how->top_p <= 1, "top-p", "a number above 0, up to 1", how->top_p},
+        {how->min_p >= 0 && how->min_p <= 1, "min-p", "a number from 0 to 1", how->min_p},
+        {isfinite(how->repetition_penalty) && how->repetition_penalty > 0, "repetition-penalty",
+         "a number above 0", how->repetition_penalty},
+    };
+    for (int i = 0; i < MX_COUNT(checks); i++)
+        if (!checks[i].is_good)
+            mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s: found %.15g, wanted %s", checks[i].name,
+                    checks[i].found, checks[i].wanted);
+    return !err->count;
+}
+
+/* log(sum(exp(x))). */
+static double log_sum(const float *x, int64_t n) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
+    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
+    return most + log(sum);
+}
+
+static int64_t find_most(const float *x, int64_t n) {
+    int64_t most = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[most]) most = i;
+    return most;
+}
+
+/* Each token once, however often it was seen. */
+static void penalize(float *logits, int64_t vocab, const MxTokens *seen, double penalty) {
+    MxArena arena = {.name = "penalty"};
+    bool *is_done = mx_new_n(&arena, bool, vocab);
+    for (int64_t i = 0; i < seen->n; i++) {
+        int32_t id = seen->ids[i];
+        if (!is_done[id])
+            logits[id] = (float)(logits[id] < 0 ? (double)logits[id] * penalty
+                                                : (double)logits[id] / penalty);
+        is_done[id] = true;
+    }
+    mx_arena_release(&arena);
+}
+
+typedef struct Candidate {
+    double p; /* relative to the likeliest */
+    int32_t id;
+} Candidate;
+
+static int likelier_first(const void *a, const void *b) {
+    const Candidate *x = a, *y = b;
+    if (x->p != y->p) return x->p > y->p ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* How many of the candidates, which are sorted, may be chosen. */
+static int64_t cut(const MxSampling *how, const Candidate *all, int64_t n) {
+    double sum = 0, so_far = 0;
+    int64_t kept = 0;
+    if (how->top_k && how->top_k < n) n = how->top_k;
+    for (int64_t i = 0; i < n; i++) sum += all[i].p;
+    for (; kept < n && (kept == 0 || so_far < how->top_p * sum); kept++) so_far += all[kept].p;
+    while (kept > 1 && all[kept - 1].p < how->min_p) kept--;
+    return kept;
+}
+
+static int32_t draw(const MxSampling *how, const float *logits, int64_t vocab, uint64_t stream,
+                    uint64_t place) {
+    MxArena arena = {.name = "candidates"};
+    Candidate *all = mx_new_n(&arena, Candidate, vocab);
+    uint32_t words[4];
+    double most = (double)logits[find_most(logits, vocab)], sum = 0;
+    int64_t n = 0, i = 0;
+    for (int64_t id = 0; id < vocab; id++) {
+        double p = exp(((double)logits[id] - most) / how->temperature);
+        if (p > 0) all[n++] = (Candidate){p, (int32_t)id};
+    }
+    qsort(all, (size_t)n, sizeof *all, likelier_first);
+    n = cut(how, all, n);
+    for (int64_t k = 0; k < n; k++) sum += all[k].p;
+    mx_philox(how->seed, stream, place, words);
+    double left = (double)mx_uniform(words[0]) * sum;
+    while (i + 1 < n && (left -= all[i].p) >= 0) i++;
+    int32_t id = all[i].id;
+    mx_arena_release(&arena);
+    return id;
+}
+
+MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
+                   uint64_t stream) {
+    const double all = log_sum(logits, vocab);
+    MxArena arena = {.name = "logits"};
+    const float *own = logits;
+    if (how->repetition_penalty != 1) {
+        float *copy = mx_new_n(&arena, float, vocab);
+        memcpy(copy, logits, (size_t)vocab * sizeof *copy);
+        penalize(copy, vocab, seen, how->repetition_penalty);
+        own = copy;
+    }
+    int32_t id = how->temperature > 0 ? draw(how, own, vocab, stream, (uint64_t)seen->n)
+                                      : (int32_t)find_most(own, vocab);
+    MxChoice choice = {.id = id, .logprob = (double)logits[id] - all};
+    mx_arena_release(&arena);
+    return choice;
+}

@@ -1,0 +1,175 @@
+/* speak.c — replies on stdout: to prompts of a file, or to lines of stdin; and logits of prompts in
+ * a file. */
+#include <mx/generate.h>
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum {
+    LARGEST_CHUNK = 128,
+    TALK_CAPACITY = 4096 /* of a prompt from stdin and its reply, where the config has no less */
+};
+
+typedef struct Speaker {
+    const MxSpeak *what;
+    const char *dir;
+    MxSource source;
+    MxTrainState *state;
+    MxGenerate how;
+} Speaker;
+
+static void print_text(void *context, const char *text, size_t n) {
+    (void)context;
+    fwrite(text, 1, n, stdout);
+    fflush(stdout);
+}
+
+static void print_json(MxArena *arena, const MxReply *reply) {
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "{\"ids\":[");
+    for (int64_t i = 0; i < reply->tokens.n; i++)
+        mx_text_add(&out, "%s%d", i ? "," : "", reply->tokens.ids[i]);
+    mx_text_add(&out, "],\"text\":%s,\"logprobs\":[",
+                reply->text ? mx_json_quote(arena, reply->text, reply->text_bytes) : "null");
+    for (int64_t i = 0; i < reply->tokens.n; i++)
+        mx_text_add(&out, "%s%.9g", i ? "," : "", (double)reply->logprobs[i]);
+    printf("%s]}\n", out.data);
+    fflush(stdout);
+}
+
+static bool find_model(MxArena *arena, const MxTokenizer *tokenizer, Speaker *s, MxError *err) {
+    const MxSpeak *what = s->what;
+    MxStrs overrides = {.item = mx_new_n(arena, const char *, 2)};
+    if (what->dtype) {
+        overrides.item[overrides.n++] = mx_arena_printf(arena, "dtype=%s", what->dtype);
+        overrides.item[overrides.n++] = mx_arena_printf(arena, "weight_dtype=%s", what->dtype);
+    }
+    if (!mx_source_find(arena, s->dir, overrides, &s->source, err)) return false;
+    int32_t *eos = mx_new(arena, int32_t);
+    *eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
+    bool is_said = s->source.n_ends > 0;
+    s->how = (MxGenerate){.sampling = what->sampling,
+                          .max_tokens = what->max_tokens,
+                          .tokenizer = tokenizer,
+                          .ends = is_said ? s->source.ends : eos,
+                          .n_ends = is_said ? s->source.n_ends : 1,
+                          .stops = what->stops,
+                          .n_stops = what->n_stops,
+                          .say = what->json ? NULL : print_text};
+    return tokenizer || !what->n_stops ||
+           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--stop: \"%s\" has no tokenizer", s->dir);
+}
+
+/* Rows at a time of sequences of up to `capacity` tokens, prompts of up to `longest`. */
+static bool open_model(MxArena *arena, Speaker *s, int64_t rows, int64_t longest, int64_t capacity,
+                       MxError *err) {
+    int64_t chunk = longest < 2 ? 2 : longest < LARGEST_CHUNK ? longest : LARGEST_CHUNK;
+    MxGeneration what = {.rows = rows,
+                         .capacity = capacity < chunk ? chunk : capacity,
+                         .chunk = chunk,
+                         .all_logits = s->what->logits != NULL};
+    return mx_source_open(arena, &s->source, what, &s->state, err);
+}
+
+/* Some prompts at a time as JSON, or one by one as text that streams. */
+static bool reply(Speaker *s, const MxTokens *prompts, int64_t n, MxError *err) {
+    int64_t rows = mx_generation(s->state).rows;
+    bool ok = true;
+    for (int64_t i = 0, some; ok && i < n; i += some) {
+        MxArena scratch = {.name = "replies"};
+        some = n - i < rows ? n - i : rows;
+        MxReply *replies = mx_new_n(&scratch, MxReply, some);
+        s->how.stream = (uint64_t)i;
+        ok = mx_generate(&scratch, s->state, &s->how, prompts + i, some, replies, err);
+        for (int64_t k = 0; ok && k < some; k++)
+            if (s->what->json)
+                print_json(&scratch, &replies[k]);
+            else
+                printf("\n");
+        fflush(stdout);
+        mx_arena_release(&scratch);
+    }
+    return ok;
+}
+
+static bool write_prompt(const Speaker *s, MxH5 *file, int64_t i, MxTokens ids, MxError *err) {
+    MxArena arena = {.name = "logits"};
+    float *logits;
+    MxShape all = MX_SHAPE(ids.n, s->source.config->vocab_size);
+    const char *dir = mx_arena_printf(&arena, "prompts/%06lld", (long long)i);
+    bool ok = mx_generate_logits(&arena, s->state, ids, &logits, err) &&
+              mx_h5_write(file, mx_path_join(&arena, dir, "ids"), MX_I32, MX_SHAPE(ids.n), ids.ids,
+                          err) &&
+              mx_h5_write(file, mx_path_join(&arena, dir, "logits"), MX_F32, all, logits, err);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool write_logits(MxArena *arena, const Speaker *s, const MxTokens *prompts, int64_t n,
+                         MxError *err) {
+    MxH5 *file;
+    bool ok = mx_h5_create(arena, s->what->logits, &file, err);
+    for (int64_t i = 0; ok && i < n; i++) ok = write_prompt(s, file, i, prompts[i], err);
+    return ok && mx_h5_close(file, err);
+}
+
+/* Prompts of a file. */
+static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
+    const MxSpeak *what = s->what;
+    MxTokens *prompts;
+    int64_t n, longest = 0, rows = what->json ? what->rows : 1;
+    if (!mx_prompts_read(arena, what->prompts, s->how.tokenizer, &prompts, &n, err)) return false;
+    for (int64_t i = 0; i < n; i++) longest = prompts[i].n > longest ? prompts[i].n : longest;
+    if (what->logits)
+        return open_model(arena, s, 1, longest, longest, err) &&
+               write_logits(arena, s, prompts, n, err);
+    return open_model(arena, s, n < rows ? n : rows, longest, longest + what->max_tokens, err) &&
+           reply(s, prompts, n, err);
+}
+
+/* The next line of stdin, without its end; false at the end of the input. */
+static bool next_line(MxText *line) {
+    char part[4096];
+    mx_text_clear(line);
+    while (fgets(part, sizeof part, stdin)) {
+        mx_text_addn(line, part, strlen(part));
+        if (line->data[line->len - 1] != '\n') continue;
+        line->data[--line->len] = '\0';
+        return true;
+    }
+    return line->len > 0;
+}
+
+/* Lines of stdin are prompts as they are: each gets its reply before the next one is read. */
+static bool talk(MxArena *arena, Speaker *s, MxError *err) {
+    const MxTokenizer *tokenizer = s->how.tokenizer;
+    MxText line;
+    bool asks = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), ok = true;
+    if (!tokenizer)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "\"%s\" has no tokenizer; --prompts takes ids", s->dir);
+    if (s->what->logits)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
+    if (!open_model(arena, s, 1, LARGEST_CHUNK, TALK_CAPACITY + s->what->max_tokens, err))
+        return false;
+    mx_text_init(&line, arena);
+    for (MxWhere where = {"stdin", 1, 0}; ok; where.line++) {
+        MxArena scratch = {.name = "prompt"};
+        MxTokens prompt;
+        if (asks) printf("> "), fflush(stdout);
+        if (!next_line(&line)) break;
+        ok = mx_tokenizer_encode(&scratch, tokenizer,
+                                 (MxEncoding){line.data, line.len, true, where}, &prompt, err) &&
+             reply(s, &prompt, 1, err);
+        mx_arena_release(&scratch);
+    }
+    return ok && (!ferror(stdin) || mx_fail_errno(err, "could not read stdin"));
+}
+
+bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
+              MxError *err) {
+    Speaker s = {.what = what, .dir = dir};
+    return mx_sampling_check(&what->sampling, err) && find_model(arena, tokenizer, &s, err) &&
+           (what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err));
+}

@@ -1,0 +1,83 @@
+#!/bin/sh
+# reply.sh MXTRAIN MXDECODE MXCOMPARE — replies of models as users get them: of a folder of Hugging
+# Face's, and of a run that the script trains on text of bytes.  Run from the top folder.
+set -u
+train=$1 tool=$2
+hf=tests/golden/hf/models
+work=$(mktemp -d) || exit 1
+trap 'rm -r "$work"' EXIT
+passed=0 failed=0
+
+# is NAME GOT WANTED
+is() {
+    if [ "$2" = "$3" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %s\n  wanted %s\n  got    %s\n' "$1" "$3" "$2"
+    fi
+}
+
+# says CODE WANTED WORD... — what the tool tells, and its exit code.
+says() {
+    code=$1 wanted=$2
+    shift 2
+    got=$("$tool" "$@" 2>&1 </dev/null)
+    is "mxdecode $*" "$? $got" "$code $wanted"
+}
+
+# A folder without a tokenizer; that its ids are those of transformers is tested in tests/generate.
+printf '%s\n' '{"prompt":[3,65,140,61,140,49,88]}' '[1,2,3]' >"$work/ids"
+"$tool" $hf/llama --prompts "$work/ids" --max-tokens 5 --temperature 0 --json >"$work/out" || failed=$((failed + 1))
+is 'keys of a line' "$(sed -n 's/^{"ids":\[[0-9,]*\],"text":null,"logprobs":\[[-0-9.,e]*\]}$/ok/p' "$work/out" | tr -d '\n')" okok
+is 'as many ids as were asked for' "$(sed -n '1s/.*"ids":\([^]]*\]\).*/\1/p' "$work/out" | tr -cd , | wc -c | tr -d ' ')" 4
+
+i=0
+: >"$work/text"
+while [ $i -lt 200 ]; do
+    printf 'the cat sat on the mat. the dog sat on the log. the cow sat on the row. '
+    i=$((i + 1))
+done >"$work/text"
+if ! "$train" --config configs/base.yml run_name=r base_output_directory="$work" steps=56 text_train_files="$work/text" \
+    base_emb_dim=64 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 head_dim=16 base_mlp_dim=128 \
+    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.01 log_config=false eval_interval=-1 \
+    >"$work/log" 2>&1; then
+    tail "$work/log"
+    exit 1
+fi
+run=$work/r
+
+is 'a line of stdin is a prompt' "$(printf 'the cat sat\n' | "$tool" "$run" --max-tokens 13)" ' on the mat. '
+is 'more lines, more replies' "$(printf 'the cat sat\nthe dog sat' | "$tool" "$run" --max-tokens 12 | tr '\n' '|')" ' on the mat.| on the log.|'
+is 'a stop ends a reply' "$(printf 'the cat sat\n' | "$tool" "$run" --max-tokens 50 --stop mat --stop nothing)" ' on the '
+printf '%s\n' '"the cat sat"' '' '{"prompt":"the cow sat on","other":1}' '[116,104,101,32,100,111,103]' >"$work/prompts"
+is 'prompts of a file' "$("$tool" "$run" --prompts "$work/prompts" --max-tokens 9 | tr '\n' '|')" ' on the m| the row.| sat on t|'
+"$tool" "$run" --prompts "$work/prompts" --max-tokens 9 --json >"$work/json"
+is 'text of JSON' "$(sed 's/.*"text":"\([^"]*\)".*/\1/' "$work/json" | tr '\n' '|')" ' on the m| the row.| sat on t|'
+draw() { "$tool" "$run" --prompts "$work/prompts" --max-tokens 40 --temperature 2 --top-k 20 --json "$@" | sed 's/,"logprobs.*//'; }
+draw --seed 4 >"$work/a"
+draw --seed 4 --batch 1 >"$work/b"
+draw --seed 5 >"$work/c"
+is 'a batch draws what prompts draw alone' "$(cat "$work/a")" "$(cat "$work/b")"
+is 'another seed draws other tokens' "$(cmp -s "$work/a" "$work/c" && echo same)" ''
+
+printf '%s\n' '"a"' '{"text":"a"}' >"$work/bad"
+says 65 "mxdecode: error: $work/bad:2: found an object without \"prompt\", wanted {\"prompt\": \"...\"}" "$run" --prompts "$work/bad"
+printf '7\n' >"$work/bad"
+says 65 "mxdecode: error: $work/bad:1: found a number, wanted a text, a list of ids, or {\"prompt\": one of these}" "$run" --prompts "$work/bad"
+printf '[1,-2]\n' >"$work/bad"
+says 65 "mxdecode: error: $work/bad:1: item 1 is no token id" "$run" --prompts "$work/bad"
+printf '[1,300]\n' >"$work/bad"
+says 65 'mxdecode: error: prompt 0: token 1 is 300, and the model has ids from 0 to 259' "$run" --prompts "$work/bad"
+printf '""\n' >"$work/bad"
+says 65 'mxdecode: error: prompt 0 has no tokens' $run --prompts "$work/bad"
+printf '"a"\n' >"$work/bad"
+says 65 "mxdecode: error: $work/bad:1: found a text, but the model has no tokenizer; wanted a list of ids" $hf/llama --prompts "$work/bad"
+: >"$work/bad"
+says 65 "mxdecode: error: $work/bad: holds no prompts" "$run" --prompts "$work/bad"
+says 65 "mxdecode: error: \"$hf/llama\" has no tokenizer; --prompts takes ids" $hf/llama
+says 2 "mxdecode: error: --stop: \"$hf/llama\" has no tokenizer" $hf/llama --prompts "$work/ids" --stop a
+says 2 'mxdecode: error: top-p: found 2, wanted a number above 0, up to 1' "$run" --prompts "$work/ids" --top-p 2
+says 2 'mxdecode: error: --logits goes with --prompts' "$run" --logits "$work/l.h5"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

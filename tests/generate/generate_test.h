@@ -1,0 +1,12 @@
+/* generate_test.h — the suites of this room's tests. */
+#ifndef TESTS_GENERATE_TEST_H
+#define TESTS_GENERATE_TEST_H
+
+#include <mx/generate.h>
+
+#include <check.h>
+
+Suite *generate_suite(void);
+Suite *sample_suite(void);
+
+#endif

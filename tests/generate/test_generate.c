@@ -1,0 +1,266 @@
+/* test_generate.c — replies against those of transformers, logits against its, and pieces of
+ * sequences against whole ones, for all families. */
+#include "common/goldens.h"
+#include "generate_test.h"
+
+#include <mx/family.h>
+#include <mx/model.h>
+
+#include <math.h>
+
+static MxArena arena = {.name = "test"};
+
+static void tear_down(void) {
+    mx_arena_release(&arena);
+}
+
+/* ---- Hugging Face's models */
+
+/* Continuations are known of all but the last. */
+static const char *const models[] = {"llama",  "mistral", "qwen2",       "qwen3",
+                                     "gemma2", "gemma",   "gemma3_turns"};
+enum { N_CONTINUED = MX_COUNT(models) - 1 };
+
+static char *golden(const char *model, const char *file) {
+    return goldens_find(&arena, mx_arena_printf(&arena, "hf/models/%s/%s", model, file));
+}
+
+static void *read_array(MxH5 *file, const char *path, MxDtype dtype, MxShape *shape) {
+    MxError err = {0};
+    MxH5Array array;
+    ck_assert_msg(mx_h5_stat(file, path, &array, &err), "%s", err.text.data);
+    void *data =
+        mx_arena_alloc(&arena, (size_t)mx_shape_count(array.shape) * mx_dtype_bytes(dtype));
+    ck_assert_msg(mx_h5_read(file, path, dtype, array.shape, data, &err), "%s", err.text.data);
+    *shape = array.shape;
+    return data;
+}
+
+static MxTrainState *open_model(const char *dir, MxGeneration what) {
+    MxError err = {0};
+    MxSource source;
+    MxTrainState *state;
+    ck_assert_msg(mx_source_find(&arena, dir, (MxStrs){0}, &source, &err) &&
+                      mx_source_open(&arena, &source, what, &state, &err),
+                  "%s", err.text.data);
+    return state;
+}
+
+static const MxSampling greedy = {.top_p = 1, .repetition_penalty = 1};
+
+static void generate(const char *dir, MxGeneration what, const MxTokens *prompts, int64_t n,
+                     int64_t max_tokens, MxReply *out) {
+    MxError err = {0};
+    const MxGenerate how = {.sampling = greedy, .max_tokens = max_tokens};
+    ck_assert_msg(mx_generate(&arena, open_model(dir, what), &how, prompts, n, out, &err), "%s",
+                  err.text.data);
+}
+
+static void same_replies(const char *what, const MxReply *a, const MxReply *b) {
+    ck_assert_int_eq(a->tokens.n, b->tokens.n);
+    for (int64_t i = 0; i < a->tokens.n; i++) {
+        ck_assert_msg(a->tokens.ids[i] == b->tokens.ids[i], "%s: token %d", what, (int)i);
+        ck_assert_float_eq_tol(a->logprobs[i], b->logprobs[i], 2e-5f);
+    }
+}
+
+/* Greedy continuations, prompts in pieces of several lengths, together and alone. */
+START_TEST(continuations_are_those_of_transformers) {
+    MxError err = {0};
+    MxH5 *file;
+    MxShape shape, all;
+    const char *name = models[_i], *path = golden(name, "expected.h5");
+    if (!path) return;
+    const char *dir = mx_path_dir(&arena, path);
+    ck_assert(mx_h5_open(&arena, path, &file, &err));
+    int32_t *prompt = read_array(file, "generate/prompt", MX_I32, &shape);
+    int32_t *wanted = read_array(file, "generate/tokens", MX_I32, &all);
+    int64_t T = shape.dim[1], more = all.dim[1];
+    const MxTokens prompts[] = {{prompt, T}, {prompt + T, T}};
+    for (int64_t chunk = 2; chunk <= T; chunk += chunk == 2 ? 1 : T - 3) {
+        MxReply together[2], alone;
+        generate(dir, (MxGeneration){2, T + more, chunk, false}, prompts, 2, more, together);
+        for (int b = 0; b < 2; b++) {
+            for (int64_t i = 0; i < more; i++)
+                ck_assert_msg(together[b].tokens.ids[i] == wanted[b * more + i],
+                              "%s, pieces of %d: row %d, token %d", name, (int)chunk, b, (int)i);
+            generate(dir, (MxGeneration){1, T + more, chunk, false}, &prompts[b], 1, more, &alone);
+            same_replies(name, &together[b], &alone);
+        }
+    }
+}
+END_TEST
+
+START_TEST(logits_are_those_of_transformers) {
+    MxError err = {0};
+    MxH5 *file;
+    MxShape ids_shape, shape;
+    const char *name = models[_i], *path = golden(name, "expected.h5");
+    if (!path) return;
+    ck_assert(mx_h5_open(&arena, path, &file, &err));
+    int32_t *ids = read_array(file, "input_ids", MX_I32, &ids_shape);
+    float *wanted = read_array(file, "logits", MX_F32, &shape), *got;
+    int64_t T = shape.dim[1], V = shape.dim[2];
+    for (int64_t chunk = 5; chunk <= T; chunk += T - 5) {
+        MxGeneration what = {1, T, chunk, true};
+        MxTrainState *state = open_model(mx_path_dir(&arena, path), what);
+        for (int64_t b = 0; b < shape.dim[0]; b++) {
+            ck_assert(mx_generate_logits(&arena, state, (MxTokens){ids + b * T, T}, &got, &err));
+            for (int64_t i = 0; i < T * V; i++)
+                ck_assert_msg(fabsf(got[i] - wanted[b * T * V + i]) < 2e-5f * 8,
+                              "%s, pieces of %d: row %d, token %d: %g, wanted %g", name, (int)chunk,
+                              (int)b, (int)(i / V), (double)got[i], (double)wanted[b * T * V + i]);
+        }
+    }
+}
+END_TEST
+
+/* Prompts of unequal lengths, more than there are rows. */
+START_TEST(unequal_prompts_do_not_disturb_each_other) {
+    enum { N = 7, MOST = 23, MORE = 12 };
+    const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
+    int32_t ids[N][MOST];
+    MxTokens prompts[N];
+    MxReply together[N], alone;
+    for (int i = 0; i < N; i++) {
+        prompts[i] = (MxTokens){ids[i], 1 + (i * 11) % MOST};
+        for (int k = 0; k < MOST; k++) ids[i][k] = 3 + (i * 31 + k * 17) % 150;
+    }
+    generate(dir, (MxGeneration){3, MOST + MORE, 4, false}, prompts, N, MORE, together);
+    for (int i = 0; i < N; i++) {
+        generate(dir, (MxGeneration){1, MOST + MORE, 9, false}, &prompts[i], 1, MORE, &alone);
+        same_replies("unequal", &together[i], &alone);
+    }
+}
+END_TEST
+
+/* ---- all families */
+
+#define SMALL                                                                                      \
+    "base_emb_dim=32 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 base_mlp_dim=48 "       \
+    "vocab_size=96 max_target_length=29 per_device_batch_size=2 dataset_type=synthetic "           \
+    "sliding_window_size=6 attention=dot_product num_experts=4 num_experts_per_tok=2 "             \
+    "q_lora_rank=12 kv_lora_rank=10 qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=6 "
+
+/* What a family asks for besides. */
+static const struct {
+    const char *family, *words;
+} asks[] = {
+    {"gemma3", "base_num_decoder_layers=7"},
+    {"olmo3", "base_num_decoder_layers=5"},
+    {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
+                 "base_num_decoder_layers=3"},
+};
+
+static MxConfig *config_of(const char *family) {
+    enum { MOST = 64 };
+    const char *files[] = {"configs/base.yml"}, *overrides[MOST], *more = "";
+    for (int i = 0; i < MX_COUNT(asks); i++)
+        if (!strcmp(asks[i].family, family)) more = asks[i].words;
+    bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
+    char *text = mx_arena_printf(
+        &arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
+        family, SMALL, has_experts ? " base_moe_mlp_dim=48" : "", more);
+    MxConfigRequest request = {.files = files, .n_files = 1, .overrides = overrides};
+    MxError err = {0};
+    MxConfig *config = NULL;
+    char *save;
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        overrides[request.n_overrides++] = w;
+    ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s: %s", family, err.text.data);
+    return config;
+}
+
+/* -log p of each next token, summed. */
+static double nll_of(const float *logits, int64_t vocab, const int32_t *ids, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        double all = 0;
+        for (int64_t v = 0; v < vocab; v++) all += exp((double)logits[i * vocab + v]);
+        sum += log(all) - (double)logits[i * vocab + ids[i + 1]];
+    }
+    return sum;
+}
+
+static void copy_weights(MxTrainState *from, MxTrainState *to) {
+    const MxTree *a = mx_train_state_tree(from), *b = mx_train_state_tree(to);
+    for (int i = 0; i < a->n; i++) {
+        if (a->leaves[i].kind != MX_KIND_PARAM) continue;
+        ck_assert_str_eq(a->leaves[i].path, b->leaves[i].path);
+        mx_leaf_write(&b->leaves[i], mx_leaf_values(&arena, &a->leaves[i]));
+    }
+    mx_train_state_restored(to);
+}
+
+/* A sequence in pieces, whose keys and values lie in caches, and the same at once, as it is
+ * trained: the same loss. */
+START_TEST(pieces_make_what_the_whole_makes) {
+    enum { T = 29, VOCAB = 96, ROWS = 2 };
+    int n;
+    const MxFamily *family = mx_families(&n)[_i];
+    if (!family->n_specs) return;
+    MxError err = {0};
+    MxConfig *config = config_of(family->decoder_block);
+    MxTrainState *whole, *pieces;
+    ck_assert_msg(mx_train_state_open_eval(&arena, config, NULL, &whole, &err), "%s",
+                  err.text.data);
+    mx_train_state_init(whole);
+    MxBatch batch = mx_batch_new(&arena, ROWS, T);
+    for (int i = 0; i < ROWS * T; i++) {
+        batch.field[MX_INPUTS][i] = (i * 37 + i / T) % VOCAB;
+        batch.field[MX_TARGETS][i] = ((i + 1) * 37 + i / T) % VOCAB;
+        batch.field[MX_INPUTS_POSITION][i] = i % T;
+        batch.field[MX_INPUTS_SEGMENTATION][i] = 1;
+        batch.field[MX_TARGETS_SEGMENTATION][i] = i % T < T - 1;
+    }
+    double wanted = mx_train_eval(whole, &batch).loss * ROWS * (T - 1), got = 0;
+    for (int64_t chunk = 4; chunk <= 5; chunk++) {
+        MxGeneration what = {1, T, chunk, true};
+        ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &pieces, &err), "%s",
+                      err.text.data);
+        copy_weights(whole, pieces);
+        got = 0;
+        for (int b = 0; b < ROWS; b++) {
+            const MxTokens ids = {batch.field[MX_INPUTS] + b * T, T};
+            float *logits;
+            ck_assert(mx_generate_logits(&arena, pieces, ids, &logits, &err));
+            got += nll_of(logits, VOCAB, ids.ids, T);
+        }
+        ck_assert_msg(fabs(got - wanted) < 1e-5 * wanted, "%s, pieces of %d: %.9g, whole %.9g",
+                      family->decoder_block, (int)chunk, got, wanted);
+    }
+}
+END_TEST
+
+START_TEST(those_that_see_ahead_do_not_generate) {
+    MxError err = {0};
+    MxTrainState *state;
+    MxConfig *config = config_of("llama2");
+    config->attention_type = "full";
+    ck_assert(!mx_train_state_open_generation(&arena, config, (MxGeneration){1, 8, 4, false},
+                                              &state, &err));
+    ck_assert_msg(strstr(err.text.data, "attention_type: full: tokens see those behind them"), "%s",
+                  err.text.data);
+    mx_error_release(&err);
+}
+END_TEST
+
+Suite *generate_suite(void) {
+    Suite *suite = suite_create("generate");
+    TCase *tcase = tcase_create("replies");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_add_loop_test(tcase, continuations_are_those_of_transformers, 0, N_CONTINUED);
+    tcase_add_loop_test(tcase, logits_are_those_of_transformers, 0, MX_COUNT(models));
+    tcase_add_test(tcase, unequal_prompts_do_not_disturb_each_other);
+    tcase_add_test(tcase, those_that_see_ahead_do_not_generate);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("families");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    int n;
+    mx_families(&n);
+    tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

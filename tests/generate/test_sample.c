@@ -1,0 +1,126 @@
+/* test_sample.c — which tokens can be chosen, and how often. Expected sets are those of the
+ * definitions, computed by hand. */
+#include "generate_test.h"
+
+#include <math.h>
+
+enum { VOCAB = 6 };
+
+/* Probabilities 0.4, 0.3, 0.15, 0.1, 0.04, 0.01, not in this order. */
+static const double p[VOCAB] = {0.1, 0.4, 0.01, 0.3, 0.04, 0.15};
+
+static void fill(float *logits) {
+    for (int i = 0; i < VOCAB; i++) logits[i] = (float)(log(p[i]) + 3);
+}
+
+static const struct {
+    MxSampling how;
+    int seen;             /* a token that was there before; -1 = none */
+    double wanted[VOCAB]; /* probabilities */
+} draws[] = {
+    {{.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+     -1,
+     {0.1, 0.4, 0.01, 0.3, 0.04, 0.15}},
+    {{.temperature = 0.5, .top_p = 1, .repetition_penalty = 1},
+     -1,
+     {0.034855, 0.557681, 0.000349, 0.313695, 0.005577, 0.078424}}, /* squares, divided by 0.2869 */
+    {{.temperature = 1, .top_k = 2, .top_p = 1, .repetition_penalty = 1},
+     -1,
+     {0, 4 / 7., 0, 3 / 7.}},
+    {{.temperature = 1, .top_p = 0.71, .repetition_penalty = 1},
+     -1,
+     {0, 0.4 / 0.85, 0, 0.3 / 0.85, 0, 0.15 / 0.85}},
+    {{.temperature = 1, .top_p = 0.39, .repetition_penalty = 1}, -1, {0, 1}},
+    {{.temperature = 1, .top_p = 1, .min_p = 0.3, .repetition_penalty = 1},
+     -1,
+     {0, 0.4 / 0.85, 0, 0.3 / 0.85, 0, 0.15 / 0.85}},
+    {{.temperature = 1, .top_k = 3, .top_p = 0.8, .repetition_penalty = 1},
+     -1,
+     {0, 4 / 7., 0, 3 / 7.}}, /* of 0.85, 0.7 is more than 0.8 */
+    {{.top_p = 1, .repetition_penalty = 1}, -1, {0, 1}},
+    {{.top_p = 1, .repetition_penalty = 2}, 1, {0, 0, 0, 1}}, /* 2.08 / 2 < 1.80 */
+};
+
+START_TEST(tokens_are_drawn_as_often_as_they_should) {
+    enum { TIMES = 20000 };
+    float logits[VOCAB];
+    int count[VOCAB] = {0};
+    int32_t seen[] = {draws[_i].seen};
+    fill(logits);
+    for (int i = 0; i < TIMES; i++) {
+        MxTokens before = {seen, draws[_i].seen >= 0};
+        MxChoice choice = mx_sample(&draws[_i].how, logits, VOCAB, &before, (uint64_t)i);
+        ck_assert(choice.id >= 0 && choice.id < VOCAB);
+        ck_assert_double_eq_tol(choice.logprob, log(p[choice.id]), 1e-6);
+        count[choice.id]++;
+    }
+    for (int i = 0; i < VOCAB; i++) {
+        double wanted = draws[_i].wanted[i], far = 4.5 * sqrt(wanted * (1 - wanted) / TIMES);
+        ck_assert_msg(fabs(count[i] / (double)TIMES - wanted) <= far,
+                      "token %d: %d of %d, wanted %g", i, count[i], TIMES, wanted);
+    }
+}
+END_TEST
+
+/* Below 0 a penalty multiplies; a token that came often counts once. */
+START_TEST(a_penalty_always_lowers) {
+    const float logits[] = {-1, -1.5f, 2, 1.1f};
+    int32_t both[] = {0, 2, 2, 2};
+    const MxSampling how = {.top_p = 1, .repetition_penalty = 2};
+    ck_assert_int_eq(mx_sample(&how, logits, 2, &(MxTokens){both, 1}, 0).id, 1);
+    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 4}, 0).id, 3);
+    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 0}, 0).id, 2);
+}
+END_TEST
+
+START_TEST(choices_follow_the_seed_and_the_place) {
+    float logits[VOCAB];
+    int32_t seen[64] = {0};
+    int n_other_seed = 0, n_other_stream = 0;
+    fill(logits);
+    MxSampling how = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 5},
+               other = how;
+    other.seed = 6;
+    for (int n = 0; n < 64; n++) {
+        MxTokens before = {seen, n};
+        int32_t id = mx_sample(&how, logits, VOCAB, &before, 3).id;
+        ck_assert_int_eq(id, mx_sample(&how, logits, VOCAB, &before, 3).id);
+        n_other_seed += id != mx_sample(&other, logits, VOCAB, &before, 3).id;
+        n_other_stream += id != mx_sample(&how, logits, VOCAB, &before, 4).id;
+    }
+    ck_assert_int_gt(n_other_seed, 20);
+    ck_assert_int_gt(n_other_stream, 20);
+}
+END_TEST
+
+static const struct {
+    MxSampling how;
+    const char *message;
+} wrong[] = {
+    {{.temperature = -1, .top_p = 1, .repetition_penalty = 1}, "temperature: found -1"},
+    {{.top_p = 0, .repetition_penalty = 1}, "top-p: found 0, wanted a number above 0, up to 1"},
+    {{.top_p = 1.5, .repetition_penalty = 1}, "top-p: found 1.5"},
+    {{.top_p = 1, .min_p = 2, .repetition_penalty = 1}, "min-p: found 2"},
+    {{.top_p = 1, .top_k = -1, .repetition_penalty = 1}, "top-k: found -1"},
+    {{.top_p = 1}, "repetition-penalty: found 0, wanted a number above 0"},
+};
+
+START_TEST(numbers_out_of_range_are_refused) {
+    MxError err = {0};
+    ck_assert(!mx_sampling_check(&wrong[_i].how, &err));
+    ck_assert_int_eq(err.exit, MX_EXIT_CONFIG);
+    ck_assert_msg(strstr(err.text.data, wrong[_i].message), "%s", err.text.data);
+    mx_error_release(&err);
+}
+END_TEST
+
+Suite *sample_suite(void) {
+    Suite *suite = suite_create("sample");
+    TCase *tcase = tcase_create("sample");
+    tcase_add_loop_test(tcase, tokens_are_drawn_as_often_as_they_should, 0, MX_COUNT(draws));
+    tcase_add_test(tcase, a_penalty_always_lowers);
+    tcase_add_test(tcase, choices_follow_the_seed_and_the_place);
+    tcase_add_loop_test(tcase, numbers_out_of_range_are_refused, 0, MX_COUNT(wrong));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
