@@ -18,6 +18,7 @@ Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
 Suite *hf_suite(void);
 Suite *origin_suite(void);
+Suite *logits_suite(void);
 
 /* One test's arena, error and empty folder. */
 extern MxArena arena;

@@ -2,7 +2,7 @@
 # reply.sh MXTRAIN MXDECODE MXCOMPARE — replies of models as users get them: of a folder of Hugging
 # Face's, and of a run that the script trains on text of bytes.  Run from the top folder.
 set -u
-train=$1 tool=$2
+train=$1 tool=$2 compare=$3
 hf=tests/golden/hf/models
 work=$(mktemp -d) || exit 1
 trap 'rm -r "$work"' EXIT
@@ -60,6 +60,25 @@ draw --seed 4 --batch 1 >"$work/b"
 draw --seed 5 >"$work/c"
 is 'a batch draws what prompts draw alone' "$(cat "$work/a")" "$(cat "$work/b")"
 is 'another seed draws other tokens' "$(cmp -s "$work/a" "$work/c" && echo same)" ''
+
+# Logits: of the same model in pieces of other lengths, of its weights in bf16, of other prompts.
+"$tool" $hf/llama --prompts "$work/ids" --logits "$work/a.h5"
+"$tool" $hf/llama_bf16 --prompts "$work/ids" --logits "$work/b.h5"
+printf '[4,5]\n[1,2,3]\n' >"$work/others"
+"$tool" $hf/llama --prompts "$work/others" --logits "$work/c.h5"
+compared() { # compared CODE LAST-LINE WORD...
+    code=$1 wanted=$2
+    shift 2
+    got=$("$compare" --logits "$@" 2>&1)
+    is "mxcompare --logits $*" "$? $(printf '%s\n' "$got" | tail -n 1)" "$code $wanted"
+}
+compared 0 equal "$work/a.h5" "$work/a.h5"
+compared 1 different "$work/a.h5" "$work/b.h5"
+compared 0 equal "$work/a.h5" "$work/b.h5" --max-kl 0.001
+compared 1 different "$work/a.h5" "$work/b.h5" --max-kl 1e-7 --top-k 3
+compared 65 'mxcompare: error: prompt 0: logits [7, 160], and [2, 160] in the second file' "$work/a.h5" "$work/c.h5"
+compared 2 'mxcompare: error: --rtol does not go with --logits' "$work/a.h5" "$work/a.h5" --rtol 1
+is 'a report as JSON' "$("$compare" --logits "$work/a.h5" "$work/b.h5" --max-kl 0.001 --json - | sed -n 's/.*"equal": //p')" true
 
 printf '%s\n' '"a"' '{"text":"a"}' >"$work/bad"
 says 65 "mxdecode: error: $work/bad:2: found an object without \"prompt\", wanted {\"prompt\": \"...\"}" "$run" --prompts "$work/bad"
