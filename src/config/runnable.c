@@ -12,7 +12,7 @@ static const MxKey paths[] = {
     MX_KEY_dpo_reference_logps,   MX_KEY_lora_restore_path,
     MX_KEY_tokenizer_path,        MX_KEY_grain_train_files,
     MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,
-    MX_KEY_dataset_path,
+    MX_KEY_dataset_path,          MX_KEY_sample_prompts,
 };
 
 /* "gs://bucket/folder". */

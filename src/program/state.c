@@ -98,12 +98,25 @@ static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *c
 /* Who only generates is alone: the mesh has one device. */
 static bool find_mesh(MxTrainState *s, MxError *err) {
     if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
+    if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
+        return mx_config_fail(err, s->config, MX_KEY_sample_prompts,
+                              "not available yet on a mesh of several devices (%lld)",
+                              (long long)s->mesh.mesh.n_ranks);
     if (s->purpose != PURPOSE_GENERATES) return true;
     int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
     for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
     s->mesh.mesh.sizes = sizes;
     s->mesh.mesh.n_ranks = 1;
     return true;
+}
+
+/* What a run generates on the way, prompts one by one; prompts and replies are no longer than rows
+ * of training. */
+static MxGeneration samples_of(const MxConfig *c) {
+    enum { CHUNK = 64 };
+    if (!c->sample_prompts) return (MxGeneration){0};
+    int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
+    return (MxGeneration){1, capacity, capacity < CHUNK ? capacity : CHUNK, false};
 }
 
 /* A state without memory. */
@@ -123,6 +136,7 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
+    if (s->purpose == PURPOSE_TRAINS) s->generation = samples_of(config);
     if (!program_declare_vars(s, err) ||
         (s->generation.rows && !program_declare_generation(s, err)))
         return false;

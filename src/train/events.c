@@ -204,7 +204,15 @@ static bool events_open(MxArena *arena, const MetricsSetup *setup, MetricsOut *o
     return !fflush(out->stream) || mx_fail_errno(err, "could not write \"%s\"", out->path);
 }
 
+static void events_write_text(const MetricsOut *out, int64_t step, const char *name,
+                              const char *text) {
+    MxArena scratch = {.name = "events"};
+    write_text(&scratch, out->stream, out->own, step, name, text);
+    mx_arena_release(&scratch);
+}
+
 const MetricsForm metrics_events = {
     .open = events_open,
     .write = events_write,
+    .write_text = events_write_text,
 };

@@ -119,6 +119,13 @@ static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
            abort_if_broken(l, "gradient norm", update.raw_grad_norm, err);
 }
 
+static bool sample_if_due(const Loop *l, MxError *err) {
+    int64_t n_done = l->step + 1;
+    bool is_due =
+        l->samples && (n_done % l->config->sample_interval == 0 || l->step == l->console.last);
+    return !is_due || samples_take(l->samples, l->step, l->metrics, err);
+}
+
 static bool run_steps(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxBatch batch = {0};
@@ -140,6 +147,7 @@ static bool run_steps(Loop *l, MxError *err) {
             return false;
         console_took_step(&l->console, mx_clock_s() - start);
         if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
+        if (!sample_if_due(l, err)) return false;
         if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
         if (!save_if_due(l, err)) return false;
         console_progress(&l->console, l->step, -1);

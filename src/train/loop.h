@@ -7,6 +7,7 @@
 #include "console.h"
 #include "data.h"
 #include "internal.h"
+#include "samples.h"
 
 typedef struct Loop {
     MxArena arena;
@@ -23,6 +24,7 @@ typedef struct Loop {
     Console console;
     MetricsFile *metrics;
     Checkpoints *checkpoints;
+    Samples *samples;        /* NULL = none are wanted */
     int64_t start, step;     /* first and current step */
     const char *stop_reason; /* NULL = go on */
     MxExit exit;

@@ -145,6 +145,12 @@ bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics,
     return metrics_file_flush(file, err);
 }
 
+void metrics_file_text(MetricsFile *file, int64_t step, const char *name, const char *text) {
+    for (int i = 0; i < file->n; i++)
+        if (file->out[i].form->write_text)
+            file->out[i].form->write_text(&file->out[i], step, name, text);
+}
+
 bool metrics_file_flush(MetricsFile *file, MxError *err) {
     file->n_unflushed = 0;
     file->flushed_s = mx_clock_s();

@@ -45,6 +45,8 @@ bool metrics_file_open(MxArena *arena, const MetricsSetup *setup, MetricsFile **
 /* metrics_file_write — one line of every file: every scalar, step and run_name; flushed every
  * log_period steps, and if the last flush was two seconds ago. */
 bool metrics_file_write(MetricsFile *file, int64_t step, const Metrics *metrics, MxError *err);
+/* metrics_file_text — a text of a step, for files whose form has texts. */
+void metrics_file_text(MetricsFile *file, int64_t step, const char *name, const char *text);
 bool metrics_file_flush(MetricsFile *file, MxError *err);
 
 #endif

@@ -25,6 +25,8 @@ struct MetricsForm {
     /* Opens out->path, for lines of setup->first_step and later ones, as the stream. */
     bool (*open)(MxArena *arena, const MetricsSetup *setup, MetricsOut *out, MxError *err);
     void (*write)(const MetricsOut *out, int64_t step, const Metrics *metrics);
+    /* A text of a step; NULL = files of this form hold none. */
+    void (*write_text)(const MetricsOut *out, int64_t step, const char *name, const char *text);
     /* ---- of lines alone: a text in the spelling of the form */
     const char *(*spell)(MxArena *arena, const char *text);
     /* The line, with its end, that a file begins with; NULL = none. */

@@ -208,8 +208,8 @@ bool loop_prepare(Loop *l, MxError *err) {
     if (!has_steps(l)) return true;
     const MxLoaderConfig ahead = {
         .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
-    return open_parts(l, err) && open_metrics(l, l->start, err) &&
-           mx_loader_open(&l->arena, &ahead, &l->loader, err);
+    return open_parts(l, err) && samples_open(&l->arena, l->state, &l->samples, err) &&
+           open_metrics(l, l->start, err) && mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
 bool loop_prepare_evaluation(Loop *l, MxError *err) {

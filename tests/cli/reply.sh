@@ -38,19 +38,34 @@ while [ $i -lt 200 ]; do
     printf 'the cat sat on the mat. the dog sat on the log. the cow sat on the row. '
     i=$((i + 1))
 done >"$work/text"
-if ! "$train" --config configs/base.yml run_name=r base_output_directory="$work" steps=56 text_train_files="$work/text" \
+printf '%s\n' '"the cat sat"' '' '{"prompt":"the cow sat on","other":1}' '[116,104,101,32,100,111,103]' >"$work/prompts"
+train() { # train NAME WORD...
+    name=$1
+    shift
+    "$train" --config configs/base.yml run_name="$name" base_output_directory="$work" steps=56 text_train_files="$work/text" \
     base_emb_dim=64 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 head_dim=16 base_mlp_dim=128 \
-    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.01 log_config=false eval_interval=-1 \
-    >"$work/log" 2>&1; then
+    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.01 log_config=false eval_interval=-1 "$@" 2>&1
+}
+if ! train r sample_prompts="$work/prompts" sample_interval=28 sample_max_tokens=9 >"$work/log" || ! train s >"$work/log2"; then
     tail "$work/log"
     exit 1
 fi
 run=$work/r
 
+# What a run says while it trains changes nothing else.
+is 'samples of a run' "$(sed -n 's/^.*\(sample 0 after step 55: .*\)/\1/p' "$work/r/run.log")" 'sample 0 after step 55: "the cat sat" -> " on the m"'
+is 'as many as are due' "$(grep -c 'sample [012] after step \(27\|55\): "' "$work/log")" 6
+is 'texts for TensorBoard' "$(grep -a -o 'sample_2/text_summary' "$work"/r/tensorboard/* | wc -l)" 2
+is 'the same weights' "$("$compare" "$work/r" "$work/s" >"$work/compared" 2>&1; echo $?)" 0
+is 'prompts that are too long' "$(train t sample_prompts="$work/prompts" sample_max_tokens=60 | grep -o 'sample_prompts: prompt 0 has 11 tokens.*')" \
+    'sample_prompts: prompt 0 has 11 tokens; with sample_max_tokens=60 that is more than max_target_length=64'
+is 'no such file' "$(train t sample_prompts="$work/nothing" | grep -o 'sample_prompts: could not open')" 'sample_prompts: could not open'
+is 'several devices' "$(train t sample_prompts="$work/prompts" ici_data_parallelism=2 --plan | grep -o 'sample_prompts: not available yet on a mesh.*')" \
+    'sample_prompts: not available yet on a mesh of several devices (2)'
+
 is 'a line of stdin is a prompt' "$(printf 'the cat sat\n' | "$tool" "$run" --max-tokens 13)" ' on the mat. '
 is 'more lines, more replies' "$(printf 'the cat sat\nthe dog sat' | "$tool" "$run" --max-tokens 12 | tr '\n' '|')" ' on the mat.| on the log.|'
 is 'a stop ends a reply' "$(printf 'the cat sat\n' | "$tool" "$run" --max-tokens 50 --stop mat --stop nothing)" ' on the '
-printf '%s\n' '"the cat sat"' '' '{"prompt":"the cow sat on","other":1}' '[116,104,101,32,100,111,103]' >"$work/prompts"
 is 'prompts of a file' "$("$tool" "$run" --prompts "$work/prompts" --max-tokens 9 | tr '\n' '|')" ' on the m| the row.| sat on t|'
 "$tool" "$run" --prompts "$work/prompts" --max-tokens 9 --json >"$work/json"
 is 'text of JSON' "$(sed 's/.*"text":"\([^"]*\)".*/\1/' "$work/json" | tr '\n' '|')" ' on the m| the row.| sat on t|'

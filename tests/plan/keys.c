@@ -100,6 +100,7 @@ static const struct {
     {MX_KEY_eval_steps, "1"},
     {MX_KEY_eval_interval, "-1"},
     {MX_KEY_target_eval_loss, "100"},
+    {MX_KEY_sample_prompts, "{}/prompts.jsonl"},
     {MX_KEY_num_vocab_tiling, "4"},
     {MX_KEY_dpo_algo, "ipo"},
     {MX_KEY_dpo_formula, "maxtext"},
@@ -257,6 +258,7 @@ static void put_data(void) {
     put_lines("{}/sft.jsonl", "{\"prompt\": \"say %d\", \"completion\": \"%d%d\"}\n", 45);
     put_lines("{}/dpo.jsonl",
               "{\"prompt\": \"pick %d\", \"chosen\": \"good %d\", \"rejected\": \"bad %d\"}\n", 14);
+    put_lines("{}/prompts.jsonl", "[%d, %d, %d]\n", 2);
     put_lines("{}/mixture.json",
               "{\"a\": {\"path\": \"" FIXTURES "texts.array_record\", \"weight\": 1}}", 1);
     put_lines("{}/other.jsonl",

@@ -199,8 +199,9 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
         if (i == table && g->rounds_table)
             head[i] = mx_cast(t, mx_cast(t, head[i], MX_BF16), MX_F32);
     }
-    MxModelInputs in = {mx_variable(t, g->in[MX_INPUTS]), mx_variable(t, g->in[MX_INPUTS_POSITION]),
-                        mx_variable(t, g->in[MX_INPUTS_SEGMENTATION]), NULL, NULL};
+    MxModelInputs in = {.tokens = mx_variable(t, g->in[MX_INPUTS]),
+                        .positions = mx_variable(t, g->in[MX_INPUTS_POSITION]),
+                        .segments = mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
     return mx_model_hidden(t, g->model, params, in);
 }
 

@@ -72,8 +72,9 @@ static void open_program(MxArena *arena, const MxConfig *c, const MxModel *model
         p->in[f] = mx_vars_add(&p->vars, "in", (MxType){MX_I32, ids});
         in[f] = mx_variable(&t, p->in[f]);
     }
-    MxModelInputs inputs = {in[MX_INPUTS], in[MX_INPUTS_POSITION], in[MX_INPUTS_SEGMENTATION], NULL,
-                            NULL};
+    MxModelInputs inputs = {.tokens = in[MX_INPUTS],
+                            .positions = in[MX_INPUTS_POSITION],
+                            .segments = in[MX_INPUTS_SEGMENTATION]};
     MxAhead at = {.stream = mx_model_stream(&t, model, params, inputs),
                   .tokens = in[MX_INPUTS],
                   .targets = in[MX_TARGETS],

@@ -325,8 +325,9 @@ static MxValue trace_logp(Pairs *g, int side, MxValue *values) {
     MxTrace *t = &g->p.t;
     for (int i = 0; i < mx_model_params(g->model)->n; i++)
         values[i] = mx_variable(t, g->param[side][i]);
-    MxModelInputs in = {mx_variable(t, g->tokens), mx_variable(t, g->positions),
-                        mx_variable(t, g->segments), NULL, NULL};
+    MxModelInputs in = {.tokens = mx_variable(t, g->tokens),
+                        .positions = mx_variable(t, g->positions),
+                        .segments = mx_variable(t, g->segments)};
     MxValue hidden = mx_model_hidden(t, g->model, values, in);
     return mx_model_logprob(t, g->model, values, hidden, mx_variable(t, g->targets),
                             mx_variable(t, g->weights));
