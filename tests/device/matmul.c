@@ -197,16 +197,20 @@ static void check_spaced(CpuMatmulSpec s, MxDeviceConfig config, const uint32_t 
 }
 
 /* Every dtype, plain and added. */
+static void check_dtype(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider,
+                        const MxDtype dtype[2]) {
+    for (int add = 0; add < 2; add++) {
+        CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
+        s.trans_a = kind == MX_DOT_TN;
+        s.trans_b = kind == MX_DOT_NT;
+        s.in = dtype[0];
+        s.out = dtype[1];
+        check_spaced(s, (MxDeviceConfig){.matmul = provider}, (uint32_t[]){FEW, FEW});
+    }
+}
+
 static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider) {
-    for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++)
-        for (int add = 0; add < 2; add++) {
-            CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
-            s.trans_a = kind == MX_DOT_TN;
-            s.trans_b = kind == MX_DOT_NT;
-            s.in = dtypes[dtype][0];
-            s.out = dtypes[dtype][1];
-            check_spaced(s, (MxDeviceConfig){.matmul = provider}, (uint32_t[]){FEW, FEW});
-        }
+    for (int i = 0; i < MX_COUNT(dtypes); i++) check_dtype(size, kind, provider, dtypes[i]);
 }
 
 /* Where the sizes are not narrow, the same is made as any product. */
@@ -215,6 +219,18 @@ START_TEST(narrow_products_are_exact) {
     MxDotKind kind = (MxDotKind)(_i % 3);
     bool is_narrow = (kind == MX_DOT_TN ? cpu_min(size[0], size[1]) : size[2]) <= 64;
     check_dtypes(size, kind, is_narrow ? MX_MATMUL_AUTO : MX_MATMUL_OWN);
+}
+END_TEST
+
+/* Few rows, as a model makes them a token at a time; of bf16 they have a provider of their own. */
+static const int64_t few_sizes[][3] = {{1, 1, 65},   {1, 700, 301}, {3, 513, 70},
+                                       {8, 67, 600}, {2, 2100, 83}, {5, 1, 1027}};
+
+START_TEST(products_of_few_rows_are_exact) {
+    for (int i = 0; i < MX_COUNT(dtypes); i++)
+        if (dtypes[i][0] == MX_BF16)
+            check_dtype(few_sizes[_i / 2], _i % 2 ? MX_DOT_NT : MX_DOT_NN, MX_MATMUL_AUTO,
+                        dtypes[i]);
 }
 END_TEST
 
@@ -357,6 +373,7 @@ Suite *suite_matmul(void) {
     tcase_set_timeout(t, 120);
     tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
+    tcase_add_loop_test(t, products_of_few_rows_are_exact, 0, 2 * MX_COUNT(few_sizes));
     tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
     tcase_add_loop_test(t, small_products_are_exact, 0, 3);

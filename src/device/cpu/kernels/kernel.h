@@ -58,12 +58,14 @@ typedef void CpuMapBlock(int64_t n, const float *const *in, float *const *out, c
 void cpu_map(const MxDevice *device, const MxKernelCall *call, int n_in, CpuMapBlock *block,
              const float *param);
 
-/* ---- matmul.c, product.c, narrow.c */
+/* ---- matmul.c, product.c, narrow.c, few.c */
 
-extern const CpuProvider cpu_own_products, cpu_narrow_products;
+extern const CpuProvider cpu_own_products, cpu_narrow_products, cpu_few_products;
 
 /* cpu_is_narrow — whether cpu_narrow_products can make a product. */
 bool cpu_is_narrow(const CpuMatmulSpec *spec);
+/* cpu_is_few — whether cpu_few_products can. */
+bool cpu_is_few(const CpuMatmulSpec *spec);
 
 /* cpu_matmul_prepare — the product from the device's cache, made if need be; NULL on error. */
 const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxError *err);

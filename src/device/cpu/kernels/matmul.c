@@ -32,6 +32,7 @@ static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulS
     const double large_flops = 1e9;
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
     if (cpu_is_narrow(spec)) return &cpu_narrow_products;
+    if (spec->in == MX_BF16 && cpu_is_few(spec)) return &cpu_few_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
     if (spec->out == MX_BF16 || cpu_splits_f32(device)) return &cpu_own_products;
     return flops >= large_flops ? &cpu_openblas : &cpu_onednn;
