@@ -100,6 +100,7 @@ MxJson *mx_json_put_array(MxJson *object, const char *key);
 MxJson *mx_json_push_object(MxJson *array);
 void mx_json_push_string(MxJson *array, const char *value);
 void mx_json_push_int(MxJson *array, int64_t value);
+void mx_json_push(MxJson *array, const MxJson *value); /* shares it */
 /* mx_json_dump — text; members in the order in which they were added; 17 significant digits. */
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
 

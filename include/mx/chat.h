@@ -44,4 +44,53 @@ typedef struct MxRendered {
 bool mx_template_render(MxArena *arena, const MxTemplate *template, const MxJson *variables,
                         MxRendered *out, MxError *err);
 
+/* ---- conversations */
+
+/* A template with the special tokens that it may name, or two: one for conversations with tools. */
+typedef struct MxChat MxChat;
+
+/* mx_chat_open — a chat template.
+ *   named  one that is built in (mx_chat_builtin), a file of Jinja, or a file of JSON with the
+ * member "chat_template"; NULL or "" = that of the folder: chat_template.jinja, chat_template.json,
+ * or what tokenizer_config.json has dir    a tokenizer's folder, or a file in it: its files name
+ * special tokens; NULL = none where  the setting that named it, for messages Errors: there is none
+ * (exit 2); a file is damaged or no template (exit 65). */
+bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
+                  MxError *err);
+/* mx_chat_builtin — the name of built-in template i: "chatml", "llama3", "gemma", "mistral"; NULL
+ * behind the last. All of them mark what the assistant says. */
+const char *mx_chat_builtin(int i);
+/* mx_chat_has_clock — whether what it makes may depend on the date. */
+bool mx_chat_has_clock(const MxChat *chat);
+/* mx_chat_hash — of the templates' text and the special tokens. */
+uint64_t mx_chat_hash(const MxChat *chat);
+
+/* A conversation as tokens. */
+typedef struct MxConversation {
+    MxRendered rendered; /* spans: what the assistant says */
+    MxTokens tokens;
+    uint8_t *mask; /* [tokens.n] 1 = the assistant says it */
+} MxConversation;
+
+/* mx_chat_render — the text of a conversation.
+ *   request  an object with "messages", perhaps "tools", "add_generation_prompt",
+ *            "continue_final_message", and whatever else the template knows by name. Members of
+ *            messages that are null count as missing.
+ *   where    it comes from, for messages
+ * Spans are what {% generation %} marks.
+ * Errors: no messages; those of mx_template_render (exit 65).
+ * Source: transformers 5, apply_chat_template. Test: tests/chat/test_cases.c. */
+bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
+                    MxRendered *out, MxError *err);
+/* mx_chat_encode — the same as tokens, and which of them the assistant says. A token counts as said
+ * if a character of it is. Without {% generation %} the spans are, of each message of the
+ * assistant's, what rendering the messages up to it adds to rendering those before it with a
+ * generation prompt; where a template tells earlier messages otherwise than the last one, from
+ * where the prompt ends to behind its text and what ends a turn.
+ * Errors: also a message that cannot be found (exit 65). */
+bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
+                    const MxJson *request, MxWhere where, MxConversation *out, MxError *err);
+/* mx_chat_line — {"text": …, "ids": […], "mask": […]}. */
+const char *mx_chat_line(MxArena *arena, const MxConversation *conversation);
+
 #endif

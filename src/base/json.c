@@ -125,6 +125,11 @@ static char *with_short_reals(MxArena *arena, const char *text) {
     return out.data;
 }
 
+void mx_json_push(MxJson *array, const MxJson *value) {
+    int failed = json_array_append(unwrap(array), unwrap(value));
+    MX_ASSERT(!failed);
+}
+
 char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent) {
     size_t flags =
         JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | (indent ? (size_t)JSON_INDENT(1) : 0);

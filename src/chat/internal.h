@@ -144,6 +144,8 @@ struct ChatLoop {
 
 /* ---- the tree */
 
+// clang-format off
+
 typedef enum ChatOp {
     CHAT_ADD,
     CHAT_SUB,
@@ -165,16 +167,16 @@ typedef enum ChatOp {
 /* CHAT_NODE(symbol, function): expressions, then statements. What members mean is told in eval.c
  * and exec.c. */
 #define CHAT_EXPRESSIONS(X)                                                                        \
-    X(CONST, constant)                                                                             \
-    X(NAME, name)                                                                                  \
-    X(LIST, list) X(TUPLE, tuple) X(DICT, dict) X(ATTRIBUTE, attribute) X(ITEM, item)              \
-        X(SLICE, slice) X(CALL, call) X(FILTER, filter) X(TEST, test) X(NOT, not )                 \
-            X(NEGATIVE, negative) X(POSITIVE, positive) X(AND, and) X(OR, or) X(BINARY, binary)    \
-                X(CONCAT, concat) X(COMPARE, compare) X(CHOICE, choice)
+    X(CONST, constant) X(NAME, name) X(LIST, list) X(TUPLE, tuple) X(DICT, dict)                   \
+    X(ATTRIBUTE, attribute) X(ITEM, item) X(SLICE, slice) X(CALL, call) X(FILTER, filter)          \
+    X(TEST, test) X(NOT, not) X(NEGATIVE, negative) X(POSITIVE, positive) X(AND, and) X(OR, or)    \
+    X(BINARY, binary) X(CONCAT, concat) X(COMPARE, compare) X(CHOICE, choice)
 #define CHAT_STATEMENTS(X)                                                                         \
     X(DATA, data) X(PRINT, print) X(IF, if) X(FOR, for) X(SET, set) X(SET_BLOCK, set_block)        \
     X(MACRO, macro) X(CALL_BLOCK, call_block) X(FILTER_BLOCK, filter_block) X(WITH, with)          \
     X(GENERATION, generation) X(BREAK, break) X(CONTINUE, continue) X(SCOPE, scope)
+
+// clang-format on
 
 typedef enum ChatNodeKind {
 #define CHAT_NODE(symbol, function) CHAT_##symbol##_NODE,

@@ -1,5 +1,6 @@
-/* mxdecode.c — text to token ids and back, by lines of JSON, and text out of models: the command
- * line of rooms text and generate. */
+/* mxdecode.c — text to token ids and back and conversations to text, by lines of JSON, and text out
+ * of models: the command line of rooms text, chat and generate. */
+#include <mx/chat.h>
 #include <mx/generate.h>
 
 #include <stdio.h>
@@ -7,11 +8,12 @@
 static const MxManual manual = {
     .program = "mxdecode",
     .does = "let a model speak, and turn text into token ids and back",
-    .synopsis = "[OPTION]... DIR [--tokenize|--detokenize]",
+    .synopsis = "[OPTION]... DIR [--tokenize|--detokenize|--render-chat]",
     .intro = "Text out of the model of DIR: a folder of Hugging Face's, or a run or checkpoint of "
              "mxtrain. Without --prompts a line of stdin is a prompt, and its reply is printed as "
              "it comes.\n\n"
-             "Or text to token ids and back, with the tokenizer of DIR, which may also be one of "
+             "Or text to token ids and back, and conversations to text, with the tokenizer of DIR, "
+             "which may also be one of "
              "its files (tokenizer.json, tokenizer.model) or a file of tiktoken (FILE.tiktoken).",
     .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 71 not "
                                                   "enough memory, 74 could not read or write."},
@@ -25,21 +27,24 @@ typedef bool LineMode(MxArena *arena, const CommandLine *line, const MxTokenizer
 /* What the program does: one of these a call. */
 typedef struct Mode {
     const char *option, *doc; /* NULL = what is done without any */
-    bool (*run)(MxArena *arena, const CommandLine *line, MxError *err);
+    bool (*run)(MxArena *arena, CommandLine *line, MxError *err);
     LineMode *each_line; /* what becomes of a line of stdin, a value of JSON */
+    bool has_chat;       /* by a chat template */
 } Mode;
 
 struct CommandLine {
-    const char *dir;
+    const char *dir, *chat_template;
     const Mode *mode;
     bool special, skip_special;
+    const MxChat *chat; /* of --render-chat */
     MxSpeak speak;
 };
 
 /* ---- the tokenizer */
 
-/* *out stays NULL where there is none. */
-static bool find_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
+/* *out stays NULL where there is none; *place becomes where it is. */
+static bool find_tokenizer(MxArena *arena, const char **place, MxTokenizer **out, MxError *err) {
+    const char *dir = *place;
     MxCkptRef ref;
     MxCkptTokenizer noted;
     const char *type = mx_tokenizer_guess(dir);
@@ -48,11 +53,14 @@ static bool find_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, M
     if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
         return false;
     bool has_file = noted.type && (!ref.is_hf || mx_tokenizer_guess(noted.path));
-    return !has_file || mx_tokenizer_open(arena, noted.type, noted.path, out, err);
+    if (!has_file) return true;
+    *place = noted.path;
+    return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
 }
 
-static bool open_tokenizer(MxArena *arena, const char *dir, MxTokenizer **out, MxError *err) {
-    if (!find_tokenizer(arena, dir, out, err)) return false;
+static bool open_tokenizer(MxArena *arena, const char **place, MxTokenizer **out, MxError *err) {
+    const char *dir = *place;
+    if (!find_tokenizer(arena, place, out, err)) return false;
     return *out || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                            "\"%s\" does not tell with what tokenizer it was trained", dir);
 }
@@ -109,10 +117,24 @@ static bool detokenize(MxArena *arena, const CommandLine *line, const MxTokenize
     return true;
 }
 
-static bool each_line(MxArena *arena, const CommandLine *line, MxError *err) {
+static bool render_chat(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
+                        const MxJson *json, MxWhere where, MxError *err) {
+    MxConversation made;
+    if (!mx_chat_encode(arena, line->chat, tokenizer, json, where, &made, err)) return false;
+    printf("%s\n", mx_chat_line(arena, &made));
+    return true;
+}
+
+static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
     MxTokenizer *tokenizer;
+    MxChat *chat = NULL;
     MxText text;
-    if (!open_tokenizer(arena, line->dir, &tokenizer, err)) return false;
+    const char *place = line->dir;
+    if (!open_tokenizer(arena, &place, &tokenizer, err) ||
+        (line->mode->has_chat &&
+         !mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, &chat, err)))
+        return false;
+    line->chat = chat;
     mx_text_init(&text, arena);
     for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
         MxArena scratch = {.name = "line"};
@@ -125,9 +147,10 @@ static bool each_line(MxArena *arena, const CommandLine *line, MxError *err) {
     return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
 }
 
-static bool speak(MxArena *arena, const CommandLine *line, MxError *err) {
+static bool speak(MxArena *arena, CommandLine *line, MxError *err) {
     MxTokenizer *tokenizer;
-    return find_tokenizer(arena, line->dir, &tokenizer, err) &&
+    const char *place = line->dir;
+    return find_tokenizer(arena, &place, &tokenizer, err) &&
            mx_speak(arena, line->dir, tokenizer, &line->speak, err);
 }
 
@@ -142,6 +165,14 @@ static const Mode modes[] = {
      .doc = "reads a JSON array of ids a line, writes a JSON string a line",
      .run = each_line,
      .each_line = detokenize},
+    {.option = "--render-chat",
+     .doc =
+         "reads a conversation a line, {\"messages\": [...]} and perhaps \"tools\", "
+         "\"add_generation_prompt\" and others, by which the chat template of DIR makes its text; "
+         "writes {\"text\", \"ids\", \"mask\"} a line, mask 1 = the assistant's",
+     .run = each_line,
+     .each_line = render_chat,
+     .has_chat = true},
     {.run = speak},
 };
 enum { N_MODES = MX_COUNT(modes) - 1 }; /* that have an option */
@@ -219,6 +250,11 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
          {.name = "--skip-special",
           .flag = &line->skip_special,
           .doc = "text without special tokens"}},
+        {"--render-chat",
+         {.name = "--chat-template",
+          .value = &line->chat_template,
+          .takes = "FILE",
+          .doc = "a template instead of DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
         {NULL,
          {.name = "--prompts",
           .value = &k->prompts,

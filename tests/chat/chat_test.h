@@ -17,5 +17,6 @@ void chat_lines_of(const char *path, ChatEachLine *each);
 const char *chat_rendered(const char *text, const char *variables, MxRendered *out);
 
 Suite *chat_features_suite(void);
+Suite *chat_cases_suite(void);
 
 #endif

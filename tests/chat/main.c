@@ -36,6 +36,7 @@ const char *chat_rendered(const char *text, const char *variables, MxRendered *o
 
 int main(void) {
     SRunner *runner = srunner_create(chat_features_suite());
+    srunner_add_suite(runner, chat_cases_suite());
     srunner_run_all(runner, CK_ENV);
     int n_failed = srunner_ntests_failed(runner);
     srunner_free(runner);

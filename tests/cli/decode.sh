@@ -50,6 +50,18 @@ says 2 '' 'mxdecode: error: --detokenize does not go with --tokenize\n' $golden/
 says 2 '' 'mxdecode: error: --max-tokens does not go with --tokenize\n' $golden/llama2 --tokenize --max-tokens 5
 says 2 '' 'mxdecode: error: --special goes with --tokenize\n' $golden/llama2 --detokenize --special
 says 2 '' 'mxdecode: error: wanted one folder; mxdecode --help tells more\n' --tokenize
+hi='{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}'
+says 0 "$hi\n" '{"text": "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nHo<|im_end|>\\n", "ids": [1001,523,260,198,39,72,1002,198,1001,954,967,698,198,39,78,1002,198], "mask": [0,0,0,0,0,0,0,0,0,0,0,0,0,1,1,1,0]}\n' $golden/qwen --render-chat --chat-template chatml
+says 65 '{"messages": []}\n' 'mxdecode: error: stdin:1: "messages" is empty; wanted a list of messages\n' $golden/qwen --render-chat --chat-template chatml
+says 2 '' "mxdecode: error: \"$golden/qwen\" has no chat template\nhint: name one by chat_template_path: \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja\n" $golden/qwen --render-chat
+says 2 '' "mxdecode: error: no chat template \"chatm\": neither a file nor one of \"chatml\", \"llama3\", \"gemma\", \"mistral\"\nhint: did you mean \"chatml\"\n" $golden/qwen --render-chat --chat-template chatm
+says 2 '' 'mxdecode: error: --chat-template goes with --render-chat\n' $golden/qwen --tokenize --chat-template chatml
+# A template beside the tokenizer, and what it raises.
+cp $golden/qwen/tokenizer.json $golden/qwen/tokenizer_config.json "$work"
+printf '{{ eos_token }}{%% if tools %%}\n{{ raise_exception("no tools here") }}{%% endif %%}' >"$work/chat_template.jinja"
+says 0 '{"messages": [{"role": "user"}]}' '{"text": "<|im_end|>", "ids": [1002], "mask": [0]}\n' "$work" --render-chat
+says 65 '{"messages": [{"role": "user"}], "tools": [1]}' "mxdecode: error: stdin:1: $work/chat_template.jinja:2: no tools here\n" "$work" --render-chat
+rm "$work/tokenizer_config.json" "$work/chat_template.jinja"
 printf '{"model": {"type": "BPF"}}' >"$work/tokenizer.json"
 says 65 '' "mxdecode: error: $work/tokenizer.json: model.type: unrecognized model \"BPF\"\nhint: did you mean \"BPE\"?\n" "$work" --tokenize
 echo "$passed passed, $failed failed"

@@ -1,0 +1,397 @@
+/* conversation.c — a conversation as text, and what of it the assistant says. The text is
+ * transformers' (apply_chat_template). Where the template marks nothing, what the assistant says is
+ * found by rendering parts of the conversation. */
+#include "conversation.h"
+
+#include <math.h>
+
+/* What a final message that is continued ends with, until the text is cut there. Source:
+ * transformers 5, utils/chat_template_utils.py. */
+static const char cut_mark[] = "CONTINUE_FINAL_MESSAGE_TAG ";
+/* What is put beside a message's text to find it. */
+static const char found_mark[] = "\xc2\xa4"
+                                 "mark"
+                                 "\xc2\xa4";
+
+/* A rendering of some of a request's messages. */
+typedef struct Part {
+    const MxJson *request;
+    size_t n;       /* the first ones */
+    bool prompts;   /* with a generation prompt */
+    int64_t marked; /* this message's text is marked; -1 = none */
+    const char *mark;
+    bool marks_front;
+} Part;
+
+/* ---- variables */
+
+static bool is_null(const MxJson *value) {
+    return !strcmp(mx_json_kind(value), "null");
+}
+
+/* A text with a mark at one end. */
+static void set_marked(MxArena *arena, MxJson *to, const char *key, const MxJson *value,
+                       const Part *part) {
+    const char *text = mx_json_string(value);
+    MxText out;
+    mx_text_init(&out, arena);
+    if (part->marks_front) mx_text_add(&out, "%s", part->mark);
+    mx_text_addn(&out, text, mx_json_string_bytes(value));
+    if (!part->marks_front) mx_text_add(&out, "%s", part->mark);
+    MxError ignored = {0};
+    const char *quoted = mx_json_quote(arena, out.data, out.len);
+    mx_json_set(to, key, mx_json_parse_value(arena, quoted, strlen(quoted), MX_NOWHERE, &ignored));
+    mx_error_release(&ignored);
+}
+
+/* The last block of content that is a text is marked. */
+static void mark_blocks(MxArena *arena, MxJson *to, const MxJson *blocks, const Part *part) {
+    MxJson *list = mx_json_put_array(to, "content");
+    size_t last = mx_json_length(blocks);
+    while (last && !mx_json_string(mx_json_get(mx_json_at(blocks, last - 1), "text"))) last--;
+    for (size_t i = 0; i < mx_json_length(blocks); i++) {
+        const MxJson *block = mx_json_at(blocks, i);
+        const char *key;
+        MxJson *value;
+        if (i + 1 != last) {
+            mx_json_push(list, block);
+            continue;
+        }
+        MxJson *copy = mx_json_push_object(list);
+        for (void *at = NULL; mx_json_next(block, &at, &key, &value);)
+            mx_json_set(copy, key, value);
+        set_marked(arena, copy, "text", mx_json_get(block, "text"), part);
+    }
+}
+
+/* Members that are null are left out, and reasoning has several names. Source: transformers 5. */
+static void add_message(MxArena *arena, MxJson *list, const MxJson *message, const Part *part,
+                        bool is_marked) {
+    static const char *const aliases[] = {"reasoning", "thinking"};
+    MxJson *copy = mx_json_push_object(list);
+    const MxJson *reasoning = mx_json_get(message, "reasoning_content");
+    const char *key;
+    MxJson *value;
+    for (void *at = NULL; mx_json_next(message, &at, &key, &value);) {
+        bool is_content = is_marked && !strcmp(key, "content");
+        if (is_null(value)) continue;
+        if (is_content && mx_json_string(value))
+            set_marked(arena, copy, key, value, part);
+        else if (is_content && !strcmp(mx_json_kind(value), "a list"))
+            mark_blocks(arena, copy, value, part);
+        else
+            mx_json_set(copy, key, value);
+    }
+    for (int i = 0; reasoning && !is_null(reasoning) && i < MX_COUNT(aliases); i++)
+        if (!mx_json_get(copy, aliases[i])) mx_json_set(copy, aliases[i], reasoning);
+}
+
+static MxJson *variables(MxArena *arena, const MxChat *chat, const Part *part) {
+    const MxJson *messages = mx_json_get(part->request, "messages");
+    MxJson *out = mx_json_object(arena);
+    const char *key;
+    MxJson *value;
+    for (void *at = NULL; mx_json_next(chat->tokens, &at, &key, &value);)
+        mx_json_set(out, key, value);
+    for (void *at = NULL; mx_json_next(part->request, &at, &key, &value);)
+        if (strcmp(key, "messages")) mx_json_set(out, key, value);
+    MxJson *list = mx_json_put_array(out, "messages");
+    for (size_t i = 0; i < part->n; i++)
+        add_message(arena, list, mx_json_at(messages, i), part, (int64_t)i == part->marked);
+    mx_json_set_bool(out, "add_generation_prompt", part->prompts);
+    /* transformers always gives these two */
+    static const char *const always[] = {"tools", "documents"};
+    for (int i = 0; i < MX_COUNT(always); i++)
+        if (!mx_json_get(out, always[i])) mx_json_set_number(out, always[i], INFINITY);
+    return out;
+}
+
+static const MxTemplate *template_for(const MxChat *chat, const MxJson *request) {
+    const MxJson *tools = mx_json_get(request, "tools");
+    return tools && !is_null(tools) && chat->with_tools ? chat->with_tools : chat->usual;
+}
+
+static bool render(MxArena *arena, const MxChat *chat, const Part *part, MxRendered *out,
+                   MxError *err) {
+    const MxJson *all = variables(arena, chat, part);
+    return mx_template_render(arena, template_for(chat, part->request), all, out, err);
+}
+
+/* ---- what the assistant says, without marks */
+
+static size_t same_front(MxRendered a, MxRendered b) {
+    size_t n = 0;
+    while (n < a.n && n < b.n && a.text[n] == b.text[n]) n++;
+    while (n && ((uint8_t)a.text[n] & 0xc0) == 0x80) n--;
+    return n;
+}
+
+static size_t same_end(MxRendered a, MxRendered b) {
+    size_t n = 0;
+    while (n < a.n && n < b.n && a.text[a.n - 1 - n] == b.text[b.n - 1 - n]) n++;
+    while (n && ((uint8_t)a.text[a.n - n] & 0xc0) == 0x80) n--;
+    return n;
+}
+
+/* Where the text of a message ends in a rendering, told by a mark behind it. */
+static bool text_end(MxArena *arena, const MxChat *chat, const Part *part, size_t i,
+                     MxRendered plain, size_t *out, MxError *err) {
+    Part with = *part;
+    MxRendered marked;
+    with.marked = (int64_t)i;
+    with.mark = found_mark;
+    with.marks_front = false;
+    if (!render(arena, chat, &with, &marked, err)) return false;
+    *out = plain.n - same_end(plain, marked);
+    return true;
+}
+
+/* A template that tells a message otherwise when others follow: from behind the prompt, or else
+ * where its text begins, to behind its text and what ended it when it was the last. */
+static bool find_by_marks(MxArena *arena, const MxChat *chat, const Part *all, size_t i,
+                          MxRendered full, const MxRendered around[2], MxSpan *out, MxError *err) {
+    Part front = *all, alone = *all;
+    MxRendered marked;
+    size_t alone_end;
+    front.marked = (int64_t)i;
+    front.mark = found_mark;
+    front.marks_front = true;
+    alone.n = i + 1;
+    alone.prompts = false;
+    if (!render(arena, chat, &front, &marked, err) ||
+        !text_end(arena, chat, all, i, full, &out->end, err) ||
+        !text_end(arena, chat, &alone, i, around[1], &alone_end, err))
+        return false;
+    size_t prompt = same_front(full, around[0]), content = same_front(full, marked);
+    out->start = prompt < content ? prompt : content;
+    size_t behind = around[1].n - alone_end;
+    if (behind <= full.n - out->end &&
+        !memcmp(full.text + out->end, around[1].text + alone_end, behind))
+        out->end += behind;
+    return true;
+}
+
+static bool find_said(MxArena *arena, const MxChat *chat, const Part *all, size_t i,
+                      MxRendered full, MxSpan *out, MxError *err) {
+    Part before = *all, with = *all;
+    MxRendered around[2];
+    before.n = i;
+    before.prompts = true;
+    with.n = i + 1;
+    with.prompts = false;
+    const MxJson *message = mx_json_at(mx_json_get(all->request, "messages"), i);
+    if (!i) /* many templates want a message before a prompt */
+        around[0] = (MxRendered){.text = "", .n = 0};
+    else if (!render(arena, chat, &before, &around[0], err))
+        return false;
+    if (!render(arena, chat, &with, &around[1], err)) return false;
+    *out = (MxSpan){around[0].n, around[1].n};
+    bool is_front = same_front(full, around[1]) == around[1].n &&
+                    same_front(around[1], around[0]) == around[0].n;
+    if (is_front && i) return true;
+    const MxJson *content = mx_json_get(message, "content");
+    if (content && mx_json_string(content) && mx_json_string_bytes(content) &&
+        !find_by_marks(arena, chat, all, i, full, around, out, err))
+        return false;
+    if (out->start < out->end && out->end <= full.n) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                   "what the assistant says in message %zu cannot be found in the text; a chat "
+                   "template can mark it: {%% generation %%} … {%% endgeneration %%}",
+                   i + 1);
+}
+
+static bool is_assistant(const MxJson *message) {
+    const char *role = mx_json_string(mx_json_get(message, "role"));
+    return role && !strcmp(role, "assistant");
+}
+
+static bool find_all_said(MxArena *arena, const MxChat *chat, const Part *all, MxRendered *full,
+                          MxError *err) {
+    const MxJson *messages = mx_json_get(all->request, "messages");
+    full->spans = mx_new_n(arena, MxSpan, all->n + 1);
+    for (size_t i = 0; i < all->n; i++) {
+        MxArena scratch = {.name = "part of a conversation"};
+        bool ok = !is_assistant(mx_json_at(messages, i)) ||
+                  find_said(&scratch, chat, all, i, *full, &full->spans[full->n_spans], err);
+        mx_arena_release(&scratch);
+        if (!ok) return false;
+        full->n_spans += is_assistant(mx_json_at(messages, i));
+    }
+    return true;
+}
+
+/* ---- the whole */
+
+static bool check(const MxJson *request, MxWhere where, MxError *err) {
+    const MxJson *messages = mx_json_get(request, "messages");
+    size_t n = messages ? mx_json_length(messages) : 0;
+    if (strcmp(mx_json_kind(request), "an object"))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s, wanted {\"messages\": [...]}",
+                       mx_json_kind(request));
+    if (!messages || strcmp(mx_json_kind(messages), "a list") || !n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "\"messages\" %s; wanted a list of messages",
+                       messages ? n ? mx_json_kind(messages) : "is empty" : "is missing");
+    for (size_t i = 0; i < n; i++) {
+        const MxJson *message = mx_json_at(messages, i), *role = mx_json_get(message, "role");
+        if (!role || !mx_json_string(role))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                           "message %zu has no \"role\"; a message that fits: {\"role\": \"user\", "
+                           "\"content\": \"Hi\"}",
+                           i + 1);
+    }
+    return true;
+}
+
+static bool flag(const MxJson *request, const char *key) {
+    bool out = false;
+    const MxJson *value = mx_json_get(request, key);
+    return value && mx_json_bool(value, &out) && out;
+}
+
+/* All messages; the last one is marked where it is to be continued. */
+static Part whole(const MxJson *request) {
+    size_t n = mx_json_length(mx_json_get(request, "messages"));
+    bool continues = flag(request, "continue_final_message");
+    return (Part){.request = request,
+                  .n = n,
+                  .prompts = flag(request, "add_generation_prompt"),
+                  .marked = continues ? (int64_t)n - 1 : -1,
+                  .mark = cut_mark};
+}
+
+/* The text up to where the final message ends. */
+static bool cut_final(MxRendered *out, MxWhere where, MxError *err) {
+    size_t n = sizeof cut_mark - 2, at = out->n; /* without its space */
+    do at--;
+    while (at != SIZE_MAX && (at + n > out->n || memcmp(out->text + at, cut_mark, n)));
+    if (at == SIZE_MAX)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "continue_final_message: the final message has no text, or the chat "
+                       "template does not tell it");
+    bool keeps_spaces = out->text[at + n] == ' ';
+    while (!keeps_spaces && at && strchr(" \t\n\r\f\v", out->text[at - 1])) at--;
+    out->n = at;
+    out->text[at] = '\0';
+    for (int i = 0; i < out->n_spans; i++) {
+        if (out->spans[i].start > at) out->spans[i].start = at;
+        if (out->spans[i].end > at) out->spans[i].end = at;
+    }
+    return true;
+}
+
+/* A failure with the place that a conversation comes from, and that in the template. */
+static bool fail_at(MxWhere where, MxError *why, MxError *err) {
+    mx_fail(err, why->exit, where, "%s", why->text.data);
+    mx_error_release(why);
+    return false;
+}
+
+bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
+                    MxRendered *out, MxError *err) {
+    MxError why = {0};
+    if (!check(request, where, err)) return false;
+    Part all = whole(request);
+    if (all.marked >= 0 && all.prompts)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "add_generation_prompt and continue_final_message exclude each other");
+    if (!render(arena, chat, &all, out, &why)) return fail_at(where, &why, err);
+    return all.marked < 0 || cut_final(out, where, err);
+}
+
+/* ---- tokens */
+
+/* How far the text of tokens reaches: end[i] is behind token i, and where several make a character,
+ * behind all of it. */
+static size_t *token_ends(MxArena *arena, const MxTokenizer *tokenizer, MxTokens tokens,
+                          MxText *text) {
+    MxArena scratch = {.name = "text of tokens"};
+    MxTextStream *stream = mx_text_stream_new(&scratch, tokenizer, false);
+    size_t *end = mx_new_n(arena, size_t, tokens.n + 1), bytes;
+    int64_t waiting = 0;
+    for (int64_t i = 0; i <= tokens.n; i++) {
+        bool is_end = i == tokens.n;
+        const char *more = is_end ? mx_text_stream_end(stream, &bytes)
+                                  : mx_text_stream_next(stream, tokens.ids[i], &bytes);
+        mx_text_addn(text, more, bytes);
+        if (!bytes && !is_end) continue;
+        for (; waiting <= i && waiting < tokens.n; waiting++) end[waiting] = text->len;
+    }
+    mx_arena_release(&scratch);
+    return end;
+}
+
+/* The place in the text of tokens that belongs to a place in the text itself: they differ where
+ * the tokenizer normalizes. */
+static bool place_of(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what, size_t *out,
+                     MxError *err) {
+    MxTokens tokens;
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!mx_tokenizer_encode(arena, tokenizer, what, &tokens, err)) return false;
+    token_ends(arena, tokenizer, tokens, &text);
+    *out = text.len;
+    return true;
+}
+
+/* Marks the tokens that a character of these bytes is in. */
+static void mark_tokens(MxSpan span, const size_t *end, int64_t *token, MxConversation *out) {
+    int64_t n = out->tokens.n;
+    while (*token < n && end[*token] <= span.start) ++*token;
+    for (; *token < n; ++*token) {
+        size_t begins = *token ? end[*token - 1] : 0;
+        if (begins >= span.end && begins != end[*token]) break;
+        out->mask[*token] = 1;
+    }
+}
+
+static bool mark_said(MxArena *scratch, const MxTokenizer *tokenizer, MxEncoding what,
+                      MxConversation *out, MxError *err) {
+    MxText text;
+    mx_text_init(&text, scratch);
+    const size_t *end = token_ends(scratch, tokenizer, out->tokens, &text);
+    bool is_plain = text.len == what.n && !memcmp(text.data, what.text, what.n);
+    int64_t token = 0;
+    for (int i = 0; i < out->rendered.n_spans; i++) {
+        MxSpan span = out->rendered.spans[i];
+        MxEncoding to_start = what, to_end = what;
+        if (span.start == span.end) continue;
+        to_start.n = span.start;
+        to_end.n = span.end;
+        if (!is_plain && (!place_of(scratch, tokenizer, to_start, &span.start, err) ||
+                          !place_of(scratch, tokenizer, to_end, &span.end, err)))
+            return false;
+        mark_tokens(span, end, &token, out);
+    }
+    return true;
+}
+
+bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
+                    const MxJson *request, MxWhere where, MxConversation *out, MxError *err) {
+    MxArena scratch = {.name = "conversation"};
+    MxError why = {0};
+    if (!mx_chat_render(arena, chat, request, where, &out->rendered, err)) return false;
+    Part all = whole(request);
+    bool is_marked = mx_template_has_generation(template_for(chat, request)) || all.marked >= 0;
+    if (!is_marked && !find_all_said(arena, chat, &all, &out->rendered, &why))
+        return fail_at(where, &why, err);
+    MxEncoding what = {out->rendered.text, out->rendered.n, false, where};
+    if (!mx_tokenizer_encode(arena, tokenizer, what, &out->tokens, err)) return false;
+    out->mask = mx_new_n(arena, uint8_t, out->tokens.n + 1);
+    bool ok = mark_said(&scratch, tokenizer, what, out, err);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+const char *mx_chat_line(MxArena *arena, const MxConversation *conversation) {
+    MxTokens tokens = conversation->tokens;
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "{\"text\": %s, \"ids\": [",
+                mx_json_quote(arena, conversation->rendered.text, conversation->rendered.n));
+    for (int64_t i = 0; i < tokens.n; i++) mx_text_add(&out, "%s%d", i ? "," : "", tokens.ids[i]);
+    mx_text_add(&out, "], \"mask\": [");
+    for (int64_t i = 0; i < tokens.n; i++)
+        mx_text_add(&out, "%s%d", i ? "," : "", conversation->mask[i]);
+    mx_text_add(&out, "]}");
+    return out.data;
+}
