@@ -111,8 +111,9 @@ char *mx_json_quote(MxArena *arena, const char *bytes, size_t n);
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
                       MxError *err);
 /* mx_json_parse_line — one line of a JSON Lines file, as its users write them: of a repeated key
- * the last counts, a string may hold NUL, whole numbers of any size are read as reals. `where` goes
- * into the message: the line where the text begins, behind column `col`. */
+ * the last counts, a string may hold NUL, whole numbers may have any size: if one does not fit 64
+ * bits all are read as reals. `where` goes into the message: the line where the text begins, behind
+ * column `col`. */
 MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
                            MxError *err);
 /* mx_json_parse_value — a value of any kind, which is all of the text; a string may hold NUL. */

@@ -5,7 +5,7 @@
 #define MX_DATA_H
 
 #include <mx/base.h>
-#include <mx/text.h>
+#include <mx/chat.h>
 
 /* The six arrays of a batch, int32 [rows, length] each, by MaxText's names ("inputs", …). */
 typedef enum MxBatchField {
@@ -80,8 +80,13 @@ typedef struct MxDataConfig {
                                    tokens, and responses the first length - max_prompt_length */
     const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
     int n_columns;              /* prompt, chosen, rejected; 0 = whichever the first record has */
-    bool is_sft;                /* hf: the first record may have a prompt and a completion */
-    bool completion_only;       /* hf: prompts do not count */
+    bool is_sft;                /* hf: the first record may have a prompt and a completion, or a
+                                   conversation */
+    bool completion_only;       /* hf: prompts do not count, and of conversations only what the
+                                   assistant says does */
+    const char *chat_template;  /* of conversations: as mx_chat_open's `named` … */
+    const char *tokenizer_dir;  /* … and `dir`; NULL = none */
+    MxWhere chat_where;         /* of the setting that names the template */
 } MxDataConfig;
 
 /* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, or twice as many with

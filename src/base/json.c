@@ -159,10 +159,14 @@ MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char 
     return NULL;
 }
 
+/* takes_large: whole numbers that do not fit make all of them reals, instead of an error. */
 static MxJson *parse_line(MxArena *arena, const char *text, size_t size, size_t flags,
-                          MxWhere where, MxError *err) {
+                          bool takes_large, MxWhere where, MxError *err) {
     json_error_t why;
     json_t *value = json_loadb(text, size, flags, &why);
+    bool is_large = !value && json_error_code(&why) == json_error_numeric_overflow;
+    if (is_large && takes_large)
+        value = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
     if (value) return root(arena, value);
     where.col = why.line > 1 ? why.column : where.col + why.column;
     where.line += why.line - 1;
@@ -172,12 +176,12 @@ static MxJson *parse_line(MxArena *arena, const char *text, size_t size, size_t 
 
 MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
                            MxError *err) {
-    return parse_line(arena, text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, where, err);
+    return parse_line(arena, text, size, JSON_ALLOW_NUL, true, where, err);
 }
 
 MxJson *mx_json_parse_value(MxArena *arena, const char *text, size_t size, MxWhere where,
                             MxError *err) {
-    return parse_line(arena, text, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, where, err);
+    return parse_line(arena, text, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, false, where, err);
 }
 
 MxJson *mx_json_get(const MxJson *object, const char *key) {

@@ -1,6 +1,6 @@
-/* columns.c — the forms of records that users bring: text; prompt and completion; pairs with a
- * prompt or with one that both responses begin with. Names of columns are those of TRL, MaxText and
- * Alpaca; any others can be named in train_data_columns. */
+/* columns.c — the forms of records that users bring: text; conversations; prompt and completion;
+ * pairs with a prompt or with one that both responses begin with. Names of columns are those of
+ * TRL, MaxText and Alpaca; any others can be named in train_data_columns. */
 #include "columns.h"
 
 /* In order of preference. */
@@ -14,21 +14,22 @@ static const struct Form {
     {.is_sft = true, .columns = {.n = 2, .name = {"question", "answer"}}},
     {.is_sft = true,
      .columns = {.n = 3, .name = {"instruction", "input", "output"}, .joins = true}},
+    {.is_sft = true, .columns = {.n = 1, .name = {"messages"}}},
+    {.is_sft = true, .columns = {.n = 1, .name = {"conversations"}}},
     {.columns = {.n = 1, .name = {"text"}}},
 };
 
 /* What a record of each purpose may look like, for messages. */
 static const char sample_text[] = "{\"text\": \"The moon has no air.\"}";
-static const char sample_sft[] = "{\"prompt\": \"What is 2 + 2?\\n\", \"completion\": \"4\"}";
+static const char sample_sft[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2 + 2?\"}, "
+    "{\"role\": \"assistant\", \"content\": \"4\"}]}";
 static const char sample_pair[] =
     "{\"prompt\": \"What is 2 + 2?\\n\", \"chosen\": \"4\", \"rejected\": \"5\"}";
 
 static const char *sample(const MxDataConfig *config) {
     return config->pairs ? sample_pair : config->is_sft ? sample_sft : sample_text;
 }
-
-/* Columns that hold conversations by their very name. */
-static const char *const conversations[] = {"messages", "conversations"};
 
 static bool has_column(const Fields *record, const char *name) {
     Field ignored;
@@ -44,12 +45,6 @@ static bool has_all(const Fields *record, const Columns *columns) {
 static bool may_be(const MxDataConfig *config, const struct Form *form) {
     if (config->pairs || form->is_pair) return config->pairs && form->is_pair;
     return config->is_sft || !form->is_sft;
-}
-
-static bool refuse_conversation(const char *column, MxWhere where, MxError *err) {
-    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "column \"%s\" holds a conversation, which is not available yet; texts work now",
-                   column);
 }
 
 const char *columns_found(MxArena *arena, const Fields *record) {
@@ -69,7 +64,7 @@ static void hint(const MxDataConfig *config, const Fields *record, MxError *err)
         if (may_be(config, &forms[i]) || !has_all(record, &forms[i].columns)) continue;
         mx_note(err, "hint: %s",
                 forms[i].is_pair  ? "use_dpo=true trains on pairs of chosen and rejected"
-                : forms[i].is_sft ? "use_sft=true trains on prompts and completions"
+                : forms[i].is_sft ? "use_sft=true trains on conversations, prompts and completions"
                                   : "use_dpo=false trains on plain text");
         return;
     }
@@ -83,7 +78,7 @@ static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere wh
     MxArena scratch = {.name = "message"};
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s; wanted %s", columns_found(&scratch, record),
             config->pairs    ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
-            : config->is_sft ? "\"prompt\" and \"completion\", or \"text\""
+            : config->is_sft ? "\"messages\", \"prompt\" and \"completion\", or \"text\""
                              : "\"text\"");
     hint(config, record, err);
     mx_arena_release(&scratch);
@@ -99,14 +94,13 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
         if (may_be(config, &forms[i]) && has_all(record, &forms[i].columns))
             *out = forms[i].columns;
     out->n_texts = out->n - out->joins;
-    if (out->n) return true;
-    for (int i = 0; i < MX_COUNT(conversations); i++)
-        if (has_column(record, conversations[i])) {
-            refuse_conversation(conversations[i], where, err);
-            mx_note(err, "hint: a record that fits: %s", sample(config));
-            return false;
-        }
-    return no_form(config, record, where, err);
+    for (int i = 0; i < out->n; i++) {
+        Field field = {0};
+        bool is_there = record->get(record->record, out->name[i], &field);
+        bool may_talk = (config->pairs || config->is_sft) && strcmp(out->name[i], "text");
+        out->talks = out->talks || (may_talk && is_there && !strcmp(field.kind, "a list"));
+    }
+    return out->n || no_form(config, record, where, err);
 }
 
 /* A prompt of two columns, each in a line of its own. */
@@ -119,22 +113,26 @@ static Field join(MxArena *arena, const Field part[2]) {
         mx_text_addn(&text, part[i].text, part[i].bytes);
         mx_text_addn(&text, "\n", 1);
     }
-    return (Field){part[0].kind, text.data, text.len};
+    return (Field){.kind = part[0].kind, .text = text.data, .bytes = text.len};
+}
+
+bool columns_lacks(const Columns *columns, const Field *field) {
+    return columns->talks ? !field->json : !field->text;
 }
 
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
-                  Field out[COLUMNS_MOST], bool *is_form_wrong, MxError *err) {
-    *is_form_wrong = false;
+                  Field out[COLUMNS_MOST], MxError *err) {
+    const char *wanted = columns->talks ? "a list" : "a text";
     for (int i = 0; i < columns->n; i++) {
+        Field field = {.kind = "null"};
         out[i] = (Field){.kind = "null"};
-        if (!record->get(record->record, columns->name[i], &out[i])) continue;
-        if (!strcmp(out[i].kind, "a list")) {
-            *is_form_wrong = true;
-            return refuse_conversation(columns->name[i], where, err);
-        }
-        if (!out[i].text && strcmp(out[i].kind, "null"))
-            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted a text",
-                           columns->name[i], out[i].kind);
+        if (!record->get(record->record, columns->name[i], &field)) continue;
+        if (!strcmp(field.kind, "null")) continue;
+        if (strcmp(field.kind, wanted))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted %s%s",
+                           columns->name[i], field.kind, wanted,
+                           columns->talks ? " of messages, as in the first record" : "");
+        out[i] = field;
     }
     if (!columns->joins) return true;
     out[0] = join(arena, out);

@@ -8,12 +8,13 @@
 
 enum { COLUMNS_MOST = 3 };
 
-/* The columns of a dataset, in the order of their roles: text; prompt, completion; chosen,
- * rejected; prompt, chosen, rejected. */
+/* The columns of a dataset, in the order of their roles: text, or messages; prompt, completion;
+ * chosen, rejected; prompt, chosen, rejected. */
 typedef struct Columns {
     int n; /* 0 = not chosen yet */
     const char *name[COLUMNS_MOST];
     bool joins;  /* the first two make the prompt, a line each; the second may be missing */
+    bool talks;  /* they hold lists of messages */
     int n_texts; /* that come of them */
 } Columns;
 
@@ -22,11 +23,12 @@ typedef struct Columns {
 bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err);
 
-/* columns_read — the texts of one record, out[columns->n_texts]; a column that is missing or null
- * gives none. Errors: a value is no text; conversations. *is_form_wrong: the same would be said of
- * every record. */
+/* columns_read — the texts of one record, or lists of messages, out[columns->n_texts]; a column
+ * that is missing or null gives none. Errors: a value is no text, or no list. */
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
-                  Field out[COLUMNS_MOST], bool *is_form_wrong, MxError *err);
+                  Field out[COLUMNS_MOST], MxError *err);
+/* columns_lacks — whether a column of a record gave nothing. */
+bool columns_lacks(const Columns *columns, const Field *field);
 
 /* columns_found — the names of a record's columns, the first dozen, for messages. */
 const char *columns_found(MxArena *arena, const Fields *record);

@@ -31,7 +31,9 @@ static bool read_list(uint64_t kind, MxProto list, Field *field) {
     }
     *field = (Field){.kind = !n ? "null" : kind != BYTES ? "a list of numbers" : "a list of texts"};
     if (kind == BYTES && n == 1)
-        *field = (Field){"a text", (const char *)value.at, (size_t)(value.end - value.at)};
+        *field = (Field){.kind = "a text",
+                         .text = (const char *)value.at,
+                         .bytes = (size_t)(value.end - value.at)};
     return true;
 }
 

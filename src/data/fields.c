@@ -5,7 +5,7 @@
 static bool json_get(const void *record, const char *column, Field *out) {
     const MxJson *value = mx_json_get(record, column);
     if (!value) return false;
-    *out = (Field){mx_json_kind(value), mx_json_string(value), mx_json_string_bytes(value)};
+    *out = (Field){mx_json_kind(value), mx_json_string(value), mx_json_string_bytes(value), value};
     return true;
 }
 
@@ -34,6 +34,6 @@ static const char *text_name(const void *record, size_t i) {
 
 Fields fields_of_text(MxArena *arena, const char *text, size_t bytes) {
     Field *field = mx_new(arena, Field);
-    *field = (Field){"a text", text, bytes};
+    *field = (Field){.kind = "a text", .text = text, .bytes = bytes};
     return (Fields){field, text_get, text_name};
 }

@@ -10,6 +10,7 @@ typedef struct Field {
     const char *kind; /* "a text", "null", "a list", …, for messages as mx_json_kind's */
     const char *text; /* [bytes] where it is a text, else NULL */
     size_t bytes;
+    const MxJson *json; /* the value where the record is JSON, else NULL */
 } Field;
 
 typedef struct Fields {

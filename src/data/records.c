@@ -8,6 +8,7 @@
 #include "formats.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Numbers of data_shuffle for the order of parts' records; no epoch comes this far. */
 static const int64_t MIXTURE_EPOCHS = INT64_C(1) << 40;
@@ -33,7 +34,12 @@ static void add_document(MxDataset *dataset, const Record *record, int side, Row
     rows_document(fill);
     add_ids(dataset, record, 0, record->n[PROMPT], !config->pairs && !config->completion_only,
             fill);
-    add_ids(dataset, record, answer, record->n[ANSWER + side], true, fill);
+    for (int32_t i = 0; i < record->n_turns; i++) {
+        bool counts = i % 2 == 0 || !config->completion_only;
+        add_ids(dataset, record, answer, record->turn[i], counts, fill);
+        answer += record->turn[i];
+    }
+    if (!record->n_turns) add_ids(dataset, record, answer, record->n[ANSWER + side], true, fill);
     if (begin < fill->length) fill->row->field[MX_TARGETS_SEGMENTATION][begin] = 0;
 }
 
@@ -61,7 +67,7 @@ bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *e
     return true;
 }
 
-bool records_teach(Records *records, const Record *record) {
+bool records_teach(Records *records, Record *record) {
     MxDataset *dataset = records->dataset;
     int64_t length = dataset->config.length, n_pairs;
     int n_sides = dataset->config.pairs ? 2 : 1;
@@ -75,9 +81,9 @@ bool records_teach(Records *records, const Record *record) {
         return !data_pair_mute(length, dataset->spare, &n_pairs);
     }
     const int32_t *counts = dataset->spare[0].field[MX_TARGETS_SEGMENTATION];
-    for (int64_t t = 0; t < length; t++)
-        if (counts[t]) return true;
-    return false;
+    record->n_counted = 0;
+    for (int64_t t = 0; t < length; t++) record->n_counted += counts[t] != 0;
+    return record->n_counted > 0;
 }
 
 /* ---- telling */
@@ -98,6 +104,7 @@ static void describe(Records *records, const DataParts *parts) {
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&text, "%s%s", i ? ", " : "", records->columns.name[i]);
     mx_text_add(&text, "), %lld tokens", (long long)records->n_tokens);
+    if (config->is_sft) mx_text_add(&text, ", %lld of them count", (long long)records->n_counted);
     if (config->pairs)
         mx_text_add(&text,
                     ", %lld prompts cut to their last %lld tokens, %lld responses to their first "
@@ -142,6 +149,14 @@ static void warn(Records *records) {
             mx_text_add(&text, "%s%s: %s; %lld of %lld records are left out for that",
                         text.len ? "; " : "", place_of(records->arena, reasons[i].out->first),
                         reasons[i].why, (long long)reasons[i].out->n, (long long)all);
+    if (records->chat && mx_chat_has_clock(records->chat) && !getenv("SOURCE_DATE_EPOCH"))
+        mx_text_add(&text,
+                    "%sthe chat template tells the date, so data differs from day to day; "
+                    "SOURCE_DATE_EPOCH=SECONDS in the environment keeps it",
+                    text.len ? "; " : "");
+    if (records->dataset->config.chat_template && !records->chat)
+        mx_text_add(&text, "%sthe data holds no conversations, so chat_template_path does nothing",
+                    text.len ? "; " : "");
     if (text.len) records->dataset->warning = text.data;
 }
 
@@ -250,7 +265,7 @@ static void mix(Records *records) {
     double sum = 0;
     int64_t n = 0;
     for (int i = 0; i < records->n_shares; i++) sum += records->share[i].part->weight;
-    records->n_tokens = 0;
+    records->n_tokens = records->n_counted = 0;
     for (; n < records->n; n++) {
         int turn = whose_turn(records, n, sum);
         Share *share = &records->share[turn];
@@ -259,6 +274,7 @@ static void mix(Records *records) {
         if (config->shuffle) at = data_shuffle(config->seed, MIXTURE_EPOCHS + turn, share->n, at);
         item[n] = records->item[share->first + at];
         for (int i = 0; i < PIECES; i++) records->n_tokens += item[n].n[i];
+        records->n_counted += item[n].n_counted;
     }
     records->item = item;
     records->n = n;

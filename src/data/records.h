@@ -11,7 +11,18 @@ enum { PROMPT, ANSWER, REJECTED, PIECES };
 typedef struct Record {
     const void *ids; /* of all pieces, one after the other */
     int32_t n[PIECES];
+    int32_t n_counted; /* tokens that count, of a record that is no pair */
+    int32_t n_turns;
+    const int32_t *turn; /* [n_turns] tokens of the answer that the assistant says, hears, says …;
+                            NULL = it says all of it */
 } Record;
+
+/* What a record is made of before it is kept. */
+typedef struct Draft {
+    MxTokens piece[PIECES];
+    int32_t *turn; /* [n_turns] as a record's */
+    int32_t n_turns;
+} Draft;
 
 /* Records that were left out for one reason. */
 typedef struct LeftOut {
@@ -29,12 +40,14 @@ typedef struct Records {
     MxArena *arena;
     MxDataset *dataset;
     Columns columns;
+    MxChat *chat; /* of columns that hold conversations */
     Record *item; /* [n] */
     int64_t n, cap;
-    bool is_narrow;                         /* ids are uint16 */
-    RowPlan plan;                           /* with packing; n_rows 0 = a row is a record */
-    int64_t n_tokens, n_cut_prompts, n_cut; /* cut: answers and rejected, or whole documents */
-    Share *share;                           /* [n_shares] of a mixture, else none */
+    bool is_narrow; /* ids are uint16 */
+    RowPlan plan;   /* with packing; n_rows 0 = a row is a record */
+    int64_t n_tokens, n_counted, n_cut_prompts,
+        n_cut;    /* cut: answers and rejected, or whole documents */
+    Share *share; /* [n_shares] of a mixture, else none */
     int n_shares;
     LeftOut empty, mute; /* no text; no token to learn from */
     const char *found;   /* the columns of the first record */
@@ -49,7 +62,17 @@ bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */
 bool records_read(Records *records, const char *path, MxError *err);
-/* records_teach — whether any token of a record counts. */
-bool records_teach(Records *records, const Record *record);
+/* records_teach — whether any token of a record counts; notes how many. */
+bool records_teach(Records *records, Record *record);
+
+/* talk_open — the chat template, once it is known that records hold conversations. talk_draft — the
+ * tokens of one: its messages, or a prompt and what follows it, by the columns' order. Errors: no
+ * template; what is no conversation, or none that the template tells. Source: TRL 1.16,
+ * trainer/sft_trainer.py and dpo_trainer.py (tokenize). */
+bool talk_open(Records *records, MxError *err);
+bool talk_draft(MxArena *arena, const Records *records, const Fields *record, const Field *column,
+                MxWhere where, Draft *out, MxError *err);
+/* talk_prefix — how many tokens two lists begin with alike. */
+int64_t talk_prefix(MxTokens a, MxTokens b);
 
 #endif

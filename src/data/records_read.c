@@ -20,12 +20,6 @@ static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what
     return true;
 }
 
-static int64_t common_prefix(MxTokens a, MxTokens b) {
-    int64_t n = 0;
-    while (n < a.n && n < b.n && a.ids[n] == b.ids[n]) n++;
-    return n;
-}
-
 /* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
  * without one is what both begin with. */
 static bool make_pieces(MxArena *arena, const Records *records, const Field *text, MxWhere where,
@@ -43,7 +37,7 @@ static bool make_pieces(MxArena *arena, const Records *records, const Field *tex
             return false;
     }
     if (has_prompt || !config->pairs) return true;
-    piece[PROMPT] = (MxTokens){piece[ANSWER].ids, common_prefix(piece[ANSWER], piece[REJECTED])};
+    piece[PROMPT] = (MxTokens){piece[ANSWER].ids, talk_prefix(piece[ANSWER], piece[REJECTED])};
     for (int i = ANSWER; i < PIECES; i++) {
         piece[i].ids += piece[PROMPT].n;
         piece[i].n -= piece[PROMPT].n;
@@ -79,8 +73,21 @@ static void leave_out(Records *records, LeftOut *out, MxWhere where) {
     out->first.file = mx_arena_strdup(records->arena, where.file);
 }
 
+/* The turns of what is left of an answer. */
+static void keep_turns(Records *records, const Draft *draft, Record *record) {
+    int64_t left = draft->piece[ANSWER].n;
+    int32_t n = 0, *turn;
+    for (; n < draft->n_turns && left > 0; n++) left -= draft->turn[n];
+    if (!draft->n_turns || !n) return;
+    record->turn = turn = mx_new_n(records->arena, int32_t, n);
+    memcpy(turn, draft->turn, (size_t)n * sizeof *turn);
+    if (left < 0) turn[n - 1] += (int32_t)left;
+    record->n_turns = n;
+}
+
 /* Adds a record to the end. */
-static Record *keep(Records *records, const MxTokens piece[PIECES]) {
+static Record *keep(Records *records, const Draft *draft) {
+    const MxTokens *piece = draft->piece;
     int64_t n = 0, at = 0;
     for (int i = 0; i < PIECES; i++) n += piece[i].n;
     if (records->n == records->cap) {
@@ -100,6 +107,7 @@ static Record *keep(Records *records, const MxTokens piece[PIECES]) {
             else
                 ((int32_t *)ids)[at] = piece[i].ids[k];
     }
+    keep_turns(records, draft, record);
     return record;
 }
 
@@ -109,28 +117,29 @@ static Record *keep(Records *records, const MxTokens piece[PIECES]) {
 static bool add_record(MxArena *scratch, Records *records, const Fields *fields, MxWhere where,
                        bool *goes_on, MxError *err) {
     Field column[COLUMNS_MOST];
-    MxTokens piece[PIECES] = {{0}};
-    bool is_form_wrong;
-    if (!records->columns.n) {
+    const Columns *columns = &records->columns;
+    Draft draft = {0};
+    if (!columns->n) {
         const MxDataConfig *config = &records->dataset->config;
-        *goes_on = columns_choose(config, fields, where, &records->columns, err);
+        *goes_on = columns_choose(config, fields, where, &records->columns, err) &&
+                   (!columns->talks || talk_open(records, err));
         if (!*goes_on) return false;
         records->found = columns_found(records->arena, fields);
     }
-    if (!columns_read(scratch, &records->columns, fields, where, column, &is_form_wrong, err)) {
-        *goes_on = !is_form_wrong;
-        return false;
-    }
-    for (int i = 0; i < records->columns.n_texts; i++)
-        if (!column[i].text) {
+    if (!columns_read(scratch, columns, fields, where, column, err)) return false;
+    for (int i = 0; i < columns->n_texts; i++)
+        if (columns_lacks(columns, &column[i])) {
             leave_out(records, &records->empty, where);
             return true;
         }
-    if (!make_pieces(scratch, records, column, where, piece, err)) return false;
-    cut_pieces(records, piece);
-    const Record *kept = keep(records, piece);
+    if (columns->talks ? !talk_draft(scratch, records, fields, column, where, &draft, err)
+                       : !make_pieces(scratch, records, column, where, draft.piece, err))
+        return false;
+    cut_pieces(records, draft.piece);
+    Record *kept = keep(records, &draft);
     if (records_teach(records, kept)) {
         for (int i = 0; i < PIECES; i++) records->n_tokens += kept->n[i];
+        records->n_counted += kept->n_counted;
         return true;
     }
     records->n--;

@@ -72,7 +72,7 @@ static bool show_batch(MxArena *arena, const MxConfig *c, MxDataset *data, MxErr
     MxBatch batch = mx_batch_new(arena, mx_data_batch_rows(&config), config.length);
     MxText out;
     mx_text_init(&out, arena);
-    if (!train_open_tokenizer(arena, c, &tokenizer, err) ||
+    if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err) ||
         mx_data_batch(data, 0, &batch, err) != MX_DATA_OK)
         return false;
     for (int64_t r = 0; r < MOST_ROWS && r < config.rows; r++) {

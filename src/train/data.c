@@ -84,6 +84,8 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .is_sft = c->use_sft,
         .completion_only = c->use_sft && c->sft_train_on_completion_only,
     };
+    config.chat_template = c->chat_template_path;
+    config.chat_where = mx_config_where(c, MX_KEY_chat_template_path);
     if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);
     config.format = format_of(c);
     config.set = is_eval ? c->eval_dataset_name : c->dataset_name;
@@ -144,10 +146,12 @@ static void tell_data(const MxConfig *c, const TrainData *data) {
 bool train_open_data(MxArena *arena, const MxConfig *c, TrainWants wants, TrainData *out,
                      MxError *err) {
     MxTokenizer *tokenizer = NULL;
+    const char *dir = NULL;
     *out = (TrainData){0};
-    if (!train_open_tokenizer(arena, c, &tokenizer, err)) return false;
+    if (!train_open_tokenizer(arena, c, &tokenizer, &dir, err)) return false;
     MxDataConfig train = train_data_config(c, tokenizer, false);
     MxDataConfig eval = train_data_config(c, tokenizer, true);
+    train.tokenizer_dir = eval.tokenizer_dir = dir;
     if (wants & TRAIN_WANTS_EVAL && !check_eval(c, err)) return false;
     if (train_reads(c, wants, false) && !open_one(arena, &train, &out->train, err)) return false;
     if (train_reads(c, wants, true) && !open_one(arena, &eval, &out->eval, err))

@@ -19,8 +19,10 @@ typedef enum TrainWants { TRAIN_WANTS_STEPS = 1, TRAIN_WANTS_EVAL = 2 } TrainWan
 TrainWants train_wants(const MxConfig *config);
 /* train_data_config — the data of training or evaluation; evaluation is in order and one epoch. */
 MxDataConfig train_data_config(const MxConfig *config, const MxTokenizer *tokenizer, bool is_eval);
-/* train_open_tokenizer — the tokenizer of the run's text; NULL if its data is no text. */
-bool train_open_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out, MxError *err);
+/* train_open_tokenizer — the tokenizer of the run's text; NULL if its data is no text. path, which
+ * may be NULL, receives where it lies. */
+bool train_open_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out,
+                          const char **path, MxError *err);
 /* train_reads — whether the data of training or evaluation is opened for that. */
 bool train_reads(const MxConfig *config, TrainWants wants, bool is_eval);
 /* train_open_data — opens what is wanted, tells what it is, and holds evaluation data out of

@@ -66,11 +66,13 @@ bool train_same_tokenizer(const MxCkptTokenizer *ours, const MxCkptTokenizer *th
     return is_same;
 }
 
-bool train_open_tokenizer(MxArena *arena, const MxConfig *c, MxTokenizer **out, MxError *err) {
+bool train_open_tokenizer(MxArena *arena, const MxConfig *c, MxTokenizer **out, const char **where,
+                          MxError *err) {
     const char *path;
     *out = NULL;
     if (!mx_data_reads_text(c->dataset_type)) return true;
     if (!find_path(arena, c, &path, err)) return false;
+    if (where) *where = path;
     return mx_tokenizer_open(arena, c->tokenizer_type, path, out, err) ||
            mx_context(err, "%s", mx_key_name(MX_KEY_tokenizer_path));
 }

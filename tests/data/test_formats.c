@@ -330,14 +330,12 @@ static const struct {
     {"alpaca.json", 1, 0, " documents (instruction, input, output)", 0},
     {"preference.jsonl", 0, 1, " pairs (prompt, chosen, rejected)", 0},
     {"hh_dialogue.jsonl", 0, 1, " pairs (chosen, rejected)", 0},
-    {"messages.jsonl", 1, 0, ":1: column \"messages\" holds a conversation, which is not available",
-     1},
-    {"messages_tools.jsonl", 1, 0, ":1: column \"messages\" holds a conversation", 1},
-    {"sharegpt.jsonl", 1, 0, ":1: column \"conversations\" holds a conversation", 1},
-    {"prompt_completion_conversational.jsonl", 1, 0, ":1: column \"prompt\" holds a conversation",
-     1},
-    {"preference_conversational.jsonl", 0, 1, ":1: column \"prompt\" holds a conversation", 1},
-    {"preference_implicit_prompt.jsonl", 0, 1, ":1: column \"chosen\" holds a conversation", 1},
+    {"messages.jsonl", 1, 0, " documents (messages)", 0},
+    {"messages_tools.jsonl", 1, 0, " documents (messages)", 0},
+    {"sharegpt.jsonl", 1, 0, " documents (conversations)", 0},
+    {"prompt_completion_conversational.jsonl", 1, 0, " documents (prompt, completion)", 0},
+    {"preference_conversational.jsonl", 0, 1, " pairs (prompt, chosen, rejected)", 0},
+    {"preference_implicit_prompt.jsonl", 0, 1, " pairs (chosen, rejected)", 0},
     {"unpaired_preference.jsonl", 0, 1,
      ":1: found \"prompt\", \"completion\", \"label\"; wanted \"chosen\" and \"rejected\"", 1},
     {"prompt_only.jsonl", 0, 1, ":1: found \"prompt\", \"answer\"; wanted \"chosen\" and", 1},
@@ -350,6 +348,8 @@ START_TEST(forms_of_users) {
     config.is_sft = forms[_i].is_sft;
     config.pairs = forms[_i].is_pair ? MX_DATA_PAIRS_STANDARD : MX_DATA_NO_PAIRS;
     config.max_prompt_length = 24;
+    config.length = 256;
+    config.chat_template = goldens_find(&arena, "hf/chat/templates/qwen_tools.jinja");
     if (forms[_i].is_refused) {
         ck_refused(config, forms[_i].words);
         return;

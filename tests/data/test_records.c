@@ -118,7 +118,7 @@ START_TEST(alpaca) {
     ck_row(batch, MX_INPUTS, 0, BOS, 'e', '\n', 'z', EOS, 0, 0, 0);
     config.is_sft = config.completion_only = false;
     ck_refused(config, "found \"instruction\", \"input\", \"output\"; wanted \"text\"\n"
-                       "hint: use_sft=true trains on prompts and completions");
+                       "hint: use_sft=true trains on conversations, prompts and completions");
 }
 END_TEST
 
@@ -439,20 +439,24 @@ static const struct {
      "a.jsonl:1: found \"a\", \"b\"; wanted \"text\"\nhint: train_data_columns"},
     {0, 0, "{}\n", "a.jsonl:1: found no columns; wanted \"text\""},
     {0, 1, "{\"q\": \"\"}\n",
-     "name other columns; a record that fits: {\"prompt\": \"What is 2 + 2?\\n\", \"completion\""},
+     "name other columns; a record that fits: {\"messages\": [{\"role\": \"user\", \"content\": "},
     {0, 1, "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n",
-     "a.jsonl:1: column \"conversations\" holds a conversation, which is not available yet"},
+     "the data holds conversations: the tokenizer has no chat template\nhint: name one by "
+     "chat_template_path: \"chatml\""},
     {0, 0, "{\"prompt\": \"\", \"completion\": \"\"}\n",
-     "wanted \"text\"\nhint: use_sft=true trains on prompts and completions"},
+     "wanted \"text\"\nhint: use_sft=true trains on conversations, prompts and completions"},
     {0, 1, "{\"prompt\": \"\", \"chosen\": \"\", \"rejected\": \"\"}\n",
-     "wanted \"prompt\" and \"completion\", or \"text\"\nhint: use_dpo=true trains on pairs"},
+     "wanted \"messages\", \"prompt\" and \"completion\", or \"text\"\nhint: use_dpo=true trains "
+     "on pairs"},
     {1, 0, "{\"text\": \"a\"}\n",
      "wanted \"chosen\" and \"rejected\", with \"prompt\" or without\nhint: use_dpo=false"},
     {0, 1, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n",
-     "a.jsonl:1: column \"messages\" holds a conversation, which is not available yet"},
+     "the data holds conversations: the tokenizer has no chat template"},
     {1, 0, "{\"chosen\": [{}], \"rejected\": [{}]}\n{\"chosen\": [{}]}\n",
-     "a.jsonl:1: column \"chosen\" holds a conversation, which is not available yet; texts work "
-     "now"},
+     "the data holds conversations: the tokenizer has no chat template"},
+    {0, 0, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n",
+     "found \"messages\"; wanted \"text\"\nhint: use_sft=true trains on conversations"},
+    {0, 0, "{\"text\": [\"a\"]}\n", "a.jsonl:1: column \"text\" holds a list, wanted a text"},
     {1, 0, "{\"chosen\": \"a\", \"rejected\": \"a\"}\n{\"chosen\": \"b\", \"rejected\": \"b\"}\n",
      "a.jsonl:1: chosen equals rejected or no token counts, as in all other records"},
     {0, 0, "{\"text\": null}\n",
@@ -484,7 +488,7 @@ START_TEST(tells_all_bad_lines) {
     mx_error_release(&err);
     config = records_config("{nope\n[]\n{\"text\": \"a\"}\n{\"text\": [1]}\n{\"text\": 1}\n", 8);
     ck_assert(!mx_data_open(&arena, &config, &dataset, &err));
-    ck_assert_int_eq(err.count, 3); /* a conversation is told once */
+    ck_assert_int_eq(err.count, 4);
 }
 END_TEST
 

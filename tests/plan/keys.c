@@ -89,6 +89,7 @@ static const struct {
     {MX_KEY_eval_data_columns, "[more]"},
     {MX_KEY_tokenizer_type, "sentencepiece"},
     {MX_KEY_tokenizer_path, "{}/tokenizer.json"},
+    {MX_KEY_chat_template_path, "chatml"},
     {MX_KEY_max_segments_per_seq, "1"},
     {MX_KEY_num_epoch, "2"},
     {MX_KEY_reuse_example_batch, "1"},

@@ -1,0 +1,192 @@
+/* talk.c — records of conversations as tokens, by the chat template: a list of messages, a prompt
+ * and its completion, a prompt and two responses. Messages are those of transformers ("role",
+ * "content") or of ShareGPT ("from", "value"). */
+#include "records.h"
+
+bool talk_open(Records *records, MxError *err) {
+    MxDataset *dataset = records->dataset;
+    const MxDataConfig *config = &dataset->config;
+    if (!mx_chat_open(records->arena, config->chat_template, config->tokenizer_dir,
+                      config->chat_where, &records->chat, err))
+        return mx_context(err, "the data holds conversations");
+    MxDataFile file = {.path = "chat template", .hash = mx_chat_hash(records->chat)};
+    data_add_file(records->arena, dataset, file);
+    return true;
+}
+
+int64_t talk_prefix(MxTokens a, MxTokens b) {
+    int64_t n = 0;
+    while (n < a.n && n < b.n && a.ids[n] == b.ids[n]) n++;
+    return n;
+}
+
+/* ---- messages */
+
+/* Who speaks, in ShareGPT's words and in transformers'. */
+static const char *role_of(const char *from) {
+    static const char *const roles[][2] = {
+        {"human", "user"},        {"user", "user"},       {"gpt", "assistant"},
+        {"chatgpt", "assistant"}, {"model", "assistant"}, {"assistant", "assistant"},
+        {"system", "system"},     {"tool", "tool"},       {"observation", "tool"}};
+    for (int i = 0; i < MX_COUNT(roles); i++)
+        if (!strcmp(roles[i][0], from)) return roles[i][1];
+    return NULL;
+}
+
+static bool add_message(MxJson *list, const MxJson *message, MxWhere where, MxError *err) {
+    const char *from = mx_json_string(mx_json_get(message, "from"));
+    const MxJson *value = mx_json_get(message, "value");
+    if (!from || !value) {
+        mx_json_push(list, message);
+        return true;
+    }
+    if (!role_of(from))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "unrecognized speaker \"%s\", wanted \"system\", \"human\", \"gpt\" or "
+                       "\"tool\"",
+                       from);
+    MxJson *made = mx_json_push_object(list);
+    mx_json_set_string(made, "role", role_of(from));
+    mx_json_set(made, "content", value);
+    return true;
+}
+
+static bool add_messages(MxJson *list, const MxJson *messages, MxWhere where, MxError *err) {
+    for (size_t i = 0; i < mx_json_length(messages); i++)
+        if (!add_message(list, mx_json_at(messages, i), where, err)) return false;
+    return true;
+}
+
+/* ---- requests */
+
+/* What is asked of the template, but for messages: the record's tools, and variables of its own. */
+static MxJson *request_of(MxArena *arena, const Fields *record) {
+    MxJson *out = mx_json_object(arena);
+    Field field = {0};
+    const char *key;
+    MxJson *value;
+    if (record->get(record->record, "chat_template_kwargs", &field) && field.json &&
+        !strcmp(field.kind, "an object"))
+        for (void *at = NULL; mx_json_next(field.json, &at, &key, &value);)
+            mx_json_set(out, key, value);
+    if (record->get(record->record, "tools", &field) && field.json && !strcmp(field.kind, "a list"))
+        mx_json_set(out, "tools", field.json);
+    return out;
+}
+
+static bool encode(MxArena *arena, const Records *records, const MxJson *request, MxWhere where,
+                   MxConversation *out, MxError *err) {
+    return mx_chat_encode(arena, records->chat, records->dataset->config.tokenizer, request, where,
+                          out, err);
+}
+
+/* A prompt as it stands before an answer: ready for it, or, if the assistant spoke last, without
+ * what would end that. */
+static bool encode_prompt(MxArena *arena, const Records *records, const Fields *record,
+                          const MxJson *prompt, MxWhere where, MxTokens *out, MxError *err) {
+    MxRendered text;
+    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
+    if (!add_messages(list, prompt, where, err)) return false;
+    size_t n = mx_json_length(list);
+    const char *role = n ? mx_json_string(mx_json_get(mx_json_at(list, n - 1), "role")) : NULL;
+    bool goes_on = role && !strcmp(role, "assistant");
+    mx_json_set_bool(request, goes_on ? "continue_final_message" : "add_generation_prompt", true);
+    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
+    MxEncoding what = {text.text, text.n, false, where};
+    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+}
+
+static bool encode_both(MxArena *arena, const Records *records, const Fields *record,
+                        const MxJson *const part[2], MxWhere where, MxTokens *out, MxError *err) {
+    MxRendered text;
+    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
+    for (int i = 0; i < 2; i++)
+        if (part[i] && !add_messages(list, part[i], where, err)) return false;
+    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
+    MxEncoding what = {text.text, text.n, false, where};
+    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+}
+
+/* ---- one list of messages */
+
+/* What comes before the assistant's first word is the prompt; then it says and hears in turns. */
+static void cut_turns(MxArena *arena, const MxConversation *made, Draft *out) {
+    int64_t n = made->tokens.n, first = 0;
+    while (first < n && !made->mask[first]) first++;
+    out->piece[PROMPT] = (MxTokens){made->tokens.ids, first};
+    out->piece[ANSWER] = (MxTokens){made->tokens.ids + first, n - first};
+    out->turn = mx_new_n(arena, int32_t, n - first + 1);
+    for (int64_t i = first; i < n; i++) {
+        bool begins = i == first || made->mask[i] != made->mask[i - 1];
+        out->n_turns += begins;
+        out->turn[out->n_turns - 1]++;
+    }
+}
+
+static bool draft_messages(MxArena *arena, const Records *records, const Fields *record,
+                           const MxJson *messages, MxWhere where, Draft *out, MxError *err) {
+    MxConversation made;
+    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
+    if (!add_messages(list, messages, where, err) ||
+        !encode(arena, records, request, where, &made, err))
+        return false;
+    cut_turns(arena, &made, out);
+    return true;
+}
+
+/* ---- a prompt and what follows it */
+
+static bool is_same(MxArena *arena, const MxJson *a, const MxJson *b) {
+    return !strcmp(mx_json_dump(arena, a, false), mx_json_dump(arena, b, false));
+}
+
+/* The messages that two responses begin with, and what each goes on with. */
+static void split_prompt(MxArena *arena, const MxJson *const side[2], const MxJson *out[3]) {
+    MxJson *lists = mx_json_object(arena);
+    size_t n = 0, length[] = {mx_json_length(side[0]), mx_json_length(side[1])};
+    MxJson *prompt = mx_json_put_array(lists, "prompt");
+    while (n < length[0] && n < length[1] &&
+           is_same(arena, mx_json_at(side[0], n), mx_json_at(side[1], n)))
+        mx_json_push(prompt, mx_json_at(side[0], n++));
+    out[0] = prompt;
+    for (int i = 0; i < 2; i++) {
+        MxJson *rest = mx_json_put_array(lists, i ? "rejected" : "chosen");
+        for (size_t k = n; k < length[i]; k++) mx_json_push(rest, mx_json_at(side[i], k));
+        out[1 + i] = rest;
+    }
+}
+
+/* part: the prompt, and one answer or two. Tokens of the prompt are those that rendering it with
+ * and without the answers begin with alike. */
+static bool draft_answers(MxArena *arena, const Records *records, const Fields *record,
+                          const MxJson *const *part, int n_answers, MxWhere where, Draft *out,
+                          MxError *err) {
+    MxTokens prompt, whole[2];
+    if (!mx_json_length(part[0]))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "the conversation has no prompt");
+    if (!encode_prompt(arena, records, record, part[0], where, &prompt, err)) return false;
+    int64_t n = prompt.n;
+    for (int i = 0; i < n_answers; i++) {
+        const MxJson *const both[] = {part[0], part[1 + i]};
+        if (!encode_both(arena, records, record, both, where, &whole[i], err)) return false;
+        int64_t same = talk_prefix(prompt, whole[i]);
+        if (same < n) n = same;
+    }
+    out->piece[PROMPT] = (MxTokens){prompt.ids, n};
+    for (int i = 0; i < n_answers; i++)
+        out->piece[ANSWER + i] = (MxTokens){whole[i].ids + n, whole[i].n - n};
+    return true;
+}
+
+bool talk_draft(MxArena *arena, const Records *records, const Fields *record, const Field *column,
+                MxWhere where, Draft *out, MxError *err) {
+    const MxJson *part[3] = {0};
+    int n = records->columns.n_texts, n_answers = records->dataset->config.pairs ? 2 : 1;
+    for (int i = 0; i < n; i++) part[i] = column[i].json;
+    if (n == 1) return draft_messages(arena, records, record, part[0], where, out, err);
+    if (n == n_answers) {
+        const MxJson *const side[] = {part[0], part[1]};
+        split_prompt(arena, side, part);
+    }
+    return draft_answers(arena, records, record, part, n_answers, where, out, err);
+}
