@@ -27,8 +27,10 @@ bool mx_train_inputs(const MxConfig *config, bool only_evaluates, MxError *err);
  * it. Test: tests/ckpt/test_origin.c. */
 bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
 
-/* mx_train_check — opens the data and shows the first batch on stdout: text, ids, what counts,
- * segments. Errors as those of mx_train_origin and mx_data_open. */
-bool mx_train_check(const MxConfig *config, MxComm *comm, MxError *err);
+/* mx_train_check — opens the data and shows its first rows on stdout: text, ids, what counts,
+ * segments; in colour on a terminal, unless NO_COLOR is set.
+ *   n_rows  of pairs, pairs of rows; 0 = two, and of these the beginnings of long pieces
+ * Errors as those of mx_train_origin and mx_data_open. */
+bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);
 
 #endif

@@ -48,8 +48,9 @@ static const MxManual manual = {
 typedef struct CommandLine {
     MxConfigRequest request;
     const char *dump_path, *json_path, *sharding_path, *explained, *graph, *topic, *runs_dir,
-        *page_path;
-    const char **rest; /* what is no option, NULL after the last */
+        *page_path, *shown_rows;
+    int64_t n_shown_rows; /* 0 = as --check shows */
+    const char **rest;    /* what is no option, NULL after the last */
     bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates;
 } CommandLine;
 
@@ -80,6 +81,11 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
         {.name = "--check",
          .flag = &line->checks,
          .doc = "check config and files as a run does, and show a batch of the data"},
+        {.name = "--show-data",
+         .value = &line->shown_rows,
+         .takes = "N",
+         .doc = "the same, with N rows of the data as they are trained on: text, ids, which tokens "
+                "count, segments; in colour on a terminal"},
         {.name = "--eval",
          .flag = &line->only_evaluates,
          .doc = "evaluate what the run has saved, or load_parameters_path, and exit"},
@@ -140,6 +146,9 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     MX_ASSERT(n <= MOST_OPTIONS);
     const MxOptions table = {.rows = options, .n = n, .passes_pairs = true, .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
+    if (!mx_option_int("--show-data", line->shown_rows, 1, INT32_MAX, &line->n_shown_rows, err))
+        return false;
+    line->checks = line->checks || line->n_shown_rows;
     for (int i = 0; rest[i]; i++) line->rest[i] = rest[i];
     if (line->page_path && !line->reports)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "-o goes with --report");
@@ -270,7 +279,8 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     if (!mx_config_runnable(config, err) || !mx_plan_check(config, err) ||
         !mx_train_inputs(config, asked.only_evaluates, err))
         return err->exit;
-    if (asked.checks) return mx_train_check(config, comm, err) ? MX_EXIT_OK : err->exit;
+    if (asked.checks)
+        return mx_train_check(config, comm, asked.n_shown_rows, err) ? MX_EXIT_OK : err->exit;
     asked.wants_plan = config->debug_sharding;
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
     if (!mx_plan_fits(config, asked.only_evaluates, comm, err)) return err->exit;
@@ -294,10 +304,15 @@ static void end_ranks(MxComm *comm, MxError *err) {
  * for one that does not. */
 enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
-static const char *const tasks[] = {
-    [HELP] = "help",       [CONFIG_HELP] = "--help-config", [RUNS] = "--runs",
-    [REPORT] = "--report", [DUMP] = "--dump-config",        [PLAN] = "a plan",
-    [CHECK] = "--check",   [EVALUATE] = "--eval",           [TRAIN] = "training"};
+static const char *const tasks[] = {[HELP] = "help",
+                                    [CONFIG_HELP] = "--help-config",
+                                    [RUNS] = "--runs",
+                                    [REPORT] = "--report",
+                                    [DUMP] = "--dump-config",
+                                    [PLAN] = "a plan",
+                                    [CHECK] = "--check or --show-data",
+                                    [EVALUATE] = "--eval",
+                                    [TRAIN] = "training"};
 
 /* is_over  help was all that was asked */
 static int task_of(const CommandLine *line, bool is_over) {

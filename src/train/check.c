@@ -1,9 +1,31 @@
-/* check.c — the first batch of a run's data, shown as people read it: the text of each row in
- * pieces of one segment that count or do not, with their ids. */
+/* check.c — the first rows of a run's data, shown as people read them: the text of each row in
+ * pieces of one segment that count or do not, with their ids. On a terminal text that counts is
+ * green and what is no text is dim. */
 #include "data.h"
 #include "internal.h"
 
-enum { MOST_ROWS = 2, MOST_IDS = 16, MOST_BYTES = 200 };
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* How much is shown. */
+typedef struct Shown {
+    int64_t rows, ids, bytes; /* at most; of ids and bytes in each piece */
+    bool in_colour;
+} Shown;
+
+static const Shown few = {.rows = 2, .ids = 16, .bytes = 200};
+
+/* ---- colours: what is between them was made fit for a terminal before */
+
+static const char colour_counts[] = "\033[32m", colour_aside[] = "\033[2m",
+                  colour_end[] = "\033[0m";
+
+static void paint(MxText *out, const Shown *shown, const char *colour) {
+    if (shown->in_colour) mx_text_add(out, "%s", colour);
+}
+
+/* ---- rows */
 
 /* Of a row: tokens that lie together, are of one segment, and all count or do not. */
 typedef struct Piece {
@@ -27,7 +49,22 @@ static Piece piece_at(const MxBatch *batch, int64_t row, int64_t start) {
     return piece;
 }
 
-static void show_piece(MxText *out, const MxTokenizer *tokenizer, const int32_t *ids, Piece piece) {
+static void show_text(MxText *out, const Shown *shown, const MxTokenizer *tokenizer,
+                      const int32_t *ids, Piece piece) {
+    size_t bytes, n;
+    const char *text = mx_tokenizer_decode(out->arena, tokenizer, ids + piece.start,
+                                           piece.end - piece.start, false, &bytes);
+    n = bytes < (size_t)shown->bytes ? bytes : (size_t)shown->bytes;
+    while (n < bytes && n && (text[n] & 0xc0) == 0x80) n--;
+    mx_text_add(out, ": ");
+    if (piece.counts) paint(out, shown, colour_counts);
+    mx_text_add_quoted(out, text, n);
+    if (piece.counts) paint(out, shown, colour_end);
+    if (n < bytes) mx_text_add(out, " …");
+}
+
+static void show_piece(MxText *out, const Shown *shown, const MxTokenizer *tokenizer,
+                       const int32_t *ids, Piece piece) {
     int64_t n = piece.end - piece.start;
     mx_text_add(out, n > 1 ? "  tokens %lld-%lld, " : "  token %lld, ", (long long)piece.start,
                 (long long)piece.end - 1);
@@ -36,61 +73,90 @@ static void show_piece(MxText *out, const MxTokenizer *tokenizer, const int32_t 
         return;
     }
     mx_text_add(out, "segment %d, %s", piece.segment, piece.counts ? "count" : "do not count");
-    if (tokenizer) {
-        size_t bytes, shown;
-        const char *text =
-            mx_tokenizer_decode(out->arena, tokenizer, ids + piece.start, n, false, &bytes);
-        shown = bytes < MOST_BYTES ? bytes : MOST_BYTES;
-        while (shown < bytes && shown && (text[shown] & 0xc0) == 0x80) shown--;
-        mx_text_add(out, ": ");
-        mx_text_add_quoted(out, text, shown);
-        if (shown < bytes) mx_text_add(out, " …");
-    }
-    mx_text_add(out, "\n    ids");
-    for (int64_t i = 0; i < n && i < MOST_IDS; i++) mx_text_add(out, " %d", ids[piece.start + i]);
-    mx_text_add(out, n > MOST_IDS ? " … (%lld)\n" : "\n", (long long)n);
+    if (tokenizer) show_text(out, shown, tokenizer, ids, piece);
+    mx_text_add(out, "\n");
+    paint(out, shown, colour_aside);
+    mx_text_add(out, "    ids");
+    for (int64_t i = 0; i < n && i < shown->ids; i++) mx_text_add(out, " %d", ids[piece.start + i]);
+    if (n > shown->ids) mx_text_add(out, " … (%lld)", (long long)n);
+    paint(out, shown, colour_end);
+    mx_text_add(out, "\n");
 }
 
-static void show_row(MxText *out, const MxTokenizer *tokenizer, const MxBatch *batch, int64_t row,
-                     const char *what) {
-    const int32_t *ids = batch->field[MX_INPUTS] + row * batch->length;
-    const int32_t *targets = batch->field[MX_TARGETS_SEGMENTATION] + row * batch->length;
+/* A row of a batch, and which batch it is. */
+typedef struct Row {
+    const MxBatch *batch;
+    int64_t step, row;
+    const char *what;
+} Row;
+
+static void show_row(MxText *out, const Shown *shown, const MxTokenizer *tokenizer, Row at) {
+    const MxBatch *batch = at.batch;
+    const int32_t *ids = batch->field[MX_INPUTS] + at.row * batch->length;
+    const int32_t *targets = batch->field[MX_TARGETS_SEGMENTATION] + at.row * batch->length;
     int64_t n = 0;
     for (int64_t t = 0; t < batch->length; t++) n += targets[t] != 0;
-    mx_text_add(out, "batch 0, row %lld of %lld%s: %lld of %lld targets count\n", (long long)row,
-                (long long)batch->rows, what, (long long)n, (long long)batch->length);
+    mx_text_add(out, "batch %lld, row %lld of %lld%s: %lld of %lld targets count\n",
+                (long long)at.step, (long long)at.row, (long long)batch->rows, at.what,
+                (long long)n, (long long)batch->length);
     for (int64_t t = 0; t < batch->length;) {
-        Piece piece = piece_at(batch, row, t);
-        show_piece(out, tokenizer, ids, piece);
+        Piece piece = piece_at(batch, at.row, t);
+        show_piece(out, shown, tokenizer, ids, piece);
         t = piece.end;
     }
 }
 
-static bool show_batch(MxArena *arena, const MxConfig *c, MxDataset *data, MxError *err) {
-    MxTokenizer *tokenizer = NULL;
-    MxDataConfig config = train_data_config(c, NULL, false);
-    MxBatch batch = mx_batch_new(arena, mx_data_batch_rows(&config), config.length);
-    MxText out;
-    mx_text_init(&out, arena);
-    if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err) ||
-        mx_data_batch(data, 0, &batch, err) != MX_DATA_OK)
-        return false;
-    for (int64_t r = 0; r < MOST_ROWS && r < config.rows; r++) {
-        show_row(&out, tokenizer, &batch, r, config.pairs ? " (chosen)" : "");
-        if (config.pairs) show_row(&out, tokenizer, &batch, config.rows + r, " (rejected)");
+/* Colours are no text that a log may hold, so these lines go to stdout as they are. */
+static bool tell(MxText *out, const Shown *shown, bool is_first_rank, MxError *err) {
+    if (!shown->in_colour) {
+        out->data[--out->len] = '\0'; /* the log ends the line */
+        mx_log("%s", out->data);
+    } else if (is_first_rank) {
+        fwrite(out->data, 1, out->len, stdout);
     }
-    out.data[out.len - 1] = '\0'; /* the log ends the line */
-    mx_log("%s", out.data);
-    return true;
+    mx_text_clear(out);
+    return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
 }
 
-bool mx_train_check(const MxConfig *c, MxComm *comm, MxError *err) {
+static bool show_rows(const MxConfig *c, MxComm *comm, MxDataset *data, const Shown *shown,
+                      MxError *err) {
+    MxArena arena = {.name = "rows"};
+    MxTokenizer *tokenizer = NULL;
+    MxDataConfig config = train_data_config(c, NULL, false);
+    MxBatch batch = mx_batch_new(&arena, mx_data_batch_rows(&config), config.length);
+    MxText out;
+    MxDataStatus status = MX_DATA_OK;
+    mx_text_init(&out, &arena);
+    bool ok = train_open_tokenizer(&arena, c, &tokenizer, NULL, err);
+    for (int64_t i = 0; ok && i < shown->rows; i++) {
+        int64_t step = i / config.rows, r = i % config.rows;
+        if (!r) status = mx_data_batch(data, step, &batch, err);
+        if (status != MX_DATA_OK) break;
+        show_row(&out, shown, tokenizer, (Row){&batch, step, r, config.pairs ? " (chosen)" : ""});
+        if (config.pairs)
+            show_row(&out, shown, tokenizer, (Row){&batch, step, config.rows + r, " (rejected)"});
+        ok = tell(&out, shown, mx_comm_rank(comm) == 0, err);
+    }
+    if (status == MX_DATA_END) mx_log("%s", mx_data_end_reason(data));
+    mx_arena_release(&arena);
+    return ok && status != MX_DATA_ERROR;
+}
+
+static bool has_colours(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") && !getenv("NO_COLOR");
+}
+
+bool mx_train_check(const MxConfig *c, MxComm *comm, int64_t n_rows, MxError *err) {
     MxArena arena = {.name = "check"};
     TrainData data;
+    Shown shown = {.rows = n_rows, .ids = INT64_MAX, .bytes = INT64_MAX};
+    if (!n_rows) shown = few;
+    shown.in_colour = has_colours();
     bool ok = mx_train_origin(c, comm, err) && train_try_data(c, comm, train_wants(c), err) &&
               train_open_data(&arena, c, train_wants(c), &data, err);
     if (ok) train_warn_steps(c, data.train);
-    ok = ok && show_batch(&arena, c, data.train, err);
+    ok = ok && show_rows(c, comm, data.train, &shown, err);
     mx_arena_release(&arena);
     return ok;
 }

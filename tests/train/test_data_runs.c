@@ -320,6 +320,23 @@ START_TEST(check_shows_a_batch) {
 }
 END_TEST
 
+START_TEST(show_data_shows_rows) {
+    static const char hf[] = "use_sft=true dataset_type=hf packing=false eval_interval=-1 "
+                             "enable_data_shuffling=false per_device_batch_size=2";
+    put_records("a.jsonl", 6);
+    const char *log = run_ends(0, "--show-data 3 %s hf_train_files=%s", hf, in("a.jsonl"));
+    has(log, "batch 0, row 1 of 2: 7 of 32 targets count\n");
+    has(log, "batch 1, row 0 of 2: ");
+    has(log, "  tokens 1-7, segment 1, count: \"say 22\"\n    ids 115 97 121 32 50 50 257\n");
+    lacks(log, "batch 1, row 1 of 2");
+    lacks(log, "\033["); /* no terminal */
+    log = run_ends(0, "--show-data 9 %s hf_train_files=%s", hf, in("a.jsonl"));
+    has(log, "batch 2, row 1 of 2: ");
+    has(log, "the data ends after 3 batches");
+    has(run_ends(2, "--show-data 0 %s", hf), "--show-data");
+}
+END_TEST
+
 /* ---- files of TensorFlow and Grain */
 
 #define FIXTURES "tests/data/fixtures/"
@@ -405,6 +422,7 @@ Suite *data_runs_suite(void) {
     tcase_add_test(tcase, too_few_steps_of_data_are_told_first);
     tcase_add_test(tcase, what_is_missing_is_found_first);
     tcase_add_test(tcase, check_shows_a_batch);
+    tcase_add_test(tcase, show_data_shows_rows);
     tcase_add_test(tcase, a_set_is_trained_on);
     tcase_add_test(tcase, mixtures_resume);
     tcase_add_test(tcase, no_byte_of_a_file_commands_the_terminal);
