@@ -113,7 +113,8 @@ static void trace_init(const Program *p, MxTrace *t) {
                                    [MX_INIT_ONES] = MX_FILL_CONSTANT,
                                    [MX_INIT_NORMAL] = MX_FILL_NORMAL,
                                    [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL,
-                                   [MX_INIT_UNIFORM] = MX_FILL_UNIFORM};
+                                   [MX_INIT_UNIFORM] = MX_FILL_UNIFORM,
+                                   [MX_INIT_LOG_UNIFORM] = MX_FILL_LOG_UNIFORM};
     for (int i = 0; i < p->params->n; i++) {
         MxInit init = p->params->leaves[i].init;
         MxInitAttr attr = {.type = {MX_F32, p->params->leaves[i].shape},

@@ -16,6 +16,7 @@
 typedef enum MxBlockKind {
     MX_BLOCK_ATTENTION,
     MX_BLOCK_MLA,
+    MX_BLOCK_DELTA,
     MX_BLOCK_GLU,
     MX_BLOCK_MOE,
     MX_BLOCK_COUNT
@@ -27,6 +28,11 @@ typedef struct MxBlockSpec {
     const char *name;        /* "self_attention" */
     const char *norm_before; /* of what the block reads; NULL = none */
     const char *norm_after;  /* of what it gives, before it is added to the stream; NULL = none */
+    /* Of experts: what holds those that are chosen, where another stands beside them, which all
+     * tokens go to, "MoeBlock_0" and "shared_experts"; NULL = the block itself, and there is no
+     * other. What that one is multiplied with the sigmoid of, NULL = nothing. The logical axis of
+     * what the router reads; NULL = "embed". */
+    const char *routed, *shared, *shared_gate, *router_axis;
 } MxBlockSpec;
 
 enum { MX_LAYER_BLOCKS = 2 }; /* a mixer of tokens, then a feed-forward block */
@@ -48,7 +54,8 @@ typedef enum MxRopeKind {
 /* What norms are. */
 typedef enum MxNormKind {
     MX_NORM_RMS,
-    MX_NORM_LAYER, /* the mean is taken away first; the scale is kept less 1; a bias */
+    MX_NORM_RMS_LESS_1, /* the scale is kept less 1 */
+    MX_NORM_LAYER,      /* the mean is taken away first; the scale is kept less 1; a bias */
 } MxNormKind;
 
 typedef struct MxLayerSpec {
@@ -64,6 +71,8 @@ typedef struct MxLayerSpec {
                             starts, and is kept in MaxText's trees, that much smaller */
     bool has_out_bias;   /* attention_bias covers the output projection too */
     bool has_biases;     /* projections of all blocks, whatever attention_bias says */
+    bool gates_heads;    /* what attention gives is multiplied with the sigmoid of a second half of
+                            the queries' product */
     bool heads_alike;    /* a key and a value for each query head, under the same axes; fused, the
                             three stand in a dim of their own */
 } MxLayerSpec;

@@ -113,6 +113,7 @@ typedef enum MxActivation {
     MX_GELU,
     MX_RELU,
     MX_LINEAR,
+    MX_SIGMOID,
     MX_ACTIVATION_COUNT
 } MxActivation;
 extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];

@@ -154,10 +154,14 @@ MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, M
 
 /* ---- the gated delta rule */
 
+typedef struct MxDeltaAttr {
+    bool carries; /* what is seen and remembered, from one segment to the next */
+} MxDeltaAttr;
+
 /* mx_conv — every channel by itself: y[t, d] = sum over j of w[j, d] x[t + 1 - W + j, d], of tokens
- * of t's segment alone. x [B, T, D], w f32 [W, D], which is rounded to x's dtype; segments i32
- * [B, T]. */
-MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments);
+ * of t's segment alone unless it carries. x [B, T, D], w f32 [W, D], which is rounded to x's dtype;
+ * segments i32 [B, T]. */
+MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments, MxDeltaAttr attr);
 
 /* mx_decay — -exp(rate) log(1 + exp(x)). x f32 [.., N], rate f32 [N]. */
 MxValue mx_decay(MxTrace *t, MxValue x, MxValue rate);
@@ -167,9 +171,12 @@ enum { MX_DELTA_CHUNK = 64 }; /* tokens that are taken together */
 /* mx_delta — a memory S [H, W] of each head of values, zeros where a segment begins: token t makes
  * it S = exp(decay) S, then S += k ⊗ beta (v - S^T k), and reads o = S^T q. q, k [B, T, K, H], v
  * [B, T, N, W]; value head n has key head n / (N / K). decay f32 [B, T, N], at most 0; beta f32
- * [B, T, N]; segments i32 [B, T], of which 0 makes zeros. o [B, T, N, W]. In f32; work is linear in
- * T. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py @e591f30c. */
-MxValue mx_delta(MxTrace *t, const MxValue qkv[3], MxValue decay, MxValue beta, MxValue segments);
+ * [B, T, N]; segments i32 [B, T]. Tokens of segment 0 read zeros; if it carries, they change
+ * nothing and read as others do. o [B, T, N, W]. In f32; work is linear in T. decay_beta are the
+ * two. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py @e591f30c. */
+MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
+                 MxDeltaAttr attr);
+
 /* ---- keys and values that were made before
 
  * A cache [B, C, …] holds rows of positions, that of position p in slot p mod C: of a sequence's n

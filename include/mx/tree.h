@@ -27,7 +27,8 @@ typedef enum MxInitKind {
     MX_INIT_ONES,
     MX_INIT_NORMAL,
     MX_INIT_TRUNCATED_NORMAL,
-    MX_INIT_UNIFORM, /* around 0, up to sqrt(3) deviations */
+    MX_INIT_UNIFORM,     /* around 0, up to sqrt(3) deviations */
+    MX_INIT_LOG_UNIFORM, /* the logarithm of a number between 0 and `std` */
 } MxInitKind;
 
 typedef struct MxInit {

@@ -38,6 +38,36 @@ static void check_heads(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->head_dim);
 }
 
+/* Of what is rotated there are pairs. */
+static void check_rotated(ConfigLoad *load, const MxConfig *c) {
+    double width = (double)c->head_dim * c->partial_rotary_factor;
+    if (!GOOD(load, MX_KEY_partial_rotary_factor, MX_KEY_head_dim) || c->partial_rotary_factor == 1)
+        return;
+    if ((int64_t)width % 2)
+        config_fail(load, MX_KEY_partial_rotary_factor,
+                    "%lld elements of a head are rotated, which are no pairs", (long long)width);
+}
+
+/* Layers whose kinds come again after another number of them are not built. */
+static void check_delta(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    if (!mx_family_has(family, MX_BLOCK_DELTA)) return;
+    if (GOOD(load, MX_KEY_gdn_num_value_heads, MX_KEY_gdn_num_key_heads) &&
+        c->gdn_num_value_heads % c->gdn_num_key_heads)
+        config_fail(load, MX_KEY_gdn_num_value_heads,
+                    "%lld is not a multiple of gdn_num_key_heads (%lld)",
+                    (long long)c->gdn_num_value_heads, (long long)c->gdn_num_key_heads);
+    if (GOOD(load, MX_KEY_inhomogeneous_layer_cycle_interval) &&
+        c->inhomogeneous_layer_cycle_interval != family->period)
+        config_fail(load, MX_KEY_inhomogeneous_layer_cycle_interval,
+                    "not available yet: %s wants %d here, found %lld", c->decoder_block,
+                    family->period, (long long)c->inhomogeneous_layer_cycle_interval);
+    if (GOOD(load, MX_KEY_fused_qkv) && c->fused_qkv)
+        config_fail(load, MX_KEY_fused_qkv, "%s has gates beside queries; wants false",
+                    c->decoder_block);
+}
+
 /* Ours: no size may overflow an index when two of them are multiplied. */
 static void check_sizes(ConfigLoad *load, const MxConfig *c) {
     const struct {
@@ -53,6 +83,11 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
         {MX_KEY_head_dim, c->head_dim},
         {MX_KEY_vocab_size, c->vocab_size},
+        {MX_KEY_gdn_num_value_heads, c->gdn_num_value_heads},
+        {MX_KEY_gdn_num_key_heads, c->gdn_num_key_heads},
+        {MX_KEY_gdn_key_head_dim, c->gdn_key_head_dim},
+        {MX_KEY_gdn_value_head_dim, c->gdn_value_head_dim},
+        {MX_KEY_gdn_conv_kernel_dim, c->gdn_conv_kernel_dim},
         {MX_KEY_trainable_position_size, c->trainable_position_size},
         {MX_KEY_max_target_length, c->max_target_length},
         {MX_KEY_steps, c->steps},
@@ -119,6 +154,8 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_heads(load, c);
     check_sizes(load, c);
     check_positions(load, c);
+    check_rotated(load, c);
+    check_delta(load, c);
     check_attention(load, c);
     check_experts(load, c);
     check_rope(load, c);

@@ -13,15 +13,12 @@
         }                                                                                          \
     }
 
-#define MOE_KEYS                                                                                   \
-    "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight"
-
 const MxFamily family_mixtral = {
     .decoder_block = "mixtral",
     .specs = {{.block = MOE_BLOCKS("MoeBlock_0"), .has_out_bias = true}},
     .n_specs = 1,
     .period = 1,
-    .keys = MOE_KEYS,
+    .keys = FAMILY_MOE_KEYS,
     .lora_modules = FAMILY_LORA_MODULES,
 };
 
@@ -30,6 +27,6 @@ const MxFamily family_qwen3_moe = {
     .specs = {{.block = MOE_BLOCKS("moe_block"), .scales_query = true, .has_out_bias = true}},
     .n_specs = 1,
     .period = 1,
-    .keys = MOE_KEYS,
+    .keys = FAMILY_MOE_KEYS,
     .lora_modules = FAMILY_LORA_MODULES,
 };

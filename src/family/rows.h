@@ -19,6 +19,10 @@
 
 #define FAMILY_LLAMA_HF_NORMS {"input_layernorm", NULL, "post_attention_layernorm", NULL}
 
+/* Of all families with experts. */
+#define FAMILY_MOE_KEYS                                                                            \
+    "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight"
+
 /* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
  */
 #define FAMILY_LORA_MODULES                                                                        \

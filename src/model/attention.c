@@ -66,21 +66,27 @@ static void add_qkv(const Place *p, const MxConfig *c, const Spec *spec, Leaves 
     const char *const *kv_axes = is_alike ? q_axes : AXES("embed", "kv_heads", "kv_head_dim");
     if (is_whole) q_axes = kv_axes = no_axes;
     MxShape kv = MX_SHAPE(D, K, H);
-    l->query = add_dense(p, (Kernel){"query", MX_SHAPE(D, N, H), 1, q_axes, query}, spec->has_bias);
+    MxShape q = MX_SHAPE(D, N, spec->row->gates_heads ? 2 * H : H);
+    l->query = add_dense(p, (Kernel){"query", q, 1, q_axes, query}, spec->has_bias);
     l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, spec->has_bias);
     l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, spec->has_bias);
 }
 
-static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    int64_t N = c->num_query_heads, H = c->head_dim;
+/* Of gated heads MaxText has them in one dim. */
+static Dense add_out(const Place *p, const MxConfig *c, const Spec *spec) {
+    int64_t N = c->num_query_heads, H = c->head_dim, D = c->emb_dim;
     bool is_whole = c->ici_context_autoregressive_parallelism > 1;
     const char *const *axes = is_whole ? AXES(NULL, NULL, NULL) : AXES("heads", "kv", "embed");
+    Kernel out = {"out", MX_SHAPE(N, H, D), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)};
+    Kernel flat = {"out", MX_SHAPE(N * H, D), 1, AXES("mlp", "embed"), out.init};
+    return add_dense(p, spec->row->gates_heads ? flat : out, spec->has_out_bias);
+}
+
+static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
+    int64_t N = c->num_query_heads, H = c->head_dim;
     Leaves *l = mx_new(p->arena, Leaves);
     add_qkv(p, c, spec, l);
-    l->out = add_dense(
-        p,
-        (Kernel){"out", MX_SHAPE(N, H, c->emb_dim), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)},
-        spec->has_out_bias);
+    l->out = add_out(p, c, spec);
     l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
     l->key_norm = add_norm_of_heads(p, "key_norm", spec, c->num_kv_heads, H);
     return l;
@@ -108,6 +114,19 @@ static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, No
                       shape);
 }
 
+/* Rotated, or not. */
+static MxValue rotate(const Pass *p, const Spec *spec, MxValue x_BTNH) {
+    if (!spec->rope.n) return x_BTNH;
+    return mx_rope(p->t, x_BTNH, p->rope_table[spec - p->model->specs], spec->rope_layout);
+}
+
+/* The second half of every head of the queries' product; MX_NONE if there is none. */
+static MxValue take_gate(const Pass *p, const Spec *spec, MxValue *q_BTNH) {
+    if (!spec->row->gates_heads) return MX_NONE;
+    *q_BTNH = mx_split(p->t, *q_BTNH, p->model->config->head_dim);
+    return *q_BTNH + 1;
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
@@ -115,20 +134,18 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
                                    "activation_kv_heads", "activation_kv_head_dim");
     MxValue qkv[3];
     project_qkv(p, l, x_BTD, qkv);
+    MxValue gate_BTNH = take_gate(p, spec, &qkv[0]);
     MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
     MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
-    q_BTNH = norm_of_heads(p, spec, q_BTNH, l->query_norm);
-    k_BTKH = norm_of_heads(p, spec, k_BTKH, l->key_norm);
-    if (spec->rope.n) {
-        MxValue rope_table = p->rope_table[spec - p->model->specs];
-        q_BTNH = mx_rope(t, q_BTNH, rope_table, spec->rope_layout);
-        k_BTKH = mx_rope(t, k_BTKH, rope_table, spec->rope_layout);
-    }
+    q_BTNH = rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm));
+    k_BTKH = rotate(p, spec, norm_of_heads(p, spec, k_BTKH, l->key_norm));
     MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, MX_NONE);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
+    if (gate_BTNH != MX_NONE)
+        o_BTNH = model_flatten_last(t, mx_glu(t, gate_BTNH, o_BTNH, MX_SIGMOID), 2);
     return model_project(p, o_BTNH, l->out.kernel, l->out.bias);
 }
 
@@ -164,7 +181,7 @@ static double width(const MxConfig *c) {
 }
 
 static int64_t rope_width(const MxConfig *c) {
-    return c->head_dim;
+    return (int64_t)((double)c->head_dim * c->partial_rotary_factor);
 }
 
 static double scale(const MxConfig *c, const MxLayerSpec *spec) {

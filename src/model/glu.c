@@ -6,11 +6,12 @@
 
 #include "internal.h"
 
-typedef struct Leaves {
+struct Glu {
+    int64_t width;
     Dense branch[MOST_ACTIVATIONS]; /* wi_0, wi_1, …; of one alone wi */
     Dense wi;                       /* fused_mlp: instead of all of them */
     Dense wo;
-} Leaves;
+};
 
 static Dense add_dense(const Place *p, const Spec *spec, const char *name, MxShape shape,
                        const char *const *axes) {
@@ -25,10 +26,11 @@ static Dense add_dense(const Place *p, const Spec *spec, const char *name, MxSha
     return dense;
 }
 
-static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    int64_t D = c->emb_dim, M = c->mlp_dim;
+const Glu *model_add_glu(const Place *p, const MxConfig *c, const Spec *spec, int64_t width) {
+    int64_t D = c->emb_dim, M = width;
     int n = spec->n_activations;
-    Leaves *l = mx_new(p->arena, Leaves);
+    Glu *l = mx_new(p->arena, Glu);
+    l->width = width;
     if (c->fused_mlp)
         l->wi =
             add_dense(p, spec, "wi", MX_SHAPE(D, n, M), AXES("embed", "num_activations", "mlp"));
@@ -49,9 +51,8 @@ static MxValue multiply(const Pass *p, const Spec *spec, const MxValue *branch) 
     return y;
 }
 
-static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
-    const Leaves *l = own;
-    const MxShape M = MX_SHAPE(p->model->config->mlp_dim), widths[MOST_ACTIVATIONS] = {M, M, M};
+MxValue model_glu(const Pass *p, const Spec *spec, const Glu *l, MxValue x_BTD) {
+    const MxShape M = MX_SHAPE(l->width), widths[MOST_ACTIVATIONS] = {M, M, M};
     MxValue branch_BTM[MOST_ACTIVATIONS];
     if (p->model->config->fused_mlp)
         model_project_apart(p, x_BTD, l->wi, spec->n_activations, widths, branch_BTM);
@@ -63,11 +64,25 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     return model_project(p, hidden_BTM, l->wo.kernel, l->wo.bias);
 }
 
+double model_glu_flops(const MxConfig *c, double width, double rows, double length) {
+    double emb = (double)c->emb_dim;
+    double in = 2 * rows * length * width * emb * c->mlp_activations.n;
+    return in + 2 * rows * length * width * emb;
+}
+
+/* ---- the block */
+
+static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
+    return model_add_glu(p, c, spec, c->mlp_dim);
+}
+
+static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
+    return model_glu(p, spec, own, x_BTD);
+}
+
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
     (void)spec;
-    double emb = (double)c->emb_dim, mlp = (double)c->mlp_dim;
-    double in = 2 * rows * length * mlp * emb * c->mlp_activations.n;
-    return (BlockFlops){.weights = in + 2 * rows * length * mlp * emb};
+    return (BlockFlops){.weights = model_glu_flops(c, (double)c->mlp_dim, rows, length)};
 }
 
 static double width(const MxConfig *c) {

@@ -129,7 +129,7 @@ struct Block {
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
 };
 
-extern const Block block_attention, block_mla, block_glu, block_moe;
+extern const Block block_attention, block_mla, block_delta, block_glu, block_moe;
 /* model_block — the row of a kind. */
 const Block *model_block(MxBlockKind kind);
 
@@ -178,6 +178,17 @@ MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
  * says, over the layer's caches if the pass has any, to which keys and values are then added.
  * sinks  MX_NONE = none */
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks);
+
+/* ---- units of branches (glu.c), of any width */
+
+typedef struct Glu Glu;
+
+/* model_add_glu — the parameters. model_glu — x [B, T, D] -> [B, T, D]. model_glu_flops — of a
+ * forward pass. */
+const Glu *model_add_glu(const Place *place, const MxConfig *config, const Spec *spec,
+                         int64_t width);
+MxValue model_glu(const Pass *pass, const Spec *spec, const Glu *glu, MxValue x);
+double model_glu_flops(const MxConfig *config, double width, double rows, double length);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

@@ -1,7 +1,8 @@
 /* moe.c — a block: a mixture of gated feed-forward units, of which each token goes to a few. A
  * router scores experts; the best `num_experts_per_tok` of them are chosen, and what they make is
  * added up, weighed by the softmax of their scores. No choice is dropped, unless capacity_factor
- * limits how many of a row an expert takes: what is beyond counts nothing. Scores are made in the
+ * limits how many of a row an expert takes: what is beyond counts nothing. One unit more may be for
+ * all tokens. Scores are made in the
  * dtype of activations, all that follows from them in float32. Source: MaxText layers/moe.py
  * (RoutedMoE) @e591f30c; Shazeer et al. 2017, Fedus et al. 2021.
  *
@@ -14,18 +15,48 @@
 
 typedef struct Leaves {
     int gate, wi_0, wi_1, wo;
+    const Glu *shared; /* NULL = there is none */
+    int shared_gate;   /* -1 = none */
 } Leaves;
 
-static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    (void)spec;
+/* Of the layer's blocks, the one with experts. */
+static const MxBlockSpec *block_of(const MxLayerSpec *row) {
+    int i = 0;
+    while (row->block[i].kind != MX_BLOCK_MOE) i++;
+    return &row->block[i];
+}
+
+static Place inside(const Place *p, const char *name) {
+    Place in = *p;
+    if (name) in.block = mx_path_join(p->arena, p->block, name);
+    return in;
+}
+
+static void add_shared(const Place *p, const MxConfig *c, const Spec *spec, Leaves *l) {
+    const MxBlockSpec *row = block_of(spec->row);
+    l->shared_gate = -1;
+    if (!row->shared || !c->shared_experts) return;
+    Place shared = inside(p, row->shared);
+    l->shared = model_add_glu(&shared, c, spec, c->shared_experts * c->moe_mlp_dim);
+    if (row->shared_gate)
+        l->shared_gate = model_add(p, mx_path_join(p->arena, row->shared_gate, "kernel"),
+                                   MX_SHAPE(c->emb_dim, 1), 1, AXES("embed", NULL),
+                                   model_fan_in(MX_INIT_TRUNCATED_NORMAL, c->emb_dim));
+}
+
+static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
+    const MxBlockSpec *row = block_of(spec->row);
+    Place routed = inside(place, row->routed), *p = &routed;
+    const char *read = row->router_axis ? row->router_axis : "embed";
     int64_t D = c->emb_dim, M = c->moe_mlp_dim, X = c->num_experts;
     MxInit in = model_fan_in(MX_INIT_TRUNCATED_NORMAL, D);
     MxInit out = model_fan_in(MX_INIT_TRUNCATED_NORMAL, M);
     Leaves *l = mx_new(p->arena, Leaves);
-    l->gate = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES("embed", NULL), in);
+    l->gate = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES(read, NULL), in);
     l->wi_0 = model_add(p, "wi_0", MX_SHAPE(X, D, M), 0, AXES("exp", "embed_moe", "mlp_moe"), in);
     l->wi_1 = model_add(p, "wi_1", MX_SHAPE(X, D, M), 0, AXES("exp", "embed_moe", "mlp_moe"), in);
     l->wo = model_add(p, "wo", MX_SHAPE(X, M, D), 0, AXES("exp", "mlp_moe", "embed_moe"), out);
+    add_shared(place, c, spec, l);
     return l;
 }
 
@@ -66,6 +97,25 @@ static Routes route(const Pass *p, const Leaves *l, MxValue x_BTD) {
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
 }
 
+/* Rows of x times numbers, f32 [B, T, 1]. */
+static MxValue weigh_rows(MxTrace *t, MxValue x_BTD, MxValue weights_BT1) {
+    MxShape s = mx_trace_type(t, x_BTD).shape;
+    MxValue x_BT1D = mx_reshape(t, x_BTD, MX_SHAPE(s.dim[0], s.dim[1], 1, s.dim[2]));
+    return mx_combine(t, x_BT1D, weights_BT1);
+}
+
+/* What the unit for all tokens adds. */
+static MxValue add_of_all(const Pass *p, const Spec *spec, const Leaves *l, const MxValue x_y[2]) {
+    MxTrace *t = p->t;
+    if (!l->shared) return x_y[1];
+    MxValue made_BTD = model_glu(p, spec, l->shared, x_y[0]);
+    if (l->shared_gate >= 0) {
+        MxValue gate_BT1 = mx_cast(t, model_project(p, x_y[0], l->shared_gate, -1), MX_F32);
+        made_BTD = weigh_rows(t, made_BTD, mx_activate(t, gate_BT1, MX_SIGMOID));
+    }
+    return mx_add(t, x_y[1], made_BTD);
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
@@ -78,20 +128,19 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
         t, hidden_BTCM,
         AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
     MxValue made_BTCD = mx_expert_dot(t, hidden_BTCM, r.ids_BTC, model_weight(p, l->wo), plain);
-    return mx_combine(t, made_BTCD, r.weights_BTC);
+    MxValue y_BTD = mx_combine(t, made_BTCD, r.weights_BTC);
+    return add_of_all(p, spec, l, (MxValue[]){x_BTD, y_BTD});
 }
 
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    (void)spec;
-    double emb = (double)c->emb_dim, mlp = (double)c->moe_mlp_dim;
-    double in = 2 * rows * length * mlp * emb * c->mlp_activations.n;
+    double emb = (double)c->emb_dim, one = model_glu_flops(c, (double)c->moe_mlp_dim, rows, length);
     double gate = 2 * rows * length * emb * (double)c->num_experts;
-    double one = in + 2 * rows * length * mlp * emb;
+    if (block_of(spec)->shared) gate += one * (double)c->shared_experts;
     return (BlockFlops){.weights = gate + one * (double)c->num_experts_per_tok};
 }
 
 static double width(const MxConfig *c) {
-    return (double)c->moe_mlp_dim * (double)c->num_experts_per_tok;
+    return (double)c->moe_mlp_dim * fmax((double)c->num_experts_per_tok, (double)c->shared_experts);
 }
 
 const Block block_moe = {

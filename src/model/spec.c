@@ -23,6 +23,7 @@ const Block *model_block(MxBlockKind kind) {
     static const Block *const blocks[MX_BLOCK_COUNT] = {
         [MX_BLOCK_ATTENTION] = &block_attention,
         [MX_BLOCK_MLA] = &block_mla,
+        [MX_BLOCK_DELTA] = &block_delta,
         [MX_BLOCK_GLU] = &block_glu,
         [MX_BLOCK_MOE] = &block_moe,
     };

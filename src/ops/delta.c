@@ -6,8 +6,12 @@
 
 /* ---- convolution */
 
-MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments) {
-    return mx_trace_node(t, &op_conv, (MxValue[]){x, w, segments}, 3, NULL);
+static void carries_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%s", ((const MxDeltaAttr *)attr)->carries ? "carries" : "by segment");
+}
+
+MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments, MxDeltaAttr attr) {
+    return mx_trace_node(t, &op_conv, (MxValue[]){x, w, segments}, 3, &attr);
 }
 
 static bool check_conv(MxInfer *infer) {
@@ -27,7 +31,7 @@ static bool conv_infer(MxInfer *infer) {
 
 static void conv_vjp(const MxVjp *v) {
     MxValue in[] = {v->in[0], v->in[1], v->in[2], v->dy[0]};
-    MxValue dx = mx_trace_node(v->t, &op_conv_grad, in, 4, NULL);
+    MxValue dx = mx_trace_node(v->t, &op_conv_grad, in, 4, v->attr);
     v->dx[0] = dx;
     v->dx[1] = dx < 0 ? MX_NONE : dx + 1;
 }
@@ -50,10 +54,12 @@ static double conv_flops(const MxType *in, const MxType *out, const void *attr) 
 const MxOp op_conv = {
     .name = "conv",
     .arity = 3,
+    .attr_bytes = sizeof(MxDeltaAttr),
     .infer = conv_infer,
     .vjp = conv_vjp,
     .partition = cut_conv,
     .flops = conv_flops,
+    .print = carries_print,
     .doc = "y[t, d] = sum_j w[j, d] x[t + 1 - W + j, d] within a segment",
 };
 
@@ -71,9 +77,11 @@ static double conv_grad_flops(const MxType *in, const MxType *out, const void *a
 const MxOp op_conv_grad = {
     .name = "conv_grad",
     .arity = 4,
+    .attr_bytes = sizeof(MxDeltaAttr),
     .infer = conv_grad_infer,
     .partition = cut_conv,
     .flops = conv_grad_flops,
+    .print = carries_print,
     .doc = "dx, dw (f32) from x, w, segments, dy",
 };
 
@@ -130,9 +138,10 @@ const MxOp op_decay_grad = {
 
 enum { Q, K, V, DECAY, BETA, SEGMENTS, DO, DELTA_INPUTS = DO };
 
-MxValue mx_delta(MxTrace *t, const MxValue qkv[3], MxValue decay, MxValue beta, MxValue segments) {
-    return mx_trace_node(t, &op_delta, (MxValue[]){qkv[0], qkv[1], qkv[2], decay, beta, segments},
-                         DELTA_INPUTS, NULL);
+MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
+                 MxDeltaAttr attr) {
+    const MxValue in[] = {qkv[0], qkv[1], qkv[2], decay_beta[0], decay_beta[1], segments};
+    return mx_trace_node(t, &op_delta, in, DELTA_INPUTS, &attr);
 }
 
 static bool is_of_heads(const MxInfer *infer, int i) {
@@ -164,7 +173,7 @@ static void delta_vjp(const MxVjp *v) {
     MxValue in[DELTA_INPUTS + 1];
     memcpy(in, v->in, DELTA_INPUTS * sizeof *in);
     in[DO] = v->dy[0];
-    MxValue d = mx_trace_node(v->t, &op_delta_grad, in, DELTA_INPUTS + 1, NULL);
+    MxValue d = mx_trace_node(v->t, &op_delta_grad, in, DELTA_INPUTS + 1, v->attr);
     for (int i = 0; i < SEGMENTS; i++) v->dx[i] = d < 0 ? MX_NONE : d + i;
 }
 
@@ -193,10 +202,12 @@ const MxOp op_delta = {
     .name = "delta",
     .arity = DELTA_INPUTS,
     .flags = MX_OP_IS_KEPT,
+    .attr_bytes = sizeof(MxDeltaAttr),
     .infer = delta_infer,
     .vjp = delta_vjp,
     .partition = cut_delta,
     .flops = delta_flops,
+    .print = carries_print,
     .doc = "the gated delta rule: S = exp(decay) S + k (beta (v - S k)), o = S q",
 };
 
@@ -213,8 +224,10 @@ static double delta_grad_flops(const MxType *in, const MxType *out, const void *
 const MxOp op_delta_grad = {
     .name = "delta_grad",
     .arity = DELTA_INPUTS + 1,
+    .attr_bytes = sizeof(MxDeltaAttr),
     .infer = delta_grad_infer,
     .partition = cut_delta,
     .flops = delta_grad_flops,
+    .print = carries_print,
     .doc = "dq, dk, dv, ddecay, dbeta from q, k, v, decay, beta, segments, do",
 };

@@ -256,6 +256,7 @@ const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
     [MX_GELU] = "gelu",
     [MX_RELU] = "relu",
     [MX_LINEAR] = "linear",
+    [MX_SIGMOID] = "sigmoid",
 };
 
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {

@@ -3,6 +3,10 @@
 
 #include <math.h>
 
+static bool carries(const Reference *r) {
+    return ((const MxDeltaAttr *)r->attr)->carries;
+}
+
 static void ref_conv(const Reference *r) {
     MxShape x = r->in_type[0].shape;
     int64_t T = x.dim[1], D = x.dim[2], W = r->in_type[1].shape.dim[0];
@@ -13,7 +17,7 @@ static void ref_conv(const Reference *r) {
                 double sum = 0;
                 for (int64_t j = 0; j < W; j++) {
                     int64_t from = t + 1 - W + j;
-                    if (from < 0 || s[from] != s[t]) continue;
+                    if (from < 0 || (!carries(r) && s[from] != s[t])) continue;
                     sum += r->in[1][j * D + d] * r->in[0][(row * T + from) * D + d];
                 }
                 r->out[0][(row * T + t) * D + d] = sum;
@@ -29,17 +33,20 @@ static void ref_decay(const Reference *r) {
 enum { MOST_WIDTH = 128 };
 
 /* One token of a head: the memory, and what is read of it. */
-static void step(const Reference *r, int64_t at, int64_t key_at, double S[][MOST_WIDTH]) {
+static void step(const Reference *r, const int64_t at_key[2], bool is_silent,
+                 double S[][MOST_WIDTH]) {
+    int64_t at = at_key[0], key_at = at_key[1];
+    double beta = is_silent ? 0 : r->in[4][at], kept = is_silent ? 1 : exp(r->in[3][at]);
     int64_t H = r->in_type[0].shape.dim[3], W = r->in_type[2].shape.dim[3];
     const double *q = r->in[0] + key_at * H, *k = r->in[1] + key_at * H, *v = r->in[2] + at * W;
     for (int64_t w = 0; w < W; w++) {
         double seen = 0, read = 0;
         for (int64_t h = 0; h < H; h++) {
-            S[h][w] *= exp(r->in[3][at]);
+            S[h][w] *= kept;
             seen += S[h][w] * k[h];
         }
         for (int64_t h = 0; h < H; h++) {
-            S[h][w] += k[h] * r->in[4][at] * (v[w] - seen);
+            S[h][w] += k[h] * beta * (v[w] - seen);
             read += S[h][w] * q[h];
         }
         r->out[0][at * W + w] = read;
@@ -54,9 +61,10 @@ static void ref_delta(const Reference *r) {
         for (int64_t t = 0; t < T; t++) {
             const double *s = r->in[5] + row / N * T;
             int64_t token = row / N * T + t, head = row % N, at = token * N + head;
-            if (!t || s[t] != s[t - 1]) memset(S, 0, sizeof S);
-            if (s[t] != 0)
-                step(r, at, token * q.dim[2] + head / group, S);
+            int64_t key_at = token * q.dim[2] + head / group;
+            if (!t || (!carries(r) && s[t] != s[t - 1])) memset(S, 0, sizeof S);
+            if (s[t] != 0 || carries(r))
+                step(r, (const int64_t[]){at, key_at}, s[t] == 0, S);
             else
                 for (int64_t w = 0; w < v.dim[3]; w++) r->out[0][at * v.dim[3] + w] = 0;
         }
@@ -65,26 +73,27 @@ static void ref_delta(const Reference *r) {
 // clang-format off
 const OpTest test_conv = {
     CASES(
-        {"four taps, segments", NULL, "x2,19,7 f4,7 i2,19:segments6", NULL, 0},
-        {"two taps, many channels", NULL, "x3,33,301 f2,301 i3,33:segments20", NULL, 0},
-        {"one tap", NULL, "x1,5,3 f1,3 i1,5:segments9", NULL, 0},
-        {"more taps than tokens", NULL, "x2,3,5 f6,5 i2,3:segments9", NULL, 0},
-        {NULL, NULL, "b2,5,3 f4,3 i2,5", "b2,5,3", 0},
-        {NULL, NULL, "f8,4,16 f4,16 i8,4:segments3", NULL, CASE_RANKS}),
+        {"four taps, segments", ATTR(MxDeltaAttr, .carries = false), "x2,19,7 f4,7 i2,19:segments6", NULL, 0},
+        {"two taps, many channels", ATTR(MxDeltaAttr, .carries = false), "x3,33,301 f2,301 i3,33:segments20", NULL, 0},
+        {"four taps, carried on", ATTR(MxDeltaAttr, .carries = true), "x2,19,7 f4,7 i2,19:segments6", NULL, 0},
+        {"one tap", ATTR(MxDeltaAttr, .carries = false), "x1,5,3 f1,3 i1,5:segments9", NULL, 0},
+        {"more taps than tokens", ATTR(MxDeltaAttr, .carries = false), "x2,3,5 f6,5 i2,3:segments9", NULL, 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = false), "b2,5,3 f4,3 i2,5", "b2,5,3", 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = false), "f8,4,16 f4,16 i8,4:segments3", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "f2,5,3 f4,2 i2,5", "x must be [B, T, D] and w [W, D]"},
-        {NULL, "f5,3 f4,3 i2,5", "x must be [B, T, D] and w [W, D]"},
-        {NULL, "f2,5,3 f4,3 i2,4", "segments must be [B, T]"},
-        {NULL, "f2,5,3 b4,3 i2,5", "input 1 must be float32 of rank 2"},
-        {NULL, "i2,5,3 f4,3 i2,5", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,2 i2,5", "x must be [B, T, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .carries = false), "f5,3 f4,3 i2,5", "x must be [B, T, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,3 i2,4", "segments must be [B, T]"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 b4,3 i2,5", "input 1 must be float32 of rank 2"},
+        {ATTR(MxDeltaAttr, .carries = false), "i2,5,3 f4,3 i2,5", "input 0 must be float32 or bfloat16"}),
     .reference = ref_conv,
     .flows = 1 << 0 | 1 << 1,
 };
 
 const OpTest test_conv_grad = {
     WRONG(
-        {NULL, "f2,5,3 f4,3 i2,5 f2,5,2", "inputs 0 and 3 must have one type"},
-        {NULL, "f2,5,3 f4,3 f2,5 f2,5,3", "input 2 must be int32 of rank 2"}),
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,3 i2,5 f2,5,2", "inputs 0 and 3 must have one type"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,3 f2,5 f2,5,3", "input 2 must be int32 of rank 2"}),
     .forward = &op_conv,
     .wrt = {0, 1},
 };
@@ -115,34 +124,36 @@ const OpTest test_decay_grad = {
 /* Decays are below 0: FILL_LOGP. Keys are short, or the memory would grow beyond all bounds. */
 const OpTest test_delta = {
     CASES(
-        {"one chunk", NULL, "x2,9,2,4:normal0.5 x2,9,2,4:normal0.5 x2,9,2,3 f2,9,2:logp0.3 f2,9,2:square0.5 i2,9:segments100", NULL, 0},
-        {"one token", NULL, "x2,1,1,5 x2,1,1,5:normal0.4 x2,1,1,3 f2,1,1:logp0.3 f2,1,1:square0.5 i2,1:segments1", NULL, CASE_NO_SLOPE},
-        {"groups of 2, segments", NULL, "x2,21,2,5:normal0.4 x2,21,2,5:normal0.4 x2,21,4,7 f2,21,4:logp0.3 f2,21,4:square0.5 i2,21:segments6", NULL, 0},
-        {"chunks", NULL, "x1,150,2,8:normal0.3 x1,150,2,8:normal0.3 x1,150,2,8 f1,150,2:logp0.1 f1,150,2:square0.5 i1,150:segments1000", NULL, 0},
-        {"chunks, segments, groups", NULL, "x2,200,1,18:normal0.2 x2,200,1,18:normal0.2 x2,200,2,20 f2,200,2:logp0.2 f2,200,2:square0.5 i2,200:segments90", NULL, 0},
-        {"forgets at once", NULL, "x1,80,1,8:normal0.3 x1,80,1,8:normal0.3 x1,80,1,8 f1,80,1:logp40 f1,80,1:square0.5 i1,80:segments1000", NULL, CASE_NO_SLOPE},
-        {"wide", NULL, "x1,70,1,64:normal0.1 x1,70,1,64:normal0.1 x1,70,1,40 f1,70,1:logp0.1 f1,70,1:square0.5 i1,70:segments1000", NULL, 0},
-        {NULL, NULL, "b2,5,2,4 b2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5", "b2,5,4,6", 0},
-        {NULL, NULL, "f8,4,4,4:normal0.4 f8,4,4,4:normal0.4 f8,4,8,2 f8,4,8:logp0.3 f8,4,8:square0.5 i8,4:segments3", NULL, CASE_RANKS}),
+        {"one chunk", ATTR(MxDeltaAttr, .carries = false), "x2,9,2,4:normal0.5 x2,9,2,4:normal0.5 x2,9,2,3 f2,9,2:logp0.3 f2,9,2:square0.5 i2,9:segments100", NULL, 0},
+        {"one token", ATTR(MxDeltaAttr, .carries = false), "x2,1,1,5 x2,1,1,5:normal0.4 x2,1,1,3 f2,1,1:logp0.3 f2,1,1:square0.5 i2,1:segments1", NULL, CASE_NO_SLOPE},
+        {"groups of 2, segments", ATTR(MxDeltaAttr, .carries = false), "x2,21,2,5:normal0.4 x2,21,2,5:normal0.4 x2,21,4,7 f2,21,4:logp0.3 f2,21,4:square0.5 i2,21:segments6", NULL, 0},
+        {"chunks", ATTR(MxDeltaAttr, .carries = false), "x1,150,2,8:normal0.3 x1,150,2,8:normal0.3 x1,150,2,8 f1,150,2:logp0.1 f1,150,2:square0.5 i1,150:segments1000", NULL, 0},
+        {"chunks, segments, groups", ATTR(MxDeltaAttr, .carries = false), "x2,200,1,18:normal0.2 x2,200,1,18:normal0.2 x2,200,2,20 f2,200,2:logp0.2 f2,200,2:square0.5 i2,200:segments90", NULL, 0},
+        {"carried on", ATTR(MxDeltaAttr, .carries = true), "x2,21,2,5:normal0.4 x2,21,2,5:normal0.4 x2,21,4,7 f2,21,4:logp0.3 f2,21,4:square0.5 i2,21:segments6", NULL, 0},
+        {"chunks, carried on", ATTR(MxDeltaAttr, .carries = true), "x2,150,1,18:normal0.2 x2,150,1,18:normal0.2 x2,150,2,20 f2,150,2:logp0.2 f2,150,2:square0.5 i2,150:segments60", NULL, 0},
+        {"forgets at once", ATTR(MxDeltaAttr, .carries = false), "x1,80,1,8:normal0.3 x1,80,1,8:normal0.3 x1,80,1,8 f1,80,1:logp40 f1,80,1:square0.5 i1,80:segments1000", NULL, CASE_NO_SLOPE},
+        {"wide", ATTR(MxDeltaAttr, .carries = false), "x1,70,1,64:normal0.1 x1,70,1,64:normal0.1 x1,70,1,40 f1,70,1:logp0.1 f1,70,1:square0.5 i1,70:segments1000", NULL, 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = false), "b2,5,2,4 b2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5", "b2,5,4,6", 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = false), "f8,4,4,4:normal0.4 f8,4,4,4:normal0.4 f8,4,8,2 f8,4,8:logp0.3 f8,4,8:square0.5 i8,4:segments3", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "f2,5,2,4 f2,5,2,3 f2,5,4,6 f2,5,4 f2,5,4 i2,5", "inputs 0 and 1 must have one type"},
-        {NULL, "f2,5,2,4 f2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5", "of one dtype"},
-        {NULL, "f5,2,4 f5,2,4 f5,4,6 f2,5,4 f2,5,4 i2,5", "must be [B, T, heads, width]"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,3,6 f2,5,3 f2,5,3 i2,5", "a whole number of heads"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,4,4,6 f2,4,4 f2,4,4 i2,4", "a whole number of heads"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,2 f2,5,4 i2,5", "decay and beta must be"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,2 i2,5", "decay and beta must be"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 b2,5,4 f2,5,4 i2,5", "input 3 must be float32 of rank 3"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,4", "segments must be [B, T]"},
-        {NULL, "i2,5,2,4 i2,5,2,4 i2,5,4,6 f2,5,4 f2,5,4 i2,5", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,3 f2,5,4,6 f2,5,4 f2,5,4 i2,5", "inputs 0 and 1 must have one type"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5", "of one dtype"},
+        {ATTR(MxDeltaAttr, .carries = false), "f5,2,4 f5,2,4 f5,4,6 f2,5,4 f2,5,4 i2,5", "must be [B, T, heads, width]"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,3,6 f2,5,3 f2,5,3 i2,5", "a whole number of heads"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,4,4,6 f2,4,4 f2,4,4 i2,4", "a whole number of heads"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,2 f2,5,4 i2,5", "decay and beta must be"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,2 i2,5", "decay and beta must be"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 b2,5,4 f2,5,4 i2,5", "input 3 must be float32 of rank 3"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,4", "segments must be [B, T]"},
+        {ATTR(MxDeltaAttr, .carries = false), "i2,5,2,4 i2,5,2,4 i2,5,4,6 f2,5,4 f2,5,4 i2,5", "input 0 must be float32 or bfloat16"}),
     .reference = ref_delta,
     .flows = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4,
 };
 
 const OpTest test_delta_grad = {
     WRONG(
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,5 f2,5,4,5", "inputs 2 and 6 must have one type"},
-        {NULL, "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 f2,5 f2,5,4,6", "input 5 must be int32 of rank 2"}),
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,5 f2,5,4,5", "inputs 2 and 6 must have one type"},
+        {ATTR(MxDeltaAttr, .carries = false), "f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 f2,5 f2,5,4,6", "input 5 must be int32 of rank 2"}),
     .forward = &op_delta,
     .wrt = {0, 1, 2, 3, 4},
 };

@@ -43,6 +43,8 @@ static double activate(MxActivation activation, double x) {
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case MX_RELU:
         return x > 0 ? x : 0;
+    case MX_SIGMOID:
+        return 1 / (1 + exp(-x));
     default:
         return x;
     }
@@ -184,6 +186,7 @@ const OpTest test_activate = {
         {"gelu", ATTR(MxGluAttr, MX_GELU), "x4,71,131:normal2", NULL, 0},
         {"relu", ATTR(MxGluAttr, MX_RELU), "x5,333:away0.5", NULL, 0},
         {"linear", ATTR(MxGluAttr, MX_LINEAR), "x5,333", NULL, 0},
+        {"sigmoid", ATTR(MxGluAttr, MX_SIGMOID), "x5,333:normal2", NULL, 0},
         {NULL, ATTR(MxGluAttr, .activation = MX_GELU), "b2,3", "b2,3", 0},
         {NULL, ATTR(MxGluAttr, MX_GELU), "f8,4,8", NULL, CASE_RANKS}),
     WRONG(
@@ -206,6 +209,7 @@ const OpTest test_glu = {
         {"gelu", ATTR(MxGluAttr, MX_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"relu", ATTR(MxGluAttr, MX_RELU), "x2,5,111:away0.5 x2,5,111", NULL, 0},
         {"linear", ATTR(MxGluAttr, MX_LINEAR), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"sigmoid", ATTR(MxGluAttr, MX_SIGMOID), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"silu large", ATTR(MxGluAttr, MX_SILU), "x4,71,131:normal2 x4,71,131", NULL, 0},
         {NULL, ATTR(MxGluAttr, .activation = MX_SILU), "b2,3 b2,3", "b2,3", 0},
         {NULL, ATTR(MxGluAttr, MX_SILU), "f8,4,8 f8,4,8", NULL, CASE_RANKS}),

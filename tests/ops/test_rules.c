@@ -184,6 +184,8 @@ static const struct {
     {&op_spike, &(const MxSpikeAttr){.threshold = 1}, "threshold 1"},
     {&op_scale, &(const MxScaleAttr){.factor = 0.125}, "0.125"},
     {&op_scale, &(const MxScaleAttr){.factor = 1, .plus = 0.5}, "1 plus 0.5"},
+    {&op_conv, &(const MxDeltaAttr){.carries = false}, "by segment"},
+    {&op_delta, &(const MxDeltaAttr){.carries = true}, "carries"},
     {&op_activate, &(const MxGluAttr){MX_RELU}, "relu"},
     {&op_glu, &(const MxGluAttr){MX_GELU}, "gelu"},
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},

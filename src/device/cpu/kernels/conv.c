@@ -10,6 +10,7 @@ typedef struct Conv {
     const int32_t *segments;
     int64_t rows, time, width, taps;
     MxDtype dtype;
+    bool carries;
 } Conv;
 
 static Conv conv_of(const MxKernelCall *call) {
@@ -20,7 +21,8 @@ static Conv conv_of(const MxKernelCall *call) {
                   .time = x.dim[1],
                   .width = x.dim[2],
                   .taps = call->in_type[1].shape.dim[0],
-                  .dtype = call->in_type[0].dtype};
+                  .dtype = call->in_type[0].dtype,
+                  .carries = ((const MxDeltaAttr *)call->attr)->carries};
 }
 
 /* n weights of a tap from channel `at` on, rounded to x's dtype. */
@@ -36,11 +38,11 @@ static void multiply_add(int64_t n, const float *x, const float *w, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] += x[i] * w[i];
 }
 
-/* Whether the token `before` places back, or ahead if below 0, is of the same segment. */
+/* Whether the token `before` places back, or ahead if below 0, is one that is seen. */
 static bool is_near(const Conv *c, int64_t row, int64_t t, int64_t before) {
     const int32_t *s = c->segments + row * c->time;
     int64_t other = t - before;
-    return other >= 0 && other < c->time && s[other] == s[t];
+    return other >= 0 && other < c->time && (c->carries || s[other] == s[t]);
 }
 
 /* y[t] = sum over taps of w x[t - before]; of the gradient, x[t + before]. */

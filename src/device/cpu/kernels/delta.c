@@ -22,7 +22,7 @@ typedef struct Delta {
     int64_t batch, time, key_heads, group, width, value_width;
     int64_t H, W; /* padded */
     MxDtype dtype;
-    bool is_gradient;
+    bool is_gradient, carries;
     char *scratch;
     size_t worker_bytes;
 } Delta;
@@ -63,6 +63,7 @@ static Delta delta_of(const MxKernelCall *call, bool is_gradient) {
                    .W = small_padded(v.dim[3]),
                    .dtype = call->in_type[Q].dtype,
                    .is_gradient = is_gradient,
+                   .carries = ((const MxDeltaAttr *)call->attr)->carries,
                    .scratch = call->scratch};
 }
 
@@ -189,11 +190,22 @@ static int64_t number_at(const Delta *d, const Span *s, int64_t t) {
 
 /* ---- a chunk */
 
+/* Tokens of no segment, within a memory that goes on, change nothing. */
+static bool is_silent(const Delta *d, const Span *s, int64_t t) {
+    return !d->segments[s->b * d->time + s->t + t];
+}
+
+static void silence(const Delta *d, const Span *s, Tile rows) {
+    for (int64_t t = 0; t < s->n; t++)
+        if (is_silent(d, s, t))
+            memset(rows.x + t * rows.step, 0, (size_t)rows.step * sizeof *rows.x);
+}
+
 static void load_numbers(const Delta *d, const Span *s, Tiles *x) {
     const float *decay = d->call->in[DECAY], *beta = d->call->in[BETA];
     float sum = 0.0f;
     for (int64_t t = 0; t < s->n; t++) {
-        sum += decay[number_at(d, s, t)];
+        if (!is_silent(d, s, t)) sum += decay[number_at(d, s, t)];
         x->G[t] = sum;
         x->e[t] = vec_exp(sum);
         x->beta[t] = beta[number_at(d, s, t)];
@@ -224,6 +236,8 @@ static void prepare(const Delta *d, const Span *s, Tiles *x, float *S) {
     load(d, Q, s, q);
     load(d, K, s, k);
     load(d, V, s, (Tile){x->v, W});
+    silence(d, s, k);
+    silence(d, s, (Tile){x->v, W});
     load_numbers(d, s, x);
     turn(CHUNK, H, x->k, x->kt);
     times(k, kt, (Tile){x->A, CHUNK}, (const int64_t[]){n, CHUNK, H}, 0);
@@ -259,8 +273,9 @@ static void recall(const Delta *d, const Span *s, Tiles *x) {
 
 /* ---- segments */
 
-/* The end of the segment that begins at t. */
+/* The end of the segment, or of what counts as one, that begins at t. */
 static int64_t segment_end(const Delta *d, int64_t b, int64_t t) {
+    if (d->carries) return d->time;
     const int32_t *s = d->segments + b * d->time;
     int32_t own = s[t];
     while (t < d->time && s[t] == own) t++;
@@ -294,7 +309,7 @@ static void forward_heads(const void *context, int64_t begin, int64_t end, int w
         int64_t heads = d->key_heads * d->group, b = i / heads;
         for (int64_t t = 0, next; t < d->time; t = next) {
             next = segment_end(d, b, t);
-            bool is_padding = !d->segments[b * d->time + t];
+            bool is_padding = !d->carries && !d->segments[b * d->time + t];
             (is_padding ? no_segment : forward_segment)(d, (Span){b, t, 0, i % heads}, next, &x);
         }
     }
@@ -391,7 +406,7 @@ static void store_numbers(const Delta *d, const Span *s, const Tiles *x) {
     float *ddecay = d->call->out[DECAY], *dbeta = d->call->out[BETA], sum = 0.0f;
     for (int64_t t = s->n - 1; t >= 0; t--) {
         sum += x->dG[t];
-        if (ddecay) ddecay[number_at(d, s, t)] = sum;
+        if (ddecay) ddecay[number_at(d, s, t)] = is_silent(d, s, t) ? 0.0f : sum;
         if (dbeta) dbeta[number_at(d, s, t)] = x->dbeta[t];
     }
 }
@@ -404,12 +419,15 @@ static void backward_chunk(const Delta *d, const Span *s, Tiles *x, float *S) {
     load(d, DO, s, (Tile){x->o, W});
     solve_back(d, s, x);
     pairs_back(d, s, x);
-    store(d, V, s, scaled(x, n, (Tile){x->dR, W}, x->beta).x);
+    Tile dv = scaled(x, n, (Tile){x->dR, W}, x->beta);
+    silence(d, s, dv);
+    store(d, V, s, dv.x);
     memory_back(d, s, x, S);
     times(dM, k, (Tile){x->dq, H}, sizes, ADDS);
     times(dA, k, (Tile){x->dk, H}, sizes, ADDS);
     times(dA, k, (Tile){x->dk, H}, sizes, TURNED | ADDS);
     times(dM, q, (Tile){x->dk, H}, sizes, TURNED | ADDS);
+    silence(d, s, (Tile){x->dk, H});
     add(n * H, 1.0f, x->dq, x->sum_q + s->t * H);
     add(n * H, 1.0f, x->dk, x->sum_k + s->t * H);
     store_numbers(d, s, x);
@@ -459,7 +477,7 @@ static void backward_heads(const void *context, int64_t begin, int64_t end, int 
         memset(x.sum_k, 0, (size_t)(d->time * d->H) * sizeof *x.sum_k);
         for (int64_t t = 0, next; t < d->time; t = next) {
             next = segment_end(d, b, t);
-            bool is_padding = !d->segments[b * d->time + t];
+            bool is_padding = !d->carries && !d->segments[b * d->time + t];
             for (int64_t g = 0; g < d->group; g++)
                 (is_padding ? no_gradient
                             : backward_segment)(d, (Span){b, t, 0, head * d->group + g}, next, &x);

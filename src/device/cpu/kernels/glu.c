@@ -97,6 +97,28 @@ static void linear_grad_block(int64_t n, const float *const *in, float *const *o
     }
 }
 
+static void sigmoid_block(int64_t n, const float *const *in, float *const *out,
+                          const float *param) {
+    (void)param;
+    const float *gate = in[0], *up = in[1];
+    float *y = out[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = vec_sigmoid(gate[i]) * up[i];
+}
+
+static void sigmoid_grad_block(int64_t n, const float *const *in, float *const *out,
+                               const float *param) {
+    (void)param;
+    const float *gate = in[0], *up = in[1], *dy = in[2];
+    float *dgate = out[0], *dup = out[1];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float d = dy[i], s = vec_sigmoid(gate[i]);
+        dgate[i] = d * up[i] * (s * (1.0f - s));
+        dup[i] = d * s;
+    }
+}
+
 static const struct {
     CpuMapBlock *forward, *backward;
 } activations[MX_ACTIVATION_COUNT] = {
@@ -104,6 +126,7 @@ static const struct {
     [MX_GELU] = {gelu_block, gelu_grad_block},
     [MX_RELU] = {relu_block, relu_grad_block},
     [MX_LINEAR] = {linear_block, linear_grad_block},
+    [MX_SIGMOID] = {sigmoid_block, sigmoid_grad_block},
 };
 
 static void glu_run(const MxDevice *device, const MxKernelCall *call) {

@@ -82,11 +82,18 @@ static void uniform_lanes(uint32_t c[WORDS][LANES], float deviation, float z[WOR
         for (int i = 0; i < LANES; i++) z[w][i] = limit * (2.0f * mx_uniform(c[w][i]) - 1.0f);
 }
 
+static void log_uniform_lanes(uint32_t c[WORDS][LANES], float limit, float z[WORDS][LANES]) {
+    for (int w = 0; w < WORDS; w++)
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) z[w][i] = vec_log(limit * mx_uniform(c[w][i]));
+}
+
 static void (*const lanes[MX_FILL_COUNT])(uint32_t c[WORDS][LANES], float deviation,
                                           float z[WORDS][LANES]) = {
     [MX_FILL_NORMAL] = normal_lanes,
     [MX_FILL_TRUNCATED_NORMAL] = truncated_lanes,
     [MX_FILL_UNIFORM] = uniform_lanes,
+    [MX_FILL_LOG_UNIFORM] = log_uniform_lanes,
 };
 
 static void interleave(float z[WORDS][LANES], float out[LANES * WORDS]) {

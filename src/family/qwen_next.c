@@ -1,0 +1,32 @@
+/* qwen_next.c — Qwen 3 Next: three gated delta nets before each attention, which has gates of its
+ * own and turns a part of heads; experts in every layer, with one for all tokens behind a gate;
+ * scales of norms are kept less 1. Source: MaxText models/qwen3.py @e591f30c. */
+#include "rows.h"
+
+#define QWEN3_NEXT_LAYER(kind_, name_)                                                             \
+    .block = {{.kind = kind_, .name = name_, .norm_before = "input_layernorm"},                    \
+              {.kind = MX_BLOCK_MOE,                                                               \
+               .name = "mlp",                                                                      \
+               .norm_before = "post_attention_layernorm",                                          \
+               .routed = "routed_experts",                                                         \
+               .shared = "shared_expert",                                                          \
+               .shared_gate = "shared_expert_gate"}}
+
+const MxFamily family_qwen3_next = {
+    .decoder_block = "qwen3_next",
+    .specs = {{QWEN3_NEXT_LAYER(MX_BLOCK_DELTA, "attention"), .rope = MX_ROPE_NONE},
+              {QWEN3_NEXT_LAYER(MX_BLOCK_ATTENTION, "attention/attention"), .norms_heads = true,
+               .gates_heads = true, .scales_query = true, .has_out_bias = true}},
+    .n_specs = 2,
+    .period = 4,
+    .turns = {0, 0, 0, 1},
+    .norm = MX_NORM_RMS_LESS_1,
+    .place = "layer_",
+    .mark = "/in_proj_qkvz/",
+    .keys = FAMILY_MOE_KEYS " shared_experts inhomogeneous_layer_cycle_interval gdn_num_key_heads "
+                            "gdn_num_value_heads gdn_key_head_dim gdn_value_head_dim "
+                            "gdn_conv_kernel_dim gdn_reset_at_documents "
+                            "use_qk_norm_in_gdn",
+    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"
+                    "out_proj)|shared_expert/(wi_0|wi_1|wo))",
+};
