@@ -92,9 +92,9 @@ static const char *label_of(Bench *b, const MxKernelCall *call) {
     return text.data;
 }
 
-/* Whether two values share a buffer: of one variable, or at one place of the plan's arena. */
-static bool same_place(const MxPlan *plan, MxValue a, MxValue b) {
-    const MxGraph *graph = plan->graph;
+/* Whether two values share a buffer: of one variable, or at one place of the run's arena. */
+static bool same_place(const MxLowered *lowered, MxValue a, MxValue b) {
+    const MxGraph *graph = lowered->graph;
     int var[2];
     const MxValue value[2] = {mx_graph_buffer(graph, a), mx_graph_buffer(graph, b)};
     for (int i = 0; i < 2; i++) {
@@ -104,7 +104,7 @@ static bool same_place(const MxPlan *plan, MxValue a, MxValue b) {
             is_source ? ((const MxVariableAttr *)node->attr)->var : graph->values[value[i]].var;
     }
     if (var[0] != MX_NONE || var[1] != MX_NONE) return var[0] == var[1];
-    return plan->value_offset[value[0]] == plan->value_offset[value[1]];
+    return lowered->value_offset[value[0]] == lowered->value_offset[value[1]];
 }
 
 static bool is_wanted(const MxGraph *graph, MxValue value) {
@@ -150,8 +150,8 @@ static double least_bytes(const MxKernelCall *call) {
 }
 
 static void add_node(Bench *b, int entry, const MxNode *node) {
-    const MxPlan *plan = &b->step->plan[entry];
-    MxKernelCall call = call_of(b, plan->graph, node);
+    const MxLowered *lowered = &b->step->lowered[entry];
+    MxKernelCall call = call_of(b, lowered->graph, node);
     const char *label = label_of(b, &call);
     for (int i = 0; i < b->n_cases; i++)
         if (b->cases[i].entry == entry && !strcmp(b->cases[i].label, label)) {
@@ -168,8 +168,9 @@ static void add_node(Bench *b, int entry, const MxNode *node) {
     for (int i = 0; i < node->n_out; i++) {
         c->alias[i] = -1;
         for (int j = 0; j < call.n_in; j++)
-            if (same_place(plan, node->out[i], node->in[j])) c->alias[i] = j;
-        c->call.out[i] = is_wanted(plan->graph, node->out[i]) ? &c->call : NULL; /* placed later */
+            if (same_place(lowered, node->out[i], node->in[j])) c->alias[i] = j;
+        c->call.out[i] =
+            is_wanted(lowered->graph, node->out[i]) ? &c->call : NULL; /* placed later */
     }
 }
 
@@ -351,9 +352,9 @@ static bool open_bench(Bench *b, int argc, char **argv, MxError *err) {
 
 static void collect_cases(Bench *b) {
     for (int entry = 0; entry < STEP_ENTRIES; entry++) {
-        const MxPlan *plan = &b->step->plan[entry];
-        for (int s = 0; s < plan->n_steps; s++)
-            add_node(b, entry, &plan->graph->nodes[plan->steps[s]]);
+        const MxLowered *lowered = &b->step->lowered[entry];
+        for (int s = 0; s < lowered->n_steps; s++)
+            add_node(b, entry, &lowered->graph->nodes[lowered->steps[s]]);
     }
 }
 

@@ -148,7 +148,7 @@ bool step_open(MxArena *arena, const MxConfig *config, const MxMachine *machine,
         mx_trace_begin(&t, graph);
         traces[i](&p, &t);
         if (!mx_trace_end(&t, err)) return false;
-        step->plan[i] = mx_lower(graph, &options);
+        step->lowered[i] = mx_lower(graph, &options);
     }
     return true;
 }

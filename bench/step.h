@@ -11,7 +11,7 @@ extern const char *const step_names[STEP_ENTRIES];
 
 typedef struct Step {
     MxVars vars;
-    MxPlan plan[STEP_ENTRIES];
+    MxLowered lowered[STEP_ENTRIES];
 } Step;
 
 /* step_open — traces and lowers loss with gradient, AdamW update and initialisation, without

@@ -1,5 +1,5 @@
-/* lower.h — passes from graph to plan: gradient, rematerialisation, fusing, scheduling, memory.
- * Each takes a graph that verifies and leaves one that verifies. */
+/* lower.h — passes from graph to lowered graph: gradient, rematerialisation, fusing, scheduling,
+ * memory. Each takes a graph that verifies and leaves one that verifies. */
 #ifndef MX_LOWER_H
 #define MX_LOWER_H
 
@@ -85,10 +85,10 @@ bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, 
 const int *mx_hoist_casts(MxVars *vars, const bool *is_constant, MxGraph *const *entries,
                           int n_entries, MxTrace *into);
 
-/* ---- plans */
+/* ---- lowered graphs */
 
 /* What runs: nodes in order and a place for every value. */
-typedef struct MxPlan {
+typedef struct MxLowered {
     const MxGraph *graph;
     const int *steps;  /* nodes that run (sources and views do not), in order */
     const int *phases; /* [n_steps] which of mx_op_phases of the node it is */
@@ -96,12 +96,12 @@ typedef struct MxPlan {
     const size_t *value_offset;   /* in the arena, for values that are in no variable */
     const size_t *scratch_offset; /* [n_steps], in the arena; one for all phases of a node */
     size_t arena_bytes;
-} MxPlan;
+} MxLowered;
 
 enum { MX_BUFFER_ALIGN = 64 };
 
 /* mx_lower — all passes; the graph is rewritten in place. */
-MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options);
+MxLowered mx_lower(MxGraph *graph, const MxLowerOptions *options);
 
 /* The single passes, in the order in which mx_lower runs them. Values never change what they mean.
  */
@@ -115,6 +115,6 @@ void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topologica
 void mx_pass_bucket(MxGraph *graph, const MxMachine *machine);
 /* Exchanges beside computation; comes last. */
 void mx_pass_overlap(MxGraph *graph, const MxMachine *machine);
-MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
+MxLowered mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options);
 
 #endif

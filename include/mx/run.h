@@ -14,7 +14,7 @@ typedef struct MxRunBytes {
 
 /* A program lowered and laid out, nothing of it allocated. */
 typedef struct MxRunLayout {
-    MxPlan *plans;      /* [entries] */
+    MxLowered *lowered; /* [entries] */
     size_t *var_offset; /* [variables] */
     MxRunBytes bytes;
 } MxRunLayout;

@@ -1,4 +1,4 @@
-/* lower.c — the passes from an entry as it was traced, or as a rank has it, to its plan. */
+/* lower.c — the passes from an entry as it was traced, or as a rank has it, to what runs. */
 #include <mx/lower.h>
 
 static void remat(MxGraph *graph, const MxLowerOptions *options) {
@@ -35,7 +35,7 @@ static const struct {
     {.name = "overlap", .run = overlap},
 };
 
-MxPlan mx_lower(MxGraph *graph, const MxLowerOptions *options) {
+MxLowered mx_lower(MxGraph *graph, const MxLowerOptions *options) {
     mx_graph_verify(graph);
     for (int i = 0; i < MX_COUNT(passes); i++) {
         passes[i].run(graph, options);

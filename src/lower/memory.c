@@ -167,7 +167,7 @@ static int *add_scratch(Layout *l, const MxLowerOptions *options) {
     return buffer;
 }
 
-MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
+MxLowered mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
     Layout l = {.graph = graph, .machine = options->machine, .arena = {.name = "memory"}};
     l.first_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
     l.step_of = mx_new_n(&l.arena, int, graph->n_nodes + 1);
@@ -179,18 +179,18 @@ MxPlan mx_pass_memory(const MxGraph *graph, const MxLowerOptions *options) {
     find_lifetimes(&l);
     assign_buffers(&l);
     const int *scratch = add_scratch(&l, options);
-    MxPlan plan = {.graph = graph,
-                   .steps = l.steps,
-                   .phases = l.phases,
-                   .n_steps = l.n_steps,
-                   .arena_bytes = place_buffers(&l)};
+    MxLowered lowered = {.graph = graph,
+                         .steps = l.steps,
+                         .phases = l.phases,
+                         .n_steps = l.n_steps,
+                         .arena_bytes = place_buffers(&l)};
     size_t *offsets = mx_new_n(graph->arena, size_t, graph->n_values + 1);
     size_t *scratch_offsets = mx_new_n(graph->arena, size_t, l.n_steps + 1);
     for (int v = 0; v < graph->n_values; v++)
         if (l.buffer_of[v] >= 0) offsets[v] = l.buffers[l.buffer_of[v]].offset;
     for (int s = 0; s < l.n_steps; s++) scratch_offsets[s] = l.buffers[scratch[l.steps[s]]].offset;
-    plan.value_offset = offsets;
-    plan.scratch_offset = scratch_offsets;
+    lowered.value_offset = offsets;
+    lowered.scratch_offset = scratch_offsets;
     mx_arena_release(&l.arena);
-    return plan;
+    return lowered;
 }

@@ -162,11 +162,11 @@ static bool is_in_arena(const MxGraph *graph, MxValue value) {
 }
 
 /* [value that owns a buffer] the last step that reads it. */
-static int *last_uses(MxArena *arena, const MxPlan *plan) {
-    const MxGraph *graph = plan->graph;
+static int *last_uses(MxArena *arena, const MxLowered *lowered) {
+    const MxGraph *graph = lowered->graph;
     int *last = mx_new_n(arena, int, graph->n_values + 1);
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &graph->nodes[plan->steps[s]];
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &graph->nodes[lowered->steps[s]];
         for (int i = 0; i < node->n_in; i++) last[mx_graph_buffer(graph, node->in[i])] = s;
         for (int i = 0; i < node->n_out; i++) last[node->out[i]] = s;
     }
@@ -181,18 +181,18 @@ static bool is_first_input(const MxNode *node, int i, const MxGraph *graph) {
 }
 
 /* The peak of an entry with every value divided, in bytes. */
-static double divided_peak(const Estimate *e, const MxPlan *plan) {
-    const MxGraph *graph = plan->graph;
-    const int *last = last_uses(e->arena, plan);
+static double divided_peak(const Estimate *e, const MxLowered *lowered) {
+    const MxGraph *graph = lowered->graph;
+    const int *last = last_uses(e->arena, lowered);
     Live live = {0};
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &graph->nodes[plan->steps[s]];
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &graph->nodes[lowered->steps[s]];
         MxValue taken_over = MX_NONE; /* an input whose buffer output 0 has now */
         for (int i = 0; i < node->n_in && node->n_out; i++) {
             MxValue in = mx_graph_buffer(graph, node->in[i]);
             bool dies = is_in_arena(graph, in) && last[in] == s;
             if (dies && is_in_arena(graph, node->out[0]) &&
-                plan->value_offset[in] == plan->value_offset[node->out[0]])
+                lowered->value_offset[in] == lowered->value_offset[node->out[0]])
                 taken_over = in;
         }
         if (taken_over != MX_NONE)
@@ -211,7 +211,7 @@ static double divided_peak(const Estimate *e, const MxPlan *plan) {
                 change(&live, -bytes_of(graph, node->out[i]), parts_of(e, node->out[i]));
     }
     if (live.peak <= 0) return 0;
-    return live.divided_peak * ((double)plan->arena_bytes / live.peak);
+    return live.divided_peak * ((double)lowered->arena_bytes / live.peak);
 }
 
 /* ---- the program */
@@ -261,11 +261,11 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
     e.length_parts = parts_from(&e, clean_spec(&e, mx_spec_names(arena, tokens, 2)), 1);
     double largest = 0;
     for (int i = 0; i < program.n_entries; i++) {
-        e.graph = program.layout.plans[i].graph;
+        e.graph = program.layout.lowered[i].graph;
         e.n_known = 0;
         if (!meet_constraints(&e, err)) return false;
         meet_parameters(&e);
-        double peak = mesh->mesh.n_ranks > 1 ? divided_peak(&e, &program.layout.plans[i]) : 0;
+        double peak = mesh->mesh.n_ranks > 1 ? divided_peak(&e, &program.layout.lowered[i]) : 0;
         if (peak > largest) largest = peak;
     }
     if (mesh->mesh.n_ranks > 1) out->activations = (int64_t)largest;

@@ -46,7 +46,7 @@ static const MxGroup *exchange_of(const MxMachine *machine, const MxGraph *graph
     return node->op->exchange(machine, node, in, cost);
 }
 
-static void count_entry(MxArena *arena, const MxMachine *machine, const MxPlan *entry,
+static void count_entry(MxArena *arena, const MxMachine *machine, const MxLowered *entry,
                         int64_t n_runs, PlanCollectives *out) {
     const MxGraph *graph = entry->graph;
     for (int s = 0; s < entry->n_steps; s++) {
@@ -84,7 +84,7 @@ static bool count_program(MxArena *arena, const MxConfig *config, PlanCollective
     if (ok) out->casts = program.cast_bytes;
     if (ok) count_state(&program, out);
     for (int i = 0; ok && i < program.n_entries; i++) {
-        const MxPlan *entry = &program.layout.plans[i];
+        const MxLowered *entry = &program.layout.lowered[i];
         int64_t n_runs = runs_a_step(config, entry->graph->name);
         if (n_runs) count_entry(arena, program.machine, entry, n_runs, out);
     }

@@ -13,7 +13,7 @@ typedef struct Step {
 } Step;
 
 typedef struct Entry {
-    MxPlan plan;
+    MxLowered lowered;
     Step *steps;
     int n_steps;
 } Entry;
@@ -66,23 +66,23 @@ static uint8_t *address_of_var(const MxRun *run, int var) {
     return run->memory + run->var_offset[var];
 }
 
-static void *address(const MxRun *run, const MxPlan *plan, MxValue value) {
-    const MxGraph *graph = plan->graph;
+static void *address(const MxRun *run, const MxLowered *lowered, MxValue value) {
+    const MxGraph *graph = lowered->graph;
     value = mx_graph_buffer(graph, value);
     const MxNode *node = mx_graph_producer(graph, value);
     if (node->op->flags & MX_OP_SOURCE)
         return address_of_var(run, ((const MxVariableAttr *)node->attr)->var);
     int var = graph->values[value].var;
     if (var != MX_NONE) return address_of_var(run, var);
-    return run->memory + run->bytes.vars + plan->value_offset[value];
+    return run->memory + run->bytes.vars + lowered->value_offset[value];
 }
 
 /* Brings an addend into out 0's buffer, unless it is there. */
 static void bind_addend(MxRun *run, Entry *entry, const MxNode *node) {
-    void *from = address(run, &entry->plan, node->in[node->op->arity]);
-    void *to = address(run, &entry->plan, node->out[0]);
+    void *from = address(run, &entry->lowered, node->in[node->op->arity]);
+    void *to = address(run, &entry->lowered, node->out[0]);
     if (from == to) return;
-    const MxType *type = &entry->plan.graph->values[node->out[0]].type;
+    const MxType *type = &entry->lowered.graph->values[node->out[0]].type;
     void **pointers = mx_new_n(run->arena, void *, 2);
     pointers[0] = from;
     pointers[1] = to;
@@ -106,22 +106,22 @@ static const MxKernel *find_kernel(const MxRun *run, const MxOp *op, MxError *er
 }
 
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
-    const MxPlan *plan = &entry->plan;
-    entry->steps = mx_new_n(run->arena, Step, 2 * plan->n_steps + 1);
-    void **state = mx_new_n(run->arena, void *, plan->graph->n_nodes + 1);
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &plan->graph->nodes[plan->steps[s]];
-        MxKernelCall call = describe(run->arena, plan->graph, node);
+    const MxLowered *lowered = &entry->lowered;
+    entry->steps = mx_new_n(run->arena, Step, 2 * lowered->n_steps + 1);
+    void **state = mx_new_n(run->arena, void *, lowered->graph->n_nodes + 1);
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &lowered->graph->nodes[lowered->steps[s]];
+        MxKernelCall call = describe(run->arena, lowered->graph, node);
         call.in = mx_new_n(run->arena, void *, node->n_in + node->n_out + 1);
         call.out = call.in + node->n_in;
-        for (int i = 0; i < node->n_in; i++) call.in[i] = address(run, plan, node->in[i]);
+        for (int i = 0; i < node->n_in; i++) call.in[i] = address(run, lowered, node->in[i]);
         for (int i = 0; i < node->n_out; i++)
-            if (!(node->unused >> i & 1)) call.out[i] = address(run, plan, node->out[i]);
-        call.scratch = run->memory + run->bytes.vars + plan->scratch_offset[s];
+            if (!(node->unused >> i & 1)) call.out[i] = address(run, lowered, node->out[i]);
+        call.scratch = run->memory + run->bytes.vars + lowered->scratch_offset[s];
         const MxKernel *kernel = find_kernel(run, node->op, err);
         if (!kernel) return false;
-        void **prepared = &state[plan->steps[s]];
-        call.phase = plan->phases[s];
+        void **prepared = &state[lowered->steps[s]];
+        call.phase = lowered->phases[s];
         if (call.phase)
             call.state = *prepared;
         else if (kernel->prepare && !kernel->prepare(run->device, &call, err))
@@ -138,7 +138,7 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
 
 MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *vars,
                           MxGraph *const *entries, int n_entries, MxRemat remat) {
-    MxRunLayout layout = {.plans = mx_new_n(arena, MxPlan, n_entries),
+    MxRunLayout layout = {.lowered = mx_new_n(arena, MxLowered, n_entries),
                           .var_offset = mx_new_n(arena, size_t, vars->n + 1)};
     for (int i = 0; i < vars->n; i++) {
         MxType type = vars->item[i].type;
@@ -151,8 +151,8 @@ MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *
                               .scratch_bytes = scratch_bytes,
                               .context = device};
     for (int i = 0; i < n_entries; i++) {
-        layout.plans[i] = mx_lower(entries[i], &options);
-        size_t bytes = layout.plans[i].arena_bytes;
+        layout.lowered[i] = mx_lower(entries[i], &options);
+        size_t bytes = layout.lowered[i].arena_bytes;
         if (bytes > layout.bytes.arena) layout.bytes.arena = bytes;
     }
     return layout;
@@ -164,7 +164,7 @@ bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *
     *run = (MxRun){.arena = arena, .device = device, .vars = vars, .n_entries = n_entries};
     MxRunLayout layout = mx_run_layout(arena, device, vars, entries, n_entries, remat);
     run->entries = mx_new_n(arena, Entry, n_entries);
-    for (int i = 0; i < n_entries; i++) run->entries[i].plan = layout.plans[i];
+    for (int i = 0; i < n_entries; i++) run->entries[i].lowered = layout.lowered[i];
     run->var_offset = layout.var_offset;
     run->bytes = layout.bytes;
     void *memory;

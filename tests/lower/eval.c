@@ -1,5 +1,5 @@
 /* eval.c — the interpreter: ops modulo a prime, run either with a place of its own for every value
- * or in the one arena of a plan. */
+ * or in the one arena of a lowered. */
 #include "lower_test.h"
 
 #include <math.h>
@@ -208,21 +208,21 @@ Contents eval_graph(const MxGraph *graph, Contents before) {
     return contents;
 }
 
-/* ---- a plan's arena */
+/* ---- a lowered's arena */
 
 typedef struct Machine {
-    const MxPlan *plan;
+    const MxLowered *lowered;
     uint8_t **vars; /* as they lie in memory */
     uint8_t *arena;
 } Machine;
 
 static uint8_t *address(const Machine *m, MxValue value) {
-    const MxGraph *graph = m->plan->graph;
+    const MxGraph *graph = m->lowered->graph;
     value = mx_graph_buffer(graph, value);
     const MxNode *node = mx_graph_producer(graph, value);
     if (node->op->flags & MX_OP_SOURCE) return m->vars[((const MxVariableAttr *)node->attr)->var];
     int var = graph->values[value].var;
-    return var != MX_NONE ? m->vars[var] : m->arena + m->plan->value_offset[value];
+    return var != MX_NONE ? m->vars[var] : m->arena + m->lowered->value_offset[value];
 }
 
 static uint32_t load(const uint8_t *at, size_t bytes, size_t i) {
@@ -240,7 +240,7 @@ static size_t width(const MxGraph *graph, MxValue value) {
 }
 
 static uint32_t *unpack(const Machine *m, MxValue value) {
-    const MxGraph *graph = m->plan->graph;
+    const MxGraph *graph = m->lowered->graph;
     uint32_t *residues = mx_new_n(&arena, uint32_t, count_of(graph, value));
     for (size_t i = 0; i < count_of(graph, value); i++)
         residues[i] = load(address(m, value), width(graph, value), i);
@@ -250,7 +250,7 @@ static uint32_t *unpack(const Machine *m, MxValue value) {
 /* An output may stand where an input stands only if it may take it over: as a whole, element for
  * element. */
 static void ck_apart(const Machine *m, const MxNode *node, int out, int in) {
-    const MxGraph *graph = m->plan->graph;
+    const MxGraph *graph = m->lowered->graph;
     MxValue x = node->in[in], y = node->out[out];
     uint8_t *from = address(m, x), *to = address(m, y);
     size_t from_bytes = count_of(graph, x) * width(graph, x);
@@ -265,8 +265,8 @@ static void ck_apart(const Machine *m, const MxNode *node, int out, int in) {
 }
 
 static void run_step(const Machine *m, int step) {
-    const MxGraph *graph = m->plan->graph;
-    const MxNode *node = &graph->nodes[m->plan->steps[step]];
+    const MxGraph *graph = m->lowered->graph;
+    const MxNode *node = &graph->nodes[m->lowered->steps[step]];
     int n_in = node->n_in;
     bool has_addend = node->op->takes_addend && n_in > node->op->arity;
     for (int o = 0; o < node->n_out; o++)
@@ -277,7 +277,7 @@ static void run_step(const Machine *m, int step) {
     }
     uint32_t **in = mx_new_n(&arena, uint32_t *, n_in + 1), *out[MX_MAX_OUT];
     for (int i = 0; i < n_in; i++) in[i] = unpack(m, node->in[i]);
-    memset(m->arena + m->plan->scratch_offset[step], 0xee,
+    memset(m->arena + m->lowered->scratch_offset[step], 0xee,
            some_scratch.scratch_bytes(NULL, graph, node));
     for (int o = 0; o < node->n_out; o++)
         out[o] = mx_new_n(&arena, uint32_t, count_of(graph, node->out[o]));
@@ -292,9 +292,9 @@ static void run_step(const Machine *m, int step) {
     }
 }
 
-Contents eval_plan(const MxPlan *plan, Contents before) {
-    Machine m = {.plan = plan, .arena = mx_arena_alloc(&arena, plan->arena_bytes + 1)};
-    memset(m.arena, 0xee, plan->arena_bytes);
+Contents eval_lowered(const MxLowered *lowered, Contents before) {
+    Machine m = {.lowered = lowered, .arena = mx_arena_alloc(&arena, lowered->arena_bytes + 1)};
+    memset(m.arena, 0xee, lowered->arena_bytes);
     m.vars = mx_new_n(&arena, uint8_t *, vars.n + 1);
     for (int v = 0; v < vars.n; v++) {
         size_t n = (size_t)mx_shape_count(vars.item[v].type.shape);
@@ -302,7 +302,7 @@ Contents eval_plan(const MxPlan *plan, Contents before) {
         m.vars[v] = mx_arena_alloc(&arena, n * bytes);
         for (size_t i = 0; i < n; i++) store(m.vars[v], bytes, i, before[v][i]);
     }
-    for (int s = 0; s < plan->n_steps; s++) run_step(&m, s);
+    for (int s = 0; s < lowered->n_steps; s++) run_step(&m, s);
     uint32_t **contents = new_contents();
     for (int v = 0; v < vars.n; v++)
         for (int64_t i = 0; i < mx_shape_count(vars.item[v].type.shape); i++)

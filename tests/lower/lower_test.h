@@ -61,15 +61,15 @@ Contents initial_contents(uint64_t seed);
 /* eval_graph — the variables after a run in the order of the nodes, every value in a place of its
  * own. */
 Contents eval_graph(const MxGraph *graph, Contents before);
-/* eval_plan — the variables after a run of a plan (made with some_scratch) in its one arena, with
- * scratch overwritten and addends copied as the run room does it; fails if an output would
+/* eval_lowered — the variables after a run of a lowered (made with some_scratch) in its one arena,
+ * with scratch overwritten and addends copied as the run room does it; fails if an output would
  * overwrite an input that it may not take over. */
-Contents eval_plan(const MxPlan *plan, Contents before);
+Contents eval_lowered(const MxLowered *lowered, Contents before);
 void ck_same(Contents a, Contents b, const char *what, uint64_t seed);
 
-/* ck_plan — checks by brute force that nothing that a plan needs at the same time lies in one
+/* ck_lowered — checks by brute force that nothing that a lowered needs at the same time lies in one
  * place; returns the most bytes that any step needs. */
-size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed);
+size_t ck_lowered(const MxLowered *lowered, const MxLowerOptions *options, uint64_t seed);
 
 /* ---- graphs */
 

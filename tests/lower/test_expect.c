@@ -4,24 +4,24 @@
 
 #include <stdlib.h>
 
-static const char *text_of_plan(const MxPlan *plan) {
+static const char *text_of_lowered(const MxLowered *lowered) {
     MxText text;
     mx_text_init(&text, &arena);
-    const MxGraph *graph = plan->graph;
-    mx_text_add(&text, "arena %zu bytes\n", plan->arena_bytes);
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &graph->nodes[plan->steps[s]];
+    const MxGraph *graph = lowered->graph;
+    mx_text_add(&text, "arena %zu bytes\n", lowered->arena_bytes);
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &graph->nodes[lowered->steps[s]];
         mx_text_add(&text, "  %s", node->op->name);
         for (int i = 0; i < node->n_out; i++) {
             int var = graph->values[node->out[i]].var;
             mx_text_add(&text, "%s %%%d ", i ? "," : "", node->out[i]);
             if (var == MX_NONE)
-                mx_text_add(&text, "at %zu", plan->value_offset[node->out[i]]);
+                mx_text_add(&text, "at %zu", lowered->value_offset[node->out[i]]);
             else
                 mx_text_add(&text, "in %s", vars.item[var].name);
         }
         if (some_scratch.scratch_bytes(NULL, graph, node))
-            mx_text_add(&text, "  scratch at %zu", plan->scratch_offset[s]);
+            mx_text_add(&text, "  scratch at %zu", lowered->scratch_offset[s]);
         mx_text_add(&text, "\n");
     }
     return text.data;
@@ -85,17 +85,17 @@ START_TEST(fused_and_scheduled) {
     ck_expected("fuse", printed(t.graph));
     mx_pass_schedule(t.graph);
     ck_expected("schedule", printed(t.graph));
-    MxPlan plan = mx_pass_memory(t.graph, &some_scratch);
-    ck_expected("memory", text_of_plan(&plan));
+    MxLowered lowered = mx_pass_memory(t.graph, &some_scratch);
+    ck_expected("memory", text_of_lowered(&lowered));
 }
 END_TEST
 
 /* What mx_lower does is the passes one after the other. */
-START_TEST(lowered) {
+START_TEST(what_runs) {
     trace(true);
-    MxPlan plan = mx_lower(t.graph, &some_scratch);
+    MxLowered lowered = mx_lower(t.graph, &some_scratch);
     ck_expected("schedule", printed(t.graph));
-    ck_expected("memory", text_of_plan(&plan));
+    ck_expected("memory", text_of_lowered(&lowered));
 }
 END_TEST
 
@@ -106,6 +106,6 @@ Suite *expect_suite(void) {
     tcase_add_test(tcase, differentiated);
     tcase_add_loop_test(tcase, rematerialised, 0, MX_COUNT(remats));
     tcase_add_test(tcase, fused_and_scheduled);
-    tcase_add_test(tcase, lowered);
+    tcase_add_test(tcase, what_runs);
     return suite;
 }

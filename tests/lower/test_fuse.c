@@ -25,8 +25,8 @@ static void fuse(void) {
     mx_pass_schedule(t.graph);
     mx_graph_verify(t.graph);
     ck_same(want, eval_graph(t.graph, before), "fuse", 9);
-    MxPlan plan = mx_pass_memory(t.graph, &some_scratch);
-    ck_same(want, eval_plan(&plan, before), "fused plan", 9);
+    MxLowered lowered = mx_pass_memory(t.graph, &some_scratch);
+    ck_same(want, eval_lowered(&lowered, before), "fused lowered", 9);
 }
 
 /* ---- casts */

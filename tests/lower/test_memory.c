@@ -1,5 +1,5 @@
 /* test_memory.c — places in the arena: by brute force over all pairs, that nothing that is needed
- * at the same time overlaps; where buffers are taken over; how much the whole needs; and that plans
+ * at the same time overlaps; where buffers are taken over; how much the whole needs; and that they
  * compute what their graphs say. */
 #include "lower_test.h"
 
@@ -32,40 +32,41 @@ static MxValue may_take_over(const MxGraph *graph, const MxNode *node) {
     return node->op->inplace ? mx_graph_buffer(graph, node->in[node->op->inplace - 1]) : MX_NONE;
 }
 
-static void add_value(Layout *l, const MxPlan *plan, MxValue value, int step) {
-    const MxGraph *graph = plan->graph;
-    Span span = {.from = plan->value_offset[value],
-                 .to = plan->value_offset[value] + bytes_of(graph, value),
+static void add_value(Layout *l, const MxLowered *lowered, MxValue value, int step) {
+    const MxGraph *graph = lowered->graph;
+    Span span = {.from = lowered->value_offset[value],
+                 .to = lowered->value_offset[value] + bytes_of(graph, value),
                  .first = step,
                  .last = step,
                  .value = value,
                  .successor = MX_NONE};
-    for (int s = step + 1; s < plan->n_steps; s++) {
-        const MxNode *node = &graph->nodes[plan->steps[s]];
-        if (plan->steps[s] == plan->steps[step]) span.last = s; /* a later phase of its maker */
+    for (int s = step + 1; s < lowered->n_steps; s++) {
+        const MxNode *node = &graph->nodes[lowered->steps[s]];
+        if (lowered->steps[s] == lowered->steps[step])
+            span.last = s; /* a later phase of its maker */
         for (int i = 0; i < node->n_in; i++)
             if (mx_graph_buffer(graph, node->in[i]) == value) span.last = s;
     }
-    const MxNode *last = &graph->nodes[plan->steps[span.last]];
+    const MxNode *last = &graph->nodes[lowered->steps[span.last]];
     if (span.last > step && may_take_over(graph, last) == value) span.successor = last->out[0];
     l->spans[l->n++] = span;
 }
 
-static Layout lay_out(const MxPlan *plan, const MxLowerOptions *options) {
-    Layout l = {.live = mx_new_n(&arena, size_t, plan->n_steps + 1)};
-    const MxGraph *graph = plan->graph;
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &graph->nodes[plan->steps[s]];
+static Layout lay_out(const MxLowered *lowered, const MxLowerOptions *options) {
+    Layout l = {.live = mx_new_n(&arena, size_t, lowered->n_steps + 1)};
+    const MxGraph *graph = lowered->graph;
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &graph->nodes[lowered->steps[s]];
         ck_assert_int_lt(l.n + MX_MAX_OUT + 1, MX_COUNT(l.spans));
-        if (plan->phases[s]) continue;
+        if (lowered->phases[s]) continue;
         for (int i = 0; i < node->n_out; i++)
             if (graph->values[node->out[i]].var == MX_NONE && !(node->unused >> i & 1))
-                add_value(&l, plan, node->out[i], s);
+                add_value(&l, lowered, node->out[i], s);
         size_t bytes = round_up(options->scratch_bytes(NULL, graph, node));
-        size_t from = plan->scratch_offset[s];
+        size_t from = lowered->scratch_offset[s];
         int last = s;
-        for (int k = s + 1; k < plan->n_steps; k++)
-            if (plan->steps[k] == plan->steps[s]) last = k;
+        for (int k = s + 1; k < lowered->n_steps; k++)
+            if (lowered->steps[k] == lowered->steps[s]) last = k;
         l.spans[l.n++] = (Span){from, from + bytes, s, last, MX_NONE, MX_NONE};
     }
     return l;
@@ -82,8 +83,8 @@ static void ck_pair(const Span *a, const Span *b, uint64_t seed) {
                      b->value, b->from, b->to, b->first, b->last, printed(t.graph));
 }
 
-size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed) {
-    Layout l = lay_out(plan, options);
+size_t ck_lowered(const MxLowered *lowered, const MxLowerOptions *options, uint64_t seed) {
+    Layout l = lay_out(lowered, options);
     size_t end = 0, bound = 0;
     for (int i = 0; i < l.n; i++) {
         const Span *a = &l.spans[i];
@@ -97,10 +98,10 @@ size_t ck_plan(const MxPlan *plan, const MxLowerOptions *options, uint64_t seed)
                                   l.spans[k].from == a->from);
         for (int s = a->first; s <= a->last - is_taken_over; s++) l.live[s] += a->to - a->from;
     }
-    for (int s = 0; s < plan->n_steps; s++)
+    for (int s = 0; s < lowered->n_steps; s++)
         if (l.live[s] > bound) bound = l.live[s];
-    ck_assert_msg(plan->arena_bytes == end, "arena of %zu bytes, used up to %zu", plan->arena_bytes,
-                  end);
+    ck_assert_msg(lowered->arena_bytes == end, "arena of %zu bytes, used up to %zu",
+                  lowered->arena_bytes, end);
     return bound;
 }
 
@@ -114,10 +115,10 @@ START_TEST(nothing_overlaps_in_random_programs) {
         random_program(seed, 5 + (int)seed % 90);
         Contents before = initial_contents(seed), want = eval_graph(t.graph, before);
         mx_pass_schedule(t.graph);
-        MxPlan plan = mx_pass_memory(t.graph, options[k % 2]);
-        sum_bound += (double)ck_plan(&plan, options[k % 2], seed);
-        sum += (double)plan.arena_bytes;
-        if (k % 2) ck_same(want, eval_plan(&plan, before), "plan", seed);
+        MxLowered lowered = mx_pass_memory(t.graph, options[k % 2]);
+        sum_bound += (double)ck_lowered(&lowered, options[k % 2], seed);
+        sum += (double)lowered.arena_bytes;
+        if (k % 2) ck_same(want, eval_lowered(&lowered, before), "lowered", seed);
         mx_arena_release(&arena);
     }
     ck_assert_msg(sum <= 1.15 * sum_bound, "%g bytes, of which %g are needed at once", sum,
@@ -140,9 +141,9 @@ START_TEST(lowered_graphs_compute_the_same) {
         Contents before = initial_contents(seed), want = eval_graph(t.graph, before);
         MxLowerOptions all = some_scratch;
         all.remat = (MxRemat)(k / 2);
-        MxPlan plan = mx_lower(t.graph, &all);
-        ck_plan(&plan, &all, seed);
-        ck_same(want, eval_plan(&plan, before), "lowered", seed);
+        MxLowered lowered = mx_lower(t.graph, &all);
+        ck_lowered(&lowered, &all, seed);
+        ck_same(want, eval_lowered(&lowered, before), "lowered", seed);
         mx_arena_release(&arena);
     }
 }
@@ -162,23 +163,23 @@ START_TEST(a_lowered_decoder_computes_the_same) {
     Contents before = initial_contents(1), want = eval_graph(t.graph, before);
     MxLowerOptions all = some_scratch;
     all.remat = models[_i].remat;
-    MxPlan plan = mx_lower(t.graph, &all);
-    size_t bound = ck_plan(&plan, &all, 1);
-    ck_same(want, eval_plan(&plan, before), "decoder", (uint64_t)_i);
-    ck_assert_msg((double)plan.arena_bytes <= 1.1 * (double)bound,
+    MxLowered lowered = mx_lower(t.graph, &all);
+    size_t bound = ck_lowered(&lowered, &all, 1);
+    ck_same(want, eval_lowered(&lowered, before), "decoder", (uint64_t)_i);
+    ck_assert_msg((double)lowered.arena_bytes <= 1.1 * (double)bound,
                   "%zu bytes, of which %zu are "
                   "needed at once",
-                  plan.arena_bytes, bound);
+                  lowered.arena_bytes, bound);
 }
 END_TEST
 
 /* ---- taking over a buffer */
 
-static size_t offset(const MxPlan *plan, MxValue value) {
-    return plan->value_offset[mx_graph_buffer(plan->graph, value)];
+static size_t offset(const MxLowered *lowered, MxValue value) {
+    return lowered->value_offset[mx_graph_buffer(lowered->graph, value)];
 }
 
-static MxPlan plan_of(MxValue result) {
+static MxLowered lowered_of(MxValue result) {
     MxType type = mx_trace_type(&t, result);
     mx_trace_assign(&t, mx_copy(&t, result), new_var("out", type.dtype, type.shape), false);
     return mx_pass_memory(t.graph, &no_scratch);
@@ -191,14 +192,14 @@ static MxValue matrix(const char *name) { /* 96 bytes: two lines of the arena */
 START_TEST(a_chain_runs_in_one_buffer) {
     MxValue x = mx_scale(&t, matrix("w"), 2);
     for (int i = 0; i < 20; i++) x = i % 2 ? mx_scale(&t, x, 3) : mx_add(&t, x, matrix("b"));
-    ck_assert_uint_eq(plan_of(x).arena_bytes, 128);
+    ck_assert_uint_eq(lowered_of(x).arena_bytes, 128);
 }
 END_TEST
 
 START_TEST(a_chain_that_cannot_takes_two) {
     MxValue scale = source("s", MX_F32, MX_SHAPE(6)), x = matrix("w");
     for (int i = 0; i < 20; i++) x = mx_rmsnorm(&t, x, scale, 1e-5);
-    ck_assert_uint_eq(plan_of(x).arena_bytes, 128 + 128 + MX_BUFFER_ALIGN); /* and the rstds */
+    ck_assert_uint_eq(lowered_of(x).arena_bytes, 128 + 128 + MX_BUFFER_ALIGN); /* and the rstds */
 }
 END_TEST
 
@@ -206,9 +207,9 @@ START_TEST(takes_over_what_dies) {
     MxValue x = mx_scale(&t, matrix("w"), 2), y = mx_scale(&t, matrix("u"), 2);
     MxValue flat = mx_reshape(&t, x, MX_SHAPE(24)), z = mx_reshape(&t, flat, MX_SHAPE(4, 6));
     MxValue sum = mx_add(&t, z, y); /* through views, too */
-    MxPlan plan = plan_of(sum);
-    ck_assert_uint_eq(offset(&plan, sum), offset(&plan, x));
-    ck_assert_uint_eq(plan.arena_bytes, 256);
+    MxLowered lowered = lowered_of(sum);
+    ck_assert_uint_eq(offset(&lowered, sum), offset(&lowered, x));
+    ck_assert_uint_eq(lowered.arena_bytes, 256);
 }
 END_TEST
 
@@ -221,9 +222,9 @@ START_TEST(an_addend_that_dies_is_taken_over) {
     MxNode *node = &t.graph->nodes[t.graph->values[y].node];
     node->in = mx_arena_grow(&arena, in, 3, 3, sizeof *in);
     node->n_in = 3;
-    MxPlan plan = plan_of(y);
-    ck_assert_uint_eq(offset(&plan, y), offset(&plan, x));
-    ck_assert_uint_eq(plan.arena_bytes, 128);
+    MxLowered lowered = lowered_of(y);
+    ck_assert_uint_eq(offset(&lowered, y), offset(&lowered, x));
+    ck_assert_uint_eq(lowered.arena_bytes, 128);
 }
 END_TEST
 
@@ -260,9 +261,9 @@ static MxValue (*const apart[])(MxValue *x) = {used_later, used_later_through_a_
 
 START_TEST(does_not_take_over_what_is_needed) {
     MxValue x, y = apart[_i](&x);
-    MxPlan plan = plan_of(y);
-    ck_assert_uint_ne(offset(&plan, y), offset(&plan, x));
-    ck_plan(&plan, &no_scratch, 0);
+    MxLowered lowered = lowered_of(y);
+    ck_assert_uint_ne(offset(&lowered, y), offset(&lowered, x));
+    ck_lowered(&lowered, &no_scratch, 0);
 }
 END_TEST
 
@@ -271,20 +272,20 @@ START_TEST(variables_are_not_taken_over) {
     mx_trace_assign(&t, kept, new_var("kept", MX_F32, MX_SHAPE(4, 6)), false);
     MxValue y = mx_scale(&t, kept, 3);
     mx_trace_assign(&t, mx_copy(&t, y), new_var("y", MX_F32, MX_SHAPE(4, 6)), false);
-    MxPlan plan = mx_pass_memory(t.graph, &some_scratch);
+    MxLowered lowered = mx_pass_memory(t.graph, &some_scratch);
     Contents before = initial_contents(2);
-    ck_same(eval_graph(t.graph, before), eval_plan(&plan, before), "variables", 2);
-    ck_plan(&plan, &some_scratch, 2);
+    ck_same(eval_graph(t.graph, before), eval_lowered(&lowered, before), "variables", 2);
+    ck_lowered(&lowered, &some_scratch, 2);
 }
 END_TEST
 
 START_TEST(sources_and_views_run_nothing) {
     MxValue w = matrix("w");
-    MxPlan plan =
-        plan_of(mx_reshape(&t, mx_scale(&t, mx_reshape(&t, w, MX_SHAPE(24)), 2), MX_SHAPE(4, 6)));
-    ck_assert_int_eq(plan.n_steps, 2);
-    ck_assert_ptr_eq(t.graph->nodes[plan.steps[0]].op, &op_scale);
-    ck_assert_ptr_eq(t.graph->nodes[plan.steps[1]].op, &op_copy);
+    MxLowered lowered = lowered_of(
+        mx_reshape(&t, mx_scale(&t, mx_reshape(&t, w, MX_SHAPE(24)), 2), MX_SHAPE(4, 6)));
+    ck_assert_int_eq(lowered.n_steps, 2);
+    ck_assert_ptr_eq(t.graph->nodes[lowered.steps[0]].op, &op_scale);
+    ck_assert_ptr_eq(t.graph->nodes[lowered.steps[1]].op, &op_copy);
 }
 END_TEST
 

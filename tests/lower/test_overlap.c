@@ -16,24 +16,24 @@ static void keep(MxValue value, const char *name) {
 }
 
 /* "op.phase" of every step. */
-static const char *steps_of(const MxPlan *plan) {
+static const char *steps_of(const MxLowered *lowered) {
     MxText text;
     mx_text_init(&text, &arena);
-    for (int s = 0; s < plan->n_steps; s++) {
-        const MxNode *node = &plan->graph->nodes[plan->steps[s]];
+    for (int s = 0; s < lowered->n_steps; s++) {
+        const MxNode *node = &lowered->graph->nodes[lowered->steps[s]];
         mx_text_add(&text, "%s%s", s ? " " : "", node->op->name);
-        if (node->op->collective) mx_text_add(&text, ".%d", plan->phases[s]);
+        if (node->op->collective) mx_text_add(&text, ".%d", lowered->phases[s]);
     }
     return text.data;
 }
 
-static MxPlan overlapped(void) {
+static MxLowered overlapped(void) {
     mx_pass_schedule(t.graph);
     mx_pass_overlap(t.graph, &test_machine);
     mx_graph_verify(t.graph);
-    MxPlan plan = mx_pass_memory(t.graph, &some_scratch);
-    ck_plan(&plan, &some_scratch, 0);
-    return plan;
+    MxLowered lowered = mx_pass_memory(t.graph, &some_scratch);
+    ck_lowered(&lowered, &some_scratch, 0);
+    return lowered;
 }
 
 START_TEST(weights_are_gathered_one_ahead) {
@@ -43,9 +43,9 @@ START_TEST(weights_are_gathered_one_ahead) {
         x = mx_add(&t, x, exchange(&op_all_gather, mx_cast(&t, w, MX_BF16)));
     }
     keep(x, "out");
-    MxPlan plan = overlapped();
-    ck_assert_str_eq(steps_of(&plan), "cast all_gather.0 all_gather.1 cast all_gather.0 add "
-                                      "all_gather.1 cast all_gather.0 add all_gather.1 add");
+    MxLowered lowered = overlapped();
+    ck_assert_str_eq(steps_of(&lowered), "cast all_gather.0 all_gather.1 cast all_gather.0 add "
+                                         "all_gather.1 cast all_gather.0 add all_gather.1 add");
 }
 END_TEST
 
@@ -56,8 +56,8 @@ START_TEST(gradients_are_under_way_until_the_next) {
         keep(exchange(i == 1 ? &op_reduce_scatter : &op_all_reduce, x), "gradient");
     }
     keep(mx_scale(&t, x, 3), "out");
-    MxPlan plan = overlapped();
-    ck_assert_str_eq(steps_of(&plan),
+    MxLowered lowered = overlapped();
+    ck_assert_str_eq(steps_of(&lowered),
                      "scale all_reduce.0 scale all_reduce.1 reduce_scatter.0 scale all_reduce.2 "
                      "reduce_scatter.1 all_reduce.0 scale all_reduce.1 all_reduce.2");
 }
@@ -67,8 +67,8 @@ START_TEST(a_user_ends_an_exchange) {
     MxValue x = source("x", MX_F32, MX_SHAPE(LARGE)), y = exchange(&op_reduce_scatter, x);
     keep(mx_scale(&t, x, 3), "beside");
     keep(mx_scale(&t, y, 2), "out");
-    MxPlan plan = overlapped();
-    ck_assert_str_eq(steps_of(&plan), "reduce_scatter.0 scale reduce_scatter.1 scale");
+    MxLowered lowered = overlapped();
+    ck_assert_str_eq(steps_of(&lowered), "reduce_scatter.0 scale reduce_scatter.1 scale");
 }
 END_TEST
 
@@ -78,8 +78,8 @@ START_TEST(a_writer_ends_an_exchange) {
     keep(exchange(&op_reduce_scatter, mx_variable(&t, w)), "sum");
     keep(mx_scale(&t, y, 2), "beside");
     mx_trace_assign(&t, mx_scale(&t, y, 3), w, false);
-    MxPlan plan = overlapped();
-    ck_assert_str_eq(steps_of(&plan), "reduce_scatter.0 scale reduce_scatter.1 scale");
+    MxLowered lowered = overlapped();
+    ck_assert_str_eq(steps_of(&lowered), "reduce_scatter.0 scale reduce_scatter.1 scale");
 }
 END_TEST
 
@@ -124,9 +124,10 @@ START_TEST(nothing_lies_where_an_exchange_works) {
                                              : random_exchange(a, &state);
     }
     for (int i = 0; i < KEPT; i++) keep(mx_scale(&t, x[i], 5), "out");
-    MxPlan plan = overlapped();
-    ck_starts(plan.graph);
-    for (int n = 0; n < plan.graph->n_nodes; n++) n_early += plan.graph->nodes[n].early[0] > 0;
+    MxLowered lowered = overlapped();
+    ck_starts(lowered.graph);
+    for (int n = 0; n < lowered.graph->n_nodes; n++)
+        n_early += lowered.graph->nodes[n].early[0] > 0;
     ck_assert_int_gt(n_early, 0);
 }
 END_TEST

@@ -33,9 +33,9 @@ START_TEST(an_empty_graph_stays_empty) {
     scalar("w");
     mx_pass_schedule(t.graph);
     ck_assert_int_eq(t.graph->n_nodes, 0);
-    MxPlan plan = mx_pass_memory(t.graph, &no_scratch);
-    ck_assert_int_eq(plan.n_steps, 0);
-    ck_assert_uint_eq(plan.arena_bytes, 0);
+    MxLowered lowered = mx_pass_memory(t.graph, &no_scratch);
+    ck_assert_int_eq(lowered.n_steps, 0);
+    ck_assert_uint_eq(lowered.arena_bytes, 0);
 }
 END_TEST
 

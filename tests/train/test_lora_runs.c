@@ -185,8 +185,8 @@ END_TEST
 
 static const MxGraph *grad_graph(const MxTrainProgram *program) {
     for (int i = 0; i < program->n_entries; i++)
-        if (!strcmp(program->layout.plans[i].graph->name, "grad"))
-            return program->layout.plans[i].graph;
+        if (!strcmp(program->layout.lowered[i].graph->name, "grad"))
+            return program->layout.lowered[i].graph;
     ck_abort_msg("no gradient");
     return NULL;
 }
@@ -281,7 +281,7 @@ START_TEST(frozen_weights_are_cast_once) {
     const MxTree *params = mx_model_params(program.model);
     int64_t bytes = 0;
     for (int e = 0; e < program.n_entries; e++) {
-        const MxGraph *graph = program.layout.plans[e].graph;
+        const MxGraph *graph = program.layout.lowered[e].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const MxNode *node = &graph->nodes[n];
             if (node->op != &op_cast) continue;
