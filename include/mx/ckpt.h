@@ -6,6 +6,7 @@
 #ifndef MX_CKPT_H
 #define MX_CKPT_H
 
+#include <mx/ckpt_logits.h>
 #include <mx/config.h>
 #include <mx/store.h>
 #include <mx/tree.h>
@@ -268,28 +269,6 @@ typedef struct MxCompare {
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err);
 
-/* ---- logits compared */
-
-typedef struct MxLogitsHow {
-    int64_t top_k; /* likeliest tokens that are compared */
-} MxLogitsHow;
-
-/* Over all tokens of all prompts. */
-typedef struct MxLogitsReport {
-    int64_t n_prompts, n_tokens;
-    double mean_kl, largest_kl;  /* of a token, KL(second || first), nats */
-    double same_top, shared_top; /* parts of 1: of tokens with the same likeliest one; of the top_k
-                                    of one that are among those of the other, the mean of tokens */
-    double largest;              /* difference of two logits */
-} MxLogitsReport;
-
-/* mx_logits_compare — two files of logits of the same prompts: prompts/<i>/ids [T] and
- * prompts/<i>/logits [T, V], i of six digits from 0, or input_ids [B, T] and logits [B, T, V].
- * Errors: they hold none, other prompts, or a vocabulary of another size (exit 65). Test:
- * tests/ckpt/test_logits.c, tests/cli/reply.sh. */
-bool mx_logits_compare(const char *a, const char *b, const MxLogitsHow *how, MxLogitsReport *out,
-                       MxError *err);
-
 /* ---- adapters merged */
 
 /* Norms over all weights that were changed. */
@@ -390,37 +369,6 @@ typedef struct MxHfExport {
 bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
                   MxError *err);
 
-/* ---- adapters in PEFT's files */
-
-/* mx_peft_is_dir — whether a folder holds adapter_config.json. */
-bool mx_peft_is_dir(const char *dir);
-/* mx_peft_load — fills the adapters of a tree from adapter_config.json and
- * adapter_model.safetensors.
- *   scale  alpha / rank of the model, which the files' must be (alpha / sqrt(rank) under
- * use_rslora) Errors: every tensor that is missing, mis-shaped or for a module without adapters,
- * one line each; another scale; what is not LoRA alone (DoRA, biases, ranks by module …). Source:
- * peft 0.21.2, src/peft/tuners/lora. */
-bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
-                  MxError *err);
-/* mx_peft_save — writes both files into a folder that exists.
- *   base  base_model_name_or_path
- * Errors: an adapter that PEFT has no name for; I/O. */
-bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const char *base,
-                  const MxTree *state, MxError *err);
-
-/* The adapters of a checkpoint of any layout as a folder of PEFT's. */
-typedef struct MxPeftConvert {
-    MxHeadForm heads; /* width 0 = not known */
-    double alpha;     /* 0 = not known */
-    const char *base; /* base_model_name_or_path */
-    bool verifies;    /* read the tensors back and compare every bit */
-} MxPeftConvert;
-
-/* mx_peft_convert — writes both files into a folder; NULL = only tells what would be in it, one
- * line an array.
- *   notes  receives what was found, in lines
- * Errors: no adapters; ranks that differ; alpha not known; as of mx_peft_save. */
-bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char *dir,
-                     MxText *notes, MxError *err);
+#include <mx/ckpt_peft.h>
 
 #endif

@@ -54,10 +54,11 @@ typedef struct MxModelInputs {
      * here, [num_decoder_layers]. NULL = nobody asks. */
     MxValue *features;
     /* Sequences that came here in pieces, of which this is one: the variables of the model's
-     * caches, in their order, and how many positions each sequence has now, i32 [B]. Tokens at
-     * negative positions are padding; segments mean nothing. NULL = sequences are here whole. */
+     * caches, in their order, how many positions each sequence has now, i32 [B], and the position
+     * under which each token is kept, i32 [B, T], -1 = it is padding. Segments mean nothing.
+     * caches NULL = sequences are here whole. */
     const int *caches;
-    MxValue counts;
+    MxValue counts, kept;
 } MxModelInputs;
 
 /* An array of a row a position, which a layer keeps of the tokens of a sequence (mx_cache_write).

@@ -12,10 +12,10 @@ MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxVa
                    : mx_attention_sinks(t, qkv, p->segments_BT, sinks, spec->attention);
     for (int i = 0; i < MODEL_CACHES; i++) {
         MxValue cache = mx_variable(t, p->caches[i]);
-        all[1 + i] = mx_cache_write(t, cache, qkv[1 + i], p->positions_BT);
+        all[1 + i] = mx_cache_write(t, cache, qkv[1 + i], p->kept_BT);
         mx_trace_assign(t, all[1 + i], p->caches[i], false);
     }
-    return mx_cache_attention(t, all, p->positions_BT, p->counts_B, sinks, spec->attention);
+    return mx_cache_attention(t, all, p->kept_BT, p->counts_B, sinks, spec->attention);
 }
 
 /* Every layer has a block that looks at other tokens. One that keeps nothing for model_attend is

@@ -36,6 +36,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .segments_BT = in.segments,
               .positions_BT = in.positions,
               .counts_B = in.counts,
+              .kept_BT = in.kept,
               .caches = in.caches,
               .balance = in.balance};
     t->scope = "token_embedder";

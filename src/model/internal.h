@@ -94,7 +94,7 @@ typedef struct Pass {
     MxTrace *t;
     const MxModel *model;
     const MxValue *params;
-    MxValue segments_BT, positions_BT, counts_B;
+    MxValue segments_BT, positions_BT, kept_BT, counts_B;
     const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
     MxValue *balance;         /* what layers with experts add to the loss; NULL = nobody asks */

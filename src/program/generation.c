@@ -11,6 +11,27 @@ MxGeneration mx_generation(const MxTrainState *s) {
     return s->generation;
 }
 
+MxGeneration program_samples(const MxConfig *c) {
+    enum { CHUNK = 64 };
+    if (!c->sample_prompts) return (MxGeneration){0};
+    int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
+    return (MxGeneration){1, capacity, capacity < CHUNK ? capacity : CHUNK, false};
+}
+
+bool program_find_mesh(MxTrainState *s, MxError *err) {
+    if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
+    if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
+        return mx_config_fail(err, s->config, MX_KEY_sample_prompts,
+                              "not available yet on a mesh of several devices (%lld)",
+                              (long long)s->mesh.mesh.n_ranks);
+    if (s->purpose != PURPOSE_GENERATES) return true;
+    int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
+    for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
+    s->mesh.mesh.sizes = sizes;
+    s->mesh.mesh.n_ranks = 1;
+    return true;
+}
+
 static int64_t width_of(const MxTrainState *s, int kind) {
     return kind == PIECE_TOKEN ? 1 : s->generation.chunk;
 }
@@ -51,6 +72,7 @@ bool program_declare_generation(MxTrainState *s, MxError *err) {
         s->piece[kind] = (PieceVars){
             .tokens = program_add_var(s, names[kind], "tokens", ids),
             .positions = program_add_var(s, names[kind], "positions", ids),
+            .kept = program_add_var(s, names[kind], "kept", ids),
             .last = program_add_var(s, names[kind], "last", (MxType){MX_I32, MX_SHAPE(B, 1)}),
             .logits = program_add_var(s, names[kind], "logits",
                                       (MxType){MX_F32, MX_SHAPE(B, is_all ? P : 1, V)}),
@@ -77,6 +99,7 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,
                         .caches = s->caches,
+                        .kept = mx_variable(t, v->kept),
                         .counts = mx_variable(t, s->counts)};
     MxValue x = mx_model_stream(t, s->model, params, in);
     t->scope = "generation";
@@ -101,6 +124,14 @@ static bool generates(const MxTrainState *s) {
 const Entry entry_prefill = {"prefill", trace_prefill, generates};
 const Entry entry_decode = {"decode", trace_decode, generates};
 
+bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
+                                    MxTrainState **out, MxError *err) {
+    MxTrainState *s = program_new(arena, config, NULL);
+    s->purpose = PURPOSE_GENERATES;
+    s->generation = what;
+    return program_open(s, out, err);
+}
+
 /* ---- running */
 
 void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
@@ -109,18 +140,21 @@ void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
     const int kind = P == 1 ? PIECE_TOKEN : PIECE_CHUNK;
     const PieceVars *v = &s->piece[kind];
     MX_ASSERT(P == width_of(s, kind));
-    int32_t *positions = mx_new_n(&arena, int32_t, B * P), *last = mx_new_n(&arena, int32_t, B);
-    int32_t *counts = mx_new_n(&arena, int32_t, B);
+    int32_t *positions = mx_new_n(&arena, int32_t, B * P), *kept = mx_new_n(&arena, int32_t, B * P);
+    int32_t *last = mx_new_n(&arena, int32_t, B), *counts = mx_new_n(&arena, int32_t, B);
     for (int64_t b = 0; b < B; b++) {
         int64_t n = piece->n[b];
         MX_ASSERT(n >= 0 && n <= P && piece->before[b] + n <= s->generation.capacity);
-        for (int64_t i = 0; i < P; i++)
-            positions[b * P + i] = i < n ? (int32_t)(piece->before[b] + i) : -1;
+        for (int64_t i = 0; i < P; i++) {
+            positions[b * P + i] = i < n ? (int32_t)(piece->before[b] + i) : 0;
+            kept[b * P + i] = i < n ? positions[b * P + i] : -1;
+        }
         last[b] = (int32_t)(b * P + (n ? n - 1 : 0));
         counts[b] = (int32_t)(piece->before[b] + n);
     }
     program_write_all(s, v->tokens, piece->tokens);
     program_write_all(s, v->positions, positions);
+    program_write_all(s, v->kept, kept);
     program_write_all(s, v->last, last);
     program_write_all(s, s->counts, counts);
     program_run_entry(s, kind == PIECE_TOKEN ? &entry_decode : &entry_prefill);

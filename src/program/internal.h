@@ -27,6 +27,7 @@ typedef enum Purpose { PURPOSE_TRAINS, PURPOSE_EVALUATES, PURPOSE_GENERATES } Pu
 /* Variables of one width of pieces that sequences come in (generation.c). */
 typedef struct PieceVars {
     int tokens, positions; /* [rows, width] */
+    int kept;              /* [rows, width] positions, -1 = padding */
     int last;              /* [rows, 1]: where in them the last token of each row stands */
     int logits;            /* [rows, 1 or width, vocab] */
 } PieceVars;
@@ -109,6 +110,16 @@ struct MxTrainState {
 
 /* Pieces of sequences: their variables. Errors: the model does not generate. */
 bool program_declare_generation(MxTrainState *state, MxError *err);
+/* program_samples — what a run generates on the way, prompts one by one; prompts and replies are no
+ * longer than rows of training. program_find_mesh — the config's; who only generates is alone: one
+ * device. */
+MxGeneration program_samples(const MxConfig *config);
+bool program_find_mesh(MxTrainState *state, MxError *err);
+
+/* program_new — a state of which nothing is known but its config; comm NULL = one rank.
+ * program_open — describes it and takes the memory. */
+MxTrainState *program_new(MxArena *arena, const MxConfig *config, MxComm *comm);
+bool program_open(MxTrainState *state, MxTrainState **out, MxError *err);
 
 /* The entry "frozen": what is made of frozen weights. */
 extern const Entry program_entry_frozen;

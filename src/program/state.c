@@ -89,34 +89,10 @@ static void show_tree(MxTrainState *s) {
     for (int i = 0; i < s->counters.n; i++) mx_tree_add(&s->tree, s->counters.leaves[i]);
 }
 
-static MxTrainState *new_state(MxArena *arena, const MxConfig *config, MxComm *comm) {
+MxTrainState *program_new(MxArena *arena, const MxConfig *config, MxComm *comm) {
     MxTrainState *s = mx_new(arena, MxTrainState);
     *s = (MxTrainState){.arena = arena, .config = config, .comm = comm};
     return s;
-}
-
-/* Who only generates is alone: the mesh has one device. */
-static bool find_mesh(MxTrainState *s, MxError *err) {
-    if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
-    if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
-        return mx_config_fail(err, s->config, MX_KEY_sample_prompts,
-                              "not available yet on a mesh of several devices (%lld)",
-                              (long long)s->mesh.mesh.n_ranks);
-    if (s->purpose != PURPOSE_GENERATES) return true;
-    int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
-    for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
-    s->mesh.mesh.sizes = sizes;
-    s->mesh.mesh.n_ranks = 1;
-    return true;
-}
-
-/* What a run generates on the way, prompts one by one; prompts and replies are no longer than rows
- * of training. */
-static MxGeneration samples_of(const MxConfig *c) {
-    enum { CHUNK = 64 };
-    if (!c->sample_prompts) return (MxGeneration){0};
-    int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
-    return (MxGeneration){1, capacity, capacity < CHUNK ? capacity : CHUNK, false};
 }
 
 /* A state without memory. */
@@ -136,11 +112,11 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    if (s->purpose == PURPOSE_TRAINS) s->generation = samples_of(config);
+    if (s->purpose == PURPOSE_TRAINS) s->generation = program_samples(config);
     if (!program_declare_vars(s, err) ||
         (s->generation.rows && !program_declare_generation(s, err)))
         return false;
-    return find_mesh(s, err) && program_shard(s, divided, err) && program_trace(s, err) &&
+    return program_find_mesh(s, err) && program_shard(s, divided, err) && program_trace(s, err) &&
            open_device(s, err) && program_divide(s, err);
 }
 
@@ -172,7 +148,7 @@ static size_t bytes_of_casts(const MxTrainState *s) {
 
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
                       MxError *err) {
-    MxTrainState *s = new_state(arena, config, NULL);
+    MxTrainState *s = program_new(arena, config, NULL);
     if (!describe_state(s, divided, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
                             .device = mx_device_describe(s->device),
@@ -195,7 +171,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
 
 bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *err) {
     MxArena arena = {.name = "watched program"};
-    MxTrainState *s = new_state(&arena, config, NULL);
+    MxTrainState *s = program_new(&arena, config, NULL);
     s->watch = watch;
     bool ok = describe_state(s, true, err);
     if (ok)
@@ -215,7 +191,7 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
     return mx_train_state_open_on(arena, config, NULL, out, err);
 }
 
-static bool open_state(MxTrainState *s, MxTrainState **out, MxError *err) {
+bool program_open(MxTrainState *s, MxTrainState **out, MxError *err) {
     if (!describe_state(s, true, err) || !mx_train_check_ranks(&s->mesh, s->comm, err))
         return false;
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
@@ -230,22 +206,14 @@ static bool open_state(MxTrainState *s, MxTrainState **out, MxError *err) {
 
 bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
                             MxTrainState **out, MxError *err) {
-    return open_state(new_state(arena, config, comm), out, err);
+    return program_open(program_new(arena, config, comm), out, err);
 }
 
 bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *comm,
                               MxTrainState **out, MxError *err) {
-    MxTrainState *s = new_state(arena, config, comm);
+    MxTrainState *s = program_new(arena, config, comm);
     s->purpose = PURPOSE_EVALUATES;
-    return open_state(s, out, err);
-}
-
-bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
-                                    MxTrainState **out, MxError *err) {
-    MxTrainState *s = new_state(arena, config, NULL);
-    s->purpose = PURPOSE_GENERATES;
-    s->generation = what;
-    return open_state(s, out, err);
+    return program_open(s, out, err);
 }
 
 /* Frozen weights have changed: what is made of them is made anew when it is next asked for. */

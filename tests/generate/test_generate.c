@@ -147,6 +147,8 @@ static const struct {
     const char *family, *words;
 } asks[] = {
     {"gemma3", "base_num_decoder_layers=7"},
+    {"gpt3", "base_num_kv_heads=4"},
+    {"qwen3_next", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4"},
     {"olmo3", "base_num_decoder_layers=5"},
     {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
                  "base_num_decoder_layers=3"},
@@ -214,6 +216,13 @@ START_TEST(pieces_make_what_the_whole_makes) {
         batch.field[MX_TARGETS_SEGMENTATION][i] = i % T < T - 1;
     }
     double wanted = mx_train_eval(whole, &batch).loss * ROWS * (T - 1), got = 0;
+    if (!strcmp(family->decoder_block,
+                "qwen3_next")) { /* the only one that does not generate yet */
+        ck_assert(!mx_train_state_open_generation(&arena, config, (MxGeneration){1, T, 4, true},
+                                                  &pieces, &err));
+        ck_assert_ptr_nonnull(strstr(err.text.data, "not available yet for qwen3_next"));
+        return;
+    }
     for (int64_t chunk = 4; chunk <= 5; chunk++) {
         MxGeneration what = {1, T, chunk, true};
         ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &pieces, &err), "%s",

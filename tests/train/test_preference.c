@@ -328,9 +328,8 @@ static MxValue trace_logp(Pairs *g, int side, MxValue *values) {
     MxModelInputs in = {.tokens = mx_variable(t, g->tokens),
                         .positions = mx_variable(t, g->positions),
                         .segments = mx_variable(t, g->segments)};
-    MxValue hidden = mx_model_hidden(t, g->model, values, in);
-    return mx_model_logprob(t, g->model, values, hidden, mx_variable(t, g->targets),
-                            mx_variable(t, g->weights));
+    return mx_model_logprob(t, g->model, values, mx_model_hidden(t, g->model, values, in),
+                            mx_variable(t, g->targets), mx_variable(t, g->weights));
 }
 
 static void declare_pairs(Pairs *g, MxShape tokens) {
