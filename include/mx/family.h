@@ -130,10 +130,11 @@ typedef struct MxFamily {
      * of different names: n_a_name, 0 = 1. */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
-    MxNormKind norm;     /* of layers and behind the last */
-    const char *layers;  /* what MaxText calls them, "dense_layers"; NULL = "layers" */
-    bool is_dense_first; /* specs are of the first first_num_dense_layers; the others have experts,
-                            which are not built */
+    MxNormKind norm;      /* of layers and behind the last */
+    bool norms_are_whole; /* their scales have no logical axis */
+    const char *layers;   /* what MaxText calls them, "dense_layers"; NULL = "layers" */
+    bool is_dense_first;  /* specs are of the first first_num_dense_layers; the others have experts,
+                             which are not built */
     const char *place;
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */

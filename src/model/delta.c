@@ -33,6 +33,13 @@ static Sizes sizes_of(const MxConfig *c) {
 
 /* ---- parameters */
 
+/* A leaf without logical axes, that of its stack among them. */
+static int add_bare(const Place *p, const char *name, MxShape shape, MxInit init) {
+    int leaf = model_add(p, name, shape, 0, AXES(NULL, NULL, NULL), init);
+    p->tree->leaves[leaf].stack.axis = NULL;
+    return leaf;
+}
+
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
     const double most = 16; /* rates start at log u, u below it */
     (void)spec;
@@ -46,11 +53,11 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
                         AXES("embed", "gdn_head"), in);
     l->ba =
         model_add(p, "in_proj_ba/kernel", MX_SHAPE(s.D, 2 * s.N), 1, AXES("embed", "gdn_head"), in);
-    l->taps = model_add(p, "conv1d/kernel", MX_SHAPE(s.C, 1, 2 * keys + values), 0,
-                        AXES(NULL, NULL, NULL), model_fan_in(MX_INIT_TRUNCATED_NORMAL, s.C));
-    l->rate = model_add(p, "A_log", MX_SHAPE(s.N), 0, AXES(NULL),
-                        (MxInit){.kind = MX_INIT_LOG_UNIFORM, .std = most});
-    l->bias = model_add(p, "dt_bias", MX_SHAPE(s.N), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ONES});
+    l->taps = add_bare(p, "conv1d/kernel", MX_SHAPE(s.C, 1, 2 * keys + values),
+                       model_fan_in(MX_INIT_TRUNCATED_NORMAL, s.C));
+    l->rate =
+        add_bare(p, "A_log", MX_SHAPE(s.N), (MxInit){.kind = MX_INIT_LOG_UNIFORM, .std = most});
+    l->bias = add_bare(p, "dt_bias", MX_SHAPE(s.N), (MxInit){.kind = MX_INIT_ONES});
     l->norm = model_add_norm(&plain, "norm/rms_norm", s.W);
     l->out = model_add(p, "out_proj/kernel", MX_SHAPE(values, s.D), 1, AXES("gdn_head", "embed"),
                        model_fan_in(MX_INIT_TRUNCATED_NORMAL, values));

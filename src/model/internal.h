@@ -87,6 +87,7 @@ typedef struct Place {
     const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
     int layer, n_layers;        /* as MaxText counts them */
     MxNormKind norm;
+    bool norms_are_whole; /* as of MxFamily */
 } Place;
 
 /* What every layer of a forward pass needs. */

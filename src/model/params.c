@@ -29,11 +29,12 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     Norm norm = {.kind = p->norm, .scale = -1, .bias = -1};
     if (!name) return norm;
     MxInit zeros = {.kind = MX_INIT_ZEROS}, ones = {.kind = MX_INIT_ONES};
-    norm.scale = model_add(p, mx_path_join(p->arena, name, "scale"), MX_SHAPE(width), 1,
-                           AXES("norm"), p->norm == MX_NORM_RMS ? ones : zeros);
+    const char *const *axes = AXES(p->norms_are_whole ? NULL : "norm");
+    norm.scale = model_add(p, mx_path_join(p->arena, name, "scale"), MX_SHAPE(width), 1, axes,
+                           p->norm == MX_NORM_RMS ? ones : zeros);
     if (p->norm == MX_NORM_LAYER)
-        norm.bias = model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0,
-                              AXES("norm"), zeros);
+        norm.bias =
+            model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0, axes, zeros);
     return norm;
 }
 
@@ -66,6 +67,7 @@ static void add_ahead(MxArena *arena, MxModel *model, int k) {
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.dir = mx_arena_printf(arena, "mtp_block/mtp_layer_%d", k);
     p.norm = model->family->norm;
+    p.norms_are_whole = model->family->norms_are_whole;
     module->scope = p.dir;
     const char *const names[] = {mx_arena_printf(arena, "mtp_%d_embedding_norm", k),
                                  mx_arena_printf(arena, "mtp_%d_hidden_state_norm", k),
@@ -84,6 +86,7 @@ static void add_layers(MxArena *arena, MxModel *model) {
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.stacking = stacking;
     p.norm = model->family->norm;
+    p.norms_are_whole = model->family->norms_are_whole;
     int a_name = mx_family_a_name(model->family);
     p.n_layers = model->n_layers / a_name;
     for (int i = 0; i < model->n_layers; i++) {
@@ -105,6 +108,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
     root.dir = root.block = "";
     root.norm = model->family->norm;
+    root.norms_are_whole = model->family->norms_are_whole;
     model->embedding =
         model_add(&root, "token_embedder/embedding", MX_SHAPE(V, D), 0,
                   AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
