@@ -98,15 +98,6 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
                         (long long)sizes[i].value, CONFIG_LARGEST_SIZE);
 }
 
-/* A position needs its row. */
-static void check_positions(ConfigLoad *load, const MxConfig *c) {
-    if (!GOOD(load, MX_KEY_trainable_position_size, MX_KEY_max_target_length)) return;
-    if (c->trainable_position_size > 0 && c->trainable_position_size < c->max_target_length)
-        config_fail(load, MX_KEY_trainable_position_size,
-                    "%lld is less than max_target_length (%lld)",
-                    (long long)c->trainable_position_size, (long long)c->max_target_length);
-}
-
 static void check_attention(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_attention_type)) return;
     bool is_sliding = !strcmp(c->attention_type, "local_sliding");
@@ -153,7 +144,6 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_windows(load, c);
     check_heads(load, c);
     check_sizes(load, c);
-    check_positions(load, c);
     check_rotated(load, c);
     check_delta(load, c);
     check_attention(load, c);

@@ -30,6 +30,15 @@ static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
     return false;
 }
 
+/* A position needs its row. Plans count operations of longer rows, as MaxText does. */
+static bool check_positions(const MxConfig *config, MxError *err) {
+    int64_t rows = config->trainable_position_size;
+    return rows <= 0 || rows >= config->max_target_length ||
+           mx_config_fail(err, config, MX_KEY_trainable_position_size,
+                          "%lld is less than max_target_length (%lld)", (long long)rows,
+                          (long long)config->max_target_length);
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigFiles *files = config_files_of(config);
     bool ok = true;
@@ -47,6 +56,7 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
                            "\"%s\" is read from files, but none are named", config->tokenizer_type);
         mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
     }
+    ok &= check_positions(config, err);
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     if (config->teacher) ok &= check_path(config->teacher, MX_KEY_load_parameters_path, err);
     return ok;

@@ -235,8 +235,6 @@ static const struct {
      "partial_rotary_factor: 19 elements of a head are rotated, which are no pairs"},
     {{"decoder_block=gpt3", "base_num_kv_heads=2"},
      "base_num_kv_heads: gpt3 has a key and a value for each query head; wants 4, found 2"},
-    {{"trainable_position_size=100"},
-     "trainable_position_size: 100 is less than max_target_length (256)"},
     {{"trainable_position_size=512", "mtp_num_layers=1"},
      "mtp_num_layers: not available yet with trainable_position_size"},
     {{"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=4",
