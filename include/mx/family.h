@@ -58,6 +58,15 @@ typedef enum MxNormKind {
     MX_NORM_LAYER,      /* the mean is taken away first; the scale is kept less 1; a bias */
 } MxNormKind;
 
+/* What the experts of a token count. */
+typedef enum MxWeighs {
+    /* The softmax of the chosen scores. A bias of the router is part of a score. */
+    MX_WEIGHS_CHOSEN,
+    /* The chosen scores themselves times routed_scaling_factor, sigmoids divided by their sum. A
+     * bias has a say in who is chosen, and in nothing else. Source: DeepSeek-V3 (2024) 2.1.2. */
+    MX_WEIGHS_SCORES,
+} MxWeighs;
+
 typedef struct MxLayerSpec {
     MxBlockSpec block[MX_LAYER_BLOCKS];
     bool asks_norms_after; /* norm_after stand only where use_post_attn_norm and use_post_ffw_norm
@@ -75,6 +84,9 @@ typedef struct MxLayerSpec {
                             the queries' product */
     bool heads_alike;    /* a key and a value for each query head, under the same axes; fused, the
                             three stand in a dim of their own */
+    MxWeighs weighs;
+    bool gates_themselves; /* experts multiply x sigmoid(1.702 x) with the linear branch plus 1,
+                              where mlp_activations say [sigmoid, linear]. Source: OpenAI gpt-oss */
 } MxLayerSpec;
 
 /* ---- Hugging Face's models */
@@ -132,9 +144,11 @@ typedef struct MxFamily {
     int turns[MX_MOST_PERIOD];
     MxNormKind norm;      /* of layers and behind the last */
     bool norms_are_whole; /* their scales have no logical axis */
-    const char *layers;   /* what MaxText calls them, "dense_layers"; NULL = "layers" */
-    bool is_dense_first;  /* specs are of the first first_num_dense_layers; the others have experts,
-                             which are not built */
+    const char *layers;   /* what MaxText calls them, "moe_layers"; NULL = "layers" */
+    /* The first first_num_dense_layers are all of one spec, and a stack of their own that is called
+     * so, "dense_layers"; the others begin to count and to take turns behind them. NULL = none. */
+    const char *first_layers;
+    int first_spec;
     const char *place;
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
@@ -152,16 +166,8 @@ const MxFamily *mx_family_find(const char *decoder_block);
 static inline int mx_family_a_name(const MxFamily *family) {
     return family->n_a_name ? family->n_a_name : 1;
 }
-/* mx_family_layers — what MaxText calls its layers. */
-static inline const char *mx_family_layers(const MxFamily *family) {
-    return family->layers ? family->layers : "layers";
-}
-/* mx_family_spec — of a layer, counted from 0. */
-const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer);
 /* mx_family_has — whether some of its layers have a block of a kind. */
 bool mx_family_has(const MxFamily *family, MxBlockKind kind);
-/* mx_family_layer — the name of a layer on its own, "decoder/layers_7". */
-const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer);
 
 /* The decoder blocks that are built, and the others, with blanks between. */
 extern const char mx_families_built[], mx_families_later[];
@@ -180,12 +186,34 @@ typedef struct MxStacking {
     int period; /* 0 = all in one array */
 } MxStacking;
 
-/* mx_family_stacking — of the stack of its layers. */
+/* mx_family_stacking — of the stack of its layers that are not first ones. */
 MxStacking mx_family_stacking(const MxFamily *family);
 /* mx_stack_of — where a leaf of a layer sits.
  *   prefix  "decoder/"; tail  the leaf's path in its layer
  *   axis    logical name of the stacked dim */
 MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
                     int n_layers, const char *tail);
+
+/* ---- the layers of a model */
+
+typedef struct MxLayers {
+    const MxFamily *family;
+    int n, n_first; /* all, and those in the stack of first ones */
+} MxLayers;
+
+/* mx_layers — of so many layers as MaxText counts them, the first n_dense of which are dense where
+ * the family has such ones. */
+MxLayers mx_layers(const MxFamily *family, int64_t n_named, int64_t n_dense);
+/* mx_layer_spec — of a layer, counted from 0. */
+const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
+
+/* Where a layer is: the `layer`-th of n in a stack, as MaxText counts them. */
+typedef struct MxLayerPlace {
+    MxStacking how;
+    int layer, n;
+} MxLayerPlace;
+MxLayerPlace mx_layer_place(const MxLayers *layers, int layer);
+/* mx_layer_name — the name of a layer on its own, "decoder/layers_7". */
+const char *mx_layer_name(MxArena *arena, const MxLayers *layers, int layer);
 
 #endif

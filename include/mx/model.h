@@ -7,6 +7,7 @@
 #define MX_MODEL_H
 
 #include <mx/config.h>
+#include <mx/family.h>
 #include <mx/ops.h>
 #include <mx/tree.h>
 
@@ -16,6 +17,9 @@ typedef struct MxModel MxModel;
  * this family cannot honour, with their line. */
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err);
 
+/* mx_model_layers — the layers of a config's model. */
+MxLayers mx_model_layers(const MxConfig *config);
+
 /* mx_model_has_experts — whether some layers of a config's model have experts. */
 bool mx_model_has_experts(const MxConfig *config);
 
@@ -23,6 +27,10 @@ bool mx_model_has_experts(const MxConfig *config);
 const MxTree *mx_model_params(const MxModel *model);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
 MxKind mx_model_trains(const MxModel *model);
+
+/* mx_model_routers — biases that have a say in which experts are chosen, and in nothing else, so
+ * that no gradient of next tokens reaches them: their parameters. */
+const int *mx_model_routers(const MxModel *model, int *n);
 
 /* What is adapted (lora.* keys). An adapter of a kernel W [K.., N..] is A [K, rank] and B [rank, N]
  * beside it, dims flattened; the module computes x W + (x A) B scale. One of a norm's scale [D] is
@@ -44,12 +52,19 @@ const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model);
 /* mx_model_head_form — how its query and key kernels are held. */
 MxHeadForm mx_model_head_form(const MxModel *model);
 
+/* What experts that are chosen unevenly add to the loss: its sum over n layers, MX_NONE of none. */
+typedef struct MxBalance {
+    MxValue sum;
+    int n;
+} MxBalance;
+
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
-    /* What experts that are chosen unevenly add to the loss, the mean over layers, goes here;
-     * MX_NONE if nothing does. NULL = nobody asks. */
-    MxValue *balance;
+    MxBalance *balance; /* layers add to it; NULL = nobody asks */
+    /* How often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL = nobody
+     * asks. */
+    MxValue *loads;
     /* What the mixer of every layer gives before anything is done with it, [B, T, D] each, goes
      * here, [num_decoder_layers]. NULL = nobody asks. */
     MxValue *features;

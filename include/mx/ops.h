@@ -107,25 +107,31 @@ typedef struct MxRatioAttr {
 MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
 
 /* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
- * (jax.nn.gelu). */
+ * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x). */
 typedef enum MxActivation {
     MX_SILU,
     MX_GELU,
     MX_RELU,
     MX_LINEAR,
     MX_SIGMOID,
+    MX_QUICK_GELU,
     MX_ACTIVATION_COUNT
 } MxActivation;
 extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];
 
 typedef struct MxGluAttr {
     MxActivation activation;
+    double limit; /* gate at most, up from minus to plus this; 0 = none */
+    double term;  /* is added to up behind the limit */
 } MxGluAttr;
 
 /* mx_activate — activation(x). */
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation);
-/* mx_glu — activation(gate) * up, of one shape. */
+/* mx_glu — activation(gate) * up, of one shape. mx_glu_within — activation(min(gate, limit)) *
+ * (min(max(up, -limit), limit) + term). Source: OpenAI gpt-oss (2025); MaxText layers/moe.py
+ * apply_ffn_activation @e591f30c. */
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation);
+MxValue mx_glu_within(MxTrace *t, MxValue gate, MxValue up, MxGluAttr attr);
 
 /* ---- matrix product */
 

@@ -10,13 +10,21 @@
 /* mx_softmax — exp(x) / sum of exp(x) over the last dim, f32 [.., n]. */
 MxValue mx_softmax(MxTrace *t, MxValue x);
 
+/* mx_share — x / (sum of x + 1e-20) over the last dim, f32 [.., n]. Source: MaxText layers/moe.py
+ * deepseek_scale_weights. */
+MxValue mx_share(MxTrace *t, MxValue x);
+
 typedef struct MxTopKAttr {
     int64_t k;
+    int64_t n_groups; /* of the last dim, in a row; 0 = one … */
+    int64_t n_best;   /* … and from how many of them elements are taken */
 } MxTopKAttr;
 
 /* mx_top_k — where the k largest elements of the last dim are, i32 [.., k], the largest first; of
- * equal ones the one with the lower index. x f32 [.., n], 1 <= k <= n. */
-MxValue mx_top_k(MxTrace *t, MxValue x, int64_t k);
+ * equal ones the one with the lower index. x f32 [.., n], 1 <= k <= n. Of several groups, of at
+ * least two elements each, only those count whose two largest elements have the largest sums.
+ * Source: DeepSeek-V3 (2024) 2.1.2; MaxText layers/moe.py expert_group_mask. */
+MxValue mx_top_k(MxTrace *t, MxValue x, MxTopKAttr attr);
 
 typedef struct MxPickGradAttr {
     int64_t n; /* elements of the last dim of what was picked from */
@@ -33,6 +41,22 @@ typedef struct MxCapacityAttr {
  * choices of the same row b before this one, in the order of tokens and then of choices, are of
  * the same expert. Source: MaxText layers/moe.py generate_masks. */
 MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr);
+
+typedef struct MxCountIdsAttr {
+    int64_t n;
+} MxCountIdsAttr;
+
+/* mx_count_ids — how often each id occurs: f32 [n] of i32 [..] in [0, n). */
+MxValue mx_count_ids(MxTrace *t, MxValue ids, int64_t n);
+
+typedef struct MxEvenOutAttr {
+    double rate;
+} MxEvenOutAttr;
+
+/* mx_even_out — p + rate where fewer than the mean were counted, p - rate where more were. p,
+ * counts f32 [n]. Source: Wang et al. 2024 (loss-free balancing); MaxText layers/moe.py
+ * calculate_load_balance_updates. */
+MxValue mx_even_out(MxTrace *t, MxValue p, MxValue counts, double rate);
 
 /* What a choice is multiplied with: w[e] or its transpose. */
 typedef struct MxExpertDotAttr {

@@ -65,7 +65,9 @@ bool hf_is_outer(const MxFamily *family, const char *model_type);
 const MxFamily *hf_family_of(const MxHfModel *model);
 /* hf_families — all model types, for messages. */
 const char *hf_families(MxArena *arena);
-/* hf_layers — how many layers there are as Hugging Face counts them. */
+/* hf_model_layers — the layers of a model. hf_layers — how many there are, as Hugging Face counts
+ * them. */
+MxLayers hf_model_layers(const MxHfModel *model);
 int64_t hf_layers(const MxHfModel *model);
 /* hf_count — how often a model has a parameter: in each layer, once, or not at all. */
 int64_t hf_count(const MxHfModel *model, const HfRow *row);

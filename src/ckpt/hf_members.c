@@ -241,10 +241,11 @@ static bool slides(HfReader *r, const MxJson *types) {
 /* Whether the layers take turns as the family says; if not, it is a lack. */
 static void check_turns(HfReader *r, const MxJson *types) {
     int n = (int)mx_json_length(types);
-    bool is_so = !types || n == hf_layers(r->model);
+    MxLayers layers = hf_model_layers(r->model);
+    bool is_so = !types || n == layers.n;
     for (int i = 0; is_so && i < n; i++) {
         const char *type = mx_json_string(mx_json_at(types, (size_t)i));
-        bool has_window = mx_family_spec(r->family, i)->sees == MX_SEES_WINDOW;
+        bool has_window = mx_layer_spec(&layers, i)->sees == MX_SEES_WINDOW;
         is_so = type && !strcmp(type, has_window ? "sliding_attention" : "full_attention");
     }
     if (!is_so) lack(r, "layer_types", types);

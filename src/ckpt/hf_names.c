@@ -73,14 +73,19 @@ const char *hf_families(MxArena *arena) {
 
 /* Our name of what a row is in: a block, or a norm around it; NULL = this layer has none. */
 static const char *part_name(const MxHfModel *model, const HfRow *row, int layer) {
-    const MxLayerSpec *spec = mx_family_spec(hf_family_of(model), layer);
+    MxLayers layers = hf_model_layers(model);
+    const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
     if (row->part != HF_NORM) return spec->block[row->part == HF_FFN].name;
     const MxBlockSpec *block = &spec->block[row->norm / 2];
     return row->norm % 2 ? block->norm_after : block->norm_before;
 }
 
+MxLayers hf_model_layers(const MxHfModel *model) {
+    return mx_layers(hf_family_of(model), model->n_layers, 0);
+}
+
 int64_t hf_layers(const MxHfModel *model) {
-    return model->n_layers * mx_family_a_name(hf_family_of(model));
+    return hf_model_layers(model).n;
 }
 
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
@@ -97,8 +102,9 @@ int64_t hf_count(const MxHfModel *model, const HfRow *row) {
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
-    const char *layer = mx_family_layer(arena, hf_family_of(model), i);
-    return mx_arena_printf(arena, "model/%s/%s/%s", layer, part_name(model, row, i), row->ours);
+    MxLayers layers = hf_model_layers(model);
+    return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
+                           part_name(model, row, i), row->ours);
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {

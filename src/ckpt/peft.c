@@ -32,7 +32,7 @@ static const char *module_name(MxArena *arena, const HfRow *row) {
 static int turn_of(const MxFamily *family, const char *block, size_t n, int a_name) {
     for (int turn = 0; turn < a_name; turn++)
         for (int b = 0; b < MX_LAYER_BLOCKS; b++) {
-            const char *name = mx_family_spec(family, turn)->block[b].name;
+            const char *name = family->specs[family->turns[turn]].block[b].name;
             if (strlen(name) == n && !strncmp(name, block, n)) return turn;
         }
     return -1;

@@ -48,6 +48,18 @@ static void check_rotated(ConfigLoad *load, const MxConfig *c) {
                     "%lld elements of a head are rotated, which are no pairs", (long long)width);
 }
 
+/* Where the family says how layers take turns, a config can only say the same. */
+static void check_cycle(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_decoder_block, MX_KEY_inhomogeneous_layer_cycle_interval)) return;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    int64_t said = c->inhomogeneous_layer_cycle_interval;
+    bool is_read = config_word_in(family->keys, "inhomogeneous_layer_cycle_interval");
+    if (is_read && said != 1 && said != family->period)
+        config_fail(load, MX_KEY_inhomogeneous_layer_cycle_interval,
+                    "not available yet: %s wants %d here, found %lld", c->decoder_block,
+                    family->period, (long long)said);
+}
+
 /* Layers whose kinds come again after another number of them are not built. */
 static void check_delta(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_decoder_block)) return;
@@ -59,10 +71,10 @@ static void check_delta(ConfigLoad *load, const MxConfig *c) {
                     "%lld is not a multiple of gdn_num_key_heads (%lld)",
                     (long long)c->gdn_num_value_heads, (long long)c->gdn_num_key_heads);
     if (GOOD(load, MX_KEY_inhomogeneous_layer_cycle_interval) &&
-        c->inhomogeneous_layer_cycle_interval != family->period)
+        c->inhomogeneous_layer_cycle_interval == 1)
         config_fail(load, MX_KEY_inhomogeneous_layer_cycle_interval,
-                    "not available yet: %s wants %d here, found %lld", c->decoder_block,
-                    family->period, (long long)c->inhomogeneous_layer_cycle_interval);
+                    "not available yet: %s wants %d here, found 1", c->decoder_block,
+                    family->period);
     if (GOOD(load, MX_KEY_fused_qkv) && c->fused_qkv)
         config_fail(load, MX_KEY_fused_qkv, "%s has gates beside queries; wants false",
                     c->decoder_block);
@@ -110,6 +122,29 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
                     "chunk wants chunk_attn_window_size of at least 1, found 0");
 }
 
+/* Groups of experts hold two or more, as they are scored by two, and those that are taken hold as
+ * many as a token goes to. */
+static void check_groups(ConfigLoad *load, const MxConfig *c) {
+    int64_t n = c->n_routing_groups, best = c->topk_routing_group;
+    if (!GOOD(load, MX_KEY_n_routing_groups, MX_KEY_topk_routing_group) || n == -1) return;
+    if (c->num_experts % n || c->num_experts / n < 2)
+        config_fail(load, MX_KEY_n_routing_groups,
+                    "%lld experts (num_experts) are not %lld groups of two or more",
+                    (long long)c->num_experts, (long long)n);
+    else if (best < 1 || best > n)
+        config_fail(load, config_culprit(load, MX_KEY_topk_routing_group, MX_KEY_n_routing_groups),
+                    "topk_routing_group %lld of %lld groups (n_routing_groups); wants at least 1 "
+                    "and no more than there are",
+                    (long long)best, (long long)n);
+    else if (c->num_experts_per_tok > c->num_experts / n * best)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_topk_routing_group, MX_KEY_num_experts_per_tok),
+                    "%lld groups (topk_routing_group) have %lld experts, but a token goes to %lld "
+                    "(num_experts_per_tok)",
+                    (long long)best, (long long)(c->num_experts / n * best),
+                    (long long)c->num_experts_per_tok);
+}
+
 /* Where every layer has experts, no other width of a feed-forward block means anything. */
 static void check_experts(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_decoder_block, MX_KEY_num_experts, MX_KEY_num_experts_per_tok)) return;
@@ -119,6 +154,7 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_num_experts_per_tok,
                     "%lld, but there are %lld experts (num_experts)",
                     (long long)c->num_experts_per_tok, (long long)c->num_experts);
+    check_groups(load, c);
     if (mx_family_has(family, MX_BLOCK_GLU)) return;
     if (c->fused_mlp)
         config_fail(load, MX_KEY_fused_mlp,
@@ -145,6 +181,7 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_heads(load, c);
     check_sizes(load, c);
     check_rotated(load, c);
+    check_cycle(load, c);
     check_delta(load, c);
     check_attention(load, c);
     check_experts(load, c);

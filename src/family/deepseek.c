@@ -1,21 +1,40 @@
-/* deepseek.c — DeepSeek 2 and 3: latent attention; the first layers have a gated feed-forward
- * block, those after them experts. Source: MaxText models/deepseek.py @e591f30c. */
+/* deepseek.c — DeepSeek 2 and 3, and Kimi K2: latent attention; the first layers have a gated
+ * feed-forward block, those after them experts, of which some are for all tokens. Source: MaxText
+ * models/deepseek.py @e591f30c. */
 #include "rows.h"
+
+#define DEEPSEEK_ATTENTION                                                                         \
+    {                                                                                              \
+        .kind = MX_BLOCK_MLA, .name = "self_attention",                                            \
+        .norm_before = "pre_self_attention_layer_norm"                                             \
+    }
+
+enum { SPARSE, DENSE };
 
 /* MaxText's own pattern of adapted modules names stacks that its trees do not have. */
 const MxFamily family_deepseek = {
     .decoder_block = "deepseek",
-    .specs = {{.block = {{.kind = MX_BLOCK_MLA,
-                          .name = "self_attention",
-                          .norm_before = "pre_self_attention_layer_norm"},
-                         {.kind = MX_BLOCK_GLU,
-                          .name = "mlp",
-                          .norm_before = "post_self_attention_layer_norm"}}}},
-    .n_specs = 1,
+    .specs = {[SPARSE] = {.block = {DEEPSEEK_ATTENTION,
+                                    {.kind = MX_BLOCK_MOE,
+                                     .name = "DeepSeekMoeBlock_0",
+                                     .norm_before = "post_self_attention_layer_norm",
+                                     .routed = "MoeBlock_0",
+                                     .shared = "shared_experts",
+                                     .router_axis = "embed_moe"}},
+                          .weighs = MX_WEIGHS_SCORES},
+              [DENSE] = {.block = {DEEPSEEK_ATTENTION,
+                                   {.kind = MX_BLOCK_GLU,
+                                    .name = "mlp",
+                                    .norm_before = "post_self_attention_layer_norm"}}}},
+    .n_specs = 2,
     .period = 1,
-    .layers = "dense_layers",
-    .is_dense_first = true,
-    .keys = "first_num_dense_layers",
-    .lora_modules = "decoder/dense_layers/.*(self_attention/"
-                    "(query|wq_a|wq_b|wkv_a|wkv_b|out)|mlp/(wi_0|wi_1|wo))",
+    .turns = {SPARSE},
+    .layers = "moe_layers",
+    .first_layers = "dense_layers",
+    .first_spec = DENSE,
+    .keys = FAMILY_MOE_KEYS " first_num_dense_layers shared_experts routed_scaling_factor "
+                            "routed_bias_update_rate n_routing_groups topk_routing_group "
+                            "mlp_activations_limit",
+    .lora_modules = "decoder/(dense_layers|moe_layers)/.*(self_attention/"
+                    "(query|wq_a|wq_b|wkv_a|wkv_b|out)|(mlp|shared_experts)/(wi_0|wi_1|wo))",
 };

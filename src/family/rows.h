@@ -21,7 +21,8 @@
 
 /* Of all families with experts. */
 #define FAMILY_MOE_KEYS                                                                            \
-    "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight"
+    "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight "   \
+    "routed_score_func routed_bias mlp_bias"
 
 /* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
  */

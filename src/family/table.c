@@ -49,11 +49,6 @@ const MxFamily *mx_family_find(const char *decoder_block) {
     return NULL;
 }
 
-const MxLayerSpec *mx_family_spec(const MxFamily *family, int layer) {
-    MX_ASSERT(family->n_specs > 0);
-    return &family->specs[family->turns[layer % (family->period * mx_family_a_name(family))]];
-}
-
 bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
     bool has = false;
     for (int s = 0; s < family->n_specs; s++)
@@ -61,16 +56,11 @@ bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
     return has;
 }
 
-const char *mx_family_layer(MxArena *arena, const MxFamily *family, int layer) {
-    return mx_arena_printf(arena, "decoder/%s_%d", mx_family_layers(family),
-                           layer / mx_family_a_name(family));
-}
-
 /* ---- stacks */
 
 MxStacking mx_family_stacking(const MxFamily *family) {
     bool take_turns = family->period > 1;
-    return (MxStacking){.outer = mx_family_layers(family),
+    return (MxStacking){.outer = family->layers ? family->layers : "layers",
                         .place = take_turns ? family->place : NULL,
                         .period = take_turns ? family->period : 0};
 }
@@ -91,4 +81,38 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
                      .axis = axis,
                      .index = layer / how.period,
                      .count = n_blocks};
+}
+
+/* ---- the layers of a model */
+
+MxLayers mx_layers(const MxFamily *family, int64_t n_named, int64_t n_dense) {
+    int n = (int)n_named * mx_family_a_name(family);
+    MX_ASSERT(!family->first_layers || mx_family_a_name(family) == 1);
+    return (MxLayers){.family = family,
+                      .n = n,
+                      .n_first = !family->first_layers ? 0
+                                 : n_dense < n         ? (int)n_dense
+                                                       : n};
+}
+
+const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
+    const MxFamily *family = layers->family;
+    int later = layer - layers->n_first, n = family->period * mx_family_a_name(family);
+    MX_ASSERT(family->n_specs > 0);
+    return &family->specs[later < 0 ? family->first_spec : family->turns[later % n]];
+}
+
+MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {
+    int later = layer - layers->n_first, n = layers->n - layers->n_first;
+    int a_name = mx_family_a_name(layers->family);
+    if (later < 0)
+        return (MxLayerPlace){
+            .how = {.outer = layers->family->first_layers}, .layer = layer, .n = layers->n_first};
+    return (MxLayerPlace){
+        .how = mx_family_stacking(layers->family), .layer = later / a_name, .n = n / a_name};
+}
+
+const char *mx_layer_name(MxArena *arena, const MxLayers *layers, int layer) {
+    MxLayerPlace place = mx_layer_place(layers, layer);
+    return mx_arena_printf(arena, "decoder/%s_%d", place.how.outer, place.layer);
 }

@@ -10,6 +10,7 @@ typedef struct Leaves {
     Dense query, key, value, out;
     Dense qkv; /* fused_qkv: instead of the first three */
     Norm query_norm, key_norm;
+    int sinks; /* -1 = none */
 } Leaves;
 
 /* ---- parameters */
@@ -87,6 +88,10 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     Leaves *l = mx_new(p->arena, Leaves);
     add_qkv(p, c, spec, l);
     l->out = add_out(p, c, spec);
+    l->sinks = -1;
+    if (c->attention_sink)
+        l->sinks =
+            model_add(p, "sinks", MX_SHAPE(N), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
     l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
     l->key_norm = add_norm_of_heads(p, "key_norm", spec, c->num_kv_heads, H);
     return l;
@@ -140,7 +145,8 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
     q_BTNH = rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm));
     k_BTKH = rotate(p, spec, norm_of_heads(p, spec, k_BTKH, l->key_norm));
-    MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, MX_NONE);
+    MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, p->params[l->sinks], MX_F32);
+    MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, sinks);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));

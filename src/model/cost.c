@@ -15,20 +15,23 @@ static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double
     return sum;
 }
 
-/* All layers, and the modules that look ahead, which are of the last one's kind. */
+/* All layers, and the modules that look ahead, which are of the last one's kind, never of first
+ * ones'. */
 static void forward_flops(const MxConfig *c, double rows, double length, BlockFlops *layers,
                           BlockFlops *ahead) {
-    const MxFamily *family = mx_family_find(c->decoder_block);
-    int n = (int)c->num_decoder_layers * mx_family_a_name(family);
+    MxLayers all = mx_model_layers(c);
+    const MxLayerSpec *specs = all.family->specs;
     *layers = (BlockFlops){0};
-    for (int s = 0; s < family->n_specs; s++) {
+    for (int s = 0; s < all.family->n_specs; s++) {
         int n_alike = 0;
-        for (int i = 0; i < n; i++) n_alike += mx_family_spec(family, i) == &family->specs[s];
-        BlockFlops some = layer_flops(c, &family->specs[s], rows, length, n_alike);
+        for (int i = 0; i < all.n; i++) n_alike += mx_layer_spec(&all, i) == &specs[s];
+        BlockFlops some = layer_flops(c, &specs[s], rows, length, n_alike);
         layers->weights += some.weights;
         layers->attention += some.attention;
     }
-    *ahead = layer_flops(c, mx_family_spec(family, n - 1), rows, length, (double)c->mtp_num_layers);
+    all.n_first = 0;
+    *ahead =
+        layer_flops(c, mx_layer_spec(&all, all.n - 1), rows, length, (double)c->mtp_num_layers);
 }
 
 double mx_model_size(const MxConfig *c) {

@@ -38,7 +38,8 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .counts_B = in.counts,
               .kept_BT = in.kept,
               .caches = in.caches,
-              .balance = in.balance};
+              .balance = in.balance,
+              .loads = in.loads};
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++)
         if (model->specs[i].rope.n)
@@ -60,7 +61,6 @@ static MxValue embed(const Pass *p, MxValue tokens_BT) {
 
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = begin(t, model, params, in);
-    if (in.balance) *in.balance = MX_NONE;
     MxValue x_BTD = embed(&p, in.tokens);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
@@ -84,13 +84,11 @@ MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params,
     return mx_model_last_norm(t, model, params, mx_model_stream(t, model, params, in));
 }
 
-/* Positions and segments of the layer stay where they are. Its experts, if it has any, add nothing
- * to the loss, as in the original. */
+/* Positions and segments of the layer stay where they are. */
 MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in,
                        int k, MxAhead before) {
     MX_ASSERT(k >= 1 && k <= model->n_ahead);
     const Ahead *module = &model->ahead[k - 1];
-    in.balance = NULL;
     Pass p = begin(t, model, params, in);
     MxAhead after = {.tokens = mx_shift(t, before.tokens, in.segments, k - 1),
                      .targets = mx_shift(t, before.targets, in.segments, k - 1),

@@ -13,6 +13,8 @@
 typedef struct Block Block;
 
 enum { MOST_ACTIVATIONS = 3 };
+/* What a router makes of its products, by routed_score_func. */
+typedef enum Score { SCORE_PLAIN, SCORE_SOFTMAX, SCORE_SIGMOID } Score;
 
 /* A row of the family's layers with what this config makes of it. */
 typedef struct Spec {
@@ -25,6 +27,8 @@ typedef struct Spec {
     MxRopeAttr rope_layout;
     MxActivation activations[MOST_ACTIVATIONS]; /* of feed-forward blocks, one a branch */
     int n_activations;
+    MxGluAttr expert; /* of experts' units */
+    Score score;
 } Spec;
 
 /* A norm: indices into the parameter tree. */
@@ -66,9 +70,10 @@ struct MxModel {
     MxTree params;
     Layer *layers;
     int n_layers;
-    int n_moe; /* layers with experts */
     Ahead *ahead;
     int n_ahead;
+    int *routers; /* parameters */
+    int n_routers;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     Norm final_norm;
     MxLora lora;
@@ -81,11 +86,10 @@ struct MxModel {
 typedef struct Place {
     MxArena *arena;
     MxTree *tree;
-    MxDtype dtype;              /* of weights */
-    const char *dir;            /* "decoder/layers_3", outside layers: "" */
-    const char *block;          /* "self_attention", outside blocks: "" */
-    const MxStacking *stacking; /* below "decoder/"; NULL = leaves stay alone */
-    int layer, n_layers;        /* as MaxText counts them */
+    MxDtype dtype;             /* of weights */
+    const char *dir;           /* "decoder/layers_3", outside layers: "" */
+    const char *block;         /* "self_attention", outside blocks: "" */
+    const MxLayerPlace *place; /* in its stack, below "decoder/"; NULL = leaves stay alone */
     MxNormKind norm;
     bool norms_are_whole; /* as of MxFamily */
 } Place;
@@ -98,7 +102,8 @@ typedef struct Pass {
     MxValue segments_BT, positions_BT, kept_BT, counts_B;
     const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
-    MxValue *balance;         /* what layers with experts add to the loss; NULL = nobody asks */
+    MxBalance *balance;       /* of MxModelInputs … */
+    MxValue *loads;           /* … and these */
     const BlockLeaves *mixer; /* of this layer, whose output goes … */
     MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
@@ -128,6 +133,8 @@ struct Block {
      * multiplied by. */
     int64_t (*rope_width)(const MxConfig *config);
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
+    /* Of experts: the leaf that has a say in who is chosen, and in nothing else; -1 = none. */
+    int (*router)(const Spec *spec, const void *own);
 };
 
 extern const Block block_attention, block_mla, block_delta, block_glu, block_moe;

@@ -5,20 +5,6 @@
 
 #include <math.h>
 
-/* Of a family whose first layers are dense, all must be; its modules that look ahead never are. */
-static bool check_dense(const MxConfig *c, MxError *err) {
-    if (c->first_num_dense_layers < c->num_decoder_layers)
-        return mx_config_fail(err, c, MX_KEY_first_num_dense_layers,
-                              "layers with experts are not available yet; wants num_decoder_layers "
-                              "(%lld) or more, found %lld",
-                              (long long)c->num_decoder_layers,
-                              (long long)c->first_num_dense_layers);
-    return !c->mtp_num_layers ||
-           mx_config_fail(err, c, MX_KEY_mtp_num_layers,
-                          "not available yet for %s, whose modules that look ahead have experts",
-                          c->decoder_block);
-}
-
 /* In the original modules that look ahead count positions from another place. */
 static bool check_positions(const MxConfig *c, MxError *err) {
     return c->trainable_position_size <= 0 || !c->mtp_num_layers ||
@@ -31,7 +17,6 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
-    if (model->family->is_dense_first && !check_dense(config, err)) return false;
     if (!check_positions(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);
@@ -46,6 +31,11 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
 
 const MxTree *mx_model_params(const MxModel *model) {
     return &model->params;
+}
+
+const int *mx_model_routers(const MxModel *model, int *n) {
+    *n = model->n_routers;
+    return model->routers;
 }
 
 MxKind mx_model_trains(const MxModel *model) {

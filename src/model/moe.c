@@ -1,10 +1,10 @@
 /* moe.c — a block: a mixture of gated feed-forward units, of which each token goes to a few. A
  * router scores experts; the best `num_experts_per_tok` of them are chosen, and what they make is
- * added up, weighed by the softmax of their scores. No choice is dropped, unless capacity_factor
- * limits how many of a row an expert takes: what is beyond counts nothing. One unit more may be for
- * all tokens. Scores are made in the
- * dtype of activations, all that follows from them in float32. Source: MaxText layers/moe.py
- * (RoutedMoE) @e591f30c; Shazeer et al. 2017, Fedus et al. 2021.
+ * added up, weighed by scores. No choice is dropped, unless capacity_factor limits how many of a
+ * row an expert takes: what is beyond counts nothing. One unit more may be for all tokens. Scores
+ * are made in the dtype of activations, all that follows from them in float32. Source: MaxText
+ * layers/moe.py (RoutedMoE, RoutedAndSharedMoE) @e591f30c; Shazeer et al. 2017, Fedus et al. 2021,
+ * DeepSeek-V3 (2024) 2.1.2.
  *
  * X experts, C choices of a token, M width of an expert. */
 #include <mx/model.h>
@@ -14,7 +14,7 @@
 #include <math.h>
 
 typedef struct Leaves {
-    int gate, wi_0, wi_1, wo;
+    Dense gate, wi_0, wi_1, wo;
     const Glu *shared; /* NULL = there is none */
     int shared_gate;   /* -1 = none */
 } Leaves;
@@ -44,21 +44,45 @@ static void add_shared(const Place *p, const MxConfig *c, const Spec *spec, Leav
                                    model_fan_in(MX_INIT_TRUNCATED_NORMAL, c->emb_dim));
 }
 
+/* The matrices of all experts, and their biases. */
+static Dense add_experts(const Place *p, const MxConfig *c, const char *name, MxShape shape,
+                         const char *const axes[2], const char *bias_axis) {
+    Dense dense = {.bias = -1};
+    dense.kernel = model_add(p, name, shape, 0, AXES("exp", axes[0], axes[1]),
+                             model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[1]));
+    if (c->mlp_bias)
+        dense.bias = model_add(p, mx_arena_printf(p->arena, "%s_bias", name),
+                               MX_SHAPE(shape.dim[0], shape.dim[2]), 0, AXES("exp", bias_axis),
+                               (MxInit){.kind = MX_INIT_ZEROS});
+    return dense;
+}
+
 static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
     const MxBlockSpec *row = block_of(spec->row);
     Place routed = inside(place, row->routed), *p = &routed;
-    const char *read = row->router_axis ? row->router_axis : "embed";
     int64_t D = c->emb_dim, M = c->moe_mlp_dim, X = c->num_experts;
-    MxInit in = model_fan_in(MX_INIT_TRUNCATED_NORMAL, D);
-    MxInit out = model_fan_in(MX_INIT_TRUNCATED_NORMAL, M);
+    const char *read = row->router_axis ? row->router_axis : "embed";
+    const char *const *in = AXES("embed_moe", "mlp_moe"), *const *out =
+                                                              AXES("mlp_moe", "embed_moe");
     Leaves *l = mx_new(p->arena, Leaves);
-    l->gate = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES(read, NULL), in);
-    l->wi_0 = model_add(p, "wi_0", MX_SHAPE(X, D, M), 0, AXES("exp", "embed_moe", "mlp_moe"), in);
-    l->wi_1 = model_add(p, "wi_1", MX_SHAPE(X, D, M), 0, AXES("exp", "embed_moe", "mlp_moe"), in);
-    l->wo = model_add(p, "wo", MX_SHAPE(X, M, D), 0, AXES("exp", "mlp_moe", "embed_moe"), out);
+    l->gate = (Dense){.bias = -1};
+    l->gate.kernel = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES(read, NULL),
+                               model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));
+    if (c->routed_bias)
+        l->gate.bias =
+            model_add(p, "gate/bias", MX_SHAPE(X), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
+    l->wi_0 = add_experts(p, c, "wi_0", MX_SHAPE(X, D, M), in, "activation_mlp");
+    l->wi_1 = add_experts(p, c, "wi_1", MX_SHAPE(X, D, M), in, "activation_mlp");
+    l->wo = add_experts(p, c, "wo", MX_SHAPE(X, M, D), out, "activation_embed");
     add_shared(place, c, spec, l);
     return l;
 }
+
+static int router(const Spec *spec, const void *own) {
+    return spec->row->weighs == MX_WEIGHS_SCORES ? ((const Leaves *)own)->gate.bias : -1;
+}
+
+/* ---- routing */
 
 /* Choices of a row that an expert takes. Source: MaxText layers/moe.py generate_masks. */
 static int64_t capacity_of(const MxConfig *c, int64_t length) {
@@ -76,19 +100,45 @@ static void add_balance(const Pass *p, MxValue scores_BTX, MxValue ids_BTC) {
     const MxConfig *c = p->model->config;
     if (!p->balance || c->load_balance_loss_weight <= 0) return;
     MxShape shape = mx_trace_type(t, scores_BTX).shape;
-    double mean = (double)shape.dim[2] / (double)(shape.dim[0] * p->model->n_moe);
+    double mean = (double)shape.dim[2] / (double)shape.dim[0];
     MxValue one =
         mx_balance(t, mx_softmax(t, scores_BTX), ids_BTC, c->load_balance_loss_weight * mean);
-    *p->balance = *p->balance == MX_NONE ? one : mx_add(t, *p->balance, one);
+    MxBalance *all = p->balance;
+    all->sum = all->n++ ? mx_add(t, all->sum, one) : one;
 }
 
-static Routes route(const Pass *p, const Leaves *l, MxValue x_BTD) {
+static MxTopKAttr choice_of(const MxConfig *c) {
+    MxTopKAttr attr = {.k = c->num_experts_per_tok};
+    if (c->n_routing_groups == -1) return attr;
+    attr.n_groups = c->n_routing_groups;
+    attr.n_best = c->topk_routing_group;
+    return attr;
+}
+
+/* The chosen scores' weights; `by` are the scores that they were chosen by. */
+static MxValue weigh(const Pass *p, const Spec *spec, MxValue scores_BTX, MxValue by_BTX,
+                     MxValue ids_BTC) {
+    MxTrace *t = p->t;
+    if (spec->row->weighs == MX_WEIGHS_CHOSEN) return mx_softmax(t, mx_pick(t, by_BTX, ids_BTC));
+    MxValue weights_BTC = mx_pick(t, scores_BTX, ids_BTC);
+    if (spec->score == SCORE_SIGMOID) weights_BTC = mx_share(t, weights_BTC);
+    double factor = p->model->config->routed_scaling_factor;
+    return factor == 1 ? weights_BTC : mx_scale(t, weights_BTC, factor);
+}
+
+static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
-    MxValue scores_BTX = mx_cast(t, model_project(p, x_BTD, l->gate, -1), MX_F32);
-    MxValue ids_BTC = mx_top_k(t, scores_BTX, c->num_experts_per_tok);
-    MxValue weights_BTC = mx_softmax(t, mx_pick(t, scores_BTX, ids_BTC));
-    add_balance(p, scores_BTX, ids_BTC);
+    MxValue scores_BTX = mx_cast(t, model_project(p, x_BTD, l->gate.kernel, -1), MX_F32);
+    if (spec->score == SCORE_SOFTMAX) scores_BTX = mx_softmax(t, scores_BTX);
+    if (spec->score == SCORE_SIGMOID) scores_BTX = mx_activate(t, scores_BTX, MX_SIGMOID);
+    MxValue by_BTX = scores_BTX;
+    if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, mx_cast(t, p->params[l->gate.bias], MX_F32));
+    MxValue ids_BTC = mx_top_k(t, by_BTX, choice_of(c));
+    MxValue weights_BTC = weigh(p, spec, scores_BTX, by_BTX, ids_BTC);
+    add_balance(p, by_BTX, ids_BTC);
+    if (p->loads && router(spec, l) >= 0)
+        p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
     if (c->capacity_factor > 0) {
         MxCapacityAttr attr = {c->num_experts,
                                capacity_of(c, mx_trace_type(t, x_BTD).shape.dim[1])};
@@ -96,6 +146,8 @@ static Routes route(const Pass *p, const Leaves *l, MxValue x_BTD) {
     }
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
 }
+
+/* ---- forward pass */
 
 /* Rows of x times numbers, f32 [B, T, 1]. */
 static MxValue weigh_rows(MxTrace *t, MxValue x_BTD, MxValue weights_BT1) {
@@ -116,21 +168,34 @@ static MxValue add_of_all(const Pass *p, const Spec *spec, const Leaves *l, cons
     return mx_add(t, x_y[1], made_BTD);
 }
 
+/* x times the matrix of each choice's expert, with its bias, a row of a table. */
+static MxValue expert_project(const Pass *p, MxValue x, MxValue ids_BTC, Dense dense) {
+    MxTrace *t = p->t;
+    MxValue y_BTCN =
+        mx_expert_dot(t, x, ids_BTC, model_weight(p, dense.kernel), (MxExpertDotAttr){0});
+    if (dense.bias < 0) return y_BTCN;
+    MxShape shape = mx_trace_type(t, y_BTCN).shape;
+    MxValue rows =
+        mx_embed(t, p->params[dense.bias], model_flatten_last(t, ids_BTC, 2), p->model->dtype);
+    return mx_add(t, y_BTCN, mx_reshape(t, rows, shape));
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
-    const MxExpertDotAttr plain = {0};
-    Routes r = route(p, l, x_BTD);
-    MxValue gate_BTCM = mx_expert_dot(t, x_BTD, r.ids_BTC, model_weight(p, l->wi_0), plain);
-    MxValue up_BTCM = mx_expert_dot(t, x_BTD, r.ids_BTC, model_weight(p, l->wi_1), plain);
-    MxValue hidden_BTCM = mx_glu(t, gate_BTCM, up_BTCM, spec->activations[0]);
+    Routes r = route(p, spec, l, x_BTD);
+    MxValue gate_BTCM = expert_project(p, x_BTD, r.ids_BTC, l->wi_0);
+    MxValue up_BTCM = expert_project(p, x_BTD, r.ids_BTC, l->wi_1);
+    MxValue hidden_BTCM = mx_glu_within(t, gate_BTCM, up_BTCM, spec->expert);
     mx_trace_constrain(
         t, hidden_BTCM,
         AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
-    MxValue made_BTCD = mx_expert_dot(t, hidden_BTCM, r.ids_BTC, model_weight(p, l->wo), plain);
+    MxValue made_BTCD = expert_project(p, hidden_BTCM, r.ids_BTC, l->wo);
     MxValue y_BTD = mx_combine(t, made_BTCD, r.weights_BTC);
     return add_of_all(p, spec, l, (MxValue[]){x_BTD, y_BTD});
 }
+
+/* ---- cost */
 
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
     double emb = (double)c->emb_dim, one = model_glu_flops(c, (double)c->moe_mlp_dim, rows, length);
@@ -148,4 +213,5 @@ const Block block_moe = {
     .trace = trace,
     .flops = flops,
     .width = width,
+    .router = router,
 };

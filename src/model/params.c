@@ -15,9 +15,9 @@ int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
     const char *tail = mx_path_join(p->arena, p->block, name);
     leaf.path = mx_path_join(p->arena, p->dir, tail);
     for (int i = 0; i < shape.rank; i++) leaf.axes[i] = axes[i];
-    if (p->stacking)
-        leaf.stack = mx_stack_of(p->arena, "decoder/", p->stacking->outer, *p->stacking, p->layer,
-                                 p->n_layers, tail);
+    if (p->place)
+        leaf.stack = mx_stack_of(p->arena, "decoder/", p->place->how.outer, p->place->how,
+                                 p->place->layer, p->place->n, tail);
     return mx_tree_add(p->tree, leaf);
 }
 
@@ -38,7 +38,12 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     return norm;
 }
 
-static void add_layer(const Place *place, const MxModel *model, int spec, Layer *l) {
+static void note_router(MxModel *model, const BlockLeaves *b, int spec) {
+    int leaf = b->block->router ? b->block->router(&model->specs[spec], b->own) : -1;
+    if (leaf >= 0) model->routers[model->n_routers++] = leaf;
+}
+
+static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
     const MxConfig *c = model->config;
     *l = (Layer){.scope = place->dir, .spec = spec};
     for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
@@ -50,6 +55,7 @@ static void add_layer(const Place *place, const MxModel *model, int spec, Layer 
         b->norm_before = model_add_norm(place, row->norm_before, c->emb_dim);
         b->own = b->block->params(&inside, c, &model->specs[spec]);
         b->norm_after = model_add_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
+        note_router(model, b, spec);
     }
 }
 
@@ -60,7 +66,14 @@ static MxDtype weight_dtype(const MxModel *model) {
     return dtype;
 }
 
-/* A layer of the kind of the last one. Not stacked. */
+/* The kind of the last layer, and never of first ones. */
+static int spec_of_ahead(const MxModel *model) {
+    MxLayers layers = mx_model_layers(model->config);
+    layers.n_first = 0;
+    return (int)(mx_layer_spec(&layers, layers.n - 1) - model->family->specs);
+}
+
+/* Not stacked. */
 static void add_ahead(MxArena *arena, MxModel *model, int k) {
     int64_t D = model->config->emb_dim;
     Ahead *module = &model->ahead[k - 1];
@@ -77,25 +90,19 @@ static void add_ahead(MxArena *arena, MxModel *model, int k) {
     module->projection = model_add(&p, names[2], MX_SHAPE(2 * D, D), 1, AXES("embed", NULL),
                                    model_fan_in(MX_INIT_TRUNCATED_NORMAL, 2 * D));
     p.dir = mx_arena_printf(arena, "%s/mtp_%d_transformer_layer", p.dir, k);
-    add_layer(&p, model, model->layers[model->n_layers - 1].spec, &module->layer);
+    add_layer(&p, model, spec_of_ahead(model), &module->layer);
 }
 
-static void add_layers(MxArena *arena, MxModel *model) {
-    MxStacking *stacking = mx_new(arena, MxStacking);
-    *stacking = mx_family_stacking(model->family);
+static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
-    p.stacking = stacking;
     p.norm = model->family->norm;
     p.norms_are_whole = model->family->norms_are_whole;
-    int a_name = mx_family_a_name(model->family);
-    p.n_layers = model->n_layers / a_name;
     for (int i = 0; i < model->n_layers; i++) {
-        p.layer = i / a_name;
-        p.dir = mx_family_layer(arena, model->family, i);
-        int spec = (int)(mx_family_spec(model->family, i) - model->family->specs);
+        MxLayerPlace place = mx_layer_place(layers, i);
+        p.place = &place;
+        p.dir = mx_layer_name(arena, layers, i);
+        int spec = (int)(mx_layer_spec(layers, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
-        for (int k = 0; k < MX_LAYER_BLOCKS; k++)
-            model->n_moe += model->specs[spec].row->block[k].kind == MX_BLOCK_MOE;
     }
 }
 
@@ -103,8 +110,10 @@ void model_add_params(MxArena *arena, MxModel *model) {
     const MxConfig *c = model->config;
     int64_t D = c->emb_dim, V = c->vocab_size;
     mx_tree_init(&model->params, arena);
-    model->n_layers = (int)c->num_decoder_layers * mx_family_a_name(model->family);
+    MxLayers layers = mx_model_layers(c);
+    model->n_layers = layers.n;
     model->layers = mx_new_n(arena, Layer, model->n_layers);
+    model->routers = mx_new_n(arena, int, model->n_layers + (int)c->mtp_num_layers);
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
     root.dir = root.block = "";
     root.norm = model->family->norm;
@@ -117,7 +126,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
         model->positions = model_add(
             &root, "decoder/position_embedder/embedding", MX_SHAPE(c->trainable_position_size, D),
             0, AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
-    add_layers(arena, model);
+    add_layers(arena, model, &layers);
     model->final_norm = model_add_norm(&root, "decoder/decoder_norm", D);
     model->logits = -1;
     if (!c->logits_via_embedding)

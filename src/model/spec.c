@@ -42,6 +42,19 @@ static bool read_activation(const MxConfig *c, const char *name, MxActivation *o
     return false;
 }
 
+/* Experts may have a limit, and gates that gate themselves, as x sigmoid(1.702 x). */
+static bool read_expert(const MxConfig *c, Spec *spec, MxError *err) {
+    double limit = c->mlp_activations_limit;
+    MxActivation activation = spec->activations[0];
+    spec->expert = (MxGluAttr){.activation = activation, .limit = limit > 0 ? limit : 0};
+    if (!spec->row->gates_themselves) return true;
+    spec->expert.activation = MX_QUICK_GELU;
+    spec->expert.term = 1;
+    return activation == MX_SIGMOID ||
+           mx_config_fail(err, c, MX_KEY_mlp_activations, "\"%s\", but gates of %s are sigmoids",
+                          mx_activation_names[activation], c->decoder_block);
+}
+
 /* Experts are gated units: one activation times a linear branch. */
 static bool read_activations(const MxConfig *c, Spec *spec, MxError *err) {
     MxStrs names = c->mlp_activations;
@@ -55,7 +68,15 @@ static bool read_activations(const MxConfig *c, Spec *spec, MxError *err) {
     spec->n_activations = names.n;
     for (int i = 0; i < names.n; i++)
         if (!read_activation(c, names.item[i], &spec->activations[i], err)) return false;
-    return true;
+    return read_expert(c, spec, err);
+}
+
+static Score score_of(const MxConfig *c) {
+    static const char *const names[] = {
+        [SCORE_PLAIN] = "", [SCORE_SOFTMAX] = "softmax", [SCORE_SIGMOID] = "sigmoid"};
+    int i = 0;
+    while (strcmp(names[i], c->routed_score_func)) i++; /* the key's row has no others */
+    return (Score)i;
 }
 
 /* The config was checked: where a family says what layers see, attention_type says nothing else. */
@@ -97,6 +118,7 @@ static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
         MxKey key;
         bool is_set;
     } others[] = {{MX_KEY_attention_bias, c->attention_bias},
+                  {MX_KEY_attention_sink, c->attention_sink},
                   {MX_KEY_use_qk_norm, c->use_qk_norm},
                   {MX_KEY_fused_qkv, c->fused_qkv}};
     for (int i = 0; i < MX_COUNT(others); i++)
@@ -115,8 +137,14 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     return true;
 }
 
+MxLayers mx_model_layers(const MxConfig *config) {
+    return mx_layers(mx_family_find(config->decoder_block), config->num_decoder_layers,
+                     config->first_num_dense_layers);
+}
+
 bool mx_model_has_experts(const MxConfig *config) {
-    return mx_family_has(mx_family_find(config->decoder_block), MX_BLOCK_MOE);
+    MxLayers layers = mx_model_layers(config);
+    return mx_family_has(layers.family, MX_BLOCK_MOE) && layers.n > layers.n_first;
 }
 
 bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,
@@ -125,7 +153,8 @@ bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *
     *out = (Spec){.row = row,
                   .epsilon = config->normalization_layer_epsilon,
                   .norms_heads = row->norms_heads || config->use_qk_norm,
-                  .has_bias = row->has_biases || config->attention_bias};
+                  .has_bias = row->has_biases || config->attention_bias,
+                  .score = score_of(config)};
     out->has_out_bias = row->has_biases || (row->has_out_bias && config->attention_bias);
     for (int i = 0; i < MX_LAYER_BLOCKS; i++)
         out->norm_after[i] = row->asks_norms_after && !said[i] ? NULL : row->block[i].norm_after;

@@ -252,11 +252,8 @@ const MxOp op_ratio = {
 /* ---- gated units */
 
 const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
-    [MX_SILU] = "silu",
-    [MX_GELU] = "gelu",
-    [MX_RELU] = "relu",
-    [MX_LINEAR] = "linear",
-    [MX_SIGMOID] = "sigmoid",
+    [MX_SILU] = "silu",     [MX_GELU] = "gelu",       [MX_RELU] = "relu",
+    [MX_LINEAR] = "linear", [MX_SIGMOID] = "sigmoid", [MX_QUICK_GELU] = "quick_gelu",
 };
 
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {
@@ -265,12 +262,18 @@ MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {
 }
 
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation) {
-    MxGluAttr attr = {.activation = activation};
+    return mx_glu_within(t, gate, up, (MxGluAttr){.activation = activation});
+}
+
+MxValue mx_glu_within(MxTrace *t, MxValue gate, MxValue up, MxGluAttr attr) {
     return mx_trace_node(t, &op_glu, (MxValue[]){gate, up}, 2, &attr);
 }
 
 static void glu_print(MxText *text, const void *attr) {
-    mx_text_add(text, "%s", mx_activation_names[((const MxGluAttr *)attr)->activation]);
+    const MxGluAttr *a = attr;
+    mx_text_add(text, "%s", mx_activation_names[a->activation]);
+    if (a->limit > 0) mx_text_add(text, " within %g", a->limit);
+    if (a->term != 0) mx_text_add(text, " + %g", a->term);
 }
 
 static void activate_vjp(const MxVjp *v) {

@@ -51,26 +51,70 @@ const MxOp op_softmax_grad = {
     .doc = "dx from y = softmax(x) and dy",
 };
 
+/* ---- shares */
+
+MxValue mx_share(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_share, &x, 1, NULL);
+}
+
+static void share_vjp(const MxVjp *v) {
+    v->dx[0] = mx_trace_node(v->t, &op_share_grad, (MxValue[]){v->in[0], v->dy[0]}, 2, NULL);
+}
+
+const MxOp op_share = {
+    .name = "share",
+    .arity = 1,
+    .infer = softmax_infer,
+    .vjp = share_vjp,
+    .partition = cut_rows,
+    .doc = "x over its sum, over the last dim",
+};
+
+const MxOp op_share_grad = {
+    .name = "share_grad",
+    .arity = 2,
+    .infer = softmax_grad_infer,
+    .partition = cut_rows,
+    .doc = "dx from x and the dy of its share",
+};
+
 /* ---- the largest elements, and picking them */
 
-MxValue mx_top_k(MxTrace *t, MxValue x, int64_t k) {
-    return mx_trace_node(t, &op_top_k, &x, 1, &(MxTopKAttr){.k = k});
+MxValue mx_top_k(MxTrace *t, MxValue x, MxTopKAttr attr) {
+    return mx_trace_node(t, &op_top_k, &x, 1, &attr);
+}
+
+static bool groups_fit(MxInfer *infer, int64_t n) {
+    const MxTopKAttr *a = infer->attr;
+    if (!a->n_groups) return true;
+    if (n % a->n_groups || n / a->n_groups < 2)
+        return mx_infer_fail(infer, "%lld elements are not %lld groups of two or more",
+                             (long long)n, (long long)a->n_groups);
+    return (a->n_best >= 1 && a->n_best <= a->n_groups) ||
+           mx_infer_fail(infer, "cannot take the %lld best of %lld groups", (long long)a->n_best,
+                         (long long)a->n_groups);
 }
 
 static bool top_k_infer(MxInfer *infer) {
-    int64_t k = ((const MxTopKAttr *)infer->attr)->k;
+    const MxTopKAttr *a = infer->attr;
     MxShape shape = infer->in[0].shape;
     if (!ops_is(infer, 0, MX_F32, -1) || !has_last_dim(infer, 0)) return false;
-    if (k < 1 || k > shape.dim[shape.rank - 1])
-        return mx_infer_fail(infer, "cannot take the %lld largest of %lld", (long long)k,
-                             (long long)shape.dim[shape.rank - 1]);
-    shape.dim[shape.rank - 1] = k;
+    int64_t n = shape.dim[shape.rank - 1];
+    if (!groups_fit(infer, n)) return false;
+    if (a->n_groups) n = n / a->n_groups * a->n_best;
+    if (a->k < 1 || a->k > n)
+        return mx_infer_fail(infer, "cannot take the %lld largest of %lld", (long long)a->k,
+                             (long long)n);
+    shape.dim[shape.rank - 1] = a->k;
     infer->out[0] = (MxType){MX_I32, shape};
     return true;
 }
 
 static void top_k_print(MxText *text, const void *attr) {
-    mx_text_add(text, "%lld", (long long)((const MxTopKAttr *)attr)->k);
+    const MxTopKAttr *a = attr;
+    mx_text_add(text, "%lld", (long long)a->k);
+    if (a->n_groups)
+        mx_text_add(text, " in %lld of %lld groups", (long long)a->n_best, (long long)a->n_groups);
 }
 
 const MxOp op_top_k = {
@@ -166,6 +210,55 @@ const MxOp op_within_capacity = {
     .partition = within_capacity_cut,
     .print = within_capacity_print,
     .doc = "ids of experts, and -1 where an expert has no room left in its row",
+};
+
+/* ---- loads */
+
+MxValue mx_count_ids(MxTrace *t, MxValue ids, int64_t n) {
+    return mx_trace_node(t, &op_count_ids, &ids, 1, &(MxCountIdsAttr){.n = n});
+}
+
+static bool count_ids_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(((const MxCountIdsAttr *)infer->attr)->n)};
+    return ops_is(infer, 0, MX_I32, -1);
+}
+
+static void count_ids_cut(MxFactors *f) {
+    ops_cut_lead(f, f->in[0].shape.rank, 1);
+}
+
+const MxOp op_count_ids = {
+    .name = "count_ids",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxCountIdsAttr),
+    .infer = count_ids_infer,
+    .partition = count_ids_cut,
+    .doc = "how often each id occurs",
+};
+
+MxValue mx_even_out(MxTrace *t, MxValue p, MxValue counts, double rate) {
+    return mx_trace_node(t, &op_even_out, (MxValue[]){p, counts}, 2, &(MxEvenOutAttr){rate});
+}
+
+static bool even_out_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_F32, 1) && ops_same_type(infer, 0, 1);
+}
+
+static void even_out_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%g", ((const MxEvenOutAttr *)attr)->rate);
+}
+
+/* Few elements, whose mean counts: every rank has them all. */
+const MxOp op_even_out = {
+    .name = "even_out",
+    .arity = 2,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxEvenOutAttr),
+    .infer = even_out_infer,
+    .print = even_out_print,
+    .doc = "p, more where fewer than the mean were counted, less where more were",
 };
 
 /* ---- combining what experts made */

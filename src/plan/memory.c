@@ -50,19 +50,23 @@ static int64_t gathered_elements(MxArena *arena, const MxForecast *plan, const P
 
 static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
     TokenAxes tokens = token_axes(arena, &plan->mesh);
-    int64_t layer = 0, single = 0;
+    const MxFamily *family = mx_family_find(plan->config->decoder_block);
+    int64_t layer = 0, first = 0, single = 0;
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *array = &plan->arrays[i];
         bool is_layer = array->leaf->stack.count > 0;
         if (is_layer && array->leaf->stack.index > 0) continue;
         int64_t n = gathered_elements(arena, plan, array, &tokens);
-        if (is_layer)
+        if (is_layer && family->first_layers &&
+            !strcmp(array->leaf->stack.axis, family->first_layers))
+            first += n;
+        else if (is_layer)
             layer += n;
         else if (n > single)
             single = n;
     }
-    const MxFamily *family = mx_family_find(plan->config->decoder_block);
     layer /= family->period * mx_family_a_name(family); /* one of each place was added */
+    if (first > layer) layer = first;
     return layer > single ? layer : single;
 }
 

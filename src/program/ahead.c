@@ -35,19 +35,19 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
-    MxModelInputs in = program_inputs(t, batch);
-    MxValue balance;
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream), sum = MX_NONE;
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
-    loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
     for (int k = 1; k <= s->config->mtp_num_layers; k++) {
         at = mx_model_ahead(t, s->model, params, in, k, at);
         hidden = mx_model_last_norm(t, s->model, params, at.stream);
         MxValue nll = mx_model_nll(t, s->model, params, hidden, at.targets, at.weights);
         sum = k > 1 ? mx_add(t, sum, nll) : nll;
     }
+    loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
     t->scope = "loss";
     MxValue mean = mx_ratio(t, sum, weights[AHEAD], LOSS_EPS);
     MxValue ahead = mx_scale(t, mean, s->config->mtp_loss_scaling_factor);
@@ -58,8 +58,8 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
 static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                     const MxValue *weights) {
     int64_t module = s->config->mtp_eval_target_module;
-    MxModelInputs in = program_inputs(t, batch);
-    MxValue balance;
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream);

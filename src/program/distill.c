@@ -78,20 +78,23 @@ static MxValue add_features(MxTrainState *s, MxTrace *t, const int *batch, Featu
 
 /* What no sum over examples is, told of the whole batch. */
 static void tell(MxTrainState *s, MxTrace *t, MxValue value, int output) {
-    if (value == MX_NONE) return;
     value = mx_scale(t, value, 1.0 / (double)s->config->gradient_accumulation_steps);
     mx_trace_assign(t, value, loss_output(s, output), false);
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
-    MxModelInputs in = program_inputs(t, batch);
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxValue *loads = in.loads;
     Features features = ask_features(s);
-    MxValue balance, teacher_balance, numbers = mx_variable(t, teacher_of(s)->numbers);
-    in.balance = &teacher_balance;
+    MxBalance balance = {.sum = MX_NONE}, of_teacher = {.sum = MX_NONE};
+    MxValue numbers = mx_variable(t, teacher_of(s)->numbers);
+    in.balance = &of_teacher;
+    in.loads = NULL;
     in.features = features.teacher;
     MxModelSide teacher = teacher_side(s, t, in); /* first: little of it is kept */
     in.balance = &balance;
+    in.loads = loads;
     in.features = features.student;
     MxModelSide student = {s->model, params, mx_model_hidden(t, s->model, params, in)};
     MxValue sum = mx_model_distill(t, student, teacher, mx_variable(t, batch[MX_TARGETS]),
@@ -100,7 +103,8 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     t->scope = "loss";
     mx_trace_assign(t, sum + 1, loss_output(s, SUMS), false);
     tell(s, t, numbers, NUMBERS);
-    tell(s, t, teacher_balance, TEACHER_BALANCE);
+    if (of_teacher.n)
+        tell(s, t, mx_scale(t, of_teacher.sum, 1.0 / of_teacher.n), TEACHER_BALANCE);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
     loss = add_features(s, t, batch, features, total[0], loss);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
@@ -108,7 +112,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
 
 static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                     const MxValue *weights) {
-    MxValue hidden = mx_model_hidden(t, s->model, params, program_inputs(t, batch));
+    MxValue hidden = mx_model_hidden(t, s->model, params, program_inputs(s, t, batch));
     MxValue sum = mx_model_nll(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
                                mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
     t->scope = "loss";

@@ -63,16 +63,16 @@ double loss_mean(const MxLoss *loss, int i);
 /* The first sums of losses with this base. */
 enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_SUMS };
 
-/* program_inputs — the model's inputs. program_token_loss — mean cross-entropy from the model's
- * hidden states. */
-MxModelInputs program_inputs(MxTrace *t, const int *batch);
+/* program_inputs — the model's inputs, and in training where it leaves loads of experts, if they
+ * are wanted. program_token_loss — mean cross-entropy from the model's hidden states. */
+MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch);
 MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                            MxValue hidden, MxValue weight);
 
-/* program_add_balance — a loss with what experts that are chosen unevenly add to it in training
- * (MX_NONE = nothing), which becomes an output too. The mean over rows and layers with experts;
+/* program_add_balance — a loss with what experts that are chosen unevenly add to it in training,
+ * which becomes an output too. The mean over rows and layers with experts;
  * micro-batches have equal shares of it. */
-MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBalance balance,
                             int output, MxValue loss);
 /* loss_sum — a sum as it is. loss_has_balance — whether experts add to a config's loss. */
 double loss_sum(const MxLoss *loss, int i);

@@ -43,8 +43,8 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
-    MxModelInputs in = program_inputs(t, batch);
-    MxValue balance;
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
     MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);

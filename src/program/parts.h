@@ -30,6 +30,12 @@ typedef struct Part {
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
 
+    /* In the graphs of training. observe: what the pass over a micro-batch has made besides its
+     * loss goes to variables, or is added to what they hold. adjust: a parameter's new value, f32,
+     * behind the optimizer's step. */
+    void (*observe)(MxTrainState *s, MxTrace *t, bool add);
+    MxValue (*adjust)(MxTrainState *s, MxTrace *t, int param, MxValue value);
+
     /* While it is run. begin: the weights are those that a run starts with. open: before the first
      * batch; the data of training and evaluation, NULL = none. before_batch: batch i, or the rows
      * of it that `batch` has. changed: parameters were changed, by a step or from outside. */

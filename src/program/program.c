@@ -200,6 +200,8 @@ static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
         total[i] = mx_variable(t, s->var.total_weight[i]);
     MxValue loss = s->loss->trace(s, t, params, s->var.batch[false], total);
     mx_trace_assign(t, loss, s->var.loss, false);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->observe) program_parts[i]->observe(s, t, add);
     find_outputs(s, t, false);
     MxGradTarget *targets = mx_new_n(s->arena, MxGradTarget, s->trained->n);
     int n = 0;

@@ -5,10 +5,12 @@
 
 #include <math.h>
 
-MxModelInputs program_inputs(MxTrace *t, const int *batch) {
+MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
+    bool trains = batch == s->var.batch[false];
     return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
                            .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
-                           .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
+                           .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]),
+                           .loads = trains ? program_loads(s) : NULL};
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
@@ -28,21 +30,21 @@ MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, c
     return mx_ratio(t, xent, weight, LOSS_EPS);
 }
 
-MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxValue balance,
+MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBalance balance,
                             int output, MxValue loss) {
     bool trains = batch == s->var.batch[false];
-    if (balance == MX_NONE || loss < 0) return loss;
+    int64_t n_micro = trains ? s->config->gradient_accumulation_steps : 1;
+    if (!balance.n || loss < 0) return loss;
     t->scope = "loss";
-    balance =
-        mx_scale(t, balance, trains ? 1.0 / (double)s->config->gradient_accumulation_steps : 1);
-    mx_trace_assign(t, balance, loss_output(s, output), false);
-    return trains ? mx_add(t, loss, balance) : loss;
+    MxValue mean = mx_scale(t, balance.sum, 1.0 / (double)(balance.n * n_micro));
+    mx_trace_assign(t, mean, loss_output(s, output), false);
+    return trains ? mx_add(t, loss, mean) : loss;
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
-    MxModelInputs in = program_inputs(t, batch);
-    MxValue balance;
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[0]);

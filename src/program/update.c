@@ -88,6 +88,9 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxOptimStep step) 
     for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
         if (kept_var(s, i, slot) != MX_NONE) step.kept[slot] = mx_variable(t, kept_var(s, i, slot));
     mx_optim_trace(t, s->optim, i, &step);
+    for (int k = 0; k < PART_COUNT; k++)
+        if (s->part[k] && program_parts[k]->adjust)
+            step.p = program_parts[k]->adjust(s, t, i, step.p);
     step.p = mx_cast(t, step.p, s->vars.item[s->var.param[i]].type.dtype);
     mx_trace_assign(t, step.p, s->var.param[i], false);
     for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)

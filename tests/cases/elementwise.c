@@ -45,6 +45,8 @@ static double activate(MxActivation activation, double x) {
         return x > 0 ? x : 0;
     case MX_SIGMOID:
         return 1 / (1 + exp(-x));
+    case MX_QUICK_GELU:
+        return x / (1 + exp(-1.702 * x));
     default:
         return x;
     }
@@ -57,9 +59,12 @@ static void ref_activate(const Reference *r) {
 }
 
 static void ref_glu(const Reference *r) {
-    MxActivation activation = ((const MxGluAttr *)r->attr)->activation;
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
-        r->out[0][i] = activate(activation, r->in[0][i]) * r->in[1][i];
+    const MxGluAttr *a = r->attr;
+    double limit = a->limit > 0 ? a->limit : INFINITY;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double gate = fmin(r->in[0][i], limit), up = fmax(fmin(r->in[1][i], limit), -limit);
+        r->out[0][i] = activate(a->activation, gate) * (up + a->term);
+    }
 }
 
 // clang-format off
@@ -182,13 +187,13 @@ const OpTest test_ratio = {
 
 const OpTest test_activate = {
     CASES(
-        {"silu", ATTR(MxGluAttr, MX_SILU), "x5,333:normal2", NULL, 0},
-        {"gelu", ATTR(MxGluAttr, MX_GELU), "x4,71,131:normal2", NULL, 0},
-        {"relu", ATTR(MxGluAttr, MX_RELU), "x5,333:away0.5", NULL, 0},
-        {"linear", ATTR(MxGluAttr, MX_LINEAR), "x5,333", NULL, 0},
-        {"sigmoid", ATTR(MxGluAttr, MX_SIGMOID), "x5,333:normal2", NULL, 0},
+        {"silu", ATTR(MxGluAttr, .activation = MX_SILU), "x5,333:normal2", NULL, 0},
+        {"gelu", ATTR(MxGluAttr, .activation = MX_GELU), "x4,71,131:normal2", NULL, 0},
+        {"relu", ATTR(MxGluAttr, .activation = MX_RELU), "x5,333:away0.5", NULL, 0},
+        {"sigmoid", ATTR(MxGluAttr, .activation = MX_SIGMOID), "x5,333:normal2", NULL, 0},
+        {"linear", ATTR(MxGluAttr, .activation = MX_LINEAR), "x5,333", NULL, 0},
         {NULL, ATTR(MxGluAttr, .activation = MX_GELU), "b2,3", "b2,3", 0},
-        {NULL, ATTR(MxGluAttr, MX_GELU), "f8,4,8", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxGluAttr, .activation = MX_GELU), "f8,4,8", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxGluAttr, .activation = MX_SILU), "i2", "input 0 must be float32 or bfloat16"}),
     .reference = ref_activate,
@@ -205,14 +210,17 @@ const OpTest test_activate_grad = {
 
 const OpTest test_glu = {
     CASES(
-        {"silu", ATTR(MxGluAttr, MX_SILU), "x2,5,111:normal2 x2,5,111", NULL, 0},
-        {"gelu", ATTR(MxGluAttr, MX_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
-        {"relu", ATTR(MxGluAttr, MX_RELU), "x2,5,111:away0.5 x2,5,111", NULL, 0},
-        {"linear", ATTR(MxGluAttr, MX_LINEAR), "x2,5,111:normal2 x2,5,111", NULL, 0},
-        {"sigmoid", ATTR(MxGluAttr, MX_SIGMOID), "x2,5,111:normal2 x2,5,111", NULL, 0},
-        {"silu large", ATTR(MxGluAttr, MX_SILU), "x4,71,131:normal2 x4,71,131", NULL, 0},
+        {"silu", ATTR(MxGluAttr, .activation = MX_SILU), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"gelu", ATTR(MxGluAttr, .activation = MX_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"relu", ATTR(MxGluAttr, .activation = MX_RELU), "x2,5,111:away0.5 x2,5,111", NULL, 0},
+        {"linear", ATTR(MxGluAttr, .activation = MX_LINEAR), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"sigmoid", ATTR(MxGluAttr, .activation = MX_SIGMOID), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"quick gelu", ATTR(MxGluAttr, .activation = MX_QUICK_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"limited", ATTR(MxGluAttr, MX_QUICK_GELU, 1.2, 1), "x2,5,111:normal2 x2,5,111", NULL, CASE_NO_SLOPE},
+        {"within the limit", ATTR(MxGluAttr, MX_QUICK_GELU, 70, 1), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"silu large", ATTR(MxGluAttr, .activation = MX_SILU), "x4,71,131:normal2 x4,71,131", NULL, 0},
         {NULL, ATTR(MxGluAttr, .activation = MX_SILU), "b2,3 b2,3", "b2,3", 0},
-        {NULL, ATTR(MxGluAttr, MX_SILU), "f8,4,8 f8,4,8", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxGluAttr, .activation = MX_SILU), "f8,4,8 f8,4,8", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxGluAttr, .activation = MX_SILU), "f2,3 f3", "inputs 0 and 1 must have one type"},
         {ATTR(MxGluAttr, .activation = MX_SILU), "f2 b2", "inputs 0 and 1 must have one type"},

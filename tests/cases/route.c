@@ -25,14 +25,67 @@ static void ref_softmax_grad(const Reference *r) {
     }
 }
 
+static void ref_share(const Reference *r) {
+    int64_t n = last_dim(r->in_type[0]);
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double sum = 1e-20;
+        for (int64_t j = 0; j < n; j++) sum += r->in[0][i / n * n + j];
+        r->out[0][i] = r->in[0][i] / sum;
+    }
+}
+
+enum { MOST_GROUPS = 8 };
+
+/* Which groups have the largest sums of two elements; without groups the only one. */
+static void best_groups(const double *x, const MxTopKAttr *a, int64_t each,
+                        bool is_best[MOST_GROUPS]) {
+    double most[MOST_GROUPS];
+    is_best[0] = true;
+    for (int64_t g = 0; g < a->n_groups; g++) {
+        most[g] = -INFINITY;
+        for (int64_t i = g * each; i < (g + 1) * each; i++)
+            for (int64_t j = g * each; j < i; j++) most[g] = fmax(most[g], x[i] + x[j]);
+    }
+    for (int64_t g = 0; g < a->n_groups; g++) {
+        int64_t before = 0;
+        for (int64_t h = 0; h < a->n_groups; h++)
+            before += most[h] > most[g] || (most[h] == most[g] && h < g);
+        is_best[g] = before < a->n_best;
+    }
+}
+
 /* An element's place is the number of those that come before it. */
 static void ref_top_k(const Reference *r) {
+    const MxTopKAttr *a = r->attr;
     int64_t n = last_dim(r->in_type[0]), k = last_dim(r->out_type[0]);
+    int64_t each = a->n_groups ? n / a->n_groups : n;
+    bool is_best[MOST_GROUPS];
     for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
         int64_t row = i / n, before = 0;
-        for (int64_t j = row * n; j < row * n + n; j++)
-            before += r->in[0][j] > r->in[0][i] || (r->in[0][j] == r->in[0][i] && j < i);
+        const double *x = r->in[0] + row * n;
+        if (i % n == 0) best_groups(x, a, each, is_best);
+        if (!is_best[i % n / each]) continue;
+        for (int64_t j = 0; j < n; j++)
+            before += (x[j] > x[i % n] || (x[j] == x[i % n] && j < i % n)) && is_best[j / each];
         if (before < k) r->out[0][row * k + before] = (double)(i % n);
+    }
+}
+
+static void ref_count_ids(const Reference *r) {
+    for (int64_t e = 0; e < element_count(r->out_type[0]); e++) {
+        r->out[0][e] = 0;
+        for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+            r->out[0][e] += r->in[0][i] == (double)e;
+    }
+}
+
+static void ref_even_out(const Reference *r) {
+    double rate = ((const MxEvenOutAttr *)r->attr)->rate, mean = 0;
+    int64_t n = element_count(r->in_type[0]);
+    for (int64_t i = 0; i < n; i++) mean += r->in[1][i];
+    for (int64_t i = 0; i < n; i++) {
+        double under = mean / (double)n - r->in[1][i];
+        r->out[0][i] = r->in[0][i] + (under > 0 ? rate : under < 0 ? -rate : 0);
     }
 }
 
@@ -124,19 +177,73 @@ const OpTest test_softmax_grad = {
     .reference = ref_softmax_grad,
 };
 
+const OpTest test_share = {
+    CASES(
+        {"rows", NULL, "f3,5,7:square1", NULL, 0},
+        {"large", NULL, "f301,129:square1", NULL, 0},
+        {"one element", NULL, "f5,1:square1", NULL, CASE_NO_SLOPE},
+        {NULL, NULL, "f2,3:square1", "f2,3", 0},
+        {NULL, NULL, "f8,4,8:square1", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f", "input 0 must have a last dim"},
+        {NULL, "b2,3", "input 0 must be float32"}),
+    .reference = ref_share,
+    .flows = 1 << 0,
+};
+
+const OpTest test_share_grad = {
+    WRONG(
+        {NULL, "f2,3 f2,4", "inputs 0 and 1 must have one type"}),
+    .forward = &op_share,
+    .wrt = {0},
+};
+
+const OpTest test_count_ids = {
+    CASES(
+        {"ids", ATTR(MxCountIdsAttr, 7), "i3,5,2:ids7", NULL, 0},
+        {"some do not occur", ATTR(MxCountIdsAttr, 129), "i31,2:ids7", NULL, 0},
+        {NULL, ATTR(MxCountIdsAttr, 4), "i2,3", "f4", 0},
+        {NULL, ATTR(MxCountIdsAttr, 4), "i8,4,2:ids4", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxCountIdsAttr, 4), "f2,3", "input 0 must be int32"}),
+    .reference = ref_count_ids,
+};
+
+const OpTest test_even_out = {
+    CASES(
+        {"counts", ATTR(MxEvenOutAttr, 0.01), "f33 f33:square1", NULL, 0},
+        {"even ones", ATTR(MxEvenOutAttr, 0.01), "f33 f33:value8", NULL, 0},
+        {NULL, ATTR(MxEvenOutAttr, 0.01), "f3 f3", "f3", 0},
+        {NULL, ATTR(MxEvenOutAttr, 0.01), "f8 f8:square1", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxEvenOutAttr, 0.01), "f3 f4", "inputs 0 and 1 must have one type"},
+        {ATTR(MxEvenOutAttr, 0.01), "f3,2 f3,2", "input 0 must be float32 of rank 1"}),
+    .reference = ref_even_out,
+};
+
 const OpTest test_top_k = {
     CASES(
-        {"rows", ATTR(MxTopKAttr, 3), "f3,5,7", NULL, 0},
-        {"all", ATTR(MxTopKAttr, 7), "f5,7", NULL, 0},
-        {"equal ones", ATTR(MxTopKAttr, 3), "f5,7:value0.5", NULL, 0},
-        {"large", ATTR(MxTopKAttr, 8), "f1501,129", NULL, 0},
-        {NULL, ATTR(MxTopKAttr, 2), "f2,3", "i2,2", 0},
-        {NULL, ATTR(MxTopKAttr, 2), "f8,4,8", NULL, CASE_RANKS}),
+        {"groups", ATTR(MxTopKAttr, 3, 4, 2), "f3,5,12", NULL, 0},
+        {"all groups", ATTR(MxTopKAttr, 3, 4, 4), "f3,5,12", NULL, 0},
+        {"all of a group", ATTR(MxTopKAttr, 4, 3, 1), "f7,12", NULL, 0},
+        {"equal groups", ATTR(MxTopKAttr, 5, 3, 2), "f5,12:value0.5", NULL, 0},
+        {"large groups", ATTR(MxTopKAttr, 8, 8, 4), "f151,64", NULL, 0},
+        {NULL, ATTR(MxTopKAttr, 2, 2, 1), "f8,4,8", NULL, CASE_RANKS},
+        {"rows", ATTR(MxTopKAttr, .k = 3), "f3,5,7", NULL, 0},
+        {"all", ATTR(MxTopKAttr, .k = 7), "f5,7", NULL, 0},
+        {"equal ones", ATTR(MxTopKAttr, .k = 3), "f5,7:value0.5", NULL, 0},
+        {"large", ATTR(MxTopKAttr, .k = 8), "f1501,129", NULL, 0},
+        {NULL, ATTR(MxTopKAttr, .k = 2), "f2,3", "i2,2", 0},
+        {NULL, ATTR(MxTopKAttr, .k = 2), "f8,4,8", NULL, CASE_RANKS}),
     WRONG(
-        {ATTR(MxTopKAttr, 4), "f2,3", "cannot take the 4 largest of 3"},
-        {ATTR(MxTopKAttr, 0), "f2,3", "cannot take the 0 largest of 3"},
-        {ATTR(MxTopKAttr, 1), "f", "input 0 must have a last dim"},
-        {ATTR(MxTopKAttr, 1), "i2,3", "input 0 must be float32"}),
+        {ATTR(MxTopKAttr, .k = 4), "f2,3", "cannot take the 4 largest of 3"},
+        {ATTR(MxTopKAttr, .k = 0), "f2,3", "cannot take the 0 largest of 3"},
+        {ATTR(MxTopKAttr, 3, 4, 1), "f2,8", "cannot take the 3 largest of 2"},
+        {ATTR(MxTopKAttr, 1, 3, 1), "f2,8", "8 elements are not 3 groups of two or more"},
+        {ATTR(MxTopKAttr, 1, 8, 1), "f2,8", "8 elements are not 8 groups of two or more"},
+        {ATTR(MxTopKAttr, 1, 4, 5), "f2,8", "cannot take the 5 best of 4 groups"},
+        {ATTR(MxTopKAttr, .k = 1), "f", "input 0 must have a last dim"},
+        {ATTR(MxTopKAttr, .k = 1), "i2,3", "input 0 must be float32"}),
     .reference = ref_top_k,
 };
 

@@ -23,10 +23,11 @@ START_TEST(rows_are_whole) {
         ck_assert_int_eq(is_built, f->n_specs > 0);
         ck_assert(f->period >= 1 && f->period <= MX_MOST_PERIOD);
         ck_assert_int_eq(f->period > 1, f->place != NULL);
-        for (int layer = 0; is_built && layer < 3 * f->period; layer++) {
-            const MxLayerSpec *spec = mx_family_spec(f, layer);
+        MxLayers layers = mx_layers(f, 4 * f->period, f->period);
+        for (int layer = layers.n_first; is_built && layer < 3 * f->period; layer++) {
+            const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
             ck_assert(spec >= f->specs && spec < f->specs + f->n_specs);
-            ck_assert_ptr_eq(spec, mx_family_spec(f, layer + f->period * mx_family_a_name(f)));
+            ck_assert_ptr_eq(spec, mx_layer_spec(&layers, layer + f->period * mx_family_a_name(f)));
             for (int b = 0; b < MX_LAYER_BLOCKS; b++) ck_assert_ptr_nonnull(spec->block[b].name);
         }
         if (is_built) ck_assert_ptr_nonnull(f->lora_modules);
@@ -64,12 +65,36 @@ START_TEST(layers_are_stacked) {
 }
 END_TEST
 
+static const struct {
+    int n_dense, layer;
+    MxBlockKind kind;
+    const char *name;
+    int place, n;
+} first[] = {
+    {1, 0, MX_BLOCK_GLU, "decoder/dense_layers_0", 0, 1},
+    {1, 1, MX_BLOCK_MOE, "decoder/moe_layers_0", 0, 3},
+    {1, 3, MX_BLOCK_MOE, "decoder/moe_layers_2", 2, 3},
+    {0, 0, MX_BLOCK_MOE, "decoder/moe_layers_0", 0, 4},
+    {9, 3, MX_BLOCK_GLU, "decoder/dense_layers_3", 3, 4},
+};
+
+START_TEST(first_layers_are_a_stack) {
+    MxLayers layers = mx_layers(mx_family_find("deepseek"), 4, first[_i].n_dense);
+    MxLayerPlace place = mx_layer_place(&layers, first[_i].layer);
+    ck_assert_int_eq(mx_layer_spec(&layers, first[_i].layer)->block[1].kind, first[_i].kind);
+    ck_assert_str_eq(mx_layer_name(&arena, &layers, first[_i].layer), first[_i].name);
+    ck_assert_int_eq(place.layer, first[_i].place);
+    ck_assert_int_eq(place.n, first[_i].n);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("family");
     TCase *tcase = tcase_create("family");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, rows_are_whole);
     tcase_add_loop_test(tcase, layers_are_stacked, 0, MX_COUNT(stacked));
+    tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -56,6 +56,9 @@ static const struct {
     {"qwen3-30b-a3b", 30532122624},
     {"qwen3-235b-a22b", 235093634560},
     {"qwen3-480b-a35b", 480154875392},
+    {"deepseek2-16b", 15706484224},
+    {"deepseek2-236b", 235741434880},
+    {"deepseek3-671b", 671026419200}, /* without its module that looks ahead */
     /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
     {"gemma-2b", 2506172416 + 128 * 2048},
     {"gemma-7b", 8537680896 + 128 * 3072},
@@ -244,18 +247,14 @@ static const struct {
      "attention_type: chunk, but layers of gemma3 see what their family says; wants global"},
     {{"decoder_block=gemma3"},
      "sliding_window_size: layers of gemma3 have a window; wants at least 1, found 0"},
-    {{"decoder_block=deepseek", "first_num_dense_layers=4"},
+    {{"decoder_block=deepseek"},
      "attention_type: global, but layers of deepseek have latent attention; wants mla"},
     {{"attention_type=mla"}, "attention_type: mla, but layers of llama2 have no latent attention"},
-    {{LATENT}, "first_num_dense_layers: layers with experts are not available yet"},
-    {{LATENT, "first_num_dense_layers=4", "base_num_kv_heads=2"},
+    {{LATENT, "base_num_kv_heads=2"},
      "base_num_kv_heads: latent attention has a key and a value for each query head; wants 4, "
      "found 2"},
-    {{LATENT, "first_num_dense_layers=4", "mtp_num_layers=1"},
-     "mtp_num_layers: not available yet for deepseek"},
-    {{LATENT, "first_num_dense_layers=4", "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
-    {{LATENT, "first_num_dense_layers=4", "use_qk_norm=true"},
-     "use_qk_norm: latent attention has none; wants false"},
+    {{LATENT, "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
+    {{LATENT, "use_qk_norm=true"}, "use_qk_norm: latent attention has none; wants false"},
 };
 
 START_TEST(what_cannot_be_is_refused) {

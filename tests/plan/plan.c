@@ -269,14 +269,17 @@ START_TEST(presets) {
         int len = (int)(strlen(names[i]) - strlen(".yml"));
         const char *words =
             mx_arena_printf(&arena, "--config configs/base.yml model_name=%.*s", len, names[i]);
+        bool is_narrow = mx_text_has_prefix(names[i], "deepseek3-tiny"); /* 16 wide in places */
+        int devices = is_narrow ? 16 : 64;
         const MxJson *one = run_json(words);
-        const MxJson *many = run_json(mx_arena_printf(&arena, "%s num_devices=64", words));
+        const MxJson *many = run_json(mx_arena_printf(&arena, "%s num_devices=%d", words, devices));
         ck_assert_int_eq(json_int(one, "mesh.devices"), 1);
-        ck_assert_int_eq(json_int(many, "mesh.axes.fsdp"), 64);
+        ck_assert_int_eq(json_int(many, "mesh.axes.fsdp"), devices);
         ck_assert_int_eq(json_int(one, "parameters.total"), json_int(many, "parameters.total"));
         bool is_small = json_int(one, "parameters.total") < 1000000; /* much of it are norms */
         ck_assert_int_lt(json_int(many, "memory_per_rank.weights"),
-                         json_int(one, "memory_per_rank.weights") / (is_small ? 2 : 60));
+                         json_int(one, "memory_per_rank.weights") /
+                             (is_small ? 2 : devices * 15 / 16));
         ck_assert(json_bool(many, "sharding_check.ok"));
     }
     printf("presets: %d planned\n", n);

@@ -1,123 +1,106 @@
-/* glu.c — gated units: activation(gate) * up and its gradient, a block function for each
- * activation. An activation alone is one with up = 1. */
+/* glu.c — gated units: activation(gate) * up and its gradient. An activation is two functions, its
+ * value and its slope; the loops over them are made of one text, so that they become vector code.
+ * An activation alone is one with up = 1. */
 #include "kernel.h"
 #include "vec.h"
 
+#include <math.h>
+
 static const float gelu_in = 0.797884561f, gelu_cube = 0.044715f; /* sqrt(2 / pi) */
+static const float quick_in = 1.702f;
 
-static void silu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1];
-    float *y = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * vec_sigmoid(gate[i]) * up[i];
+static inline float silu(float x) {
+    return x * vec_sigmoid(x);
+}
+static inline float silu_slope(float x) {
+    float s = vec_sigmoid(x);
+    return s + x * s * (1.0f - s);
 }
 
-static void silu_grad_block(int64_t n, const float *const *in, float *const *out,
-                            const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1], *dy = in[2];
-    float *dgate = out[0], *dup = out[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float s = vec_sigmoid(gate[i]), a = gate[i] * s;
-        float d = dy[i];
-        dgate[i] = d * up[i] * (s + a * (1.0f - s));
-        dup[i] = d * a;
+static inline float gelu(float x) {
+    float t = vec_tanh(gelu_in * (x + gelu_cube * x * x * x));
+    return 0.5f * x * (1.0f + t);
+}
+static inline float gelu_slope(float x) {
+    float t = vec_tanh(gelu_in * (x + gelu_cube * x * x * x));
+    float slope = gelu_in * (1.0f + 3.0f * gelu_cube * x * x);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope;
+}
+
+static inline float relu(float x) {
+    return x < 0.0f ? 0.0f : x;
+}
+static inline float relu_slope(float x) {
+    return x > 0.0f ? 1.0f : 0.0f;
+}
+
+static inline float linear(float x) {
+    return x;
+}
+static inline float linear_slope(float x) {
+    (void)x;
+    return 1.0f;
+}
+
+static inline float sigmoid(float x) {
+    return vec_sigmoid(x);
+}
+static inline float sigmoid_slope(float x) {
+    float s = vec_sigmoid(x);
+    return s * (1.0f - s);
+}
+
+static inline float quick_gelu(float x) {
+    return x * vec_sigmoid(quick_in * x);
+}
+static inline float quick_gelu_slope(float x) {
+    float s = vec_sigmoid(quick_in * x);
+    return s + quick_in * x * s * (1.0f - s);
+}
+
+/* ---- loops */
+
+enum { LIMIT, TERM, PARAMS };
+
+static inline float below(float x, float limit) {
+    return x > limit ? limit : x;
+}
+static inline float between(float x, float limit) {
+    return x < -limit ? -limit : below(x, limit);
+}
+
+// clang-format off
+#define LOOPS(activation)                                                                          \
+    static void activation##_block(int64_t n, const float *const *in, float *const *out,           \
+                                   const float *param) {                                           \
+        const float *gate = in[0], *up = in[1], limit = param[LIMIT], term = param[TERM];          \
+        float *y = out[0];                                                                         \
+        _Pragma("omp simd")                                                                        \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = activation(below(gate[i], limit)) * (between(up[i], limit) + term);             \
+    }                                                                                              \
+    static void activation##_grad_block(int64_t n, const float *const *in, float *const *out,      \
+                                        const float *param) {                                      \
+        const float *gate = in[0], *up = in[1], *dy = in[2];                                       \
+        const float limit = param[LIMIT], term = param[TERM];                                      \
+        float *dgate = out[0], *dup = out[1];                                                      \
+        _Pragma("omp simd")                                                                        \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            float x = gate[i], u = up[i], d = dy[i];                                               \
+            float flows = d * (between(u, limit) + term) * activation##_slope(below(x, limit));    \
+            float to_up = d * activation(below(x, limit));                                         \
+            dgate[i] = x > limit ? 0.0f : flows;                                                   \
+            dup[i] = u > limit || u < -limit ? 0.0f : to_up;                                       \
+        }                                                                                          \
     }
-}
+// clang-format on
 
-static void gelu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1];
-    float *y = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float x = gate[i];
-        float t = vec_tanh(gelu_in * (x + gelu_cube * x * x * x));
-        y[i] = 0.5f * x * (1.0f + t) * up[i];
-    }
-}
-
-static void gelu_grad_block(int64_t n, const float *const *in, float *const *out,
-                            const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1], *dy = in[2];
-    float *dgate = out[0], *dup = out[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float x = gate[i], d = dy[i];
-        float t = vec_tanh(gelu_in * (x + gelu_cube * x * x * x));
-        float slope = gelu_in * (1.0f + 3.0f * gelu_cube * x * x);
-        float derivative = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope;
-        dgate[i] = d * up[i] * derivative;
-        dup[i] = d * (0.5f * x * (1.0f + t));
-    }
-}
-
-static void relu_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1];
-    float *y = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = (gate[i] < 0.0f ? 0.0f : gate[i]) * up[i];
-}
-
-static void relu_grad_block(int64_t n, const float *const *in, float *const *out,
-                            const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1], *dy = in[2];
-    float *dgate = out[0], *dup = out[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float d = dy[i], x = gate[i];
-        dgate[i] = x > 0.0f ? d * up[i] : 0.0f;
-        dup[i] = d * (x < 0.0f ? 0.0f : x);
-    }
-}
-
-static void linear_block(int64_t n, const float *const *in, float *const *out, const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1];
-    float *y = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * up[i];
-}
-
-static void linear_grad_block(int64_t n, const float *const *in, float *const *out,
-                              const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1], *dy = in[2];
-    float *dgate = out[0], *dup = out[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float d = dy[i], x = gate[i];
-        dgate[i] = d * up[i];
-        dup[i] = d * x;
-    }
-}
-
-static void sigmoid_block(int64_t n, const float *const *in, float *const *out,
-                          const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1];
-    float *y = out[0];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = vec_sigmoid(gate[i]) * up[i];
-}
-
-static void sigmoid_grad_block(int64_t n, const float *const *in, float *const *out,
-                               const float *param) {
-    (void)param;
-    const float *gate = in[0], *up = in[1], *dy = in[2];
-    float *dgate = out[0], *dup = out[1];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float d = dy[i], s = vec_sigmoid(gate[i]);
-        dgate[i] = d * up[i] * (s * (1.0f - s));
-        dup[i] = d * s;
-    }
-}
+LOOPS(silu)
+LOOPS(gelu)
+LOOPS(relu)
+LOOPS(linear)
+LOOPS(sigmoid)
+LOOPS(quick_gelu)
 
 static const struct {
     CpuMapBlock *forward, *backward;
@@ -127,22 +110,35 @@ static const struct {
     [MX_RELU] = {relu_block, relu_grad_block},
     [MX_LINEAR] = {linear_block, linear_grad_block},
     [MX_SIGMOID] = {sigmoid_block, sigmoid_grad_block},
+    [MX_QUICK_GELU] = {quick_gelu_block, quick_gelu_grad_block},
 };
 
+static void read_params(const MxKernelCall *call, float param[PARAMS]) {
+    const MxGluAttr *a = call->attr;
+    param[LIMIT] = a->limit > 0 ? (float)a->limit : INFINITY;
+    param[TERM] = (float)a->term;
+}
+
 static void glu_run(const MxDevice *device, const MxKernelCall *call) {
+    float param[PARAMS];
+    read_params(call, param);
     cpu_map(device, call, 2, activations[((const MxGluAttr *)call->attr)->activation].forward,
-            NULL);
+            param);
 }
 
 static void glu_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    float param[PARAMS];
+    read_params(call, param);
     cpu_map(device, call, 3, activations[((const MxGluAttr *)call->attr)->activation].backward,
-            NULL);
+            param);
 }
 
 const MxKernel cpu_glu = {.run = glu_run};
 const MxKernel cpu_glu_grad = {.run = glu_grad_run};
 
 /* ---- an activation alone; param is its number */
+
+static const float no_limit[PARAMS] = {[LIMIT] = INFINITY};
 
 static void fill_ones(int64_t n, float *ones) {
 #pragma omp simd
@@ -153,7 +149,7 @@ static void activate_block(int64_t n, const float *const *in, float *const *out,
                            const float *param) {
     _Alignas(CPU_ALIGN) float ones[CPU_MAP_BLOCK];
     fill_ones(n, ones);
-    activations[(int)*param].forward(n, (const float *const[]){in[0], ones}, out, NULL);
+    activations[(int)*param].forward(n, (const float *const[]){in[0], ones}, out, no_limit);
 }
 
 static void activate_grad_block(int64_t n, const float *const *in, float *const *out,
@@ -161,7 +157,7 @@ static void activate_grad_block(int64_t n, const float *const *in, float *const 
     _Alignas(CPU_ALIGN) float ones[CPU_MAP_BLOCK], d_ones[CPU_MAP_BLOCK];
     fill_ones(n, ones);
     activations[(int)*param].backward(n, (const float *const[]){in[0], ones, in[1]},
-                                      (float *const[]){out[0], d_ones}, NULL);
+                                      (float *const[]){out[0], d_ones}, no_limit);
 }
 
 static void activate_run(const MxDevice *device, const MxKernelCall *call) {

@@ -55,6 +55,52 @@ static void softmax_grad_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_softmax_grad = {.run = softmax_grad_run};
 
+/* ---- shares */
+
+static const float SHARE_EPS = 1e-20f;
+
+static float sum_of(const float *x, int64_t n) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum + SHARE_EPS;
+}
+
+static void share_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->in[0] + row * n;
+        float *y = (float *)call->out[0] + row * n, sum = sum_of(x, n);
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] / sum;
+    }
+}
+
+static void share_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, share_rows);
+}
+
+const MxKernel cpu_share = {.run = share_run};
+
+static void share_grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    int64_t n = last_dim(call->in_type[0].shape);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->in[0] + row * n;
+        const float *dy = (const float *)call->in[1] + row * n;
+        float *dx = (float *)call->out[0] + row * n, sum = sum_of(x, n), mean = 0;
+        for (int64_t i = 0; i < n; i++) mean += x[i] / sum * dy[i];
+        for (int64_t i = 0; i < n; i++) dx[i] = (dy[i] - mean) / sum;
+    }
+}
+
+static void share_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    for_rows(device, call, share_grad_rows);
+}
+
+const MxKernel cpu_share_grad = {.run = share_grad_run};
+
 /* ---- the largest elements */
 
 /* Puts i among the first `found` of the best, which are in order; k are kept. A NaN goes last. */
@@ -68,15 +114,51 @@ static int64_t insert(const float *x, int32_t i, int32_t *best, int64_t found, i
     return found < k ? found + 1 : k;
 }
 
+/* Each worker's: what groups score, and the best of them. */
+static size_t groups_scratch(const MxDevice *device, const MxKernelCall *call) {
+    const MxTopKAttr *a = call->attr;
+    return (sizeof(float) + sizeof(int32_t)) * (size_t)(a->n_groups * device->n_threads);
+}
+
+static float two_largest(const float *x, int64_t n) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] > first) {
+            second = first;
+            first = x[i];
+        } else if (x[i] > second) {
+            second = x[i];
+        }
+    }
+    return first + second;
+}
+
+/* Elements of the best groups, from lower to higher index. */
+static void take_of_groups(const MxTopKAttr *a, const float *x, int64_t n, float *score,
+                           int32_t *group, int32_t *best) {
+    int64_t each = n / a->n_groups, n_found = 0, found = 0;
+    for (int32_t g = 0; g < a->n_groups; g++) {
+        score[g] = two_largest(x + g * each, each);
+        n_found = insert(score, g, group, n_found, a->n_best);
+    }
+    for (int64_t g = 0; g < a->n_best; g++) score[group[g]] = INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        if (score[i / each] == INFINITY) found = insert(x, i, best, found, a->k);
+}
+
 static void top_k_rows(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
     const MxKernelCall *call = context;
+    const MxTopKAttr *a = call->attr;
     int64_t n = last_dim(call->in_type[0].shape), k = last_dim(call->out_type[0].shape);
+    float *score = (float *)call->scratch + 2 * worker * a->n_groups;
     for (int64_t row = begin; row < end; row++) {
         const float *x = (const float *)call->in[0] + row * n;
         int32_t *best = (int32_t *)call->out[0] + row * k;
         int64_t found = 0;
-        for (int32_t i = 0; i < n; i++) found = insert(x, i, best, found, k);
+        if (a->n_groups)
+            take_of_groups(a, x, n, score, (int32_t *)(score + a->n_groups), best);
+        else
+            for (int32_t i = 0; i < n; i++) found = insert(x, i, best, found, k);
     }
 }
 
@@ -84,7 +166,7 @@ static void top_k_run(const MxDevice *device, const MxKernelCall *call) {
     for_rows(device, call, top_k_rows);
 }
 
-const MxKernel cpu_top_k = {.run = top_k_run};
+const MxKernel cpu_top_k = {.scratch = groups_scratch, .run = top_k_run};
 
 static void pick_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
@@ -158,6 +240,40 @@ static void within_capacity_run(const MxDevice *device, const MxKernelCall *call
 }
 
 const MxKernel cpu_within_capacity = {.scratch = counts_scratch, .run = within_capacity_run};
+
+/* ---- loads: few elements, one thread */
+
+static void count_ids_run(const MxDevice *device, const MxKernelCall *call) {
+    const int32_t *ids = call->in[0];
+    int64_t n_ids = mx_shape_count(call->in_type[0].shape), n = last_dim(call->out_type[0].shape);
+    float *count = call->out[0];
+    (void)device;
+    if (!count) return;
+    memset(count, 0, sizeof *count * (size_t)n);
+    for (int64_t i = 0; i < n_ids; i++) {
+        MX_ASSERT(ids[i] >= 0 && ids[i] < n);
+        count[ids[i]]++;
+    }
+}
+
+const MxKernel cpu_count_ids = {.run = count_ids_run};
+
+static void even_out_run(const MxDevice *device, const MxKernelCall *call) {
+    const float *p = call->in[0], *counts = call->in[1];
+    int64_t n = last_dim(call->in_type[0].shape);
+    float *out = call->out[0], rate = (float)((const MxEvenOutAttr *)call->attr)->rate;
+    double sum = 0;
+    (void)device;
+    if (!out) return;
+    for (int64_t i = 0; i < n; i++) sum += (double)counts[i];
+    double mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        int sign = (mean > (double)counts[i]) - (mean < (double)counts[i]);
+        out[i] = p[i] + rate * (float)sign;
+    }
+}
+
+const MxKernel cpu_even_out = {.run = even_out_run};
 
 /* ---- combining: token by token, a block of columns at a time */
 

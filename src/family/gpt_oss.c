@@ -1,0 +1,26 @@
+/* gpt_oss.c — OpenAI's open models: biases everywhere, attention with sinks, layers that see a
+ * window and layers that see all in turn, and experts whose gates gate themselves. Source: OpenAI
+ * gpt-oss (2025); MaxText models/gpt_oss.py @e591f30c. */
+#include "rows.h"
+
+#define GPT_OSS_LAYER                                                                              \
+    .block = {{.kind = MX_BLOCK_ATTENTION,                                                         \
+               .name = "GptOssAttention",                                                          \
+               .norm_before = "pre_self_attention_layer_norm"},                                    \
+              {.kind = MX_BLOCK_MOE,                                                               \
+               .name = "GptOssMlp",                                                                \
+               .norm_before = "post_self_attention_layer_norm"}},                                  \
+    .scales_query = true, .has_out_bias = true, .gates_themselves = true
+
+const MxFamily family_gpt_oss = {
+    .decoder_block = "gpt_oss",
+    .specs = {{GPT_OSS_LAYER, .sees = MX_SEES_WINDOW}, {GPT_OSS_LAYER, .sees = MX_SEES_ALL_BEFORE}},
+    .n_specs = 2,
+    .period = 2,
+    .turns = {0, 1},
+    .place = MX_STACK_PLACE,
+    .mark = "/GptOssAttention/",
+    .keys = FAMILY_MOE_KEYS " sliding_window_size mlp_activations_limit "
+                            "inhomogeneous_layer_cycle_interval",
+    .lora_modules = "decoder/layers/.*GptOssAttention/(query|key|value|out)",
+};
