@@ -290,9 +290,10 @@ MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
 typedef struct MxHfModel {
     const char *decoder_block; /* our name of its family */
     int64_t emb_dim, n_query_heads, n_kv_heads, head_dim, mlp_dim, vocab_size;
-    int64_t n_layers; /* as MaxText counts them */
-    int64_t length;   /* longest row, tokens */
-    int64_t window;   /* tokens that a token of layers with a window sees; 0 = no layer has one */
+    int64_t n_layers;            /* as MaxText counts them */
+    int64_t n_experts, n_chosen; /* of a layer; by a token. 1 = there are none */
+    int64_t length;              /* longest row, tokens */
+    int64_t window; /* tokens that a token of layers with a window sees; 0 = no layer has one */
     bool is_tied, has_bias, has_qk_norm;
     double epsilon;
     int64_t rope_theta;

@@ -106,6 +106,13 @@ typedef enum MxHfWindow {
     MX_HF_WINDOW_TURNS,  /* in the layers that the family says */
 } MxHfWindow;
 
+/* What tensors of experts are called, one by one. */
+typedef enum MxHfExperts {
+    MX_HF_EXPERTS_NONE,
+    MX_HF_EXPERTS_W,    /* block_sparse_moe.experts.7.w1 */
+    MX_HF_EXPERTS_PROJ, /* mlp.experts.7.gate_proj */
+} MxHfExperts;
+
 /* A kind of model under their names, and what no member of config.json says. */
 typedef struct MxHfNames {
     const char *model_type, *architecture;
@@ -115,6 +122,7 @@ typedef struct MxHfNames {
     MxHfBias bias;
     bool has_qk_norm; /* always */
     MxHfWindow window;
+    MxHfExperts experts;
     const char *activation, *our_activation; /* NULL = silu */
     bool adds_one;                           /* their norms hold w where ours hold 1 + w */
     bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
@@ -124,7 +132,7 @@ typedef struct MxHfNames {
     bool has_local_rope;   /* rope_local_base_freq, of layers with MX_ROPE_LOCAL */
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
-    int64_t default_heads, default_vocab, default_theta;
+    int64_t default_heads, default_vocab, default_theta, default_chosen;
     double default_attn_cap, default_final_cap;
 } MxHfNames;
 

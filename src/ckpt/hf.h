@@ -30,12 +30,14 @@ enum {
     HF_QKV = 16, /* kept apart, or in one array */
     HF_ONE_QKV = 32,
     HF_MLP = 64,
-    HF_ONE_MLP = 128
+    HF_ONE_MLP = 128,
+    HF_EXPERTS_W = 256, /* named as of MX_HF_EXPERTS_* */
+    HF_EXPERTS_PROJ = 512
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
  * it. Our names of blocks and norms are the family's, and so are their names of norms. */
-typedef enum HfPart { HF_MODEL, HF_MIXER, HF_FFN, HF_NORM } HfPart;
+typedef enum HfPart { HF_MODEL, HF_MIXER, HF_FFN, HF_EXPERTS, HF_NORM } HfPart;
 
 /* One tensor of theirs and the parameter, or part of one, that it is; a layer's below
  * "decoder/layers_<i>/" and "model.layers.<i>.". Shapes are letters (size_of in hf_names.c), a word
@@ -50,7 +52,8 @@ typedef struct HfRow {
     int wants;         /* of the bits above */
     const char *whole; /* the shape of our array, of which our_shape is a part that is cut in one
                           dim; NULL = all of it */
-    const char *first; /* where the part starts in that dim: a sum of letters, "N+K" */
+    const char *first; /* where the part starts in that dim: a sum of letters, "N+K"; "%" = the
+                          number of the expert whose tensor it is, %d in its name */
 } HfRow;
 
 extern const HfRow hf_rows[];
@@ -102,7 +105,8 @@ static inline float hf_in_theirs(const HfMap *map, float ours) {
     return map->term != 0 ? (ours - map->term) / map->factor : ours / map->factor;
 }
 
-HfMap hf_map(const MxHfModel *model, const HfRow *row);
+/* hf_map — of a row's i-th parameter. */
+HfMap hf_map(const MxHfModel *model, const HfRow *row, int i);
 /* hf_values — a map with nothing but what becomes of values. */
 HfMap hf_values(const MxHfModel *model, HfRole role);
 
@@ -160,7 +164,9 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
 
-/* ---- config.json (hf_members.c: the rows, hf_config.c: walks over them) */
+/* ---- config.json (hf_members.c, hf_windows.c, hf_rope.c, hf_experts.c: the rows, hf_config.c:
+ * walks over them)
+ */
 
 typedef struct HfReader {
     MxArena *arena;
@@ -197,8 +203,32 @@ struct HfMember {
     bool (*fits)(const MxConfig *config, const MxFamily *family, MxError *err);
 };
 
-extern const HfMember hf_members[];
-extern const int hf_n_members;
+/* Rows of a table; the last one is empty. */
+#define HF_OF(field) offsetof(MxHfNames, field)
+#define HF_SIZE_OF(field, config)                                                                  \
+    .kind = HF_SIZE, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
+#define HF_NUMBER_OF(field, config)                                                                \
+    .kind = HF_NUMBER, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
+#define HF_FLAG_OF(field, config)                                                                  \
+    .kind = HF_FLAG, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
+extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[];
+/* hf_next_member — of all tables in turn, from NULL on; NULL = there are no more. */
+const HfMember *hf_next_member(const HfMember *m);
+
+/* For functions of rows. hf_get — NULL if it is missing or null. hf_flag — whether it says
+ * something. hf_refuse — it stands for other parameters. hf_lack — mxtrain does not do it.
+ * hf_read_size, hf_read_number — missing: what counts where it is missing or null, of a size 0 = it
+ * must be there. hf_must_be — that a key of ours is as all their models have it. */
+MxJson *hf_get(const MxJson *object, const char *key);
+bool hf_flag(const HfReader *r, const char *key);
+bool hf_refuse(const HfReader *r, const char *member, const char *what);
+void hf_lack(HfReader *r, const char *member, const MxJson *found);
+void hf_read_size(const HfReader *r, const char *key, int64_t most, int64_t missing, int64_t *out);
+void hf_read_number(const HfReader *r, const MxJson *object, const char *key, double missing,
+                    double *out);
+bool hf_must_be(const MxConfig *c, MxKey key, bool is_so, const char *wanted, MxError *err);
+
+enum { HF_LARGEST_SIZE = 1 << 24 };
 
 /* hf_read_member — errors: it is missing or no such value; it stands for other parameters. */
 void hf_read_member(HfReader *r, const HfMember *m);

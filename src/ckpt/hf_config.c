@@ -1,5 +1,5 @@
 /* hf_config.c — config.json and our keys: reads one, makes one, compares two; each is a walk over
- * the rows of hf_members.c. */
+ * the rows of hf_members.c and the files beside it. */
 #include "hf.h"
 
 #include <math.h>
@@ -11,6 +11,23 @@ bool hf_says_something(const MxJson *value) {
     if (mx_json_bool(value, &flag)) return flag;
     if (mx_json_number(value, &number)) return number != 0;
     return mx_json_length(value) || mx_json_string(value);
+}
+
+static bool is_end(const HfMember *m) {
+    return !m->theirs && !m->kind && !m->read && !m->yaml;
+}
+
+const HfMember *hf_next_member(const HfMember *m) {
+    static const HfMember *const tables[] = {hf_members, hf_window_members, hf_rope_members,
+                                             hf_expert_members};
+    if (!m) return tables[0];
+    if (!is_end(++m)) return m;
+    for (int i = 0; i + 1 < MX_COUNT(tables); i++) {
+        const HfMember *end = tables[i];
+        while (!is_end(end)) end++;
+        if (m == end) return tables[i + 1];
+    }
+    return NULL;
 }
 
 static double value_of(const MxHfModel *model, const HfMember *m) {
@@ -74,7 +91,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
     out->config = r.json;
-    for (int i = 0; i < hf_n_members; i++) hf_read_member(&r, &hf_members[i]);
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) hf_read_member(&r, m);
     bool scales = r.family->specs[0].scales_query || out->query_scalar > 0;
     out->heads = (MxHeadForm){.width = out->head_dim,
                               .query_scale = scales ? 1 : 1 / sqrt((double)out->head_dim),
@@ -86,8 +103,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 
 MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
     MxHfModel model = {.decoder_block = c->decoder_block, .heads = heads};
-    for (int i = 0; i < hf_n_members; i++) {
-        const HfMember *m = &hf_members[i];
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
         void *at = (char *)&model + m->at;
         const void *from = (const char *)c + m->from;
         if (m->take)
@@ -107,8 +123,8 @@ MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
 bool mx_hf_fits(const MxConfig *c, MxError *err) {
     const MxFamily *family = mx_family_find(c->decoder_block);
     bool ok = true;
-    for (int i = 0; family->hf.model_type && i < hf_n_members; i++)
-        if (hf_members[i].fits) ok = hf_members[i].fits(c, family, err) && ok;
+    for (const HfMember *m = NULL; family->hf.model_type && (m = hf_next_member(m));)
+        if (m->fits) ok = m->fits(c, family, err) && ok;
     return ok;
 }
 
@@ -119,8 +135,8 @@ bool hf_check(const MxHfModel *model, MxWhere where, MxError *err) {
                                 "decoder_block: \"%s\" is not available for Hugging Face yet: %s "
                                 "work now",
                                 model->decoder_block, hf_families(&arena));
-    for (int i = 0; family && i < hf_n_members; i++)
-        if (hf_members[i].check) ok = hf_members[i].check(model, &family->hf, where, err) && ok;
+    for (const HfMember *m = NULL; family && (m = hf_next_member(m));)
+        if (m->check) ok = m->check(model, &family->hf, where, err) && ok;
     mx_arena_release(&arena);
     return ok;
 }
@@ -129,8 +145,7 @@ bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, 
     bool ok = !strcmp(theirs->decoder_block, ours->decoder_block) ||
               mx_fail(err, MX_EXIT_BAD_INPUT, where, "model_type: found that of %s, the run has %s",
                       theirs->decoder_block, ours->decoder_block);
-    for (int i = 0; i < hf_n_members; i++) {
-        const HfMember *m = &hf_members[i];
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
         double found = value_of(theirs, m), wanted = value_of(ours, m);
         if (m->agrees && found != wanted)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: found %.15g, the run has %.15g",
@@ -142,8 +157,7 @@ bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, 
 const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours) {
     MxText text;
     mx_text_init(&text, arena);
-    for (int i = 0; i < hf_n_members; i++) {
-        const HfMember *m = &hf_members[i];
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
         double found = value_of(theirs, m), here = value_of(ours, m);
         if (m->shapes && found != here)
             mx_text_add(&text, "%s%s=%.15g (here %.15g)", text.len ? ", " : "", m->ours, found,
@@ -159,8 +173,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
     mx_text_init(&t, arena);
     mx_text_add(&t, "# The model of a config.json of Hugging Face; written by mxconvert.\n");
     mx_text_add(&t, "decoder_block: %s\n", model->decoder_block);
-    for (int i = 0; i < hf_n_members; i++) {
-        const HfMember *m = &hf_members[i];
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
         double value = value_of(model, m);
         if (m->yaml)
             m->yaml(model, &t);
@@ -179,8 +192,7 @@ static MxJson *make_config(MxArena *arena, const MxHfModel *model) {
     MxJson *out = mx_json_object(arena);
     mx_json_push_string(mx_json_put_array(out, "architectures"), names->architecture);
     mx_json_set_string(out, "model_type", names->model_type);
-    for (int i = 0; i < hf_n_members; i++) {
-        const HfMember *m = &hf_members[i];
+    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
         if (m->write)
             m->write(model, names, out);
         else if (m->theirs && m->kind == HF_SIZE)

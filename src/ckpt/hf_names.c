@@ -34,6 +34,14 @@ const HfRow hf_rows[] = {
     {HF_FFN,   0, "wi/kernel",        "mlp.gate_proj.weight",    "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", ""},
     {HF_FFN,   0, "wi/kernel",        "mlp.up_proj.weight",      "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", "1"},
     {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL, NULL, NULL},
+    {HF_EXPERTS, 0, "gate/kernel", "block_sparse_moe.gate.weight",          "D X",   "X D", HF_PLAIN, HF_EXPERTS_W, NULL, NULL},
+    {HF_EXPERTS, 0, "wi_0",        "block_sparse_moe.experts.%d.w1.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_W, "X D M", "%"},
+    {HF_EXPERTS, 0, "wi_1",        "block_sparse_moe.experts.%d.w3.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_W, "X D M", "%"},
+    {HF_EXPERTS, 0, "wo",          "block_sparse_moe.experts.%d.w2.weight", "1 M D", "D M", HF_PLAIN, HF_EXPERTS_W, "X M D", "%"},
+    {HF_EXPERTS, 0, "gate/kernel", "mlp.gate.weight",                 "D X",   "X D", HF_PLAIN, HF_EXPERTS_PROJ, NULL, NULL},
+    {HF_EXPERTS, 0, "wi_0",        "mlp.experts.%d.gate_proj.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_PROJ, "X D M", "%"},
+    {HF_EXPERTS, 0, "wi_1",        "mlp.experts.%d.up_proj.weight",   "1 D M", "M D", HF_PLAIN, HF_EXPERTS_PROJ, "X D M", "%"},
+    {HF_EXPERTS, 0, "wo",          "mlp.experts.%d.down_proj.weight", "1 M D", "D M", HF_PLAIN, HF_EXPERTS_PROJ, "X M D", "%"},
     {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
     {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL, NULL, NULL},
     {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED, NULL, NULL},
@@ -71,11 +79,19 @@ const char *hf_families(MxArena *arena) {
     return text.data;
 }
 
+/* How many tensors a layer has of a row. */
+static int in_a_layer(const MxHfModel *model, const HfRow *row) {
+    return strchr(row->theirs, '%') ? (int)model->n_experts : 1;
+}
+
 /* Our name of what a row is in: a block, or a norm around it; NULL = this layer has none. */
 static const char *part_name(const MxHfModel *model, const HfRow *row, int layer) {
     MxLayers layers = hf_model_layers(model);
     const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
-    if (row->part != HF_NORM) return spec->block[row->part == HF_FFN].name;
+    const MxBlockSpec *ffn = &spec->block[1];
+    if (row->part == HF_MIXER) return spec->block[0].name;
+    if (row->part != HF_NORM)
+        return (ffn->kind == MX_BLOCK_MOE) == (row->part == HF_EXPERTS) ? ffn->name : NULL;
     const MxBlockSpec *block = &spec->block[row->norm / 2];
     return row->norm % 2 ? block->norm_after : block->norm_before;
 }
@@ -94,21 +110,29 @@ int64_t hf_count(const MxHfModel *model, const HfRow *row) {
               (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
               (family->hf.has_qk_norm ? HF_QK_NORM : 0) |
               (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
-              (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP);
+              (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) |
+              (family->hf.experts == MX_HF_EXPERTS_W ? HF_EXPERTS_W : 0) |
+              (family->hf.experts == MX_HF_EXPERTS_PROJ ? HF_EXPERTS_PROJ : 0);
     if ((row->wants & has) != row->wants) return 0;
     if (row->part == HF_MODEL) return 1;
-    return part_name(model, row, 0) ? hf_layers(model) : 0;
+    return part_name(model, row, 0) ? hf_layers(model) * in_a_layer(model, row) : 0;
 }
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
     MxLayers layers = hf_model_layers(model);
+    i /= in_a_layer(model, row);
     return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
                            part_name(model, row, i), row->ours);
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return row->theirs;
+    const char *slot = strchr(row->theirs, '%');
+    int each = in_a_layer(model, row);
+    if (slot)
+        return mx_arena_printf(arena, "model.layers.%d.%.*s%d%s", i / each,
+                               (int)(slot - row->theirs), row->theirs, i % each, slot + 2);
     if (row->part != HF_NORM) return mx_arena_printf(arena, "model.layers.%d.%s", i, row->theirs);
     return mx_arena_printf(arena, "model.layers.%d.%s.%s", i,
                            hf_family_of(model)->hf.norms[row->norm], row->theirs);
@@ -126,6 +150,7 @@ static int64_t size_of(const MxHfModel *m, char letter) {
                  {'K', m->n_kv_heads},
                  {'H', m->head_dim},
                  {'M', m->mlp_dim},
+                 {'X', m->n_experts},
                  {'1', 1},
                  {'2', 2},
                  {'Q', m->n_query_heads + 2 * m->n_kv_heads}};
@@ -173,7 +198,7 @@ HfMap hf_values(const MxHfModel *model, HfRole role) {
     return (HfMap){.factor = factor_of(model, role), .term = adds_one ? 1 : 0};
 }
 
-HfMap hf_map(const MxHfModel *model, const HfRow *row) {
+HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
     bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
     MxShape part = shape_of(model, row->our_shape);
     HfMap map = hf_values(model, row->role);
@@ -183,7 +208,9 @@ HfMap hf_map(const MxHfModel *model, const HfRow *row) {
     map.inner = map.rotated = -1;
     int dim = 0;
     for (int d = 0; d < part.rank; d++)
-        if (map.ours.dim[d] != part.dim[d]) map.part.start[d] = sum_of(model, row->first);
+        if (map.ours.dim[d] != part.dim[d])
+            map.part.start[d] =
+                row->first[0] == '%' ? i % in_a_layer(model, row) : sum_of(model, row->first);
     for (const char *word = row->our_shape; *word; dim++) {
         size_t n = strcspn(word, " ");
         char last = word[n - 1]; /* letters of one dim lie next to each other there too */

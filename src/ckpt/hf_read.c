@@ -172,7 +172,7 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
     for (int i = 0; i < count; i++) {
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         const char *ours = hf_our_name(f->arena, &hf->model, row, i);
-        HfLink link = {.map = hf_map(&hf->model, row)};
+        HfLink link = {.map = hf_map(&hf->model, row, i)};
         name = find_tensor(f, name, &link);
         link_tensor(f, name, &link);
         int array = (int)mx_map_get(by_path, ours, *n); /* another part of it may be there */
@@ -199,7 +199,7 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
         return false;
     f.is_within = hf->model.is_within;
     if (heads) hf->model.heads = *heads;
-    int64_t most = hf_n_rows * (hf_layers(&hf->model) + 1);
+    int64_t most = hf_n_rows * (hf_layers(&hf->model) * hf->model.n_experts + 1);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
     mx_map_init(&f.wanted, arena);

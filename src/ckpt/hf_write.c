@@ -41,7 +41,7 @@ static MxWhere in_source(const Writer *w) {
 
 static void add_item(Writer *w, const HfRow *row, int i) {
     const MxHfModel *model = &w->how->model;
-    Item item = {.row = row, .map = hf_map(model, row)};
+    Item item = {.row = row, .map = hf_map(model, row, i)};
     item.ours = hf_our_name(&w->arena, model, row, i);
     item.tensor = (MxTensor){.name = hf_their_name(&w->arena, model, row, i),
                              .dtype = w->how->dtype,
@@ -99,7 +99,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
-    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) + 1));
+    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) * model->n_experts + 1));
     for (int r = 0; r < hf_n_rows; r++)
         for (int i = 0; i < hf_count(model, &hf_rows[r]); i++) add_item(w, &hf_rows[r], i);
     check_extra(w);

@@ -20,6 +20,14 @@ const MxFamily family_mixtral = {
     .period = 1,
     .keys = FAMILY_MOE_KEYS,
     .lora_modules = FAMILY_LORA_MODULES,
+    .hf = {.model_type = "mixtral",
+           .architecture = "MixtralForCausalLM",
+           .norms = FAMILY_LLAMA_HF_NORMS,
+           .window = MX_HF_WINDOW_ALWAYS,
+           .experts = MX_HF_EXPERTS_W,
+           .default_kv_heads = 8,
+           .default_theta = 1000000,
+           .default_chosen = 2},
 };
 
 const MxFamily family_qwen3_moe = {
@@ -29,4 +37,14 @@ const MxFamily family_qwen3_moe = {
     .period = 1,
     .keys = FAMILY_MOE_KEYS,
     .lora_modules = FAMILY_LORA_MODULES,
+    .hf = {.model_type = "qwen3_moe",
+           .architecture = "Qwen3MoeForCausalLM",
+           .norms = FAMILY_LLAMA_HF_NORMS,
+           .bias = MX_HF_BIAS_SAID,
+           .has_qk_norm = true,
+           .window = MX_HF_WINDOW_SAID,
+           .experts = MX_HF_EXPERTS_PROJ,
+           .default_window = 4096,
+           .default_kv_heads = 4,
+           .default_chosen = 8},
 };

@@ -22,6 +22,7 @@ static const struct {
     {"llama", "true", "llama_scanned"},         {"llama", "false", "llama_unscanned"},
     {"llama_sharded", "true", "llama_scanned"}, {"llama_rope3", "true", "llama_rope3_scanned"},
     {"qwen2", "true", "qwen2_scanned"},         {"qwen3", "true", "qwen3_scanned"},
+    {"mixtral", "true", "mixtral_scanned"},     {"qwen3_moe", "true", "qwen3_moe_scanned"},
 };
 
 START_TEST(trees_are_maxtexts) {
@@ -33,8 +34,9 @@ START_TEST(trees_are_maxtexts) {
     MxH5 *file;
     ck_ok(mx_h5_open(&arena, in_folder("a.h5"), &file, &err));
     ck_assert(mx_h5_has_array(file, !strcmp(scan, "true")
-                                        ? "params/params/decoder/layers/mlp/wo/kernel"
-                                        : "params/params/decoder/layers_1/mlp/wo/kernel"));
+                                        ? "params/params/decoder/layers/self_attention/out/kernel"
+                                        : "params/params/decoder/layers_1/self_attention/out/"
+                                          "kernel"));
     ck_tool(0, "mxconvert %s {}/b.h5 --layout linen --scan-layers %s", hf_model(trees[_i].model),
             scan);
     ck_same_bytes("a.h5", "b.h5");
@@ -102,7 +104,7 @@ static const struct {
     bool is_exact; /* queries are scaled by a power of two, or rounding to bfloat16 restores them */
 } round_trips[] = {{"llama", false},     {"llama_sharded", false}, {"llama_rope3", true},
                    {"llama_bf16", true}, {"mistral", false},       {"qwen2", true},
-                   {"qwen3", true}};
+                   {"qwen3", true},      {"mixtral", false},       {"qwen3_moe", true}};
 
 /* Every tensor of a file is in another, bit by bit or, of queries, to the next float. */
 static int check_tensors(const char *path, MxTensors *other, bool is_exact) {
@@ -237,9 +239,20 @@ static void make_folder(const char *word, const char *instead) {
 static const struct {
     const char *word, *instead, *says;
 } misfits[] = {
-    {"\"model_type\": \"llama\"", "\"model_type\": \"mixtral\"",
-     "x/config.json: model_type: found \"mixtral\", not available yet: llama, mistral, qwen2, "
-     "qwen3, gemma, gemma2, gemma3_text work now"},
+    {"\"model_type\": \"llama\"", "\"model_type\": \"olmo2\"",
+     "x/config.json: model_type: found \"olmo2\", not available yet: llama, mistral, qwen2, "
+     "qwen3, gemma, gemma2, gemma3_text, mixtral, qwen3_moe work now"},
+    {"\"mlp_bias\": false", "\"num_local_experts\": 4", "num_local_experts: not available here"},
+    {"\"model_type\": \"llama\"", "\"sliding_window\": null, \"model_type\": \"mixtral\"",
+     "num_experts: found nothing, wanted a whole number from 1 to"},
+    {"\"model_type\": \"llama\"",
+     "\"num_experts\": 4, \"num_experts_per_tok\": 5, \"moe_intermediate_size\": 8, "
+     "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [1], \"model_type\": \"qwen3_moe\"",
+     "num_experts_per_tok: found 5, wanted a whole number from 1 to 4"},
+    {"\"model_type\": \"llama\"",
+     "\"num_experts\": 4, \"moe_intermediate_size\": 8, \"mlp_only_layers\": [1], "
+     "\"model_type\": \"qwen3_moe\"",
+     "mlp_only_layers: layers without experts are not available here"},
     {"\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: not available here"},
     {"\"mlp_bias\": false", "\"quantization_config\": {\"bits\": 4}", "quantization_config: not"},
     {"\"hidden_size\": 32", "\"hidden_size\": \"32\"",
@@ -438,7 +451,11 @@ START_TEST(exports_are_equal) {
                                          "query_pre_attn_scalar=3",
                                          "fused_qkv=true fused_mlp=true",
                                          "decoder_block=gemma " GEMMA,
-                                         "decoder_block=gemma2 sliding_window_size=4 " GEMMA};
+                                         "decoder_block=gemma2 sliding_window_size=4 " GEMMA,
+                                         "decoder_block=mixtral num_experts=4 "
+                                         "num_experts_per_tok=2",
+                                         "decoder_block=qwen3_moe num_experts=4 use_qk_norm=true "
+                                         "num_experts_per_tok=3"};
     ck_tool(0,
             "mxtrain --config configs/base.yml base_emb_dim=48 base_num_decoder_layers=2 "
             "base_num_query_heads=3 base_num_kv_heads=3 head_dim=24 base_mlp_dim=64 run_name=r "
