@@ -1,8 +1,7 @@
-/* filters.c — filters of lists and of any value; those of text are in filters_text.c. */
+/* filters.c — filters of lists and of any value; those of text are in filters_text.c, of
+ * numbers in filters_number.c. */
 #include "internal.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static bool was_given(ChatValue value) {
@@ -365,92 +364,7 @@ static ChatValue do_default(ChatRun *run, ChatCall *call) {
     return was_given(call->arg[0]) ? call->arg[0] : chat_text("", 0);
 }
 
-/* ---- numbers */
-
-static ChatValue do_abs(ChatRun *run, ChatCall *call) {
-    double number;
-    if (!chat_use(run, call->self)) return call->self;
-    if (!chat_number(call->self, &number))
-        return chat_fail(run, "bad operand type for abs(): '%s'", chat_type(call->self));
-    bool falls = chat_order(run, call->self, chat_whole(0), "<") < 0;
-    return falls ? chat_operate(run, CHAT_MUL, call->self, chat_whole(-1)) : call->self;
-}
-
-/* Digits with an optional sign and spaces around, of this base. */
-static bool read_whole(ChatText text, int64_t base, ChatWhole *out) {
-    const ChatWhole most = (ChatWhole)(~(unsigned __int128)0 >> 1);
-    text = chat_strip(text, (ChatText){0}, true, true);
-    bool falls = text.n && *text.data == '-';
-    size_t at = text.n && strchr("+-", *text.data) ? 1 : 0;
-    *out = 0;
-    bool has_mark = at + 2 < text.n && text.data[at] == '0' && base != 10;
-    char mark = has_mark ? (char)(text.data[at + 1] | 0x20) : '\0';
-    if ((base == 16 && mark == 'x') || (base == 8 && mark == 'o') || (base == 2 && mark == 'b'))
-        at += 2;
-    if (at == text.n) return false;
-    for (; at < text.n; at++) {
-        char c = text.data[at], letter = (char)(c | 0x20);
-        int64_t digit = c >= '0' && c <= '9' ? c - '0' : letter >= 'a' ? letter - 'a' + 10 : base;
-        if (digit >= base || *out > (most - digit) / base) return false;
-        *out = *out * base + digit;
-    }
-    if (falls) *out = -*out;
-    return true;
-}
-
-static bool read_real(ChatRun *run, ChatText text, double *out) {
-    text = chat_strip(text, (ChatText){0}, true, true);
-    char *copy = mx_arena_strndup(run->arena, text.data, text.n), *end;
-    *out = strtod(copy, &end);
-    return text.n && !*end && !strpbrk(copy, "xX");
-}
-
-static ChatValue do_int(ChatRun *run, ChatCall *call) {
-    ChatValue otherwise = was_given(call->arg[0]) ? call->arg[0] : chat_whole(0);
-    int64_t base = chat_argument_index(run, call->arg[1], 10);
-    ChatWhole whole;
-    double real;
-    if (call->self.kind == CHAT_WHOLE) return call->self;
-    if (call->self.kind == CHAT_BOOL) return chat_whole(call->self.truth);
-    if (call->self.kind == CHAT_TEXT && read_whole(call->self.text, base, &whole))
-        return chat_whole(whole);
-    bool is_real = call->self.kind == CHAT_REAL ||
-                   (call->self.kind == CHAT_TEXT && read_real(run, call->self.text, &real));
-    if (!is_real) return otherwise;
-    if (call->self.kind == CHAT_REAL) real = call->self.real;
-    return isfinite(real) && fabs(real) < 1e38 ? chat_whole((ChatWhole)real) : otherwise;
-}
-
-static ChatValue do_float(ChatRun *run, ChatCall *call) {
-    double real;
-    if (chat_number(call->self, &real)) return chat_real(real);
-    if (call->self.kind == CHAT_TEXT && read_real(run, call->self.text, &real))
-        return chat_real(real);
-    return was_given(call->arg[0]) ? call->arg[0] : chat_real(0);
-}
-
-static ChatValue do_round(ChatRun *run, ChatCall *call) {
-    enum { LONGEST = 400 };
-    int64_t places = chat_argument_index(run, call->arg[0], 0);
-    ChatText how = chat_argument_text(run, call->arg[1], CHAT_TEXT_OF("common"));
-    double value;
-    char text[LONGEST + 32];
-    if (!chat_number(call->self, &value))
-        return chat_fail(run, "type %s doesn't define __round__ method", chat_type(call->self));
-    double scale = pow(10, (double)places);
-    if (how.n == 4) return chat_real(ceil(value * scale) / scale);
-    if (how.n == 5) return chat_real(floor(value * scale) / scale);
-    if (call->self.kind == CHAT_WHOLE && places >= 0) return call->self;
-    if (places < 0 || places > 20 || fabs(value) > 1e30) {
-        double rounded = rint(value * scale) / scale;
-        return chat_real(isfinite(rounded) ? rounded : value);
-    }
-    snprintf(text, sizeof text, "%.*f", (int)places, value); /* halves to even, by exact value */
-    return chat_real(strtod(text, NULL));
-}
-
 static const ChatRow filters[] = {
-    {"abs", "", 0, do_abs},
     {"attr", "name", 1, do_attr},
     {"batch", "linecount fill_with", 1, do_batch},
     {"count", "", 0, do_length},
@@ -458,9 +372,7 @@ static const ChatRow filters[] = {
     {"default", "default_value boolean", 0, do_default},
     {"dictsort", "case_sensitive by reverse", 0, do_dictsort},
     {"first", "", 0, do_first},
-    {"float", "default", 0, do_float},
     {"groupby", "attribute default case_sensitive", 1, do_groupby},
-    {"int", "default base", 0, do_int},
     {"items", "", 0, do_items},
     {"join", "d attribute", 0, do_join},
     {"last", "", 0, do_last},
@@ -472,7 +384,6 @@ static const ChatRow filters[] = {
     {"reject", NULL, 0, do_reject},
     {"rejectattr", NULL, 0, do_rejectattr},
     {"reverse", "", 0, do_reverse},
-    {"round", "precision method", 0, do_round},
     {"select", NULL, 0, do_select},
     {"selectattr", NULL, 0, do_selectattr},
     {"slice", "slices fill_with", 1, do_slice},

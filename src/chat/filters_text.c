@@ -245,4 +245,4 @@ static const ChatRow filters[] = {
     {"urlencode", "", 0, do_urlencode},
     {"wordcount", "", 0, do_wordcount},
 };
-const ChatTable chat_filters_of_text = {.rows = filters, .n = MX_COUNT(filters)};
+const ChatTable chat_filters_of_text = {filters, MX_COUNT(filters), &chat_filters_of_numbers};

@@ -1,6 +1,6 @@
 /* lex.c — a template as tokens: text, and names, constants and operators between marks. Spaces
  * around marks go as with trim_blocks and lstrip_blocks. Source: jinja2 3.1, lexer.py. */
-#include "internal.h"
+#include "parse.h"
 
 #include <stdlib.h>
 

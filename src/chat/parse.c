@@ -1,6 +1,7 @@
 /* parse.c — tokens to expressions. Order of operators and messages are Jinja's (jinja2 3.1,
- * parser.py). Statements are in statement.c. */
-#include "internal.h"
+ * parser.py). Operators of two sides are
+ * in operators.c, statements in statement.c. */
+#include "parse.h"
 
 /* ---- tokens at hand */
 
@@ -99,7 +100,7 @@ bool chat_parse_enter(ChatParser *parser) {
     return false;
 }
 
-static ChatNode *of_two(ChatParser *parser, ChatNodeKind kind, ChatNode *a, ChatNode *b) {
+ChatNode *chat_node_of(ChatParser *parser, ChatNodeKind kind, ChatNode *a, ChatNode *b) {
     ChatNode *node = chat_node(parser, kind, a->line);
     node->a = a;
     node->b = b;
@@ -168,7 +169,7 @@ static ChatNode *parse_dict(ChatParser *parser) {
         if (chat_at(parser, "}")) break;
         ChatNode *key = chat_parse_expression(parser, true);
         chat_expect(parser, ":");
-        *last = of_two(parser, CHAT_CONST_NODE, key, chat_parse_expression(parser, true));
+        *last = chat_node_of(parser, CHAT_CONST_NODE, key, chat_parse_expression(parser, true));
         last = &(*last)->next;
     }
     chat_expect(parser, "}");
@@ -241,7 +242,6 @@ static ChatNode *parse_argument(ChatParser *parser) {
     return wrap;
 }
 
-/* Arguments in parentheses, each around its expression `a`. */
 ChatNode *chat_parse_arguments(ChatParser *parser) {
     ChatNode *first = NULL, **last = &first;
     ChatPass most = CHAT_PLAIN;
@@ -269,9 +269,9 @@ static ChatNode *parse_subscribed(ChatParser *parser, ChatNode *of) {
     ChatNode *low = parse_bound(parser), *node;
     if (!chat_skip(parser, ":")) {
         if (!low) return chat_parse_fail(parser, of->line, "expected subscript expression");
-        return of_two(parser, CHAT_ITEM_NODE, of, low);
+        return chat_node_of(parser, CHAT_ITEM_NODE, of, low);
     }
-    node = of_two(parser, CHAT_SLICE_NODE, of, low);
+    node = chat_node_of(parser, CHAT_SLICE_NODE, of, low);
     node->b = chat_node(parser, CHAT_CONST_NODE, of->line);
     node->b->a = low;
     node->b->b = parse_bound(parser);
@@ -282,8 +282,8 @@ static ChatNode *parse_subscribed(ChatParser *parser, ChatNode *of) {
 static ChatNode *parse_attribute(ChatParser *parser, ChatNode *of) {
     const ChatToken *token = chat_now(parser);
     if (token->kind == CHAT_WHOLE_TOKEN)
-        return of_two(parser, CHAT_ITEM_NODE, of, chat_parse_primary(parser));
-    ChatNode *node = of_two(parser, CHAT_ATTRIBUTE_NODE, of, NULL);
+        return chat_node_of(parser, CHAT_ITEM_NODE, of, chat_parse_primary(parser));
+    ChatNode *node = chat_node_of(parser, CHAT_ATTRIBUTE_NODE, of, NULL);
     if (token->kind != CHAT_NAME_TOKEN)
         return chat_parse_fail(parser, token->line, "expected name or number");
     node->line = token->line;
@@ -292,7 +292,7 @@ static ChatNode *parse_attribute(ChatParser *parser, ChatNode *of) {
 }
 
 static ChatNode *parse_call(ChatParser *parser, ChatNode *of) {
-    ChatNode *node = of_two(parser, CHAT_CALL_NODE, of, NULL);
+    ChatNode *node = chat_node_of(parser, CHAT_CALL_NODE, of, NULL);
     node->line = chat_now(parser)->line;
     node->first = chat_parse_arguments(parser);
     return node;
@@ -343,7 +343,7 @@ static bool argument_follows(ChatParser *parser) {
 }
 
 static ChatNode *parse_test(ChatParser *parser, ChatNode *of) {
-    ChatNode *node = of_two(parser, CHAT_TEST_NODE, of, NULL);
+    ChatNode *node = chat_node_of(parser, CHAT_TEST_NODE, of, NULL);
     node->line = chat_now(parser)->line;
     node->flag = chat_skip(parser, "not");
     node->row = take_row(parser, chat_tests, "test");
@@ -377,8 +377,7 @@ ChatNode *chat_parse_filters(ChatParser *parser, ChatNode *of, bool begins) {
     return of;
 }
 
-/* ---- operators, those that bind most first */
-
+/* ---- what stands beside operators */
 static ChatNode *parse_unary(ChatParser *parser, bool with_filters) {
     ChatNode *node;
     int line = chat_now(parser)->line;
@@ -396,112 +395,6 @@ static ChatNode *parse_unary(ChatParser *parser, bool with_filters) {
     return node;
 }
 
-typedef struct Operator {
-    const char *text;
-    ChatOp op;
-} Operator;
-
-/* The operator of these that is at hand, taken; NULL = none. */
-static const Operator *take_operator(ChatParser *parser, const Operator *operators, int n) {
-    for (int i = 0; i < n; i++)
-        if (chat_skip(parser, operators[i].text)) return &operators[i];
-    return NULL;
-}
-
-/* Rows of operators that bind alike, from those that bind most; concatenation lies between. */
-static const Operator powers[] = {{"**", CHAT_POW}};
-static const Operator products[] = {
-    {"*", CHAT_MUL}, {"/", CHAT_DIV}, {"//", CHAT_FLOOR_DIV}, {"%", CHAT_MOD}};
-static const Operator sums[] = {{"+", CHAT_ADD}, {"-", CHAT_SUB}};
-static const Operator comparisons[] = {{"==", CHAT_EQ}, {"!=", CHAT_NE}, {"<", CHAT_LT},
-                                       {"<=", CHAT_LE}, {">", CHAT_GT},  {">=", CHAT_GE},
-                                       {"in", CHAT_IN}};
-
-static ChatNode *parse_binary(ChatParser *parser, const Operator *operators, int n,
-                              ChatNode *(*side)(ChatParser *)) {
-    ChatNode *node = side(parser);
-    int line = chat_now(parser)->line;
-    for (const Operator *op; (op = take_operator(parser, operators, n)) != NULL;
-         line = chat_now(parser)->line) {
-        node = of_two(parser, CHAT_BINARY_NODE, node, side(parser));
-        node->op = op->op;
-        node->line = line;
-    }
-    return node;
-}
-
-static ChatNode *parse_side(ChatParser *parser) {
+ChatNode *chat_parse_side(ChatParser *parser) {
     return parse_unary(parser, true);
-}
-static ChatNode *parse_power(ChatParser *parser) {
-    return parse_binary(parser, powers, MX_COUNT(powers), parse_side);
-}
-static ChatNode *parse_product(ChatParser *parser) {
-    return parse_binary(parser, products, MX_COUNT(products), parse_power);
-}
-
-static ChatNode *parse_concat(ChatParser *parser) {
-    ChatNode *first = parse_product(parser);
-    if (!chat_at(parser, "~")) return first;
-    ChatNode *node = chat_node(parser, CHAT_CONCAT_NODE, first->line);
-    node->first = first;
-    for (ChatNode *last = first; chat_skip(parser, "~"); last = last->next)
-        last->next = parse_product(parser);
-    return node;
-}
-
-static ChatNode *parse_sum(ChatParser *parser) {
-    return parse_binary(parser, sums, MX_COUNT(sums), parse_concat);
-}
-
-static ChatNode *parse_compare(ChatParser *parser) {
-    ChatNode *node = chat_node(parser, CHAT_COMPARE_NODE, chat_now(parser)->line);
-    node->a = parse_sum(parser);
-    for (ChatNode **last = &node->first; !parser->failed; last = &(*last)->next) {
-        const Operator *op = take_operator(parser, comparisons, MX_COUNT(comparisons));
-        const ChatToken *behind = chat_now(parser) + 1;
-        bool is_not_in = !op && chat_at(parser, "not") && behind->text.n == 2 &&
-                         !memcmp(behind->text.data, "in", 2);
-        if (!op && !is_not_in) break;
-        if (is_not_in) parser->at += 2;
-        *last = chat_node(parser, CHAT_CONST_NODE, chat_now(parser)->line);
-        (*last)->a = parse_sum(parser);
-        (*last)->op = op ? op->op : CHAT_NOT_IN;
-    }
-    return node->first ? node : node->a;
-}
-
-static ChatNode *parse_not(ChatParser *parser) {
-    if (!chat_at(parser, "not")) return parse_compare(parser);
-    ChatNode *node = chat_node(parser, CHAT_NOT_NODE, chat_take(parser)->line);
-    if (!chat_parse_enter(parser)) return node;
-    node->a = parse_not(parser);
-    parser->depth--;
-    return node;
-}
-
-static ChatNode *parse_and(ChatParser *parser) {
-    ChatNode *node = parse_not(parser);
-    while (chat_skip(parser, "and")) node = of_two(parser, CHAT_AND_NODE, node, parse_not(parser));
-    return node;
-}
-
-static ChatNode *parse_or(ChatParser *parser) {
-    ChatNode *node = parse_and(parser);
-    while (chat_skip(parser, "or")) node = of_two(parser, CHAT_OR_NODE, node, parse_and(parser));
-    return node;
-}
-
-ChatNode *chat_parse_expression(ChatParser *parser, bool with_choice) {
-    if (!chat_parse_enter(parser)) return chat_parse_primary(parser);
-    ChatNode *node = parse_or(parser);
-    while (with_choice && chat_skip(parser, "if")) {
-        ChatNode *choice = chat_node(parser, CHAT_CHOICE_NODE, node->line);
-        choice->a = node;
-        choice->b = parse_or(parser);
-        if (chat_skip(parser, "else")) choice->c = chat_parse_expression(parser, true);
-        node = choice;
-    }
-    parser->depth--;
-    return node;
 }

@@ -1,6 +1,6 @@
 /* statement.c — tokens to statements, and the template as a whole. Source: jinja2 3.1, parser.py;
  * transformers 5, utils/chat_template_utils.py for {% generation %}. */
-#include "internal.h"
+#include "parse.h"
 
 /* ---- targets of assignments */
 

@@ -108,3 +108,58 @@ ChatValue chat_replace(ChatRun *run, ChatText text, ChatText from, ChatText to, 
     chat_add(run, &out, text.data + at, text.n - at);
     return chat_built(&out);
 }
+
+/* ---- characters */
+
+int64_t chat_chars(ChatText text) {
+    int64_t n = 0;
+    for (size_t i = 0; i < text.n; i++) n += ((uint8_t)text.data[i] & 0xc0) != 0x80;
+    return n;
+}
+
+size_t chat_char_at(ChatText text, int64_t i) {
+    size_t at = 0;
+    while (i-- > 0 && at < text.n) chat_char(text, &at);
+    return at;
+}
+
+bool chat_is_space(uint32_t c) {
+    return c == ' ' || (c < 0x80 ? (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f)
+                                 : (mx_char_class(c) & MX_CHAR_SPACE) != 0);
+}
+
+size_t chat_find(ChatText in, size_t from, ChatText what) {
+    if (from > in.n || what.n > in.n - from) return SIZE_MAX;
+    if (!what.n) return from;
+    const char *found = memmem(in.data + from, in.n - from, what.data, what.n);
+    return found ? (size_t)(found - in.data) : SIZE_MAX;
+}
+
+size_t chat_find_last(ChatText in, size_t end, ChatText what) {
+    if (what.n > end || end > in.n) return SIZE_MAX;
+    for (size_t at = end - what.n + 1; at-- > 0;)
+        if (!what.n || !memcmp(in.data + at, what.data, what.n)) return at;
+    return SIZE_MAX;
+}
+
+static bool is_stripped(ChatText set, uint32_t c) {
+    if (!set.data) return chat_is_space(c);
+    for (size_t at = 0; at < set.n;)
+        if (chat_char(set, &at) == c) return true;
+    return false;
+}
+
+ChatText chat_strip(ChatText text, ChatText set, bool left, bool right) {
+    for (size_t at = 0; left && text.n; at = 0) {
+        if (!is_stripped(set, chat_char(text, &at))) break;
+        text = (ChatText){text.data + at, text.n - at};
+    }
+    while (right && text.n) {
+        size_t last = text.n - 1, at;
+        while (last && ((uint8_t)text.data[last] & 0xc0) == 0x80) last--;
+        at = last;
+        if (!is_stripped(set, chat_char(text, &at))) break;
+        text.n = last;
+    }
+    return text;
+}
