@@ -27,8 +27,8 @@ typedef struct MxInitAttr {
 
 /* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
  * the truncated ones lie within two deviations of the parent normal and have standard deviation
- * `value` themselves; so have the uniform ones, which lie within sqrt(3) `value` of 0. Log-uniform: log(u value), u
- * uniform in (0, 1). */
+ * `value` themselves; so have the uniform ones, which lie within sqrt(3) `value` of 0. Log-uniform:
+ * log(u value), u uniform in (0, 1). */
 MxValue mx_init(MxTrace *t, MxInitAttr attr);
 
 /* mx_sum_squares — of all elements of all inputs, summed in f64, as an f32 scalar. */

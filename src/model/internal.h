@@ -102,10 +102,10 @@ typedef struct Pass {
     MxValue segments_BT, positions_BT, kept_BT, counts_B;
     const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
-    MxBalance *balance;       /* of MxModelInputs … */
-    MxValue *loads;           /* … and these */
-    const BlockLeaves *mixer; /* of this layer, whose output goes … */
-    MxValue *feature;         /* … here; NULL = nobody asks */
+    MxBalance *balance;                /* of MxModelInputs … */
+    MxValue *loads;                    /* … and these */
+    const BlockLeaves *mixer;          /* of this layer, whose output goes … */
+    MxValue *feature;                  /* … here; NULL = nobody asks */
 } Pass;
 
 /* Of keys and of values. */

@@ -13,7 +13,8 @@ static bool init_infer(MxInfer *infer) {
 }
 
 static void init_print(MxText *text, const void *attr) {
-    static const char *const names[] = {"constant", "normal", "truncated_normal", "uniform", "log_uniform"};
+    static const char *const names[] = {"constant", "normal", "truncated_normal", "uniform",
+                                        "log_uniform"};
     const MxInitAttr *a = attr;
     mx_text_add(text, "%s %.9g stream %llu", names[a->fill], a->value,
                 (unsigned long long)a->stream);

@@ -103,8 +103,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     t->scope = "loss";
     mx_trace_assign(t, sum + 1, loss_output(s, SUMS), false);
     tell(s, t, numbers, NUMBERS);
-    if (of_teacher.n)
-        tell(s, t, mx_scale(t, of_teacher.sum, 1.0 / of_teacher.n), TEACHER_BALANCE);
+    if (of_teacher.n) tell(s, t, mx_scale(t, of_teacher.sum, 1.0 / of_teacher.n), TEACHER_BALANCE);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
     loss = add_features(s, t, batch, features, total[0], loss);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);

@@ -134,6 +134,12 @@ MxValue *program_read_tree(MxTrainState *state, MxTrace *t, const MxTree *tree, 
 /* program_declare_vars — the program's variables. program_trace — its entries over them. */
 bool program_declare_vars(MxTrainState *state, MxError *err);
 bool program_trace(MxTrainState *state, MxError *err);
+/* program_var_bytes — a variable of this rank, 0 for MX_NONE; program_teacher_bytes — frozen models
+ * beside the trained one; program_cast_bytes — casts of frozen weights. */
+size_t program_var_bytes(const MxTrainState *state, int var);
+size_t program_teacher_bytes(const MxTrainState *state);
+size_t program_cast_bytes(const MxTrainState *state);
+
 /* program_out — a scalar of OUT_* that entries wrote. program_read_all, program_write_all — a
  * variable's value. */
 double program_out(const MxTrainState *state, int which);

@@ -120,32 +120,6 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
            open_device(s, err) && program_divide(s, err);
 }
 
-static size_t bytes_of_var(const MxTrainState *s, int var) {
-    if (var == MX_NONE) return 0;
-    MxType type = s->local.item[var].type;
-    return (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
-}
-
-static size_t bytes_of_vars(const MxTrainState *s, const int *vars) {
-    size_t bytes = 0;
-    for (int i = 0; i < mx_model_params(s->model)->n; i++) bytes += bytes_of_var(s, vars[i]);
-    return bytes;
-}
-
-/* Of frozen models beside the trained one: the teacher. */
-static size_t bytes_of_teacher(const MxTrainState *s) {
-    size_t bytes = 0;
-    for (int var = 0; var < s->local.n && var < s->vars.n; var++)
-        if (var < s->role_cap && s->role[var].leaf) bytes += bytes_of_var(s, var);
-    return bytes;
-}
-
-static size_t bytes_of_casts(const MxTrainState *s) {
-    size_t bytes = 0;
-    for (int var = s->var.first_cast; var < s->local.n; var++) bytes += bytes_of_var(s, var);
-    return bytes;
-}
-
 bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
                       MxError *err) {
     MxTrainState *s = program_new(arena, config, NULL);
@@ -162,8 +136,8 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .n_kept = s->optim->n_arrays,
                             .rows_per_example = s->loss->rows,
                             .n_entries = s->n_entries,
-                            .cast_bytes = (int64_t)bytes_of_casts(s),
-                            .teacher_bytes = (int64_t)bytes_of_teacher(s)};
+                            .cast_bytes = (int64_t)program_cast_bytes(s),
+                            .teacher_bytes = (int64_t)program_teacher_bytes(s)};
     out->layout =
         mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
     return true;
@@ -182,8 +156,8 @@ bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *
 
 /* Of a micro-batch of training or evaluation, as this rank has it. */
 static size_t most_bytes_of_field(const MxTrainState *s) {
-    size_t train = bytes_of_var(s, s->var.batch[false][0]);
-    size_t eval = bytes_of_var(s, s->var.batch[true][0]);
+    size_t train = program_var_bytes(s, s->var.batch[false][0]);
+    size_t eval = program_var_bytes(s, s->var.batch[true][0]);
     return (train > eval ? train : eval) + 1;
 }
 
@@ -384,19 +358,7 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
 float *mx_train_gradient(MxArena *arena, const MxTrainState *s, int i) {
     int var = s->var.gradient[i];
     if (var == MX_NONE) return NULL;
-    float *copy = mx_arena_alloc(arena, bytes_of_var(s, var) + 1);
+    float *copy = mx_arena_alloc(arena, program_var_bytes(s, var) + 1);
     program_read_all(s, var, copy);
     return copy;
-}
-
-MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
-    MxTrainBytes bytes = {.parameters = bytes_of_vars(s, s->var.param),
-                          .gradients = bytes_of_vars(s, s->var.gradient),
-                          .casts = bytes_of_casts(s),
-                          .activations = mx_run_bytes(s->run).arena};
-    for (int i = 0; i < s->optim->n_arrays; i++) bytes.moments += bytes_of_var(s, s->var.kept[i]);
-    if (reference_copy(s)) bytes.reference = bytes_of_vars(s, reference_copy(s));
-    bytes.reference += bytes_of_teacher(s);
-    bytes.total = mx_run_bytes(s->run).vars + mx_run_bytes(s->run).arena;
-    return bytes;
 }

@@ -175,7 +175,7 @@ static const Mode modes[] = {
      .has_chat = true},
     {.run = speak},
 };
-enum { N_MODES = MX_COUNT(modes) - 1 }; /* that have an option */
+enum { N_MODES = MX_COUNT(modes) - 1, /* that have an option */ MOST_SIDES = 32 };
 
 /* Options that go with some modes only. */
 typedef struct Side {
@@ -235,13 +235,10 @@ static bool read_numbers(const Numbers *n, MxSpeak *out, MxError *err) {
     return !err->count;
 }
 
-static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
-                              MxError *err) {
+/* Of what is read and written. Returns how many. */
+static int list_sides(CommandLine *line, Side *out) {
     MxSpeak *k = &line->speak;
-    Numbers n = {0};
-    bool is_chosen[N_MODES] = {0};
-    k->stops = mx_new_n(arena, const char *, argc + 1);
-    const Side sides[] = {
+    const Side rows[] = {
         {"--tokenize",
          {.name = "--special",
           .flag = &line->special,
@@ -275,6 +272,14 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
           .count = &k->n_stops,
           .takes = "TEXT",
           .doc = "ends a reply before this text; may be repeated"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* Of replies. */
+static int list_replies(MxSpeak *k, Numbers *n, Side *out) {
+    const Side rows[] = {
         {NULL,
          {.name = "--dtype",
           .value = &k->dtype,
@@ -282,56 +287,73 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
           .doc = "of weights and activations (default: as trained)"}},
         {NULL,
          {.name = "--max-tokens",
-          .value = &n.max_tokens,
+          .value = &n->max_tokens,
           .takes = "N",
           .doc = "of a reply (default 128); it ends before with a token that ends texts"}},
         {NULL,
          {.name = "--temperature",
-          .value = &n.temperature,
+          .value = &n->temperature,
           .takes = "X",
           .doc = "the likeliest tokens, if 0 (default), or drawn: what logits are divided by"}},
         {NULL,
          {.name = "--top-k",
-          .value = &n.top_k,
+          .value = &n->top_k,
           .takes = "N",
           .doc = "drawn only of the N likeliest"}},
         {NULL,
          {.name = "--top-p",
-          .value = &n.top_p,
+          .value = &n->top_p,
           .takes = "X",
           .doc = "drawn only of those likeliest that make up X"}},
         {NULL,
          {.name = "--min-p",
-          .value = &n.min_p,
+          .value = &n->min_p,
           .takes = "X",
           .doc = "drawn only of those at least X times as likely as the likeliest"}},
         {NULL,
          {.name = "--repetition-penalty",
-          .value = &n.penalty,
+          .value = &n->penalty,
           .takes = "X",
           .doc = "above 1: tokens that were there are less likely to come again"}},
         {NULL,
-         {.name = "--seed", .value = &n.seed, .takes = "N", .doc = "of what is drawn (default 0)"}},
+         {.name = "--seed",
+          .value = &n->seed,
+          .takes = "N",
+          .doc = "of what is drawn (default 0)"}},
         {NULL,
          {.name = "--batch",
-          .value = &n.batch,
+          .value = &n->batch,
           .takes = "N",
           .doc = "prompts at a time, with --json (default 8)"}},
     };
-    MxOption options[N_MODES + MX_COUNT(sides)];
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine *line,
+                              MxError *err) {
+    MxSpeak *k = &line->speak;
+    Numbers n = {0};
+    bool is_chosen[N_MODES] = {0};
+    k->stops = mx_new_n(arena, const char *, argc + 1);
+    Side sides[MOST_SIDES];
+    int n_sides = list_sides(line, sides);
+    n_sides += list_replies(k, &n, sides + n_sides);
+    MX_ASSERT(n_sides <= MOST_SIDES);
+    MxOption options[N_MODES + MOST_SIDES];
     for (int i = 0; i < N_MODES; i++)
         options[i] =
             (MxOption){.name = modes[i].option, .flag = &is_chosen[i], .doc = modes[i].doc};
-    for (int i = 0; i < MX_COUNT(sides); i++) options[N_MODES + i] = sides[i].option;
+    for (int i = 0; i < n_sides; i++) options[N_MODES + i] = sides[i].option;
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {.rows = options, .n = MX_COUNT(options), .manual = &manual};
+    const MxOptions table = {.rows = options, .n = N_MODES + n_sides, .manual = &manual};
     if (!mx_options_read(table, argc, argv, rest, err)) return false;
     if (!rest[0] || rest[1])
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "wanted one folder; mxdecode --help tells more");
     line->dir = rest[0];
     if (!choose_mode(line, is_chosen, err) || !read_numbers(&n, k, err)) return false;
-    for (int i = 0; i < MX_COUNT(sides); i++)
+    for (int i = 0; i < n_sides; i++)
         if (!check_side(&sides[i], line->mode, err)) return false;
     return true;
 }

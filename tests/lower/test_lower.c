@@ -72,7 +72,7 @@ static size_t none(const void *context, const MxGraph *graph, const MxNode *node
 static size_t some(const void *context, const MxGraph *graph, const MxNode *node) {
     (void)context;
     (void)graph;
-    return (size_t)mx_op_index(node->op) * 37 % 300;
+    return (size_t)(mx_hash64(node->op->name, strlen(node->op->name)) % 300);
 }
 
 /* Sums of 1024 elements and more are two exchanges; each is finished a phase later. */

@@ -12,7 +12,8 @@ typedef struct Map {
 } Map;
 
 static void run_block(const Map *map, int64_t at, int64_t n) {
-    _Alignas(CPU_ALIGN) float in_block[CPU_MAP_IN][CPU_MAP_BLOCK], out_block[CPU_MAP_OUT][CPU_MAP_BLOCK];
+    _Alignas(CPU_ALIGN) float in_block[CPU_MAP_IN][CPU_MAP_BLOCK],
+        out_block[CPU_MAP_OUT][CPU_MAP_BLOCK];
     const float *in[CPU_MAP_IN];
     float *out[CPU_MAP_OUT];
     const MxKernelCall *call = map->call;
