@@ -18,6 +18,7 @@ typedef struct Variant {
     bool often;                  /* on twice as many as others; under MX_LONG on all */
     int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
     double loss;                 /* how far off losses may be; 0 = as all of the dtype */
+    double gradient;             /* another bound on the gradient; 0 = the usual one */
     bool is_bf16;
 } Variant;
 

@@ -54,7 +54,7 @@ static const Variant variants[] = {
     {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
     {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=4", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},
-    {.name = "gated delta nets", .set = {"decoder_block=qwen3_next", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "gdn_num_key_heads=4", "gdn_num_value_heads=8", "gdn_key_head_dim=8", "gdn_value_head_dim=4", "partial_rotary_factor=0.5", SGD}},
+    {.name = "gated delta nets", .set = {"decoder_block=qwen3_next", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "gdn_num_key_heads=4", "gdn_num_value_heads=8", "gdn_key_head_dim=8", "gdn_value_head_dim=4", "partial_rotary_factor=0.5", SGD}, .gradient = 1.7e-4}, /* twice what one rank's gradient differs by at another level of vectors (A_log) */
     {.name = "three branches", .set = {"decoder_block=gpt3", "mlp_activations=[gelu, silu, relu]", SGD}},
     {.name = "experts of deepseek", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=1", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "shared_experts=2", "routed_score_func=sigmoid", "routed_scaling_factor=2.5", "routed_bias=true", "routed_bias_update_rate=0.01", "n_routing_groups=4", "topk_routing_group=2", "load_balance_loss_weight=0.1", "mtp_num_layers=1", SGD}},
     {.name = "experts of deepseek, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=4", "num_experts_per_tok=2", "routed_score_func=softmax", "routed_bias=true", "routed_bias_update_rate=0.01", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
@@ -87,6 +87,7 @@ static Bounds bounds_of(const Variant *v) {
     Bounds bounds = {1e-6, 1e-5, 1e-5, 1e-4};
     if (v->is_bf16) bounds = (Bounds){2e-3, 3e-2, 1e-3, 1e-3};
     if (v->loss > 0) bounds.loss = v->loss;
+    if (v->gradient > 0) bounds.gradient = bounds.parameter = v->gradient;
     return bounds;
 }
 
@@ -239,12 +240,21 @@ typedef struct Distance {
     double relative, absolute;
 } Distance;
 
-static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all) {
+static double squares(MxShape shape, const float *all) {
+    double size = 0;
+    for (int64_t i = 0; i < mx_shape_count(shape); i++) size += (double)all[i] * (double)all[i];
+    return size;
+}
+
+/* least  squares below which an array is nothing but rounding, and is measured by a million times
+ * that */
+static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all,
+                         double least) {
     MxArena arena = {.name = "distance"};
     const MxBox *box = &s->box[var];
     const float *part = part_of(s, var, &arena);
-    double error = 0, size = 0, most = 0;
-    for (int64_t i = 0; i < mx_shape_count(shape); i++) size += (double)all[i] * (double)all[i];
+    double error = 0, size = squares(shape, all), most = 0;
+    if (size < least) size = 1e6 * least;
     for (int64_t i = 0; i < mx_box_count(box); i++) {
         double d = (double)part[i] - (double)all[index_in_whole(box, shape, i)];
         error += d * d;
@@ -254,13 +264,18 @@ static Distance distance(const MxTrainState *s, int var, MxShape shape, const fl
     return (Distance){size > 0 ? sqrt(error / size) : sqrt(error), most};
 }
 
-/* The parameter that is farthest from the record's. */
+/* The parameter that is farthest from the record's. Where rotations do not turn keys, nothing
+ * depends on their bias: its gradient is 0 in real numbers, and rounding here. So an array of less
+ * than a millionth of the norm of all may be off by what one of a thousandth may. */
 static Distance farthest(const MxTrainState *s, const Record *r, const int *vars,
                          const float **whole, const char **which) {
     Distance most = {0};
+    double least = 0;
+    for (int i = 0; i < r->params->n; i++)
+        if (whole[i]) least += 1e-12 * squares(r->params->leaves[i].shape, whole[i]);
     for (int i = 0; i < r->params->n; i++) {
         if (!whole[i]) continue;
-        Distance d = distance(s, vars[i], r->params->leaves[i].shape, whole[i]);
+        Distance d = distance(s, vars[i], r->params->leaves[i].shape, whole[i], least);
         most.absolute = fmax(most.absolute, d.absolute);
         if (!(d.relative >= most.relative)) continue;
         most.relative = d.relative;
