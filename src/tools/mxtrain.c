@@ -155,7 +155,7 @@ static void end_ranks(MxComm *comm, MxError *err) {
  * for one that does not. */
 enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
 
-static const char *const tasks[] = {[HELP] = "help",
+static const char *const tasks[] = {[HELP] = "--help or the like",
                                     [CONFIG_HELP] = "--help-config",
                                     [RUNS] = "--runs",
                                     [REPORT] = "--report",

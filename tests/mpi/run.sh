@@ -320,8 +320,8 @@ differences() {
         "$alike learning_rate=1e-3" "$alike learning_rate=1e-2" ""
     differ length 2 "max_target_length: 64 here, rank 0 has 32" "$alike" "$alike max_target_length=64" ""
     differ seed 2 "data_shuffle_seed: 7 here, rank 0 has 0" "$alike" "$alike data_shuffle_seed=7" ""
-    differ help 2 "rank 1 was started for --help or --version, rank 0 for training" "$alike" --help ""
-    differ helped 2 "rank 1 was started for training, rank 0 for --help or --version" --help "$alike" ""
+    differ help 2 "rank 1 was started for --help or the like, rank 0 for training" "$alike" --help ""
+    differ helped 2 "rank 1 was started for training, rank 0 for --help or the like" --help "$alike" ""
     differ plan 2 "rank 1 was started for a plan, rank 0 for training" "$alike" "$alike --plan" ""
     cp "$work/text.txt" "$work/differ/text.txt"
     cd "$work/differ" || exit 1 # where the launcher starts the first rank
