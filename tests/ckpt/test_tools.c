@@ -471,7 +471,7 @@ static const struct {
     {"mxconvert a.h5 b.h5 c.h5", 2, "one argument too many"},
     {"mxconvert a.h5 b.h5 --layot nnx", 2, "did you mean \"--layout\"?"},
     {"mxconvert a.h5 b.h5 --layout hf", 2, "wanted linen or nnx"},
-    {"mxconvert a.h5 b.h5 --scan-layers", 2, "--scan-layers wants true or false"},
+    {"mxconvert a.h5 b.h5 --scan-layers", 2, "--scan-layers wants a value: --scan-layers true|false"},
     {"mxconvert a.h5 b.h5 --scan-layers=maybe", 2, "found \"maybe\", wanted true or false"},
     {"mxconvert a.h5 b.h5 --param-scan-axis 9", 2, "wanted an integer from 0 to 5"},
     {"mxconvert a.h5 b.h5 --dtype int8", 2, "wanted float32 or bfloat16"},
