@@ -80,6 +80,9 @@ void mx_text_add(MxText *text, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
 void mx_text_addn(MxText *text, const char *bytes, size_t n);
 void mx_text_clear(MxText *text);
+/* mx_text_stdin_line — becomes the next line of stdin, without its end; false at the end of the
+ * input and after an error (ferror). */
+bool mx_text_stdin_line(MxText *text);
 
 /* mx_figure — a number for people: with so many decimals, below 1 with as many more as three
  * significant digits take ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.

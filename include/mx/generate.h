@@ -3,6 +3,7 @@
 #ifndef MX_GENERATE_H
 #define MX_GENERATE_H
 
+#include <mx/chat.h>
 #include <mx/ckpt.h>
 #include <mx/program.h>
 #include <mx/text.h>
@@ -81,12 +82,18 @@ bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float
 
 /* ---- prompts */
 
-/* mx_prompts_read — prompts of a JSON Lines file: a line is a text, a list of ids, or an object
- * whose "prompt" is one of these. Texts get what the tokenizer puts around them (bos …).
- *   tokenizer  NULL = only ids
- * Errors: file and line, what was found, what was wanted. Test: tests/cli/generate.sh. */
-bool mx_prompts_read(MxArena *arena, const char *path, const MxTokenizer *tokenizer, MxTokens **out,
-                     int64_t *n, MxError *err);
+/* What texts become tokens with. */
+typedef struct MxWords {
+    const MxTokenizer *tokenizer; /* NULL = there are only ids */
+    const MxChat *chat;           /* of conversations; NULL = there are none */
+} MxWords;
+
+/* mx_prompts_read — prompts of a JSON Lines file: a line is a text, a list of ids, an object whose
+ * "prompt" is one of these, or a conversation, an object with "messages", whose next message is the
+ * reply. Texts get what the tokenizer puts around them (bos …), conversations what the template
+ * does. Errors: file and line, what was found, what was wanted. Test: tests/cli/reply.sh. */
+bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens **out, int64_t *n,
+                     MxError *err);
 
 /* ---- models in folders */
 
@@ -112,6 +119,8 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
 
 typedef struct MxSpeak {
     const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, texts as they are */
+    bool talks;          /* those lines are a user's messages in one conversation */
+    const MxChat *chat;  /* of conversations; NULL = there is no template */
     const char *logits;  /* instead of replies: an HDF5 file that receives, of prompt i,
                             prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab]; NULL = none */
     const char *dtype;   /* of weights and activations; NULL = as the folder says */

@@ -162,3 +162,15 @@ const char *mx_number_text(MxArena *arena, double number) {
     bool is_float = strpbrk(text, ".e");
     return mx_arena_printf(arena, "%s%s", text, is_float ? "" : ".0");
 }
+
+bool mx_text_stdin_line(MxText *text) {
+    char part[4096];
+    mx_text_clear(text);
+    while (fgets(part, sizeof part, stdin)) {
+        mx_text_addn(text, part, strlen(part));
+        if (text->data[text->len - 1] != '\n') continue;
+        text->data[--text->len] = '\0';
+        return true;
+    }
+    return text->len > 0;
+}

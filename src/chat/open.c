@@ -193,7 +193,10 @@ static bool fail_missing(MxArena *arena, const char *named, const char *dir, MxW
     if (!named) {
         mx_fail(err, MX_EXIT_CONFIG, where, "%s%s%s has no chat template", dir ? "\"" : "",
                 dir ? dir : "the tokenizer", dir ? "\"" : "");
-        mx_note(err, "hint: name one by chat_template_path: %s, or a file of Jinja", text.data);
+        mx_note(err,
+                "hint: name one by chat_template_path (mxdecode: --chat-template): %s, or a file "
+                "of Jinja",
+                text.data);
         return false;
     }
     const char *nearest = mx_nearest(named, names, MX_COUNT(names));

@@ -14,24 +14,46 @@ static bool read_ids(MxArena *arena, const MxJson *list, MxWhere where, MxTokens
     return true;
 }
 
-static bool read_prompt(MxArena *arena, const MxTokenizer *tokenizer, const MxJson *json,
-                        MxWhere where, MxTokens *out, MxError *err) {
+/* A conversation whose next message is wanted, unless it says otherwise. */
+static bool read_messages(MxArena *arena, MxWords words, const MxJson *json, MxWhere where,
+                          MxTokens *out, MxError *err) {
+    MxConversation conversation;
+    MxJson *request = mx_json_object(arena), *value;
+    const char *name;
+    if (!words.chat || !words.tokenizer)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "found a conversation, but there is no chat template for it");
+    mx_json_set_bool(request, "add_generation_prompt", true);
+    for (void *at = NULL; mx_json_next(json, &at, &name, &value);)
+        mx_json_set(request, name, value);
+    if (!mx_chat_encode(arena, words.chat, words.tokenizer, request, where, &conversation, err))
+        return false;
+    *out = conversation.tokens;
+    return true;
+}
+
+static bool read_prompt(MxArena *arena, MxWords words, const MxJson *json, MxWhere where,
+                        MxTokens *out, MxError *err) {
     bool is_object = !strcmp(mx_json_kind(json), "an object");
+    if (is_object && mx_json_get(json, "messages"))
+        return read_messages(arena, words, json, where, out, err);
     const MxJson *prompt = is_object ? mx_json_get(json, "prompt") : json;
     const char *text = prompt ? mx_json_string(prompt) : NULL;
     if (!prompt)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "found an object without \"prompt\", wanted {\"prompt\": \"...\"}");
+                       "found an object without \"prompt\", wanted {\"prompt\": \"...\"} or "
+                       "{\"messages\": [...]}");
     if (!strcmp(mx_json_kind(prompt), "a list")) return read_ids(arena, prompt, where, out, err);
     if (!text)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "found %s, wanted a text, a list of ids, or {\"prompt\": one of these}",
                        mx_json_kind(prompt));
-    if (!tokenizer)
+    if (!words.tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "found a text, but the model has no tokenizer; wanted a list of ids");
-    return mx_tokenizer_encode(
-        arena, tokenizer, (MxEncoding){text, mx_json_string_bytes(prompt), true, where}, out, err);
+    return mx_tokenizer_encode(arena, words.tokenizer,
+                               (MxEncoding){text, mx_json_string_bytes(prompt), true, where}, out,
+                               err);
 }
 
 static bool is_blank(const char *line, size_t n) {
@@ -39,8 +61,8 @@ static bool is_blank(const char *line, size_t n) {
     return n == 0;
 }
 
-bool mx_prompts_read(MxArena *arena, const char *path, const MxTokenizer *tokenizer, MxTokens **out,
-                     int64_t *n, MxError *err) {
+bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens **out, int64_t *n,
+                     MxError *err) {
     enum { LARGEST = 1 << 30 };
     MxBytes bytes;
     int64_t cap = 0;
@@ -58,8 +80,7 @@ bool mx_prompts_read(MxArena *arena, const char *path, const MxTokenizer *tokeni
                 cap = more;
             }
             const MxJson *json = mx_json_parse_value(arena, at, length, where, err);
-            if (!json || !read_prompt(arena, tokenizer, json, where, &(*out)[*n], err))
-                return false;
+            if (!json || !read_prompt(arena, words, json, where, &(*out)[*n], err)) return false;
             (*n)++;
         }
         at = stop ? stop + 1 : end;

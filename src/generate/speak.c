@@ -119,7 +119,8 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
     const MxSpeak *what = s->what;
     MxTokens *prompts;
     int64_t n, longest = 0, rows = what->json ? what->rows : 1;
-    if (!mx_prompts_read(arena, what->prompts, s->how.tokenizer, &prompts, &n, err)) return false;
+    const MxWords words = {s->how.tokenizer, what->chat};
+    if (!mx_prompts_read(arena, what->prompts, words, &prompts, &n, err)) return false;
     for (int64_t i = 0; i < n; i++) longest = prompts[i].n > longest ? prompts[i].n : longest;
     if (what->logits)
         return open_model(arena, s, 1, longest, longest, err) &&
@@ -128,43 +129,61 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
            reply(s, prompts, n, err);
 }
 
-/* The next line of stdin, without its end; false at the end of the input. */
-static bool next_line(MxText *line) {
-    char part[4096];
-    mx_text_clear(line);
-    while (fgets(part, sizeof part, stdin)) {
-        mx_text_addn(line, part, strlen(part));
-        if (line->data[line->len - 1] != '\n') continue;
-        line->data[--line->len] = '\0';
-        return true;
-    }
-    return line->len > 0;
+/* ---- lines of stdin */
+
+static void add_message(MxArena *arena, MxJson *messages, const char *role, const char *text,
+                        size_t n) {
+    MxJson *message = mx_json_push_object(messages);
+    mx_json_set_string(message, "role", role);
+    mx_json_set_string(message, "content", mx_arena_strndup(arena, text, n));
 }
 
-/* Lines of stdin are prompts as they are: each gets its reply before the next one is read. */
-static bool talk(MxArena *arena, Speaker *s, MxError *err) {
-    const MxTokenizer *tokenizer = s->how.tokenizer;
+/* A line as a prompt: alone as it is, or behind the conversation so far. */
+static bool encode_line(MxArena *arena, const Speaker *s, MxJson *request, const MxText *line,
+                        MxWhere where, MxTokens *out, MxError *err) {
+    MxConversation conversation;
+    if (!s->what->talks)
+        return mx_tokenizer_encode(arena, s->how.tokenizer,
+                                   (MxEncoding){line->data, line->len, true, where}, out, err);
+    add_message(arena, mx_json_get(request, "messages"), "user", line->data, line->len);
+    if (!mx_chat_encode(arena, s->what->chat, s->how.tokenizer, request, where, &conversation, err))
+        return false;
+    *out = conversation.tokens;
+    return true;
+}
+
+/* Each line gets its reply before the next one is read. */
+static bool answer_lines(Speaker *s, MxError *err) {
+    MxArena arena = {.name = "conversation"};
     MxText line;
     bool asks = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), ok = true;
-    if (!tokenizer)
+    MxJson *request = mx_json_object(&arena), *messages = mx_json_put_array(request, "messages");
+    mx_json_set_bool(request, "add_generation_prompt", true);
+    mx_text_init(&line, &arena);
+    for (MxWhere where = {"stdin", 1, 0}; ok; where.line++) {
+        MxTokens prompt;
+        MxReply made;
+        if (asks) printf("> "), fflush(stdout);
+        if (!mx_text_stdin_line(&line)) break;
+        ok = encode_line(&arena, s, request, &line, where, &prompt, err) &&
+             mx_generate(&arena, s->state, &s->how, &prompt, 1, &made, err);
+        if (!ok) break;
+        printf("\n");
+        fflush(stdout);
+        if (s->what->talks) add_message(&arena, messages, "assistant", made.text, made.text_bytes);
+    }
+    mx_arena_release(&arena);
+    return ok && (!ferror(stdin) || mx_fail_errno(err, "could not read stdin"));
+}
+
+static bool talk(MxArena *arena, Speaker *s, MxError *err) {
+    if (!s->how.tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "\"%s\" has no tokenizer; --prompts takes ids", s->dir);
     if (s->what->logits)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
-    if (!open_model(arena, s, 1, LARGEST_CHUNK, TALK_CAPACITY + s->what->max_tokens, err))
-        return false;
-    mx_text_init(&line, arena);
-    for (MxWhere where = {"stdin", 1, 0}; ok; where.line++) {
-        MxArena scratch = {.name = "prompt"};
-        MxTokens prompt;
-        if (asks) printf("> "), fflush(stdout);
-        if (!next_line(&line)) break;
-        ok = mx_tokenizer_encode(&scratch, tokenizer,
-                                 (MxEncoding){line.data, line.len, true, where}, &prompt, err) &&
-             reply(s, &prompt, 1, err);
-        mx_arena_release(&scratch);
-    }
-    return ok && (!ferror(stdin) || mx_fail_errno(err, "could not read stdin"));
+    return open_model(arena, s, 1, LARGEST_CHUNK, TALK_CAPACITY + s->what->max_tokens, err) &&
+           answer_lines(s, err);
 }
 
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,

@@ -67,19 +67,6 @@ static bool open_tokenizer(MxArena *arena, const char **place, MxTokenizer **out
 
 /* ---- lines */
 
-/* The next line of stdin, without its end; false at the end of the input. */
-static bool next_line(MxText *line) {
-    char part[4096];
-    mx_text_clear(line);
-    while (fgets(part, sizeof part, stdin)) {
-        mx_text_addn(line, part, strlen(part));
-        if (line->data[line->len - 1] != '\n') continue;
-        line->data[--line->len] = '\0';
-        return true;
-    }
-    return line->len > 0;
-}
-
 static bool tokenize(MxArena *arena, const CommandLine *line, const MxTokenizer *tokenizer,
                      const MxJson *json, MxWhere where, MxError *err) {
     MxTokens tokens;
@@ -136,7 +123,7 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
         return false;
     line->chat = chat;
     mx_text_init(&text, arena);
-    for (MxWhere where = {"stdin", 1, 0}; next_line(&text); where.line++) {
+    for (MxWhere where = {"stdin", 1, 0}; mx_text_stdin_line(&text); where.line++) {
         MxArena scratch = {.name = "line"};
         const MxJson *json = mx_json_parse_value(&scratch, text.data, text.len, where, err);
         bool ok = json && line->mode->each_line(&scratch, line, tokenizer, json, where, err);
@@ -147,11 +134,29 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
     return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
 }
 
+/* Replies need a chat template where they are to conversations; what is damaged is told. */
+static bool find_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
+                      MxError *err) {
+    MxError missing = {0};
+    bool is_needed = line->chat_template || line->speak.talks;
+    if (!is_needed && !mx_chat_open(arena, NULL, place, MX_NOWHERE, out, &missing) &&
+        missing.exit == MX_EXIT_CONFIG)
+        *out = NULL;
+    else
+        is_needed = true;
+    mx_error_release(&missing);
+    return !is_needed || mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err);
+}
+
 static bool speak(MxArena *arena, CommandLine *line, MxError *err) {
     MxTokenizer *tokenizer;
+    MxChat *chat = NULL;
     const char *place = line->dir;
-    return find_tokenizer(arena, &place, &tokenizer, err) &&
-           mx_speak(arena, line->dir, tokenizer, &line->speak, err);
+    if (!find_tokenizer(arena, &place, &tokenizer, err) ||
+        (tokenizer && !find_chat(arena, line, place, &chat, err)))
+        return false;
+    line->speak.chat = chat;
+    return mx_speak(arena, line->dir, tokenizer, &line->speak, err);
 }
 
 /* ---- the command line */
@@ -177,9 +182,11 @@ static const Mode modes[] = {
 };
 enum { N_MODES = MX_COUNT(modes) - 1, /* that have an option */ MOST_SIDES = 32 };
 
+#define REPLIES "replies"
+
 /* Options that go with some modes only. */
 typedef struct Side {
-    const char *goes_with; /* modes, a comma between two; NULL = the one without an option */
+    const char *goes_with; /* modes, a comma between two; REPLIES = the one without an option */
     MxOption option;
 } Side;
 
@@ -189,15 +196,14 @@ static bool is_said(const MxOption *option) {
 }
 
 static bool check_side(const Side *side, const Mode *mode, MxError *err) {
-    const char *name = side->option.name, *with = side->goes_with;
-    const char *at = with && mode->option ? strstr(with, mode->option) : NULL;
-    const char *behind = at ? at + strlen(mode->option) : NULL;
-    if (!is_said(&side->option) || (behind && (!*behind || *behind == ',')) ||
-        (!with && !mode->option))
-        return true;
-    return with ? mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %s", name, with)
-                : mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", name,
-                          mode->option);
+    const char *with = side->goes_with, *word = mode->option ? mode->option : REPLIES;
+    const char *at = strstr(with, word), *behind = at ? at + strlen(word) : NULL;
+    if (!is_said(&side->option) || (behind && (!*behind || *behind == ','))) return true;
+    if (!strcmp(with, REPLIES))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", side->option.name,
+                       mode->option);
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %.*s", side->option.name,
+                   (int)strcspn(with, ","), with);
 }
 
 static bool choose_mode(CommandLine *line, const bool *is_chosen, MxError *err) {
@@ -247,26 +253,31 @@ static int list_sides(CommandLine *line, Side *out) {
          {.name = "--skip-special",
           .flag = &line->skip_special,
           .doc = "text without special tokens"}},
-        {"--render-chat",
+        {"--render-chat," REPLIES,
          {.name = "--chat-template",
           .value = &line->chat_template,
           .takes = "FILE",
           .doc = "a template instead of DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
-        {NULL,
+        {REPLIES,
+         {.name = "--chat",
+          .flag = &k->talks,
+          .doc = "lines of stdin are what a user says in one conversation, by the chat template"}},
+        {REPLIES,
          {.name = "--prompts",
           .value = &k->prompts,
           .takes = "FILE",
-          .doc = "prompts, a line each: a text of JSON, a list of ids, or {\"prompt\": ...}"}},
-        {NULL,
+          .doc = "prompts, a line each: a text of JSON, a list of ids, {\"prompt\": ...}, or a "
+                 "conversation, {\"messages\": [...]}"}},
+        {REPLIES,
          {.name = "--logits",
           .value = &k->logits,
           .takes = "FILE",
           .doc = "writes the logits after each token of the prompts (HDF5), no replies"}},
-        {NULL,
+        {REPLIES,
          {.name = "--json",
           .flag = &k->json,
           .doc = "a line of JSON for each: {\"ids\": ..., \"text\": ..., \"logprobs\": ...}"}},
-        {NULL,
+        {REPLIES,
          {.name = "--stop",
           .value = k->stops,
           .count = &k->n_stops,
@@ -280,47 +291,47 @@ static int list_sides(CommandLine *line, Side *out) {
 /* Of replies. */
 static int list_replies(MxSpeak *k, Numbers *n, Side *out) {
     const Side rows[] = {
-        {NULL,
+        {REPLIES,
          {.name = "--dtype",
           .value = &k->dtype,
           .takes = "float32|bfloat16",
           .doc = "of weights and activations (default: as trained)"}},
-        {NULL,
+        {REPLIES,
          {.name = "--max-tokens",
           .value = &n->max_tokens,
           .takes = "N",
           .doc = "of a reply (default 128); it ends before with a token that ends texts"}},
-        {NULL,
+        {REPLIES,
          {.name = "--temperature",
           .value = &n->temperature,
           .takes = "X",
           .doc = "the likeliest tokens, if 0 (default), or drawn: what logits are divided by"}},
-        {NULL,
+        {REPLIES,
          {.name = "--top-k",
           .value = &n->top_k,
           .takes = "N",
           .doc = "drawn only of the N likeliest"}},
-        {NULL,
+        {REPLIES,
          {.name = "--top-p",
           .value = &n->top_p,
           .takes = "X",
           .doc = "drawn only of those likeliest that make up X"}},
-        {NULL,
+        {REPLIES,
          {.name = "--min-p",
           .value = &n->min_p,
           .takes = "X",
           .doc = "drawn only of those at least X times as likely as the likeliest"}},
-        {NULL,
+        {REPLIES,
          {.name = "--repetition-penalty",
           .value = &n->penalty,
           .takes = "X",
           .doc = "above 1: tokens that were there are less likely to come again"}},
-        {NULL,
+        {REPLIES,
          {.name = "--seed",
           .value = &n->seed,
           .takes = "N",
           .doc = "of what is drawn (default 0)"}},
-        {NULL,
+        {REPLIES,
          {.name = "--batch",
           .value = &n->batch,
           .takes = "N",

@@ -36,7 +36,8 @@ bool samples_open(MxArena *arena, MxTrainState *state, Samples **out, MxError *e
     Samples *s = *out = mx_new(arena, Samples);
     *s = (Samples){.state = state};
     if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err) ||
-        !mx_prompts_read(arena, c->sample_prompts, tokenizer, &s->prompts, &s->n, err))
+        !mx_prompts_read(arena, c->sample_prompts, (MxWords){.tokenizer = tokenizer}, &s->prompts,
+                         &s->n, err))
         return mx_context(err, "%s", mx_key_name(MX_KEY_sample_prompts));
     s->eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
     s->how = (MxGenerate){.sampling = {.temperature = c->sample_temperature,

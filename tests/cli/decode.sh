@@ -53,7 +53,7 @@ says 2 '' 'mxdecode: error: wanted one folder; mxdecode --help tells more\n' --t
 hi='{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}'
 says 0 "$hi\n" '{"text": "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nHo<|im_end|>\\n", "ids": [1001,523,260,198,39,72,1002,198,1001,954,967,698,198,39,78,1002,198], "mask": [0,0,0,0,0,0,0,0,0,0,0,0,0,1,1,1,0]}\n' $golden/qwen --render-chat --chat-template chatml
 says 65 '{"messages": []}\n' 'mxdecode: error: stdin:1: "messages" is empty; wanted a list of messages\n' $golden/qwen --render-chat --chat-template chatml
-says 2 '' "mxdecode: error: \"$golden/qwen\" has no chat template\nhint: name one by chat_template_path: \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja\n" $golden/qwen --render-chat
+says 2 '' "mxdecode: error: \"$golden/qwen\" has no chat template\nhint: name one by chat_template_path (mxdecode: --chat-template): \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja\n" $golden/qwen --render-chat
 says 2 '' "mxdecode: error: no chat template \"chatm\": neither a file nor one of \"chatml\", \"llama3\", \"gemma\", \"mistral\"\nhint: did you mean \"chatml\"\n" $golden/qwen --render-chat --chat-template chatm
 says 2 '' 'mxdecode: error: --chat-template goes with --render-chat\n' $golden/qwen --tokenize --chat-template chatml
 # A template beside the tokenizer, and what it raises.

@@ -76,6 +76,20 @@ draw --seed 5 >"$work/c"
 is 'a batch draws what prompts draw alone' "$(cat "$work/a")" "$(cat "$work/b")"
 is 'another seed draws other tokens' "$(cmp -s "$work/a" "$work/c" && echo same)" ''
 
+# Conversations: the template's text is the prompt, and a reply stands before the next message.
+printf '{"messages":[{"role":"user","content":"the cat sat"}]}\n' >"$work/chat"
+printf '"<|im_start|>user\\nthe cat sat<|im_end|>\\n<|im_start|>assistant\\n"\n' >"$work/same"
+said() { "$tool" "$run" --max-tokens 9 --json --prompts "$@" | sed 's/.*"text":"\([^"]*\)".*/\1/'; }
+is 'a conversation as a prompt' "$(said "$work/chat" --chat-template chatml)" "$(said "$work/same")"
+first=$(printf 'the cat sat\n' | "$tool" "$run" --chat --chat-template chatml --max-tokens 9)
+printf '{"messages":[{"role":"user","content":"the cat sat"},{"role":"assistant","content":"%s"},{"role":"user","content":"the dog"}]}\n' "$first" >"$work/chat"
+is 'messages of one conversation' "$(printf 'the cat sat\nthe dog\n' | "$tool" "$run" --chat --chat-template chatml --max-tokens 9)" \
+    "$(printf '%s\n%s' "$first" "$(said "$work/chat" --chat-template chatml)")"
+says 2 "mxdecode: error: the tokenizer has no chat template
+hint: name one by chat_template_path (mxdecode: --chat-template): \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja" "$run" --chat
+says 65 "mxdecode: error: $work/chat:1: found a conversation, but there is no chat template for it" "$run" --prompts "$work/chat"
+says 2 'mxdecode: error: --chat does not go with --tokenize' "$run" --tokenize --chat
+
 # Logits: of the same model in pieces of other lengths, of its weights in bf16, of other prompts.
 "$tool" $hf/llama --prompts "$work/ids" --logits "$work/a.h5"
 "$tool" $hf/llama_bf16 --prompts "$work/ids" --logits "$work/b.h5"
@@ -96,7 +110,7 @@ compared 2 'mxcompare: error: --rtol does not go with --logits' "$work/a.h5" "$w
 is 'a report as JSON' "$("$compare" --logits "$work/a.h5" "$work/b.h5" --max-kl 0.001 --json - | sed -n 's/.*"equal": //p')" true
 
 printf '%s\n' '"a"' '{"text":"a"}' >"$work/bad"
-says 65 "mxdecode: error: $work/bad:2: found an object without \"prompt\", wanted {\"prompt\": \"...\"}" "$run" --prompts "$work/bad"
+says 65 "mxdecode: error: $work/bad:2: found an object without \"prompt\", wanted {\"prompt\": \"...\"} or {\"messages\": [...]}" "$run" --prompts "$work/bad"
 printf '7\n' >"$work/bad"
 says 65 "mxdecode: error: $work/bad:1: found a number, wanted a text, a list of ids, or {\"prompt\": one of these}" "$run" --prompts "$work/bad"
 printf '[1,-2]\n' >"$work/bad"
