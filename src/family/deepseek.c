@@ -11,7 +11,7 @@
 
 enum { SPARSE, DENSE };
 
-/* MaxText's own pattern of adapted modules names stacks that its trees do not have. */
+/* MaxText's own pattern of adapted modules says "moe_stack" where its trees have "moe_layers". */
 const MxFamily family_deepseek = {
     .decoder_block = "deepseek",
     .specs = {[SPARSE] = {.block = {DEEPSEEK_ATTENTION,
