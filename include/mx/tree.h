@@ -70,6 +70,7 @@ typedef struct MxLeaf {
     MxDtype dtype;
     MxShape shape;
     const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
+    bool is_bare; /* MaxText's NNX gives it no axes, not even NULL, but that of its stack */
     int n_contract; /* leading dims that meet the input's: contracted by a product, multiplied by a
                        norm's scale; 0 = none (embeddings, biases) */
     MxInit init;

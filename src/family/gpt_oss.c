@@ -19,6 +19,7 @@ const MxFamily family_gpt_oss = {
     .period = 2,
     .turns = {0, 1},
     .place = MX_STACK_PLACE,
+    .stages_hold_places = true,
     .mark = "/GptOssAttention/",
     .keys = FAMILY_MOE_KEYS " sliding_window_size mlp_activations_limit "
                             "inhomogeneous_layer_cycle_interval",

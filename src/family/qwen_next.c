@@ -22,6 +22,7 @@ const MxFamily family_qwen3_next = {
     .turns = {0, 0, 0, 1},
     .norm = MX_NORM_RMS_LESS_1,
     .norms_are_whole = true,
+    .stages_hold_places = true,
     .place = "layer_",
     .mark = "/in_proj_qkvz/",
     .keys = FAMILY_MOE_KEYS " shared_experts inhomogeneous_layer_cycle_interval gdn_num_key_heads "

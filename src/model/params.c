@@ -29,12 +29,13 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     Norm norm = {.kind = p->norm, .scale = -1, .bias = -1};
     if (!name) return norm;
     MxInit zeros = {.kind = MX_INIT_ZEROS}, ones = {.kind = MX_INIT_ONES};
-    const char *const *axes = AXES(p->norms_are_whole ? NULL : "norm");
+    const char *const *axes = AXES(p->norms_are_whole && p->place ? NULL : "norm");
     norm.scale = model_add(p, mx_path_join(p->arena, name, "scale"), MX_SHAPE(width), 1, axes,
                            p->norm == MX_NORM_RMS ? ones : zeros);
     if (p->norm == MX_NORM_LAYER)
         norm.bias =
             model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0, axes, zeros);
+    p->tree->leaves[norm.scale].is_bare = p->norms_are_whole;
     return norm;
 }
 

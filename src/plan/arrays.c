@@ -97,9 +97,11 @@ static void stack_in_pipeline(MxArena *arena, const MxTrainMesh *mesh, PlanArray
     const MxFamily *family = mx_family_find(mesh->config->decoder_block);
     const char *layer = strstr(array->path, LAYER), *tail = layer ? strchr(layer + 1, '/') : NULL;
     MX_ASSERT(tail);
-    array->path =
-        mx_arena_printf(arena, "%.*s/pipeline_module/layers%s", (int)(layer - array->path),
-                        array->path, family->stages_hold_places ? layer : tail);
+    const char *place = "";
+    if (family->stages_hold_places)
+        place = mx_arena_printf(arena, "/%s%ld", family->place, piped_layer(leaf));
+    array->path = mx_arena_printf(arena, "%.*s/pipeline_module/layers%s%s",
+                                  (int)(layer - array->path), array->path, place, tail);
     const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
     array->shape = (MxShape){0};
     int n = 0;
@@ -134,14 +136,21 @@ static void find_shard(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array
     mx_error_release(&why);
 }
 
+/* MaxText annotates no adapter: whole everywhere. What is bare has no axes but that of its stack,
+ * and in a pipeline none. */
 static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, bool is_stacked,
                     MxError *err) {
     const MxLeaf *leaf = array->leaf;
     MxVariable variable = {0};
-    if (leaf->kind != MX_KIND_LORA_PARAM) /* MaxText annotates no adapter: whole everywhere */
+    bool is_piped = array->how.names.rank > 0, is_nnx = mesh->config->pure_nnx;
+    bool has_none = leaf->stack.path && !leaf->stack.axis;
+    bool is_bare = leaf->is_bare && (is_nnx || !leaf->axes[0]);
+    if (leaf->kind != MX_KIND_LORA_PARAM && !has_none && (!is_bare || (is_stacked && !is_nnx)))
         variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
-    if (array->how.names.rank) {
-        variable.names = array->how.names;
+    if (is_piped) {
+        if (!has_none && !is_bare) variable.names = array->how.names;
+    } else if (is_stacked && is_bare && is_nnx) {
+        variable.names = mx_spec_names(arena, &leaf->stack.axis, 1);
     } else if (is_stacked) {
         variable.partition = leaf->stack.axis;
         variable.scan_axis = (int)mesh->config->param_scan_axis;

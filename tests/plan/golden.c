@@ -223,8 +223,8 @@ START_TEST(tflops) {
         ck_assert_str_eq(cell(&t, i, "status"), "ok");
         const char *words = mx_arena_printf(
             &arena,
-            "--config configs/base.yml model_name=%s num_devices=2 per_device_batch_size=%s "
-            "max_target_length=%s gradient_accumulation_steps=%s",
+            "--config configs/base.yml model_name=%s override_model_config=true num_devices=2 "
+            "per_device_batch_size=%s max_target_length=%s gradient_accumulation_steps=%s",
             model, cell(&t, i, "per_device_batch_size"), cell(&t, i, "max_target_length"),
             cell(&t, i, "grad_accum"));
         const MxTflops is = mx_model_tflops(sharding_of(words).model);
@@ -251,15 +251,29 @@ END_TEST
 
 /* ---- is enough of it sharded */
 
-/* The mesh's overrides, taken from any table of that mesh, and a changed rule after "+". */
-static const char *mesh_words(const Table *index, const char *mesh) {
+/* "fsdp=4,tensor=2" as overrides. */
+static const char *axes_words(const char *axes) {
+    MxText words;
+    mx_text_init(&words, &arena);
+    for (size_t n, at = 0; axes[at]; at += n, at += axes[at] == ',') {
+        n = strcspn(axes + at, ",");
+        int name = (int)strcspn(axes + at, "=");
+        mx_text_add(&words, "ici_%.*s_parallelism%.*s ", name, axes + at, (int)n - name,
+                    axes + at + name);
+    }
+    return words.data;
+}
+
+/* The mesh's overrides, taken from any table of that mesh, else its axes, and a changed rule after
+ * "+". */
+static const char *mesh_words(const Table *index, const char *mesh, const char *axes) {
     size_t len = strcspn(mesh, "+");
     const char *plus = mesh[len] ? mesh + len + 1 : NULL, *words = NULL;
     for (int i = 0; i < index->n_rows && !words; i++) {
         const char *name = cell(index, i, "mesh");
         if (strlen(name) == len && !strncmp(name, mesh, len)) words = cell(index, i, "overrides");
     }
-    ck_assert_msg(words != NULL, "no mesh %s", mesh);
+    if (!words) words = axes_words(axes);
     if (!plus) return words;
     static const struct {
         const char *name, *rule;
@@ -318,7 +332,8 @@ START_TEST(sufficiency) {
         } else if (mx_text_has_prefix(cell(&t, i, "result"), "ValueError")) {
             n_refused++;
         } else {
-            check_sufficiency(&t, i, mesh_words(&index, cell(&t, i, "mesh")), !n);
+            const char *mesh = cell(&t, i, "mesh"), *axes = cell(&t, i, "mesh_axes");
+            check_sufficiency(&t, i, mesh_words(&index, mesh, axes), !n);
             n++;
         }
     }

@@ -330,7 +330,9 @@ static const struct {
     {PAIRS "vocab_size=32000 ici_tensor_parallelism=2 dpo.algo=orpo", "logprob", "tensor", 8,
      131072},
     {"vocab_size=258 ici_tensor_parallelism=2", NULL, NULL, 0, 0},
-    {"vocab_size=32000 ici_fsdp_parallelism=2", NULL, NULL, 0, 0},
+    {"vocab_size=2000 ici_fsdp_parallelism=2", NULL, NULL, 0, 0},
+    /* A part of the matrix along its width is given for one along the vocabulary. */
+    {"vocab_size=32000 ici_fsdp_parallelism=2", "xent_grad", "fsdp", 4, 65536},
 };
 
 START_TEST(cut_of_the_loss) {

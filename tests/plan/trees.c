@@ -157,7 +157,7 @@ START_TEST(trees_of_optimizers) {
     for (int i = 0; i < index.n_rows; i++) {
         const char *name = cell(&index, i, "case"), *overrides = cell(&index, i, "overrides");
         const char *preset = mx_arena_printf(&arena, "configs/models/%s.yml", model_of(name));
-        if (is_other_optimizer(name) || !mx_file_exists(preset) ||
+        if (is_other_optimizer(name) || is_skipped(name, overrides) || !mx_file_exists(preset) ||
             strcmp(cell(&index, i, "nnx"), "ok") ||
             !golden_has(mx_arena_printf(&arena, "trees/%s.nnx.tsv", name)))
             continue;
