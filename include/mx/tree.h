@@ -64,13 +64,20 @@ typedef struct MxKeeper {
     void *(*map)(void *data, int array);
 } MxKeeper;
 
+/* What MaxText's trees say of a leaf's axes besides. */
+typedef enum MxBare {
+    MX_AXES_OF_EACH,  /* of every dim, if only that there is none */
+    MX_AXES_OF_STACK, /* nothing but that of its stack, before which Linen puts one that is none */
+    MX_AXES_NONE
+} MxBare;
+
 typedef struct MxLeaf {
     const char *path; /* "decoder/layers_3/mlp/wi_0/kernel" */
     MxKind kind;
     MxDtype dtype;
     MxShape shape;
     const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
-    bool is_bare; /* MaxText's NNX gives it no axes, not even NULL, but that of its stack */
+    MxBare bare;
     int n_contract; /* leading dims that meet the input's: contracted by a product, multiplied by a
                        norm's scale; 0 = none (embeddings, biases) */
     MxInit init;

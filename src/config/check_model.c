@@ -122,6 +122,16 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
                     "chunk wants chunk_attn_window_size of at least 1, found 0");
 }
 
+/* A choice beyond the capacity has no expert, whose bias it would take. */
+static void check_capacity(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_capacity_factor, MX_KEY_mlp_bias) && c->mlp_bias &&
+        c->capacity_factor > 0)
+        config_fail(
+            load, config_culprit(load, MX_KEY_capacity_factor, MX_KEY_mlp_bias),
+            "a capacity (capacity_factor) and biases of experts (mlp_bias) do not go together: "
+            "choices may have no expert then");
+}
+
 /* Groups of experts hold two or more, as they are scored by two, and those that are taken hold as
  * many as a token goes to. */
 static void check_groups(ConfigLoad *load, const MxConfig *c) {
@@ -154,6 +164,7 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_num_experts_per_tok,
                     "%lld, but there are %lld experts (num_experts)",
                     (long long)c->num_experts_per_tok, (long long)c->num_experts);
+    check_capacity(load, c);
     check_groups(load, c);
     if (mx_family_has(family, MX_BLOCK_GLU)) return;
     if (c->fused_mlp)

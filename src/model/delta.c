@@ -36,7 +36,7 @@ static Sizes sizes_of(const MxConfig *c) {
 /* A leaf without logical axes, that of its stack among them. */
 static int add_bare(const Place *p, const char *name, MxShape shape, MxInit init) {
     int leaf = model_add(p, name, shape, 0, AXES(NULL, NULL, NULL), init);
-    p->tree->leaves[leaf].stack.axis = NULL;
+    p->tree->leaves[leaf].bare = MX_AXES_NONE;
     return leaf;
 }
 

@@ -35,7 +35,7 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     if (p->norm == MX_NORM_LAYER)
         norm.bias =
             model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0, axes, zeros);
-    p->tree->leaves[norm.scale].is_bare = p->norms_are_whole;
+    if (p->norms_are_whole) p->tree->leaves[norm.scale].bare = MX_AXES_OF_STACK;
     return norm;
 }
 

@@ -42,18 +42,10 @@ static bool read_activation(const MxConfig *c, const char *name, MxActivation *o
     return false;
 }
 
-/* A choice beyond the capacity has no expert, whose bias it would take. */
-static bool check_biases(const MxConfig *c, MxError *err) {
-    return !c->mlp_bias || c->capacity_factor <= 0 ||
-           mx_config_fail(err, c, MX_KEY_capacity_factor,
-                          "does not go with mlp_bias: choices may have no expert then");
-}
-
 /* Experts may have a limit, and gates that gate themselves, as x sigmoid(1.702 x). */
 static bool read_expert(const MxConfig *c, Spec *spec, MxError *err) {
     double limit = c->mlp_activations_limit;
     MxActivation activation = spec->activations[0];
-    if (!check_biases(c, err)) return false;
     spec->expert = (MxGluAttr){.activation = activation, .limit = limit > 0 ? limit : 0};
     if (!spec->row->gates_themselves) return true;
     spec->expert.activation = MX_QUICK_GELU;

@@ -143,15 +143,15 @@ static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, b
     const MxLeaf *leaf = array->leaf;
     MxVariable variable = {0};
     bool is_piped = array->how.names.rank > 0, is_nnx = mesh->config->pure_nnx;
-    bool has_none = leaf->stack.path && !leaf->stack.axis;
-    bool is_bare = leaf->is_bare && (is_nnx || !leaf->axes[0]);
+    bool has_none = leaf->bare == MX_AXES_NONE;
+    bool is_bare = leaf->bare == MX_AXES_OF_STACK && (is_nnx || !leaf->axes[0]);
     if (leaf->kind != MX_KIND_LORA_PARAM && !has_none && (!is_bare || (is_stacked && !is_nnx)))
         variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
     if (is_piped) {
         if (!has_none && !is_bare) variable.names = array->how.names;
     } else if (is_stacked && is_bare && is_nnx) {
         variable.names = mx_spec_names(arena, &leaf->stack.axis, 1);
-    } else if (is_stacked) {
+    } else if (is_stacked && !has_none) {
         variable.partition = leaf->stack.axis;
         variable.scan_axis = (int)mesh->config->param_scan_axis;
     }

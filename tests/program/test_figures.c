@@ -10,10 +10,9 @@
     "head_dim=16 base_mlp_dim=64 vocab_size=300 max_target_length=16 dataset_type=synthetic "
 
 /* Words that mean every loss. */
+#define TEACHER "teacher_overrides.load_parameters_path=x teacher_overrides.vocab_size=300"
 static const char *const losses[] = {"", "mtp_num_layers=1 mtp_eval_target_module=1",
-                                     "use_dpo=true",
-                                     "teacher_overrides.load_parameters_path=x "
-                                     "teacher_overrides.vocab_size=300"};
+                                     "use_dpo=true", TEACHER};
 
 static const struct {
     const char *name;
