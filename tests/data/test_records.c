@@ -442,7 +442,7 @@ static const struct {
      "name other columns; a record that fits: {\"messages\": [{\"role\": \"user\", \"content\": "},
     {0, 1, "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n",
      "the data holds conversations: the tokenizer has no chat template\nhint: name one by "
-     "chat_template_path: \"chatml\""},
+     "chat_template_path (mxdecode: --chat-template): \"chatml\""},
     {0, 0, "{\"prompt\": \"\", \"completion\": \"\"}\n",
      "wanted \"text\"\nhint: use_sft=true trains on conversations, prompts and completions"},
     {0, 1, "{\"prompt\": \"\", \"chosen\": \"\", \"rejected\": \"\"}\n",
