@@ -192,6 +192,11 @@ typedef struct MxManual {
     void (*complete)(const char *begin, MxText *out);
 } MxManual;
 
+/* mx_troff_add — text for man(7): what troff would read as its own is escaped, a blank line begins
+ * a paragraph. mx_troff_section — the heading of a section. */
+void mx_troff_add(MxText *out, const char *text);
+void mx_troff_section(MxText *out, const char *title);
+
 /* What MxOption.takes and arguments call files and folders. */
 #define MX_MANUAL_FILES "FILE DIR RUN SRC DST REF A B"
 

@@ -73,8 +73,8 @@ void manual_help(const MxOptions *options, MxText *out) {
 
 /* ---- manual page */
 
-/* Text for troff: a dot at the beginning of a line would be a command, a lone - a hyphen. */
-static void add_troff(const char *text, MxText *out) {
+/* A dot at the beginning of a line would be a command, a lone - a hyphen. */
+void mx_troff_add(MxText *out, const char *text) {
     bool begins_line = true;
     for (; *text; text++) {
         if (begins_line && (*text == '.' || *text == '\'')) mx_text_add(out, "\\&");
@@ -87,13 +87,23 @@ static void add_troff(const char *text, MxText *out) {
             mx_text_addn(out, text, 1);
         begins_line = *text == '\n';
     }
+}
+
+void mx_troff_section(MxText *out, const char *title) {
+    mx_text_add(out, ".SH ");
+    for (const char *p = title; *p; p++) mx_text_add(out, "%c", toupper((unsigned char)*p));
+    mx_text_add(out, "\n");
+}
+
+static void add_line(const char *text, MxText *out) {
+    mx_troff_add(out, text);
     mx_text_add(out, "\n");
 }
 
 static void page_row(const char *name, const char *text, MxText *out) {
     mx_text_add(out, ".TP\n.B ");
-    add_troff(name, out);
-    add_troff(text, out);
+    add_line(name, out);
+    add_line(text, out);
 }
 
 static void page_rows(const MxManualRow *rows, MxText *out) {
@@ -101,10 +111,8 @@ static void page_rows(const MxManualRow *rows, MxText *out) {
 }
 
 static void page_section(const char *title, const char *text, MxText *out) {
-    mx_text_add(out, ".SH ");
-    for (const char *p = title; *p; p++) mx_text_add(out, "%c", toupper((unsigned char)*p));
-    mx_text_add(out, "\n");
-    if (text) add_troff(text, out);
+    mx_troff_section(out, title);
+    if (text) add_line(text, out);
 }
 
 void manual_page(const MxOptions *options, MxText *out) {
@@ -112,7 +120,7 @@ void manual_page(const MxOptions *options, MxText *out) {
     mx_text_add(out, ".TH %s 1 " MX_VERSION_DATE " \"mxtrain " MX_VERSION "\" \"User Commands\"\n",
                 m->program);
     mx_text_add(out, ".SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n", m->program, m->does, m->program);
-    add_troff(m->synopsis, out);
+    add_line(m->synopsis, out);
     page_section("description", m->intro, out);
     page_section("options", NULL, out);
     page_rows(m->arguments, out);

@@ -2,7 +2,6 @@
  * base.yml(5) and the completion of command lines. */
 #include "room.h"
 
-#include <ctype.h>
 #include <float.h>
 
 static const char *const type_names[] = {
@@ -92,10 +91,17 @@ static void help_markdown(MxText *out) {
     }
 }
 
-/* As troff wants it; rows are lines without dots in front. */
-static void add_troff(MxText *out, const char *text) {
-    for (; *text; text++)
-        mx_text_add(out, *text == '\\' ? "\\e" : *text == '-' ? "\\-" : "%c", *text);
+static void man_row(MxText *out, const ConfigRow *row) {
+    const char *fallback = default_text(out->arena, row);
+    mx_text_add(out, ".TP\n.BR %s \" (%s, default ", row->name, type_names[row->type]);
+    mx_troff_add(out, fallback[0] == '"' ? "empty" : fallback);
+    mx_text_add(out, ")\"\n");
+    mx_troff_add(out, row->doc);
+    if (row->now) {
+        mx_text_add(out, "; one of ");
+        mx_troff_add(out, config_words(out->arena, row->now));
+    }
+    mx_text_add(out, "\n");
 }
 
 static void help_man(MxText *out) {
@@ -107,22 +113,10 @@ static void help_man(MxText *out) {
                 "all.\n");
     for (int i = 0; i < config_group_count; i++) {
         const ConfigGroup *group = &config_groups[i];
-        mx_text_add(out, ".SH ");
-        for (const char *p = group->name; *p; p++)
-            mx_text_add(out, "%c", toupper((unsigned char)*p));
-        mx_text_add(out, "\n%s.\n", group->title);
-        for (int key = (int)group->first; key < group_end(group); key++) {
-            const ConfigRow *row = &config_rows[key];
-            mx_text_add(out, ".TP\n.BR %s \" (%s, default ", row->name, type_names[row->type]);
-            add_troff(out, default_text(out->arena, row)[0] == '"' ? "empty"
-                                                                   : default_text(out->arena, row));
-            mx_text_add(out, ")\"\n");
-            add_troff(out, row->doc);
-            if (row->now)
-                add_troff(out, mx_arena_printf(out->arena, "; one of %s",
-                                               config_words(out->arena, row->now)));
-            mx_text_add(out, "\n");
-        }
+        mx_troff_section(out, group->name);
+        mx_text_add(out, "%s.\n", group->title);
+        for (int key = (int)group->first; key < group_end(group); key++)
+            man_row(out, &config_rows[key]);
     }
 }
 
