@@ -80,31 +80,33 @@ static bool encode(MxArena *arena, const Records *records, const MxJson *request
                           out, err);
 }
 
+static bool encode_text(MxArena *arena, const Records *records, const MxJson *request,
+                        MxWhere where, MxTokens *out, MxError *err) {
+    MxRendered text;
+    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
+    MxEncoding what = {text.text, text.n, false, where};
+    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+}
+
 /* A prompt as it stands before an answer: ready for it, or, if the assistant spoke last, without
  * what would end that. */
 static bool encode_prompt(MxArena *arena, const Records *records, const Fields *record,
                           const MxJson *prompt, MxWhere where, MxTokens *out, MxError *err) {
-    MxRendered text;
     MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
     if (!add_messages(list, prompt, where, err)) return false;
     size_t n = mx_json_length(list);
     const char *role = n ? mx_json_string(mx_json_get(mx_json_at(list, n - 1), "role")) : NULL;
     bool goes_on = role && !strcmp(role, "assistant");
     mx_json_set_bool(request, goes_on ? "continue_final_message" : "add_generation_prompt", true);
-    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
-    MxEncoding what = {text.text, text.n, false, where};
-    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+    return encode_text(arena, records, request, where, out, err);
 }
 
 static bool encode_both(MxArena *arena, const Records *records, const Fields *record,
                         const MxJson *const part[2], MxWhere where, MxTokens *out, MxError *err) {
-    MxRendered text;
     MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
     for (int i = 0; i < 2; i++)
         if (part[i] && !add_messages(list, part[i], where, err)) return false;
-    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
-    MxEncoding what = {text.text, text.n, false, where};
-    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+    return encode_text(arena, records, request, where, out, err);
 }
 
 /* ---- one list of messages */
