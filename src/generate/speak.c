@@ -131,11 +131,11 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
 
 /* ---- lines of stdin */
 
-static void add_message(MxArena *arena, MxJson *messages, const char *role, const char *text,
+static void add_message(MxArena *scratch, MxJson *request, const char *role, const char *text,
                         size_t n) {
-    MxJson *message = mx_json_push_object(messages);
+    MxJson *message = mx_json_push_object(mx_json_get(request, "messages"));
     mx_json_set_string(message, "role", role);
-    mx_json_set_string(message, "content", mx_arena_strndup(arena, text, n));
+    mx_json_set_string(message, "content", mx_arena_strndup(scratch, text, n));
 }
 
 /* A line as a prompt: alone as it is, or behind the conversation so far. */
@@ -145,11 +145,26 @@ static bool encode_line(MxArena *arena, const Speaker *s, MxJson *request, const
     if (!s->what->talks)
         return mx_tokenizer_encode(arena, s->how.tokenizer,
                                    (MxEncoding){line->data, line->len, true, where}, out, err);
-    add_message(arena, mx_json_get(request, "messages"), "user", line->data, line->len);
+    add_message(arena, request, "user", line->data, line->len);
     if (!mx_chat_encode(arena, s->what->chat, s->how.tokenizer, request, where, &conversation, err))
         return false;
     *out = conversation.tokens;
     return true;
+}
+
+/* request: the conversation so far; all else that an answer takes is gone behind it. */
+static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere where,
+                        MxError *err) {
+    MxArena scratch = {.name = "answer"};
+    MxTokens prompt;
+    MxReply made;
+    bool ok = encode_line(&scratch, s, request, line, where, &prompt, err) &&
+              mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
+    if (ok && s->what->talks)
+        add_message(&scratch, request, "assistant", made.text, made.text_bytes);
+    if (ok) printf("\n"), fflush(stdout);
+    mx_arena_release(&scratch);
+    return ok;
 }
 
 /* Each line gets its reply before the next one is read. */
@@ -157,20 +172,14 @@ static bool answer_lines(Speaker *s, MxError *err) {
     MxArena arena = {.name = "conversation"};
     MxText line;
     bool asks = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), ok = true;
-    MxJson *request = mx_json_object(&arena), *messages = mx_json_put_array(request, "messages");
+    MxJson *request = mx_json_object(&arena);
+    mx_json_put_array(request, "messages");
     mx_json_set_bool(request, "add_generation_prompt", true);
     mx_text_init(&line, &arena);
     for (MxWhere where = {"stdin", 1, 0}; ok; where.line++) {
-        MxTokens prompt;
-        MxReply made;
         if (asks) printf("> "), fflush(stdout);
         if (!mx_text_stdin_line(&line)) break;
-        ok = encode_line(&arena, s, request, &line, where, &prompt, err) &&
-             mx_generate(&arena, s->state, &s->how, &prompt, 1, &made, err);
-        if (!ok) break;
-        printf("\n");
-        fflush(stdout);
-        if (s->what->talks) add_message(&arena, messages, "assistant", made.text, made.text_bytes);
+        ok = answer_line(s, request, &line, where, err);
     }
     mx_arena_release(&arena);
     return ok && (!ferror(stdin) || mx_fail_errno(err, "could not read stdin"));
