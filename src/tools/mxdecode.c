@@ -137,15 +137,12 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
 /* Replies need a chat template where they are to conversations; what is damaged is told. */
 static bool find_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
                       MxError *err) {
-    MxError missing = {0};
     bool is_needed = line->chat_template || line->speak.talks;
-    if (!is_needed && !mx_chat_open(arena, NULL, place, MX_NOWHERE, out, &missing) &&
-        missing.exit == MX_EXIT_CONFIG)
-        *out = NULL;
-    else
-        is_needed = true;
-    mx_error_release(&missing);
-    return !is_needed || mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err);
+    if (mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err)) return true;
+    if (is_needed || err->exit != MX_EXIT_CONFIG) return false;
+    mx_error_release(err);
+    *out = NULL;
+    return true;
 }
 
 static bool speak(MxArena *arena, CommandLine *line, MxError *err) {
