@@ -281,12 +281,12 @@ SHARE   = $(PREFIXED)/share/mxtrain
 DOC     = $(PREFIXED)/share/doc/mxtrain
 MAN     = $(PREFIXED)/share/man
 COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(TOOLS:%=bash-completion/completions/%) $(TOOLS:%=zsh/site-functions/_%) $(TOOLS:%=fish/vendor_completions.d/%.fish))
-SHARED  = $(shell find configs -type f; cd share && find corpus posttrain -type f)
+SHARED  = $(shell cd share/mxtrain && find -L * -type f)
 DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.png docs/*/*.md)
 install: all  ## tools, configs, bundled data, documents, manual pages and completion under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
-	cp -R configs share/corpus share/posttrain $(SHARE)
+	cp -RL share/mxtrain/* $(SHARE)
 	cp -R --parents $(DOCS) $(DOC)
 	install -d $(MAN)/man1 $(MAN)/man5 $(dir $(COMPLETIONS))
 	for t in $(TOOLS); do $B/$$t --man >$(MAN)/man1/$$t.1 && $B/$$t --completion bash >$(PREFIXED)/share/bash-completion/completions/$$t && \

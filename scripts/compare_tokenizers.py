@@ -7,7 +7,7 @@ them), and small ones that this script trains on the text, one for each kind of 
 libraries have.  Prints a line a tokenizer; characters that only one side's Unicode tables know are
 told apart, since they are differences of versions.  Exit code 1 = something else differs.
 
-  scripts/compare_tokenizers.py --text share/corpus/*.txt DIR_OR_FILE...
+  scripts/compare_tokenizers.py --text share/mxtrain/corpus/*.txt DIR_OR_FILE...
 """
 import argparse
 import base64

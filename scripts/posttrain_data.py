@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the bundled data for fine-tuning, share/posttrain/*.jsonl, always the same bytes.
+"""Writes the bundled data for fine-tuning, share/mxtrain/posttrain/*.jsonl, always the same bytes.
 
 Prompts with completions: small tasks on words that a byte-level model can learn in a minute.
 Pairs of responses: the preferred one answers calmly, the other one shouts or refuses. Words of the
@@ -66,7 +66,7 @@ def pairs(rng, words):
 def main():
     rng = random.Random(0)
     words = rng.sample(WORDS, len(WORDS))
-    folder = pathlib.Path(__file__).parent.parent / "share" / "posttrain"
+    folder = pathlib.Path(__file__).parent.parent / "share" / "mxtrain" / "posttrain"
     for name, make, part in [
         ("sft_train", completions, words[16:]),
         ("sft_eval", completions, words[:16]),

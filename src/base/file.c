@@ -204,7 +204,12 @@ char *mx_share_dir(MxArena *arena) {
     static const char share[] = "share/mxtrain";
     char *program = mx_arena_alloc(arena, PATH_MAX);
     if (readlink("/proc/self/exe", program, PATH_MAX - 1) < 0) return mx_arena_strdup(arena, share);
-    return mx_path_join(arena, mx_path_dir(arena, mx_path_dir(arena, program)), share);
+    for (char *folder = mx_path_dir(arena, program); strlen(folder) > 1;) {
+        folder = mx_path_dir(arena, folder);
+        char *path = mx_path_join(arena, folder, share);
+        if (mx_dir_exists(path)) return path;
+    }
+    return mx_arena_strdup(arena, share);
 }
 
 char *mx_path_dir(MxArena *arena, const char *path) {

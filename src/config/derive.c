@@ -168,7 +168,7 @@ const char **config_text_field(const MxConfig *c, MxKey key) {
 }
 
 bool config_is_bundled(const char *files) {
-    static const char *const folders[] = {"corpus/", "posttrain/", "share/"};
+    static const char *const folders[] = {"corpus/", "posttrain/", "share/mxtrain/"};
     for (int i = 0; files && i < MX_COUNT(folders); i++)
         if (mx_text_has_prefix(files, folders[i])) return true;
     return false;

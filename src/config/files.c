@@ -217,7 +217,13 @@ static const char *find_named(const ConfigLoad *load, const Named *named, const 
     return NULL;
 }
 
-/* All that are there, out of the folders that are; returns how many. */
+static bool has_name(const char *const *found, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(found[i], name)) return true;
+    return false;
+}
+
+/* The names that are there, each once, out of the folders that are; returns how many. */
 static int list_named(MxArena *arena, const char *main_dir, const Named *named,
                       const char *found[MOST_NAMED]) {
     const char *dirs[NAMED_DIRS];
@@ -229,9 +235,11 @@ static int list_named(MxArena *arena, const char *main_dir, const Named *named,
         int n_names = 0;
         if (mx_dir_exists(dirs[d])) mx_dir_list(arena, dirs[d], &names, &n_names, &ignored);
         mx_error_release(&ignored);
-        for (int i = 0; i < n_names && n < MOST_NAMED; i++)
-            if (mx_text_has_suffix(names[i], ".yml"))
-                found[n++] = mx_arena_strndup(arena, names[i], strlen(names[i]) - 4);
+        for (int i = 0; i < n_names && n < MOST_NAMED; i++) {
+            if (!mx_text_has_suffix(names[i], ".yml")) continue;
+            const char *name = mx_arena_strndup(arena, names[i], strlen(names[i]) - 4);
+            if (!has_name(found, n, name)) found[n++] = name;
+        }
     }
     return n;
 }

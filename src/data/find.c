@@ -1,7 +1,6 @@
 /* find.c — which files a path names: a file, those of a folder that end in a suffix (not of
- * folders in it), or a pattern. A path is looked for as given, then below share/, then below the
- * installed share folder, so that the bundled corpus is found from the source tree and after an
- * installation alike.
+ * folders in it), or a pattern. A path is looked for as given, then below the program's share
+ * folder, where the bundled corpus is.
  */
 #include "source.h"
 
@@ -57,7 +56,7 @@ bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *give
                     const char *const *suffixes, DataPart *out, MxError *err) {
     PathList list = {0};
     const char *folder = NULL, *suffix = **suffixes ? *suffixes : "*";
-    const char *const places[] = {"", "share", mx_share_dir(arena)};
+    const char *const places[] = {"", mx_share_dir(arena)};
     for (int i = 0; i < MX_COUNT(places) && !list.n && !folder && *given; i++) {
         char *path = mx_path_join(arena, places[i], given);
         if (mx_dir_exists(path)) {
@@ -76,9 +75,9 @@ bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *give
             folder, suffix, folder);
     if (!list.n)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here, in "
-                       "share/ or in %s",
-                       given, suffix, places[2]);
+                       "no files at \"%s\": wanted a file, a folder of *.%s or a pattern, here or "
+                       "in %s",
+                       given, suffix, places[1]);
     *out = (DataPart){.label = given, .weight = 1, .paths = list.paths, .n_paths = list.n};
     return true;
 }

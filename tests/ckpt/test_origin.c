@@ -10,7 +10,7 @@ static const char run[] =
     "mxtrain --config configs/base.yml base_emb_dim=32 base_num_decoder_layers=2 "
     "base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 base_mlp_dim=64 max_target_length=32 "
     "per_device_batch_size=2 eval_interval=-1 log_config=false base_output_directory={} "
-    "text_train_files=share/corpus/shakespeare_train.txt";
+    "text_train_files=share/mxtrain/corpus/shakespeare_train.txt";
 static const char on_ids[] = "dataset_type=synthetic"; /* like hdf5: no tokenizer makes them */
 
 #define ADAPTED "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4"
@@ -131,7 +131,7 @@ static void put_tokenizer(const char *dir) {
 static const char on_text[] =
     "mxtrain --config {}/c/model.yml load_parameters_path={}/c max_target_length=32 "
     "per_device_batch_size=2 eval_interval=-1 base_output_directory={} "
-    "text_train_files=share/corpus/shakespeare_train.txt";
+    "text_train_files=share/mxtrain/corpus/shakespeare_train.txt";
 
 static void make_model_with_tokenizer(void) {
     ck_tool(0, "%s run_name=a steps=1 vocab_size=1000 %s", run, on_ids);
@@ -147,7 +147,7 @@ START_TEST(text_goes_with_the_tokenizer_of_the_weights) {
     const char *model = (const char *)content("c/model.yml").data;
     ck_assert_msg(strstr(model, "\ntokenizer_type: huggingface\n") != NULL, "%s", model);
     ck_tool(0, "%s run_name=t steps=2", on_text);
-    ck_says("training data: text: share/corpus/shakespeare_train.txt, ");
+    ck_says("training data: text: share/mxtrain/corpus/shakespeare_train.txt, ");
     /* What a row shows is the text again, behind bos (1). */
     ck_tool(0, "%s run_name=t --check steps=3 enable_data_shuffling=false", on_text);
     ck_says("count: \"First Citizen:");

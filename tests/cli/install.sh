@@ -1,6 +1,6 @@
 #!/bin/sh
 # install.sh BINARY — what make install puts below a prefix works from anywhere, also after the prefix
-# was moved, and make uninstall takes away all of it and nothing else.  Run from the top folder.
+# was moved, as the sources do, and make uninstall takes away all of it and nothing else.  Run from the top folder.
 set -u
 build=$(dirname "$1")
 work=$(mktemp -d) || exit 1
@@ -13,9 +13,9 @@ complain() {
     sed 's/^/  /' "$work/log"
 }
 
-# works WORDS... — the installed trainer does it in a folder that has nothing.
+# works WORDS... — the trainer does it in a folder that has nothing.
 works() {
-    (cd "$work/empty" && "$prefix/bin/mxtrain" "$@") >"$work/log" 2>&1 </dev/null || complain "$*: exit $?"
+    (cd "$work/empty" && "$trainer" "$@") >"$work/log" 2>&1 </dev/null || complain "$*: exit $?"
 }
 
 mkdir "$work/empty" "$work/elsewhere"
@@ -23,6 +23,10 @@ make -s install B="$build" DESTDIR="$work" PREFIX=/usr >"$work/log" 2>&1 || comp
 mv "$work/usr" "$work/elsewhere/prefix"
 prefix=$work/elsewhere/prefix
 
+trainer=$PWD/$1
+works --check steps=1
+works --check recipes/sft.yml
+trainer=$prefix/bin/mxtrain
 works --plan
 grep -q 'model default' "$work/log" || complain "no plan of the default model"
 works --plan model_name=qwen3-0.6b

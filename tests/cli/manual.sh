@@ -58,7 +58,7 @@ offers 'mxtrain model_name=llama3.1-8' llama3.1-8b
 offers 'mxtrain model_name=gemma2-' gemma2-2b gemma2-9b gemma2-27b
 offers 'mxtrain ici_tensor_p' ici_tensor_parallelism=
 offers 'mxtrain --config configs/recipes/lor' configs/recipes/lora.yml
-offers 'mxtrain text_train_files=share/corpus/shake' "$(compgen -f share/corpus/shake)"
+offers 'mxtrain text_train_files=share/mxtrain/corpus/shake' "$(compgen -f share/mxtrain/corpus/shake)"
 offers 'mxtrain no_such_key=x' ''
 offers 'mxconvert --layout l' linen
 offers 'mxconvert --dtype ' float32 bfloat16

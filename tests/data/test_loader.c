@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 static MxDataConfig corpus(void) {
-    MxDataConfig config = text_config("share/corpus/shakespeare_val.txt");
+    MxDataConfig config = text_config("share/mxtrain/corpus/shakespeare_val.txt");
     config.rows = 3;
     config.length = 32;
     config.shuffle = true;

@@ -312,10 +312,10 @@ differ() {
 differences() {
     top=$(pwd)
     mkdir -p "$work/there"
-    head -c 300000 share/corpus/shakespeare_train.txt >"$work/there/text.txt"
-    head -c 300000 share/corpus/shakespeare_train.txt | tr a-m n-z >"$work/text.txt"
+    head -c 300000 share/mxtrain/corpus/shakespeare_train.txt >"$work/there/text.txt"
+    head -c 300000 share/mxtrain/corpus/shakespeare_train.txt | tr a-m n-z >"$work/text.txt"
     alike="--config $top/configs/base.yml $(echo $model) base_output_directory=$work/differ/out run_name=x
-    per_device_batch_size=2 steps=2 ici_data_parallelism=2 text_train_files=$top/share/corpus/shakespeare_train.txt"
+    per_device_batch_size=2 steps=2 ici_data_parallelism=2 text_train_files=$top/share/mxtrain/corpus/shakespeare_train.txt"
     differ rate 2 "rank 1: <command line>: learning_rate: 0.01 here, rank 0 has 0.001" \
         "$alike learning_rate=1e-3" "$alike learning_rate=1e-2" ""
     differ length 2 "max_target_length: 64 here, rank 0 has 32" "$alike" "$alike max_target_length=64" ""

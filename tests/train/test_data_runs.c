@@ -111,7 +111,7 @@ END_TEST
 
 START_TEST(the_default_keeps_its_pair_of_files) {
     const char *log = run_ends(0, "run_name=x steps=1");
-    has(log, "evaluation data: text: share/corpus/shakespeare_val.txt");
+    has(log, "/share/mxtrain/corpus/shakespeare_val.txt");
     lacks(log, "held out");
 }
 END_TEST
