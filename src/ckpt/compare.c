@@ -11,6 +11,7 @@ typedef struct Side {
     CkptFile file;
     MxTree tree;
     CkptPiece *pieces;
+    bool holds_state; /* and not parameters alone, as folders of Hugging Face's */
 } Side;
 
 typedef struct Comparer {
@@ -169,11 +170,12 @@ static bool wants(const Comparer *c, const CkptEntry *e) {
     return !c->how->params_only || (e->row && e->row->is_param);
 }
 
-static void report_lone(Comparer *c, const Side *side, int i, CkptLone *list, int *n) {
+static void report_lone(Comparer *c, const Side *side, const Side *other, int i, CkptLone *list,
+                        int *n) {
     const CkptEntry *e = entry_of(side, i);
     const MxLeaf *leaf = &side->tree.leaves[i];
     if (!wants(c, e)) return;
-    if (e->row && e->row->is_optional)
+    if (e->row && (e->row->is_optional || (!e->row->is_param && !other->holds_state)))
         c->report->n_optional++;
     else
         list[(*n)++] = (CkptLone){.path = leaf->path, .dtype = leaf->dtype, .shape = leaf->shape};
@@ -209,13 +211,13 @@ static bool compare_trees(Comparer *c) {
     for (int i = 0; i < a->n; i++) {
         int k = mx_tree_find(b, a->leaves[i].path);
         if (k < 0)
-            report_lone(c, &c->a, i, r->only_a, &r->n_only_a);
+            report_lone(c, &c->a, &c->b, i, r->only_a, &r->n_only_a);
         else if (wants(c, entry_of(&c->a, i)) && !compare_pair(c, i, k))
             return false;
     }
     for (int k = 0; k < b->n; k++)
         if (mx_tree_find(a, b->leaves[k].path) < 0)
-            report_lone(c, &c->b, k, r->only_b, &r->n_only_b);
+            report_lone(c, &c->b, &c->a, k, r->only_b, &r->n_only_b);
     return true;
 }
 
@@ -256,6 +258,7 @@ static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other,
     MxCkptRef as_other = *ref;
     MxHeadForm *heads = mx_new(c->arena, MxHeadForm);
     MxHfModel model;
+    out->holds_state = !ref->is_hf;
     if (!ref->is_hf || other->is_hf) return ckpt_open(c->arena, ref, &out->file, c->err);
     const char *config = mx_path_join(c->arena, ref->path, MX_HF_CONFIG);
     if (!mx_hf_read_config(c->arena, config, &model, c->err)) return false;

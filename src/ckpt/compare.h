@@ -32,7 +32,7 @@ typedef struct CkptReport {
     CkptLone *only_a, *only_b;
     CkptPair *pairs;
     int n_a, n_only_a, n_only_b, n_pairs;
-    int n_optional; /* random numbers and own state that only one has: no difference */
+    int n_optional; /* only one has and the other need not: no difference */
     int64_t n_elements;
 } CkptReport;
 

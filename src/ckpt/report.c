@@ -86,7 +86,7 @@ static void print_report(MxArena *arena, const CkptReport *r, const MxCompare *h
     print_structure(arena, r);
     print_values(arena, r, how->top);
     if (r->n_optional)
-        mx_print("%d arrays of random numbers or mxtrain's own state are only in one; that is no "
+        mx_print("%d arrays of state, which the other need not have, are only in one; that is no "
                  "difference\n",
                  r->n_optional);
     mx_print("%d arrays in both, %d only in A, %d only in B; %d other shapes, %d other dtypes\n",

@@ -76,6 +76,8 @@ START_TEST(several_in_one) {
     ck_tool(0, "mxconvert {}/x {}/hf --to-hf");
     ck_tool(0, "mxcompare {}/hf %s", model);
     ck_says("EQUAL");
+    ck_tool(0, "mxcompare {}/x {}/hf");
+    ck_says("arrays of state, which the other need not have, are only in one");
     ck_tool(0, "mxcompare {}/x {}/hf --params-only");
     ck_says("EQUAL");
 }
