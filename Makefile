@@ -43,7 +43,7 @@ INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 # Only kernels run in parallel.  clang would bring its own OpenMP runtime beside oneDNN's, so under
 # clang the rooms are compiled without (it serves for warnings, sanitizers and fuzzing).
 IS_CLANG    := $(findstring clang,$(shell $(CC) --version))
-OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast
+OPT.device  := $(if $(IS_CLANG),-fopenmp-simd,-fopenmp) $(if $(SAN),-O2,-O3) -fno-math-errno -fno-trapping-math -ffp-contract=fast
 
 # The kernels are compiled once for each level of processors; src/device/cpu/level.c chooses.
 KERNELS           := $(wildcard src/device/cpu/kernels/*.c)
@@ -108,11 +108,15 @@ OP_CASES.ops    := $(OP_CASES)
 OP_CASES.device := $(OP_CASES)
 OP_CASES.run    := $(OP_CASES)
 
+# Of all tests: where goldens are, and marks of lines, which the linker takes from Check.
+COMMON_OBJS := $(patsubst %.c,$B/%.o,$(wildcard tests/common/*.c))
+test_link    = $(link) -Wl,--wrap=_mark_point $1 -lcheck -lsubunit -lrt -lpthread -lm
+
 define tool
 $B/$1: $(patsubst src/%.c,$B/%.o,$(wildcard src/tools/$1.c src/tools/$1_*.c)) $(call objs,$1) ; $$(link) $(call libs,$1)
 endef
 define room
-$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(OP_CASES.$1) $B/tests/common/goldens.o $(call objs,$1) ; $$(link) $(call libs,$1) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_$1: $(patsubst %.c,$B/%.o,$(wildcard tests/$1/*.c)) $(OP_CASES.$1) $(COMMON_OBJS) $(call objs,$1) ; $$(call test_link,$(call libs,$1))
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CFLAGS += $(OPT.$1)
 $(patsubst src/%.c,$B/%.o,$(call sources,$1)): override CPPFLAGS += $(INCS.$1)
 endef
@@ -139,7 +143,7 @@ $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CF
 
 # Tests of several ranks: one program that a launcher starts.
 USES.mpi    := plan
-$B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(call objs,$(USES.mpi)) ; $(link) $(call libs,$(USES.mpi)) -lcheck -lsubunit -lrt -lpthread -lm
+$B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(COMMON_OBJS) $(call objs,$(USES.mpi)) ; $(call test_link,$(call libs,$(USES.mpi)))
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
 $B/test_device: $(TILES_IN_C:%=$B/device/cpu/%.o)

@@ -42,12 +42,16 @@ static void make_operands(void) {
                 mx_f32_to_bf16((float)case_normal((uint64_t)which, (uint64_t)i)));
 }
 
-static double want_at(const Product *p, int64_t i, int64_t j) {
-    double sum = p->add ? operands[3][i * p->n + j] : 0;
-    for (int64_t k = 0; k < p->k; k++)
-        sum += operands[1][p->kind == MX_DOT_TN ? k * p->m + i : i * p->k + k] *
-               operands[2][p->kind == MX_DOT_NT ? j * p->k + k : k * p->n + j];
-    return sum;
+/* The exact result, [m, n]: the same for all providers and dtypes. */
+static void make_want(const Product *p, double *want) {
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->add ? operands[3][i * p->n + j] : 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += operands[1][p->kind == MX_DOT_TN ? k * p->m + i : i * p->k + k] *
+                       operands[2][p->kind == MX_DOT_NT ? j * p->k + k : k * p->n + j];
+            want[i * p->n + j] = sum;
+        }
 }
 
 static void fill(void *to, MxType type, int which) {
@@ -58,7 +62,7 @@ static void fill(void *to, MxType type, int which) {
             ((MxBf16 *)to)[i] = mx_f32_to_bf16((float)operands[which][i]);
 }
 
-static void check_product(const Product *p, const MxDeviceConfig *config) {
+static void check_product(const Product *p, const double *want, const MxDeviceConfig *config) {
     const MxDotAttr attr = {.dtype = p->out, .kind = p->kind, .n_contract = 1};
     MxShape a = p->kind == MX_DOT_TN ? MX_SHAPE(p->k, p->m) : MX_SHAPE(p->m, p->k);
     MxShape b = p->kind == MX_DOT_NT ? MX_SHAPE(p->n, p->k) : MX_SHAPE(p->k, p->n);
@@ -72,9 +76,8 @@ static void check_product(const Product *p, const MxDeviceConfig *config) {
     double *got = mx_new_n(&probe->arena, double, p->m * p->n);
     probe_load(probe->out[0], probe->out_type[0], got);
     for (int64_t i = 0; i < p->m * p->n; i++) {
-        double want = want_at(p, i / p->n, i % p->n);
-        error += pow(got[i] - want, 2);
-        size += want * want;
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
     }
     double limit = p->out == MX_BF16 ? tolerance_bf16.norm : tolerance_forward_f32.norm;
     ck_assert_msg(sqrt(error) <= limit * sqrt(size),
@@ -84,20 +87,28 @@ static void check_product(const Product *p, const MxDeviceConfig *config) {
     probe_close();
 }
 
+/* Every dtype and provider. */
+static void check_products(Product p) {
+    static double want[MOST];
+    make_want(&p, want);
+    for (int provider = 0; provider < MX_COUNT(providers); provider++)
+        for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++) {
+            p.in = dtypes[dtype][0];
+            p.out = dtypes[dtype][1];
+            check_product(&p, want,
+                          &(MxDeviceConfig){.n_threads = 2, .matmul = providers[provider]});
+        }
+}
+
 START_TEST(providers_agree) {
     const int64_t *size = sizes[_i];
     make_operands();
-    for (int provider = 0; provider < MX_COUNT(providers); provider++)
-        for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++)
-            for (int kind = 0; kind < 6; kind++)
-                check_product(&(Product){.m = size[0],
-                                         .n = size[1],
-                                         .k = size[2],
-                                         .kind = (MxDotKind)(kind % 3),
-                                         .in = dtypes[dtype][0],
-                                         .out = dtypes[dtype][1],
-                                         .add = kind >= 3},
-                              &(MxDeviceConfig){.n_threads = 2, .matmul = providers[provider]});
+    for (int kind = 0; kind < 6; kind++)
+        check_products((Product){.m = size[0],
+                                 .n = size[1],
+                                 .k = size[2],
+                                 .kind = (MxDotKind)(kind % 3),
+                                 .add = kind >= 3});
 }
 END_TEST
 
@@ -119,35 +130,59 @@ static float whole_at(int64_t i, uint32_t most) {
 
 /* [rows, columns] of whole numbers; between the rows, numbers that must be neither used nor
  * changed. */
-static void *spaced(MxArena *arena, MxDtype dtype, const int64_t rows_columns[2], uint32_t most) {
-    int64_t step = rows_columns[1] + APART, n = rows_columns[0] * step;
-    float *x = mx_new_n(arena, float, n);
-    MxBf16 *y = mx_new_n(arena, MxBf16, n);
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = i % step < rows_columns[1] ? whole_at(i, most) : NAN;
-        y[i] = mx_f32_to_bf16(x[i]);
+typedef struct Spaced {
+    float *floats;
+    MxBf16 *halves; /* the same */
+    int64_t step, n;
+} Spaced;
+
+static Spaced spaced(MxArena *arena, int64_t rows, int64_t columns, uint32_t most) {
+    Spaced x = {.step = columns + APART, .n = rows * (columns + APART)};
+    x.floats = mx_new_n(arena, float, x.n);
+    x.halves = mx_new_n(arena, MxBf16, x.n);
+    for (int64_t i = 0; i < x.n; i++) {
+        x.floats[i] = i % x.step < columns ? whole_at(i, most) : NAN;
+        x.halves[i] = mx_f32_to_bf16(x.floats[i]);
     }
-    return dtype == MX_F32 ? (void *)x : y;
+    return x;
+}
+
+static const void *data_of(const Spaced *x, MxDtype dtype) {
+    return dtype == MX_F32 ? (const void *)x->floats : x->halves;
+}
+
+/* Operands of a product, what C holds before, and the product of A and B, [m, n]. */
+typedef struct Exact {
+    Spaced a, b, c;
+    float *product;
+} Exact;
+
+static Exact make_exact(MxArena *arena, const CpuMatmulSpec *s, const uint32_t most[2]) {
+    Exact e = {.a = spaced(arena, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, most[0]),
+               .b = spaced(arena, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, most[1]),
+               .c = spaced(arena, s->m, s->n, FEW),
+               .product = mx_new_n(arena, float, s->m * s->n)};
+    int64_t b_k = s->trans_b ? 1 : e.b.step, b_n = s->trans_b ? e.b.step : 1;
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t k = 0; k < s->k; k++) {
+            float a = e.a.floats[s->trans_a ? k * e.a.step + i : i * e.a.step + k];
+            const float *b = e.b.floats + k * b_k;
+            float *sums = e.product + i * s->n;
+            for (int64_t j = 0; j < s->n; j++) sums[j] += a * b[j * b_n];
+        }
+    return e;
 }
 
 static float float_at(const void *x, MxDtype dtype, int64_t i) {
     return dtype == MX_F32 ? ((const float *)x)[i] : mx_bf16_to_f32(((const MxBf16 *)x)[i]);
 }
 
-static float exact_at(const CpuMatmulSpec *s, const void *a, const void *b, int64_t i, int64_t j) {
-    float sum = 0;
-    for (int64_t k = 0; k < s->k; k++)
-        sum += float_at(a, s->in, s->trans_a ? k * s->lda + i : i * s->lda + k) *
-               float_at(b, s->in, s->trans_b ? j * s->ldb + k : k * s->ldb + j);
-    return sum;
-}
-
-static void check_exact(const CpuMatmulSpec *s, const void *const abc[3], const void *got) {
+static void check_exact(const CpuMatmulSpec *s, const Exact *e, const void *got) {
     for (int64_t i = 0; i < s->m; i++)
         for (int64_t j = 0; j < s->ldc; j++) {
             int64_t at = i * s->ldc + j;
-            float want = s->accumulate || j >= s->n ? float_at(abc[2], s->out, at) : 0;
-            if (j < s->n) want += exact_at(s, abc[0], abc[1], i, j);
+            float want = s->accumulate || j >= s->n ? e->c.floats[at] : 0;
+            if (j < s->n) want += e->product[i * s->n + j];
             if (s->out == MX_BF16) want = mx_bf16_to_f32(mx_f32_to_bf16(want));
             float is = float_at(got, s->out, at);
             ck_assert_msg(is == want || (j >= s->n && isnan(is)),
@@ -160,57 +195,57 @@ static void check_exact(const CpuMatmulSpec *s, const void *const abc[3], const 
 }
 
 /* Runs a product on so many threads; what it made of C. */
-static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const void *const abc[3],
-                        MxDeviceConfig config) {
-    const int64_t c[] = {s.m, s.n};
+static void *run_spaced(MxArena *arena, CpuMatmulSpec s, const Exact *e, MxDeviceConfig config) {
     MxError err = {0};
     MxDevice *device = NULL;
+    size_t bytes = (size_t)e->c.n * mx_dtype_bytes(s.out);
     ck_assert(mx_device_open(arena, &config, &device, &err));
     const CpuKernels *kernels = cpu_of(device)->level->kernels;
     const CpuMatmul *product = kernels->prepare(device, s, &err);
     ck_assert(product && !strcmp(product->provider->name, "our own"));
-    void *got = spaced(arena, s.out, c, FEW), *scratch;
+    void *got = mx_arena_alloc(arena, bytes), *scratch;
+    memcpy(got, data_of(&e->c, s.out), bytes);
     ck_assert(mx_device_alloc(device, kernels->scratch(device, s) + 1, &scratch, &err));
-    kernels->multiply(product, abc[0], abc[1], got, scratch);
+    kernels->multiply(product, data_of(&e->a, s.in), data_of(&e->b, s.in), got, scratch);
     return got;
 }
 
-/* Runs a product on one thread and on several; both must give the exact result. most: of A, of B.
- */
-static void check_spaced(CpuMatmulSpec s, MxDeviceConfig config, const uint32_t most[2]) {
-    MxArena arena = {.name = "matmul"};
-    const int64_t a[] = {s.m, s.k}, a_turned[] = {s.k, s.m}, c[] = {s.m, s.n};
-    const int64_t b[] = {s.k, s.n}, b_turned[] = {s.n, s.k};
-    s.lda = (s.trans_a ? s.m : s.k) + APART;
-    s.ldb = (s.trans_b ? s.k : s.n) + APART;
-    s.ldc = s.n + APART;
-    const void *abc[] = {spaced(&arena, s.in, s.trans_a ? a_turned : a, most[0]),
-                         spaced(&arena, s.in, s.trans_b ? b_turned : b, most[1]),
-                         spaced(&arena, s.out, c, FEW)};
+/* Runs a product on one thread and on several; both must give the exact result. */
+static void check_spaced(CpuMatmulSpec s, MxDeviceConfig config, const Exact *e) {
+    MxArena arena = {.name = "spaced"};
+    s.lda = e->a.step;
+    s.ldb = e->b.step;
+    s.ldc = e->c.step;
     config.n_threads = 1;
-    const void *one = run_spaced(&arena, s, abc, config);
+    const void *one = run_spaced(&arena, s, e, config);
     config.n_threads = THREADS;
-    const void *several = run_spaced(&arena, s, abc, config);
-    check_exact(&s, abc, one);
-    ck_assert_mem_eq(several, one, (size_t)(s.m * s.ldc) * mx_dtype_bytes(s.out));
+    const void *several = run_spaced(&arena, s, e, config);
+    check_exact(&s, e, one);
+    ck_assert_mem_eq(several, one, (size_t)e->c.n * mx_dtype_bytes(s.out));
     mx_arena_release(&arena);
 }
 
-/* Every dtype, plain and added. */
-static void check_dtype(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider,
-                        const MxDtype dtype[2]) {
-    for (int add = 0; add < 2; add++) {
-        CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
-        s.trans_a = kind == MX_DOT_TN;
-        s.trans_b = kind == MX_DOT_NT;
-        s.in = dtype[0];
-        s.out = dtype[1];
-        check_spaced(s, (MxDeviceConfig){.matmul = provider}, (uint32_t[]){FEW, FEW});
-    }
+static CpuMatmulSpec spec_of(const int64_t size[3], MxDotKind kind) {
+    return (CpuMatmulSpec){.m = size[0],
+                           .n = size[1],
+                           .k = size[2],
+                           .trans_a = kind == MX_DOT_TN,
+                           .trans_b = kind == MX_DOT_NT};
 }
 
-static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider) {
-    for (int i = 0; i < MX_COUNT(dtypes); i++) check_dtype(size, kind, provider, dtypes[i]);
+/* Every dtype that operands may have, or bf16 alone; plain and added. */
+static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider provider,
+                         bool is_bf16) {
+    MxArena arena = {.name = "matmul"};
+    CpuMatmulSpec s = spec_of(size, kind);
+    Exact e = make_exact(&arena, &s, (const uint32_t[]){FEW, FEW});
+    for (int i = 0; i < 2 * MX_COUNT(dtypes); i++) {
+        s.in = dtypes[i / 2][0];
+        s.out = dtypes[i / 2][1];
+        s.accumulate = i % 2;
+        if (s.in == MX_BF16 || !is_bf16) check_spaced(s, (MxDeviceConfig){.matmul = provider}, &e);
+    }
+    mx_arena_release(&arena);
 }
 
 /* Where the sizes are not narrow, the same is made as any product. */
@@ -218,7 +253,7 @@ START_TEST(narrow_products_are_exact) {
     const int64_t *size = narrow_sizes[_i / 3];
     MxDotKind kind = (MxDotKind)(_i % 3);
     bool is_narrow = (kind == MX_DOT_TN ? cpu_min(size[0], size[1]) : size[2]) <= 64;
-    check_dtypes(size, kind, is_narrow ? MX_MATMUL_AUTO : MX_MATMUL_OWN);
+    check_dtypes(size, kind, is_narrow ? MX_MATMUL_AUTO : MX_MATMUL_OWN, false);
 }
 END_TEST
 
@@ -227,15 +262,12 @@ static const int64_t few_sizes[][3] = {{1, 1, 65},   {1, 700, 301}, {3, 513, 70}
                                        {8, 67, 600}, {2, 2100, 83}, {5, 1, 1027}};
 
 START_TEST(products_of_few_rows_are_exact) {
-    for (int i = 0; i < MX_COUNT(dtypes); i++)
-        if (dtypes[i][0] == MX_BF16)
-            check_dtype(few_sizes[_i / 2], _i % 2 ? MX_DOT_NT : MX_DOT_NN, MX_MATMUL_AUTO,
-                        dtypes[i]);
+    check_dtypes(few_sizes[_i / 2], _i % 2 ? MX_DOT_NT : MX_DOT_NN, MX_MATMUL_AUTO, true);
 }
 END_TEST
 
 START_TEST(large_products_are_exact) {
-    check_dtypes(large_sizes[_i / 3], (MxDotKind)(_i % 3), MX_MATMUL_OWN);
+    check_dtypes(large_sizes[_i / 3], (MxDotKind)(_i % 3), MX_MATMUL_OWN, false);
 }
 END_TEST
 
@@ -246,7 +278,7 @@ START_TEST(small_products_are_exact) {
         int64_t size[3];
         for (uint64_t dim = 0; dim < 3; dim++)
             size[dim] = 1 + (int64_t)(case_word((uint64_t)_i, 3 * i + dim) % MOST_SIZE);
-        check_dtypes(size, (MxDotKind)_i, MX_MATMUL_OWN);
+        check_dtypes(size, (MxDotKind)_i, MX_MATMUL_OWN, false);
     }
 }
 END_TEST
@@ -293,14 +325,16 @@ static const MxDeviceConfig high = {.matmul = MX_MATMUL_OWN, .may_split = true};
 /* Numbers of twelve bits need both parts; those of the other operand have no low part, so that
  * nothing is left out. */
 START_TEST(split_products_are_exact) {
-    const int64_t *size = large_sizes[_i / 3];
-    for (int side = 0; side < 2; side++)
+    CpuMatmulSpec s = spec_of(large_sizes[_i / 3], (MxDotKind)(_i % 3));
+    for (int side = 0; side < 2; side++) {
+        MxArena arena = {.name = "matmul"};
+        Exact e = make_exact(&arena, &s, (const uint32_t[]){side ? FEW : MANY, side ? MANY : FEW});
         for (int add = 0; add < 2; add++) {
-            CpuMatmulSpec s = {.m = size[0], .n = size[1], .k = size[2], .accumulate = add};
-            s.trans_a = _i % 3 == MX_DOT_TN;
-            s.trans_b = _i % 3 == MX_DOT_NT;
-            check_spaced(s, high, (uint32_t[]){side ? FEW : MANY, side ? MANY : FEW});
+            s.accumulate = add;
+            check_spaced(s, high, &e);
         }
+        mx_arena_release(&arena);
+    }
 }
 END_TEST
 
