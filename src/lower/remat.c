@@ -1,7 +1,8 @@
 /* remat.c — rematerialisation: what the backward pass needs of a region (a decoder layer) is made
  * again from the region's inputs just before the backward pass first needs any of it, instead of
  * being kept. The whole region is made again; what of it nobody uses falls to the removal of dead
- * nodes. Values do not change: the same ops run on the same inputs. */
+ * nodes. Values do not change: the same ops run on the same inputs. What a region writes into a
+ * variable (a count, a maximum) is written once, when it is first made. */
 #include <mx/lower.h>
 
 typedef struct Remat {
@@ -16,13 +17,15 @@ typedef struct Remat {
     int n_regions;
 } Remat;
 
-/* A region's value is kept if it leaves the region in the forward pass, or if the policy says so.
- */
+/* A region's value is kept if it leaves the region in the forward pass, if it lies in a variable,
+ * or if the policy says so. */
 static void choose_kept(Remat *r) {
     for (int n = 0; n < r->n_old; n++) {
         const MxNode *node = &r->old_nodes[n];
-        for (int i = 0; i < node->n_out && r->policy == MX_REMAT_MINIMAL; i++)
-            if (node->op->flags & MX_OP_IS_KEPT) r->is_kept[node->out[i]] = true;
+        bool is_dear = r->policy == MX_REMAT_MINIMAL && node->op->flags & MX_OP_IS_KEPT;
+        for (int i = 0; i < node->n_out; i++)
+            if (is_dear || r->graph->values[node->out[i]].var != MX_NONE)
+                r->is_kept[node->out[i]] = true;
         if (node->backward) continue;
         for (int i = 0; i < node->n_in; i++) {
             int region = mx_graph_producer(r->graph, node->in[i])->region;
@@ -48,9 +51,11 @@ static void make_again(Remat *r, int region) {
         const MxNode *old = &r->old_nodes[n];
         if (old->region != region || old->backward) continue;
         MxNode node = with_stand_ins(r, *old);
+        node.accumulate = 0;
         for (int i = 0; i < node.n_out; i++) {
-            MX_ASSERT(r->graph->values[old->out[i]].var == MX_NONE);
-            node.out[i] = mx_graph_add_value(r->graph, r->graph->values[old->out[i]]);
+            MxValueInfo info = r->graph->values[old->out[i]];
+            info.var = MX_NONE;
+            node.out[i] = mx_graph_add_value(r->graph, info);
         }
         mx_graph_add_node(r->graph, node);
         for (int i = 0; i < node.n_out; i++)

@@ -231,6 +231,7 @@ const MxOp op_count_ids = {
     .name = "count_ids",
     .arity = 1,
     .flags = MX_OP_CONSTANT,
+    .accumulates = 1,
     .attr_bytes = sizeof(MxCountIdsAttr),
     .infer = count_ids_infer,
     .partition = count_ids_cut,

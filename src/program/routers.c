@@ -38,12 +38,11 @@ static bool declare(MxTrainState *s, MxError *err) {
     return true;
 }
 
-/* A copy, as layers are made twice where little is kept. */
 static void observe(MxTrainState *s, MxTrace *t, bool add) {
     const Routers *own = program_part(s, PART_routers);
     for (int i = 0; i < mx_model_params(s->model)->n; i++)
         if (own->counts[i] != MX_NONE)
-            mx_trace_assign(t, mx_copy(t, own->loads[i]), own->counts[i], add);
+            mx_trace_assign(t, own->loads[i], own->counts[i], add);
 }
 
 static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {

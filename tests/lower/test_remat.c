@@ -85,6 +85,35 @@ START_TEST(full_keeps_only_the_inputs_of_layers) {
 }
 END_TEST
 
+static int count_writers(const MxGraph *graph, int var) {
+    int n = 0;
+    for (int v = 0; v < graph->n_values; v++) n += graph->values[v].var == var;
+    return n;
+}
+
+/* A layer counts something, which a second making must not count again, and leaves in a variable
+ * what the backward pass reads. */
+START_TEST(a_layer_writes_variables_once) {
+    const uint64_t seed = 1;
+    MxValue w = source("w", MX_F32, MX_SHAPE(3));
+    int count = new_var("count", MX_F32, MX_SHAPE(3)), left = new_var("left", MX_F32, MX_SHAPE(3));
+    t.region = 1;
+    MxValue x = mx_scale(&t, w, 2), y = mx_glu(&t, x, w, MX_SILU);
+    mx_trace_assign(&t, mx_copy(&t, x), count, true);
+    mx_trace_assign(&t, y, left, false);
+    MxValue z = mx_glu(&t, y, x, MX_SILU);
+    t.region = 0;
+    differentiate(z, &w, 1);
+    Contents before = initial_contents(seed), want = eval_graph(t.graph, before);
+    mx_pass_remat(t.graph, policies[_i]);
+    ck_assert_int_eq(count_writers(t.graph, count), 1);
+    ck_assert_int_eq(count_writers(t.graph, left), 1);
+    mx_pass_schedule(t.graph);
+    mx_graph_verify(t.graph);
+    ck_same(want, eval_graph(t.graph, before), "writes of a layer", seed);
+}
+END_TEST
+
 START_TEST(nothing_happens_without_regions) {
     MxValue w = source("w", MX_F32, MX_SHAPE(2, 3));
     differentiate(mx_glu(&t, mx_scale(&t, w, 2), w, MX_SILU), &w, 1);
@@ -116,6 +145,7 @@ Suite *remat_suite(void) {
     tcase_add_loop_test(tcase, makes_again_what_the_policy_says, 0, MX_REMAT_COUNT);
     tcase_add_test(tcase, a_layer_is_made_again_when_it_is_needed);
     tcase_add_test(tcase, full_keeps_only_the_inputs_of_layers);
+    tcase_add_loop_test(tcase, a_layer_writes_variables_once, 0, MX_REMAT_COUNT);
     tcase_add_loop_test(tcase, nothing_happens_without_regions, 0, MX_REMAT_COUNT);
     tcase_add_loop_test(tcase, results_stay_the_same, 0, 300);
     return suite;

@@ -249,7 +249,7 @@ static void count_ids_run(const MxDevice *device, const MxKernelCall *call) {
     float *count = call->out[0];
     (void)device;
     if (!count) return;
-    memset(count, 0, sizeof *count * (size_t)n);
+    if (!call->accumulate) memset(count, 0, sizeof *count * (size_t)n);
     for (int64_t i = 0; i < n_ids; i++) {
         MX_ASSERT(ids[i] >= 0 && ids[i] < n);
         count[ids[i]]++;
