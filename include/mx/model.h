@@ -32,6 +32,18 @@ MxKind mx_model_trains(const MxModel *model);
  * that no gradient of next tokens reaches them: their parameters. */
 const int *mx_model_routers(const MxModel *model, int *n);
 
+/* Kernels f32 [.., heads, width] that make the queries, and the keys and values, of a layer's
+ * attention, whose scores can grow without bound. The first elements of a head are multiplied with
+ * each other alone; the rest of a query is multiplied with what all heads share, the rest of a key
+ * is its value. */
+typedef struct MxHeads {
+    int query, key; /* parameters */
+    int64_t first;  /* elements */
+} MxHeads;
+
+/* mx_model_heads — those of layers with latent attention (mla), none of others. */
+const MxHeads *mx_model_heads(const MxModel *model, int *n);
+
 /* What is adapted (lora.* keys). An adapter of a kernel W [K.., N..] is A [K, rank] and B [rank, N]
  * beside it, dims flattened; the module computes x W + (x A) B scale. One of a norm's scale [D] is
  * A [D, rank] and B [rank]. Source: qwix _src/providers/lora.py as MaxText utils/lora_utils.py uses
@@ -65,6 +77,9 @@ typedef struct MxModelInputs {
     /* How often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL = nobody
      * asks. */
     MxValue *loads;
+    /* The largest score of each row and head, f32 [B, N], by parameter: the `query` of
+     * mx_model_heads; NULL = nobody asks. */
+    MxValue *tops;
     /* What the mixer of every layer gives before anything is done with it, [B, T, D] each, goes
      * here, [num_decoder_layers]. NULL = nobody asks. */
     MxValue *features;

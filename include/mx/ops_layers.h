@@ -165,16 +165,33 @@ typedef struct MxAttentionAttr {
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
  * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k [B, T, K, H], v [B, T,
- * K, W], segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, W] and the
- * log of each row's sum f32 [B, N, T]. Source: MaxText layers/attention_op.py; backward after Dao
- * 2022. */
+ * K, W], segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, W] and, of
+ * each row of scores, f32 [B, N, T], the log of its sum and its largest score. Source: MaxText
+ * layers/attention_op.py; backward after Dao 2022. */
 MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
                      MxAttentionAttr attr);
 /* mx_attention_sinks — the same, where every query also sees a key that it shares with all others
  * of its head, whose score is sinks f32 [N] as it is and whose value is 0; the log of the sum has
- * it. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py @e591f30c. */
+ * it, the largest score has not. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py
+ * @e591f30c. */
 MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
                            MxAttentionAttr attr);
+
+/* mx_largest — the largest element of each row: f32 [..] of f32 [.., n], n at least 1. Has no
+ * gradient. */
+MxValue mx_largest(MxTrace *t, MxValue x);
+
+typedef struct MxClipHeadsAttr {
+    double threshold; /* above 0 */
+    int64_t n_root;   /* so many first elements of a head take the root of its share */
+    bool keeps_rest;  /* the others stay as they are, else they take the whole share */
+} MxClipHeadsAttr;
+
+/* mx_clip_heads — a kernel of queries or keys f32 [.., N, H] whose heads are made smaller where
+ * their largest score, over all rows of tops f32 [.., N], is above the threshold: the share of head
+ * n is min(1, threshold / (top + 1e-6)), and 1 where the top is not above 0. Source: Kimi K2 (2025)
+ * 2.1; MaxText utils/qk_clip_utils.py @e591f30c. */
+MxValue mx_clip_heads(MxTrace *t, MxValue w, MxValue tops, MxClipHeadsAttr attr);
 
 /* ---- the gated delta rule */
 

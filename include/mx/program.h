@@ -79,6 +79,7 @@ typedef struct MxUpdate {
     double learning_rate;
     double raw_grad_norm, grad_norm; /* before and after clipping */
     double param_norm;               /* after the update */
+    double max_logit;                /* use_qk_clip: the largest score of the batch; else NAN */
     bool was_left_out;               /* skip_step_on_spikes: nothing has changed */
 } MxUpdate;
 

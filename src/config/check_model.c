@@ -187,6 +187,23 @@ static void check_rope(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->rope_max_timescale, (long long)c->rope_min_timescale);
 }
 
+/* Source: MaxText types.py; of adapters ours. */
+static void check_clip(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_qk_clip, MX_KEY_attention_type) || !c->use_qk_clip) return;
+    if (strcmp(c->attention_type, "mla") != 0)
+        config_fail(load, MX_KEY_use_qk_clip, "true, but attention_type is %s; wants mla",
+                    c->attention_type);
+    else if (GOOD(load, MX_KEY_enable_lora) && c->enable_lora)
+        config_fail(load, MX_KEY_use_qk_clip,
+                    "true, but adapters are trained (lora.enable_lora), not the kernels that it "
+                    "clips");
+    else if (GOOD(load, MX_KEY_attn_logits_soft_cap) && c->attn_logits_soft_cap > 0)
+        config_fail(load, MX_KEY_use_qk_clip,
+                    "true, but attn_logits_soft_cap is %g, which hides how large scores are; "
+                    "wants 0",
+                    c->attn_logits_soft_cap);
+}
+
 void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_windows(load, c);
     check_heads(load, c);
@@ -197,4 +214,5 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_attention(load, c);
     check_experts(load, c);
     check_rope(load, c);
+    check_clip(load, c);
 }

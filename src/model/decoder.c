@@ -39,7 +39,8 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .kept_BT = in.kept,
               .caches = in.caches,
               .balance = in.balance,
-              .loads = in.loads};
+              .loads = in.loads,
+              .tops = in.tops};
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++)
         if (model->specs[i].rope.n)

@@ -74,6 +74,8 @@ struct MxModel {
     int n_ahead;
     int *routers; /* parameters */
     int n_routers;
+    MxHeads *heads;
+    int n_heads;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     Norm final_norm;
     MxLora lora;
@@ -103,7 +105,7 @@ typedef struct Pass {
     const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
     MxBalance *balance;                /* of MxModelInputs … */
-    MxValue *loads;                    /* … and these */
+    MxValue *loads, *tops;             /* … and these */
     const BlockLeaves *mixer;          /* of this layer, whose output goes … */
     MxValue *feature;                  /* … here; NULL = nobody asks */
 } Pass;
@@ -135,6 +137,8 @@ struct Block {
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
     /* Of experts: the leaf that has a say in who is chosen, and in nothing else; -1 = none. */
     int (*router)(const Spec *spec, const void *own);
+    /* Of latent attention: its kernels. */
+    MxHeads (*heads)(const MxConfig *config, const void *own);
 };
 
 extern const Block block_attention, block_mla, block_delta, block_glu, block_moe;

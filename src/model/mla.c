@@ -69,13 +69,15 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
 
 /* ---- forward pass */
 
+/* The kernel that makes the heads of queries. */
+static int query_kernel(const Leaves *l) {
+    return l->query < 0 ? l->wq_b : l->query;
+}
+
 static MxValue queries(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
-    int from = l->query;
-    if (from < 0) {
+    if (l->query < 0)
         x_BTD = model_norm(p, model_project(p, x_BTD, l->wq_a, -1), l->q_norm, spec->epsilon);
-        from = l->wq_b;
-    }
-    return model_project(p, x_BTD, from, -1);
+    return model_project(p, x_BTD, query_kernel(l), -1);
 }
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
@@ -99,10 +101,16 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue k_BTNH = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
     mx_trace_constrain(t, q_BTNH, axes);
     MxValue o_BTNV = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTNH, v_BTNV}, MX_NONE);
+    if (p->tops && o_BTNV >= 0) p->tops[query_kernel(l)] = mx_largest(t, o_BTNV + 2);
     mx_trace_constrain(t, o_BTNV,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
     return model_project(p, o_BTNV, l->out, -1);
+}
+
+static MxHeads heads(const MxConfig *c, const void *own) {
+    const Leaves *l = own;
+    return (MxHeads){.query = query_kernel(l), .key = l->wkv_b, .first = c->qk_nope_head_dim};
 }
 
 /* Keys and values as they are made of the narrow vectors: making them again for each token would
@@ -141,4 +149,5 @@ const Block block_mla = {
     .width = width,
     .rope_width = rope_width,
     .scale = scale,
+    .heads = heads,
 };

@@ -38,6 +38,11 @@ const int *mx_model_routers(const MxModel *model, int *n) {
     return model->routers;
 }
 
+const MxHeads *mx_model_heads(const MxModel *model, int *n) {
+    *n = model->n_heads;
+    return model->heads;
+}
+
 MxKind mx_model_trains(const MxModel *model) {
     return model->config->enable_lora ? MX_KIND_LORA_PARAM : MX_KIND_PARAM;
 }

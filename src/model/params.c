@@ -39,9 +39,11 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     return norm;
 }
 
-static void note_router(MxModel *model, const BlockLeaves *b, int spec) {
+/* What steps change besides what the optimizer does. */
+static void note_leaves(MxModel *model, const BlockLeaves *b, int spec) {
     int leaf = b->block->router ? b->block->router(&model->specs[spec], b->own) : -1;
     if (leaf >= 0) model->routers[model->n_routers++] = leaf;
+    if (b->block->heads) model->heads[model->n_heads++] = b->block->heads(model->config, b->own);
 }
 
 static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
@@ -56,7 +58,7 @@ static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
         b->norm_before = model_add_norm(place, row->norm_before, c->emb_dim);
         b->own = b->block->params(&inside, c, &model->specs[spec]);
         b->norm_after = model_add_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
-        note_router(model, b, spec);
+        note_leaves(model, b, spec);
     }
 }
 
@@ -114,7 +116,9 @@ void model_add_params(MxArena *arena, MxModel *model) {
     MxLayers layers = mx_model_layers(c);
     model->n_layers = layers.n;
     model->layers = mx_new_n(arena, Layer, model->n_layers);
-    model->routers = mx_new_n(arena, int, model->n_layers + (int)c->mtp_num_layers);
+    int n_all = model->n_layers + (int)c->mtp_num_layers;
+    model->routers = mx_new_n(arena, int, n_all);
+    model->heads = mx_new_n(arena, MxHeads, n_all);
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
     root.dir = root.block = "";
     root.norm = model->family->norm;

@@ -56,16 +56,17 @@ static MxType type_of_out(const MxInfer *infer) {
     return type;
 }
 
-static MxType type_of_log_sums(const MxInfer *infer) {
+/* A number a row of scores. */
+static MxType type_of_rows(const MxInfer *infer) {
     MxShape q = infer->in[Q].shape;
     return (MxType){MX_F32, MX_SHAPE(q.dim[0], q.dim[2], q.dim[1])};
 }
 
 static bool attention_infer(MxInfer *infer) {
     if (!check(infer, 0)) return false;
-    infer->n_out = 2;
+    infer->n_out = 3;
     infer->out[0] = type_of_out(infer);
-    infer->out[1] = type_of_log_sums(infer);
+    infer->out[1] = infer->out[2] = type_of_rows(infer);
     return true;
 }
 
@@ -128,7 +129,7 @@ void ops_print_attention(MxText *text, const void *attr) {
  * there whole: every query may look at all of them. */
 enum { CUT_B, CUT_T, CUT_N, CUT_FACTORS };
 static const int query_cut[] = {CUT_B, CUT_T, CUT_N}, key_cut[] = {CUT_B, MX_WHOLE, CUT_N};
-static const int log_sums_cut[] = {CUT_B, CUT_N, CUT_T};
+static const int row_cut[] = {CUT_B, CUT_N, CUT_T};
 
 /* `more` inputs follow. */
 static void cut_operands(MxFactors *f, int more) {
@@ -143,7 +144,8 @@ static void cut_operands(MxFactors *f, int more) {
 static void attention_cut(MxFactors *f) {
     cut_operands(f, 0);
     memcpy(f->out_dim[0], query_cut, sizeof query_cut);
-    memcpy(f->out_dim[1], log_sums_cut, sizeof log_sums_cut);
+    memcpy(f->out_dim[1], row_cut, sizeof row_cut);
+    memcpy(f->out_dim[2], row_cut, sizeof row_cut);
 }
 
 static void attention_localize(const MxShare *share, void *attr) {
@@ -157,7 +159,7 @@ const MxOp op_attention = {
     .arity = BEFORE_SINKS,
     .optional = 1,
     .flags = MX_OP_IS_KEPT,
-    .no_gradient = 1 << 1,
+    .no_gradient = 1 << 1 | 1 << 2,
     .attr_bytes = sizeof(MxAttentionAttr),
     .infer = attention_infer,
     .vjp = attention_vjp,
@@ -165,7 +167,7 @@ const MxOp op_attention = {
     .localize = attention_localize,
     .flops = attention_flops,
     .print = ops_print_attention,
-    .doc = "softmax(mask(scale q k), sinks) v; log-sums",
+    .doc = "softmax(mask(scale q k), sinks) v; log-sums; largest scores",
 };
 
 static bool is_type(MxType type, MxType wanted) {
@@ -178,7 +180,7 @@ static bool attention_grad_infer(MxInfer *infer) {
     if (!is_type(infer->in[n + O], type_of_out(infer)) ||
         !is_type(infer->in[n + DO], type_of_out(infer)))
         return mx_infer_fail(infer, "o and do must be q's type but for the width of v");
-    if (!is_type(infer->in[n + LOG_SUMS], type_of_log_sums(infer)))
+    if (!is_type(infer->in[n + LOG_SUMS], type_of_rows(infer)))
         return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
     infer->n_out = n > SINKS ? SEGMENTS + 1 : SEGMENTS;
     for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
@@ -190,7 +192,7 @@ static void attention_grad_cut(MxFactors *f) {
     int n = f->n_in - OF_GRADIENT;
     cut_operands(f, OF_GRADIENT);
     memcpy(f->in_dim[n + O], query_cut, sizeof query_cut);
-    memcpy(f->in_dim[n + LOG_SUMS], log_sums_cut, sizeof log_sums_cut);
+    memcpy(f->in_dim[n + LOG_SUMS], row_cut, sizeof row_cut);
     memcpy(f->in_dim[n + DO], query_cut, sizeof query_cut);
     memcpy(f->out_dim[Q], query_cut, sizeof query_cut);
     memcpy(f->out_dim[K], key_cut, sizeof key_cut);

@@ -84,17 +84,14 @@ static void tell(MxTrainState *s, MxTrace *t, MxValue value, int output) {
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
-    MxModelInputs in = program_inputs(s, t, batch);
-    MxValue *loads = in.loads;
+    MxModelInputs in = program_inputs(s, t, batch), of_other = program_plain(in);
     Features features = ask_features(s);
     MxBalance balance = {.sum = MX_NONE}, of_teacher = {.sum = MX_NONE};
     MxValue numbers = mx_variable(t, teacher_of(s)->numbers);
-    in.balance = &of_teacher;
-    in.loads = NULL;
-    in.features = features.teacher;
-    MxModelSide teacher = teacher_side(s, t, in); /* first: little of it is kept */
+    of_other.balance = &of_teacher;
+    of_other.features = features.teacher;
+    MxModelSide teacher = teacher_side(s, t, of_other); /* first: little of it is kept */
     in.balance = &balance;
-    in.loads = loads;
     in.features = features.student;
     MxModelSide student = {s->model, params, mx_model_hidden(t, s->model, params, in)};
     MxValue sum = mx_model_distill(t, student, teacher, mx_variable(t, batch[MX_TARGETS]),

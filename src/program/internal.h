@@ -156,8 +156,8 @@ void program_set_step(MxTrainState *state, int64_t step);
 
 /* program_between — a value on its way, "constant", "linear" or "cosine"; fraction 0 to 1. */
 double program_between(const char *how, double from, double to, double fraction);
-/* program_loads — where the model leaves loads of experts; NULL = nobody asks. */
-MxValue *program_loads(const MxTrainState *state);
+/* program_max_logit — the largest score of a step's batch, if somebody looks at them; else NAN. */
+double program_max_logit(const MxTrainState *state);
 
 /* What parts do where they are wanted, see Part. */
 void program_changed(MxTrainState *state);

@@ -63,9 +63,11 @@ double loss_mean(const MxLoss *loss, int i);
 /* The first sums of losses with this base. */
 enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_SUMS };
 
-/* program_inputs — the model's inputs, and in training where it leaves loads of experts, if they
- * are wanted. program_token_loss — mean cross-entropy from the model's hidden states. */
+/* program_inputs — the model's inputs, and what parts ask of the model that is trained.
+ * program_plain — those of another model, of which no part asks anything. program_token_loss — mean
+ * cross-entropy from the model's hidden states. */
 MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch);
+MxModelInputs program_plain(MxModelInputs in);
 MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                            MxValue hidden, MxValue weight);
 

@@ -5,6 +5,7 @@
 #define PROGRAM_PARTS_H
 
 #include <mx/data.h>
+#include <mx/model.h>
 #include <mx/program.h>
 
 /* A graph over the program's variables, traced and run as a whole. */
@@ -30,9 +31,11 @@ typedef struct Part {
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
 
-    /* In the graphs of training. observe: what the pass over a micro-batch has made besides its
+    /* In the graphs of training. ask: what the trained model is to leave behind in a pass over a
+     * micro-batch. observe: what the pass over a micro-batch has made besides its
      * loss goes to variables, or is added to what they hold. adjust: a parameter's new value, f32,
      * behind the optimizer's step. */
+    void (*ask)(MxTrainState *s, MxModelInputs *in);
     void (*observe)(MxTrainState *s, MxTrace *t, bool add);
     MxValue (*adjust)(MxTrainState *s, MxTrace *t, int param, MxValue value);
 

@@ -54,8 +54,7 @@ static void show(MxTrainState *s) {
 static MxValue run_model(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
     const Reference *own = program_part(s, PART_reference);
     if (own->copy) params = program_read_vars(s, t, own->copy);
-    MxModelInputs in = program_inputs(s, t, batch);
-    in.loads = NULL;
+    MxModelInputs in = program_plain(program_inputs(s, t, batch));
     MxValue hidden = mx_model_hidden(t, own->model, params, in);
     return mx_model_logprob(t, own->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
                             mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));

@@ -15,11 +15,6 @@ static bool is_wanted(const MxConfig *config) {
     return config->routed_bias && config->routed_bias_update_rate > 0 && !config->enable_lora;
 }
 
-MxValue *program_loads(const MxTrainState *s) {
-    const Routers *own = program_part(s, PART_routers);
-    return own ? own->loads : NULL;
-}
-
 static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
     Routers *own = program_part(s, PART_routers);
@@ -38,11 +33,15 @@ static bool declare(MxTrainState *s, MxError *err) {
     return true;
 }
 
+static void ask(MxTrainState *s, MxModelInputs *in) {
+    const Routers *own = program_part(s, PART_routers);
+    in->loads = own->loads;
+}
+
 static void observe(MxTrainState *s, MxTrace *t, bool add) {
     const Routers *own = program_part(s, PART_routers);
     for (int i = 0; i < mx_model_params(s->model)->n; i++)
-        if (own->counts[i] != MX_NONE)
-            mx_trace_assign(t, own->loads[i], own->counts[i], add);
+        if (own->counts[i] != MX_NONE) mx_trace_assign(t, own->loads[i], own->counts[i], add);
 }
 
 static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
@@ -56,6 +55,7 @@ const Part part_routers = {
     .is_wanted = is_wanted,
     .bytes = sizeof(Routers),
     .declare = declare,
+    .ask = ask,
     .observe = observe,
     .adjust = adjust,
 };

@@ -6,11 +6,16 @@
 #include <math.h>
 
 MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
-    bool trains = batch == s->var.batch[false];
-    return (MxModelInputs){.tokens = mx_variable(t, batch[MX_INPUTS]),
-                           .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
-                           .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]),
-                           .loads = trains ? program_loads(s) : NULL};
+    MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
+                        .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
+                        .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
+    for (int i = 0; i < PART_COUNT && batch == s->var.batch[false]; i++)
+        if (s->part[i] && program_parts[i]->ask) program_parts[i]->ask(s, &in);
+    return in;
+}
+
+MxModelInputs program_plain(MxModelInputs in) {
+    return (MxModelInputs){.tokens = in.tokens, .positions = in.positions, .segments = in.segments};
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {

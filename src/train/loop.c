@@ -105,8 +105,11 @@ static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
     Metrics m = {0};
     MxLoss loss = mx_train_loss_and_grad(l->state, batch);
     bool loss_is_fine = !breakdown(l->config, loss.loss);
-    MxUpdate update = {
-        .learning_rate = NAN, .raw_grad_norm = NAN, .grad_norm = NAN, .param_norm = NAN};
+    MxUpdate update = {.learning_rate = NAN,
+                       .raw_grad_norm = NAN,
+                       .grad_norm = NAN,
+                       .param_norm = NAN,
+                       .max_logit = NAN};
     if (loss_is_fine) update = mx_train_update(l->state);
     double seconds = mx_clock_s() - start;
     loop_collect(l, &m, loss, update, seconds);

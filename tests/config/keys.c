@@ -322,6 +322,8 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         return "lora.enable_lora=true\nlora.lora_rank=4\nlora.lora_alpha=4";
     if (is_inverse && !holds)
         return "use_dpo=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
+    if (holds && needs == MX_KEY_use_qk_clip)
+        return "use_qk_clip=true\ndecoder_block=deepseek\nattention_type=mla";
     if (!strcmp(type, "bool"))
         return mx_arena_printf(arena, "%s=%s", name, holds != is_inverse ? "true" : "false");
     int none = needs == MX_KEY_n_routing_groups ? -1 : 0;

@@ -31,7 +31,7 @@ static const Variant variants[] = {
     {.name = "tied, grouped heads, norms", .set = {"logits_via_embedding=true", "base_num_query_heads=24", "use_qk_norm=true", "decoder_block=qwen3", SGD}},
     {.name = "biases, window", .set = {"decoder_block=qwen2", "attention_bias=true", "attention_type=local_sliding", "sliding_window_size=5", SGD}},
     {.name = "norms over all heads, turns", .set = {"decoder_block=olmo3", "use_qk_norm=true", "sliding_window_size=5", "base_num_decoder_layers=4", SGD}},
-    {.name = "latent attention", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", SGD}},
+    {.name = "latent attention", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_qk_clip=true", "qk_clip_threshold=0.01", SGD}},
     {.name = "latent attention, adapters", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .often = true},

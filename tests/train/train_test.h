@@ -5,6 +5,7 @@
 #include <check.h>
 
 Suite *ahead_suite(void);
+Suite *clip_suite(void);
 Suite *distill_suite(void);
 Suite *environment_suite(void);
 Suite *golden_suite(void);

@@ -15,6 +15,7 @@ typedef struct Block {
     int64_t step; /* words between rows of q and out: queries of the block, padded */
     uint32_t *q;  /* packed */
     float *out;   /* [value width, padded][queries], not yet divided by the sums */
+    float *top;   /* [queries]: the largest product, or capped score */
     float *most;  /* [queries]: about the largest exponent */
     float *sum;   /* [queries]: of 2^(exponent - most) */
 } Block;
@@ -47,6 +48,7 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
         w.block[i] = (Block){
             .q = attention_take(scratch, used, side * row),
             .out = attention_take(scratch, used, side * value_row),
+            .top = attention_take(scratch, used, side * sizeof(float)),
             .most = attention_take(scratch, used, side * sizeof(float)),
             .sum = attention_take(scratch, used, side * sizeof(float)),
         };
@@ -90,7 +92,10 @@ static bool raise_most(int64_t lanes, float factor, const Work *w, const Block *
     find_tops(lanes, block->tile.n_k, w->scores, top);
     int raised = 0;
 #pragma omp simd reduction(| : raised)
-    for (int64_t i = 0; i < lanes; i++) raised |= top[i] * factor > most[i] + slack;
+    for (int64_t i = 0; i < lanes; i++) {
+        block->top[i] = top[i] > block->top[i] ? top[i] : block->top[i];
+        raised |= top[i] * factor > most[i] + slack;
+    }
     if (!raised) return false;
 #pragma omp simd
     for (int64_t i = 0; i < lanes; i++) {
@@ -184,6 +189,7 @@ static void add_tile(const Attention *a, const Work *w, const Block *block, cons
                   .step = block->step,
                   .q = block->q + skipped,
                   .out = block->out + skipped,
+                  .top = block->top + skipped,
                   .most = block->most + skipped,
                   .sum = block->sum + skipped};
     add_part(a, w, &part, block->tile.k);
@@ -204,7 +210,7 @@ static void begin(const Attention *a, int64_t head, const Work *w, Block *block)
     small_pack_turned(a->kind, &q, w->rows, block->q);
     memset(block->out, 0, (size_t)(a->side * small_padded(a->value_width)) * sizeof(float));
     for (int64_t i = 0; i < a->side; i++) {
-        block->most[i] = lowest;
+        block->top[i] = block->most[i] = lowest;
         block->sum[i] = 0.0f;
     }
 }
@@ -223,21 +229,22 @@ static float add_sink(const Block *block, int64_t i, float sink) {
 static void finish(const Attention *a, int64_t head, const Work *w, const Block *block) {
     const float log_2 = 0.693147181f;
     const Tile *tile = &block->tile;
-    float *log_sums = a->call->out[1], *rows = w->rows;
+    float *log_sums = a->call->out[1], *tops = a->call->out[2], *rows = w->rows;
+    float unit = a->attr->softcap > 0 ? 1.0f : (float)a->attr->scale;
     void *out = a->call->out[0];
     int64_t width = a->value_width, step = small_padded(width);
     attention_turn((int64_t[]){step, block->step}, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * width;
+        int64_t row = (tile->b * a->heads + head) * a->time + t;
         float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
         float scale = a->sinks ? add_sink(block, i, a->sinks[head]) : 1.0f;
         multiply(width, from, scale / block->sum[i], y);
         cpu_write(y, width, out, a->dtype, at);
-        if (log_sums)
-            log_sums[(tile->b * a->heads + head) * a->time + t] =
-                block->most[i] * log_2 + logf(block->sum[i]);
+        if (log_sums) log_sums[row] = block->most[i] * log_2 + logf(block->sum[i]);
+        if (tops) tops[row] = block->top[i] * unit;
     }
 }
 
