@@ -42,6 +42,7 @@ typedef enum MxSees {
     MX_SEES_AS_SAID,    /* by attention_type */
     MX_SEES_ALL_BEFORE, /* whatever attention_type says, which must be global */
     MX_SEES_WINDOW,     /* the same; sliding_window_size tokens, itself among them */
+    MX_SEES_CHUNK,      /* the same; those in its chunk of chunk_attn_window_size tokens */
 } MxSees;
 
 /* How queries and keys are rotated. */
@@ -65,6 +66,9 @@ typedef enum MxWeighs {
     /* The chosen scores themselves times routed_scaling_factor, sigmoids divided by their sum. A
      * bias has a say in who is chosen, and in nothing else. Source: DeepSeek-V3 (2024) 2.1.2. */
     MX_WEIGHS_SCORES,
+    /* The sigmoid of the chosen score, of one expert a token: it multiplies what the expert reads,
+     * and what the expert makes counts 1. Source: MaxText layers/moe.py (LLAMA4) @e591f30c. */
+    MX_WEIGHS_READ,
 } MxWeighs;
 
 typedef struct MxLayerSpec {
@@ -75,6 +79,9 @@ typedef struct MxLayerSpec {
     MxRopeKind rope;
     bool norms_heads;    /* norms of queries and keys, whatever use_qk_norm says */
     bool norms_together; /* one over all heads, where others have one a head */
+    bool norms_turned;   /* of what was rotated, without a scale; layers that rotate nothing have
+                            none */
+    bool tunes_queries;  /* temperature_tuning acts: queries at later positions are longer */
     bool counts_all;     /* MaxText counts operations as if all before were seen */
     bool scales_query;   /* q · k is scaled by 1/sqrt(head_dim) at run time; else the query kernel
                             starts, and is kept in MaxText's trees, that much smaller */
@@ -140,6 +147,9 @@ typedef struct MxHfNames {
 
 enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16 };
 
+/* Bits of the index into specs where keys say how layers take turns. */
+enum { MX_KIND_UNTURNED = 1, MX_KIND_EXPERTS = 2 };
+
 typedef struct MxFamily {
     const char *decoder_block;
     MxLayerSpec specs[MX_MOST_SPECS];
@@ -150,6 +160,9 @@ typedef struct MxFamily {
      * of different names: n_a_name, 0 = 1. */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
+    /* Keys say how layers take turns, MxLayerKeys; specs stand by MX_KIND_… . The period is then
+     * that of files of which nothing is known. */
+    bool keys_say_turns;
     MxNormKind norm;      /* of layers and behind the last */
     bool norms_are_whole; /* their scales have no logical axis */
     const char *layers;   /* what MaxText calls them, "moe_layers"; NULL = "layers" */
@@ -194,8 +207,9 @@ typedef struct MxStacking {
     int period; /* 0 = all in one array */
 } MxStacking;
 
-/* mx_family_stacking — of the stack of its layers that are not first ones. */
-MxStacking mx_family_stacking(const MxFamily *family);
+/* mx_family_stacking — of the stack of its layers that are not first ones, which take turns with a
+ * period. */
+MxStacking mx_family_stacking(const MxFamily *family, int period);
 /* mx_stack_of — where a leaf of a layer sits.
  *   prefix  "decoder/"; tail  the leaf's path in its layer
  *   axis    logical name of the stacked dim */
@@ -204,14 +218,24 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
 
 /* ---- the layers of a model */
 
+/* What keys say of the layers of a model. */
+typedef struct MxLayerKeys {
+    int64_t n;       /* as MaxText counts them: num_decoder_layers */
+    int64_t n_dense; /* first_num_dense_layers, of families that have such ones */
+    /* Of families with keys_say_turns: every so many a layer is not rotated, or has experts, 0 and
+     * below = none is, and after so many their kinds come again: nope_layer_interval,
+     * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
+    int64_t nope_interval, moe_step, cycle;
+} MxLayerKeys;
+
 typedef struct MxLayers {
     const MxFamily *family;
+    MxLayerKeys keys;
     int n, n_first; /* all, and those in the stack of first ones */
+    int period;     /* of the others, as MaxText counts them */
 } MxLayers;
 
-/* mx_layers — of so many layers as MaxText counts them, the first n_dense of which are dense where
- * the family has such ones. */
-MxLayers mx_layers(const MxFamily *family, int64_t n_named, int64_t n_dense);
+MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys);
 /* mx_layer_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
 

@@ -97,7 +97,7 @@ static const char *part_name(const MxHfModel *model, const HfRow *row, int layer
 }
 
 MxLayers hf_model_layers(const MxHfModel *model) {
-    return mx_layers(hf_family_of(model), model->n_layers, 0);
+    return mx_layers(hf_family_of(model), (MxLayerKeys){.n = model->n_layers});
 }
 
 int64_t hf_layers(const MxHfModel *model) {

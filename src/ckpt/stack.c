@@ -158,13 +158,13 @@ MxStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const
     *evidence = "nothing says that they take turns";
     if (strcmp(group->name, "layers")) return flat; /* only these take turns */
     if (options->decoder_block) {
-        if (said) how = mx_family_stacking(said);
+        if (said) how = mx_family_stacking(said, said->period);
         *evidence = "decoder block";
     } else if (read_note(note, group, &noted)) {
         how = noted;
         *evidence = "noted in the file";
     } else if ((marked = marked_family(arrays, n))) {
-        how = mx_family_stacking(marked);
+        how = mx_family_stacking(marked, marked->period);
         *evidence = marked->decoder_block;
     }
     if (!options->cycle) return how;

@@ -8,10 +8,11 @@
 static void check_windows(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_decoder_block)) return;
     const MxFamily *family = mx_family_find(c->decoder_block);
-    bool says = false, has_window = false;
+    bool says = false, has_window = false, has_chunk = false;
     for (int i = 0; i < family->n_specs; i++) {
         says |= family->specs[i].sees != MX_SEES_AS_SAID;
         has_window |= family->specs[i].sees == MX_SEES_WINDOW;
+        has_chunk |= family->specs[i].sees == MX_SEES_CHUNK;
     }
     if (says && GOOD(load, MX_KEY_attention_type) && strcmp(c->attention_type, "global") != 0)
         config_fail(load, MX_KEY_attention_type,
@@ -20,6 +21,9 @@ static void check_windows(ConfigLoad *load, const MxConfig *c) {
     if (has_window && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
         config_fail(load, MX_KEY_sliding_window_size,
                     "layers of %s have a window; wants at least 1, found 0", c->decoder_block);
+    if (has_chunk && GOOD(load, MX_KEY_chunk_attn_window_size) && !c->chunk_attn_window_size)
+        config_fail(load, MX_KEY_chunk_attn_window_size,
+                    "layers of %s see a chunk; wants at least 1, found 0", c->decoder_block);
 }
 
 static void check_heads(ConfigLoad *load, const MxConfig *c) {
@@ -48,11 +52,35 @@ static void check_rotated(ConfigLoad *load, const MxConfig *c) {
                     "%lld elements of a head are rotated, which are no pairs", (long long)width);
 }
 
+/* Where keys say how layers take turns, places of a stack are alike. */
+static void check_turns(ConfigLoad *load, const MxConfig *c) {
+    const MxKey cycle = MX_KEY_inhomogeneous_layer_cycle_interval;
+    const struct {
+        MxKey key;
+        int64_t interval;
+    } turns[] = {{MX_KEY_nope_layer_interval, c->nope_layer_interval},
+                 {MX_KEY_interleave_moe_layer_step, c->interleave_moe_layer_step}};
+    for (int i = 0; i < MX_COUNT(turns); i++)
+        if (GOOD(load, turns[i].key, cycle) && turns[i].interval > 0 &&
+            c->inhomogeneous_layer_cycle_interval % turns[i].interval)
+            config_fail(load, config_culprit(load, cycle, turns[i].key),
+                        "inhomogeneous_layer_cycle_interval %lld is not a multiple of %s %lld",
+                        (long long)c->inhomogeneous_layer_cycle_interval,
+                        mx_key_name(turns[i].key), (long long)turns[i].interval);
+    if (GOOD(load, cycle) && c->inhomogeneous_layer_cycle_interval > MX_MOST_PERIOD)
+        config_fail(load, cycle, "not available yet: wants at most %d, found %lld", MX_MOST_PERIOD,
+                    (long long)c->inhomogeneous_layer_cycle_interval);
+}
+
 /* Where the family says how layers take turns, a config can only say the same. */
 static void check_cycle(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_decoder_block, MX_KEY_inhomogeneous_layer_cycle_interval)) return;
     const MxFamily *family = mx_family_find(c->decoder_block);
     int64_t said = c->inhomogeneous_layer_cycle_interval;
+    if (family->keys_say_turns) {
+        check_turns(load, c);
+        return;
+    }
     bool is_read = config_word_in(family->keys, "inhomogeneous_layer_cycle_interval");
     if (is_read && said != 1 && said != family->period)
         config_fail(load, MX_KEY_inhomogeneous_layer_cycle_interval,
@@ -164,6 +192,13 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_num_experts_per_tok,
                     "%lld, but there are %lld experts (num_experts)",
                     (long long)c->num_experts_per_tok, (long long)c->num_experts);
+    bool weighs_read = false;
+    for (int i = 0; i < family->n_specs; i++)
+        weighs_read |= family->specs[i].weighs == MX_WEIGHS_READ;
+    if (weighs_read && c->num_experts_per_tok > 1)
+        config_fail(load, MX_KEY_num_experts_per_tok,
+                    "not available yet: a token of %s goes to one expert; wants 1, found %lld",
+                    c->decoder_block, (long long)c->num_experts_per_tok);
     check_capacity(load, c);
     check_groups(load, c);
     if (mx_family_has(family, MX_BLOCK_GLU)) return;

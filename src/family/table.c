@@ -58,11 +58,10 @@ bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
 
 /* ---- stacks */
 
-MxStacking mx_family_stacking(const MxFamily *family) {
-    bool take_turns = family->period > 1;
+MxStacking mx_family_stacking(const MxFamily *family, int period) {
     return (MxStacking){.outer = family->layers ? family->layers : "layers",
-                        .place = take_turns ? family->place : NULL,
-                        .period = take_turns ? family->period : 0};
+                        .place = family->place,
+                        .period = family->place ? period : 0};
 }
 
 MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
@@ -85,20 +84,33 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
 
 /* ---- the layers of a model */
 
-MxLayers mx_layers(const MxFamily *family, int64_t n_named, int64_t n_dense) {
-    int n = (int)n_named * mx_family_a_name(family);
+MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys) {
+    int n = (int)keys.n * mx_family_a_name(family);
     MX_ASSERT(!family->first_layers || mx_family_a_name(family) == 1);
     return (MxLayers){.family = family,
+                      .keys = keys,
                       .n = n,
                       .n_first = !family->first_layers ? 0
-                                 : n_dense < n         ? (int)n_dense
-                                                       : n};
+                                 : keys.n_dense < n    ? (int)keys.n_dense
+                                                       : n,
+                      .period = family->keys_say_turns ? (int)keys.cycle : family->period};
+}
+
+static bool is_every(int64_t interval, int layer) {
+    return interval > 0 && (layer + 1) % interval == 0;
+}
+
+/* Source: MaxText models/llama4.py determine_is_nope_layer, determine_is_moe_layer. */
+static int said_kind(const MxLayers *layers, int layer) {
+    return (is_every(layers->keys.nope_interval, layer) ? MX_KIND_UNTURNED : 0) |
+           (is_every(layers->keys.moe_step, layer) ? MX_KIND_EXPERTS : 0);
 }
 
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     const MxFamily *family = layers->family;
     int later = layer - layers->n_first, n = family->period * mx_family_a_name(family);
     MX_ASSERT(family->n_specs > 0);
+    if (family->keys_say_turns) return &family->specs[said_kind(layers, layer)];
     return &family->specs[later < 0 ? family->first_spec : family->turns[later % n]];
 }
 
@@ -108,8 +120,9 @@ MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {
     if (later < 0)
         return (MxLayerPlace){
             .how = {.outer = layers->family->first_layers}, .layer = layer, .n = layers->n_first};
-    return (MxLayerPlace){
-        .how = mx_family_stacking(layers->family), .layer = later / a_name, .n = n / a_name};
+    return (MxLayerPlace){.how = mx_family_stacking(layers->family, layers->period),
+                          .layer = later / a_name,
+                          .n = n / a_name};
 }
 
 const char *mx_layer_name(MxArena *arena, const MxLayers *layers, int layer) {

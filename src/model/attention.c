@@ -18,7 +18,8 @@ typedef struct Leaves {
 /* Of each head of a width, or of all of them together. */
 static Norm add_norm_of_heads(const Place *p, const char *name, const Spec *spec, int64_t n_heads,
                               int64_t width) {
-    return model_add_norm(p, spec->norms_heads ? name : NULL,
+    bool has_scale = spec->norms_heads && !spec->row->norms_turned;
+    return model_add_norm(p, has_scale ? name : NULL,
                           spec->row->norms_together ? n_heads * width : width);
 }
 
@@ -119,10 +120,19 @@ static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, No
                       shape);
 }
 
-/* Rotated, or not. */
+/* Rotated, or not; and normed after it, or not. */
 static MxValue rotate(const Pass *p, const Spec *spec, MxValue x_BTNH) {
     if (!spec->rope.n) return x_BTNH;
-    return mx_rope(p->t, x_BTNH, p->rope_table[spec - p->model->specs], spec->rope_layout);
+    x_BTNH = mx_rope(p->t, x_BTNH, p->rope_table[spec - p->model->specs], spec->rope_layout);
+    return spec->row->norms_turned && spec->norms_heads
+               ? model_norm_bare(p->t, x_BTNH, 1, spec->epsilon)
+               : x_BTNH;
+}
+
+/* Longer at later positions, or not. */
+static MxValue tune(const Pass *p, const Spec *spec, MxValue q_BTNH) {
+    if (!spec->tuning.n) return q_BTNH;
+    return mx_rope(p->t, q_BTNH, p->tuning_table[spec - p->model->specs], (MxRopeAttr){0});
 }
 
 /* The second half of every head of the queries' product; MX_NONE if there is none. */
@@ -143,7 +153,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
     MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
-    q_BTNH = rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm));
+    q_BTNH = tune(p, spec, rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm)));
     k_BTKH = rotate(p, spec, norm_of_heads(p, spec, k_BTKH, l->key_norm));
     MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, p->params[l->sinks], MX_F32);
     MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, sinks);
@@ -165,8 +175,13 @@ static void caches(const MxConfig *c, MxModelCache out[MODEL_CACHES]) {
 
 /* Pairs of tokens that see each other, as MaxText counts them: windows only where the family has
  * them. Source: MaxText utils/maxtext_utils.py,
- * calculate_mixed_attention_model_tflops_training_per_device. */
+ * calculate_mixed_attention_model_tflops_training_per_device, calculate_llama4_attention_tflops. */
 static double count_pairs(const MxConfig *c, const MxLayerSpec *spec, double length) {
+    if (spec->sees == MX_SEES_CHUNK) {
+        double chunk = (double)c->chunk_attn_window_size, n = floor(length / chunk);
+        double rest = length - n * chunk;
+        return (n * (chunk * chunk) + rest * rest) / 2;
+    }
     double window = fmin((double)c->sliding_window_size, length);
     return spec->sees == MX_SEES_WINDOW && !spec->counts_all
                ? length * window - 0.5 * (window * window)

@@ -42,9 +42,11 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .loads = in.loads,
               .tops = in.tops};
     t->scope = "token_embedder";
-    for (int i = 0; i < model->family->n_specs; i++)
-        if (model->specs[i].rope.n)
-            p.rope_table[i] = mx_rope_table(t, in.positions, model->specs[i].rope);
+    for (int i = 0; i < model->family->n_specs; i++) {
+        const Spec *spec = &model->specs[i];
+        if (spec->rope.n) p.rope_table[i] = mx_rope_table(t, in.positions, spec->rope);
+        if (spec->tuning.n) p.tuning_table[i] = mx_rope_table(t, in.positions, spec->tuning);
+    }
     return p;
 }
 

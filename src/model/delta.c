@@ -98,10 +98,7 @@ static MxValue norm_of_heads(const Pass *p, MxValue x_BTKH, double factor) {
     double width = (double)p->model->config->gdn_key_head_dim;
     if (!p->model->config->use_qk_norm_in_gdn)
         return factor == 1 ? x_BTKH : mx_scale(t, x_BTKH, factor);
-    MxInitAttr scale = {.type = {MX_F32, MX_SHAPE((int64_t)width)},
-                        .fill = MX_FILL_CONSTANT,
-                        .value = factor / sqrt(width)};
-    return mx_rmsnorm(t, x_BTKH, mx_init(t, scale), epsilon / width);
+    return model_norm_bare(t, x_BTKH, factor / sqrt(width), epsilon / width);
 }
 
 /* What beta and decay are made of, f32 [B, T, N] each. */

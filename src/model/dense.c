@@ -114,3 +114,11 @@ MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon) {
     MxValue y = mx_rmsnorm(p->t, x, scale, epsilon);
     return norm.bias >= 0 ? mx_add(p->t, y, model_weight(p, norm.bias)) : y;
 }
+
+MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon) {
+    MxShape shape = mx_trace_type(t, x).shape;
+    MxInitAttr scale = {.type = {MX_F32, MX_SHAPE(shape.dim[shape.rank - 1])},
+                        .fill = MX_FILL_CONSTANT,
+                        .value = factor};
+    return mx_rmsnorm(t, x, mx_init(t, scale), epsilon);
+}

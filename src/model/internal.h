@@ -25,6 +25,7 @@ typedef struct Spec {
     MxAttentionAttr attention;
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
+    MxRopeFreqs tuning; /* n above 0 = queries are longer at later positions, and not turned */
     MxActivation activations[MOST_ACTIVATIONS]; /* of feed-forward blocks, one a branch */
     int n_activations;
     MxGluAttr expert; /* of experts' units */
@@ -103,7 +104,7 @@ typedef struct Pass {
     const MxValue *params;
     MxValue segments_BT, positions_BT, kept_BT, counts_B;
     const int *caches;                 /* variables of this layer's; NULL = there are none */
-    MxValue rope_table[MX_MOST_SPECS]; /* [spec] */
+    MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
     MxBalance *balance;                /* of MxModelInputs … */
     MxValue *loads, *tops;             /* … and these */
     const BlockLeaves *mixer;          /* of this layer, whose output goes … */
@@ -183,6 +184,8 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
                          MxValue *y);
 /* model_norm — x itself if there is none. */
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
+/* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */
+MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
 
 /* ---- attention (cache.c) */
 
@@ -206,7 +209,7 @@ double model_glu_flops(const MxConfig *config, double width, double rows, double
 
 bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,
                      MxError *err);
-/* model_rope — frequencies and layout that the config asks for. */
+/* model_rope — frequencies and layout that the config asks for, and by how much queries grow. */
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err);
 
 #endif

@@ -120,6 +120,8 @@ static MxValue weigh(const Pass *p, const Spec *spec, MxValue scores_BTX, MxValu
                      MxValue ids_BTC) {
     MxTrace *t = p->t;
     if (spec->row->weighs == MX_WEIGHS_CHOSEN) return mx_softmax(t, mx_pick(t, by_BTX, ids_BTC));
+    if (spec->row->weighs == MX_WEIGHS_READ)
+        return mx_activate(t, mx_pick(t, by_BTX, ids_BTC), MX_SIGMOID);
     MxValue weights_BTC = mx_pick(t, scores_BTX, ids_BTC);
     if (spec->score == SCORE_SIGMOID) weights_BTC = mx_share(t, weights_BTC);
     double factor = p->model->config->routed_scaling_factor;
@@ -184,14 +186,17 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxTrace *t = p->t;
     const Leaves *l = own;
     Routes r = route(p, spec, l, x_BTD);
-    MxValue gate_BTCM = expert_project(p, x_BTD, r.ids_BTC, l->wi_0);
-    MxValue up_BTCM = expert_project(p, x_BTD, r.ids_BTC, l->wi_1);
+    bool weighs_read = spec->row->weighs == MX_WEIGHS_READ; /* then C is 1 */
+    MxValue read_BTD = weighs_read ? weigh_rows(t, x_BTD, r.weights_BTC) : x_BTD;
+    MxValue gate_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_0);
+    MxValue up_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_1);
     MxValue hidden_BTCM = mx_glu_within(t, gate_BTCM, up_BTCM, spec->expert);
     mx_trace_constrain(
         t, hidden_BTCM,
         AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
     MxValue made_BTCD = expert_project(p, hidden_BTCM, r.ids_BTC, l->wo);
-    MxValue y_BTD = mx_combine(t, made_BTCD, r.weights_BTC);
+    MxValue y_BTD = weighs_read ? mx_reshape(t, made_BTCD, mx_trace_type(t, x_BTD).shape)
+                                : mx_combine(t, made_BTCD, r.weights_BTC);
     return add_of_all(p, spec, l, (MxValue[]){x_BTD, y_BTD});
 }
 

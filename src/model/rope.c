@@ -82,7 +82,18 @@ static const struct {
     {"yarn", yarn_rope},
 };
 
+/* Of layers that rotate nothing. Source: MaxText models/llama4.py (Llama4DecoderLayer) @e591f30c. */
+static void tuning(MxArena *arena, const MxConfig *c, Spec *spec) {
+    if (!spec->row->tunes_queries || !c->temperature_tuning) return;
+    spec->tuning = (MxRopeFreqs){.n = (int)c->head_dim / 2,
+                                 .amplitude = 1,
+                                 .growth = c->temperature_tuning_scale,
+                                 .period = c->temperature_tuning_floor_scale};
+    spec->tuning.frequency = mx_new_n(arena, double, spec->tuning.n); /* zeros: nothing turns */
+}
+
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
+    tuning(arena, config, spec);
     if (spec->row->rope == MX_ROPE_NONE) return true;
     int64_t width = model_block(spec->row->block[0].kind)->rope_width(config);
     spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};

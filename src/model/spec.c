@@ -84,6 +84,7 @@ static void read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a) {
     for (int i = 0; i < MX_COUNT(masks); i++)
         if (!strcmp(masks[i].name, c->attention_type)) a->mask = masks[i].mask;
     if (sees == MX_SEES_WINDOW) a->mask = MX_MASK_SLIDING;
+    if (sees == MX_SEES_CHUNK) a->mask = MX_MASK_CHUNK;
     if (a->mask == MX_MASK_SLIDING) a->window = c->sliding_window_size;
     if (a->mask == MX_MASK_CHUNK) a->window = c->chunk_attn_window_size;
 }
@@ -138,13 +139,20 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
 }
 
 MxLayers mx_model_layers(const MxConfig *config) {
-    return mx_layers(mx_family_find(config->decoder_block), config->num_decoder_layers,
-                     config->first_num_dense_layers);
+    MxLayerKeys keys = {.n = config->num_decoder_layers,
+                        .n_dense = config->first_num_dense_layers,
+                        .nope_interval = config->nope_layer_interval,
+                        .moe_step = config->interleave_moe_layer_step,
+                        .cycle = config->inhomogeneous_layer_cycle_interval};
+    return mx_layers(mx_family_find(config->decoder_block), keys);
 }
 
 bool mx_model_has_experts(const MxConfig *config) {
     MxLayers layers = mx_model_layers(config);
-    return mx_family_has(layers.family, MX_BLOCK_MOE) && layers.n > layers.n_first;
+    bool has = false;
+    for (int i = 0; i < layers.n && !has; i++)
+        has = mx_layer_spec(&layers, i)->block[1].kind == MX_BLOCK_MOE;
+    return has;
 }
 
 bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *row, Spec *out,

@@ -171,8 +171,8 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
     MxForm form = {.is_linen = !c->pure_nnx,
                    .is_scanned = c->scan_layers,
                    .scan_axis = (int)c->param_scan_axis};
-    const MxFamily *family = mx_family_find(c->decoder_block);
-    const int n_held = family->stages_hold_places ? family->period : 1;
+    const MxLayers layers = mx_model_layers(c);
+    const int n_held = layers.family->stages_hold_places ? layers.period : 1;
     *out = mx_new_n(arena, PlanArray, tree->n);
     *n = 0;
     for (int i = 0; i < tree->n; i++) {

@@ -12,7 +12,7 @@ static int64_t round_up(int64_t n, int64_t to) {
 PlanLine plan_line(const MxConfig *config, int64_t few, int64_t more) {
     MxLayers layers = mx_model_layers(config);
     int64_t n_first = layers.n_first < layers.n ? layers.n_first : 0; /* where others follow */
-    PlanLine line = {.layers = config->num_decoder_layers, .period = layers.family->period};
+    PlanLine line = {.layers = config->num_decoder_layers, .period = layers.period};
     int64_t rest = (line.layers - n_first) % line.period;
     line.few = n_first + round_up(few - rest, line.period) + rest;
     line.more = line.few + round_up(more - few, line.period);

@@ -50,7 +50,8 @@ static int64_t gathered_elements(MxArena *arena, const MxForecast *plan, const P
 
 static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
     TokenAxes tokens = token_axes(arena, &plan->mesh);
-    const MxFamily *family = mx_family_find(plan->config->decoder_block);
+    const MxLayers layers = mx_model_layers(plan->config);
+    const MxFamily *family = layers.family;
     int64_t layer = 0, first = 0, single = 0;
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *array = &plan->arrays[i];
@@ -65,7 +66,7 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
         else if (n > single)
             single = n;
     }
-    layer /= family->period * mx_family_a_name(family); /* one of each place was added */
+    layer /= layers.period * mx_family_a_name(family); /* one of each place was added */
     if (first > layer) layer = first;
     return layer > single ? layer : single;
 }

@@ -9,9 +9,11 @@ static void ref_rope_table(const Reference *r) {
     const MxRopeFreqs *f = &((const MxRopeTableAttr *)r->attr)->freqs;
     for (int64_t row = 0; row < element_count(r->in_type[0]); row++)
         for (int i = 0; i < f->n; i++) {
-            double angle = r->in[0][row] * f->frequency[i];
-            r->out[0][2 * (row * f->n + i)] = f->amplitude * cos(angle);
-            r->out[0][2 * (row * f->n + i) + 1] = f->amplitude * sin(angle);
+            double angle = r->in[0][row] * f->frequency[i], length = f->amplitude;
+            if (f->growth > 0) /* 0.1 log(...) + 1 in the original's order */
+                length *= log(floor((r->in[0][row] + 1) / f->period) + 1) * f->growth + 1;
+            r->out[0][2 * (row * f->n + i)] = length * cos(angle);
+            r->out[0][2 * (row * f->n + i) + 1] = length * sin(angle);
         }
 }
 
@@ -36,9 +38,11 @@ static void ref_rope(const Reference *r) {
 // clang-format off
 const OpTest test_rope_table = {
     CASES(
-        {"positions", ATTR(MxRopeTableAttr, {.n = 5, .frequency = frequencies, .amplitude = 1.1}), "i3,201:positions100000", NULL, 0},
+        {"positions", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1.1}), "i3,201:positions100000", NULL, 0},
+        {"longer at later positions", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1, .growth = 0.1, .period = 8192}), "i3,201:positions100000", NULL, 0},
+        {"longer from the third position on", ATTR(MxRopeTableAttr, .freqs = {.n = 1, .frequency = frequencies, .amplitude = 2, .growth = 3, .period = 3}), "i2,9:positions20", NULL, 0},
         {NULL, ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i2,5", "f2,5,3,2", CASE_TYPES},
-        {NULL, ATTR(MxRopeTableAttr, {2, two_frequencies, 1.2}), "i8,8:positions100", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxRopeTableAttr, .freqs = {.n = 2, .frequency = two_frequencies, .amplitude = 1.2}), "i8,8:positions100", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i5", "input 0 must be int32 of rank 2"},
         {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "f2,5", "input 0 must be int32 of rank 2"}),

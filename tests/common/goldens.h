@@ -1,7 +1,7 @@
 /* goldens.h — where golden files are, for the tests of all rooms. A test says through these
  * functions what it reads, so that a program can tell at its end how many tests ran against golden
- * values and how many could not: their file is only in a larger folder, or is of a model that is
- * not built yet. See tests/golden/README.md. */
+ * values and how many could not: their file is only in a larger folder. See tests/golden/README.md.
+ */
 #ifndef TESTS_COMMON_GOLDENS_H
 #define TESTS_COMMON_GOLDENS_H
 
@@ -18,7 +18,5 @@ bool goldens_is_complete(void);
 char *goldens_find(MxArena *arena, const char *name);
 /* goldens_need — the same of a file that every such folder has: fails the test if it does not. */
 char *goldens_need(MxArena *arena, const char *name);
-/* goldens_skip — a test found a file of what is not built yet. */
-void goldens_skip(void);
 
 #endif

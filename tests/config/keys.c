@@ -91,7 +91,8 @@ static void check_preset(const char *name, const char *yaml, int *n_loaded) {
     /* these rely on MaxText choosing rope_type by the model's name, which deserves a warning, or
        have keys of images or of a schedule for TPUs, which mean nothing here */
     bool is_told = mx_text_has_prefix(name, "llama3.1") || mx_text_has_prefix(name, "llama3.3") ||
-                   mx_text_has_prefix(name, "gemma3") || mx_text_has_suffix(name, "-batchsplit");
+                   mx_text_has_prefix(name, "gemma3") || mx_text_has_prefix(name, "llama4") ||
+                   mx_text_has_suffix(name, "-batchsplit");
     if (l.ok)
         ck_assert_msg(l.config->warnings.n == is_told, "%s warns: %s", name,
                       l.config->warnings.n ? l.config->warnings.item[0] : "nothing");
@@ -151,7 +152,8 @@ START_TEST(our_presets_load_quietly) {
         } scaled[] = {{"llama3.1-", "llama3.1"},  {"llama3.3-", "llama3.1"},
                       {"olmo3-7b-pt", "default"}, {"olmo3-", "yarn"},
                       {"deepseek", "yarn"},       {"kimi-", "yarn"},
-                      {"gpt-oss-", "yarn"},       {"", "default"}};
+                      {"gpt-oss-", "yarn"},       {"llama4-", "llama3.1"},
+                      {"", "default"}};
         int row = 0;
         while (!mx_text_has_prefix(names[i], scaled[row].name)) row++;
         ck_assert_str_eq(l.config->rope_type, scaled[row].rope_type);
@@ -326,7 +328,8 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         return "use_qk_clip=true\ndecoder_block=deepseek\nattention_type=mla";
     if (!strcmp(type, "bool"))
         return mx_arena_printf(arena, "%s=%s", name, holds != is_inverse ? "true" : "false");
-    int none = needs == MX_KEY_n_routing_groups ? -1 : 0;
+    bool is_open = needs == MX_KEY_n_routing_groups || needs == MX_KEY_nope_layer_interval;
+    int none = is_open ? -1 : 0;
     if (!strcmp(type, "int")) return mx_arena_printf(arena, "%s=%d", name, holds ? 2 : none);
     if (!strcmp(type, "str")) return mx_arena_printf(arena, "%s=%s", name, holds ? "v5e-8" : "");
     if (needs == MX_KEY_decoder_block)

@@ -23,7 +23,9 @@ START_TEST(rows_are_whole) {
         ck_assert_int_eq(is_built, f->n_specs > 0);
         ck_assert(f->period >= 1 && f->period <= MX_MOST_PERIOD);
         ck_assert_int_eq(f->period > 1, f->place != NULL);
-        MxLayers layers = mx_layers(f, 4 * f->period, f->period);
+        MxLayerKeys keys = {.n = 4 * f->period, .n_dense = f->period, .nope_interval = f->period};
+        keys.moe_step = keys.cycle = f->period;
+        MxLayers layers = mx_layers(f, keys);
         for (int layer = layers.n_first; is_built && layer < 3 * f->period; layer++) {
             const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
             ck_assert(spec >= f->specs && spec < f->specs + f->n_specs);
@@ -53,10 +55,12 @@ static const struct {
     {"olmo3", 6, 8, "decoder/layers/layers_2/mlp/wo", 1, 2},
     {"gpt_oss", 3, 4, "decoder/layers/layers_1/mlp/wo", 1, 2},
     {"qwen3_next", 6, 8, "decoder/layers/layer_2/mlp/wo", 1, 2},
+    {"llama4", 7, 8, "decoder/layers/layers_3/mlp/wo", 1, 2},
 };
 
 START_TEST(layers_are_stacked) {
-    MxStacking how = mx_family_stacking(mx_family_find(stacked[_i].family));
+    const MxFamily *family = mx_family_find(stacked[_i].family);
+    MxStacking how = mx_family_stacking(family, family->period);
     MxStack s = mx_stack_of(&arena, "decoder/", "layers", how, stacked[_i].layer,
                             stacked[_i].n_layers, "mlp/wo");
     ck_assert_str_eq(s.path, stacked[_i].path);
@@ -79,12 +83,38 @@ static const struct {
 };
 
 START_TEST(first_layers_are_a_stack) {
-    MxLayers layers = mx_layers(mx_family_find("deepseek"), 4, first[_i].n_dense);
+    MxLayers layers = mx_layers(mx_family_find("deepseek"),
+                                (MxLayerKeys){.n = 4, .n_dense = first[_i].n_dense});
     MxLayerPlace place = mx_layer_place(&layers, first[_i].layer);
     ck_assert_int_eq(mx_layer_spec(&layers, first[_i].layer)->block[1].kind, first[_i].kind);
     ck_assert_str_eq(mx_layer_name(&arena, &layers, first[_i].layer), first[_i].name);
     ck_assert_int_eq(place.layer, first[_i].place);
     ck_assert_int_eq(place.n, first[_i].n);
+}
+END_TEST
+
+static const struct {
+    int nope_interval, moe_step, layer;
+    MxRopeKind rope;
+    MxBlockKind kind;
+} said[] = {
+    {4, 2, 0, MX_ROPE_AS_SAID, MX_BLOCK_GLU}, {4, 2, 1, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
+    {4, 2, 3, MX_ROPE_NONE, MX_BLOCK_MOE},    {3, 2, 2, MX_ROPE_NONE, MX_BLOCK_GLU},
+    {4, 1, 6, MX_ROPE_AS_SAID, MX_BLOCK_MOE}, {-1, -1, 3, MX_ROPE_AS_SAID, MX_BLOCK_GLU},
+};
+
+START_TEST(keys_say_kinds) {
+    MxLayerKeys keys = {.n = 24, .cycle = 12};
+    keys.nope_interval = said[_i].nope_interval;
+    keys.moe_step = said[_i].moe_step;
+    MxLayers layers = mx_layers(mx_family_find("llama4"), keys);
+    const MxLayerSpec *spec = mx_layer_spec(&layers, said[_i].layer);
+    ck_assert_int_eq(spec->rope, said[_i].rope);
+    ck_assert_int_eq(spec->sees, said[_i].rope ? MX_SEES_ALL_BEFORE : MX_SEES_CHUNK);
+    ck_assert_int_eq(spec->block[1].kind, said[_i].kind);
+    MxLayerPlace place = mx_layer_place(&layers, 12 + said[_i].layer);
+    ck_assert_int_eq(place.how.period, 12);
+    ck_assert_ptr_eq(spec, mx_layer_spec(&layers, 12 + said[_i].layer));
 }
 END_TEST
 
@@ -95,6 +125,7 @@ int main(void) {
     tcase_add_test(tcase, rows_are_whole);
     tcase_add_loop_test(tcase, layers_are_stacked, 0, MX_COUNT(stacked));
     tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));
+    tcase_add_loop_test(tcase, keys_say_kinds, 0, MX_COUNT(said));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -68,6 +68,8 @@ static const struct {
     {"gemma3-4b", 3880263168 - 64 * 2560},
     {"gemma3-27b", 27009346304 - 64 * 5376},
     {"olmo3-7b", 7298011136},
+    {"llama4-17b-16e", 107769861120}, /* of text, as transformers' class has them */
+    {"llama4-17b-128e", 400711848960},
     /* by the sizes of the paper, but for vocab_size (50257 there) and positions (2048) */
     {"gpt3-175b", 174604259328 + (50304 - 50257 + 16384 - 2048) * 12288},
 };
@@ -253,6 +255,13 @@ static const struct {
     {{LATENT, "base_num_kv_heads=2"},
      "base_num_kv_heads: latent attention has a key and a value for each query head; wants 4, "
      "found 2"},
+    {{"decoder_block=llama4"},
+     "chunk_attn_window_size: layers of llama4 see a chunk; wants at least 1, found 0"},
+    {{"decoder_block=llama4", "chunk_attn_window_size=8", "nope_layer_interval=4"},
+     "inhomogeneous_layer_cycle_interval 1 is not a multiple of nope_layer_interval 4"},
+    {{"decoder_block=llama4", "chunk_attn_window_size=8", "num_experts=4", "num_experts_per_tok=2"},
+     "num_experts_per_tok: not available yet: a token of llama4 goes to one expert; wants 1, found "
+     "2"},
     {{LATENT, "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
     {{LATENT, "use_qk_norm=true"}, "use_qk_norm: latent attention has none; wants false"},
 };

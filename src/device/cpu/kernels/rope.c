@@ -6,19 +6,27 @@
 
 /* ---- table */
 
+static double amplitude_at(const MxRopeFreqs *freqs, int32_t position) {
+    if (freqs->growth <= 0) return freqs->amplitude;
+    double periods = floor(((double)position + 1) / freqs->period);
+    return freqs->amplitude * (1 + freqs->growth * log(1 + periods));
+}
+
 static void table_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
     const MxRopeFreqs *freqs = &((const MxRopeTableAttr *)call->attr)->freqs;
     const int32_t *position = call->in[0];
     float *out = call->out[0];
-    for (int64_t row = begin; row < end; row++)
+    for (int64_t row = begin; row < end; row++) {
+        double amplitude = amplitude_at(freqs, position[row]);
         for (int i = 0; i < freqs->n; i++) {
             double angle = (double)position[row] * freqs->frequency[i];
             float *cos_sin = out + 2 * (row * freqs->n + i);
-            cos_sin[0] = (float)(cos(angle) * freqs->amplitude);
-            cos_sin[1] = (float)(sin(angle) * freqs->amplitude);
+            cos_sin[0] = (float)(cos(angle) * amplitude);
+            cos_sin[1] = (float)(sin(angle) * amplitude);
         }
+    }
 }
 
 static void rope_table_run(const MxDevice *device, const MxKernelCall *call) {

@@ -1,0 +1,51 @@
+/* llama4.c — Llama 4 (text): layers that see a chunk of tokens, and, every so many, layers that see
+ * all and rotate nothing; experts in every so many layers, of which each token reads one, and a unit
+ * beside them that all tokens go to. Source: MaxText models/llama4.py @e591f30c. */
+#include "rows.h"
+
+#define LLAMA4_ATTENTION                                                                           \
+    {                                                                                              \
+        .kind = MX_BLOCK_ATTENTION, .name = "self_attention",                                      \
+        .norm_before = "pre_self_attention_layer_norm"                                             \
+    }
+
+#define LLAMA4_DENSE                                                                               \
+    {                                                                                              \
+        LLAMA4_ATTENTION, {                                                                        \
+            .kind = MX_BLOCK_GLU, .name = "mlp", .norm_before = "post_self_attention_layer_norm"   \
+        }                                                                                          \
+    }
+
+#define LLAMA4_SPARSE                                                                              \
+    {                                                                                              \
+        LLAMA4_ATTENTION, {                                                                        \
+            .kind = MX_BLOCK_MOE, .name = "Llama4MoEBlock_0",                                      \
+            .norm_before = "post_self_attention_layer_norm", .routed = "MoeBlock_0",               \
+            .shared = "shared_experts", .router_axis = "embed_moe"                                 \
+        }                                                                                          \
+    }
+
+#define LLAMA4_LAYER                                                                               \
+    .norms_turned = true, .scales_query = true, .has_out_bias = true, .weighs = MX_WEIGHS_READ
+
+#define LLAMA4_TURNED   LLAMA4_LAYER, .sees = MX_SEES_CHUNK
+#define LLAMA4_UNTURNED                                                                            \
+    LLAMA4_LAYER, .sees = MX_SEES_ALL_BEFORE, .rope = MX_ROPE_NONE, .tunes_queries = true
+
+const MxFamily family_llama4 = {
+    .decoder_block = "llama4",
+    .specs = {[0] = {.block = LLAMA4_DENSE, LLAMA4_TURNED},
+              [MX_KIND_UNTURNED] = {.block = LLAMA4_DENSE, LLAMA4_UNTURNED},
+              [MX_KIND_EXPERTS] = {.block = LLAMA4_SPARSE, LLAMA4_TURNED},
+              [MX_KIND_EXPERTS | MX_KIND_UNTURNED] = {.block = LLAMA4_SPARSE, LLAMA4_UNTURNED}},
+    .n_specs = 4,
+    .period = 4,
+    .keys_say_turns = true,
+    .place = MX_STACK_PLACE,
+    .stages_hold_places = true,
+    .mark = "/Llama4MoEBlock_0/",
+    .keys = FAMILY_MOE_KEYS " shared_experts chunk_attn_window_size nope_layer_interval "
+                            "interleave_moe_layer_step inhomogeneous_layer_cycle_interval "
+                            "temperature_tuning",
+    .lora_modules = FAMILY_LORA_MODULES,
+};
