@@ -49,6 +49,7 @@ typedef struct MxReply {
     float *logprobs; /* [tokens.n] */
     const char *text;
     size_t text_bytes;
+    bool is_cut; /* it had max_tokens, and would have gone on */
 } MxReply;
 
 typedef struct MxGenerate {
@@ -67,11 +68,29 @@ typedef struct MxGenerate {
     uint64_t stream; /* of the first prompt, for random numbers; the next ones follow */
 } MxGenerate;
 
-/* mx_generate — a reply to each prompt, as many at a time as the state has rows. A reply does not
- * depend on the prompts beside it, but for rounding.
+/* Sequences that are generated together, as many as a state has rows. They join and leave between
+ * two steps. What a sequence gets does not depend on the others; see mx_generation_run. */
+typedef struct MxSequences MxSequences;
+MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state);
+/* mx_sequences_join — a sequence begins with a prompt that mx_prompt_check has let pass; its
+ * number, or -1 if all rows are taken. arena, how  are there until it leaves stream      which it
+ * is, for random numbers; that of `how` is not looked at */
+int mx_sequences_join(MxSequences *sequences, MxArena *arena, const MxGenerate *how,
+                      const MxTokens *prompt, uint64_t stream);
+/* mx_sequences_step — the next piece of a prompt that has not gone through yet, and the next token
+ * of every sequence whose prompt has. Returns whether any sequence goes on. */
+bool mx_sequences_step(MxSequences *sequences);
+bool mx_sequences_is_over(const MxSequences *sequences, int i);
+/* mx_sequences_leave — what a sequence has so far, in its arena; its row is free. */
+MxReply mx_sequences_leave(MxSequences *sequences, int i);
+/* mx_prompt_check — Errors (exit 65): no tokens, ids that the model lacks, or, with `more` tokens,
+ * longer than the state's capacity. name: of the prompt, for messages. */
+bool mx_prompt_check(const MxTrainState *state, const char *name, const MxTokens *prompt,
+                     int64_t more, MxError *err);
+
+/* mx_generate — a reply to each prompt, as many at a time as the state has rows.
  *   out  [n] replies, in the arena
- * Errors: a prompt without tokens, with ids that the model lacks, or, with max_tokens, longer than
- * the state's capacity (exit 65). */
+ * Errors: as of mx_prompt_check. */
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                  const MxTokens *prompts, int64_t n, MxReply *out, MxError *err);
 

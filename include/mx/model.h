@@ -84,23 +84,22 @@ typedef struct MxModelInputs {
      * here, [num_decoder_layers]. NULL = nobody asks. */
     MxValue *features;
     /* Sequences that came here in pieces, of which this is one: the variables of the model's
-     * caches, in their order, how many positions each sequence has now, i32 [B], and the position
-     * under which each token is kept, i32 [B, T], -1 = it is padding. Segments mean nothing.
+     * caches, in their order, and where in them the tokens belong. Segments mean nothing.
      * caches NULL = sequences are here whole. */
     const int *caches;
-    MxValue counts, kept;
+    MxCachePlace place;
 } MxModelInputs;
 
-/* An array of a row a position, which a layer keeps of the tokens of a sequence (mx_cache_write).
- */
+/* What a layer keeps of the tokens of a sequence: an array of a row a position (mx_cache_write), of
+ * the model's dtype, or one memory of all of them in f32 (mx_cache_delta). */
 typedef struct MxModelCache {
     const char *name;
     MxShape row;
     int64_t window; /* so many positions are looked at, the token's own included; 0 = all */
+    bool is_memory;
 } MxModelCache;
 
-/* mx_model_caches — all of a model's, of its dtype; `n` receives how many. Errors: layers that are
- * not made for generating. */
+/* mx_model_caches — all of a model's; `n` receives how many. Errors: tokens that see later ones. */
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err);
 

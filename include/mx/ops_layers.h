@@ -164,6 +164,7 @@ typedef struct MxAttentionAttr {
     int64_t window;
     bool is_part; /* q holds only the queries from first_query on, k and v all keys */
     int64_t first_query;
+    int64_t value_width; /* of mx_cache_attention */
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
@@ -221,22 +222,51 @@ enum { MX_DELTA_CHUNK = 64 }; /* tokens that are taken together */
 MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
                  MxDeltaAttr attr);
 
-/* ---- keys and values that were made before
+/* ---- what is kept of tokens that came before
 
- * A cache [B, C, …] holds rows of positions, that of position p in slot p mod C: of a sequence's n
- * positions 0 .. n - 1 the last C, or all. */
+ * A cache [S, C, …] holds rows of positions of S sequences, that of position p in slot p mod C: of
+ a
+ * sequence's n positions 0 .. n - 1 the last C, or all. */
 
-/* mx_cache_write — the cache with rows [B, T, …] put into the slots of their positions i32 [B, T];
- * those of negative positions are left out, of rows for one slot the last one counts. To be
- * assigned to the cache's own variable. */
-MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxValue positions);
+/* Where a piece [B, T] of some sequences belongs. */
+typedef struct MxCachePlace {
+    MxValue positions; /* i32 [B, T] of tokens; negative: padding, behind the piece's tokens */
+    MxValue counts;    /* i32 [B] positions that are kept of each sequence, this piece's included */
+    MxValue sequences; /* i32 [B] which of the S they are, each once */
+} MxCachePlace;
 
-/* mx_cache_attention — attention of queries q [B, T, N, H] at positions i32 [B, T] over caches of
- * keys k [B, C, K, H] and values v [B, C, K, W], into which counts i32 [B] positions of each
- * sequence were written, the queries' own among them: o [B, T, N, W], as of mx_attention (of the
- * attributes the part means nothing). A query at a negative position, or one that sees no key, gets
- * zeros. sinks f32 [N] as of mx_attention_sinks, or MX_NONE. Has no gradient. */
-MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxValue positions, MxValue counts,
-                           MxValue sinks, MxAttentionAttr attr);
+/* mx_cache_write — the cache with rows [B, T, …] put into the slots of their positions; padding is
+ * left out, of rows for one slot the last one counts. To be assigned to the cache's own variable.
+ */
+MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace place);
+
+/* mx_cache_attention — attention of queries q [B, T, N, H] over caches of keys k [S, C, K, H] and
+ * values v [S, C, K, W]: o [B, T, N, W], as of mx_attention (of the attributes the part means
+ * nothing); values are the first attr.value_width elements of v's rows, 0 = all, and v may be k.
+ * Padding, and a query that sees no key, gets zeros. sinks f32 [N] as of mx_attention_sinks, or
+ * MX_NONE. */
+MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
+                           MxAttentionAttr attr);
+
+/* mx_cache_conv — mx_conv of x that lies in a cache [S, C, D]: y [B, T, D] of the piece's tokens,
+ * zeros of padding. w f32 [W, D]; C >= W + T - 1, or all positions. */
+MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place);
+
+/* mx_cache_delta — mx_delta of pieces of sequences, whose memories are kept as f32 [S, 1, N, H, W]:
+ * the memories behind the piece, to be assigned to their own variable, and (the value after it) o
+ * [B, T, N, W], zeros of padding. A sequence whose piece begins with position 0 begins with zeros.
+ */
+MxValue mx_cache_delta(MxTrace *t, MxValue memory, const MxValue qkv[3],
+                       const MxValue decay_beta[2], MxCachePlace place);
+
+typedef struct MxHeadDotAttr {
+    bool transposed;
+    int64_t first, width; /* elements of w's last dim that take part */
+} MxHeadDotAttr;
+
+/* mx_head_dot — a product of every head with its own part of a kernel w [C, N, E]: y[.., n, v] =
+ * sum over c of x[.., n, c] w[c, n, first + v], v < width; transposed, y[.., n, c] = sum over s <
+ * width of x[.., n, s] w[c, n, first + s]. Of x's dtype; sums are in f32. Has no gradient. */
+MxValue mx_head_dot(MxTrace *t, MxValue x, MxValue w, MxHeadDotAttr attr);
 
 #endif

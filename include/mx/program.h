@@ -100,11 +100,12 @@ bool mx_train_state_open_eval(MxArena *arena, const MxConfig *config, MxComm *co
 /* ---- generation */
 
 /* What is generated at a time. A prompt goes through the model in pieces of `chunk` tokens, then
- * one token after another; what layers keep of earlier tokens lies in caches. */
+ * one token after another, alone or together with those of other sequences; what layers keep of
+ * earlier tokens lies in caches. */
 typedef struct MxGeneration {
     int64_t rows;     /* sequences */
     int64_t capacity; /* most positions of one */
-    int64_t chunk;    /* tokens of a row of a piece of a prompt */
+    int64_t chunk;    /* tokens of a piece of a prompt */
     bool all_logits;  /* of every token of a piece, not only of the last ones */
 } MxGeneration;
 
@@ -116,16 +117,19 @@ bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGe
 /* mx_generation — what a state generates; rows 0 = nothing. */
 MxGeneration mx_generation(const MxTrainState *state);
 
-/* A piece of every sequence of a batch. A row with 0 tokens is left out. */
+/* The next tokens of some sequences: of one up to a chunk, or of several one each. Others are left
+ * as they are. */
 typedef struct MxPiece {
-    const int32_t *tokens; /* [rows, length] */
-    const int32_t *n;      /* [rows] how many of them */
-    const int64_t *before; /* [rows] positions that the sequence has already, 0 = it begins */
-    int64_t length;        /* 1, or the chunk */
+    int64_t n;                /* sequences */
+    const int32_t *sequences; /* [n] which, each once */
+    const int64_t *before;    /* [n] positions that each has already, 0 = it begins */
+    const int32_t *tokens;    /* [n], or those of the one */
+    int64_t n_tokens;         /* of each */
 } MxPiece;
 
-/* mx_generation_run — lets a piece through. logits  [rows, vocab] after the last token of each row
- * that has one; with all_logits, of a chunk, [rows, chunk, vocab]. */
+/* mx_generation_run — lets a piece through. logits  [n, vocab] after the last token of each; with
+ * all_logits, [n_tokens, vocab]. What a sequence gets does not depend on the others, but for
+ * rounding where more than eight go through together. */
 void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */

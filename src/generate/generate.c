@@ -1,32 +1,35 @@
-/* generate.c — replies to prompts, some at a time: all of their prompts go through the model in
- * pieces, then each gets a token after another until it ends. A row that has ended is left out. */
+/* generate.c — replies to prompts, several sequences at a time: a prompt goes through the model in
+ * pieces, then the sequence gets a token after another, together with all others that are so far.
+ * Sequences join and leave between two steps. */
 #include <mx/generate.h>
 
 #include <mx/model.h>
 
 /* A sequence in the making. */
 typedef struct Row {
-    MxTokens all; /* prompt and reply */
-    int64_t n_prompt, most;
+    const MxGenerate *how;    /* NULL = the row is free */
+    MxTokens all;             /* prompt and reply */
+    int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
+    int64_t most;
     float *logprobs;
-    uint64_t stream;
+    uint64_t stream, joined;   /* joined: when, among all that did */
     MxTextStream *text_stream; /* NULL = there is no text */
     MxText text;
-    size_t said; /* bytes of it */
-    bool is_over;
+    size_t said;          /* bytes of it */
+    bool is_over, is_cut; /* cut: by max_tokens */
 } Row;
 
-typedef struct Batch {
+struct MxSequences {
     MxTrainState *state;
-    const MxGenerate *how;
     MxGeneration shape;
-    int64_t vocab, n;
-    Row *rows; /* [n] */
+    int64_t vocab;
+    Row *rows; /* [shape.rows] */
+    uint64_t n_joined;
     float *logits;
     /* A piece, [shape.rows]. */
-    int32_t *tokens, *n_tokens;
+    int32_t *tokens, *sequences;
     int64_t *before;
-} Batch;
+};
 
 /* ---- text */
 
@@ -60,18 +63,20 @@ static void say(const MxGenerate *how, Row *row, size_t to) {
     if (to > row->said) row->said = to;
 }
 
-/* More text, the last of it if the row is over. */
-static void add_text(const MxGenerate *how, Row *row, int32_t id) {
+/* More text, the last of it if the row is over. Returns whether a stop ends it. */
+static bool add_text(const MxGenerate *how, Row *row, int32_t id) {
     size_t n;
-    if (!row->text_stream) return;
+    if (!row->text_stream) return false;
     const char *text = mx_text_stream_next(row->text_stream, id, &n);
     mx_text_addn(&row->text, text, n);
     if (row->is_over) {
         text = mx_text_stream_end(row->text_stream, &n);
         mx_text_addn(&row->text, text, n);
     }
-    row->is_over |= cut_at_stop(how, &row->text);
+    bool stops = cut_at_stop(how, &row->text);
+    row->is_over |= stops;
     say(how, row, row->is_over ? row->text.len : row->text.len - waiting(how, &row->text));
+    return stops;
 }
 
 /* ---- tokens */
@@ -82,134 +87,160 @@ static bool is_end(const MxGenerate *how, int32_t id) {
     return false;
 }
 
-static void add_token(Batch *b, Row *row, const float *logits) {
-    const MxGenerate *how = b->how;
-    MxChoice next = mx_sample(&how->sampling, logits, b->vocab, &row->all, row->stream);
+static void add_token(const MxSequences *s, Row *row, const float *logits) {
+    MxChoice next = mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->stream);
     row->logprobs[row->all.n - row->n_prompt] = (float)next.logprob;
     row->all.ids[row->all.n++] = next.id;
-    row->is_over = is_end(how, next.id) || row->all.n == row->most;
-    add_text(how, row, next.id);
+    bool ends = is_end(row->how, next.id), is_full = row->all.n == row->most;
+    row->is_over = ends || is_full;
+    bool stops = add_text(row->how, row, next.id);
+    row->is_cut = is_full && !ends && !stops;
 }
 
-/* The next `length` tokens of every row that has them, from position `from` on; of prompts only.
- * Rows whose prompt ends there get their first token. */
-static void prefill(Batch *b, int64_t from) {
-    const int64_t P = b->shape.chunk;
-    memset(b->tokens, 0, (size_t)(b->shape.rows * P) * sizeof *b->tokens);
-    for (int64_t i = 0; i < b->shape.rows; i++) {
-        int64_t left = i < b->n ? b->rows[i].n_prompt - from : 0;
-        b->n_tokens[i] = (int32_t)(left < 0 ? 0 : left < P ? left : P);
-        b->before[i] = b->n_tokens[i] ? from : 0;
-        if (b->n_tokens[i])
-            memcpy(b->tokens + i * P, b->rows[i].all.ids + from,
-                   (size_t)b->n_tokens[i] * sizeof *b->tokens);
+/* The next tokens of the sequence that waits longest for its prompt to have gone through. */
+static void prefill(MxSequences *s) {
+    Row *next = NULL;
+    for (int64_t i = 0; i < s->shape.rows; i++) {
+        Row *row = &s->rows[i];
+        bool waits = row->how && row->n_done < row->n_prompt;
+        if (waits && (!next || row->joined < next->joined)) next = row;
     }
-    mx_generation_run(b->state, &(MxPiece){b->tokens, b->n_tokens, b->before, P}, b->logits);
-    for (int64_t i = 0; i < b->n; i++)
-        if (b->n_tokens[i] && from + b->n_tokens[i] == b->rows[i].n_prompt)
-            add_token(b, &b->rows[i], b->logits + i * b->vocab);
+    if (!next) return;
+    int32_t sequence = (int32_t)(next - s->rows);
+    int64_t left = next->n_prompt - next->n_done, n = left < s->shape.chunk ? left : s->shape.chunk;
+    mx_generation_run(s->state,
+                      &(MxPiece){1, &sequence, &next->n_done, next->all.ids + next->n_done, n},
+                      s->logits);
+    next->n_done += n;
+    if (n == left) add_token(s, next, s->logits);
 }
 
-/* The last token of every row that is not over. False: all are. */
-static bool decode(Batch *b) {
-    bool goes_on = false;
-    for (int64_t i = 0; i < b->shape.rows; i++) {
-        const Row *row = &b->rows[i];
-        bool is_in = i < b->n && !row->is_over;
-        b->n_tokens[i] = is_in;
-        b->before[i] = is_in ? row->all.n - 1 : 0;
-        b->tokens[i] = is_in ? row->all.ids[row->all.n - 1] : 0;
-        goes_on |= is_in;
+/* The last token of every sequence that goes on. */
+static void decode(MxSequences *s) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->shape.rows; i++) {
+        const Row *row = &s->rows[i];
+        if (!row->how || row->is_over || row->n_done < row->n_prompt) continue;
+        s->sequences[n] = (int32_t)i;
+        s->before[n] = row->n_done;
+        s->tokens[n++] = row->all.ids[row->n_done];
     }
-    if (!goes_on) return false;
-    mx_generation_run(b->state, &(MxPiece){b->tokens, b->n_tokens, b->before, 1}, b->logits);
-    for (int64_t i = 0; i < b->n; i++)
-        if (b->n_tokens[i]) add_token(b, &b->rows[i], b->logits + i * b->vocab);
-    return true;
+    if (!n) return;
+    mx_generation_run(s->state, &(MxPiece){n, s->sequences, s->before, s->tokens, 1}, s->logits);
+    for (int64_t i = 0; i < n; i++) {
+        Row *row = &s->rows[s->sequences[i]];
+        row->n_done++;
+        add_token(s, row, s->logits + i * s->vocab);
+    }
+}
+
+bool mx_sequences_step(MxSequences *s) {
+    prefill(s);
+    decode(s);
+    for (int64_t i = 0; i < s->shape.rows; i++)
+        if (s->rows[i].how && !s->rows[i].is_over) return true;
+    return false;
 }
 
 /* ---- */
 
-static void open_batch(MxArena *arena, MxTrainState *state, Batch *b) {
-    b->state = state;
-    b->shape = mx_generation(state);
-    b->vocab = mx_train_state_config(state)->vocab_size;
-    const int64_t n = b->shape.rows, P = b->shape.chunk;
-    b->rows = mx_new_n(arena, Row, n);
-    b->logits = mx_new_n(arena, float, n *(b->shape.all_logits ? P : 1) * b->vocab);
-    b->tokens = mx_new_n(arena, int32_t, n * P);
-    b->n_tokens = mx_new_n(arena, int32_t, n);
-    b->before = mx_new_n(arena, int64_t, n);
+MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
+    MxSequences *s = mx_new(arena, MxSequences);
+    s->state = state;
+    s->shape = mx_generation(state);
+    s->vocab = mx_train_state_config(state)->vocab_size;
+    const int64_t n = s->shape.rows, all = s->shape.all_logits ? s->shape.chunk : n;
+    s->rows = mx_new_n(arena, Row, n);
+    s->logits = mx_new_n(arena, float, all * s->vocab);
+    s->tokens = mx_new_n(arena, int32_t, n);
+    s->sequences = mx_new_n(arena, int32_t, n);
+    s->before = mx_new_n(arena, int64_t, n);
+    return s;
 }
 
-static bool check_prompt(const Batch *b, const MxTokens *prompt, int64_t i, int64_t more,
-                         MxError *err) {
-    if (!prompt->n)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "prompt %lld has no tokens",
-                       (long long)i);
+bool mx_prompt_check(const MxTrainState *state, const char *name, const MxTokens *prompt,
+                     int64_t more, MxError *err) {
+    const int64_t vocab = mx_train_state_config(state)->vocab_size;
+    const int64_t capacity = mx_generation(state).capacity;
+    if (!prompt->n) return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s has no tokens", name);
     for (int64_t k = 0; k < prompt->n; k++)
-        if (prompt->ids[k] < 0 || prompt->ids[k] >= b->vocab)
+        if (prompt->ids[k] < 0 || prompt->ids[k] >= vocab)
             return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                           "prompt %lld: token %lld is %d, and the model has ids from 0 to %lld",
-                           (long long)i, (long long)k, prompt->ids[k], (long long)b->vocab - 1);
-    return prompt->n + more <= b->shape.capacity ||
+                           "%s: token %lld is %d, and the model has ids from 0 to %lld", name,
+                           (long long)k, prompt->ids[k], (long long)vocab - 1);
+    return prompt->n + more <= capacity ||
            mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                   "prompt %lld has %lld tokens; with %lld more that is above %lld", (long long)i,
-                   (long long)prompt->n, (long long)more, (long long)b->shape.capacity);
+                   "%s has %lld tokens; with %lld more that is above %lld", name,
+                   (long long)prompt->n, (long long)more, (long long)capacity);
 }
 
-static void begin_row(MxArena *arena, const MxGenerate *how, const MxTokens *prompt, Row *row) {
+int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, const MxTokens *prompt,
+                      uint64_t stream) {
+    int i = 0;
+    while (i < s->shape.rows && s->rows[i].how) i++;
+    if (i == s->shape.rows) return -1;
+    Row *row = &s->rows[i];
     int64_t most = prompt->n + how->max_tokens;
-    *row = (Row){.n_prompt = prompt->n, .most = most};
+    MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity && !s->shape.all_logits);
+    *row = (Row){.how = how, .n_prompt = prompt->n, .most = most, .stream = stream};
+    row->joined = s->n_joined++;
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
     memcpy(row->all.ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids);
     row->logprobs = mx_new_n(arena, float, how->max_tokens + 1);
     mx_text_init(&row->text, arena);
     if (how->tokenizer) row->text_stream = mx_text_stream_new(arena, how->tokenizer, true);
+    return i;
 }
 
-static MxReply end_row(const Row *row) {
+bool mx_sequences_is_over(const MxSequences *s, int i) {
+    return s->rows[i].is_over;
+}
+
+MxReply mx_sequences_leave(MxSequences *s, int i) {
+    Row *row = &s->rows[i];
+    MX_ASSERT(row->how);
+    row->how = NULL;
     return (MxReply){.tokens = {row->all.ids + row->n_prompt, row->all.n - row->n_prompt},
                      .logprobs = row->logprobs,
                      .text = row->text_stream ? row->text.data : NULL,
-                     .text_bytes = row->text.len};
+                     .text_bytes = row->text.len,
+                     .is_cut = row->is_cut};
 }
 
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                  const MxTokens *prompts, int64_t n, MxReply *out, MxError *err) {
-    Batch b = {.how = how};
-    open_batch(arena, state, &b);
-    MX_ASSERT(!b.shape.all_logits && how->max_tokens > 0);
-    for (int64_t i = 0; i < n; i++)
-        if (!check_prompt(&b, &prompts[i], i, how->max_tokens, err)) return false;
-    for (int64_t first = 0; first < n; first += b.n) {
-        int64_t longest = 0;
-        b.n = n - first < b.shape.rows ? n - first : b.shape.rows;
-        for (int64_t i = 0; i < b.n; i++) {
-            begin_row(arena, how, &prompts[first + i], &b.rows[i]);
-            b.rows[i].stream = how->stream + (uint64_t)(first + i);
-            if (b.rows[i].n_prompt > longest) longest = b.rows[i].n_prompt;
+    MxSequences *s = mx_sequences_new(arena, state);
+    int64_t *whose = mx_new_n(arena, int64_t, s->shape.rows), next = 0, n_out = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const char *name = mx_arena_printf(arena, "prompt %lld", (long long)i);
+        if (!mx_prompt_check(state, name, &prompts[i], how->max_tokens, err)) return false;
+    }
+    while (n_out < n) {
+        for (int row; next < n; whose[row] = next++) {
+            row = mx_sequences_join(s, arena, how, &prompts[next], how->stream + (uint64_t)next);
+            if (row < 0) break;
         }
-        for (int64_t from = 0; from < longest; from += b.shape.chunk) prefill(&b, from);
-        while (decode(&b)) {
-        }
-        for (int64_t i = 0; i < b.n; i++) out[first + i] = end_row(&b.rows[i]);
+        mx_sequences_step(s);
+        for (int i = 0; i < s->shape.rows; i++)
+            if (s->rows[i].how && s->rows[i].is_over) {
+                out[whose[i]] = mx_sequences_leave(s, i);
+                n_out++;
+            }
     }
     return true;
 }
 
 bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float **out,
                         MxError *err) {
-    Batch b = {0};
-    open_batch(arena, state, &b);
-    MX_ASSERT(b.shape.all_logits && b.shape.rows == 1);
-    if (!check_prompt(&b, &ids, 0, 0, err)) return false;
-    *out = mx_new_n(arena, float, ids.n *b.vocab);
-    for (int64_t from = 0; from < ids.n; from += b.shape.chunk) {
-        int32_t n = (int32_t)(ids.n - from < b.shape.chunk ? ids.n - from : b.shape.chunk);
-        memcpy(b.tokens, ids.ids + from, (size_t)n * sizeof *b.tokens);
-        mx_generation_run(state, &(MxPiece){b.tokens, &n, &from, b.shape.chunk}, b.logits);
-        memcpy(*out + from * b.vocab, b.logits, (size_t)(n * b.vocab) * sizeof *b.logits);
+    const MxGeneration shape = mx_generation(state);
+    const int64_t vocab = mx_train_state_config(state)->vocab_size;
+    MX_ASSERT(shape.all_logits && shape.rows == 1);
+    if (!mx_prompt_check(state, "the prompt", &ids, 0, err)) return false;
+    *out = mx_new_n(arena, float, ids.n *vocab);
+    for (int64_t from = 0; from < ids.n; from += shape.chunk) {
+        int64_t n = ids.n - from < shape.chunk ? ids.n - from : shape.chunk;
+        mx_generation_run(state, &(MxPiece){1, &(int32_t){0}, &from, ids.ids + from, n},
+                          *out + from * vocab);
     }
     return true;
 }

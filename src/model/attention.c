@@ -165,10 +165,11 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     return model_project(p, o_BTNH, l->out.kernel, l->out.bias);
 }
 
-static void caches(const MxConfig *c, MxModelCache out[MODEL_CACHES]) {
+static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
     MxShape row = MX_SHAPE(c->num_kv_heads, c->head_dim);
-    out[0] = (MxModelCache){.name = "key", .row = row};
-    out[1] = (MxModelCache){.name = "value", .row = row};
+    out[0] = (MxModelCache){.name = "key", .row = row, .window = spec->attention.window};
+    out[1] = (MxModelCache){.name = "value", .row = row, .window = spec->attention.window};
+    return 2;
 }
 
 /* ---- cost */

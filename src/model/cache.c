@@ -1,55 +1,65 @@
-/* cache.c — attention where it meets what is kept of earlier tokens. */
+/* cache.c — blocks where they meet what is kept of earlier tokens. */
 #include <mx/model.h>
 
 #include "internal.h"
 
+MxValue model_keep(const Pass *p, int cache, MxValue rows) {
+    MxTrace *t = p->t;
+    MxValue all = mx_cache_write(t, mx_variable(t, p->caches[cache]), rows, p->place);
+    mx_trace_assign(t, all, p->caches[cache], false);
+    return all;
+}
+
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
-    MxValue all[3] = {qkv[0]};
     if (!p->caches)
         return sinks == MX_NONE
                    ? mx_attention(t, qkv[0], qkv[1], qkv[2], p->segments_BT, spec->attention)
                    : mx_attention_sinks(t, qkv, p->segments_BT, sinks, spec->attention);
-    for (int i = 0; i < MODEL_CACHES; i++) {
-        MxValue cache = mx_variable(t, p->caches[i]);
-        all[1 + i] = mx_cache_write(t, cache, qkv[1 + i], p->kept_BT);
-        mx_trace_assign(t, all[1 + i], p->caches[i], false);
-    }
-    return mx_cache_attention(t, all, p->kept_BT, p->counts_B, sinks, spec->attention);
+    MxValue all[] = {qkv[0], model_keep(p, 0, qkv[1]), model_keep(p, 1, qkv[2])};
+    return mx_cache_attention(t, all, p->place, sinks, spec->attention);
 }
 
-/* Every layer has a block that looks at other tokens. One that keeps nothing for model_attend is
- * not made for pieces of a sequence, and neither are tokens that see later ones. */
-static const Block *find_mixer(const MxModel *model, const Layer *layer, MxError *err) {
-    const MxConfig *c = model->config;
+MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache) {
+    if (!p->caches) return mx_conv(p->t, x, w, p->segments_BT, attr);
+    return mx_cache_conv(p->t, model_keep(p, cache, x), w, p->place);
+}
+
+MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_beta[2],
+                       MxDeltaAttr attr, int cache) {
+    MxTrace *t = p->t;
+    if (!p->caches) return mx_delta(t, qkv, decay_beta, p->segments_BT, attr);
+    MxValue memory = mx_variable(t, p->caches[cache]);
+    memory = mx_cache_delta(t, memory, qkv, decay_beta, p->place);
+    mx_trace_assign(t, memory, p->caches[cache], false);
+    return memory < 0 ? memory : memory + 1;
+}
+
+static int list_caches(const MxModel *model, const Layer *layer,
+                       MxModelCache out[MODEL_MOST_CACHES]) {
     const Spec *spec = &model->specs[layer->spec];
-    const Block *block = model_block(spec->row->block[0].kind);
-    if (spec->attention.mask == MX_MASK_FULL)
-        mx_config_fail(err, c, MX_KEY_attention_type,
-                       "full: tokens see those behind them, so none can be generated after them");
-    else if (!block->caches)
-        mx_config_fail(err, c, MX_KEY_decoder_block, "generation is not available yet for %s",
-                       c->decoder_block);
-    else
-        return block;
-    return NULL;
+    return layer->block[0].block->caches(model->config, spec, out);
 }
 
+int model_count_caches(const MxModel *model, const Layer *layer) {
+    MxModelCache own[MODEL_MOST_CACHES];
+    return list_caches(model, layer, own);
+}
+
+/* Every layer's first block is the one that looks at other tokens. */
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err) {
-    MxModelCache *all = mx_new_n(arena, MxModelCache, MODEL_CACHES * model->n_layers + 1);
+    MxModelCache *all = mx_new_n(arena, MxModelCache, MODEL_MOST_CACHES * model->n_layers + 1);
+    *n = 0;
     for (int i = 0; i < model->n_layers; i++) {
         const Layer *layer = &model->layers[i];
-        MxModelCache *own = all + MODEL_CACHES * i;
-        const Block *block = find_mixer(model, layer, err);
-        if (!block) return false;
-        block->caches(model->config, own);
-        for (int k = 0; k < MODEL_CACHES; k++) {
-            own[k].name = mx_path_join(arena, layer->scope, own[k].name);
-            own[k].window = model->specs[layer->spec].attention.window;
-        }
+        if (model->specs[layer->spec].attention.mask == MX_MASK_FULL)
+            return mx_config_fail(
+                err, model->config, MX_KEY_attention_type,
+                "full: tokens see those behind them, so none can be generated after them");
+        for (int more = list_caches(model, layer, all + *n); more > 0; more--, (*n)++)
+            all[*n].name = mx_path_join(arena, layer->scope, all[*n].name);
     }
     *out = all;
-    *n = MODEL_CACHES * model->n_layers;
     return true;
 }

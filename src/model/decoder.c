@@ -35,8 +35,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .params = params,
               .segments_BT = in.segments,
               .positions_BT = in.positions,
-              .counts_B = in.counts,
-              .kept_BT = in.kept,
+              .place = in.place,
               .caches = in.caches,
               .balance = in.balance,
               .loads = in.loads,
@@ -70,7 +69,7 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
         p.mixer = &model->layers[i].block[0];
         p.feature = in.features ? &in.features[i] : NULL;
         x_BTD = layer(&p, &model->layers[i], x_BTD);
-        if (p.caches) p.caches += MODEL_CACHES;
+        if (p.caches) p.caches += model_count_caches(model, &model->layers[i]);
     }
     t->region = 0;
     return x_BTD;

@@ -66,7 +66,8 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
 
 /* ---- forward pass */
 
-enum { QUERY, KEY, VALUE, PARTS };
+/* What passes the convolution, and the caches, in which the memory stands behind these. */
+enum { QUERY, KEY, VALUE, PARTS, MEMORY = PARTS, CACHES };
 
 /* The taps of the channels of queries, keys and values. */
 static void split_taps(const Pass *p, const Leaves *l, MxValue w[PARTS]) {
@@ -83,11 +84,11 @@ static MxDeltaAttr delta_attr(const Pass *p) {
     return (MxDeltaAttr){.carries = !p->model->config->gdn_reset_at_documents};
 }
 
-/* silu(conv(x)), as `to`. */
-static MxValue convolve(const Pass *p, MxValue x, MxValue w, MxShape to) {
+/* silu(conv(x)) of a part, as `to`. */
+static MxValue convolve(const Pass *p, int part, MxValue x, const MxValue w[PARTS], MxShape to) {
     MxTrace *t = p->t;
     MxShape flat = MX_SHAPE(to.dim[0], to.dim[1], to.dim[2] * to.dim[3]);
-    MxValue y = mx_conv(t, mx_reshape(t, x, flat), w, p->segments_BT, delta_attr(p));
+    MxValue y = model_convolve(p, mx_reshape(t, x, flat), w[part], delta_attr(p), part);
     return mx_reshape(t, mx_activate(t, y, MX_SILU), to);
 }
 
@@ -129,13 +130,25 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue v = mx_split(t, k + 1, s.R * s.W), z_BTNW = mx_reshape(t, v + 1, values);
     split_taps(p, l, w);
     gates(p, l, x_BTD, gate);
-    q = norm_of_heads(p, convolve(p, q, w[QUERY], keys), 1 / sqrt((double)s.H));
-    k = norm_of_heads(p, convolve(p, k, w[KEY], keys), 1);
-    v = convolve(p, v, w[VALUE], values);
-    MxValue o_BTNW = mx_delta(t, (MxValue[]){q, k, v}, gate, p->segments_BT, delta_attr(p));
+    q = norm_of_heads(p, convolve(p, QUERY, q, w, keys), 1 / sqrt((double)s.H));
+    k = norm_of_heads(p, convolve(p, KEY, k, w, keys), 1);
+    v = convolve(p, VALUE, v, w, values);
+    MxValue o_BTNW = model_remember(p, (MxValue[]){q, k, v}, gate, delta_attr(p), MEMORY);
     o_BTNW = model_norm(p, o_BTNW, l->norm, spec->epsilon);
     MxValue y = model_flatten_last(t, mx_glu(t, z_BTNW, o_BTNW, MX_SILU), 2);
     return model_project(p, y, l->out, -1);
+}
+
+static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
+    Sizes s = sizes_of(c);
+    MxShape keys = MX_SHAPE(s.K * s.H), values = MX_SHAPE(s.N * s.W);
+    (void)spec;
+    out[QUERY] = (MxModelCache){.name = "query", .row = keys, .window = s.C};
+    out[KEY] = (MxModelCache){.name = "key", .row = keys, .window = s.C};
+    out[VALUE] = (MxModelCache){.name = "value", .row = values, .window = s.C};
+    out[MEMORY] =
+        (MxModelCache){.name = "memory", .row = MX_SHAPE(s.N, s.H, s.W), .is_memory = true};
+    return CACHES;
 }
 
 /* ---- cost */
@@ -170,6 +183,7 @@ static double scale(const MxConfig *c, const MxLayerSpec *spec) {
 const Block block_delta = {
     .params = add_params,
     .trace = trace,
+    .caches = caches,
     .flops = flops,
     .width = width,
     .rope_width = rope_width,

@@ -67,6 +67,7 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     MxValue a = mx_cast(t, p->params[adapter->a], MX_F32);
     MxValue b = mx_cast(t, p->params[adapter->b], MX_F32);
     MxValue delta = mx_dot(t, a, mx_scale(t, b, p->model->lora.scale), MX_DOT_NN, 1);
+    delta = mx_reshape(t, delta, p->model->params.leaves[leaf].shape);
     return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
 }
 

@@ -102,7 +102,8 @@ typedef struct Pass {
     MxTrace *t;
     const MxModel *model;
     const MxValue *params;
-    MxValue segments_BT, positions_BT, kept_BT, counts_B;
+    MxValue segments_BT, positions_BT;
+    MxCachePlace place;
     const int *caches;                 /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
     MxBalance *balance;                /* of MxModelInputs … */
@@ -111,8 +112,7 @@ typedef struct Pass {
     MxValue *feature;                  /* … here; NULL = nobody asks */
 } Pass;
 
-/* Of keys and of values. */
-enum { MODEL_CACHES = 2 };
+enum { MODEL_MOST_CACHES = 4 };
 
 /* What a block's forward pass costs, as MaxText counts it: multiplications and additions of
  * products with weights, and of attention's own. */
@@ -125,9 +125,9 @@ struct Block {
     const void *(*params)(const Place *place, const MxConfig *config, const Spec *spec);
     /* x [B, T, D], normed -> [B, T, D]. */
     MxValue (*trace)(const Pass *pass, const Spec *spec, const void *own, MxValue x);
-    /* What it keeps of earlier tokens, for model_attend; names without the layer's. NULL = it looks
+    /* What it keeps of earlier tokens, names without the layer's; returns how many. NULL = it looks
      * at no other tokens. */
-    void (*caches)(const MxConfig *config, MxModelCache out[MODEL_CACHES]);
+    int (*caches)(const MxConfig *config, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]);
     BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, double rows,
                         double length);
     /* The widest value of a token. */
@@ -187,12 +187,21 @@ MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 /* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */
 MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
 
-/* ---- attention (cache.c) */
+/* ---- looking at other tokens (cache.c): those of the pass, or, where it has caches, also those
+ * that the layer's cache number `cache` has, to which these are then added */
 
 /* model_attend — attention of queries, keys and values [B, T, heads, width] as the layer's spec
- * says, over the layer's caches if the pass has any, to which keys and values are then added.
+ * says; keys are in cache 0, values in cache 1.
  * sinks  MX_NONE = none */
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks);
+/* model_keep — rows [B, T, ..] put into a cache: all of it. */
+MxValue model_keep(const Pass *p, int cache, MxValue rows);
+/* model_convolve — mx_conv of x [B, T, D]. model_remember — mx_delta. */
+MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache);
+MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_beta[2],
+                       MxDeltaAttr attr, int cache);
+/* model_count_caches — of a layer. */
+int model_count_caches(const MxModel *model, const Layer *layer);
 
 /* ---- units of branches (glu.c), of any width */
 

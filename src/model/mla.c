@@ -80,6 +80,29 @@ static MxValue queries(const Pass *p, const Spec *spec, const Leaves *l, MxValue
     return model_project(p, x_BTD, query_kernel(l), -1);
 }
 
+/* Over caches attention sees the narrow vectors themselves, each followed by its rotated part: what
+ * would make keys of them turns queries instead, q (W c) = (W^T q) c, and what would make values of
+ * them is applied to what attention gives. Source: DeepSeek-V2 (2024) 2.1.2. */
+static MxValue attend_narrow(const Pass *p, const Spec *spec, const Leaves *l,
+                             const MxValue q_latent_turned[3]) {
+    MxTrace *t = p->t;
+    const MxConfig *c = p->model->config;
+    MxValue latent_BTC = q_latent_turned[1];
+    MxShape shape = mx_trace_type(t, latent_BTC).shape;
+    MxShape row = MX_SHAPE(shape.dim[0], shape.dim[1], 1, c->kv_lora_rank);
+    MxHeadDotAttr to_keys = {.transposed = true, .width = c->qk_nope_head_dim};
+    MxHeadDotAttr to_values = {.first = c->qk_nope_head_dim, .width = c->v_head_dim};
+    MxAttentionAttr attr = spec->attention;
+    attr.value_width = c->kv_lora_rank;
+    MxValue w = mx_cast(t, model_fold_adapter(p, l->wkv_b), p->model->dtype);
+    MxValue q_BTNS = mx_split(t, q_latent_turned[0], c->qk_nope_head_dim);
+    MxValue q_BTNC = mx_concat(t, mx_head_dot(t, q_BTNS, w, to_keys), q_BTNS + 1);
+    MxValue row_BT1C = mx_concat(t, mx_reshape(t, latent_BTC, row), q_latent_turned[2]);
+    MxValue all = model_keep(p, 0, row_BT1C);
+    MxValue o_BTNC = mx_cache_attention(t, (MxValue[]){q_BTNC, all, all}, p->place, MX_NONE, attr);
+    return mx_head_dot(t, o_BTNC, w, to_values);
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
@@ -96,6 +119,10 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
         mx_reshape(t, latent_BTC + 1, MX_SHAPE(shape.dim[0], shape.dim[1], 1, c->qk_rope_head_dim));
     turned_BT1R = mx_rope(t, turned_BT1R, table, spec->rope_layout);
     latent_BTC = model_norm(p, latent_BTC, l->kv_norm, spec->epsilon);
+    if (p->caches) {
+        MxValue o_BTNV = attend_narrow(p, spec, l, (MxValue[]){q_BTNH, latent_BTC, turned_BT1R});
+        return model_project(p, o_BTNV, l->out, -1);
+    }
     MxValue k_BTNS = mx_split(t, model_project(p, latent_BTC, l->wkv_b, -1), c->qk_nope_head_dim);
     MxValue v_BTNV = mx_trace_constrain(t, k_BTNS + 1, axes);
     MxValue k_BTNH = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
@@ -113,12 +140,11 @@ static MxHeads heads(const MxConfig *c, const void *own) {
     return (MxHeads){.query = query_kernel(l), .key = l->wkv_b, .first = c->qk_nope_head_dim};
 }
 
-/* Keys and values as they are made of the narrow vectors: making them again for each token would
- * cost more than reading them. */
-static void caches(const MxConfig *c, MxModelCache out[MODEL_CACHES]) {
-    int64_t N = c->num_query_heads;
-    out[0] = (MxModelCache){.name = "key", .row = MX_SHAPE(N, head_width(c))};
-    out[1] = (MxModelCache){.name = "value", .row = MX_SHAPE(N, c->v_head_dim)};
+static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
+    int64_t width = c->kv_lora_rank + c->qk_rope_head_dim;
+    MxShape row = MX_SHAPE(1, width);
+    out[0] = (MxModelCache){.name = "latent", .row = row, .window = spec->attention.window};
+    return 1;
 }
 
 /* ---- cost */

@@ -123,6 +123,7 @@ void ops_print_attention(MxText *text, const void *attr) {
     mx_text_add(text, " scale %.9g", a->scale);
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
+    if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
 }
 
 /* Sequences, heads (of queries together with those of their keys) and queries can be cut. Keys are

@@ -1,96 +1,100 @@
-/* cache.c — rows of positions that are kept from run to run, and attention over them. None has a
- * gradient. */
+/* cache.c — what is kept of sequences from run to run, rows of positions or memories, and what
+ * looks at it. None has a gradient. Pieces name their sequences, so these are never cut. */
 #include <mx/ops.h>
 
 #include "internal.h"
 
-MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxValue positions) {
-    return mx_trace_node(t, &op_cache_write, (MxValue[]){cache, rows, positions}, 3, NULL);
+/* Inputs i and i + 1 must be the positions of a piece [B, T] and its sequences [B]. */
+static bool is_place(MxInfer *infer, int i, int64_t B, int64_t T) {
+    MxShape at = infer->in[i].shape, of = infer->in[i + 1].shape;
+    if (!ops_is(infer, i, MX_I32, 2) || !ops_is(infer, i + 1, MX_I32, 1)) return false;
+    return (at.dim[0] == B && at.dim[1] == T && of.dim[0] == B) ||
+           mx_infer_fail(infer, "positions must be [B, T], sequences [B]");
+}
+
+/* ---- rows of positions */
+
+MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace place) {
+    const MxValue in[] = {cache, rows, place.positions, place.sequences};
+    return mx_trace_node(t, &op_cache_write, in, MX_COUNT(in), NULL);
 }
 
 static bool cache_write_infer(MxInfer *infer) {
-    MxShape cache = infer->in[0].shape, rows = infer->in[1].shape, at = infer->in[2].shape;
+    MxShape cache = infer->in[0].shape, rows = infer->in[1].shape;
     infer->out[0] = infer->in[0];
-    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, cache.rank) ||
-        !ops_is(infer, 2, MX_I32, 2))
-        return false;
-    if (cache.rank < 2 || cache.dim[1] < 1) return mx_infer_fail(infer, "a cache is [B, C, ..]");
-    for (int d = 0; d < cache.rank; d++)
-        if (d != 1 && cache.dim[d] != rows.dim[d])
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, cache.rank)) return false;
+    if (cache.rank < 2 || cache.dim[1] < 1) return mx_infer_fail(infer, "a cache is [S, C, ..]");
+    for (int d = 2; d < cache.rank; d++)
+        if (cache.dim[d] != rows.dim[d])
             return mx_infer_fail(infer, "rows must be those of the cache");
-    return (at.dim[0] == rows.dim[0] && at.dim[1] == rows.dim[1]) ||
-           mx_infer_fail(infer, "positions must be [B, T]");
+    return is_place(infer, 2, rows.dim[0], rows.dim[1]);
 }
 
-/* Sequences and elements of rows can be cut, slots cannot. */
+/* Elements of rows can be cut. */
 static void cache_write_cut(MxFactors *f) {
-    for (int d = 0; d < f->in[0].shape.rank; d++) {
-        if (d == 1) continue;
-        int factor = ops_new_factor(f);
-        f->in_dim[0][d] = f->in_dim[1][d] = f->out_dim[0][d] = factor;
-        if (d == 0) f->in_dim[2][0] = factor;
-    }
+    for (int d = 2; d < f->in[0].shape.rank; d++)
+        f->in_dim[0][d] = f->in_dim[1][d] = f->out_dim[0][d] = ops_new_factor(f);
 }
 
 const MxOp op_cache_write = {
     .name = "cache_write",
-    .arity = 3,
+    .arity = 4,
     .inplace = 1,
     .infer = cache_write_infer,
     .partition = cache_write_cut,
     .doc = "a cache with rows put into the slots of their positions",
 };
 
-MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxValue positions, MxValue counts,
-                           MxValue sinks, MxAttentionAttr attr) {
-    MxValue in[] = {qkv[0], qkv[1], qkv[2], positions, counts, sinks};
-    return mx_trace_node(t, &op_cache_attention, in, sinks == MX_NONE ? 5 : 6, &attr);
+/* ---- attention */
+
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
+
+MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
+                           MxAttentionAttr attr) {
+    const MxValue in[] = {qkv[0],          qkv[1],       qkv[2], place.positions,
+                          place.sequences, place.counts, sinks};
+    return mx_trace_node(t, &op_cache_attention, in, sinks == MX_NONE ? SINKS : SINKS + 1, &attr);
 }
 
-enum { Q, K, V, POSITIONS, COUNTS, SINKS };
+static int64_t value_width(const MxType *in, const MxAttentionAttr *attr) {
+    return attr->value_width ? attr->value_width : in[V].shape.dim[3];
+}
 
 static bool cache_attention_infer(MxInfer *infer) {
     MxShape q = infer->in[Q].shape, k = infer->in[K].shape, v = infer->in[V].shape;
-    MxShape at = infer->in[POSITIONS].shape, n = infer->in[COUNTS].shape;
     MxDtype dtype = infer->in[Q].dtype;
-    if (!ops_is_real(infer, Q) || !ops_is(infer, POSITIONS, MX_I32, 2) ||
-        !ops_is(infer, COUNTS, MX_I32, 1))
-        return false;
+    if (!ops_is_real(infer, Q) || !ops_is(infer, COUNTS, MX_I32, 1)) return false;
     if (q.rank != 4 || k.rank != 4 || v.rank != 4 || infer->in[K].dtype != dtype ||
         infer->in[V].dtype != dtype)
-        return mx_infer_fail(infer, "q must be [B, T, N, H], k and v [B, C, K, H] of its dtype");
+        return mx_infer_fail(infer, "q must be [B, T, N, H], k and v [S, C, K, H] of its dtype");
     if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
-    if (q.dim[0] != k.dim[0] || q.dim[3] != k.dim[3] || k.dim[1] < 1 || k.dim[2] < 1 ||
-        q.dim[2] % k.dim[2])
-        return mx_infer_fail(infer, "k must have q's sequences, width, and heads that divide q's");
-    if (at.dim[0] != q.dim[0] || at.dim[1] != q.dim[1] || n.dim[0] != q.dim[0])
-        return mx_infer_fail(infer, "positions must be [B, T], counts [B]");
+    if (q.dim[3] != k.dim[3] || k.dim[1] < 1 || k.dim[2] < 1 || q.dim[2] % k.dim[2])
+        return mx_infer_fail(infer, "k must have q's width, and heads that divide q's");
+    if (!is_place(infer, POSITIONS, q.dim[0], q.dim[1])) return false;
+    if (infer->in[COUNTS].shape.dim[0] != q.dim[0])
+        return mx_infer_fail(infer, "counts must be [B]");
     if (infer->n_in > SINKS && (infer->in[SINKS].dtype != MX_F32 ||
                                 !mx_shape_equal(infer->in[SINKS].shape, MX_SHAPE(q.dim[2]))))
         return mx_infer_fail(infer, "sinks must be float32 [N]");
-    q.dim[3] = v.dim[3];
+    q.dim[3] = value_width(infer->in, infer->attr);
+    if (q.dim[3] > v.dim[3]) return mx_infer_fail(infer, "v's rows must hold the values");
     infer->out[0] = (MxType){dtype, q};
     return true;
 }
 
 static double cache_attention_flops(const MxType *in, const MxType *out, const void *attr) {
-    (void)out, (void)attr;
-    MxShape q = in[Q].shape, v = in[V].shape;
-    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2] * v.dim[1]);
-    return 2 * pairs * (double)(q.dim[3] + v.dim[3]);
+    (void)out;
+    MxShape q = in[Q].shape;
+    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2] * in[V].shape.dim[1]);
+    return 2 * pairs * (double)(q.dim[3] + value_width(in, attr));
 }
 
-/* As of attention: sequences, heads with those of their keys, queries. */
+/* Heads with those of their keys, queries. */
 static void cache_attention_cut(MxFactors *f) {
-    int b = ops_new_factor(f), t = ops_new_factor(f), n = ops_new_factor(f);
-    for (int d = 0; d < 3; d++) f->in_dim[Q][d] = f->out_dim[0][d] = (int[]){b, t, n}[d];
-    for (int i = K; i <= V; i++) {
-        f->in_dim[i][0] = b;
-        f->in_dim[i][2] = n;
-    }
-    f->in_dim[POSITIONS][0] = f->in_dim[COUNTS][0] = b;
-    f->in_dim[POSITIONS][1] = t;
+    int t = ops_new_factor(f), n = ops_new_factor(f);
+    f->in_dim[Q][1] = f->in_dim[POSITIONS][1] = f->out_dim[0][1] = t;
+    f->in_dim[Q][2] = f->in_dim[K][2] = f->in_dim[V][2] = f->out_dim[0][2] = n;
     if (f->n_in > SINKS) f->in_dim[SINKS][0] = n;
 }
 
@@ -104,4 +108,147 @@ const MxOp op_cache_attention = {
     .flops = cache_attention_flops,
     .print = ops_print_attention,
     .doc = "attention of queries at positions over caches of keys and values",
+};
+
+/* ---- convolution */
+
+MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place) {
+    const MxValue in[] = {cache, w, place.positions, place.sequences};
+    return mx_trace_node(t, &op_cache_conv, in, MX_COUNT(in), NULL);
+}
+
+static bool cache_conv_infer(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, w = infer->in[1].shape, at = infer->in[2].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 2)) return false;
+    if (x.rank != 3 || x.dim[1] < 1 || w.dim[1] != x.dim[2] || w.dim[0] < 1)
+        return mx_infer_fail(infer, "a cache must be [S, C, D] and w [W, D]");
+    infer->out[0] = (MxType){infer->in[0].dtype, MX_SHAPE(at.dim[0], at.dim[1], x.dim[2])};
+    return is_place(infer, 2, at.dim[0], at.dim[1]);
+}
+
+static void cache_conv_cut(MxFactors *f) {
+    f->in_dim[0][2] = f->in_dim[1][1] = f->out_dim[0][2] = ops_new_factor(f);
+}
+
+static double cache_conv_flops(const MxType *in, const MxType *out, const void *attr) {
+    (void)attr;
+    return 2.0 * (double)mx_shape_count(out[0].shape) * (double)in[1].shape.dim[0];
+}
+
+const MxOp op_cache_conv = {
+    .name = "cache_conv",
+    .arity = 4,
+    .infer = cache_conv_infer,
+    .partition = cache_conv_cut,
+    .flops = cache_conv_flops,
+    .doc = "y[t, d] = sum_j w[j, d] x[t + 1 - W + j, d] of x in a cache",
+};
+
+/* ---- the gated delta rule */
+
+enum { MEMORY, DELTA_Q, DELTA_K, DELTA_V, DECAY, BETA, DELTA_POSITIONS, DELTA_INPUTS = 8 };
+
+MxValue mx_cache_delta(MxTrace *t, MxValue memory, const MxValue qkv[3],
+                       const MxValue decay_beta[2], MxCachePlace place) {
+    const MxValue in[DELTA_INPUTS] = {memory,          qkv[0],         qkv[1],
+                                      qkv[2],          decay_beta[0],  decay_beta[1],
+                                      place.positions, place.sequences};
+    return mx_trace_node(t, &op_cache_delta, in, DELTA_INPUTS, NULL);
+}
+
+static bool cache_delta_infer(MxInfer *infer) {
+    MxShape q = infer->in[DELTA_Q].shape, v = infer->in[DELTA_V].shape, m = infer->in[MEMORY].shape;
+    infer->out[0] = infer->in[MEMORY];
+    infer->out[1] = infer->in[DELTA_V];
+    infer->n_out = 2;
+    if (!ops_is_real(infer, DELTA_Q) || !ops_same_type(infer, DELTA_Q, DELTA_K) ||
+        !ops_is(infer, MEMORY, MX_F32, 5) || !ops_is(infer, DECAY, MX_F32, 3) ||
+        !ops_is(infer, BETA, MX_F32, 3))
+        return false;
+    if (q.rank != 4 || v.rank != 4 || infer->in[DELTA_V].dtype != infer->in[DELTA_Q].dtype)
+        return mx_infer_fail(infer, "q, k and v must be [B, T, heads, width] of one dtype");
+    if (q.dim[0] != v.dim[0] || q.dim[1] != v.dim[1] || q.dim[2] < 1 || v.dim[2] % q.dim[2])
+        return mx_infer_fail(infer, "v must have a whole number of heads for each of q's");
+    for (int i = DECAY; i <= BETA; i++)
+        if (memcmp(v.dim, infer->in[i].shape.dim, 3 * sizeof *v.dim))
+            return mx_infer_fail(infer, "decay and beta must be [B, T, heads of v]");
+    if (m.dim[1] != 1 || m.dim[2] != v.dim[2] || m.dim[3] != q.dim[3] || m.dim[4] != v.dim[3])
+        return mx_infer_fail(infer, "memories must be [S, 1, heads of v, width of q, of v]");
+    return is_place(infer, DELTA_POSITIONS, v.dim[0], v.dim[1]);
+}
+
+/* Heads of keys with those of values that read them. */
+static void cache_delta_cut(MxFactors *f) {
+    int head = ops_new_factor(f);
+    for (int i = MEMORY; i < DELTA_POSITIONS; i++) f->in_dim[i][2] = head;
+    for (int i = 0; i < f->n_out; i++) f->out_dim[i][2] = head;
+}
+
+static double cache_delta_flops(const MxType *in, const MxType *out, const void *attr) {
+    return op_delta.flops(in + DELTA_Q, out, attr);
+}
+
+const MxOp op_cache_delta = {
+    .name = "cache_delta",
+    .arity = DELTA_INPUTS,
+    .inplace = 1,
+    .infer = cache_delta_infer,
+    .partition = cache_delta_cut,
+    .flops = cache_delta_flops,
+    .doc = "the gated delta rule from memories that are kept; the memories, o",
+};
+
+/* ---- products of heads */
+
+MxValue mx_head_dot(MxTrace *t, MxValue x, MxValue w, MxHeadDotAttr attr) {
+    return mx_trace_node(t, &op_head_dot, (MxValue[]){x, w}, 2, &attr);
+}
+
+static bool head_dot_infer(MxInfer *infer) {
+    const MxHeadDotAttr *attr = infer->attr;
+    MxShape x = infer->in[0].shape, w = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, 3)) return false;
+    if (attr->first < 0 || attr->width < 1 || attr->first + attr->width > w.dim[2])
+        return mx_infer_fail(infer, "w must be [C, N, E], E with all elements that take part");
+    if (x.rank < 2 || x.dim[x.rank - 2] != w.dim[1] ||
+        x.dim[x.rank - 1] != (attr->transposed ? attr->width : w.dim[0]))
+        return mx_infer_fail(infer, "x must have w's heads, of its width");
+    x.dim[x.rank - 1] = attr->transposed ? w.dim[0] : attr->width;
+    infer->out[0] = (MxType){infer->in[0].dtype, x};
+    return true;
+}
+
+/* Rows, heads, and of w's widths the first one, which is summed over unless it is transposed. */
+static void head_dot_cut(MxFactors *f) {
+    const MxHeadDotAttr *attr = f->attr;
+    int rank = f->in[0].shape.rank;
+    for (int d = 0; d < rank - 1; d++) f->in_dim[0][d] = f->out_dim[0][d] = ops_new_factor(f);
+    f->in_dim[1][1] = f->in_dim[0][rank - 2];
+    f->in_dim[1][0] = ops_new_factor(f);
+    *(attr->transposed ? &f->out_dim[0][rank - 1] : &f->in_dim[0][rank - 1]) = f->in_dim[1][0];
+}
+
+static double head_dot_flops(const MxType *in, const MxType *out, const void *attr) {
+    const MxHeadDotAttr *a = attr;
+    MxShape x = in[0].shape;
+    double rows = (double)mx_shape_count(x) / (double)x.dim[x.rank - 1];
+    (void)out;
+    return 2 * rows * (double)in[1].shape.dim[0] * (double)a->width;
+}
+
+static void head_dot_print(MxText *text, const void *attr) {
+    const MxHeadDotAttr *a = attr;
+    mx_text_add(text, "%s %lld from %lld", a->transposed ? "nt" : "nn", (long long)a->width,
+                (long long)a->first);
+}
+
+const MxOp op_head_dot = {
+    .name = "head_dot",
+    .arity = 2,
+    .attr_bytes = sizeof(MxHeadDotAttr),
+    .infer = head_dot_infer,
+    .partition = head_dot_cut,
+    .flops = head_dot_flops,
+    .print = head_dot_print,
+    .doc = "every head times its own part of a kernel",
 };

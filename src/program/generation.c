@@ -1,6 +1,6 @@
 /* generation.c — sequences that go through the model in pieces: parts of prompts, then a token at a
- * time. Two entries, prefill and decode, share the caches of layers; a layer with a window keeps
- * only what a piece can see. Which token comes next is not decided here.
+ * time, of one sequence or of all that go on. Three entries share the caches of layers; a layer
+ * with a window keeps only what a piece can see. Which token comes next is not decided here.
  *
  * Shape letters: B rows, P tokens of a row of a piece, D model width, V vocab. */
 #include <mx/program.h>
@@ -32,13 +32,16 @@ bool program_find_mesh(MxTrainState *s, MxError *err) {
     return true;
 }
 
-static int64_t width_of(const MxTrainState *s, int kind) {
-    return kind == PIECE_TOKEN ? 1 : s->generation.chunk;
+/* Rows and tokens of a row. */
+static MxShape shape_of(const MxTrainState *s, int kind) {
+    return MX_SHAPE(kind == PIECE_TOKENS ? s->generation.rows : 1,
+                    kind == PIECE_CHUNK ? s->generation.chunk : 1);
 }
 
 /* Slots of a cache: the first token of a piece sees its window after the last one was put there. */
 static int64_t slots_of(const MxGeneration *g, const MxModelCache *cache) {
     int64_t seen = cache->window ? cache->window + g->chunk - 1 : g->capacity;
+    if (cache->is_memory) return 1;
     return seen < g->capacity ? seen : g->capacity;
 }
 
@@ -55,29 +58,38 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
         shape.dim[0] = s->generation.rows;
         shape.dim[1] = slots_of(&s->generation, &cache[i]);
         memcpy(shape.dim + 2, cache[i].row.dim, sizeof shape.dim - 2 * sizeof *shape.dim);
-        s->caches[i] = program_add_var(s, "cache", cache[i].name, (MxType){dtype, shape});
+        s->caches[i] = program_add_var(s, "cache", cache[i].name,
+                                       (MxType){cache[i].is_memory ? MX_F32 : dtype, shape});
     }
     return true;
 }
 
+static PieceVars declare_piece(MxTrainState *s, const char *name, MxShape shape, bool all_logits) {
+    const MxType ids = {MX_I32, shape}, rows = {MX_I32, MX_SHAPE(shape.dim[0])};
+    const MxShape logits =
+        MX_SHAPE(shape.dim[0], all_logits ? shape.dim[1] : 1, s->config->vocab_size);
+    return (PieceVars){
+        .tokens = program_add_var(s, name, "tokens", ids),
+        .positions = program_add_var(s, name, "positions", ids),
+        .kept = program_add_var(s, name, "kept", ids),
+        .counts = program_add_var(s, name, "counts", rows),
+        .sequences = program_add_var(s, name, "sequences", rows),
+        .last = program_add_var(s, name, "last", (MxType){MX_I32, MX_SHAPE(shape.dim[0], 1)}),
+        .logits = program_add_var(s, name, "logits", (MxType){MX_F32, logits}),
+    };
+}
+
+static bool has_piece(const MxTrainState *s, int kind) {
+    return s->generation.rows > (kind == PIECE_TOKENS ? 1 : 0);
+}
+
 bool program_declare_generation(MxTrainState *s, MxError *err) {
-    static const char *const names[PIECE_COUNT] = {"prefill", "decode"};
-    int64_t B = s->generation.rows, V = s->config->vocab_size;
+    static const char *const names[PIECE_COUNT] = {"prefill", "decode", "decode_all"};
     if (!declare_caches(s, err)) return false;
-    s->counts = program_add_var(s, "generation", "counts", (MxType){MX_I32, MX_SHAPE(B)});
-    for (int kind = 0; kind < PIECE_COUNT; kind++) {
-        int64_t P = width_of(s, kind);
-        bool is_all = kind == PIECE_CHUNK && s->generation.all_logits;
-        const MxType ids = {MX_I32, MX_SHAPE(B, P)};
-        s->piece[kind] = (PieceVars){
-            .tokens = program_add_var(s, names[kind], "tokens", ids),
-            .positions = program_add_var(s, names[kind], "positions", ids),
-            .kept = program_add_var(s, names[kind], "kept", ids),
-            .last = program_add_var(s, names[kind], "last", (MxType){MX_I32, MX_SHAPE(B, 1)}),
-            .logits = program_add_var(s, names[kind], "logits",
-                                      (MxType){MX_F32, MX_SHAPE(B, is_all ? P : 1, V)}),
-        };
-    }
+    for (int kind = 0; kind < PIECE_COUNT; kind++)
+        if (has_piece(s, kind))
+            s->piece[kind] = declare_piece(s, names[kind], shape_of(s, kind),
+                                           kind == PIECE_CHUNK && s->generation.all_logits);
     return true;
 }
 
@@ -99,11 +111,12 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,
                         .caches = s->caches,
-                        .kept = mx_variable(t, v->kept),
-                        .counts = mx_variable(t, s->counts)};
+                        .place = {.positions = mx_variable(t, v->kept),
+                                  .counts = mx_variable(t, v->counts),
+                                  .sequences = mx_variable(t, v->sequences)}};
     MxValue x = mx_model_stream(t, s->model, params, in);
     t->scope = "generation";
-    if (kind == PIECE_TOKEN || !s->generation.all_logits)
+    if (kind != PIECE_CHUNK || !s->generation.all_logits)
         x = take_last(t, x, mx_variable(t, v->last));
     x = mx_model_last_norm(t, s->model, params, x);
     mx_trace_assign(t, mx_model_logits(t, s->model, params, x), v->logits, false);
@@ -117,12 +130,21 @@ static void trace_decode(MxTrainState *s, MxTrace *t) {
     trace_piece(s, t, PIECE_TOKEN);
 }
 
+static void trace_decode_all(MxTrainState *s, MxTrace *t) {
+    trace_piece(s, t, PIECE_TOKENS);
+}
+
 static bool generates(const MxTrainState *s) {
-    return s->generation.rows > 0;
+    return has_piece(s, PIECE_CHUNK);
+}
+
+static bool generates_together(const MxTrainState *s) {
+    return has_piece(s, PIECE_TOKENS);
 }
 
 const Entry entry_prefill = {"prefill", trace_prefill, generates};
 const Entry entry_decode = {"decode", trace_decode, generates};
+const Entry entry_decode_all = {"decode_all", trace_decode_all, generates_together};
 
 bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
                                     MxTrainState **out, MxError *err) {
@@ -134,30 +156,65 @@ bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGe
 
 /* ---- running */
 
-void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
-    MxArena arena = {.name = "piece"};
-    const int64_t B = s->generation.rows, P = piece->length;
-    const int kind = P == 1 ? PIECE_TOKEN : PIECE_CHUNK;
-    const PieceVars *v = &s->piece[kind];
-    MX_ASSERT(P == width_of(s, kind));
-    int32_t *positions = mx_new_n(&arena, int32_t, B * P), *kept = mx_new_n(&arena, int32_t, B * P);
-    int32_t *last = mx_new_n(&arena, int32_t, B), *counts = mx_new_n(&arena, int32_t, B);
-    for (int64_t b = 0; b < B; b++) {
-        int64_t n = piece->n[b];
-        MX_ASSERT(n >= 0 && n <= P && piece->before[b] + n <= s->generation.capacity);
-        for (int64_t i = 0; i < P; i++) {
-            positions[b * P + i] = i < n ? (int32_t)(piece->before[b] + i) : 0;
-            kept[b * P + i] = i < n ? positions[b * P + i] : -1;
+/* What an entry reads of a piece, [rows, width] or [rows]. */
+typedef struct Laid {
+    int32_t *tokens, *positions, *kept, *last, *counts, *sequences;
+} Laid;
+
+/* Rows that the piece has not are of sequences that it has not, and nothing but padding. */
+static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
+    const int64_t B = shape.dim[0], P = shape.dim[1], n = B * P;
+    Laid l = {mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n),
+              mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, B),
+              mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B)};
+    bool *is_taken = mx_new_n(arena, bool, B);
+    int32_t free = 0;
+    for (int64_t i = 0; i < n; i++) l.kept[i] = -1;
+    for (int64_t b = 0; b < piece->n; b++) {
+        l.sequences[b] = piece->sequences[b];
+        l.last[b] = (int32_t)(b * P + piece->n_tokens - 1);
+        l.counts[b] = (int32_t)(piece->before[b] + piece->n_tokens);
+        if (B > 1) is_taken[piece->sequences[b]] = true;
+        for (int64_t i = b * P; i <= l.last[b]; i++) {
+            l.tokens[i] = piece->tokens[i];
+            l.kept[i] = l.positions[i] = (int32_t)(piece->before[b] + i - b * P);
         }
-        last[b] = (int32_t)(b * P + (n ? n - 1 : 0));
-        counts[b] = (int32_t)(piece->before[b] + n);
     }
-    program_write_all(s, v->tokens, piece->tokens);
-    program_write_all(s, v->positions, positions);
-    program_write_all(s, v->kept, kept);
-    program_write_all(s, v->last, last);
-    program_write_all(s, s->counts, counts);
-    program_run_entry(s, kind == PIECE_TOKEN ? &entry_decode : &entry_prefill);
-    program_read_all(s, v->logits, logits);
+    for (int64_t b = piece->n; b < B; b++) {
+        while (is_taken[free]) free++;
+        l.sequences[b] = free++;
+        l.last[b] = (int32_t)(b * P);
+    }
+    return l;
+}
+
+static int kind_of(const MxTrainState *s, const MxPiece *piece) {
+    if (piece->n > 1) return PIECE_TOKENS;
+    return piece->n_tokens > 1 || s->generation.all_logits ? PIECE_CHUNK : PIECE_TOKEN;
+}
+
+void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
+    static const Entry *const entries[PIECE_COUNT] = {&entry_prefill, &entry_decode,
+                                                      &entry_decode_all};
+    MxArena arena = {.name = "piece"};
+    const int kind = kind_of(s, piece);
+    const PieceVars *v = &s->piece[kind];
+    const MxShape shape = shape_of(s, kind);
+    MX_ASSERT(piece->n > 0 && piece->n <= shape.dim[0] && piece->n_tokens <= shape.dim[1]);
+    for (int64_t b = 0; b < piece->n; b++)
+        MX_ASSERT(piece->before[b] + piece->n_tokens <= s->generation.capacity &&
+                  piece->sequences[b] < s->generation.rows);
+    Laid l = lay_out(&arena, piece, shape);
+    program_write_all(s, v->tokens, l.tokens);
+    program_write_all(s, v->positions, l.positions);
+    program_write_all(s, v->kept, l.kept);
+    program_write_all(s, v->last, l.last);
+    program_write_all(s, v->counts, l.counts);
+    program_write_all(s, v->sequences, l.sequences);
+    program_run_entry(s, entries[kind]);
+    MxBox box = mx_run_box(s->run, v->logits);
+    box.count[0] = piece->n;
+    if (box.count[1] > 1) box.count[1] = piece->n_tokens;
+    mx_run_read(s->run, v->logits, box, logits);
     mx_arena_release(&arena);
 }

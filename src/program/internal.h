@@ -24,14 +24,16 @@ typedef struct Input {
 /* What a program is for. */
 typedef enum Purpose { PURPOSE_TRAINS, PURPOSE_EVALUATES, PURPOSE_GENERATES } Purpose;
 
-/* Variables of one width of pieces that sequences come in (generation.c). */
+/* Variables of one shape of pieces that sequences come in (generation.c). */
 typedef struct PieceVars {
     int tokens, positions; /* [rows, width] */
     int kept;              /* [rows, width] positions, -1 = padding */
+    int counts, sequences; /* [rows] */
     int last;              /* [rows, 1]: where in them the last token of each row stands */
     int logits;            /* [rows, 1 or width, vocab] */
 } PieceVars;
-enum { PIECE_CHUNK, PIECE_TOKEN, PIECE_COUNT };
+/* A chunk of one sequence, a token of one, a token of each. */
+enum { PIECE_CHUNK, PIECE_TOKEN, PIECE_TOKENS, PIECE_COUNT };
 
 /* What a variable is to others. */
 typedef struct VarRole {
@@ -85,7 +87,6 @@ struct MxTrainState {
     MxGeneration generation;   /* rows 0 = none */
     PieceVars piece[PIECE_COUNT];
     int *caches;     /* variables, as mx_model_caches has them */
-    int counts;      /* [rows] positions of each sequence */
     bool is_divided; /* else this is the program of one rank */
     MxVars local;    /* the variables as this rank has them */
     Division *divisions;

@@ -16,7 +16,7 @@ typedef struct Entry {
 } Entry;
 
 extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update,
-    entry_prefill, entry_decode;
+    entry_prefill, entry_decode, entry_decode_all;
 
 /* Every member but the first two may be missing. */
 typedef struct Part {

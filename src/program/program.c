@@ -5,12 +5,13 @@
  *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
  *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
- *   prefill   a piece of prompts goes through the model, which keeps keys and values; decode: a
- * token take      makes the reference model equal to the policy frozen    what is made of frozen
- * weights, and made again when they change: casts to the dtype of computation, and their part of
- * the parameters' norm All micro-batches are weighed first, and the loss of each is divided by the
- * weight of the whole batch: losses and gradients then add up to those of the batch, however it is
- * split. */
+ *   prefill   a piece of a prompt goes through the model, which keeps what it needs of it
+ *   decode    a token of one sequence does, decode_all: one of each
+ *   take      makes the reference model equal to the policy
+ *   frozen    casts of frozen weights, and their part of the parameters' norm: whenever they change
+ *
+ * All micro-batches are weighed first, and the loss of each is divided by the weight of the whole
+ * batch: losses and gradients then add up to those of the batch, however it is split. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -299,9 +300,9 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
 }
 
 bool program_trace(MxTrainState *s, MxError *err) {
-    static const Entry *const own[] = {&entry_init,    &entry_weigh,  &entry_grad,
-                                       &entry_update,  &entry_eval,   &entry_grad_add,
-                                       &entry_prefill, &entry_decode, NULL};
+    static const Entry *const own[] = {
+        &entry_init,     &entry_weigh,   &entry_grad,   &entry_update,     &entry_eval,
+        &entry_grad_add, &entry_prefill, &entry_decode, &entry_decode_all, NULL};
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);
     for (int i = 0; i < PART_COUNT; i++) {

@@ -3,16 +3,17 @@
 
 #include <math.h>
 
+/* Copies the cache; rows of pieces then go to their slots. */
 static void ref_cache_write(const Reference *r) {
     int64_t slots = r->in_type[0].shape.dim[1], T = r->in_type[1].shape.dim[1];
     int64_t rows = r->in_type[1].shape.dim[0] * T, n = element_count(r->out_type[0]);
     int64_t width = rows ? element_count(r->in_type[1]) / rows : 0;
     for (int64_t i = 0; i < n; i++) r->out[0][i] = r->in[0][i];
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = (int64_t)r->in[2][row];
+        int64_t at = (int64_t)r->in[2][row], sequence = (int64_t)r->in[3][row / T];
         if (at < 0) continue;
         for (int64_t i = 0; i < width; i++)
-            r->out[0][(row / T * slots + at % slots) * width + i] = r->in[1][row * width + i];
+            r->out[0][(sequence * slots + at % slots) * width + i] = r->in[1][row * width + i];
     }
 }
 
@@ -29,87 +30,223 @@ static int64_t held(int64_t slot, int64_t slots, int64_t n) {
     return position;
 }
 
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
+
 static void attend(const Reference *r, int64_t row, int64_t n) {
     const MxAttentionAttr *attr = r->attr;
-    MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
-    int64_t b = row / q.dim[1], H = q.dim[3], W = r->in_type[2].shape.dim[3];
-    int64_t head = n / (q.dim[2] / k.dim[2]), own = (int64_t)r->in[3][row];
-    double *out = r->out[0] + (row * q.dim[2] + n) * W;
-    double sum = r->n_in > op_cache_attention.arity ? exp(r->in[5][n]) : 0;
-    for (int64_t w = 0; w < W; w++) out[w] = 0;
+    MxShape q = r->in_type[Q].shape, k = r->in_type[K].shape;
+    int64_t b = row / q.dim[1], H = q.dim[3], W = r->in_type[V].shape.dim[3];
+    int64_t width = r->out_type[0].shape.dim[3], first = (int64_t)r->in[SEQUENCES][b] * k.dim[1];
+    int64_t head = n / (q.dim[2] / k.dim[2]), own = (int64_t)r->in[POSITIONS][row];
+    double *out = r->out[0] + (row * q.dim[2] + n) * width;
+    double sum = r->n_in > SINKS ? exp(r->in[SINKS][n]) : 0;
+    for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t slot = 0; slot < k.dim[1] && own >= 0; slot++) {
-        int64_t p = held(slot, k.dim[1], (int64_t)r->in[4][b]),
-                at = (b * k.dim[1] + slot) * k.dim[2];
+        int64_t p = held(slot, k.dim[1], (int64_t)r->in[COUNTS][b]), at = (first + slot) * k.dim[2];
         if (p < 0 || !sees(attr, own, p)) continue;
         double score = 0;
         for (int64_t h = 0; h < H; h++)
-            score += r->in[0][(row * q.dim[2] + n) * H + h] * r->in[1][(at + head) * H + h];
+            score += r->in[Q][(row * q.dim[2] + n) * H + h] * r->in[K][(at + head) * H + h];
         score *= attr->scale;
         if (attr->softcap > 0) score = attr->softcap * tanh(score / attr->softcap);
         sum += exp(score);
-        for (int64_t w = 0; w < W; w++) out[w] += exp(score) * r->in[2][(at + head) * W + w];
+        for (int64_t w = 0; w < width; w++) out[w] += exp(score) * r->in[V][(at + head) * W + w];
     }
-    for (int64_t w = 0; w < W && sum > 0; w++) out[w] /= sum;
+    for (int64_t w = 0; w < width && sum > 0; w++) out[w] /= sum;
 }
 
 static void ref_cache_attention(const Reference *r) {
-    MxShape q = r->in_type[0].shape;
+    MxShape q = r->in_type[Q].shape;
     for (int64_t row = 0; row < q.dim[0] * q.dim[1]; row++)
         for (int64_t n = 0; n < q.dim[2]; n++) attend(r, row, n);
+}
+
+static void ref_cache_conv(const Reference *r) {
+    MxShape x = r->in_type[0].shape, out = r->out_type[0].shape;
+    int64_t taps = r->in_type[1].shape.dim[0], D = x.dim[2];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t d = i % D, token = i / D, position = (int64_t)r->in[2][token];
+        int64_t sequence = (int64_t)r->in[3][token / out.dim[1]];
+        r->out[0][i] = 0;
+        for (int64_t j = 0; j < taps; j++) {
+            int64_t from = position - (taps - 1 - j);
+            if (from >= 0)
+                r->out[0][i] +=
+                    r->in[1][j * D + d] * r->in[0][(sequence * x.dim[1] + from % x.dim[1]) * D + d];
+        }
+    }
+}
+
+/* A token of a head: its memory S [H, W] and what is read of it. */
+static void remember(const Reference *r, int64_t token, int64_t head, double *S) {
+    MxShape q = r->in_type[1].shape, v = r->in_type[3].shape;
+    int64_t H = q.dim[3], W = v.dim[3], at = token * v.dim[2] + head;
+    int64_t key = token * q.dim[2] + head / (v.dim[2] / q.dim[2]);
+    for (int64_t w = 0; w < W; w++) {
+        double known = 0, *read = r->out[1] + at * W + w;
+        for (int64_t h = 0; h < H; h++) {
+            S[h * W + w] *= exp(r->in[4][at]);
+            known += S[h * W + w] * r->in[2][key * H + h];
+        }
+        *read = 0;
+        for (int64_t h = 0; h < H; h++) {
+            S[h * W + w] += r->in[2][key * H + h] * r->in[5][at] * (r->in[3][at * W + w] - known);
+            *read += S[h * W + w] * r->in[1][key * H + h];
+        }
+    }
+}
+
+static void ref_cache_delta(const Reference *r) {
+    MxShape memory = r->in_type[0].shape, v = r->in_type[3].shape;
+    int64_t size = memory.dim[3] * memory.dim[4], N = v.dim[2], T = v.dim[1];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) r->out[0][i] = r->in[0][i];
+    for (int64_t i = 0; i < element_count(r->out_type[1]); i++) r->out[1][i] = 0;
+    for (int64_t row = 0; row < v.dim[0] * N; row++) {
+        const double *positions = r->in[6] + row / N * T;
+        double *S = r->out[0] + ((int64_t)r->in[7][row / N] * N + row % N) * size;
+        if (positions[0] == 0) memset(S, 0, (size_t)size * sizeof *S);
+        for (int64_t t = 0; t < T && positions[t] >= 0; t++)
+            remember(r, row / N * T + t, row % N, S);
+    }
+}
+
+static void ref_head_dot(const Reference *r) {
+    const MxHeadDotAttr *attr = r->attr;
+    MxShape w = r->in_type[1].shape, out = r->out_type[0].shape;
+    int64_t n_in = attr->transposed ? attr->width : w.dim[0], n_out = out.dim[out.rank - 1];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t row = i / n_out, head = row % w.dim[1], o = i % n_out;
+        r->out[0][i] = 0;
+        for (int64_t k = 0; k < n_in; k++) {
+            int64_t c = attr->transposed ? o : k, e = attr->first + (attr->transposed ? k : o);
+            r->out[0][i] +=
+                r->in[0][row * n_in + k] * r->in[1][(c * w.dim[1] + head) * w.dim[2] + e];
+        }
+    }
 }
 
 // clang-format off
 const OpTest test_cache_write = {
     CASES(
-        {"rows", NULL, "x3,7,2,5 x3,4,2,5 i3,4:positions100", NULL, 0},
-        {"some left out, slots used again", NULL, "x3,7,5 x3,9,5 i3,9:none30", NULL, 0},
-        {"one position of all", NULL, "x5,3 x5,1 i5,1:value8", NULL, 0},
-        {"large", NULL, "x4,300,2,64 x4,200,2,64 i4,200:positions1000", NULL, 0},
-        {NULL, NULL, "b2,5,4,6 b2,3,4,6 i2,3", "b2,5,4,6", 0},
-        {NULL, NULL, "f8,5,8,4 f8,3,8,4 i8,3:none9", NULL, CASE_RANKS}),
+        {"rows", NULL, "x3,7,2,5 x3,4,2,5 i3,4:positions100 i3:positions3", NULL, 0},
+        {"some left out, slots used again", NULL, "x3,7,5 x3,9,5 i3,9:none30 i3:positions3", NULL, 0},
+        {"one position of all", NULL, "x5,3 x5,1 i5,1:value8 i5:positions5", NULL, 0},
+        {"one sequence of many", NULL, "x5,6,3 x1,4,3 i1,4:positions9 i1:value3", NULL, 0},
+        {"large", NULL, "x4,300,2,64 x4,200,2,64 i4,200:positions1000 i4:positions4", NULL, 0},
+        {NULL, NULL, "b2,5,4,6 b2,3,4,6 i2,3 i2:positions2", "b2,5,4,6", 0},
+        {NULL, NULL, "f8,5,8,4 f8,3,8,4 i8,3:none9 i8:positions8", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "i2,5,4 i2,3,4 i2,3", "input 0 must be float32 or bfloat16"},
-        {NULL, "f2,5,4 b2,3,4 i2,3", "input 1 must be float32 of rank 3"},
-        {NULL, "f2,5,4 f2,3,5 i2,3", "rows must be those of the cache"},
-        {NULL, "f2,5,4 f1,3,4 i1,3", "rows must be those of the cache"},
-        {NULL, "f2 f2 i2,3", "a cache is [B, C, ..]"},
-        {NULL, "f2,0,4 f2,3,4 i2,3", "a cache is [B, C, ..]"},
-        {NULL, "f2,5,4 f2,3,4 i2,4", "positions must be [B, T]"},
-        {NULL, "f2,5,4 f2,3,4 f2,3", "input 2 must be int32 of rank 2"}),
+        {NULL, "i2,5,4 i2,3,4 i2,3 i2", "input 0 must be float32 or bfloat16"},
+        {NULL, "f2,5,4 b2,3,4 i2,3 i2", "input 1 must be float32 of rank 3"},
+        {NULL, "f2,5,4 f2,3,5 i2,3 i2", "rows must be those of the cache"},
+        {NULL, "f2 f2 i2,3 i2", "a cache is [S, C, ..]"},
+        {NULL, "f2,0,4 f2,3,4 i2,3 i2", "a cache is [S, C, ..]"},
+        {NULL, "f2,5,4 f2,3,4 i2,4 i2", "positions must be [B, T], sequences [B]"},
+        {NULL, "f2,5,4 f2,3,4 i2,3 i3", "positions must be [B, T], sequences [B]"},
+        {NULL, "f2,5,4 f2,3,4 i2,3 f2", "input 3 must be int32 of rank 1"},
+        {NULL, "f2,5,4 f2,3,4 f2,3 i2", "input 2 must be int32 of rank 2"}),
     .reference = ref_cache_write,
 };
 
 const OpTest test_cache_attention = {
     CASES(
-        {"causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,9,2,4 x2,12,2,4 x2,12,2,4 i2,9:positions100 i2:value9", NULL, 0},
-        {"a token, groups of 4", ATTR(MxAttentionAttr, .scale = 0.37), "x3,1,4,5 x3,12,1,5 x3,12,1,5 i3,1:value6 i3:value7", NULL, 0},
-        {"lengths of their own, padding", ATTR(MxAttentionAttr, .scale = 0.37), "x5,6,2,5 x5,12,1,5 x5,12,1,5 i5,6:none9 i5:ids9", NULL, 0},
-        {"sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,4,4,3 x3,8,2,3 x3,8,2,3 i3,4:ids20 i3:value20", NULL, 0},
-        {"sliding, all of a window", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,1,4,3 x3,5,2,3 x3,5,2,3 i3,1:value18 i3:value19", NULL, 0},
-        {"chunks, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 1.5, .mask = MX_MASK_CHUNK, .window = 5), "x2,9,2,3 x2,14,1,3 x2,14,1,3 i2,9:positions20 i2:value9", NULL, 0},
-        {"full", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x2,3,2,3 x2,9,2,3 x2,9,2,3 i2,3:positions9 i2:value7", NULL, 0},
-        {"sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,5,4,9 x2,13,2,9 x2,13,2,3 i2,5:none5 i2:ids6 f4:normal2", NULL, 0},
-        {"sinks far away, wide values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,5,4,3 x2,13,2,3 x2,13,2,21 i2,5:positions9 i2:value5 f4:normal20", NULL, 0},
-        {"nothing there yet", ATTR(MxAttentionAttr, .scale = 0.37), "x2,2,2,3 x2,4,2,3 x2,4,2,3 i2,2:positions9 i2:value0", NULL, 0},
-        {"blocks", ATTR(MxAttentionAttr, .scale = 0.37), "x2,70,4,40 x2,300,2,40 x2,300,2,40 i2,70:ids300 i2:value290", NULL, 0},
-        {"blocks, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 150), "x2,33,4,16 x2,190,2,16 x2,190,2,16 i2,33:ids500 i2:value500", NULL, 0},
-        {"a token, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,1,4,16 x1,300,2,16 x1,300,2,16 i1,1:value299 i1:value300", NULL, 0},
-        {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,9,2,6 b2,9,2,7 i2,5 i2", "b2,5,4,7", 0},
-        {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:value4", NULL, CASE_RANKS},
-        {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,4,4 f8,16,4,2 i8,4:none9 i8:ids9 f8", NULL, CASE_RANKS}),
+        {"causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,9,2,4 x2,12,2,4 x2,12,2,4 i2,9:positions100 i2:positions2 i2:value9", NULL, 0},
+        {"a token, groups of 4", ATTR(MxAttentionAttr, .scale = 0.37), "x3,1,4,5 x3,12,1,5 x3,12,1,5 i3,1:value6 i3:positions3 i3:value7", NULL, 0},
+        {"lengths of their own, padding", ATTR(MxAttentionAttr, .scale = 0.37), "x5,6,2,5 x5,12,1,5 x5,12,1,5 i5,6:none9 i5:positions5 i5:ids9", NULL, 0},
+        {"sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,4,4,3 x3,8,2,3 x3,8,2,3 i3,4:ids20 i3:positions3 i3:value20", NULL, 0},
+        {"sliding, all of a window", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,1,4,3 x3,5,2,3 x3,5,2,3 i3,1:value18 i3:positions3 i3:value19", NULL, 0},
+        {"chunks, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 1.5, .mask = MX_MASK_CHUNK, .window = 5), "x2,9,2,3 x2,14,1,3 x2,14,1,3 i2,9:positions20 i2:positions2 i2:value9", NULL, 0},
+        {"full", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x2,3,2,3 x2,9,2,3 x2,9,2,3 i2,3:positions9 i2:positions2 i2:value7", NULL, 0},
+        {"sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,5,4,9 x2,13,2,9 x2,13,2,3 i2,5:none5 i2:positions2 i2:ids6 f4:normal2", NULL, 0},
+        {"sinks far away, wide values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,5,4,3 x2,13,2,3 x2,13,2,21 i2,5:positions9 i2:positions2 i2:value5 f4:normal20", NULL, 0},
+        {"nothing there yet", ATTR(MxAttentionAttr, .scale = 0.37), "x2,2,2,3 x2,4,2,3 x2,4,2,3 i2,2:positions9 i2:positions2 i2:value0", NULL, 0},
+        {"blocks", ATTR(MxAttentionAttr, .scale = 0.37), "x2,70,4,40 x2,300,2,40 x2,300,2,40 i2,70:ids300 i2:positions2 i2:value290", NULL, 0},
+        {"blocks, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 150), "x2,33,4,16 x2,190,2,16 x2,190,2,16 i2,33:ids500 i2:positions2 i2:value500", NULL, 0},
+        {"sequences of a larger cache", ATTR(MxAttentionAttr, .scale = 0.37), "x2,4,4,5 x5,9,2,5 x5,9,2,5 i2,4:positions9 i2:positions2 i2:value8", NULL, 0},
+        {"the last sequence", ATTR(MxAttentionAttr, .scale = 0.37), "x1,4,4,5 x5,9,2,5 x5,9,2,5 i1,4:positions9 i1:value4 i1:value4", NULL, 0},
+        {"values are part of the rows", ATTR(MxAttentionAttr, .scale = 0.37, .value_width = 3), "x2,5,4,9 x2,13,1,9 x2,13,1,9 i2,5:positions9 i2:positions2 i2:value9", NULL, 0},
+        {"a token, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,1,4,16 x1,300,2,16 x1,300,2,16 i1,1:value299 i1:positions1 i1:value300", NULL, 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,9,2,6 b2,9,2,7 i2,5 i2:positions2 i2", "b2,5,4,7", 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:positions8 i8:value4", NULL, CASE_RANKS},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,4,4 f8,16,4,2 i8,4:none9 i8:positions8 i8:ids9 f8", NULL, CASE_RANKS}),
     WRONG(
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,3,6 f2,9,3,6 i2,5 i2", "heads that divide q's"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,0,2,6 f2,0,2,6 i2,5 i2", "heads that divide q's"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f1,9,2,6 f1,9,2,6 i2,5 i2", "k must have q's sequences"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,8,2,6 i2,5 i2", "v must be k's shape but for its own width"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,9,2,6 b2,9,2,6 i2,5 i2", "of its dtype"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5 i2", "q must be [B, T, N, H]"},
-        {ATTR(MxAttentionAttr, .scale = 1), "i2,5,4,6 i2,9,2,6 i2,9,2,6 i2,5 i2", "input 0 must be float32 or bfloat16"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,4 i2", "positions must be [B, T]"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i3", "counts [B]"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 f2,5 i2", "input 3 must be int32 of rank 2"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2,1", "input 4 must be int32 of rank 1"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 f2", "sinks must be float32 [N]"}),
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,3,6 f2,9,3,6 i2,5 i2 i2", "heads that divide q's"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,0,2,6 f2,0,2,6 i2,5 i2 i2", "heads that divide q's"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,5 f2,9,2,5 i2,5 i2 i2", "k must have q's width"},
+        {ATTR(MxAttentionAttr, .scale = 1, .value_width = 7), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2", "v's rows must hold the values"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i3 i2", "positions must be [B, T], sequences [B]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,8,2,6 i2,5 i2 i2", "v must be k's shape but for its own width"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,9,2,6 b2,9,2,6 i2,5 i2 i2", "of its dtype"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5 i5 i2", "q must be [B, T, N, H]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "i2,5,4,6 i2,9,2,6 i2,9,2,6 i2,5 i2 i2", "input 0 must be float32 or bfloat16"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,4 i2 i2", "positions must be [B, T], sequences [B]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i3", "counts must be [B]"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 f2,5 i2 i2", "input 3 must be int32 of rank 2"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2,1", "input 5 must be int32 of rank 1"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f2", "sinks must be float32 [N]"}),
     .reference = ref_cache_attention,
+};
+
+const OpTest test_cache_conv = {
+    CASES(
+        {"four taps", NULL, "x2,12,7 f4,7 i2,5:positions100 i2:positions2", NULL, 0},
+        {"slots used again, many channels", NULL, "x3,9,301 f3,301 i3,4:positions100 i3:positions3", NULL, 0},
+        {"padding", NULL, "x2,12,7 f4,7 i2,5:none12 i2:positions2", NULL, 0},
+        {"a token of the last sequence", NULL, "x4,4,33 f4,33 i1,1:value2 i1:value3", NULL, 0},
+        {NULL, NULL, "b2,9,3 f4,3 i2,5 i2", "b2,5,3", 0},
+        {NULL, NULL, "f8,8,16 f4,16 i8,4:positions99 i8:positions8", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f2,5,3 f4,2 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {NULL, "f2,0,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {NULL, "f5,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {NULL, "f2,5,3 b4,3 i2,5 i2", "input 1 must be float32 of rank 2"},
+        {NULL, "f2,5,3 f4,3 i2,5 i3", "positions must be [B, T], sequences [B]"},
+        {NULL, "i2,5,3 f4,3 i2,5 i2", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_cache_conv,
+};
+
+/* The first sequence begins with position 0, those behind it go on. */
+const OpTest test_cache_delta = {
+    CASES(
+        {"begins, goes on", NULL, "f2,1,2,4,3 x2,9,2,4:normal0.5 x2,9,2,4:normal0.5 x2,9,2,3 f2,9,2:logp0.3 f2,9,2:square0.5 i2,9:positions100 i2:positions2", NULL, 0},
+        {"a token, groups of 2", NULL, "f5,1,4,5,7 x3,1,2,5:normal0.4 x3,1,2,5:normal0.4 x3,1,4,7 f3,1,4:logp0.3 f3,1,4:square0.5 i3,1:positions3 i3:positions3", NULL, 0},
+        {"chunks", NULL, "f2,1,2,18,20 x2,150,1,18:normal0.2 x2,150,1,18:normal0.2 x2,150,2,20 f2,150,2:logp0.2 f2,150,2:square0.5 i2,150:positions200 i2:positions2", NULL, 0},
+        {"padding", NULL, "f4,1,2,4,3 x4,6,2,4:normal0.5 x4,6,2,4:normal0.5 x4,6,2,3 f4,6,2:logp0.3 f4,6,2:square0.5 i4,6:none3 i4:positions4", NULL, 0},
+        {"nothing but padding", NULL, "f3,1,2,4,3 x1,6,2,4 x1,6,2,4 x1,6,2,3 f1,6,2:logp0.3 f1,6,2:square0.5 i1,6:value-1 i1:value2", NULL, 0},
+        {NULL, NULL, "f3,1,4,4,6 b2,5,2,4 b2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "f3,1,4,4,6 b2,5,4,6", 0},
+        {NULL, NULL, "f8,1,8,4,2 f8,4,4,4:normal0.4 f8,4,4,4:normal0.4 f8,4,8,2 f8,4,8:logp0.3 f8,4,8:square0.5 i8,4:positions99 i8:positions8", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,3 f2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "inputs 1 and 2 must have one type"},
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,4 b2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "of one dtype"},
+        {NULL, "f3,1,4,4,6 f5,2,4 f5,2,4 f5,4,6 f2,5,4 f2,5,4 i2,5 i2", "must be [B, T, heads, width]"},
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,3,6 f2,5,3 f2,5,3 i2,5 i2", "a whole number of heads"},
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,2 f2,5,4 i2,5 i2", "decay and beta must be"},
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 b2,5,4 i2,5 i2", "input 5 must be float32 of rank 3"},
+        {NULL, "f3,2,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "memories must be [S, 1, heads of v"},
+        {NULL, "f3,1,4,6,4 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "memories must be [S, 1, heads of v"},
+        {NULL, "b3,1,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "input 0 must be float32 of rank 5"},
+        {NULL, "f3,1,4,4,6 f2,5,2,4 f2,5,2,4 f2,5,4,6 f2,5,4 f2,5,4 i2,4 i2", "positions must be [B, T], sequences [B]"},
+        {NULL, "f3,1,4,4,6 i2,5,2,4 i2,5,2,4 i2,5,4,6 f2,5,4 f2,5,4 i2,5 i2", "input 1 must be float32 or bfloat16"}),
+    .reference = ref_cache_delta,
+};
+
+const OpTest test_head_dot = {
+    CASES(
+        {"from the latent", ATTR(MxHeadDotAttr, .first = 3, .width = 5), "x2,3,4,7 x7,4,8", NULL, 0},
+        {"to the latent", ATTR(MxHeadDotAttr, .transposed = true, .width = 3), "x2,3,4,3 x7,4,8", NULL, 0},
+        {"many rows", ATTR(MxHeadDotAttr, .first = 16, .width = 16), "x2,21,4,33 x33,4,32", NULL, 0},
+        {"many rows, to the latent", ATTR(MxHeadDotAttr, .transposed = true, .first = 1, .width = 15), "x2,21,4,15 x33,4,32", NULL, 0},
+        {"a row, wide", ATTR(MxHeadDotAttr, .first = 64, .width = 300), "x1,1,3,700 x700,3,364", NULL, 0},
+        {NULL, ATTR(MxHeadDotAttr, .width = 6), "b5,4,3 b3,4,6", "b5,4,6", 0},
+        {NULL, ATTR(MxHeadDotAttr, .first = 4, .width = 8), "f8,4,8,16 f16,8,12", NULL, CASE_RANKS},
+        {NULL, ATTR(MxHeadDotAttr, .transposed = true, .width = 8), "f8,4,8,8 f16,8,12", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxHeadDotAttr, .width = 6), "f5,4,3 b3,4,6", "input 1 must be float32 of rank 3"},
+        {ATTR(MxHeadDotAttr, .width = 6), "f5,4,3 f3,4,5", "E with all elements that take part"},
+        {ATTR(MxHeadDotAttr, .first = -1, .width = 6), "f5,4,3 f3,4,6", "E with all elements that take part"},
+        {ATTR(MxHeadDotAttr, .width = 6), "f5,3,3 f3,4,6", "x must have w's heads"},
+        {ATTR(MxHeadDotAttr, .transposed = true, .width = 6), "f5,4,3 f3,4,6", "x must have w's heads, of its width"},
+        {ATTR(MxHeadDotAttr, .width = 6), "i5,4,3 i3,4,6", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_head_dot,
 };
 // clang-format on

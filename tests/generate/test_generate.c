@@ -7,6 +7,8 @@
 #include <mx/model.h>
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static MxArena arena = {.name = "test"};
 
@@ -159,23 +161,26 @@ static const struct {
                  "base_num_decoder_layers=3"},
 };
 
-static MxConfig *config_of(const char *family) {
+static MxConfig *load_config(char *words) {
     enum { MOST = 64 };
-    const char *files[] = {"configs/base.yml"}, *overrides[MOST], *more = "";
-    for (int i = 0; i < MX_COUNT(asks); i++)
-        if (!strcmp(asks[i].family, family)) more = asks[i].words;
-    bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
-    char *text = mx_arena_printf(
-        &arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
-        family, SMALL, has_experts ? " base_moe_mlp_dim=48" : "", more);
+    const char *files[] = {"configs/base.yml"}, *overrides[MOST];
     MxConfigRequest request = {.files = files, .n_files = 1, .overrides = overrides};
     MxError err = {0};
     MxConfig *config = NULL;
-    char *save;
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        overrides[request.n_overrides++] = w;
-    ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s: %s", family, err.text.data);
+    char *save, *w = strtok_r(words, " ", &save);
+    for (; w; w = strtok_r(NULL, " ", &save)) overrides[request.n_overrides++] = w;
+    ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
     return config;
+}
+
+static MxConfig *config_of(const char *family) {
+    const char *more = "";
+    for (int i = 0; i < MX_COUNT(asks); i++)
+        if (!strcmp(asks[i].family, family)) more = asks[i].words;
+    bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
+    return load_config(mx_arena_printf(
+        &arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
+        family, SMALL, has_experts ? " base_moe_mlp_dim=48" : "", more));
 }
 
 /* -log p of each next token, summed. */
@@ -192,26 +197,35 @@ static double nll_of(const float *logits, int64_t vocab, const int32_t *ids, int
 static void copy_weights(MxTrainState *from, MxTrainState *to) {
     const MxTree *a = mx_train_state_tree(from), *b = mx_train_state_tree(to);
     for (int i = 0; i < a->n; i++) {
-        if (a->leaves[i].kind != MX_KIND_PARAM) continue;
+        if (a->leaves[i].kind != MX_KIND_PARAM && a->leaves[i].kind != MX_KIND_LORA_PARAM) continue;
         ck_assert_str_eq(a->leaves[i].path, b->leaves[i].path);
         mx_leaf_write(&b->leaves[i], mx_leaf_values(&arena, &a->leaves[i]));
     }
     mx_train_state_restored(to);
 }
 
-/* A sequence in pieces, whose keys and values lie in caches, and the same at once, as it is
+/* Adapters begin with zeros on one side, so that they change nothing. */
+static void draw_adapters(MxTrainState *s) {
+    MxTree *tree = mx_train_state_tree(s);
+    for (int i = 0; i < tree->n; i++) {
+        if (tree->leaves[i].kind != MX_KIND_LORA_PARAM) continue;
+        float *x = mx_new_n(&arena, float, mx_shape_count(tree->leaves[i].shape));
+        for (int64_t k = 0; k < mx_shape_count(tree->leaves[i].shape); k++)
+            x[k] = 0.02f * (float)((k * 31 + i * 17) % 13 - 6);
+        mx_leaf_write(&tree->leaves[i], x);
+    }
+}
+
+/* A sequence in pieces, of which caches keep what is needed, and the same at once, as it is
  * trained: the same loss. */
-START_TEST(pieces_make_what_the_whole_makes) {
+static void compare_pieces(MxConfig *config) {
     enum { T = 29, VOCAB = 96, ROWS = 2 };
-    int n;
-    const MxFamily *family = mx_families(&n)[_i];
-    if (!family->n_specs) return;
     MxError err = {0};
-    MxConfig *config = config_of(family->decoder_block);
     MxTrainState *whole, *pieces;
     ck_assert_msg(mx_train_state_open_eval(&arena, config, NULL, &whole, &err), "%s",
                   err.text.data);
     mx_train_state_init(whole);
+    draw_adapters(whole);
     MxBatch batch = mx_batch_new(&arena, ROWS, T);
     for (int i = 0; i < ROWS * T; i++) {
         batch.field[MX_INPUTS][i] = (i * 37 + i / T) % VOCAB;
@@ -221,14 +235,6 @@ START_TEST(pieces_make_what_the_whole_makes) {
         batch.field[MX_TARGETS_SEGMENTATION][i] = i % T < T - 1;
     }
     double wanted = mx_train_eval(whole, &batch).loss * ROWS * (T - 1), got = 0;
-    if (!strcmp(family->decoder_block,
-                "qwen3_next")) { /* the only one that does not generate yet */
-        ck_assert(!mx_train_state_open_generation(&arena, config, (MxGeneration){1, T, 4, true},
-                                                  &pieces, &err));
-        ck_assert_ptr_nonnull(strstr(err.text.data, "not available yet for qwen3_next"));
-        mx_error_release(&err);
-        return;
-    }
     for (int64_t chunk = 4; chunk <= 5; chunk++) {
         MxGeneration what = {1, T, chunk, true};
         ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &pieces, &err), "%s",
@@ -242,8 +248,122 @@ START_TEST(pieces_make_what_the_whole_makes) {
             got += nll_of(logits, VOCAB, ids.ids, T);
         }
         ck_assert_msg(fabs(got - wanted) < 1e-5 * wanted, "%s, pieces of %d: %.9g, whole %.9g",
-                      family->decoder_block, (int)chunk, got, wanted);
+                      config->decoder_block, (int)chunk, got, wanted);
     }
+}
+
+START_TEST(pieces_make_what_the_whole_makes) {
+    int n;
+    const MxFamily *family = mx_families(&n)[_i];
+    if (family->n_specs) compare_pieces(config_of(family->decoder_block));
+}
+END_TEST
+
+/* Its keys and values are not made: the adapter of what would make them must be where that went. */
+START_TEST(adapters_of_latent_attention_act) {
+    MxConfig *config = config_of("deepseek");
+    config->enable_lora = true;
+    config->lora_rank = 3;
+    config->lora_alpha = 24;
+    config->lora_module_path = ".*self_attention/(wkv_a|wkv_b|wq_b|out)";
+    compare_pieces(config);
+}
+END_TEST
+
+/* Hugging Face's models as MaxText converts them, of families whose states are no keys and values.
+ */
+static const struct {
+    const char *name, *words;
+} converted[] = {
+    {"qwen3_next",
+     "decoder_block=qwen3_next base_num_decoder_layers=4 inhomogeneous_layer_cycle_interval=4 "
+     "base_num_kv_heads=2 head_dim=16 base_mlp_dim=24 base_moe_mlp_dim=24 num_experts=4 "
+     "num_experts_per_tok=2 shared_experts=1 gdn_num_key_heads=2 gdn_num_value_heads=4 "
+     "gdn_key_head_dim=8 gdn_value_head_dim=8 partial_rotary_factor=0.25"},
+    {"deepseek_v2",
+     "decoder_block=deepseek attention_type=mla base_num_decoder_layers=2 "
+     "first_num_dense_layers=1 base_num_kv_heads=4 base_mlp_dim=64 base_moe_mlp_dim=24 "
+     "num_experts=4 num_experts_per_tok=2 shared_experts=2 routed_score_func=softmax "
+     "norm_topk_prob=false kv_lora_rank=16 qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=8 "
+     "rope_type=yarn max_position_embeddings=128 original_max_position_embeddings=32 "
+     "rope_factor=4 mscale=0.707"},
+    {"deepseek_v3",
+     "decoder_block=deepseek attention_type=mla base_num_decoder_layers=2 "
+     "first_num_dense_layers=1 base_num_kv_heads=4 base_mlp_dim=64 base_moe_mlp_dim=20 "
+     "num_experts=8 num_experts_per_tok=3 shared_experts=1 routed_score_func=sigmoid "
+     "routed_bias=true routed_scaling_factor=2.5 n_routing_groups=4 topk_routing_group=2 "
+     "q_lora_rank=24 kv_lora_rank=16 qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=8 "
+     "rope_type=yarn max_position_embeddings=128 original_max_position_embeddings=32 "
+     "rope_factor=4 mscale=1"},
+};
+
+static MxTrainState *open_converted(const char *tree, const char *words, MxGeneration what) {
+    MxError err = {0};
+    MxTrainState *state;
+    MxConfig *config = load_config(mx_arena_printf(
+        &arena,
+        "override_model_config=true base_emb_dim=32 base_num_query_heads=4 vocab_size=160 "
+        "dataset_type=synthetic per_device_batch_size=1 normalization_layer_epsilon=1e-06 "
+        "mlp_activations=[silu,linear] attention=dot_product %s",
+        words));
+    ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &state, &err) &&
+                      mx_ckpt_load_params(tree, NULL, 1, mx_train_state_tree(state), &err),
+                  "%s", err.text.data);
+    mx_train_state_restored(state);
+    return state;
+}
+
+/* Output kernels of gated heads, which MaxText's converter writes as [N, H, D] and its model, like
+ * ours, has as [N H, D]: a copy of the file for the model. */
+static const char *flatten_heads(const char *tree) {
+    MxError err = {0};
+    MxH5 *from, *to;
+    MxH5Array *arrays;
+    int n;
+    char *copy = mx_arena_printf(&arena, "/tmp/flat_heads.XXXXXX");
+    int descriptor = mkstemp(copy);
+    ck_assert(descriptor >= 0 && close(descriptor) == 0);
+    ck_assert(mx_h5_open(&arena, tree, &from, &err) && mx_h5_create(&arena, copy, &to, &err) &&
+              mx_h5_list(&arena, from, "", &arrays, &n, &err));
+    for (int i = 0; i < n; i++) {
+        const char *path = arrays[i].path;
+        MxShape shape;
+        float *data = read_array(from, path, MX_F32, &shape);
+        if (strstr(path, "attention/attention/out/kernel") && shape.dim[1] == 1)
+            shape = MX_SHAPE(shape.dim[0] * shape.dim[2], 1, shape.dim[3]);
+        ck_assert_msg(mx_h5_write(to, path, MX_F32, shape, data, &err), "%s", err.text.data);
+    }
+    ck_assert(mx_h5_close(to, &err));
+    return copy;
+}
+
+START_TEST(converted_models_continue_as_transformers) {
+    MxError err = {0};
+    MxH5 *file;
+    MxShape shape, all;
+    const char *name = converted[_i].name, *path = golden(name, "expected.h5");
+    const char *tree =
+        goldens_find(&arena, mx_arena_printf(&arena, "hf/maxtext/%s_scanned.h5", name));
+    if (!path || !tree) return;
+    const char *flat = flatten_heads(tree);
+    ck_assert(mx_h5_open(&arena, path, &file, &err));
+    int32_t *prompt = read_array(file, "generate/prompt", MX_I32, &shape);
+    int32_t *wanted = read_array(file, "generate/tokens", MX_I32, &all);
+    int64_t T = shape.dim[1], more = all.dim[1];
+    const MxTokens prompts[] = {{prompt, T}, {prompt + T, T}};
+    const MxGenerate how = {.sampling = greedy, .max_tokens = more};
+    for (int64_t chunk = 2; chunk <= T; chunk += T - 2) {
+        MxReply replies[2];
+        MxGeneration what = {2, T + more, chunk, false};
+        MxTrainState *state = open_converted(flat, converted[_i].words, what);
+        ck_assert_msg(mx_generate(&arena, state, &how, prompts, 2, replies, &err), "%s",
+                      err.text.data);
+        for (int64_t i = 0; i < 2 * more; i++)
+            ck_assert_msg(replies[i / more].tokens.ids[i % more] == wanted[i],
+                          "%s, pieces of %d: row %d, token %d", name, (int)chunk, (int)(i / more),
+                          (int)(i % more));
+    }
+    unlink(flat);
 }
 END_TEST
 
@@ -276,6 +396,8 @@ Suite *generate_suite(void) {
     int n;
     mx_families(&n);
     tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
+    tcase_add_test(tcase, adapters_of_latent_attention_act);
+    tcase_add_loop_test(tcase, converted_models_continue_as_transformers, 0, MX_COUNT(converted));
     suite_add_tcase(suite, tcase);
     return suite;
 }

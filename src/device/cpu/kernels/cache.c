@@ -26,13 +26,11 @@ static void write_sequences(const void *context, int64_t begin, int64_t end, int
     (void)worker;
     const Slots *s = context;
     const MxKernelCall *call = s->call;
-    size_t cache_bytes = (size_t)s->slots * s->bytes;
+    const int32_t *sequences = call->in[3];
     for (int64_t b = begin; b < end; b++) {
         const int32_t *position = (const int32_t *)call->in[2] + b * s->rows;
         const char *row = (const char *)call->in[1] + (size_t)(b * s->rows) * s->bytes;
-        char *cache = (char *)call->out[0] + (size_t)b * cache_bytes;
-        if (call->out[0] != call->in[0] && cache_bytes)
-            memcpy(cache, (const char *)call->in[0] + (size_t)b * cache_bytes, cache_bytes);
+        char *cache = (char *)call->out[0] + (size_t)(sequences[b] * s->slots) * s->bytes;
         for (int64_t t = 0; t < s->rows; t++)
             if (position[t] >= 0)
                 memcpy(cache + (size_t)(position[t] % s->slots) * s->bytes,
@@ -43,9 +41,11 @@ static void write_sequences(const void *context, int64_t begin, int64_t end, int
 static void cache_write_run(const MxDevice *device, const MxKernelCall *call) {
     Slots s = slots_of(call);
     int64_t row_bytes = s.rows * (int64_t)s.bytes;
-    if (call->out[0])
-        cpu_for(device, call->in_type[0].shape.dim[0],
-                cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)), write_sequences, &s);
+    size_t all = (size_t)(call->in_type[0].shape.dim[0] * s.slots) * s.bytes;
+    if (!call->out[0]) return;
+    if (call->out[0] != call->in[0] && all) memcpy(call->out[0], call->in[0], all);
+    cpu_for(device, call->in_type[1].shape.dim[0], cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)),
+            write_sequences, &s);
 }
 
 const MxKernel cpu_cache_write = {.run = cache_write_run};
@@ -56,6 +56,8 @@ enum {
     KEYS_A_BLOCK = 64,
     QUERIES_A_PIECE = 16 /* of a head */
 };
+
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
 
 typedef struct Cached {
     const MxKernelCall *call;
@@ -77,7 +79,7 @@ static Cached cached_of(const MxKernelCall *call) {
                     .key_heads = k.dim[2],
                     .slots = k.dim[1],
                     .width = q.dim[3],
-                    .value_width = call->in_type[2].shape.dim[3]};
+                    .value_width = call->out_type[0].shape.dim[3]};
 }
 
 /* Positions, both ends included. */
@@ -162,20 +164,24 @@ static void add_block(const Cached *c, Query *query, Range block, const float *c
     }
 }
 
-/* Rows of an array [batch, .., heads, width], as floats. */
-static const float *row_of(const Cached *c, int input, const int64_t b_slot_head[3], float *space) {
-    int64_t width = c->call->in_type[input].shape.dim[3];
-    int64_t at = (b_slot_head[0] * c->slots + b_slot_head[1]) * c->key_heads + b_slot_head[2];
-    return cpu_read(c->call->in[input], c->dtype, at * width, width, space);
+/* n elements of a row of a cache, as floats. */
+static const float *row_of(const Cached *c, int input, const int64_t sequence_slot_head[3],
+                           int64_t n, float *space) {
+    const int64_t *i = sequence_slot_head, width = c->call->in_type[input].shape.dim[3];
+    int64_t at = (i[0] * c->slots + i[1]) * c->key_heads + i[2];
+    return cpu_read(c->call->in[input], c->dtype, at * width, n, space);
 }
 
 static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], int64_t n_queries,
                      Range block) {
     const float *keys[KEYS_A_BLOCK], *values[KEYS_A_BLOCK];
+    bool are_keys = c->call->in[V] == c->call->in[K];
+    int64_t sequence = ((const int32_t *)c->call->in[SEQUENCES])[b_head[0]];
     for (int64_t p = block.low; p <= block.high; p++) {
-        int64_t j = p - block.low, at[] = {b_head[0], p % c->slots, b_head[1]};
-        keys[j] = row_of(c, 1, at, w->keys + j * c->width);
-        values[j] = row_of(c, 2, at, w->values + j * c->value_width);
+        int64_t j = p - block.low, at[] = {sequence, p % c->slots, b_head[1]};
+        keys[j] = row_of(c, K, at, c->width, w->keys + j * c->width);
+        values[j] =
+            are_keys ? keys[j] : row_of(c, V, at, c->value_width, w->values + j * c->value_width);
     }
     for (int64_t i = 0; i < n_queries; i++) add_block(c, &w->query[i], block, keys, values);
 }
@@ -184,14 +190,14 @@ static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], in
 static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
     const float lowest = -1e30f; /* finite, so that nothing seen yet is no NaN */
     int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
-    const int32_t *positions = c->call->in[3], *counts = c->call->in[4];
-    const float *sinks = c->call->n_in > c->call->op->arity ? c->call->in[5] : NULL;
+    const int32_t *positions = c->call->in[POSITIONS], *counts = c->call->in[COUNTS];
+    const float *sinks = c->call->n_in > SINKS ? c->call->in[SINKS] : NULL;
     Range all = {INT64_MAX, -1};
     for (int64_t i = 0; i < n; i++) {
         int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
         int64_t at = (row * c->heads + h) * c->width;
         Query *query = &w->query[i];
-        *query = (Query){.q = cpu_read(c->call->in[0], c->dtype, at, c->width, w->q + i * c->width),
+        *query = (Query){.q = cpu_read(c->call->in[Q], c->dtype, at, c->width, w->q + i * c->width),
                          .out = w->out + i * c->value_width,
                          .sees = seen(c, positions[row], counts[b]),
                          .most = sinks ? sinks[h] : lowest,

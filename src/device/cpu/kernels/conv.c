@@ -76,6 +76,40 @@ static void conv_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_conv = {.run = conv_run};
 
+/* ---- the same of what is kept in a cache */
+
+static void cached_channels(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Conv *c = context;
+    const int32_t *positions = c->call->in[2], *sequences = c->call->in[3];
+    const int64_t slots = c->call->in_type[0].shape.dim[1], n = end - begin;
+    float sum[CHANNELS], x_block[CHANNELS], w_block[CHANNELS];
+    for (int64_t i = 0; i < c->rows * c->time; i++) {
+        memset(sum, 0, sizeof sum);
+        for (int64_t tap = 0; tap < c->taps; tap++) {
+            int64_t from = positions[i] - (c->taps - 1 - tap);
+            if (from < 0 || positions[i] < 0) continue;
+            int64_t row = sequences[i / c->time] * slots + from % slots;
+            const float *x = cpu_read(c->call->in[0], c->dtype, row * c->width + begin, n, x_block);
+            multiply_add(n, x, weights(c, tap, begin, n, w_block), sum);
+        }
+        cpu_store(sum, n, c->call->out[0], c->dtype, i * c->width + begin);
+    }
+}
+
+static void cache_conv_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape piece = call->in_type[2].shape;
+    Conv c = {.call = call,
+              .rows = piece.dim[0],
+              .time = piece.dim[1],
+              .width = call->in_type[0].shape.dim[2],
+              .taps = call->in_type[1].shape.dim[0],
+              .dtype = call->in_type[0].dtype};
+    if (call->out[0]) cpu_for(device, c.width, CHANNELS, cached_channels, &c);
+}
+
+const MxKernel cpu_cache_conv = {.run = cache_conv_run};
+
 /* ---- gradient */
 
 enum { DY = 3 };

@@ -18,7 +18,7 @@ enum { Q, K, V, DECAY, BETA, SEGMENTS, DO, CHUNK = MX_DELTA_CHUNK };
 
 typedef struct Delta {
     const MxKernelCall *call;
-    const int32_t *segments;
+    const int32_t *segments; /* NULL = all tokens count */
     int64_t batch, time, key_heads, group, width, value_width;
     int64_t H, W; /* padded */
     MxDtype dtype;
@@ -192,7 +192,7 @@ static int64_t number_at(const Delta *d, const Span *s, int64_t t) {
 
 /* Tokens of no segment, within a memory that goes on, change nothing. */
 static bool is_silent(const Delta *d, const Span *s, int64_t t) {
-    return !d->segments[s->b * d->time + s->t + t];
+    return d->segments && !d->segments[s->b * d->time + s->t + t];
 }
 
 static void silence(const Delta *d, const Span *s, Tile rows) {
@@ -282,14 +282,19 @@ static int64_t segment_end(const Delta *d, int64_t b, int64_t t) {
     return t;
 }
 
-static void forward_segment(const Delta *d, Span s, int64_t end, Tiles *x) {
-    memset(x->S, 0, (size_t)(d->H * d->W) * sizeof *x->S);
+/* From the memory that the tiles hold. */
+static void forward_tokens(const Delta *d, Span s, int64_t end, Tiles *x) {
     for (; s.t < end; s.t += s.n) {
         s.n = cpu_min(CHUNK, end - s.t);
         prepare(d, &s, x, x->S);
         recall(d, &s, x);
         remember(d, &s, x, x->S, x->S);
     }
+}
+
+static void forward_segment(const Delta *d, Span s, int64_t end, Tiles *x) {
+    memset(x->S, 0, (size_t)(d->H * d->W) * sizeof *x->S);
+    forward_tokens(d, s, end, x);
 }
 
 /* Padding. */
@@ -331,6 +336,72 @@ static void delta_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_delta = {.scratch = delta_scratch, .run = delta_run};
+
+/* ---- the same from memories that are kept: [sequence][head][width][value_width] */
+
+typedef struct Kept {
+    Delta delta;
+    const int32_t *positions, *sequences;
+    const float *memory;
+    float *out; /* NULL = nobody wants it */
+} Kept;
+
+/* Rows of a memory, `step` apart, between where it is kept and the tiles, whose padding is zeros.
+ */
+static void move_memory(const Delta *d, Tile to, const float *from, int64_t step) {
+    for (int64_t i = 0; i < d->width; i++)
+        memcpy(to.x + i * to.step, from + i * step, (size_t)d->value_width * sizeof *from);
+}
+
+static void kept_heads(const void *context, int64_t begin, int64_t end, int worker) {
+    const Kept *k = context;
+    const Delta *d = &k->delta;
+    int64_t heads = d->key_heads * d->group, size = d->width * d->value_width;
+    Tiles x;
+    lay_out(d, d->scratch + d->worker_bytes * (size_t)worker, &x);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / heads, head = i % heads, n = 0;
+        const int32_t *positions = k->positions + b * d->time;
+        int64_t at = (k->sequences[b] * heads + head) * size, W = d->value_width;
+        while (n < d->time && positions[n] >= 0) n++;
+        memset(x.S, 0, (size_t)(d->H * d->W) * sizeof *x.S);
+        if (n && positions[0] > 0) move_memory(d, (Tile){x.S, d->W}, k->memory + at, W);
+        forward_tokens(d, (Span){b, 0, 0, head}, n, &x);
+        if (n && k->out) move_memory(d, (Tile){k->out + at, W}, x.S, d->W);
+        no_segment(d, (Span){b, n, 0, head}, d->time, &x);
+    }
+}
+
+/* The call without the memory. */
+static MxKernelCall without_memory(const MxKernelCall *call) {
+    static const MxDeltaAttr attr = {.carries = true};
+    MxKernelCall rest = *call;
+    rest.attr = &attr;
+    rest.in_type++;
+    if (rest.in) rest.in++, rest.out++;
+    return rest;
+}
+
+static size_t cache_delta_scratch(const MxDevice *device, const MxKernelCall *call) {
+    MxKernelCall rest = without_memory(call);
+    return scratch_of(device, &rest, false);
+}
+
+static void cache_delta_run(const MxDevice *device, const MxKernelCall *call) {
+    MxKernelCall rest = without_memory(call);
+    Kept k = {.delta = delta_of(&rest, false),
+              .positions = rest.in[SEGMENTS],
+              .sequences = rest.in[SEGMENTS + 1],
+              .memory = call->in[0],
+              .out = call->out[0]};
+    size_t bytes = sizeof *k.memory * (size_t)mx_shape_count(call->in_type[0].shape);
+    if (k.out && k.out != k.memory && bytes) memcpy(k.out, k.memory, bytes);
+    k.delta.segments = NULL;
+    k.delta.worker_bytes = lay_out(&k.delta, NULL, &(Tiles){0});
+    cpu_for_uneven(device, k.delta.batch * k.delta.key_heads * k.delta.group, 1, kept_heads, &k);
+}
+
+const MxKernel cpu_cache_delta = {.scratch = cache_delta_scratch, .run = cache_delta_run};
 
 /* ---- gradient. d<name> is the gradient of <name>; a chunk gets dO and, in dS, that of the memory
  * behind it, and leaves there that of the memory before it. */

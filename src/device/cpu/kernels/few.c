@@ -103,6 +103,83 @@ static void multiply_rows(const void *context, int64_t begin, int64_t end, int w
     }
 }
 
+/* ---- products of every head with its own part of a kernel, on one thread each where rows are few
+ */
+
+typedef struct HeadDot {
+    const MxKernelCall *call;
+    CpuMatmulSpec spec; /* of one head */
+    int64_t heads, x_width, y_width, w_width, first;
+} HeadDot;
+
+static HeadDot head_dot_of(const MxKernelCall *call) {
+    const MxHeadDotAttr *attr = call->attr;
+    MxShape x = call->in_type[0].shape, w = call->in_type[1].shape, y = call->out_type[0].shape;
+    HeadDot h = {.call = call,
+                 .heads = w.dim[1],
+                 .x_width = x.dim[x.rank - 1],
+                 .y_width = y.dim[y.rank - 1],
+                 .w_width = w.dim[2],
+                 .first = attr->first};
+    int64_t row = h.heads * h.x_width;
+    h.spec = (CpuMatmulSpec){.m = row ? mx_shape_count(x) / row : 0,
+                             .n = h.y_width,
+                             .k = h.x_width,
+                             .lda = row,
+                             .ldb = h.heads * h.w_width,
+                             .ldc = h.heads * h.y_width,
+                             .trans_b = attr->transposed,
+                             .in = call->in_type[0].dtype,
+                             .out = call->in_type[0].dtype};
+    return h;
+}
+
+static char *at(void *x, MxDtype dtype, int64_t i) {
+    return (char *)x + i * (int64_t)mx_dtype_bytes(dtype);
+}
+
+static void head_places(const HeadDot *h, int64_t head, void *abc[3]) {
+    const MxKernelCall *call = h->call;
+    abc[0] = at(call->in[0], h->spec.in, head * h->x_width);
+    abc[1] = at(call->in[1], h->spec.in, head * h->w_width + h->first);
+    abc[2] = at(call->out[0], h->spec.in, head * h->y_width);
+}
+
+static void multiply_heads(const void *context, int64_t begin, int64_t end, int worker) {
+    const HeadDot *h = context;
+    for (int64_t head = begin; head < end; head++) {
+        void *abc[3];
+        head_places(h, head, abc);
+        const Few p = {.spec = &h->spec, .a = abc[0], .b = abc[1], .c = abc[2]};
+        if (h->spec.trans_b)
+            multiply_rows(&p, 0, h->spec.n, worker);
+        else
+            sum_pieces(&p, 0, cpu_pieces(h->spec.n, columns_of(&h->spec)), worker);
+    }
+}
+
+static size_t head_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
+    HeadDot h = head_dot_of(call);
+    return cpu_is_few(&h.spec) ? 0 : cpu_own_products.scratch(device, &h.spec);
+}
+
+static void head_dot_run(const MxDevice *device, const MxKernelCall *call) {
+    HeadDot h = head_dot_of(call);
+    if (!call->out[0]) return;
+    if (cpu_is_few(&h.spec)) {
+        cpu_for(device, h.heads, 1, multiply_heads, &h);
+        return;
+    }
+    const CpuMatmul each = {.device = device, .spec = h.spec, .run = h.spec};
+    for (int64_t head = 0; head < h.heads; head++) {
+        void *abc[3];
+        head_places(&h, head, abc);
+        cpu_own_products.run(&each, abc[0], abc[1], abc[2], call->scratch);
+    }
+}
+
+const MxKernel cpu_head_dot = {.scratch = head_dot_scratch, .run = head_dot_run};
+
 /* ---- provider */
 
 static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
