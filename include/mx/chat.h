@@ -60,6 +60,8 @@ bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere wh
 /* mx_chat_builtin — the name of built-in template i: "chatml", "llama3", "gemma", "mistral"; NULL
  * behind the last. All of them mark what the assistant says. */
 const char *mx_chat_builtin(int i);
+/* mx_chat_builtin_text — its Jinja. */
+const char *mx_chat_builtin_text(int i);
 /* mx_chat_has_clock — whether what it makes may depend on the date. */
 bool mx_chat_has_clock(const MxChat *chat);
 /* mx_chat_hash — of the templates' text and the special tokens. */

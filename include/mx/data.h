@@ -135,6 +135,13 @@ bool mx_data_try(const MxDataConfig *config, MxError *err);
  * as mx_data_open's for files that are missing, unreadable or of another format. */
 bool mx_data_find(const MxDataConfig *config, MxError *err);
 
+/* mx_data_texts — hands over the texts of all files, in order, as they stand there: files of text
+ * whole, of records the columns that training reads, of conversations what is said. Needs no
+ * tokenizer. Errors: as mx_data_open's for files and records; those of `take`; a kind that holds no
+ * text (exit 2). */
+typedef bool MxDataText(void *data, MxEncoding text, MxError *err);
+bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxError *err);
+
 /* mx_data_batch — the batch of a step (>= 0), or what out's part wants of it: the same values,
  * whoever asks for which part. Row r is row step*rows + r of the endless or finite sequence of
  * epochs; what is left of the last epoch and does not fill a batch is dropped. Only rows of the

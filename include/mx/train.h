@@ -33,4 +33,10 @@ bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
  * Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);
 
+/* mx_train_tokenizer — a byte-level BPE of at most vocab_size tokens, made of the texts of the
+ * training data, as a folder that tokenizer_path may name, with ChatML for a chat template. The
+ * config's own tokenizer plays no part. Errors: as mx_data_texts and mx_trainer_write; vocab_size
+ * is too small (exit 2). */
+bool mx_train_tokenizer(const MxConfig *config, const char *dir, MxError *err);
+
 #endif

@@ -60,6 +60,10 @@ const char *mx_chat_builtin(int i) {
     return i < MX_COUNT(builtins) ? builtins[i].name : NULL;
 }
 
+const char *mx_chat_builtin_text(int i) {
+    return builtins[i].text;
+}
+
 /* ---- what a file of JSON says */
 
 static bool parse(MxArena *arena, MxChat *chat, const char *text, size_t n, const char *name,

@@ -23,14 +23,8 @@ typedef struct Corpus {
 /* All of a file, unpacked. */
 static bool read_text(MxArena *scratch, const char *path, DataStream *out, MxError *err) {
     const RecordFormat *none;
-    size_t n = 0;
-    if (!stream_open(scratch, path, out, err) || !formats_choose(out, &choice, &none, err))
-        return false;
-    while (!out->is_at_end) {
-        if (!stream_hold(out, n + 1, err)) return false;
-        stream_held(out, &n);
-    }
-    return true;
+    return stream_open(scratch, path, out, err) && formats_choose(out, &choice, &none, err) &&
+           stream_hold_all(out, err);
 }
 
 static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,

@@ -58,7 +58,7 @@ int64_t mx_batch_row(const MxBatchPart *part, int64_t row) {
 static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,
                                         &data_grain,     &data_tfds, &data_hdf5};
 
-static const DataKind *find_kind(const char *name, MxWhere where, MxError *err) {
+const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err) {
     const char *names[MX_COUNT(kinds)];
     for (int i = 0; i < MX_COUNT(kinds); i++) {
         names[i] = kinds[i]->name;
@@ -123,7 +123,7 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     MX_ASSERT(config->length < INT32_MAX && config->vocab <= (int64_t)1 << 31);
     MxDataset *dataset = mx_new(arena, MxDataset);
     dataset->config = *config;
-    dataset->kind = find_kind(config->kind, config->where, err);
+    dataset->kind = data_find_kind(config->kind, config->where, err);
     dataset->unit = config->pairs ? "pairs" : "rows";
     make_room(arena, dataset);
     if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
@@ -153,7 +153,7 @@ static bool check_files(MxArena *arena, const DataKind *kind, const MxDataConfig
 
 bool mx_data_find(const MxDataConfig *config, MxError *err) {
     MxArena arena = {.name = "files"};
-    const DataKind *kind = find_kind(config->kind, config->where, err);
+    const DataKind *kind = data_find_kind(config->kind, config->where, err);
     bool ok = kind && (!kind->parts || check_files(&arena, kind, config, err));
     mx_arena_release(&arena);
     return ok;
@@ -180,7 +180,7 @@ static MxExit try_data(void *config) {
 }
 
 bool mx_data_try(const MxDataConfig *config, MxError *err) {
-    const DataKind *kind = find_kind(config->kind, config->where, err);
+    const DataKind *kind = data_find_kind(config->kind, config->where, err);
     if (!kind || !kind->is_guarded) return kind != NULL;
     const char *path = config->path ? config->path : "";
     MxExit code = mx_store_guarded(path, try_data, (void *)(uintptr_t)config, err);

@@ -134,7 +134,7 @@ bool record_file_open(MxArena *arena, const char *path, const FormatChoice *choi
     *out = (RecordFile){0};
     return stream_open(arena, path, &out->stream, err) &&
            formats_choose(&out->stream, choice, &out->format, err) &&
-           (!out->format->open || out->format->open(out, err));
+           (!out->format || !out->format->open || out->format->open(out, err));
 }
 
 MxWhere record_file_where(MxArena *arena, const RecordFile *file) {

@@ -73,6 +73,8 @@ struct MxDataset {
     const char *description, *warning, *end_reason;
 };
 
+/* data_find_kind — a kind by name; NULL after an error. */
+const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err);
 extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_hdf5;
 
 /* Philox streams of this room; the low 48 bits count epochs or rows. */

@@ -167,6 +167,12 @@ bool stream_hold(DataStream *stream, size_t n, MxError *err) {
     return true;
 }
 
+bool stream_hold_all(DataStream *stream, MxError *err) {
+    for (size_t n = 0; !stream->is_at_end; stream_held(stream, &n))
+        if (!stream_hold(stream, n + 1, err)) return false;
+    return true;
+}
+
 void stream_take(DataStream *stream, size_t n) {
     MX_ASSERT(n <= stream->end - stream->start);
     stream->start += n;

@@ -38,6 +38,8 @@ void stream_unpack(DataStream *stream);
  * the memory; false with a failure: could not read, damaged, it unpacks to too much for what it is.
  */
 bool stream_hold(DataStream *stream, size_t n, MxError *err);
+/* stream_hold_all — all of the file. */
+bool stream_hold_all(DataStream *stream, MxError *err);
 /* stream_held — those bytes, valid until the next stream_hold. stream_take — the first n are done
  * with. */
 static inline const uint8_t *stream_held(const DataStream *stream, size_t *n) {

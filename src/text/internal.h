@@ -265,6 +265,13 @@ struct MxTokenizer {
     struct TextPool *pool; /* of works that rest */
 };
 
+/* text_tokenizer_new — with nothing in it yet. */
+MxTokenizer *text_tokenizer_new(MxArena *arena);
+/* text_bytes_layout — a tokenizer.json of byte-level BPE without its tokens: text is split as Llama
+ * 3 does. text_bytes_pipeline — its steps. */
+extern const char text_bytes_layout[];
+bool text_bytes_pipeline(MxArena *arena, MxTokenizer *out, MxError *err);
+
 /* text_finish — vocab, text and is_special from the model's vocabulary and the added tokens. */
 void text_finish(MxArena *arena, MxTokenizer *tokenizer);
 

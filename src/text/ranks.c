@@ -5,15 +5,6 @@
  */
 #include "internal.h"
 
-/* The pipeline, as tokenizer.json would have it. */
-static const char pipeline[] =
-    "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-    "\"behavior\": \"Isolated\", \"pattern\": {\"Regex\": "
-    "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
-    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}}, "
-    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}, "
-    "\"decoder\": {\"type\": \"ByteLevel\"}}";
-
 enum { N_SPECIAL = 256, N_NAMED = 10 };
 
 /* Special tokens behind the ranks; %d counts those that are kept free. */
@@ -95,7 +86,6 @@ static bool check_ranks(const char *file, const TextVocab *vocab, MxError *err) 
 bool text_open_ranks(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
                      MxError *err) {
     TextBpe *bpe = mx_new(arena, TextBpe);
-    TextNode top;
     if (!read_ranks(arena, file, bytes, &bpe->vocab, err) || !check_ranks(file, &bpe->vocab, err))
         return false;
     uint32_t *ranks = mx_new_n(arena, uint32_t, bpe->vocab.n);
@@ -105,11 +95,7 @@ bool text_open_ranks(MxArena *arena, const char *file, MxBytes bytes, MxTokenize
     bpe->unknown = -1;
     bpe->ignores_merges = true;
     out->model = (TextStep){&text_model_rows[TEXT_BPE].kind, bpe};
-    MxBytes steps = {(uint8_t *)(uintptr_t)pipeline, sizeof pipeline - 1};
-    if (!text_node_parse(arena, "tiktoken", steps, &top, err) ||
-        !text_steps_read(text_node_get(top, "pre_tokenizer"), &text_splitters, &out->splitters) ||
-        !text_steps_read(text_node_get(top, "decoder"), &text_decoders, &out->decoders))
-        return false;
+    if (!text_bytes_pipeline(arena, out, err)) return false;
     add_special(arena, bpe->vocab.n, &out->unsought);
     text_finish(arena, out);
     out->bos = bpe->vocab.n;     /* <|begin_of_text|> */

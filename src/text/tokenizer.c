@@ -186,11 +186,13 @@ void text_finish(MxArena *arena, MxTokenizer *tokenizer) {
     tokenizer->is_special = is_special;
 }
 
-static void tokenizer_init(MxArena *arena, MxTokenizer *out) {
-    *out = (MxTokenizer){.bos = -1, .eos = -1, .joint = ""};
+MxTokenizer *text_tokenizer_new(MxArena *arena) {
+    MxTokenizer *out = mx_new(arena, MxTokenizer);
+    *out = (MxTokenizer){.bos = -1, .eos = -1, .joint = "", .pool = pool_new(arena)};
     text_added_init(&out->raw, arena);
     text_added_init(&out->normal, arena);
     text_added_init(&out->unsought, arena);
+    return out;
 }
 
 static bool open_bytes(MxArena *arena, const char *path, MxBytes none, MxTokenizer *out,
@@ -308,10 +310,8 @@ bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTok
     if (types[i].suffix && (!find_file(arena, i, path, &path, err) ||
                             !mx_file_read(arena, path, MAX_BYTES, &bytes, err)))
         return false;
-    *out = mx_new(arena, MxTokenizer);
-    tokenizer_init(arena, *out);
+    *out = text_tokenizer_new(arena);
     (*out)->type = types[i].type;
-    (*out)->pool = pool_new(arena);
     (*out)->hash = types[i].suffix ? mx_hash64(bytes.data, bytes.size) : 0;
     return types[i].open(arena, path, bytes, *out, err);
 }

@@ -122,6 +122,10 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
     if (asked.dump_path)
         return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;
+    if (asked.tokenizer_dir)
+        return mx_comm_rank(comm) || mx_train_tokenizer(config, asked.tokenizer_dir, err)
+                   ? MX_EXIT_OK
+                   : err->exit;
     if (wants_plan(&asked))
         return (!plans_run(&asked) || check_start(&asked, config, comm, err)) &&
                        plan(&asked, arena, config, err)
@@ -153,13 +157,14 @@ static void end_ranks(MxComm *comm, MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, PLAN, CHECK, EVALUATE, TRAIN };
+enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, TOKENIZER, PLAN, CHECK, EVALUATE, TRAIN };
 
 static const char *const tasks[] = {[HELP] = "--help or the like",
                                     [CONFIG_HELP] = "--help-config",
                                     [RUNS] = "--runs",
                                     [REPORT] = "--report",
                                     [DUMP] = "--dump-config",
+                                    [TOKENIZER] = "--train-tokenizer",
                                     [PLAN] = "a plan",
                                     [CHECK] = "--check or --show-data",
                                     [EVALUATE] = "--eval",
@@ -172,6 +177,7 @@ static int task_of(const CommandLine *line, bool is_over) {
            : line->lists_runs        ? RUNS
            : line->reports           ? REPORT
            : line->dump_path         ? DUMP
+           : line->tokenizer_dir     ? TOKENIZER
            : wants_plan(line)        ? PLAN
            : line->checks            ? CHECK
            : line->only_evaluates    ? EVALUATE

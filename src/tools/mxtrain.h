@@ -8,7 +8,7 @@
 typedef struct CommandLine {
     MxConfigRequest request;
     const char *dump_path, *json_path, *sharding_path, *explained, *graph, *topic, *runs_dir,
-        *page_path, *shown_rows;
+        *page_path, *shown_rows, *tokenizer_dir;
     int64_t n_shown_rows; /* 0 = as --check shows */
     const char **rest;    /* what is no option, NULL after the last */
     bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates;

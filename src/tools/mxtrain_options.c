@@ -71,6 +71,11 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
         {.name = "--eval",
          .flag = &line->only_evaluates,
          .doc = "evaluate what the run has saved, or load_parameters_path, and exit"},
+        {.name = "--train-tokenizer",
+         .value = &line->tokenizer_dir,
+         .takes = "DIR",
+         .doc = "make a tokenizer (byte-level BPE) of vocab_size tokens from the texts of the "
+                "training data, and exit"},
         {.name = "--runs",
          .flag = &line->lists_runs,
          .value = &line->runs_dir,

@@ -63,6 +63,7 @@ int main(void) {
     SRunner *runner = srunner_create(suite);
     srunner_add_suite(runner, text_golden_suite());
     srunner_add_suite(runner, text_json_suite());
+    srunner_add_suite(runner, text_train_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

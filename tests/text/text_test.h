@@ -19,5 +19,6 @@ const char *text_file(const char *name, const char *content, size_t n);
 
 Suite *text_golden_suite(void);
 Suite *text_json_suite(void);
+Suite *text_train_suite(void);
 
 #endif
