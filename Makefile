@@ -172,6 +172,11 @@ demo-distill:  ## the same with configs/recipes/distill.yml: a teacher first, th
 	$B/mxtrain configs/base.yml run_name=teacher eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/distill.yml
 
+demo-chat:  ## a tokenizer, a small model and adapters that talk, from nothing to a conversation (configs/recipes/chat.yml)
+	@$(MAKE) -s deps
+	@$(MAKE) -s -j$(shell nproc) all
+	scripts/demo_chat.sh $B maxtext_output
+
 demo-%:  ## the same with configs/recipes/%.yml
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
@@ -212,12 +217,13 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply finetune manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
+SUITE.finetune := tests/cli/finetune.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
@@ -304,7 +310,7 @@ uninstall:  ## take away what install put there, and nothing else
 
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.
-HELP_DEMO := $(filter-out lora distill,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
+HELP_DEMO := $(filter-out lora distill chat tiny,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
 help:  ## this list
 	@awk -F '## ' -v demo='$(HELP_DEMO)' -v fuzz='$(FUZZERS)' '/^[a-z%-]+:.*## / { \
 	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
@@ -312,4 +318,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi

@@ -2,6 +2,7 @@
 """Writes the bundled data for fine-tuning, share/mxtrain/posttrain/*.jsonl, always the same bytes.
 
 Prompts with completions: small tasks on words that a byte-level model can learn in a minute.
+Conversations: short talks about things, in one to four rounds.
 Pairs of responses: the preferred one answers calmly, the other one shouts or refuses. Words of the
 evaluation files do not occur in the training files.
 """
@@ -46,6 +47,13 @@ RUDE = [
     "NOT NOW! LEAVE THE {W} ALONE!",
 ]
 
+ASKED = [
+    ("Where is the {w}?", "The {w} is on the table."),
+    ("Is the {w} ready?", "Yes, the {w} is ready."),
+    ("May I have the {w}?", "Here is the {w}."),
+    ("Who has the {w}?", "I have the {w}."),
+]
+
 
 def completions(rng, words):
     both = [(task, word) for task in TASKS for word in words]
@@ -63,6 +71,18 @@ def pairs(rng, words):
         }
 
 
+def conversations(rng, words):
+    both = [(asked, word) for asked in ASKED for word in words]
+    for first in rng.sample(both, len(both)):
+        rounds = [("Hello.", "Hello. What is it?")] if rng.random() < 0.5 else []
+        for (question, answer), word in [first] + rng.sample(both, rng.randrange(2)):
+            rounds.append((question.format(w=word), answer.format(w=word)))
+        if rng.random() < 0.5:
+            rounds.append(("Thank you.", "You are welcome."))
+        yield {"messages": [{"role": role, "content": text} for pair in rounds
+                            for role, text in zip(["user", "assistant"], pair)]}
+
+
 def main():
     rng = random.Random(0)
     words = rng.sample(WORDS, len(WORDS))
@@ -72,6 +92,8 @@ def main():
         ("sft_eval", completions, words[:16]),
         ("preference_train", pairs, words[16:]),
         ("preference_eval", pairs, words[:16]),
+        ("chat_train", conversations, words[16:]),
+        ("chat_eval", conversations, words[:16]),
     ]:
         lines = [json.dumps(record) + "\n" for record in make(rng, part)]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

@@ -113,14 +113,22 @@ typedef struct MxConfig {
     const MxConfigTrail *trail;
 } MxConfig;
 
+/* Settings that were found out instead of written down. */
+typedef struct MxConfigFound {
+    const char *name, *text; /* what they were found in, for messages; lines of YAML */
+} MxConfigFound;
+
 /* What to load. Files in order, later ones merge over earlier ones (none = base.yml); overrides
  * "key=value" in order (of a repeated key the last wins); environ as of getenv, NULL = none. */
 typedef struct MxConfigRequest {
     int n_ranks; /* that were started; num_devices where nobody says, if more than one */
     const char *const *files;
     int n_files;
-    const char *text;      /* instead of files: what mx_config_text wrote, NULL = none */
-    const char *text_name; /* for messages */
+    const char *text;           /* instead of files: what mx_config_text wrote, NULL = none */
+    const char *text_name;      /* for messages */
+    const MxConfigFound *found; /* [n_found] over defaults, also as the first file repeats them, and
+                                   under all else */
+    int n_found;
     const char *const *overrides;
     int n_overrides;
     char *const *environ;
@@ -148,6 +156,9 @@ bool mx_config_names_eval(const MxConfig *config);
  * M_KEY" or "<default>" (the last three without a line). */
 MxWhere mx_config_where(const MxConfig *config, MxKey key);
 bool mx_config_is_default(const MxConfig *config, MxKey key);
+/* mx_config_found — the keys that have another value than their default because it was found,
+ * "key=value key=value"; "" = there are none. */
+const char *mx_config_found(MxArena *arena, const MxConfig *config, const MxConfigFound *found);
 
 /* mx_config_fail — one failure about a key's value, with its place, source line and caret; returns
  * false. The key's name and ": " come before the message. Add hints with mx_note("hint: …"). */

@@ -135,6 +135,22 @@ bool mx_data_try(const MxDataConfig *config, MxError *err);
  * as mx_data_open's for files that are missing, unreadable or of another format. */
 bool mx_data_find(const MxDataConfig *config, MxError *err);
 
+/* What files hold, by the first of them. */
+typedef struct MxDataGuess {
+    const char *kind, *format; /* as in MxDataConfig; format NULL = there is none to name */
+    bool is_sft, is_pair;      /* what its records are for; neither = pre-training */
+    const char *columns;       /* "prompt, completion"; "" = files without records */
+} MxDataGuess;
+
+/* mx_data_guess — how to read a file, folder or glob that is looked for as `path` is. Errors:
+ * nothing is there; a format that is not read, with what converts it; a first record that has no
+ * known columns. Test: tests/cli/finetune.sh. */
+bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess *out, MxError *err);
+
+/* mx_data_longest — the tokens of the longest record before it was cut; 0 = the dataset has no
+ * records. */
+int64_t mx_data_longest(const MxDataset *dataset);
+
 /* mx_data_texts — hands over the texts of all files, in order, as they stand there: files of text
  * whole, of records the columns that training reads, of conversations what is said. Needs no
  * tokenizer. Errors: as mx_data_open's for files and records; those of `take`; a kind that holds no

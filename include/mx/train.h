@@ -33,6 +33,24 @@ bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
  * Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);
 
+/* What a model and data tell of themselves, added to lines of YAML.
+ * mx_train_found_model — of a folder of Hugging Face's: family, sizes, tokenizer, a name for runs
+ *   on `data`, which may be NULL.
+ *   Errors: it is none, or has what is not built.
+ * mx_train_found_data — of a file, folder or glob: what its records are for.
+ *   overrides  receives "key=value" of the keys that name it; NULL = one is not needed
+ *   Errors: as mx_data_guess.
+ * mx_train_found_both — with the config that the two make: rows that hold the longest record, a
+ *   learning rate for weights that were trained before. model_dir NULL = there are none. Errors: as
+ *   mx_data_open.
+ * Test: tests/cli/finetune.sh. */
+enum { MX_FOUND_KEYS = 3 };
+bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err);
+bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX_FOUND_KEYS],
+                         MxError *err);
+bool mx_train_found_both(MxText *out, const MxConfig *config, const char *model_dir, bool has_data,
+                         MxError *err);
+
 /* mx_train_tokenizer — a byte-level BPE of at most vocab_size tokens, made of the texts of the
  * training data, as a folder that tokenizer_path may name, with ChatML for a chat template. The
  * config's own tokenizer plays no part. Errors: as mx_data_texts and mx_trainer_write; vocab_size

@@ -102,6 +102,15 @@ static void apply_file(ConfigLoad *load, const MxYaml *map) {
     load->n_maps++;
 }
 
+/* Below all files: but where the first one only says a default, what was found out stands. */
+static void apply_found(ConfigLoad *load, const MxConfigRequest *request) {
+    for (int i = 0; i < request->n_found; i++) {
+        const char *text = request->found[i].text;
+        const MxYaml *map = parse_map(load, request->found[i].name, text, strlen(text));
+        if (map) config_apply(load, map, CONFIG_FROM_FILE);
+    }
+}
+
 /* A file and its parents, parents first, into the file layer. */
 static void read_chain(ConfigLoad *load, const char *path) {
     const MxYaml *map[MOST_PARENTS];
@@ -164,6 +173,7 @@ void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
         read_text(load, request);
         return;
     }
+    apply_found(load, request);
     bool has_base = read_base(load, request);
     for (int i = 0; i < request->n_files; i++) read_named(load, request->files[i]);
     /* Without a file: base.yml. It says what the rows say, so a missing one changes nothing. */

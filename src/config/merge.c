@@ -60,6 +60,9 @@ static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair
         return;
     }
     ConfigSlot *slot = &load->slots[i];
+    bool was_found = layer == CONFIG_FROM_FILE && !load->n_maps && slot->given[layer];
+    if (was_found && config_node_equal(load->arena, pair->value, slot->given[CONFIG_FROM_DEFAULT]))
+        return;
     if (is_map(i))
         add_to_map(load, i, key, pair, layer);
     else

@@ -161,6 +161,20 @@ bool mx_config_is_default(const MxConfig *config, MxKey key) {
     return config->trail->slots[key].from == CONFIG_FROM_DEFAULT;
 }
 
+const char *mx_config_found(MxArena *arena, const MxConfig *config, const MxConfigFound *found) {
+    MxText text;
+    mx_text_init(&text, arena);
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        const char *file = mx_config_where(config, (MxKey)key).file;
+        const ConfigSlot *slot = &config->trail->slots[key];
+        bool is_usual = config_node_equal(arena, slot->value, slot->given[CONFIG_FROM_DEFAULT]);
+        if (!file || strcmp(file, found->name) || is_usual) continue;
+        mx_text_add(&text, "%s%s=%s", text.len ? " " : "", mx_key_name((MxKey)key),
+                    mx_config_value(arena, config, (MxKey)key));
+    }
+    return text.data;
+}
+
 bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char *fmt, ...) {
     MxArena arena = {.name = "message"};
     va_list ap;

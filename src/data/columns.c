@@ -103,6 +103,26 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
     return out->n || no_form(config, record, where, err);
 }
 
+bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *record, MxWhere where,
+                   MxDataGuess *out, MxError *err) {
+    for (int i = 0; i < MX_COUNT(forms); i++) {
+        const Columns *columns = &forms[i].columns;
+        if (!has_all(record, columns)) continue;
+        MxText names;
+        mx_text_init(&names, arena);
+        for (int k = 0; k < columns->n; k++)
+            if (has_column(record, columns->name[k]))
+                mx_text_add(&names, "%s%s", names.len ? ", " : "", columns->name[k]);
+        out->is_pair = forms[i].is_pair;
+        out->is_sft = forms[i].is_sft;
+        out->columns = names.data;
+        return true;
+    }
+    MxDataConfig any = *config;
+    any.is_sft = true;
+    return no_form(&any, record, where, err);
+}
+
 /* A prompt of two columns, each in a line of its own. */
 static Field join(MxArena *arena, const Field part[2]) {
     MxText text;

@@ -23,6 +23,11 @@ typedef struct Columns {
 bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err);
 
+/* columns_guess — the first known form that the record has, whatever it is for; sets purpose and
+ * columns of a guess. Errors: as columns_choose. */
+bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *record, MxWhere where,
+                   MxDataGuess *out, MxError *err);
+
 /* columns_read — the texts of one record, or lists of messages, out[columns->n_texts]; a column
  * that is missing or null gives none. Errors: a value is no text, or no list. */
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,

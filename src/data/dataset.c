@@ -255,6 +255,10 @@ int64_t mx_data_steps(const MxDataset *dataset) {
     return config->n_epochs * dataset->n_rows / config->rows;
 }
 
+int64_t mx_data_longest(const MxDataset *dataset) {
+    return dataset->n_longest;
+}
+
 int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps) {
     double rows = (double)steps * (double)dataset->config.rows;
     return (int64_t)ceil(rows / (double)dataset->n_rows);

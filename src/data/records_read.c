@@ -55,6 +55,9 @@ static bool cut(MxTokens *piece, int64_t n, bool keeps_last) {
 
 static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
+    int64_t *longest = &records->dataset->n_longest;
+    for (int i = ANSWER; i < PIECES; i++)
+        if (piece[PROMPT].n + piece[i].n > *longest) *longest = piece[PROMPT].n + piece[i].n;
     if (!config->pairs) {
         bool is_long = cut(&piece[PROMPT], config->length, false);
         is_long |= cut(&piece[ANSWER], config->length - piece[PROMPT].n, false);

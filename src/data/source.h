@@ -69,6 +69,7 @@ struct MxDataset {
     bool lacks_responses; /* where responses begin is not known: sides leave out what counts */
     DataRow spare[2];     /* [length] rows of which not all is wanted */
     DataScratch scratch;  /* its own: datasets that share a source may be used by two threads */
+    int64_t n_longest;    /* tokens of the longest record before it was cut */
     int64_t n_made;       /* rows so far */
     const char *description, *warning, *end_reason;
 };

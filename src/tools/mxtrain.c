@@ -118,7 +118,7 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     CommandLine asked = *line;
     asked.request.n_ranks = mx_comm_size(comm);
     MxConfig *config;
-    if (!mx_config_load(arena, &asked.request, &config, err)) return err->exit;
+    if (!mxtrain_config(&asked, arena, &config, err)) return err->exit;
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
     if (asked.dump_path)
         return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;

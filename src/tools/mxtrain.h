@@ -17,4 +17,8 @@ typedef struct CommandLine {
 /* mxtrain_options — reads it. False after --help and the like, too, without an error. */
 bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err);
 
+/* mxtrain_config — the config of the command line, after what model=DIR and data=FILE tell of
+ * themselves, which is told. Errors: as mx_config_load; what these two name cannot be read. */
+bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *err);
+
 #endif

@@ -14,6 +14,11 @@ static const MxManual manual = {
         (const MxManualRow[]){
             {"FILE.yml",
              "a config file, over those of --config; later ones merge over earlier ones"},
+            {"model=DIR", "starts from a folder of Hugging Face's: family, sizes, tokenizer and "
+                          "learning rate are found there, and told"},
+            {"data=FILE", "trains on a file, folder or glob of text or records (JSON Lines, "
+                          "TFRecord, ArrayRecord): what they are for and how long rows must be is "
+                          "found there, and told"},
             {"KEY=VALUE", "sets a key, over the files; dotted for sections (lora.lora_rank=8)"},
             {0}},
     .notes =

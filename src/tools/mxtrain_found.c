@@ -1,0 +1,98 @@
+/* mxtrain_found.c — model=DIR and data=FILE on the command line: what these tell of themselves
+ * becomes settings under those of config files, which are told in a line. */
+#include "mxtrain.h"
+
+#include <mx/train.h>
+
+/* What the two words name, and what was found out. */
+typedef struct Given {
+    const char *model, *data; /* NULL = not given */
+    MxConfigFound *found;     /* [n] */
+    int n;
+} Given;
+
+/* Takes the word out of the overrides; the last one counts, as of keys. */
+static const char *take(CommandLine *line, const char *word) {
+    MxConfigRequest *request = &line->request;
+    const char **overrides = (const char **)(uintptr_t)request->overrides, *value = NULL;
+    int n = 0;
+    for (int i = 0; i < request->n_overrides; i++) {
+        const char *text = overrides[i] + (mx_text_has_prefix(overrides[i], "--") ? 2 : 0);
+        if (mx_text_has_prefix(text, word))
+            value = text + strlen(word);
+        else
+            overrides[n++] = overrides[i];
+    }
+    request->n_overrides = n;
+    return value;
+}
+
+/* Before those of the user, which are stronger. */
+static void put_overrides(CommandLine *line, MxArena *arena, const char *const *words, int n) {
+    MxConfigRequest *request = &line->request;
+    const char **all = mx_new_n(arena, const char *, request->n_overrides + n + 1);
+    int n_all = 0;
+    for (int i = 0; i < n; i++)
+        if (words[i]) all[n_all++] = words[i];
+    for (int i = 0; i < request->n_overrides; i++) all[n_all++] = request->overrides[i];
+    request->overrides = all;
+    request->n_overrides = n_all;
+}
+
+static void add_found(Given *given, const char *name, const MxText *text) {
+    given->found[given->n++] = (MxConfigFound){name, text->data};
+}
+
+static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!given->model) return true;
+    if (!mx_train_found_model(&text, given->model, given->data, err)) return false;
+    const char *quoted = mx_json_quote(arena, given->model, strlen(given->model));
+    const char *weights = mx_arena_printf(arena, "load_parameters_path=%s", quoted);
+    put_overrides(line, arena, &weights, 1);
+    add_found(given, mx_arena_printf(arena, "model=%s", given->model), &text);
+    return true;
+}
+
+static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
+    const char *words[MX_FOUND_KEYS];
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!given->data) return true;
+    if (!mx_train_found_data(&text, given->data, words, err)) return false;
+    put_overrides(line, arena, words, MX_FOUND_KEYS);
+    add_found(given, mx_arena_printf(arena, "data=%s", given->data), &text);
+    return true;
+}
+
+/* What depends on both is found with the config that the two make. */
+static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig **config,
+                      MxError *err) {
+    MxText text;
+    mx_text_init(&text, arena);
+    line->request.n_found = given->n;
+    if (!mx_config_load(arena, &line->request, config, err)) return false;
+    if (!mx_train_found_both(&text, *config, given->model, given->data != NULL, err)) return false;
+    add_found(given, "model and data", &text);
+    line->request.n_found = given->n;
+    return mx_config_load(arena, &line->request, config, err);
+}
+
+bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *err) {
+    enum { MOST_FOUND = 3 };
+    Given given = {.found = mx_new_n(arena, MxConfigFound, MOST_FOUND)};
+    given.model = take(line, "model=");
+    given.data = take(line, "data=");
+    line->request.found = given.found;
+    if (!given.model && !given.data) return mx_config_load(arena, &line->request, out, err);
+    if (!find_model(line, arena, &given, err) || !find_data(line, arena, &given, err) ||
+        !find_both(line, arena, &given, out, err))
+        return false;
+    bool is_quiet = line->dump_path || line->json_path || line->sharding_path;
+    for (int i = 0; i < given.n && !is_quiet; i++) {
+        const char *keys = mx_config_found(arena, *out, &given.found[i]);
+        if (*keys) mx_log("found in %s: %s", given.found[i].name, keys);
+    }
+    return true;
+}

@@ -1,0 +1,134 @@
+/* found.c — what a model and data tell of themselves, as settings: a folder of Hugging Face's its
+ * family, sizes and tokenizer, data what it is for and how long its rows are. */
+#include "data.h"
+#include "internal.h"
+
+#include <ctype.h>
+
+/* ---- a model */
+
+/* The last part of a path, of what every file system takes in names; up to a dot if wanted. */
+static void add_name(MxText *out, const char *path, bool has_ending) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t start = n;
+    while (start && path[start - 1] != '/') start--;
+    for (size_t i = start; i < n && (!has_ending || path[i] != '.'); i++)
+        if (isalnum((unsigned char)path[i]) || strchr("._-", path[i]))
+            mx_text_addn(out, path + i, 1);
+}
+
+/* A folder of runs may be that of the model too: the run's must be another one. */
+static const char *name_run(MxArena *arena, const char *model, const char *data) {
+    MxText name;
+    mx_text_init(&name, arena);
+    add_name(&name, model, false);
+    mx_text_add(&name, "-");
+    size_t n = name.len;
+    add_name(&name, data ? data : "", true);
+    if (name.len == n) mx_text_add(&name, "tuned");
+    return name.data;
+}
+
+static void add_text(MxText *out, const char *key, const char *value) {
+    mx_text_add(out, "%s: %s\n", key, mx_json_quote(out->arena, value, strlen(value)));
+}
+
+bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err) {
+    MxArena *arena = out->arena;
+    MxHfModel model;
+    if (!mx_hf_is_dir(dir)) {
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "model: \"%s\" is no folder of Hugging Face's here (there is no config.json of a "
+                "model in it), and nothing is fetched from a hub",
+                dir);
+        mx_note(err,
+                "hint: bring its files (hf download %s --local-dir DIR) and name that folder; runs "
+                "of mxtrain go by their run_name, their weights by load_parameters_path",
+                dir);
+        return false;
+    }
+    if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &model, err))
+        return false;
+    if (*model.lacks)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "model: \"%s\" has what is not available yet: %s", dir, model.lacks);
+    const char *type = mx_tokenizer_guess(dir), *yaml = mx_hf_yaml(arena, &model);
+    mx_text_addn(out, yaml, strlen(yaml));
+    if (type) add_text(out, "tokenizer_type", type);
+    add_text(out, "run_name", name_run(arena, dir, data));
+    return true;
+}
+
+/* ---- data */
+
+bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX_FOUND_KEYS],
+                         MxError *err) {
+    MxArena *arena = out->arena;
+    MxDataGuess guess;
+    if (!mx_data_guess(arena, path, MX_NOWHERE, &guess, err)) return mx_context(err, "data");
+    bool has_format = guess.format != NULL, is_grain = !strcmp(guess.kind, "grain");
+    const char *quoted = mx_json_quote(arena, path, strlen(path));
+    overrides[0] = mx_arena_printf(arena, "dataset_type=%s", guess.kind);
+    overrides[1] = mx_arena_printf(arena, "%s_train_files=%s", guess.kind, quoted);
+    overrides[2] = !has_format
+                       ? NULL
+                       : mx_arena_printf(arena, "%s=%s", is_grain ? "grain_file_type" : "hf_path",
+                                         guess.format);
+    mx_text_add(out, "use_sft: %s\nuse_dpo: %s\n", guess.is_sft ? "true" : "false",
+                guess.is_pair ? "true" : "false");
+    if (guess.is_sft) mx_text_add(out, "sft_train_on_completion_only: true\n");
+    return true;
+}
+
+/* ---- both */
+
+/* What models that were trained before go on with; a model's first steps want more. Source: TRL
+ * 1.16, the defaults of SFTConfig and DPOConfig; ten times as much for adapters, docs/LORA.md. */
+static double rate_of(const MxConfig *c) {
+    double rate = c->use_dpo ? 1e-6 : 2e-5;
+    return c->enable_lora ? 10 * rate : rate;
+}
+
+/* Rows that hold the longest record, in pieces that kernels like. */
+static int64_t length_for(int64_t longest, int64_t most) {
+    enum { PIECE = 64 };
+    int64_t length = (longest + PIECE - 1) / PIECE * PIECE;
+    return length < most ? length : most;
+}
+
+static bool find_longest(const MxConfig *c, int64_t most, int64_t *out, MxError *err) {
+    MxArena arena = {.name = "length"};
+    MxDataset *data;
+    MxTokenizer *tokenizer;
+    const char *dir = NULL;
+    bool ok = train_open_tokenizer(&arena, c, &tokenizer, &dir, err);
+    MxDataConfig config = train_data_config(c, tokenizer, false);
+    config.tokenizer_dir = dir;
+    config.length = most;
+    config.rows = 1;
+    config.packing = false;
+    config.max_prompt_length = most / 2;
+    ok = ok && mx_data_open(&arena, &config, &data, err);
+    *out = ok ? mx_data_longest(data) : 0;
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, bool has_data,
+                         MxError *err) {
+    enum { MOST = 2048 };
+    MxHfModel model = {.length = MOST};
+    MxArena *arena = out->arena;
+    int64_t longest = 0;
+    if (model_dir &&
+        !mx_hf_read_config(arena, mx_path_join(arena, model_dir, MX_HF_CONFIG), &model, err))
+        return false;
+    int64_t most = model.length > 0 && model.length < MOST ? model.length : MOST;
+    if (has_data && mx_data_reads_text(c->dataset_type) && !find_longest(c, most, &longest, err))
+        return false;
+    if (longest > 0)
+        mx_text_add(out, "max_target_length: %lld\n", (long long)length_for(longest, most));
+    if (model_dir) mx_text_add(out, "learning_rate: %s\n", mx_number_text(arena, rate_of(c)));
+    return true;
+}

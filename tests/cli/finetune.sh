@@ -1,0 +1,86 @@
+#!/bin/sh
+# finetune.sh BIN — fine-tuning as users do it: the demo of a chat from nothing, with few steps, and what
+# model=DIR and data=FILE find out.  Run from the top folder.
+set -u
+bin=$1
+work=$(mktemp -d) || exit 1
+trap 'rm -r "$work"' EXIT
+passed=0 failed=0
+
+# is NAME GOT WANTED
+is() {
+    if [ "$2" = "$3" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %s\n  wanted %s\n  got    %s\n' "$1" "$3" "$2"
+    fi
+}
+
+if ! scripts/demo_chat.sh "$bin" "$work" 8 16 >"$work/log" 2>&1; then
+    tail "$work/log"
+    echo 'FAIL the demo'
+    exit 1
+fi
+
+# ---- what came of the demo
+
+is 'the tokenizer comes through' "$(cmp "$work/tiny-tokenizer/tokenizer.json" "$work/chat-hf/tokenizer.json" && echo same)" same
+is 'the template comes through' "$(cmp "$work/tiny-tokenizer/chat_template.jinja" "$work/chat-hf/chat_template.jinja" && echo same)" same
+first=$(sed -n 's/^Completed eval after train step 0, loss=\([0-9]*\).*/\1/p' "$work/log" | tail -1)
+last=$(sed -n 's/^Completed eval after train step 15, loss=\([0-9]*\).*/\1/p' "$work/log" | tail -1)
+is "adapters learn: the loss of other talks goes from $first.x to $last.x" "$([ "$last" -lt "$first" ] && echo less)" less
+printf '%s\n' '{"messages":[{"role":"user","content":"Hello."}]}' '{"messages":[{"role":"user","content":"Who has the pillow?"}]}' >"$work/said"
+reply() { "$bin/mxdecode" "$1" --prompts "$work/said" --max-tokens 6 --json | sed 's/,"logprobs.*//'; }
+is 'merged weights reply as adapters over weights do' "$(reply "$work/chat-hf")" "$(reply "$work/chat")"
+is 'two replies' "$(reply "$work/chat-hf" | grep -c '"text":"')" 2
+is 'a second time nothing is left to do' "$(scripts/demo_chat.sh "$bin" "$work" 8 16 2>&1 | grep -c '^nothing to do: step [0-9]* of')" 2
+
+# ---- what is found
+
+found() { # found KEY WORD... — the value of a key
+    key=$1
+    shift
+    "$bin/mxtrain" --dump-config - model="$work/tiny-hf" base_output_directory="$work" "$@" 2>&1 | sed -n "s/^$key: *\([^ #]*\).*/\1/p;s/^.*error: .*/&/p" | head -1
+}
+talks=data=posttrain/chat_train.jsonl
+"$bin/mxtrain" --dump-config "$work/found.yml" model="$work/tiny-hf" base_output_directory="$work" $talks
+for pair in decoder_block=llama2 base_emb_dim=128 base_num_kv_heads=2 vocab_size=1024 tokenizer_type=huggingface \
+    load_parameters_path="$work/tiny-hf" dataset_type=hf use_sft=true use_dpo=false sft_train_on_completion_only=true \
+    max_target_length=128 learning_rate=2e-05 run_name=tiny-hf-chat_train hf_train_files=posttrain/chat_train.jsonl; do
+    is "found ${pair%%=*}" "$(sed -n "s/^${pair%%=*}: *\([^ #]*\).*/\1/p" "$work/found.yml")" "${pair#*=}"
+done
+is 'pairs are for preferences' "$(found use_dpo data=posttrain/preference_train.jsonl)" true
+is 'and are learned slowly' "$(found learning_rate data=posttrain/preference_train.jsonl)" 1e-06
+is 'adapters faster' "$(found learning_rate $talks lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8)" 0.0002
+is 'rows are as long as prompts want' "$(found max_target_length data=posttrain/sft_train.jsonl)" 64
+is 'text is text' "$(found dataset_type data=corpus/shakespeare_val.txt)" text
+is 'a run has a name without data' "$(found run_name)" tiny-hf-tuned
+printf 'base_config: base.yml\nmax_target_length: 32\n' >"$work/mine.yml"
+is 'a file is stronger than what is found' "$(found max_target_length $talks "$work/mine.yml")" 32
+printf 'max_target_length: 32\nsteps: 7\n' >"$work/only.yml"
+is 'so is a file without a parent' "$(found max_target_length $talks "$work/only.yml")" 32
+is 'base.yml is not' "$(found max_target_length $talks --config configs/base.yml)" 128
+is 'the command line is' "$(found learning_rate $talks learning_rate=0.5)" 0.5
+is 'what is found is told' "$("$bin/mxtrain" --plan model="$work/tiny-hf" $talks base_output_directory="$work" 2>&1 | sed -n 's/^found in model and data: //p')" \
+    'max_target_length=128 learning_rate=2e-05'
+
+# ---- what cannot be found
+
+# fails WANTED WORD... — the first line
+fails() {
+    wanted=$1
+    shift
+    is "mxtrain $*" "$("$bin/mxtrain" --dump-config - "$@" 2>&1 | head -1)" "mxtrain: error: $wanted"
+}
+fails 'model: "nowhere" is no folder of Hugging Face'"'"'s here (there is no config.json of a model in it), and nothing is fetched from a hub' model=nowhere
+fails 'data: no files at "nowhere": wanted a file, a folder of *.jsonl or a pattern, here, in share/ or in '"$("$bin/mxtrain" data=nowhere 2>&1 | sed -n 's/.*here, in share\/ or in //p')" data=nowhere
+printf '{"body":"a"}\n' >"$work/odd.jsonl"
+fails "data: $work/odd.jsonl:1: found \"body\"; wanted \"messages\", \"prompt\" and \"completion\", or \"text\"" data="$work/odd.jsonl"
+printf 'PAR1xxxx' >"$work/a.parquet"
+fails "data: $work/a.parquet: is Parquet, wanted text, JSON Lines, TFRecord or ArrayRecord" data="$work/a.parquet"
+printf '{"text":"a"\n' >"$work/broken.jsonl"
+fails "data: $work/broken.jsonl:1:11: not valid JSON: '}' expected near end of file" data="$work/broken.jsonl"
+
+echo "finetune: $passed passed, $failed failed"
+[ $failed -eq 0 ]
