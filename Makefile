@@ -141,6 +141,8 @@ $B/report/assets.o: src/report/page.css src/report/page.js
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
 
+$B/tests/device/%.o: override CFLAGS += -fopenmp-simd # headers of kernels have loops
+
 # Tests of several ranks: one program that a launcher starts.
 USES.mpi    := plan
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(COMMON_OBJS) $(call objs,$(USES.mpi)) ; $(call test_link,$(call libs,$(USES.mpi)))

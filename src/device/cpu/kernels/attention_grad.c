@@ -308,11 +308,6 @@ static void add_tile(const Attention *a, int64_t head, const Work *w, const Bloc
 
 /* ---- blocks of keys */
 
-static void scale_row(int64_t n, float factor, float *x) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) x[i] *= factor;
-}
-
 /* Rows [n, width] to one head of an output. */
 static void store(const Attention *a, int out, const int64_t b_t_head_n[4], const float *rows) {
     MxShape shape = a->call->out_type[out].shape;
@@ -343,7 +338,7 @@ static void finish(const Attention *a, int64_t key_head, const Block *block) {
     int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
     int64_t width = small_padded(a->width), value_width = small_padded(a->value_width);
     float *rows = (float *)block->k_turned, *value_rows = (float *)block->v_turned; /* now free */
-    scale_row(width * block->step, (float)a->attr->scale, block->dk);
+    vec_scale(width * block->step, (float)a->attr->scale, block->dk, block->dk);
     attention_turn((int64_t[]){width, block->step}, block->dk, rows);
     store(a, DK, at, rows);
     attention_turn((int64_t[]){value_width, block->step}, block->dv, value_rows);
@@ -396,13 +391,6 @@ static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
 
 /* ---- groups: query heads of a key head */
 
-static float dot_floats(int64_t n, const float *x, const float *y) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
 static float dot_bf16(int64_t n, const MxBf16 *x, const MxBf16 *y) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -429,7 +417,7 @@ static void begin_group(const Attention *a, int64_t b, int64_t key_head, const G
         fetch_row(a, o, ahead);
         fetch_row(a, d, ahead);
         group->dots[i] = a->dtype == MX_F32
-                             ? dot_floats(width, (const float *)o + at, (const float *)d + at)
+                             ? vec_dot(width, (const float *)o + at, (const float *)d + at)
                              : dot_bf16(width, (const MxBf16 *)o + at, (const MxBf16 *)d + at);
     }
     memset(group->dq, 0, (size_t)(n * step) * sizeof(float));
@@ -438,7 +426,7 @@ static void begin_group(const Attention *a, int64_t b, int64_t key_head, const G
 
 static void finish_group(const Attention *a, int64_t b, int64_t key_head, const Group *group) {
     int64_t rows = a->time * small_padded(a->width);
-    scale_row(a->group * rows, (float)a->attr->scale, group->dq);
+    vec_scale(a->group * rows, (float)a->attr->scale, group->dq, group->dq);
     for (int64_t g = 0; g < a->group; g++)
         store(a, DQ, (int64_t[]){b, 0, key_head * a->group + g, a->time}, group->dq + g * rows);
 }

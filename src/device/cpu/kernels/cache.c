@@ -124,23 +124,6 @@ static Range seen(const Cached *c, int64_t position, int64_t count) {
     return (Range){cpu_max(all.low, oldest), cpu_min(all.high, count - 1)};
 }
 
-static float product(int64_t n, const float *x, const float *y) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
-static void add_times(int64_t n, float factor, const float *x, float *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] += factor * x[i];
-}
-
-static void scale_by(int64_t n, float factor, float *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] *= factor;
-}
-
 /* The keys of n positions from `at` that the query sees; rows of them. */
 static void add_block(const Cached *c, Query *query, Range block, const float *const *keys,
                       const float *const *values) {
@@ -149,18 +132,18 @@ static void add_block(const Cached *c, Query *query, Range block, const float *c
     int64_t to = cpu_min(query->sees.high, block.high) - block.low + 1;
     if (from >= to) return;
     for (int64_t j = from; j < to; j++) {
-        score[j] = product(c->width, query->q, keys[j]) * scale;
+        score[j] = vec_dot(c->width, query->q, keys[j]) * scale;
         if (cap > 0) score[j] = cap * vec_tanh(score[j] / cap);
     }
     float most = vec_max(to - from, score + from, query->most);
     float shrink = vec_exp(query->most - most);
     query->sum *= shrink;
-    if (shrink != 1) scale_by(c->value_width, shrink, query->out);
+    if (shrink != 1) vec_scale(c->value_width, shrink, query->out, query->out);
     query->most = most;
     for (int64_t j = from; j < to; j++) {
         float p = vec_exp(score[j] - most);
         query->sum += p;
-        add_times(c->value_width, p, values[j], query->out);
+        vec_add_times(c->value_width, p, values[j], query->out);
     }
 }
 
@@ -215,7 +198,7 @@ static void end_queries(const Cached *c, const Work *w, const int64_t b_head_t_n
     for (int64_t i = 0; i < n; i++) {
         int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
         Query *query = &w->query[i];
-        scale_by(c->value_width, query->sum > 0 ? 1 / query->sum : 0, query->out);
+        vec_scale(c->value_width, query->sum > 0 ? 1 / query->sum : 0, query->out, query->out);
         cpu_store(query->out, c->value_width, c->call->out[0], c->dtype,
                   (row * c->heads + h) * c->value_width);
     }

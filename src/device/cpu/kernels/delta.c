@@ -135,28 +135,10 @@ static void turn(int64_t rows, int64_t columns, const float *from, float *to) {
                        (uint32_t *)(void *)(to + j * rows + i), rows);
 }
 
-static float dot(int64_t n, const float *x, const float *y) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
-/* y += a x. */
-static void add(int64_t n, float a, const float *x, float *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
-}
-
-static void scale_by(int64_t n, float a, const float *x, float *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = a * x[i];
-}
-
 /* Rows of x times factors, to x->scaled. */
 static Tile scaled(const Tiles *x, int64_t n, Tile of, const float *factor) {
     for (int64_t t = 0; t < n; t++)
-        scale_by(of.step, factor[t], of.x + t * of.step, x->scaled + t * of.step);
+        vec_scale(of.step, factor[t], of.x + t * of.step, x->scaled + t * of.step);
     return (Tile){x->scaled, of.step};
 }
 
@@ -250,15 +232,15 @@ static void prepare(const Delta *d, const Span *s, Tiles *x, float *S) {
         const float *v = x->v + t * W, *P = x->P + t * W;
 #pragma omp simd
         for (int64_t i = 0; i < W; i++) U[i] = v[i] - P[i];
-        for (int64_t j = 0; j < t; j++) add(W, -x->A[t * CHUNK + j], x->U + j * W, U);
-        scale_by(W, x->beta[t], U, U);
+        for (int64_t j = 0; j < t; j++) vec_add_times(W, -x->A[t * CHUNK + j], x->U + j * W, U);
+        vec_scale(W, x->beta[t], U, U);
     }
 }
 
 /* The memory behind the chunk. */
 static void remember(const Delta *d, const Span *s, Tiles *x, const float *before, float *S) {
     int64_t n = s->n, H = d->H, W = d->W;
-    scale_by(H * W, x->e[n - 1], before, S);
+    vec_scale(H * W, x->e[n - 1], before, S);
     times(scaled(x, n, (Tile){x->k, H}, x->rest), (Tile){x->U, W}, (Tile){S, W},
           (const int64_t[]){H, W, n}, TURNED | ADDS);
 }
@@ -415,7 +397,7 @@ static void solve_back(const Delta *d, const Span *s, Tiles *x) {
           ADDS);
     for (int64_t t = n - 1; t >= 0; t--)
         for (int64_t j = 0; j < t; j++)
-            add(W, -x->beta[t] * x->A[t * CHUNK + j], x->dR + t * W, x->dR + j * W);
+            vec_add_times(W, -x->beta[t] * x->A[t * CHUNK + j], x->dR + t * W, x->dR + j * W);
     turn(CHUNK, W, x->U, x->ut);
     times(o, ut, (Tile){x->dM, CHUNK}, (const int64_t[]){n, CHUNK, W}, 0);
     times(dR, ut, (Tile){x->dA, CHUNK}, (const int64_t[]){n, CHUNK, W}, 0);
@@ -431,7 +413,8 @@ static void pairs_back(const Delta *d, const Span *s, Tiles *x) {
         const float *A = x->A + t * CHUNK, *M = x->M + t * CHUNK, *D = x->D + t * CHUNK;
         const float *dR = x->dR + t * W;
         float sum = 0.0f;
-        x->dbeta[t] = dot(W, dR, x->v + t * W) - dot(W, dR, x->P + t * W) - dot(t, dA, A);
+        x->dbeta[t] =
+            vec_dot(W, dR, x->v + t * W) - vec_dot(W, dR, x->P + t * W) - vec_dot(t, dA, A);
         for (int64_t j = 0; j <= t; j++) {
             float flow = dM[j] * M[j] - beta * dA[j] * A[j];
             sum += flow;
@@ -454,20 +437,20 @@ static void memory_back(const Delta *d, const Span *s, Tiles *x, const float *S)
     turn(H, W, x->dS, x->turned);
     times(scaled(x, n, (Tile){x->U, W}, x->rest), turned, dk, sizes, 0);
     for (int64_t t = 0; t < n; t++) {
-        float flow = dot(H, x->dk + t * H, x->k + t * H);
+        float flow = vec_dot(H, x->dk + t * H, x->k + t * H);
         x->dG[t] -= flow;
         x->dG[last] += flow;
     }
-    x->dG[last] += x->e[last] * dot(H * W, x->dS, S);
+    x->dG[last] += x->e[last] * vec_dot(H * W, x->dS, S);
     turn(H, W, S, x->turned);
     times(scaled(x, n, o, x->e), turned, dq, sizes, 0);
     for (int64_t t = 0; t < n; t++) {
-        scale_by(W, -x->beta[t], x->dR + t * W, x->dR + t * W);
-        x->dG[t] += dot(H, x->dq + t * H, x->q + t * H);
+        vec_scale(W, -x->beta[t], x->dR + t * W, x->dR + t * W);
+        x->dG[t] += vec_dot(H, x->dq + t * H, x->q + t * H);
     }
     times(scaled(x, n, dP, x->e), turned, dk, sizes, ADDS);
-    for (int64_t t = 0; t < n; t++) x->dG[t] += dot(W, x->dR + t * W, x->P + t * W);
-    scale_by(H * W, x->e[last], x->dS, x->dS);
+    for (int64_t t = 0; t < n; t++) x->dG[t] += vec_dot(W, x->dR + t * W, x->P + t * W);
+    vec_scale(H * W, x->e[last], x->dS, x->dS);
     const int64_t state[] = {H, W, n};
     times(scaled(x, n, (Tile){x->q, H}, x->e), o, (Tile){x->dS, W}, state, TURNED | ADDS);
     times(scaled(x, n, (Tile){x->k, H}, x->e), dP, (Tile){x->dS, W}, state, TURNED | ADDS);
@@ -499,8 +482,8 @@ static void backward_chunk(const Delta *d, const Span *s, Tiles *x, float *S) {
     times(dA, k, (Tile){x->dk, H}, sizes, TURNED | ADDS);
     times(dM, q, (Tile){x->dk, H}, sizes, TURNED | ADDS);
     silence(d, s, (Tile){x->dk, H});
-    add(n * H, 1.0f, x->dq, x->sum_q + s->t * H);
-    add(n * H, 1.0f, x->dk, x->sum_k + s->t * H);
+    vec_add_times(n * H, 1.0f, x->dq, x->sum_q + s->t * H);
+    vec_add_times(n * H, 1.0f, x->dk, x->sum_k + s->t * H);
     store_numbers(d, s, x);
 }
 

@@ -2,6 +2,7 @@
  * them that generates a token at a time. They cost what reading B costs, so B is read once, in
  * order, and converted on the way; libraries would convert all of it beforehand. */
 #include "kernel.h"
+#include "vec.h"
 
 enum {
     MOST_ROWS = 8,
@@ -73,13 +74,6 @@ static void sum_pieces(const void *context, int64_t begin, int64_t end, int work
 
 /* ---- B turned: each of its rows makes an element of every row of C */
 
-static float product(int64_t n, const float *x, const float *y) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
 /* Sums over stretches of k, in their order. */
 static void multiply_row(const Few *p, int64_t row, float *sums) {
     const CpuMatmulSpec *s = p->spec;
@@ -89,7 +83,7 @@ static void multiply_row(const Few *p, int64_t row, float *sums) {
         int64_t n = cpu_min(DEEP, s->k - k);
         const float *b = cpu_read(p->b, s->in, row * s->ldb + k, n, b_space);
         for (int64_t i = 0; i < s->m; i++)
-            sums[i] += product(n, cpu_read(p->a, s->in, i * s->lda + k, n, a_space), b);
+            sums[i] += vec_dot(n, cpu_read(p->a, s->in, i * s->lda + k, n, a_space), b);
     }
 }
 

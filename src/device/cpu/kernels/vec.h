@@ -1,6 +1,7 @@
 /* vec.h — exp, log, tanh, sine and cosine as straight-line code on floats, so that loops over them
- * become vector code without -ffast-math. Polynomials after Cephes (Moshier); stated errors are
- * measured by tests/device/vec.c over the ranges that matter. */
+ * become vector code without -ffast-math; and what is done to rows of floats everywhere.
+ * Polynomials after Cephes (Moshier); stated errors are measured by tests/device/numbers.c over the
+ * ranges that matter. */
 #ifndef CPU_VEC_H
 #define CPU_VEC_H
 
@@ -111,20 +112,6 @@ static inline float vec_log(float x) {
     return r + y + e * 0.693359375f;
 }
 
-/* vec_max — the largest of `start` and n elements, NaN aside; as sixteen maxima side by side, which
- * vectorise where one would not. */
-static inline float vec_max(int64_t n, const float *x, float start) {
-    enum { SIDE = 16 };
-    float most[SIDE];
-    int64_t i = 0;
-    for (int j = 0; j < SIDE; j++) most[j] = start;
-    for (; i + SIDE <= n; i += SIDE)
-        for (int j = 0; j < SIDE; j++) most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
-    for (; i < n; i++) most[0] = x[i] > most[0] ? x[i] : most[0];
-    for (int j = 1; j < SIDE; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
-    return most[0];
-}
-
 /* vec_sincos_turns — sine and cosine of 2 pi u, u in [0, 1]; absolute error below 2e-7. */
 static inline void vec_sincos_turns(float u, float *sine, float *cosine) {
     float quarters = u * 4.0f;
@@ -137,6 +124,42 @@ static inline void vec_sincos_turns(float u, float *sine, float *cosine) {
     float swap_s = q & 1 ? c : s, swap_c = q & 1 ? s : c;
     *sine = q & 2 ? -swap_s : swap_s;
     *cosine = (q + 1) & 2 ? -swap_c : swap_c;
+}
+
+/* ---- rows of n floats */
+
+/* vec_dot — the sum of x[i] y[i]. */
+static inline float vec_dot(int64_t n, const float *x, const float *y) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+/* vec_add_times — y += factor x. */
+static inline void vec_add_times(int64_t n, float factor, const float *x, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
+
+/* vec_scale — y = factor x; y may be x. */
+static inline void vec_scale(int64_t n, float factor, const float *x, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
+}
+
+/* vec_max — the largest of `start` and n elements, NaN aside; as sixteen maxima side by side, which
+ * vectorise where one would not. */
+static inline float vec_max(int64_t n, const float *x, float start) {
+    enum { SIDE = 16 };
+    float most[SIDE];
+    int64_t i = 0;
+    for (int j = 0; j < SIDE; j++) most[j] = start;
+    for (; i + SIDE <= n; i += SIDE)
+        for (int j = 0; j < SIDE; j++) most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+    for (; i < n; i++) most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (int j = 1; j < SIDE; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
+    return most[0];
 }
 
 #endif

@@ -5,12 +5,6 @@
 
 #include <math.h>
 
-/* y = factor * x; y may be x. */
-static void scale_by(int64_t n, const float *x, float factor, float *y) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
-}
-
 static void cap_logits(int64_t n, const float *x, float cap, float *y) {
     float inverse = 1.0f / cap;
 #pragma omp simd
@@ -21,7 +15,7 @@ const float *xent_logits_at(const MxXentAttr *attr, MxDtype dtype, const void *r
                             int64_t n, float *block) {
     const float *y = cpu_read(row, dtype, at, n, block);
     if (attr->scale != 1.0) {
-        scale_by(n, y, (float)attr->scale, block);
+        vec_scale(n, (float)attr->scale, y, block);
         y = block;
     }
     if (attr->softcap > 0) {
