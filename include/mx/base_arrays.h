@@ -48,6 +48,11 @@ static inline MxBf16 mx_f32_to_bf16(float f) {
     return (MxBf16)(rounded >> 16);
 }
 
+/* ---- sums (numbers.c) */
+
+/* mx_log_sum — log(sum(exp(x))) of n numbers, of which the largest is finite; NaN if one is. */
+double mx_log_sum(const float *x, int64_t n);
+
 /* ---- shape */
 
 enum { MX_MAX_RANK = 6 };

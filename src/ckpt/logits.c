@@ -14,71 +14,58 @@ typedef struct Prompt {
     int64_t n, vocab;
 } Prompt;
 
-static void *read_array(MxArena *arena, MxH5 *file, const char *path, MxDtype dtype, int rank,
-                        MxShape *shape, MxError *err) {
+static bool stat_array(MxH5 *file, const char *path, int rank, MxShape *shape, MxError *err) {
     MxH5Array array;
-    if (!mx_h5_stat(file, path, &array, err)) return NULL;
-    if (array.shape.rank != rank || mx_shape_count(array.shape) == 0) {
-        mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(file)},
-                "%s: found an array of %d dims, wanted %d, none of them 0", path, array.shape.rank,
-                rank);
-        return NULL;
-    }
+    if (!mx_h5_stat(file, path, &array, err)) return false;
     *shape = array.shape;
-    void *data = mx_arena_alloc(arena, (size_t)mx_shape_count(*shape) * mx_dtype_bytes(dtype) + 1);
-    return mx_h5_read(file, path, dtype, *shape, data, err) ? data : NULL;
+    if (shape->rank == rank && mx_shape_count(*shape)) return true;
+    return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(file)},
+                   "%s: found an array of %d dims, wanted %d, none of them 0", path, shape->rank,
+                   rank);
 }
 
-/* `rank` counts the dims of ids. */
-static bool read_pair(MxArena *arena, MxH5 *file, const char *const path[2], int rank,
-                      MxShape shape[2], Prompt *out, MxError *err) {
-    out->ids = read_array(arena, file, path[0], MX_I32, rank, &shape[0], err);
-    out->logits =
-        out->ids ? read_array(arena, file, path[1], MX_F32, rank + 1, &shape[1], err) : NULL;
-    if (!out->logits) return false;
-    for (int d = 0; d < rank; d++)
-        if (shape[0].dim[d] != shape[1].dim[d])
-            return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(file)},
-                           "%s: there are not as many as in %s", path[1], path[0]);
-    out->n = shape[0].dim[rank - 1];
-    out->vocab = shape[1].dim[rank];
-    return true;
+/* A row of an array, or, -1, all of it. */
+static MxBox part_of(MxShape shape, int64_t row) {
+    MxBox box = {.rank = shape.rank};
+    for (int d = 0; d < shape.rank; d++) box.count[d] = shape.dim[d];
+    if (row >= 0) box.start[0] = row, box.count[0] = 1;
+    return box;
 }
 
-static bool is_rows(MxH5 *file) {
-    return !mx_h5_has_group(file, "prompts");
+static void *read_part(MxArena *arena, MxH5 *file, const char *path, MxDtype dtype, MxBox box,
+                       MxError *err) {
+    void *data = mx_arena_alloc(arena, (size_t)mx_box_count(&box) * mx_dtype_bytes(dtype));
+    return mx_h5_read_box(file, path, dtype, box, data, err) ? data : NULL;
 }
 
-/* Of rows of one length all are read at once. False without an error: there is no prompt i. */
+/* False without an error: there is no prompt i. */
 static bool read_prompt(MxArena *arena, MxH5 *file, int64_t i, Prompt *out, MxError *err) {
-    MxShape shape[2];
-    if (is_rows(file)) {
-        if (!read_pair(arena, file, (const char *const[]){"input_ids", "logits"}, 2, shape, out,
-                       err) ||
-            i >= shape[0].dim[0])
-            return false;
-        out->ids += i * out->n;
-        out->logits += i * out->n * out->vocab;
-        return true;
-    }
+    bool is_rows = !mx_h5_has_group(file, "prompts");
     const char *dir = mx_arena_printf(arena, "prompts/%06lld", (long long)i);
-    const char *const path[] = {mx_path_join(arena, dir, "ids"),
-                                mx_path_join(arena, dir, "logits")};
-    return mx_h5_has_group(file, dir) && read_pair(arena, file, path, 1, shape, out, err);
+    const char *ids = is_rows ? "input_ids" : mx_path_join(arena, dir, "ids");
+    const char *logits = is_rows ? "logits" : mx_path_join(arena, dir, "logits");
+    int rank = is_rows ? 2 : 1; /* of ids */
+    MxShape of_ids, of_logits;
+    if ((!is_rows && !mx_h5_has_group(file, dir)) || !stat_array(file, ids, rank, &of_ids, err) ||
+        !stat_array(file, logits, rank + 1, &of_logits, err))
+        return false;
+    for (int d = 0; d < rank; d++)
+        if (of_ids.dim[d] != of_logits.dim[d])
+            return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_h5_path(file)},
+                           "%s: there are not as many as in %s", logits, ids);
+    if (is_rows && i >= of_ids.dim[0]) return false;
+    *out = (Prompt){.n = of_ids.dim[rank - 1], .vocab = of_logits.dim[rank]};
+    int64_t row = is_rows ? i : -1;
+    out->ids = read_part(arena, file, ids, MX_I32, part_of(of_ids, row), err);
+    out->logits = read_part(arena, file, logits, MX_F32, part_of(of_logits, row), err);
+    return out->ids && out->logits;
 }
 
 /* ---- figures */
 
-static double log_sum(const float *x, int64_t n) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
-
 /* KL(b || a); NaNs are as far away as can be. */
 static double divergence(const float *a, const float *b, int64_t n) {
-    double sum_a = log_sum(a, n), sum_b = log_sum(b, n), sum = 0;
+    double sum_a = mx_log_sum(a, n), sum_b = mx_log_sum(b, n), sum = 0;
     for (int64_t i = 0; i < n; i++) {
         double log_b = (double)b[i] - sum_b;
         sum += exp(log_b) * (log_b - ((double)a[i] - sum_a));
@@ -99,15 +86,19 @@ static void find_top(const float *x, int64_t n, int64_t k, int64_t *top) {
     }
 }
 
-static void add_token(MxArena *arena, const MxLogitsHow *how, const float *a, const float *b,
-                      int64_t vocab, MxLogitsReport *r) {
-    int64_t k = how->top_k < vocab ? how->top_k : vocab, shared = 0;
-    int64_t *top_a = mx_new_n(arena, int64_t, k + 1), *top_b = mx_new_n(arena, int64_t, k + 1);
+/* Likeliest ids of a token in both files, k of each. */
+typedef struct Top {
+    int64_t k, *a, *b;
+} Top;
+
+static void add_token(const Top *top, const float *a, const float *b, int64_t vocab,
+                      MxLogitsReport *r) {
+    int64_t shared = 0;
     double kl = divergence(a, b, vocab);
-    find_top(a, vocab, k, top_a);
-    find_top(b, vocab, k, top_b);
-    for (int64_t i = 0; i < k; i++)
-        for (int64_t j = 0; j < k; j++) shared += top_a[i] == top_b[j];
+    find_top(a, vocab, top->k, top->a);
+    find_top(b, vocab, top->k, top->b);
+    for (int64_t i = 0; i < top->k; i++)
+        for (int64_t j = 0; j < top->k; j++) shared += top->a[i] == top->b[j];
     for (int64_t i = 0; i < vocab; i++) {
         double d = fabs((double)a[i] - (double)b[i]);
         bool is_nan = isnan(a[i]) != isnan(b[i]);
@@ -116,8 +107,17 @@ static void add_token(MxArena *arena, const MxLogitsHow *how, const float *a, co
     r->n_tokens++;
     r->mean_kl += kl;
     if (kl > r->largest_kl) r->largest_kl = kl;
-    r->same_top += top_a[0] == top_b[0];
-    r->shared_top += (double)shared / (double)k;
+    r->same_top += top->a[0] == top->b[0];
+    r->shared_top += (double)shared / (double)top->k;
+}
+
+static void add_prompt(MxArena *arena, const MxLogitsHow *how, const Prompt *a, const Prompt *b,
+                       MxLogitsReport *r) {
+    int64_t k = how->top_k < a->vocab ? how->top_k : a->vocab;
+    const Top top = {k, mx_new_n(arena, int64_t, k), mx_new_n(arena, int64_t, k)};
+    for (int64_t t = 0; t < a->n; t++)
+        add_token(&top, a->logits + t * a->vocab, b->logits + t * a->vocab, a->vocab, r);
+    r->n_prompts++;
 }
 
 static bool check_same(const Prompt *a, const Prompt *b, int64_t i, MxError *err) {
@@ -151,9 +151,7 @@ bool mx_logits_compare(const char *a_path, const char *b_path, const MxLogitsHow
             mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "only %s has a prompt %lld",
                     has_a ? a_path : b_path, (long long)out->n_prompts);
         goes_on = has_a && has_b && check_same(&a, &b, out->n_prompts, err);
-        for (int64_t t = 0; goes_on && t < a.n; t++)
-            add_token(&scratch, how, a.logits + t * a.vocab, b.logits + t * a.vocab, a.vocab, out);
-        if (goes_on) out->n_prompts++;
+        if (goes_on) add_prompt(&scratch, how, &a, &b, out);
         mx_arena_release(&scratch);
     }
     if (!err->count && !out->n_prompts)

@@ -25,14 +25,6 @@ bool mx_sampling_check(const MxSampling *how, MxError *err) {
     return !err->count;
 }
 
-/* log(sum(exp(x))). */
-static double log_sum(const float *x, int64_t n) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
-
 static int64_t find_most(const float *x, int64_t n) {
     int64_t most = 0;
     for (int64_t i = 1; i < n; i++)
@@ -100,7 +92,7 @@ static int32_t draw(const MxSampling *how, const float *logits, int64_t vocab, u
 
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
                    uint64_t stream) {
-    const double all = log_sum(logits, vocab);
+    const double all = mx_log_sum(logits, vocab);
     MxArena arena = {.name = "logits"};
     const float *own = logits;
     if (how->repetition_penalty != 1) {

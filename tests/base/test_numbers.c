@@ -206,6 +206,20 @@ START_TEST(hash_of_pieces_is_hash_of_the_whole) {
 }
 END_TEST
 
+/* Far above what an exponential can hold, and below what it tells from 0. */
+START_TEST(log_sum_is_that_of_the_definition) {
+    const float shifts[] = {0, 1000, -1000};
+    for (int i = 0; i < MX_COUNT(shifts); i++) {
+        const float x[] = {logf(1) + shifts[i], logf(5) + shifts[i], -INFINITY,
+                           logf(2) + shifts[i]};
+        ck_assert_double_eq_tol(mx_log_sum(x, MX_COUNT(x)), log(8) + (double)shifts[i], 1e-4);
+    }
+    const float one[] = {3.5f}, bad[] = {1, NAN};
+    ck_assert_double_eq(mx_log_sum(one, 1), 3.5);
+    ck_assert(isnan(mx_log_sum(bad, 2)));
+}
+END_TEST
+
 Suite *numbers_suite(void) {
     Suite *suite = suite_create("base/numbers");
     TCase *tcase = add_case(suite, "random");
@@ -219,6 +233,7 @@ Suite *numbers_suite(void) {
     tcase_add_loop_test(tcase, dtypes_have_names_and_sizes, 0, MX_COUNT(dtypes));
     tcase_add_test(tcase, unrecognized_dtypes_are_refused);
     tcase_add_test(tcase, shapes);
+    tcase_add_test(tcase, log_sum_is_that_of_the_definition);
     tcase_add_loop_test(tcase, hash_is_xxh3, 0, MX_COUNT(hashes));
     tcase_add_test(tcase, hash_of_pieces_is_hash_of_the_whole);
     return suite;

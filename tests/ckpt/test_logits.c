@@ -57,7 +57,7 @@ START_TEST(rows_of_one_length_are_prompts_too) {
     const float x[] = {1, 2, 3, 4, 5, 6, 7, 9};
     MxH5 *file;
     MxLogitsReport r;
-    const char *rows = in_folder("rows");
+    const char *rows = in_folder("rows"), *fewer = in_folder("fewer logits");
     const char *prompts = write_file("prompts", 2, 1, ids, 4, x);
     ck_ok(mx_h5_create(&arena, rows, &file, &err) &&
           mx_h5_write(file, "input_ids", MX_I32, MX_SHAPE(2, 1), ids, &err) &&
@@ -67,6 +67,12 @@ START_TEST(rows_of_one_length_are_prompts_too) {
     ck_assert_int_eq(r.n_prompts, 2);
     ck_assert_double_eq(r.largest, 0);
     ck_assert_double_eq(r.shared_top, 1);
+    ck_ok(mx_h5_create(&arena, fewer, &file, &err) &&
+          mx_h5_write(file, "input_ids", MX_I32, MX_SHAPE(2, 1), ids, &err) &&
+          mx_h5_write(file, "logits", MX_F32, MX_SHAPE(1, 1, 4), x, &err) &&
+          mx_h5_close(file, &err));
+    ck_failed(mx_logits_compare(fewer, prompts, &(MxLogitsHow){.top_k = 3}, &r, &err),
+              "logits: there are not as many as in input_ids");
 }
 END_TEST
 
