@@ -87,29 +87,28 @@ static int larger_first(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
+static bool meets(const Buffer *a, const Buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
 }
 
+/* Largest first, each at the lowest offset where nothing lies that lives while it does. */
 static size_t place_buffers(Layout *l) {
     Buffer **order = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1);
-    Buffer **meets = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1);
+    Buffer **placed = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1); /* by offset */
     size_t top = 0;
     for (int i = 0; i < l->n_buffers; i++) order[i] = &l->buffers[i];
     qsort(order, (size_t)l->n_buffers, sizeof *order, larger_first);
     for (int i = 0; i < l->n_buffers; i++) {
         Buffer *b = order[i];
-        int n = 0;
-        for (int j = 0; j < i; j++)
-            if (order[j]->first <= b->last && b->first <= order[j]->last) meets[n++] = order[j];
-        qsort(meets, (size_t)n, sizeof *meets, by_offset);
+        int at = 0;
         b->offset = 0;
-        for (int j = 0; j < n; j++) {
-            if (meets[j]->offset >= b->offset + b->bytes) break;
-            size_t end = meets[j]->offset + meets[j]->bytes;
-            if (end > b->offset) b->offset = end;
+        for (int j = 0; j < i && placed[j]->offset < b->offset + b->bytes; j++) {
+            size_t end = placed[j]->offset + placed[j]->bytes;
+            if (meets(placed[j], b) && end > b->offset) b->offset = end;
         }
+        while (at < i && placed[at]->offset < b->offset) at++;
+        memmove(placed + at + 1, placed + at, (size_t)(i - at) * sizeof *placed);
+        placed[at] = b;
         if (b->offset + b->bytes > top) top = b->offset + b->bytes;
     }
     return top;
