@@ -194,7 +194,7 @@ static ChatValue eval_constant(ChatRun *run, const ChatNode *node) {
 
 static ChatValue eval_name(ChatRun *run, const ChatNode *node) {
     for (const ChatScope *scope = run->scope; scope; scope = scope->parent)
-        for (int i = 0; i < scope->n; i++)
+        for (int64_t i = 0; i < scope->n; i++)
             if (!strcmp(scope->item[i].name, node->name)) return scope->item[i].value;
     return chat_undefined(run, "'%s' is undefined", node->name);
 }

@@ -222,7 +222,7 @@ typedef struct ChatBinding {
 struct ChatScope {
     ChatScope *parent;
     ChatBinding *item; /* [n] */
-    int n, cap;
+    int64_t n, cap;
 };
 
 struct ChatRun {
@@ -249,6 +249,8 @@ bool chat_enter(ChatRun *run);
 void chat_leave(ChatRun *run);
 /* chat_alloc — memory of the run; NULL, as a failure, where it has had too much. */
 void *chat_alloc(ChatRun *run, size_t n, size_t bytes);
+/* chat_grow — n items with room for one more, where they are or in a larger copy; NULL as above. */
+void *chat_grow(ChatRun *run, void *items, int64_t n, int64_t *cap, size_t item_bytes);
 /* chat_add — n bytes more, unless there are too many. */
 void chat_add(ChatRun *run, MxText *out, const char *bytes, size_t n);
 void chat_add_char(ChatRun *run, MxText *out, uint32_t c);

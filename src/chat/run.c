@@ -50,6 +50,16 @@ void *chat_alloc(ChatRun *run, size_t n, size_t bytes) {
     return has_room(run, n, bytes) ? mx_arena_alloc(run->arena, n * bytes) : NULL;
 }
 
+void *chat_grow(ChatRun *run, void *items, int64_t n, int64_t *cap, size_t item_bytes) {
+    if (n < *cap) return items;
+    int64_t wanted = 2 * *cap + 4;
+    void *more = chat_alloc(run, (size_t)wanted, item_bytes);
+    if (!more) return NULL;
+    if (n) memcpy(more, items, (size_t)n * item_bytes);
+    *cap = wanted;
+    return more;
+}
+
 void chat_add(ChatRun *run, MxText *out, const char *bytes, size_t n) {
     if (n && chat_spend(run, n / 64) && has_room(run, n, 1)) mx_text_addn(out, bytes, n);
 }
@@ -68,19 +78,14 @@ MxText chat_builder(ChatRun *run) {
 
 void chat_set(ChatRun *run, const char *name, ChatValue value) {
     ChatScope *scope = run->scope;
-    for (int i = 0; i < scope->n; i++)
+    for (int64_t i = 0; i < scope->n; i++)
         if (!strcmp(scope->item[i].name, name)) {
             scope->item[i].value = value;
             return;
         }
-    if (scope->n == scope->cap) {
-        int cap = 2 * scope->cap + 8;
-        ChatBinding *more = chat_alloc(run, (size_t)cap, sizeof *more);
-        if (!more) return;
-        if (scope->n) memcpy(more, scope->item, (size_t)scope->n * sizeof *more);
-        scope->item = more;
-        scope->cap = cap;
-    }
+    ChatBinding *item = chat_grow(run, scope->item, scope->n, &scope->cap, sizeof *item);
+    if (!item) return;
+    scope->item = item;
     scope->item[scope->n++] = (ChatBinding){name, value};
 }
 

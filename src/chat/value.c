@@ -44,14 +44,9 @@ ChatValue chat_list_new(ChatRun *run, ChatForm form, int64_t cap) {
 
 void chat_list_add(ChatRun *run, ChatValue value, ChatValue item) {
     ChatList *list = value.list;
-    if (list->n == list->cap) {
-        int64_t cap = 2 * list->cap + 4;
-        ChatValue *more = chat_alloc(run, (size_t)cap, sizeof *more);
-        if (!more) return;
-        if (list->n) memcpy(more, list->item, (size_t)list->n * sizeof *more);
-        list->item = more;
-        list->cap = cap;
-    }
+    ChatValue *items = chat_grow(run, list->item, list->n, &list->cap, sizeof *items);
+    if (!items) return;
+    list->item = items;
     list->item[list->n++] = item;
 }
 
@@ -100,14 +95,9 @@ void chat_dict_set(ChatRun *run, ChatDict *dict, ChatValue key, ChatValue value)
         entry->value = value;
         return;
     }
-    if (dict->n == dict->cap) {
-        int64_t cap = 2 * dict->cap + 4;
-        ChatEntry *more = chat_alloc(run, (size_t)cap, sizeof *more);
-        if (!more) return;
-        if (dict->n) memcpy(more, dict->entry, (size_t)dict->n * sizeof *more);
-        dict->entry = more;
-        dict->cap = cap;
-    }
+    entry = chat_grow(run, dict->entry, dict->n, &dict->cap, sizeof *entry);
+    if (!entry) return;
+    dict->entry = entry;
     dict->entry[dict->n++] = (ChatEntry){key, value, hash_of(run, key)};
 }
 
