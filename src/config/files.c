@@ -189,22 +189,31 @@ enum { NAMED_DIRS = 2 + CONFIG_DIRS, MOST_NAMED = 512 };
 
 /* A key whose value is the name of a file in a folder of its own. */
 typedef struct Named {
+    MxKey key;
     const char *folder; /* beside the main file, beside its folder, among our configs */
     const char *later;  /* MaxText's names that have no file here yet, a space between them */
     const char *word, *file_word;
 } Named;
 
-static const Named models = {
-    .folder = "models",
-    .later = models_later,
-    .word = "model",
-    .file_word = "preset",
-};
-static const Named custom_meshes = {
-    .folder = "custom_mesh_and_rule",
-    .later = "",
-    .word = "custom mesh",
-    .file_word = "file",
+enum { MODELS, CUSTOM_MESHES };
+
+static const Named named_files[] = {
+    [MODELS] =
+        {
+            .key = MX_KEY_model_name,
+            .folder = "models",
+            .later = models_later,
+            .word = "model",
+            .file_word = "preset",
+        },
+    [CUSTOM_MESHES] =
+        {
+            .key = MX_KEY_custom_mesh_and_rule,
+            .folder = "custom_mesh_and_rule",
+            .later = "",
+            .word = "custom mesh",
+            .file_word = "file",
+        },
 };
 
 static void list_dirs(MxArena *arena, const char *main_dir, const Named *named,
@@ -255,14 +264,13 @@ static int list_named(MxArena *arena, const char *main_dir, const Named *named,
 }
 
 const char *config_named(MxArena *arena, MxKey key) {
-    const Named *named = key == MX_KEY_model_name             ? &models
-                         : key == MX_KEY_custom_mesh_and_rule ? &custom_meshes
-                                                              : NULL;
     const char *found[MOST_NAMED];
     MxText words;
     mx_text_init(&words, arena);
-    int n = named ? list_named(arena, NULL, named, found) : 0;
-    for (int i = 0; i < n; i++) mx_text_add(&words, "%s ", found[i]);
+    for (int k = 0; k < MX_COUNT(named_files); k++) {
+        int n = named_files[k].key == key ? list_named(arena, NULL, &named_files[k], found) : 0;
+        for (int i = 0; i < n; i++) mx_text_add(&words, "%s ", found[i]);
+    }
     return words.data;
 }
 
@@ -275,15 +283,16 @@ static const char *nearest_named(const ConfigLoad *load, const Named *named, con
 }
 
 /* There is no such file. */
-static void report_named(ConfigLoad *load, MxKey key, const Named *named, const MxYaml *node,
+static void report_named(ConfigLoad *load, const Named *named, const MxYaml *node,
                          const char *name) {
-    load->slots[key].is_bad = true;
+    const char *key = mx_key_name(named->key);
+    load->slots[named->key].is_bad = true;
     if (config_word_in(named->later, name)) {
-        config_report(load, node->where, "%s: not available yet (there is no %s for \"%s\")",
-                      mx_key_name(key), named->file_word, name);
+        config_report(load, node->where, "%s: not available yet (there is no %s for \"%s\")", key,
+                      named->file_word, name);
         return;
     }
-    config_report(load, node->where, "%s: unrecognized %s \"%s\"", mx_key_name(key), named->word,
+    config_report(load, node->where, "%s: unrecognized %s \"%s\"", key, named->word,
                   config_shorten(load->arena, name));
     config_hint_nearest(load, nearest_named(load, named, name));
 }
@@ -331,9 +340,9 @@ void config_read_model(ConfigLoad *load) {
     if (config_node_is_null(node) || !strcmp(name, "default") || !wants_model(load, node)) return;
     if (mx_text_has_suffix(name, "-Instruct"))
         name = mx_arena_strndup(load->arena, name, strlen(name) - strlen("-Instruct"));
-    const char *path = find_named(load, &models, name);
+    const char *path = find_named(load, &named_files[MODELS], name);
     if (!path) {
-        report_named(load, MX_KEY_model_name, &models, node, name);
+        report_named(load, &named_files[MODELS], node, name);
         return;
     }
     const MxYaml *map = read_map(load, path);
@@ -355,9 +364,9 @@ void config_read_custom_mesh(ConfigLoad *load) {
     const MxYaml *node = strongest(load, MX_KEY_custom_mesh_and_rule);
     if (node->kind == MX_YAML_LIST || node->kind == MX_YAML_MAP || config_node_is_null(node))
         return;
-    const char *path = find_named(load, &custom_meshes, node->text);
+    const char *path = find_named(load, &named_files[CUSTOM_MESHES], node->text);
     if (!path) {
-        report_named(load, MX_KEY_custom_mesh_and_rule, &custom_meshes, node, node->text);
+        report_named(load, &named_files[CUSTOM_MESHES], node, node->text);
         return;
     }
     const MxYaml *map = read_map(load, path);
