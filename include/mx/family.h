@@ -158,6 +158,7 @@ typedef struct MxFamily {
      * period's places apart, below names that begin with `place`, "layers/layers_2/…"; period 1 =
      * all in one array. Where it takes several layers for one, they share its name, with blocks
      * of different names: n_a_name, 0 = 1. */
+    bool keeps_stream; /* dropout leaves alone what goes from layer to layer */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
     /* Keys say how layers take turns, MxLayerKeys; specs stand by MX_KIND_… . The period is then

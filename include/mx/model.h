@@ -70,9 +70,17 @@ typedef struct MxBalance {
     int n;
 } MxBalance;
 
+/* What is left out by chance (dropout): the step, i32, and each row's place in the batch, i32 [B].
+ * Each place in the model that leaves something out takes the next stream. */
+typedef struct MxDraws {
+    MxValue step, rows;
+    int n_streams;
+} MxDraws;
+
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
+    MxDraws *draws;     /* NULL = nothing is left out */
     MxBalance *balance; /* layers add to it; NULL = nobody asks */
     /* How often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL = nobody
      * asks. */
@@ -106,8 +114,10 @@ bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
  * leaf of the tree, in order. */
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);
-/* mx_model_last_norm — hidden states as the output head wants them. */
-MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params, MxValue stream);
+/* mx_model_last_norm — hidden states as the output head wants them; of what goes in `draws` alone
+ * counts. */
+MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params,
+                           MxModelInputs in, MxValue stream);
 /* mx_model_hidden — the two together. */
 MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);
 

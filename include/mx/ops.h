@@ -92,6 +92,20 @@ typedef struct MxScaleAttr {
 MxValue mx_scale(MxTrace *t, MxValue x, double factor);
 MxValue mx_plus(MxTrace *t, MxValue x, double constant);
 
+typedef struct MxDropoutAttr {
+    double rate; /* 0 to 1 */
+    uint64_t seed, stream;
+    int64_t width, first; /* x's last dim, and where in it a part begins */
+} MxDropoutAttr;
+
+/* mx_dropout — x [B, .., D] without a share `rate` of its columns, the rest times 1 / (1 - rate).
+ * Column d of row b is left out everywhere or nowhere in the dims between, as element rows[b] D + d
+ * of a random sequence says, which depends on (seed, stream, step) alone: on no mesh, and not on
+ * how a batch is split. rows i32 [B], step i32 scalar. With Philox, whose key is what Philox makes
+ * of (seed, stream, step). Source: Srivastava et al. 2014; flax.linen.Dropout with broadcast_dims
+ * as MaxText has it. */
+MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDropoutAttr attr);
+
 typedef struct MxSoftcapAttr {
     double cap;
 } MxSoftcapAttr;

@@ -32,6 +32,7 @@ const MxFamily family_mixtral = {
 
 const MxFamily family_qwen3_moe = {
     .decoder_block = "qwen3_moe",
+    .keeps_stream = true,
     .specs = {{.block = MOE_BLOCKS("moe_block"), .scales_query = true, .has_out_bias = true}},
     .n_specs = 1,
     .period = 1,

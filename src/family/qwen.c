@@ -5,6 +5,7 @@
 
 const MxFamily family_qwen2 = {
     .decoder_block = "qwen2",
+    .keeps_stream = true,
     .specs = {{.block = FAMILY_LLAMA_BLOCKS, .scales_query = true}},
     .n_specs = 1,
     .period = 1,
@@ -20,6 +21,7 @@ const MxFamily family_qwen2 = {
 
 const MxFamily family_qwen3 = {
     .decoder_block = "qwen3",
+    .keeps_stream = true,
     .specs = {{.block = FAMILY_LLAMA_BLOCKS, .scales_query = true, .has_out_bias = true}},
     .n_specs = 1,
     .period = 1,

@@ -14,6 +14,7 @@
 
 const MxFamily family_qwen3_next = {
     .decoder_block = "qwen3_next",
+    .keeps_stream = true,
     .specs = {{QWEN3_NEXT_LAYER(MX_BLOCK_DELTA, "attention"), .rope = MX_ROPE_NONE},
               {QWEN3_NEXT_LAYER(MX_BLOCK_ATTENTION, "attention/attention"), .norms_heads = true,
                .gates_heads = true, .scales_query = true, .has_out_bias = true}},

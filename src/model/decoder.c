@@ -22,11 +22,23 @@ static MxValue add_block(const Pass *p, const Spec *spec, const BlockLeaves *b, 
     return constrain_stream(p, mx_add(p->t, x_BTD, y_BTD));
 }
 
+/* Source: MaxText layers/linears.py, Dropout; models/llama2.py @e591f30c, where the whole stream
+ * passes through it. */
+MxValue model_drop(const Pass *p, MxValue x) {
+    const MxConfig *c = p->model->config;
+    if (!p->draws) return x;
+    MxDropoutAttr attr = {.rate = c->dropout_rate,
+                          .seed = (uint64_t)c->init_weights_seed,
+                          .stream = (uint64_t)p->draws->n_streams++};
+    return mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
+}
+
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     p->t->scope = l->scope;
     for (int i = 0; i < MX_LAYER_BLOCKS; i++)
         x_BTD = add_block(p, &p->model->specs[l->spec], &l->block[i], x_BTD);
-    return x_BTD;
+    if (!p->draws || p->model->family->keeps_stream) return x_BTD;
+    return constrain_stream(p, model_drop(p, x_BTD));
 }
 
 static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
@@ -36,6 +48,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .segments_BT = in.segments,
               .positions_BT = in.positions,
               .place = in.place,
+              .draws = in.draws,
               .caches = in.caches,
               .balance = in.balance,
               .loads = in.loads,
@@ -52,7 +65,8 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
 static MxValue embed(const Pass *p, MxValue tokens_BT) {
     MxTrace *t = p->t;
     const MxModel *model = p->model;
-    MxValue x_BTD = mx_embed(t, p->params[model->embedding], tokens_BT, model->dtype);
+    MxValue x_BTD =
+        model_drop(p, mx_embed(t, p->params[model->embedding], tokens_BT, model->dtype));
     if (model->positions >= 0)
         x_BTD = mx_add(t, x_BTD,
                        mx_embed(t, p->params[model->positions], p->positions_BT, model->dtype));
@@ -76,14 +90,15 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
 }
 
 MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params,
-                           MxValue stream) {
-    Pass p = {.t = t, .model = model, .params = params};
+                           MxModelInputs in, MxValue stream) {
+    Pass p = {.t = t, .model = model, .params = params, .draws = in.draws};
     t->scope = "decoder/decoder_norm";
-    return model_norm(&p, stream, model->final_norm, model->config->normalization_layer_epsilon);
+    double epsilon = model->config->normalization_layer_epsilon;
+    return model_drop(&p, model_norm(&p, stream, model->final_norm, epsilon));
 }
 
 MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
-    return mx_model_last_norm(t, model, params, mx_model_stream(t, model, params, in));
+    return mx_model_last_norm(t, model, params, in, mx_model_stream(t, model, params, in));
 }
 
 /* Positions and segments of the layer stay where they are. */

@@ -61,6 +61,7 @@ MxValue model_glu(const Pass *p, const Spec *spec, const Glu *l, MxValue x_BTD) 
     MxValue hidden_BTM = multiply(p, spec, branch_BTM);
     mx_trace_constrain(p->t, hidden_BTM,
                        AXES("activation_batch", "activation_length", "activation_mlp"));
+    hidden_BTM = model_drop(p, hidden_BTM);
     return model_project(p, hidden_BTM, l->wo.kernel, l->wo.bias);
 }
 

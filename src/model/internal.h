@@ -104,12 +104,13 @@ typedef struct Pass {
     const MxValue *params;
     MxValue segments_BT, positions_BT;
     MxCachePlace place;
-    const int *caches;                 /* variables of this layer's; NULL = there are none */
+    const int *caches; /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
-    MxBalance *balance;                /* of MxModelInputs … */
-    MxValue *loads, *tops;             /* … and these */
-    const BlockLeaves *mixer;          /* of this layer, whose output goes … */
-    MxValue *feature;                  /* … here; NULL = nobody asks */
+    MxDraws *draws;                                                 /* of MxModelInputs, as … */
+    MxBalance *balance;                                             /* … these */
+    MxValue *loads, *tops;
+    const BlockLeaves *mixer; /* of this layer, whose output goes … */
+    MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
 
 enum { MODEL_MOST_CACHES = 4 };
@@ -182,6 +183,8 @@ MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
  * tails[i]], one behind the other. */
 void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
                          MxValue *y);
+/* model_drop — x [B, .., D] without what is left out here by chance; dims between alike. */
+MxValue model_drop(const Pass *p, MxValue x);
 /* model_norm — x itself if there is none. */
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 /* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */

@@ -39,11 +39,11 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
-    MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream), sum = MX_NONE;
+    MxValue hidden = mx_model_last_norm(t, s->model, params, in, at.stream), sum = MX_NONE;
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
     for (int k = 1; k <= s->config->mtp_num_layers; k++) {
         at = mx_model_ahead(t, s->model, params, in, k, at);
-        hidden = mx_model_last_norm(t, s->model, params, at.stream);
+        hidden = mx_model_last_norm(t, s->model, params, in, at.stream);
         MxValue nll = mx_model_nll(t, s->model, params, hidden, at.targets, at.weights);
         sum = k > 1 ? mx_add(t, sum, nll) : nll;
     }
@@ -62,7 +62,7 @@ static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const in
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
-    MxValue hidden = mx_model_last_norm(t, s->model, params, at.stream);
+    MxValue hidden = mx_model_last_norm(t, s->model, params, in, at.stream);
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
     loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
     if (!module) return loss;
@@ -71,7 +71,7 @@ static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const in
         at = mx_model_ahead(t, s->model, params, in, k, at);
         main = mx_shift(t, main, in.segments, k - 1);
     }
-    hidden = mx_model_last_norm(t, s->model, params, at.stream);
+    hidden = mx_model_last_norm(t, s->model, params, in, at.stream);
     MxValue own = mx_model_argmax(t, s->model, params, hidden, at.weights);
     t->scope = "loss";
     MxValue n_equal = mx_count_equal(t, main, own, at.weights);

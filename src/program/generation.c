@@ -118,7 +118,7 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     t->scope = "generation";
     if (kind != PIECE_CHUNK || !s->generation.all_logits)
         x = take_last(t, x, mx_variable(t, v->last));
-    x = mx_model_last_norm(t, s->model, params, x);
+    x = mx_model_last_norm(t, s->model, params, in, x);
     mx_trace_assign(t, mx_model_logits(t, s->model, params, x), v->logits, false);
 }
 

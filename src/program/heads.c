@@ -39,7 +39,8 @@ static bool declare(MxTrainState *s, MxError *err) {
     return true;
 }
 
-static void ask(MxTrainState *s, MxModelInputs *in) {
+static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
+    (void)t;
     const Heads *own = program_part(s, PART_heads);
     in->tops = own->tops;
 }

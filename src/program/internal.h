@@ -157,11 +157,14 @@ void program_set_step(MxTrainState *state, int64_t step);
 
 /* program_between — a value on its way, "constant", "linear" or "cosine"; fraction 0 to 1. */
 double program_between(const char *how, double from, double to, double fraction);
+/* program_drops — whether training leaves something out by chance. */
+bool program_drops(const MxConfig *config);
 /* program_max_logit — the largest score of a step's batch, if somebody looks at them; else NAN. */
 double program_max_logit(const MxTrainState *state);
 
 /* What parts do where they are wanted, see Part. */
 void program_changed(MxTrainState *state);
+void program_before_pass(MxTrainState *state, MicroBatch micro);
 bool program_takes_rows(const MxConfig *config);
 /* program_shard — what of every variable this rank has, all of it unless the program is divided.
  * Errors: what does not divide. program_divide — the entries as this rank runs them. */
@@ -169,11 +172,6 @@ bool program_shard(MxTrainState *state, bool divides, MxError *err);
 bool program_divide(MxTrainState *state, MxError *err);
 /* program_divide_like — what of a new variable this rank has: the same part as of an older one. */
 void program_divide_like(MxTrainState *state, int var, int like);
-/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
-typedef struct MicroBatch {
-    int64_t i, n, examples, of_examples;
-} MicroBatch;
-
 /* program_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, …
  * as MaxText takes them. The first rows of all examples come before the second ones, in the batch
  * as in the micro-batch. */

@@ -23,6 +23,11 @@ void program_changed(MxTrainState *s) {
         if (s->part[i] && program_parts[i]->changed) program_parts[i]->changed(s);
 }
 
+void program_before_pass(MxTrainState *s, MicroBatch micro) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->before_pass) program_parts[i]->before_pass(s, micro);
+}
+
 bool mx_train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && program_parts[i]->open && !program_parts[i]->open(s, data, err))

@@ -18,6 +18,11 @@ typedef struct Entry {
 extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update,
     entry_prefill, entry_decode, entry_decode_all;
 
+/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
+typedef struct MicroBatch {
+    int64_t i, n, examples, of_examples;
+} MicroBatch;
+
 /* Every member but the first two may be missing. */
 typedef struct Part {
     bool (*is_wanted)(const MxConfig *config);
@@ -31,21 +36,23 @@ typedef struct Part {
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
 
-    /* In the graphs of training. ask: what the trained model is to leave behind in a pass over a
-     * micro-batch. observe: what the pass over a micro-batch has made besides its
+    /* In the graphs of training. ask: what the trained model is to read, and to leave behind, in a
+     * pass over a micro-batch. observe: what the pass over a micro-batch has made besides its
      * loss goes to variables, or is added to what they hold. adjust: a parameter's new value, f32,
      * behind the optimizer's step. */
-    void (*ask)(MxTrainState *s, MxModelInputs *in);
+    void (*ask)(MxTrainState *s, MxTrace *t, MxModelInputs *in);
     void (*observe)(MxTrainState *s, MxTrace *t, bool add);
     MxValue (*adjust)(MxTrainState *s, MxTrace *t, int param, MxValue value);
 
     /* While it is run. begin: the weights are those that a run starts with. open: before the first
      * batch; the data of training and evaluation, NULL = none. before_batch: batch i, or the rows
-     * of it that `batch` has. changed: parameters were changed, by a step or from outside. */
+     * of it that `batch` has. before_pass: a pass of
+     * training over a micro-batch. changed: parameters were changed, by a step or from outside. */
     void (*begin)(MxTrainState *s);
     bool (*open)(MxTrainState *s, MxDataset *const data[2], MxError *err);
     bool (*before_batch)(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
                          MxError *err);
+    void (*before_pass)(MxTrainState *s, MicroBatch micro);
     void (*changed)(MxTrainState *s);
 
     /* Of a config. evaluates: whether weights that no run has trained can be evaluated. takes_rows:

@@ -33,7 +33,8 @@ static bool declare(MxTrainState *s, MxError *err) {
     return true;
 }
 
-static void ask(MxTrainState *s, MxModelInputs *in) {
+static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
+    (void)t;
     const Routers *own = program_part(s, PART_routers);
     in->loads = own->loads;
 }

@@ -338,6 +338,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         if (micro.n > 1) program_load_batch(s, false, batch, micro);
+        program_before_pass(s, micro);
         program_run_entry(s, micro.i ? &entry_grad_add : &entry_grad);
         add_loss(s, false, &loss);
     }

@@ -10,7 +10,7 @@ MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
                         .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
                         .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
     for (int i = 0; i < PART_COUNT && batch == s->var.batch[false]; i++)
-        if (s->part[i] && program_parts[i]->ask) program_parts[i]->ask(s, &in);
+        if (s->part[i] && program_parts[i]->ask) program_parts[i]->ask(s, t, &in);
     return in;
 }
 

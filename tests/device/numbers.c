@@ -260,6 +260,54 @@ START_TEST(random_moments) {
 }
 END_TEST
 
+/* ---- dropout */
+
+enum { DROP_ROWS = 64, DROP_BETWEEN = 2, DROP_WIDTH = 1024, DROPS = DROP_ROWS * DROP_WIDTH };
+
+static const double rates[] = {0.1, 0.5, 0.9};
+
+/* Which columns of ones are left out, 1 or 0 [DROPS]; the dims between agree. */
+static void drop(double rate, uint64_t stream, int32_t step, bool *is_left_out) {
+    MxDropoutAttr attr = {.rate = rate, .seed = 5, .stream = stream, .width = DROP_WIDTH};
+    MxType in[] = {{MX_F32, MX_SHAPE(DROP_ROWS, DROP_BETWEEN, DROP_WIDTH)},
+                   {MX_I32, MX_SHAPE(DROP_ROWS)},
+                   {MX_I32, MX_SCALAR}};
+    Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_dropout, &attr, in, 3, 0});
+    for (int i = 0; i < DROPS * DROP_BETWEEN; i++) ((float *)p->in[0])[i] = 1;
+    for (int i = 0; i < DROP_ROWS; i++) ((int32_t *)p->in[1])[i] = i;
+    *(int32_t *)p->in[2] = step;
+    probe_run(p);
+    for (int i = 0; i < DROPS; i++) {
+        const float *y =
+            (const float *)p->out[0] + i / DROP_WIDTH * DROP_BETWEEN * DROP_WIDTH + i % DROP_WIDTH;
+        ck_assert(y[0] == y[DROP_WIDTH]);
+        ck_assert(y[0] == 0 || fabs((double)y[0] * (1 - rate) - 1) < 1e-6);
+        is_left_out[i] = y[0] == 0;
+    }
+    probe_close();
+}
+
+/* So large a share is left out, and of what one step, place or row leaves out others leave out
+ * neither more nor less. */
+START_TEST(dropout_is_by_chance) {
+    static bool mask[3][DROPS];
+    double p = rates[_i], sigmas = 5;
+    drop(p, 0, 7, mask[0]);
+    drop(p, 0, 8, mask[1]);
+    drop(p, 1, 7, mask[2]);
+    int n = 0, together[3] = {0};
+    for (int i = 0; i < DROPS; i++) {
+        n += mask[0][i];
+        for (int k = 1; k < 3; k++) together[k] += mask[0][i] && mask[k][i];
+        together[0] += mask[0][i] && mask[0][(i + DROP_WIDTH) % DROPS];
+    }
+    ck_assert_double_eq_tol((double)n, p * DROPS, sigmas * sqrt(p * (1 - p) * DROPS));
+    for (int k = 0; k < 3; k++)
+        ck_assert_double_eq_tol((double)together[k], p * p * DROPS,
+                                sigmas * sqrt(p * p * (1 - p * p) * DROPS));
+}
+END_TEST
+
 START_TEST(random_streams_are_independent) {
     enum { N = 1000000 };
     static uint64_t keys[][2] = {{7, 11}, {7, 12}, {8, 11}, {7 + (1ull << 32), 11}};
@@ -295,6 +343,7 @@ Suite *suite_numbers(void) {
     tcase_add_loop_test(t, squares_of_any_length, 0, MX_COUNT(lengths));
     tcase_add_test(t, squares_are_close);
     tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_LOG_UNIFORM);
+    tcase_add_loop_test(t, dropout_is_by_chance, 0, MX_COUNT(rates));
     tcase_add_test(t, random_streams_are_independent);
     tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_COUNT);
     suite_add_tcase(suite, t);

@@ -63,6 +63,8 @@ static const Variant variants[] = {
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "everything again", .set = {"remat_policy=full", SGD}},
+    {.name = "dropout", .set = {"dropout_rate=0.3", SGD}},
+    {.name = "dropout, accumulation", .set = {"dropout_rate=0.3", "remat_policy=full", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "something again", .set = {"remat_policy=minimal", "z_loss_multiplier=0.01", SGD}},
     {.name = "weights cut otherwise", .set = {"logical_axis_rules=[[embed,tensor],[mlp,[fsdp]],[q_heads,[]],[kv_heads,context],[vocab,[data]]]", SGD}},
     {.name = "activations whole", .set = {"logical_axis_rules=[[activation_mlp,[]],[activation_heads,[]],[activation_kv_heads,[]],[activation_embed,[]],[activation_length,[]]]", SGD}},

@@ -191,6 +191,8 @@ static const struct {
     {&op_glu, &(const MxGluAttr){MX_QUICK_GELU, 7, 1}, "quick_gelu within 7 + 1"},
     {&op_top_k, &(const MxTopKAttr){.k = 8, .n_groups = 8, .n_best = 4}, "8 in 4 of 8 groups"},
     {&op_even_out, &(const MxEvenOutAttr){0.001}, "0.001"},
+    {&op_dropout, &(const MxDropoutAttr){.rate = 0.1, .stream = 7}, "0.1 stream 7"},
+    {&op_dropout, &(const MxDropoutAttr){.rate = 0.5, .first = 64}, "0.5 stream 0 from 64"},
     {&op_clip_heads, &(const MxClipHeadsAttr){100, 64, false}, "100, 64 by the root"},
     {&op_clip_heads, &(const MxClipHeadsAttr){0.5, 64, true}, "0.5, 64 by the root alone"},
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},

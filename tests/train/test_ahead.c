@@ -81,7 +81,7 @@ static void open_program(MxArena *arena, const MxConfig *c, const MxModel *model
                   .weights = in[MX_TARGETS_SEGMENTATION]};
     for (int k = 0; k <= MAX_MODULES; k++) {
         if (k) at = mx_model_ahead(&t, model, params, inputs, k, at);
-        MxValue hidden = mx_model_last_norm(&t, model, params, at.stream);
+        MxValue hidden = mx_model_last_norm(&t, model, params, inputs, at.stream);
         MxValue logits = mx_copy(&t, mx_model_logits(&t, model, params, hidden));
         p->logits[k] = mx_vars_add(&p->vars, "logits", mx_trace_type(&t, logits));
         mx_trace_assign(&t, logits, p->logits[k], false);

@@ -7,6 +7,7 @@
 Suite *ahead_suite(void);
 Suite *clip_suite(void);
 Suite *distill_suite(void);
+Suite *dropout_suite(void);
 Suite *environment_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);

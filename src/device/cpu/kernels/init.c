@@ -6,11 +6,9 @@
 
 #include <math.h>
 
-enum { LANES = 64, WORDS = 4, ROUNDS = 10 };
+enum { LANES = CPU_PHILOX_LANES, WORDS = CPU_PHILOX_WORDS, ROUNDS = 10 };
 
-/* LANES counters in a row; word w of each in c[w]. */
-static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t counter,
-                         uint32_t c[WORDS][LANES]) {
+void cpu_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t c[WORDS][LANES]) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int i = 0; i < LANES; i++) {
         c[0][i] = (uint32_t)(counter + (uint64_t)i);
@@ -109,7 +107,7 @@ static void random_run(const MxKernelCall *call, int64_t from, int64_t at, int64
     for (int64_t done = 0, m; done < n; done += m) {
         int64_t skipped = (from + done) % WORDS;
         m = cpu_min(LANES * WORDS - skipped, n - done);
-        philox_lanes(attr->seed, attr->stream, (uint64_t)(from + done) / WORDS, words);
+        cpu_philox(attr->seed, attr->stream, (uint64_t)(from + done) / WORDS, words);
         lanes[attr->fill](words, (float)attr->value, z);
         interleave(z, block);
         if (attr->type.dtype == MX_F32)

@@ -44,6 +44,15 @@ static inline void cpu_store(const float *from, int64_t n, void *y, MxDtype dtyp
 void cpu_add_to(const float *from, int64_t n, void *y, MxDtype dtype, int64_t at);
 void cpu_zero(const MxDevice *device, void *y, size_t bytes);
 
+/* ---- init.c */
+
+enum { CPU_PHILOX_LANES = 64, CPU_PHILOX_WORDS = 4 };
+
+/* cpu_philox — mx_philox of as many counters in a row as there are lanes; word w of each in c[w].
+ */
+void cpu_philox(uint64_t seed, uint64_t stream, uint64_t counter,
+                uint32_t c[CPU_PHILOX_WORDS][CPU_PHILOX_LANES]);
+
 /* ---- map.c */
 
 /* CPU_MAP_BLOCK: elements at a time. What a block reads and writes, and what conversions fetch for

@@ -1,0 +1,53 @@
+/* dropout.c — the part of a program that leaves something out by chance while it trains: numbers
+ * that follow from the step and from each row's place in the batch alone. */
+#include <mx/program.h>
+
+#include "internal.h"
+
+typedef struct Dropout {
+    int step, rows; /* variables i32, scalar and [rows] */
+    MxDraws draws;  /* of the pass that is being traced */
+} Dropout;
+
+bool program_drops(const MxConfig *config) {
+    return config->enable_dropout && config->dropout_rate > 0;
+}
+
+static int64_t rows_of(const MxTrainState *s) {
+    return s->loss->rows * s->config->micro_batch_size_to_train_on;
+}
+
+static bool declare(MxTrainState *s, MxError *err) {
+    (void)err;
+    Dropout *own = program_part(s, PART_dropout);
+    own->step = program_add_var(s, "in", "step", (MxType){MX_I32, MX_SCALAR});
+    own->rows = program_add_var(s, "in", "rows", (MxType){MX_I32, MX_SHAPE(rows_of(s))});
+    return true;
+}
+
+static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
+    Dropout *own = program_part(s, PART_dropout);
+    own->draws = (MxDraws){.step = mx_variable(t, own->step), .rows = mx_variable(t, own->rows)};
+    in->draws = &own->draws;
+}
+
+static void before_pass(MxTrainState *s, MicroBatch micro) {
+    const Dropout *own = program_part(s, PART_dropout);
+    MxArena arena = {.name = "rows"};
+    int64_t n = rows_of(s);
+    int32_t *rows = mx_new_n(&arena, int32_t, n);
+    micro.examples = n / s->loss->rows;
+    micro.of_examples = micro.n * micro.examples;
+    for (int64_t i = 0; i < n; i++) rows[i] = (int32_t)program_row_of(&micro, i);
+    program_write_all(s, own->rows, rows);
+    program_write_all(s, own->step, s->step);
+    mx_arena_release(&arena);
+}
+
+const Part part_dropout = {
+    .is_wanted = program_drops,
+    .bytes = sizeof(Dropout),
+    .declare = declare,
+    .ask = ask,
+    .before_pass = before_pass,
+};
