@@ -205,7 +205,7 @@ static const struct {
      "sets dataset_name=other eval_dataset_name=texts/en eval_split=validation",
      1, false},
     {"grain",
-     SMALL "per_device_batch_size=4 eval_per_device_batch_size=1 eval_split=0.3 dataset_type=grain "
+     SMALL "per_device_batch_size=3 eval_per_device_batch_size=1 eval_split=0.3 dataset_type=grain "
            "grain_train_files=" FIXTURES "short.array_record",
      1, false},
     {"lora",
@@ -442,6 +442,7 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_model_name,
                                     MX_KEY_dataset_path,
                                     MX_KEY_mtp_eval_target_module,
+                                    MX_KEY_use_qk_clip, /* tests/train/test_clip.c */
                                     MX_KEY_dcn_sequence_parallelism,
                                     MX_KEY_ici_sequence_parallelism};
     MxConfig *base[MX_COUNT(modes)], *config;
