@@ -288,13 +288,27 @@ MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
 
 /* A model that both sides know. */
 typedef struct MxHfModel {
-    const char *decoder_block; /* our name of its family */
+    const char *decoder_block;     /* our name of its family */
+    const struct MxHfNames *names; /* mx/family.h; NULL = Hugging Face has no such model */
     int64_t emb_dim, n_query_heads, n_kv_heads, head_dim, mlp_dim, vocab_size;
     int64_t n_layers;            /* as MaxText counts them */
     int64_t n_experts, n_chosen; /* of a layer; by a token. 1 = there are none */
-    int64_t length;              /* longest row, tokens */
+    int64_t moe_dim, n_shared;   /* width of an expert, and how many such are for all tokens */
+    int64_t n_groups, n_best;    /* of experts, and those that are taken; -1 = there are none */
+    double routing_factor, gate_limit; /* of what experts count; of their gates, 0 = none */
+    /* Of families some of whose layers come first or whose keys say how they take turns, as of
+     * MxLayerKeys. */
+    int64_t n_dense, nope_interval, moe_step, cycle;
+    int64_t n_ahead; /* layers behind the last one, which are not taken */
+    int64_t chunk;   /* tokens that see each other; 0 = no layer has one */
+    /* Of latent attention: what queries, keys and values are made of, and parts of heads. */
+    int64_t q_rank, kv_rank, nope_dim, rope_dim, value_dim;
+    /* Of gated delta nets; taps of the convolution. */
+    int64_t delta_keys, delta_values, delta_key_dim, delta_value_dim, delta_taps;
+    int64_t length; /* longest row, tokens */
     int64_t window; /* tokens that a token of layers with a window sees; 0 = no layer has one */
     bool is_tied, has_bias, has_qk_norm;
+    bool norms_turned; /* of queries and keys, where those norms have no scales */
     double epsilon;
     int64_t rope_theta;
     int64_t local_theta;        /* of layers with a window; 0 = the family has no other there */
@@ -302,10 +316,19 @@ typedef struct MxHfModel {
     double attn_cap, final_cap; /* of scores and logits; 0 = none */
     double rope_factor;         /* positions are divided by it */
     bool rope_is_stretched;     /* with the constants of Llama 3.1 */
-    MxHeadForm heads;           /* of our kernels */
-    MxDtype dtype;              /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    bool is_within;             /* the text model of one that also sees images */
-    MxJson *config;             /* config.json that it was read from; NULL = none */
+    double rotated;             /* share of a head */
+    bool are_pairs;             /* rotated ones are neighbours, on both sides; latent attention */
+    bool is_yarn, yarn_truncates;
+    int64_t yarn_length; /* that the weights were trained on */
+    double yarn_factor, yarn_fast, yarn_slow;
+    double yarn_amplitude, yarn_scale; /* on cos and sin, 0 = 1; of scores, as key mscale */
+    bool tunes;                        /* queries of layers that rotate nothing … */
+    double tuning_scale;               /* … as keys temperature_tuning_… */
+    int64_t tuning_period;
+    MxHeadForm heads;  /* of our kernels */
+    MxDtype dtype;     /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_within;    /* the text model of one that also sees images */
+    MxJson *config;    /* config.json that it was read from; NULL = none */
     const char *lacks; /* members of it that change results and that mxtrain does not do, for
                           messages; "" = none */
 } MxHfModel;

@@ -47,9 +47,10 @@ typedef enum MxSees {
 
 /* How queries and keys are rotated. */
 typedef enum MxRopeKind {
-    MX_ROPE_AS_SAID, /* by rope_type and its keys */
-    MX_ROPE_LOCAL,   /* plainly, with local_rope_max_timescale if it is above 0 */
-    MX_ROPE_NONE,    /* not at all */
+    MX_ROPE_AS_SAID,       /* by rope_type and its keys */
+    MX_ROPE_LOCAL,         /* plainly, with local_rope_max_timescale if it is above 0 */
+    MX_ROPE_LOCAL_IF_SAID, /* the same if it is above 0, else by rope_type */
+    MX_ROPE_NONE,          /* not at all */
 } MxRopeKind;
 
 /* What norms are. */
@@ -113,11 +114,13 @@ typedef enum MxHfWindow {
     MX_HF_WINDOW_TURNS,  /* in the layers that the family says */
 } MxHfWindow;
 
-/* What tensors of experts are called, one by one. */
+/* What tensors of experts are called, and whether there is one for each or for all. */
 typedef enum MxHfExperts {
     MX_HF_EXPERTS_NONE,
-    MX_HF_EXPERTS_W,    /* block_sparse_moe.experts.7.w1 */
-    MX_HF_EXPERTS_PROJ, /* mlp.experts.7.gate_proj */
+    MX_HF_EXPERTS_W,      /* experts.7.w1 */
+    MX_HF_EXPERTS_PROJ,   /* experts.7.gate_proj */
+    MX_HF_EXPERTS_HALVES, /* experts.gate_up_proj: of all, gates before the linear branch */
+    MX_HF_EXPERTS_PAIRS,  /* the same: a gate beside its element of the linear branch; biases */
 } MxHfExperts;
 
 /* A kind of model under their names, and what no member of config.json says. */
@@ -125,27 +128,34 @@ typedef struct MxHfNames {
     const char *model_type, *architecture;
     const char *outer_type; /* of models that have it as their text_config; NULL = none */
     const char *norms[2 * MX_LAYER_BLOCKS]; /* before and after each block; NULL = none */
-    bool interleaves;                       /* in MaxText's trees rotated pairs are neighbours */
+    bool interleaves;         /* in MaxText's trees rotated pairs are neighbours … */
+    bool are_neighbours;      /* … and so they are in theirs */
+    const char *ffn, *shared; /* their blocks: NULL = "mlp"; of the unit for all tokens */
     MxHfBias bias;
     bool has_qk_norm; /* always */
+    bool has_sinks;   /* always */
     MxHfWindow window;
     MxHfExperts experts;
+    const char *score;   /* routed_score_func of these, where the family has others too */
+    bool has_score_bias; /* routed_bias */
     const char *activation, *our_activation; /* NULL = silu */
     bool adds_one;                           /* their norms hold w where ours hold 1 + w */
     bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
     bool is_tied;          /* where tie_word_embeddings is missing */
     bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
     bool has_query_scalar; /* query_pre_attn_scalar */
-    bool has_local_rope;   /* rope_local_base_freq, of layers with MX_ROPE_LOCAL */
+    bool has_local_rope;   /* layers with a window are rotated plainly … */
+    bool has_own_theta;    /* … by rope_local_base_freq, not rope_theta */
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
     int64_t default_heads, default_vocab, default_theta, default_chosen;
+    double default_rotated; /* partial_rotary_factor */
     double default_attn_cap, default_final_cap;
 } MxHfNames;
 
 /* ---- families */
 
-enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16 };
+enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 2 };
 
 /* Bits of the index into specs where keys say how layers take turns. */
 enum { MX_KIND_UNTURNED = 1, MX_KIND_EXPERTS = 2 };
@@ -177,7 +187,7 @@ typedef struct MxFamily {
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */
     const char *keys; /* config keys that act in families that name them alone, or even here */
     const char *lora_modules; /* a regular expression, with "layers/" for any layer of a stack */
-    MxHfNames hf;
+    MxHfNames hf[MX_MOST_HF]; /* model_type NULL = no such one */
 } MxFamily;
 
 /* mx_families — all of them; in the order of family.def. */

@@ -121,8 +121,8 @@ typedef struct MxRopeFreqs {
     int n;             /* rotated pairs of a head */
     double *frequency; /* [n] radians a position */
     double amplitude;  /* factor on cos and sin (yarn's attention scaling); usually 1 */
-    /* Above 0, cos and sin of a position p are also multiplied by 1 + growth log(1 + floor((p + 1) /
-     * period)). Source: MaxText layers/attentions.py (temperature_tuning) @e591f30c. */
+    /* Above 0, cos and sin of a position p are also multiplied by 1 + growth log(1 + floor((p + 1)
+     * / period)). Source: MaxText layers/attentions.py (temperature_tuning) @e591f30c. */
     double growth, period;
 } MxRopeFreqs;
 

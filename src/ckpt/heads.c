@@ -24,11 +24,13 @@ bool mx_ckpt_was_hf(const MxCkptRef *ref, MxHfModel *out) {
     if (!json) return false;
     const char *block = mx_json_string(mx_json_get(json, "decoder_block"));
     out->decoder_block = block ? block : "";
+    const MxFamily *family = hf_family_of(out);
+    out->names = family && family->hf[0].model_type ? &family->hf[0] : NULL;
     return mx_json_int(mx_json_get(json, "emb_dim"), &out->emb_dim) &&
            mx_json_int(mx_json_get(json, "head_dim"), &out->heads.width) &&
            mx_json_number(mx_json_get(json, "query_scale"), &out->heads.query_scale) &&
            mx_json_bool(mx_json_get(json, "interleaves"), &out->heads.interleaves) &&
-           out->heads.query_scale > 0 && hf_family_of(out);
+           out->heads.query_scale > 0 && out->names;
 }
 
 static bool has_heads(HfRole role) {

@@ -31,70 +31,106 @@ enum {
     HF_ONE_QKV = 32,
     HF_MLP = 64,
     HF_ONE_MLP = 128,
-    HF_EXPERTS_W = 256, /* named as of MX_HF_EXPERTS_* */
-    HF_EXPERTS_PROJ = 512
+    HF_APART = 256, /* norms of queries and keys are one a head, or one over all */
+    HF_TOGETHER = 512,
+    HF_GATED = 1024, /* a query has a gate beside it */
+    HF_PLAIN_Q = 2048,
+    HF_SINKS = 4096,
+    HF_SCORE_BIAS = 8192,
+    HF_NARROW_Q = 16384, /* queries are made of a narrow vector, or not */
+    HF_WIDE_Q = 32768,
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
  * it. Our names of blocks and norms are the family's, and so are their names of norms. */
-typedef enum HfPart { HF_MODEL, HF_MIXER, HF_FFN, HF_EXPERTS, HF_NORM } HfPart;
+typedef enum HfPart {
+    HF_MODEL,
+    HF_NORM,
+    HF_ATTENTION,
+    HF_MLA,
+    HF_DELTA,
+    HF_GLU,
+    HF_ROUTED,
+    HF_SHARED,      /* the unit for all tokens … */
+    HF_SHARED_GATE, /* … and what it is multiplied with */
+} HfPart;
 
-/* One tensor of theirs and the parameter, or part of one, that it is; a layer's below
- * "decoder/layers_<i>/" and "model.layers.<i>.". Shapes are letters (size_of in hf_names.c), a word
- * a dim, a dim of several letters being their product: "D N H" is [D, N, H], "NH D" the matrix of
- * the same elements the other way round. */
+/* One tensor of theirs and the parameter, or part of one, that it is, or one that it is a part of;
+ * a layer's below "decoder/layers_<i>/" and "model.layers.<i>.", and the names of blocks. Shapes
+ * are letters (size_of in hf_map.c), a word a dim, a dim of several letters being their product: "D
+ * N H" is [D, N, H], "NH D" the matrix of the same elements the other way round. A 2 that only
+ * their shape has is a dim of several parameters: "X D 2E" has gates before the others, "X D E2"
+ * each beside its other. */
 typedef struct HfRow {
     HfPart part;
     int norm; /* of HF_NORM: index into MxHfNames.norms */
     const char *ours, *theirs;
     const char *our_shape, *their_shape;
     HfRole role;
-    int wants;         /* of the bits above */
-    const char *whole; /* the shape of our array, of which our_shape is a part that is cut in one
-                          dim; NULL = all of it */
-    const char *first; /* where the part starts in that dim: a sum of letters, "N+K"; "%" = the
-                          number of the expert whose tensor it is, %d in its name */
+    int wants;           /* of the bits above */
+    MxHfExperts experts; /* of these alone; MX_HF_EXPERTS_NONE = any */
+    const char *whole;   /* the shape of our array, of which our_shape is a part that is cut in one
+                            dim; NULL = all of it */
+    const char *first;   /* where the part starts in that dim: a sum of letters, "N+K"; "%" = the
+                            number of the expert whose tensor it is, %d in its name */
+    int which;           /* of their dim of several parameters */
 } HfRow;
 
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 
-/* hf_family — the family of a model_type of theirs, or of its text_config; NULL = none that is
- * built. */
-const MxFamily *hf_family(const char *model_type);
-/* hf_is_outer — whether it is the type of a model that has the family as its text_config. */
-bool hf_is_outer(const MxFamily *family, const char *model_type);
-/* hf_family_of — that of a model; NULL = Hugging Face has no such one. */
+/* hf_family — the family of a model_type of theirs, or of its text_config, and its names; NULL =
+ * none that is built. */
+const MxFamily *hf_family(const char *model_type, const MxHfNames **names);
+/* hf_is_outer — whether it is the type of a model that has such a one as its text_config. */
+bool hf_is_outer(const MxHfNames *names, const char *model_type);
+/* hf_family_of — that of a model. */
 const MxFamily *hf_family_of(const MxHfModel *model);
+/* hf_names_of — of what a config of ours tells; NULL = Hugging Face has no such model. */
+const MxHfNames *hf_names_of(const MxConfig *config);
 /* hf_families — all model types, for messages. */
 const char *hf_families(MxArena *arena);
 /* hf_model_layers — the layers of a model. hf_layers — how many there are, as Hugging Face counts
  * them. */
 MxLayers hf_model_layers(const MxHfModel *model);
 int64_t hf_layers(const MxHfModel *model);
-/* hf_count — how often a model has a parameter: in each layer, once, or not at all. */
+/* hf_count — how many places a model has for a parameter: one, some in each layer, or none.
+ * hf_has — whether it has one at the i-th, which only layers of some kinds do. */
 int64_t hf_count(const MxHfModel *model, const HfRow *row);
+bool hf_has(const MxHfModel *model, const HfRow *row, int i);
 /* hf_our_name, hf_their_name — of a row's i-th parameter. */
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
+/* hf_block_name — their name of what a row is in: "self_attn". */
+const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row);
 /* hf_place_in_head — where element i of a head whose pairs are neighbours is in one whose pairs are
  * halves: of pair k, (2k, 2k + 1) here and (k, k + width/2) there. */
 static inline int64_t hf_place_in_head(int64_t width, int64_t i) {
     return i / 2 + i % 2 * (width / 2);
+}
+/* hf_place_spread — the inverse. */
+static inline int64_t hf_place_spread(int64_t width, int64_t i) {
+    return i % (width / 2) * 2 + i / (width / 2);
 }
 /* hf_factor — what their elements are multiplied by to be ours. */
 static inline float hf_factor(const MxHeadForm *heads, HfRole role) {
     return role == HF_QUERY ? (float)heads->query_scale : 1;
 }
 
+/* Elements of a run lie at most so far apart in theirs. */
+enum { HF_APART_MOST = 2 };
+
 /* How elements of one of our arrays lie in theirs. */
 typedef struct HfMap {
     MxShape ours, theirs;
     MxBox part;                  /* what of ours is there */
     int64_t stride[MX_MAX_RANK]; /* in theirs, of a step in each of our dims */
-    int inner;                   /* the dim whose elements are neighbours there; -1 = none */
+    int64_t offset;              /* in theirs, of the first element */
+    int inner;                   /* the dim whose elements are next to each other there, or next but
+                                    one; -1 = none */
     int rotated;                 /* the dim within a head whose pairs lie otherwise; -1 = none */
-    float factor, term;          /* ours = theirs times the factor, plus the term */
+    bool spreads;       /* ours are halves and theirs neighbours, not the other way round */
+    float factor, term; /* ours = theirs times the factor, plus the term */
 } HfMap;
 
 /* hf_in_ours, hf_in_theirs — a value on the other side. A sum with 0 would make -0 a 0. */
@@ -118,7 +154,7 @@ typedef struct HfRun {
     int64_t index[MX_MAX_RANK]; /* of the run, within the box; 0 in the inner dim */
     int64_t n;                  /* elements in it */
     int64_t at, step;           /* of the first one in the dense box, and on to the next */
-    int64_t theirs;             /* of the first one in their array */
+    int64_t theirs, apart;      /* the same in their array */
 } HfRun;
 
 /* hf_run_start — at the first run; false if the box has nothing of the map's part. hf_run_next — at
@@ -173,6 +209,7 @@ typedef struct HfReader {
     const char *path;
     MxJson *json;
     const MxFamily *family;
+    const MxHfNames *names;
     MxHfModel *model;
     MxText lacks;
     MxError *err;
@@ -186,7 +223,9 @@ typedef enum HfKind { HF_NONE, HF_SIZE, HF_NUMBER, HF_FLAG } HfKind;
 typedef struct HfMember HfMember;
 struct HfMember {
     const char *theirs, *ours;
-    const char *what; /* for messages, if not `theirs` */
+    const char *what;     /* for messages, if not `theirs` */
+    const char *of, *but; /* the model types that have it, or that have not, a space between them;
+                             NULL = all, none */
     HfKind kind;
     size_t at, from;       /* of the value in MxHfModel and in MxConfig */
     int64_t most, missing; /* of a size; missing 0 = it must be there */
@@ -200,7 +239,7 @@ struct HfMember {
     void (*yaml)(const MxHfModel *model, MxText *out);
     bool (*check)(const MxHfModel *model, const MxHfNames *names, MxWhere where, MxError *err);
     /* That there is a member for it; a family that Hugging Face has not is told elsewhere. */
-    bool (*fits)(const MxConfig *config, const MxFamily *family, MxError *err);
+    bool (*fits)(const MxConfig *config, const MxHfNames *names, MxError *err);
 };
 
 /* Rows of a table; the last one is empty. */
@@ -211,9 +250,13 @@ struct HfMember {
     .kind = HF_NUMBER, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
 #define HF_FLAG_OF(field, config)                                                                  \
     .kind = HF_FLAG, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
-extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[];
-/* hf_next_member — of all tables in turn, from NULL on; NULL = there are no more. */
-const HfMember *hf_next_member(const HfMember *m);
+extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[],
+    hf_layer_members[], hf_block_members[];
+/* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
+ * are no more. */
+const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);
+/* hf_is — whether a model type is one of these, a space between them. */
+bool hf_is(const MxHfNames *names, const char *types);
 
 /* For functions of rows. hf_get — NULL if it is missing or null. hf_flag — whether it says
  * something. hf_refuse — it stands for other parameters. hf_lack — mxtrain does not do it.

@@ -17,9 +17,10 @@ static bool is_end(const HfMember *m) {
     return !m->theirs && !m->kind && !m->read && !m->yaml;
 }
 
-const HfMember *hf_next_member(const HfMember *m) {
-    static const HfMember *const tables[] = {hf_members, hf_window_members, hf_rope_members,
-                                             hf_expert_members};
+/* The next one of all tables in turn. */
+static const HfMember *next_of_all(const HfMember *m) {
+    static const HfMember *const tables[] = {hf_members,      hf_layer_members,  hf_window_members,
+                                             hf_rope_members, hf_expert_members, hf_block_members};
     if (!m) return tables[0];
     if (!is_end(++m)) return m;
     for (int i = 0; i + 1 < MX_COUNT(tables); i++) {
@@ -28,6 +29,12 @@ const HfMember *hf_next_member(const HfMember *m) {
         if (m == end) return tables[i + 1];
     }
     return NULL;
+}
+
+const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names) {
+    do m = next_of_all(m);
+    while (m && ((m->of && !hf_is(names, m->of)) || (m->but && hf_is(names, m->but))));
+    return m;
 }
 
 static double value_of(const MxHfModel *model, const HfMember *m) {
@@ -65,8 +72,8 @@ static bool take_text_config(HfReader *r) {
     for (int i = 0; i < MX_COUNT(shared); i++)
         if (mx_json_get(r->json, shared[i]) && !mx_json_get(text, shared[i]))
             mx_json_set(text, shared[i], mx_json_get(r->json, shared[i]));
-    mx_json_set_string(text, "model_type", r->family->hf.model_type);
-    mx_json_push_string(mx_json_put_array(text, "architectures"), r->family->hf.architecture);
+    mx_json_set_string(text, "model_type", r->names->model_type);
+    mx_json_push_string(mx_json_put_array(text, "architectures"), r->names->architecture);
     r->json = text;
     r->model->is_within = true;
     return true;
@@ -82,28 +89,30 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     if (!r.json) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
-    r.family = type ? hf_family(type) : NULL;
+    r.family = type ? hf_family(type, &r.names) : NULL;
     if (!r.family)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                        "model_type: found \"%s\", not available yet: %s work now", type ? type : "",
                        hf_families(arena));
-    if (hf_is_outer(r.family, type) && !take_text_config(&r)) return false;
+    if (hf_is_outer(r.names, type) && !take_text_config(&r)) return false;
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
+    out->names = r.names;
     out->config = r.json;
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) hf_read_member(&r, m);
-    bool scales = r.family->specs[0].scales_query || out->query_scalar > 0;
+    for (const HfMember *m = NULL; (m = hf_next_member(m, r.names));) hf_read_member(&r, m);
+    bool scales = r.family->specs[0].scales_query || out->query_scalar > 0 || out->kv_rank ||
+                  out->delta_keys; /* kernels of these are as theirs */
     out->heads = (MxHeadForm){.width = out->head_dim,
                               .query_scale = scales ? 1 : 1 / sqrt((double)out->head_dim),
-                              .interleaves = r.family->hf.interleaves};
+                              .interleaves = r.names->interleaves};
     out->dtype = is_bf16(r.json) ? MX_BF16 : MX_F32;
     out->lacks = r.lacks.data;
     return err->count == failures;
 }
 
 MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
-    MxHfModel model = {.decoder_block = c->decoder_block, .heads = heads};
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
+    MxHfModel model = {.decoder_block = c->decoder_block, .names = hf_names_of(c), .heads = heads};
+    for (const HfMember *m = NULL; model.names && (m = hf_next_member(m, model.names));) {
         void *at = (char *)&model + m->at;
         const void *from = (const char *)c + m->from;
         if (m->take)
@@ -121,22 +130,22 @@ MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
 /* ---- beside each other */
 
 bool mx_hf_fits(const MxConfig *c, MxError *err) {
-    const MxFamily *family = mx_family_find(c->decoder_block);
+    const MxHfNames *names = hf_names_of(c);
     bool ok = true;
-    for (const HfMember *m = NULL; family->hf.model_type && (m = hf_next_member(m));)
-        if (m->fits) ok = m->fits(c, family, err) && ok;
+    for (const HfMember *m = NULL; names && (m = hf_next_member(m, names));)
+        if (m->fits) ok = m->fits(c, names, err) && ok;
     return ok;
 }
 
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err) {
-    const MxFamily *family = hf_family_of(model);
+    const MxHfNames *names = model->names;
     MxArena arena = {.name = "hf"};
-    bool ok = family || mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                                "decoder_block: \"%s\" is not available for Hugging Face yet: %s "
-                                "work now",
-                                model->decoder_block, hf_families(&arena));
-    for (const HfMember *m = NULL; family && (m = hf_next_member(m));)
-        if (m->check) ok = m->check(model, &family->hf, where, err) && ok;
+    bool ok = names || mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                               "decoder_block: \"%s\" is not available for Hugging Face yet: %s "
+                               "work now",
+                               model->decoder_block, hf_families(&arena));
+    for (const HfMember *m = NULL; names && (m = hf_next_member(m, names));)
+        if (m->check) ok = m->check(model, names, where, err) && ok;
     mx_arena_release(&arena);
     return ok;
 }
@@ -145,7 +154,7 @@ bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, 
     bool ok = !strcmp(theirs->decoder_block, ours->decoder_block) ||
               mx_fail(err, MX_EXIT_BAD_INPUT, where, "model_type: found that of %s, the run has %s",
                       theirs->decoder_block, ours->decoder_block);
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
+    for (const HfMember *m = NULL; (m = hf_next_member(m, theirs->names));) {
         double found = value_of(theirs, m), wanted = value_of(ours, m);
         if (m->agrees && found != wanted)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: found %.15g, the run has %.15g",
@@ -157,7 +166,7 @@ bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, 
 const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours) {
     MxText text;
     mx_text_init(&text, arena);
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
+    for (const HfMember *m = NULL; (m = hf_next_member(m, theirs->names));) {
         double found = value_of(theirs, m), here = value_of(ours, m);
         if (m->shapes && found != here)
             mx_text_add(&text, "%s%s=%.15g (here %.15g)", text.len ? ", " : "", m->ours, found,
@@ -173,7 +182,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
     mx_text_init(&t, arena);
     mx_text_add(&t, "# The model of a config.json of Hugging Face; written by mxconvert.\n");
     mx_text_add(&t, "decoder_block: %s\n", model->decoder_block);
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
+    for (const HfMember *m = NULL; (m = hf_next_member(m, model->names));) {
         double value = value_of(model, m);
         if (m->yaml)
             m->yaml(model, &t);
@@ -188,11 +197,11 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
 }
 
 static MxJson *make_config(MxArena *arena, const MxHfModel *model) {
-    const MxHfNames *names = &hf_family_of(model)->hf;
+    const MxHfNames *names = model->names;
     MxJson *out = mx_json_object(arena);
     mx_json_push_string(mx_json_put_array(out, "architectures"), names->architecture);
     mx_json_set_string(out, "model_type", names->model_type);
-    for (const HfMember *m = NULL; (m = hf_next_member(m));) {
+    for (const HfMember *m = NULL; (m = hf_next_member(m, names));) {
         if (m->write)
             m->write(model, names, out);
         else if (m->theirs && m->kind == HF_SIZE)

@@ -1,29 +1,33 @@
 /* hf_experts.c — the members of config.json that tell of experts, and what of ours is to be so that
- * there is a model of theirs. Source: transformers 4.51 and 5.23, models/mixtral, qwen3_moe. */
+ * there is a model of theirs. Source: transformers 4.51 and 5.23, models/mixtral, qwen3_moe,
+ * deepseek_v2, deepseek_v3, gpt_oss, qwen3_next, llama4. */
 #include "hf.h"
 
+#define DEEPSEEK "deepseek_v2 deepseek_v3"
+
 static bool has_experts(const MxHfModel *model) {
-    return hf_family_of(model)->hf.experts != MX_HF_EXPERTS_NONE;
+    return model->names->experts != MX_HF_EXPERTS_NONE;
 }
 
+/* ---- how many */
+
 /* Families have one of several names for their number. */
-static const char *const counts[] = {"num_experts", "num_local_experts"};
+static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts"};
 
 static void read_count(HfReader *r, const HfMember *m) {
     const char *found = NULL;
     for (int i = 0; i < MX_COUNT(counts); i++)
         if (hf_get(r->json, counts[i])) found = counts[i];
     r->model->n_experts = 1;
-    if (r->family->hf.experts)
+    if (r->names->experts)
         hf_read_size(r, found ? found : m->theirs, m->most, 0, &r->model->n_experts);
     else if (found && hf_flag(r, found))
         hf_refuse(r, found, "not available here");
 }
 
 static void write_count(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    if (names->experts)
-        mx_json_set_int(out, names->experts == MX_HF_EXPERTS_W ? counts[1] : counts[0],
-                        model->n_experts);
+    int which = hf_is(names, DEEPSEEK) ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
+    if (names->experts) mx_json_set_int(out, counts[which], model->n_experts);
 }
 
 static void yaml_count(const MxHfModel *model, MxText *t) {
@@ -32,8 +36,8 @@ static void yaml_count(const MxHfModel *model, MxText *t) {
 
 static void read_chosen(HfReader *r, const HfMember *m) {
     r->model->n_chosen = 1;
-    if (r->family->hf.experts)
-        hf_read_size(r, m->theirs, r->model->n_experts, r->family->hf.default_chosen,
+    if (r->names->experts)
+        hf_read_size(r, m->theirs, r->model->n_experts, r->names->default_chosen,
                      &r->model->n_chosen);
 }
 
@@ -46,36 +50,139 @@ static void yaml_chosen(const MxHfModel *model, MxText *t) {
         mx_text_add(t, "num_experts_per_tok: %lld\n", (long long)model->n_chosen);
 }
 
+/* ---- how wide */
+
 /* Where all layers have experts, no other width means anything. */
 static void read_width(HfReader *r, const HfMember *m) {
-    if (r->family->hf.experts == MX_HF_EXPERTS_PROJ)
-        hf_read_size(r, m->theirs, m->most, 0, &r->model->mlp_dim);
+    bool is_own = r->names->experts == MX_HF_EXPERTS_PROJ;
+    r->model->moe_dim = r->model->mlp_dim;
+    if (r->names->experts == MX_HF_EXPERTS_HALVES)
+        hf_read_size(r, "intermediate_size", m->most, 8192, &r->model->moe_dim);
+    if (!is_own) return;
+    hf_read_size(r, m->theirs, m->most, 0, &r->model->moe_dim);
+    if (!mx_family_has(r->family, MX_BLOCK_GLU)) r->model->mlp_dim = r->model->moe_dim;
+}
+
+static void take_width(const MxConfig *c, MxHfModel *model) {
+    model->moe_dim = has_experts(model) ? c->moe_mlp_dim : c->mlp_dim;
 }
 
 static void write_width(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
     if (names->experts == MX_HF_EXPERTS_PROJ)
-        mx_json_set_int(out, "moe_intermediate_size", model->mlp_dim);
+        mx_json_set_int(out, "moe_intermediate_size", model->moe_dim);
+    if (names->experts == MX_HF_EXPERTS_HALVES)
+        mx_json_set_int(out, "intermediate_size", model->moe_dim);
 }
 
 static void yaml_width(const MxHfModel *model, MxText *t) {
-    if (has_experts(model)) mx_text_add(t, "base_moe_mlp_dim: %lld\n", (long long)model->mlp_dim);
+    if (has_experts(model)) mx_text_add(t, "base_moe_mlp_dim: %lld\n", (long long)model->moe_dim);
 }
 
-/* Ours are the softmax of the chosen scores, which is that of all, divided by their sum. Mixtral's
- * always are. */
+/* ---- units for all tokens */
+
+static void read_shared_width(HfReader *r, const HfMember *m) {
+    int64_t width, each = r->model->moe_dim;
+    hf_read_size(r, m->theirs, m->most, m->missing, &width);
+    r->model->n_shared = width / each;
+    if (width % each)
+        hf_refuse(r, m->theirs,
+                  mx_arena_printf(r->arena, "found %lld, wanted a multiple of %lld",
+                                  (long long)width, (long long)each));
+}
+
+static void write_shared_width(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)names;
+    mx_json_set_int(out, "shared_expert_intermediate_size", model->n_shared * model->moe_dim);
+}
+
+static void read_one_shared(HfReader *r, const HfMember *m) {
+    (void)m;
+    r->model->n_shared = 1;
+}
+
+static bool fits_one_shared(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_shared_experts, c->shared_experts == 1, "1", err);
+}
+
+static bool fits_shared(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_shared_experts, c->shared_experts >= 1, "1 and more", err);
+}
+
+/* ---- what they count */
+
+/* Ours are the softmax of the chosen scores, which is that of all, divided by their sum; or, of
+ * deepseek_v3, sigmoids divided by their sum. Mixtral's always are. */
 static void read_norm(HfReader *r, const HfMember *m) {
-    if (r->family->hf.experts == MX_HF_EXPERTS_PROJ && !hf_flag(r, m->theirs))
-        hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
+    bool is_usual = !hf_is(r->names, "qwen3_moe") && !hf_get(r->json, m->theirs);
+    if (!is_usual && !hf_flag(r, m->theirs)) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
 }
 
 static void write_norm(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    (void)model;
-    if (names->experts == MX_HF_EXPERTS_PROJ) mx_json_set_bool(out, "norm_topk_prob", true);
+    (void)model, (void)names;
+    mx_json_set_bool(out, "norm_topk_prob", true);
+}
+
+/* One group is none. */
+static void read_groups(HfReader *r, const HfMember *m) {
+    MxHfModel *model = r->model;
+    hf_read_size(r, m->theirs, model->n_experts, 1, &model->n_groups);
+    hf_read_size(r, "topk_group", model->n_groups, 1, &model->n_best);
+    if (model->n_groups == 1) model->n_groups = model->n_best = -1;
+}
+
+/* deepseek_v2 takes groups by their best expert alone, ours by their two best. */
+static void read_method(HfReader *r, const HfMember *m) {
+    const char *method = mx_json_string(hf_get(r->json, m->theirs));
+    r->model->n_groups = r->model->n_best = -1;
+    if (method && strcmp(method, "greedy") != 0) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
+}
+
+static void write_groups(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)names;
+    mx_json_set_int(out, "n_group", model->n_groups > 0 ? model->n_groups : 1);
+    mx_json_set_int(out, "topk_group", model->n_best > 0 ? model->n_best : 1);
+}
+
+static void write_method(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)model, (void)names;
+    mx_json_set_string(out, "topk_method", "greedy");
+}
+
+static void yaml_groups(const MxHfModel *model, MxText *t) {
+    mx_text_add(t, "n_routing_groups: %lld\n", (long long)model->n_groups);
+    mx_text_add(t, "topk_routing_group: %lld\n", (long long)model->n_best);
+}
+
+static bool fits_method(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_n_routing_groups, c->n_routing_groups == -1, "-1", err);
 }
 
 static void read_jitter(HfReader *r, const HfMember *m) {
     if (hf_flag(r, m->theirs)) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
 }
+
+/* Of how much a gate is made of itself. */
+static void read_alpha(HfReader *r, const HfMember *m) {
+    double found;
+    hf_read_number(r, r->json, m->theirs, m->usual, &found);
+    if (found != m->usual) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
+}
+
+static void write_alpha(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)model, (void)names;
+    mx_json_set_number(out, "swiglu_alpha", 1.702);
+}
+
+static bool fits_limit(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool has = hf_is(names, "gpt_oss");
+    return hf_must_be(c, MX_KEY_mlp_activations_limit, (c->mlp_activations_limit > 0) == has,
+                      has ? "above 0" : "0 or below", err);
+}
+
+/* ---- what there is no member for */
 
 /* Layers without experts. */
 static void read_step(HfReader *r, const HfMember *m) {
@@ -89,25 +196,35 @@ static void read_only(HfReader *r, const HfMember *m) {
         hf_refuse(r, m->theirs, "layers without experts are not available here");
 }
 
-static bool fits_routing(const MxConfig *c, const MxFamily *family, MxError *err) {
-    if (!family->hf.experts) return true;
+static void yaml_routing(const MxHfModel *model, MxText *t) {
+    const MxHfNames *names = model->names;
+    if (names->score) mx_text_add(t, "routed_score_func: %s\n", names->score);
+    if (names->has_score_bias) mx_text_add(t, "routed_bias: true\n");
+    if (names->experts == MX_HF_EXPERTS_PAIRS) mx_text_add(t, "mlp_bias: true\n");
+    if (names->has_sinks) mx_text_add(t, "attention_sink: true\n");
+}
+
+static bool fits_routing(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool has_biases = names->experts == MX_HF_EXPERTS_PAIRS, has_bias = names->has_score_bias;
+    const char *score = names->score ? names->score : "";
     const struct {
         MxKey key;
         bool is_so;
         const char *wanted;
     } wants[] = {{MX_KEY_capacity_factor, c->capacity_factor <= 0, "0 or below"},
-                 {MX_KEY_routed_bias, !c->routed_bias, "false"},
-                 {MX_KEY_mlp_bias, !c->mlp_bias, "false"},
-                 {MX_KEY_routed_score_func, !*c->routed_score_func, "\"\""}};
+                 {MX_KEY_routed_bias, c->routed_bias == has_bias, has_bias ? "true" : "false"},
+                 {MX_KEY_mlp_bias, c->mlp_bias == has_biases, has_biases ? "true" : "false"},
+                 {MX_KEY_routed_score_func, !strcmp(c->routed_score_func, score),
+                  names->score ? score : "\"\""}};
     bool ok = true;
-    for (int i = 0; i < MX_COUNT(wants); i++)
+    for (int i = 0; names->experts && i < MX_COUNT(wants); i++)
         ok = hf_must_be(c, wants[i].key, wants[i].is_so, wants[i].wanted, err) && ok;
     return ok;
 }
 
-static bool fits_sinks(const MxConfig *c, const MxFamily *family, MxError *err) {
-    (void)family;
-    return hf_must_be(c, MX_KEY_attention_sink, !c->attention_sink, "false", err);
+static bool fits_sinks(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    return hf_must_be(c, MX_KEY_attention_sink, c->attention_sink == names->has_sinks,
+                      names->has_sinks ? "true" : "false", err);
 }
 
 // clang-format off
@@ -117,9 +234,32 @@ const HfMember hf_expert_members[] = {
      .fits = fits_routing},
     {.theirs = "num_experts_per_tok", .ours = "num_experts_per_tok", HF_SIZE_OF(n_chosen, num_experts_per_tok),
      .agrees = true, .read = read_chosen, .write = write_chosen, .yaml = yaml_chosen},
-    {.theirs = "moe_intermediate_size", .most = HF_LARGEST_SIZE,
-     .read = read_width, .write = write_width, .yaml = yaml_width, .fits = fits_sinks},
-    {.theirs = "norm_topk_prob", .read = read_norm, .write = write_norm},
+    {.theirs = "moe_intermediate_size", .ours = "base_moe_mlp_dim", HF_SIZE_OF(moe_dim, moe_mlp_dim),
+     .most = HF_LARGEST_SIZE, .shapes = true, .read = read_width, .take = take_width, .write = write_width,
+     .yaml = yaml_width, .fits = fits_sinks},
+    {.yaml = yaml_routing, .fits = fits_limit},
+    {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v2", HF_SIZE_OF(n_shared, shared_experts),
+     .most = HF_LARGEST_SIZE, .missing = 2, .shapes = true, .fits = fits_shared},
+    {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v3", HF_SIZE_OF(n_shared, shared_experts),
+     .most = HF_LARGEST_SIZE, .missing = 1, .shapes = true, .fits = fits_shared},
+    {.theirs = "shared_expert_intermediate_size", .ours = "shared_experts", .of = "qwen3_next",
+     HF_SIZE_OF(n_shared, shared_experts), .most = HF_LARGEST_SIZE, .missing = 512, .shapes = true,
+     .read = read_shared_width, .write = write_shared_width, .fits = fits_shared},
+    {.ours = "shared_experts", .of = "llama4_text", HF_SIZE_OF(n_shared, shared_experts), .shapes = true,
+     .read = read_one_shared, .fits = fits_one_shared},
+    {.theirs = "routed_scaling_factor", .ours = "routed_scaling_factor", .of = "deepseek_v2",
+     HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 1, .agrees = true},
+    {.theirs = "routed_scaling_factor", .ours = "routed_scaling_factor", .of = "deepseek_v3",
+     HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 2.5, .agrees = true},
+    {.theirs = "topk_method", .of = "deepseek_v2", HF_SIZE_OF(n_groups, n_routing_groups),
+     .agrees = true, .read = read_method, .write = write_method, .yaml = yaml_groups, .fits = fits_method},
+    {.theirs = "n_group", .of = "deepseek_v3", HF_SIZE_OF(n_groups, n_routing_groups),
+     .agrees = true, .read = read_groups, .write = write_groups, .yaml = yaml_groups},
+    {.what = "topk_group", .of = DEEPSEEK, HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
+    {.theirs = "swiglu_limit", .ours = "mlp_activations_limit", .of = "gpt_oss",
+     HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .agrees = true},
+    {.theirs = "swiglu_alpha", .of = "gpt_oss", .usual = 1.702, .read = read_alpha, .write = write_alpha},
+    {.theirs = "norm_topk_prob", .of = "qwen3_moe qwen3_next deepseek_v3", .read = read_norm, .write = write_norm},
     {.theirs = "router_jitter_noise", .read = read_jitter},
     {.theirs = "decoder_sparse_step", .most = HF_LARGEST_SIZE, .read = read_step},
     {.theirs = "mlp_only_layers", .read = read_only},

@@ -51,7 +51,7 @@ void hf_read_number(const HfReader *r, const MxJson *object, const char *key, do
 }
 
 static int64_t missing_size(const HfReader *r, const HfMember *m) {
-    int64_t of_family = *(const int64_t *)((const char *)&r->family->hf + m->of_family);
+    int64_t of_family = *(const int64_t *)((const char *)r->names + m->of_family);
     return m->of_family && of_family ? of_family : m->missing;
 }
 
@@ -89,14 +89,14 @@ static void write_layers(const MxHfModel *model, const MxHfNames *names, MxJson 
 }
 
 static void read_kv_heads(HfReader *r, const HfMember *m) {
-    int64_t usual = r->family->hf.default_kv_heads;
+    int64_t usual = r->names->default_kv_heads;
     bool is_there = mx_json_get(r->json, m->theirs) != NULL; /* null = as queries */
     hf_read_size(r, m->theirs, m->most, usual && !is_there ? usual : r->model->n_query_heads,
                  &r->model->n_kv_heads);
 }
 
 static void read_head_dim(HfReader *r, const HfMember *m) {
-    int64_t usual = r->family->hf.default_head_dim;
+    int64_t usual = r->names->default_head_dim;
     int64_t even = r->model->emb_dim / r->model->n_query_heads;
     hf_read_size(r, m->theirs, m->most, usual ? usual : even ? even : 1, &r->model->head_dim);
     if (r->model->head_dim % 2)
@@ -109,6 +109,19 @@ static void read_head_dim(HfReader *r, const HfMember *m) {
 
 static void read_foreign(HfReader *r, const HfMember *m) {
     if (hf_flag(r, m->theirs)) hf_refuse(r, m->theirs, "not available here");
+}
+
+/* Numbers of fewer bits, with scales beside them. */
+static void read_quantization(HfReader *r, const HfMember *m) {
+    const MxJson *value = hf_get(r->json, m->theirs);
+    const char *method = value ? mx_json_string(mx_json_get(value, "quant_method")) : NULL;
+    if (!hf_flag(r, m->theirs)) return;
+    hf_refuse(
+        r, m->theirs,
+        mx_arena_printf(r->arena,
+                        "not available yet: found weights quantized by \"%s\", wanted "
+                        "bfloat16, float16 or float32 (transformers' dequantize() makes such)",
+                        method ? method : "nothing known"));
 }
 
 static void read_unused(HfReader *r, const HfMember *m) {
@@ -133,7 +146,7 @@ static const char *our_activation(const MxHfNames *names) {
 
 /* hidden_activation goes before hidden_act where a family has it. */
 static void read_activation(HfReader *r, const HfMember *m) {
-    const MxHfNames *names = &r->family->hf;
+    const MxHfNames *names = r->names;
     const char *key =
         names->activation && hf_get(r->json, "hidden_activation") ? "hidden_activation" : m->theirs;
     const MxJson *act = hf_get(r->json, key);
@@ -148,12 +161,12 @@ static void write_activation(const MxHfModel *model, const MxHfNames *names, MxJ
 }
 
 static void yaml_activation(const MxHfModel *model, MxText *t) {
-    mx_text_add(t, "mlp_activations: [%s, linear]\n", our_activation(&hf_family_of(model)->hf));
+    mx_text_add(t, "mlp_activations: [%s, linear]\n", our_activation(model->names));
 }
 
-static bool fits_activation(const MxConfig *c, const MxFamily *family, MxError *err) {
+static bool fits_activation(const MxConfig *c, const MxHfNames *names, MxError *err) {
     MxStrs act = c->mlp_activations;
-    const char *ours = our_activation(&family->hf);
+    const char *ours = our_activation(names);
     bool is_so = act.n == 2 && !strcmp(act.item[0], ours) && !strcmp(act.item[1], "linear");
     return is_so || mx_config_fail(err, c, MX_KEY_mlp_activations,
                                    "Hugging Face's models have no other than [%s, linear]", ours);
@@ -163,25 +176,25 @@ static bool fits_activation(const MxConfig *c, const MxFamily *family, MxError *
 
 static void read_tied(HfReader *r, const HfMember *m) {
     bool is_said = hf_get(r->json, m->theirs) != NULL;
-    r->model->is_tied = is_said ? hf_flag(r, m->theirs) : r->family->hf.is_tied;
+    r->model->is_tied = is_said ? hf_flag(r, m->theirs) : r->names->is_tied;
 }
 
 static void yaml_tied(const MxHfModel *model, MxText *t) {
-    bool scales = hf_family_of(model)->hf.scales_embedding;
+    bool scales = model->names->scales_embedding;
     mx_text_add(t, "logits_via_embedding: %s\n", model->is_tied ? "true" : "false");
     if (model->is_tied)
         mx_text_add(t, "normalize_embedding_logits: %s\n", scales ? "true" : "false");
 }
 
-static bool fits_tied(const MxConfig *c, const MxFamily *family, MxError *err) {
-    bool scales = family->hf.scales_embedding;
+static bool fits_tied(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool scales = names->scales_embedding;
     return hf_must_be(c, MX_KEY_normalize_embedding_logits,
                       !c->logits_via_embedding || c->normalize_embedding_logits == scales,
                       scales ? "true with tied logits" : "false with tied logits", err);
 }
 
 static void read_bias(HfReader *r, const HfMember *m) {
-    MxHfBias bias = r->family->hf.bias;
+    MxHfBias bias = r->names->bias;
     bool is_said = hf_flag(r, m->theirs);
     r->model->has_bias = bias == MX_HF_BIAS_ALWAYS || (is_said && bias);
     if (is_said && !bias) hf_refuse(r, m->theirs, "found true, but this family has no biases");
@@ -201,11 +214,24 @@ static bool check_bias(const MxHfModel *model, const MxHfNames *names, MxWhere w
 
 static void read_qk_norm(HfReader *r, const HfMember *m) {
     (void)m;
-    r->model->has_qk_norm = r->family->hf.has_qk_norm;
+    r->model->has_qk_norm = r->names->has_qk_norm;
+}
+
+/* Norms without a scale are no parameters, so that config.json says whether they are there. */
+static void read_bare_norm(HfReader *r, const HfMember *m) {
+    r->model->norms_turned = !hf_get(r->json, m->theirs) || hf_flag(r, m->theirs);
+}
+
+static void write_bare_norm(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)names;
+    mx_json_set_bool(out, "use_qk_norm", model->norms_turned);
 }
 
 static void take_qk_norm(const MxConfig *c, MxHfModel *model) {
-    model->has_qk_norm = c->use_qk_norm || mx_family_find(c->decoder_block)->specs[0].norms_heads;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    bool always = false;
+    for (int i = 0; i < family->n_specs; i++) always |= family->specs[i].norms_heads;
+    model->has_qk_norm = c->use_qk_norm || always;
 }
 
 static bool check_qk_norm(const MxHfModel *model, const MxHfNames *names, MxWhere where,
@@ -222,8 +248,9 @@ static void yaml_norms(const MxHfModel *model, MxText *t) {
         mx_text_add(t, "use_post_attn_norm: true\nuse_post_ffw_norm: true\n");
 }
 
-static bool fits_norms(const MxConfig *c, const MxFamily *family, MxError *err) {
-    bool asks = family->specs[0].asks_norms_after;
+static bool fits_norms(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    bool asks = mx_family_find(c->decoder_block)->specs[0].asks_norms_after;
     bool is_so =
         hf_must_be(c, MX_KEY_use_post_attn_norm, !asks || c->use_post_attn_norm, "true", err);
     return hf_must_be(c, MX_KEY_use_post_ffw_norm, !asks || c->use_post_ffw_norm, "true", err) &&
@@ -232,9 +259,9 @@ static bool fits_norms(const MxConfig *c, const MxFamily *family, MxError *err) 
 
 static void read_cap(HfReader *r, const HfMember *m) {
     double *cap = (double *)((char *)r->model + m->at);
-    double usual = *(const double *)((const char *)&r->family->hf + m->of_family);
+    double usual = *(const double *)((const char *)r->names + m->of_family);
     bool is_null = mx_json_get(r->json, m->theirs) && !hf_get(r->json, m->theirs);
-    if (r->family->hf.has_caps && !is_null) hf_read_number(r, r->json, m->theirs, usual, cap);
+    if (r->names->has_caps && !is_null) hf_read_number(r, r->json, m->theirs, usual, cap);
 }
 
 static void write_caps(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
@@ -249,7 +276,7 @@ static void write_nothing(const MxHfModel *model, const MxHfNames *names, MxJson
 }
 
 static void yaml_caps(const MxHfModel *model, MxText *t) {
-    if (!hf_family_of(model)->hf.has_caps) return;
+    if (!model->names->has_caps) return;
     mx_text_add(t, "attn_logits_soft_cap: %.17g\n", model->attn_cap);
     mx_text_add(t, "final_logits_soft_cap: %.17g\n", model->final_cap);
 }
@@ -258,25 +285,25 @@ static void yaml_nothing(const MxHfModel *model, MxText *t) {
     (void)model, (void)t;
 }
 
-static bool fits_attn_cap(const MxConfig *c, const MxFamily *family, MxError *err) {
+static bool fits_attn_cap(const MxConfig *c, const MxHfNames *names, MxError *err) {
     return hf_must_be(c, MX_KEY_attn_logits_soft_cap,
-                      family->hf.has_caps || c->attn_logits_soft_cap == 0, "0", err);
+                      names->has_caps || c->attn_logits_soft_cap == 0, "0", err);
 }
 
-static bool fits_final_cap(const MxConfig *c, const MxFamily *family, MxError *err) {
+static bool fits_final_cap(const MxConfig *c, const MxHfNames *names, MxError *err) {
     return hf_must_be(c, MX_KEY_final_logits_soft_cap,
-                      family->hf.has_caps || c->final_logits_soft_cap == 0, "0", err);
+                      names->has_caps || c->final_logits_soft_cap == 0, "0", err);
 }
 
 static void read_query_scalar(HfReader *r, const HfMember *m) {
     double *scalar = &r->model->query_scalar;
-    if (r->family->hf.has_query_scalar) hf_read_number(r, r->json, m->theirs, m->usual, scalar);
+    if (r->names->has_query_scalar) hf_read_number(r, r->json, m->theirs, m->usual, scalar);
     if (*scalar == (double)r->model->head_dim) *scalar = 0;
 }
 
 /* A family that has no such member has query kernels scaled instead. */
 static void take_query_scalar(const MxConfig *c, MxHfModel *model) {
-    bool has = mx_family_find(c->decoder_block)->hf.has_query_scalar;
+    bool has = model->names->has_query_scalar;
     bool is_other = c->query_pre_attn_scalar != (double)c->head_dim;
     model->query_scalar = has && is_other ? c->query_pre_attn_scalar : 0;
 }
@@ -297,8 +324,10 @@ static void yaml_query_scalar(const MxHfModel *model, MxText *t) {
 const HfMember hf_members[] = {
     {.theirs = "hidden_size", .ours = "base_emb_dim", HF_SIZE_OF(emb_dim, emb_dim),
      .most = HF_LARGEST_SIZE, .shapes = true},
-    {.theirs = "intermediate_size", .ours = "base_mlp_dim", HF_SIZE_OF(mlp_dim, mlp_dim),
+    {.theirs = "intermediate_size", .ours = "base_mlp_dim", .but = "llama4_text", HF_SIZE_OF(mlp_dim, mlp_dim),
      .most = HF_LARGEST_SIZE, .shapes = true},
+    {.theirs = "intermediate_size_mlp", .ours = "base_mlp_dim", .of = "llama4_text", HF_SIZE_OF(mlp_dim, mlp_dim),
+     .most = HF_LARGEST_SIZE, .missing = 16384, .shapes = true},
     {.theirs = "num_hidden_layers", .ours = "base_num_decoder_layers", HF_SIZE_OF(n_layers, num_decoder_layers),
      .most = MOST_LAYERS, .shapes = true, .read = read_layers, .write = write_layers},
     {.theirs = "num_attention_heads", .ours = "base_num_query_heads", HF_SIZE_OF(n_query_heads, num_query_heads),
@@ -319,8 +348,10 @@ const HfMember hf_members[] = {
      .shapes = true, .agrees = true, .read = read_tied, .yaml = yaml_tied, .fits = fits_tied},
     {.theirs = "attention_bias", .ours = "attention_bias", HF_FLAG_OF(has_bias, attention_bias),
      .shapes = true, .read = read_bias, .write = write_bias, .check = check_bias},
-    {.ours = "use_qk_norm", HF_FLAG_OF(has_qk_norm, use_qk_norm),
+    {.ours = "use_qk_norm", .but = "llama4_text", HF_FLAG_OF(has_qk_norm, use_qk_norm),
      .shapes = true, .read = read_qk_norm, .take = take_qk_norm, .check = check_qk_norm},
+    {.theirs = "use_qk_norm", .ours = "use_qk_norm", .of = "llama4_text", HF_FLAG_OF(norms_turned, use_qk_norm),
+     .agrees = true, .read = read_bare_norm, .write = write_bare_norm},
     {.yaml = yaml_norms, .fits = fits_norms},
     {.theirs = "query_pre_attn_scalar", HF_NUMBER_OF(query_scalar, query_pre_attn_scalar),
      .usual = 256, .agrees = true, .read = read_query_scalar, .take = take_query_scalar,
@@ -334,7 +365,7 @@ const HfMember hf_members[] = {
     {.theirs = "use_bidirectional_attention", .read = read_unused},
     {.theirs = "attention_dropout",   .read = read_unused},
     {.theirs = "mlp_bias",            .read = read_foreign},
-    {.theirs = "quantization_config", .read = read_foreign},
+    {.theirs = "quantization_config", .read = read_quantization},
     {0},
 };
 // clang-format on

@@ -1,121 +1,223 @@
-/* hf_names.c — the table of Hugging Face's names: one row a parameter of any family; and how
- * elements lie in an array of the other side. A transposed matrix, dims taken together or apart and
- * rotated heads are all a matter of strides, so one walk over them serves both directions. Source:
- * MaxText checkpoint_conversion/utils/param_mapping.py @e591f30c (names, PARAM_MAPPING; transforms,
- * HOOK_FNS); transformers 5.23 models/<type>/modeling_<type>.py. */
+/* hf_names.c — the table of Hugging Face's names: one row a parameter of any family. How elements
+ * lie in the arrays: hf_map.c. Source: MaxText checkpoint_conversion/utils/param_mapping.py
+ * @e591f30c (PARAM_MAPPING), llama4_ckpt_unscanned.py; transformers 5.23
+ * models/<type>/modeling_<type>.py. */
 #include "hf.h"
-
-#include <math.h>
 
 // clang-format off
 const HfRow hf_rows[] = {
-    {HF_MODEL, 0, "token_embedder/embedding", "model.embed_tokens.weight", "V D", "V D", HF_TABLE, HF_ALL, NULL, NULL},
-    {HF_NORM,  0, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
-    {HF_MIXER, 0, "query/kernel",     "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "key/kernel",       "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "value/kernel",     "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.q_proj.weight", "D N H", "NH D", HF_QUERY, HF_ONE_QKV, "D Q H", ""},
-    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.k_proj.weight", "D K H", "KH D", HF_KEY,   HF_ONE_QKV, "D Q H", "N"},
-    {HF_MIXER, 0, "qkv_proj/kernel",  "self_attn.v_proj.weight", "D K H", "KH D", HF_PLAIN, HF_ONE_QKV, "D Q H", "N+K"},
-    {HF_MIXER, 0, "out/kernel",       "self_attn.o_proj.weight", "N H D", "D NH", HF_PLAIN, HF_ALL, NULL, NULL},
-    {HF_MIXER, 0, "query/bias",       "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS | HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "key/bias",         "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS | HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "value/bias",       "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS | HF_QKV, NULL, NULL},
-    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.q_proj.bias",   "N H",   "NH",   HF_QUERY, HF_BIAS | HF_ONE_QKV, "Q H", ""},
-    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.k_proj.bias",   "K H",   "KH",   HF_KEY,   HF_BIAS | HF_ONE_QKV, "Q H", "N"},
-    {HF_MIXER, 0, "qkv_proj/bias",    "self_attn.v_proj.bias",   "K H",   "KH",   HF_PLAIN, HF_BIAS | HF_ONE_QKV, "Q H", "N+K"},
-    {HF_MIXER, 0, "out/bias",         "self_attn.o_proj.bias",   "D",     "D",    HF_PLAIN, HF_OUT_BIAS, NULL, NULL},
-    {HF_MIXER, 0, "query_norm/scale", "self_attn.q_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM, NULL, NULL},
-    {HF_MIXER, 0, "key_norm/scale",   "self_attn.k_norm.weight", "H",     "H",    HF_SCALE, HF_QK_NORM, NULL, NULL},
-    {HF_NORM,  1, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
-    {HF_NORM,  2, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
-    {HF_FFN,   0, "wi_0/kernel",      "mlp.gate_proj.weight",    "D M",   "M D",  HF_PLAIN, HF_MLP, NULL, NULL},
-    {HF_FFN,   0, "wi_1/kernel",      "mlp.up_proj.weight",      "D M",   "M D",  HF_PLAIN, HF_MLP, NULL, NULL},
-    {HF_FFN,   0, "wi/kernel",        "mlp.gate_proj.weight",    "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", ""},
-    {HF_FFN,   0, "wi/kernel",        "mlp.up_proj.weight",      "D 1 M", "M D",  HF_PLAIN, HF_ONE_MLP, "D 2 M", "1"},
-    {HF_FFN,   0, "wo/kernel",        "mlp.down_proj.weight",    "M D",   "D M",  HF_PLAIN, HF_ALL, NULL, NULL},
-    {HF_EXPERTS, 0, "gate/kernel", "block_sparse_moe.gate.weight",          "D X",   "X D", HF_PLAIN, HF_EXPERTS_W, NULL, NULL},
-    {HF_EXPERTS, 0, "wi_0",        "block_sparse_moe.experts.%d.w1.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_W, "X D M", "%"},
-    {HF_EXPERTS, 0, "wi_1",        "block_sparse_moe.experts.%d.w3.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_W, "X D M", "%"},
-    {HF_EXPERTS, 0, "wo",          "block_sparse_moe.experts.%d.w2.weight", "1 M D", "D M", HF_PLAIN, HF_EXPERTS_W, "X M D", "%"},
-    {HF_EXPERTS, 0, "gate/kernel", "mlp.gate.weight",                 "D X",   "X D", HF_PLAIN, HF_EXPERTS_PROJ, NULL, NULL},
-    {HF_EXPERTS, 0, "wi_0",        "mlp.experts.%d.gate_proj.weight", "1 D M", "M D", HF_PLAIN, HF_EXPERTS_PROJ, "X D M", "%"},
-    {HF_EXPERTS, 0, "wi_1",        "mlp.experts.%d.up_proj.weight",   "1 D M", "M D", HF_PLAIN, HF_EXPERTS_PROJ, "X D M", "%"},
-    {HF_EXPERTS, 0, "wo",          "mlp.experts.%d.down_proj.weight", "1 M D", "D M", HF_PLAIN, HF_EXPERTS_PROJ, "X M D", "%"},
-    {HF_NORM,  3, "scale",            "weight",                  "D",     "D",    HF_SCALE, HF_ALL, NULL, NULL},
-    {HF_MODEL, 0, "decoder/decoder_norm/scale",  "model.norm.weight", "D",   "D",   HF_SCALE, HF_ALL, NULL, NULL},
-    {HF_MODEL, 0, "decoder/logits_dense/kernel", "lm_head.weight",    "D V", "V D", HF_PLAIN, HF_UNTIED, NULL, NULL},
+    {.part = HF_MODEL, .ours = "token_embedder/embedding", .theirs = "model.embed_tokens.weight", .our_shape = "V D", .their_shape = "V D", .role = HF_TABLE},
+    {.part = HF_NORM, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.part = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_QKV | HF_PLAIN_Q},
+    {.part = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N 2H", .their_shape = "N2H D", .wants = HF_QKV | HF_GATED},
+    {.part = HF_ATTENTION, .ours = "key/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_QKV},
+    {.part = HF_ATTENTION, .ours = "value/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_QKV},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = ""},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N"},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N+K"},
+    {.part = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N H D", .their_shape = "D NH", .wants = HF_PLAIN_Q},
+    {.part = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "NH D", .their_shape = "D NH", .wants = HF_GATED},
+    {.part = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_QKV | HF_PLAIN_Q},
+    {.part = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N 2H", .their_shape = "N2H", .wants = HF_BIAS | HF_QKV | HF_GATED},
+    {.part = HF_ATTENTION, .ours = "key/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_QKV},
+    {.part = HF_ATTENTION, .ours = "value/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_QKV},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = ""},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N"},
+    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N+K"},
+    {.part = HF_ATTENTION, .ours = "out/bias", .theirs = "o_proj.bias", .our_shape = "D", .their_shape = "D", .wants = HF_OUT_BIAS},
+    {.part = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
+    {.part = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
+    {.part = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "NH", .their_shape = "NH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
+    {.part = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "KH", .their_shape = "KH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
+    {.part = HF_ATTENTION, .ours = "sinks", .theirs = "sinks", .our_shape = "N", .their_shape = "N", .wants = HF_SINKS},
+    {.part = HF_MLA, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N h", .their_shape = "Nh D", .wants = HF_WIDE_Q},
+    {.part = HF_MLA, .ours = "wq_a/kernel", .theirs = "q_a_proj.weight", .our_shape = "D q", .their_shape = "q D", .wants = HF_NARROW_Q},
+    {.part = HF_MLA, .ours = "q_norm/scale", .theirs = "q_a_layernorm.weight", .our_shape = "q", .their_shape = "q", .role = HF_SCALE, .wants = HF_NARROW_Q},
+    {.part = HF_MLA, .ours = "wq_b/kernel", .theirs = "q_b_proj.weight", .our_shape = "q N h", .their_shape = "Nh q", .wants = HF_NARROW_Q},
+    {.part = HF_MLA, .ours = "wkv_a/kernel", .theirs = "kv_a_proj_with_mqa.weight", .our_shape = "D a", .their_shape = "a D"},
+    {.part = HF_MLA, .ours = "kv_norm/scale", .theirs = "kv_a_layernorm.weight", .our_shape = "c", .their_shape = "c", .role = HF_SCALE},
+    {.part = HF_MLA, .ours = "wkv_b/kernel", .theirs = "kv_b_proj.weight", .our_shape = "c N u", .their_shape = "Nu c"},
+    {.part = HF_MLA, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N v D", .their_shape = "D Nv"},
+    {.part = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D"},
+    {.part = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D"},
+    {.part = HF_DELTA, .ours = "conv1d/kernel", .theirs = "conv1d.weight", .our_shape = "C 1 G", .their_shape = "G 1 C"},
+    {.part = HF_DELTA, .ours = "A_log", .theirs = "A_log", .our_shape = "A", .their_shape = "A"},
+    {.part = HF_DELTA, .ours = "dt_bias", .theirs = "dt_bias", .our_shape = "A", .their_shape = "A"},
+    {.part = HF_DELTA, .ours = "norm/rms_norm/scale", .theirs = "norm.weight", .our_shape = "W", .their_shape = "W"},
+    {.part = HF_DELTA, .ours = "out_proj/kernel", .theirs = "out_proj.weight", .our_shape = "F D", .their_shape = "D F"},
+    {.part = HF_NORM, .norm = 1, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.part = HF_NORM, .norm = 2, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.part = HF_GLU, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
+    {.part = HF_GLU, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
+    {.part = HF_GLU, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = ""},
+    {.part = HF_GLU, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = "1"},
+    {.part = HF_GLU, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "M D", .their_shape = "D M"},
+    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_W},
+    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
+    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
+    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%"},
+    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PROJ},
+    {.part = HF_ROUTED, .ours = "gate/bias", .theirs = "gate.e_score_correction_bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PROJ},
+    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.gate_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
+    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.up_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
+    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.down_proj.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_PROJ, .whole = "X E D", .first = "%"},
+    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_HALVES},
+    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES},
+    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES, .which = 1},
+    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_HALVES},
+    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_ROUTED, .ours = "gate/bias", .theirs = "router.bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
+    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_ROUTED, .ours = "wi_0_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_ROUTED, .ours = "wi_1_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
+    {.part = HF_ROUTED, .ours = "wo_bias", .theirs = "experts.down_proj_bias", .our_shape = "X D", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.part = HF_SHARED, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.part = HF_SHARED, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.part = HF_SHARED, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = ""},
+    {.part = HF_SHARED, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = "1"},
+    {.part = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "S D", .their_shape = "D S"},
+    {.part = HF_SHARED_GATE, .ours = "kernel", .theirs = "shared_expert_gate.weight", .our_shape = "D 1", .their_shape = "1 D"},
+    {.part = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.part = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.part = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
 
-bool hf_is_outer(const MxFamily *family, const char *model_type) {
-    return family->hf.outer_type && !strcmp(family->hf.outer_type, model_type);
+/* ---- kinds of models */
+
+bool hf_is_outer(const MxHfNames *names, const char *model_type) {
+    return names->outer_type && !strcmp(names->outer_type, model_type);
 }
 
-const MxFamily *hf_family(const char *model_type) {
+bool hf_is(const MxHfNames *names, const char *types) {
+    size_t n = strlen(names->model_type);
+    for (const char *at = types; (at = strstr(at, names->model_type)); at += n)
+        if ((at == types || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
+/* The i-th kind of all families, in order; NULL = there are no more. */
+static const MxHfNames *kind_at(int i, const MxFamily **family) {
     int n;
     const MxFamily *const *families = mx_families(&n);
-    for (int i = 0; i < n; i++)
-        if (families[i]->hf.model_type && (!strcmp(families[i]->hf.model_type, model_type) ||
-                                           hf_is_outer(families[i], model_type)))
-            return families[i];
+    for (int f = 0; f < n; f++)
+        for (int k = 0; k < MX_MOST_HF; k++)
+            if (families[f]->hf[k].model_type && i-- == 0) {
+                *family = families[f];
+                return &families[f]->hf[k];
+            }
+    return NULL;
+}
+
+const MxFamily *hf_family(const char *model_type, const MxHfNames **names) {
+    const MxFamily *family;
+    for (int i = 0; (*names = kind_at(i, &family)); i++)
+        if (!strcmp((*names)->model_type, model_type) || hf_is_outer(*names, model_type))
+            return family;
     return NULL;
 }
 
 const MxFamily *hf_family_of(const MxHfModel *model) {
-    const MxFamily *family = mx_family_find(model->decoder_block);
-    return family && family->hf.model_type ? family : NULL;
+    return mx_family_find(model->decoder_block);
+}
+
+const MxHfNames *hf_names_of(const MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    for (int k = MX_MOST_HF - 1; k > 0; k--)
+        if (family->hf[k].model_type && !strcmp(family->hf[k].score, c->routed_score_func))
+            return &family->hf[k];
+    return family->hf[0].model_type ? &family->hf[0] : NULL;
 }
 
 const char *hf_families(MxArena *arena) {
     MxText text;
-    int n;
-    const MxFamily *const *families = mx_families(&n);
+    const MxFamily *family;
+    const MxHfNames *names;
     mx_text_init(&text, arena);
-    for (int i = 0; i < n; i++)
-        if (families[i]->hf.model_type)
-            mx_text_add(&text, "%s%s", text.len ? ", " : "", families[i]->hf.model_type);
+    for (int i = 0; (names = kind_at(i, &family)); i++)
+        mx_text_add(&text, "%s%s", text.len ? ", " : "", names->model_type);
     return text.data;
 }
+
+/* ---- parameters of a model */
 
 /* How many tensors a layer has of a row. */
 static int in_a_layer(const MxHfModel *model, const HfRow *row) {
     return strchr(row->theirs, '%') ? (int)model->n_experts : 1;
 }
 
-/* Our name of what a row is in: a block, or a norm around it; NULL = this layer has none. */
-static const char *part_name(const MxHfModel *model, const HfRow *row, int layer) {
+static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION, [HF_MLA] = MX_BLOCK_MLA,
+                                    [HF_DELTA] = MX_BLOCK_DELTA,         [HF_GLU] = MX_BLOCK_GLU,
+                                    [HF_ROUTED] = MX_BLOCK_MOE,          [HF_SHARED] = MX_BLOCK_MOE,
+                                    [HF_SHARED_GATE] = MX_BLOCK_MOE};
+
+/* Our name of what a row is in: a block, a part of one, or a norm around it; NULL = this layer has
+ * none. */
+static const char *part_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int layer) {
     MxLayers layers = hf_model_layers(model);
     const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
-    const MxBlockSpec *ffn = &spec->block[1];
-    if (row->part == HF_MIXER) return spec->block[0].name;
-    if (row->part != HF_NORM)
-        return (ffn->kind == MX_BLOCK_MOE) == (row->part == HF_EXPERTS) ? ffn->name : NULL;
-    const MxBlockSpec *block = &spec->block[row->norm / 2];
-    return row->norm % 2 ? block->norm_after : block->norm_before;
+    if (row->part == HF_NORM) {
+        const MxBlockSpec *block = &spec->block[row->norm / 2];
+        return row->norm % 2 ? block->norm_after : block->norm_before;
+    }
+    int b = 0;
+    while (b < MX_LAYER_BLOCKS && spec->block[b].kind != kinds[row->part]) b++;
+    if (b == MX_LAYER_BLOCKS) return NULL;
+    const MxBlockSpec *block = &spec->block[b];
+    const char *const inner[] = {[HF_ROUTED] = block->routed,
+                                 [HF_SHARED] = model->n_shared ? block->shared : NULL,
+                                 [HF_SHARED_GATE] = model->n_shared ? block->shared_gate : NULL};
+    if (row->part < HF_ROUTED || (row->part == HF_ROUTED && !block->routed)) return block->name;
+    return inner[row->part] ? mx_path_join(arena, block->name, inner[row->part]) : NULL;
 }
 
 MxLayers hf_model_layers(const MxHfModel *model) {
-    return mx_layers(hf_family_of(model), (MxLayerKeys){.n = model->n_layers});
+    MxLayerKeys keys = {.n = model->n_layers,
+                        .n_dense = model->n_dense,
+                        .nope_interval = model->nope_interval,
+                        .moe_step = model->moe_step,
+                        .cycle = model->cycle};
+    return mx_layers(hf_family_of(model), keys);
 }
 
 int64_t hf_layers(const MxHfModel *model) {
     return hf_model_layers(model).n;
 }
 
-int64_t hf_count(const MxHfModel *model, const HfRow *row) {
+/* Bits of what a model has. */
+static int bits_of(const MxHfModel *model) {
+    const MxHfNames *names = model->names;
+    bool has_out_bias = false, has_gates = false, has_together = false;
     const MxFamily *family = hf_family_of(model);
-    int has = (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
-              (model->has_bias && family->specs[0].has_out_bias ? HF_OUT_BIAS : 0) |
-              (family->hf.has_qk_norm ? HF_QK_NORM : 0) |
-              (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
-              (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) |
-              (family->hf.experts == MX_HF_EXPERTS_W ? HF_EXPERTS_W : 0) |
-              (family->hf.experts == MX_HF_EXPERTS_PROJ ? HF_EXPERTS_PROJ : 0);
-    if ((row->wants & has) != row->wants) return 0;
-    if (row->part == HF_MODEL) return 1;
-    return part_name(model, row, 0) ? hf_layers(model) * in_a_layer(model, row) : 0;
+    for (int s = 0; s < family->n_specs; s++) {
+        has_out_bias |= family->specs[s].has_out_bias;
+        has_gates |= family->specs[s].gates_heads;
+        has_together |= family->specs[s].norms_together;
+    }
+    return (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
+           (model->has_bias && has_out_bias ? HF_OUT_BIAS : 0) |
+           (names->has_qk_norm ? HF_QK_NORM : 0) | (has_together ? HF_TOGETHER : HF_APART) |
+           (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
+           (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
+           (names->has_sinks ? HF_SINKS : 0) | (names->has_score_bias ? HF_SCORE_BIAS : 0) |
+           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q);
+}
+
+int64_t hf_count(const MxHfModel *model, const HfRow *row) {
+    if ((row->wants & bits_of(model)) != row->wants) return 0;
+    if (row->experts && row->experts != model->names->experts) return 0;
+    return row->part == HF_MODEL ? 1 : hf_layers(model) * in_a_layer(model, row);
+}
+
+bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
+    MxArena arena = {.name = "name"};
+    bool has =
+        row->part == HF_MODEL || part_name(&arena, model, row, i / in_a_layer(model, row)) != NULL;
+    mx_arena_release(&arena);
+    return has;
 }
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
@@ -123,137 +225,23 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
     MxLayers layers = hf_model_layers(model);
     i /= in_a_layer(model, row);
     return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
-                           part_name(model, row, i), row->ours);
+                           part_name(arena, model, row, i), row->ours);
+}
+
+const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {
+    const char *ffn = names->ffn ? names->ffn : "mlp";
+    if (row->part == HF_NORM) return names->norms[row->norm];
+    if (row->part == HF_DELTA) return "linear_attn";
+    if (row->part == HF_ATTENTION || row->part == HF_MLA) return "self_attn";
+    return row->part == HF_SHARED ? mx_arena_printf(arena, "%s.%s", ffn, names->shared) : ffn;
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return row->theirs;
-    const char *slot = strchr(row->theirs, '%');
+    const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
     int each = in_a_layer(model, row);
     if (slot)
-        return mx_arena_printf(arena, "model.layers.%d.%.*s%d%s", i / each,
-                               (int)(slot - row->theirs), row->theirs, i % each, slot + 2);
-    if (row->part != HF_NORM) return mx_arena_printf(arena, "model.layers.%d.%s", i, row->theirs);
-    return mx_arena_printf(arena, "model.layers.%d.%s.%s", i,
-                           hf_family_of(model)->hf.norms[row->norm], row->theirs);
-}
-
-/* ---- how elements lie */
-
-static int64_t size_of(const MxHfModel *m, char letter) {
-    const struct {
-        char letter;
-        int64_t size;
-    } sizes[] = {{'D', m->emb_dim},
-                 {'V', m->vocab_size},
-                 {'N', m->n_query_heads},
-                 {'K', m->n_kv_heads},
-                 {'H', m->head_dim},
-                 {'M', m->mlp_dim},
-                 {'X', m->n_experts},
-                 {'1', 1},
-                 {'2', 2},
-                 {'Q', m->n_query_heads + 2 * m->n_kv_heads}};
-    int i = 0;
-    while (sizes[i].letter != letter) i++;
-    return sizes[i].size;
-}
-
-static MxShape shape_of(const MxHfModel *m, const char *words) {
-    MxShape shape = {.rank = 1, .dim = {1}};
-    for (; *words; words++) {
-        if (*words == ' ')
-            shape.dim[shape.rank++] = 1;
-        else
-            shape.dim[shape.rank - 1] *= size_of(m, *words);
-    }
-    return shape;
-}
-
-/* A sum of letters. */
-static int64_t sum_of(const MxHfModel *m, const char *letters) {
-    int64_t sum = 0;
-    for (; *letters; letters++)
-        if (*letters != '+') sum += size_of(m, *letters);
-    return sum;
-}
-
-/* Elements between neighbours along a letter: the product of what follows it; 0 = there are none.
- */
-static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
-    int64_t stride = 1;
-    const char *at = strchr(words, letter);
-    for (const char *after = at ? at + 1 : (stride = 0, ""); *after; after++)
-        if (*after != ' ') stride *= size_of(m, *after);
-    return stride;
-}
-
-static float factor_of(const MxHfModel *model, HfRole role) {
-    bool is_table = role == HF_TABLE && hf_family_of(model)->hf.scales_embedding;
-    return is_table ? (float)sqrt((double)model->emb_dim) : hf_factor(&model->heads, role);
-}
-
-HfMap hf_values(const MxHfModel *model, HfRole role) {
-    bool adds_one = role == HF_SCALE && hf_family_of(model)->hf.adds_one;
-    return (HfMap){.factor = factor_of(model, role), .term = adds_one ? 1 : 0};
-}
-
-HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
-    bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
-    MxShape part = shape_of(model, row->our_shape);
-    HfMap map = hf_values(model, row->role);
-    map.ours = row->whole ? shape_of(model, row->whole) : part;
-    map.part = mx_box_of(part);
-    map.theirs = shape_of(model, row->their_shape);
-    map.inner = map.rotated = -1;
-    int dim = 0;
-    for (int d = 0; d < part.rank; d++)
-        if (map.ours.dim[d] != part.dim[d])
-            map.part.start[d] =
-                row->first[0] == '%' ? i % in_a_layer(model, row) : sum_of(model, row->first);
-    for (const char *word = row->our_shape; *word; dim++) {
-        size_t n = strcspn(word, " ");
-        char last = word[n - 1]; /* letters of one dim lie next to each other there too */
-        map.stride[dim] = stride_of(model, row->their_shape, last);
-        bool is_rotated = last == 'H' && has_heads && model->heads.interleaves;
-        if (is_rotated) map.rotated = dim;
-        if (map.stride[dim] == 1 && !is_rotated) map.inner = dim;
-        word += n + (word[n] == ' ');
-    }
-    return map;
-}
-
-/* Positions of the run at `index`. */
-static void settle(HfRun *run) {
-    const HfMap *map = run->map;
-    run->at = run->theirs = 0;
-    run->step = 1;
-    for (int d = 0; d < run->box.rank; d++) {
-        int64_t i = run->box.start[d] + run->index[d] - map->part.start[d];
-        int64_t in_dense = run->box.start[d] + run->index[d] - run->dense.start[d];
-        run->at = run->at * run->dense.count[d] + in_dense;
-        if (map->inner >= 0 && d > map->inner) run->step *= run->dense.count[d];
-        if (d == map->rotated) i = hf_place_in_head(map->ours.dim[d], i);
-        run->theirs += i * map->stride[d];
-    }
-}
-
-bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box) {
-    *run = (HfRun){.map = map, .dense = *box, .box = mx_box_meet(box, &map->part)};
-    if (!mx_box_count(&run->box)) return false;
-    run->n = map->inner < 0 ? 1 : run->box.count[map->inner];
-    settle(run);
-    return true;
-}
-
-bool hf_run_next(HfRun *run) {
-    for (int d = run->box.rank - 1; d >= 0; d--) {
-        if (d == run->map->inner) continue;
-        if (++run->index[d] < run->box.count[d]) {
-            settle(run);
-            return true;
-        }
-        run->index[d] = 0;
-    }
-    return false;
+        name = mx_arena_printf(arena, "%.*s%d%s", (int)(slot - name), name, i % each, slot + 2);
+    return mx_arena_printf(arena, "model.layers.%d.%s.%s", i / each,
+                           hf_block_name(arena, model->names, row), name);
 }

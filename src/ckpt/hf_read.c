@@ -3,6 +3,8 @@
  * model.safetensors.index.json names. */
 #include "hf.h"
 
+#include <stdlib.h>
+
 typedef struct Folder {
     MxArena *arena;
     const char *dir;
@@ -128,10 +130,18 @@ static bool link_tensor(Folder *f, const char *name, const HfLink *link) {
                                   mx_shape_text(f->arena, link->tensor->shape), want));
 }
 
+/* Layers behind the last one, which look further ahead; transformers does not read them either. */
+static bool is_ahead(const MxHfModel *model, const char *name) {
+    const char prefix[] = "model.layers.";
+    if (!model->n_ahead || !mx_text_has_prefix(name, prefix)) return false;
+    long layer = strtol(name + strlen(prefix), NULL, 10);
+    return layer >= hf_layers(model) && layer < hf_layers(model) + model->n_ahead;
+}
+
 /* Tensors without a meaning: a table that old files hold of each layer's rotations, and a head that
  * tied models do not read. */
 static bool is_idle(const MxHfModel *model, const char *name) {
-    return mx_text_has_suffix(name, ".rotary_emb.inv_freq") ||
+    return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || is_ahead(model, name) ||
            (model->is_tied && !strcmp(name, "lm_head.weight"));
 }
 
@@ -170,6 +180,7 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
     MxMap *wanted = &f->wanted, *by_path = &f->by_path;
     int64_t count = hf_count(&hf->model, row);
     for (int i = 0; i < count; i++) {
+        if (!hf_has(&hf->model, row, i)) continue;
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         const char *ours = hf_our_name(f->arena, &hf->model, row, i);
         HfLink link = {.map = hf_map(&hf->model, row, i)};
@@ -226,14 +237,16 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
 
 static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
     enum { PIECE = 512 };
-    float piece[PIECE];
+    float piece[PIECE * HF_APART_MOST];
     for (int64_t first = 0; first < run->n; first += PIECE) {
         int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
-        mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first, n, piece);
+        mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first * run->apart,
+                        (n - 1) * run->apart + 1, piece);
         for (int64_t i = 0; i < n; i++) {
             int64_t at = run->at + (first + i) * run->step;
-            bool is_exported = hf->beside && hf_in_theirs(run->map, hf->beside[at]) == piece[i];
-            hf_put(out, dtype, at, is_exported ? hf->beside[at] : hf_in_ours(run->map, piece[i]));
+            float theirs = piece[i * run->apart];
+            bool is_exported = hf->beside && hf_in_theirs(run->map, hf->beside[at]) == theirs;
+            hf_put(out, dtype, at, is_exported ? hf->beside[at] : hf_in_ours(run->map, theirs));
         }
     }
 }

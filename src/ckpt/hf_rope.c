@@ -12,13 +12,17 @@ static const struct {
                {"high_freq_factor", 4},
                {"original_max_position_embeddings", 8192}};
 
+static bool is_llama_rope(const MxConfig *c) {
+    return !strcmp(c->rope_type, "llama3.1");
+}
+
 static bool is_stretched(const HfReader *r, const MxJson *rope) {
     for (int i = 0; i < MX_COUNT(stretch); i++) {
         double found;
         hf_read_number(r, rope, stretch[i].key, 0, &found);
         if (found != stretch[i].value) return false;
     }
-    return r->family->hf.interleaves; /* as our rope_type llama3.1 does */
+    return r->names->interleaves; /* as our rope_type llama3.1 does */
 }
 
 /* A whole number of ours. missing  what counts where it is missing */
@@ -35,7 +39,7 @@ static void read_theta(HfReader *r, const MxJson *object, const char *key, doubl
 /* What transformers 5 says of the layers of one kind, where a family has two, or of all. */
 static const MxJson *rope_of(const HfReader *r, const char *layers) {
     const MxJson *all = hf_get(r->json, "rope_parameters");
-    return r->family->hf.has_local_rope && hf_get(all, layers) ? hf_get(all, layers) : all;
+    return r->names->has_local_rope && hf_get(all, layers) ? hf_get(all, layers) : all;
 }
 
 static const char *rope_kind(const MxJson *rope) {
@@ -44,24 +48,133 @@ static const char *rope_kind(const MxJson *rope) {
     return type ? mx_json_string(type) : "default";
 }
 
+/* ---- yarn */
+
+/* Their factor on cos and sin, or on scores. */
+static double yarn_growth(double factor, double scale) {
+    return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
+}
+
+static void read_yarn(HfReader *r, const MxJson *rope) {
+    MxHfModel *model = r->model;
+    double length, scale = 0, all = 0, amplitude;
+    const MxJson *truncates = hf_get(rope, "truncate");
+    hf_read_number(r, rope, "factor", 1, &model->yarn_factor);
+    hf_read_number(r, rope, "original_max_position_embeddings", (double)model->length, &length);
+    hf_read_number(r, rope, "beta_fast", 32, &model->yarn_fast);
+    hf_read_number(r, rope, "beta_slow", 1, &model->yarn_slow);
+    if (hf_says_something(mx_json_get(rope, "mscale")))
+        hf_read_number(r, rope, "mscale", 0, &scale);
+    if (hf_says_something(mx_json_get(rope, "mscale_all_dim")))
+        hf_read_number(r, rope, "mscale_all_dim", 0, &all);
+    amplitude = yarn_growth(model->yarn_factor, 1);
+    if (scale > 0 && all > 0)
+        amplitude = yarn_growth(model->yarn_factor, scale) / yarn_growth(model->yarn_factor, all);
+    hf_read_number(r, rope, "attention_factor", amplitude, &model->yarn_amplitude);
+    model->is_yarn = true;
+    model->yarn_length = (int64_t)length;
+    model->yarn_truncates = !truncates || hf_says_something(truncates);
+    model->yarn_scale = hf_is(r->names, "deepseek_v2 deepseek_v3") ? all : 0;
+    if (model->yarn_scale > 0 && model->length <= model->yarn_length)
+        hf_lack(r, "mscale_all_dim", hf_get(rope, "mscale_all_dim"));
+}
+
+static void write_yarn(const MxHfModel *model, MxJson *rope) {
+    mx_json_set_number(rope, "factor", model->yarn_factor);
+    mx_json_set_int(rope, "original_max_position_embeddings", model->yarn_length);
+    mx_json_set_number(rope, "beta_fast", model->yarn_fast);
+    mx_json_set_number(rope, "beta_slow", model->yarn_slow);
+    mx_json_set_bool(rope, "truncate", model->yarn_truncates);
+    mx_json_set_number(rope, "attention_factor", model->yarn_amplitude);
+    if (model->yarn_scale > 0) mx_json_set_number(rope, "mscale_all_dim", model->yarn_scale);
+}
+
+static void yaml_yarn(const MxHfModel *model, MxText *t) {
+    if (model->kv_rank) mx_text_add(t, "mscale: %.17g\n", model->yarn_scale);
+    if (!model->is_yarn) return;
+    mx_text_add(t, "rope_factor: %.17g\n", model->yarn_factor);
+    mx_text_add(t, "original_max_position_embeddings: %lld\n", (long long)model->yarn_length);
+    mx_text_add(t, "max_position_embeddings: %lld\n", (long long)model->length);
+    mx_text_add(t, "beta_fast: %.17g\nbeta_slow: %.17g\n", model->yarn_fast, model->yarn_slow);
+    mx_text_add(t, "rope_truncate: %s\n", model->yarn_truncates ? "true" : "false");
+    mx_text_add(t, "rope_interleave: %s\n", model->are_pairs ? "true" : "false");
+    mx_text_add(t, "rope_attention_scaling: false\n");
+    if (model->yarn_amplitude != 1)
+        mx_text_add(t, "rope_attention_factor: %.17g\n", model->yarn_amplitude);
+}
+
+static void take_yarn(const MxConfig *c, MxHfModel *model) {
+    model->is_yarn = !strcmp(c->rope_type, "yarn");
+    bool is_longer = c->max_position_embeddings > c->original_max_position_embeddings;
+    bool is_latent = !strcmp(c->attention_type, "mla");
+    model->yarn_scale = is_latent && is_longer ? c->mscale : 0;
+    if (is_latent || model->is_yarn) model->length = c->max_position_embeddings;
+    if (!model->is_yarn) return;
+    model->yarn_factor = c->rope_factor;
+    model->yarn_length = c->original_max_position_embeddings;
+    model->yarn_fast = c->beta_fast;
+    model->yarn_slow = c->beta_slow;
+    model->yarn_truncates = c->rope_truncate;
+    model->yarn_amplitude = c->rope_attention_factor > 0 ? c->rope_attention_factor
+                            : c->rope_attention_scaling  ? yarn_growth(c->rope_factor, 1)
+                                                         : 1;
+}
+
+/* Of latent attention, whose pairs lie alike on both sides: that they are neighbours. */
+static void read_pairs(HfReader *r, const HfMember *m) {
+    r->model->are_pairs = !hf_get(r->json, m->theirs) || hf_flag(r, m->theirs);
+}
+
+static void take_pairs(const MxConfig *c, MxHfModel *model) {
+    model->are_pairs = is_llama_rope(c) || (!strcmp(c->rope_type, "yarn") && c->rope_interleave);
+}
+
+static void write_pairs(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    if (hf_is(names, "deepseek_v3")) mx_json_set_bool(out, "rope_interleave", model->are_pairs);
+}
+
+static bool check_pairs(const MxHfModel *model, const MxHfNames *names, MxWhere where,
+                        MxError *err) {
+    return model->are_pairs || !hf_is(names, "deepseek_v2") ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where, "rope_interleave: %s rotates neighbours",
+                   names->architecture);
+}
+
+static bool fits_pairs(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_rope_interleave,
+                      strcmp(c->rope_type, "yarn") || !c->rope_interleave, "false", err);
+}
+
+/* ---- all kinds */
+
+/* The share of a head that is rotated. Where heads are turned around, it cannot be a part. */
+static void read_rotated(HfReader *r, const MxJson *rope) {
+    const MxJson *part = hf_get(rope, "partial_rotary_factor") ? rope : r->json;
+    double usual = r->names->default_rotated;
+    hf_read_number(r, part, "partial_rotary_factor", usual > 0 ? usual : 1, &r->model->rotated);
+    if (r->model->rotated != 1 && r->names->interleaves)
+        hf_lack(r, "partial_rotary_factor", hf_get(part, "partial_rotary_factor"));
+}
+
 /* Theta, and rope_scaling or, in the spelling of transformers 5, rope_parameters. */
 static void read_rope(HfReader *r, const HfMember *m) {
     const MxJson *rope = rope_of(r, "full_attention");
     const char *name = rope ? "rope_parameters" : "rope_scaling";
     if (!rope) rope = hf_get(r->json, name);
     const char *kind = rope_kind(rope);
-    double turned = 1, usual = (double)r->family->hf.default_theta;
+    double usual = (double)r->names->default_theta;
     const MxJson *base = hf_get(rope, m->theirs) ? rope : r->json;
-    const MxJson *part = hf_get(rope, "partial_rotary_factor") ? rope : r->json;
     r->model->rope_factor = 1;
     read_theta(r, base, m->theirs, usual > 0 ? usual : m->usual, &r->model->rope_theta);
-    hf_read_number(r, part, "partial_rotary_factor", 1, &turned);
-    if (turned != 1) hf_lack(r, "partial_rotary_factor", hf_get(part, "partial_rotary_factor"));
+    read_rotated(r, rope);
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
-    if (is_linear && !r->family->hf.interleaves)
+    if (is_linear && !r->names->interleaves)
         hf_read_number(r, rope, "factor", 1, &r->model->rope_factor);
     else if (kind && !strcmp(kind, "llama3") && is_stretched(r, rope))
         r->model->rope_is_stretched = true;
+    else if (kind && !strcmp(kind, "yarn") && !r->names->interleaves)
+        read_yarn(r, rope);
     else if (!is_default || hf_get(rope, "full_attention"))
         hf_lack(r, name, rope);
 }
@@ -70,21 +183,22 @@ static void read_rope(HfReader *r, const HfMember *m) {
 static void read_local_rope(HfReader *r, const HfMember *m) {
     const MxJson *rope = rope_of(r, "sliding_attention");
     bool is_new = hf_get(rope, "rope_theta") && rope != rope_of(r, "full_attention");
-    if (!r->family->hf.has_local_rope) return;
-    read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, m->usual,
+    if (!r->names->has_local_rope) return;
+    double usual = r->names->has_own_theta ? m->usual : (double)r->model->rope_theta;
+    read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, usual,
                &r->model->local_theta);
     const char *kind = is_new ? rope_kind(rope) : "default";
     if (!kind || strcmp(kind, "default")) hf_lack(r, "rope_parameters", rope);
 }
 
 static void take_local_rope(const MxConfig *c, MxHfModel *model) {
-    if (!mx_family_find(c->decoder_block)->hf.has_local_rope) return;
+    if (!model->names->has_local_rope) return;
     model->local_theta =
         c->local_rope_max_timescale > 0 ? c->local_rope_max_timescale : c->rope_max_timescale;
 }
 
 static void write_local_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    if (names->has_local_rope)
+    if (names->has_own_theta)
         mx_json_set_number(out, "rope_local_base_freq", (double)model->local_theta);
 }
 
@@ -93,14 +207,28 @@ static void yaml_local_rope(const MxHfModel *model, MxText *t) {
         mx_text_add(t, "local_rope_max_timescale: %lld\n", (long long)model->local_theta);
 }
 
+/* Layers with a window are rotated plainly there. */
+static bool fits_local_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool is_so = !names->has_local_rope || names->has_own_theta ||
+                 (c->local_rope_max_timescale < 0 && !strcmp(c->rope_type, "default")) ||
+                 c->local_rope_max_timescale == c->rope_max_timescale;
+    return hf_must_be(c, MX_KEY_local_rope_max_timescale, is_so, "rope_max_timescale", err);
+}
+
 /* In the spelling of transformers 4, which 5 reads as well. */
 static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    (void)names;
     mx_json_set_number(out, "rope_theta", (double)model->rope_theta);
-    if (!model->rope_is_stretched && model->rope_factor == 1) return;
+    if (names->default_rotated > 0 || model->rotated != 1)
+        mx_json_set_number(out, "partial_rotary_factor", model->rotated);
+    if (!model->rope_is_stretched && model->rope_factor == 1 && !model->is_yarn) return;
     MxJson *rope = mx_json_put_object(out, "rope_scaling");
-    mx_json_set_string(rope, "rope_type", model->rope_is_stretched ? "llama3" : "linear");
-    if (!model->rope_is_stretched) mx_json_set_number(rope, "factor", model->rope_factor);
+    mx_json_set_string(rope, "rope_type",
+                       model->rope_is_stretched ? "llama3"
+                       : model->is_yarn         ? "yarn"
+                                                : "linear");
+    if (model->is_yarn) write_yarn(model, rope);
+    if (!model->rope_is_stretched && !model->is_yarn)
+        mx_json_set_number(rope, "factor", model->rope_factor);
     for (int i = 0; model->rope_is_stretched && i < MX_COUNT(stretch); i++)
         if (stretch[i].value == 8192)
             mx_json_set_int(rope, stretch[i].key, stretch[i].value);
@@ -110,11 +238,10 @@ static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *o
 
 static void yaml_rope(const MxHfModel *model, MxText *t) {
     mx_text_add(t, "rope_max_timescale: %lld\n", (long long)model->rope_theta);
-    mx_text_add(t, "rope_type: %s\n", model->heads.interleaves ? "llama3.1" : "default");
-}
-
-static bool is_llama_rope(const MxConfig *c) {
-    return !strcmp(c->rope_type, "llama3.1");
+    bool are_pairs = model->heads.interleaves || model->are_pairs;
+    mx_text_add(t, "rope_type: %s\n", model->is_yarn ? "yarn" : are_pairs ? "llama3.1" : "default");
+    if (model->rotated != 1) mx_text_add(t, "partial_rotary_factor: %.17g\n", model->rotated);
+    yaml_yarn(model, t);
 }
 
 static void take_rope_factor(const MxConfig *c, MxHfModel *model) {
@@ -126,28 +253,51 @@ static void take_stretch(const MxConfig *c, MxHfModel *model) {
 }
 
 static void yaml_stretch(const MxHfModel *model, MxText *t) {
-    if (model->heads.interleaves)
+    if (model->heads.interleaves || (model->are_pairs && !model->is_yarn))
         mx_text_add(t, "rope_use_scale: %s\n", model->rope_is_stretched ? "true" : "false");
 }
 
-static bool fits_rope(const MxConfig *c, const MxFamily *family, MxError *err) {
-    (void)family;
-    bool is_so = hf_must_be(c, MX_KEY_rope_type, strcmp(c->rope_type, "yarn") != 0,
-                            "default or llama3.1", err);
+static bool fits_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool is_so =
+        hf_must_be(c, MX_KEY_rope_type, strcmp(c->rope_type, "yarn") || !names->interleaves,
+                   "default or llama3.1", err);
+    is_so = hf_must_be(c, MX_KEY_partial_rotary_factor,
+                       c->partial_rotary_factor == 1 || !names->interleaves, "1", err) &&
+            is_so;
     return hf_must_be(c, MX_KEY_rope_min_timescale, c->rope_min_timescale == 1, "1", err) && is_so;
+}
+
+static void yaml_none(const MxHfModel *model, MxText *t) {
+    (void)model, (void)t;
+}
+
+/* With yarn's others. */
+static void take_none(const MxConfig *c, MxHfModel *model) {
+    (void)c, (void)model;
 }
 
 // clang-format off
 const HfMember hf_rope_members[] = {
     {.theirs = "rope_theta", HF_SIZE_OF(rope_theta, rope_max_timescale), .usual = 10000, .agrees = true,
      .read = read_rope, .write = write_rope, .yaml = yaml_rope, .fits = fits_rope},
+    {.what = "yarn in rope_scaling", HF_FLAG_OF(is_yarn, rope_truncate), .agrees = true, .take = take_yarn,
+     .yaml = yaml_none},
+    {.what = "factor of yarn", HF_NUMBER_OF(yarn_factor, rope_factor), .agrees = true, .take = take_none},
+    {.what = "original_max_position_embeddings", HF_SIZE_OF(yarn_length, original_max_position_embeddings),
+     .agrees = true, .take = take_none},
+    {.what = "attention_factor", HF_NUMBER_OF(yarn_amplitude, rope_attention_factor), .agrees = true, .take = take_none},
+    {.what = "mscale_all_dim", HF_NUMBER_OF(yarn_scale, mscale), .agrees = true, .take = take_none},
+    {.what = "partial_rotary_factor", HF_NUMBER_OF(rotated, partial_rotary_factor), .agrees = true},
+    {.theirs = "rope_interleave", .of = "deepseek_v2 deepseek_v3", HF_FLAG_OF(are_pairs, rope_interleave), .agrees = true,
+     .read = read_pairs, .take = take_pairs, .write = write_pairs, .yaml = yaml_none, .check = check_pairs},
+    {.but = "deepseek_v2 deepseek_v3", .yaml = yaml_none, .fits = fits_pairs},
     {.what = "linear factor of rope_scaling", .ours = "rope_linear_scaling_factor",
      HF_NUMBER_OF(rope_factor, rope_linear_scaling_factor), .agrees = true, .take = take_rope_factor},
     {.what = "llama3 in rope_scaling", HF_FLAG_OF(rope_is_stretched, rope_use_scale),
      .agrees = true, .take = take_stretch, .yaml = yaml_stretch},
     {.theirs = "rope_local_base_freq", HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
      .agrees = true, .read = read_local_rope, .take = take_local_rope, .write = write_local_rope,
-     .yaml = yaml_local_rope},
+     .yaml = yaml_local_rope, .fits = fits_local_rope},
     {0},
 };
 // clang-format on

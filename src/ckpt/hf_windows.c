@@ -24,47 +24,31 @@ static bool slides(HfReader *r, const MxJson *types) {
     return n_sliding == n;
 }
 
-/* Whether the layers take turns as the family says; if not, it is a lack. */
-static void check_turns(HfReader *r, const MxJson *types) {
-    int n = (int)mx_json_length(types);
-    MxLayers layers = hf_model_layers(r->model);
-    bool is_so = !types || n == layers.n;
-    for (int i = 0; is_so && i < n; i++) {
-        const char *type = mx_json_string(mx_json_at(types, (size_t)i));
-        bool has_window = mx_layer_spec(&layers, i)->sees == MX_SEES_WINDOW;
-        is_so = type && !strcmp(type, has_window ? "sliding_attention" : "full_attention");
-    }
-    if (!is_so) hf_lack(r, "layer_types", types);
-}
-
 /* After so many layers one sees all; layer_types goes before it. */
 static void read_pattern(HfReader *r, const HfMember *m) {
     int64_t period = r->family->period * mx_family_a_name(r->family), found = period;
     const MxJson *value = hf_get(r->json, m->theirs);
-    if (r->family->hf.window != MX_HF_WINDOW_TURNS || !value || hf_get(r->json, "layer_types"))
-        return;
+    if (r->names->window != MX_HF_WINDOW_TURNS || !value || hf_get(r->json, "layer_types")) return;
     if (!mx_json_int(value, &found) || found != period) hf_lack(r, m->theirs, value);
 }
 
 static void read_window(HfReader *r, const HfMember *m) {
-    MxHfWindow window = r->family->hf.window;
+    MxHfWindow window = r->names->window;
     bool is_null = mx_json_get(r->json, m->theirs) && !hf_get(r->json, m->theirs);
     const MxJson *types = hf_get(r->json, "layer_types");
     if (window == MX_HF_WINDOW_TURNS) {
-        check_turns(r, types);
-        hf_read_size(r, m->theirs, m->most, r->family->hf.default_window, &r->model->window);
+        hf_read_size(r, m->theirs, m->most, r->names->default_window, &r->model->window);
         return;
     }
     if (window == MX_HF_WINDOW_NEVER || is_null) return;
     if (window == MX_HF_WINDOW_SAID && !hf_flag(r, "use_sliding_window")) return;
     if ((window == MX_HF_WINDOW_SAID || types) && !slides(r, types)) return;
-    hf_read_size(r, m->theirs, m->most, r->family->hf.default_window, &r->model->window);
+    hf_read_size(r, m->theirs, m->most, r->names->default_window, &r->model->window);
 }
 
 static void take_window(const MxConfig *c, MxHfModel *model) {
-    const MxFamily *family = mx_family_find(c->decoder_block);
     bool is_slid = !strcmp(c->attention_type, "local_sliding");
-    bool has_window = is_slid || family->hf.window == MX_HF_WINDOW_TURNS;
+    bool has_window = is_slid || model->names->window == MX_HF_WINDOW_TURNS;
     model->window = has_window ? c->sliding_window_size : 0;
 }
 
@@ -80,8 +64,9 @@ static void write_window(const MxHfModel *model, const MxHfNames *names, MxJson 
 }
 
 static void yaml_window(const MxHfModel *model, MxText *t) {
-    bool is_slid = model->window && hf_family_of(model)->hf.window != MX_HF_WINDOW_TURNS;
-    mx_text_add(t, "attention_type: %s\n", is_slid ? "local_sliding" : "global");
+    bool is_slid = model->window && model->names->window != MX_HF_WINDOW_TURNS;
+    const char *type = model->kv_rank ? "mla" : is_slid ? "local_sliding" : "global";
+    mx_text_add(t, "attention_type: %s\n", type);
     if (model->window) mx_text_add(t, "sliding_window_size: %lld\n", (long long)model->window);
 }
 
@@ -92,10 +77,11 @@ static bool check_window(const MxHfModel *model, const MxHfNames *names, MxWhere
                    names->architecture);
 }
 
-static bool fits_window(const MxConfig *c, const MxFamily *family, MxError *err) {
-    (void)family;
-    bool is_so =
-        !strcmp(c->attention_type, "global") || !strcmp(c->attention_type, "local_sliding");
+static bool fits_window(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    static const char *const types[] = {"global", "local_sliding", "mla"};
+    bool is_so = false;
+    for (int i = 0; i < MX_COUNT(types); i++) is_so |= !strcmp(c->attention_type, types[i]);
     return hf_must_be(c, MX_KEY_attention_type, is_so, "global or local_sliding", err);
 }
 

@@ -7,12 +7,18 @@
 
 enum { TILE_BYTES = 4 << 20 };
 
-/* A tensor to write. */
-typedef struct Item {
-    const HfRow *row;
+/* A parameter, or part of one, in a tensor. */
+typedef struct Part Part;
+struct Part {
     const char *ours;
     HfMap map;
     CkptPiece piece;
+    Part *next; /* of the same tensor; NULL = there are no more */
+};
+
+/* A tensor to write. */
+typedef struct Item {
+    Part *parts;
     MxTensor tensor; /* under their name */
     int shard;
     uint64_t hash; /* of its bytes */
@@ -26,6 +32,7 @@ typedef struct Writer {
     MxTree leaves;
     CkptPiece *pieces;
     Item *items;
+    MxMap by_name, wanted;   /* items, by their names; what they are made of, by ours */
     int n, n_shards, n_left; /* left: arrays that are no parameters */
     int64_t bytes;
     void *tensor; /* the largest */
@@ -41,34 +48,36 @@ static MxWhere in_source(const Writer *w) {
 
 static void add_item(Writer *w, const HfRow *row, int i) {
     const MxHfModel *model = &w->how->model;
-    Item item = {.row = row, .map = hf_map(model, row, i)};
-    item.ours = hf_our_name(&w->arena, model, row, i);
-    item.tensor = (MxTensor){.name = hf_their_name(&w->arena, model, row, i),
-                             .dtype = w->how->dtype,
-                             .shape = item.map.theirs};
-    int leaf = mx_tree_find(&w->leaves, item.ours);
-    const char *want = mx_shape_text(&w->arena, item.map.ours);
+    const char *theirs = hf_their_name(&w->arena, model, row, i);
+    Part *part = mx_new(&w->arena, Part);
+    *part = (Part){.ours = hf_our_name(&w->arena, model, row, i), .map = hf_map(model, row, i)};
+    int leaf = mx_tree_find(&w->leaves, part->ours);
+    const char *want = mx_shape_text(&w->arena, part->map.ours);
     if (leaf < 0)
         mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w), "\"%s\" is missing; the model wants %s",
-                item.ours, want);
-    else if (!mx_shape_equal(w->leaves.leaves[leaf].shape, item.map.ours))
+                part->ours, want);
+    else if (!mx_shape_equal(w->leaves.leaves[leaf].shape, part->map.ours))
         mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w), "\"%s\" has shape %s; the model wants %s",
-                item.ours, mx_shape_text(&w->arena, w->leaves.leaves[leaf].shape), want);
+                part->ours, mx_shape_text(&w->arena, w->leaves.leaves[leaf].shape), want);
     else
-        item.piece = w->pieces[leaf];
-    w->items[w->n++] = item;
+        part->piece = w->pieces[leaf];
+    mx_map_set(&w->wanted, part->ours, i);
+    int at = (int)mx_map_get(&w->by_name, theirs, w->n);
+    Item *item = &w->items[at];
+    mx_map_set(&w->by_name, theirs, at);
+    w->n += at == w->n;
+    item->tensor = (MxTensor){.name = theirs, .dtype = w->how->dtype, .shape = part->map.theirs};
+    part->next = item->parts;
+    item->parts = part;
 }
 
 /* Parameters that the table has no row for. */
 static void check_extra(Writer *w) {
-    MxMap wanted;
-    mx_map_init(&wanted, &w->arena);
-    for (int i = 0; i < w->n; i++) mx_map_set(&wanted, w->items[i].ours, i);
     for (int i = 0; i < w->leaves.n; i++) {
         const CkptRow *row = w->from.survey.entries[w->pieces[i].entry].row;
         bool is_param = row && row->is_param;
         w->n_left += !is_param;
-        if (is_param && mx_map_get(&wanted, w->leaves.leaves[i].path, -1) < 0)
+        if (is_param && mx_map_get(&w->wanted, w->leaves.leaves[i].path, -1) < 0)
             mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w),
                     "\"%s\" has no name in such a model of Hugging Face's",
                     w->leaves.leaves[i].path);
@@ -100,8 +109,11 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) * model->n_experts + 1));
+    mx_map_init(&w->by_name, &w->arena);
+    mx_map_init(&w->wanted, &w->arena);
     for (int r = 0; r < hf_n_rows; r++)
-        for (int i = 0; i < hf_count(model, &hf_rows[r]); i++) add_item(w, &hf_rows[r], i);
+        for (int64_t i = 0, n = hf_count(model, &hf_rows[r]); i < n; i++)
+            if (hf_has(model, &hf_rows[r], (int)i)) add_item(w, &hf_rows[r], (int)i);
     check_extra(w);
     choose_shards(w);
     return w->err->count == failures;
@@ -109,24 +121,32 @@ static bool plan(Writer *w, const MxCkptRef *from) {
 
 /* ---- values */
 
-/* A tensor as it is to be, in memory. */
-static bool make_tensor(Writer *w, const Item *item) {
+/* What a parameter makes of a tensor. */
+static bool make_part(Writer *w, const Part *part, MxDtype dtype) {
     CkptTiles tiles;
     HfRun run;
-    const MxBox *part = &item->map.part;
-    if (!ckpt_tiles_start(&tiles, ckpt_box_shape(part), TILE_BYTES / (int)sizeof(float)))
+    const MxBox *whole = &part->map.part;
+    if (!ckpt_tiles_start(&tiles, ckpt_box_shape(whole), TILE_BYTES / (int)sizeof(float)))
         return true;
     do {
         MxBox box = tiles.box;
-        for (int d = 0; d < box.rank; d++) box.start[d] += part->start[d];
-        if (!ckpt_read_piece(&w->from, &item->piece, box, MX_F32, w->tile, w->err)) return false;
-        bool goes_on = hf_run_start(&run, &item->map, &box);
+        for (int d = 0; d < box.rank; d++) box.start[d] += whole->start[d];
+        if (!ckpt_read_piece(&w->from, &part->piece, box, MX_F32, w->tile, w->err)) return false;
+        bool goes_on = hf_run_start(&run, &part->map, &box);
         for (; goes_on; goes_on = hf_run_next(&run))
             for (int64_t i = 0; i < run.n; i++)
-                hf_put(w->tensor, item->tensor.dtype, run.theirs + i,
-                       hf_in_theirs(&item->map, w->tile[run.at + i * run.step]));
+                hf_put(w->tensor, dtype, run.theirs + i * run.apart,
+                       hf_in_theirs(&part->map, w->tile[run.at + i * run.step]));
     } while (ckpt_tiles_next(&tiles));
     return true;
+}
+
+/* A tensor as it is to be, in memory. */
+static bool make_tensor(Writer *w, const Item *item) {
+    bool ok = true;
+    for (const Part *part = item->parts; ok && part; part = part->next)
+        ok = make_part(w, part, item->tensor.dtype);
+    return ok;
 }
 
 /* ---- files */
@@ -215,16 +235,17 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
     Writer w = {.arena = {.name = "hf"}, .how = how, .dir = dir, .err = err};
     bool ok = plan(&w, from);
     for (int i = 0; ok && !dir && i < w.n; i++)
-        mx_text_add(notes, "%s %s -> %s %s\n", w.items[i].ours,
-                    mx_shape_text(&w.arena, w.items[i].map.ours), w.items[i].tensor.name,
-                    mx_shape_text(&w.arena, w.items[i].tensor.shape));
+        for (const Part *part = w.items[i].parts; part; part = part->next)
+            mx_text_add(notes, "%s %s -> %s %s\n", part->ours,
+                        mx_shape_text(&w.arena, part->map.ours), w.items[i].tensor.name,
+                        mx_shape_text(&w.arena, w.items[i].tensor.shape));
     ok = ok && (!dir || write_all(&w));
     if (ok && w.n_left)
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    hf_family_of(&how->model)->hf.architecture, w.n, mx_dtype_name(how->dtype),
-                    w.n_shards, w.n_shards == 1 ? "" : "s");
+                    how->model.names->architecture, w.n, mx_dtype_name(how->dtype), w.n_shards,
+                    w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;
 }

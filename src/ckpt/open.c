@@ -186,8 +186,7 @@ bool ckpt_open(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err
 
 const char *ckpt_source_text(MxArena *arena, const CkptFile *file) {
     if (!file->hf) return ckpt_form_text(arena, &file->survey);
-    return mx_arena_printf(arena, "Hugging Face's %s",
-                           hf_family_of(&file->hf->model)->hf.model_type);
+    return mx_arena_printf(arena, "Hugging Face's %s", file->hf->model.names->model_type);
 }
 
 bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {

@@ -19,11 +19,12 @@ typedef struct Peer {
 
 /* Kernels of layers are modules there. */
 static bool is_module(const HfRow *row) {
-    bool is_in_block = row->part == HF_MIXER || row->part == HF_FFN;
-    return is_in_block && !row->whole && mx_text_has_suffix(row->ours, "/kernel");
+    bool is_in_block = row->part == HF_ATTENTION || row->part == HF_GLU;
+    return is_in_block && !row->whole && !(row->wants & HF_GATED) &&
+           mx_text_has_suffix(row->ours, "/kernel");
 }
 
-/* "self_attn.q_proj", of its weight. */
+/* "q_proj", of its weight. */
 static const char *module_name(MxArena *arena, const HfRow *row) {
     return mx_arena_strndup(arena, row->theirs, strlen(row->theirs) - strlen(".weight"));
 }
@@ -63,6 +64,7 @@ static const char *name_in_block(const char *path, int *layer) {
 }
 
 static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
+    static const MxHfNames usual; /* those that have adapters call their blocks so */
     int layer;
     const char *name = name_in_block(leaf->path, &layer);
     if (!name || leaf->shape.rank != 2) return false;
@@ -72,8 +74,9 @@ static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
         bool is_b = !strcmp(rest, "_lora_b");
         if (!is_b && strcmp(rest, "_lora_a")) continue;
         *out = (Peer){.row = i, .is_b = is_b};
-        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.lora_%c.weight",
-                                    layer, module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
+        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.%s.lora_%c.weight",
+                                    layer, hf_block_name(arena, &usual, &hf_rows[i]),
+                                    module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
         out->shape = MX_SHAPE(leaf->shape.dim[1], leaf->shape.dim[0]);
         return true;
     }
@@ -255,8 +258,7 @@ static const char *config_text(MxArena *arena, double scale, int64_t rank, const
     mx_json_set_number(config, "lora_alpha", scale * (double)rank);
     MxJson *targets = mx_json_put_array(config, "target_modules");
     for (int i = 0; i < hf_n_rows; i++)
-        if (has_module[i])
-            mx_json_push_string(targets, strchr(module_name(arena, &hf_rows[i]), '.') + 1);
+        if (has_module[i]) mx_json_push_string(targets, module_name(arena, &hf_rows[i]));
     mx_json_set_number(config, "lora_dropout", 0);
     mx_json_set_string(config, "bias", "none");
     mx_json_set_bool(config, "inference_mode", true);

@@ -65,8 +65,8 @@ static void check_turns(ConfigLoad *load, const MxConfig *c) {
             c->inhomogeneous_layer_cycle_interval % turns[i].interval)
             config_fail(load, config_culprit(load, cycle, turns[i].key),
                         "inhomogeneous_layer_cycle_interval %lld is not a multiple of %s %lld",
-                        (long long)c->inhomogeneous_layer_cycle_interval,
-                        mx_key_name(turns[i].key), (long long)turns[i].interval);
+                        (long long)c->inhomogeneous_layer_cycle_interval, mx_key_name(turns[i].key),
+                        (long long)turns[i].interval);
     if (GOOD(load, cycle) && c->inhomogeneous_layer_cycle_interval > MX_MOST_PERIOD)
         config_fail(load, cycle, "not available yet: wants at most %d, found %lld", MX_MOST_PERIOD,
                     (long long)c->inhomogeneous_layer_cycle_interval);

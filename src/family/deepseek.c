@@ -37,4 +37,18 @@ const MxFamily family_deepseek = {
                             "mlp_activations_limit",
     .lora_modules = "decoder/(dense_layers|moe_layers)/.*(self_attention/"
                     "(query|wq_a|wq_b|wkv_a|wkv_b|out)|(mlp|shared_experts)/(wi_0|wi_1|wo))",
+    .hf[0] = {.model_type = "deepseek_v2",
+              .architecture = "DeepseekV2ForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .shared = "shared_experts",
+              .experts = MX_HF_EXPERTS_PROJ,
+              .score = "softmax"},
+    .hf[1] = {.model_type = "deepseek_v3",
+              .architecture = "DeepseekV3ForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .shared = "shared_experts",
+              .experts = MX_HF_EXPERTS_PROJ,
+              .score = "sigmoid",
+              .has_score_bias = true,
+              .default_chosen = 8},
 };

@@ -24,4 +24,18 @@ const MxFamily family_gpt_oss = {
     .keys = FAMILY_MOE_KEYS " sliding_window_size mlp_activations_limit "
                             "inhomogeneous_layer_cycle_interval",
     .lora_modules = "decoder/layers/.*GptOssAttention/(query|key|value|out)",
+    .hf[0] = {.model_type = "gpt_oss",
+              .architecture = "GptOssForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .bias = MX_HF_BIAS_SAID,
+              .has_sinks = true,
+              .window = MX_HF_WINDOW_TURNS,
+              .experts = MX_HF_EXPERTS_PAIRS,
+              .has_score_bias = true,
+              .our_activation = "sigmoid",
+              .default_window = 128,
+              .default_head_dim = 64,
+              .default_kv_heads = 8,
+              .default_theta = 150000,
+              .default_chosen = 4},
 };

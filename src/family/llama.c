@@ -10,11 +10,11 @@ const MxFamily family_llama2 = {
     .n_specs = 1,
     .period = 1,
     .lora_modules = FAMILY_LORA_MODULES,
-    .hf = {.model_type = "llama",
-           .architecture = "LlamaForCausalLM",
-           .norms = FAMILY_LLAMA_HF_NORMS,
-           .interleaves = true,
-           .bias = MX_HF_BIAS_SAID},
+    .hf[0] = {.model_type = "llama",
+              .architecture = "LlamaForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .interleaves = true,
+              .bias = MX_HF_BIAS_SAID},
 };
 
 const MxFamily family_mistral = {
@@ -23,10 +23,10 @@ const MxFamily family_mistral = {
     .n_specs = 1,
     .period = 1,
     .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
-    .hf = {.model_type = "mistral",
-           .architecture = "MistralForCausalLM",
-           .norms = FAMILY_LLAMA_HF_NORMS,
-           .window = MX_HF_WINDOW_ALWAYS,
-           .default_window = 4096,
-           .default_kv_heads = 8},
+    .hf[0] = {.model_type = "mistral",
+              .architecture = "MistralForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .window = MX_HF_WINDOW_ALWAYS,
+              .default_window = 4096,
+              .default_kv_heads = 8},
 };

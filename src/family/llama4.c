@@ -1,6 +1,6 @@
 /* llama4.c — Llama 4 (text): layers that see a chunk of tokens, and, every so many, layers that see
- * all and rotate nothing; experts in every so many layers, of which each token reads one, and a unit
- * beside them that all tokens go to. Source: MaxText models/llama4.py @e591f30c. */
+ * all and rotate nothing; experts in every so many layers, of which each token reads one, and a
+ * unit beside them that all tokens go to. Source: MaxText models/llama4.py @e591f30c. */
 #include "rows.h"
 
 #define LLAMA4_ATTENTION                                                                           \
@@ -28,7 +28,7 @@
 #define LLAMA4_LAYER                                                                               \
     .norms_turned = true, .scales_query = true, .has_out_bias = true, .weighs = MX_WEIGHS_READ
 
-#define LLAMA4_TURNED   LLAMA4_LAYER, .sees = MX_SEES_CHUNK
+#define LLAMA4_TURNED LLAMA4_LAYER, .sees = MX_SEES_CHUNK
 #define LLAMA4_UNTURNED                                                                            \
     LLAMA4_LAYER, .sees = MX_SEES_ALL_BEFORE, .rope = MX_ROPE_NONE, .tunes_queries = true
 
@@ -48,4 +48,20 @@ const MxFamily family_llama4 = {
                             "interleave_moe_layer_step inhomogeneous_layer_cycle_interval "
                             "temperature_tuning",
     .lora_modules = FAMILY_LORA_MODULES,
+    .hf[0] = {.model_type = "llama4_text",
+              .architecture = "Llama4ForCausalLM",
+              .outer_type = "llama4",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .interleaves = true,
+              .are_neighbours = true,
+              .ffn = "feed_forward",
+              .shared = "shared_expert",
+              .bias = MX_HF_BIAS_SAID,
+              .experts = MX_HF_EXPERTS_HALVES,
+              .default_head_dim = 128,
+              .default_kv_heads = 8,
+              .default_heads = 40,
+              .default_vocab = 202048,
+              .default_theta = 500000,
+              .default_chosen = 1},
 };

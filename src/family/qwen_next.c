@@ -32,4 +32,15 @@ const MxFamily family_qwen3_next = {
                             "use_qk_norm_in_gdn",
     .lora_modules = "decoder/layers/.*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"
                     "out_proj)|shared_expert/(wi_0|wi_1|wo))",
+    .hf[0] = {.model_type = "qwen3_next",
+              .architecture = "Qwen3NextForCausalLM",
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .shared = "shared_expert",
+              .bias = MX_HF_BIAS_SAID,
+              .has_qk_norm = true,
+              .experts = MX_HF_EXPERTS_PROJ,
+              .default_head_dim = 256,
+              .default_kv_heads = 2,
+              .default_chosen = 10,
+              .default_rotated = 0.25},
 };

@@ -70,6 +70,7 @@ static void yarn_rope(const MxConfig *c, Spec *spec) {
     }
     if (c->rope_attention_scaling && c->rope_factor > 1)
         spec->rope.amplitude = 0.1 * log(c->rope_factor) + 1;
+    if (c->rope_attention_factor > 0) spec->rope.amplitude = c->rope_attention_factor;
     spec->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
 }
 
@@ -82,13 +83,14 @@ static const struct {
     {"yarn", yarn_rope},
 };
 
-/* Of layers that rotate nothing. Source: MaxText models/llama4.py (Llama4DecoderLayer) @e591f30c. */
+/* Of layers that rotate nothing. Source: MaxText models/llama4.py (Llama4DecoderLayer) @e591f30c.
+ */
 static void tuning(MxArena *arena, const MxConfig *c, Spec *spec) {
     if (!spec->row->tunes_queries || !c->temperature_tuning) return;
     spec->tuning = (MxRopeFreqs){.n = (int)c->head_dim / 2,
                                  .amplitude = 1,
                                  .growth = c->temperature_tuning_scale,
-                                 .period = c->temperature_tuning_floor_scale};
+                                 .period = (double)c->temperature_tuning_floor_scale};
     spec->tuning.frequency = mx_new_n(arena, double, spec->tuning.n); /* zeros: nothing turns */
 }
 
@@ -98,7 +100,8 @@ bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err
     int64_t width = model_block(spec->row->block[0].kind)->rope_width(config);
     spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
-    if (spec->row->rope == MX_ROPE_LOCAL) {
+    bool is_said = config->local_rope_max_timescale > 0;
+    if (spec->row->rope == MX_ROPE_LOCAL || (spec->row->rope == MX_ROPE_LOCAL_IF_SAID && is_said)) {
         local_rope(config, spec);
         return true;
     }

@@ -149,11 +149,10 @@ START_TEST(our_presets_load_quietly) {
         ck_assert(!mx_config_is_default(l.config, MX_KEY_base_emb_dim));
         static const struct {
             const char *name, *rope_type;
-        } scaled[] = {{"llama3.1-", "llama3.1"},  {"llama3.3-", "llama3.1"},
-                      {"olmo3-7b-pt", "default"}, {"olmo3-", "yarn"},
-                      {"deepseek", "yarn"},       {"kimi-", "yarn"},
-                      {"gpt-oss-", "yarn"},       {"llama4-", "llama3.1"},
-                      {"", "default"}};
+        } scaled[] = {
+            {"llama3.1-", "llama3.1"}, {"llama3.3-", "llama3.1"}, {"olmo3-7b-pt", "default"},
+            {"olmo3-", "yarn"},        {"deepseek", "yarn"},      {"kimi-", "yarn"},
+            {"gpt-oss-", "yarn"},      {"llama4-", "llama3.1"},   {"", "default"}};
         int row = 0;
         while (!mx_text_has_prefix(names[i], scaled[row].name)) row++;
         ck_assert_str_eq(l.config->rope_type, scaled[row].rope_type);

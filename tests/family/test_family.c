@@ -33,7 +33,8 @@ START_TEST(rows_are_whole) {
             for (int b = 0; b < MX_LAYER_BLOCKS; b++) ck_assert_ptr_nonnull(spec->block[b].name);
         }
         if (is_built) ck_assert_ptr_nonnull(f->lora_modules);
-        if (f->hf.model_type) ck_assert_ptr_nonnull(f->hf.architecture);
+        for (int k = 0; k < MX_MOST_HF; k++)
+            if (f->hf[k].model_type) ck_assert_ptr_nonnull(f->hf[k].architecture);
     }
     ck_assert_ptr_null(mx_family_find("llama"));
 }
@@ -83,8 +84,8 @@ static const struct {
 };
 
 START_TEST(first_layers_are_a_stack) {
-    MxLayers layers = mx_layers(mx_family_find("deepseek"),
-                                (MxLayerKeys){.n = 4, .n_dense = first[_i].n_dense});
+    MxLayers layers =
+        mx_layers(mx_family_find("deepseek"), (MxLayerKeys){.n = 4, .n_dense = first[_i].n_dense});
     MxLayerPlace place = mx_layer_place(&layers, first[_i].layer);
     ck_assert_int_eq(mx_layer_spec(&layers, first[_i].layer)->block[1].kind, first[_i].kind);
     ck_assert_str_eq(mx_layer_name(&arena, &layers, first[_i].layer), first[_i].name);

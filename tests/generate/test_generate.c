@@ -152,9 +152,10 @@ static const struct {
     {"gpt3", "base_num_kv_heads=4"},
     {"qwen3_next", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4"},
     {"olmo3", "base_num_decoder_layers=5"},
-    {"llama4", "nope_layer_interval=3 interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=6 "
-               "base_num_decoder_layers=6 chunk_attn_window_size=7 num_experts_per_tok=1 "
-               "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
+    {"llama4",
+     "nope_layer_interval=3 interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=6 "
+     "base_num_decoder_layers=6 chunk_attn_window_size=7 num_experts_per_tok=1 "
+     "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
     {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
                 "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
     {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
