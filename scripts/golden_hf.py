@@ -33,10 +33,76 @@ def gemma3_images():
     return config
 
 
+TINY = dict(hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+            vocab_size=64, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+STRETCH = dict(rope_type="llama3", rope_theta=500.0, original_max_position_embeddings=32)
+
+
+def llama_stretched():
+    return transformers.LlamaConfig(**TINY, num_hidden_layers=2, rope_parameters=dict(
+        **STRETCH, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0))
+
+
+def llama4_stretched():
+    rope = dict(**STRETCH, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0)
+    return transformers.Llama4TextConfig(
+        **TINY, intermediate_size_mlp=40, num_hidden_layers=4, num_local_experts=3, interleave_moe_layer_step=2,
+        attention_chunk_size=7, floor_scale=4, rope_parameters=rope)
+
+
+def gpt_oss_tiny():
+    rope = dict(**YARN, beta_fast=32.0, beta_slow=1.0, truncate=False)
+    return transformers.GptOssConfig(**TINY, num_hidden_layers=2, num_local_experts=3, num_experts_per_tok=2,
+                                     sliding_window=6, swiglu_limit=1.5, rope_parameters=rope)
+
+
+LATENT = dict(qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, kv_lora_rank=10, moe_intermediate_size=12,
+              first_k_dense_replace=1, num_hidden_layers=2, n_routed_experts=4, num_experts_per_tok=2)
+
+
+def deepseek_v2_tiny():
+    sizes = {k: v for k, v in TINY.items() if k != "head_dim"}
+    sizes["num_key_value_heads"] = 4
+    return transformers.DeepseekV2Config(
+        **sizes, **LATENT, n_shared_experts=2, q_lora_rank=None, routed_scaling_factor=1.5,
+        rope_parameters=dict(**YARN, mscale=0.707, mscale_all_dim=0.707))
+
+
+def deepseek_v3_halves():
+    sizes = {k: v for k, v in TINY.items() if k != "head_dim"}
+    sizes["num_key_value_heads"] = 4
+    return transformers.DeepseekV3Config(
+        **sizes, **LATENT, n_shared_experts=1, q_lora_rank=14, n_group=2, topk_group=1, rope_interleave=False,
+        rope_parameters=dict(**YARN, mscale=1.0, mscale_all_dim=1.0))
+
+
+def qwen3_next_tiny():
+    return transformers.Qwen3NextConfig(
+        **TINY, num_hidden_layers=4, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=12,
+        shared_expert_intermediate_size=24, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6,
+        linear_value_head_dim=4, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+
+def olmo3_tiny():
+    sizes = {k: v for k, v in TINY.items() if k != "head_dim"}
+    return transformers.Olmo3Config(
+        **sizes, num_hidden_layers=4, sliding_window=6,
+        rope_parameters={"full_attention": dict(**YARN, attention_factor=1.2),
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
+
+
 # name: the class of the model, its config
 MODELS = {
     "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, gemma3),
     "gemma3_images": (lambda: transformers.Gemma3ForConditionalGeneration, gemma3_images),
+    "llama_stretched": (lambda: transformers.LlamaForCausalLM, llama_stretched),
+    "llama4_stretched": (lambda: transformers.Llama4ForCausalLM, llama4_stretched),
+    "gpt_oss_tiny": (lambda: transformers.GptOssForCausalLM, gpt_oss_tiny),
+    "deepseek_v2_tiny": (lambda: transformers.DeepseekV2ForCausalLM, deepseek_v2_tiny),
+    "deepseek_v3_halves": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
+    "qwen3_next_tiny": (lambda: transformers.Qwen3NextForCausalLM, qwen3_next_tiny),
+    "olmo3_tiny": (lambda: transformers.Olmo3ForCausalLM, olmo3_tiny),
 }
 
 
@@ -52,9 +118,11 @@ def old_spelling(config):
     if rope:
         full = rope.get("full_attention", rope)
         config["rope_theta"] = full["rope_theta"]
+        if "partial_rotary_factor" in full:
+            config["partial_rotary_factor"] = full["partial_rotary_factor"]
         if full["rope_type"] != "default":
             config["rope_scaling"] = {k: v for k, v in full.items() if k != "rope_theta"}
-        if "sliding_attention" in rope:
+        if "sliding_attention" in rope and config["model_type"].startswith("gemma3"):
             config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
             config["sliding_window_pattern"] = config.pop("_sliding_window_pattern", 6)
     return config
@@ -70,13 +138,16 @@ def make(out, name):
             p.normal_(0, 0.15)
             if p.dim() == 1:
                 p.add_(0.0 if "gemma" in name else 1.0)
+        for path, p in model.named_buffers():
+            if path.endswith("e_score_correction_bias"):
+                p.normal_(0, 0.15)
     folder = os.path.join(out, name)
     model.save_pretrained(folder)
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
     with open(os.path.join(folder, "config_v4.json"), "w") as file:
         json.dump(old_spelling(config), file, indent=2, sort_keys=True)
-    ids = torch.randint(3, 140, (2, 20))
+    ids = torch.randint(3, min(140, model.get_input_embeddings().num_embeddings), (2, 20))
     labels = ids.clone()
     labels[0, :5] = -100
     with torch.no_grad():

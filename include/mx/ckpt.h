@@ -315,9 +315,11 @@ typedef struct MxHfModel {
     double query_scalar;        /* scores are divided by its square root; 0 = by head_dim's */
     double attn_cap, final_cap; /* of scores and logits; 0 = none */
     double rope_factor;         /* positions are divided by it */
-    bool rope_is_stretched;     /* with the constants of Llama 3.1 */
-    double rotated;             /* share of a head */
-    bool are_pairs;             /* rotated ones are neighbours, on both sides; latent attention */
+    bool is_stretched;          /* as of rope_type llama3.1, with: */
+    double stretch_factor, stretch_low, stretch_high;
+    int64_t stretch_length;
+    double rotated; /* share of a head */
+    bool are_pairs; /* rotated ones are neighbours, on both sides; latent attention */
     bool is_yarn, yarn_truncates;
     int64_t yarn_length; /* that the weights were trained on */
     double yarn_factor, yarn_fast, yarn_slow;

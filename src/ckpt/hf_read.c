@@ -133,6 +133,7 @@ static bool link_tensor(Folder *f, const char *name, const HfLink *link) {
 /* Layers behind the last one, which look further ahead; transformers does not read them either. */
 static bool is_ahead(const MxHfModel *model, const char *name) {
     const char prefix[] = "model.layers.";
+    if (hf_is(model->names, "qwen3_next") && mx_text_has_prefix(name, "mtp.")) return true;
     if (!model->n_ahead || !mx_text_has_prefix(name, prefix)) return false;
     long layer = strtol(name + strlen(prefix), NULL, 10);
     return layer >= hf_layers(model) && layer < hf_layers(model) + model->n_ahead;

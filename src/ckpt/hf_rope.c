@@ -4,25 +4,30 @@
 
 #include <math.h>
 
-static const struct {
-    const char *key;
-    int value;
-} stretch[] = {{"factor", 8},
-               {"low_freq_factor", 1},
-               {"high_freq_factor", 4},
-               {"original_max_position_embeddings", 8192}};
-
 static bool is_llama_rope(const MxConfig *c) {
     return !strcmp(c->rope_type, "llama3.1");
 }
 
-static bool is_stretched(const HfReader *r, const MxJson *rope) {
-    for (int i = 0; i < MX_COUNT(stretch); i++) {
-        double found;
-        hf_read_number(r, rope, stretch[i].key, 0, &found);
-        if (found != stretch[i].value) return false;
-    }
-    return r->names->interleaves; /* as our rope_type llama3.1 does */
+/* As Llama 3.1 has it. */
+static const double usual_factor = 8, usual_low = 1, usual_high = 4;
+static const int usual_length = 8192;
+
+static void read_stretch(HfReader *r, const MxJson *rope) {
+    MxHfModel *model = r->model;
+    double length;
+    hf_read_number(r, rope, "factor", usual_factor, &model->stretch_factor);
+    hf_read_number(r, rope, "low_freq_factor", usual_low, &model->stretch_low);
+    hf_read_number(r, rope, "high_freq_factor", usual_high, &model->stretch_high);
+    hf_read_number(r, rope, "original_max_position_embeddings", usual_length, &length);
+    model->stretch_length = (int64_t)length;
+    model->is_stretched = true;
+}
+
+static void write_stretch(const MxHfModel *model, MxJson *rope) {
+    mx_json_set_number(rope, "factor", model->stretch_factor);
+    mx_json_set_number(rope, "low_freq_factor", model->stretch_low);
+    mx_json_set_number(rope, "high_freq_factor", model->stretch_high);
+    mx_json_set_int(rope, "original_max_position_embeddings", model->stretch_length);
 }
 
 /* A whole number of ours. missing  what counts where it is missing */
@@ -171,8 +176,8 @@ static void read_rope(HfReader *r, const HfMember *m) {
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
     if (is_linear && !r->names->interleaves)
         hf_read_number(r, rope, "factor", 1, &r->model->rope_factor);
-    else if (kind && !strcmp(kind, "llama3") && is_stretched(r, rope))
-        r->model->rope_is_stretched = true;
+    else if (kind && !strcmp(kind, "llama3") && r->names->interleaves)
+        read_stretch(r, rope);
     else if (kind && !strcmp(kind, "yarn") && !r->names->interleaves)
         read_yarn(r, rope);
     else if (!is_default || hf_get(rope, "full_attention"))
@@ -220,20 +225,18 @@ static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *o
     mx_json_set_number(out, "rope_theta", (double)model->rope_theta);
     if (names->default_rotated > 0 || model->rotated != 1)
         mx_json_set_number(out, "partial_rotary_factor", model->rotated);
-    if (!model->rope_is_stretched && model->rope_factor == 1 && !model->is_yarn) return;
+    if (!model->is_stretched && model->rope_factor == 1 && !model->is_yarn) return;
     MxJson *rope = mx_json_put_object(out, "rope_scaling");
     mx_json_set_string(rope, "rope_type",
-                       model->rope_is_stretched ? "llama3"
-                       : model->is_yarn         ? "yarn"
-                                                : "linear");
-    if (model->is_yarn) write_yarn(model, rope);
-    if (!model->rope_is_stretched && !model->is_yarn)
+                       model->is_stretched ? "llama3"
+                       : model->is_yarn    ? "yarn"
+                                           : "linear");
+    if (model->is_yarn)
+        write_yarn(model, rope);
+    else if (model->is_stretched)
+        write_stretch(model, rope);
+    else
         mx_json_set_number(rope, "factor", model->rope_factor);
-    for (int i = 0; model->rope_is_stretched && i < MX_COUNT(stretch); i++)
-        if (stretch[i].value == 8192)
-            mx_json_set_int(rope, stretch[i].key, stretch[i].value);
-        else
-            mx_json_set_number(rope, stretch[i].key, stretch[i].value);
 }
 
 static void yaml_rope(const MxHfModel *model, MxText *t) {
@@ -249,12 +252,22 @@ static void take_rope_factor(const MxConfig *c, MxHfModel *model) {
 }
 
 static void take_stretch(const MxConfig *c, MxHfModel *model) {
-    model->rope_is_stretched = is_llama_rope(c) && c->rope_use_scale;
+    model->is_stretched = is_llama_rope(c) && c->rope_use_scale;
+    if (!model->is_stretched) return;
+    model->stretch_factor = c->rope_stretch_factor;
+    model->stretch_low = c->rope_stretch_low;
+    model->stretch_high = c->rope_stretch_high;
+    model->stretch_length = c->rope_stretch_length;
 }
 
 static void yaml_stretch(const MxHfModel *model, MxText *t) {
     if (model->heads.interleaves || (model->are_pairs && !model->is_yarn))
-        mx_text_add(t, "rope_use_scale: %s\n", model->rope_is_stretched ? "true" : "false");
+        mx_text_add(t, "rope_use_scale: %s\n", model->is_stretched ? "true" : "false");
+    if (!model->is_stretched) return;
+    mx_text_add(t, "rope_stretch_factor: %.17g\n", model->stretch_factor);
+    mx_text_add(t, "rope_stretch_low: %.17g\n", model->stretch_low);
+    mx_text_add(t, "rope_stretch_high: %.17g\n", model->stretch_high);
+    mx_text_add(t, "rope_stretch_length: %lld\n", (long long)model->stretch_length);
 }
 
 static bool fits_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
@@ -293,8 +306,13 @@ const HfMember hf_rope_members[] = {
     {.but = "deepseek_v2 deepseek_v3", .yaml = yaml_none, .fits = fits_pairs},
     {.what = "linear factor of rope_scaling", .ours = "rope_linear_scaling_factor",
      HF_NUMBER_OF(rope_factor, rope_linear_scaling_factor), .agrees = true, .take = take_rope_factor},
-    {.what = "llama3 in rope_scaling", HF_FLAG_OF(rope_is_stretched, rope_use_scale),
+    {.what = "llama3 in rope_scaling", HF_FLAG_OF(is_stretched, rope_use_scale),
      .agrees = true, .take = take_stretch, .yaml = yaml_stretch},
+    {.what = "factor of llama3", HF_NUMBER_OF(stretch_factor, rope_stretch_factor), .agrees = true, .take = take_none},
+    {.what = "low_freq_factor", HF_NUMBER_OF(stretch_low, rope_stretch_low), .agrees = true, .take = take_none},
+    {.what = "high_freq_factor", HF_NUMBER_OF(stretch_high, rope_stretch_high), .agrees = true, .take = take_none},
+    {.what = "original_max_position_embeddings", HF_SIZE_OF(stretch_length, rope_stretch_length), .agrees = true,
+     .take = take_none},
     {.theirs = "rope_local_base_freq", HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
      .agrees = true, .read = read_local_rope, .take = take_local_rope, .write = write_local_rope,
      .yaml = yaml_local_rope, .fits = fits_local_rope},

@@ -214,6 +214,12 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
 }
 
 static void check_rope(ConfigLoad *load, const MxConfig *c) {
+    bool stretches = !strcmp(c->rope_type, "llama3.1") && c->rope_use_scale;
+    if (GOOD(load, MX_KEY_rope_type, MX_KEY_rope_stretch_low, MX_KEY_rope_stretch_high) &&
+        stretches && c->rope_stretch_high < c->rope_stretch_low)
+        config_fail(load, config_culprit(load, MX_KEY_rope_stretch_high, MX_KEY_rope_stretch_low),
+                    "rope_stretch_high %g is less than rope_stretch_low %g", c->rope_stretch_high,
+                    c->rope_stretch_low);
     if (GOOD(load, MX_KEY_rope_min_timescale, MX_KEY_rope_max_timescale) &&
         c->rope_max_timescale < c->rope_min_timescale)
         config_fail(load,

@@ -31,14 +31,15 @@ static void default_rope(const MxConfig *c, Spec *spec) {
         spec->rope.frequency[i] = base_frequency(c, spec, i) / c->rope_linear_scaling_factor;
 }
 
-/* Long wavelengths are slowed down eightfold, short ones kept, those between mixed; Llama 3.1's own
- * constants. */
+/* Long wavelengths are slowed down, short ones kept, those between mixed. Source: Llama 3.1 (2024);
+ * transformers modeling_rope_utils.py. */
 static void llama3_rope(const MxConfig *c, Spec *spec) {
-    const double factor = 8, low_factor = 1, high_factor = 4, original_length = 8192;
+    const double factor = c->rope_stretch_factor, length = (double)c->rope_stretch_length;
+    const double low = c->rope_stretch_low, high = c->rope_stretch_high;
     for (int i = 0; i < spec->rope.n; i++) {
         double f = base_frequency(c, spec, i), wavelength = 2 * PI / f;
-        double smooth = (original_length / wavelength - low_factor) / (high_factor - low_factor);
-        smooth = fmin(fmax(smooth, 0), 1);
+        double turns = length / wavelength, smooth = turns < low ? 0 : 1;
+        if (high > low) smooth = fmin(fmax((turns - low) / (high - low), 0), 1);
         if (c->rope_use_scale) f = (1 - smooth) * f / factor + smooth * f;
         spec->rope.frequency[i] = f;
     }

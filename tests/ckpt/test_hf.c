@@ -25,20 +25,17 @@ static const struct {
     const char *model, *scan, *golden;
     const char *array; /* one that the file has so, NULL = llama's output projection */
 } trees[] = {
-    {"llama", "true", "llama_scanned", NULL},
-    {"llama", "false", "llama_unscanned", NULL},
-    {"llama_sharded", "true", "llama_scanned", NULL},
-    {"llama_rope3", "true", "llama_rope3_scanned", NULL},
-    {"qwen2", "true", "qwen2_scanned", NULL},
-    {"qwen3", "true", "qwen3_scanned", NULL},
-    {"mixtral", "true", "mixtral_scanned", NULL},
-    {"qwen3_moe", "true", "qwen3_moe_scanned", NULL},
+    // clang-format off
+    {"llama", "true", "llama_scanned", NULL},         {"llama", "false", "llama_unscanned", NULL},
+    {"llama_sharded", "true", "llama_scanned", NULL}, {"llama_rope3", "true", "llama_rope3_scanned", NULL},
+    {"qwen2", "true", "qwen2_scanned", NULL},         {"qwen3", "true", "qwen3_scanned", NULL},
+    {"mixtral", "true", "mixtral_scanned", NULL},     {"qwen3_moe", "true", "qwen3_moe_scanned", NULL},
     {"gpt_oss", "true", "gpt_oss_scanned", "layers/layers_0/GptOssMlp/wi_1_bias"},
     {"gpt_oss", "false", "gpt_oss_unscanned", "layers_1/GptOssMlp/wi_1_bias"},
     {"olmo3", "true", "olmo3_scanned", "layers/layers_3/attention/query_norm/scale"},
     {"deepseek_v2", "true", "deepseek_v2_scanned", "dense_layers/self_attention/wkv_b/kernel"},
-    {"deepseek_v3", "true", "deepseek_v3_scanned",
-     "moe_layers/DeepSeekMoeBlock_0/MoeBlock_0/gate/bias"},
+    {"deepseek_v3", "true", "deepseek_v3_scanned", "moe_layers/DeepSeekMoeBlock_0/MoeBlock_0/gate/bias"},
+    // clang-format on
 };
 
 START_TEST(trees_are_maxtexts) {
@@ -131,11 +128,16 @@ END_TEST
 static const struct {
     const char *model;
     bool is_exact; /* queries are scaled by a power of two, or rounding to bfloat16 restores them */
-} round_trips[] = {{"llama", false},      {"llama_sharded", false}, {"llama_rope3", true},
-                   {"llama_bf16", true},  {"mistral", false},       {"qwen2", true},
-                   {"qwen3", true},       {"mixtral", false},       {"qwen3_moe", true},
-                   {"llama4_text", true}, {"gpt_oss", true},        {"deepseek_v2", true},
-                   {"deepseek_v3", true}, {"qwen3_next", true},     {"olmo3", true}};
+} round_trips[] = {
+    // clang-format off
+    {"llama", false}, {"llama_sharded", false}, {"llama_rope3", true}, {"llama_bf16", true},
+    {"mistral", false}, {"qwen2", true}, {"qwen3", true}, {"mixtral", false}, {"qwen3_moe", true},
+    {"llama4_text", true}, {"gpt_oss", true}, {"deepseek_v2", true}, {"deepseek_v3", true},
+    {"qwen3_next", true}, {"olmo3", true}, {"llama4_stretched", true}, {"gpt_oss_tiny", true},
+    {"deepseek_v2_tiny", true}, {"deepseek_v3_halves", true}, {"qwen3_next_tiny", true},
+    {"olmo3_tiny", true},
+    // clang-format on
+};
 
 /* Every tensor of a file is in another, bit by bit or, of queries, to the next float. */
 static int check_tensors(const char *path, MxTensors *other, bool is_exact) {
@@ -239,9 +241,13 @@ START_TEST(from_a_config_of_ours) {
 END_TEST
 
 /* The same of every kind of members: config.json is made of the config that was made of it. */
-static const char *const kinds[] = {"qwen3",       "mixtral",    "qwen3_moe",
-                                    "llama4_text", "gpt_oss",    "deepseek_v2",
-                                    "deepseek_v3", "qwen3_next", "olmo3"};
+static const char *const kinds[] = {
+    // clang-format off
+    "qwen3", "mixtral", "qwen3_moe", "llama4_text", "gpt_oss", "deepseek_v2", "deepseek_v3",
+    "qwen3_next", "olmo3", "llama4_stretched", "gpt_oss_tiny", "deepseek_v2_tiny",
+    "deepseek_v3_halves", "qwen3_next_tiny", "olmo3_tiny",
+    // clang-format on
+};
 
 START_TEST(configs_tell_as_much) {
     const char *from = hf_model_if_here(kinds[_i]);

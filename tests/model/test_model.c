@@ -255,6 +255,8 @@ static const struct {
     {{LATENT, "base_num_kv_heads=2"},
      "base_num_kv_heads: latent attention has a key and a value for each query head; wants 4, "
      "found 2"},
+    {{"rope_type=llama3.1", "rope_stretch_low=2", "rope_stretch_high=1.5"},
+     "rope_stretch_high 1.5 is less than rope_stretch_low 2"},
     {{"decoder_block=llama4"},
      "chunk_attn_window_size: layers of llama4 see a chunk; wants at least 1, found 0"},
     {{"decoder_block=llama4", "chunk_attn_window_size=8", "nope_layer_interval=4"},

@@ -49,6 +49,8 @@ static const Case cases[] = {
     {"noop_final_logits_soft_cap_untied", .extra = "final_logits_soft_cap=0"},
     /* The original's memories go on from one packed document to the next. */
     {"qwen3_next", .extra = "gdn_reset_at_documents=false"},
+    /* The original has Llama 3.1's rope. */
+    {"llama4", .extra = "rope_stretch_factor=8 rope_stretch_high=4"},
     {"opt_skip_spikes", .extra = "", .has_noisy_norms = true},
     /* Accumulation weighs it 1 / tokens in gradients, 1 / micro-batches in the loss. That ours is
        that of the undivided batch is tested with grad_accum_moe (test_post.c). */

@@ -25,49 +25,40 @@ static const struct {
     const char *name, *more;
 } trained[] = {{"llama", AS_THEIRS}, {"mistral", AS_THEIRS}, {"qwen2", ""}, {"qwen3", ""}};
 
-/* Models as MaxText would hold them, and with several of their arrays in one of ours. expected
- * whose values they have */
+/* Models as MaxText would hold them, and with several of their arrays in one of ours. That shards
+ * make the same tree as one file is tested in tests/ckpt. */
 #define IN_ONE "fused_qkv=true fused_mlp=true"
 static const struct {
-    const char *name, *config, *expected, *more;
-} started[] = {
-    {"llama", "config.json", "llama", ""},
-    {"llama", "config_v4.json", "llama", ""},
-    {"llama_sharded", "config.json", "llama", ""},
-    {"mistral", "config.json", "mistral", ""},
-    {"mistral", "config_v4.json", "mistral", ""},
-    {"qwen2", "config.json", "qwen2", ""},
-    {"qwen2", "config_v4.json", "qwen2", ""},
-    {"qwen3", "config.json", "qwen3", ""},
-    {"qwen3", "config_v4.json", "qwen3", ""},
-    {"gemma", "config.json", "gemma", ""},
-    {"gemma", "config_v4.json", "gemma", ""},
-    {"gemma2", "config.json", "gemma2", ""},
-    {"gemma2", "config_v4.json", "gemma2", ""},
-    {"gemma3_turns", "config.json", "gemma3_turns", ""},
-    {"gemma3_turns", "config_v4.json", "gemma3_turns", ""},
-    {"gemma3_images", "config.json", "gemma3_images", ""},
-    {"gemma3_images", "config_v4.json", "gemma3_images", ""},
-    {"mixtral", "config.json", "mixtral", ""},
-    {"mixtral", "config_v4.json", "mixtral", ""},
-    {"qwen3_moe", "config.json", "qwen3_moe", ""},
-    {"qwen3_moe", "config_v4.json", "qwen3_moe", ""},
-    {"llama4_text", "config.json", "llama4_text", ""},
-    {"llama4_text", "config_v4.json", "llama4_text", ""},
-    {"gpt_oss", "config.json", "gpt_oss", ""},
-    {"gpt_oss", "config_v4.json", "gpt_oss", ""},
-    {"deepseek_v2", "config.json", "deepseek_v2", ""},
-    {"deepseek_v2", "config_v4.json", "deepseek_v2", ""},
-    {"deepseek_v3", "config.json", "deepseek_v3", ""},
-    {"deepseek_v3", "config_v4.json", "deepseek_v3", ""},
-    {"qwen3_next", "config.json", "qwen3_next", ""},
-    {"qwen3_next", "config_v4.json", "qwen3_next", ""},
-    {"olmo3", "config.json", "olmo3", ""},
-    {"olmo3", "config_v4.json", "olmo3", ""},
-    {"llama", "config.json", "llama", IN_ONE},
-    {"qwen2", "config.json", "qwen2", IN_ONE},
-    {"gemma2", "config.json", "gemma2", IN_ONE},
-};
+    const char *name, *more;
+} started[] = {{"llama", ""},
+               {"mistral", ""},
+               {"qwen2", ""},
+               {"qwen3", ""},
+               {"gemma", ""},
+               {"gemma2", ""},
+               {"gemma3_turns", ""},
+               {"gemma3_images", ""},
+               {"mixtral", ""},
+               {"qwen3_moe", ""},
+               {"llama4_text", ""},
+               {"gpt_oss", ""},
+               {"deepseek_v2", ""},
+               {"deepseek_v3", ""},
+               {"qwen3_next", ""},
+               {"olmo3", ""},
+               {"llama_stretched", ""},
+               {"llama4_stretched", ""},
+               {"gpt_oss_tiny", ""},
+               {"deepseek_v2_tiny", ""},
+               {"deepseek_v3_halves", ""},
+               {"qwen3_next_tiny", ""},
+               {"olmo3_tiny", ""},
+               {"llama", IN_ONE},
+               {"qwen2", IN_ONE},
+               {"gemma2", IN_ONE}};
+
+/* In the spelling of transformers 5 and 4. */
+static const char *const spellings[] = {"config.json", "config_v4.json"};
 
 /* Ours and theirs; %d is the layer. Matrices are stored the other way round. */
 static const struct {
@@ -244,13 +235,12 @@ static Close figure(const Hf *hf, CloseKind kind, const char *what) {
 }
 
 /* False if the golden folder lacks it. */
-static bool open_hf(Hf *hf, const char *name, const char *config, const char *expected,
-                    const char *more) {
+static bool open_hf(Hf *hf, const char *name, const char *config, const char *more) {
     *hf = (Hf){.arena = {.name = "hf"}, .name = name};
     hf->golden = mx_arena_printf(&hf->arena, "hf/models/%s", name);
     MxHfModel model;
     hf->file =
-        golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", expected));
+        golden_open(&hf->arena, mx_arena_printf(&hf->arena, "hf/models/%s/expected.h5", name));
     if (!hf->file) return false;
     const char *dir = goldens_need(&hf->arena, hf->golden);
     const char *json = mx_path_join(&hf->arena, dir, config);
@@ -325,7 +315,7 @@ START_TEST(hugging_face_training) {
     Hf hf;
     char more[1024];
     snprintf(more, sizeof more, "%s%s", TRAINING, trained[_i].more);
-    if (!open_hf(&hf, trained[_i].name, "config.json", trained[_i].name, more)) return;
+    if (!open_hf(&hf, trained[_i].name, "config.json", more)) return;
     check_logits(&hf, "trained");
     check_training(&hf);
     mx_arena_release(&hf.arena);
@@ -336,12 +326,14 @@ END_TEST
 START_TEST(hugging_face_start) {
     Hf hf;
     char more[1024];
-    snprintf(more, sizeof more, "%s%s", TRAINING, started[_i].more);
-    if (!open_hf(&hf, started[_i].name, started[_i].config, started[_i].expected, more)) return;
-    check_logits(&hf, started[_i].config);
+    const char *name = started[_i / MX_COUNT(spellings)].name;
+    const char *spelling = spellings[_i % MX_COUNT(spellings)];
+    snprintf(more, sizeof more, "%s%s", TRAINING, started[_i / MX_COUNT(spellings)].more);
+    if (!open_hf(&hf, name, spelling, more)) return;
+    check_logits(&hf, spelling);
     MxBatch batch = hf_batch(&hf.arena, hf.file, "", 0, hf.config);
     double want = hf_scalar(&hf.arena, hf.file, "loss", 0);
-    Close c = figure(&hf, CLOSE_LOSS, started[_i].config);
+    Close c = figure(&hf, CLOSE_LOSS, spelling);
     close_number(&c, mx_train_loss_and_grad(hf.state, &batch).loss, want);
     mx_arena_release(&hf.arena);
 }
@@ -575,7 +567,7 @@ Suite *hf_suite(void) {
     TCase *tcase = tcase_create("models");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, hugging_face_training, 0, MX_COUNT(trained));
-    tcase_add_loop_test(tcase, hugging_face_start, 0, MX_COUNT(started));
+    tcase_add_loop_test(tcase, hugging_face_start, 0, MX_COUNT(started) * MX_COUNT(spellings));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("peft");
     tcase_set_timeout(tcase, 60);
