@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program generate train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program generate serve train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -22,6 +22,7 @@ USES.data   := store chat
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
 USES.generate := program ckpt text
+USES.serve  := generate
 USES.train  := generate
 USES.plan   := train
 USES.report := plan
@@ -36,6 +37,7 @@ LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null
 LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec 2>/dev/null)
+LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
                -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"'
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
@@ -60,7 +62,7 @@ TOOLS          := mxtrain mxconvert mxcompare mxdecode
 USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
-USES.mxdecode  := generate
+USES.mxdecode  := serve
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g
@@ -83,11 +85,12 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json jsonl records shard_rules template tokenizer
+FUZZERS          := config_yaml json jsonl records request shard_rules template tokenizer
 USES.config_yaml := config
 USES.json        := base
 USES.jsonl       := data
 USES.records     := data
+USES.request     := serve
 USES.shard_rules := shard
 USES.template    := chat
 USES.tokenizer   := text
@@ -192,7 +195,7 @@ test:  ## the same set-up, then all tests
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
-            libbrotli-dev libopenmpi-dev openmpi-bin check
+            libbrotli-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -219,7 +222,7 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply finetune manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply serving finetune manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
@@ -227,6 +230,7 @@ SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
 SUITE.finetune := tests/cli/finetune.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
+SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)

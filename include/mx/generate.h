@@ -114,6 +114,10 @@ typedef struct MxWords {
 bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens **out, int64_t *n,
                      MxError *err);
 
+/* mx_prompt_read — one of them, the value of a line. */
+bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxTokens *out,
+                    MxError *err);
+
 /* ---- models in folders */
 
 /* A model that was found, its weights not yet read. */
@@ -152,6 +156,9 @@ typedef struct MxSpeak {
     MxSampling sampling;
 } MxSpeak;
 
+/* mx_speak_find — the model in a folder, and how it replies, in silence. */
+bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
+                   const MxSpeak *what, MxSource *source, MxGenerate *how, MxError *err);
 /* mx_speak — replies of the model in a folder, on stdout.
  *   tokenizer  NULL = there is none */
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,

@@ -32,8 +32,8 @@ static bool read_messages(MxArena *arena, MxWords words, const MxJson *json, MxW
     return true;
 }
 
-static bool read_prompt(MxArena *arena, MxWords words, const MxJson *json, MxWhere where,
-                        MxTokens *out, MxError *err) {
+bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxTokens *out,
+                    MxError *err) {
     bool is_object = !strcmp(mx_json_kind(json), "an object");
     if (is_object && mx_json_get(json, "messages"))
         return read_messages(arena, words, json, where, out, err);
@@ -80,7 +80,7 @@ bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens *
                 cap = more;
             }
             const MxJson *json = mx_json_parse_value(arena, at, length, where, err);
-            if (!json || !read_prompt(arena, words, json, where, &(*out)[*n], err)) return false;
+            if (!json || !mx_prompt_read(arena, words, json, where, &(*out)[*n], err)) return false;
             (*n)++;
         }
         at = stop ? stop + 1 : end;

@@ -38,27 +38,27 @@ static void print_json(MxArena *arena, const MxReply *reply) {
     fflush(stdout);
 }
 
-static bool find_model(MxArena *arena, const MxTokenizer *tokenizer, Speaker *s, MxError *err) {
-    const MxSpeak *what = s->what;
+bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
+                   const MxSpeak *what, MxSource *source, MxGenerate *how, MxError *err) {
     MxStrs overrides = {.item = mx_new_n(arena, const char *, 2)};
     if (what->dtype) {
         overrides.item[overrides.n++] = mx_arena_printf(arena, "dtype=%s", what->dtype);
         overrides.item[overrides.n++] = mx_arena_printf(arena, "weight_dtype=%s", what->dtype);
     }
-    if (!mx_source_find(arena, s->dir, overrides, &s->source, err)) return false;
+    if (!mx_source_find(arena, dir, overrides, source, err)) return false;
     int32_t *eos = mx_new(arena, int32_t);
     *eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
-    bool is_said = s->source.n_ends > 0;
-    s->how = (MxGenerate){.sampling = what->sampling,
-                          .max_tokens = what->max_tokens,
-                          .tokenizer = tokenizer,
-                          .ends = is_said ? s->source.ends : eos,
-                          .n_ends = is_said ? s->source.n_ends : 1,
-                          .stops = what->stops,
-                          .n_stops = what->n_stops,
-                          .say = what->json ? NULL : print_text};
-    return tokenizer || !what->n_stops ||
-           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--stop: \"%s\" has no tokenizer", s->dir);
+    bool is_said = source->n_ends > 0;
+    *how = (MxGenerate){.sampling = what->sampling,
+                        .max_tokens = what->max_tokens,
+                        .tokenizer = tokenizer,
+                        .ends = is_said ? source->ends : eos,
+                        .n_ends = is_said ? source->n_ends : 1,
+                        .stops = what->stops,
+                        .n_stops = what->n_stops};
+    return mx_sampling_check(&what->sampling, err) &&
+           (tokenizer || !what->n_stops ||
+            mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--stop: \"%s\" has no tokenizer", dir));
 }
 
 /* Rows at a time of sequences of up to `capacity` tokens, prompts of up to `longest`. */
@@ -198,6 +198,7 @@ static bool talk(MxArena *arena, Speaker *s, MxError *err) {
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
               MxError *err) {
     Speaker s = {.what = what, .dir = dir};
-    return mx_sampling_check(&what->sampling, err) && find_model(arena, tokenizer, &s, err) &&
-           (what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err));
+    if (!mx_speak_find(arena, dir, tokenizer, what, &s.source, &s.how, err)) return false;
+    s.how.say = what->json ? NULL : print_text;
+    return what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err);
 }

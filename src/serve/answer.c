@@ -1,0 +1,153 @@
+/* answer.c — answers in OpenAI's JSON, whole or as events of a stream. */
+#include "internal.h"
+
+typedef struct Words {
+    const char *id, *whole, *piece; /* prefix of ids; names of objects */
+} Words;
+
+static const Words words[MX_ASK_KINDS] = {
+    [MX_ASK_COMPLETION] = {"cmpl", "text_completion", "text_completion"},
+    [MX_ASK_CHAT] = {"chatcmpl", "chat.completion", "chat.completion.chunk"},
+};
+
+static void add_head(MxText *out, const Answer *a, const char *object) {
+    const Job *job = a->job;
+    MxArena scratch = {.name = "name"};
+    mx_text_add(out, "{\"id\":\"%s-%llu\",\"object\":\"%s\",\"created\":%lld,\"model\":%s",
+                words[job->kind].id, (unsigned long long)job->number, object,
+                (long long)job->created, mx_json_quote(&scratch, a->model, strlen(a->model)));
+    mx_arena_release(&scratch);
+}
+
+static void add_usage(MxText *out, const Answer *a, const MxReply *reply) {
+    long long prompt = a->job->prompt.n, made = reply->tokens.n;
+    mx_text_add(out,
+                ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
+                "\"total_tokens\":%lld}",
+                prompt, made, prompt + made);
+}
+
+static const char *quoted(MxArena *arena, const char *text, size_t n) {
+    return text ? mx_json_quote(arena, text, n) : "\"\"";
+}
+
+static const char *token_text(MxArena *arena, const Answer *a, int32_t id, size_t *n) {
+    *n = 0;
+    return a->tokenizer ? mx_tokenizer_decode(arena, a->tokenizer, &id, 1, false, n) : "";
+}
+
+/* {"tokens", "token_logprobs", …} of completions. */
+static void add_columns(MxText *out, const Answer *a, const MxReply *reply) {
+    MxArena scratch = {.name = "logprobs"};
+    const MxTokens *t = &reply->tokens;
+    size_t n;
+    mx_text_add(out, "{\"tokens\":[");
+    for (int64_t i = 0; i < t->n; i++) {
+        const char *text = token_text(&scratch, a, t->ids[i], &n);
+        mx_text_add(out, "%s%s", i ? "," : "", mx_json_quote(&scratch, text, n));
+    }
+    mx_text_add(out, "],\"token_logprobs\":[");
+    for (int64_t i = 0; i < t->n; i++)
+        mx_text_add(out, "%s%.9g", i ? "," : "", (double)reply->logprobs[i]);
+    mx_text_add(out, "],\"top_logprobs\":null,\"text_offset\":null}");
+    mx_arena_release(&scratch);
+}
+
+/* {"content": [{"token", "logprob", …}]} of conversations. */
+static void add_content(MxText *out, const Answer *a, const MxReply *reply) {
+    MxArena scratch = {.name = "logprobs"};
+    size_t n;
+    mx_text_add(out, "{\"content\":[");
+    for (int64_t i = 0; i < reply->tokens.n; i++) {
+        const char *text = token_text(&scratch, a, reply->tokens.ids[i], &n);
+        mx_text_add(out, "%s{\"token\":%s,\"logprob\":%.9g,\"bytes\":[", i ? "," : "",
+                    mx_json_quote(&scratch, text, n), (double)reply->logprobs[i]);
+        for (size_t b = 0; b < n; b++)
+            mx_text_add(out, "%s%d", b ? "," : "", (unsigned char)text[b]);
+        mx_text_add(out, "],\"top_logprobs\":[]}");
+    }
+    mx_text_add(out, "]}");
+    mx_arena_release(&scratch);
+}
+
+static const char *reason(const MxReply *reply) {
+    return reply->is_cut ? "length" : "stop";
+}
+
+const char *answer_whole(MxArena *arena, const Answer *a, const MxReply *reply) {
+    bool is_chat = a->job->kind == MX_ASK_CHAT;
+    const char *text = quoted(arena, reply->text, reply->text_bytes);
+    MxText out;
+    mx_text_init(&out, arena);
+    add_head(&out, a, words[a->job->kind].whole);
+    mx_text_add(&out, ",\"choices\":[{\"index\":0,");
+    if (is_chat)
+        mx_text_add(&out, "\"message\":{\"role\":\"assistant\",\"content\":%s}", text);
+    else
+        mx_text_add(&out, "\"text\":%s", text);
+    mx_text_add(&out, ",\"logprobs\":");
+    if (!a->job->ask.tells_logprobs)
+        mx_text_add(&out, "null");
+    else
+        (is_chat ? add_content : add_columns)(&out, a, reply);
+    mx_text_add(&out, ",\"finish_reason\":\"%s\"}]", reason(reply));
+    add_usage(&out, a, reply);
+    mx_text_add(&out, "}\n");
+    return out.data;
+}
+
+/* An event with a choice. */
+static const char *event(MxArena *arena, const Answer *a, const char *choice,
+                         const char *finish_reason) {
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "data: ");
+    add_head(&out, a, words[a->job->kind].piece);
+    mx_text_add(&out, ",\"choices\":[{\"index\":0,%s,\"logprobs\":null,\"finish_reason\":%s}]}\n\n",
+                choice, finish_reason);
+    return out.data;
+}
+
+const char *answer_first(MxArena *arena, const Answer *a) {
+    if (a->job->kind != MX_ASK_CHAT) return NULL;
+    return event(arena, a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", "null");
+}
+
+const char *answer_text(MxArena *arena, const Answer *a, const char *text, size_t n) {
+    const char *value = quoted(arena, text, n);
+    bool is_chat = a->job->kind == MX_ASK_CHAT;
+    return event(arena, a,
+                 is_chat ? mx_arena_printf(arena, "\"delta\":{\"content\":%s}", value)
+                         : mx_arena_printf(arena, "\"text\":%s", value),
+                 "null");
+}
+
+const char *answer_last(MxArena *arena, const Answer *a, const MxReply *reply) {
+    bool is_chat = a->job->kind == MX_ASK_CHAT;
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "%s",
+                event(arena, a, is_chat ? "\"delta\":{}" : "\"text\":\"\"",
+                      mx_arena_printf(arena, "\"%s\"", reason(reply))));
+    if (a->job->ask.tells_usage) {
+        mx_text_add(&out, "data: ");
+        add_head(&out, a, words[a->job->kind].piece);
+        mx_text_add(&out, ",\"choices\":[]");
+        add_usage(&out, a, reply);
+        mx_text_add(&out, "}\n\n");
+    }
+    mx_text_add(&out, "data: [DONE]\n\n");
+    return out.data;
+}
+
+const char *answer_error(MxArena *arena, const char *type, const char *code, const char *message) {
+    return mx_arena_printf(arena,
+                           "{\"error\":{\"message\":%s,\"type\":\"%s\",\"param\":null,"
+                           "\"code\":%s}}\n",
+                           mx_json_quote(arena, message, strlen(message)), type,
+                           code ? mx_arena_printf(arena, "\"%s\"", code) : "null");
+}
+
+const char *answer_broken(MxArena *arena, const char *error) {
+    return mx_arena_printf(arena, "data: %s\n", error);
+}

@@ -1,0 +1,259 @@
+/* ask.c — what a request asks for, from its JSON. A table says of every member of OpenAI's
+ * interface what becomes of it. */
+#include <mx/serve.h>
+
+#include <stdlib.h>
+
+typedef struct Reader {
+    MxArena *arena;
+    const MxSpeak *defaults;
+    MxAsk *ask;
+    MxError *err;
+} Reader;
+
+typedef struct Member {
+    const char *name;
+    unsigned kinds; /* of requests that have it */
+    bool (*read)(Reader *r, const struct Member *m, const MxJson *value);
+    const char *wanted; /* what a value must be */
+    double low, high;   /* of numbers */
+    size_t at;          /* in MxAsk */
+} Member;
+
+enum { COMPLETION = 1 << MX_ASK_COMPLETION, CHAT = 1 << MX_ASK_CHAT, BOTH = COMPLETION | CHAT };
+
+static bool is_null(const MxJson *value) {
+    return !strcmp(mx_json_kind(value), "null");
+}
+
+static bool misfits(Reader *r, const Member *m, const MxJson *value) {
+    MxArena scratch = {.name = "value"};
+    enum { SHOWN = 60 };
+    char *shown = mx_json_dump(&scratch, value, false);
+    bool is_long = strlen(shown) > SHOWN;
+    mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: found %s, wanted %s", m->name,
+            is_long ? mx_json_kind(value) : shown, m->wanted);
+    mx_arena_release(&scratch);
+    return false;
+}
+
+static void *place(const Reader *r, const Member *m) {
+    return (char *)r->ask + m->at;
+}
+
+static bool read_number(Reader *r, const Member *m, const MxJson *value) {
+    double x;
+    if (!mx_json_number(value, &x) || !(x >= m->low && x <= m->high)) return misfits(r, m, value);
+    *(double *)place(r, m) = x;
+    return true;
+}
+
+static bool read_count(Reader *r, const Member *m, const MxJson *value) {
+    int64_t x;
+    if (!mx_json_int(value, &x) || x < (int64_t)m->low || x > (int64_t)m->high)
+        return misfits(r, m, value);
+    *(int64_t *)place(r, m) = x;
+    return true;
+}
+
+static bool read_bool(Reader *r, const Member *m, const MxJson *value) {
+    return mx_json_bool(value, place(r, m)) || misfits(r, m, value);
+}
+
+static bool read_text(Reader *r, const Member *m, const MxJson *value) {
+    const char *text = mx_json_string(value);
+    if (!text) return misfits(r, m, value);
+    *(const char **)place(r, m) = text;
+    return true;
+}
+
+/* What the request may not ask for more of. */
+static bool read_max_tokens(Reader *r, const Member *m, const MxJson *value) {
+    int64_t most = r->defaults->max_tokens;
+    Member own = *m;
+    own.low = 1;
+    own.wanted = mx_arena_printf(r->arena, "an integer from 1 to %lld", (long long)most);
+    own.high = (double)most;
+    return read_count(r, &own, value);
+}
+
+static bool read_seed(Reader *r, const Member *m, const MxJson *value) {
+    int64_t seed;
+    if (!mx_json_int(value, &seed)) return misfits(r, m, value);
+    r->ask->sampling.seed = (uint64_t)seed;
+    r->ask->has_seed = true;
+    return true;
+}
+
+static bool read_stop(Reader *r, const Member *m, const MxJson *value) {
+    enum { MOST = 16 };
+    bool is_list = !strcmp(mx_json_kind(value), "a list");
+    size_t n = is_list ? mx_json_length(value) : 1;
+    if (n > MOST) return misfits(r, m, value);
+    r->ask->stops = mx_new_n(r->arena, const char *, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const char *text = mx_json_string(is_list ? mx_json_at(value, i) : value);
+        if (!text || !*text) return misfits(r, m, value);
+        r->ask->stops[r->ask->n_stops++] = text;
+    }
+    return true;
+}
+
+static bool read_stream_options(Reader *r, const Member *m, const MxJson *value) {
+    const char *name;
+    MxJson *member;
+    if (strcmp(mx_json_kind(value), "an object")) return misfits(r, m, value);
+    for (void *at = NULL; mx_json_next(value, &at, &name, &member);)
+        if (strcmp(name, "include_usage") || !mx_json_bool(member, &r->ask->tells_usage))
+            return misfits(r, m, value);
+    return true;
+}
+
+/* OpenAI's number of likeliest tokens to tell besides the chosen one; 0 asks for that one. */
+static bool read_logprobs(Reader *r, const Member *m, const MxJson *value) {
+    int64_t n;
+    if (!mx_json_int(value, &n) || n != 0) return misfits(r, m, value);
+    r->ask->tells_logprobs = true;
+    return true;
+}
+
+/* One prompt: a text, a list of ids, or a list of one of these. */
+static bool read_prompt(Reader *r, const Member *m, const MxJson *value) {
+    const MxJson *first = mx_json_at(value, 0);
+    const char *kind = first ? mx_json_kind(first) : "";
+    bool is_nested = !strcmp(kind, "a list") || !strcmp(kind, "a text");
+    if (is_nested && mx_json_length(value) != 1) return misfits(r, m, value);
+    MxJson *prompt = mx_json_object(r->arena);
+    mx_json_set(prompt, "prompt", is_nested ? first : value);
+    r->ask->prompt = prompt;
+    return true;
+}
+
+/* Members of what the chat template gets. */
+static bool read_chat(Reader *r, const Member *m, const MxJson *value) {
+    MxJson *prompt =
+        r->ask->prompt ? (MxJson *)(uintptr_t)r->ask->prompt : mx_json_object(r->arena);
+    if (strcmp(mx_json_kind(value), "a list")) return misfits(r, m, value);
+    mx_json_set(prompt, m->name, value);
+    r->ask->prompt = prompt;
+    return true;
+}
+
+/* What changes nothing: notes of the client's. */
+static bool read_note(Reader *r, const Member *m, const MxJson *value) {
+    (void)r, (void)m, (void)value;
+    return true;
+}
+
+/* Numbers that may only be what is so anyway, `low`. */
+static bool read_given(Reader *r, const Member *m, const MxJson *value) {
+    double x;
+    return (mx_json_number(value, &x) && x == m->low) || misfits(r, m, value);
+}
+
+static bool read_false(Reader *r, const Member *m, const MxJson *value) {
+    bool x;
+    return (mx_json_bool(value, &x) && !x) || misfits(r, m, value);
+}
+
+static bool read_empty(Reader *r, const Member *m, const MxJson *value) {
+    bool is_object = !strcmp(mx_json_kind(value), "an object");
+    return (is_object && !mx_json_length(value)) || misfits(r, m, value);
+}
+
+static bool read_plain_text(Reader *r, const Member *m, const MxJson *value) {
+    const MxJson *type = mx_json_get(value, "type");
+    const char *text = type ? mx_json_string(type) : NULL;
+    return (text && !strcmp(text, "text")) || misfits(r, m, value);
+}
+
+// clang-format off
+#define ROW(title, whose, reads, what, ...) {.name = title, .kinds = whose, .read = reads, .wanted = what, __VA_ARGS__}
+#define AT(member)    .at = offsetof(MxAsk, member)
+#define WITHIN(a, b)  .low = a, .high = b
+#define LATER         " (others are not available yet)"
+static const Member members[] = {
+    ROW("model",               BOTH,       read_text,           "a text", AT(model)),
+    ROW("prompt",              COMPLETION, read_prompt,         "a text, a list of ids, or a list of one of these", AT(prompt)),
+    ROW("messages",            CHAT,       read_chat,           "a list of messages", AT(prompt)),
+    ROW("tools",               CHAT,       read_chat,           "a list of tools", AT(prompt)),
+    ROW("max_tokens",          BOTH,       read_max_tokens,     NULL, AT(max_tokens)),
+    ROW("max_completion_tokens", CHAT,     read_max_tokens,     NULL, AT(max_tokens)),
+    ROW("temperature",         BOTH,       read_number,         "a number from 0 to 100", AT(sampling.temperature), WITHIN(0, 100)),
+    ROW("top_p",               BOTH,       read_number,         "a number above 0, up to 1", AT(sampling.top_p), WITHIN(1e-9, 1)),
+    ROW("top_k",               BOTH,       read_count,          "an integer, 0 or more", AT(sampling.top_k), WITHIN(0, INT32_MAX)),
+    ROW("min_p",               BOTH,       read_number,         "a number from 0 to 1", AT(sampling.min_p), WITHIN(0, 1)),
+    ROW("repetition_penalty",  BOTH,       read_number,         "a number above 0, up to 100", AT(sampling.repetition_penalty), WITHIN(1e-9, 100)),
+    ROW("seed",                BOTH,       read_seed,           "an integer", AT(sampling.seed)),
+    ROW("stop",                BOTH,       read_stop,           "a text or a list of up to 16 texts, none of them empty", AT(stops)),
+    ROW("stream",              BOTH,       read_bool,           "true or false", AT(streams)),
+    ROW("stream_options",      BOTH,       read_stream_options, "{\"include_usage\": true or false}", AT(tells_usage)),
+    ROW("logprobs",            COMPLETION, read_logprobs,       "0, which tells of the chosen tokens alone" LATER, AT(tells_logprobs)),
+    ROW("logprobs",            CHAT,       read_bool,           "true or false", AT(tells_logprobs)),
+    ROW("top_logprobs",        CHAT,       read_given,          "0" LATER, .low = 0),
+    ROW("n",                   BOTH,       read_given,          "1" LATER, .low = 1),
+    ROW("best_of",             COMPLETION, read_given,          "1" LATER, .low = 1),
+    ROW("frequency_penalty",   BOTH,       read_given,          "0" LATER, .low = 0),
+    ROW("presence_penalty",    BOTH,       read_given,          "0" LATER, .low = 0),
+    ROW("logit_bias",          BOTH,       read_empty,          "{}" LATER, .low = 0),
+    ROW("echo",                COMPLETION, read_false,          "false" LATER, .low = 0),
+    ROW("response_format",     CHAT,       read_plain_text,     "{\"type\": \"text\"}" LATER, .low = 0),
+    ROW("store",               CHAT,       read_false,          "false" LATER, .low = 0),
+    ROW("user",                BOTH,       read_note,           NULL, .low = 0),
+    ROW("metadata",            BOTH,       read_note,           NULL, .low = 0),
+};
+// clang-format on
+
+/* Members of null are as if they were not there. */
+static bool read_member(Reader *r, MxAskKind kind, const char *name, const MxJson *value) {
+    for (int i = 0; i < MX_COUNT(members); i++)
+        if (!strcmp(members[i].name, name) && members[i].kinds & 1u << kind)
+            return is_null(value) || members[i].read(r, &members[i], value);
+    return is_null(value) ||
+           mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "unrecognized member \"%.100s\"", name);
+}
+
+static bool check_whole(const Reader *r, MxAskKind kind) {
+    const MxAsk *ask = r->ask;
+    const char *needs = kind == MX_ASK_CHAT ? "messages" : "prompt";
+    if (!ask->prompt || !mx_json_get(ask->prompt, needs))
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "wanted a member \"%s\"", needs);
+    if (ask->streams && ask->tells_logprobs)
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "logprobs: not available yet in a stream");
+    return true;
+}
+
+bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
+                 const MxSpeak *defaults, MxAsk *out, MxError *err) {
+    Reader r = {arena, defaults, out, err};
+    const char *name;
+    MxJson *value;
+    *out = (MxAsk){.sampling = defaults->sampling, .max_tokens = defaults->max_tokens};
+    const MxJson *json = mx_json_parse(arena, body, n, "body", err);
+    if (!json) return false;
+    for (void *at = NULL; mx_json_next(json, &at, &name, &value);)
+        if (!read_member(&r, kind, name, value)) return false;
+    return check_whole(&r, kind) && mx_sampling_check(&out->sampling, err);
+}
+
+/* ---- addresses */
+
+bool mx_serve_address(MxArena *arena, const char *text, char **host, char **port, MxError *err) {
+    const char *colon = strrchr(text, ':'), *number = colon ? colon + 1 : text;
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    bool in_brackets = n > 2 && text[0] == '[' && text[n - 1] == ']';
+    char *end;
+    long value = strtol(number, &end, 10);
+    bool is_number = *number >= '0' && *number <= '9' && !*end && value <= UINT16_MAX;
+    bool is_plain = !colon || in_brackets || (n && !memchr(text, ':', n));
+    if (!is_number || !is_plain)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--serve: found \"%s\", wanted HOST:PORT or PORT, such as 127.0.0.1:8080",
+                       text);
+    *host = !colon        ? mx_arena_strndup(arena, "127.0.0.1", 9)
+            : in_brackets ? mx_arena_strndup(arena, text + 1, n - 2)
+                          : mx_arena_strndup(arena, text, n);
+    *port = mx_arena_strndup(arena, number, strlen(number));
+    return true;
+}

@@ -1,0 +1,328 @@
+/* http.c — requests and answers over HTTP (libmicrohttpd, which nobody else knows). One thread of
+ * the library's reads and sends; a request that has come whole rests (is suspended) until the
+ * worker has something to send. What both threads touch is under one lock. */
+#include "internal.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    MOST_CONNECTIONS = 1024,
+    IDLE_S = 60,                      /* of a connection that waits for its client */
+    DRAINED = 16 * HTTP_LARGEST_BODY, /* of a body that is too large, before it is cut off */
+    CLOSING_S = 5
+};
+
+struct Http {
+    struct MHD_Daemon *daemon;
+    void *server;
+    pthread_mutex_t lock;
+    int n_open; /* requests */
+};
+
+typedef struct Route Route;
+
+/* A request and its answer. */
+typedef struct Connection {
+    MxArena memory; /* holds this, too */
+    Http *http;
+    struct MHD_Connection *mhd;
+    const Route *route;
+    Job *job;     /* NULL = none is needed */
+    size_t bytes; /* of the body so far */
+    bool is_submitted;
+    /* Under the lock. */
+    MxArena out_memory;
+    MxText out;
+    size_t sent; /* bytes of it */
+    int status;
+    bool streams, has_ended, is_gone, is_suspended;
+    int users;
+} Connection;
+
+struct Route {
+    const char *url, *method;
+    const char *(*answer)(const void *server); /* NULL = the worker does */
+    MxAskKind kind;
+};
+
+static const char *health(const void *server) {
+    (void)server;
+    return "{\"status\":\"ok\"}\n";
+}
+
+static const Route routes[] = {
+    {"/v1/completions", "POST", NULL, MX_ASK_COMPLETION},
+    {"/v1/chat/completions", "POST", NULL, MX_ASK_CHAT},
+    {"/v1/models", "GET", serve_models, MX_ASK_KINDS},
+    {"/health", "GET", health, MX_ASK_KINDS},
+};
+
+/* ---- answers */
+
+static enum MHD_Result respond(struct MHD_Connection *mhd, int status, const char *type,
+                               struct MHD_Response *response) {
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    enum MHD_Result result = MHD_queue_response(mhd, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result respond_text(struct MHD_Connection *mhd, int status, const char *text,
+                                    size_t n) {
+    return respond(
+        mhd, status, "application/json",
+        MHD_create_response_from_buffer(n, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY));
+}
+
+static enum MHD_Result refuse(Connection *c, int status, const char *message) {
+    const char *text = answer_error(&c->memory, "invalid_request_error", NULL, message);
+    return respond_text(c->mhd, status, text, strlen(text));
+}
+
+/* Rests until there is more. */
+static void suspend(Connection *c) {
+    c->is_suspended = true;
+    MHD_suspend_connection(c->mhd);
+}
+
+static void resume(Connection *c) {
+    if (c->is_suspended) MHD_resume_connection(c->mhd);
+    c->is_suspended = false;
+}
+
+static ssize_t send_some(void *context, uint64_t at, char *to, size_t most) {
+    Connection *c = context;
+    (void)at;
+    pthread_mutex_lock(&c->http->lock);
+    size_t left = c->out.len - c->sent, n = left < most ? left : most;
+    bool is_over = !left && c->has_ended;
+    if (!left && !is_over) suspend(c);
+    memcpy(to, c->out.data + c->sent, n);
+    c->sent += n;
+    if (c->sent == c->out.len) {
+        mx_text_clear(&c->out);
+        c->sent = 0;
+    }
+    pthread_mutex_unlock(&c->http->lock);
+    return is_over ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
+}
+
+static enum MHD_Result send_answer(Connection *c) {
+    enum { BLOCK = 4096 };
+    if (c->streams)
+        return respond(
+            c->mhd, c->status, "text/event-stream",
+            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, send_some, c, NULL));
+    return respond_text(c->mhd, c->status, c->out.data, c->out.len);
+}
+
+/* ---- requests */
+
+/* Who of two lets go last frees it. */
+static void let_go(Connection *c) {
+    pthread_mutex_lock(&c->http->lock);
+    bool is_last = --c->users == 0;
+    pthread_mutex_unlock(&c->http->lock);
+    if (!is_last) return;
+    if (c->job) mx_arena_release(&c->job->arena);
+    mx_arena_release(&c->out_memory);
+    MxArena memory = c->memory;
+    mx_arena_release(&memory);
+}
+
+static Connection *begin(Http *http, struct MHD_Connection *mhd, const char *url,
+                         const char *method) {
+    MxArena memory = {.name = "connection"};
+    Connection *c = mx_new(&memory, Connection);
+    *c = (Connection){.http = http, .mhd = mhd, .users = 1, .out_memory = {.name = "answer"}};
+    for (int i = 0; i < MX_COUNT(routes); i++)
+        if (!strcmp(routes[i].url, url)) c->route = &routes[i];
+    mx_text_init(&c->out, &c->out_memory);
+    if (c->route && !c->route->answer && !strcmp(c->route->method, method)) {
+        c->job = mx_new(&memory, Job);
+        *c->job = (Job){.arena = {.name = "request"}, .kind = c->route->kind, .connection = c};
+        mx_text_init(&c->job->body, &c->job->arena);
+    }
+    c->memory = memory;
+    pthread_mutex_lock(&http->lock);
+    http->n_open++;
+    pthread_mutex_unlock(&http->lock);
+    return c;
+}
+
+/* Once it is handed over it belongs to the worker, which may have answered before this returns. */
+static void submit(Connection *c) {
+    pthread_mutex_lock(&c->http->lock);
+    c->is_submitted = true;
+    c->users++;
+    suspend(c);
+    pthread_mutex_unlock(&c->http->lock);
+    if (serve_submit(c->http->server, c->job)) return;
+    const char *text = answer_error(&c->job->arena, "server_error", "overloaded",
+                                    "too many requests wait, try again later");
+    http_begin(c->job, MHD_HTTP_SERVICE_UNAVAILABLE, false);
+    http_write(c->job, text, strlen(text));
+    http_end(c->job);
+}
+
+static enum MHD_Result answer_at_once(Connection *c, const char *method) {
+    const Route *route = c->route;
+    if (!route) return refuse(c, MHD_HTTP_NOT_FOUND, "there is no such path");
+    if (strcmp(route->method, method))
+        return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+                      mx_arena_printf(&c->memory, "the method is not %s", route->method));
+    const char *text = route->answer(c->http->server);
+    return respond_text(c->mhd, MHD_HTTP_OK, text, strlen(text));
+}
+
+/* The library calls this when the headers are there, for each piece of the body, when it is there
+ * whole, and when a connection that was suspended goes on. */
+static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const char *url,
+                              const char *method, const char *version, const char *data, size_t *n,
+                              void **own) {
+    Connection *c = *own;
+    (void)version;
+    if (!c) {
+        *own = begin(context, mhd, url, method);
+        return MHD_YES;
+    }
+    if (*n) {
+        c->bytes += *n;
+        if (c->job && c->bytes <= HTTP_LARGEST_BODY) mx_text_addn(&c->job->body, data, *n);
+        *n = 0;
+        return c->bytes <= DRAINED ? MHD_YES : MHD_NO;
+    }
+    if (c->bytes > HTTP_LARGEST_BODY)
+        return refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, "the body has more than 1 MiB");
+    if (!c->job) return answer_at_once(c, method);
+    if (c->is_submitted) return send_answer(c);
+    submit(c);
+    return MHD_YES;
+}
+
+static void completed(void *context, struct MHD_Connection *mhd, void **own,
+                      enum MHD_RequestTerminationCode code) {
+    Http *http = context;
+    Connection *c = *own;
+    (void)mhd, (void)code;
+    if (!c) return;
+    *own = NULL;
+    pthread_mutex_lock(&http->lock);
+    c->is_gone = true;
+    http->n_open--;
+    pthread_mutex_unlock(&http->lock);
+    let_go(c);
+}
+
+/* ---- the worker's side */
+
+void http_begin(Job *job, int status, bool streams) {
+    Connection *c = job->connection;
+    pthread_mutex_lock(&c->http->lock);
+    c->status = status;
+    c->streams = streams;
+    if (streams) resume(c);
+    pthread_mutex_unlock(&c->http->lock);
+}
+
+void http_write(Job *job, const char *bytes, size_t n) {
+    Connection *c = job->connection;
+    pthread_mutex_lock(&c->http->lock);
+    if (!c->is_gone) mx_text_addn(&c->out, bytes, n);
+    if (c->streams) resume(c);
+    pthread_mutex_unlock(&c->http->lock);
+}
+
+void http_end(Job *job) {
+    Connection *c = job->connection;
+    pthread_mutex_lock(&c->http->lock);
+    c->has_ended = true;
+    resume(c);
+    pthread_mutex_unlock(&c->http->lock);
+    let_go(c);
+}
+
+bool http_is_gone(const Job *job) {
+    Connection *c = job->connection;
+    pthread_mutex_lock(&c->http->lock);
+    bool is_gone = c->is_gone;
+    pthread_mutex_unlock(&c->http->lock);
+    return is_gone;
+}
+
+/* ---- listening */
+
+static bool listen_at(MxArena *arena, const char *address, int *out, char **url, MxError *err) {
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV | AI_NUMERICHOST};
+    struct addrinfo *found;
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
+    char *host, *port, name[NI_MAXHOST], number[NI_MAXSERV];
+    if (!mx_serve_address(arena, address, &host, &port, err)) return false;
+    int code = getaddrinfo(strcmp(host, "localhost") ? host : "127.0.0.1", port, &hints, &found);
+    if (code)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--serve: \"%s\" is no address of numbers, nor localhost (%s)", host,
+                       gai_strerror(code));
+    *out = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool ok = *out >= 0 && !setsockopt(*out, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) &&
+              !bind(*out, found->ai_addr, found->ai_addrlen) && !listen(*out, SOMAXCONN) &&
+              !getsockname(*out, (struct sockaddr *)&bound, &size);
+    freeaddrinfo(found);
+    if (!ok) {
+        mx_fail_errno(err, "--serve: could not listen at %s", address);
+        if (*out >= 0) close(*out);
+        return false;
+    }
+    getnameinfo((struct sockaddr *)&bound, size, name, sizeof name, number, sizeof number,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    *url =
+        mx_arena_printf(arena, strchr(name, ':') ? "http://[%s]:%s" : "http://%s:%s", name, number);
+    return true;
+}
+
+bool http_open(MxArena *arena, const char *address, void *server, Http **out, char **url,
+               MxError *err) {
+    int descriptor;
+    if (!listen_at(arena, address, &descriptor, url, err)) return false;
+    Http *http = *out = mx_new(arena, Http);
+    http->server = server;
+    pthread_mutex_init(&http->lock, NULL);
+    http->daemon = MHD_start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
+        MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_S, MHD_OPTION_END);
+    if (http->daemon) return true;
+    close(descriptor);
+    return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "--serve: could not start listening at %s",
+                   address);
+}
+
+void http_quiesce(Http *http) {
+    int descriptor = MHD_quiesce_daemon(http->daemon);
+    if (descriptor >= 0) close(descriptor);
+}
+
+static int count_open(Http *http) {
+    pthread_mutex_lock(&http->lock);
+    int n = http->n_open;
+    pthread_mutex_unlock(&http->lock);
+    return n;
+}
+
+void http_close(Http *http) {
+    const struct timespec nap = {.tv_nsec = 10000000};
+    double until = mx_clock_s() + CLOSING_S;
+    while (count_open(http) && mx_clock_s() < until) nanosleep(&nap, NULL);
+    MHD_stop_daemon(http->daemon);
+    pthread_mutex_destroy(&http->lock);
+}

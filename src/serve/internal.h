@@ -1,0 +1,71 @@
+/* internal.h — a request on its way: http.c, whose threads hear it and send what there is of its
+ * answer, and serve.c, whose thread answers it. */
+#ifndef SERVE_INTERNAL_H
+#define SERVE_INTERNAL_H
+
+#include <mx/serve.h>
+
+typedef struct Http Http;
+typedef struct Job Job;
+
+/* What is asked; the worker's while it is at work, after http.c has handed it over. */
+struct Job {
+    Job *next; /* in a list of the worker's */
+    MxArena arena;
+    MxAskKind kind;
+    MxText body;
+    double deadline;
+    MxAsk ask;
+    MxTokens prompt;
+    MxGenerate how;
+    uint64_t number;
+    int64_t created;  /* seconds of the epoch */
+    int row;          /* of the sequences */
+    void *connection; /* http.c's */
+};
+
+/* ---- what http.c asks of serve.c, from its own threads */
+
+/* serve_submit — a request that has come whole is the worker's until it calls http_end. Returns
+ * false if too many wait: it still is the caller's. */
+bool serve_submit(void *server, Job *job);
+/* serve_models — the answer to GET /v1/models. */
+const char *serve_models(const void *server);
+
+/* ---- what serve.c asks of http.c */
+
+enum { HTTP_LARGEST_BODY = 1 << 20 };
+
+/* http_open — listens, and calls serve_submit from then on. url: where. Errors: the address. */
+bool http_open(MxArena *arena, const char *address, void *server, Http **out, char **url,
+               MxError *err);
+/* http_begin — the answer begins: its status, and whether it comes in pieces. http_write — more of
+ * it. http_end — that was all; the job is gone. http_is_gone — nobody listens any more. */
+void http_begin(Job *job, int status, bool streams);
+void http_write(Job *job, const char *bytes, size_t n);
+void http_end(Job *job);
+bool http_is_gone(const Job *job);
+/* http_quiesce — hears no further requests. http_close — when all have been answered; waits a
+ * little for answers that are being sent. */
+void http_quiesce(Http *http);
+void http_close(Http *http);
+
+/* ---- answers as JSON (answer.c) */
+
+typedef struct Answer {
+    const Job *job;
+    const char *model;
+    const MxTokenizer *tokenizer;
+} Answer;
+
+/* answer_whole — a reply. answer_error — type and code as OpenAI's; code NULL = none. */
+const char *answer_whole(MxArena *arena, const Answer *answer, const MxReply *reply);
+const char *answer_error(MxArena *arena, const char *type, const char *code, const char *message);
+/* Events of a stream: answer_first, which a conversation begins with (NULL: none), some text, the
+ * end, and an error in its place. */
+const char *answer_first(MxArena *arena, const Answer *answer);
+const char *answer_text(MxArena *arena, const Answer *answer, const char *text, size_t n);
+const char *answer_last(MxArena *arena, const Answer *answer, const MxReply *reply);
+const char *answer_broken(MxArena *arena, const char *error);
+
+#endif

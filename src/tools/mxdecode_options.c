@@ -1,0 +1,245 @@
+/* mxdecode_options.c — the command line of mxdecode: what it does, one thing a call, and options
+ * that go with some of these things. */
+#include "mxdecode.h"
+
+static const MxManual manual = {
+    .program = "mxdecode",
+    .does = "let a model speak, and turn text into token ids and back",
+    .synopsis = "[OPTION]... DIR [--serve HOST:PORT|--tokenize|--detokenize|--render-chat]",
+    .intro = "Text out of the model of DIR: a folder of Hugging Face's, or a run or checkpoint of "
+             "mxtrain. Without --prompts a line of stdin is a prompt, and its reply is printed as "
+             "it comes.\n\n"
+             "Or text to token ids and back, and conversations to text, with the tokenizer of DIR, "
+             "which may also be one of "
+             "its files (tokenizer.json, tokenizer.model) or a file of tiktoken (FILE.tiktoken).",
+    .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 71 not "
+                                                  "enough memory, 74 could not read or write."},
+                                   {0}},
+};
+
+enum { MOST_SIDES = 32 };
+
+#define REPLIES "replies"
+#define ANSWERS REPLIES ",--serve"
+
+/* Options that go with some modes only. */
+typedef struct Side {
+    const char *goes_with; /* modes, a comma between two; REPLIES = that without an option */
+    MxOption option;
+} Side;
+
+/* Whether a mode's option was given, and its value. */
+typedef struct Chosen {
+    bool flag;
+    const char *value;
+} Chosen;
+
+static bool is_said(const MxOption *option) {
+    if (option->flag) return *option->flag;
+    return option->count ? *option->count > 0 : *option->value != NULL;
+}
+
+static bool check_side(const Side *side, const Mode *mode, MxError *err) {
+    const char *with = side->goes_with, *word = mode->option ? mode->option : REPLIES;
+    const char *at = strstr(with, word), *behind = at ? at + strlen(word) : NULL;
+    if (!is_said(&side->option) || (behind && (!*behind || *behind == ','))) return true;
+    if (!strncmp(with, REPLIES, strlen(REPLIES)))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", side->option.name,
+                       mode->option);
+    return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with %.*s", side->option.name,
+                   (int)strcspn(with, ","), with);
+}
+
+static bool choose_mode(CommandLine *line, const Mode *modes, int n, const Chosen *chosen,
+                        MxError *err) {
+    line->mode = &modes[n];
+    for (int i = 0; i < n; i++) {
+        if (!chosen[i].flag && !chosen[i].value) continue;
+        if (line->mode->option)
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s",
+                           modes[i].option, line->mode->option);
+        line->mode = &modes[i];
+        line->mode_value = chosen[i].value;
+    }
+    return true;
+}
+
+/* Values that are numbers. */
+typedef struct Numbers {
+    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *penalty, *seed, *batch;
+    const char *queue, *timeout;
+} Numbers;
+
+static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
+    MxSpeak *out = &line->speak;
+    MxSampling *s = &out->sampling;
+    int64_t seed = 0;
+    line->queue = 256;
+    line->timeout_s = 600;
+    mx_option_int("--queue", n->queue, 0, 1 << 20, &line->queue, err);
+    mx_option_int("--timeout", n->timeout, 1, 1 << 20, &line->timeout_s, err);
+    *s = (MxSampling){.top_p = 1, .repetition_penalty = 1};
+    out->max_tokens = 128;
+    out->rows = 8;
+    mx_option_int("--max-tokens", n->max_tokens, 1, INT32_MAX, &out->max_tokens, err);
+    mx_option_number("--temperature", n->temperature, &s->temperature, err);
+    mx_option_int("--top-k", n->top_k, 0, INT32_MAX, &s->top_k, err);
+    mx_option_number("--top-p", n->top_p, &s->top_p, err);
+    mx_option_number("--min-p", n->min_p, &s->min_p, err);
+    mx_option_number("--repetition-penalty", n->penalty, &s->repetition_penalty, err);
+    mx_option_int("--seed", n->seed, 0, INT64_MAX, &seed, err);
+    mx_option_int("--batch", n->batch, 1, 4096, &out->rows, err);
+    s->seed = (uint64_t)seed;
+    return !err->count;
+}
+
+/* Of what is read and written. Returns how many. */
+static int list_sides(CommandLine *line, Side *out) {
+    MxSpeak *k = &line->speak;
+    const Side rows[] = {
+        {"--tokenize",
+         {.name = "--special",
+          .flag = &line->special,
+          .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"}},
+        {"--detokenize",
+         {.name = "--skip-special",
+          .flag = &line->skip_special,
+          .doc = "text without special tokens"}},
+        {"--render-chat," ANSWERS,
+         {.name = "--chat-template",
+          .value = &line->chat_template,
+          .takes = "FILE",
+          .doc = "a template instead of DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
+        {REPLIES,
+         {.name = "--chat",
+          .flag = &k->talks,
+          .doc = "lines of stdin are what a user says in one conversation, by the chat template"}},
+        {REPLIES,
+         {.name = "--prompts",
+          .value = &k->prompts,
+          .takes = "FILE",
+          .doc = "prompts, a line each: a text of JSON, a list of ids, {\"prompt\": ...}, or a "
+                 "conversation, {\"messages\": [...]}"}},
+        {REPLIES,
+         {.name = "--logits",
+          .value = &k->logits,
+          .takes = "FILE",
+          .doc = "writes the logits after each token of the prompts (HDF5), no replies"}},
+        {REPLIES,
+         {.name = "--json",
+          .flag = &k->json,
+          .doc = "a line of JSON for each: {\"ids\": ..., \"text\": ..., \"logprobs\": ...}"}},
+        {REPLIES,
+         {.name = "--stop",
+          .value = k->stops,
+          .count = &k->n_stops,
+          .takes = "TEXT",
+          .doc = "ends a reply before this text; may be repeated"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* Of replies. */
+static int list_replies(CommandLine *line, Numbers *n, Side *out) {
+    const Side rows[] = {
+        {ANSWERS,
+         {.name = "--dtype",
+          .value = &line->speak.dtype,
+          .takes = "float32|bfloat16",
+          .doc = "of weights and activations (default: as trained)"}},
+        {ANSWERS,
+         {.name = "--max-tokens",
+          .value = &n->max_tokens,
+          .takes = "N",
+          .doc = "of a reply (default 128); it ends before with a token that ends texts"}},
+        {ANSWERS,
+         {.name = "--temperature",
+          .value = &n->temperature,
+          .takes = "X",
+          .doc = "the likeliest tokens, if 0 (default), or drawn: what logits are divided by"}},
+        {ANSWERS,
+         {.name = "--top-k",
+          .value = &n->top_k,
+          .takes = "N",
+          .doc = "drawn only of the N likeliest"}},
+        {ANSWERS,
+         {.name = "--top-p",
+          .value = &n->top_p,
+          .takes = "X",
+          .doc = "drawn only of those likeliest that make up X"}},
+        {ANSWERS,
+         {.name = "--min-p",
+          .value = &n->min_p,
+          .takes = "X",
+          .doc = "drawn only of those at least X times as likely as the likeliest"}},
+        {ANSWERS,
+         {.name = "--repetition-penalty",
+          .value = &n->penalty,
+          .takes = "X",
+          .doc = "above 1: tokens that were there are less likely to come again"}},
+        {ANSWERS,
+         {.name = "--seed",
+          .value = &n->seed,
+          .takes = "N",
+          .doc = "of what is drawn (default 0)"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* Of how much at a time. Returns how many. */
+static int list_limits(Numbers *n, Side *out) {
+    const Side rows[] = {
+        {ANSWERS,
+         {.name = "--batch",
+          .value = &n->batch,
+          .takes = "N",
+          .doc = "prompts at a time, with --json or --serve (default 8)"}},
+        {"--serve",
+         {.name = "--queue",
+          .value = &n->queue,
+          .takes = "N",
+          .doc = "requests that may wait; more are refused (default 256)"}},
+        {"--serve",
+         {.name = "--timeout",
+          .value = &n->timeout,
+          .takes = "SECONDS",
+          .doc = "of a request until it is answered (default 600)"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode *modes, int n,
+                              CommandLine *line, MxError *err) {
+    MxSpeak *k = &line->speak;
+    Numbers numbers = {0};
+    Chosen *chosen = mx_new_n(arena, Chosen, n);
+    k->stops = mx_new_n(arena, const char *, argc + 1);
+    Side sides[MOST_SIDES];
+    int n_modes = n - 1, n_sides = list_sides(line, sides);
+    n_sides += list_replies(line, &numbers, sides + n_sides);
+    n_sides += list_limits(&numbers, sides + n_sides);
+    MxOption *options = mx_new_n(arena, MxOption, n_modes + n_sides);
+    MX_ASSERT(n_sides <= MOST_SIDES);
+    for (int i = 0; i < n_modes; i++)
+        options[i] = (MxOption){.name = modes[i].option,
+                                .takes = modes[i].takes,
+                                .doc = modes[i].doc,
+                                .flag = modes[i].takes ? NULL : &chosen[i].flag,
+                                .value = modes[i].takes ? &chosen[i].value : NULL};
+    for (int i = 0; i < n_sides; i++) options[n_modes + i] = sides[i].option;
+    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    const MxOptions table = {.rows = options, .n = n_modes + n_sides, .manual = &manual};
+    if (!mx_options_read(table, argc, argv, rest, err)) return false;
+    if (!rest[0] || rest[1])
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "wanted one folder; mxdecode --help tells more");
+    line->dir = rest[0];
+    if (!choose_mode(line, modes, n_modes, chosen, err) || !read_numbers(&numbers, line, err))
+        return false;
+    for (int i = 0; i < n_sides; i++)
+        if (!check_side(&sides[i], line->mode, err)) return false;
+    return true;
+}

@@ -1,0 +1,155 @@
+"""clients.py PORT PID — many clients at once, and requests that are wrong, against a server that answers
+with a small model of bytes; standard library alone.  Prints "N passed, M failed"."""
+
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+
+PORT, PID = int(sys.argv[1]), int(sys.argv[2])
+CLIENTS = 64
+counts = [0, 0]
+lock = threading.Lock()
+
+
+def check(name, holds, shown=""):
+    with lock:
+        counts[0 if holds else 1] += 1
+    if not holds:
+        print(f"FAIL {name} {shown}", flush=True)
+
+
+def ask(path, body, method="POST"):
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=120)
+    connection.request(method, path, body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, text
+
+
+def events(text):
+    lines = [line for line in text.decode().split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines) and lines[-1] == "data: [DONE]", text
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+def answer(request):
+    """Text, reason to end, and tokens of a request's answer, whichever way it comes."""
+    is_chat = "messages" in request
+    path = "/v1/chat/completions" if is_chat else "/v1/completions"
+    status, text = ask(path, json.dumps(request))
+    assert status == 200, text
+    if not request.get("stream"):
+        made = json.loads(text)
+        choice = made["choices"][0]
+        said = choice["message"]["content"] if is_chat else choice["text"]
+        return said, choice["finish_reason"], made["usage"]["completion_tokens"]
+    parts = events(text)
+    choices = [part["choices"][0] for part in parts if part["choices"]]
+    said = "".join(c["delta"].get("content", "") if is_chat else c["text"] for c in choices)
+    return said, choices[-1]["finish_reason"], parts[-1]["usage"]["completion_tokens"]
+
+
+def requests():
+    start = ["the cat", "the dog sat on", "the cow sat on the", "a", "the mat. the row. the log. " * 5]
+    made = []
+    for i in range(20):
+        request = {"max_tokens": 5 + 3 * (i % 7), "stream": False}
+        if i % 3 == 2:
+            request["messages"] = [{"role": "user", "content": start[i % 5]}]
+        else:
+            request["prompt"] = start[i % 5]
+        if i % 4 == 1:
+            request.update(temperature=0.9, seed=i, top_p=0.95)
+        if i % 5 == 3:
+            request["stop"] = [" on"]
+        made.append(request)
+    return made
+
+
+def as_stream(request):
+    return {**request, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def client(number, asked, alone):
+    order = random.Random(number)
+    for _ in range(4):
+        i = order.randrange(len(asked))
+        request = as_stream(asked[i]) if order.random() < 0.5 else asked[i]
+        try:
+            got = answer(request)
+            check("an answer is the one that a request gets alone", got == alone[i], f"{got} {alone[i]}")
+        except Exception as error:
+            check(f"an answer: {error!r}", False)
+
+
+def many_clients():
+    asked = requests()
+    alone = [answer(request) for request in asked]
+    for request, wanted in zip(asked, alone):
+        check("a stream says the same", answer(as_stream(request)) == wanted)
+    threads = [threading.Thread(target=client, args=(n, asked, alone)) for n in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":[[1],[2]]}',
+         b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
+         b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
+         b'{"prompt":"a","wrong":true}', b'{"prompt":"' + b"a" * 5000 + b'"}', b"[" * 100000, b'{"messages":[]}']
+
+
+def resident():
+    with open(f"/proc/{PID}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wrong_requests():
+    for body in WRONG:
+        status, text = ask("/v1/completions", body)
+        is_told = status == 400 and json.loads(text)["error"]["message"]
+        check("a wrong request", is_told, f"{body[:40]} {status} {text[:200]}")
+    for method, path, wanted in [("GET", "/v1/completions", 405), ("POST", "/v1/models", 405), ("GET", "/etc/passwd", 404),
+                                 ("GET", "/../../etc/passwd", 404), ("POST", "/", 404)]:
+        check("a wrong place", ask(path, None, method)[0] == wanted, path)
+    status, text = ask("/v1/chat/completions", json.dumps({"model": "other", "messages": [{"role": "user", "content": "a"}]}))
+    check("another model", status == 404 and json.loads(text)["error"]["code"] == "model_not_found", text)
+    check("a body that is too large", ask("/v1/completions", b"x" * (2 << 20))[0] == 413)
+    order, before = random.Random(0), 0
+    for i in range(1500):
+        if i == 500:
+            before = resident()
+        body = bytearray(json.dumps(order.choice(requests())).encode())
+        for _ in range(order.randrange(1, 4)):
+            body[order.randrange(len(body))] = order.randrange(256)
+        body[:1] = b"<"
+        status, text = ask("/v1/completions", bytes(body))
+        if status != 400:
+            check("damaged requests", False, text)
+    check("memory is flat", resident() - before < 4 << 20, resident() - before)
+
+
+def ends_at_last():
+    """What has begun when the server is told to end still ends."""
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "the cat", "max_tokens": 100, "stream": True}))
+    response = connection.getresponse()
+    first = response.read(20)
+    os.kill(PID, signal.SIGTERM)
+    text = first + response.read()
+    check("the last answer is whole", text.endswith(b"data: [DONE]\n\n"), text[-200:])
+
+
+check("health", ask("/health", None, "GET") == (200, b'{"status":"ok"}\n'))
+check("models", [m["id"] for m in json.loads(ask("/v1/models", None, "GET")[1])["data"]] == ["r"])
+many_clients()
+wrong_requests()
+ends_at_last()
+print(f"{counts[0]} passed, {counts[1]} failed")
+sys.exit(1 if counts[1] else 0)

@@ -1,0 +1,77 @@
+#!/bin/sh
+# run.sh MXTRAIN MXDECODE — a server as its clients know it (clients.py, where there is python3), over a
+# model of bytes that the script trains.  Run from the top folder.
+set -u
+train=$1 tool=$2
+here=$(dirname "$0")
+work=$(mktemp -d) || exit 1
+trap 'rm -r "$work"' EXIT
+passed=0 failed=0
+
+# says CODE WANTED WORD... — what the tool tells, and its exit code.
+says() {
+    wanted="$1 $2"
+    shift 2
+    got="$("$tool" "$@" 2>&1 </dev/null)"
+    got="$? $got"
+    if [ "$got" = "$wanted" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL mxdecode %s\n  wanted %s\n  got    %s\n' "$*" "$wanted" "$got"
+    fi
+}
+
+i=0
+while [ $i -lt 200 ]; do
+    printf 'the cat sat on the mat. the dog sat on the log. the cow sat on the row. '
+    i=$((i + 1))
+done >"$work/text"
+if ! "$train" --config configs/base.yml run_name=r base_output_directory="$work" steps=40 text_train_files="$work/text" \
+    base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 base_mlp_dim=64 \
+    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.02 log_config=false eval_interval=-1 \
+    >"$work/log" 2>&1; then
+    tail "$work/log"
+    exit 1
+fi
+
+says 2 'mxdecode: error: --serve: found "here", wanted HOST:PORT or PORT, such as 127.0.0.1:8080' "$work/r" --serve here
+says 2 'mxdecode: error: --serve: found "127.0.0.1:70000", wanted HOST:PORT or PORT, such as 127.0.0.1:8080' "$work/r" --serve 127.0.0.1:70000
+says 2 'mxdecode: error: --json does not go with --serve' "$work/r" --serve 0 --json
+says 2 'mxdecode: error: --queue goes with --serve' "$work/r" --queue 3
+says 2 'mxdecode: error: --serve does not go with --tokenize' "$work/r" --serve 0 --tokenize
+
+"$tool" "$work/r" --serve 0 --max-tokens 100 --chat-template chatml >"$work/out" 2>&1 &
+server=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    grep -q '^serving' "$work/out" && break
+    sleep 0.5
+done
+port=$(sed -n 's,^serving r at http://127\.0\.0\.1:\([0-9]*\)/v1\, 8 at a time$,\1,p' "$work/out")
+if [ -z "$port" ]; then
+    failed=$((failed + 1))
+    echo 'FAIL the server does not say where it listens'
+    cat "$work/out"
+    kill $server
+elif ! command -v python3 >/dev/null; then
+    echo 'no python3: the server was started and stopped alone'
+    kill $server
+else
+    python3 "$here/clients.py" "$port" $server >"$work/clients" 2>&1 || [ -s "$work/clients" ] || echo '0 passed, 1 failed' >"$work/clients"
+    grep -v '^[0-9]* passed, [0-9]* failed$' "$work/clients"
+    counts=$(grep -x '[0-9]* passed, [0-9]* failed' "$work/clients") || counts='0 passed, 1 failed'
+    passed=$((passed + ${counts%% *})) counts=${counts#*, }
+    failed=$((failed + ${counts%% *}))
+    kill $server 2>/dev/null
+fi
+wait $server
+code=$?
+if [ $code -eq 0 ]; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL the server ended with $code"
+    cat "$work/out"
+fi
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

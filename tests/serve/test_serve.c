@@ -1,0 +1,126 @@
+/* test_serve.c — what requests say, and addresses. What clients see is in run.sh. */
+#include <mx/serve.h>
+
+#include <check.h>
+#include <stdio.h>
+
+static MxArena arena = {.name = "test"};
+
+static void tear_down(void) {
+    mx_arena_release(&arena);
+}
+
+static const MxSpeak defaults = {.max_tokens = 50,
+                                 .sampling = {.top_p = 1, .repetition_penalty = 1, .seed = 3}};
+
+static bool ask(MxAskKind kind, const char *body, MxAsk *out, MxError *err) {
+    return mx_ask_read(&arena, kind, body, strlen(body), &defaults, out, err);
+}
+
+START_TEST(what_is_said_counts_and_the_rest_is_as_by_default) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert_msg(ask(MX_ASK_COMPLETION,
+                      "{\"prompt\": [\"x\"], \"temperature\": 0.5, \"top_k\": 4, \"stop\": \"y\", "
+                      "\"max_tokens\": 7, \"stream\": true, \"n\": 1, \"logit_bias\": null}",
+                      &a, &err),
+                  "%s", err.text.data);
+    ck_assert_double_eq(a.sampling.temperature, 0.5);
+    ck_assert_double_eq(a.sampling.top_p, 1);
+    ck_assert_int_eq(a.sampling.top_k, 4);
+    ck_assert_int_eq(a.max_tokens, 7);
+    ck_assert(a.streams && !a.tells_usage && !a.has_seed && a.sampling.seed == 3);
+    ck_assert_int_eq(a.n_stops, 1);
+    ck_assert_str_eq(a.stops[0], "y");
+    ck_assert_str_eq(mx_json_string(mx_json_get(a.prompt, "prompt")), "x");
+    ck_assert(ask(MX_ASK_CHAT,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"seed\": 8, "
+                  "\"logprobs\": true, \"tools\": []}",
+                  &a, &err));
+    ck_assert(a.has_seed && a.sampling.seed == 8 && a.tells_logprobs && a.max_tokens == 50);
+    ck_assert_ptr_nonnull(mx_json_get(a.prompt, "messages"));
+    ck_assert_ptr_nonnull(mx_json_get(a.prompt, "tools"));
+}
+END_TEST
+
+static const struct {
+    MxAskKind kind;
+    const char *body, *message;
+} wrong[] = {
+    {MX_ASK_COMPLETION, "", "body:1: not valid JSON"},
+    {MX_ASK_COMPLETION, "{}", "wanted a member \"prompt\""},
+    {MX_ASK_CHAT, "{\"tools\": []}", "wanted a member \"messages\""},
+    {MX_ASK_CHAT, "{\"prompt\": \"a\"}", "unrecognized member \"prompt\""},
+    {MX_ASK_COMPLETION, "{\"promt\": \"a\"}", "unrecognized member \"promt\""},
+    {MX_ASK_COMPLETION, "{\"prompt\": [\"a\", \"b\"]}", "prompt: found [\"a\", \"b\"], wanted"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": 51}",
+     "max_tokens: found 51, wanted an integer from 1 to 50"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"top_p\": 0}",
+     "top_p: found 0, wanted a number above"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"top_k\": 1.5}",
+     "top_k: found 1.5, wanted an integer"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"temperature\": \"hot\"}",
+     "temperature: found \"hot\", wanted a number"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"n\": 2}", "n: found 2, wanted 1 (others are not"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": 5}", "logprobs: found 5, wanted 0"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"echo\": true}", "echo: found true, wanted false"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"\"]}",
+     "stop: found [\"\"], wanted a text"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"5\": 1}}", "logit_bias: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"stream\": true, \"logprobs\": 0}",
+     "logprobs: not available yet in a stream"},
+    {MX_ASK_CHAT, "{\"messages\": {}}", "messages: found {}, wanted a list of messages"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}}",
+     "response_format: found"},
+};
+
+START_TEST(wrong_requests_are_told) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert(!ask(wrong[_i].kind, wrong[_i].body, &a, &err));
+    ck_assert_msg(strstr(err.text.data, wrong[_i].message), "%s: %s", wrong[_i].body,
+                  err.text.data);
+    ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
+    mx_error_release(&err);
+}
+END_TEST
+
+/* host NULL = it is refused. */
+static const struct {
+    const char *text, *host, *port;
+} addresses[] = {
+    {"8080", "127.0.0.1", "8080"}, {"0.0.0.0:1", "0.0.0.0", "1"},
+    {"[::1]:80", "::1", "80"},     {"localhost:0", "localhost", "0"},
+    {"::1:80", NULL, NULL},        {"127.0.0.1", NULL, NULL},
+    {":80", NULL, NULL},           {"127.0.0.1:65536", NULL, NULL},
+    {"127.0.0.1:8o", NULL, NULL},  {"", NULL, NULL},
+    {"127.0.0.1:-1", NULL, NULL},
+};
+
+START_TEST(addresses_are_read) {
+    MxError err = {0};
+    char *host, *port;
+    bool ok = mx_serve_address(&arena, addresses[_i].text, &host, &port, &err);
+    ck_assert_msg(ok == (addresses[_i].host != NULL), "%s", addresses[_i].text);
+    if (ok) {
+        ck_assert_str_eq(host, addresses[_i].host);
+        ck_assert_str_eq(port, addresses[_i].port);
+    }
+    mx_error_release(&err);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("serve");
+    TCase *tcase = tcase_create("requests");
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_add_test(tcase, what_is_said_counts_and_the_rest_is_as_by_default);
+    tcase_add_loop_test(tcase, wrong_requests_are_told, 0, MX_COUNT(wrong));
+    tcase_add_loop_test(tcase, addresses_are_read, 0, MX_COUNT(addresses));
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed > 0;
+}
