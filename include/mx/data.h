@@ -86,6 +86,8 @@ typedef struct MxDataConfig {
                                    assistant says does */
     const char *chat_template;  /* of conversations: as mx_chat_open's `named` … */
     const char *tokenizer_dir;  /* … and `dir`; NULL = none */
+    const char *token_cache;    /* a folder where tokens are kept by the content of files; NULL =
+                                   none */
     MxWhere chat_where;         /* of the setting that names the template */
 } MxDataConfig;
 

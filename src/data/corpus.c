@@ -3,6 +3,7 @@
  * without, each document is cut by itself. A row takes one token more than its length, since
  * targets are inputs moved by one, so neighbouring rows share a token. Documents are kept as tokens
  * in memory. */
+#include "cache.h"
 #include "formats.h"
 
 static const FormatChoice choice = {.wants = "text in UTF-8", .takes_packed = true};
@@ -49,6 +50,46 @@ static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, 
     return ok;
 }
 
+/* ---- documents that were read before */
+
+static bool open_cache(MxDataset *dataset, MxError *err) {
+    MxArena scratch = {.name = "settings"};
+    const MxTokenizer *t = dataset->config.tokenizer;
+    bool ok = cache_open(dataset,
+                         mx_arena_printf(&scratch, "text %s %016llx", mx_tokenizer_type(t),
+                                         (unsigned long long)mx_tokenizer_hash(t)),
+                         err);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+static bool keep_document(MxDataset *dataset, uint64_t key, MxTokens tokens, MxError *err) {
+    MxArena scratch = {.name = "what is kept"};
+    MxText text;
+    mx_text_init(&text, &scratch);
+    cache_begin(&text);
+    if (tokens.n)
+        mx_text_addn(&text, (const char *)tokens.ids, (size_t)tokens.n * sizeof *tokens.ids);
+    bool ok = cache_keep(dataset, key, &text, err);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+static bool find_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,
+                          MxError *err) {
+    MxDataFile file;
+    MxBytes kept;
+    if (!dataset->cache.dir) return read_document(arena, dataset, path, out, err);
+    if (!data_hash_whole(path, &file, err)) return false;
+    uint64_t key = cache_key(dataset, &file, "");
+    if (!cache_find(arena, dataset, key, &kept))
+        return read_document(arena, dataset, path, out, err) &&
+               keep_document(dataset, key, *out, err);
+    data_add_file(arena, dataset, file);
+    *out = (MxTokens){(int32_t *)(void *)kept.data, (int64_t)(kept.size / sizeof(int32_t))};
+    return true;
+}
+
 /* Rows of a stretch of tokens: each takes length+1 of them and leaves the last to the next. */
 static int64_t rows_of(int64_t n_tokens, int64_t length) {
     return n_tokens < 2 ? 0 : (n_tokens - 1 + length - 1) / length;
@@ -88,7 +129,9 @@ static const FormatChoice *text_choice(const MxDataConfig *config, const char *p
 static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     DataParts parts;
-    if (!check_config(config, err) || !text_parts(arena, config, &parts, err)) return false;
+    if (!check_config(config, err) || !open_cache(dataset, err) ||
+        !text_parts(arena, config, &parts, err))
+        return false;
     char **paths = parts.item->paths;
     int n_paths = parts.item->n_paths;
     Corpus *corpus = mx_new(arena, Corpus);
@@ -97,17 +140,20 @@ static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
                        .eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer)};
     for (int i = 0; i < n_paths; i++) {
         MxTokens tokens;
-        if (!read_document(arena, dataset, paths[i], &tokens, err)) return false;
+        if (!find_document(arena, dataset, paths[i], &tokens, err)) return false;
         if (tokens.n) add_document(corpus, tokens, dataset);
     }
     if (!dataset->n_rows)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where, "no tokens in %s%s",
                        n_paths > 1 ? "any file of " : "", n_paths > 1 ? config->path : paths[0]);
     dataset->source = corpus;
-    dataset->description =
-        mx_arena_printf(arena, "text: %s%s, %lld tokens, %lld rows of %lld", paths[0],
-                        n_paths > 1 ? " …" : "", (long long)corpus->documents[corpus->n - 1].end,
-                        (long long)dataset->n_rows, (long long)config->length);
+    MxText text;
+    mx_text_init(&text, arena);
+    mx_text_add(&text, "text: %s%s, %lld tokens, %lld rows of %lld", paths[0],
+                n_paths > 1 ? " …" : "", (long long)corpus->documents[corpus->n - 1].end,
+                (long long)dataset->n_rows, (long long)config->length);
+    cache_tell(dataset, &text);
+    dataset->description = text.data;
     return true;
 }
 

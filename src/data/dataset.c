@@ -256,7 +256,7 @@ int64_t mx_data_steps(const MxDataset *dataset) {
 }
 
 int64_t mx_data_longest(const MxDataset *dataset) {
-    return dataset->n_longest;
+    return dataset->kind->longest ? dataset->kind->longest(dataset) : 0;
 }
 
 int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps) {

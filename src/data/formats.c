@@ -155,16 +155,16 @@ void data_add_file(MxArena *arena, MxDataset *dataset, MxDataFile file) {
     dataset->files[dataset->n_files++] = file;
 }
 
-bool data_hash_file(const char *path, MxDataFile *out, MxError *err) {
-    enum { PIECE_BYTES = 1 << 20, MOST_PIECES = 1024 };
+enum { PIECE_BYTES = 1 << 20, MOST_PIECES = 1024 };
+
+static bool hash_pieces(const char *path, int64_t most, MxDataFile *out, MxError *err) {
     MxArena arena = {.name = "hash"};
     MxHash *hash = mx_hash_new(&arena);
     void *piece = mx_arena_alloc(&arena, PIECE_BYTES);
     struct stat st = {0};
     int fd = stream_open_file(path, err);
     bool ok = fd >= 0 && (!fstat(fd, &st) || mx_fail_errno(err, "could not read \"%s\"", path));
-    int64_t n = (st.st_size + PIECE_BYTES - 1) / PIECE_BYTES,
-            read = n < MOST_PIECES ? n : MOST_PIECES;
+    int64_t n = (st.st_size + PIECE_BYTES - 1) / PIECE_BYTES, read = n < most ? n : most;
     for (int64_t i = 0; ok && i < read; i++) {
         int64_t at =
             read == n ? i : i * (n - 1) / (read - 1); /* the first and the last are in it */
@@ -176,4 +176,12 @@ bool data_hash_file(const char *path, MxDataFile *out, MxError *err) {
     if (fd >= 0) close(fd);
     mx_arena_release(&arena);
     return ok;
+}
+
+bool data_hash_file(const char *path, MxDataFile *out, MxError *err) {
+    return hash_pieces(path, MOST_PIECES, out, err);
+}
+
+bool data_hash_whole(const char *path, MxDataFile *out, MxError *err) {
+    return hash_pieces(path, INT64_MAX, out, err);
 }

@@ -42,6 +42,7 @@ const DataKind data_hf = {
     .open = records_open,
     .row = records_row,
     .side = records_side,
+    .longest = records_longest,
     .doc = "objects of JSON or lines of text: texts, prompts and completions, pairs of responses",
 };
 
@@ -64,6 +65,7 @@ const DataKind data_grain = {
     .open = records_open,
     .row = records_row,
     .side = records_side,
+    .longest = records_longest,
     .doc =
         "the same in tf.train.Example, in files of ArrayRecord or TFRecord, or a mixture of them",
 };
@@ -85,5 +87,6 @@ const DataKind data_tfds = {
     .open = records_open,
     .row = records_row,
     .side = records_side,
+    .longest = records_longest,
     .doc = "a split of a set in a folder of TensorFlow Datasets",
 };

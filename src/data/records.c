@@ -5,6 +5,7 @@
  * written. */
 #include "records.h"
 
+#include "cache.h"
 #include "formats.h"
 
 #include <math.h>
@@ -67,6 +68,10 @@ bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *e
     return true;
 }
 
+int64_t records_longest(const MxDataset *dataset) {
+    return ((const Records *)dataset->source)->tally.n_longest;
+}
+
 bool records_teach(Records *records, Record *record) {
     MxDataset *dataset = records->dataset;
     int64_t length = dataset->config.length, n_pairs;
@@ -103,17 +108,18 @@ static void describe(Records *records, const DataParts *parts) {
                 unit_of(records));
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&text, "%s%s", i ? ", " : "", records->columns.name[i]);
-    mx_text_add(&text, "), %lld tokens", (long long)records->n_tokens);
-    if (config->is_sft) mx_text_add(&text, ", %lld of them count", (long long)records->n_counted);
+    mx_text_add(&text, "), %lld tokens", (long long)records->tally.n_tokens);
+    if (config->is_sft)
+        mx_text_add(&text, ", %lld of them count", (long long)records->tally.n_counted);
     if (config->pairs)
         mx_text_add(&text,
                     ", %lld prompts cut to their last %lld tokens, %lld responses to their first "
                     "%lld",
-                    (long long)records->n_cut_prompts, (long long)config->max_prompt_length,
-                    (long long)records->n_cut,
+                    (long long)records->tally.n_cut_prompts, (long long)config->max_prompt_length,
+                    (long long)records->tally.n_cut,
                     (long long)(config->length - config->max_prompt_length));
     else
-        mx_text_add(&text, ", %lld cut to %lld", (long long)records->n_cut,
+        mx_text_add(&text, ", %lld cut to %lld", (long long)records->tally.n_cut,
                     (long long)config->length);
     if (!config->pairs || records->plan.n_rows)
         mx_text_add(&text, ", %lld rows", (long long)dataset->n_rows);
@@ -123,6 +129,7 @@ static void describe(Records *records, const DataParts *parts) {
                     i ? "," : "; mixture:", (long long)share->used, (long long)share->n,
                     share->part->label, share->part->weight);
     }
+    cache_tell(dataset, &text);
     dataset->description = text.data;
 }
 
@@ -139,9 +146,9 @@ static void warn(Records *records) {
     const struct {
         const LeftOut *out;
         const char *why;
-    } reasons[] = {{&records->empty, "a column is missing or null"},
-                   {&records->mute, why_mute(&records->dataset->config)}};
-    int64_t all = records->n + records->empty.n + records->mute.n;
+    } reasons[] = {{&records->tally.empty, "a column is missing or null"},
+                   {&records->tally.mute, why_mute(&records->dataset->config)}};
+    int64_t all = records->n + records->tally.empty.n + records->tally.mute.n;
     MxText text;
     mx_text_init(&text, records->arena);
     for (int i = 0; i < MX_COUNT(reasons); i++)
@@ -162,7 +169,7 @@ static void warn(Records *records) {
 
 /* No record is left. */
 static bool refuse(const Records *records, MxWhere where, MxError *err) {
-    const LeftOut *empty = &records->empty, *mute = &records->mute;
+    const LeftOut *empty = &records->tally.empty, *mute = &records->tally.mute;
     if (!empty->n && !mute->n)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where, "no records in %s",
                        records->dataset->config.path);
@@ -220,7 +227,7 @@ static void check_config(const MxDataConfig *config) {
 
 /* A file that was cut between two records looks whole; only its set knows better. */
 static bool check_told(const Records *records, const DataPart *part, MxError *err) {
-    int64_t n = records->n + records->empty.n + records->mute.n;
+    int64_t n = records->n + records->tally.empty.n + records->tally.mute.n;
     return !part->told_by || n == part->n_told ||
            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = part->told_by},
                    "says that split \"%s\" has %lld records, but its files have %lld",
@@ -233,7 +240,7 @@ static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
         Share *share = &records->share[records->n_shares++];
         *share = (Share){.part = &parts->item[i], .first = records->n};
         for (int k = 0; k < parts->item[i].n_paths; k++)
-            if (!records_read(records, parts->item[i].paths[k], err)) return false;
+            if (!records_read_kept(records, parts->item[i].paths[k], err)) return false;
         share->n = records->n - share->first;
         if (!records->n_bad && !check_told(records, share->part, err)) return false;
     }
@@ -265,7 +272,7 @@ static void mix(Records *records) {
     double sum = 0;
     int64_t n = 0;
     for (int i = 0; i < records->n_shares; i++) sum += records->share[i].part->weight;
-    records->n_tokens = records->n_counted = 0;
+    records->tally.n_tokens = records->tally.n_counted = 0;
     for (; n < records->n; n++) {
         int turn = whose_turn(records, n, sum);
         Share *share = &records->share[turn];
@@ -273,8 +280,8 @@ static void mix(Records *records) {
         int64_t at = share->used++;
         if (config->shuffle) at = data_shuffle(config->seed, MIXTURE_EPOCHS + turn, share->n, at);
         item[n] = records->item[share->first + at];
-        for (int i = 0; i < PIECES; i++) records->n_tokens += item[n].n[i];
-        records->n_counted += item[n].n_counted;
+        for (int i = 0; i < PIECES; i++) records->tally.n_tokens += item[n].n[i];
+        records->tally.n_counted += item[n].n_counted;
     }
     records->item = item;
     records->n = n;
@@ -290,6 +297,7 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     *records =
         (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
     dataset->source = records;
+    if (!records_cache_open(records, err)) return false;
     if (!read_parts(records, &parts, err)) return false;
     if (!records->n) return refuse(records, config->where, err);
     if (records->n_shares > 1) {

@@ -36,6 +36,14 @@ typedef struct Share {
     int64_t first, n, used; /* among the records in the order of reading */
 } Share;
 
+/* What is counted while records are read. */
+typedef struct Tally {
+    int64_t n_tokens, n_counted, n_cut_prompts,
+        n_cut;           /* cut: answers and rejected, or whole documents */
+    int64_t n_longest;   /* tokens of the longest one before it was cut */
+    LeftOut empty, mute; /* no text; no token to learn from */
+} Tally;
+
 typedef struct Records {
     MxArena *arena;
     MxDataset *dataset;
@@ -45,23 +53,26 @@ typedef struct Records {
     int64_t n, cap;
     bool is_narrow; /* ids are uint16 */
     RowPlan plan;   /* with packing; n_rows 0 = a row is a record */
-    int64_t n_tokens, n_counted, n_cut_prompts,
-        n_cut;    /* cut: answers and rejected, or whole documents */
+    Tally tally;
     Share *share; /* [n_shares] of a mixture, else none */
     int n_shares;
-    LeftOut empty, mute; /* no text; no token to learn from */
-    const char *found;   /* the columns of the first record */
-    int n_bad;           /* records that are errors */
+    const char *found; /* the columns of the first record */
+    int n_bad;         /* records that are errors */
 } Records;
 
 /* What kinds of records share, as DataKind wants it. */
 bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
+int64_t records_longest(const MxDataset *dataset);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */
 bool records_read(Records *records, const char *path, MxError *err);
+/* records_cache_open — where tokens are kept, if the config says so. records_read_kept — as
+ * records_read, but a file whose content was read before is not read again. */
+bool records_cache_open(Records *records, MxError *err);
+bool records_read_kept(Records *records, const char *path, MxError *err);
 /* records_teach — whether any token of a record counts; notes how many. */
 bool records_teach(Records *records, Record *record);
 

@@ -55,19 +55,19 @@ static bool cut(MxTokens *piece, int64_t n, bool keeps_last) {
 
 static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
-    int64_t *longest = &records->dataset->n_longest;
+    int64_t *longest = &records->tally.n_longest;
     for (int i = ANSWER; i < PIECES; i++)
         if (piece[PROMPT].n + piece[i].n > *longest) *longest = piece[PROMPT].n + piece[i].n;
     if (!config->pairs) {
         bool is_long = cut(&piece[PROMPT], config->length, false);
         is_long |= cut(&piece[ANSWER], config->length - piece[PROMPT].n, false);
-        records->n_cut += is_long;
+        records->tally.n_cut += is_long;
         return;
     }
     int64_t response = config->length - config->max_prompt_length;
-    records->n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
-    records->n_cut += cut(&piece[ANSWER], response, false);
-    records->n_cut += cut(&piece[REJECTED], response, false);
+    records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
+    records->tally.n_cut += cut(&piece[ANSWER], response, false);
+    records->tally.n_cut += cut(&piece[REJECTED], response, false);
 }
 
 static void leave_out(Records *records, LeftOut *out, MxWhere where) {
@@ -132,7 +132,7 @@ static bool add_record(MxArena *scratch, Records *records, const Fields *fields,
     if (!columns_read(scratch, columns, fields, where, column, err)) return false;
     for (int i = 0; i < columns->n_texts; i++)
         if (columns_lacks(columns, &column[i])) {
-            leave_out(records, &records->empty, where);
+            leave_out(records, &records->tally.empty, where);
             return true;
         }
     if (columns->talks ? !talk_draft(scratch, records, fields, column, where, &draft, err)
@@ -141,12 +141,12 @@ static bool add_record(MxArena *scratch, Records *records, const Fields *fields,
     cut_pieces(records, draft.piece);
     Record *kept = keep(records, &draft);
     if (records_teach(records, kept)) {
-        for (int i = 0; i < PIECES; i++) records->n_tokens += kept->n[i];
-        records->n_counted += kept->n_counted;
+        for (int i = 0; i < PIECES; i++) records->tally.n_tokens += kept->n[i];
+        records->tally.n_counted += kept->n_counted;
         return true;
     }
     records->n--;
-    leave_out(records, &records->mute, where);
+    leave_out(records, &records->tally.mute, where);
     return true;
 }
 

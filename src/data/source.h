@@ -44,6 +44,8 @@ typedef struct DataKind {
      * MX_TARGETS_SEGMENTATION its segment for every token of a response but the first of a
      * document; see lacks_responses. NULL = the kind has no pairs. */
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
+    /* Tokens of the longest record before it was cut; NULL = the kind has no records. */
+    int64_t (*longest)(const MxDataset *dataset);
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
@@ -55,6 +57,13 @@ typedef struct DataScratch {
     int64_t *wide;
     int32_t *tokens, *mask;
 } DataScratch;
+
+/* What was found in the folder of kept tokens, and made (cache.h). */
+typedef struct DataCache {
+    const char *dir; /* NULL = nothing is kept */
+    uint64_t settings;
+    int n_found, n_made, n_damaged; /* files */
+} DataCache;
 
 struct MxDataset {
     const DataKind *kind;
@@ -68,9 +77,9 @@ struct MxDataset {
     const char *unit;     /* what a row is called */
     bool lacks_responses; /* where responses begin is not known: sides leave out what counts */
     DataRow spare[2];     /* [length] rows of which not all is wanted */
-    DataScratch scratch;  /* its own: datasets that share a source may be used by two threads */
-    int64_t n_longest;    /* tokens of the longest record before it was cut */
-    int64_t n_made;       /* rows so far */
+    DataCache cache;
+    DataScratch scratch; /* its own: datasets that share a source may be used by two threads */
+    int64_t n_made;      /* rows so far */
     const char *description, *warning, *end_reason;
 };
 
@@ -107,6 +116,8 @@ void data_add_file(MxArena *arena, MxDataset *dataset, MxDataFile file);
 /* data_hash_file — a file as data_add_file wants it, of evenly spread parts if it is larger than
  * 1 GiB. */
 bool data_hash_file(const char *path, MxDataFile *out, MxError *err);
+/* data_hash_whole — of all of it, whatever its size. */
+bool data_hash_whole(const char *path, MxDataFile *out, MxError *err);
 /* data_find_part — the files that a path names, sorted bytewise by path; of a folder those of the
  * first of `suffixes` (NULL behind the last) that any file of it ends in, perhaps with ".gz" or
  * ".zst" behind; "" = all its files. data_find_parts — of config->path, as the only part. */

@@ -85,6 +85,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .completion_only = c->use_sft && c->sft_train_on_completion_only,
     };
     config.chat_template = c->chat_template_path;
+    config.token_cache = c->token_cache;
     config.chat_where = mx_config_where(c, MX_KEY_chat_template_path);
     if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);
     config.format = format_of(c);

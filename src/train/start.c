@@ -11,10 +11,20 @@ static TrainWants wanted_data(const Loop *l) {
     return l->only_evaluates ? TRAIN_WANTS_EVAL : train_wants(l->config);
 }
 
+/* What is kept of tokens the first rank makes, and the others find. */
+static bool read_data(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    bool takes_turns = c->token_cache && mx_comm_size(l->comm) > 1, is_first = loop_is_first(l);
+    bool ok =
+        (takes_turns && !is_first) || train_open_data(&l->arena, c, wanted_data(l), &l->data, err);
+    if (!takes_turns || !train_agree(l->comm, ok, err)) return ok && !takes_turns;
+    return is_first || train_open_data(&l->arena, c, wanted_data(l), &l->data, err);
+}
+
 static bool open_data(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     const char *own = checkpoints_own(l->checkpoints);
-    if (!train_open_data(&l->arena, c, wanted_data(l), &l->data, err)) return false;
+    if (!read_data(l, err)) return false;
     if (l->data.eval) l->eval_batch = mx_batch_new_part(&l->arena, &l->eval_part);
     if (own && l->data.train && !train_same_data(c, own, l->data.train, err)) return false;
     if (l->only_evaluates) return !own || c->eval_share <= 0 || train_same_share(c, own, err);

@@ -7,6 +7,7 @@
 #include <mx/data.h>
 #include <mx/store.h>
 
+Suite *cache_suite(void);
 Suite *talks_suite(void);
 Suite *text_suite(void);
 Suite *formats_suite(void);

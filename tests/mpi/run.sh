@@ -292,6 +292,21 @@ references() {
     passed 4 "log-probabilities that one mesh made serve others"
 }
 
+# ---- tokens are made by one rank, for all
+
+keeps() {
+    for name in made kept; do
+        d=$work/$name
+        ranks 2 "$d" per_device_batch_size=2 steps=2 ici_data_parallelism=2 enable_checkpointing=false rank_logs=true \
+            token_cache="$([ $name = made ] || echo "$work/tokens")" metrics_file="$d/m.jsonl" || complain "tokens, $name: exit $?" "$d"
+        grep -o '"learning/loss": *[-+.e0-9]*' "$d/m.jsonl" >"$d/losses"
+    done
+    [ -s "$work/kept/losses" ] && cmp -s "$work/made/losses" "$work/kept/losses" || complain "tokens that are kept: other losses" "$work/kept"
+    grep -q 'tokens of 0 files were kept in .*, those of 1 are now' "$work/kept/x/run.log" || complain "rank 0 did not make tokens" "$work/kept"
+    grep -q 'tokens of 1 file were kept in ' "$work/kept/x/logs/rank_1.log" || complain "rank 1 did not find tokens" "$work/kept"
+    passed 1 "tokens are made by one rank for all"
+}
+
 # ---- ranks that were not started for the same
 
 # differ NAME CODE TEXT WORDS0 WORDS1 — two ranks, each with words of its own (WORDS1 may begin with
@@ -347,5 +362,6 @@ kills "$work/moments"
 terms
 hangs
 references
+keeps
 differences
 finish_suite

@@ -91,6 +91,7 @@ static const struct {
     {MX_KEY_tokenizer_type, "sentencepiece"},
     {MX_KEY_tokenizer_path, "{}/tokenizer.json"},
     {MX_KEY_chat_template_path, "chatml"},
+    {MX_KEY_token_cache, "{}/tokens"},
     {MX_KEY_max_segments_per_seq, "1"},
     {MX_KEY_num_epoch, "2"},
     {MX_KEY_reuse_example_batch, "1"},
