@@ -166,6 +166,47 @@ enum {
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr);
 
+/* ---- policies */
+
+/* rho, the ratio of a token to the policy that wrote it: of its own log-probabilities, or of the
+ * mean or the sum of its row's. */
+typedef enum MxRatio { MX_RATIO_TOKEN, MX_RATIO_MEAN, MX_RATIO_SUM, MX_RATIO_COUNT } MxRatio;
+
+typedef struct MxPolicyAttr {
+    MxRatio ratio;
+    bool sums; /* a row's loss is the sum over its tokens, else their mean */
+    bool has_reference;
+    double low, high; /* bounds of the ratio, as distances from 1 */
+    double beta;      /* weight of the divergence from the reference */
+} MxPolicyAttr;
+
+/* Log-probabilities f32 [R, T]: of the policy, of the one that wrote the rows (MX_NONE = the policy
+ * itself, so that rho = 1), of the reference (MX_NONE = there is none). */
+typedef struct MxLogps {
+    MxValue policy, old, reference;
+} MxLogps;
+
+/* Sums over rows, for the log. */
+enum {
+    MX_POLICY_LOSS,
+    MX_POLICY_GAIN,    /* advantage times the mean log-probability of the row's tokens */
+    MX_POLICY_KL,      /* over tokens, of exp(d) - d - 1 */
+    MX_POLICY_CLIPPED, /* tokens whose ratio is bounded */
+    MX_POLICY_TOKENS,  /* that count */
+    MX_POLICY_ROWS,
+    MX_POLICY_COUNT
+};
+
+/* mx_policy — loss of responses by their advantages A, f32 [R, T], of which each row has one, its
+ * first. A token counts where weights i32 [R, T] is not 0. Its loss is -min(rho A, clip(rho, 1 -
+ * low, 1 + high) A) and beta (exp(d) - d - 1), d = reference - policy; a row without tokens has
+ * none. old, reference and
+ * advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_* (no
+ * gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025 (mean
+ * ratio); MaxText experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16
+ * grpo_trainer. */
+MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
+
 /* ---- counting */
 
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */

@@ -1,0 +1,149 @@
+/* policy.c — losses of rewarded responses: a row is a response, its tokens have a ratio each or one
+ * together. All in f64. */
+#include "kernel.h"
+
+#include <math.h>
+
+enum { LOGP, WEIGHTS, ADVANTAGES, OLD, REFERENCE };
+enum { LOSS, SUMS };
+
+/* One row and what holds for all of its tokens. */
+typedef struct Row {
+    const MxPolicyAttr *attr;
+    const float *logp, *old, *reference; /* reference: NULL = none */
+    const int32_t *weights;
+    int64_t length;
+    double advantage, n; /* tokens that count */
+    double ratio;        /* of the row, where tokens have none of their own */
+} Row;
+
+static const float *row_of(const MxKernelCall *call, int input, int64_t row) {
+    return (const float *)call->in[input] + row * call->in_type[LOGP].shape.dim[1];
+}
+
+static double log_ratio(const Row *r, int64_t i) {
+    return (double)r->logp[i] - (double)r->old[i];
+}
+
+static Row read_row(const MxKernelCall *call, int64_t row) {
+    const MxPolicyAttr *attr = call->attr;
+    Row r = {.attr = attr, .length = call->in_type[LOGP].shape.dim[1]};
+    r.logp = row_of(call, LOGP, row);
+    r.weights = (const int32_t *)call->in[WEIGHTS] + row * r.length;
+    r.advantage = (double)*row_of(call, ADVANTAGES, row);
+    r.old = row_of(call, OLD, row);
+    if (attr->has_reference) r.reference = row_of(call, REFERENCE, row);
+    double sum = 0;
+    for (int64_t i = 0; i < r.length; i++) {
+        if (!r.weights[i]) continue;
+        sum += log_ratio(&r, i);
+        r.n++;
+    }
+    r.ratio = exp(attr->ratio == MX_RATIO_MEAN ? sum / fmax(r.n, 1) : sum);
+    return r;
+}
+
+/* ---- the loss of a token, and its slope by the log-ratio */
+
+static double bounded_loss(const Row *r, int64_t i, double *slope, bool *is_bounded) {
+    const MxPolicyAttr *a = r->attr;
+    double ratio = a->ratio == MX_RATIO_TOKEN ? exp(log_ratio(r, i)) : r->ratio;
+    double bounded = fmin(fmax(ratio, 1 - a->low), 1 + a->high);
+    *is_bounded = ratio * r->advantage > bounded * r->advantage;
+    *slope = *is_bounded ? 0 : -ratio * r->advantage;
+    return -(*is_bounded ? bounded : ratio) * r->advantage;
+}
+
+/* exp(d) - d - 1 and its slope. */
+static double divergence(const Row *r, int64_t i, double *slope) {
+    double d = r->reference ? (double)r->reference[i] - (double)r->logp[i] : 0;
+    *slope = -expm1(d);
+    return expm1(d) - d;
+}
+
+/* ---- forward */
+
+/* Rows that are worth a thread's while. */
+static int64_t piece_of(const MxKernelCall *call) {
+    return cpu_max(1, CPU_PIECE / cpu_max(1, call->in_type[LOGP].shape.dim[1]));
+}
+
+static size_t policy_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return (size_t)call->in_type[LOGP].shape.dim[0] * MX_POLICY_COUNT * sizeof(double);
+}
+
+static void sum_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    for (int64_t row = begin; row < end; row++) {
+        double *sums = (double *)call->scratch + row * MX_POLICY_COUNT, loss = 0, slope;
+        Row r = read_row(call, row);
+        for (int k = 0; k < MX_POLICY_COUNT; k++) sums[k] = 0;
+        for (int64_t i = 0; i < r.length; i++) {
+            bool is_bounded;
+            if (!r.weights[i]) continue;
+            double kl = divergence(&r, i, &slope);
+            loss += r.attr->beta * kl + bounded_loss(&r, i, &slope, &is_bounded);
+            sums[MX_POLICY_GAIN] += r.advantage * (double)r.logp[i] / r.n;
+            sums[MX_POLICY_KL] += kl;
+            sums[MX_POLICY_CLIPPED] += is_bounded;
+        }
+        sums[MX_POLICY_LOSS] = loss / (r.attr->sums ? 1 : fmax(r.n, 1));
+        sums[MX_POLICY_TOKENS] = r.n;
+        sums[MX_POLICY_ROWS] = 1;
+    }
+}
+
+static void put(const MxKernelCall *call, int out, int at, double x) {
+    float *to = call->out[out];
+    if (to) to[at] = (float)(x + (call->accumulate >> out & 1 ? (double)to[at] : 0));
+}
+
+static void policy_run(const MxDevice *device, const MxKernelCall *call) {
+    double total[MX_POLICY_COUNT] = {0};
+    int64_t n = call->in_type[LOGP].shape.dim[0];
+    cpu_for(device, n, piece_of(call), sum_rows, call);
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < MX_POLICY_COUNT; k++)
+            total[k] += ((const double *)call->scratch)[i * MX_POLICY_COUNT + k];
+    put(call, LOSS, 0, total[MX_POLICY_LOSS]);
+    for (int k = 0; k < MX_POLICY_COUNT; k++) put(call, SUMS, k, total[k]);
+}
+
+const MxKernel cpu_policy = {.scratch = policy_scratch, .run = policy_run};
+
+/* ---- gradient */
+
+/* A ratio of a row moves with each of its tokens, and all their losses with it: of a sum n times,
+ * of a mean n times 1/n. */
+static double slope_of(const Row *r, int64_t i) {
+    bool is_bounded;
+    double slope;
+    bounded_loss(r, i, &slope, &is_bounded);
+    return r->attr->ratio == MX_RATIO_SUM ? slope * r->n : slope;
+}
+
+static void grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    double dloss = (double)*(const float *)call->in[call->n_in - 1], of_kl;
+    for (int64_t row = begin; row < end; row++) {
+        Row r = read_row(call, row);
+        float *dlogp = (float *)call->out[0] + row * r.length;
+        double share = dloss / (r.attr->sums ? 1 : fmax(r.n, 1));
+        for (int64_t i = 0; i < r.length; i++) {
+            dlogp[i] = 0;
+            if (!r.weights[i]) continue;
+            divergence(&r, i, &of_kl);
+            dlogp[i] = (float)(share * (slope_of(&r, i) + r.attr->beta * of_kl));
+        }
+    }
+}
+
+static void policy_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    if (call->out[0])
+        cpu_for(device, call->in_type[LOGP].shape.dim[0], piece_of(call), grad_rows, call);
+}
+
+const MxKernel cpu_policy_grad = {.run = policy_grad_run};

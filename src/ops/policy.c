@@ -1,0 +1,84 @@
+/* policy.c — losses of responses that were rewarded: the rules of the op. The formulas are
+ * kernels'. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+enum { LOGP, WEIGHTS, ADVANTAGES, OLD, FIXED };
+
+MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages,
+                  MxPolicyAttr attr) {
+    MxValue old = logp.old == MX_NONE ? logp.policy : logp.old;
+    MxValue in[] = {logp.policy, weights, advantages, old, logp.reference};
+    attr.has_reference = logp.reference != MX_NONE;
+    return mx_trace_node(t, &op_policy, in, FIXED + attr.has_reference, &attr);
+}
+
+static int count_inputs(const MxPolicyAttr *attr) {
+    return FIXED + attr->has_reference;
+}
+
+static bool check(MxInfer *infer, int more) {
+    const MxPolicyAttr *attr = infer->attr;
+    int n = count_inputs(attr);
+    if (infer->n_in != n + more)
+        return mx_infer_fail(infer, "takes %d inputs, not %d", n + more, infer->n_in);
+    if (!ops_is(infer, LOGP, MX_F32, 2) || !ops_is(infer, WEIGHTS, MX_I32, 2)) return false;
+    if (!mx_shape_equal(infer->in[LOGP].shape, infer->in[WEIGHTS].shape))
+        return mx_infer_fail(infer, "weights must have the log-probabilities' shape");
+    for (int i = ADVANTAGES; i < n; i++)
+        if (!ops_same_type(infer, LOGP, i)) return false;
+    if (attr->low < 0 || attr->high < 0)
+        return mx_infer_fail(infer, "bounds must not be below 0, but are %g and %g", attr->low,
+                             attr->high);
+    return true;
+}
+
+static bool policy_infer(MxInfer *infer) {
+    infer->n_out = 2;
+    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
+    infer->out[1] = (MxType){MX_F32, MX_SHAPE(MX_POLICY_COUNT)};
+    return check(infer, 0);
+}
+
+static void policy_vjp(const MxVjp *v) {
+    int n = count_inputs(v->attr);
+    MxValue in[FIXED + 2];
+    for (int i = 0; i < n; i++) in[i] = v->in[i];
+    in[n] = v->dy[0];
+    v->dx[0] = mx_trace_node(v->t, &op_policy_grad, in, n + 1, v->attr);
+    for (int i = 1; i < n; i++) v->dx[i] = MX_NONE;
+}
+
+static void policy_print(MxText *text, const void *attr) {
+    static const char *const ratios[] = {"token", "mean", "sum"};
+    const MxPolicyAttr *a = attr;
+    mx_text_add(text, "%s %s low %g high %g beta %g", ratios[a->ratio], a->sums ? "sums" : "means",
+                a->low, a->high, a->beta);
+}
+
+const MxOp op_policy = {
+    .name = "policy",
+    .arity = -1,
+    .no_gradient = 1 << 1,
+    .accumulates = 3,
+    .attr_bytes = sizeof(MxPolicyAttr),
+    .infer = policy_infer,
+    .vjp = policy_vjp,
+    .print = policy_print,
+    .doc = "loss of responses by their advantages, and sums over them for the log",
+};
+
+static bool policy_grad_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return check(infer, 1) && ops_is(infer, infer->n_in - 1, MX_F32, 0);
+}
+
+const MxOp op_policy_grad = {
+    .name = "policy_grad",
+    .arity = -1,
+    .attr_bytes = sizeof(MxPolicyAttr),
+    .infer = policy_grad_infer,
+    .print = policy_print,
+    .doc = "dlogp from policy's inputs and the cotangent of its loss",
+};

@@ -1,0 +1,86 @@
+/* policy.c — losses of rewarded responses, as they are written in the papers. */
+#include "cases.h"
+
+#include <math.h>
+
+/* The loss of a token for its ratio. */
+static double token_loss(const MxPolicyAttr *a, double ratio, double advantage) {
+    double clipped = ratio;
+    if (clipped < 1 - a->low) clipped = 1 - a->low;
+    if (clipped > 1 + a->high) clipped = 1 + a->high;
+    double plain = ratio * advantage, bounded = clipped * advantage;
+    return plain < bounded ? -plain : -bounded;
+}
+
+static bool is_bounded(const MxPolicyAttr *a, double ratio, double advantage) {
+    return advantage > 0 ? ratio > 1 + a->high : advantage < 0 && ratio < 1 - a->low;
+}
+
+static void add_row(const Reference *r, int64_t row, double *total) {
+    const MxPolicyAttr *a = r->attr;
+    int64_t T = r->in_type[0].shape.dim[1];
+    const double *logp = r->in[0] + row * T, *weights = r->in[1] + row * T;
+    const double *old = r->in[3] + row * T;
+    const double *reference = a->has_reference ? r->in[4] + row * T : logp;
+    double n = 0, sum = 0, loss = 0, advantage = r->in[2][row * T];
+    for (int64_t i = 0; i < T; i++) {
+        n += weights[i] != 0;
+        sum += weights[i] != 0 ? logp[i] - old[i] : 0;
+    }
+    for (int64_t i = 0; i < T; i++) {
+        if (weights[i] == 0) continue;
+        double ratio = a->ratio == MX_RATIO_TOKEN  ? exp(logp[i] - old[i])
+                       : a->ratio == MX_RATIO_MEAN ? exp(sum / n)
+                                                   : exp(sum);
+        double kl = exp(reference[i] - logp[i]) - (reference[i] - logp[i]) - 1;
+        loss += token_loss(a, ratio, advantage) + a->beta * kl;
+        total[MX_POLICY_GAIN] += advantage * logp[i] / n;
+        total[MX_POLICY_KL] += kl;
+        total[MX_POLICY_CLIPPED] += is_bounded(a, ratio, advantage);
+    }
+    total[MX_POLICY_LOSS] += a->sums || n == 0 ? loss : loss / n;
+    total[MX_POLICY_TOKENS] += n;
+    total[MX_POLICY_ROWS] += 1;
+}
+
+static void ref_policy(const Reference *r) {
+    for (int i = 0; i < MX_POLICY_COUNT; i++) r->out[1][i] = 0;
+    for (int64_t row = 0; row < r->in_type[0].shape.dim[0]; row++) add_row(r, row, r->out[1]);
+    r->out[0][0] = r->out[1][MX_POLICY_LOSS];
+}
+
+// clang-format off
+#define BOUNDS .low = 0.2, .high = 0.3
+#define ALONE  "f6,9:logp0.7 i6,9:flags0.3 f6,9 f6,9:logp0.7"
+#define BESIDE ALONE " f6,9:logp0.7"
+const OpTest test_policy = {
+    CASES(
+        {"tokens", ATTR(MxPolicyAttr, BOUNDS), ALONE, NULL, 0},
+        {"tokens and a reference", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
+        {"tokens, sums", ATTR(MxPolicyAttr, BOUNDS, .sums = true, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
+        {"rows", ATTR(MxPolicyAttr, BOUNDS, .ratio = MX_RATIO_MEAN, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
+        {"rows, sums", ATTR(MxPolicyAttr, BOUNDS, .ratio = MX_RATIO_MEAN, .sums = true), ALONE, NULL, 0},
+        {"products", ATTR(MxPolicyAttr, .low = 0.9, .high = 4, .ratio = MX_RATIO_SUM), "f6,3:logp0.4 i6,3 f6,3 f6,3:logp0.4", NULL, 0},
+        {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
+        {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxPolicyAttr, BOUNDS), "f4,5:logp0.7 i4,5 f4,5 f4,5:logp0.7", "f f6", 0},
+        {NULL, ATTR(MxPolicyAttr, BOUNDS), "f8,8:logp0.7 i8,8:flags0.3 f8,8 f8,8:logp0.7", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxPolicyAttr, .has_reference = true), "f4,5 i4,5 f4,5 f4,5", "takes 5 inputs, not 4"},
+        {ATTR(MxPolicyAttr, 0), "f4,5 i4,6 f4,5 f4,5", "weights must have the log-probabilities' shape"},
+        {ATTR(MxPolicyAttr, 0), "b4,5 i4,5 b4,5 b4,5", "input 0 must be float32 of rank 2"},
+        {ATTR(MxPolicyAttr, 0), "f4,5 f4,5 f4,5 f4,5", "input 1 must be int32 of rank 2"},
+        {ATTR(MxPolicyAttr, 0), "f4,5 i4,5 f4,6 f4,5", "inputs 0 and 2 must have one type"},
+        {ATTR(MxPolicyAttr, .low = -1), "f4,5 i4,5 f4,5 f4,5", "bounds must not be below 0, but are -1 and 0"}),
+    .reference = ref_policy,
+    .flows = 1 << 0,
+};
+
+const OpTest test_policy_grad = {
+    WRONG(
+        {ATTR(MxPolicyAttr, 0), "f4,5 i4,5 f4,5 f4,5", "takes 5 inputs, not 4"},
+        {ATTR(MxPolicyAttr, 0), "f4,5 i4,5 f4,5 f4,5 f1", "input 4 must be float32 of rank 0"}),
+    .forward = &op_policy,
+    .wrt = {0},
+};
+// clang-format on
