@@ -23,6 +23,21 @@ enum {
     MX_CHAR_PRINTABLE = 1 << 9,
 };
 unsigned mx_char_class(uint32_t c);
+/* mx_char_next — the character at `at` of well-formed UTF-8; `at` moves behind it. */
+static inline uint32_t mx_char_next(const char *text, size_t *at) {
+    const uint8_t *s = (const uint8_t *)text + *at;
+    int bytes = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    *at += (size_t)bytes;
+    if (bytes == 1) return s[0];
+    uint32_t c = s[0] & (0xffu >> (bytes + 1));
+    for (int i = 1; i < bytes; i++) c = c << 6 | (s[i] & 0x3fu);
+    return c;
+}
+/* mx_char_start — where the character begins that the byte at `at` is of. */
+static inline size_t mx_char_start(const char *text, size_t at) {
+    while (at && ((uint8_t)text[at] & 0xc0) == 0x80) at--;
+    return at;
+}
 /* mx_char_add — a character in UTF-8; mx_char_add_case — in a case, which may be several. */
 typedef enum MxCharCase { MX_CASE_UPPER, MX_CASE_LOWER, MX_CASE_TITLE } MxCharCase;
 void mx_char_add(MxText *out, uint32_t c);

@@ -122,8 +122,7 @@ static bool render(MxArena *arena, const MxChat *chat, const Part *part, MxRende
 static size_t same_front(MxRendered a, MxRendered b) {
     size_t n = 0;
     while (n < a.n && n < b.n && a.text[n] == b.text[n]) n++;
-    while (n && ((uint8_t)a.text[n] & 0xc0) == 0x80) n--;
-    return n;
+    return mx_char_start(a.text, n);
 }
 
 static size_t same_end(MxRendered a, MxRendered b) {

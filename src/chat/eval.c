@@ -97,7 +97,7 @@ static ChatValue item_at(ChatRun *run, ChatValue of, int64_t i) {
     if (of.kind == CHAT_LIST) return of.list->item[i];
     size_t at = chat_char_at(of.text, i), end = at;
     chat_spend(run, of.text.n / 64);
-    chat_char(of.text, &end);
+    mx_char_next(of.text.data, &end);
     return chat_text(of.text.data + at, end - at);
 }
 
@@ -140,7 +140,7 @@ static void add_part(ChatRun *run, ChatValue of, size_t at, ChatValue list, MxTe
         return;
     }
     size_t end = at;
-    chat_char(of.text, &end);
+    mx_char_next(of.text.data, &end);
     chat_add(run, text, of.text.data + at, end - at);
 }
 
@@ -149,7 +149,7 @@ static size_t *places(ChatRun *run, ChatText text, int64_t n) {
     size_t *place = chat_alloc(run, (size_t)n + 1, sizeof *place), at = 0;
     for (int64_t i = 0; place && i < n; i++) {
         place[i] = at;
-        chat_char(text, &at);
+        mx_char_next(text.data, &at);
     }
     return place;
 }

@@ -41,7 +41,7 @@ static ChatValue folded(ChatRun *run, ChatValue value, bool minds_case) {
     if (value.kind != CHAT_TEXT || minds_case) return value;
     MxText out = chat_builder(run);
     for (size_t at = 0; at < value.text.n && chat_spend(run, 1);)
-        mx_char_add_case(&out, chat_char(value.text, &at), MX_CASE_LOWER);
+        mx_char_add_case(&out, mx_char_next(value.text.data, &at), MX_CASE_LOWER);
     return chat_built(&out);
 }
 

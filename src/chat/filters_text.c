@@ -23,7 +23,7 @@ static ChatValue do_title(ChatRun *run, ChatCall *call) {
     bool begins = true;
     chat_spend(run, text.n / 8);
     for (size_t at = 0; at < text.n && !run->failed;) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         mx_char_add_case(&out, c, begins ? MX_CASE_UPPER : MX_CASE_LOWER);
         begins = chat_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
     }
@@ -103,7 +103,7 @@ static ChatValue do_striptags(ChatRun *run, ChatCall *call) {
     ChatText rest = chat_strip((ChatText){plain.data, plain.len}, (ChatText){0}, true, true);
     bool was_space = false;
     for (size_t at = 0, from = 0; at < rest.n && !run->failed; from = at) {
-        bool is_space = chat_is_space(chat_char(rest, &at));
+        bool is_space = chat_is_space(mx_char_next(rest.data, &at));
         if (is_space && !was_space) chat_add(run, &out, " ", 1);
         if (!is_space) chat_add(run, &out, rest.data + from, at - from);
         was_space = is_space;
@@ -117,7 +117,7 @@ static ChatValue do_wordcount(ChatRun *run, ChatCall *call) {
     bool in_word = false;
     chat_spend(run, text.n / 8);
     for (size_t at = 0; at < text.n;) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         bool is_word = mx_char_class(c) & MX_CHAR_WORD;
         n += is_word && !in_word;
         in_word = is_word;

@@ -217,7 +217,7 @@ ChatValue chat_format_percent(ChatRun *run, ChatText format, ChatValue all) {
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
 static bool read_spec(ChatRun *run, ChatText text, Spec *spec) {
     size_t at = 0, behind = 0;
-    if (text.n) chat_char(text, &behind);
+    if (text.n) mx_char_next(text.data, &behind);
     if (behind < text.n && strchr("<>^=", text.data[behind]) && text.data[behind]) {
         spec->fill = (ChatText){text.data, behind};
         spec->align = text.data[behind];

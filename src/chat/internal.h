@@ -305,16 +305,6 @@ const char *chat_quoted(MxArena *arena, ChatText text);
 
 /* ---- characters */
 
-/* chat_char — the character at `at`, which moves behind it. */
-static inline uint32_t chat_char(ChatText text, size_t *at) {
-    const uint8_t *s = (const uint8_t *)text.data + *at;
-    int bytes = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    *at += (size_t)bytes;
-    if (bytes == 1) return s[0];
-    uint32_t c = s[0] & (0xffu >> (bytes + 1));
-    for (int i = 1; i < bytes; i++) c = c << 6 | (s[i] & 0x3fu);
-    return c;
-}
 int64_t chat_chars(ChatText text);
 /* chat_char_at — where character i begins; n behind the last. */
 size_t chat_char_at(ChatText text, int64_t i);

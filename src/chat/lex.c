@@ -49,7 +49,7 @@ static void move(Lexer *lexer, size_t to) {
 static size_t after_spaces(const Lexer *lexer, size_t at) {
     while (at < lexer->in.n) {
         size_t next = at;
-        if (!chat_is_space(chat_char(lexer->in, &next))) break;
+        if (!chat_is_space(mx_char_next(lexer->in.data, &next))) break;
         at = next;
     }
     return at;
@@ -293,7 +293,7 @@ static bool take_operator(Lexer *lexer) {
         return true;
     }
     size_t end = lexer->at;
-    chat_char(lexer->in, &end);
+    mx_char_next(lexer->in.data, &end);
     ChatText found = {lexer->in.data + lexer->at, end - lexer->at};
     return fail(lexer, mx_arena_printf(lexer->arena, "unexpected char %s at %zu",
                                        chat_quoted(lexer->arena, found), lexer->at));
@@ -302,7 +302,7 @@ static bool take_operator(Lexer *lexer) {
 static size_t name_end(const Lexer *lexer, size_t at) {
     while (at < lexer->in.n) {
         size_t next = at;
-        if (!(mx_char_class(chat_char(lexer->in, &next)) & MX_CHAR_WORD)) break;
+        if (!(mx_char_class(mx_char_next(lexer->in.data, &next)) & MX_CHAR_WORD)) break;
         at = next;
     }
     return at;

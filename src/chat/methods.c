@@ -32,7 +32,7 @@ static ChatValue all_are(ChatRun *run, ChatCall *call, unsigned classes) {
     ChatText text = self(call);
     chat_spend(run, text.n / 8);
     for (size_t at = 0; at < text.n;)
-        if (!(mx_char_class(chat_char(text, &at)) & classes)) return chat_bool(false);
+        if (!(mx_char_class(mx_char_next(text.data, &at)) & classes)) return chat_bool(false);
     return chat_bool(text.n > 0);
 }
 static ChatValue is_digit(ChatRun *run, ChatCall *call) {
@@ -201,14 +201,13 @@ static ChatValue split_words(ChatRun *run, ChatText text, int64_t n, bool from_e
         size_t end = 0, next = 0;
         if (n >= 0 && out.list->n == n) break;
         if (!from_end) {
-            while (end < text.n && !chat_is_space(chat_char(text, &next))) end = next;
+            while (end < text.n && !chat_is_space(mx_char_next(text.data, &next))) end = next;
             chat_list_add(run, out, chat_text(text.data, end));
             text = (ChatText){text.data + end, text.n - end};
         } else {
             for (end = text.n; end; end = next) {
-                for (next = end - 1; next && ((uint8_t)text.data[next] & 0xc0) == 0x80;) next--;
-                size_t at = next;
-                if (chat_is_space(chat_char(text, &at))) break;
+                size_t at = next = mx_char_start(text.data, end - 1);
+                if (chat_is_space(mx_char_next(text.data, &at))) break;
             }
             chat_list_add(run, out, chat_text(text.data + end, text.n - end));
             text.n = end;
@@ -330,7 +329,7 @@ static ChatValue do_expandtabs(ChatRun *run, ChatCall *call) {
     ChatText text = self(call);
     MxText out = chat_builder(run);
     for (size_t at = 0, from = 0; at < text.n && chat_spend(run, 1); from = at) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         if (c == '\t') {
             int64_t n = size > 0 ? size - column % size : 0;
             chat_pad(run, &out, CHAT_TEXT_OF(" "), n);

@@ -58,7 +58,7 @@ static void add_quoted(MxText *out, ChatText text) {
     char quote = has_single && !has_double ? '"' : '\'';
     mx_text_addn(out, &quote, 1);
     for (size_t at = 0, from = 0; at < text.n; from = at) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         const char *escape = plain;
         while (*escape && (uint8_t)*escape != c) escape += 2;
         if (*escape || c == (uint8_t)quote)
@@ -210,7 +210,7 @@ static void dump_text(ChatRun *run, MxText *out, ChatText text, bool is_ascii) {
     size_t plain = 0;
     chat_add(run, out, "\"", 1);
     for (size_t at = 0, from = 0; at < text.n; from = at) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         bool stays = c >= ' ' && c != '"' && c != '\\' && !(is_ascii && c > 0x7e);
         if (is_ascii && c == 0x7f) stays = true;
         if (stays) continue;

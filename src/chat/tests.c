@@ -94,7 +94,7 @@ static ChatValue has_case(ChatRun *run, ChatCall *call, unsigned wanted) {
     ChatText text = chat_string(run, call->self);
     bool has_some = false;
     for (size_t at = 0; at < text.n;) {
-        unsigned is = mx_char_class(chat_char(text, &at)) & (MX_CHAR_UPPER | MX_CHAR_LOWER);
+        unsigned is = mx_char_class(mx_char_next(text.data, &at)) & (MX_CHAR_UPPER | MX_CHAR_LOWER);
         if (is & ~wanted) return chat_bool(false);
         has_some = has_some || is;
     }

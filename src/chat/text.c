@@ -24,10 +24,9 @@ static bool is_cased(uint32_t c) {
 static bool is_last_sigma(ChatText text, size_t from, size_t behind) {
     size_t before = from, next = behind;
     if (!before) return false;
-    do before--;
-    while (before && ((uint8_t)text.data[before] & 0xc0) == 0x80);
-    return is_cased(chat_char(text, &before)) &&
-           (behind == text.n || !is_cased(chat_char(text, &next)));
+    before = mx_char_start(text.data, before - 1);
+    return is_cased(mx_char_next(text.data, &before)) &&
+           (behind == text.n || !is_cased(mx_char_next(text.data, &next)));
 }
 
 ChatValue chat_in_case(ChatRun *run, ChatText text, ChatCase to) {
@@ -36,7 +35,7 @@ ChatValue chat_in_case(ChatRun *run, ChatText text, ChatCase to) {
     bool in_word = false;
     chat_spend(run, text.n / 8);
     for (size_t at = 0, from = 0; at < text.n && !run->failed; from = at) {
-        uint32_t c = chat_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         MxCharCase is = to == CHAT_UPPER ? MX_CASE_UPPER : MX_CASE_LOWER;
         if (to == CHAT_TITLE && !in_word) is = MX_CASE_TITLE;
         if (to == CHAT_CAPITALIZE && !from) is = MX_CASE_TITLE;
@@ -77,7 +76,7 @@ ChatValue chat_lines(ChatRun *run, ChatText text, bool keeps_ends) {
     ChatValue out = chat_list_new(run, CHAT_IS_LIST, 0);
     size_t start = 0;
     for (size_t at = 0, from = 0; at < text.n && chat_spend(run, 1); from = at) {
-        if (!ends_line(chat_char(text, &at))) continue;
+        if (!ends_line(mx_char_next(text.data, &at))) continue;
         if (text.data[from] == '\r' && at < text.n && text.data[at] == '\n') at++;
         chat_list_add(run, out, chat_text(text.data + start, (keeps_ends ? at : from) - start));
         start = at;
@@ -100,7 +99,7 @@ ChatValue chat_replace(ChatRun *run, ChatText text, ChatText from, ChatText to, 
         end = found + from.n;
         if (!from.n) { /* between all characters */
             if (end == text.n) return chat_built(&out);
-            chat_char(text, &end);
+            mx_char_next(text.data, &end);
             chat_add(run, &out, text.data + found, end - found);
         }
         at = end;
@@ -119,7 +118,7 @@ int64_t chat_chars(ChatText text) {
 
 size_t chat_char_at(ChatText text, int64_t i) {
     size_t at = 0;
-    while (i-- > 0 && at < text.n) chat_char(text, &at);
+    while (i-- > 0 && at < text.n) mx_char_next(text.data, &at);
     return at;
 }
 
@@ -145,20 +144,18 @@ size_t chat_find_last(ChatText in, size_t end, ChatText what) {
 static bool is_stripped(ChatText set, uint32_t c) {
     if (!set.data) return chat_is_space(c);
     for (size_t at = 0; at < set.n;)
-        if (chat_char(set, &at) == c) return true;
+        if (mx_char_next(set.data, &at) == c) return true;
     return false;
 }
 
 ChatText chat_strip(ChatText text, ChatText set, bool left, bool right) {
     for (size_t at = 0; left && text.n; at = 0) {
-        if (!is_stripped(set, chat_char(text, &at))) break;
+        if (!is_stripped(set, mx_char_next(text.data, &at))) break;
         text = (ChatText){text.data + at, text.n - at};
     }
     while (right && text.n) {
-        size_t last = text.n - 1, at;
-        while (last && ((uint8_t)text.data[last] & 0xc0) == 0x80) last--;
-        at = last;
-        if (!is_stripped(set, chat_char(text, &at))) break;
+        size_t last = mx_char_start(text.data, text.n - 1), at = last;
+        if (!is_stripped(set, mx_char_next(text.data, &at))) break;
         text.n = last;
     }
     return text;

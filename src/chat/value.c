@@ -327,7 +327,7 @@ bool chat_contains(ChatRun *run, ChatValue in, ChatValue what) {
 static ChatList *walk_text(ChatRun *run, ChatText text) {
     ChatValue out = chat_list_new(run, CHAT_IS_LIST, chat_chars(text));
     for (size_t at = 0, from = 0; at < text.n && chat_spend(run, 1); from = at) {
-        chat_char(text, &at);
+        mx_char_next(text.data, &at);
         chat_list_add(run, out, chat_text(text.data + from, at - from));
     }
     return out.list;

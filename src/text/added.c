@@ -49,7 +49,7 @@ static bool stands_alone(TextSpan text, size_t start, size_t end) {
     size_t at;
     if (start && text_is_word(text_last_char((TextSpan){text.data, start}, &at))) return false;
     at = end;
-    return end == text.n || !text_is_word(text_char(text, &at));
+    return end == text.n || !text_is_word(mx_char_next(text.data, &at));
 }
 
 /* The bytes of a token, with the spaces that it takes. */
@@ -61,7 +61,7 @@ static TextStretch stretch_of(TextAddedScan *scan, const TextAdded *added, size_
         start = at > scan->done ? at : scan->done;
     while (added->takes_right && end < text.n) {
         at = end;
-        if (!text_is_space(text_char(text, &at))) break;
+        if (!text_is_space(mx_char_next(text.data, &at))) break;
         end = at;
     }
     return (TextStretch){start, end, added};

@@ -23,16 +23,6 @@ size_t text_find_span(TextSpan in, size_t from, TextSpan what);
 
 /* ---- characters (unicode.c); text is well-formed UTF-8 */
 
-/* text_char — the character at `at`, which moves behind it. */
-static inline uint32_t text_char(TextSpan text, size_t *at) {
-    const uint8_t *s = (const uint8_t *)text.data + *at;
-    int bytes = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    *at += (size_t)bytes;
-    if (bytes == 1) return s[0];
-    uint32_t c = s[0] & (0xffu >> (bytes + 1));
-    for (int i = 1; i < bytes; i++) c = c << 6 | (s[i] & 0x3fu);
-    return c;
-}
 /* text_char_bytes — how many bytes the character has that starts with this one. */
 static inline size_t text_char_bytes(uint8_t first) {
     return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;

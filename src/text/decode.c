@@ -45,7 +45,7 @@ static void fuse_run(const void *settings, MxArena *arena, TextSpans *tokens) {
 static void add_bytes_of(MxText *out, TextSpan token) {
     size_t before = out->len;
     for (size_t at = 0; at < token.n;) {
-        int byte = text_byte_of(text_char(token, &at));
+        int byte = text_byte_of(mx_char_next(token.data, &at));
         char c = (char)byte;
         if (byte < 0) {
             out->len = before;

@@ -46,7 +46,8 @@ static bool lowercase_run(TextWork *work, int step, TextSpan in, MxText *out) {
 static void add_without(TextWork *work, TextSpan in, TextIs *is_left_out, MxText *out) {
     for (size_t at = 0; at < in.n;) {
         size_t start = at;
-        if (!is_left_out(text_char(in, &at))) mx_text_addn(out, in.data + start, at - start);
+        if (!is_left_out(mx_char_next(in.data, &at)))
+            mx_text_addn(out, in.data + start, at - start);
         note_start(work, out);
     }
 }
@@ -74,7 +75,7 @@ static bool strip_run(TextWork *work, int step, TextSpan in, MxText *out) {
     size_t start = 0, end;
     while (strip->left && start < in.n) {
         end = start;
-        if (!text_is_space(text_char(in, &end))) break;
+        if (!text_is_space(mx_char_next(in.data, &end))) break;
         start = end;
     }
     if (start) work->lost_start = true;
@@ -145,7 +146,7 @@ static bool nmt_run(TextWork *work, int step, TextSpan in, MxText *out) {
     (void)step;
     for (size_t at = 0; at < in.n; note_start(work, out)) {
         size_t start = at;
-        uint32_t c = text_char(in, &at);
+        uint32_t c = mx_char_next(in.data, &at);
         if (is_nmt_space(c))
             mx_text_addn(out, " ", 1);
         else if (!is_nmt_control(c))
@@ -198,7 +199,7 @@ static bool bert_run(TextWork *work, int step, TextSpan in, MxText *out) {
     MxText text[3];
     for (int i = 0; i < MX_COUNT(text); i++) mx_text_init(&text[i], &scratch);
     for (size_t at = 0; at < in.n; note_start(work, &text[0]))
-        clean_char(bert, text_char(in, &at), &text[0]);
+        clean_char(bert, mx_char_next(in.data, &at), &text[0]);
     in = (TextSpan){text[0].data, text[0].len};
     if (bert->strips_accents) {
         text_normal_form(&scratch, TEXT_NFD, in, &text[1]);

@@ -59,7 +59,7 @@ static bool cut_at_chars(TextCutter *cutter, TextIs *is) {
     size_t done = 0;
     for (size_t at = 0; at < text.n;) {
         size_t start = at;
-        if (!is(text_char(text, &at))) continue;
+        if (!is(mx_char_next(text.data, &at))) continue;
         if (!text_cut(cutter, done, start, false) || !text_cut(cutter, start, at, true))
             return false;
         done = at;
@@ -271,7 +271,7 @@ static bool bert_run(TextWork *work, int step, TextPiece piece) {
     size_t done = 0;
     for (size_t at = 0; at < text.n;) {
         size_t start = at;
-        uint32_t c = text_char(text, &at);
+        uint32_t c = mx_char_next(text.data, &at);
         if (!is_bert_space_or_punctuation(c)) continue;
         if (!text_cut(&cutter, done, start, false)) return false;
         if (!text_is_space(c) && !text_cut(&cutter, start, at, true)) return false;

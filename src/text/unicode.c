@@ -11,10 +11,8 @@ size_t text_find_span(TextSpan in, size_t from, TextSpan what) {
 }
 
 uint32_t text_last_char(TextSpan text, size_t *where) {
-    *where = text.n - 1;
-    while (*where && ((uint8_t)text.data[*where] & 0xc0) == 0x80) --*where;
-    size_t at = *where;
-    return text_char(text, &at);
+    size_t at = *where = mx_char_start(text.data, text.n - 1);
+    return mx_char_next(text.data, &at);
 }
 
 void text_add_char(MxText *out, uint32_t c) {
@@ -125,13 +123,13 @@ void text_normal_form(MxArena *scratch, TextForm form, TextSpan in, MxText *out)
     size_t plain = 0; /* from here to `start` nothing changes */
     for (size_t at = 0, start = 0; at < in.n;) {
         size_t before = at;
-        if (text_char(in, &at) < forms[form].inert) {
+        if (mx_char_next(in.data, &at) < forms[form].inert) {
             start = before; /* what follows may join this one */
             continue;
         }
         while (at < in.n) {
             size_t end = at;
-            if (text_char(in, &end) < forms[form].inert) break;
+            if (mx_char_next(in.data, &end) < forms[form].inert) break;
             at = end;
         }
         mx_text_addn(out, in.data + plain, start - plain);
@@ -144,7 +142,7 @@ void text_normal_form(MxArena *scratch, TextForm form, TextSpan in, MxText *out)
 void text_lower(TextSpan in, MxText *out) {
     enum { I_WITH_DOT = 0x130, DOT_ABOVE = 0x307 };
     for (size_t at = 0; at < in.n;) {
-        uint32_t c = text_char(in, &at);
+        uint32_t c = mx_char_next(in.data, &at);
         text_add_char(out, c == I_WITH_DOT ? 'i' : (uint32_t)utf8proc_tolower((int32_t)c));
         if (c == I_WITH_DOT) text_add_char(out, DOT_ABOVE); /* the one that becomes two */
     }
@@ -152,10 +150,10 @@ void text_lower(TextSpan in, MxText *out) {
 
 size_t text_grapheme_end(TextSpan text, size_t at) {
     utf8proc_int32_t state = 0;
-    uint32_t before = text_char(text, &at);
+    uint32_t before = mx_char_next(text.data, &at);
     while (at < text.n) {
         size_t end = at;
-        uint32_t c = text_char(text, &end);
+        uint32_t c = mx_char_next(text.data, &end);
         if (utf8proc_grapheme_break_stateful((int32_t)before, (int32_t)c, &state)) break;
         before = c;
         at = end;

@@ -98,10 +98,10 @@ struct TextSeams {
 static void add_sides(TextSeams *seams, TextSpan text) {
     for (size_t at = 0, n = 0; at < text.n; n++) {
         size_t next = at;
-        uint32_t a = text_char(text, &next);
+        uint32_t a = mx_char_next(text.data, &next);
         at = next;
         if (at == text.n) return;
-        uint32_t b = text_char(text, &next);
+        uint32_t b = mx_char_next(text.data, &next);
         if (a < N_ASCII && b < N_ASCII)
             seams->ascii_sides[a][b] = true;
         else
@@ -136,11 +136,11 @@ static bool are_sides(const TextSeams *seams, uint32_t a, uint32_t b) {
 
 size_t text_seams_next(const TextSeams *seams, TextSpan word, size_t from) {
     size_t at = from;
-    uint32_t a = text_char(word, &at);
+    uint32_t a = mx_char_next(word.data, &at);
     TextSpan a_text = {word.data + from, at - from};
     while (at < word.n) {
         size_t end = at;
-        uint32_t b = text_char(word, &end);
+        uint32_t b = mx_char_next(word.data, &end);
         TextSpan b_text = {word.data + at, end - at};
         if (!are_sides(seams, a, b) && is_token(seams, a, a_text) && is_token(seams, b, b_text))
             return at;

@@ -55,7 +55,7 @@ static void show_text(MxText *out, const Shown *shown, const MxTokenizer *tokeni
     const char *text = mx_tokenizer_decode(out->arena, tokenizer, ids + piece.start,
                                            piece.end - piece.start, false, &bytes);
     n = bytes < (size_t)shown->bytes ? bytes : (size_t)shown->bytes;
-    while (n < bytes && n && (text[n] & 0xc0) == 0x80) n--;
+    if (n < bytes) n = mx_char_start(text, n);
     mx_text_add(out, ": ");
     if (piece.counts) paint(out, shown, colour_counts);
     mx_text_add_quoted(out, text, n);
