@@ -164,4 +164,25 @@ bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
               MxError *err);
 
+/* ---- tasks */
+
+typedef struct MxTasks {
+    const char *path; /* JSON Lines: questions with choices or with answers, or texts */
+    /* Columns, or templates of texts, as tasks of lm-evaluation-harness name them; doc_to_choice
+     * may be a JSON list. NULL = the columns that the first record has. */
+    const char *doc_to_text, *doc_to_choice, *doc_to_target;
+    bool special;       /* texts with what the tokenizer puts around them */
+    const char *dtype;  /* as MxSpeak's */
+    const char **stops; /* [n_stops] that end an answer; none = a blank line */
+    int n_stops;
+    int64_t max_tokens; /* of an answer */
+    bool json;          /* a line for each question, and one with the figures */
+} MxTasks;
+
+/* mx_evaluate_tasks — figures of the model in a folder, on stdout: acc and acc_norm of choices, by
+ * their log-likelihood; exact_match of answers, greedy, without spaces around; perplexity of texts.
+ * Errors: as of mx_speak; records that are none. Test: tests/cli/tasks.sh. */
+bool mx_evaluate_tasks(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
+                       const MxTasks *what, MxError *err);
+
 #endif

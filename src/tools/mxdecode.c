@@ -138,6 +138,22 @@ static bool serve(MxArena *arena, CommandLine *line, MxError *err) {
     return mx_serve(arena, &what, err);
 }
 
+static bool evaluate(MxArena *arena, CommandLine *line, MxError *err) {
+    const MxSpeak *k = &line->speak;
+    MxTasks *tasks = &line->tasks;
+    MxTokenizer *tokenizer;
+    const char *place = line->dir;
+    tasks->path = line->mode_value;
+    tasks->special = line->special;
+    tasks->dtype = k->dtype;
+    tasks->stops = k->stops;
+    tasks->n_stops = k->n_stops;
+    tasks->max_tokens = k->max_tokens;
+    tasks->json = k->json;
+    return open_tokenizer(arena, &place, &tokenizer, err) &&
+           mx_evaluate_tasks(arena, line->dir, tokenizer, tasks, err);
+}
+
 /* ---- what there is to do */
 
 static const Mode modes[] = {
@@ -162,6 +178,11 @@ static const Mode modes[] = {
      .doc = "answers requests over HTTP as OpenAI's interface has them: /v1/completions, "
             "/v1/chat/completions, /v1/models; PORT alone is of this machine, 0 = a free one",
      .run = serve},
+    {.option = "--evaluate",
+     .takes = "FILE",
+     .doc = "figures of tasks: a line of FILE is a question with choices, one with an answer, or a "
+            "text, in JSON; with --json also those of each line",
+     .run = evaluate},
     {.run = speak},
 };
 

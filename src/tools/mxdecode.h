@@ -24,6 +24,7 @@ struct CommandLine {
     bool special, skip_special;
     const MxChat *chat; /* of --render-chat */
     MxSpeak speak;
+    MxTasks tasks; /* of --evaluate */
 };
 
 /* decode_read_command_line — Errors (exit 2).

@@ -5,7 +5,8 @@
 static const MxManual manual = {
     .program = "mxdecode",
     .does = "let a model speak, and turn text into token ids and back",
-    .synopsis = "[OPTION]... DIR [--serve HOST:PORT|--tokenize|--detokenize|--render-chat]",
+    .synopsis = "[OPTION]... DIR [--serve HOST:PORT|--evaluate FILE|--tokenize|--detokenize|"
+                "--render-chat]",
     .intro = "Text out of the model of DIR: a folder of Hugging Face's, or a run or checkpoint of "
              "mxtrain. Without --prompts a line of stdin is a prompt, and its reply is printed as "
              "it comes.\n\n"
@@ -97,7 +98,7 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
 static int list_sides(CommandLine *line, Side *out) {
     MxSpeak *k = &line->speak;
     const Side rows[] = {
-        {"--tokenize",
+        {"--tokenize,--evaluate",
          {.name = "--special",
           .flag = &line->special,
           .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"}},
@@ -125,11 +126,11 @@ static int list_sides(CommandLine *line, Side *out) {
           .value = &k->logits,
           .takes = "FILE",
           .doc = "writes the logits after each token of the prompts (HDF5), no replies"}},
-        {REPLIES,
+        {REPLIES ",--evaluate",
          {.name = "--json",
           .flag = &k->json,
           .doc = "a line of JSON for each: {\"ids\": ..., \"text\": ..., \"logprobs\": ...}"}},
-        {REPLIES,
+        {REPLIES ",--evaluate",
          {.name = "--stop",
           .value = k->stops,
           .count = &k->n_stops,
@@ -143,12 +144,12 @@ static int list_sides(CommandLine *line, Side *out) {
 /* Of replies. */
 static int list_replies(CommandLine *line, Numbers *n, Side *out) {
     const Side rows[] = {
-        {ANSWERS,
+        {ANSWERS ",--evaluate",
          {.name = "--dtype",
           .value = &line->speak.dtype,
           .takes = "float32|bfloat16",
           .doc = "of weights and activations (default: as trained)"}},
-        {ANSWERS,
+        {ANSWERS ",--evaluate",
          {.name = "--max-tokens",
           .value = &n->max_tokens,
           .takes = "N",
@@ -188,6 +189,29 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
     return MX_COUNT(rows);
 }
 
+/* Of tasks, by the names of lm-evaluation-harness. Returns how many. */
+static int list_tasks(MxTasks *tasks, Side *out) {
+    const Side rows[] = {
+        {"--evaluate",
+         {.name = "--doc-to-text",
+          .value = &tasks->doc_to_text,
+          .takes = "WHAT",
+          .doc = "the question: a column, or Jinja ('{{question}} Answer:')"}},
+        {"--evaluate",
+         {.name = "--doc-to-choice",
+          .value = &tasks->doc_to_choice,
+          .takes = "WHAT",
+          .doc = "the choices: a column, or a JSON list for all lines ('[\"no\", \"yes\"]')"}},
+        {"--evaluate",
+         {.name = "--doc-to-target",
+          .value = &tasks->doc_to_target,
+          .takes = "WHAT",
+          .doc = "the right choice (number, letter or text) or the answer: a column, or Jinja"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
 /* Of how much at a time. Returns how many. */
 static int list_limits(Numbers *n, Side *out) {
     const Side rows[] = {
@@ -220,6 +244,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     Side sides[MOST_SIDES];
     int n_modes = n - 1, n_sides = list_sides(line, sides);
     n_sides += list_replies(line, &numbers, sides + n_sides);
+    n_sides += list_tasks(&line->tasks, sides + n_sides);
     n_sides += list_limits(&numbers, sides + n_sides);
     MxOption *options = mx_new_n(arena, MxOption, n_modes + n_sides);
     MX_ASSERT(n_sides <= MOST_SIDES);
