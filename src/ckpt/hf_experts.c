@@ -58,9 +58,9 @@ static void read_width(HfReader *r, const HfMember *m) {
     r->model->moe_dim = r->model->mlp_dim;
     if (r->names->experts == MX_HF_EXPERTS_HALVES)
         hf_read_size(r, "intermediate_size", m->most, 8192, &r->model->moe_dim);
-    if (!is_own) return;
-    hf_read_size(r, m->theirs, m->most, 0, &r->model->moe_dim);
-    if (!mx_family_has(r->family, MX_BLOCK_GLU)) r->model->mlp_dim = r->model->moe_dim;
+    if (is_own) hf_read_size(r, m->theirs, m->most, 0, &r->model->moe_dim);
+    if (!mx_family_has(r->family, MX_BLOCK_GLU) || r->model->moe_step == 1)
+        r->model->mlp_dim = r->model->moe_dim;
 }
 
 static void take_width(const MxConfig *c, MxHfModel *model) {

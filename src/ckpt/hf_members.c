@@ -334,7 +334,7 @@ const HfMember hf_members[] = {
      .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_heads), .shapes = true},
     {.theirs = "num_key_value_heads", .ours = "base_num_kv_heads", HF_SIZE_OF(n_kv_heads, num_kv_heads),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_kv_heads},
-    {.theirs = "head_dim", .ours = "head_dim", HF_SIZE_OF(head_dim, head_dim),
+    {.theirs = "head_dim", .ours = "head_dim", .but = "deepseek_v2 deepseek_v3", HF_SIZE_OF(head_dim, head_dim),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_head_dim},
     {.theirs = "vocab_size", .ours = "vocab_size", HF_SIZE_OF(vocab_size, vocab_size),
      .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_vocab), .shapes = true},

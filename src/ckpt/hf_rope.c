@@ -196,10 +196,12 @@ static void read_local_rope(HfReader *r, const HfMember *m) {
     if (!kind || strcmp(kind, "default")) hf_lack(r, "rope_parameters", rope);
 }
 
+/* Windows of a family without a theta of their own may be rotated as all other layers are. */
 static void take_local_rope(const MxConfig *c, MxHfModel *model) {
-    if (!model->names->has_local_rope) return;
-    model->local_theta =
-        c->local_rope_max_timescale > 0 ? c->local_rope_max_timescale : c->rope_max_timescale;
+    bool is_said = c->local_rope_max_timescale > 0;
+    bool is_plain = is_said || model->names->has_own_theta || !strcmp(c->rope_type, "default");
+    if (!model->names->has_local_rope || !is_plain) return;
+    model->local_theta = is_said ? c->local_rope_max_timescale : c->rope_max_timescale;
 }
 
 static void write_local_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {

@@ -17,6 +17,7 @@ Suite *tools_suite(void);
 Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
 Suite *hf_suite(void);
+Suite *hf_config_suite(void);
 Suite *origin_suite(void);
 Suite *logits_suite(void);
 

@@ -186,6 +186,7 @@ int main(void) {
     srunner_add_suite(runner, hostile_suite());
     srunner_add_suite(runner, lora_tools_suite());
     srunner_add_suite(runner, hf_suite());
+    srunner_add_suite(runner, hf_config_suite());
     srunner_add_suite(runner, origin_suite());
     srunner_add_suite(runner, logits_suite());
     srunner_run_all(runner, CK_NORMAL);

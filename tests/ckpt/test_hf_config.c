@@ -1,0 +1,129 @@
+/* test_hf_config.c — config.json alone: what published ones and parts of them are to us. */
+#include "tools.h"
+
+#include <mx/config.h>
+
+/* The config.json of gemma-3-4b-it: what it leaves out is as transformers' class of configs has it.
+ */
+START_TEST(members_that_are_missing) {
+    static const char text[] =
+        "{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+        " \"torch_dtype\": \"bfloat16\", \"vision_config\": {}, \"text_config\": {"
+        "\"hidden_size\": 2560, \"intermediate_size\": 10240, \"model_type\": \"gemma3_text\","
+        " \"num_hidden_layers\": 34, \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": "
+        "\"linear\"},"
+        " \"sliding_window\": 1024}}";
+    static const char *const lines[] = {"base_num_query_heads: 8\n",
+                                        "base_num_kv_heads: 4\n",
+                                        "head_dim: 256\n",
+                                        "vocab_size: 262208\n",
+                                        "rope_max_timescale: 1000000\n",
+                                        "local_rope_max_timescale: 10000\n",
+                                        "sliding_window_size: 1024\n",
+                                        "rope_linear_scaling_factor: 8.0\n",
+                                        "logits_via_embedding: true\n",
+                                        "attn_logits_soft_cap: 0\n",
+                                        "normalization_layer_epsilon: 1e-06\n"};
+    MxHfModel model;
+    put_content("config.json", text, sizeof text - 1);
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    ck_assert_str_eq(model.lacks, "");
+    ck_assert(model.dtype == MX_BF16);
+    const char *yaml = mx_hf_yaml(&arena, &model);
+    for (int i = 0; i < MX_COUNT(lines); i++)
+        ck_assert_msg(strstr(yaml, lines[i]) != NULL, "no %s in %s", lines[i], yaml);
+    ck_assert(!strstr(yaml, "query_pre_attn_scalar")); /* 256, as the head is wide */
+}
+END_TEST
+
+static const struct {
+    const char *members, *says;
+} windows[] = {
+    {"\"use_sliding_window\": false, \"sliding_window\": 9", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": null", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9", "attention_type: global"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 0",
+     "sliding_window_size: 9"},
+    {"\"use_sliding_window\": true, \"max_window_layers\": 0", "sliding_window_size: 4096"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 1",
+     "max_window_layers: found 1"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": "
+     "[\"sliding_attention\", \"sliding_attention\"]",
+     "sliding_window_size: 9"},
+    {"\"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": "
+     "[\"sliding_attention\", \"full_attention\"]",
+     "layer_types: found [\"sliding_attention\", \"full_attention\"]"},
+};
+
+/* Of qwen2, where layers see all tokens unless it is said in several places. */
+START_TEST(windows_are_found) {
+    const char *text = mx_arena_printf(
+        &arena,
+        "{\"model_type\": \"qwen2\", \"hidden_size\": 32, \"num_attention_heads\": 4, "
+        "\"intermediate_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": 160, %s}",
+        windows[_i].members);
+    MxHfModel model;
+    put_content("config.json", text, strlen(text));
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    const char *told = *model.lacks ? model.lacks : mx_hf_yaml(&arena, &model);
+    ck_assert_msg(strstr(told, windows[_i].says) != NULL, "\"%s\" is not in: %s", windows[_i].says,
+                  told);
+    ck_assert_int_eq(model.head_dim, 8);
+    ck_assert_int_eq(model.n_kv_heads, 32);
+}
+END_TEST
+
+/* Of published models, without what changes nothing: the same as our presets of them, but for what
+ * presets have of MaxText: experts of all groups, and windows that are rotated by yarn. */
+static const struct {
+    const char *preset, *config;
+    const char *differs; /* NULL = in nothing */
+} published[] = {
+    // clang-format off
+    {"deepseek2-16b",
+     "{\"model_type\": \"deepseek_v2\", \"first_k_dense_replace\": 1, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"intermediate_size\": 10944, \"kv_lora_rank\": 512, \"max_position_embeddings\": 163840, \"moe_intermediate_size\": 1408, \"n_group\": 1, \"n_routed_experts\": 64, \"n_shared_experts\": 2, \"norm_topk_prob\": false, \"num_attention_heads\": 16, \"num_experts_per_tok\": 6, \"num_hidden_layers\": 27, \"num_key_value_heads\": 16, \"q_lora_rank\": null, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"rms_norm_eps\": 1e-06, \"rope_scaling\": {\"beta_fast\": 32, \"beta_slow\": 1, \"factor\": 40, \"mscale\": 0.707, \"mscale_all_dim\": 0.707, \"original_max_position_embeddings\": 4096, \"type\": \"yarn\"}, \"rope_theta\": 10000, \"routed_scaling_factor\": 1.0, \"scoring_func\": \"softmax\", \"tie_word_embeddings\": false, \"topk_group\": 1, \"topk_method\": \"greedy\", \"v_head_dim\": 128, \"vocab_size\": 102400}", NULL},
+    {"deepseek3-671b",
+     "{\"model_type\": \"deepseek_v3\", \"first_k_dense_replace\": 3, \"hidden_act\": \"silu\", \"hidden_size\": 7168, \"intermediate_size\": 18432, \"kv_lora_rank\": 512, \"max_position_embeddings\": 163840, \"moe_intermediate_size\": 2048, \"n_group\": 8, \"n_routed_experts\": 256, \"n_shared_experts\": 1, \"norm_topk_prob\": true, \"num_attention_heads\": 128, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 61, \"num_key_value_heads\": 128, \"num_nextn_predict_layers\": 1, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"rms_norm_eps\": 1e-06, \"rope_scaling\": {\"beta_fast\": 32, \"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096, \"type\": \"yarn\"}, \"rope_theta\": 10000, \"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\", \"tie_word_embeddings\": false, \"topk_group\": 4, \"topk_method\": \"noaux_tc\", \"v_head_dim\": 128, \"vocab_size\": 129280}",
+     "n_group: found 8, the run has -1"},
+    {"llama4-17b-16e",
+     "{\"model_type\": \"llama4\", \"text_config\": {\"model_type\": \"llama4_text\", \"attention_bias\": false, \"attention_chunk_size\": 8192, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": 5120, \"interleave_moe_layer_step\": 1, \"intermediate_size\": 8192, \"intermediate_size_mlp\": 16384, \"max_position_embeddings\": 10485760, \"no_rope_layers\": [], \"num_attention_heads\": 40, \"num_experts_per_tok\": 1, \"num_hidden_layers\": 48, \"num_key_value_heads\": 8, \"num_local_experts\": 16, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 16.0, \"high_freq_factor\": 1.0, \"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}, \"rope_theta\": 500000.0, \"use_qk_norm\": true, \"vocab_size\": 202048}}", NULL},
+    {"llama4-17b-128e",
+     "{\"model_type\": \"llama4\", \"text_config\": {\"model_type\": \"llama4_text\", \"attention_bias\": false, \"attention_chunk_size\": 8192, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": 5120, \"interleave_moe_layer_step\": 2, \"intermediate_size\": 8192, \"intermediate_size_mlp\": 16384, \"max_position_embeddings\": 1048576, \"no_rope_layers\": [], \"num_attention_heads\": 40, \"num_experts_per_tok\": 1, \"num_hidden_layers\": 48, \"num_key_value_heads\": 8, \"num_local_experts\": 128, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"rope_theta\": 500000.0, \"use_qk_norm\": false, \"vocab_size\": 202048}}", NULL},
+    {"qwen3-next-80b-a3b",
+     "{\"model_type\": \"qwen3_next\", \"attention_bias\": false, \"decoder_sparse_step\": 1, \"full_attention_interval\": 4, \"head_dim\": 256, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"intermediate_size\": 5120, \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_value_head_dim\": 128, \"max_position_embeddings\": 262144, \"mlp_only_layers\": [], \"moe_intermediate_size\": 512, \"norm_topk_prob\": true, \"num_attention_heads\": 16, \"num_experts\": 512, \"num_experts_per_tok\": 10, \"num_hidden_layers\": 48, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 10000000, \"shared_expert_intermediate_size\": 512, \"tie_word_embeddings\": false, \"vocab_size\": 151936}", NULL},
+    {"gpt-oss-20b",
+     "{\"model_type\": \"gpt_oss\", \"attention_bias\": true, \"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2880, \"initial_context_length\": 4096, \"intermediate_size\": 2880, \"max_position_embeddings\": 131072, \"num_attention_heads\": 64, \"num_experts_per_tok\": 4, \"num_hidden_layers\": 24, \"num_key_value_heads\": 8, \"num_local_experts\": 32, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"factor\": 32.0, \"original_max_position_embeddings\": 4096, \"rope_type\": \"yarn\", \"truncate\": false}, \"rope_theta\": 150000, \"sliding_window\": 128, \"swiglu_limit\": 7.0, \"tie_word_embeddings\": false, \"vocab_size\": 201088}", NULL},
+    {"olmo3-7b",
+     "{\"model_type\": \"olmo3\", \"attention_bias\": false, \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"max_position_embeddings\": 65536, \"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 32, \"rms_norm_eps\": 1e-06, \"rope_scaling\": {\"attention_factor\": 1.2079441541679836, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"factor\": 8.0, \"original_max_position_embeddings\": 8192, \"rope_type\": \"yarn\"}, \"rope_theta\": 500000, \"sliding_window\": 4096, \"tie_word_embeddings\": false, \"vocab_size\": 100278}",
+     "rope_local_base_freq: found 500000, the run has 0"},
+    // clang-format on
+};
+
+START_TEST(published_models_are_our_presets) {
+    const char *file = "configs/base.yml", *config = published[_i].config;
+    const char *preset = mx_arena_printf(&arena, "model_name=%s", published[_i].preset);
+    MxConfigRequest request = {
+        .files = &file, .n_files = 1, .overrides = &preset, .n_overrides = 1};
+    MxConfig *c;
+    MxHfModel model;
+    put_content("config.json", config, strlen(config));
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    ck_assert_str_eq(model.lacks, "");
+    ck_ok(mx_config_load(&arena, &request, &c, &err));
+    MxHfModel ours = mx_hf_of_config(c, model.heads);
+    ck_assert_str_eq(mx_hf_other_shapes(&arena, &model, &ours), "");
+    const char *differs = published[_i].differs;
+    bool agrees = mx_hf_agree(&model, &ours, (MxWhere){.file = "config.json"}, &err);
+    ck_assert_msg(agrees == !differs, "%s", err.text.data);
+    ck_assert(!differs || strstr(err.text.data, differs));
+}
+END_TEST
+
+Suite *hf_config_suite(void) {
+    Suite *suite = suite_create("ckpt/config.json");
+    TCase *tcase = add_case(suite, "models");
+    tcase_add_test(tcase, members_that_are_missing);
+    tcase_add_loop_test(tcase, windows_are_found, 0, MX_COUNT(windows));
+    tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
+    return suite;
+}
