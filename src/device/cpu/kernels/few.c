@@ -1,23 +1,29 @@
 /* few.c — a provider of matrix products with few rows, C[m, n] = A[m, k] op(B), as a model makes
- * them that generates a token at a time. They cost what reading B costs, so B is read once, in
- * order, and converted on the way; libraries would convert all of it beforehand. */
+ * them that generates a token at a time. They cost what reading B costs, so B is read once, nearly
+ * in order, and converted on the way; libraries would convert all of it beforehand. A is made
+ * floats at the start.
+ *
+ * How columns are shared by threads changes no sum: each is made along k in one order. */
 #include "kernel.h"
 #include "vec.h"
 
 enum {
     MOST_ROWS = 8,
-    COLUMNS = 512,     /* of B that a piece sums up at a time, as it is … */
-    COLUMNS_FEW = 256, /* … where there are less than SOME of them, so that threads share them */
-    SOME = 2048,
-    ROWS = 4, /* of B at a time */
+    COLUMNS = 1024, /* of B that a piece sums up at a time, at most … */
+    LINE = 64,      /* … whole lines of the cache: bytes */
+    ROWS = 8,       /* of B at a time */
+    BESIDE = 4,     /* rows of B turned, whose sums are made at a time */
     DEEP = 512
 };
 
 /* A product at work. */
 typedef struct Few {
     const CpuMatmulSpec *spec;
-    const void *a, *b;
+    const float *a; /* rows of floats, a_step apart */
+    int64_t a_step;
+    const void *b;
     void *c;
+    int64_t columns; /* of a piece */
 } Few;
 
 bool cpu_is_few(const CpuMatmulSpec *s) {
@@ -33,68 +39,175 @@ static void store(const Few *p, int64_t row, int64_t column, int64_t n, const fl
         cpu_store(from, n, p->c, s->out, at);
 }
 
+static inline float widened(MxBf16 x) {
+    return vec_from_bits((uint32_t)x << 16);
+}
+
+static const void *element(const Few *p, int64_t row, int64_t column) {
+    return (const char *)p->b +
+           (row * p->spec->ldb + column) * (int64_t)mx_dtype_bytes(p->spec->in);
+}
+
 /* ---- B as it is: its rows, times an element of A each, add up */
 
-static void add_rows(int64_t n, const float a[ROWS], const float *const b[ROWS], float *sum) {
-    const float *w = b[0], *x = b[1], *y = b[2], *z = b[3];
+/* Eight rows of B, `step` elements apart. */
+static void add_bf16(int64_t n, const float *a, const MxBf16 *b, int64_t step, float *sum) {
+    const MxBf16 *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step, *b4 = b3 + step;
+    const MxBf16 *b5 = b4 + step, *b6 = b5 + step, *b7 = b6 + step;
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) sum[j] += a[0] * w[j] + a[1] * x[j] + a[2] * y[j] + a[3] * z[j];
+    for (int64_t j = 0; j < n; j++)
+        sum[j] = sum[j] + a[0] * widened(b[j]) + a[1] * widened(b1[j]) + a[2] * widened(b2[j]) +
+                 a[3] * widened(b3[j]) + a[4] * widened(b4[j]) + a[5] * widened(b5[j]) +
+                 a[6] * widened(b6[j]) + a[7] * widened(b7[j]);
+}
+
+static void add_floats(int64_t n, const float *a, const float *b, int64_t step, float *sum) {
+    const float *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step, *b4 = b3 + step;
+    const float *b5 = b4 + step, *b6 = b5 + step, *b7 = b6 + step;
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] = sum[j] + a[0] * b[j] + a[1] * b1[j] + a[2] * b2[j] + a[3] * b3[j] + a[4] * b4[j] +
+                 a[5] * b5[j] + a[6] * b6[j] + a[7] * b7[j];
+}
+
+/* Rows of B are far apart, so the processor does not see which come next. */
+static void fetch_rows(const Few *p, int64_t row, int64_t column, int64_t n) {
+    int64_t bytes = n * (int64_t)mx_dtype_bytes(p->spec->in);
+    int64_t last = cpu_min(p->spec->k, row + ROWS);
+    for (; row < last; row++) {
+        const char *from = element(p, row, column);
+        for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at);
+    }
+}
+
+/* Where bf16 serves several rows of A it is converted once. */
+static void add_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
+    const CpuMatmulSpec *s = p->spec;
+    const float *a = p->a + row;
+    const void *b = element(p, row, column);
+    float space[ROWS * COLUMNS / 2];
+    if (s->in == MX_F32 || s->m > 2) {
+        int64_t step = s->in == MX_F32 ? s->ldb : n;
+        for (int64_t r = 0; r < ROWS && s->in != MX_F32; r++)
+            cpu_widen((const MxBf16 *)b + r * s->ldb, n, space + r * n);
+        const float *from = s->in == MX_F32 ? b : space;
+        for (int64_t i = 0; i < s->m; i++)
+            add_floats(n, a + i * p->a_step, from, step, sums + i * COLUMNS);
+    } else {
+        for (int64_t i = 0; i < s->m; i++)
+            add_bf16(n, a + i * p->a_step, b, s->ldb, sums + i * COLUMNS);
+    }
+}
+
+/* Rows that are left over. */
+static void add_row(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
+    float space[COLUMNS];
+    const float *b = cpu_read(p->b, p->spec->in, row * p->spec->ldb + column, n, space);
+    for (int64_t i = 0; i < p->spec->m; i++) {
+        float a = p->a[i * p->a_step + row], *sum = sums + i * COLUMNS;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) sum[j] += a * b[j];
+    }
 }
 
 static void sum_columns(const Few *p, int64_t column, int64_t n) {
-    static const float zeros[COLUMNS];
     const CpuMatmulSpec *s = p->spec;
-    float sums[MOST_ROWS * COLUMNS], space[ROWS * COLUMNS], few[ROWS], one[1];
-    memset(sums, 0, (size_t)(s->m * COLUMNS) * sizeof *sums);
-    for (int64_t k = 0; k < s->k; k += ROWS) {
-        const float *rows[ROWS] = {zeros, zeros, zeros, zeros};
-        int64_t n_rows = cpu_min(ROWS, s->k - k);
-        for (int64_t r = 0; r < n_rows; r++)
-            rows[r] = cpu_read(p->b, s->in, (k + r) * s->ldb + column, n, space + r * COLUMNS);
-        for (int64_t i = 0; i < s->m; i++) {
-            for (int64_t r = 0; r < ROWS; r++)
-                few[r] = r < n_rows ? *cpu_read(p->a, s->in, i * s->lda + k + r, 1, one) : 0;
-            add_rows(n, few, rows, sums + i * COLUMNS);
-        }
+    float sums[MOST_ROWS * COLUMNS];
+    for (int64_t i = 0; i < s->m; i++) memset(sums + i * COLUMNS, 0, (size_t)n * sizeof *sums);
+    int64_t k = 0;
+    fetch_rows(p, 0, column, n);
+    for (; k + ROWS <= s->k; k += ROWS) {
+        fetch_rows(p, k + ROWS, column, n);
+        add_rows(p, k, column, n, sums);
     }
+    for (; k < s->k; k++) add_row(p, k, column, n, sums);
     for (int64_t i = 0; i < s->m; i++) store(p, i, column, n, sums + i * COLUMNS);
 }
 
-static int64_t columns_of(const CpuMatmulSpec *s) {
-    return s->n < SOME ? COLUMNS_FEW : COLUMNS;
+/* Whole lines, as many pieces for each thread. */
+static int64_t columns_of(const CpuMatmulSpec *s, int n_threads) {
+    const int64_t most = s->m > 2 ? COLUMNS / 2 : COLUMNS, line = LINE / 2;
+    int64_t pieces = n_threads * cpu_pieces(s->n, n_threads * most);
+    return cpu_min(most, cpu_pieces(cpu_pieces(s->n, pieces), line) * line);
 }
 
 static void sum_pieces(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Few *p = context;
-    int64_t wide = columns_of(p->spec);
     for (int64_t i = begin; i < end; i++)
-        sum_columns(p, i * wide, cpu_min(wide, p->spec->n - i * wide));
+        sum_columns(p, i * p->columns, cpu_min(p->columns, p->spec->n - i * p->columns));
 }
 
 /* ---- B turned: each of its rows makes an element of every row of C */
 
-/* Sums over stretches of k, in their order. */
-static void multiply_row(const Few *p, int64_t row, float *sums) {
+static void products_bf16(int64_t n, const float *a, const MxBf16 *b, int64_t step, float *sums) {
+    const MxBf16 *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step;
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+    for (int64_t i = 0; i < n; i++) {
+        s0 += a[i] * widened(b[i]);
+        s1 += a[i] * widened(b1[i]);
+        s2 += a[i] * widened(b2[i]);
+        s3 += a[i] * widened(b3[i]);
+    }
+    sums[0] += s0, sums[1] += s1, sums[2] += s2, sums[3] += s3;
+}
+
+static void products_floats(int64_t n, const float *a, const float *b, int64_t step, float *sums) {
+    const float *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step;
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+    for (int64_t i = 0; i < n; i++) {
+        s0 += a[i] * b[i];
+        s1 += a[i] * b1[i];
+        s2 += a[i] * b2[i];
+        s3 += a[i] * b3[i];
+    }
+    sums[0] += s0, sums[1] += s1, sums[2] += s2, sums[3] += s3;
+}
+
+/* Sums over stretches of k, in their order: BESIDE rows of B, or, where fewer are left, the last of
+ * them again. */
+static void multiply_row(const Few *p, int64_t row, float sums[MOST_ROWS][BESIDE]) {
     const CpuMatmulSpec *s = p->spec;
-    float b_space[DEEP], a_space[DEEP];
-    for (int64_t i = 0; i < s->m; i++) sums[i] = 0;
+    int64_t step = row + BESIDE <= s->n ? s->ldb : 0;
+    memset(sums, 0, sizeof(float) * MOST_ROWS * BESIDE);
     for (int64_t k = 0; k < s->k; k += DEEP) {
         int64_t n = cpu_min(DEEP, s->k - k);
-        const float *b = cpu_read(p->b, s->in, row * s->ldb + k, n, b_space);
-        for (int64_t i = 0; i < s->m; i++)
-            sums[i] += vec_dot(n, cpu_read(p->a, s->in, i * s->lda + k, n, a_space), b);
+        const void *b = element(p, row, k);
+        for (int64_t i = 0; i < s->m; i++) {
+            const float *a = p->a + i * p->a_step + k;
+            if (s->in == MX_F32)
+                products_floats(n, a, b, step, sums[i]);
+            else
+                products_bf16(n, a, b, step, sums[i]);
+        }
     }
 }
 
+/* Pieces are BESIDE rows, or the last ones, one by one. */
 static void multiply_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Few *p = context;
-    float sums[MOST_ROWS];
-    for (int64_t row = begin; row < end; row++) {
+    float sums[MOST_ROWS][BESIDE];
+    for (int64_t row = begin * BESIDE, n; row < cpu_min(p->spec->n, end * BESIDE); row += n) {
+        n = row + BESIDE <= p->spec->n ? BESIDE : 1;
         multiply_row(p, row, sums);
-        for (int64_t i = 0; i < p->spec->m; i++) store(p, i, row, 1, &sums[i]);
+        for (int64_t i = 0; i < p->spec->m; i++) store(p, i, row, n, sums[i]);
     }
+}
+
+/* ---- A as floats */
+
+static size_t a_bytes(const MxDevice *device, const CpuMatmulSpec *s) {
+    (void)device;
+    return s->in == MX_F32 ? 0 : cpu_padded(sizeof(float) * (size_t)(s->m * s->lda));
+}
+
+static const float *as_floats(const CpuMatmulSpec *s, const void *a, void *scratch) {
+    if (s->in == MX_F32) return a;
+    if (s->m) cpu_widen(a, (s->m - 1) * s->lda + s->k, scratch);
+    return scratch;
 }
 
 /* ---- products of every head with its own part of a kernel, on one thread each where rows are few
@@ -103,6 +216,7 @@ static void multiply_rows(const void *context, int64_t begin, int64_t end, int w
 typedef struct HeadDot {
     const MxKernelCall *call;
     CpuMatmulSpec spec; /* of one head */
+    const float *x;     /* where rows are few */
     int64_t heads, x_width, y_width, w_width, first;
 } HeadDot;
 
@@ -141,26 +255,35 @@ static void head_places(const HeadDot *h, int64_t head, void *abc[3]) {
 
 static void multiply_heads(const void *context, int64_t begin, int64_t end, int worker) {
     const HeadDot *h = context;
+    const CpuMatmulSpec *s = &h->spec;
     for (int64_t head = begin; head < end; head++) {
         void *abc[3];
         head_places(h, head, abc);
-        const Few p = {.spec = &h->spec, .a = abc[0], .b = abc[1], .c = abc[2]};
-        if (h->spec.trans_b)
-            multiply_rows(&p, 0, h->spec.n, worker);
+        const Few p = {.spec = s,
+                       .a = h->x + head * h->x_width,
+                       .a_step = s->lda,
+                       .b = abc[1],
+                       .c = abc[2],
+                       .columns = columns_of(s, 1)};
+        if (s->trans_b)
+            multiply_rows(&p, 0, cpu_pieces(s->n, BESIDE), worker);
         else
-            sum_pieces(&p, 0, cpu_pieces(h->spec.n, columns_of(&h->spec)), worker);
+            sum_pieces(&p, 0, cpu_pieces(s->n, p.columns), worker);
     }
 }
 
 static size_t head_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
     HeadDot h = head_dot_of(call);
-    return cpu_is_few(&h.spec) ? 0 : cpu_own_products.scratch(device, &h.spec);
+    return (cpu_is_few(&h.spec) ? &cpu_few_products : &cpu_own_products)->scratch(device, &h.spec);
 }
 
 static void head_dot_run(const MxDevice *device, const MxKernelCall *call) {
     HeadDot h = head_dot_of(call);
     if (!call->out[0]) return;
     if (cpu_is_few(&h.spec)) {
+        CpuMatmulSpec all = h.spec;
+        all.k = all.lda; /* of all heads */
+        h.x = as_floats(&all, call->in[0], call->scratch);
         cpu_for(device, h.heads, 1, multiply_heads, &h);
         return;
     }
@@ -177,13 +300,20 @@ const MxKernel cpu_head_dot = {.scratch = head_dot_scratch, .run = head_dot_run}
 /* ---- provider */
 
 static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
-    (void)scratch;
     const CpuMatmulSpec *s = &matmul->run;
-    const Few p = {.spec = s, .a = a, .b = b, .c = c};
+    const MxDevice *device = matmul->device;
+    const Few p = {.spec = s,
+                   .a = as_floats(s, a, scratch),
+                   .a_step = s->lda,
+                   .b = b,
+                   .c = c,
+                   .columns = columns_of(s, device->n_threads)};
     if (s->trans_b)
-        cpu_for(matmul->device, s->n, cpu_max(1, CPU_PIECE / cpu_max(1, s->k)), multiply_rows, &p);
+        cpu_for(device, cpu_pieces(s->n, BESIDE), cpu_max(1, CPU_PIECE / cpu_max(1, BESIDE * s->k)),
+                multiply_rows, &p);
     else
-        cpu_for(matmul->device, cpu_pieces(s->n, columns_of(s)), 1, sum_pieces, &p);
+        cpu_for(device, cpu_pieces(s->n, p.columns), 1, sum_pieces, &p);
 }
 
-const CpuProvider cpu_few_products = {.name = "our own", .takes_less = true, .run = run};
+const CpuProvider cpu_few_products = {
+    .name = "our own", .takes_less = true, .scratch = a_bytes, .run = run};

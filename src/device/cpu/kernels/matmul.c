@@ -25,14 +25,14 @@ bool cpu_splits_f32(const MxDevice *device) {
             (device->config.matmul == MX_MATMUL_OWN && cpu_of(device)->level->has_bf16));
 }
 
-/* Who is fastest, from bench/results.csv. Floats: the libraries, whose order changes with the size;
- * bf16: oneDNN where the processor is good at it, else product.c, which reads half of what a
- * conversion beforehand would. */
+/* Who is fastest, from bench/results.csv. Few rows: few.c, which gives each row what it gets alone.
+ * Floats: the libraries, whose order changes with the size; bf16: oneDNN where the processor is
+ * good at it, else product.c, which reads half of what a conversion beforehand would. */
 static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
     const double large_flops = 1e9;
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
     if (cpu_is_narrow(spec)) return &cpu_narrow_products;
-    if (spec->in == MX_BF16 && cpu_is_few(spec)) return &cpu_few_products;
+    if (cpu_is_few(spec)) return &cpu_few_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
     if (spec->out == MX_BF16 || cpu_splits_f32(device)) return &cpu_own_products;
     return flops >= large_flops ? &cpu_openblas : &cpu_onednn;
