@@ -3,7 +3,8 @@
 
 Prompts with completions: small tasks on words that a byte-level model can learn in a minute.
 Conversations: short talks about things, in one to four rounds.
-Pairs of responses: the preferred one answers calmly, the other one shouts or refuses. Words of the
+Pairs of responses: the preferred one answers calmly, the other one shouts or refuses. Groups of
+four responses with rewards: most for a calm answer, least for a shouted refusal. Words of the
 evaluation files do not occur in the training files.
 """
 import json
@@ -83,6 +84,18 @@ def conversations(rng, words):
                             for role, text in zip(["user", "assistant"], pair)]}
 
 
+# Ways to answer, and what each is rewarded with.
+WAYS = [(CALM, str.lower, 1.0), (CALM, str.upper, 0.3), (RUDE, str.lower, 0.2), (RUDE, str.upper, 0.0)]
+
+
+def groups(rng, words):
+    both = [(question, word) for question in QUESTIONS for word in words]
+    for question, word in rng.sample(both, len(both)):
+        for ways, case, reward in rng.sample(WAYS, len(WAYS)):
+            answer = rng.choice(ways).format(w=word, W=word)
+            yield {"prompt": question.format(w=word), "completion": case(answer), "reward": reward}
+
+
 def main():
     rng = random.Random(0)
     words = rng.sample(WORDS, len(WORDS))
@@ -94,6 +107,8 @@ def main():
         ("preference_eval", pairs, words[:16]),
         ("chat_train", conversations, words[16:]),
         ("chat_eval", conversations, words[:16]),
+        ("rewards_train", groups, words[56:]),
+        ("rewards_eval", groups, words[:8]),
     ]:
         lines = [json.dumps(record) + "\n" for record in make(rng, part)]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

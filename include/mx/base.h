@@ -339,9 +339,9 @@ bool mx_dir_remove(const char *path, MxError *err);
 /* mx_path_sync — fsync of a file or folder. */
 bool mx_path_sync(const char *path, MxError *err);
 char *mx_path_join(MxArena *arena, const char *dir, const char *name);
-/* mx_share_dir — the folder of configs and data that belong to the program: share/mxtrain beside the
- * nearest folder above it that has one, so that a prefix may be moved as a whole and the sources
- * are one. It may not be there. */
+/* mx_share_dir — the folder of configs and data that belong to the program: share/mxtrain beside
+ * the nearest folder above it that has one, so that a prefix may be moved as a whole and the
+ * sources are one. It may not be there. */
 char *mx_share_dir(MxArena *arena);
 /* mx_path_dir — everything before the last slash, "." if there is none. */
 char *mx_path_dir(MxArena *arena, const char *path);

@@ -80,19 +80,22 @@ typedef struct MxDataConfig {
                                    tokens, and responses the first length - max_prompt_length */
     const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
     int n_columns;              /* prompt, chosen, rejected; 0 = whichever the first record has */
-    bool is_sft;                /* hf: the first record may have a prompt and a completion, or a
-                                   conversation */
-    bool completion_only;       /* hf: prompts do not count, and of conversations only what the
-                                   assistant says does */
-    const char *chat_template;  /* of conversations: as mx_chat_open's `named` … */
-    const char *tokenizer_dir;  /* … and `dir`; NULL = none */
-    const char *token_cache;    /* a folder where tokens are kept by the content of files; NULL =
-                                   none */
-    MxWhere chat_where;         /* of the setting that names the template */
+    int64_t group; /* > 0: records are rewarded responses, so many to each prompt one after the
+                      other; a batch has them for `rows` prompts. With is_sft, not with packing */
+    bool reads_logprobs;       /* with group: the log-probabilities that they were written with */
+    bool is_sft;               /* hf: the first record may have a prompt and a completion, or a
+                                  conversation */
+    bool completion_only;      /* hf: prompts do not count, and of conversations only what the
+                                  assistant says does */
+    const char *chat_template; /* of conversations: as mx_chat_open's `named` … */
+    const char *tokenizer_dir; /* … and `dir`; NULL = none */
+    const char *token_cache;   /* a folder where tokens are kept by the content of files; NULL =
+                                  none */
+    MxWhere chat_where;        /* of the setting that names the template */
 } MxDataConfig;
 
-/* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, or twice as many with
- * pairs. */
+/* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, twice as many with pairs,
+ * or `group` times. */
 int64_t mx_data_batch_rows(const MxDataConfig *config);
 
 /* mx_data_reads_text — whether a kind wants a tokenizer; others hold tokens. */
@@ -174,6 +177,7 @@ bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxE
  *   hdf5    rows as stored: [N, S], or [steps, B, S] read as steps*B rows
  *   synthetic  the same random batch at every step, as MaxText
  * Padding is token 0, position 0, segment 0.
+ * With groups row g*rows + r is response g to prompt r.
  * With pairs the first half of the rows are chosen responses, the second half the rejected ones of
  * the same pairs, each behind its prompt: segment s of row r and of row rows + r are a pair. Hf
  * puts several into a row with packing, first fit by both sides; hdf5 has as many as are stored.
@@ -182,6 +186,12 @@ bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxE
  * that, unless what counts depends on both (MX_DATA_PAIRS_MAXTEXT, hdf5 without prompts). Errors: a
  * value out of range, with dataset, row and column (hdf5). */
 MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err);
+
+/* mx_data_scores — with groups, what is known of the responses of a step's batch, which there must
+ * be: rewards [part->of_rows] of all rows of the batch; logprobs [part->rows, part->length], NULL
+ * if they are not read: recorded ones of each target, 0 where it does not count. */
+void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *part, float *rewards,
+                    float *logprobs);
 
 /* mx_data_rows_made — rows made since the dataset was opened: what batches have cost. */
 int64_t mx_data_rows_made(const MxDataset *dataset);

@@ -148,6 +148,13 @@ bool mx_train_before_batch(MxTrainState *state, bool is_eval, int64_t i, const M
                            MxError *err);
 bool mx_train_evaluates(const MxConfig *config, MxError *err);
 
+/* mx_train_give_rewards — of the next batch, where responses have them: rewards [of_rows] of all of
+ * its rows, and the log-probabilities that the rows of `batch` were written with, [rows, length],
+ * kept until that batch is done (rl.recorded_logprobs, else NULL). For who has no dataset:
+ * mx_train_before_batch does so with what the data says. */
+void mx_train_give_rewards(MxTrainState *state, const MxBatch *batch, const float *rewards,
+                           const float *logprobs);
+
 /* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
  * "reference_model/…"), as large as it is, with this rank's part of the values; those that are
  * variables are on the device (mx_leaf_read, mx_leaf_write). After values were changed from
@@ -219,8 +226,8 @@ typedef struct MxTrainProgram {
     const int *reference;        /* the same for the reference model; NULL = no copy */
     const MxSharding *sharding;  /* [variable] */
     int n_kept, n_entries;
-    int rows_per_example; /* of a batch */
-    int64_t cast_bytes;   /* of variables that hold casts of frozen weights */
+    int64_t rows_per_example; /* of a batch */
+    int64_t cast_bytes;       /* of variables that hold casts of frozen weights */
     int64_t teacher_bytes;
     MxRunLayout layout;
 } MxTrainProgram;

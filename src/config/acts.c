@@ -39,6 +39,11 @@ static bool has_pairs(const ConfigLoad *load) {
     return c->use_dpo || c->dpo_max_prompt_length == config_usual_prompt(c);
 }
 
+static bool has_reference(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return c->use_dpo || (c->use_grpo && c->grpo_beta > 0);
+}
+
 /* Evaluation of files or of a split of their own takes no share of the training data. A share of 0
  * asks for nothing; "validation" is what MaxText's base.yml says. */
 static bool has_share(const ConfigLoad *load) {
@@ -71,6 +76,8 @@ static const Test several_devices = {has_devices, "it acts on several devices, h
                                "it acts where there is evaluation, and of training data: "
                                "no files are named for it"},
                   pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
+                  compares = {has_reference, "it acts where use_dpo is true, or use_grpo with "
+                                             "rl.grpo_beta above 0"},
                   teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
                   features = {has_features, "it acts where distill_beta is above 0"},
                   no_teacher = {has_no_teacher, "distillation has no such part of the loss"},

@@ -84,10 +84,11 @@ static void check_ahead(ConfigLoad *load, const MxConfig *c) {
         c->mtp_eval_target_module > c->mtp_num_layers)
         config_fail(load, MX_KEY_mtp_eval_target_module, "%lld is more than mtp_num_layers = %lld",
                     (long long)c->mtp_eval_target_module, (long long)c->mtp_num_layers);
-    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo) && c->use_dpo && c->mtp_num_layers)
+    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo, MX_KEY_use_grpo) &&
+        (c->use_dpo || c->use_grpo) && c->mtp_num_layers)
         config_warn(
             load, MX_NOWHERE,
-            "losses of pairs do not train modules that look ahead (mtp_num_layers is %lld): "
+            "losses of responses do not train modules that look ahead (mtp_num_layers is %lld): "
             "only weight decay changes them",
             (long long)c->mtp_num_layers);
 }
@@ -144,9 +145,28 @@ static void check_preference(ConfigLoad *load, const MxConfig *c) {
         strcmp(c->dpo_algo, "dpo") && strcmp(c->dpo_algo, "orpo"))
         config_fail(load, config_culprit(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula),
                     "MaxText has no formula for %s; only for dpo and orpo", c->dpo_algo);
+}
+
+static void check_reference(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
         !strcmp(c->dpo_reference, "lora_off"))
         config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
+}
+
+/* A group of one has nothing to compare its response with. */
+static void check_rewards(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_grpo) || !c->use_grpo) return;
+    if (GOOD(load, MX_KEY_rl_loss_algo, MX_KEY_rl_num_generations) && c->rl_num_generations < 2 &&
+        strcmp(c->rl_loss_algo, "reinforce_pp"))
+        config_fail(
+            load, config_culprit(load, MX_KEY_rl_loss_algo, MX_KEY_rl_num_generations),
+            "%s compares the responses of a group, of which rl.num_generations=1 leaves one",
+            c->rl_loss_algo);
+    if (GOOD(load, MX_KEY_decode_sampling_temperature, MX_KEY_final_logits_soft_cap) &&
+        c->decode_sampling_temperature != 1 && c->final_logits_soft_cap > 0)
+        config_fail(load, MX_KEY_decode_sampling_temperature,
+                    "a temperature of %g is not available yet with final_logits_soft_cap",
+                    c->decode_sampling_temperature);
 }
 
 /* MaxText accepts the first two, and then trains nothing (ours). */
@@ -238,6 +258,8 @@ void config_check(ConfigLoad *load) {
     check_regexes(load, c);
     check_optimizer(load, c);
     check_preference(load, c);
+    check_reference(load, c);
+    check_rewards(load, c);
     check_lora(load, c);
     config_check_data(load, c);
     check_checkpoints(load, c);

@@ -56,21 +56,26 @@ static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->vocab_size, c->dataset_type, BYTE_VOCAB);
 }
 
+static bool has_prompts(const MxConfig *c) {
+    return c->use_sft || c->use_grpo;
+}
+
 /* How many columns a record has: text, prompt + completion, (prompt +) chosen + rejected. [text] is
  * the default and leaves it to the data. */
 static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
     const MxStrs *columns = (const MxStrs *)((const char *)c + config_rows[key].offset);
     bool is_default = columns->n == 1 && !strcmp(columns->item[0], "text");
-    int least = c->use_dpo ? 2 : 1, most = c->use_dpo ? 3 : c->use_sft ? 2 : 1;
-    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft) || is_default) return;
+    int least = c->use_dpo ? 2 : 1, most = c->use_dpo ? 3 : has_prompts(c) ? 2 : 1;
+    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_use_grpo) || is_default) return;
     if (columns->n >= least && columns->n <= most) return;
     config_fail(load, key, "wants %s, found %d",
-                c->use_dpo   ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
-                               "of 2 or 3 columns"
-                : c->use_sft ? "[text] or [prompt, completion], or other names of 1 or 2 columns"
-                             : "[text], or another name of 1 column",
+                c->use_dpo ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
+                             "of 2 or 3 columns"
+                : has_prompts(c)
+                    ? "[text] or [prompt, completion], or other names of 1 or 2 columns"
+                    : "[text], or another name of 1 column",
                 columns->n);
-    if (!c->use_dpo && !c->use_sft)
+    if (!c->use_dpo && !has_prompts(c))
         config_hint(load, "use_sft=true reads prompts and completions, use_dpo=true pairs");
 }
 
@@ -134,13 +139,40 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (files->has_tokenizer) check_tokenizer(load, c);
 }
 
+/* Objectives exclude each other. */
+static void check_objective(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        bool is_meant;
+    } all[] = {
+        {MX_KEY_use_dpo, c->use_dpo}, {MX_KEY_use_sft, c->use_sft}, {MX_KEY_use_grpo, c->use_grpo}};
+    for (int i = 0; i < MX_COUNT(all); i++)
+        for (int k = i + 1; k < MX_COUNT(all); k++)
+            if (GOOD(load, all[i].key, all[k].key) && all[i].is_meant && all[k].is_meant)
+                config_fail(load, config_culprit(load, all[i].key, all[k].key),
+                            "true, as the other of %s and %s is; a run has one of them",
+                            mx_key_name(all[i].key), mx_key_name(all[k].key));
+}
+
+/* Responses with rewards are read from JSON Lines, one a row. */
+static void check_responses(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_grpo, MX_KEY_dataset_type) || !c->use_grpo) return;
+    if (strcmp(c->dataset_type, "hf"))
+        config_fail(load, config_culprit(load, MX_KEY_use_grpo, MX_KEY_dataset_type),
+                    "use_grpo=true wants responses with rewards, dataset_type %s has none; hf has",
+                    c->dataset_type);
+    if (GOOD(load, MX_KEY_packing) && c->packing)
+        config_fail(load, config_culprit(load, MX_KEY_use_grpo, MX_KEY_packing),
+                    "use_grpo=true has one response in a row; it wants packing=false");
+    if (GOOD(load, MX_KEY_token_cache) && c->token_cache)
+        config_fail(load, MX_KEY_token_cache,
+                    "not available yet with use_grpo=true, whose records are more than tokens");
+}
+
 /* What the objectives need of the data. */
 static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_dataset_type)) return;
     bool is_text = !strcmp(c->dataset_type, "text");
-    if (c->use_dpo && c->use_sft)
-        config_fail(load, config_culprit(load, MX_KEY_use_dpo, MX_KEY_use_sft),
-                    "true, as the other of use_dpo and use_sft is; a run has one of them");
     if (c->use_dpo && is_text)
         config_fail(
             load, config_culprit(load, MX_KEY_use_dpo, MX_KEY_dataset_type),
@@ -168,5 +200,7 @@ static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
 
 void config_check_data(ConfigLoad *load, const MxConfig *c) {
     check_data(load, c);
+    check_objective(load, c);
     check_posttrain(load, c);
+    check_responses(load, c);
 }

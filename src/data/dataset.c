@@ -7,54 +7,6 @@
 
 #include <math.h>
 
-static const char *const field_names[MX_BATCH_FIELDS] = {
-    [MX_INPUTS] = "inputs",
-    [MX_TARGETS] = "targets",
-    [MX_INPUTS_POSITION] = "inputs_position",
-    [MX_TARGETS_POSITION] = "targets_position",
-    [MX_INPUTS_SEGMENTATION] = "inputs_segmentation",
-    [MX_TARGETS_SEGMENTATION] = "targets_segmentation",
-};
-
-const char *mx_batch_field_name(MxBatchField field) {
-    return field_names[field];
-}
-
-MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
-    MxBatch batch = {.part = *part, .rows = part->rows, .length = part->length};
-    for (int i = 0; i < MX_BATCH_FIELDS; i++)
-        batch.field[i] = mx_new_n(arena, int32_t, part->rows * part->length);
-    return batch;
-}
-
-MxBatch mx_batch_new(MxArena *arena, int64_t rows, int64_t length) {
-    return mx_batch_new_part(arena,
-                             &(MxBatchPart){.rows = rows, .of_rows = rows, .length = length});
-}
-
-static int64_t number_of(const MxBatchPart *part, int64_t at) {
-    return part->row ? part->row[at] : at;
-}
-
-/* The first of a part's rows that is `row` of the batch or a later one. */
-static int64_t first_from(const MxBatchPart *part, int64_t row) {
-    int64_t low = 0, high = part->rows;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (number_of(part, middle) < row)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-int64_t mx_batch_row(const MxBatchPart *part, int64_t row) {
-    int64_t at = first_from(part, row);
-    MX_ASSERT(at < part->rows && number_of(part, at) == row);
-    return at;
-}
-
 static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,
                                         &data_grain,     &data_tfds, &data_hdf5};
 
@@ -85,14 +37,20 @@ bool data_check_tokenizer(const MxDataConfig *config, MxError *err) {
 }
 
 int64_t mx_data_batch_rows(const MxDataConfig *config) {
-    return config->pairs ? 2 * config->rows : config->rows;
+    return data_sides(config) * config->rows;
+}
+
+int64_t data_sides(const MxDataConfig *config) {
+    return config->group ? config->group : config->pairs ? 2 : 1;
 }
 
 static bool check_kind(const MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
-    if (!config->pairs || dataset->kind->side) return true;
-    return mx_fail(err, MX_EXIT_CONFIG, config->where,
-                   "pairs of responses are wanted; data of kind \"%s\" has none", config->kind);
+    bool has = config->group ? dataset->kind->score != NULL : dataset->kind->side != NULL;
+    return (!config->group && !config->pairs) || has ||
+           mx_fail(err, MX_EXIT_CONFIG, config->where,
+                   "%s are wanted; data of kind \"%s\" has none",
+                   config->group ? "responses with rewards" : "pairs of responses", config->kind);
 }
 
 /* The rows and scratch that a dataset has to itself. */
@@ -102,7 +60,8 @@ static void make_room(MxArena *arena, MxDataset *dataset) {
     for (int i = 0; i < MX_COUNT(dataset->spare); i++) dataset->spare[i] = data_row(&spare, i);
     dataset->scratch = (DataScratch){.wide = mx_new_n(arena, int64_t, length),
                                      .tokens = mx_new_n(arena, int32_t, length),
-                                     .mask = mx_new_n(arena, int32_t, length)};
+                                     .mask = mx_new_n(arena, int32_t, length),
+                                     .reals = mx_new_n(arena, float, length)};
 }
 
 static void say_end(MxArena *arena, MxDataset *dataset) {
@@ -124,7 +83,7 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     MxDataset *dataset = mx_new(arena, MxDataset);
     dataset->config = *config;
     dataset->kind = data_find_kind(config->kind, config->where, err);
-    dataset->unit = config->pairs ? "pairs" : "rows";
+    dataset->unit = config->group ? "groups" : config->pairs ? "pairs" : "rows";
     make_room(arena, dataset);
     if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
         return false;
@@ -281,12 +240,6 @@ const MxDataFile *mx_data_files(const MxDataset *dataset, int *n) {
     return dataset->files;
 }
 
-DataRow data_row(const MxBatch *batch, int64_t row) {
-    DataRow at;
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) at.field[f] = batch->field[f] + row * batch->length;
-    return at;
-}
-
 int64_t mx_data_rows_made(const MxDataset *dataset) {
     return dataset->n_made;
 }
@@ -306,23 +259,32 @@ static void copy_columns(const DataRow *from, const MxBatchPart *part, const Dat
         memcpy(to->field[f], from->field[f] + part->column, (size_t)part->length * sizeof(int32_t));
 }
 
-/* Makes one row, or two of a pair. at[side]: where among out's rows it belongs, -1 = nowhere. */
-static bool make_row(MxDataset *dataset, int64_t row, const int64_t at[2], MxBatch *out,
+/* Makes one row, which is number `at` of out's. */
+static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, MxBatch *out,
                      MxError *err) {
-    bool is_cut = out->length < dataset->config.length, wanted[2];
-    DataRow to[2];
-    for (int side = 0; side < 2; side++) {
-        wanted[side] = at[side] >= 0;
-        to[side] = wanted[side] && !is_cut ? data_row(out, at[side]) : dataset->spare[side];
-    }
-    if (dataset->config.pairs) {
-        if (!data_pair(dataset, row, wanted, to, err)) return false;
+    const MxDataConfig *config = &dataset->config;
+    bool is_cut = out->length < config->length;
+    DataRow there = data_row(out, at), to = is_cut ? dataset->spare[0] : there;
+    if (config->pairs) {
+        if (!data_pair_side(dataset, row, (int)side, &to, err)) return false;
     } else {
-        if (!dataset->kind->row(dataset, row, &to[0], err)) return false;
+        if (!dataset->kind->row(dataset, row * data_sides(config) + side, &to, err)) return false;
         dataset->n_made++;
     }
+    if (is_cut) copy_columns(&to, &out->part, &there);
+    return true;
+}
+
+/* Makes both rows of a pair. at[side]: where among out's rows it belongs, -1 = nowhere. */
+static bool make_pair(MxDataset *dataset, int64_t row, const int64_t at[2], MxBatch *out,
+                      MxError *err) {
+    bool is_cut = out->length < dataset->config.length;
+    DataRow to[2];
+    for (int side = 0; side < 2; side++)
+        to[side] = at[side] >= 0 && !is_cut ? data_row(out, at[side]) : dataset->spare[side];
+    if (!data_pair(dataset, row, to, err)) return false;
     for (int side = 0; side < 2 && is_cut; side++)
-        if (wanted[side]) {
+        if (at[side] >= 0) {
             DataRow there = data_row(out, at[side]);
             copy_columns(&to[side], &out->part, &there);
         }
@@ -347,7 +309,7 @@ typedef struct Todo {
 static int64_t next_of(const Todo *todo, const MxBatchPart *part, int side) {
     int64_t at = todo->next[side];
     if (at == todo->end[side]) return todo->rows;
-    return number_of(part, at) - side * todo->rows;
+    return data_part_row(part, at) - side * todo->rows;
 }
 
 /* Takes the lowest one, from both halves if both have it; at[side]: its place, -1 = not wanted. */
@@ -358,16 +320,52 @@ static int64_t take_next(Todo *todo, const MxBatchPart *part, int64_t at[2]) {
     return lowest;
 }
 
-MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+/* Pairs both of whose rows are made together. */
+static bool make_pairs(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
     const MxBatchPart *part = &out->part;
-    check_part(dataset, out);
-    MX_ASSERT(step >= 0);
-    int64_t steps = mx_data_steps(dataset), half = first_from(part, dataset->config.rows);
-    if (steps >= 0 && step >= steps) return MX_DATA_END;
+    int64_t half = data_part_from(part, dataset->config.rows);
     Todo todo = {.next = {0, half}, .end = {half, part->rows}, .rows = dataset->config.rows};
     while (todo.next[0] < todo.end[0] || todo.next[1] < todo.end[1]) {
         int64_t at[2], r = take_next(&todo, part, at);
-        if (!make_row(dataset, row_of(dataset, step, r), at, out, err)) return MX_DATA_ERROR;
+        if (!make_pair(dataset, row_of(dataset, step, r), at, out, err)) return false;
     }
-    return MX_DATA_OK;
+    return true;
+}
+
+static bool make_rows(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+    int64_t rows = dataset->config.rows;
+    for (int64_t at = 0; at < out->part.rows; at++) {
+        int64_t r = data_part_row(&out->part, at), row = row_of(dataset, step, r % rows);
+        if (!make_row(dataset, row, r / rows, at, out, err)) return false;
+    }
+    return true;
+}
+
+MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+    check_part(dataset, out);
+    MX_ASSERT(step >= 0);
+    int64_t steps = mx_data_steps(dataset);
+    if (steps >= 0 && step >= steps) return MX_DATA_END;
+    bool ok = data_pair_is_joint(dataset) ? make_pairs(dataset, step, out, err)
+                                          : make_rows(dataset, step, out, err);
+    return ok ? MX_DATA_OK : MX_DATA_ERROR;
+}
+
+/* ---- what is known of responses */
+
+void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *part, float *rewards,
+                    float *logprobs) {
+    const MxDataConfig *config = &dataset->config;
+    float *whole = dataset->scratch.reals;
+    MX_ASSERT(config->group && part->of_rows == mx_data_batch_rows(config));
+    for (int64_t r = 0, at = 0; r < part->of_rows; r++) {
+        int64_t row = row_of(dataset, step, r % config->rows) * config->group + r / config->rows;
+        bool is_mine = at < part->rows && data_part_row(part, at) == r;
+        bool wants = is_mine && logprobs;
+        rewards[r] = dataset->kind->score(dataset, row, wants ? whole : NULL);
+        if (wants)
+            memcpy(logprobs + at * part->length, whole + part->column,
+                   (size_t)part->length * sizeof *logprobs);
+        at += is_mine;
+    }
 }

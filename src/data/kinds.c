@@ -43,7 +43,9 @@ const DataKind data_hf = {
     .row = records_row,
     .side = records_side,
     .longest = records_longest,
-    .doc = "objects of JSON or lines of text: texts, prompts and completions, pairs of responses",
+    .score = records_score,
+    .doc = "objects of JSON or lines of text: texts, prompts and completions, pairs of responses, "
+           "responses with rewards",
 };
 
 /* ---- grain */

@@ -120,17 +120,23 @@ int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]) {
     return n_alone;
 }
 
-bool data_pair(MxDataset *dataset, int64_t row, const bool wanted[2], const DataRow out[2],
-               MxError *err) {
-    const MxDataConfig *config = &dataset->config;
-    bool needs_both = config->pairs == MX_DATA_PAIRS_MAXTEXT || dataset->lacks_responses;
-    for (int side = 0; side < 2; side++) {
-        if (!needs_both && !wanted[side]) continue;
+bool data_pair_is_joint(const MxDataset *dataset) {
+    return dataset->config.pairs == MX_DATA_PAIRS_MAXTEXT ||
+           (dataset->config.pairs && dataset->lacks_responses);
+}
+
+bool data_pair(MxDataset *dataset, int64_t row, const DataRow out[2], MxError *err) {
+    for (int side = 0; side < 2; side++)
         if (!dataset->kind->side(dataset, row, side, &out[side], err)) return false;
-        if (!needs_both) move(config->length, &out[side]);
-        dataset->n_made++;
-    }
-    if (needs_both) data_pair_finish(dataset, out);
+    dataset->n_made += 2;
+    data_pair_finish(dataset, out);
+    return true;
+}
+
+bool data_pair_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
+    if (!dataset->kind->side(dataset, row, side, out, err)) return false;
+    move(dataset->config.length, out);
+    dataset->n_made++;
     return true;
 }
 

@@ -94,7 +94,8 @@ bool records_teach(Records *records, Record *record) {
 /* ---- telling */
 
 static const char *unit_of(const Records *records) {
-    return records->dataset->config.pairs ? "pairs" : "documents";
+    const MxDataConfig *config = &records->dataset->config;
+    return config->pairs ? "pairs" : config->group ? "responses" : "documents";
 }
 
 static void describe(Records *records, const DataParts *parts) {
@@ -148,14 +149,16 @@ static void warn(Records *records) {
         const char *why;
     } reasons[] = {{&records->tally.empty, "a column is missing or null"},
                    {&records->tally.mute, why_mute(&records->dataset->config)}};
-    int64_t all = records->n + records->tally.empty.n + records->tally.mute.n;
+    bool keeps_mute = records->dataset->config.group > 0;
+    int64_t all = records->n + records->tally.empty.n + (keeps_mute ? 0 : records->tally.mute.n);
     MxText text;
     mx_text_init(&text, records->arena);
     for (int i = 0; i < MX_COUNT(reasons); i++)
         if (reasons[i].out->n)
-            mx_text_add(&text, "%s%s: %s; %lld of %lld records are left out for that",
-                        text.len ? "; " : "", place_of(records->arena, reasons[i].out->first),
-                        reasons[i].why, (long long)reasons[i].out->n, (long long)all);
+            mx_text_add(&text, "%s%s: %s; %lld of %lld records %s for that", text.len ? "; " : "",
+                        place_of(records->arena, reasons[i].out->first), reasons[i].why,
+                        (long long)reasons[i].out->n, (long long)all,
+                        keeps_mute ? "teach nothing" : "are left out");
     if (records->chat && mx_chat_has_clock(records->chat) && !getenv("SOURCE_DATE_EPOCH"))
         mx_text_add(&text,
                     "%sthe chat template tells the date, so data differs from day to day; "
@@ -218,6 +221,7 @@ static bool check_shares(const Records *records, MxError *err) {
 
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
+    MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
     MX_ASSERT(!config->pairs ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
     MX_ASSERT(!config->n_columns ||
@@ -227,7 +231,7 @@ static void check_config(const MxDataConfig *config) {
 
 /* A file that was cut between two records looks whole; only its set knows better. */
 static bool check_told(const Records *records, const DataPart *part, MxError *err) {
-    int64_t n = records->n + records->tally.empty.n + records->tally.mute.n;
+    int64_t n = records->n + records->tally.empty.n + records->tally.mute.n; /* no groups */
     return !part->told_by || n == part->n_told ||
            mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = part->told_by},
                    "says that split \"%s\" has %lld records, but its files have %lld",
@@ -299,13 +303,16 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     dataset->source = records;
     if (!records_cache_open(records, err)) return false;
     if (!read_parts(records, &parts, err)) return false;
-    if (!records->n) return refuse(records, config->where, err);
+    if (!records->n || (config->group && !records->tally.n_counted))
+        return refuse(records, config->where, err);
+    if (config->group && !scores_check(records, err)) return false;
     if (records->n_shares > 1) {
         if (!check_shares(records, err)) return false;
         mix(records);
     }
     if (config->packing) pack(records);
-    dataset->n_rows = config->packing ? records->plan.n_rows : records->n;
+    dataset->n_rows =
+        config->packing ? records->plan.n_rows : records->n / (config->group ? config->group : 1);
     describe(records, &parts);
     warn(records);
     return true;

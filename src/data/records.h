@@ -15,6 +15,8 @@ typedef struct Record {
     int32_t n_turns;
     const int32_t *turn; /* [n_turns] tokens of the answer that the assistant says, hears, says …;
                             NULL = it says all of it */
+    float reward;        /* with groups … */
+    const float *logprobs; /* … [n[ANSWER]] as recorded; NULL = they are not read */
 } Record;
 
 /* What a record is made of before it is kept. */
@@ -56,8 +58,9 @@ typedef struct Records {
     Tally tally;
     Share *share; /* [n_shares] of a mixture, else none */
     int n_shares;
-    const char *found; /* the columns of the first record */
-    int n_bad;         /* records that are errors */
+    MxWhere group_begins; /* the first record of the present group */
+    const char *found;    /* the columns of the first record */
+    int n_bad;            /* records that are errors */
 } Records;
 
 /* What kinds of records share, as DataKind wants it. */
@@ -65,6 +68,7 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
 int64_t records_longest(const MxDataset *dataset);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
+float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */
@@ -75,6 +79,14 @@ bool records_cache_open(Records *records, MxError *err);
 bool records_read_kept(Records *records, const char *path, MxError *err);
 /* records_teach — whether any token of a record counts; notes how many. */
 bool records_teach(Records *records, Record *record);
+
+/* scores_read — the reward of a record of a group, the last one, and what it was written with.
+ * Errors: columns that are missing or hold something else, with what was found; log-probabilities
+ * that are not one for each token; another prompt than that of its group. scores_check — that the
+ * last group is whole. */
+bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxWhere where,
+                 MxError *err);
+bool scores_check(const Records *records, MxError *err);
 
 /* talk_open — the chat template, once it is known that records hold conversations. talk_draft — the
  * tokens of one: its messages, or a prompt and what follows it, by the columns' order. Errors: no

@@ -132,21 +132,27 @@ static bool add_record(MxArena *scratch, Records *records, const Fields *fields,
     if (!columns_read(scratch, columns, fields, where, column, err)) return false;
     for (int i = 0; i < columns->n_texts; i++)
         if (columns_lacks(columns, &column[i])) {
+            if (records->dataset->config.group)
+                return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                               "column \"%s\" is missing or null; its group needs it",
+                               columns->name[i]);
             leave_out(records, &records->tally.empty, where);
             return true;
         }
     if (columns->talks ? !talk_draft(scratch, records, fields, column, where, &draft, err)
                        : !make_pieces(scratch, records, column, where, draft.piece, err))
         return false;
+    const Draft whole = draft;
     cut_pieces(records, draft.piece);
     Record *kept = keep(records, &draft);
-    if (records_teach(records, kept)) {
+    bool is_grouped = records->dataset->config.group > 0, teaches = records_teach(records, kept);
+    if (!teaches) leave_out(records, &records->tally.mute, where);
+    if (teaches || is_grouped) {
         for (int i = 0; i < PIECES; i++) records->tally.n_tokens += kept->n[i];
         records->tally.n_counted += kept->n_counted;
-        return true;
+        return !is_grouped || scores_read(records, fields, &whole, where, err);
     }
     records->n--;
-    leave_out(records, &records->tally.mute, where);
     return true;
 }
 
@@ -176,6 +182,7 @@ bool records_read(Records *records, const char *path, MxError *err) {
         record_file_open(&reading, path, dataset->kind->choice(&dataset->config, path), &file, err);
     while (ok && goes_on && file.format->next(&file, &bytes, &n, &why)) {
         if (read_record(records, &file, bytes, n, &goes_on, err)) continue;
+        if (dataset->config.group) goes_on = false; /* where groups begin is not known any more */
         if (++records->n_bad < MOST_BAD || !goes_on) continue;
         mx_note(err, "%d bad %s; the rest was not read", MOST_BAD,
                 file.format->is_binary ? "records" : "lines");

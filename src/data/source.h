@@ -11,6 +11,10 @@ typedef struct DataRow {
 
 /* data_row — a row of a batch's arrays. */
 DataRow data_row(const MxBatch *batch, int64_t row);
+/* data_part_row — which row of the batch is number `at` of a part's. data_part_from — the first of
+ * a part's rows that is `row` of the batch or a later one. */
+int64_t data_part_row(const MxBatchPart *part, int64_t at);
+int64_t data_part_from(const MxBatchPart *part, int64_t row);
 
 /* Files that belong together, and how much of a mixture they are. */
 typedef struct DataPart {
@@ -46,6 +50,9 @@ typedef struct DataKind {
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
     /* Tokens of the longest record before it was cut; NULL = the kind has no records. */
     int64_t (*longest)(const MxDataset *dataset);
+    /* With groups: the reward of a row, whose number counts the responses of all groups, and the
+     * recorded log-probabilities of its targets [length]. NULL = the kind has no rewards. */
+    float (*score)(const MxDataset *dataset, int64_t row, float *logprobs);
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
@@ -56,6 +63,7 @@ typedef struct DataKind {
 typedef struct DataScratch {
     int64_t *wide;
     int32_t *tokens, *mask;
+    float *reals; /* mx_data_scores' alone: the loader's thread uses the others */
 } DataScratch;
 
 /* What was found in the folder of kept tokens, and made (cache.h). */
@@ -69,7 +77,7 @@ struct MxDataset {
     const DataKind *kind;
     MxDataConfig config;
     void *source;
-    int64_t n_rows;        /* of an epoch; with pairs, of each side */
+    int64_t n_rows;        /* of an epoch; with pairs or groups, of each side */
     int64_t n_held, n_all; /* rows of the source that are held out, of how many; 0 = none */
     bool is_held;          /* this dataset has those, else the others */
     MxDataFile *files;     /* [n_files] */
@@ -96,10 +104,13 @@ extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds,
  * 0 … n-1. */
 int64_t data_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-/* data_pair — a pair's rows, or those of them that are wanted; out has room for both. Where what
- * counts of one response depends on the other both are made. */
-bool data_pair(MxDataset *dataset, int64_t row, const bool wanted[2], const DataRow out[2],
-               MxError *err);
+/* data_sides — rows of an example: 1, 2 with pairs, or those of a group. */
+int64_t data_sides(const MxDataConfig *config);
+/* data_pair_is_joint — whether what counts of one response depends on the other. data_pair — both
+ * rows of a pair. data_pair_side — one of them, of a pair that is not joint. */
+bool data_pair_is_joint(const MxDataset *dataset);
+bool data_pair(MxDataset *dataset, int64_t row, const DataRow out[2], MxError *err);
+bool data_pair_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 /* data_pair_finish — what follows when both sides are filled: what counts, and targets. Where
  * responses' beginnings are not known they are where the two first differ. That gives the same DPO
  * loss and gradient: tokens of a common prefix have equal log-probs in both rows, so they cancel in

@@ -174,7 +174,9 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
 
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights) {
-    return mx_logprob(t, hidden, head(t, model, params), targets, weights, loss_attr(model));
+    MxXentAttr attr = loss_attr(model);
+    if (model->config->use_grpo) attr.scale /= model->config->decode_sampling_temperature;
+    return mx_logprob(t, hidden, head(t, model, params), targets, weights, attr);
 }
 
 static MxHead head_of(MxTrace *t, MxModelSide side) {

@@ -117,7 +117,6 @@ static const MxFigure eval_figures[] = {
 
 const Loss loss_ahead = {
     .is_meant = is_meant,
-    .rows = 1,
     .weights = {[EXAMPLES] = "weights", [AHEAD] = "ahead_weights"},
     .weigh = weigh,
     .trace = trace,

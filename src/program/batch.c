@@ -6,8 +6,8 @@
 #include "internal.h"
 
 int64_t program_row_of(const MicroBatch *micro, int64_t row) {
-    int64_t half = row / micro->examples, example = row % micro->examples;
-    return half * micro->of_examples + micro->i + micro->n * example;
+    int64_t side = row / micro->examples, example = row % micro->examples;
+    return side * micro->of_examples + micro->i + micro->n * example;
 }
 
 static int64_t examples_of_micro(const MxConfig *c, bool is_eval) {
@@ -18,7 +18,7 @@ bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, 
                          MxError *err) {
     const MxConfig *c = mesh->config;
     const MxStrs *axes = &c->input_data_sharding_logical_axes;
-    int64_t rows = program_loss(c)->rows * examples_of_micro(c, is_eval);
+    int64_t rows = program_rows(c) * examples_of_micro(c, is_eval);
     if (axes->n != 2)
         return mx_config_fail(err, c, MX_KEY_input_data_sharding_logical_axes,
                               "%d axes; a batch has 2 dims", axes->n);
@@ -51,12 +51,12 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                         .examples = examples_of_micro(c, is_eval),
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};
-    int64_t halves = program_loss(c)->rows, all = halves * micro.of_examples;
+    int64_t sides = program_rows(c), all = sides * micro.of_examples;
     *out = (MxBatchPart){.rows = all, .of_rows = all, .length = c->max_target_length};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     MxLayout layout = {&mesh->mesh, mx_sharding_spec(arena, &mesh->mesh, sharding, 2)};
-    MxBox box = mx_shard_box(layout, MX_SHAPE(halves * micro.examples, c->max_target_length), rank);
+    MxBox box = mx_shard_box(layout, MX_SHAPE(sides * micro.examples, c->max_target_length), rank);
     bool *is_mine = mx_new_n(arena, bool, all);
     int64_t *row = mx_new_n(arena, int64_t, all), n = 0;
     mark_rows(&box, micro, is_mine);

@@ -185,7 +185,6 @@ static const MxFigure eval_figures[] = {
 
 const Loss loss_distill = {
     .is_meant = is_meant,
-    .rows = 1,
     .weights = {"weights"},
     .weigh = weigh,
     .trace = trace,

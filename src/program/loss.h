@@ -21,7 +21,8 @@ typedef struct LossOutput {
 /* One way to measure a model on a batch. A batch is variables by MxBatchField. */
 typedef struct Loss {
     bool (*is_meant)(const MxConfig *config); /* by the config; NULL = by all */
-    int rows;                                 /* of a batch for each of its examples */
+    /* Of a batch for each of its examples; NULL = 1. */
+    int64_t (*rows)(const MxConfig *config);
     /* What it is divided by, names; the first one's weights are those of examples. */
     const char *weights[LOSS_MOST_WEIGHTS + 1];
     /* Fills in those of a batch. */
@@ -47,8 +48,9 @@ typedef struct Loss {
 #include "losses.def"
 #undef MX_LOSS
 
-/* program_loss — the row that the config means. */
+/* program_loss — the row that the config means. program_rows — of a batch for each example. */
 const Loss *program_loss(const MxConfig *config);
+int64_t program_rows(const MxConfig *config);
 /* loss_weights — how many it is divided by. loss_outputs — those of its base and its own.
  * loss_output — the variable of one of them. */
 int loss_weights(const Loss *loss);

@@ -15,6 +15,11 @@ const Loss *program_loss(const MxConfig *config) {
     return losses[i];
 }
 
+int64_t program_rows(const MxConfig *config) {
+    const Loss *loss = program_loss(config);
+    return loss->rows ? loss->rows(config) : 1;
+}
+
 int loss_weights(const Loss *loss) {
     int n = 0;
     while (loss->weights[n]) n++;

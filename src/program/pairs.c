@@ -13,6 +13,11 @@ static bool is_meant(const MxConfig *config) {
     return config->use_dpo;
 }
 
+static int64_t rows(const MxConfig *config) {
+    (void)config;
+    return 2;
+}
+
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     (void)s;
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
@@ -118,7 +123,7 @@ static bool has_reference(const MxConfig *config) {
 
 const Loss loss_pairs = {
     .is_meant = is_meant,
-    .rows = 2,
+    .rows = rows,
     .weights = {"weights"},
     .weigh = weigh,
     .trace = trace,

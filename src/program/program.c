@@ -86,7 +86,7 @@ static void declare_inputs(MxTrainState *s) {
     int64_t examples[] = {c->micro_batch_size_to_train_on, c->micro_batch_size_to_eval_on};
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
-            MxShape shape = MX_SHAPE(s->loss->rows * examples[is_eval], c->max_target_length);
+            MxShape shape = MX_SHAPE(program_rows(c) * examples[is_eval], c->max_target_length);
             s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
                                                        (MxType){s->input[i].dtype, shape});
         }

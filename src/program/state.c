@@ -134,7 +134,7 @@ bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTr
                             .reference = reference_copy(s),
                             .sharding = s->sharding,
                             .n_kept = s->optim->n_arrays,
-                            .rows_per_example = s->loss->rows,
+                            .rows_per_example = program_rows(config),
                             .n_entries = s->n_entries,
                             .cast_bytes = (int64_t)program_cast_bytes(s),
                             .teacher_bytes = (int64_t)program_teacher_bytes(s)};
@@ -274,8 +274,8 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     const MxBox *box = &s->box[var];
     size_t bytes = (size_t)box->count[1] * size;
     int64_t column = box->start[1] - part->column;
-    micro.examples = s->vars.item[var].type.shape.dim[0] / s->loss->rows;
-    micro.of_examples = part->of_rows / s->loss->rows;
+    micro.examples = s->vars.item[var].type.shape.dim[0] / program_rows(s->config);
+    micro.of_examples = part->of_rows / program_rows(s->config);
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
     if (out) program_read_all(s, var, s->rows);
     for (int64_t k = 0; k < box->count[0]; k++) {

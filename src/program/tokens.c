@@ -106,7 +106,6 @@ static const MxFigure eval_figures[] = {
 };
 
 const Loss loss_tokens = {
-    .rows = 1,
     .weights = {"weights"},
     .weigh = weigh,
     .trace = trace,

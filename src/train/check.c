@@ -118,12 +118,23 @@ static bool tell(MxText *out, const Shown *shown, bool is_first_rank, MxError *e
     return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
 }
 
+/* What a row is of its example. */
+static const char *what_is(MxArena *arena, const MxDataConfig *config, int64_t row,
+                           const float *rewards) {
+    if (config->pairs) return row < config->rows ? " (chosen)" : " (rejected)";
+    if (!config->group) return "";
+    return mx_arena_printf(arena, " (response %lld of %lld, reward %g)",
+                           (long long)(row / config->rows + 1), (long long)config->group,
+                           (double)rewards[row]);
+}
+
 static bool show_rows(const MxConfig *c, MxComm *comm, MxDataset *data, const Shown *shown,
                       MxError *err) {
     MxArena arena = {.name = "rows"};
     MxTokenizer *tokenizer = NULL;
     MxDataConfig config = train_data_config(c, NULL, false);
     MxBatch batch = mx_batch_new(&arena, mx_data_batch_rows(&config), config.length);
+    float *rewards = mx_new_n(&arena, float, batch.rows);
     MxText out;
     MxDataStatus status = MX_DATA_OK;
     mx_text_init(&out, &arena);
@@ -132,9 +143,10 @@ static bool show_rows(const MxConfig *c, MxComm *comm, MxDataset *data, const Sh
         int64_t step = i / config.rows, r = i % config.rows;
         if (!r) status = mx_data_batch(data, step, &batch, err);
         if (status != MX_DATA_OK) break;
-        show_row(&out, shown, tokenizer, (Row){&batch, step, r, config.pairs ? " (chosen)" : ""});
-        if (config.pairs)
-            show_row(&out, shown, tokenizer, (Row){&batch, step, config.rows + r, " (rejected)"});
+        if (!r && config.group) mx_data_scores(data, step, &batch.part, rewards, NULL);
+        for (int64_t row = r; row < batch.rows; row += config.rows)
+            show_row(&out, shown, tokenizer,
+                     (Row){&batch, step, row, what_is(&arena, &config, row, rewards)});
         ok = tell(&out, shown, mx_comm_rank(comm) == 0, err);
     }
     if (status == MX_DATA_END) mx_log("%s", mx_data_end_reason(data));

@@ -81,8 +81,10 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .n_epochs = is_eval ? 1 : c->num_epoch,
         .pairs = pairs_of(c),
         .max_prompt_length = c->dpo_max_prompt_length,
-        .is_sft = c->use_sft,
-        .completion_only = c->use_sft && c->sft_train_on_completion_only,
+        .is_sft = c->use_sft || c->use_grpo,
+        .completion_only = c->use_grpo || (c->use_sft && c->sft_train_on_completion_only),
+        .group = c->use_grpo ? c->rl_num_generations : 0,
+        .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs,
     };
     config.chat_template = c->chat_template_path;
     config.token_cache = c->token_cache;

@@ -35,8 +35,11 @@ START_TEST(every_key_of_maxtext_is_known) {
         MxError err = {0};
         MxText help;
         mx_text_init(&help, &arena);
-        bool is_section = !strcmp(line, "dpo") || !strcmp(line, "lora");
-        const char *topic = is_section ? (line[0] == 'd' ? "dpo.algo" : "lora.lora_rank") : line;
+        static const char *const sections[][2] = {
+            {"dpo", "dpo.algo"}, {"lora", "lora.lora_rank"}, {"rl", "rl.loss_algo"}};
+        const char *topic = line;
+        for (int i = 0; i < MX_COUNT(sections); i++)
+            if (!strcmp(line, sections[i][0])) topic = sections[i][1];
         ck_assert_msg(mx_config_help(&help, topic, &err), "%s is not known", line);
         mx_error_release(&err);
         n++;
@@ -289,11 +292,11 @@ static const char *another(MxKey key) {
     static const struct {
         MxKey key;
         const char *word;
-    } words[] = {{MX_KEY_data_changed, "accept"},      {MX_KEY_dpo_algo, "ipo"},
-                 {MX_KEY_dpo_formula, "maxtext"},      {MX_KEY_dpo_reference, "copy"},
-                 {MX_KEY_tokenizer_type, "tiktoken"},  {MX_KEY_wsd_decay_style, "cosine"},
-                 {MX_KEY_matmul_precision, "high"},    {MX_KEY_grain_file_type, "tfrecord"},
-                 {MX_KEY_routed_score_func, "sigmoid"}};
+    } words[] = {{MX_KEY_data_changed, "accept"},       {MX_KEY_dpo_algo, "ipo"},
+                 {MX_KEY_dpo_formula, "maxtext"},       {MX_KEY_dpo_reference, "copy"},
+                 {MX_KEY_tokenizer_type, "tiktoken"},   {MX_KEY_wsd_decay_style, "cosine"},
+                 {MX_KEY_matmul_precision, "high"},     {MX_KEY_grain_file_type, "tfrecord"},
+                 {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"}};
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;
@@ -321,6 +324,8 @@ static const char *setting(MxArena *arena, int i, bool holds) {
     bool is_inverse = !strcmp(conditions[i].values, "false");
     if (is_inverse && !holds && needs == MX_KEY_enable_lora)
         return "lora.enable_lora=true\nlora.lora_rank=4\nlora.lora_alpha=4";
+    if (is_inverse && !holds && needs == MX_KEY_use_grpo)
+        return "use_grpo=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
     if (is_inverse && !holds)
         return "use_dpo=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
     if (holds && needs == MX_KEY_use_qk_clip)

@@ -16,6 +16,7 @@ Suite *loader_suite(void);
 Suite *pairs_suite(void);
 Suite *parts_suite(void);
 Suite *records_suite(void);
+Suite *groups_suite(void);
 Suite *rows_suite(void);
 
 /* One test's arena, error and empty folder, made by set_up and removed by tear_down. */

@@ -19,7 +19,8 @@
     "teacher_overrides={load_parameters_path: x, base_emb_dim: 96, base_mlp_dim: 96, "             \
     "base_num_query_heads: 24, base_num_kv_heads: 24, head_dim: 8, base_num_decoder_layers: 2, "   \
     "vocab_size: 288}"
-#define SGD "opt_type=sgd", "learning_rate=0.01"
+#define REWARDED "use_grpo=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
+#define SGD      "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
 static const Variant variants[] = {
@@ -46,6 +47,8 @@ static const Variant variants[] = {
     {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
     {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
+    {.name = "rewards", .set = {REWARDED, "rl.recorded_logprobs=true", SGD}, .parts = 2, .often = true},
+    {.name = "rewards by tokens, adapters, accumulation", .set = {REWARDED, "rl.loss_algo=reinforce_pp", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
     {.name = "a teacher", .set = {TEACHER, "distill_temperature=2", SGD}, .often = true},
     {.name = "a teacher's features, adapters, accumulation", .set = {TEACHER, "base_emb_dim=96", "distill_beta=0.5", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "arrays that are several in one", .set = {"fused_qkv=true", "fused_mlp=true", "attention_bias=true", SGD}, .often = true},
@@ -187,9 +190,28 @@ static void teach(MxTrainState *s) {
     mx_arena_release(&arena);
 }
 
+/* Of every row of a batch, and the log-probabilities that its targets were written with. */
+static void reward(MxTrainState *s, const MxBatch *batch) {
+    enum { REWARDS = 5, LOGPROBS = 7 };
+    static float rewards[64], logprobs[64 * 64];
+    const MxBatchPart *part = &batch->part;
+    ck_assert(part->of_rows <= MX_COUNT(rewards) &&
+              part->rows * part->length <= MX_COUNT(logprobs));
+    for (int64_t row = 0; row < part->of_rows; row++) rewards[row] = (float)(row * 7 % REWARDS);
+    for (int64_t at = 0; at < part->rows; at++)
+        for (int64_t t = 0; t < part->length; t++) {
+            int64_t row = part->row ? part->row[at] : at, column = part->column + t;
+            logprobs[at * part->length + t] = -5 - 0.2f * (float)((3 * row + column) % LOGPROBS);
+        }
+    mx_train_give_rewards(s, batch, rewards, logprobs);
+}
+
 static MxLoss loss_of(MxTrainState *s, int step, const MxBatch *batch) {
     MxError err = {0};
-    ck_assert(mx_train_before_batch(s, false, step, batch, &err));
+    if (s->config->use_grpo)
+        reward(s, batch);
+    else
+        ck_assert(mx_train_before_batch(s, false, step, batch, &err));
     return mx_train_loss_and_grad(s, batch);
 }
 

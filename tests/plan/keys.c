@@ -110,6 +110,7 @@ static const struct {
     {MX_KEY_dpo_max_prompt_length, "4"},
     {MX_KEY_dpo_reference, "precomputed"},
     {MX_KEY_dpo_reference_logps, "{}/logps"},
+    {MX_KEY_rl_loss_algo, "rloo"},
     {MX_KEY_teacher_overrides, "{load_parameters_path: {}/none.h5}"},
     {MX_KEY_student_overrides, "{normalization_layer_epsilon: 0.001}"},
     {MX_KEY_distill_alpha_end, "0.5"},
@@ -444,6 +445,7 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_dataset_path,
                                     MX_KEY_mtp_eval_target_module,
                                     MX_KEY_use_qk_clip, /* tests/train/test_clip.c */
+                                    MX_KEY_use_grpo,    /* wants a column of rewards */
                                     MX_KEY_dcn_sequence_parallelism,
                                     MX_KEY_ici_sequence_parallelism};
     MxConfig *base[MX_COUNT(modes)], *config;

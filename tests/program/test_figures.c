@@ -10,9 +10,10 @@
     "head_dim=16 base_mlp_dim=64 vocab_size=300 max_target_length=16 dataset_type=synthetic "
 
 /* Words that mean every loss. */
-#define TEACHER "teacher_overrides.load_parameters_path=x teacher_overrides.vocab_size=300"
+#define TEACHER  "teacher_overrides.load_parameters_path=x teacher_overrides.vocab_size=300"
+#define REWARDED "use_grpo=true packing=false dataset_type=hf hf_train_files=x hf_eval_files=x"
 static const char *const losses[] = {"", "mtp_num_layers=1 mtp_eval_target_module=1",
-                                     "use_dpo=true", TEACHER};
+                                     "use_dpo=true", TEACHER, REWARDED};
 
 static const struct {
     const char *name;
@@ -28,8 +29,8 @@ START_TEST(every_loss_is_whole_and_meant) {
     for (int i = 0; i < MX_COUNT(rows); i++) {
         const Loss *loss = rows[i].row;
         bool is_meant = false, is_last = i == MX_COUNT(rows) - 1;
-        ck_assert_msg(loss->rows > 0 && loss->weights[0] && loss->weigh && loss->trace &&
-                          loss->outputs && loss->figures && loss->eval_figures,
+        ck_assert_msg(loss->weights[0] && loss->weigh && loss->trace && loss->outputs &&
+                          loss->figures && loss->eval_figures,
                       "%s lacks something", rows[i].name);
         ck_assert_msg(!loss->is_meant == is_last, "%s hides those that follow", rows[i].name);
         for (int k = 0; k < MX_COUNT(losses); k++)

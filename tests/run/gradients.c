@@ -38,7 +38,8 @@ static MxValue build_square(MxTrace *t, const MxValue *in) {
 }
 static MxValue build_rope(MxTrace *t, const MxValue *in) {
     static double frequency[] = {1.0, 0.3};
-    MxValue table = mx_rope_table(t, in[1], (MxRopeFreqs){.n = 2, .frequency = frequency, .amplitude = 1.2});
+    MxValue table =
+        mx_rope_table(t, in[1], (MxRopeFreqs){.n = 2, .frequency = frequency, .amplitude = 1.2});
     return mx_rope(t, in[0], table, (MxRopeAttr){.interleaved_in = true});
 }
 /* Queries, keys and values that are one: three contributions to one gradient. */

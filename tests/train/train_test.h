@@ -19,6 +19,7 @@ Suite *checkpoints_suite(void);
 Suite *console_suite(void);
 Suite *hf_suite(void);
 Suite *preference_suite(void);
+Suite *policy_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *lora_runs_suite(void);

@@ -1,0 +1,55 @@
+/* batch.c — the arrays of a batch, or of a part of it, and which rows those are. */
+#include "source.h"
+
+static const char *const field_names[MX_BATCH_FIELDS] = {
+    [MX_INPUTS] = "inputs",
+    [MX_TARGETS] = "targets",
+    [MX_INPUTS_POSITION] = "inputs_position",
+    [MX_TARGETS_POSITION] = "targets_position",
+    [MX_INPUTS_SEGMENTATION] = "inputs_segmentation",
+    [MX_TARGETS_SEGMENTATION] = "targets_segmentation",
+};
+
+const char *mx_batch_field_name(MxBatchField field) {
+    return field_names[field];
+}
+
+MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
+    MxBatch batch = {.part = *part, .rows = part->rows, .length = part->length};
+    for (int i = 0; i < MX_BATCH_FIELDS; i++)
+        batch.field[i] = mx_new_n(arena, int32_t, part->rows * part->length);
+    return batch;
+}
+
+MxBatch mx_batch_new(MxArena *arena, int64_t rows, int64_t length) {
+    return mx_batch_new_part(arena,
+                             &(MxBatchPart){.rows = rows, .of_rows = rows, .length = length});
+}
+
+int64_t data_part_row(const MxBatchPart *part, int64_t at) {
+    return part->row ? part->row[at] : at;
+}
+
+int64_t data_part_from(const MxBatchPart *part, int64_t row) {
+    int64_t low = 0, high = part->rows;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (data_part_row(part, middle) < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int64_t mx_batch_row(const MxBatchPart *part, int64_t row) {
+    int64_t at = data_part_from(part, row);
+    MX_ASSERT(at < part->rows && data_part_row(part, at) == row);
+    return at;
+}
+
+DataRow data_row(const MxBatch *batch, int64_t row) {
+    DataRow at;
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) at.field[f] = batch->field[f] + row * batch->length;
+    return at;
+}

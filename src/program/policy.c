@@ -1,0 +1,138 @@
+/* policy.c — losses of responses that were rewarded. Rows of a batch come in groups, as rewards.h
+ * has them: row side * groups + g is response `side` to prompt g. What differs among them are a
+ * few choices, one row of a table each. */
+#include <mx/program.h>
+
+#include "internal.h"
+#include "reference.h"
+#include "rewards.h"
+
+enum { POLICY, NUMBERS, BALANCE, OUTPUTS };
+/* The first of each among all sums. */
+enum { AT_NUMBERS = MX_POLICY_COUNT, AT_BALANCE = AT_NUMBERS + REWARDS_NUMBERS };
+
+// clang-format off
+/* Sources: grpo Shao et al. 2024; gspo-token Zheng et al. 2025; dr_grpo Liu et al. 2025; dapo Yu et
+ * al. 2025; rloo Ahmadian et al. 2024; reinforce_pp Hu 2025. */
+static const PolicyRow rows_of_policy[] = {
+    {.name = "grpo"},
+    {.name = "gspo-token", .ratio = MX_RATIO_MEAN},
+    {.name = "dr_grpo", .by_length = true, .baseline = BASELINE_GROUP_MEAN},
+    {.name = "dapo", .by_token = true},
+    {.name = "rloo", .ratio = MX_RATIO_SUM, .baseline = BASELINE_OTHERS},
+    {.name = "reinforce_pp", .by_token = true, .baseline = BASELINE_BATCH},
+};
+// clang-format on
+
+const PolicyRow *policy_row(const MxConfig *config) {
+    for (int i = 0; i < MX_COUNT(rows_of_policy); i++)
+        if (!strcmp(rows_of_policy[i].name, config->rl_loss_algo)) return &rows_of_policy[i];
+    MX_BUG("rl.loss_algo is not in the table");
+}
+
+static bool is_meant(const MxConfig *config) {
+    return config->use_grpo;
+}
+
+static int64_t rows(const MxConfig *config) {
+    return config->rl_num_generations;
+}
+
+static bool has_reference(const MxConfig *config) {
+    return config->grpo_beta > 0;
+}
+
+static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
+    if (policy_row(s->config)->by_token)
+        weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+    else /* a row is one segment */
+        weights[0] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
+}
+
+static MxPolicyAttr policy_attr(const MxConfig *c) {
+    const PolicyRow *row = policy_row(c);
+    return (MxPolicyAttr){.ratio = row->ratio,
+                          .sums = row->by_token || row->by_length,
+                          .low = c->grpo_epsilon,
+                          .high = c->rl_epsilon_high < 0 ? c->grpo_epsilon : c->rl_epsilon_high,
+                          .beta = c->grpo_beta};
+}
+
+static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                     const MxValue *total) {
+    const MxConfig *c = s->config;
+    const Rewards *own = rewards_of(s);
+    MxLogps logp = {.old = MX_NONE, .reference = MX_NONE};
+    if (has_reference(c)) logp.reference = reference_logp(s, t, params, batch);
+    if (own->old != MX_NONE) logp.old = mx_variable(t, batch[own->old]);
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxModelInputs in = program_inputs(s, t, batch);
+    MxBalance balance = {.sum = MX_NONE};
+    in.balance = &balance;
+    MxValue hidden = mx_model_hidden(t, s->model, params, in);
+    logp.policy =
+        mx_model_logprob(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]), weights);
+    t->scope = "loss";
+    MxValue sum =
+        mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
+    if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
+    double share = 1 / (double)c->gradient_accumulation_steps; /* of what micro-batches add up to */
+    mx_trace_assign(t, mx_scale(t, mx_variable(t, own->numbers), share), loss_output(s, NUMBERS),
+                    false);
+    MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
+    if (policy_row(c)->by_length) loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
+    return program_add_balance(s, t, batch, balance, BALANCE, loss);
+}
+
+/* ---- what is told */
+
+static double by_row(const MxLoss *loss, int i) {
+    return loss->sum[i] / (loss->sum[MX_POLICY_ROWS] + LOSS_EPS);
+}
+
+static double by_token(const MxLoss *loss, int i) {
+    return loss->sum[i] / (loss->sum[MX_POLICY_TOKENS] + LOSS_EPS);
+}
+
+static bool has_old(const MxConfig *config) {
+    return config->rl_recorded_logprobs;
+}
+
+static const LossOutput outputs[] = {[POLICY] = {"policy", MX_POLICY_COUNT},
+                                     [NUMBERS] = {"rewards", REWARDS_NUMBERS},
+                                     [BALANCE] = {"moe_lb_loss", 1},
+                                     [OUTPUTS] = {0}};
+
+// clang-format off
+static const MxFigure figures[] = {
+    {.metric = "learning/avg_reward", .value = loss_sum, .sum = AT_NUMBERS + REWARDS_MEAN, .label = "reward", .decimals = 3},
+    {.metric = "learning/avg_reward_std", .value = loss_sum, .sum = AT_NUMBERS + REWARDS_STD},
+    {.metric = "learning/avg_advantage", .value = loss_sum, .sum = AT_NUMBERS + REWARDS_ADVANTAGE},
+    {.metric = "learning/advantage_logps", .value = by_row, .sum = MX_POLICY_GAIN, .label = "advantage_logps", .decimals = 3},
+    {.metric = "learning/avg_kl", .is_meant = has_reference, .value = by_token, .sum = MX_POLICY_KL, .label = "kl", .decimals = 3},
+    {.metric = "learning/clip_fraction", .is_meant = has_old, .value = by_token, .sum = MX_POLICY_CLIPPED, .label = "clipped", .decimals = 3},
+    {.metric = "learning/completion_length", .value = by_row, .sum = MX_POLICY_TOKENS, .label = "length", .decimals = 1},
+    LOSS_BALANCE_FIGURE(AT_BALANCE),
+    {0},
+};
+
+static const MxFigure eval_figures[] = {
+    {.metric = "eval/total_weights", .label = "total_weights"},
+    {.metric = "eval/avg_reward", .value = loss_sum, .sum = AT_NUMBERS + REWARDS_MEAN, .each_batch = true, .label = "reward", .decimals = 3},
+    {.metric = "eval/advantage_logps", .value = by_row, .sum = MX_POLICY_GAIN, .label = "advantage_logps", .decimals = 3},
+    {.metric = "eval/avg_kl", .is_meant = has_reference, .value = by_token, .sum = MX_POLICY_KL, .label = "kl", .decimals = 3},
+    {0},
+};
+// clang-format on
+
+const Loss loss_policy = {
+    .is_meant = is_meant,
+    .rows = rows,
+    .weights = {"weights"},
+    .weigh = weigh,
+    .trace = trace,
+    .outputs = outputs,
+    .figures = figures,
+    .eval_figures = eval_figures,
+    .has_reference = has_reference,
+};

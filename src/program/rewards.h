@@ -1,0 +1,47 @@
+/* rewards.h — private to the room: what responses were rewarded with, as inputs of every batch. */
+#ifndef PROGRAM_REWARDS_H
+#define PROGRAM_REWARDS_H
+
+#include "parts.h"
+
+/* Against what a response's reward is measured. */
+typedef enum Baseline {
+    BASELINE_GROUP,      /* the mean of its group, in standard deviations of it */
+    BASELINE_GROUP_MEAN, /* the mean of its group alone */
+    BASELINE_OTHERS,     /* the mean of the others of its group */
+    BASELINE_BATCH,      /* the mean of the batch, in standard deviations of it */
+    BASELINE_COUNT
+} Baseline;
+
+/* A word of rl.loss_algo. */
+typedef struct PolicyRow {
+    const char *name;
+    MxRatio ratio;
+    bool by_token;  /* divided by tokens of the batch, else by its rows … */
+    bool by_length; /* … or by rows times max_target_length */
+    Baseline baseline;
+} PolicyRow;
+
+/* policy_row — the one that the config means. */
+const PolicyRow *policy_row(const MxConfig *config);
+
+/* Numbers of a batch that the host makes: means over its responses, or groups. */
+enum { REWARDS_MEAN, REWARDS_STD, REWARDS_ADVANTAGE, REWARDS_NUMBERS };
+
+/* What the part keeps in a state. */
+typedef struct Rewards {
+    int advantage, old; /* inputs of every batch; old: MX_NONE = the policy wrote the responses */
+    int numbers;        /* variable of REWARDS_NUMBERS numbers of the next batch */
+    MxDataset *data[2]; /* of training and evaluation */
+    float *given[2];    /* [rows, length] of the present batch: advantages, log-probabilities */
+    int64_t cap;        /* elements of each */
+} Rewards;
+
+/* rewards_of — NULL = there are none. rewards_advantages — rewards [sides, groups] less what they
+ * are measured against, in f64. Source of BASELINE_GROUP: MaxText experimental/rl/grpo_trainer.py
+ * @e591f30c (population deviation, 1e-8 added to it). */
+Rewards *rewards_of(const MxTrainState *state);
+void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, int64_t groups,
+                        double *out);
+
+#endif
