@@ -109,31 +109,31 @@ const char *mx_text_stream_end(MxTextStream *stream, size_t *n_bytes);
 /* ---- tokenizers of one's own */
 
 /* A byte-level BPE in the making: texts are added, then its files are written. */
-typedef struct MxTrainer MxTrainer;
+typedef struct MxBpe MxBpe;
 
 /* The special tokens that every trained tokenizer has, ids 0, 1, …: those of ChatML. */
-#define MX_TRAINED_PAD "<|endoftext|>"
-#define MX_TRAINED_EOS "<|im_end|>"
+#define MX_BPE_PAD "<|endoftext|>"
+#define MX_BPE_EOS "<|im_end|>"
 
-enum { MX_TRAINED_LEAST = 3 + 256, MX_TRAINED_MOST = (1 << 24) - 1 };
+enum { MX_BPE_LEAST = 3 + 256, MX_BPE_MOST = (1 << 24) - 1 };
 
 /* What came of it. */
-typedef struct MxTrained {
+typedef struct MxBpeMade {
     int64_t n_texts, n_bytes, n_words; /* that were read; n_words different ones */
     int64_t n_lost;                    /* words beyond 16 million different ones, not counted */
     int32_t vocab;                     /* tokens, special ones and bytes among them */
-} MxTrained;
+} MxBpeMade;
 
-/* mx_trainer_new — without texts. Texts are split as Llama 3 splits them; what MxTrainer makes is
+/* mx_bpe_new — without texts. Texts are split as Llama 3 splits them; what MxBpe makes is
  * what the tokenizers library makes of the same texts (BpeTrainer, min_frequency 2).
- * mx_trainer_add — one more text. Errors: as mx_tokenizer_encode.
- * mx_trainer_write — tokenizer.json and tokenizer_config.json in a folder, which is made: at most
- *   `vocab` tokens (MX_TRAINED_LEAST to MX_TRAINED_MOST), fewer where no two neighbours occur
+ * mx_bpe_add — one more text. Errors: as mx_tokenizer_encode.
+ * mx_bpe_write — tokenizer.json and tokenizer_config.json in a folder, which is made: at most
+ *   `vocab` tokens (MX_BPE_LEAST to MX_BPE_MOST), fewer where no two neighbours occur
  *   twice. Errors: the folder has another tokenizer (exit 65); files.
  * Test: tests/text/test_train.c. */
-MxTrainer *mx_trainer_new(MxArena *arena);
-bool mx_trainer_add(MxTrainer *trainer, MxEncoding what, MxError *err);
-bool mx_trainer_write(const MxTrainer *trainer, int64_t vocab, const char *dir, MxTrained *out,
-                      MxError *err);
+MxBpe *mx_bpe_new(MxArena *arena);
+bool mx_bpe_add(MxBpe *trainer, MxEncoding what, MxError *err);
+bool mx_bpe_write(const MxBpe *trainer, int64_t vocab, const char *dir, MxBpeMade *out,
+                  MxError *err);
 
 #endif

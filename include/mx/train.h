@@ -53,7 +53,7 @@ bool mx_train_found_both(MxText *out, const MxConfig *config, const char *model_
 
 /* mx_train_tokenizer — a byte-level BPE of at most vocab_size tokens, made of the texts of the
  * training data, as a folder that tokenizer_path may name, with ChatML for a chat template. The
- * config's own tokenizer plays no part. Errors: as mx_data_texts and mx_trainer_write; vocab_size
+ * config's own tokenizer plays no part. Errors: as mx_data_texts and mx_bpe_write; vocab_size
  * is too small (exit 2). */
 bool mx_train_tokenizer(const MxConfig *config, const char *dir, MxError *err);
 

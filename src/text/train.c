@@ -34,8 +34,8 @@ static void count_word(const void *settings, TextWork *work, TextSpan word) {
 
 static const TextModel counter = {.kind = {.name = "counter"}, .encode = count_word};
 
-MxTrainer *mx_trainer_new(MxArena *arena) {
-    MxTrainer *trainer = mx_new(arena, MxTrainer);
+MxBpe *mx_bpe_new(MxArena *arena) {
+    MxBpe *trainer = mx_new(arena, MxBpe);
     MxError never = {0}; /* the layout is ours */
     trainer->counting = text_tokenizer_new(arena);
     bool ok = text_bytes_pipeline(arena, trainer->counting, &never);
@@ -46,7 +46,7 @@ MxTrainer *mx_trainer_new(MxArena *arena) {
     return trainer;
 }
 
-bool mx_trainer_add(MxTrainer *trainer, MxEncoding what, MxError *err) {
+bool mx_bpe_add(MxBpe *trainer, MxEncoding what, MxError *err) {
     MxArena scratch = {.name = "words"};
     MxTokens specials; /* which are all that comes out */
     bool ok = mx_tokenizer_encode(&scratch, trainer->counting, what, &specials, err);

@@ -12,7 +12,7 @@ typedef struct TextCounts {
     int64_t n_lost; /* different ones that had no room */
 } TextCounts;
 
-struct MxTrainer {
+struct MxBpe {
     MxTokenizer *counting; /* whose model counts words */
     TextCounts counts;
     int64_t n_texts, n_bytes;

@@ -29,8 +29,8 @@ bool text_bytes_pipeline(MxArena *arena, MxTokenizer *out, MxError *err) {
 
 /* ---- what every vocabulary begins with */
 
-static const TextSpan specials[TEXT_N_SPECIAL] = {
-    TEXT_SPAN(MX_TRAINED_PAD), TEXT_SPAN("<|im_start|>"), TEXT_SPAN(MX_TRAINED_EOS)};
+static const TextSpan specials[TEXT_N_SPECIAL] = {TEXT_SPAN(MX_BPE_PAD), TEXT_SPAN("<|im_start|>"),
+                                                  TEXT_SPAN(MX_BPE_EOS)};
 
 void text_train_specials(TextAddedSet *set) {
     for (int32_t i = 0; i < TEXT_N_SPECIAL; i++)
@@ -41,7 +41,7 @@ void text_train_specials(TextAddedSet *set) {
 void text_train_start(MxArena *arena, TextTrained *out) {
     enum { BEYOND = 0x200 };
     *out = (TextTrained){0};
-    text_vocab_init(&out->tokens, arena, MX_TRAINED_LEAST);
+    text_vocab_init(&out->tokens, arena, MX_BPE_LEAST);
     for (int32_t i = 0; i < TEXT_N_SPECIAL; i++) text_vocab_add(&out->tokens, specials[i], i);
     for (uint32_t c = 0; c < BEYOND; c++) {
         if (text_byte_of(c) < 0) continue;
@@ -50,7 +50,7 @@ void text_train_start(MxArena *arena, TextTrained *out) {
         text_add_char(&text, c);
         text_vocab_add(&out->tokens, (TextSpan){text.data, text.len}, out->tokens.n);
     }
-    MX_ASSERT(out->tokens.n == MX_TRAINED_LEAST);
+    MX_ASSERT(out->tokens.n == MX_BPE_LEAST);
 }
 
 /* ---- files */
@@ -105,20 +105,20 @@ static bool write_files(MxArena *arena, const TextTrained *trained, const char *
     put_model(arena, trained, mx_json_get(top, "model"));
     MxJson *config = mx_json_object(arena);
     mx_json_set_string(config, "tokenizer_class", "PreTrainedTokenizerFast");
-    mx_json_set_string(config, "eos_token", MX_TRAINED_EOS);
-    mx_json_set_string(config, "pad_token", MX_TRAINED_PAD);
+    mx_json_set_string(config, "eos_token", MX_BPE_EOS);
+    mx_json_set_string(config, "pad_token", MX_BPE_PAD);
     mx_json_set_bool(config, "clean_up_tokenization_spaces", false);
     return mx_dir_make(dir, err) && write_json(arena, dir, "tokenizer.json", top, err) &&
            write_json(arena, dir, "tokenizer_config.json", config, err);
 }
 
-bool mx_trainer_write(const MxTrainer *trainer, int64_t vocab, const char *dir, MxTrained *out,
-                      MxError *err) {
+bool mx_bpe_write(const MxBpe *trainer, int64_t vocab, const char *dir, MxBpeMade *out,
+                  MxError *err) {
     MxArena arena = {.name = "tokenizer"};
     TextTrained trained;
-    MX_ASSERT(vocab >= MX_TRAINED_LEAST && vocab <= MX_TRAINED_MOST);
+    MX_ASSERT(vocab >= MX_BPE_LEAST && vocab <= MX_BPE_MOST);
     text_train(&arena, &trainer->counts, (int32_t)vocab, &trained);
-    *out = (MxTrained){.n_texts = trainer->n_texts,
+    *out = (MxBpeMade){.n_texts = trainer->n_texts,
                        .n_bytes = trainer->n_bytes,
                        .n_words = trainer->counts.words.n,
                        .n_lost = trainer->counts.n_lost,

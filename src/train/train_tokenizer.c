@@ -3,7 +3,7 @@
 #include "internal.h"
 
 static bool take(void *trainer, MxEncoding text, MxError *err) {
-    return mx_trainer_add(trainer, text, err);
+    return mx_bpe_add(trainer, text, err);
 }
 
 /* ChatML, by the tokens that every trained tokenizer has: what is trained with it can talk. */
@@ -14,20 +14,20 @@ static bool write_template(MxArena *arena, const char *dir, MxError *err) {
 }
 
 static bool check_size(const MxConfig *c, MxError *err) {
-    if (c->vocab_size >= MX_TRAINED_LEAST && c->vocab_size <= MX_TRAINED_MOST) return true;
+    if (c->vocab_size >= MX_BPE_LEAST && c->vocab_size <= MX_BPE_MOST) return true;
     return mx_config_fail(err, c, MX_KEY_vocab_size,
                           "%lld tokens, wanted %d (bytes and special tokens) to %d for a new "
                           "tokenizer",
-                          (long long)c->vocab_size, MX_TRAINED_LEAST, MX_TRAINED_MOST);
+                          (long long)c->vocab_size, MX_BPE_LEAST, MX_BPE_MOST);
 }
 
 bool mx_train_tokenizer(const MxConfig *config, const char *dir, MxError *err) {
     MxArena arena = {.name = "tokenizer"};
     MxDataConfig data = train_data_config(config, NULL, false);
-    MxTrained made;
-    MxTrainer *trainer = mx_trainer_new(&arena);
+    MxBpeMade made;
+    MxBpe *trainer = mx_bpe_new(&arena);
     bool ok = check_size(config, err) && mx_data_texts(&data, take, trainer, err) &&
-              mx_trainer_write(trainer, config->vocab_size, dir, &made, err) &&
+              mx_bpe_write(trainer, config->vocab_size, dir, &made, err) &&
               write_template(&arena, dir, err);
     if (ok && made.n_lost)
         mx_warn("%lld occurrences of words were not counted: there are too many different ones",

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 /* The texts of the golden, added; the lines of its file. */
-static MxTrainer *trained_on_golden(void) {
-    MxTrainer *trainer = mx_trainer_new(&arena);
+static MxBpe *trained_on_golden(void) {
+    MxBpe *trainer = mx_bpe_new(&arena);
     MxBytes bytes;
     const char *path = goldens_find(&arena, "hf/tokenizers/trained/texts.jsonl");
     ck_assert_ptr_nonnull(path);
@@ -19,7 +19,7 @@ static MxTrainer *trained_on_golden(void) {
         MxJson *json = mx_json_parse(&arena, line, (size_t)(end - line), path, &err);
         const MxJson *text = mx_json_get(json, "text");
         MxEncoding what = {mx_json_string(text), mx_json_string_bytes(text), false, MX_NOWHERE};
-        ck_assert(mx_trainer_add(trainer, what, &err));
+        ck_assert(mx_bpe_add(trainer, what, &err));
     }
     return trainer;
 }
@@ -43,10 +43,10 @@ static const char *merge_text(const MxJson *merge) {
 }
 
 START_TEST(as_the_library) {
-    MxTrained made;
+    MxBpeMade made;
     const char *dir = folder("same");
-    MxTrainer *trainer = trained_on_golden();
-    ck_assert(mx_trainer_write(trainer, 600, dir, &made, &err));
+    MxBpe *trainer = trained_on_golden();
+    ck_assert(mx_bpe_write(trainer, 600, dir, &made, &err));
     ck_assert_int_eq(made.vocab, 600);
     ck_assert_int_eq(made.n_texts, 2);
     const MxJson *ours = model_of(mx_path_join(&arena, dir, "tokenizer.json"));
@@ -71,11 +71,11 @@ START_TEST(as_the_library) {
 END_TEST
 
 START_TEST(encodes_as_the_library) {
-    MxTrained made;
+    MxBpeMade made;
     MxBytes bytes;
     const char *dir = folder("ids"),
                *path = goldens_find(&arena, "hf/tokenizers/trained/texts.jsonl");
-    ck_assert(mx_trainer_write(trained_on_golden(), 600, dir, &made, &err));
+    ck_assert(mx_bpe_write(trained_on_golden(), 600, dir, &made, &err));
     MxTokenizer *tokenizer = text_opened("huggingface", dir);
     ck_assert_int_eq(mx_tokenizer_vocab(tokenizer), 600);
     ck_assert_int_eq(mx_tokenizer_eos(tokenizer), 2);
@@ -99,12 +99,12 @@ START_TEST(encodes_as_the_library) {
 END_TEST
 
 START_TEST(another_is_not_written_over) {
-    MxTrained made;
+    MxBpeMade made;
     const char *dir = folder("other");
-    MxTrainer *trainer = trained_on_golden();
-    ck_assert(mx_trainer_write(trainer, 300, dir, &made, &err));
-    ck_assert(mx_trainer_write(trainer, 300, dir, &made, &err)); /* the same: nothing is lost */
-    ck_assert(!mx_trainer_write(trainer, 301, dir, &made, &err));
+    MxBpe *trainer = trained_on_golden();
+    ck_assert(mx_bpe_write(trainer, 300, dir, &made, &err));
+    ck_assert(mx_bpe_write(trainer, 300, dir, &made, &err)); /* the same: nothing is lost */
+    ck_assert(!mx_bpe_write(trainer, 301, dir, &made, &err));
     ck_assert_str_eq(err.text.data,
                      mx_arena_printf(&arena,
                                      "%s/tokenizer.json: is another tokenizer's; name another "
@@ -116,22 +116,22 @@ END_TEST
 
 /* Words of one letter, a long run, and too little text for the vocabulary. */
 START_TEST(ends_when_nothing_repeats) {
-    MxTrained made;
+    MxBpeMade made;
     const char *dir = folder("little");
-    MxTrainer *trainer = mx_trainer_new(&arena);
-    ck_assert(mx_trainer_add(trainer, (MxEncoding){"aaaaa b", 7, false, MX_NOWHERE}, &err));
-    ck_assert(mx_trainer_write(trainer, 1000, dir, &made, &err));
-    ck_assert_int_eq(made.vocab, MX_TRAINED_LEAST + 1); /* "aa" occurs four times, then twice */
+    MxBpe *trainer = mx_bpe_new(&arena);
+    ck_assert(mx_bpe_add(trainer, (MxEncoding){"aaaaa b", 7, false, MX_NOWHERE}, &err));
+    ck_assert(mx_bpe_write(trainer, 1000, dir, &made, &err));
+    ck_assert_int_eq(made.vocab, MX_BPE_LEAST + 1); /* "aa" occurs four times, then twice */
     MxTokenizer *tokenizer = text_opened("huggingface", dir);
     ck_assert_str_eq(text_ids(tokenizer, "aaaa", 4),
-                     mx_arena_printf(&arena, "%d %d", MX_TRAINED_LEAST, MX_TRAINED_LEAST));
+                     mx_arena_printf(&arena, "%d %d", MX_BPE_LEAST, MX_BPE_LEAST));
     ck_assert(mx_dir_remove(dir, &err));
 }
 END_TEST
 
 START_TEST(no_text) {
-    MxTrainer *trainer = mx_trainer_new(&arena);
-    ck_assert(!mx_trainer_add(trainer, (MxEncoding){"\xff", 1, false, {.file = "a.txt"}}, &err));
+    MxBpe *trainer = mx_bpe_new(&arena);
+    ck_assert(!mx_bpe_add(trainer, (MxEncoding){"\xff", 1, false, {.file = "a.txt"}}, &err));
     ck_assert_str_eq(err.text.data, "a.txt: is not UTF-8: byte 0xff at offset 0");
 }
 END_TEST
