@@ -64,14 +64,6 @@ static bool encode_choice(MxArena *arena, const Examiner *e, const Question *q, 
 
 /* ---- probabilities */
 
-static double logprob(const float *logits, int64_t vocab, int32_t id) {
-    double most = (double)logits[0], sum = 0;
-    for (int64_t i = 1; i < vocab; i++)
-        if ((double)logits[i] > most) most = (double)logits[i];
-    for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - most);
-    return (double)logits[id] - most - log(sum);
-}
-
 /* The sum over what is to be foretold. */
 static bool foretell(const Examiner *e, const Request *request, double *out, MxError *err) {
     MxArena arena = {.name = "logits"};
@@ -79,8 +71,10 @@ static bool foretell(const Examiner *e, const Request *request, double *out, MxE
     const MxTokens *t = &request->tokens;
     bool ok = mx_generate_logits(&arena, e->state, (MxTokens){t->ids, t->n - 1}, &logits, err);
     *out = 0;
-    for (int64_t i = request->n_given; ok && i < t->n; i++)
-        *out += logprob(logits + (i - 1) * e->vocab, e->vocab, t->ids[i]);
+    for (int64_t i = request->n_given; ok && i < t->n; i++) {
+        const float *row = logits + (i - 1) * e->vocab;
+        *out += (double)row[t->ids[i]] - mx_log_sum(row, e->vocab);
+    }
     mx_arena_release(&arena);
     return ok;
 }
