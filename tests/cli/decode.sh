@@ -4,9 +4,7 @@
 set -u
 tool=$1
 golden=tests/golden/hf/tokenizers
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
+. tests/common/suite.sh
 
 # says CODE INPUT WANTED WORD... — what the tool writes to stdout and stderr, and its exit code.
 says() {
@@ -64,5 +62,4 @@ says 65 '{"messages": [{"role": "user"}], "tools": [1]}' "mxdecode: error: stdin
 rm "$work/tokenizer_config.json" "$work/chat_template.jinja"
 printf '{"model": {"type": "BPF"}}' >"$work/tokenizer.json"
 says 65 '' "mxdecode: error: $work/tokenizer.json: model.type: unrecognized model \"BPF\"\nhint: did you mean \"BPE\"?\n" "$work" --tokenize
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

@@ -3,19 +3,7 @@
 # model=DIR and data=FILE find out.  Run from the top folder.
 set -u
 bin=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
-
-# is NAME GOT WANTED
-is() {
-    if [ "$2" = "$3" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s\n  wanted %s\n  got    %s\n' "$1" "$3" "$2"
-    fi
-}
+. tests/common/suite.sh
 
 if ! scripts/demo_chat.sh "$bin" "$work" 8 16 >"$work/log" 2>&1; then
     tail "$work/log"
@@ -83,5 +71,4 @@ fails "data: $work/a.parquet: is Parquet, wanted text, JSON Lines, TFRecord or A
 printf '{"text":"a"\n' >"$work/broken.jsonl"
 fails "data: $work/broken.jsonl:1:11: not valid JSON: '}' expected near end of file" data="$work/broken.jsonl"
 
-echo "finetune: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

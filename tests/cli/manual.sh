@@ -4,9 +4,7 @@
 # the top folder.
 set -u
 tools=("$@")
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
+. tests/common/suite.sh
 for tool in "${tools[@]}"; do ln -s "$(realpath "$tool")" "$work/${tool##*/}"; done
 PATH=$work:$PATH
 
@@ -64,5 +62,4 @@ offers 'mxconvert --layout l' linen
 offers 'mxconvert --dtype ' float32 bfloat16
 offers 'mxcompare --struct' --structure-only
 offers 'mxdecode --deto' --detokenize
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

@@ -4,19 +4,7 @@
 set -u
 train=$1 tool=$2 compare=$3
 hf=tests/golden/hf/models
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
-
-# is NAME GOT WANTED
-is() {
-    if [ "$2" = "$3" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s\n  wanted %s\n  got    %s\n' "$1" "$3" "$2"
-    fi
-}
+. tests/common/suite.sh
 
 # says CODE WANTED WORD... — what the tool tells, and its exit code.
 says() {
@@ -127,5 +115,4 @@ says 65 "mxdecode: error: \"$hf/llama\" has no tokenizer; --prompts takes ids" $
 says 2 "mxdecode: error: --stop: \"$hf/llama\" has no tokenizer" $hf/llama --prompts "$work/ids" --stop a
 says 2 'mxdecode: error: top-p: found 2, wanted a number above 0, up to 1' "$run" --prompts "$work/ids" --top-p 2
 says 2 'mxdecode: error: --logits goes with --prompts' "$run" --logits "$work/l.h5"
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

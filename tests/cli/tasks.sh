@@ -4,19 +4,7 @@
 set -u
 tool=$1
 golden=tests/golden/hf/tasks
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
-
-# is NAME GOT WANTED
-is() {
-    if [ "$2" = "$3" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s\n  wanted %s\n  got    %s\n' "$1" "$3" "$2"
-    fi
-}
+. tests/common/suite.sh
 
 # ---- as transformers has them
 
@@ -81,5 +69,4 @@ fails 2 '--temperature does not go with --evaluate' $golden --evaluate "$f" --te
 fails 2 '--doc-to-text goes with --evaluate' $golden --doc-to-text text
 fails 2 '--special goes with --tokenize' $golden --special --prompts "$f"
 
-echo "tasks: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

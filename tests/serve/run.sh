@@ -4,22 +4,14 @@
 set -u
 train=$1 tool=$2
 here=$(dirname "$0")
-work=$(mktemp -d) || exit 1
-trap 'rm -r "$work"' EXIT
-passed=0 failed=0
+. tests/common/suite.sh
 
 # says CODE WANTED WORD... — what the tool tells, and its exit code.
 says() {
     wanted="$1 $2"
     shift 2
     got="$("$tool" "$@" 2>&1 </dev/null)"
-    got="$? $got"
-    if [ "$got" = "$wanted" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL mxdecode %s\n  wanted %s\n  got    %s\n' "$*" "$wanted" "$got"
-    fi
+    is "mxdecode $*" "$? $got" "$wanted"
 }
 
 i=0
@@ -73,5 +65,4 @@ else
     echo "FAIL the server ended with $code"
     cat "$work/out"
 fi
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish
