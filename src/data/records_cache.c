@@ -43,8 +43,9 @@ bool records_cache_open(Records *records, MxError *err) {
                 (long long)c->length, (long long)c->max_prompt_length,
                 (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
     for (int i = 0; i < c->n_columns; i++) mx_text_add(&text, " \"%s\"", c->columns[i]);
-    if (chat && mx_chat_has_clock(chat)) return true; /* what it makes today is not tomorrow's */
-    return cache_open(dataset, text.data, err);
+    if (!chat || !mx_chat_has_clock(chat)) return cache_open(dataset, text.data, err);
+    mx_warn("token_cache: nothing is kept, as the chat template may tell the date");
+    return true;
 }
 
 /* Format and columns, by which a record is read. */
