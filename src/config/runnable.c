@@ -22,9 +22,18 @@ static bool has_scheme(const char *path) {
     return n && !strncmp(path + n, "://", 3);
 }
 
+/* MaxText's presets and commands name data that another dataset_type reads. */
+static bool is_read(const MxConfig *config, MxKey key) {
+    const ConfigFiles *files = config_files_of(config);
+    bool is_data = false;
+    for (int i = 0; i < CONFIG_FILE_KINDS; i++)
+        is_data |= config_files[i].train == key || config_files[i].eval == key;
+    return !is_data || (files && (files->train == key || files->eval == key));
+}
+
 static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
     const char *path = *(const char *const *)((const char *)config + config_rows[key].offset);
-    if (!path || !has_scheme(path)) return true;
+    if (!path || !is_read(config, key) || !has_scheme(path)) return true;
     mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
     mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");
     return false;

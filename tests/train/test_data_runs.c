@@ -357,6 +357,8 @@ START_TEST(a_set_is_trained_on) {
     has(log, "no data for evaluation is named, and none was held out of the training data");
     log = run_ends(2, "run_name=z dataset_type=tfds dataset_path=gs://bucket/data");
     has(log, "dataset_path: \"gs://bucket/data\" is elsewhere, wants a path of this machine");
+    log = run_ends(0, "run_name=z dataset_type=synthetic dataset_path=gs://bucket/data steps=1");
+    has(log, "dataset_path has no effect with dataset_type synthetic");
     has(run_ends(65, "run_name=z %s train_split=test", set),
         "has no split \"test\"; it has \"train\"");
 }
