@@ -37,20 +37,20 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t value_row = (size_t)small_padded(a->value_width) * sizeof(float);
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     Work w = {
-        .scores = attention_take(scratch, used, tile),
-        .p = attention_take(scratch, used, tile),
-        .scale = attention_take(scratch, used, side * sizeof(float)),
-        .rows = attention_take(scratch, used, side * (row > value_row ? row : value_row)),
-        .v_right = attention_take(scratch, used, side * value_row),
-        .v_across = attention_take(scratch, used, side * value_row),
+        .scores = small_take(scratch, used, tile),
+        .p = small_take(scratch, used, tile),
+        .scale = small_take(scratch, used, side * sizeof(float)),
+        .rows = small_take(scratch, used, side * (row > value_row ? row : value_row)),
+        .v_right = small_take(scratch, used, side * value_row),
+        .v_across = small_take(scratch, used, side * value_row),
     };
     for (int i = 0; i < a->n_blocks; i++)
         w.block[i] = (Block){
-            .q = attention_take(scratch, used, side * row),
-            .out = attention_take(scratch, used, side * value_row),
-            .top = attention_take(scratch, used, side * sizeof(float)),
-            .most = attention_take(scratch, used, side * sizeof(float)),
-            .sum = attention_take(scratch, used, side * sizeof(float)),
+            .q = small_take(scratch, used, side * row),
+            .out = small_take(scratch, used, side * value_row),
+            .top = small_take(scratch, used, side * sizeof(float)),
+            .most = small_take(scratch, used, side * sizeof(float)),
+            .sum = small_take(scratch, used, side * sizeof(float)),
         };
     return w;
 }
@@ -233,7 +233,7 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
     float unit = a->attr->softcap > 0 ? 1.0f : (float)a->attr->scale;
     void *out = a->call->out[0];
     int64_t width = a->value_width, step = small_padded(width);
-    attention_turn((int64_t[]){step, block->step}, block->out, rows);
+    small_turn_floats(step, block->step, block->out, rows);
     for (int64_t i = 0; i < tile->n_q; i++) {
         int64_t t = tile->q + i;
         int64_t at = ((tile->b * a->time + t) * a->heads + head) * width;

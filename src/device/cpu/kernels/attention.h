@@ -42,24 +42,6 @@ typedef struct Tile {
     Sight sight; /* filled in by attention_parts */
 } Tile;
 
-/* attention_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
- * What follows starts two cache lines further on than whole pages would have it: a load that agrees
- * in its last 12 bits with a store under way waits for it. */
-static inline void *attention_take(char *scratch, size_t *used, size_t bytes) {
-    size_t at = *used;
-    *used += cpu_padded(bytes) + 2 * CPU_ALIGN;
-    return scratch ? scratch + at : NULL;
-}
-
-/* attention_turn — floats [rows, columns], whole lanes both, turned round. */
-static inline void attention_turn(const int64_t rows_columns[2], const float *from, float *to) {
-    int64_t rows = rows_columns[0], columns = rows_columns[1];
-    for (int64_t i = 0; i < rows; i += SMALL_LANES)
-        for (int64_t j = 0; j < columns; j += SMALL_LANES)
-            small_turn((const uint32_t *)from + i * columns + j, columns,
-                       (uint32_t *)to + j * rows + i, rows);
-}
-
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
 /* attention_parts — what has to be done of a tile: all of it if everything is seen, or those parts
  * of which something is seen; how many there are. */

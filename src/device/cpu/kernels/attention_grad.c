@@ -57,32 +57,32 @@ static size_t side_bytes(const Attention *a, int64_t width) {
 static Block carve_block(const Attention *a, char *scratch, size_t *used) {
     size_t bytes = side_bytes(a, a->width), value_bytes = side_bytes(a, a->value_width);
     return (Block){
-        .k_turned = attention_take(scratch, used, bytes),
-        .v_turned = attention_take(scratch, used, value_bytes),
-        .k = attention_take(scratch, used, bytes),
-        .dk = attention_take(scratch, used, bytes),
-        .dv = attention_take(scratch, used, value_bytes),
+        .k_turned = small_take(scratch, used, bytes),
+        .v_turned = small_take(scratch, used, value_bytes),
+        .k = small_take(scratch, used, bytes),
+        .dk = small_take(scratch, used, bytes),
+        .dv = small_take(scratch, used, value_bytes),
     };
 }
 
 static Queries carve_queries(size_t bytes, char *scratch, size_t *used) {
     Queries queries = {0};
-    for (int i = 0; i < 3; i++) queries.space[i] = attention_take(scratch, used, bytes);
+    for (int i = 0; i < 3; i++) queries.space[i] = small_take(scratch, used, bytes);
     return queries;
 }
 
 static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
     Work w = {
-        .p = attention_take(scratch, used, tile),
-        .ds = attention_take(scratch, used, tile),
+        .p = small_take(scratch, used, tile),
+        .ds = small_take(scratch, used, tile),
         .q = carve_queries(side_bytes(a, a->width), scratch, used),
         .d_out = carve_queries(side_bytes(a, a->value_width), scratch, used),
     };
     bool is_float = a->kind->per_word == 1;
-    w.p_words = is_float ? w.p : attention_take(scratch, used, tile / 2);
-    w.ds_words = is_float ? w.ds : attention_take(scratch, used, tile / 2);
-    w.ds_left = is_float ? w.ds : attention_take(scratch, used, tile / 2);
+    w.p_words = is_float ? w.p : small_take(scratch, used, tile / 2);
+    w.ds_words = is_float ? w.ds : small_take(scratch, used, tile / 2);
+    w.ds_left = is_float ? w.ds : small_take(scratch, used, tile / 2);
     for (int i = 0; i < a->n_blocks; i++) w.block[i] = carve_block(a, scratch, used);
     return w;
 }
@@ -104,10 +104,9 @@ static int64_t blocks_of(const Attention *a) {
 static Group carve_group(const Attention *a, char *scratch, size_t *used) {
     size_t rows = (size_t)(a->group * a->time), width = (size_t)small_padded(a->width);
     return (Group){
-        .dots = attention_take(scratch, used, rows * sizeof(float)),
-        .dq = attention_take(scratch, used, rows * width * sizeof(float)),
-        .turns =
-            attention_take(scratch, used, (size_t)(a->group * blocks_of(a)) * sizeof(atomic_int)),
+        .dots = small_take(scratch, used, rows * sizeof(float)),
+        .dq = small_take(scratch, used, rows * width * sizeof(float)),
+        .turns = small_take(scratch, used, (size_t)(a->group * blocks_of(a)) * sizeof(atomic_int)),
     };
 }
 
@@ -339,9 +338,9 @@ static void finish(const Attention *a, int64_t key_head, const Block *block) {
     int64_t width = small_padded(a->width), value_width = small_padded(a->value_width);
     float *rows = (float *)block->k_turned, *value_rows = (float *)block->v_turned; /* now free */
     vec_scale(width * block->step, (float)a->attr->scale, block->dk, block->dk);
-    attention_turn((int64_t[]){width, block->step}, block->dk, rows);
+    small_turn_floats(width, block->step, block->dk, rows);
     store(a, DK, at, rows);
-    attention_turn((int64_t[]){value_width, block->step}, block->dv, value_rows);
+    small_turn_floats(value_width, block->step, block->dv, value_rows);
     store(a, DV, at, value_rows);
 }
 

@@ -68,9 +68,7 @@ static Delta delta_of(const MxKernelCall *call, bool is_gradient) {
 }
 
 static float *take(char *scratch, size_t *used, int64_t n) {
-    size_t at = *used;
-    *used += cpu_padded((size_t)n * sizeof(float)) + 2 * CPU_ALIGN;
-    return scratch ? (float *)(void *)(scratch + at) : NULL;
+    return small_take(scratch, used, (size_t)n * sizeof(float));
 }
 
 /* Lays the tiles out; returns the bytes. scratch NULL = only that. */
@@ -125,14 +123,6 @@ static void times(Tile a, Tile b, Tile c, const int64_t mnk[3], unsigned how) {
                                    .c_row = c.step,
                                    .adds = how & ADDS},
                           a.x, b.x, c.x);
-}
-
-/* [rows, columns], whole lanes both, turned round. */
-static void turn(int64_t rows, int64_t columns, const float *from, float *to) {
-    for (int64_t i = 0; i < rows; i += SMALL_LANES)
-        for (int64_t j = 0; j < columns; j += SMALL_LANES)
-            small_turn((const uint32_t *)(const void *)(from + i * columns + j), columns,
-                       (uint32_t *)(void *)(to + j * rows + i), rows);
 }
 
 /* Rows of x times factors, to x->scaled. */
@@ -221,7 +211,7 @@ static void prepare(const Delta *d, const Span *s, Tiles *x, float *S) {
     silence(d, s, k);
     silence(d, s, (Tile){x->v, W});
     load_numbers(d, s, x);
-    turn(CHUNK, H, x->k, x->kt);
+    small_turn_floats(CHUNK, H, x->k, x->kt);
     times(k, kt, (Tile){x->A, CHUNK}, (const int64_t[]){n, CHUNK, H}, 0);
     times(q, kt, (Tile){x->M, CHUNK}, (const int64_t[]){n, CHUNK, H}, 0);
     weigh_pairs(x, n);
@@ -398,7 +388,7 @@ static void solve_back(const Delta *d, const Span *s, Tiles *x) {
     for (int64_t t = n - 1; t >= 0; t--)
         for (int64_t j = 0; j < t; j++)
             vec_add_times(W, -x->beta[t] * x->A[t * CHUNK + j], x->dR + t * W, x->dR + j * W);
-    turn(CHUNK, W, x->U, x->ut);
+    small_turn_floats(CHUNK, W, x->U, x->ut);
     times(o, ut, (Tile){x->dM, CHUNK}, (const int64_t[]){n, CHUNK, W}, 0);
     times(dR, ut, (Tile){x->dA, CHUNK}, (const int64_t[]){n, CHUNK, W}, 0);
 }
@@ -434,7 +424,7 @@ static void memory_back(const Delta *d, const Span *s, Tiles *x, const float *S)
     int64_t n = s->n, H = d->H, W = d->W, last = n - 1;
     Tile dP = {x->dR, W}, o = {x->o, W}, turned = {x->turned, H}, dq = {x->dq, H}, dk = {x->dk, H};
     const int64_t sizes[] = {n, H, W};
-    turn(H, W, x->dS, x->turned);
+    small_turn_floats(H, W, x->dS, x->turned);
     times(scaled(x, n, (Tile){x->U, W}, x->rest), turned, dk, sizes, 0);
     for (int64_t t = 0; t < n; t++) {
         float flow = vec_dot(H, x->dk + t * H, x->k + t * H);
@@ -442,7 +432,7 @@ static void memory_back(const Delta *d, const Span *s, Tiles *x, const float *S)
         x->dG[last] += flow;
     }
     x->dG[last] += x->e[last] * vec_dot(H * W, x->dS, S);
-    turn(H, W, S, x->turned);
+    small_turn_floats(H, W, S, x->turned);
     times(scaled(x, n, o, x->e), turned, dq, sizes, 0);
     for (int64_t t = 0; t < n; t++) {
         vec_scale(W, -x->beta[t], x->dR + t * W, x->dR + t * W);

@@ -59,6 +59,22 @@ extern const SmallKind small_floats, small_pairs, small_tiles;
 
 /* small_turn — words [SMALL_LANES, SMALL_LANES] turned round; steps of rows from, to. */
 void small_turn(const uint32_t *from, int64_t from_step, uint32_t *to, int64_t to_step);
+/* small_turn_floats — [rows, columns], whole lanes both, turned round. */
+static inline void small_turn_floats(int64_t rows, int64_t columns, const float *from, float *to) {
+    for (int64_t i = 0; i < rows; i += SMALL_LANES)
+        for (int64_t j = 0; j < columns; j += SMALL_LANES)
+            small_turn((const uint32_t *)(const void *)(from + i * columns + j), columns,
+                       (uint32_t *)(void *)(to + j * rows + i), rows);
+}
+
+/* small_take — the next bytes of a worker's scratch, or, where that is NULL, only their count.
+ * What follows starts two cache lines further on than whole pages would have it: a load that agrees
+ * in its last 12 bits with a store under way waits for it. */
+static inline void *small_take(char *scratch, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used += cpu_padded(bytes) + 2 * CPU_ALIGN;
+    return scratch ? scratch + at : NULL;
+}
 
 /* Words that n elements along k take. */
 static inline int64_t small_words(const SmallKind *kind, int64_t n) {
