@@ -255,6 +255,7 @@ extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_e
 /* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
  * are no more. */
 const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);
+#define HF_DEEPSEEK "deepseek_v2 deepseek_v3"
 /* hf_is — whether a model type is one of these, a space between them. */
 bool hf_is(const MxHfNames *names, const char *types);
 

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#define DEEPSEEK "deepseek_v2 deepseek_v3"
-
 /* ---- which layers */
 
 /* A number that may be 0. */
@@ -183,15 +181,15 @@ static void write_q_rank(const MxHfModel *model, const MxHfNames *names, MxJson 
 
 // clang-format off
 const HfMember hf_block_members[] = {
-    {.theirs = "q_lora_rank", .ours = "q_lora_rank", .of = DEEPSEEK, HF_SIZE_OF(q_rank, q_lora_rank),
+    {.theirs = "q_lora_rank", .ours = "q_lora_rank", .of = HF_DEEPSEEK, HF_SIZE_OF(q_rank, q_lora_rank),
      .most = HF_LARGEST_SIZE, .missing = 1536, .shapes = true, .read = read_q_rank, .write = write_q_rank},
-    {.theirs = "kv_lora_rank", .ours = "kv_lora_rank", .of = DEEPSEEK, HF_SIZE_OF(kv_rank, kv_lora_rank),
+    {.theirs = "kv_lora_rank", .ours = "kv_lora_rank", .of = HF_DEEPSEEK, HF_SIZE_OF(kv_rank, kv_lora_rank),
      .most = HF_LARGEST_SIZE, .missing = 512, .shapes = true},
-    {.theirs = "qk_nope_head_dim", .ours = "qk_nope_head_dim", .of = DEEPSEEK, HF_SIZE_OF(nope_dim, qk_nope_head_dim),
+    {.theirs = "qk_nope_head_dim", .ours = "qk_nope_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(nope_dim, qk_nope_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
-    {.theirs = "qk_rope_head_dim", .ours = "qk_rope_head_dim", .of = DEEPSEEK, HF_SIZE_OF(rope_dim, qk_rope_head_dim),
+    {.theirs = "qk_rope_head_dim", .ours = "qk_rope_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(rope_dim, qk_rope_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 64, .shapes = true},
-    {.theirs = "v_head_dim", .ours = "v_head_dim", .of = DEEPSEEK, HF_SIZE_OF(value_dim, v_head_dim),
+    {.theirs = "v_head_dim", .ours = "v_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(value_dim, v_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
     {.theirs = "linear_num_key_heads", .ours = "gdn_num_key_heads", .of = "qwen3_next",
      HF_SIZE_OF(delta_keys, gdn_num_key_heads), .most = HF_LARGEST_SIZE, .missing = 16, .shapes = true},

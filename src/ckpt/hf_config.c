@@ -14,7 +14,7 @@ bool hf_says_something(const MxJson *value) {
 }
 
 static bool is_end(const HfMember *m) {
-    return !m->theirs && !m->kind && !m->read && !m->yaml;
+    return !m->theirs && !m->kind && !m->read && !m->yaml && !m->fits;
 }
 
 /* The next one of all tables in turn. */

@@ -3,8 +3,6 @@
  * deepseek_v2, deepseek_v3, gpt_oss, qwen3_next, llama4. */
 #include "hf.h"
 
-#define DEEPSEEK "deepseek_v2 deepseek_v3"
-
 static bool has_experts(const MxHfModel *model) {
     return model->names->experts != MX_HF_EXPERTS_NONE;
 }
@@ -26,7 +24,7 @@ static void read_count(HfReader *r, const HfMember *m) {
 }
 
 static void write_count(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    int which = hf_is(names, DEEPSEEK) ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
+    int which = hf_is(names, HF_DEEPSEEK) ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
     if (names->experts) mx_json_set_int(out, counts[which], model->n_experts);
 }
 
@@ -236,8 +234,9 @@ const HfMember hf_expert_members[] = {
      .agrees = true, .read = read_chosen, .write = write_chosen, .yaml = yaml_chosen},
     {.theirs = "moe_intermediate_size", .ours = "base_moe_mlp_dim", HF_SIZE_OF(moe_dim, moe_mlp_dim),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_width, .take = take_width, .write = write_width,
-     .yaml = yaml_width, .fits = fits_sinks},
+     .yaml = yaml_width},
     {.yaml = yaml_routing, .fits = fits_limit},
+    {.fits = fits_sinks},
     {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v2", HF_SIZE_OF(n_shared, shared_experts),
      .most = HF_LARGEST_SIZE, .missing = 2, .shapes = true, .fits = fits_shared},
     {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v3", HF_SIZE_OF(n_shared, shared_experts),
@@ -255,7 +254,7 @@ const HfMember hf_expert_members[] = {
      .agrees = true, .read = read_method, .write = write_method, .yaml = yaml_groups, .fits = fits_method},
     {.theirs = "n_group", .of = "deepseek_v3", HF_SIZE_OF(n_groups, n_routing_groups),
      .agrees = true, .read = read_groups, .write = write_groups, .yaml = yaml_groups},
-    {.what = "topk_group", .of = DEEPSEEK, HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
+    {.what = "topk_group", .of = HF_DEEPSEEK, HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
     {.theirs = "swiglu_limit", .ours = "mlp_activations_limit", .of = "gpt_oss",
      HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .agrees = true},
     {.theirs = "swiglu_alpha", .of = "gpt_oss", .usual = 1.702, .read = read_alpha, .write = write_alpha},
