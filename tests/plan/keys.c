@@ -208,7 +208,7 @@ static const struct {
      1, false},
     {"grain",
      SMALL "per_device_batch_size=3 eval_per_device_batch_size=1 eval_split=0.3 dataset_type=grain "
-           "grain_train_files=" FIXTURES "short.array_record",
+           "grain_train_files=" FIXTURES "short.array_record checkpoint_period=2",
      1, false},
     {"lora",
      ON_TEXT "per_device_batch_size=2 lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4 "
@@ -251,7 +251,8 @@ static void put_lines(const char *name, const char *format, int n) {
     write_text(in_folder(name), text.data);
 }
 
-/* Data for less steps than are asked for: num_epoch shows. */
+/* Data for less steps than are asked for: num_epoch shows. The last one is not one that is saved for
+ * its number: save_checkpoint_on_completion shows. */
 static void put_data(void) {
     MxError err = {0};
     const char *dir = temp_path("keys");
