@@ -38,7 +38,7 @@ static const char *const fill_names[FILL_COUNT] = {
     [FILL_AWAY] = "away",     [FILL_VALUE] = "value",       [FILL_SQUARE] = "square",
     [FILL_LOGP] = "logp",     [FILL_HYPER] = "hyper",       [FILL_TRIG] = "trig",
     [FILL_FLAGS] = "flags",   [FILL_SEGMENTS] = "segments", [FILL_POSITIONS] = "positions",
-    [FILL_FORWARD] = "out",
+    [FILL_FROM] = "from",     [FILL_FORWARD] = "out",
 };
 
 static MxDtype dtype_of(char letter, MxDtype under_test) {
@@ -233,6 +233,7 @@ static double along_row(Fill fill, double a, MxShape shape, int64_t i) {
     double row = (double)shape.dim[shape.rank > 1 ? 1 : 0], t = fmod((double)i, row);
     if (fill == FILL_POSITIONS) return fmod(761.0 * (double)i, a);
     bool is_padding = row > 9 && t >= 0.9 * row; /* the last tenth of a row */
+    if (fill == FILL_FROM) return is_padding ? -1 : a + t;
     return is_padding ? 0 : 1 + floor((t + 2.0 * floor((double)i / row)) / a);
 }
 
@@ -263,6 +264,7 @@ static double element(Fill fill, double a, MxShape shape, int input, int64_t i) 
         return (double)mx_uniform(case_word(seed, at)) < a ? 0 : 1 + (double)(i % 3);
     case FILL_SEGMENTS:
     case FILL_POSITIONS:
+    case FILL_FROM:
         return along_row(fill, a, shape, i);
     default:
         return a * normal;

@@ -27,6 +27,7 @@ typedef enum Fill {
     FILL_FLAGS,  /* 0 with probability a */
     FILL_SEGMENTS,  /* 1, 2, .. each about a long, padding 0 at the end */
     FILL_POSITIONS, /* counting up to a, then again from 0 */
+    FILL_FROM,      /* counting from a along each row, -1 in the last tenth of a longer one */
     FILL_FORWARD,   /* output a of the forward op: saved for its gradient */
     FILL_COUNT
 } Fill;

@@ -55,7 +55,7 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     return w;
 }
 
-static size_t worker_bytes(const Attention *a) {
+size_t attention_forward_bytes(const Attention *a) {
     size_t bytes = 0;
     carve(a, NULL, &bytes);
     return bytes;
@@ -261,6 +261,7 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
         if (n && !is_packed) {
             SmallRows k = attention_keys(a, 1, at);
             SmallRows v = attention_keys(a, 2, at);
+            v.width = a->value_width; /* the beginning of wider rows */
             w->k = small_pack_left(a->kind, &k, w->rows);
             w->v = small_pack_across(a->kind, &v, w->v_right, w->v_across);
             is_packed = true;
@@ -275,8 +276,10 @@ static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Wo
         w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(a->side, a->time - q)};
         if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
-    for (int64_t k = 0; k < a->keys; k += a->side)
-        add_keys(a, head, (int64_t[]){b, k, cpu_min(a->side, a->keys - k)}, w);
+    for (int64_t k = a->oldest, end; k < a->keys; k = end) {
+        end = attention_keys_end(a, k);
+        add_keys(a, head, (int64_t[]){b, k, end - k}, w);
+    }
     for (int i = 0; i < a->n_blocks; i++)
         if (w->block[i].tile.n_q > 0) finish(a, head, w, &w->block[i]);
 }
@@ -295,16 +298,19 @@ static void attend_span(const void *context, int64_t begin, int64_t end, int wor
     small_close(a->kind);
 }
 
+void attention_forward(const MxDevice *device, Attention a) {
+    a.worker_bytes = attention_forward_bytes(&a);
+    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_SPAN), 1, attend_span,
+                   &a);
+}
+
 static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call) {
     Attention a = attention_of(device, call);
-    return worker_bytes(&a) * (size_t)device->n_threads;
+    return attention_forward_bytes(&a) * (size_t)device->n_threads;
 }
 
 static void attention_run(const MxDevice *device, const MxKernelCall *call) {
-    Attention a = attention_of(device, call);
-    a.worker_bytes = worker_bytes(&a);
-    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_SPAN), 1, attend_span,
-                   &a);
+    attention_forward(device, attention_of(device, call));
 }
 
 const MxKernel cpu_attention = {.scratch = attention_scratch, .run = attention_run};

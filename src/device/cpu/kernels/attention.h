@@ -19,11 +19,12 @@ typedef struct Attention {
     const MxKernelCall *call;
     const SmallKind *kind;
     const MxAttentionAttr *attr;
-    const int32_t *segments;
+    const int32_t *segments; /* NULL = all are of one */
     const float *sinks; /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */
     int64_t time, keys;         /* queries and keys of a sequence */
+    int64_t slots, oldest;      /* key k lies in row k mod slots; those before the oldest are gone */
     int64_t side;               /* queries, and keys, of a tile */
     int n_blocks;               /* of a span */
     int64_t first;              /* the key of which query 0 is the token */
@@ -43,13 +44,21 @@ typedef struct Tile {
 } Tile;
 
 Attention attention_of(const MxDevice *device, const MxKernelCall *call);
+/* attention_forward — the attention of all its queries. attention_forward_bytes — of scratch that a
+ * thread needs for it. */
+void attention_forward(const MxDevice *device, Attention a);
+size_t attention_forward_bytes(const Attention *a);
 /* attention_parts — what has to be done of a tile: all of it if everything is seen, or those parts
  * of which something is seen; how many there are. */
 int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]);
 /* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
- * query, or a row a key, of any width. */
+ * query, or a row a key, of any width. attention_keys_end — where the keys of the tile that begins
+ * at k end: they lie side by side. */
 SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);
 SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]);
+static inline int64_t attention_keys_end(const Attention *a, int64_t k) {
+    return cpu_min(cpu_min(k + a->side, a->keys), k - k % a->slots + a->slots);
+}
 /* attention_mask — makes products of a tile, `step` floats between rows, capped scores if there is
  * a cap, and those minus infinity that the mask excludes. A row is a query or, by_key, a key. */
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores, int64_t step);

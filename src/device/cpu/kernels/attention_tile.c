@@ -26,6 +26,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
+                       .slots = k.dim[1],
                        .first = attr->first_query,
                        .factor = (attr->softcap > 0 ? 1.0f : (float)attr->scale) * log2_e,
                        .heads = q.dim[2],
@@ -90,12 +91,13 @@ static Sight sight_of(const Attention *a, const Tile *tile) {
     int64_t first_q = a->first + tile->q, last_k = tile->k + tile->n_k - 1;
     Range first = keys_of(a, first_q), last = keys_of(a, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
+    bool in_range = tile->k >= last.low && last_k <= first.high;
+    if (!a->segments) return in_range ? SIGHT_ALL : SIGHT_PART;
     const int32_t *segments = a->segments + tile->b * a->keys;
     Extremes q = extremes(segments + first_q, tile->n_q);
     Extremes k = extremes(segments + tile->k, tile->n_k);
     if (q.high < k.low || k.high < q.low) return SIGHT_NONE;
     bool one_segment = q.low == q.high && k.low == k.high;
-    bool in_range = tile->k >= last.low && last_k <= first.high;
     return one_segment && in_range ? SIGHT_ALL : SIGHT_PART;
 }
 
@@ -136,7 +138,9 @@ SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_hea
 }
 
 SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]) {
-    return rows_of(a, input, (int64_t[]){a->keys, a->key_heads}, b_t_head_n);
+    const int64_t *i = b_t_head_n;
+    return rows_of(a, input, (int64_t[]){a->slots, a->key_heads},
+                   (int64_t[]){i[0], i[1] % a->slots, i[2], i[3]});
 }
 
 static void cap_scores(int64_t n, const MxAttentionAttr *attr, float *scores) {
@@ -161,12 +165,12 @@ void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *sc
     int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
     if (a->attr->softcap > 0) cap_scores(rows * step, a->attr, scores);
     if (tile->sight == SIGHT_ALL) return;
-    const int32_t *segments = a->segments + tile->b * a->keys;
+    const int32_t *segments = a->segments ? a->segments + tile->b * a->keys : NULL;
     for (int64_t i = 0; i < rows; i++) {
         Range seen = by_key ? queries_of(a, first_row + i) : keys_of(a, first_row + i);
         float *row = scores + i * step;
         fill(row, 0, cpu_min(seen.low - first_column, columns));
         fill(row, cpu_max(0, seen.high + 1 - first_column), columns);
-        mask_row(columns, segments[first_row + i], segments + first_column, row);
+        if (segments) mask_row(columns, segments[first_row + i], segments + first_column, row);
     }
 }

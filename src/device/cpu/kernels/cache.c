@@ -1,7 +1,8 @@
-/* cache.c — caches of keys and values: rows put into their slots, and attention over them. Keys
- * pass by in blocks; those of a block are read once for all queries of the heads that share them,
- * so that a token at a time costs about what reading the cache does. */
-#include "kernel.h"
+/* cache.c — caches of keys and values: rows put into their slots, and attention over them. Where
+ * queries are few, keys pass by in blocks; those of a block are read once for all queries of the
+ * heads that share them, so that a token at a time costs about what reading the cache does. Many
+ * queries of a prompt meet them in tiles (attention.c), as in training. */
+#include "attention.h"
 #include "vec.h"
 
 #include <math.h>
@@ -221,16 +222,86 @@ static void attend(const void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
+/* ---- many queries */
+
+/* Tokens of a piece that follow one another and are the last ones of the cache. */
+typedef struct Stretch {
+    int64_t first, n; /* position of the first; how many */
+} Stretch;
+
+/* Whether a row of the piece is one, padding behind it aside, and worth tiles. Every token of it
+ * then sees itself. */
+static bool find_stretch(const Cached *c, int64_t b, Stretch *out) {
+    const int32_t *position = (const int32_t *)c->call->in[POSITIONS] + b * c->time;
+    int64_t n = 0, count = ((const int32_t *)c->call->in[COUNTS])[b];
+    while (n < c->time && position[n] == position[0] + n) n++;
+    *out = (Stretch){position[0], n};
+    for (int64_t t = n; t < c->time; t++)
+        if (position[t] >= 0) return false;
+    return n >= QUERIES_A_PIECE && out->first >= cpu_max(0, count - c->slots) &&
+           out->first + n == count;
+}
+
+/* Part i of an array along its first dim. */
+static void *part_of(void *array, MxType type, int64_t i) {
+    int64_t n = mx_shape_count(type.shape) / type.shape.dim[0];
+    return (char *)array + (size_t)(i * n) * mx_dtype_bytes(type.dtype);
+}
+
+static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, Stretch stretch) {
+    const MxKernelCall *call = c->call;
+    int64_t sequence = ((const int32_t *)call->in[SEQUENCES])[b];
+    size_t row_bytes = (size_t)(c->heads * c->value_width) * mx_dtype_bytes(c->dtype);
+    char *to = part_of(call->out[0], call->out_type[0], b);
+    void *in[] = {part_of(call->in[Q], call->in_type[Q], b),
+                  part_of(call->in[K], call->in_type[K], sequence),
+                  part_of(call->in[V], call->in_type[V], sequence), NULL,
+                  call->n_in > SINKS ? call->in[SINKS] : NULL};
+    void *out[] = {to, NULL, NULL};
+    MxKernelCall same = *call;
+    same.op = &op_attention;
+    same.in = in;
+    same.out = out;
+    same.n_in = op_attention.arity + (call->n_in > SINKS);
+    Attention a = attention_of(device, &same);
+    a.batch = 1;
+    a.time = stretch.n;
+    a.first = stretch.first;
+    a.keys = stretch.first + stretch.n;
+    a.oldest = cpu_max(0, a.keys - c->slots);
+    a.value_width = c->value_width;
+    attention_forward(device, a);
+    memset(to + (size_t)stretch.n * row_bytes, 0, (size_t)(c->time - stretch.n) * row_bytes);
+}
+
+/* All rows of the piece as stretches, if they are. */
+static bool attend_stretches(const MxDevice *device, const Cached *c) {
+    Stretch stretch;
+    for (int64_t b = 0; b < c->batch; b++)
+        if (!find_stretch(c, b, &stretch)) return false;
+    for (int64_t b = 0; b < c->batch; b++) {
+        find_stretch(c, b, &stretch);
+        attend_stretch(device, c, b, stretch);
+    }
+    return true;
+}
+
+/* ---- */
+
 static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall *call) {
     Cached c = cached_of(call);
+    Attention a = attention_of(device, call);
     Work w;
-    return carve(&c, NULL, &w) * (size_t)device->n_threads;
+    size_t few = carve(&c, NULL, &w);
+    a.value_width = c.value_width;
+    size_t many = c.time < QUERIES_A_PIECE ? 0 : attention_forward_bytes(&a);
+    return (few > many ? few : many) * (size_t)device->n_threads;
 }
 
 static void cache_attention_run(const MxDevice *device, const MxKernelCall *call) {
     Cached c = cached_of(call);
     Work w;
-    if (!call->out[0]) return;
+    if (!call->out[0] || attend_stretches(device, &c)) return;
     c.worker_bytes = carve(&c, NULL, &w);
     cpu_for_uneven(device, c.batch * c.key_heads * cpu_pieces(c.time, QUERIES_A_PIECE), 1, attend,
                    &c);
