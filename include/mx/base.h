@@ -244,6 +244,10 @@ void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
 /* mx_thread_start — a thread with all signals blocked: they are the main thread's. Returns 0 or an
  * errno. */
 int mx_thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
+/* mx_parallel — fn(data, i) for i in [0, n), by several threads in any order; it returns when all
+ * are done. n_threads  at most so many, up to 16; 0 = as OMP_NUM_THREADS or the processors of this
+ * process say. Fewer run if the system refuses them. */
+void mx_parallel(int64_t n_threads, int n, void (*fn)(void *data, int i), void *data);
 
 /* A bound on memory; INT64_MAX = none. */
 typedef struct MxMemoryLimit {

@@ -92,6 +92,7 @@ typedef struct MxDataConfig {
     const char *token_cache;   /* a folder where tokens are kept by the content of files; NULL =
                                   none */
     MxWhere chat_where;        /* of the setting that names the template */
+    int64_t n_threads; /* that make tokens, as mx_parallel takes them; they change nothing */
 } MxDataConfig;
 
 /* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, twice as many with pairs,

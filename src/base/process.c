@@ -1,11 +1,13 @@
 /* process.c — a program's main function, and what its process needs before it does anything: an
- * environment in which libraries loaded as they should, and descriptors 0 to 2. */
+ * environment in which libraries loaded as they should, and descriptors 0 to 2; threads. */
 #include <mx/base.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -46,6 +48,41 @@ int mx_thread_start(pthread_t *thread, void *(*run)(void *data), void *data) {
     int failed = pthread_create(thread, NULL, run, data);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
+}
+
+enum { MOST_THREADS = 16 };
+
+typedef struct Team {
+    int n;
+    void (*fn)(void *data, int i);
+    void *data;
+    atomic_int next;
+} Team;
+
+static int processors(void) {
+    const char *said = getenv("OMP_NUM_THREADS");
+    long n = said ? strtol(said, NULL, 10) : 0;
+    cpu_set_t set;
+    if (n <= 0) n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+static void *work(void *data) {
+    Team *team = data;
+    for (int i; (i = atomic_fetch_add(&team->next, 1)) < team->n;) team->fn(team->data, i);
+    return NULL;
+}
+
+void mx_parallel(int64_t n_threads, int n, void (*fn)(void *data, int i), void *data) {
+    Team team = {.n = n, .fn = fn, .data = data};
+    pthread_t threads[MOST_THREADS];
+    int64_t wanted = n_threads > 0 ? n_threads : processors();
+    int started = 0;
+    if (wanted > MOST_THREADS) wanted = MOST_THREADS;
+    if (wanted > n) wanted = n;
+    while (started < wanted - 1 && !mx_thread_start(&threads[started], work, &team)) started++;
+    work(&team);
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
 }
 
 /* Else the next file that is opened would get what is written to stdout or stderr. They are opened

@@ -6,6 +6,8 @@
 #include "cache.h"
 #include "formats.h"
 
+#include <sys/stat.h>
+
 static const FormatChoice choice = {.wants = "text in UTF-8", .takes_packed = true};
 static const char *const suffixes[] = {"txt", NULL};
 
@@ -28,26 +30,35 @@ static bool read_text(MxArena *scratch, const char *path, DataStream *out, MxErr
            stream_hold_all(out, err);
 }
 
-static bool read_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,
-                          MxError *err) {
-    MxArena scratch = {.name = "text file"};
-    DataStream stream;
-    bool ok = read_text(&scratch, path, &stream, err);
-    if (ok) {
-        size_t n;
-        const uint8_t *bytes = stream_held(&stream, &n);
-        const char *text = (const char *)bytes;
-        size_t valid = mx_utf8_valid_bytes(text, n);
-        data_add_file(arena, dataset, stream_file(&stream));
-        if (valid < n)
-            ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
-                         "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
-        else
-            ok = mx_tokenizer_encode(arena, dataset->config.tokenizer,
-                                     (MxEncoding){text, n, false, {.file = path}}, out, err);
-    }
-    mx_arena_release(&scratch);
-    return ok;
+/* A file on its way to a document. */
+typedef struct Job {
+    MxArena arena; /* in which all of it lies */
+    MxError err;
+    const MxTokenizer *tokenizer;
+    const char *path;
+    DataStream stream; /* closed with the arena */
+    MxDataFile file;
+    uint64_t key; /* of what is kept of it */
+    MxTokens tokens;
+    bool ok, is_kept; /* kept: its tokens were made before */
+} Job;
+
+/* Files are made tokens of by several threads. */
+static void read_document(void *jobs, int i) {
+    Job *job = (Job *)jobs + i;
+    size_t n;
+    if (!job->ok || job->is_kept) return;
+    job->ok = read_text(&job->arena, job->path, &job->stream, &job->err);
+    if (!job->ok) return;
+    const uint8_t *bytes = stream_held(&job->stream, &n);
+    const char *text = (const char *)bytes;
+    size_t valid = mx_utf8_valid_bytes(text, n);
+    job->file = stream_file(&job->stream);
+    job->ok = valid == n ? mx_tokenizer_encode(&job->arena, job->tokenizer,
+                                               (MxEncoding){text, n, false, {.file = job->path}},
+                                               &job->tokens, &job->err)
+                         : mx_fail(&job->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = job->path},
+                                   "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
 }
 
 /* ---- documents that were read before */
@@ -75,19 +86,17 @@ static bool keep_document(MxDataset *dataset, uint64_t key, MxTokens tokens, MxE
     return ok;
 }
 
-static bool find_document(MxArena *arena, MxDataset *dataset, const char *path, MxTokens *out,
-                          MxError *err) {
-    MxDataFile file;
+/* What was kept of a file's content, if anything was. */
+static void find_document(MxArena *arena, MxDataset *dataset, Job *job) {
     MxBytes kept;
-    if (!dataset->cache.dir) return read_document(arena, dataset, path, out, err);
-    if (!data_hash_whole(path, &file, err)) return false;
-    uint64_t key = cache_key(dataset, &file, "");
-    if (!cache_find(arena, dataset, key, &kept))
-        return read_document(arena, dataset, path, out, err) &&
-               keep_document(dataset, key, *out, err);
-    data_add_file(arena, dataset, file);
-    *out = (MxTokens){(int32_t *)(void *)kept.data, (int64_t)(kept.size / sizeof(int32_t))};
-    return true;
+    job->ok = true;
+    if (!dataset->cache.dir) return;
+    job->ok = data_hash_whole(job->path, &job->file, &job->err);
+    job->key = cache_key(dataset, &job->file, "");
+    job->is_kept = job->ok && cache_find(arena, dataset, job->key, &kept);
+    if (job->is_kept)
+        job->tokens =
+            (MxTokens){(int32_t *)(void *)kept.data, (int64_t)(kept.size / sizeof(int32_t))};
 }
 
 /* Rows of a stretch of tokens: each takes length+1 of them and leaves the last to the next. */
@@ -106,6 +115,50 @@ static void add_document(Corpus *corpus, MxTokens tokens, MxDataset *dataset) {
         dataset->n_rows = rows_of(document->end, dataset->config.length);
     else
         dataset->n_rows += rows_of(n, dataset->config.length);
+}
+
+/* Takes a file's tokens over from its job. */
+static bool finish_document(MxArena *arena, MxDataset *dataset, Corpus *corpus, Job *job,
+                            MxError *err) {
+    MxTokens tokens = job->tokens;
+    if (!job->ok) return mx_fail(err, job->err.exit, MX_NOWHERE, "%s", job->err.text.data);
+    if (dataset->cache.dir && !job->is_kept && !keep_document(dataset, job->key, tokens, err))
+        return false;
+    data_add_file(arena, dataset, job->file);
+    if (!tokens.n) return true;
+    if (!job->is_kept) {
+        tokens.ids = mx_new_n(arena, int32_t, tokens.n);
+        memcpy(tokens.ids, job->tokens.ids, (size_t)tokens.n * sizeof *tokens.ids);
+    }
+    add_document(corpus, tokens, dataset);
+    return true;
+}
+
+/* Some files at a time, of not much more than so many bytes together. */
+static bool read_documents(MxArena *arena, MxDataset *dataset, Corpus *corpus, const DataPart *part,
+                           MxError *err) {
+    enum { MOST_JOBS = 64, MOST_BYTES = 64 << 20 };
+    const MxDataConfig *config = &dataset->config;
+    bool ok = true;
+    Job job[MOST_JOBS];
+    for (int next = 0; ok && next < part->n_paths;) {
+        int n = 0;
+        for (int64_t bytes = 0; n < MOST_JOBS && next < part->n_paths && bytes < MOST_BYTES; n++) {
+            struct stat st;
+            job[n] = (Job){.arena = {.name = "text file"},
+                           .tokenizer = config->tokenizer,
+                           .path = part->paths[next++]};
+            find_document(arena, dataset, &job[n]);
+            if (!job[n].is_kept && !stat(job[n].path, &st)) bytes += st.st_size;
+        }
+        mx_parallel(config->n_threads, n, read_document, job);
+        for (int i = 0; i < n; i++) {
+            ok = ok && finish_document(arena, dataset, corpus, &job[i], err);
+            mx_error_release(&job[i].err);
+            mx_arena_release(&job[i].arena);
+        }
+    }
+    return ok;
 }
 
 static bool check_config(const MxDataConfig *config, MxError *err) {
@@ -138,11 +191,7 @@ static bool text_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     *corpus = (Corpus){.documents = mx_new_n(arena, Document, n_paths),
                        .bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer),
                        .eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer)};
-    for (int i = 0; i < n_paths; i++) {
-        MxTokens tokens;
-        if (!find_document(arena, dataset, paths[i], &tokens, err)) return false;
-        if (tokens.n) add_document(corpus, tokens, dataset);
-    }
+    if (!read_documents(arena, dataset, corpus, parts.item, err)) return false;
     if (!dataset->n_rows)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where, "no tokens in %s%s",
                        n_paths > 1 ? "any file of " : "", n_paths > 1 ? config->path : paths[0]);

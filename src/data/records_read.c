@@ -1,5 +1,6 @@
-/* records_read.c — files to records: each of theirs is checked, tokenised, cut to what a row holds,
- * and kept as tokens, 2 bytes each where the vocabulary allows it, 4 elsewhere. */
+/* records_read.c — files to records: each of theirs is checked and tokenised, by several threads at
+ * a time, then in their order cut to what a row holds and kept as tokens, 2 bytes each where the
+ * vocabulary allows it, 4 elsewhere. */
 #include "formats.h"
 #include "records.h"
 
@@ -114,62 +115,134 @@ static Record *keep(Records *records, const Draft *draft) {
     return record;
 }
 
-/* ---- reading */
+/* ---- drafts, by several threads */
 
-/* Makes tokens of a record's columns. false = bad; *goes_on: whether others can be better. */
-static bool add_record(MxArena *scratch, Records *records, const Fields *fields, MxWhere where,
-                       bool *goes_on, MxError *err) {
+enum { MOST_JOBS = 1024, MOST_JOB_BYTES = 4 << 20 };
+
+/* A record on its way from the file. */
+typedef struct Job {
+    MxArena arena; /* in which all of it lies */
+    MxError err;
+    MxWhere where;
+    const char *bytes; /* [n] as the file has it, with a 0 behind */
+    size_t n;
+    Fields fields;
+    const char *lacking; /* a column that is missing or null; NULL = none */
+    Draft draft;
+    bool ok, goes_on; /* goes_on: others can be better */
+} Job;
+
+/* Records that are drafted together. */
+typedef struct Batch {
+    Records *records;
+    const RecordFormat *format;
+    Job *job; /* [n] of MOST_JOBS */
+    int n;
+    size_t n_bytes;
+} Batch;
+
+/* By the first record that can be read, which is in a batch of its own. */
+static bool choose_columns(Records *records, const Job *job, MxError *err) {
+    if (!columns_choose(&records->dataset->config, &job->fields, job->where, &records->columns,
+                        err) ||
+        (records->columns.talks && !talk_open(records, err)))
+        return false;
+    records->found = columns_found(records->arena, &job->fields);
+    return true;
+}
+
+/* Makes tokens of a record's columns. */
+static bool draft(const Records *records, Job *job) {
     Field column[COLUMNS_MOST];
     const Columns *columns = &records->columns;
-    Draft draft = {0};
-    if (!columns->n) {
-        const MxDataConfig *config = &records->dataset->config;
-        *goes_on = columns_choose(config, fields, where, &records->columns, err) &&
-                   (!columns->talks || talk_open(records, err));
-        if (!*goes_on) return false;
-        records->found = columns_found(records->arena, fields);
+    MxArena *arena = &job->arena;
+    if (!columns_read(arena, columns, &job->fields, job->where, column, &job->err)) return false;
+    for (int i = 0; i < columns->n_texts && !job->lacking; i++)
+        if (columns_lacks(columns, &column[i])) job->lacking = columns->name[i];
+    if (job->lacking) return true;
+    return columns->talks
+               ? talk_draft(arena, records, &job->fields, column, job->where, &job->draft,
+                            &job->err)
+               : make_pieces(arena, records, column, job->where, job->draft.piece, &job->err);
+}
+
+static void do_job(void *data, int i) {
+    Batch *batch = data;
+    Job *job = &batch->job[i];
+    Records *records = batch->records;
+    job->ok = batch->format->parse(&job->arena, job->bytes, job->n, job->where, &job->fields,
+                                   &job->goes_on, &job->err);
+    if (!job->ok) return;
+    if (!records->columns.n) job->goes_on = choose_columns(records, job, &job->err);
+    job->ok = job->goes_on && draft(records, job);
+}
+
+/* ---- records, in their order */
+
+/* Keeps what can teach something; what cannot is counted. */
+static bool add_record(Records *records, Job *job, MxError *err) {
+    bool is_grouped = records->dataset->config.group > 0;
+    if (job->lacking && is_grouped)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, job->where,
+                       "column \"%s\" is missing or null; its group needs it", job->lacking);
+    if (job->lacking) {
+        leave_out(records, &records->tally.empty, job->where);
+        return true;
     }
-    if (!columns_read(scratch, columns, fields, where, column, err)) return false;
-    for (int i = 0; i < columns->n_texts; i++)
-        if (columns_lacks(columns, &column[i])) {
-            if (records->dataset->config.group)
-                return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                               "column \"%s\" is missing or null; its group needs it",
-                               columns->name[i]);
-            leave_out(records, &records->tally.empty, where);
-            return true;
-        }
-    if (columns->talks ? !talk_draft(scratch, records, fields, column, where, &draft, err)
-                       : !make_pieces(scratch, records, column, where, draft.piece, err))
-        return false;
-    const Draft whole = draft;
-    cut_pieces(records, draft.piece);
-    Record *kept = keep(records, &draft);
-    bool is_grouped = records->dataset->config.group > 0, teaches = records_teach(records, kept);
-    if (!teaches) leave_out(records, &records->tally.mute, where);
+    const Draft whole = job->draft;
+    cut_pieces(records, job->draft.piece);
+    Record *kept = keep(records, &job->draft);
+    bool teaches = records_teach(records, kept);
+    if (!teaches) leave_out(records, &records->tally.mute, job->where);
     if (teaches || is_grouped) {
         for (int i = 0; i < PIECES; i++) records->tally.n_tokens += kept->n[i];
         records->tally.n_counted += kept->n_counted;
-        return !is_grouped || scores_read(records, fields, &whole, where, err);
+        return !is_grouped || scores_read(records, &job->fields, &whole, job->where, err);
     }
     records->n--;
     return true;
 }
 
-/* One record as the file has it. */
-static bool read_record(Records *records, const RecordFile *file, const char *bytes, size_t n,
-                        bool *goes_on, MxError *err) {
-    MxArena scratch = {.name = "record"};
-    Fields fields;
-    MxWhere where = record_file_where(&scratch, file);
-    const char *copy = mx_arena_strndup(&scratch, bytes, n); /* with a 0 behind */
-    bool ok = file->format->parse(&scratch, copy, n, where, &fields, goes_on, err) &&
-              add_record(&scratch, records, &fields, where, goes_on, err);
-    mx_arena_release(&scratch);
-    return ok;
+/* Reads on after a bad record, so that several can be told at once; whether that makes sense. */
+static bool finish_job(Batch *batch, Job *job, MxError *err) {
+    Records *records = batch->records;
+    if (!job->ok) mx_fail(err, job->err.exit, MX_NOWHERE, "%s", job->err.text.data);
+    if (job->ok && add_record(records, job, err)) return true;
+    if (records->dataset->config.group) return false; /* where groups begin is not known any more */
+    if (++records->n_bad < MOST_BAD || !job->goes_on) return job->goes_on;
+    mx_note(err, "%d bad %s; the rest was not read", MOST_BAD,
+            batch->format->is_binary ? "records" : "lines");
+    return false;
 }
 
-/* Reads on after a bad record, so that several can be told at once. */
+static bool finish_batch(Batch *batch, MxError *err) {
+    bool goes_on = true;
+    mx_parallel(batch->records->dataset->config.n_threads, batch->n, do_job, batch);
+    for (int i = 0; i < batch->n; i++) {
+        Job *job = &batch->job[i];
+        goes_on = goes_on && finish_job(batch, job, err);
+        mx_error_release(&job->err);
+        mx_arena_release(&job->arena);
+    }
+    batch->n = 0;
+    batch->n_bytes = 0;
+    return goes_on;
+}
+
+static void add_job(Batch *batch, const RecordFile *file, const char *bytes, size_t n) {
+    Job *job = &batch->job[batch->n++];
+    *job = (Job){.arena = {.name = "record"}, .n = n, .goes_on = true};
+    job->where = record_file_where(&job->arena, file);
+    job->bytes = mx_arena_strndup(&job->arena, bytes, n);
+    batch->n_bytes += n;
+}
+
+/* The columns are chosen by the first record, so nothing is drafted beside it. */
+static bool is_full(const Batch *batch) {
+    return batch->n == MOST_JOBS || batch->n_bytes >= MOST_JOB_BYTES ||
+           (batch->n && !batch->records->columns.n);
+}
+
 bool records_read(Records *records, const char *path, MxError *err) {
     MxArena reading = {.name = "file of records"};
     MxError why = {0};
@@ -180,18 +253,14 @@ bool records_read(Records *records, const char *path, MxError *err) {
     bool goes_on = true;
     bool ok =
         record_file_open(&reading, path, dataset->kind->choice(&dataset->config, path), &file, err);
+    Batch batch = {.records = records, .format = file.format};
+    batch.job = mx_new_n(&reading, Job, MOST_JOBS);
     while (ok && goes_on && file.format->next(&file, &bytes, &n, &why)) {
-        if (read_record(records, &file, bytes, n, &goes_on, err)) continue;
-        if (dataset->config.group) goes_on = false; /* where groups begin is not known any more */
-        if (++records->n_bad < MOST_BAD || !goes_on) continue;
-        mx_note(err, "%d bad %s; the rest was not read", MOST_BAD,
-                file.format->is_binary ? "records" : "lines");
-        goes_on = false;
+        add_job(&batch, &file, bytes, n);
+        if (is_full(&batch)) goes_on = finish_batch(&batch, err);
     }
-    if (why.count) {
-        mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
-        goes_on = false;
-    }
+    if (ok && goes_on) goes_on = finish_batch(&batch, err);
+    if (goes_on && why.count) goes_on = mx_fail(err, why.exit, MX_NOWHERE, "%s", why.text.data);
     if (ok && goes_on && !file.stream.is_at_end)
         goes_on =
             mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path}, "has grown while it was read");

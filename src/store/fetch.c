@@ -7,45 +7,10 @@
 #include "h5.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 
-enum { JOB_BYTES = 4 << 20, MOST_THREADS = 16, MOST_VECTORS = 1024 /* IOV_MAX */ };
-
-/* ---- threads ---- */
-
-typedef struct Team {
-    int n;
-    void (*fn)(void *data, int i);
-    void *data;
-    atomic_int next;
-} Team;
-
-static int processors(void) {
-    const char *said = getenv("OMP_NUM_THREADS");
-    long n = said ? strtol(said, NULL, 10) : 0;
-    cpu_set_t set;
-    if (n <= 0) n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n > MOST_THREADS ? MOST_THREADS : (int)n;
-}
-
-static void *work(void *data) {
-    Team *team = data;
-    for (int i; (i = atomic_fetch_add(&team->next, 1)) < team->n;) team->fn(team->data, i);
-    return NULL;
-}
-
-void store_for(int n, void (*fn)(void *data, int i), void *data) {
-    Team team = {.n = n, .fn = fn, .data = data};
-    pthread_t threads[MOST_THREADS];
-    int wanted = processors() < n ? processors() : n, started = 0;
-    while (started < wanted - 1 && !mx_thread_start(&threads[started], work, &team)) started++;
-    work(&team);
-    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-}
+enum { JOB_BYTES = 4 << 20, MOST_VECTORS = 1024 /* IOV_MAX */ };
 
 /* ---- jobs ---- */
 
@@ -172,7 +137,7 @@ static void do_job(void *jobs, int i) {
 
 bool h5_fetch_run(H5Fetch *fetch, MxError *err) {
     bool ok = true;
-    store_for(fetch->n, do_job, fetch->jobs);
+    mx_parallel(0, fetch->n, do_job, fetch->jobs);
     for (int i = 0; ok && i < fetch->n; i++) {
         const FetchJob *job = &fetch->jobs[i];
         if (!job->failed) continue;

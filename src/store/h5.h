@@ -46,10 +46,6 @@ bool h5_box_fits(const MxH5 *file, const MxH5Array *array, const MxBox *box, MxE
 
 /* ---- many threads (fetch.c) */
 
-/* store_for — fn(data, i) for every i below n, by as many threads as OMP_NUM_THREADS says, else as
- * this process has processors. */
-void store_for(int n, void (*fn)(void *data, int i), void *data);
-
 /* What is to be read from files past the library. */
 typedef struct H5Fetch {
     MxArena arena;

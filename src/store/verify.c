@@ -225,7 +225,7 @@ static bool check_files(Check *check, const MxTeam *team, const MxJson *files) {
     bool ok = list_pieces(check, files);
     keep_share(check, team);
     for (int i = 0; ok && i < check->n; i++) look_at(check, &check->files[check->pieces[i].file]);
-    if (ok) store_for(check->n, hash_piece, check);
+    if (ok) mx_parallel(0, check->n, hash_piece, check);
     for (int i = 0; ok && i < check->n; i++) judge(check, &check->pieces[i]);
     for (int i = 0; i < check->n_files; i++)
         if (check->files[i].fd >= 0) close(check->files[i].fd);

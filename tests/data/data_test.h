@@ -8,6 +8,7 @@
 #include <mx/store.h>
 
 Suite *cache_suite(void);
+Suite *threads_suite(void);
 Suite *talks_suite(void);
 Suite *text_suite(void);
 Suite *formats_suite(void);

@@ -82,6 +82,7 @@ int main(void) {
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, records_suite());
     srunner_add_suite(runner, groups_suite());
+    srunner_add_suite(runner, threads_suite());
     srunner_add_suite(runner, talks_suite());
     srunner_add_suite(runner, cache_suite());
     srunner_add_suite(runner, formats_suite());
