@@ -20,15 +20,15 @@ typedef struct Attention {
     const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments; /* NULL = all are of one */
-    const float *sinks; /* [heads]; NULL = none */
+    const float *sinks;      /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */
     int64_t time, keys;         /* queries and keys of a sequence */
-    int64_t slots, oldest;      /* key k lies in row k mod slots; those before the oldest are gone */
-    int64_t side;               /* queries, and keys, of a tile */
-    int n_blocks;               /* of a span */
-    int64_t first;              /* the key of which query 0 is the token */
-    float factor;               /* from a product, or from a capped score, to the exponent of 2 */
+    int64_t slots, oldest; /* key k lies in row k mod slots; those before the oldest are gone */
+    int64_t side;          /* queries, and keys, of a tile */
+    int n_blocks;          /* of a span */
+    int64_t first;         /* the key of which query 0 is the token */
+    float factor;          /* from a product, or from a capped score, to the exponent of 2 */
     MxDtype dtype;
     char *scratch;
     size_t worker_bytes;
