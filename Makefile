@@ -276,6 +276,7 @@ fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
 USES.ops-bench := run model config
 USES.providers-bench := device
 USES.checkpoint-bench := ckpt model config device
+USES.generate-bench := program
 BENCH          := $B/bench
 bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 
@@ -285,7 +286,8 @@ $(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) 
 $(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
 $(BENCH)/providers: $(call bench_objs,providers common) $(call objs,providers-bench) ; $(link) $(call libs,providers-bench)
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
-bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/providers $(BENCH)/checkpoint
+$(BENCH)/generate: $(call bench_objs,generate common) $(call objs,generate-bench) ; $(link) $(call libs,generate-bench) -fopenmp
+bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/providers $(BENCH)/checkpoint $(BENCH)/generate
 bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
 	bench/run.py $(BENCH_ARGS)
 

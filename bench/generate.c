@@ -1,0 +1,117 @@
+/* generate.c — how fast a config's model takes a prompt in and gives tokens, beside its own forward
+ * pass of evaluation and what memory gives.
+ *
+ *   generate CONFIG PROMPT CHUNK TOKENS [KEY=VALUE]...
+ *
+ * Prints a line for each: tokens a second (the fastest of some rounds, as others may use the
+ * machine), and for tokens one by one the bytes of weights that each reads, a second, beside
+ * bench_bandwidth in the same run. Weights are drawn; the dtype of weights is that of the config.
+ */
+#include "common.h"
+
+#include <mx/program.h>
+
+#include <stdio.h>
+
+enum { ROUNDS = 5 };
+
+static void stop(MxError *err) {
+    bench_fail("%s", err->text.data);
+}
+
+/* Bytes of all weights that a token is multiplied with: all but the table that it is looked up in.
+ */
+static double weight_bytes(MxTrainState *state) {
+    const MxTree *tree = mx_train_state_tree(state);
+    double bytes = 0;
+    for (int i = 0; i < tree->n; i++)
+        if (tree->leaves[i].kind == MX_KIND_PARAM && !strstr(tree->leaves[i].path, "embedding"))
+            bytes += (double)mx_shape_count(tree->leaves[i].shape) *
+                     (double)mx_dtype_bytes(tree->leaves[i].dtype);
+    return bytes;
+}
+
+/* A prompt in pieces; then tokens one by one. Seconds of both. */
+static void generate(MxTrainState *state, const int32_t *tokens, int64_t n, int64_t more,
+                     float *logits, double seconds[2]) {
+    MxGeneration shape = mx_generation(state);
+    const int32_t sequence = 0;
+    double start = bench_clock_s();
+    for (int64_t at = 0; at < n; at += shape.chunk) {
+        int64_t some = n - at < shape.chunk ? n - at : shape.chunk;
+        mx_generation_run(state, &(MxPiece){1, &sequence, &at, tokens + at, some}, logits);
+    }
+    seconds[0] = bench_clock_s() - start;
+    start = bench_clock_s();
+    for (int64_t at = n; at < n + more; at++)
+        mx_generation_run(state, &(MxPiece){1, &sequence, &at, tokens, 1}, logits);
+    seconds[1] = bench_clock_s() - start;
+}
+
+static void time_generation(const MxConfig *c, int64_t n, int64_t chunk, int64_t more) {
+    MxArena arena = {.name = "generation"};
+    MxError err = {0};
+    MxTrainState *state;
+    const MxGeneration what = {.rows = 1, .capacity = n + more, .chunk = chunk};
+    if (!mx_train_state_open_generation(&arena, c, what, &state, &err)) stop(&err);
+    mx_train_state_init(state);
+    int32_t *tokens = mx_new_n(&arena, int32_t, n);
+    float *logits = mx_new_n(&arena, float, c->vocab_size);
+    for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * 7919 % c->vocab_size);
+    double best[2] = {1e30, 1e30}, seconds[2];
+    for (int round = 0; round < ROUNDS; round++) {
+        generate(state, tokens, n, more, logits, seconds);
+        for (int i = 0; i < 2; i++) best[i] = seconds[i] < best[i] ? seconds[i] : best[i];
+    }
+    double bytes = weight_bytes(state), memory = bench_bandwidth();
+    printf("prompt of %lld in pieces of %lld: %.0f tokens/s\n", (long long)n, (long long)chunk,
+           (double)n / best[0]);
+    printf("one by one: %.2f tokens/s, %.2f GB/s of weights (%.0f MB a token), memory %.2f GB/s: "
+           "%.0f %%\n",
+           (double)more / best[1], bytes * (double)more / best[1] / 1e9, bytes / 1e6, memory / 1e9,
+           100 * bytes * (double)more / best[1] / memory);
+    mx_arena_release(&arena);
+}
+
+static void time_evaluation(const MxConfig *c) {
+    MxArena arena = {.name = "evaluation"};
+    MxError err = {0};
+    MxTrainState *state;
+    MxDataset *data;
+    int64_t rows = c->global_batch_size_to_load_eval;
+    const MxDataConfig config = {
+        .kind = "synthetic", .rows = rows, .length = c->max_target_length, .vocab = c->vocab_size};
+    MxBatch batch = mx_batch_new(&arena, rows, c->max_target_length);
+    if (!mx_train_state_open_eval(&arena, c, NULL, &state, &err) ||
+        !mx_data_open(&arena, &config, &data, &err) ||
+        mx_data_batch(data, 0, &batch, &err) != MX_DATA_OK)
+        stop(&err);
+    mx_train_state_init(state);
+    double best = 1e30;
+    for (int round = 0; round < ROUNDS; round++) {
+        double start = bench_clock_s();
+        mx_train_eval(state, &batch);
+        double seconds = bench_clock_s() - start;
+        best = seconds < best ? seconds : best;
+    }
+    printf("evaluation of %lld x %lld: %.0f tokens/s\n", (long long)rows,
+           (long long)c->max_target_length, (double)(rows * c->max_target_length) / best);
+    mx_arena_release(&arena);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) bench_fail("usage: generate CONFIG PROMPT CHUNK TOKENS [KEY=VALUE]...");
+    MxArena arena = {.name = "generate"};
+    MxError err = {0};
+    MxConfig *config;
+    const MxConfigRequest request = {.files = (const char *const *)argv + 1,
+                                     .n_files = 1,
+                                     .overrides = (const char *const *)argv + 5,
+                                     .n_overrides = argc - 5};
+    if (!mx_config_load(&arena, &request, &config, &err)) stop(&err);
+    time_generation(config, bench_positive(argv[2], "PROMPT"), bench_positive(argv[3], "CHUNK"),
+                    bench_positive(argv[4], "TOKENS"));
+    time_evaluation(config);
+    mx_arena_release(&arena);
+    return 0;
+}
