@@ -151,6 +151,8 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
 bool mx_config_runnable(const MxConfig *config, MxError *err);
 /* mx_config_names_eval — whether data for evaluation is named, so that none is held out. */
 bool mx_config_names_eval(const MxConfig *config);
+/* mx_config_writes — whether the policy writes the responses that it is trained on. */
+bool mx_config_writes(const MxConfig *config);
 
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
  * M_KEY" or "<default>" (the last three without a line). */

@@ -76,12 +76,15 @@ typedef struct MxDataConfig {
     int64_t max_segments;       /* max_segments_per_seq; <= 0 = no limit */
     int64_t n_epochs;           /* <= 0 = without end */
     MxDataPairs pairs;          /* not of text */
-    int64_t max_prompt_length;  /* hf with pairs: in [1, length); prompts keep their last
+    int64_t max_prompt_length;  /* hf with pairs or asks: in [1, length); prompts keep their last
                                    tokens, and responses the first length - max_prompt_length */
     const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
     int n_columns;              /* prompt, chosen, rejected; 0 = whichever the first record has */
     int64_t group; /* > 0: records are rewarded responses, so many to each prompt one after the
                       other; a batch has them for `rows` prompts. With is_sft, not with packing */
+    bool asks; /* with group: records are prompts, to which the responses of a group are yet to be
+                  written: all its rows hold the prompt alone, its last max_prompt_length tokens */
+    const char *answer_column; /* with asks: a text that every record must have besides; NULL */
     bool reads_logprobs;       /* with group: the log-probabilities that they were written with */
     bool is_sft;               /* hf: the first record may have a prompt and a completion, or a
                                   conversation */
@@ -193,6 +196,9 @@ MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxErr
  * if they are not read: recorded ones of each target, 0 where it does not count. */
 void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *part, float *rewards,
                     float *logprobs);
+
+/* mx_data_record — with asks, the record of row r of a step's batch: an object of JSON, as text. */
+const char *mx_data_record(const MxDataset *dataset, int64_t step, int64_t r);
 
 /* mx_data_rows_made — rows made since the dataset was opened: what batches have cost. */
 int64_t mx_data_rows_made(const MxDataset *dataset);

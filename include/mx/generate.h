@@ -19,6 +19,7 @@ typedef struct MxSampling {
     double repetition_penalty; /* logits of tokens seen before: divided by it, or, below 0, times it
                                 */
     uint64_t seed;
+    bool tempers; /* log-probabilities that are told are those at the temperature */
 } MxSampling;
 
 /* mx_sampling_check — Errors (exit 2): numbers out of their range. */
@@ -28,7 +29,7 @@ bool mx_sampling_check(const MxSampling *how, MxError *err);
 typedef struct MxChoice {
     int32_t id;
     double logprob; /* natural logarithm of its probability as the model has it: before everything
-                       of MxSampling */
+                       of MxSampling, unless that tempers */
 } MxChoice;
 
 /* mx_sample — the next token of a sequence. The penalty comes first, then the temperature, top_k,
@@ -46,7 +47,7 @@ MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, co
 /* What comes after a prompt. */
 typedef struct MxReply {
     MxTokens tokens;
-    float *logprobs; /* [tokens.n] */
+    float *logprobs; /* [tokens.n] see MxChoice */
     const char *text;
     size_t text_bytes;
     bool is_cut; /* it had max_tokens, and would have gone on */

@@ -149,9 +149,10 @@ bool mx_train_before_batch(MxTrainState *state, bool is_eval, int64_t i, const M
 bool mx_train_evaluates(const MxConfig *config, MxError *err);
 
 /* mx_train_give_rewards — of the next batch, where responses have them: rewards [of_rows] of all of
- * its rows, and the log-probabilities that the rows of `batch` were written with, [rows, length],
- * kept until that batch is done (rl.recorded_logprobs, else NULL). For who has no dataset:
- * mx_train_before_batch does so with what the data says. */
+ * its rows, NAN = none, and the log-probabilities that the rows of `batch` were written with,
+ * [rows, length], kept until that batch is done (rl.recorded_logprobs, else NULL). For who has no
+ * dataset: mx_train_before_batch does so with what the data says, unless the policy writes the
+ * responses (mx_config_writes). */
 void mx_train_give_rewards(MxTrainState *state, const MxBatch *batch, const float *rewards,
                            const float *logprobs);
 

@@ -56,6 +56,10 @@ static bool has_share(const ConfigLoad *load) {
            (files->eval == MX_KEY_eval_split || !config_eval_named(c, files));
 }
 
+static bool has_writer(const ConfigLoad *load) {
+    return mx_config_writes(load->config);
+}
+
 static bool has_teacher(const ConfigLoad *load) {
     return config_has_teacher(load->config);
 }
@@ -78,6 +82,8 @@ static const Test several_devices = {has_devices, "it acts on several devices, h
                   pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
                   compares = {has_reference, "it acts where use_dpo is true, or use_grpo with "
                                              "rl.grpo_beta above 0"},
+                  writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
+                                        "another rl.reward than data"},
                   teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
                   features = {has_features, "it acts where distill_beta is above 0"},
                   no_teacher = {has_no_teacher, "distillation has no such part of the loss"},

@@ -153,6 +153,36 @@ static void check_reference(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
 }
 
+/* What a reward is made with. */
+static void check_reward(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        const char *reward;
+        MxKey key;
+        const char *needs;
+    } needs[] = {{"command", MX_KEY_rl_reward_command, c->rl_reward_command},
+                 {"regex", MX_KEY_rl_reward_pattern, c->rl_reward_pattern}};
+    if (GOOD(load, MX_KEY_rl_reward_pattern) && c->rl_reward_pattern)
+        check_regex(load, MX_KEY_rl_reward_pattern, c->rl_reward_pattern);
+    if (!GOOD(load, MX_KEY_rl_reward) || !mx_config_writes(c)) return;
+    for (int i = 0; i < MX_COUNT(needs); i++)
+        if (!strcmp(c->rl_reward, needs[i].reward) && !needs[i].needs)
+            config_fail(load, MX_KEY_rl_reward, "%s wants %s", c->rl_reward,
+                        mx_key_name(needs[i].key));
+    if (GOOD(load, MX_KEY_max_prefill_predict_length, MX_KEY_max_target_length) &&
+        c->max_prefill_predict_length >= c->max_target_length)
+        config_fail(
+            load, config_culprit(load, MX_KEY_max_prefill_predict_length, MX_KEY_max_target_length),
+            "max_prefill_predict_length %lld leaves no room for completions in max_target_length "
+            "%lld",
+            (long long)c->max_prefill_predict_length, (long long)c->max_target_length);
+    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_grpo_beta) && c->grpo_beta > 0 &&
+        !strcmp(c->dpo_reference, "precomputed"))
+        config_fail(load, config_culprit(load, MX_KEY_dpo_reference, MX_KEY_rl_reward),
+                    "precomputed wants responses that are in the data; rl.reward %s lets the "
+                    "policy write them",
+                    c->rl_reward);
+}
+
 /* A group of one has nothing to compare its response with. */
 static void check_rewards(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_grpo) || !c->use_grpo) return;
@@ -167,6 +197,7 @@ static void check_rewards(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_decode_sampling_temperature,
                     "a temperature of %g is not available yet with final_logits_soft_cap",
                     c->decode_sampling_temperature);
+    check_reward(load, c);
 }
 
 /* MaxText accepts the first two, and then trains nothing (ours). */

@@ -65,12 +65,15 @@ static bool has_prompts(const MxConfig *c) {
 static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
     const MxStrs *columns = (const MxStrs *)((const char *)c + config_rows[key].offset);
     bool is_default = columns->n == 1 && !strcmp(columns->item[0], "text");
-    int least = c->use_dpo ? 2 : 1, most = c->use_dpo ? 3 : has_prompts(c) ? 2 : 1;
+    int least = c->use_dpo ? 2 : 1, most = c->use_dpo                               ? 3
+                                           : has_prompts(c) && !mx_config_writes(c) ? 2
+                                                                                    : 1;
     if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_use_grpo) || is_default) return;
     if (columns->n >= least && columns->n <= most) return;
     config_fail(load, key, "wants %s, found %d",
                 c->use_dpo ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
                              "of 2 or 3 columns"
+                : mx_config_writes(c) ? "[prompt], or another name of 1 column"
                 : has_prompts(c)
                     ? "[text] or [prompt, completion], or other names of 1 or 2 columns"
                     : "[text], or another name of 1 column",

@@ -132,6 +132,10 @@ static void derive_lengths(ConfigLoad *load, MxConfig *c) {
     mark(load, MX_KEY_dpo_max_prompt_length);
 }
 
+bool mx_config_writes(const MxConfig *c) {
+    return c->use_grpo && strcmp(c->rl_reward, "data") != 0;
+}
+
 /* ---- what evaluation reads */
 
 // clang-format off

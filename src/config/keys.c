@@ -12,6 +12,7 @@
 #define ABOVE(a)                 AT_LEAST(a), .is_open_below = true
 #define BELOW(a, b)              RANGE(a, b), .is_open_above = true
 #define AT_LEAST_OR(a, x)        AT_LEAST(a), .has_other = true, .other = (x)
+#define SHARE_OR(x)              RANGE(0, 1), .is_open_below = true, .has_other = true, .other = (x)
 #define NULL_IS(text, limits)    .null_as = (text), limits
 #define CHOICE(act, later_, fit) .now = (act), .later = (later_), .loads = (fit)
 #define FREE                     .on_resume = CONFIG_FREE,

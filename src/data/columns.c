@@ -5,7 +5,8 @@
 
 /* In order of preference. */
 static const struct Form {
-    bool is_pair, is_sft; /* where it may be found; text everywhere but in pairs */
+    bool is_pair, is_sft, asks; /* where it may be found; text everywhere but in pairs and prompts
+                                   that ask for responses */
     Columns columns;
 } forms[] = {
     {.is_pair = true, .columns = {.n = 3, .name = {"prompt", "chosen", "rejected"}}},
@@ -17,6 +18,9 @@ static const struct Form {
     {.is_sft = true, .columns = {.n = 1, .name = {"messages"}}},
     {.is_sft = true, .columns = {.n = 1, .name = {"conversations"}}},
     {.columns = {.n = 1, .name = {"text"}}},
+    {.asks = true, .columns = {.n = 1, .name = {"prompt"}}},
+    {.asks = true, .columns = {.n = 1, .name = {"question"}}},
+    {.asks = true, .columns = {.n = 1, .name = {"messages"}}},
 };
 
 /* What a record of each purpose may look like, for messages. */
@@ -27,7 +31,10 @@ static const char sample_sft[] =
 static const char sample_pair[] =
     "{\"prompt\": \"What is 2 + 2?\\n\", \"chosen\": \"4\", \"rejected\": \"5\"}";
 
+static const char sample_prompt[] = "{\"prompt\": \"What is 2 + 2?\\n\", \"answer\": \"4\"}";
+
 static const char *sample(const MxDataConfig *config) {
+    if (config->asks) return sample_prompt;
     return config->pairs ? sample_pair : config->is_sft ? sample_sft : sample_text;
 }
 
@@ -43,6 +50,7 @@ static bool has_all(const Fields *record, const Columns *columns) {
 }
 
 static bool may_be(const MxDataConfig *config, const struct Form *form) {
+    if (config->asks || form->asks) return config->asks && form->asks;
     if (config->pairs || form->is_pair) return config->pairs && form->is_pair;
     return config->is_sft || !form->is_sft;
 }
@@ -63,9 +71,10 @@ static void hint(const MxDataConfig *config, const Fields *record, MxError *err)
     for (int i = 0; i < MX_COUNT(forms); i++) {
         if (may_be(config, &forms[i]) || !has_all(record, &forms[i].columns)) continue;
         mx_note(err, "hint: %s",
-                forms[i].is_pair  ? "use_dpo=true trains on pairs of chosen and rejected"
-                : forms[i].is_sft ? "use_sft=true trains on conversations, prompts and completions"
-                                  : "use_dpo=false trains on plain text");
+                forms[i].asks      ? "use_grpo=true with rl.reward lets the policy answer prompts"
+                : forms[i].is_pair ? "use_dpo=true trains on pairs of chosen and rejected"
+                : forms[i].is_sft  ? "use_sft=true trains on conversations, prompts and completions"
+                                   : "use_dpo=false trains on plain text");
         return;
     }
     mx_note(err,
@@ -77,7 +86,8 @@ static void hint(const MxDataConfig *config, const Fields *record, MxError *err)
 static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere where, MxError *err) {
     MxArena scratch = {.name = "message"};
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s; wanted %s", columns_found(&scratch, record),
-            config->pairs    ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
+            config->asks     ? "\"prompt\", \"question\" or \"messages\""
+            : config->pairs  ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
             : config->is_sft ? "\"messages\", \"prompt\" and \"completion\", or \"text\""
                              : "\"text\"");
     hint(config, record, err);
@@ -107,7 +117,7 @@ bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *rec
                    MxDataGuess *out, MxError *err) {
     for (int i = 0; i < MX_COUNT(forms); i++) {
         const Columns *columns = &forms[i].columns;
-        if (!has_all(record, columns)) continue;
+        if (forms[i].asks || !has_all(record, columns)) continue;
         MxText names;
         mx_text_init(&names, arena);
         for (int k = 0; k < columns->n; k++)

@@ -44,13 +44,20 @@ int64_t data_sides(const MxDataConfig *config) {
     return config->group ? config->group : config->pairs ? 2 : 1;
 }
 
+bool data_has_groups(const MxDataConfig *config) {
+    return config->group && !config->asks;
+}
+
 static bool check_kind(const MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     bool has = config->group ? dataset->kind->score != NULL : dataset->kind->side != NULL;
     return (!config->group && !config->pairs) || has ||
            mx_fail(err, MX_EXIT_CONFIG, config->where,
                    "%s are wanted; data of kind \"%s\" has none",
-                   config->group ? "responses with rewards" : "pairs of responses", config->kind);
+                   config->asks    ? "prompts for responses"
+                   : config->group ? "responses with rewards"
+                                   : "pairs of responses",
+                   config->kind);
 }
 
 /* The rows and scratch that a dataset has to itself. */
@@ -83,7 +90,10 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     MxDataset *dataset = mx_new(arena, MxDataset);
     dataset->config = *config;
     dataset->kind = data_find_kind(config->kind, config->where, err);
-    dataset->unit = config->group ? "groups" : config->pairs ? "pairs" : "rows";
+    dataset->unit = config->asks    ? "prompts"
+                    : config->group ? "groups"
+                    : config->pairs ? "pairs"
+                                    : "rows";
     make_room(arena, dataset);
     if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
         return false;
@@ -254,6 +264,11 @@ static int64_t row_of(const MxDataset *dataset, int64_t step, int64_t r) {
     return row_of_source(dataset, i);
 }
 
+/* Which of a source's records holds a side of an example: all of a prompt's do. */
+static int64_t record_of(const MxDataConfig *config, int64_t row, int64_t side) {
+    return data_has_groups(config) ? row * config->group + side : row;
+}
+
 static void copy_columns(const DataRow *from, const MxBatchPart *part, const DataRow *to) {
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
         memcpy(to->field[f], from->field[f] + part->column, (size_t)part->length * sizeof(int32_t));
@@ -268,7 +283,7 @@ static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, 
     if (config->pairs) {
         if (!data_pair_side(dataset, row, (int)side, &to, err)) return false;
     } else {
-        if (!dataset->kind->row(dataset, row * data_sides(config) + side, &to, err)) return false;
+        if (!dataset->kind->row(dataset, record_of(config, row, side), &to, err)) return false;
         dataset->n_made++;
     }
     if (is_cut) copy_columns(&to, &out->part, &there);
@@ -357,9 +372,9 @@ void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *p
                     float *logprobs) {
     const MxDataConfig *config = &dataset->config;
     float *whole = dataset->scratch.reals;
-    MX_ASSERT(config->group && part->of_rows == mx_data_batch_rows(config));
+    MX_ASSERT(data_has_groups(config) && part->of_rows == mx_data_batch_rows(config));
     for (int64_t r = 0, at = 0; r < part->of_rows; r++) {
-        int64_t row = row_of(dataset, step, r % config->rows) * config->group + r / config->rows;
+        int64_t row = record_of(config, row_of(dataset, step, r % config->rows), r / config->rows);
         bool is_mine = at < part->rows && data_part_row(part, at) == r;
         bool wants = is_mine && logprobs;
         rewards[r] = dataset->kind->score(dataset, row, wants ? whole : NULL);
@@ -368,4 +383,9 @@ void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *p
                    (size_t)part->length * sizeof *logprobs);
         at += is_mine;
     }
+}
+
+const char *mx_data_record(const MxDataset *dataset, int64_t step, int64_t r) {
+    MX_ASSERT(dataset->config.asks);
+    return dataset->kind->record(dataset, row_of(dataset, step, r % dataset->config.rows));
 }

@@ -72,10 +72,15 @@ int64_t records_longest(const MxDataset *dataset) {
     return ((const Records *)dataset->source)->tally.n_longest;
 }
 
+int records_answers(const MxDataConfig *config) {
+    return config->pairs ? 2 : config->asks ? 0 : 1;
+}
+
 bool records_teach(Records *records, Record *record) {
     MxDataset *dataset = records->dataset;
     int64_t length = dataset->config.length, n_pairs;
     int n_sides = dataset->config.pairs ? 2 : 1;
+    if (dataset->config.asks) return record->n[PROMPT] > 0;
     for (int side = 0; side < n_sides; side++) {
         RowFill fill = rows_begin(&dataset->spare[side], length);
         add_document(dataset, record, side, &fill);
@@ -95,7 +100,10 @@ bool records_teach(Records *records, Record *record) {
 
 static const char *unit_of(const Records *records) {
     const MxDataConfig *config = &records->dataset->config;
-    return config->pairs ? "pairs" : config->group ? "responses" : "documents";
+    return config->pairs   ? "pairs"
+           : config->asks  ? "prompts"
+           : config->group ? "responses"
+                           : "documents";
 }
 
 static void describe(Records *records, const DataParts *parts) {
@@ -110,7 +118,7 @@ static void describe(Records *records, const DataParts *parts) {
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&text, "%s%s", i ? ", " : "", records->columns.name[i]);
     mx_text_add(&text, "), %lld tokens", (long long)records->tally.n_tokens);
-    if (config->is_sft)
+    if (config->is_sft && !config->asks)
         mx_text_add(&text, ", %lld of them count", (long long)records->tally.n_counted);
     if (config->pairs)
         mx_text_add(&text,
@@ -119,6 +127,9 @@ static void describe(Records *records, const DataParts *parts) {
                     (long long)records->tally.n_cut_prompts, (long long)config->max_prompt_length,
                     (long long)records->tally.n_cut,
                     (long long)(config->length - config->max_prompt_length));
+    else if (config->asks)
+        mx_text_add(&text, ", %lld cut to their last %lld", (long long)records->tally.n_cut_prompts,
+                    (long long)config->max_prompt_length);
     else
         mx_text_add(&text, ", %lld cut to %lld", (long long)records->tally.n_cut,
                     (long long)config->length);
@@ -135,6 +146,7 @@ static void describe(Records *records, const DataParts *parts) {
 }
 
 static const char *why_mute(const MxDataConfig *config) {
+    if (config->asks) return "the prompt has no tokens";
     return config->pairs ? "chosen equals rejected or no token counts"
                          : "no token counts, since nothing is left behind the prompt";
 }
@@ -149,7 +161,7 @@ static void warn(Records *records) {
         const char *why;
     } reasons[] = {{&records->tally.empty, "a column is missing or null"},
                    {&records->tally.mute, why_mute(&records->dataset->config)}};
-    bool keeps_mute = records->dataset->config.group > 0;
+    bool keeps_mute = data_has_groups(&records->dataset->config);
     int64_t all = records->n + records->tally.empty.n + (keeps_mute ? 0 : records->tally.mute.n);
     MxText text;
     mx_text_init(&text, records->arena);
@@ -222,7 +234,7 @@ static bool check_shares(const Records *records, MxError *err) {
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
-    MX_ASSERT(!config->pairs ||
+    MX_ASSERT((!config->pairs && !config->asks) ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
     MX_ASSERT(!config->n_columns ||
               (config->pairs ? config->n_columns == 2 || config->n_columns == 3
@@ -303,16 +315,17 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     dataset->source = records;
     if (!records_cache_open(records, err)) return false;
     if (!read_parts(records, &parts, err)) return false;
-    if (!records->n || (config->group && !records->tally.n_counted))
+    bool has_groups = data_has_groups(config);
+    if (!records->n || (has_groups && !records->tally.n_counted))
         return refuse(records, config->where, err);
-    if (config->group && !scores_check(records, err)) return false;
+    if (has_groups && !scores_check(records, err)) return false;
     if (records->n_shares > 1) {
         if (!check_shares(records, err)) return false;
         mix(records);
     }
     if (config->packing) pack(records);
     dataset->n_rows =
-        config->packing ? records->plan.n_rows : records->n / (config->group ? config->group : 1);
+        config->packing ? records->plan.n_rows : records->n / (has_groups ? config->group : 1);
     describe(records, &parts);
     warn(records);
     return true;

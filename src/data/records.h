@@ -17,6 +17,7 @@ typedef struct Record {
                             NULL = it says all of it */
     float reward;        /* with groups … */
     const float *logprobs; /* … [n[ANSWER]] as recorded; NULL = they are not read */
+    const char *text;      /* with asks: all of it, as JSON */
 } Record;
 
 /* What a record is made of before it is kept. */
@@ -69,6 +70,7 @@ bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *e
 int64_t records_longest(const MxDataset *dataset);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
+const char *records_text(const MxDataset *dataset, int64_t row);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */
@@ -77,7 +79,9 @@ bool records_read(Records *records, const char *path, MxError *err);
  * records_read, but a file whose content was read before is not read again. */
 bool records_cache_open(Records *records, MxError *err);
 bool records_read_kept(Records *records, const char *path, MxError *err);
-/* records_teach — whether any token of a record counts; notes how many. */
+/* records_answers — pieces of a record behind its prompt: 2 of a pair, 0 where they are asked for.
+ * records_teach — whether any token of a record counts; notes how many. */
+int records_answers(const MxDataConfig *config);
 bool records_teach(Records *records, Record *record);
 
 /* scores_read — the reward of a record of a group, the last one, and what it was written with.
@@ -86,6 +90,9 @@ bool records_teach(Records *records, Record *record);
  * last group is whole. */
 bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxWhere where,
                  MxError *err);
+/* scores_keep — what rewards of responses to a record, the last one, may depend on: all of it.
+ * Errors: no answer where one is wanted. */
+bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError *err);
 bool scores_check(const Records *records, MxError *err);
 
 /* talk_open — the chat template, once it is known that records hold conversations. talk_draft — the

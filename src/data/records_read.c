@@ -29,7 +29,7 @@ static bool make_pieces(MxArena *arena, const Records *records, const Field *tex
     const MxTokenizer *tokenizer = config->tokenizer;
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
     int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
-    int n_answers = config->pairs ? 2 : 1;
+    int n_answers = records_answers(config);
     bool has_prompt = records->columns.n_texts > n_answers;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {has_prompt ? -1 : bos, eos};
     for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
@@ -59,6 +59,10 @@ static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     int64_t *longest = &records->tally.n_longest;
     for (int i = ANSWER; i < PIECES; i++)
         if (piece[PROMPT].n + piece[i].n > *longest) *longest = piece[PROMPT].n + piece[i].n;
+    if (config->asks) {
+        records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
+        return;
+    }
     if (!config->pairs) {
         bool is_long = cut(&piece[PROMPT], config->length, false);
         is_long |= cut(&piece[ANSWER], config->length - piece[PROMPT].n, false);
@@ -181,7 +185,8 @@ static void do_job(void *data, int i) {
 
 /* Keeps what can teach something; what cannot is counted. */
 static bool add_record(Records *records, Job *job, MxError *err) {
-    bool is_grouped = records->dataset->config.group > 0;
+    const MxDataConfig *config = &records->dataset->config;
+    bool is_grouped = data_has_groups(config);
     if (job->lacking && is_grouped)
         return mx_fail(err, MX_EXIT_BAD_INPUT, job->where,
                        "column \"%s\" is missing or null; its group needs it", job->lacking);
@@ -197,6 +202,7 @@ static bool add_record(Records *records, Job *job, MxError *err) {
     if (teaches || is_grouped) {
         for (int i = 0; i < PIECES; i++) records->tally.n_tokens += kept->n[i];
         records->tally.n_counted += kept->n_counted;
+        if (config->asks) return scores_keep(records, &job->fields, job->where, err);
         return !is_grouped || scores_read(records, &job->fields, &whole, job->where, err);
     }
     records->n--;
@@ -208,7 +214,8 @@ static bool finish_job(Batch *batch, Job *job, MxError *err) {
     Records *records = batch->records;
     if (!job->ok) mx_fail(err, job->err.exit, MX_NOWHERE, "%s", job->err.text.data);
     if (job->ok && add_record(records, job, err)) return true;
-    if (records->dataset->config.group) return false; /* where groups begin is not known any more */
+    if (data_has_groups(&records->dataset->config))
+        return false; /* where groups begin is not known any more */
     if (++records->n_bad < MOST_BAD || !job->goes_on) return job->goes_on;
     mx_note(err, "%d bad %s; the rest was not read", MOST_BAD,
             batch->format->is_binary ? "records" : "lines");

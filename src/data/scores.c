@@ -74,6 +74,26 @@ bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxW
             read_logprobs(records, fields, draft->piece[ANSWER].n, where, err));
 }
 
+bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError *err) {
+    const char *answer = records->dataset->config.answer_column, *name;
+    Field field = {.kind = "nothing"};
+    if (answer && (!fields->get(fields->record, answer, &field) || !field.text))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "column \"%s\" holds %s, wanted the text that rewarded completions have",
+                       answer, field.kind);
+    MxArena scratch = {.name = "record"};
+    MxJson *all = mx_json_object(&scratch);
+    for (size_t i = 0; (name = fields->name(fields->record, i)); i++)
+        if (fields->get(fields->record, name, &field)) mx_json_set(all, name, field.json);
+    records->item[records->n - 1].text = mx_json_dump(records->arena, all, false);
+    mx_arena_release(&scratch);
+    return true;
+}
+
+const char *records_text(const MxDataset *dataset, int64_t row) {
+    return ((const Records *)dataset->source)->item[row].text;
+}
+
 bool scores_check(const Records *records, MxError *err) {
     int64_t group = records->dataset->config.group, rest = records->n % group;
     return !rest || mx_fail(err, MX_EXIT_BAD_INPUT, records->group_begins,

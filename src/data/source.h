@@ -53,6 +53,9 @@ typedef struct DataKind {
     /* With groups: the reward of a row, whose number counts the responses of all groups, and the
      * recorded log-probabilities of its targets [length]. NULL = the kind has no rewards. */
     float (*score)(const MxDataset *dataset, int64_t row, float *logprobs);
+    /* With prompts that ask for responses: a record, an object of JSON as text. NULL = the kind has
+     * none. */
+    const char *(*record)(const MxDataset *dataset, int64_t row);
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
@@ -106,6 +109,9 @@ int64_t data_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 /* data_sides — rows of an example: 1, 2 with pairs, or those of a group. */
 int64_t data_sides(const MxDataConfig *config);
+/* data_has_groups — whether records of the data are responses, those of a group one after the
+ * other. */
+bool data_has_groups(const MxDataConfig *config);
 /* data_pair_is_joint — whether what counts of one response depends on the other. data_pair — both
  * rows of a pair. data_pair_side — one of them, of a pair that is not joint. */
 bool data_pair_is_joint(const MxDataset *dataset);

@@ -158,8 +158,8 @@ static void split_prompt(MxArena *arena, const MxJson *const side[2], const MxJs
     }
 }
 
-/* part: the prompt, and one answer or two. Tokens of the prompt are those that rendering it with
- * and without the answers begin with alike. */
+/* part: the prompt, and its answers, two at most. Tokens of the prompt are those that rendering it
+ * with and without the answers begin with alike. */
 static bool draft_answers(MxArena *arena, const Records *records, const Fields *record,
                           const MxJson *const *part, int n_answers, MxWhere where, Draft *out,
                           MxError *err) {
@@ -183,9 +183,10 @@ static bool draft_answers(MxArena *arena, const Records *records, const Fields *
 bool talk_draft(MxArena *arena, const Records *records, const Fields *record, const Field *column,
                 MxWhere where, Draft *out, MxError *err) {
     const MxJson *part[3] = {0};
-    int n = records->columns.n_texts, n_answers = records->dataset->config.pairs ? 2 : 1;
+    int n = records->columns.n_texts, n_answers = records_answers(&records->dataset->config);
     for (int i = 0; i < n; i++) part[i] = column[i].json;
-    if (n == 1) return draft_messages(arena, records, record, part[0], where, out, err);
+    if (n == 1 && n_answers)
+        return draft_messages(arena, records, record, part[0], where, out, err);
     if (n == n_answers) {
         const MxJson *const side[] = {part[0], part[1]};
         split_prompt(arena, side, part);

@@ -90,9 +90,20 @@ static int32_t draw(const MxSampling *how, const float *logits, int64_t vocab, u
     return id;
 }
 
+/* Of a token, as the model has it, or at the temperature. */
+static double logprob_of(const MxSampling *how, const float *logits, int64_t vocab, int32_t id) {
+    double one = how->tempers && how->temperature > 0 ? how->temperature : 1;
+    if (one == 1) return (double)logits[id] - mx_log_sum(logits, vocab);
+    MxArena arena = {.name = "logits"};
+    float *cooled = mx_new_n(&arena, float, vocab);
+    for (int64_t i = 0; i < vocab; i++) cooled[i] = (float)((double)logits[i] / one);
+    double logprob = (double)cooled[id] - mx_log_sum(cooled, vocab);
+    mx_arena_release(&arena);
+    return logprob;
+}
+
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
                    uint64_t stream) {
-    const double all = mx_log_sum(logits, vocab);
     MxArena arena = {.name = "logits"};
     const float *own = logits;
     if (how->repetition_penalty != 1) {
@@ -103,7 +114,7 @@ MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, co
     }
     int32_t id = how->temperature > 0 ? draw(how, own, vocab, stream, (uint64_t)seen->n)
                                       : (int32_t)find_most(own, vocab);
-    MxChoice choice = {.id = id, .logprob = (double)logits[id] - all};
+    MxChoice choice = {.id = id, .logprob = logprob_of(how, logits, vocab, id)};
     mx_arena_release(&arena);
     return choice;
 }

@@ -11,19 +11,32 @@ MxGeneration mx_generation(const MxTrainState *s) {
     return s->generation;
 }
 
-MxGeneration program_samples(const MxConfig *c) {
+/* Sequences of training that are written together: those of some prompts, at most of a batch. */
+static int64_t rows_to_write(const MxConfig *c) {
+    int64_t all = c->global_batch_size_to_load, some = c->rollout_micro_batch_size;
+    if (c->global_batch_size_to_load_eval > all && c->eval_interval > 0)
+        all = c->global_batch_size_to_load_eval;
+    return c->rl_num_generations * (some > 0 && some < all ? some : all);
+}
+
+static MxGeneration generation_of(const MxTrainState *s) {
     enum { CHUNK = 64 };
-    if (!c->sample_prompts) return (MxGeneration){0};
+    const MxConfig *c = s->config;
+    bool samples = s->purpose == PURPOSE_TRAINS && c->sample_prompts;
+    if (s->purpose == PURPOSE_GENERATES) return s->generation;
+    if (!samples && !mx_config_writes(c)) return (MxGeneration){0};
     int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
-    return (MxGeneration){1, capacity, capacity < CHUNK ? capacity : CHUNK, false};
+    return (MxGeneration){mx_config_writes(c) ? rows_to_write(c) : 1, capacity,
+                          capacity < CHUNK ? capacity : CHUNK, false};
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
     if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
     if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
-        return mx_config_fail(err, s->config, MX_KEY_sample_prompts,
-                              "not available yet on a mesh of several devices (%lld)",
-                              (long long)s->mesh.mesh.n_ranks);
+        return mx_config_fail(
+            err, s->config, mx_config_writes(s->config) ? MX_KEY_rl_reward : MX_KEY_sample_prompts,
+            "not available yet on a mesh of several devices (%lld)",
+            (long long)s->mesh.mesh.n_ranks);
     if (s->purpose != PURPOSE_GENERATES) return true;
     int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
     for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
@@ -85,6 +98,8 @@ static bool has_piece(const MxTrainState *s, int kind) {
 
 bool program_declare_generation(MxTrainState *s, MxError *err) {
     static const char *const names[PIECE_COUNT] = {"prefill", "decode", "decode_all"};
+    s->generation = generation_of(s);
+    if (!s->generation.rows) return true;
     if (!declare_caches(s, err)) return false;
     for (int kind = 0; kind < PIECE_COUNT; kind++)
         if (has_piece(s, kind))

@@ -109,12 +109,10 @@ struct MxTrainState {
     bool knows_frozen;     /* what is made of frozen weights is of their values */
 };
 
-/* Pieces of sequences: their variables. Errors: the model does not generate. */
+/* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
+ * prompt and reply no longer than those of training. Errors: the model does not generate. */
 bool program_declare_generation(MxTrainState *state, MxError *err);
-/* program_samples — what a run generates on the way, prompts one by one; prompts and replies are no
- * longer than rows of training. program_find_mesh — the config's; who only generates is alone: one
- * device. */
-MxGeneration program_samples(const MxConfig *config);
+/* program_find_mesh — the config's; who only generates is alone: one device. */
 bool program_find_mesh(MxTrainState *state, MxError *err);
 
 /* program_new — a state of which nothing is known but its config; comm NULL = one rank.

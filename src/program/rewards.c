@@ -26,17 +26,20 @@ static bool declare(MxTrainState *s, MxError *err) {
 
 /* ---- advantages */
 
-/* Of rewards that lie `stride` apart. */
+/* Of rewards that lie `stride` apart; NAN is none. */
 typedef struct Moments {
+    int64_t n;
     double mean, deviation;
 } Moments;
 
 static Moments moments_of(const float *x, int64_t n, int64_t stride) {
     Moments m = {0};
-    for (int64_t i = 0; i < n; i++) m.mean += (double)x[i * stride] / (double)n;
+    for (int64_t i = 0; i < n; i++) m.n += !isnan(x[i * stride]);
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(x[i * stride])) m.mean += (double)x[i * stride] / (double)m.n;
     for (int64_t i = 0; i < n; i++) {
         double off = (double)x[i * stride] - m.mean;
-        m.deviation += off * off / (double)n;
+        if (!isnan(off)) m.deviation += off * off / (double)m.n;
     }
     m.deviation = sqrt(m.deviation);
     return m;
@@ -51,9 +54,11 @@ void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, 
         double scale = m.deviation + LOSS_EPS;
         if (baseline == BASELINE_GROUP_MEAN) scale = 1;
         /* r - (sum - r) / (n - 1) = (r - mean) n / (n - 1) */
-        if (baseline == BASELINE_OTHERS) scale = 1 - 1 / (double)sides;
-        for (int64_t s = 0; s < sides; s++)
-            out[s * groups + g] = ((double)rewards[s * groups + g] - m.mean) / scale;
+        if (baseline == BASELINE_OTHERS) scale = m.n > 1 ? 1 - 1 / (double)m.n : 1;
+        for (int64_t s = 0; s < sides; s++) {
+            double off = (double)rewards[s * groups + g] - m.mean;
+            out[s * groups + g] = isnan(off) ? 0 : off / scale;
+        }
     }
 }
 
@@ -108,6 +113,7 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
                          MxError *err) {
     (void)err;
     Rewards *own = rewards_of(s);
+    if (mx_config_writes(s->config)) return true; /* whoever let it write them gave the rewards */
     MxArena arena = {.name = "rewards"};
     float *rewards = mx_new_n(&arena, float, batch->part.of_rows);
     make_room(s, own, batch->rows * batch->length);

@@ -38,7 +38,8 @@ typedef struct Rewards {
 } Rewards;
 
 /* rewards_of — NULL = there are none. rewards_advantages — rewards [sides, groups] less what they
- * are measured against, in f64. Source of BASELINE_GROUP: MaxText experimental/rl/grpo_trainer.py
+ * are measured against, in f64; NAN = a response that has none, and the advantage 0. Source of
+ * BASELINE_GROUP: MaxText experimental/rl/grpo_trainer.py
  * @e591f30c (population deviation, 1e-8 added to it). */
 Rewards *rewards_of(const MxTrainState *state);
 void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, int64_t groups,

@@ -112,10 +112,7 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    if (s->purpose == PURPOSE_TRAINS) s->generation = program_samples(config);
-    if (!program_declare_vars(s, err) ||
-        (s->generation.rows && !program_declare_generation(s, err)))
-        return false;
+    if (!program_declare_vars(s, err) || !program_declare_generation(s, err)) return false;
     return program_find_mesh(s, err) && program_shard(s, divided, err) && program_trace(s, err) &&
            open_device(s, err) && program_divide(s, err);
 }

@@ -122,7 +122,7 @@ static bool tell(MxText *out, const Shown *shown, bool is_first_rank, MxError *e
 static const char *what_is(MxArena *arena, const MxDataConfig *config, int64_t row,
                            const float *rewards) {
     if (config->pairs) return row < config->rows ? " (chosen)" : " (rejected)";
-    if (!config->group) return "";
+    if (!config->group || config->asks) return "";
     return mx_arena_printf(arena, " (response %lld of %lld, reward %g)",
                            (long long)(row / config->rows + 1), (long long)config->group,
                            (double)rewards[row]);
@@ -143,8 +143,9 @@ static bool show_rows(const MxConfig *c, MxComm *comm, MxDataset *data, const Sh
         int64_t step = i / config.rows, r = i % config.rows;
         if (!r) status = mx_data_batch(data, step, &batch, err);
         if (status != MX_DATA_OK) break;
-        if (!r && config.group) mx_data_scores(data, step, &batch.part, rewards, NULL);
-        for (int64_t row = r; row < batch.rows; row += config.rows)
+        if (!r && config.group && !config.asks)
+            mx_data_scores(data, step, &batch.part, rewards, NULL);
+        for (int64_t row = r; row < (config.asks ? config.rows : batch.rows); row += config.rows)
             show_row(&out, shown, tokenizer,
                      (Row){&batch, step, row, what_is(&arena, &config, row, rewards)});
         ok = tell(&out, shown, mx_comm_rank(comm) == 0, err);

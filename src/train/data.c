@@ -3,6 +3,7 @@
 #include "data.h"
 
 #include "internal.h"
+#include "reward.h"
 
 #include <stdio.h>
 
@@ -80,11 +81,14 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .max_segments = c->max_segments_per_seq,
         .n_epochs = is_eval ? 1 : c->num_epoch,
         .pairs = pairs_of(c),
-        .max_prompt_length = c->dpo_max_prompt_length,
+        .max_prompt_length =
+            mx_config_writes(c) ? c->max_prefill_predict_length : c->dpo_max_prompt_length,
         .is_sft = c->use_sft || c->use_grpo,
         .completion_only = c->use_grpo || (c->use_sft && c->sft_train_on_completion_only),
         .group = c->use_grpo ? c->rl_num_generations : 0,
-        .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs,
+        .asks = mx_config_writes(c),
+        .answer_column = strcmp(c->rl_reward, "exact") ? NULL : REWARD_ANSWER,
+        .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
     config.chat_template = c->chat_template_path;
     config.token_cache = c->token_cache;

@@ -46,6 +46,12 @@ static bool save_if_due(Loop *l, MxError *err) {
 
 /* ---- evaluation */
 
+/* What a batch becomes before it goes through the model. */
+static bool before_batch(Loop *l, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
+    return (!l->rollouts || rollouts_write(l->rollouts, is_eval, i, batch, err)) &&
+           mx_train_before_batch(l->state, is_eval, i, batch, err);
+}
+
 /* Cut short by a signal, it stays to be done when the run resumes. */
 static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
     const MxConfig *c = l->config;
@@ -54,8 +60,9 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
         MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
-        if (!mx_train_before_batch(l->state, true, sums->n, &l->eval_batch, err)) return false;
-        MxLoss loss = mx_train_eval(l->state, &l->eval_batch);
+        MxBatch batch = l->eval_batch;
+        if (!before_batch(l, true, sums->n, &batch, err)) return false;
+        MxLoss loss = mx_train_eval(l->state, &batch);
         mx_evaluation_add(sums, l->console.figures[true], &loss);
     }
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
@@ -145,8 +152,8 @@ static bool run_steps(Loop *l, MxError *err) {
             l->stop_reason = mx_data_end_reason(l->data.train);
             break;
         }
-        if (!mx_train_before_batch(l->state, false, reuses ? 0 : l->step, &batch, err) ||
-            !train_step(l, &batch, err))
+        MxBatch now = batch;
+        if (!before_batch(l, false, reuses ? 0 : l->step, &now, err) || !train_step(l, &now, err))
             return false;
         console_took_step(&l->console, mx_clock_s() - start);
         if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;

@@ -7,6 +7,7 @@
 #include "console.h"
 #include "data.h"
 #include "internal.h"
+#include "rollouts.h"
 #include "samples.h"
 
 typedef struct Loop {
@@ -25,6 +26,7 @@ typedef struct Loop {
     MetricsFile *metrics;
     Checkpoints *checkpoints;
     Samples *samples;        /* NULL = none are wanted */
+    Rollouts *rollouts;      /* NULL = responses are in the data */
     int64_t start, step;     /* first and current step */
     const char *stop_reason; /* NULL = go on */
     MxExit exit;

@@ -208,7 +208,8 @@ static bool build(Loop *l, MxError *err) {
 
 static bool open_parts(Loop *l, MxError *err) {
     MxDataset *const data[] = {l->data.train, l->data.eval};
-    return mx_train_open_parts(l->state, data, err);
+    return mx_train_open_parts(l->state, data, err) &&
+           rollouts_open(&l->arena, l->state, data, &l->rollouts, err);
 }
 
 bool loop_prepare(Loop *l, MxError *err) {

@@ -292,11 +292,17 @@ static const char *another(MxKey key) {
     static const struct {
         MxKey key;
         const char *word;
-    } words[] = {{MX_KEY_data_changed, "accept"},       {MX_KEY_dpo_algo, "ipo"},
-                 {MX_KEY_dpo_formula, "maxtext"},       {MX_KEY_dpo_reference, "copy"},
-                 {MX_KEY_tokenizer_type, "tiktoken"},   {MX_KEY_wsd_decay_style, "cosine"},
-                 {MX_KEY_matmul_precision, "high"},     {MX_KEY_grain_file_type, "tfrecord"},
-                 {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"}};
+    } words[] = {{MX_KEY_data_changed, "accept"},
+                 {MX_KEY_dpo_algo, "ipo"},
+                 {MX_KEY_dpo_formula, "maxtext"},
+                 {MX_KEY_dpo_reference, "copy"},
+                 {MX_KEY_tokenizer_type, "tiktoken"},
+                 {MX_KEY_wsd_decay_style, "cosine"},
+                 {MX_KEY_matmul_precision, "high"},
+                 {MX_KEY_grain_file_type, "tfrecord"},
+                 {MX_KEY_routed_score_func, "sigmoid"},
+                 {MX_KEY_rl_loss_algo, "rloo"},
+                 {MX_KEY_rl_reward, "exact"}};
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;
@@ -343,15 +349,11 @@ static const char *setting(MxArena *arena, int i, bool holds) {
     static const struct {
         MxKey key;
         const char *word;
-    } others[] = {{MX_KEY_attention_type, "full"},
-                  {MX_KEY_rope_type, "default"},
-                  {MX_KEY_dataset_type, "synthetic"},
-                  {MX_KEY_dpo_reference, "copy"},
-                  {MX_KEY_dpo_algo, "dpo"},
-                  {MX_KEY_opt_type, "sgd"},
-                  {MX_KEY_lr_schedule_type, "cosine"},
-                  {MX_KEY_tokenizer_type, "byte"},
-                  {MX_KEY_dtype, "bfloat16"}};
+    } others[] = {{MX_KEY_attention_type, "full"},    {MX_KEY_rope_type, "default"},
+                  {MX_KEY_dataset_type, "synthetic"}, {MX_KEY_dpo_reference, "copy"},
+                  {MX_KEY_dpo_algo, "dpo"},           {MX_KEY_rl_reward, "data"},
+                  {MX_KEY_opt_type, "sgd"},           {MX_KEY_lr_schedule_type, "cosine"},
+                  {MX_KEY_tokenizer_type, "byte"},    {MX_KEY_dtype, "bfloat16"}};
     for (int j = 0; j < MX_COUNT(others); j++)
         if (others[j].key == needs)
             return mx_arena_printf(arena, "%s=%s", name,

@@ -67,6 +67,34 @@ START_TEST(groups) {
 }
 END_TEST
 
+/* Prompts whose responses are yet to be written: every row of a group holds the prompt's last
+ * tokens, and nothing counts. The record goes along as it is. */
+START_TEST(prompts_that_ask) {
+    MxDataConfig config = groups_config("{\"prompt\": \"abcd\", \"answer\": \"e\", \"more\": [1]}\n"
+                                        "{\"prompt\": \"x\", \"answer\": \"y\"}\n",
+                                        6);
+    config.rows = 2;
+    config.asks = true;
+    config.answer_column = "answer";
+    config.max_prompt_length = 3;
+    MxDataset *dataset = open_data(config);
+    ck_assert_int_eq(mx_data_steps(dataset), 1);
+    ck_assert_ptr_nonnull(
+        strstr(mx_data_describe(dataset), "2 prompts (prompt), 5 tokens, 1 cut to their last 3"));
+    MxBatch batch = batch_of(dataset, &config, 0);
+    for (int side = 0; side < 2; side++) {
+        ck_row(batch, MX_INPUTS, 2 * side, 'b', 'c', 'd', 0, 0, 0);
+        ck_row(batch, MX_INPUTS, 2 * side + 1, BOS, 'x', 0, 0, 0, 0);
+        ck_row(batch, MX_INPUTS_SEGMENTATION, 2 * side + 1, 1, 1, 0, 0, 0, 0);
+        ck_row(batch, MX_TARGETS_SEGMENTATION, 2 * side, 0, 0, 0, 0, 0, 0);
+    }
+    for (int row = 0; row < 4; row++)
+        ck_assert_str_eq(mx_data_record(dataset, 0, row),
+                         row % 2 ? "{\"prompt\": \"x\", \"answer\": \"y\"}"
+                                 : "{\"prompt\": \"abcd\", \"answer\": \"e\", \"more\": [1]}");
+}
+END_TEST
+
 /* Groups stay together when they are shuffled, and keep responses of which nothing is left. */
 START_TEST(groups_stay_whole) {
     MxDataConfig config = groups_config(responses, 3);
@@ -129,6 +157,7 @@ Suite *groups_suite(void) {
     TCase *tests = tcase_create("groups");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, groups);
+    tcase_add_test(tests, prompts_that_ask);
     tcase_add_test(tests, groups_stay_whole);
     tcase_add_loop_test(tests, refuses_groups, 0, MX_COUNT(bad_groups));
     tcase_add_test(tests, other_kinds_have_no_rewards);

@@ -133,6 +133,10 @@ static const struct {
                "hf_train_files=posttrain/rewards_train.jsonl "
                "hf_eval_files=posttrain/rewards_eval.jsonl max_target_length=64 "
                "per_device_batch_size=2"},
+    {BY_STEPS, "use_grpo=true rl.reward=length rl.reward_length=6 rl.recorded_logprobs=true "
+               "rl.num_generations=4 packing=false dataset_type=hf hf_path=json "
+               "hf_train_files=posttrain/sft_train.jsonl hf_eval_files=posttrain/sft_eval.jsonl "
+               "max_prefill_predict_length=24 per_device_batch_size=2"},
 };
 
 START_TEST(resume_is_exact) {

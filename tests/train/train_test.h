@@ -22,6 +22,7 @@ Suite *preference_suite(void);
 Suite *policy_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
+Suite *rollouts_suite(void);
 Suite *lora_runs_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);

@@ -1,0 +1,107 @@
+/* reward.c — rewards of completions: those that a text and its record tell by themselves, and, by
+ * the same table, those of a program of the user's (reward_program.c). */
+#include "reward.h"
+
+#include "reward_program.h"
+
+#include <math.h>
+
+struct Reward {
+    const MxConfig *config;
+    const struct RewardRow *row;
+    MxRegex *pattern;
+    RewardProgram *program;
+};
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Without spaces around. */
+static size_t trim(const char **text, size_t n) {
+    while (n && is_space(**text)) (*text)++, n--;
+    while (n && is_space((*text)[n - 1])) n--;
+    return n;
+}
+
+static float exact(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
+    MxError none = {0}; /* the record was read before, and has an answer */
+    MxJson *record = mx_json_parse(arena, c->record, strlen(c->record), "record", &none);
+    const MxJson *answer = mx_json_get(record, REWARD_ANSWER);
+    const char *is = c->text, *wanted = mx_json_string(answer);
+    size_t n = trim(&is, c->bytes), n_wanted = trim(&wanted, mx_json_string_bytes(answer));
+    (void)reward, (void)why;
+    return n == n_wanted && !memcmp(is, wanted, n) ? 1 : 0;
+}
+
+static float matches(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
+    (void)arena;
+    switch (mx_regex_match(reward->pattern, c->text)) {
+    case MX_MATCH_NONE:
+        return 0;
+    case MX_MATCH_GAVE_UP:
+        *why = "the pattern has too many ways to be found in it";
+        return NAN;
+    default:
+        return 1;
+    }
+}
+
+static float length(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
+    double wanted = (double)reward->config->rl_reward_length;
+    double off = fabs((double)c->n_tokens - wanted) / wanted;
+    (void)arena, (void)why;
+    return (float)fmax(1 - off, 0);
+}
+
+/* A word of rl.reward. */
+typedef struct RewardRow {
+    const char *name;
+    /* The reward of one completion; NAN: *why there is none. NULL = a program tells them. */
+    float (*of)(const Reward *reward, MxArena *arena, const Completion *c, const char **why);
+} RewardRow;
+
+static const RewardRow rows[] = {
+    {"exact", exact}, {"regex", matches}, {"length", length}, {"command", NULL}};
+
+Reward *reward_open(MxArena *arena, const MxConfig *config) {
+    Reward *reward = mx_new(arena, Reward);
+    const char *why;
+    *reward = (Reward){.config = config};
+    for (int i = 0; i < MX_COUNT(rows); i++)
+        if (!strcmp(rows[i].name, config->rl_reward)) reward->row = &rows[i];
+    MX_ASSERT(reward->row);
+    if (config->rl_reward_pattern)
+        reward->pattern = mx_regex_new(arena, config->rl_reward_pattern, &why);
+    if (!reward->row->of) reward->program = reward_program_new(arena, config);
+    return reward;
+}
+
+/* What the program reads of a completion. */
+static const char *line_of(MxArena *arena, const Completion *c, int64_t i) {
+    MxText line;
+    mx_text_init(&line, arena);
+    mx_text_add(&line, "{\"id\":%lld,\"completion\":", (long long)i);
+    mx_text_add(&line, "%s", mx_json_quote(arena, c->text, c->bytes));
+    mx_text_add(&line, ",\"tokens\":%lld,\"is_cut\":%s,\"record\":", (long long)c->n_tokens,
+                c->is_cut ? "true" : "false");
+    mx_text_addn(&line, c->record, strlen(c->record));
+    mx_text_addn(&line, "}\n", 2);
+    return line.data;
+}
+
+bool reward_give(Reward *reward, MxArena *arena, const Completion *completions, int64_t n,
+                 float *out, RewardFailures *failures, MxError *err) {
+    const char **why = mx_new_n(arena, const char *, n), **lines = mx_new_n(arena, const char *, n);
+    *failures = (RewardFailures){0};
+    for (int64_t i = 0; i < n; i++)
+        if (reward->program)
+            lines[i] = line_of(arena, &completions[i], i);
+        else
+            out[i] = reward->row->of(reward, arena, &completions[i], &why[i]);
+    if (reward->program && !reward_program_ask(reward->program, arena, lines, n, out, why, err))
+        return mx_context(err, "%s", mx_key_name(MX_KEY_rl_reward_command));
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(out[i]) && !failures->n++) failures->first = why[i];
+    return true;
+}

@@ -1,0 +1,179 @@
+/* rollouts.c — responses that the policy writes while it is trained. The generate room lets the
+ * program of training, with its weights as they are and adapters on top, write the completions of
+ * all prompts of a batch; they are rewarded, and stand behind their prompts in the rows that the
+ * batch then has. */
+#include "rollouts.h"
+
+#include "data.h"
+#include "internal.h"
+#include "reward.h"
+
+#include <mx/generate.h>
+
+#include <math.h>
+
+struct Rollouts {
+    MxTrainState *state;
+    const MxConfig *config;
+    MxDataset *data[2];
+    MxGenerate how;
+    Reward *reward;
+    int32_t eos;
+    MxBatch made[2];
+    float *logprobs[2]; /* [rows, length] */
+};
+
+static MxGenerate how_of(const MxConfig *c, const MxTokenizer *tokenizer, const int32_t *eos) {
+    return (MxGenerate){
+        .sampling = {.temperature = c->decode_sampling_temperature,
+                     .top_k = c->decode_sampling_top_k,
+                     .top_p = c->decode_sampling_nucleus_p < 0 ? 1 : c->decode_sampling_nucleus_p,
+                     .repetition_penalty = 1,
+                     .seed = (uint64_t)c->init_weights_seed,
+                     .tempers = true},
+        .max_tokens = c->max_target_length - c->max_prefill_predict_length,
+        .tokenizer = tokenizer,
+        .ends = eos,
+        .n_ends = 1};
+}
+
+bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2], Rollouts **out,
+                   MxError *err) {
+    const MxConfig *c = mx_train_state_config(state);
+    MxTokenizer *tokenizer;
+    *out = NULL;
+    if (!mx_config_writes(c)) return true;
+    if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err)) return false;
+    Rollouts *r = *out = mx_new(arena, Rollouts);
+    *r = (Rollouts){.state = state, .config = c, .eos = mx_tokenizer_eos(tokenizer)};
+    r->how = how_of(c, tokenizer, &r->eos);
+    r->reward = reward_open(arena, c);
+    for (int i = 0; i < 2; i++) {
+        int64_t n = i ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load;
+        r->data[i] = data[i];
+        r->made[i] = mx_batch_new(arena, n * c->rl_num_generations, c->max_target_length);
+        r->logprobs[i] = mx_new_n(arena, float, r->made[i].rows * r->made[i].length);
+    }
+    return true;
+}
+
+/* ---- rows */
+
+static int64_t count_tokens(const MxBatch *batch, int64_t row) {
+    const int32_t *segments = batch->field[MX_INPUTS_SEGMENTATION] + row * batch->length;
+    int64_t n = 0;
+    while (n < batch->length && segments[n]) n++;
+    return n;
+}
+
+/* Puts a reply behind the prompt of n tokens that a row holds. */
+static void add_reply(MxBatch *batch, int64_t row, int64_t n, const MxTokens *reply) {
+    int32_t *field[MX_BATCH_FIELDS];
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) field[f] = batch->field[f] + row * batch->length;
+    MX_ASSERT(n + reply->n <= batch->length);
+    for (int64_t i = n; i < n + reply->n; i++) {
+        field[MX_INPUTS][i] = field[MX_TARGETS][i - 1] = reply->ids[i - n];
+        field[MX_INPUTS_POSITION][i] = field[MX_TARGETS_POSITION][i - 1] = (int32_t)i;
+        field[MX_INPUTS_SEGMENTATION][i] = field[MX_TARGETS_SEGMENTATION][i - 1] = 1;
+    }
+}
+
+/* Fills the batch that was made of one of prompts; a response without a reward is left out. */
+static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const MxReply *replies,
+                      const float *rewards) {
+    MxBatch *made = &r->made[is_eval];
+    float *logprobs = r->logprobs[is_eval];
+    const size_t row_bytes = (size_t)made->length * sizeof(int32_t);
+    MX_ASSERT(made->rows == prompts->rows && made->length == prompts->length);
+    memset(logprobs, 0, (size_t)made->rows * row_bytes);
+    for (int64_t row = 0; row < made->rows; row++) {
+        const int64_t at = row * made->length, n = count_tokens(prompts, row);
+        const MxReply *reply = &replies[row];
+        for (int f = 0; f < MX_BATCH_FIELDS; f++)
+            if (isnan(rewards[row]))
+                memset(made->field[f] + at, 0, row_bytes);
+            else
+                memcpy(made->field[f] + at, prompts->field[f] + at, row_bytes);
+        if (isnan(rewards[row])) continue;
+        add_reply(made, row, n, &reply->tokens);
+        memcpy(logprobs + at + n - 1, reply->logprobs, (size_t)reply->tokens.n * sizeof *logprobs);
+    }
+}
+
+/* ---- a batch */
+
+/* Random numbers of batch i: evaluation has its own. */
+static uint64_t stream_of(bool is_eval, int64_t i, int64_t rows) {
+    const int eval_bit = 63;
+    return (uint64_t)is_eval << eval_bit | (uint64_t)i * (uint64_t)rows;
+}
+
+static bool write_replies(Rollouts *r, MxArena *arena, uint64_t stream, const MxBatch *batch,
+                          MxReply *out, MxError *err) {
+    MxTokens *prompts = mx_new_n(arena, MxTokens, batch->rows);
+    r->how.stream = stream;
+    for (int64_t row = 0; row < batch->rows; row++)
+        prompts[row] =
+            (MxTokens){batch->field[MX_INPUTS] + row * batch->length, count_tokens(batch, row)};
+    return mx_generate(arena, r->state, &r->how, prompts, batch->rows, out, err);
+}
+
+static bool check_failures(const Rollouts *r, const RewardFailures *failures, int64_t n,
+                           MxError *err) {
+    double share = (double)failures->n / (double)n;
+    if (!failures->n) return true;
+    mx_warn("%lld of %lld completions got no reward and are left out; the first: %s",
+            (long long)failures->n, (long long)n, failures->first);
+    if (failures->n < n && share <= r->config->rl_reward_failures) return true;
+    mx_config_fail(err, r->config, MX_KEY_rl_reward_failures,
+                   "%lld of %lld completions of a batch got no reward, more than a share of %g; "
+                   "the first: %s",
+                   (long long)failures->n, (long long)n, r->config->rl_reward_failures,
+                   failures->first);
+    return false;
+}
+
+/* A reply as text: what is no UTF-8, which the byte tokenizer leaves as it is, becomes U+FFFD. */
+static void add_text(MxArena *arena, const MxReply *reply, Completion *to) {
+    static const char unknown[] = "\xef\xbf\xbd";
+    MxText text;
+    mx_text_init(&text, arena);
+    for (size_t at = 0; at < reply->text_bytes; at++) {
+        size_t n = mx_utf8_valid_bytes(reply->text + at, reply->text_bytes - at);
+        mx_text_addn(&text, reply->text + at, n);
+        at += n;
+        if (at < reply->text_bytes) mx_text_addn(&text, unknown, strlen(unknown));
+    }
+    to->text = text.data;
+    to->bytes = text.len;
+}
+
+static bool reward_replies(Rollouts *r, MxArena *arena, bool is_eval, int64_t i,
+                           const MxReply *replies, int64_t n, float *out, MxError *err) {
+    Completion *completions = mx_new_n(arena, Completion, n);
+    RewardFailures failures;
+    for (int64_t row = 0; row < n; row++) {
+        completions[row] = (Completion){.record = mx_data_record(r->data[is_eval], i, row),
+                                        .n_tokens = replies[row].tokens.n,
+                                        .is_cut = replies[row].is_cut};
+        add_text(arena, &replies[row], &completions[row]);
+    }
+    return reward_give(r->reward, arena, completions, n, out, &failures, err) &&
+           check_failures(r, &failures, n, err);
+}
+
+bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
+    MxArena arena = {.name = "rollouts"};
+    const int64_t n = batch->rows;
+    MxReply *replies = mx_new_n(&arena, MxReply, n);
+    float *rewards = mx_new_n(&arena, float, n);
+    bool ok = write_replies(r, &arena, stream_of(is_eval, i, n), batch, replies, err) &&
+              reward_replies(r, &arena, is_eval, i, replies, n, rewards, err);
+    if (ok) {
+        fill_rows(r, is_eval, batch, replies, rewards);
+        *batch = r->made[is_eval];
+        mx_train_give_rewards(r->state, batch, rewards, r->logprobs[is_eval]);
+    }
+    mx_arena_release(&arena);
+    return ok;
+}

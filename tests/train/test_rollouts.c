@@ -1,0 +1,240 @@
+/* test_rollouts.c — responses that the policy writes while it is trained, from outside: a reward
+ * that is learnt, log-probabilities that are recorded, and programs that reward, fail, end and
+ * hang.
+ */
+#include "process.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define WRITES                                                                                     \
+    "use_grpo=true packing=false dataset_type=hf hf_path=json per_device_batch_size=2 "            \
+    "hf_train_files=posttrain/sft_train.jsonl eval_interval=-1 max_target_length=40 "              \
+    "max_prefill_predict_length=32 rl.num_generations=4 enable_checkpointing=false "
+
+static double figure(const MetricsLine *line, const char *name) {
+    double x = NAN;
+    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
+    return x;
+}
+
+static const char *log_of(MxArena *arena, const char *dir) {
+    return process_file(arena, dir, "log", NULL);
+}
+
+static int run(MxArena *arena, const char *dir, const char *more) {
+    const char *words = mx_arena_printf(arena, WRITES "%s", more);
+    return process_run(arena, dir, process_tiny(arena, dir, words));
+}
+
+static MetricsLine *lines_of(MxArena *arena, const char *dir, int *n) {
+    return process_metrics(arena, dir, "learning/avg_reward", n);
+}
+
+static double mean_reward(const MetricsLine *lines, int from, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += figure(&lines[from + i], "learning/avg_reward") / n;
+    return sum;
+}
+
+/* Completions that begin with a small letter: one in ten at first. */
+START_TEST(rewards_rise) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "rises");
+    int n, code = run(&arena, dir,
+                      "steps=40 rl.num_generations=8 rl.reward=regex rl.reward_pattern=^[a-z] "
+                      "learning_rate=0.01 rl.grpo_beta=0.01 learning_rate_schedule_steps=60");
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    MetricsLine *lines = lines_of(&arena, dir, &n);
+    ck_assert_int_eq(n, 40);
+    double first = mean_reward(lines, 0, 5), last = mean_reward(lines, 35, 5);
+    ck_assert_msg(last > first + 0.3, "from %g to %g", first, last);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* A policy that is measured against what it was drawn with has ratios of 1: the same as if it had
+ * not been recorded. */
+START_TEST(what_is_recorded_is_what_is_measured) {
+    MxArena arena = {0};
+    const char *more =
+        "steps=3 rl.reward=length rl.reward_length=6 decode_sampling_temperature=0.7 "
+        "decode_sampling_top_k=200 decode_sampling_nucleus_p=0.98 learning_rate=0.01 "
+        "rl.recorded_logprobs=";
+    MetricsLine *lines[2];
+    for (int i = 0; i < 2; i++) {
+        const char *dir = process_dir(&arena, i ? "recorded" : "measured");
+        int n, code = run(&arena, dir, mx_arena_printf(&arena, "%s%s", more, i ? "true" : "false"));
+        ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+        lines[i] = lines_of(&arena, dir, &n);
+        ck_assert_int_eq(n, 3);
+    }
+    for (int k = 0; k < 3; k++) {
+        ck_assert_double_eq_tol(figure(&lines[0][k], "learning/loss"),
+                                figure(&lines[1][k], "learning/loss"), 1e-5);
+        ck_assert_double_eq(figure(&lines[0][k], "learning/avg_reward"),
+                            figure(&lines[1][k], "learning/avg_reward"));
+        ck_assert_double_eq(figure(&lines[1][k], "learning/clip_fraction"), 0);
+    }
+    ck_assert_double_eq_tol(figure(&lines[1][0], "learning/avg_kl"), 0, 1e-6);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* The likeliest token each time: the completions of a group are the same. */
+START_TEST(one_token_to_choose_from) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "greedy");
+    int n, code = run(&arena, dir, "steps=2 rl.reward=length decode_sampling_top_k=1");
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    MetricsLine *lines = lines_of(&arena, dir, &n);
+    ck_assert_double_eq(figure(&lines[1], "learning/avg_reward_std"), 0);
+    ck_assert_double_eq(figure(&lines[1], "learning/avg_advantage"), 0);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- programs */
+
+/* What a program does with each line, `i` counted from 1 since it was started. */
+#define EACH(body)                                                                                 \
+    "#!/bin/sh\ni=0\nwhile read -r line; do i=$((i + 1)); r=0\n"                                   \
+    "case $line in *'\"completion\":\"'[a-z]*) r=1;; esac\n" body "\ndone\n"
+
+static const char *program(MxArena *arena, const char *dir, const char *text) {
+    MxError err = {0};
+    const char *path = mx_path_join(arena, dir, "reward.sh");
+    ck_assert(mx_file_write(path, text, strlen(text), &err) && !chmod(path, 0755));
+    return path;
+}
+
+static int run_program(MxArena *arena, const char *dir, const char *text, const char *more) {
+    return run(arena, dir,
+               mx_arena_printf(
+                   arena, "steps=4 learning_rate=0.01 rl.reward=command rl.reward_command=%s %s",
+                   program(arena, dir, text), more));
+}
+
+/* Whatever a program does on the way, the same answers give the same run. */
+static const struct {
+    const char *text, *told;
+} programs[] = {
+    {EACH("echo $r"), NULL},
+    {EACH("echo \"{\\\"reward\\\": $r}\""), NULL},
+    {EACH("[ $i = 7 ] && kill -9 $$; echo $r"),
+     "the reward program ended (exit 137); it is started again"},
+    {EACH("[ $i = 7 ] && exit 3; echo $r"),
+     "the reward program ended (exit 3); it is started again"},
+    {EACH("[ $i = 1 ] && echo thinking hard >&2; echo $r"), "reward program: thinking hard"},
+};
+
+START_TEST(answers_are_what_counts) {
+    MxArena arena = {0};
+    int n[2];
+    const char *built_in = process_dir(&arena, "built_in"), *dir = process_dir(&arena, "program");
+    int code = run(&arena, built_in,
+                   "steps=4 learning_rate=0.01 rl.reward=regex rl.reward_pattern=^[a-z]");
+    ck_assert_msg(code == 0, "%s", log_of(&arena, built_in));
+    code = run_program(&arena, dir, programs[_i].text, "");
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    ck_assert_msg(!programs[_i].told || strstr(log_of(&arena, dir), programs[_i].told), "%s",
+                  log_of(&arena, dir));
+    MetricsLine *want = lines_of(&arena, built_in, &n[0]), *got = lines_of(&arena, dir, &n[1]);
+    ck_assert(n[0] == 4 && n[1] == 4);
+    for (int k = 0; k < 4; k++) {
+        ck_assert_double_eq(figure(&want[k], "learning/avg_reward"),
+                            figure(&got[k], "learning/avg_reward"));
+        ck_assert_double_eq(figure(&want[k], "learning/loss"), figure(&got[k], "learning/loss"));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Runs that go on without some rewards, and runs that end. */
+static const struct {
+    const char *text, *more, *told;
+    int code;
+} failing[] = {
+    {EACH("[ $((i % 5)) = 0 ] && r='{\"error\": \"too hard\"}'; echo $r"), "",
+     "of 8 completions got no reward and are left out; the first: too hard", 0},
+    {EACH("[ $i = 3 ] && sleep 5; echo $r"), "rl.reward_timeout=0.5 steps=1",
+     "the first: no answer in 0.5 seconds", 0},
+    {EACH("case $line in *'\"id\":2,'*) exit 3;; esac; echo $r"), "steps=2",
+     "1 of 8 completions got no reward and are left out; the first: the program ends when asked "
+     "(exit 3)",
+     0},
+    {EACH("echo null"), "", "8 of 8 completions of a batch got no reward, more than a share of 0.5",
+     2},
+    {EACH("echo null; [ $i -gt 4 ] && r=0"), "rl.reward_failures=1", "8 of 8 completions", 2},
+    {EACH("echo hello"), "", "the program wrote \"hello\", wanted a line with a number", 65},
+    {EACH("echo 1; echo 2"), "", "wanted a line with a number", 65},
+    {"#!/bin/sh\nexit 5\n", "", "ended (exit 5) before it had answered anything", 65},
+};
+
+START_TEST(rewards_may_fail) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "fails");
+    int code = run_program(&arena, dir, failing[_i].text, failing[_i].more);
+    ck_assert_msg(code == failing[_i].code, "exit %d: %s", code, log_of(&arena, dir));
+    ck_assert_msg(strstr(log_of(&arena, dir), failing[_i].told) != NULL, "%s", log_of(&arena, dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* What was saved before stays, and the run goes on from there when the program is mended. */
+START_TEST(nothing_saved_is_lost) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "mended");
+    const char *more = "enable_checkpointing=true checkpoint_period=1 steps=6";
+    int code = run_program(&arena, dir, EACH("[ $i = 20 ] && echo nonsense; echo $r"), more);
+    ck_assert_msg(code == MX_EXIT_BAD_INPUT, "exit %d: %s", code, log_of(&arena, dir));
+    code = run_program(&arena, dir, EACH("echo $r"), more);
+    ck_assert_msg(code == 0 &&
+                      strstr(log_of(&arena, dir), "restoring from this run's directory step 1"),
+                  "exit %d: %s", code, log_of(&arena, dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(what_cannot_be_asked) {
+    MxArena arena = {0};
+    static const struct {
+        const char *more, *told;
+    } wrong[] = {
+        {"rl.reward=exact", "column \"answer\" holds nothing, wanted the text that"},
+        {"rl.reward=command", "rl.reward: command wants rl.reward_command"},
+        {"rl.reward=regex", "rl.reward: regex wants rl.reward_pattern"},
+        {"rl.reward=length max_prefill_predict_length=40", "leaves no room for completions"},
+        {"rl.reward=length dpo.reference=precomputed", "lets the policy write them"},
+        {"rl.reward=length num_devices=2 ici_data_parallelism=2 --plan",
+         "rl.reward: not available yet on a mesh of several devices (2)"},
+        {"rl.reward=length rl.reward_pattern=(", "is not a regular expression"},
+    };
+    const char *dir = process_dir(&arena, "wrong");
+    for (int i = 0; i < MX_COUNT(wrong); i++) {
+        int code = run(&arena, dir, wrong[i].more);
+        ck_assert_msg(code != 0 && strstr(log_of(&arena, dir), wrong[i].told), "%s: exit %d: %s",
+                      wrong[i].more, code, log_of(&arena, dir));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *rollouts_suite(void) {
+    enum { TIMEOUT_S = 120 };
+    Suite *suite = suite_create("rollouts");
+    TCase *tcase = tcase_create("rollouts");
+    tcase_set_timeout(tcase, TIMEOUT_S);
+    tcase_add_test(tcase, rewards_rise);
+    tcase_add_test(tcase, what_is_recorded_is_what_is_measured);
+    tcase_add_test(tcase, one_token_to_choose_from);
+    tcase_add_loop_test(tcase, answers_are_what_counts, 0, MX_COUNT(programs));
+    tcase_add_loop_test(tcase, rewards_may_fail, 0, MX_COUNT(failing));
+    tcase_add_test(tcase, nothing_saved_is_lost);
+    tcase_add_test(tcase, what_cannot_be_asked);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
