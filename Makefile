@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text chat data ckpt program generate serve train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text chat image data ckpt program generate serve train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -18,7 +18,8 @@ USES.run    := lower device
 USES.store  := base
 USES.text   := base
 USES.chat   := text
-USES.data   := store chat
+USES.image  := base
+USES.data   := store chat image
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
 USES.generate := program ckpt text
@@ -36,6 +37,7 @@ LIBS.config := -lyaml
 LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null)
 LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
+LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
@@ -195,7 +197,7 @@ test:  ## the same set-up, then all tests
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
-            libbrotli-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
+            libbrotli-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)

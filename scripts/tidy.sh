@@ -64,6 +64,8 @@ pcre2\.h src/base/regex.c
 zlib\.h src/data/codec_gzip.c
 zstd\.h src/data/codec_zstd.c
 brotli src/data/codec_brotli.c
+png\.h src/image/png.c
+jpeglib\.h src/image/jpeg.c
 utf8proc\.h src/text/unicode.c
 END
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Makes small pictures with the pixels that transformers' image processor of Gemma 3 makes of them, for tests/golden/images.
+
+    golden_images.py OUT
+
+Writes OUT/<picture> and OUT/<picture>.rgb: 16 x 24 pixels (height, width), rows of red, green and blue bytes, which are the
+processor's values before they are scaled: value = byte / 127.5 - 1. Pictures of 16 bits are cut to their upper 8 first.
+"""
+import os
+import sys
+
+import numpy as np
+from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+HEIGHT, WIDTH = 16, 24
+
+
+def waves(height, width, channels):
+    """Smooth shapes with edges and a little noise."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    rng = np.random.default_rng(height * width)
+    planes = [127 + 90 * np.sin(x / (3 + c) + y / (5 - c)) + 30 * ((x // 4 + y // 3) % 2) for c in range(channels)]
+    picture = np.stack(planes, -1) + rng.normal(0, 6, (height, width, channels))
+    return np.clip(picture, 0, 255)
+
+
+def byte(picture):
+    return np.round(picture).astype(np.uint8)
+
+
+def save_16_bits(path, picture):
+    """Pillow writes no colours of 16 bits: one by hand."""
+    import struct
+    import zlib
+    height, width, channels = picture.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in picture)
+    color = {1: 0, 3: 2}[channels]
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, color, 0, 0, 0)) +
+                   chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def pictures(out):
+    """Each picture's file name, and what Pillow makes of it."""
+    big, small = byte(waves(61, 47, 3)), byte(waves(7, 5, 3))
+    alpha = byte(waves(20, 33, 4))
+    Image.fromarray(big).save(os.path.join(out, "rgb_large.png"))
+    Image.fromarray(small).save(os.path.join(out, "rgb_small.png"))
+    Image.fromarray(alpha, "RGBA").save(os.path.join(out, "rgba.png"))
+    Image.fromarray(big[..., 0], "L").save(os.path.join(out, "grey.png"))
+    Image.fromarray(big).quantize(17).save(os.path.join(out, "palette.png"), transparency=3)
+    Image.fromarray(byte(waves(HEIGHT, WIDTH, 3))).save(os.path.join(out, "same_size.png"))
+    Image.fromarray(big).save(os.path.join(out, "rgb.jpg"), quality=85)
+    Image.fromarray(big).save(os.path.join(out, "progressive.jpg"), quality=60, progressive=True)
+    Image.fromarray(big[..., 1], "L").save(os.path.join(out, "grey.jpg"))
+    for name, channels in (("rgb16.png", 3), ("grey16.png", 1)):
+        wide = np.round(waves(31, 29, channels) * 257).astype(np.uint16)
+        save_16_bits(os.path.join(out, name), wide)
+        upper = (wide >> 8).astype(np.uint8)
+        yield name, Image.fromarray(upper if channels == 3 else np.repeat(upper, 3, -1))
+    Image.fromarray(alpha, "CMYK").save(os.path.join(out, "cmyk.jpg"))
+    Image.fromarray(small).save(os.path.join(out, "small.gif"))
+    for name in ("rgb_large.png", "rgb_small.png", "rgba.png", "grey.png", "palette.png", "same_size.png", "rgb.jpg",
+                 "progressive.jpg", "grey.jpg"):
+        yield name, Image.fromarray(np.asarray(Image.open(os.path.join(out, name)).convert("RGB")))
+
+
+def main():
+    out = sys.argv[1]
+    os.makedirs(out, exist_ok=True)
+    processor = Gemma3ImageProcessorPil(size={"height": HEIGHT, "width": WIDTH})
+    for name, picture in pictures(out):
+        values = np.asarray(processor(picture, return_tensors="np")["pixel_values"])[0].transpose(1, 2, 0)
+        exact = (values.astype(np.float64) + 1) * 127.5
+        assert np.abs(exact - np.round(exact)).max() < 1e-3, name
+        np.round(exact).astype(np.uint8).tofile(os.path.join(out, name + ".rgb"))
+
+
+if __name__ == "__main__":
+    main()

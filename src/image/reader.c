@@ -1,0 +1,219 @@
+/* reader.c — the child process that reads files of pictures. It is asked by messages and answers by
+ * messages; pixels come by memory that both see. Whatever is wrong with a file, the child says so
+ * if it still can and ends, since the libraries do not come back from their errors; the next
+ * request starts another. So a crash or an endless loop is an error here too. */
+#include "internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 120 * 1000, TEXT_BYTES = 400, PATH_BYTES = 4096, CHANNELS = 3 };
+
+struct MxImages {
+    pthread_mutex_t lock;
+    MxImageSize size;
+    uint8_t *rgb; /* [height, width, 3], shared with the child */
+    size_t rgb_bytes;
+    pid_t child; /* 0 = none */
+    int line;    /* the socket to it */
+};
+
+typedef struct Request {
+    bool wants_pixels;
+    char path[PATH_BYTES];
+} Request;
+
+typedef struct Answer {
+    bool is_good;
+    MxImageSize size;
+    char text[TEXT_BYTES]; /* what is wrong */
+} Answer;
+
+/* ---- in the child */
+
+static int answers_to; /* the child's end; a property of the process */
+
+static void answer(const Answer *a) {
+    ssize_t sent = send(answers_to, a, sizeof *a, MSG_NOSIGNAL);
+    if (sent != sizeof *a) _exit(MX_EXIT_IO);
+}
+
+_Noreturn void image_fail(const char *fmt, ...) {
+    Answer a = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(a.text, sizeof a.text, fmt, ap);
+    va_end(ap);
+    answer(&a);
+    _exit(MX_EXIT_BAD_INPUT);
+}
+
+void image_check_size(int64_t width, int64_t height) {
+    if (width < 1 || height < 1)
+        image_fail("%lld x %lld pixels, wanted at least one", (long long)width, (long long)height);
+    if (width > MX_IMAGE_MOST_PIXELS / height)
+        image_fail("%lld x %lld pixels, wanted at most %d in all", (long long)width,
+                   (long long)height, MX_IMAGE_MOST_PIXELS);
+}
+
+/* Kinds of files by their first bytes; format NULL = known, and not read. */
+static const struct {
+    const char *magic;
+    size_t n;
+    const ImageFormat *format;
+    const char *name;
+} kinds[] = {{"\x89PNG\r\n\x1a\n", 8, &image_png, "PNG"},
+             {"\xff\xd8\xff", 3, &image_jpeg, "JPEG"},
+             {"GIF8", 4, NULL, "GIF"},
+             {"RIFF", 4, NULL, "WebP"},
+             {"BM", 2, NULL, "BMP"},
+             {"II*\0", 4, NULL, "TIFF"},
+             {"MM\0*", 4, NULL, "TIFF"}};
+
+static const ImageFormat *format_of(MxBytes file) {
+    for (int i = 0; i < MX_COUNT(kinds); i++) {
+        if (file.size < kinds[i].n || memcmp(file.data, kinds[i].magic, kinds[i].n)) continue;
+        if (kinds[i].format) return kinds[i].format;
+        image_fail("found a file of %s, wanted PNG or JPEG", kinds[i].name);
+    }
+    image_fail("is no picture of PNG or JPEG");
+}
+
+static void serve(const MxImages *images, const Request *request) {
+    MxArena arena = {.name = "picture"};
+    MxError err = {0};
+    MxBytes file;
+    Answer a = {.is_good = true};
+    uint8_t *rgb = NULL;
+    if (!mx_file_read(&arena, request->path, MX_IMAGE_MOST_BYTES, &file, &err))
+        image_fail("%s", err.text.data);
+    format_of(file)->decode(&arena, file, &a.size, request->wants_pixels ? &rgb : NULL);
+    if (rgb) mx_image_resize(rgb, a.size, images->rgb, images->size);
+    mx_arena_release(&arena);
+    answer(&a);
+}
+
+/* Whoever stops the run stops the other end too. */
+static _Noreturn void run_child(const MxImages *images, int line) {
+    Request request;
+    answers_to = line;
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    while (recv(line, &request, sizeof request, 0) == sizeof request) serve(images, &request);
+    _exit(MX_EXIT_OK);
+}
+
+/* ---- in the parent */
+
+static bool start(MxImages *images, MxError *err) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return mx_fail_errno(err, "could not open a socket to a reader of images");
+    pid_t pid = fork();
+    if (!pid) {
+        close(ends[0]);
+        run_child(images, ends[1]);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return mx_fail_errno(err, "could not start a reader of images");
+    }
+    images->child = pid;
+    images->line = ends[0];
+    return true;
+}
+
+/* Its end, as waitpid tells it. */
+static int stop(MxImages *images) {
+    int status = 0;
+    close(images->line);
+    while (waitpid(images->child, &status, 0) < 0 && errno == EINTR) continue;
+    images->child = 0;
+    return status;
+}
+
+static bool await(const MxImages *images, Answer *a) {
+    struct pollfd line = {.fd = images->line, .events = POLLIN};
+    int n;
+    while ((n = poll(&line, 1, PATIENCE_MS)) < 0 && errno == EINTR) continue;
+    if (!n) kill(images->child, SIGKILL);
+    return n > 0 && recv(images->line, a, sizeof *a, 0) == sizeof *a;
+}
+
+static bool ask(MxImages *images, const Request *request, MxWhere where, Answer *a, MxError *err) {
+    const char *path = request->path;
+    if (!images->child && !start(images, err)) return false;
+    *a = (Answer){0};
+    bool is_sent = send(images->line, request, sizeof *request, MSG_NOSIGNAL) == sizeof *request;
+    bool is_answered = is_sent && await(images, a);
+    if (is_answered && a->is_good) return true;
+    int status = stop(images);
+    if (is_answered)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "image \"%s\": %s", path, a->text);
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "image \"%s\": the process that read it %s", path,
+                   WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "crashed; is it damaged?"
+                                                                      : "did not come to an end");
+}
+
+static bool ask_for(MxImages *images, bool wants_pixels, const char *path, MxWhere where, Answer *a,
+                    MxError *err) {
+    Request request = {.wants_pixels = wants_pixels};
+    size_t n = strlen(path);
+    if (n >= sizeof request.path)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "the name of an image has %zu bytes, wanted at most %d", n, PATH_BYTES - 1);
+    memcpy(request.path, path, n);
+    return ask(images, &request, where, a, err);
+}
+
+bool mx_image_look(MxImages *images, const char *path, MxWhere where, MxImageSize *out,
+                   MxError *err) {
+    Answer a;
+    pthread_mutex_lock(&images->lock);
+    bool ok = ask_for(images, false, path, where, &a, err);
+    pthread_mutex_unlock(&images->lock);
+    if (ok) *out = a.size;
+    return ok;
+}
+
+bool mx_image_read(MxImages *images, const char *path, MxWhere where, uint8_t *rgb, MxError *err) {
+    Answer a;
+    pthread_mutex_lock(&images->lock);
+    bool ok = ask_for(images, true, path, where, &a, err);
+    if (ok) memcpy(rgb, images->rgb, images->rgb_bytes);
+    pthread_mutex_unlock(&images->lock);
+    return ok;
+}
+
+static void close_on_release(void *data) {
+    MxImages *images = data;
+    if (images->child) stop(images);
+    munmap(images->rgb, images->rgb_bytes);
+    pthread_mutex_destroy(&images->lock);
+}
+
+bool mx_images_open(MxArena *arena, MxImageSize size, MxImages **out, MxError *err) {
+    MX_ASSERT(size.width > 0 && size.height > 0);
+    MX_ASSERT(size.width <= MX_IMAGE_MOST_PIXELS / size.height);
+    MxImages *images = mx_new(arena, MxImages);
+    *images = (MxImages){.size = size};
+    images->rgb_bytes = (size_t)(size.width * size.height * CHANNELS);
+    void *shared =
+        mmap(NULL, images->rgb_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return mx_fail_errno(err, "no memory to share with a reader of images");
+    images->rgb = shared;
+    pthread_mutex_init(&images->lock, NULL);
+    mx_arena_on_release(arena, close_on_release, images);
+    *out = images;
+    return true;
+}

@@ -1,0 +1,160 @@
+/* test_image.c — files of pictures against the pixels that transformers' image processor of Gemma 3
+ * makes of them (scripts/golden_images.py), and files that are none. */
+#include <mx/image.h>
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/goldens.h"
+
+static const MxImageSize golden_size = {24, 16};
+enum { GOLDEN_BYTES = 24 * 16 * 3 };
+
+static MxArena arena = {.name = "test"};
+static MxError err;
+
+static void tear_down(void) {
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+
+static MxBytes file_of(const char *path) {
+    MxBytes bytes;
+    ck_assert_msg(mx_file_read(&arena, path, 1 << 20, &bytes, &err), "%s", path);
+    return bytes;
+}
+
+static MxImages *reader(void) {
+    MxImages *images;
+    ck_assert(mx_images_open(&arena, golden_size, &images, &err));
+    return images;
+}
+
+/* JPEG's own transform may be rounded otherwise by another release of its library. */
+static const struct {
+    const char *name;
+    MxImageSize size;
+    int most; /* levels of 255 */
+} goldens[] = {
+    {"rgb_large.png", {47, 61}, 0},   {"rgb_small.png", {5, 7}, 0},
+    {"rgba.png", {33, 20}, 0},        {"grey.png", {47, 61}, 0},
+    {"palette.png", {47, 61}, 0},     {"same_size.png", {24, 16}, 0},
+    {"rgb16.png", {29, 31}, 0},       {"grey16.png", {29, 31}, 0},
+    {"rgb.jpg", {47, 61}, 2},         {"grey.jpg", {47, 61}, 2},
+    {"progressive.jpg", {47, 61}, 2},
+};
+
+START_TEST(pixels_are_those_of_transformers) {
+    const char *name = mx_arena_printf(&arena, "images/%s", goldens[_i].name);
+    const char *path = goldens_need(&arena, name);
+    MxBytes wanted = file_of(goldens_need(&arena, mx_arena_printf(&arena, "%s.rgb", name)));
+    uint8_t found[GOLDEN_BYTES];
+    MxImageSize size;
+    MxImages *images = reader();
+    ck_assert_uint_eq(wanted.size, GOLDEN_BYTES);
+    ck_assert_msg(mx_image_look(images, path, MX_NOWHERE, &size, &err), "%s", err.text.data);
+    ck_assert_int_eq(size.width, goldens[_i].size.width);
+    ck_assert_int_eq(size.height, goldens[_i].size.height);
+    ck_assert_msg(mx_image_read(images, path, MX_NOWHERE, found, &err), "%s", err.text.data);
+    for (int i = 0; i < GOLDEN_BYTES; i++)
+        ck_assert_msg(abs(found[i] - wanted.data[i]) <= goldens[_i].most,
+                      "%s: byte %d is %d, not %d", name, i, found[i], wanted.data[i]);
+}
+END_TEST
+
+/* ---- files that are none */
+
+static const char *write_file(const char *data, size_t n) {
+    char name[] = "/tmp/mx_image_XXXXXX";
+    int fd = mkstemp(name);
+    ck_assert_int_ge(fd, 0);
+    FILE *file = fdopen(fd, "wb");
+    ck_assert_uint_eq(fwrite(data, 1, n, file), n);
+    ck_assert_int_eq(fclose(file), 0);
+    return mx_arena_strdup(&arena, name);
+}
+
+static void refuse(MxImages *images, const char *path, const char *message) {
+    uint8_t rgb[GOLDEN_BYTES];
+    MxWhere where = {.file = "data.jsonl", .line = 7};
+    ck_assert(!mx_image_read(images, path, where, rgb, &err));
+    ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text.data, "data.jsonl:7: image \"") != NULL, "%s", err.text.data);
+    ck_assert_msg(strstr(err.text.data, message) != NULL, "%s", err.text.data);
+    mx_error_release(&err);
+    err = (MxError){0};
+}
+
+/* A reader goes on after each. */
+START_TEST(what_is_no_picture_is_told) {
+    MxImages *images = reader();
+    static const char bomb[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\x01\0\0\0\x01\0\0\x08\x02\0\0\0";
+    const char *text = write_file("{\"a\": 1}\n", 9), *empty = write_file("", 0);
+    refuse(images, "/tmp/mx_there_is_no_such_image.png", "mx_there_is_no_such_image.png");
+    refuse(images, text, "is no picture of PNG or JPEG");
+    refuse(images, empty, "is no picture of PNG or JPEG");
+    refuse(images, goldens_need(&arena, "images/small.gif"), "found a file of GIF, wanted PNG");
+    refuse(images, goldens_need(&arena, "images/cmyk.jpg"), "its colours are CMYK");
+    refuse(images, write_file(bomb, sizeof bomb), "");
+    MxImageSize size;
+    const char *good = goldens_need(&arena, "images/grey.png");
+    ck_assert(mx_image_look(images, good, MX_NOWHERE, &size, &err));
+    remove(text);
+    remove(empty);
+}
+END_TEST
+
+/* Every length of a file that is cut off, and bytes changed one by one: a message or a picture. */
+START_TEST(damage_is_told) {
+    static const char *const names[] = {"images/grey.png", "images/rgb.jpg"};
+    MxImages *images = reader();
+    for (int f = 0; f < MX_COUNT(names); f++) {
+        MxBytes file = file_of(goldens_need(&arena, names[f]));
+        size_t cuts[] = {3, 9, 40, file.size / 2, file.size - 200};
+        for (int i = 0; i < MX_COUNT(cuts); i++) {
+            const char *path = write_file((const char *)file.data, cuts[i]);
+            refuse(images, path, "");
+            remove(path);
+        }
+        for (size_t at = 0; at < file.size; at += file.size / 40 + 1) {
+            uint8_t rgb[GOLDEN_BYTES];
+            file.data[at] ^= 0x5a;
+            const char *path = write_file((const char *)file.data, file.size);
+            if (!mx_image_read(images, path, MX_NOWHERE, rgb, &err))
+                ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
+            mx_error_release(&err);
+            err = (MxError){0};
+            file.data[at] ^= 0x5a;
+            remove(path);
+        }
+    }
+}
+END_TEST
+
+/* ---- resizing against its definition, in doubles */
+
+START_TEST(means_are_weighed) {
+    uint8_t from[5 * 4 * 3], to[3 * 2 * 3];
+    for (int i = 0; i < MX_COUNT(from); i++) from[i] = 200;
+    mx_image_resize(from, (MxImageSize){5, 4}, to, (MxImageSize){3, 2});
+    for (int i = 0; i < MX_COUNT(to); i++) ck_assert_int_eq(to[i], 200);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("image");
+    TCase *tcase = tcase_create("image");
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, pixels_are_those_of_transformers, 0, MX_COUNT(goldens));
+    tcase_add_test(tcase, what_is_no_picture_is_told);
+    tcase_add_test(tcase, damage_is_told);
+    tcase_add_test(tcase, means_are_weighed);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
