@@ -165,6 +165,7 @@ typedef struct MxAttentionAttr {
     bool is_part; /* q holds only the queries from first_query on, k and v all keys */
     int64_t first_query;
     int64_t value_width; /* of mx_cache_attention */
+    int64_t block_size;  /* of mx_attention_blocks, above 0; of others 0 */
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
@@ -180,6 +181,13 @@ MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segmen
  * @e591f30c. */
 MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
                            MxAttentionAttr attr);
+
+/* mx_attention_blocks — mx_attention, where tokens that follow one another in one block see each
+ * other too, whatever the mask says, as the tokens of an image. blocks i32 [B, T]: which token of
+ * all blocks it is, from 1 on, attr.block_size to a block; 0 = of none. Source: MaxText
+ * layers/attention_op.py, _make_bidirectional_block_mask @e591f30c. */
+MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue blocks,
+                            MxAttentionAttr attr);
 
 /* mx_largest — the largest element of each row: f32 [..] of f32 [.., n], n at least 1. Has no
  * gradient. */

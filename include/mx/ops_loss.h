@@ -21,6 +21,15 @@ typedef struct MxEmbedGradAttr {
     int64_t first_id; /* … from this one on */
 } MxEmbedGradAttr;
 
+/* mx_merge — x [B, T, D], where index i32 [B, T] is above 0 its row of others: rows[b, index - 1].
+ * rows [B, R, D] of x's dtype, index in [0, R]. Source: MaxText multimodal/utils.py,
+ * merge_mm_embeddings @e591f30c. */
+MxValue mx_merge(MxTrace *t, MxValue x, MxValue rows, MxValue index);
+
+typedef struct MxMergeGradAttr {
+    int64_t n; /* R */
+} MxMergeGradAttr;
+
 typedef struct MxXentAttr {
     MxDtype dtype;    /* of dw (out 0 of the gradients) */
     bool tied;        /* w is [V, D] instead of [D, V] */

@@ -15,12 +15,31 @@ MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, M
     return mx_trace_node(t, &op_attention, in, MX_COUNT(in), &attr);
 }
 
-/* Inputs are queries, keys, values, segments, the sinks if there are any, and, of the gradient, the
- * last three. */
-enum { Q, K, V, SEGMENTS, SINKS, BEFORE_SINKS = SINKS };
+MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue blocks,
+                            MxAttentionAttr attr) {
+    MxValue in[] = {qkv[0], qkv[1], qkv[2], segments, blocks};
+    MX_ASSERT(attr.block_size > 0);
+    return mx_trace_node(t, &op_attention, in, MX_COUNT(in), &attr);
+}
+
+/* Inputs are queries, keys, values, segments, the sinks or the blocks if there are any, and, of the
+ * gradient, the last three. */
+enum { Q, K, V, SEGMENTS, SINKS, BLOCKS = SINKS, BEFORE_SINKS = SINKS };
 enum { O, LOG_SUMS, DO, OF_GRADIENT };
 
+static bool has_sinks(int n_in, const void *attr, int more) {
+    return n_in > BEFORE_SINKS + more && !((const MxAttentionAttr *)attr)->block_size;
+}
+
+static bool check_blocks(MxInfer *infer, int more) {
+    bool is_there = infer->n_in > BEFORE_SINKS + more;
+    return (is_there && ops_is(infer, BLOCKS, MX_I32, 2) &&
+            mx_shape_equal(infer->in[BLOCKS].shape, infer->in[SEGMENTS].shape)) ||
+           mx_infer_fail(infer, "blocks must be int32, as many as segments");
+}
+
 static bool check_sinks(MxInfer *infer, int64_t heads, int more) {
+    if (((const MxAttentionAttr *)infer->attr)->block_size) return check_blocks(infer, more);
     if (infer->n_in == BEFORE_SINKS + more) return true;
     MxType sinks = infer->in[SINKS];
     return (sinks.dtype == MX_F32 && mx_shape_equal(sinks.shape, MX_SHAPE(heads))) ||
@@ -78,7 +97,8 @@ static void attention_vjp(const MxVjp *v) {
     MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, n + OF_GRADIENT, v->attr);
     for (int i = 0; i < SEGMENTS; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
     v->dx[SEGMENTS] = MX_NONE;
-    if (n > SINKS) v->dx[SINKS] = dq < 0 ? MX_NONE : dq + SEGMENTS;
+    if (n > SINKS) v->dx[SINKS] = MX_NONE;
+    if (has_sinks(n, v->attr, 0) && dq >= 0) v->dx[SINKS] = dq + SEGMENTS;
 }
 
 /* Keys that an average query sees, segments aside. */
@@ -121,6 +141,7 @@ void ops_print_attention(MxText *text, const void *attr) {
     mx_text_add(text, "%s", names[a->mask]);
     if (a->window) mx_text_add(text, " %lld", (long long)a->window);
     mx_text_add(text, " scale %.9g", a->scale);
+    if (a->block_size) mx_text_add(text, " blocks of %lld", (long long)a->block_size);
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
@@ -139,7 +160,8 @@ static void cut_operands(MxFactors *f, int more) {
     memcpy(f->in_dim[K], key_cut, sizeof key_cut);
     memcpy(f->in_dim[V], key_cut, sizeof key_cut);
     f->in_dim[SEGMENTS][0] = CUT_B;
-    if (f->n_in > BEFORE_SINKS + more) f->in_dim[SINKS][0] = CUT_N;
+    if (f->n_in > BEFORE_SINKS + more)
+        f->in_dim[SINKS][0] = has_sinks(f->n_in, f->attr, more) ? CUT_N : CUT_B;
 }
 
 static void attention_cut(MxFactors *f) {
@@ -183,9 +205,10 @@ static bool attention_grad_infer(MxInfer *infer) {
         return mx_infer_fail(infer, "o and do must be q's type but for the width of v");
     if (!is_type(infer->in[n + LOG_SUMS], type_of_rows(infer)))
         return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
-    infer->n_out = n > SINKS ? SEGMENTS + 1 : SEGMENTS;
+    bool sinks = has_sinks(n, infer->attr, 0);
+    infer->n_out = sinks ? SEGMENTS + 1 : SEGMENTS;
     for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
-    infer->out[SEGMENTS] = infer->in[SINKS];
+    if (sinks) infer->out[SEGMENTS] = infer->in[SINKS];
     return true;
 }
 
@@ -198,7 +221,7 @@ static void attention_grad_cut(MxFactors *f) {
     memcpy(f->out_dim[Q], query_cut, sizeof query_cut);
     memcpy(f->out_dim[K], key_cut, sizeof key_cut);
     memcpy(f->out_dim[V], key_cut, sizeof key_cut);
-    if (n > SINKS) f->out_dim[SEGMENTS][0] = CUT_N;
+    if (has_sinks(n, f->attr, 0)) f->out_dim[SEGMENTS][0] = CUT_N;
 }
 
 const MxOp op_attention_grad = {

@@ -16,6 +16,15 @@ static bool sees(const MxAttentionAttr *attr, int64_t t, int64_t s) {
     }
 }
 
+/* Whether both tokens, and all between, are in one block. */
+static bool is_one_block(const double *blocks, int64_t size, int64_t t, int64_t s) {
+    int64_t step = s < t ? 1 : -1;
+    for (int64_t i = s; i != t; i += step)
+        if (blocks[i] == 0 || ((int64_t)blocks[i] - 1) / size != ((int64_t)blocks[t] - 1) / size)
+            return false;
+    return blocks[t] != 0;
+}
+
 /* One query t of sequence b and head n. */
 static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
@@ -25,11 +34,15 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     int64_t own = attr->first_query + t; /* the query's own token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
     double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * W;
-    double top = -INFINITY,
-           sum = r->n_in > op_attention.arity ? exp(r->in[4][n]) : 0; /* the sink */
+    double top = -INFINITY, sum = r->n_in > op_attention.arity && !attr->block_size
+                                      ? exp(r->in[4][n])
+                                      : 0; /* the sink */
     for (int64_t h = 0; h < W; h++) out[h] = 0;
     for (int64_t s = 0; s < S; s++) {
-        if (!sees(attr, own, s) || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
+        bool is_seen =
+            sees(attr, own, s) ||
+            (attr->block_size && is_one_block(r->in[4] + b * S, attr->block_size, own, s));
+        if (!is_seen || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
         const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
         const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * W;
         double score = 0;
@@ -85,6 +98,12 @@ const OpTest test_attention = {
         {"blocks, sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x1,300,4,24 x1,300,2,24 x1,300,2,16 i1,300:segments170 f4:normal2", NULL, 0},
         {"blocks, sinks, wide values", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70), "x2,201,2,40 x2,201,2,40 x2,201,2,72 i2,201:segments170 f2:normal2", NULL, 0},
         {"sinks of ranks", ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,2 i8,16:segments5 f8", "f8,16,8,2 f8,8,16 f8,8,16", CASE_RANKS},
+        {"images", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 1), "x2,13,4,5 x2,13,2,5 x2,13,2,5 i2,13:segments9 i2,13:ids2", NULL, 0},
+        {"images, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3, .block_size = 2), "x2,40,2,3 x2,40,1,3 x2,40,1,3 i2,40:segments100 i2,40:segments7", NULL, 0},
+        {"images, blocks, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 20, .block_size = 1), "x1,401,2,8 x1,401,2,8 x1,401,2,8 i1,401:segments300 i1,401:segments90", NULL, 0},
+        {"images, blocks, causal", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 1), "x2,300,2,16 x2,300,1,16 x2,300,1,16 i2,300:segments1000 i2,300:segments90", NULL, 0},
+        {"images, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5, .block_size = 1), "x2,4,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9 i2,16:segments4", NULL, 0},
+        {"images of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16:ids2", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "b2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,4,6 f2,5,4,6 i2,5", "f2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3 f2,4,3", 0},
@@ -100,6 +119,8 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,1,6 i2,5", "v must be k's shape but for its own width"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 f2", "sinks must be float32 [N]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 b4", "sinks must be float32 [N]"},
+        {ATTR(MxAttentionAttr, .scale = 1, .block_size = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5", "blocks must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .block_size = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,4", "blocks must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "of one dtype"},
         {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5", "must be [B, T, heads, H]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,4", "segments must be [B, T]"},

@@ -20,6 +20,7 @@ typedef struct Attention {
     const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments; /* NULL = all are of one */
+    const int32_t *blocks;   /* as segments; NULL = none */
     const float *sinks;      /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */

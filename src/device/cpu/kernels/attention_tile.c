@@ -1,12 +1,13 @@
 /* attention_tile.c — the mask of a tile of queries and keys. A query sees a range of keys [low,
  * high], both ends growing with the query, and of those the ones of its own segment; so a tile's
- * corners tell whether the range part of the mask lets all or nothing through. */
+ * corners tell whether the range part of the mask lets all or nothing through. A block of tokens
+ * makes the range of each of them longer, as far as the block goes; that keeps the ends growing. */
 #include "attention.h"
 #include "vec.h"
 
 #include <math.h>
 
-static bool has_sinks(const MxKernelCall *call) {
+static bool has_more(const MxKernelCall *call) {
     return call->n_in > call->op->arity;
 }
 
@@ -15,6 +16,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     const MxAttentionAttr *attr = call->attr;
     MX_ASSERT(!(attr->scale < 0)); /* the largest product makes the largest score */
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
+    const void *more = call->in && has_more(call) ? call->in[4] : NULL;
     const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,
                        .kind = kind,
@@ -22,7 +24,8 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .n_blocks = ATTENTION_SPAN / kind->side,
                        .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
-                       .sinks = call->in && has_sinks(call) ? call->in[4] : NULL,
+                       .sinks = attr->block_size ? NULL : more,
+                       .blocks = attr->block_size ? more : NULL,
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
@@ -43,7 +46,18 @@ typedef struct Range {
     int64_t low, high; /* both included */
 } Range;
 
-static Range keys_of(const Attention *a, int64_t query) {
+/* The range and a token's block, which it is in or beside: a block's tokens see its others. */
+static Range with_block(const Attention *a, int64_t b, int64_t token, Range range) {
+    const int32_t *of = a->blocks ? a->blocks + b * a->keys : NULL;
+    if (!of || !of[token]) return range;
+    int64_t size = a->attr->block_size, first = token, last = token;
+    int64_t low = (of[token] - 1) / size * size, high = low + size; /* low < number <= high */
+    while (first > 0 && of[first - 1] > low && of[first - 1] <= high) first--;
+    while (last + 1 < a->keys && of[last + 1] > low && of[last + 1] <= high) last++;
+    return (Range){cpu_min(range.low, first), cpu_max(range.high, last)};
+}
+
+static Range masked_keys(const Attention *a, int64_t query) {
     int64_t window = a->attr->window;
     switch (a->attr->mask) {
     case MX_MASK_SLIDING:
@@ -57,8 +71,12 @@ static Range keys_of(const Attention *a, int64_t query) {
     }
 }
 
-/* The queries that see a key: the inverse of keys_of. */
-static Range queries_of(const Attention *a, int64_t key) {
+static Range keys_of(const Attention *a, int64_t b, int64_t query) {
+    return with_block(a, b, query, masked_keys(a, query));
+}
+
+/* The queries that see a key: the inverse of masked_keys. */
+static Range masked_queries(const Attention *a, int64_t key) {
     int64_t window = a->attr->window;
     switch (a->attr->mask) {
     case MX_MASK_SLIDING:
@@ -70,6 +88,10 @@ static Range queries_of(const Attention *a, int64_t key) {
     default:
         return (Range){key, a->keys - 1};
     }
+}
+
+static Range queries_of(const Attention *a, int64_t b, int64_t key) {
+    return with_block(a, b, key, masked_queries(a, key));
 }
 
 typedef struct Extremes {
@@ -89,7 +111,8 @@ static Extremes extremes(const int32_t *x, int64_t n) {
 /* Segments are told apart by their smallest and largest number on both sides. */
 static Sight sight_of(const Attention *a, const Tile *tile) {
     int64_t first_q = a->first + tile->q, last_k = tile->k + tile->n_k - 1;
-    Range first = keys_of(a, first_q), last = keys_of(a, first_q + tile->n_q - 1);
+    Range first = keys_of(a, tile->b, first_q);
+    Range last = keys_of(a, tile->b, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
     bool in_range = tile->k >= last.low && last_k <= first.high;
     if (!a->segments) return in_range ? SIGHT_ALL : SIGHT_PART;
@@ -167,7 +190,7 @@ void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *sc
     if (tile->sight == SIGHT_ALL) return;
     const int32_t *segments = a->segments ? a->segments + tile->b * a->keys : NULL;
     for (int64_t i = 0; i < rows; i++) {
-        Range seen = by_key ? queries_of(a, first_row + i) : keys_of(a, first_row + i);
+        Range seen = (by_key ? queries_of : keys_of)(a, tile->b, first_row + i);
         float *row = scores + i * step;
         fill(row, 0, cpu_min(seen.low - first_column, columns));
         fill(row, cpu_max(0, seen.high + 1 - first_column), columns);
