@@ -85,13 +85,18 @@ typedef struct MxConversation {
 bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
                     MxRendered *out, MxError *err);
 /* mx_chat_encode — the same as tokens, and which of them the assistant says. A token counts as said
- * if a character of it is. Without {% generation %} the spans are, of each message of the
- * assistant's, what rendering the messages up to it adds to rendering those before it with a
- * generation prompt; where a template tells earlier messages otherwise than the last one, from
- * where the prompt ends to behind its text and what ends a turn.
+ * if a character of it is. It is mx_chat_tell, the text with spans of what is said, and then
+ * mx_chat_tokens of out->rendered, which may have been changed between. Without {% generation %}
+ * the spans are, of each message of the assistant's, what rendering the messages up to it adds to
+ * rendering those before it with a generation prompt; where a template tells earlier messages
+ * otherwise than the last one, from where the prompt ends to behind its text and what ends a turn.
  * Errors: also a message that cannot be found (exit 65). */
 bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
                     const MxJson *request, MxWhere where, MxConversation *out, MxError *err);
+bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
+                  MxRendered *out, MxError *err);
+bool mx_chat_tokens(MxArena *arena, const MxTokenizer *tokenizer, MxWhere where,
+                    MxConversation *out, MxError *err);
 /* mx_chat_line — {"text": …, "ids": […], "mask": […]}. */
 const char *mx_chat_line(MxArena *arena, const MxConversation *conversation);
 

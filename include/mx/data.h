@@ -25,12 +25,17 @@ typedef struct MxBatchPart {
     const int64_t *row;     /* [rows] which ones of the batch, increasing; NULL = the first ones */
     int64_t rows, of_rows;  /* how many, of how many */
     int64_t column, length; /* the first column and how many */
+    int64_t pixels;         /* values of the images of a row; 0 = rows have none */
 } MxBatchPart;
 
 typedef struct MxBatch {
     MxBatchPart part;
     int64_t rows, length;            /* of the arrays: those of the part */
     int32_t *field[MX_BATCH_FIELDS]; /* [rows, length] each */
+    /* With images: which token of all those of the row's images stands there, from 1 on, 0 = none
+     * [rows, length]; and their pixels [rows, part.pixels]. Else NULL. */
+    int32_t *image;
+    float *pixels;
 } MxBatch;
 
 /* mx_batch_new — a whole batch; mx_batch_new_part — part of one, whose `row` is kept. */
@@ -52,6 +57,17 @@ typedef enum MxDataPairs {
     MX_DATA_PAIRS_MAXTEXT,  /* one mask for both: from their first difference on, as far as both go
                              */
 } MxDataPairs;
+
+/* The images of records: how many one has at most, how they become values (as mx_model_vision
+ * says), what a tokenizer calls what stands for them, and the columns that name their files where
+ * messages do not. */
+enum { MX_MOST_IMAGE_COLUMNS = 32 };
+typedef struct MxDataImages {
+    int64_t n, size, patch, tokens;
+    const char *begin, *token, *end, *around;
+    const char *columns[MX_MOST_IMAGE_COLUMNS];
+    int n_columns;
+} MxDataImages;
 
 /* What to read, the same on every rank. Strings are borrowed for the dataset's life. */
 typedef struct MxDataConfig {
@@ -95,7 +111,8 @@ typedef struct MxDataConfig {
     const char *token_cache;   /* a folder where tokens are kept by the content of files; NULL =
                                   none */
     MxWhere chat_where;        /* of the setting that names the template */
-    int64_t n_threads; /* that make tokens, as mx_parallel takes them; they change nothing */
+    int64_t n_threads;   /* that make tokens, as mx_parallel takes them; they change nothing */
+    MxDataImages images; /* of kinds that read text, without packing; n 0 = there are none */
 } MxDataConfig;
 
 /* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, twice as many with pairs,

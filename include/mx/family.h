@@ -58,6 +58,7 @@ typedef enum MxNormKind {
     MX_NORM_RMS,
     MX_NORM_RMS_LESS_1, /* the scale is kept less 1 */
     MX_NORM_LAYER,      /* the mean is taken away first; the scale is kept less 1; a bias */
+    MX_NORM_LAYER_PLAIN /* the same with the scale as it is */
 } MxNormKind;
 
 /* What the experts of a token count. */

@@ -77,11 +77,39 @@ typedef struct MxDraws {
     int n_streams;
 } MxDraws;
 
+/* How a config's model sees images: as patches of a square grid, of which it makes fewer tokens. */
+typedef struct MxVision {
+    int64_t images;            /* that a row of a batch has room for; 0 = the model sees none */
+    int64_t size, patch;       /* pixels of a side, of an image and of a patch */
+    int64_t patches, channels; /* of an image */
+    int64_t tokens;            /* that an image takes in a row */
+    /* What the tokenizer calls what stands before an image, for each of its tokens, and behind it;
+     * and the text around these. */
+    const char *begin, *token, *end, *around;
+} MxVision;
+
+/* mx_model_vision — of a config that was checked. mx_vision_row — values of the pixels of a row of
+ * a batch: f32 [images, patches, patch, patch, channels], each pixel as byte / 127.5 - 1 or as the
+ * model's own preprocessing says. */
+MxVision mx_model_vision(const MxConfig *config);
+static inline int64_t mx_vision_row(const MxVision *v) {
+    return v->images * v->patches * v->patch * v->patch * v->channels;
+}
+
+/* The images of a micro-batch. */
+typedef struct MxModelImages {
+    MxValue pixels;   /* f32 [B, mx_vision_row] */
+    MxValue segments; /* i32 [B, images · patches] the number of the image, from 1 on */
+    MxValue index;    /* i32 [B, T] which token of the row's images stands there, from 1 on; 0 = a
+                         text's */
+} MxModelImages;
+
 /* What a forward pass reads; i32 [B, T] each. */
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
-    MxDraws *draws;     /* NULL = nothing is left out */
-    MxBalance *balance; /* layers add to it; NULL = nobody asks */
+    const MxModelImages *images; /* NULL = text alone */
+    MxDraws *draws;              /* NULL = nothing is left out */
+    MxBalance *balance;          /* layers add to it; NULL = nobody asks */
     /* How often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL = nobody
      * asks. */
     MxValue *loads;

@@ -18,6 +18,7 @@ typedef enum MxKind {
     MX_KIND_REFERENCE,  /* the frozen copy that preferences are measured against */
     MX_KIND_OPTIMIZER,  /* moments: one leaf for each trained parameter */
     MX_KIND_COUNTER,    /* step and update counts */
+    MX_KIND_FROZEN,     /* parameters that this run does not train: an encoder of images */
 } MxKind;
 
 /* How a parameter starts. Truncation is at two standard deviations, with the deviation corrected so

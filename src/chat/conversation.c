@@ -364,15 +364,18 @@ static bool mark_said(MxArena *scratch, const MxTokenizer *tokenizer, MxEncoding
     return true;
 }
 
-bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
-                    const MxJson *request, MxWhere where, MxConversation *out, MxError *err) {
-    MxArena scratch = {.name = "conversation"};
+bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
+                  MxRendered *out, MxError *err) {
     MxError why = {0};
-    if (!mx_chat_render(arena, chat, request, where, &out->rendered, err)) return false;
+    if (!mx_chat_render(arena, chat, request, where, out, err)) return false;
     Part all = whole(request);
     bool is_marked = mx_template_has_generation(template_for(chat, request)) || all.marked >= 0;
-    if (!is_marked && !find_all_said(arena, chat, &all, &out->rendered, &why))
-        return fail_at(where, &why, err);
+    return is_marked || find_all_said(arena, chat, &all, out, &why) || fail_at(where, &why, err);
+}
+
+bool mx_chat_tokens(MxArena *arena, const MxTokenizer *tokenizer, MxWhere where,
+                    MxConversation *out, MxError *err) {
+    MxArena scratch = {.name = "conversation"};
     MxEncoding what = {out->rendered.text, out->rendered.n, false, where};
     if (!mx_tokenizer_encode(arena, tokenizer, what, &out->tokens, err)) return false;
     out->mask = mx_new_n(arena, uint8_t, out->tokens.n + 1);
@@ -381,16 +384,8 @@ bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *token
     return ok;
 }
 
-const char *mx_chat_line(MxArena *arena, const MxConversation *conversation) {
-    MxTokens tokens = conversation->tokens;
-    MxText out;
-    mx_text_init(&out, arena);
-    mx_text_add(&out, "{\"text\": %s, \"ids\": [",
-                mx_json_quote(arena, conversation->rendered.text, conversation->rendered.n));
-    for (int64_t i = 0; i < tokens.n; i++) mx_text_add(&out, "%s%d", i ? "," : "", tokens.ids[i]);
-    mx_text_add(&out, "], \"mask\": [");
-    for (int64_t i = 0; i < tokens.n; i++)
-        mx_text_add(&out, "%s%d", i ? "," : "", conversation->mask[i]);
-    mx_text_add(&out, "]}");
-    return out.data;
+bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
+                    const MxJson *request, MxWhere where, MxConversation *out, MxError *err) {
+    return mx_chat_tell(arena, chat, request, where, &out->rendered, err) &&
+           mx_chat_tokens(arena, tokenizer, where, out, err);
 }

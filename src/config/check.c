@@ -283,6 +283,7 @@ void config_check(ConfigLoad *load) {
     check_run_name(load, c);
     check_topology(load, c);
     config_check_model(load, c);
+    config_check_vision(load, c);
     check_batch(load, c);
     check_ahead(load, c);
     check_schedule(load, c);

@@ -18,6 +18,10 @@ MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
     MxBatch batch = {.part = *part, .rows = part->rows, .length = part->length};
     for (int i = 0; i < MX_BATCH_FIELDS; i++)
         batch.field[i] = mx_new_n(arena, int32_t, part->rows * part->length);
+    if (part->pixels) {
+        batch.image = mx_new_n(arena, int32_t, part->rows * part->length);
+        batch.pixels = mx_new_n(arena, float, part->rows * part->pixels);
+    }
     return batch;
 }
 

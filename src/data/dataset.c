@@ -69,6 +69,8 @@ static void make_room(MxArena *arena, MxDataset *dataset) {
                                      .tokens = mx_new_n(arena, int32_t, length),
                                      .mask = mx_new_n(arena, int32_t, length),
                                      .reals = mx_new_n(arena, float, length)};
+    const MxDataImages *images = &dataset->config.images;
+    if (images->n) dataset->scratch.rgb = mx_new_n(arena, uint8_t, images->size * images->size * 3);
 }
 
 static void say_end(MxArena *arena, MxDataset *dataset) {
@@ -274,6 +276,19 @@ static void copy_columns(const DataRow *from, const MxBatchPart *part, const Dat
         memcpy(to->field[f], from->field[f] + part->column, (size_t)part->length * sizeof(int32_t));
 }
 
+/* The images of a row whose tokens are made. Rows of kinds without images have none. */
+static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int64_t at,
+                    MxBatch *out, MxError *err) {
+    int32_t *index = dataset->scratch.mask, *to = out->image + at * out->length;
+    float *pixels = out->pixels + at * out->part.pixels;
+    memset(index, 0, (size_t)dataset->config.length * sizeof *index);
+    memset(pixels, 0, (size_t)out->part.pixels * sizeof *pixels);
+    bool ok = !dataset->kind->see ||
+              dataset->kind->see(dataset, row, tokens->field[MX_INPUTS], index, pixels, err);
+    memcpy(to, index + out->part.column, (size_t)out->length * sizeof *to);
+    return ok;
+}
+
 /* Makes one row, which is number `at` of out's. */
 static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, MxBatch *out,
                      MxError *err) {
@@ -284,6 +299,7 @@ static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, 
         if (!data_pair_side(dataset, row, (int)side, &to, err)) return false;
     } else {
         if (!dataset->kind->row(dataset, record_of(config, row, side), &to, err)) return false;
+        if (out->pixels && !see_row(dataset, row, &to, at, out, err)) return false;
         dataset->n_made++;
     }
     if (is_cut) copy_columns(&to, &out->part, &there);

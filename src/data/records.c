@@ -60,12 +60,29 @@ bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
     return true;
 }
 
+/* Nobody predicts what an image is. */
+static void end_row(const Records *records, RowFill *fill) {
+    int32_t *const *field = fill->row->field;
+    for (int64_t t = 0; records->seer && t < fill->n; t++)
+        if (field[MX_INPUTS][t] == records->seer->token) field[MX_TARGETS_SEGMENTATION][t] = 0;
+    rows_end(fill);
+}
+
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
     fill_row(dataset, row, 0, &fill);
-    rows_end(&fill);
+    end_row(dataset->source, &fill);
     return true;
+}
+
+bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
+                 float *pixels, MxError *err) {
+    const Records *records = dataset->source;
+    const Record *record = &records->item[row];
+    seer_index(records->seer, tokens, dataset->config.length, index);
+    return !record->pictures || seer_row(records->seer, record->pictures, record->where,
+                                         dataset->scratch.rgb, pixels, err);
 }
 
 int64_t records_longest(const MxDataset *dataset) {
@@ -84,7 +101,7 @@ bool records_teach(Records *records, Record *record) {
     for (int side = 0; side < n_sides; side++) {
         RowFill fill = rows_begin(&dataset->spare[side], length);
         add_document(dataset, record, side, &fill);
-        if (n_sides == 1) rows_end(&fill);
+        if (n_sides == 1) end_row(records, &fill);
     }
     if (n_sides == 2) {
         data_pair_finish(dataset, dataset->spare);
@@ -233,6 +250,7 @@ static bool check_shares(const Records *records, MxError *err) {
 
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
+    MX_ASSERT(!config->images.n || !(config->packing || config->pairs || config->group));
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
     MX_ASSERT((!config->pairs && !config->asks) ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
@@ -313,7 +331,8 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     *records =
         (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
     dataset->source = records;
-    if (!records_cache_open(records, err)) return false;
+    if (!seer_open(arena, config, &records->seer, err) || !records_cache_open(records, err))
+        return false;
     if (!read_parts(records, &parts, err)) return false;
     bool has_groups = data_has_groups(config);
     if (!records->n || (has_groups && !records->tally.n_counted))

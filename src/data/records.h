@@ -3,6 +3,7 @@
 #define DATA_RECORDS_H
 
 #include "columns.h"
+#include "images.h"
 #include "rows.h"
 
 /* Pieces of a record: prompt, then completion or chosen, then rejected. A text has no prompt. */
@@ -16,8 +17,10 @@ typedef struct Record {
     const int32_t *turn; /* [n_turns] tokens of the answer that the assistant says, hears, says …;
                             NULL = it says all of it */
     float reward;        /* with groups … */
-    const float *logprobs; /* … [n[ANSWER]] as recorded; NULL = they are not read */
-    const char *text;      /* with asks: all of it, as JSON */
+    const float *logprobs;    /* … [n[ANSWER]] as recorded; NULL = they are not read */
+    const char *text;         /* with asks: all of it, as JSON */
+    const Pictures *pictures; /* its images, and … */
+    MxWhere where;            /* … who names them; NULL = none */
 } Record;
 
 /* What a record is made of before it is kept. */
@@ -25,6 +28,7 @@ typedef struct Draft {
     MxTokens piece[PIECES];
     int32_t *turn; /* [n_turns] as a record's */
     int32_t n_turns;
+    Pictures pictures;
 } Draft;
 
 /* Records that were left out for one reason. */
@@ -52,6 +56,7 @@ typedef struct Records {
     MxDataset *dataset;
     Columns columns;
     MxChat *chat; /* of columns that hold conversations */
+    Seer *seer;   /* NULL = no images */
     Record *item; /* [n] */
     int64_t n, cap;
     bool is_narrow; /* ids are uint16 */
@@ -69,6 +74,8 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
 int64_t records_longest(const MxDataset *dataset);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
+bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
+                 float *pixels, MxError *err);
 float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
 const char *records_text(const MxDataset *dataset, int64_t row);
 

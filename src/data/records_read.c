@@ -21,10 +21,19 @@ static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what
     return true;
 }
 
+/* Images without a place in the record's texts: they are put first. */
+static int count_missing(const Records *records, const Field *text, const Pictures *pictures) {
+    int n = pictures->n;
+    for (int i = 0; records->seer && i < records->columns.n_texts; i++)
+        n -= pictures_named(records->seer, text[i].text, text[i].bytes);
+    return n > 0 ? n : 0;
+}
+
 /* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
  * without one is what both begin with. */
 static bool make_pieces(MxArena *arena, const Records *records, const Field *text, MxWhere where,
-                        MxTokens piece[PIECES], MxError *err) {
+                        Draft *draft, MxError *err) {
+    MxTokens *piece = draft->piece;
     const MxDataConfig *config = &records->dataset->config;
     const MxTokenizer *tokenizer = config->tokenizer;
     int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
@@ -32,8 +41,12 @@ static bool make_pieces(MxArena *arena, const Records *records, const Field *tex
     int n_answers = records_answers(config);
     bool has_prompt = records->columns.n_texts > n_answers;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {has_prompt ? -1 : bos, eos};
+    int n_missing = count_missing(records, text, &draft->pictures);
     for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
-        MxEncoding what = {text->text, text->bytes, false, where};
+        MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
+        if (records->seer) pictures_tell(arena, records->seer, n_missing, &told);
+        n_missing = 0;
+        MxEncoding what = {told.text, told.n, false, where};
         if (!encode(arena, tokenizer, what, i == PROMPT ? of_prompt : of_answer, &piece[i], err))
             return false;
     }
@@ -119,6 +132,44 @@ static Record *keep(Records *records, const Draft *draft) {
     return record;
 }
 
+/* ---- images */
+
+static int64_t count_seen(const Records *records, const MxTokens piece[PIECES]) {
+    int64_t n = 0;
+    for (int i = PROMPT; i <= ANSWER; i++)
+        for (int64_t k = 0; k < piece[i].n; k++) n += piece[i].ids[k] == records->seer->token;
+    return n;
+}
+
+/* Every image of a record has its tokens, before it is cut and afterwards. */
+static bool check_seen(const Records *records, const Draft *draft, bool is_cut, MxWhere where,
+                       MxError *err) {
+    if (!records->seer) return true;
+    int64_t each = records->seer->form->tokens, found = count_seen(records, draft->piece);
+    if (found == draft->pictures.n * each) return true;
+    if (is_cut)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "its images do not fit into max_target_length (%lld), with %lld tokens each",
+                       (long long)records->dataset->config.length, (long long)each);
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "%d images, but its text has %lld places for one (\"%s\"); does the chat "
+                   "template tell images?",
+                   draft->pictures.n, (long long)(found / each), records->seer->form->begin);
+}
+
+static void keep_pictures(Records *records, const Draft *draft, MxWhere where, Record *record) {
+    const Pictures *pictures = &draft->pictures;
+    if (!pictures->n) return;
+    Pictures *kept = mx_new(records->arena, Pictures);
+    kept->path = mx_new_n(records->arena, const char *, pictures->n);
+    kept->n = pictures->n;
+    for (int i = 0; i < kept->n; i++)
+        kept->path[i] = mx_arena_strdup(records->arena, pictures->path[i]);
+    record->pictures = kept;
+    record->where = where;
+    record->where.file = mx_arena_strdup(records->arena, where.file);
+}
+
 /* ---- drafts, by several threads */
 
 enum { MOST_JOBS = 1024, MOST_JOB_BYTES = 4 << 20 };
@@ -155,6 +206,14 @@ static bool choose_columns(Records *records, const Job *job, MxError *err) {
     return true;
 }
 
+static bool find_pictures(const Records *records, Job *job, const Field *column) {
+    const MxJson *messages[COLUMNS_MOST] = {0};
+    int n = records->columns.talks ? records->columns.n_texts : 0;
+    for (int i = 0; i < n; i++) messages[i] = column[i].json;
+    return !records->seer || pictures_of(&job->arena, records->seer, &job->fields, messages, n,
+                                         job->where, &job->draft.pictures, &job->err);
+}
+
 /* Makes tokens of a record's columns. */
 static bool draft(const Records *records, Job *job) {
     Field column[COLUMNS_MOST];
@@ -164,10 +223,11 @@ static bool draft(const Records *records, Job *job) {
     for (int i = 0; i < columns->n_texts && !job->lacking; i++)
         if (columns_lacks(columns, &column[i])) job->lacking = columns->name[i];
     if (job->lacking) return true;
-    return columns->talks
-               ? talk_draft(arena, records, &job->fields, column, job->where, &job->draft,
-                            &job->err)
-               : make_pieces(arena, records, column, job->where, job->draft.piece, &job->err);
+    return find_pictures(records, job, column) &&
+           (columns->talks
+                ? talk_draft(arena, records, &job->fields, column, job->where, &job->draft,
+                             &job->err)
+                : make_pieces(arena, records, column, job->where, &job->draft, &job->err));
 }
 
 static void do_job(void *data, int i) {
@@ -195,8 +255,13 @@ static bool add_record(Records *records, Job *job, MxError *err) {
         return true;
     }
     const Draft whole = job->draft;
+    if (records->seer && (!check_seen(records, &job->draft, false, job->where, err) ||
+                          !pictures_look(records->seer, &job->draft.pictures, job->where, err)))
+        return false;
     cut_pieces(records, job->draft.piece);
+    if (!check_seen(records, &job->draft, true, job->where, err)) return false;
     Record *kept = keep(records, &job->draft);
+    keep_pictures(records, &job->draft, job->where, kept);
     bool teaches = records_teach(records, kept);
     if (!teaches) leave_out(records, &records->tally.mute, job->where);
     if (teaches || is_grouped) {

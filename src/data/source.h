@@ -56,6 +56,10 @@ typedef struct DataKind {
     /* With prompts that ask for responses: a record, an object of JSON as text. NULL = the kind has
      * none. */
     const char *(*record)(const MxDataset *dataset, int64_t row);
+    /* With images: which token of its images each of a row's tokens [length] is, from 1 on or 0,
+     * and their values. NULL = the kind has no images. */
+    bool (*see)(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
+                float *pixels, MxError *err);
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
@@ -67,6 +71,7 @@ typedef struct DataScratch {
     int64_t *wide;
     int32_t *tokens, *mask;
     float *reals; /* mx_data_scores' alone: the loader's thread uses the others */
+    uint8_t *rgb; /* a picture; NULL without images */
 } DataScratch;
 
 /* What was found in the folder of kept tokens, and made (cache.h). */

@@ -76,14 +76,17 @@ static MxJson *request_of(MxArena *arena, const Fields *record) {
 
 static bool encode(MxArena *arena, const Records *records, const MxJson *request, MxWhere where,
                    MxConversation *out, MxError *err) {
-    return mx_chat_encode(arena, records->chat, records->dataset->config.tokenizer, request, where,
-                          out, err);
+    const MxTokenizer *tokenizer = records->dataset->config.tokenizer;
+    if (!mx_chat_tell(arena, records->chat, request, where, &out->rendered, err)) return false;
+    if (records->seer) pictures_tell(arena, records->seer, 0, &out->rendered);
+    return mx_chat_tokens(arena, tokenizer, where, out, err);
 }
 
 static bool encode_text(MxArena *arena, const Records *records, const MxJson *request,
                         MxWhere where, MxTokens *out, MxError *err) {
     MxRendered text;
     if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
+    if (records->seer) pictures_tell(arena, records->seer, 0, &text);
     MxEncoding what = {text.text, text.n, false, where};
     return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
 }

@@ -12,6 +12,12 @@ MxValue model_keep(const Pass *p, int cache, MxValue rows) {
 
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
+    MxAttentionAttr attr = spec->attention;
+    if (p->images_BT != MX_NONE) {
+        MX_ASSERT(!p->caches && sinks == MX_NONE); /* config and program see to that */
+        attr.block_size = mx_model_vision(p->model->config).tokens;
+        return mx_attention_blocks(t, qkv, p->segments_BT, p->images_BT, attr);
+    }
     if (!p->caches)
         return sinks == MX_NONE
                    ? mx_attention(t, qkv[0], qkv[1], qkv[2], p->segments_BT, spec->attention)

@@ -53,6 +53,17 @@ double mx_model_width(const MxConfig *c) {
 
 enum { FORWARD_AND_BACKWARD = 3 };
 
+/* Of an encoder that is left as it is, the forward pass and what trains the projector. */
+static void add_vision(const MxConfig *c, double rows, MxTflops *tflops) {
+    const double tera = 1e12;
+    double projector, all = FORWARD_AND_BACKWARD;
+    BlockFlops vision = model_vision_flops(c, rows, &projector);
+    bool freezes = c->freeze_vision_encoder_params;
+    tflops->learnable +=
+        (freezes ? vision.weights + (all - 1) * projector : all * vision.weights) / tera;
+    tflops->attention += (freezes ? 1 : all) * vision.attention / tera;
+}
+
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
  */
 static MxTflops count_tflops(const MxConfig *c) {
@@ -67,6 +78,7 @@ static MxTflops count_tflops(const MxConfig *c) {
                        .attention = layers.attention * FORWARD_AND_BACKWARD / tera};
     tflops.learnable += ahead.weights * FORWARD_AND_BACKWARD / tera;
     tflops.attention += ahead.attention * FORWARD_AND_BACKWARD / tera;
+    if (c->use_multimodal) add_vision(c, rows, &tflops);
     tflops.learnable *= micro_batches;
     tflops.attention *= micro_batches;
     if (c->use_dpo) tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;

@@ -47,6 +47,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .params = params,
               .segments_BT = in.segments,
               .positions_BT = in.positions,
+              .images_BT = in.images ? in.images->index : MX_NONE,
               .place = in.place,
               .draws = in.draws,
               .caches = in.caches,
@@ -78,6 +79,7 @@ static MxValue embed(const Pass *p, MxValue tokens_BT) {
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = begin(t, model, params, in);
     MxValue x_BTD = embed(&p, in.tokens);
+    if (in.images) x_BTD = mx_merge(t, x_BTD, model_see(&p, in.images), in.images->index);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
         p.mixer = &model->layers[i].block[0];

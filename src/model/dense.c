@@ -110,8 +110,8 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon) {
     if (norm.scale < 0) return x;
     MxValue scale = mx_cast(p->t, model_fold_adapter(p, norm.scale), MX_F32);
-    if (norm.kind != MX_NORM_RMS) scale = mx_plus(p->t, scale, 1);
-    if (norm.kind == MX_NORM_LAYER) x = mx_center(p->t, x);
+    if (model_norms[norm.kind].is_less_1) scale = mx_plus(p->t, scale, 1);
+    if (model_norms[norm.kind].centers) x = mx_center(p->t, x);
     MxValue y = mx_rmsnorm(p->t, x, scale, epsilon);
     return norm.bias >= 0 ? mx_add(p->t, y, model_weight(p, norm.bias)) : y;
 }

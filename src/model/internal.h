@@ -38,6 +38,13 @@ typedef struct Norm {
     int scale, bias; /* -1 = there is none */
 } Norm;
 
+/* What a kind of norm does. */
+typedef struct NormForm {
+    bool is_less_1; /* the scale is kept less 1 */
+    bool centers;   /* the mean is taken away first, and a bias added */
+} NormForm;
+extern const NormForm model_norms[]; /* [MxNormKind] */
+
 typedef struct BlockLeaves {
     const Block *block;
     const void *own; /* the block's indices into the parameter tree */
@@ -63,6 +70,8 @@ typedef struct Ahead {
     Layer layer;
 } Ahead;
 
+typedef struct Vision Vision;
+
 struct MxModel {
     const MxConfig *config;
     const MxFamily *family;
@@ -79,6 +88,7 @@ struct MxModel {
     int n_heads;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     Norm final_norm;
+    const Vision *vision; /* NULL = no images */
     MxLora lora;
     Adapter *adapters; /* [parameter] NULL = none is applied */
 };
@@ -89,7 +99,8 @@ struct MxModel {
 typedef struct Place {
     MxArena *arena;
     MxTree *tree;
-    MxDtype dtype;             /* of weights */
+    MxDtype dtype; /* of weights */
+    MxKind kind;
     const char *dir;           /* "decoder/layers_3", outside layers: "" */
     const char *block;         /* "self_attention", outside blocks: "" */
     const MxLayerPlace *place; /* in its stack, below "decoder/"; NULL = leaves stay alone */
@@ -103,6 +114,7 @@ typedef struct Pass {
     const MxModel *model;
     const MxValue *params;
     MxValue segments_BT, positions_BT;
+    MxValue images_BT; /* of MxModelImages.index; MX_NONE = there are none */
     MxCachePlace place;
     const int *caches; /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
@@ -189,6 +201,16 @@ MxValue model_drop(const Pass *p, MxValue x);
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 /* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */
 MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
+
+/* ---- images (vision.c) */
+
+/* model_add_vision — the encoder's parameters, and what stands between it and the decoder.
+ * model_see — rows [B, images of a row · tokens of one, D] for what `images` gives. */
+void model_add_vision(MxArena *arena, MxModel *model);
+MxValue model_see(const Pass *p, const MxModelImages *images);
+/* model_vision_flops — of a forward pass over the images of so many rows, and what of the weights'
+ * is the projector's, which is trained where the encoder is not. */
+BlockFlops model_vision_flops(const MxConfig *config, double rows, double *projector);
 
 /* ---- looking at other tokens (cache.c): those of the pass, or, where it has caches, also those
  * that the layer's cache number `cache` has, to which these are then added */

@@ -10,7 +10,7 @@
 
 int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init) {
-    MxLeaf leaf = {.kind = MX_KIND_PARAM, .dtype = p->dtype, .shape = shape, .init = init};
+    MxLeaf leaf = {.kind = p->kind, .dtype = p->dtype, .shape = shape, .init = init};
     leaf.n_contract = n_contract;
     const char *tail = mx_path_join(p->arena, p->block, name);
     leaf.path = mx_path_join(p->arena, p->dir, tail);
@@ -25,14 +25,21 @@ MxInit model_fan_in(MxInitKind kind, int64_t n) {
     return (MxInit){.kind = kind, .std = 1 / sqrt((double)n)};
 }
 
+const NormForm model_norms[] = {
+    [MX_NORM_RMS] = {0},
+    [MX_NORM_RMS_LESS_1] = {.is_less_1 = true},
+    [MX_NORM_LAYER] = {.is_less_1 = true, .centers = true},
+    [MX_NORM_LAYER_PLAIN] = {.centers = true},
+};
+
 Norm model_add_norm(const Place *p, const char *name, int64_t width) {
     Norm norm = {.kind = p->norm, .scale = -1, .bias = -1};
     if (!name) return norm;
     MxInit zeros = {.kind = MX_INIT_ZEROS}, ones = {.kind = MX_INIT_ONES};
     const char *const *axes = AXES(p->norms_are_whole && p->place ? NULL : "norm");
     norm.scale = model_add(p, mx_path_join(p->arena, name, "scale"), MX_SHAPE(width), 1, axes,
-                           p->norm == MX_NORM_RMS ? ones : zeros);
-    if (p->norm == MX_NORM_LAYER)
+                           model_norms[p->norm].is_less_1 ? zeros : ones);
+    if (model_norms[p->norm].centers)
         norm.bias =
             model_add(p, mx_path_join(p->arena, name, "bias"), MX_SHAPE(width), 0, axes, zeros);
     if (p->norms_are_whole) p->tree->leaves[norm.scale].bare = MX_AXES_OF_STACK;
@@ -138,6 +145,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
         model->logits =
             model_add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V), 1,
                       AXES("embed_vocab", "vocab"), model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));
+    if (c->use_multimodal) model_add_vision(arena, model);
     model->n_ahead = (int)c->mtp_num_layers;
     model->ahead = mx_new_n(arena, Ahead, model->n_ahead);
     for (int k = 1; k <= model->n_ahead; k++) add_ahead(arena, model, k);

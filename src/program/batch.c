@@ -52,7 +52,11 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};
     int64_t sides = program_rows(c), all = sides * micro.of_examples;
-    *out = (MxBatchPart){.rows = all, .of_rows = all, .length = c->max_target_length};
+    MxVision vision = mx_model_vision(c);
+    *out = (MxBatchPart){.rows = all,
+                         .of_rows = all,
+                         .length = c->max_target_length,
+                         .pixels = mx_vision_row(&vision)};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     MxLayout layout = {&mesh->mesh, mx_sharding_spec(arena, &mesh->mesh, sharding, 2)};

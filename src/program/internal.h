@@ -14,10 +14,11 @@ enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT,
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
-enum { MOST_INPUTS = MX_BATCH_FIELDS + 3, MOST_ENTRIES = 16 };
+enum { MOST_INPUTS = MX_BATCH_FIELDS + 6, MOST_ENTRIES = 16 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;
+    int64_t width;     /* of a row, which is never cut; 0 = it has a value for each token */
     const void *given; /* of the next batch; NULL = its field, or an entry makes it */
 } Input;
 

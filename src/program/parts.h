@@ -36,6 +36,10 @@ typedef struct Part {
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
 
+    /* In the graphs of training and evaluation: what the model is to read of a batch besides its
+     * tokens. */
+    void (*read)(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in);
+
     /* In the graphs of training. ask: what the trained model is to read, and to leave behind, in a
      * pass over a micro-batch. observe: what the pass over a micro-batch has made besides its
      * loss goes to variables, or is added to what they hold. adjust: a parameter's new value, f32,
@@ -83,14 +87,15 @@ void *program_part(const MxTrainState *state, int part);
  * the rules say, which no update changes. program_declare_each — a variable for each parameter, or
  * only for those that are trained. program_declare_copy — one for each, divided among ranks as that
  * is, which no update changes. program_declare_input — something that every batch gives, [rows,
- * length]: an index beside those of MxBatchField. program_give — its values for the next batch, as
- * the batch's fields are; kept.
- */
+ * length]: an index beside those of MxBatchField. program_declare_wide_input — the same, [rows,
+ * width], which ranks have whole rows of. program_give — its values for the next batch, as the
+ * batch's fields are; kept. */
 int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
                           bool only_trained);
 int *program_declare_tree(MxTrainState *state, const char *prefix, const MxTree *tree);
 int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
+int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dtype, int64_t width);
 void program_give(MxTrainState *state, int input, const void *values);
 
 /* program_show_each — leaves for such variables, as those of parameters, in their order.

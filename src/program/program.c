@@ -80,13 +80,20 @@ int program_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
     return s->n_inputs++;
 }
 
+int program_declare_wide_input(MxTrainState *s, const char *name, MxDtype dtype, int64_t width) {
+    int input = program_declare_input(s, name, dtype);
+    s->input[input].width = width;
+    return input;
+}
+
 static void declare_inputs(MxTrainState *s) {
     static const char *const prefix[] = {"batch", "eval_batch"};
     const MxConfig *c = s->config;
     int64_t examples[] = {c->micro_batch_size_to_train_on, c->micro_batch_size_to_eval_on};
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
-            MxShape shape = MX_SHAPE(program_rows(c) * examples[is_eval], c->max_target_length);
+            int64_t width = s->input[i].width ? s->input[i].width : c->max_target_length;
+            MxShape shape = MX_SHAPE(program_rows(c) * examples[is_eval], width);
             s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
                                                        (MxType){s->input[i].dtype, shape});
         }

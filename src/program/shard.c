@@ -100,7 +100,11 @@ static bool shard_frozen(MxTrainState *s, MxError *err) {
 static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
     MxSharding sharding;
     if (!program_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
-    for (int i = 0; i < s->n_inputs; i++) s->sharding[s->var.batch[is_eval][i]] = sharding;
+    for (int i = 0; i < s->n_inputs; i++) {
+        MxSharding *own = &s->sharding[s->var.batch[is_eval][i]];
+        *own = sharding;
+        if (s->input[i].width) own->dim[1] = 0;
+    }
     return true;
 }
 
@@ -284,7 +288,7 @@ int64_t mx_train_fingerprint_of(MxTrainState *s, const MxTree *tree) {
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
         MxArena arena = {.name = "fingerprint"};
-        if (leaf->kind != MX_KIND_PARAM) continue;
+        if (leaf->kind != MX_KIND_PARAM && leaf->kind != MX_KIND_FROZEN) continue;
         const void *whole = program_gather(s, &arena, leaf);
         size_t bytes = (size_t)mx_shape_count(leaf->shape) * mx_dtype_bytes(leaf->dtype);
         if (whole) hash = mx_tree_fingerprint(hash, leaf->path, mx_hash64(whole, bytes));

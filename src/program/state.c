@@ -153,9 +153,13 @@ bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *
 
 /* Of a micro-batch of training or evaluation, as this rank has it. */
 static size_t most_bytes_of_field(const MxTrainState *s) {
-    size_t train = program_var_bytes(s, s->var.batch[false][0]);
-    size_t eval = program_var_bytes(s, s->var.batch[true][0]);
-    return (train > eval ? train : eval) + 1;
+    size_t most = 0;
+    for (int i = 0; i < s->n_inputs; i++)
+        for (int is_eval = 0; is_eval < 2; is_eval++) {
+            size_t bytes = program_var_bytes(s, s->var.batch[is_eval][i]);
+            most = bytes > most ? bytes : most;
+        }
+    return most + 1;
 }
 
 bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **out, MxError *err) {
@@ -290,9 +294,13 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
 void program_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, MicroBatch micro) {
     for (int i = 0; i < s->n_inputs; i++) {
         const void *from = i < MX_BATCH_FIELDS ? batch->field[i] : s->input[i].given;
+        MxBatchPart part = batch->part;
+        if (s->input[i].width) {
+            part.column = 0;
+            part.length = s->input[i].width;
+        }
         if (from)
-            copy_rows(s, s->var.batch[is_eval][i], &batch->part, micro, (char *)(uintptr_t)from,
-                      false);
+            copy_rows(s, s->var.batch[is_eval][i], &part, micro, (char *)(uintptr_t)from, false);
     }
 }
 

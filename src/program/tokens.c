@@ -9,7 +9,10 @@ MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
     MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
                         .positions = mx_variable(t, batch[MX_INPUTS_POSITION]),
                         .segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION])};
-    for (int i = 0; i < PART_COUNT && batch == s->var.batch[false]; i++)
+    bool is_eval = batch == s->var.batch[true];
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->read) program_parts[i]->read(s, t, is_eval, &in);
+    for (int i = 0; i < PART_COUNT && !is_eval; i++)
         if (s->part[i] && program_parts[i]->ask) program_parts[i]->ask(s, t, &in);
     return in;
 }

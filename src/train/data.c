@@ -63,6 +63,25 @@ static const char *format_of(const MxConfig *c) {
     return NULL;
 }
 
+/* As the model sees them. */
+static MxDataImages images_of(const MxConfig *c, bool is_eval) {
+    const MxYaml *columns = is_eval ? c->eval_image_column : c->train_image_column;
+    MxVision v = mx_model_vision(c);
+    MxDataImages images = {.n = v.images,
+                           .size = v.size,
+                           .patch = v.patch,
+                           .tokens = v.tokens,
+                           .begin = v.begin,
+                           .token = v.token,
+                           .end = v.end,
+                           .around = v.around};
+    bool is_list = columns->kind == MX_YAML_LIST;
+    images.n_columns = is_list ? columns->n : 1;
+    for (int i = 0; v.images && i < images.n_columns; i++)
+        images.columns[i] = is_list ? columns->item[i]->text : columns->text;
+    return images;
+}
+
 MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, bool is_eval) {
     const MxStrs *columns = is_eval ? &c->eval_data_columns : &c->train_data_columns;
     const FileKeys *keys = keys_of(c);
@@ -90,6 +109,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .answer_column = strcmp(c->rl_reward, "exact") ? NULL : REWARD_ANSWER,
         .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
+    config.images = images_of(c, is_eval);
     config.chat_template = c->chat_template_path;
     config.token_cache = c->token_cache;
     config.n_threads = c->num_threads;

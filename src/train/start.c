@@ -80,7 +80,8 @@ static size_t saving_bytes(const Loop *l) {
 
 static int64_t n_parameters(const Loop *l) {
     const MxTree *params = mx_model_params(mx_train_state_model(l->state));
-    return mx_tree_count(params, MX_KIND_PARAM) + mx_tree_count(params, MX_KIND_LORA_PARAM);
+    return mx_tree_count(params, MX_KIND_PARAM) + mx_tree_count(params, MX_KIND_LORA_PARAM) +
+           mx_tree_count(params, MX_KIND_FROZEN);
 }
 
 static void log_plan(Loop *l) {

@@ -292,17 +292,13 @@ static const char *another(MxKey key) {
     static const struct {
         MxKey key;
         const char *word;
-    } words[] = {{MX_KEY_data_changed, "accept"},
-                 {MX_KEY_dpo_algo, "ipo"},
-                 {MX_KEY_dpo_formula, "maxtext"},
-                 {MX_KEY_dpo_reference, "copy"},
-                 {MX_KEY_tokenizer_type, "tiktoken"},
-                 {MX_KEY_wsd_decay_style, "cosine"},
-                 {MX_KEY_matmul_precision, "high"},
-                 {MX_KEY_grain_file_type, "tfrecord"},
-                 {MX_KEY_routed_score_func, "sigmoid"},
-                 {MX_KEY_rl_loss_algo, "rloo"},
-                 {MX_KEY_rl_reward, "exact"}};
+    } words[] = {{MX_KEY_data_changed, "accept"},       {MX_KEY_dpo_algo, "ipo"},
+                 {MX_KEY_dpo_formula, "maxtext"},       {MX_KEY_dpo_reference, "copy"},
+                 {MX_KEY_tokenizer_type, "tiktoken"},   {MX_KEY_wsd_decay_style, "cosine"},
+                 {MX_KEY_matmul_precision, "high"},     {MX_KEY_grain_file_type, "tfrecord"},
+                 {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"},
+                 {MX_KEY_rl_reward, "exact"},           {MX_KEY_vision_encoder_block, "gemma3"},
+                 {MX_KEY_num_channels_for_vit, "4"}};
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;

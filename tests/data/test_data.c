@@ -87,6 +87,7 @@ int main(void) {
     srunner_add_suite(runner, cache_suite());
     srunner_add_suite(runner, formats_suite());
     srunner_add_suite(runner, parts_suite());
+    srunner_add_suite(runner, images_suite());
     srunner_add_suite(runner, loader_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -91,6 +91,10 @@ static const struct {
     {MX_KEY_tokenizer_type, "sentencepiece"},
     {MX_KEY_tokenizer_path, "{}/tokenizer.json"},
     {MX_KEY_chat_template_path, "chatml"},
+    {MX_KEY_vision_encoder_block, "gemma3"},
+    {MX_KEY_image_size_for_vit, "56"},
+    {MX_KEY_train_image_column, "[picture]"},
+    {MX_KEY_eval_image_column, "[picture]"},
     {MX_KEY_token_cache, "{}/tokens"},
     {MX_KEY_max_segments_per_seq, "1"},
     {MX_KEY_num_epoch, "2"},
@@ -448,8 +452,9 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_model_name,
                                     MX_KEY_dataset_path,
                                     MX_KEY_mtp_eval_target_module,
-                                    MX_KEY_use_qk_clip, /* tests/train/test_clip.c */
-                                    MX_KEY_use_grpo,    /* wants a column of rewards */
+                                    MX_KEY_use_qk_clip,    /* tests/train/test_clip.c */
+                                    MX_KEY_use_grpo,       /* wants a column of rewards */
+                                    MX_KEY_use_multimodal, /* tests/train/test_images.c */
                                     MX_KEY_dcn_sequence_parallelism,
                                     MX_KEY_ici_sequence_parallelism};
     MxConfig *base[MX_COUNT(modes)], *config;

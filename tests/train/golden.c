@@ -166,6 +166,8 @@ struct GoldenProgram {
     MxModel *model;
     MxVars vars;
     int in[MX_BATCH_FIELDS], out[OUTS], logits;
+    MxVision vision;
+    int pixels, segments, index; /* of a model that sees images */
     int *param, *gradient;
     bool rounds_table;
     MxRun *run;
@@ -185,6 +187,14 @@ static void declare(GoldenProgram *g, const MxConfig *config) {
     }
     for (int i = 0; i < MX_BATCH_FIELDS; i++)
         g->in[i] = mx_vars_add(&g->vars, "in", (MxType){MX_I32, ids});
+    g->vision = mx_model_vision(config);
+    MxShape pixels = MX_SHAPE(ids.dim[0], mx_vision_row(&g->vision));
+    MxShape patches = MX_SHAPE(ids.dim[0], g->vision.images * g->vision.patches);
+    if (g->vision.images) {
+        g->pixels = mx_vars_add(&g->vars, "pixels", (MxType){MX_F32, pixels});
+        g->segments = mx_vars_add(&g->vars, "segments", (MxType){MX_I32, patches});
+        g->index = mx_vars_add(&g->vars, "index", (MxType){MX_I32, ids});
+    }
     for (int i = 0; i < OUTS; i++)
         g->out[i] = mx_vars_add(&g->vars, "out", (MxType){MX_F32, MX_SCALAR});
     g->logits = mx_vars_add(&g->vars, "logits", (MxType){MX_F32, logits});
@@ -202,6 +212,13 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
     MxModelInputs in = {.tokens = mx_variable(t, g->in[MX_INPUTS]),
                         .positions = mx_variable(t, g->in[MX_INPUTS_POSITION]),
                         .segments = mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
+    MxModelImages images;
+    if (g->vision.images) {
+        images = (MxModelImages){.pixels = mx_variable(t, g->pixels),
+                                 .segments = mx_variable(t, g->segments),
+                                 .index = mx_variable(t, g->index)};
+        in.images = &images;
+    }
     return mx_model_hidden(t, g->model, params, in);
 }
 
@@ -253,7 +270,17 @@ GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool round
     return g;
 }
 
+static void fill_images(GoldenProgram *g, const MxBatch *batch) {
+    int64_t patches = g->vision.images * g->vision.patches, n = batch->rows * patches;
+    int32_t *segments = mx_new_n(g->arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) segments[i] = (int32_t)(i % patches / g->vision.patches + 1);
+    var_fill(g->run, g->pixels, batch->pixels);
+    var_fill(g->run, g->segments, segments);
+    var_fill(g->run, g->index, batch->image);
+}
+
 static void run_entry(GoldenProgram *g, const MxTree *state, const MxBatch *batch, int entry) {
+    if (g->vision.images) fill_images(g, batch);
     for (int f = 0; f < MX_BATCH_FIELDS; f++) var_fill(g->run, g->in[f], batch->field[f]);
     for (int i = 0; i < mx_model_params(g->model)->n; i++)
         var_fill(g->run, g->param[i], mx_leaf_values(g->arena, &state->leaves[i]));

@@ -18,6 +18,7 @@ Suite *post_suite(void);
 Suite *checkpoints_suite(void);
 Suite *console_suite(void);
 Suite *hf_suite(void);
+Suite *images_suite(void);
 Suite *preference_suite(void);
 Suite *policy_suite(void);
 Suite *lora_suite(void);

@@ -1,0 +1,286 @@
+/* images.c — the images of records: which files they are, what stands for them among tokens, and
+ * their values as the model wants them. Files are read when a batch is made, by the thread that
+ * works ahead; that each is an image is looked at when records are read. */
+#include "images.h"
+
+#include <math.h>
+
+enum { CHANNELS = 3 };
+
+/* ---- preprocessor_config.json */
+
+static bool read_numbers(const MxJson *json, const char *key, double out[CHANNELS], MxWhere where,
+                         MxError *err) {
+    const MxJson *list = mx_json_get(json, key);
+    if (!list) return true;
+    for (int c = 0; c < CHANNELS; c++)
+        if (mx_json_length(list) != CHANNELS ||
+            !mx_json_number(mx_json_at(list, (size_t)c), &out[c]))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: wanted three numbers", key);
+    return true;
+}
+
+/* What would make other pixels. */
+static bool check_steps(const MxJson *json, const MxDataImages *form, MxWhere where, MxError *err) {
+    const int64_t bilinear = 2; /* PIL.Image.Resampling */
+    const MxJson *size = mx_json_get(json, "size"), *resample = mx_json_get(json, "resample");
+    int64_t height = form->size, width = form->size, filter = bilinear;
+    bool pans = false;
+    if (resample) mx_json_int(resample, &filter);
+    if (size) mx_json_int(mx_json_get(size, "height"), &height);
+    if (size) mx_json_int(mx_json_get(size, "width"), &width);
+    mx_json_bool(mx_json_get(json, "do_pan_and_scan"), &pans);
+    if (filter != bilinear)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "resample: wanted 2 (bilinear), found %lld",
+                       (long long)filter);
+    if (height != form->size || width != form->size)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "size: found %lld x %lld, image_size_for_vit is %lld", (long long)height,
+                       (long long)width, (long long)form->size);
+    return !pans || mx_fail(err, MX_EXIT_BAD_INPUT, where, "do_pan_and_scan: not available yet");
+}
+
+/* Beside the tokenizer, if there is one; else bytes become -1 … 1. */
+static bool read_preprocessor(MxArena *arena, const MxDataConfig *config, Seer *seer,
+                              MxError *err) {
+    enum { LARGEST = 1 << 20 };
+    double rescale = 1.0 / UINT8_MAX, mean[CHANNELS] = {0.5, 0.5, 0.5}, std[CHANNELS];
+    memcpy(std, mean, sizeof std);
+    const char *dir = config->tokenizer_dir;
+    const char *path = dir ? mx_path_join(arena, dir, "preprocessor_config.json") : NULL;
+    if (path && mx_file_exists(path)) {
+        MxBytes bytes;
+        MxWhere where = {.file = path};
+        if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
+        const MxJson *json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
+        if (!json || !check_steps(json, seer->form, where, err) ||
+            !read_numbers(json, "image_mean", mean, where, err) ||
+            !read_numbers(json, "image_std", std, where, err))
+            return false;
+        const MxJson *factor = mx_json_get(json, "rescale_factor");
+        if (factor) mx_json_number(factor, &rescale);
+    }
+    for (int c = 0; c < CHANNELS; c++) {
+        seer->scale[c] = rescale / std[c];
+        seer->term[c] = -mean[c] / std[c];
+    }
+    return true;
+}
+
+/* ---- what stands for an image */
+
+static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) {
+    const char *text = seer->form->token;
+    MxTokens ids;
+    MxEncoding what = {text, strlen(text), false, where};
+    if (!mx_tokenizer_encode(arena, seer->tokenizer, what, &ids, err)) return false;
+    if (ids.n != 1)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "use_multimodal: the tokenizer has no token \"%s\", which images become",
+                       text);
+    seer->token = ids.ids[0];
+    return true;
+}
+
+static const char *make_inside(MxArena *arena, const MxDataImages *form) {
+    MxText text;
+    mx_text_init(&text, arena);
+    mx_text_add(&text, "%s%s", form->around, form->begin);
+    for (int64_t i = 0; i < form->tokens; i++) mx_text_add(&text, "%s", form->token);
+    mx_text_add(&text, "%s%s", form->end, form->around);
+    return text.data;
+}
+
+bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *err) {
+    const MxDataImages *form = &config->images;
+    *out = NULL;
+    if (!form->n) return true;
+    Seer *seer = mx_new(arena, Seer);
+    *seer = (Seer){.form = form, .tokenizer = config->tokenizer};
+    seer->inside = make_inside(arena, form);
+    *out = seer;
+    MxImageSize size = {form->size, form->size};
+    return find_token(arena, seer, config->where, err) &&
+           read_preprocessor(arena, config, seer, err) &&
+           mx_images_open(arena, size, &seer->files, err);
+}
+
+int pictures_named(const Seer *seer, const char *text, size_t n) {
+    int count = 0;
+    size_t bytes = strlen(seer->form->begin);
+    for (const char *at = text;
+         (at = memmem(at, n - (size_t)(at - text), seer->form->begin, bytes)); at += bytes)
+        count++;
+    return count;
+}
+
+/* Places behind the one that grows. */
+static void move_spans(MxRendered *text, size_t at, size_t more) {
+    for (int i = 0; i < text->n_spans; i++) {
+        if (text->spans[i].start > at) text->spans[i].start += more;
+        if (text->spans[i].end > at) text->spans[i].end += more;
+    }
+}
+
+void pictures_tell(MxArena *arena, const Seer *seer, int n_missing, MxRendered *text) {
+    const char *begin = seer->form->begin, *at = text->text;
+    size_t bytes = strlen(begin), inside = strlen(seer->inside), n = text->n;
+    MxText out;
+    mx_text_init(&out, arena);
+    for (int i = 0; i < n_missing; i++) {
+        move_spans(text, out.len, inside);
+        mx_text_addn(&out, seer->inside, inside);
+    }
+    for (const char *end = at + n, *next; (next = memmem(at, (size_t)(end - at), begin, bytes));
+         at = next + bytes) {
+        mx_text_addn(&out, at, (size_t)(next - at));
+        move_spans(text, out.len, inside - bytes);
+        mx_text_addn(&out, seer->inside, inside);
+    }
+    mx_text_addn(&out, at, n - (size_t)(at - text->text));
+    text->text = out.data;
+    text->n = out.len;
+}
+
+/* ---- the files of a record */
+
+static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWhere where,
+                        Pictures *out, MxError *err) {
+    const char *path = name;
+    if (out->n == seer->form->n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "more images than %lld, as max_num_images_per_example says",
+                       (long long)seer->form->n);
+    if (name[0] != '/') path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
+    if (out->n == out->cap) {
+        out->cap = out->cap ? 2 * out->cap : 4;
+        out->path =
+            mx_arena_grow(arena, out->path, (size_t)out->n, (size_t)out->cap, sizeof *out->path);
+    }
+    out->path[out->n++] = path;
+    return true;
+}
+
+bool pictures_look(const Seer *seer, const Pictures *pictures, MxWhere where, MxError *err) {
+    MxImageSize size;
+    for (int i = 0; i < pictures->n; i++)
+        if (!mx_image_look(seer->files, pictures->path[i], where, &size, err)) return false;
+    return true;
+}
+
+/* A name, or an object with one. NULL = it says none. */
+static const char *name_of(const MxJson *item) {
+    static const char *const keys[] = {"path", "image", "url"};
+    const char *name = mx_json_string(item);
+    for (int i = 0; i < MX_COUNT(keys) && !name; i++)
+        name = mx_json_string(mx_json_get(item, keys[i]));
+    return name && *name ? name : NULL;
+}
+
+/* The image column: a name, a list of them, or nothing. */
+typedef struct Column {
+    const MxJson *list;
+    size_t n, used;
+} Column;
+
+static bool find_column(MxArena *arena, const Seer *seer, const Fields *record, MxWhere where,
+                        Column *out, MxError *err) {
+    *out = (Column){0};
+    MxJson *all = mx_json_put_array(mx_json_object(arena), "images");
+    for (int c = 0; c < seer->form->n_columns; c++) {
+        Field field = {.kind = "null"};
+        const char *name = seer->form->columns[c];
+        if (!record->get(record->record, name, &field) || !strcmp(field.kind, "null")) continue;
+        bool is_list = field.json && !strcmp(field.kind, "a list");
+        if (field.text)
+            mx_json_push_string(all, mx_arena_strndup(arena, field.text, field.bytes));
+        else if (!is_list && field.json && name_of(field.json))
+            mx_json_push(all, field.json);
+        else if (!is_list)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                           "column \"%s\" holds %s, wanted the name of a file", name, field.kind);
+        for (size_t i = 0; is_list && i < mx_json_length(field.json); i++)
+            mx_json_push(all, mx_json_at(field.json, i));
+    }
+    out->list = all;
+    out->n = mx_json_length(all);
+    return true;
+}
+
+static bool take_next(MxArena *arena, const Seer *seer, Column *column, MxWhere where,
+                      Pictures *out, MxError *err) {
+    if (column->used == column->n)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "an image of the conversation names no file (\"path\"), and the image "
+                       "column has no more");
+    const MxJson *item = mx_json_at(column->list, column->used++);
+    const char *name = name_of(item);
+    return name ? add_picture(arena, seer, name, where, out, err)
+                : mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                          "an image is %s, wanted the name of a file", mx_json_kind(item));
+}
+
+static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, Column *column,
+                      MxWhere where, Pictures *out, MxError *err) {
+    for (size_t m = 0; m < mx_json_length(messages); m++) {
+        const MxJson *content = mx_json_get(mx_json_at(messages, m), "content");
+        if (!content || strcmp(mx_json_kind(content), "a list")) continue;
+        for (size_t i = 0; i < mx_json_length(content); i++) {
+            const MxJson *item = mx_json_at(content, i);
+            const char *type = mx_json_string(mx_json_get(item, "type")), *name = name_of(item);
+            if (!type || strcmp(type, "image")) continue;
+            if (!(name ? add_picture(arena, seer, name, where, out, err)
+                       : take_next(arena, seer, column, where, out, err)))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record,
+                 const MxJson *const messages[], int n_messages, MxWhere where, Pictures *out,
+                 MxError *err) {
+    Column column;
+    *out = (Pictures){0};
+    if (!find_column(arena, seer, record, where, &column, err)) return false;
+    for (int i = 0; i < n_messages; i++)
+        if (!add_items(arena, seer, messages[i], &column, where, out, err)) return false;
+    while (!n_messages && column.used < column.n)
+        if (!take_next(arena, seer, &column, where, out, err)) return false;
+    return column.used == column.n ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "%zu images in the image column, but the conversation has only %zu without a "
+                   "file of its own",
+                   column.n, column.used);
+}
+
+/* ---- values */
+
+void seer_index(const Seer *seer, const int32_t *tokens, int64_t length, int32_t *index) {
+    int32_t n = 0;
+    for (int64_t t = 0; t < length; t++) index[t] = tokens[t] == seer->token ? ++n : 0;
+}
+
+/* Rows of pixels as patches, one after the other. */
+static void cut(const Seer *seer, const uint8_t *rgb, float *out) {
+    int64_t size = seer->form->size, patch = seer->form->patch, across = size / patch;
+    for (int64_t p = 0; p < across * across; p++)
+        for (int64_t y = 0; y < patch; y++) {
+            int64_t row = p / across * patch + y, column = p % across * patch;
+            const uint8_t *from = rgb + (row * size + column) * CHANNELS;
+            for (int64_t i = 0; i < patch * CHANNELS; i++)
+                *out++ = (float)(from[i] * seer->scale[i % CHANNELS] + seer->term[i % CHANNELS]);
+        }
+}
+
+bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+              float *pixels, MxError *err) {
+    int64_t each = seer->form->size * seer->form->size * CHANNELS;
+    for (int i = 0; i < pictures->n; i++) {
+        if (!mx_image_read(seer->files, pictures->path[i], where, rgb, err)) return false;
+        cut(seer, rgb, pixels + i * each);
+    }
+    memset(pixels + pictures->n * each, 0,
+           (size_t)((seer->form->n - pictures->n) * each) * sizeof *pixels);
+    return true;
+}

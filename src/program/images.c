@@ -1,0 +1,61 @@
+/* images.c — the part of a program whose model sees images: pixels of a batch's rows, and which
+ * tokens of the rows they stand for, as inputs of training and of evaluation. */
+#include <mx/program.h>
+
+#include "internal.h"
+
+typedef struct Images {
+    int pixels, segments, index; /* inputs */
+    int32_t *numbers;            /* [rows of a batch, images · patches] of images, from 1 on */
+    MxModelImages read;          /* by the pass that is being traced */
+} Images;
+
+static bool is_wanted(const MxConfig *config) {
+    return config->use_multimodal;
+}
+
+static int64_t rows_of_batch(const MxConfig *c) {
+    int64_t train = c->global_batch_size_to_load, eval = c->global_batch_size_to_load_eval;
+    return program_rows(c) * (train > eval ? train : eval);
+}
+
+static bool declare(MxTrainState *s, MxError *err) {
+    (void)err;
+    Images *own = program_part(s, PART_images);
+    MxVision v = mx_model_vision(s->config);
+    int64_t patches = v.images * v.patches, n = rows_of_batch(s->config) * patches;
+    own->pixels = program_declare_wide_input(s, "images", MX_F32, mx_vision_row(&v));
+    own->segments = program_declare_wide_input(s, "images_segmentation", MX_I32, patches);
+    own->index = program_declare_input(s, "inputs_image", MX_I32);
+    own->numbers = mx_new_n(s->arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) own->numbers[i] = (int32_t)(i % patches / v.patches + 1);
+    program_give(s, own->segments, own->numbers);
+    return true;
+}
+
+static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
+    Images *own = program_part(s, PART_images);
+    const int *batch = s->var.batch[is_eval];
+    own->read = (MxModelImages){.pixels = mx_variable(t, batch[own->pixels]),
+                                .segments = mx_variable(t, batch[own->segments]),
+                                .index = mx_variable(t, batch[own->index])};
+    in->images = &own->read;
+}
+
+static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
+                         MxError *err) {
+    (void)is_eval, (void)i, (void)err;
+    const Images *own = program_part(s, PART_images);
+    MX_ASSERT(batch->pixels); /* the batch's part says that there are some */
+    program_give(s, own->pixels, batch->pixels);
+    program_give(s, own->index, batch->image);
+    return true;
+}
+
+const Part part_images = {
+    .is_wanted = is_wanted,
+    .bytes = sizeof(Images),
+    .declare = declare,
+    .read = read,
+    .before_batch = before_batch,
+};

@@ -1,0 +1,142 @@
+/* test_images.c — models that see images: against transformers (scripts/golden_sees.py), and a run
+ * on records that name files. */
+#include "close.h"
+#include "golden.h"
+#include "train_test.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define GOLDEN "images/gemma3_sees.h5"
+
+typedef struct Sees {
+    MxArena arena;
+    MxError err;
+    MxH5 *file;
+    MxConfig *config;
+    MxTrainState *state;
+    MxTree *tree;
+    MxBatch batch;
+} Sees;
+
+/* The part of a dataset that is a parameter's. */
+static const float *part_of(Sees *s, const char *dataset, const MxLeaf *leaf) {
+    char *names = NULL;
+    int64_t n, at = 0;
+    const char *path = leaf->path + strlen("model/");
+    size_t bytes = strlen(path);
+    ck_assert(mx_h5_attr(&s->arena, s->file, "", "names", &names, &s->err) && names);
+    const float *all = golden_read(&s->arena, s->file, dataset, &n);
+    for (const char *line = names; *line; line = strchr(line, '\n') + 1) {
+        int64_t count = strtoll(strchr(line, ' '), NULL, 10);
+        bool is_it = !strncmp(line, path, bytes) && line[bytes] == ' ';
+        ck_assert_msg(!is_it || count == mx_shape_count(leaf->shape), "%s", path);
+        if (is_it) return all + at;
+        at += count;
+    }
+    ck_abort_msg("no %s", path);
+    return NULL;
+}
+
+static void read_batch(Sees *s) {
+    MxArena *arena = &s->arena;
+    int64_t n;
+    s->batch = golden_batch(arena, s->file, "batch", 0);
+    MxBatchPart part = s->batch.part;
+    MxVision v = mx_model_vision(s->config);
+    part.pixels = mx_vision_row(&v);
+    MxBatch with = mx_batch_new_part(arena, &part);
+    memcpy(with.field, s->batch.field, sizeof with.field);
+    const float *image = golden_read(arena, s->file, "batch/image", &n);
+    for (int64_t i = 0; i < n; i++) with.image[i] = (int32_t)image[i];
+    const float *pixels = golden_read(arena, s->file, "batch/pixels", &n);
+    ck_assert_int_eq(n, part.rows * part.pixels);
+    memcpy(with.pixels, pixels, (size_t)n * sizeof *pixels);
+    s->batch = with;
+}
+
+/* A state with the file's parameters, and its batch. */
+static bool open_sees(Sees *s, const char *more) {
+    *s = (Sees){.arena = {.name = "sees"}};
+    s->file = golden_open(&s->arena, GOLDEN);
+    if (!s->file) return false;
+    s->config = golden_yaml_config(
+        &s->arena, s->file, "",
+        mx_arena_printf(&s->arena,
+                        "max_target_length=24 per_device_batch_size=2 dataset_type=synthetic "
+                        "steps=10 %s",
+                        more));
+    ck_assert_msg(mx_train_state_open(&s->arena, s->config, &s->state, &s->err), "%s",
+                  s->err.text.data);
+    mx_train_state_init(s->state);
+    s->tree = mx_train_state_tree(s->state);
+    for (int i = 0; i < s->tree->n; i++) {
+        MxLeaf *leaf = &s->tree->leaves[i];
+        if (!mx_text_has_prefix(leaf->path, "model/") || leaf->kind == MX_KIND_LORA_PARAM) continue;
+        mx_leaf_write(leaf, part_of(s, "params", leaf));
+    }
+    close_nudge(s->tree);
+    mx_train_state_restored(s->state);
+    read_batch(s);
+    ck_assert(mx_train_before_batch(s->state, false, 0, &s->batch, &s->err));
+    return true;
+}
+
+static Close figure(CloseKind kind, const char *what) {
+    return (Close){.golden = GOLDEN, .kind = kind, .what = what};
+}
+
+/* A bias of keys moves all scores of a query alike, of which softmax takes no notice: its gradient
+ * is rounding alone, in both. */
+static void check_nothing(const MxLeaf *leaf, const float *want) {
+    const float *got = leaf->data;
+    for (int64_t i = 0; i < mx_shape_count(leaf->shape); i++)
+        ck_assert_msg(fabsf(got[i]) < 1e-6f && fabsf(want[i]) < 1e-6f, "%s", leaf->path);
+}
+
+static void check_gradients(Sees *s, bool frozen) {
+    MxTree tree = golden_gradient_tree(&s->arena, s->state);
+    for (int i = 0; i < tree.n; i++) {
+        const MxLeaf *leaf = &tree.leaves[i];
+        bool is_tower = strstr(leaf->path, "Gemma3VisionEncoderLayer_0") != NULL;
+        ck_assert_msg((leaf->data != NULL) == !(frozen && is_tower), "%s", leaf->path);
+        if (!leaf->data) continue;
+        Close c = figure(CLOSE_GRADIENT, leaf->path);
+        if (mx_text_has_suffix(leaf->path, "MultiHeadDotProductAttention_0/key/bias"))
+            check_nothing(leaf, part_of(s, "grads", leaf));
+        else
+            close_array(&c, leaf->data, part_of(s, "grads", leaf), mx_shape_count(leaf->shape));
+    }
+}
+
+static const char *const forms[] = {"freeze_vision_encoder_params=false",
+                                    "freeze_vision_encoder_params=true",
+                                    "freeze_vision_encoder_params=false remat_policy=full",
+                                    "freeze_vision_encoder_params=false remat_policy=minimal"};
+
+START_TEST(models_are_those_of_transformers) {
+    Sees s;
+    int64_t n;
+    if (!open_sees(&s, forms[_i])) return;
+    MxLoss loss = mx_train_loss_and_grad(s.state, &s.batch);
+    Close c = figure(CLOSE_LOSS, "loss");
+    const float *want = golden_read(&s.arena, s.file, "loss", &n);
+    close_number(&c, loss.loss, (double)*want);
+    check_gradients(&s, strstr(forms[_i], "=true") != NULL);
+    want = golden_read(&s.arena, s.file, "logits", &n);
+    c = figure(CLOSE_LOGITS, "logits");
+    const float *got = golden_logits(golden_program(&s.arena, s.config, false), s.tree, &s.batch);
+    close_array(&c, got, want, n);
+    mx_arena_release(&s.arena);
+}
+END_TEST
+
+Suite *images_suite(void) {
+    Suite *suite = suite_create("images");
+    TCase *tcase = tcase_create("images");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, models_are_those_of_transformers, 0, MX_COUNT(forms));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
