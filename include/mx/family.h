@@ -14,13 +14,29 @@
 
 /* What mixes tokens, and what works on each alone; rows of src/model. */
 typedef enum MxBlockKind {
+    MX_BLOCK_NONE, /* the layer has no more */
     MX_BLOCK_ATTENTION,
     MX_BLOCK_MLA,
     MX_BLOCK_DELTA,
     MX_BLOCK_GLU,
     MX_BLOCK_MOE,
+    MX_BLOCK_LINEAR,
     MX_BLOCK_COUNT
 } MxBlockKind;
+
+/* How wide what a block reads or gives is. */
+typedef enum MxWidth {
+    MX_WIDTH_STREAM, /* emb_dim */
+    MX_WIDTH_MLP,    /* mlp_dim */
+    MX_WIDTH_LATENT, /* attention_output_dim */
+} MxWidth;
+
+/* What becomes of what a block gives. */
+typedef enum MxJoin {
+    MX_JOIN_ADDS,     /* it is added to the stream */
+    MX_JOIN_GOES_ON,  /* the next block reads it instead of the stream */
+    MX_JOIN_REPLACES, /* it is the stream from there on */
+} MxJoin;
 
 /* A block of a layer, and what it and its norms are called in MaxText's trees. */
 typedef struct MxBlockSpec {
@@ -28,11 +44,20 @@ typedef struct MxBlockSpec {
     const char *name;        /* "self_attention" */
     const char *norm_before; /* of what the block reads; NULL = none */
     const char *norm_after;  /* of what it gives, before it is added to the stream; NULL = none */
+    MxJoin join;
+    MxWidth reads, gives;
+    const char *back; /* the matrix that makes what it gives as wide as the stream, if the two are
+                         not anyway; NULL = none */
     /* Of experts: what holds those that are chosen, where another stands beside them, which all
      * tokens go to, "MoeBlock_0" and "shared_experts"; NULL = the block itself, and there is no
      * other. What that one is multiplied with the sigmoid of, NULL = nothing. The logical axis of
      * what the router reads; NULL = "embed". */
     const char *routed, *shared, *shared_gate, *router_axis;
+    bool shared_is_mlp; /* that one is as wide as a feed-forward block, not as an expert */
+    /* Of experts that read the stream as it was before the block's norm: their own norm, and the
+     * scale of the router's, whose product is divided by sqrt(emb_dim); norms of what they give and
+     * of what the unit for all tokens gives. NULL = they read what that one reads. */
+    const char *routed_norm, *router_scale, *routed_after, *shared_after;
 } MxBlockSpec;
 
 enum { MX_LAYER_BLOCKS = 2 }; /* a mixer of tokens, then a feed-forward block */
@@ -50,6 +75,9 @@ typedef enum MxRopeKind {
     MX_ROPE_AS_SAID,       /* by rope_type and its keys */
     MX_ROPE_LOCAL,         /* plainly, with local_rope_max_timescale if it is above 0 */
     MX_ROPE_LOCAL_IF_SAID, /* the same if it is above 0, else by rope_type */
+    MX_ROPE_LOCAL_PART,    /* plainly, with local_rope_max_timescale if it is above 0; of the pairs
+                              of a head the first, a share of local_rope_proportion, turn */
+    MX_ROPE_GLOBAL_PART,   /* the same with global_rope_… */
     MX_ROPE_NONE,          /* not at all */
 } MxRopeKind;
 
@@ -71,6 +99,9 @@ typedef enum MxWeighs {
     /* The sigmoid of the chosen score, of one expert a token: it multiplies what the expert reads,
      * and what the expert makes counts 1. Source: MaxText layers/moe.py (LLAMA4) @e591f30c. */
     MX_WEIGHS_READ,
+    /* The softmax of all scores, that of the chosen ones divided by their sum, times a number that
+     * each expert learns. Source: MaxText layers/moe.py (GEMMA4) @e591f30c. */
+    MX_WEIGHS_ALL,
 } MxWeighs;
 
 typedef struct MxLayerSpec {
@@ -91,8 +122,13 @@ typedef struct MxLayerSpec {
     bool has_biases;     /* projections of all blocks, whatever attention_bias says */
     bool gates_heads;    /* what attention gives is multiplied with the sigmoid of a second half of
                             the queries' product */
-    bool heads_alike;    /* a key and a value for each query head, under the same axes; fused, the
-                            three stand in a dim of their own */
+    bool has_own_heads;  /* global_head_dim and global_num_kv_heads, where they are above 0, and
+                            share_kv_projections act */
+    bool norms_values;   /* by v_norm_with_scale with a scale or without */
+    const char *idle_norm; /* a norm of the stream's width that nothing reads; NULL = none */
+    const char *scalar;    /* what the layer's result is multiplied with; NULL = nothing */
+    bool heads_alike;      /* a key and a value for each query head, under the same axes; fused, the
+                              three stand in a dim of their own */
     MxWeighs weighs;
     bool gates_themselves; /* experts multiply x sigmoid(1.702 x) with the linear branch plus 1,
                               where mlp_activations say [sigmoid, linear]. Source: OpenAI gpt-oss */
@@ -156,10 +192,20 @@ typedef struct MxHfNames {
 
 /* ---- families */
 
-enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 2 };
+enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 2, MX_MOST_RUNS = 2 };
 
 /* Bits of the index into specs where keys say how layers take turns. */
-enum { MX_KIND_UNTURNED = 1, MX_KIND_EXPERTS = 2 };
+enum { MX_KIND_EXPERTS = 1, MX_KIND_UNTURNED = 2 };
+
+/* Places of a period that MaxText stacks together, inside of the stack of periods: "outer/name/…".
+ */
+typedef struct MxRuns {
+    const char *outer;
+    struct {
+        const char *name;
+        int n; /* places; 1 = not stacked inside */
+    } run[MX_MOST_RUNS];
+} MxRuns;
 
 typedef struct MxFamily {
     const char *decoder_block;
@@ -172,10 +218,12 @@ typedef struct MxFamily {
     bool keeps_stream; /* dropout leaves alone what goes from layer to layer */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
-    /* Keys say how layers take turns, MxLayerKeys; specs stand by MX_KIND_… . The period is then
-     * that of files of which nothing is known. */
-    bool keys_say_turns;
-    MxNormKind norm;      /* of layers and behind the last */
+    /* Keys say how layers take turns, MxLayerKeys: the bits MX_KIND_… of which they do, by which
+     * specs stand. The period is then that of files of which nothing is known. 0 = none. */
+    int keys_say_turns;
+    int expert_specs; /* where num_experts is above 1, specs so much further on count; 0 = always
+                         those of turns */
+    MxNormKind norm;  /* of layers and behind the last */
     bool norms_are_whole; /* their scales have no logical axis */
     const char *layers;   /* what MaxText calls them, "moe_layers"; NULL = "layers" */
     /* The first first_num_dense_layers are all of one spec, and a stack of their own that is called
@@ -183,6 +231,7 @@ typedef struct MxFamily {
     const char *first_layers;
     int first_spec;
     const char *place;
+    const MxRuns *runs;      /* NULL = places are stacked apart */
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */
@@ -216,7 +265,8 @@ extern const char mx_families_built[], mx_families_later[];
  * off its trees. */
 typedef struct MxStacking {
     const char *outer, *place;
-    int period; /* 0 = all in one array */
+    int period;         /* 0 = all in one array */
+    const MxRuns *runs; /* NULL = places lie apart */
 } MxStacking;
 
 /* mx_family_stacking — of the stack of its layers that are not first ones, which take turns with a
@@ -238,6 +288,7 @@ typedef struct MxLayerKeys {
      * below = none is, and after so many their kinds come again: nope_layer_interval,
      * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
     int64_t nope_interval, moe_step, cycle;
+    int64_t n_experts;
 } MxLayerKeys;
 
 typedef struct MxLayers {

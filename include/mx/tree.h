@@ -46,6 +46,10 @@ typedef struct MxStack {
     const char *path; /* of the stacked array, "decoder/layers/mlp/wi_0/kernel" */
     const char *axis; /* logical name of the stacking dim, "layers" */
     int index, count;
+    /* Where layers are stacked inside of stacks, the dim is two: count / inner, and inner, whose
+     * logical name is inner_axis. 0 = it is one. */
+    int inner;
+    const char *inner_axis;
 } MxStack;
 
 /* How an array is divided among ranks. */

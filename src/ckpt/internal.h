@@ -88,6 +88,11 @@ MxStacking ckpt_stacking(const CkptGroup *group, const MxRestack *options, const
 const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n);
 /* ckpt_stacked_shape — the shape of the array that a leaf is a slice of, and in which dim. */
 MxShape ckpt_stacked_shape(MxShape leaf, int count, int scan_axis, int *scan_dim);
+/* ckpt_shape_of_stack — the same of a stack that may have layers inside of it. ckpt_box_in_stack —
+ * a box of a leaf where one layer of the stack has it. ckpt_box_of_stack — of all layers. */
+MxShape ckpt_shape_of_stack(MxShape leaf, const MxStack *stack, int scan_axis, int *scan_dim);
+MxBox ckpt_box_in_stack(MxBox box, const MxStack *stack, int scan_dim, int index);
+MxBox ckpt_box_of_stack(MxBox box, const MxStack *stack, int scan_dim);
 /* ckpt_scan_dim — the dim of the layers in a stacked array. */
 int ckpt_scan_dim(const CkptRow *row, MxShape stacked, int scan_axis);
 

@@ -190,6 +190,6 @@ MxPlace mx_ckpt_place(MxArena *arena, MxForm form, const MxLeaf *leaf) {
     if (row && row->counts_signed) place.dtype = form.is_linen ? MX_I32 : MX_U32;
     int axis = row && row->is_random ? 0 : form.scan_axis;
     if (is_renamed && leaf->stack.count)
-        place.shape = ckpt_stacked_shape(leaf->shape, leaf->stack.count, axis, &place.scan_dim);
+        place.shape = ckpt_shape_of_stack(leaf->shape, &leaf->stack, axis, &place.scan_dim);
     return place;
 }

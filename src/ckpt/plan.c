@@ -4,6 +4,8 @@
  * is written. */
 #include "plan.h"
 
+#include "hf.h"
+
 #include <stdlib.h>
 
 typedef struct Planner {
@@ -99,7 +101,8 @@ static void choose_form(Planner *p) {
     MxForm *form = &p->plan->form;
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
     bool is_hf = p->plan->from.hf; /* which has no form of ours: as mxtrain writes by default */
-    form->is_scanned = how->scan < 0 ? s->is_scanned || is_hf : how->scan;
+    bool nests = is_hf && hf_family_of(&p->plan->from.hf->model)->runs;
+    form->is_scanned = how->scan < 0 ? s->is_scanned || (is_hf && !nests) : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }
 
@@ -110,8 +113,9 @@ static const char *block_in_manifest(MxArena *arena, const MxJson *manifest) {
     return *block ? block : NULL;
 }
 
-static void choose_stackings(Planner *p) {
+static bool choose_stackings(Planner *p) {
     CkptFile *f = &p->plan->from;
+    bool ok = true;
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
         restack.decoder_block = block_in_manifest(p->arena, f->ref.manifest);
@@ -124,10 +128,18 @@ static void choose_stackings(Planner *p) {
             p->stackings[i] = g->how;
         else
             p->stackings[i] = ckpt_stacking(g, &restack, f->note, f->arrays, f->n, &evidence);
+        if (p->stackings[i].runs) {
+            mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
+                    "its layers would be stacked inside of %s, which is not available yet here; "
+                    "--scan-layers false keeps them one by one, and a run reads and writes both",
+                    p->stackings[i].runs->outer);
+            ok = false;
+        }
         if (!evidence || strcmp(g->name, "layers")) continue;
         p->plan->evidence = evidence;
         p->plan->cycle = p->stackings[i].period;
     }
+    return ok;
 }
 
 /* ---- adapters */
@@ -300,7 +312,7 @@ bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptP
                      &out->n_random_left, err) ||
         (merges && !ckpt_lora_match(arena, &out->lora, &out->leaves, &out->merges, err)))
         return false;
-    if (splits && out->form.is_scanned) choose_stackings(&p);
+    if (splits && out->form.is_scanned && !choose_stackings(&p)) return false;
     out->note = out->form.is_scanned ? ""
                 : splits
                     ? ckpt_stack_note(arena, out->from.survey.groups, out->from.survey.n_groups)

@@ -54,10 +54,9 @@ static int choose_axis(const Reader *r, int said) {
             bool is_stack;
             int dim;
             const CkptEntry *entry = in_section(r, leaf) ? find_entry(r, leaf, &is_stack) : NULL;
-            count +=
-                entry && is_stack &&
-                mx_shape_equal(entry->array->shape,
-                               ckpt_stacked_shape(leaf->shape, leaf->stack.count, axes[k], &dim));
+            count += entry && is_stack &&
+                     mx_shape_equal(entry->array->shape,
+                                    ckpt_shape_of_stack(leaf->shape, &leaf->stack, axes[k], &dim));
         }
         if (count > best_count) {
             best = axes[k];
@@ -80,7 +79,7 @@ static const char *as_in_file(Reader *r, const MxLeaf *leaf) {
 /* What a leaf wants of the array that it is, or is a layer of. */
 static Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int scan_dim) {
     MxBox box = mx_leaf_part(leaf);
-    if (scan_dim >= 0) box = mx_box_insert(box, scan_dim, leaf->stack.index, 1);
+    if (scan_dim >= 0) box = ckpt_box_in_stack(box, &leaf->stack, scan_dim, leaf->stack.index);
     const char *path = mx_path_join(&r->arena, r->source->ref.group, entry->array->path);
     return (Want){.array = (int)(entry - r->survey.entries),
                   .leaf = leaf,
@@ -102,7 +101,7 @@ static void add_leaf(Reader *r, const MxLeaf *leaf) {
     }
     MxShape want = leaf->shape;
     int dim = -1;
-    if (is_stack) want = ckpt_stacked_shape(leaf->shape, leaf->stack.count, r->scan_axis, &dim);
+    if (is_stack) want = ckpt_shape_of_stack(leaf->shape, &leaf->stack, r->scan_axis, &dim);
     bool is_integer = mx_dtype_is_float(leaf->dtype) && !mx_dtype_is_float(entry->array->dtype);
     bool is_first = !is_stack || !leaf->stack.index; /* once a stack is enough */
     if (is_integer && is_first) ckpt_refuse_integers(r->source->ref.path, entry->array, r->err);

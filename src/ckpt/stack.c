@@ -186,6 +186,28 @@ MxShape ckpt_stacked_shape(MxShape leaf, int count, int scan_axis, int *scan_dim
     return shape;
 }
 
+MxShape ckpt_shape_of_stack(MxShape leaf, const MxStack *stack, int scan_axis, int *scan_dim) {
+    MxShape shape = ckpt_stacked_shape(leaf, stack->count, scan_axis, scan_dim);
+    if (!stack->inner) return shape;
+    MX_ASSERT(shape.rank < MX_MAX_RANK);
+    for (int i = shape.rank++; i > *scan_dim; i--) shape.dim[i] = shape.dim[i - 1];
+    shape.dim[*scan_dim] = stack->count / stack->inner;
+    shape.dim[*scan_dim + 1] = stack->inner;
+    return shape;
+}
+
+MxBox ckpt_box_in_stack(MxBox box, const MxStack *stack, int scan_dim, int index) {
+    if (!stack->inner) return mx_box_insert(box, scan_dim, index, 1);
+    box = mx_box_insert(box, scan_dim, index / stack->inner, 1);
+    return mx_box_insert(box, scan_dim + 1, index % stack->inner, 1);
+}
+
+MxBox ckpt_box_of_stack(MxBox box, const MxStack *stack, int scan_dim) {
+    if (!stack->inner) return mx_box_insert(box, scan_dim, 0, stack->count);
+    box = mx_box_insert(box, scan_dim, 0, stack->count / stack->inner);
+    return mx_box_insert(box, scan_dim + 1, 0, stack->inner);
+}
+
 int ckpt_scan_dim(const CkptRow *row, MxShape stacked, int scan_axis) {
     int axis = row && row->is_random ? 0 : scan_axis, last = stacked.rank - 1;
     return axis < last ? axis : last;

@@ -35,6 +35,7 @@ typedef struct Array {
     MxPlace place;
     MxShape shape; /* of what is written: all of the array, or this rank's box */
     const MxLeaf **parts;
+    int n_layers; /* 1 = the array is no stack */
     int64_t n_rows;
     size_t row_bytes;
 } Array;
@@ -61,8 +62,8 @@ static Array describe(Writer *w, const MxLeaf *leaf) {
         a.parts[0] = leaf;
     }
     MxBox box = mx_leaf_part(leaf);
-    if (a.place.scan_dim >= 0)
-        box = mx_box_insert(box, a.place.scan_dim, 0, a.place.shape.dim[a.place.scan_dim]);
+    a.n_layers = a.place.scan_dim >= 0 ? leaf->stack.count : 1;
+    if (a.place.scan_dim >= 0) box = ckpt_box_of_stack(box, &leaf->stack, a.place.scan_dim);
     a.shape = ckpt_box_shape(&box);
     const MxShape *shape = &a.shape;
     a.n_rows = shape->rank ? shape->dim[0] : 1;
@@ -94,7 +95,7 @@ static const char *read_rows(Writer *w, const MxLeaf *leaf, int64_t row, int64_t
  * A piece is what follows the layers' dim; `between` counts those of one row. */
 static const char *gather(Writer *w, const Array *a, int64_t row, int64_t n) {
     const MxShape *shape = &a->shape;
-    int64_t n_layers = shape->dim[a->place.scan_dim], between = 1;
+    int64_t n_layers = a->n_layers, between = 1;
     for (int i = 1; i < a->place.scan_dim; i++) between *= shape->dim[i];
     size_t stride = a->row_bytes / (size_t)between, piece = stride / (size_t)n_layers;
     char *run = take_room(w, &w->run, (size_t)n * a->row_bytes);
@@ -112,13 +113,32 @@ static const char *gather(Writer *w, const Array *a, int64_t row, int64_t n) {
     return run;
 }
 
+/* A row of a stack whose layers lie in dim 0: a layer, or several. */
+static const char *read_layers(Writer *w, const Array *a, int64_t row) {
+    int64_t n = a->n_layers / a->n_rows;
+    const MxLeaf **parts = a->parts + row * n;
+    if (n == 1) return read_rows(w, parts[0], 0, rows_of(parts[0]), a->row_bytes);
+    size_t piece = a->row_bytes / (size_t)n;
+    char *run = take_room(w, &w->run, a->row_bytes);
+    for (int64_t i = 0; i < n; i++) {
+        const char *from = NULL;
+        if (parts[i]) from = read_rows(w, parts[i], 0, rows_of(parts[i]), piece);
+        if (from)
+            memcpy(run + (size_t)i * piece, from, piece);
+        else
+            memset(run + (size_t)i * piece, 0, piece);
+    }
+    return run;
+}
+
 static bool write_run(Writer *w, const Array *a, int64_t row, int64_t n) {
     const char *data;
-    if (!a->place.scan_dim && !a->parts[row]) return true; /* a row is a layer */
+    bool is_layer = !a->place.scan_dim && a->n_layers == a->n_rows;
+    if (is_layer && !a->parts[row]) return true;
     if (a->place.scan_dim > 0)
         data = gather(w, a, row, n);
     else if (!a->place.scan_dim)
-        data = read_rows(w, a->parts[row], 0, rows_of(a->parts[row]), a->row_bytes);
+        data = read_layers(w, a, row);
     else
         data = read_rows(w, a->parts[0], row, n, (size_t)n * a->row_bytes);
     MxBox box = mx_box_of(a->shape);
@@ -155,8 +175,7 @@ static bool write_view(Writer *w, int first, const Array *a) {
     for (int r = 0; r < w->shares->n_ranks; r++) {
         if (!ckpt_writes(w->shares, first, r)) continue;
         MxBox box = leaf->division->box[r];
-        if (a->place.scan_dim >= 0)
-            box = mx_box_insert(box, a->place.scan_dim, 0, a->place.shape.dim[a->place.scan_dim]);
+        if (a->place.scan_dim >= 0) box = ckpt_box_of_stack(box, &leaf->stack, a->place.scan_dim);
         sources[n++] = (MxH5Source){.file = w->shares->names[r], .box = box};
     }
     return mx_h5_make_virtual(w->file, a->place.path, a->place.dtype, a->place.shape, sources, n,

@@ -42,6 +42,37 @@ static void check_heads(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->head_dim);
 }
 
+/* Heads of the family's own kind, which one of its specs has. */
+static void check_own_heads(ConfigLoad *load, const MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    bool has = false;
+    for (int i = 0; family && i < family->n_specs; i++) has |= family->specs[i].has_own_heads;
+    if (!has) return;
+    if (GOOD(load, MX_KEY_global_head_dim) && c->global_head_dim % 2)
+        config_fail(load, MX_KEY_global_head_dim,
+                    "%lld is odd; rotary position encoding turns pairs",
+                    (long long)c->global_head_dim);
+    if (GOOD(load, MX_KEY_global_num_kv_heads, MX_KEY_base_num_query_heads) &&
+        c->global_num_kv_heads && c->num_query_heads % c->global_num_kv_heads)
+        config_fail(load, MX_KEY_global_num_kv_heads,
+                    "%lld does not divide base_num_query_heads %lld",
+                    (long long)c->global_num_kv_heads, (long long)c->base_num_query_heads);
+}
+
+/* What one block gives another. Source: MaxText models/qwen3_custom.py @e591f30c. */
+static void check_latent_width(ConfigLoad *load, const MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    if (!family || !family->n_specs || family->specs[0].block[0].gives != MX_WIDTH_LATENT) return;
+    if (!GOOD(load, MX_KEY_attention_output_dim, MX_KEY_moe_expert_input_dim)) return;
+    if (c->attention_output_dim < 1 || c->attention_output_dim != c->moe_expert_input_dim)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_attention_output_dim, MX_KEY_moe_expert_input_dim),
+                    "attention_output_dim %lld, moe_expert_input_dim %lld; %s wants both, and the "
+                    "same",
+                    (long long)c->attention_output_dim, (long long)c->moe_expert_input_dim,
+                    c->decoder_block);
+}
+
 /* Of what is rotated there are pairs. */
 static void check_rotated(ConfigLoad *load, const MxConfig *c) {
     double width = (double)c->head_dim * c->partial_rotary_factor;
@@ -122,6 +153,9 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_base_num_kv_heads, c->num_kv_heads},
         {MX_KEY_base_num_decoder_layers, c->num_decoder_layers},
         {MX_KEY_head_dim, c->head_dim},
+        {MX_KEY_global_head_dim, c->global_head_dim},
+        {MX_KEY_global_num_kv_heads, c->global_num_kv_heads},
+        {MX_KEY_attention_output_dim, c->attention_output_dim},
         {MX_KEY_vocab_size, c->vocab_size},
         {MX_KEY_gdn_num_value_heads, c->gdn_num_value_heads},
         {MX_KEY_gdn_num_key_heads, c->gdn_num_key_heads},
@@ -248,6 +282,8 @@ static void check_clip(ConfigLoad *load, const MxConfig *c) {
 void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_windows(load, c);
     check_heads(load, c);
+    check_own_heads(load, c);
+    check_latent_width(load, c);
     check_sizes(load, c);
     check_rotated(load, c);
     check_cycle(load, c);

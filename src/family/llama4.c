@@ -40,7 +40,7 @@ const MxFamily family_llama4 = {
               [MX_KIND_EXPERTS | MX_KIND_UNTURNED] = {.block = LLAMA4_SPARSE, LLAMA4_UNTURNED}},
     .n_specs = 4,
     .period = 4,
-    .keys_say_turns = true,
+    .keys_say_turns = MX_KIND_EXPERTS | MX_KIND_UNTURNED,
     .place = MX_STACK_PLACE,
     .stages_hold_places = true,
     .mark = "/Llama4MoEBlock_0/",

@@ -50,3 +50,30 @@ const MxFamily family_qwen3_moe = {
               .default_kv_heads = 4,
               .default_chosen = 8},
 };
+
+/* What attention gives goes on to the experts, both narrower than the stream. MaxText's trees have
+ * a norm that nothing reads (post_self_attention_layer_norm). Source: MaxText
+ * models/qwen3_custom.py @e591f30c. */
+const MxFamily family_qwen3_custom_moe = {
+    .decoder_block = "qwen3_custom_moe",
+    .keeps_stream = true,
+    .specs = {{.block = {{.kind = MX_BLOCK_ATTENTION,
+                          .name = "self_attention",
+                          .norm_before = "pre_self_attention_layer_norm",
+                          .gives = MX_WIDTH_LATENT,
+                          .join = MX_JOIN_GOES_ON},
+                         {.kind = MX_BLOCK_MOE,
+                          .name = "moe_block",
+                          .norm_before = "latent_norm",
+                          .reads = MX_WIDTH_LATENT,
+                          .gives = MX_WIDTH_LATENT,
+                          .back = "layer_up_projection"}},
+               .idle_norm = "post_self_attention_layer_norm",
+               .scales_query = true,
+               .has_out_bias = true}},
+    .n_specs = 1,
+    .period = 1,
+    .mark = "/latent_norm/",
+    .keys = FAMILY_MOE_KEYS " attention_output_dim moe_expert_input_dim",
+    .lora_modules = FAMILY_LORA_MODULES,
+};

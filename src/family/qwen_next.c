@@ -1,6 +1,7 @@
-/* qwen_next.c — Qwen 3 Next: three gated delta nets before each attention, which has gates of its
- * own and turns a part of heads; experts in every layer, with one for all tokens behind a gate;
- * scales of norms are kept less 1. Source: MaxText models/qwen3.py @e591f30c. */
+/* qwen_next.c — Qwen 3 Next, and Qwen 3.5 (text): three gated delta nets before each attention,
+ * which has gates of its own and turns a part of heads; experts in every layer, with one for all
+ * tokens behind a gate; scales of norms are kept less 1. Source: MaxText models/qwen3.py @e591f30c.
+ */
 #include "rows.h"
 
 #define QWEN3_NEXT_LAYER(kind_, name_)                                                             \
@@ -12,26 +13,24 @@
                .shared = "shared_expert",                                                          \
                .shared_gate = "shared_expert_gate"}}
 
+#define QWEN3_NEXT                                                                                 \
+    .keeps_stream = true,                                                                          \
+    .specs = {{QWEN3_NEXT_LAYER(MX_BLOCK_DELTA, "attention"), .rope = MX_ROPE_NONE},               \
+              {QWEN3_NEXT_LAYER(MX_BLOCK_ATTENTION, "attention/attention"), .norms_heads = true,   \
+               .gates_heads = true, .scales_query = true, .has_out_bias = true}},                  \
+    .n_specs = 2, .period = 4, .turns = {0, 0, 0, 1}, .norm = MX_NORM_RMS_LESS_1,                  \
+    .norms_are_whole = true, .stages_hold_places = true, .place = "layer_",                        \
+    .keys = FAMILY_MOE_KEYS " shared_experts inhomogeneous_layer_cycle_interval "                  \
+                            "gdn_num_key_heads gdn_num_value_heads gdn_key_head_dim "              \
+                            "gdn_value_head_dim gdn_conv_kernel_dim gdn_reset_at_documents "       \
+                            "use_qk_norm_in_gdn",                                                  \
+    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"    \
+                    "out_proj)|shared_expert/(wi_0|wi_1|wo))"
+
 const MxFamily family_qwen3_next = {
     .decoder_block = "qwen3_next",
-    .keeps_stream = true,
-    .specs = {{QWEN3_NEXT_LAYER(MX_BLOCK_DELTA, "attention"), .rope = MX_ROPE_NONE},
-              {QWEN3_NEXT_LAYER(MX_BLOCK_ATTENTION, "attention/attention"), .norms_heads = true,
-               .gates_heads = true, .scales_query = true, .has_out_bias = true}},
-    .n_specs = 2,
-    .period = 4,
-    .turns = {0, 0, 0, 1},
-    .norm = MX_NORM_RMS_LESS_1,
-    .norms_are_whole = true,
-    .stages_hold_places = true,
-    .place = "layer_",
+    QWEN3_NEXT,
     .mark = "/in_proj_qkvz/",
-    .keys = FAMILY_MOE_KEYS " shared_experts inhomogeneous_layer_cycle_interval gdn_num_key_heads "
-                            "gdn_num_value_heads gdn_key_head_dim gdn_value_head_dim "
-                            "gdn_conv_kernel_dim gdn_reset_at_documents "
-                            "use_qk_norm_in_gdn",
-    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"
-                    "out_proj)|shared_expert/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "qwen3_next",
               .architecture = "Qwen3NextForCausalLM",
               .norms = FAMILY_LLAMA_HF_NORMS,
@@ -43,4 +42,11 @@ const MxFamily family_qwen3_next = {
               .default_kv_heads = 2,
               .default_chosen = 10,
               .default_rotated = 0.25},
+};
+
+/* Its layers are the same; Hugging Face has the products of delta nets and the experts' matrices
+ * otherwise. Source: MaxText models/qwen3_5.py @e591f30c. */
+const MxFamily family_qwen3_5 = {
+    .decoder_block = "qwen3_5",
+    QWEN3_NEXT,
 };

@@ -24,6 +24,12 @@
     "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight "   \
     "routed_score_func routed_bias mlp_bias"
 
+/* Of all layers of Gemma 4's two families. */
+#define FAMILY_GEMMA4_KEYS                                                                         \
+    "sliding_window_size use_post_attn_norm use_post_ffw_norm local_rope_max_timescale "           \
+    "local_rope_proportion global_rope_max_timescale global_rope_proportion global_head_dim "      \
+    "global_num_kv_heads v_norm_with_scale"
+
 /* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
  */
 #define FAMILY_LORA_MODULES                                                                        \

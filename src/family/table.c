@@ -61,7 +61,36 @@ bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
 MxStacking mx_family_stacking(const MxFamily *family, int period) {
     return (MxStacking){.outer = family->layers ? family->layers : "layers",
                         .place = family->place,
-                        .period = family->place ? period : 0};
+                        .period = family->place ? period : 0,
+                        .runs = family->runs};
+}
+
+/* Of a period's place: the run that it is in, and (first) the run's first place. */
+static int run_of(const MxRuns *runs, int place, int *first) {
+    int r = 0;
+    *first = 0;
+    while (place - *first >= runs->run[r].n) *first += runs->run[r++].n;
+    return r;
+}
+
+/* Layers behind the last whole period begin a run, which is stacked there too. */
+static MxStack stack_in_run(MxArena *arena, const char *prefix, const char *axis, MxStacking how,
+                            int layer, int n_layers, const char *tail) {
+    int n_blocks = n_layers / how.period, n_rest = n_layers % how.period, first;
+    int r = run_of(how.runs, layer % how.period, &first), n = how.runs->run[r].n;
+    const char *name = how.runs->run[r].name;
+    bool is_rest = layer >= n_blocks * how.period;
+    int block = is_rest ? 0 : layer / how.period, at = layer % how.period - first;
+    MxStack stack = {.path = mx_arena_printf(arena, "%s%s/%s/%s", prefix,
+                                             is_rest ? MX_STACK_REST : how.runs->outer, name, tail),
+                     .axis = is_rest ? name : axis,
+                     .index = block * n + at,
+                     .count = n_blocks * n};
+    if (is_rest)
+        stack.count = n == 1 ? 0 : n_rest - first < n ? n_rest - first : n;
+    else if (n > 1)
+        stack.inner = n, stack.inner_axis = name;
+    return stack;
 }
 
 MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
@@ -71,6 +100,7 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
                          .axis = axis,
                          .index = layer,
                          .count = n_layers};
+    if (how.runs) return stack_in_run(arena, prefix, axis, how, layer, n_layers, tail);
     int n_blocks = n_layers / how.period, rest = layer - n_blocks * how.period;
     if (rest >= 0)
         return (MxStack){.path = mx_arena_printf(arena, "%s" MX_STACK_REST "/%s%d/%s", prefix,
@@ -102,8 +132,9 @@ static bool is_every(int64_t interval, int layer) {
 
 /* Source: MaxText models/llama4.py determine_is_nope_layer, determine_is_moe_layer. */
 static int said_kind(const MxLayers *layers, int layer) {
-    return (is_every(layers->keys.nope_interval, layer) ? MX_KIND_UNTURNED : 0) |
-           (is_every(layers->keys.moe_step, layer) ? MX_KIND_EXPERTS : 0);
+    int kind = (is_every(layers->keys.nope_interval, layer) ? MX_KIND_UNTURNED : 0) |
+               (is_every(layers->keys.moe_step, layer) ? MX_KIND_EXPERTS : 0);
+    return kind & layers->family->keys_say_turns;
 }
 
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
@@ -111,7 +142,8 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     int later = layer - layers->n_first, n = family->period * mx_family_a_name(family);
     MX_ASSERT(family->n_specs > 0);
     if (family->keys_say_turns) return &family->specs[said_kind(layers, layer)];
-    return &family->specs[later < 0 ? family->first_spec : family->turns[later % n]];
+    int further = layers->keys.n_experts > 1 ? family->expert_specs : 0;
+    return &family->specs[later < 0 ? family->first_spec : family->turns[later % n] + further];
 }
 
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {

@@ -9,7 +9,7 @@
 typedef struct Leaves {
     Dense query, key, value, out;
     Dense qkv; /* fused_qkv: instead of the first three */
-    Norm query_norm, key_norm;
+    Norm query_norm, key_norm, value_norm;
     int sinks; /* -1 = none */
 } Leaves;
 
@@ -47,9 +47,9 @@ static Dense add_dense(const Place *p, Kernel k, bool has_bias) {
 /* Query kernels are drawn smaller where nothing scales queries later. Fused, they still are, which
  * MaxText forgets (init_qkv_w). */
 static void add_qkv(const Place *p, const MxConfig *c, const Spec *spec, Leaves *l) {
-    double query_scale = spec->attention.scale == 1 ? 1 / sqrt((double)c->head_dim) : 1;
+    double query_scale = spec->attention.scale == 1 ? 1 / sqrt((double)spec->head_dim) : 1;
     bool is_alike = spec->row->heads_alike;
-    int64_t D = c->emb_dim, N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
+    int64_t D = c->emb_dim, N = c->num_query_heads, K = spec->n_kv_heads, H = spec->head_dim;
     MxInit init = model_fan_in(MX_INIT_NORMAL, D), query = init;
     query.std *= query_scale;
     if (c->fused_qkv) {
@@ -71,12 +71,14 @@ static void add_qkv(const Place *p, const MxConfig *c, const Spec *spec, Leaves 
     MxShape q = MX_SHAPE(D, N, spec->row->gates_heads ? 2 * H : H);
     l->query = add_dense(p, (Kernel){"query", q, 1, q_axes, query}, spec->has_bias);
     l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, spec->has_bias);
-    l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, spec->has_bias);
+    l->value.kernel = -1;
+    if (!spec->shares_kv)
+        l->value = add_dense(p, (Kernel){"value", kv, 1, kv_axes, init}, spec->has_bias);
 }
 
 /* Of gated heads MaxText has them in one dim. */
 static Dense add_out(const Place *p, const MxConfig *c, const Spec *spec) {
-    int64_t N = c->num_query_heads, H = c->head_dim, D = c->emb_dim;
+    int64_t N = c->num_query_heads, H = spec->head_dim, D = model_width(c, p->row->gives);
     bool is_whole = c->ici_context_autoregressive_parallelism > 1;
     const char *const *axes = is_whole ? AXES(NULL, NULL, NULL) : AXES("heads", "kv", "embed");
     Kernel out = {"out", MX_SHAPE(N, H, D), 2, axes, model_fan_in(MX_INIT_NORMAL, N * H)};
@@ -85,7 +87,7 @@ static Dense add_out(const Place *p, const MxConfig *c, const Spec *spec) {
 }
 
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    int64_t N = c->num_query_heads, H = c->head_dim;
+    int64_t N = c->num_query_heads, H = spec->head_dim;
     Leaves *l = mx_new(p->arena, Leaves);
     add_qkv(p, c, spec, l);
     l->out = add_out(p, c, spec);
@@ -94,21 +96,31 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
         l->sinks =
             model_add(p, "sinks", MX_SHAPE(N), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
     l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
-    l->key_norm = add_norm_of_heads(p, "key_norm", spec, c->num_kv_heads, H);
+    l->key_norm = add_norm_of_heads(p, "key_norm", spec, spec->n_kv_heads, H);
+    bool has_scale = spec->row->norms_values && c->v_norm_with_scale;
+    l->value_norm = model_add_norm(p, has_scale ? "value_norm" : NULL, H);
     return l;
 }
 
 /* ---- forward pass */
 
-static void project_qkv(const Pass *p, const Leaves *l, MxValue x_BTD, MxValue qkv[3]) {
+static void project_qkv(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD,
+                        MxValue qkv[3]) {
     const MxConfig *c = p->model->config;
-    int64_t N = c->num_query_heads, K = c->num_kv_heads, H = c->head_dim;
+    int64_t N = c->num_query_heads, K = spec->n_kv_heads, H = spec->head_dim;
     const Dense dense[] = {l->query, l->key, l->value};
     const MxShape heads[] = {MX_SHAPE(N, H), MX_SHAPE(K, H), MX_SHAPE(K, H)};
     if (c->fused_qkv)
         model_project_apart(p, x_BTD, l->qkv, 3, heads, qkv);
     else
-        model_project_each(p, x_BTD, 3, dense, qkv);
+        model_project_each(p, x_BTD, spec->shares_kv ? 2 : 3, dense, qkv);
+    if (spec->shares_kv) qkv[2] = qkv[1];
+}
+
+static MxValue norm_of_values(const Pass *p, const Spec *spec, MxValue v_BTKH, Norm norm) {
+    if (!spec->row->norms_values || norm.scale >= 0)
+        return model_norm(p, v_BTKH, norm, spec->epsilon);
+    return model_norm_bare(p->t, v_BTKH, 1, spec->epsilon);
 }
 
 static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, Norm norm) {
@@ -138,7 +150,7 @@ static MxValue tune(const Pass *p, const Spec *spec, MxValue q_BTNH) {
 /* The second half of every head of the queries' product; MX_NONE if there is none. */
 static MxValue take_gate(const Pass *p, const Spec *spec, MxValue *q_BTNH) {
     if (!spec->row->gates_heads) return MX_NONE;
-    *q_BTNH = mx_split(p->t, *q_BTNH, p->model->config->head_dim);
+    *q_BTNH = mx_split(p->t, *q_BTNH, spec->head_dim);
     return *q_BTNH + 1;
 }
 
@@ -148,11 +160,12 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
                                    "activation_kv_heads", "activation_kv_head_dim");
     MxValue qkv[3];
-    project_qkv(p, l, x_BTD, qkv);
+    project_qkv(p, spec, l, x_BTD, qkv);
     MxValue gate_BTNH = take_gate(p, spec, &qkv[0]);
     MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
     MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
     MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
+    v_BTKH = norm_of_values(p, spec, v_BTKH, l->value_norm);
     q_BTNH = tune(p, spec, rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm)));
     k_BTKH = rotate(p, spec, norm_of_heads(p, spec, k_BTKH, l->key_norm));
     MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, p->params[l->sinks], MX_F32);
@@ -166,7 +179,8 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
 }
 
 static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
-    MxShape row = MX_SHAPE(c->num_kv_heads, c->head_dim);
+    MxShape row = MX_SHAPE(spec->n_kv_heads, spec->head_dim);
+    (void)c;
     out[0] = (MxModelCache){.name = "key", .row = row, .window = spec->attention.window};
     out[1] = (MxModelCache){.name = "value", .row = row, .window = spec->attention.window};
     return 2;
@@ -189,25 +203,38 @@ static double count_pairs(const MxConfig *c, const MxLayerSpec *spec, double len
                : length * length / 2;
 }
 
-static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    double emb = (double)c->emb_dim, head = (double)c->head_dim;
-    double heads = (double)c->num_query_heads, kv_heads = (double)c->num_kv_heads;
-    double qkv = 2 * rows * length * emb * (heads + 2 * kv_heads) * head;
-    double projection = 2 * rows * length * emb * heads * head;
+/* As read_heads of spec.c has them. */
+static double head_width(const MxConfig *c, const MxLayerSpec *spec) {
+    return (double)(spec->has_own_heads && c->global_head_dim ? c->global_head_dim : c->head_dim);
+}
+
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length) {
+    bool has_own = spec->has_own_heads;
+    double emb = (double)c->emb_dim, head = head_width(c, spec), heads = (double)c->num_query_heads;
+    double kv_heads =
+        (double)(has_own && c->global_num_kv_heads ? c->global_num_kv_heads : c->num_kv_heads);
+    double n_kv = has_own && c->share_kv_projections ? 1 : 2;
+    double qkv = 2 * rows * length * emb * (heads + n_kv * kv_heads) * head;
+    double projection = 2 * rows * length * (double)model_width(c, row->gives) * heads * head;
     return (BlockFlops){.weights = qkv + projection,
                         .attention = 4 * rows * count_pairs(c, spec, length) * heads * head};
 }
 
-static double width(const MxConfig *c) {
-    return (double)c->num_query_heads * (double)c->head_dim;
+static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
+    (void)row;
+    return (double)c->num_query_heads * head_width(c, spec);
 }
 
-static int64_t rope_width(const MxConfig *c) {
-    return (int64_t)((double)c->head_dim * c->partial_rotary_factor);
+/* Of layers with a share of their own all pairs are in the table; the others stand still. */
+static int64_t rope_width(const MxConfig *c, const MxLayerSpec *spec) {
+    bool has_share = spec->rope == MX_ROPE_LOCAL_PART || spec->rope == MX_ROPE_GLOBAL_PART;
+    return (int64_t)(head_width(c, spec) * (has_share ? 1 : c->partial_rotary_factor));
 }
 
 static double scale(const MxConfig *c, const MxLayerSpec *spec) {
-    return spec->scales_query || c->use_qk_norm ? 1 / sqrt((double)c->head_dim) : 1;
+    bool is_said = c->use_qk_norm && !spec->norms_heads;
+    return spec->scales_query || is_said ? 1 / sqrt((double)c->head_dim) : 1;
 }
 
 const Block block_attention = {

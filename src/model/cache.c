@@ -44,7 +44,8 @@ MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_
 static int list_caches(const MxModel *model, const Layer *layer,
                        MxModelCache out[MODEL_MOST_CACHES]) {
     const Spec *spec = &model->specs[layer->spec];
-    return layer->block[0].block->caches(model->config, spec, out);
+    const Block *mixer = layer->block[0].block;
+    return mixer->caches ? mixer->caches(model->config, spec, out) : 0;
 }
 
 int model_count_caches(const MxModel *model, const Layer *layer) {

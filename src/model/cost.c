@@ -7,9 +7,11 @@
 static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double rows,
                               double length, double n_layers) {
     BlockFlops sum = {0};
-    for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
-        BlockFlops one = model_block(spec->block[i].kind)->flops(c, spec, rows, length);
-        sum.weights += one.weights * n_layers;
+    for (int i = 0; i < model_n_blocks(spec); i++) {
+        const MxBlockSpec *row = &spec->block[i];
+        BlockFlops one = model_block(row->kind)->flops(c, spec, row, rows, length);
+        double back = row->back ? 2 * rows * length * (double)model_width(c, row->gives) : 0;
+        sum.weights += (one.weights + back * (double)c->emb_dim) * n_layers;
         sum.attention += one.attention * n_layers;
     }
     return sum;
@@ -44,8 +46,9 @@ double mx_model_width(const MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
     double widest = (double)c->emb_dim;
     for (int s = 0; s < family->n_specs; s++)
-        for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
-            double width = model_block(family->specs[s].block[i].kind)->width(c);
+        for (int i = 0; i < model_n_blocks(&family->specs[s]); i++) {
+            const MxBlockSpec *row = &family->specs[s].block[i];
+            double width = model_block(row->kind)->width(c, &family->specs[s], row);
             if (width > widest) widest = width;
         }
     return widest;

@@ -13,13 +13,40 @@ static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
         p->t, x_BTD, AXES("activation_batch", "activation_norm_length", "activation_embed"));
 }
 
-/* x + block(x), with the norms that stand before and after the block. */
-static MxValue add_block(const Pass *p, const Spec *spec, const BlockLeaves *b, MxValue x_BTD) {
-    MxValue y_BTD = model_norm(p, x_BTD, b->norm_before, spec->epsilon);
-    y_BTD = b->block->trace(p, spec, b->own, y_BTD);
-    if (p->feature && b == p->mixer) *p->feature = y_BTD;
-    y_BTD = model_norm(p, y_BTD, b->norm_after, spec->epsilon);
-    return constrain_stream(p, mx_add(p->t, x_BTD, y_BTD));
+/* What a block makes of x, with the norms that stand before and after it. */
+static MxValue through_block(const Pass *outer, const Spec *spec, const BlockLeaves *b,
+                             MxValue x_BTD) {
+    Pass p = *outer;
+    p.stream = x_BTD;
+    MxValue y_BTD = model_norm(&p, x_BTD, b->norm_before, spec->epsilon);
+    y_BTD = b->block->trace(&p, spec, b->own, y_BTD);
+    if (p.feature && b == p.mixer) *p.feature = y_BTD;
+    y_BTD = model_norm(&p, y_BTD, b->norm_after, spec->epsilon);
+    return b->back < 0 ? y_BTD : model_project(&p, y_BTD, b->back, -1);
+}
+
+/* All blocks: usually x + block(x) of each. */
+static MxValue through_blocks(const Pass *p, const Layer *l, MxValue x_BTD) {
+    MxValue reads = x_BTD;
+    for (int i = 0; i < l->n_blocks; i++) {
+        const BlockLeaves *b = &l->block[i];
+        MxValue y = through_block(p, &p->model->specs[l->spec], b, reads);
+        reads = y;
+        if (b->row->join == MX_JOIN_GOES_ON) continue;
+        if (b->row->join == MX_JOIN_ADDS) y = mx_add(p->t, x_BTD, y);
+        reads = x_BTD = constrain_stream(p, y);
+    }
+    return x_BTD;
+}
+
+/* x times the one element of a leaf. */
+static MxValue times_scalar(const Pass *p, MxValue x_BTD, int leaf) {
+    MxTrace *t = p->t;
+    MxShape shape = mx_trace_type(t, x_BTD).shape, apart = shape;
+    apart.dim[apart.rank++] = 1;
+    MxValue w = mx_reshape(t, model_weight(p, leaf), MX_SHAPE(1, 1));
+    MxValue y = mx_dot(t, mx_reshape(t, x_BTD, apart), w, MX_DOT_NN, 1);
+    return constrain_stream(p, mx_reshape(t, y, shape));
 }
 
 /* Source: MaxText layers/linears.py, Dropout; models/llama2.py @e591f30c, where the whole stream
@@ -35,8 +62,8 @@ MxValue model_drop(const Pass *p, MxValue x) {
 
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     p->t->scope = l->scope;
-    for (int i = 0; i < MX_LAYER_BLOCKS; i++)
-        x_BTD = add_block(p, &p->model->specs[l->spec], &l->block[i], x_BTD);
+    x_BTD = through_blocks(p, l, x_BTD);
+    if (l->scalar >= 0) x_BTD = times_scalar(p, x_BTD, l->scalar);
     if (!p->draws || p->model->family->keeps_stream) return x_BTD;
     return constrain_stream(p, model_drop(p, x_BTD));
 }

@@ -33,13 +33,6 @@ static Sizes sizes_of(const MxConfig *c) {
 
 /* ---- parameters */
 
-/* A leaf without logical axes, that of its stack among them. */
-static int add_bare(const Place *p, const char *name, MxShape shape, MxInit init) {
-    int leaf = model_add(p, name, shape, 0, AXES(NULL, NULL, NULL), init);
-    p->tree->leaves[leaf].bare = MX_AXES_NONE;
-    return leaf;
-}
-
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
     const double most = 16; /* rates start at log u, u below it */
     (void)spec;
@@ -53,11 +46,11 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
                         AXES("embed", "gdn_head"), in);
     l->ba =
         model_add(p, "in_proj_ba/kernel", MX_SHAPE(s.D, 2 * s.N), 1, AXES("embed", "gdn_head"), in);
-    l->taps = add_bare(p, "conv1d/kernel", MX_SHAPE(s.C, 1, 2 * keys + values),
-                       model_fan_in(MX_INIT_TRUNCATED_NORMAL, s.C));
-    l->rate =
-        add_bare(p, "A_log", MX_SHAPE(s.N), (MxInit){.kind = MX_INIT_LOG_UNIFORM, .std = most});
-    l->bias = add_bare(p, "dt_bias", MX_SHAPE(s.N), (MxInit){.kind = MX_INIT_ONES});
+    l->taps = model_add_bare(p, "conv1d/kernel", MX_SHAPE(s.C, 1, 2 * keys + values),
+                             model_fan_in(MX_INIT_TRUNCATED_NORMAL, s.C));
+    l->rate = model_add_bare(p, "A_log", MX_SHAPE(s.N),
+                             (MxInit){.kind = MX_INIT_LOG_UNIFORM, .std = most});
+    l->bias = model_add_bare(p, "dt_bias", MX_SHAPE(s.N), (MxInit){.kind = MX_INIT_ONES});
     l->norm = model_add_norm(&plain, "norm/rms_norm", s.W);
     l->out = model_add(p, "out_proj/kernel", MX_SHAPE(values, s.D), 1, AXES("gdn_head", "embed"),
                        model_fan_in(MX_INIT_TRUNCATED_NORMAL, values));
@@ -154,8 +147,9 @@ static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MO
 /* ---- cost */
 
 /* Source: MaxText utils/maxtext_utils.py, calculate_gated_delta_net_flops_per_device. */
-static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    (void)spec;
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length) {
+    (void)spec, (void)row;
     Sizes s = sizes_of(c);
     double D = (double)s.D, N = (double)s.N, keys = (double)(s.K * s.H), values = N * (double)s.W;
     double tokens = rows * length;
@@ -165,13 +159,14 @@ static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows,
                         .attention = tokens * (N * (double)(s.H * s.W) * 8)};
 }
 
-static double width(const MxConfig *c) {
+static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
+    (void)spec, (void)row;
     Sizes s = sizes_of(c);
     return 2 * (double)(s.K * s.H + s.N * s.W);
 }
 
-static int64_t rope_width(const MxConfig *c) {
-    (void)c;
+static int64_t rope_width(const MxConfig *c, const MxLayerSpec *spec) {
+    (void)c, (void)spec;
     return 0;
 }
 

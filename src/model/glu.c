@@ -65,10 +65,9 @@ MxValue model_glu(const Pass *p, const Spec *spec, const Glu *l, MxValue x_BTD) 
     return model_project(p, hidden_BTM, l->wo.kernel, l->wo.bias);
 }
 
-double model_glu_flops(const MxConfig *c, double width, double rows, double length) {
-    double emb = (double)c->emb_dim;
-    double in = 2 * rows * length * width * emb * c->mlp_activations.n;
-    return in + 2 * rows * length * width * emb;
+double model_glu_flops(const MxConfig *c, double reads, double width, double tokens) {
+    double in = 2 * tokens * width * reads * c->mlp_activations.n;
+    return in + 2 * tokens * width * reads;
 }
 
 /* ---- the block */
@@ -81,12 +80,15 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     return model_glu(p, spec, own, x_BTD);
 }
 
-static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    (void)spec;
-    return (BlockFlops){.weights = model_glu_flops(c, (double)c->mlp_dim, rows, length)};
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length) {
+    (void)spec, (void)row;
+    double reads = (double)c->emb_dim, width = (double)c->mlp_dim;
+    return (BlockFlops){.weights = model_glu_flops(c, reads, width, rows * length)};
 }
 
-static double width(const MxConfig *c) {
+static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
+    (void)spec, (void)row;
     return (double)c->mlp_dim;
 }
 

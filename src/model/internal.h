@@ -22,6 +22,8 @@ typedef struct Spec {
     const char *norm_after[MX_LAYER_BLOCKS];  /* NULL = none */
     double epsilon;                           /* of its norms */
     bool norms_heads, has_bias, has_out_bias; /* of attention */
+    int64_t head_dim, n_kv_heads;             /* of attention with keys and values */
+    bool shares_kv;                           /* keys are values too */
     MxAttentionAttr attention;
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
@@ -49,12 +51,16 @@ typedef struct BlockLeaves {
     const Block *block;
     const void *own; /* the block's indices into the parameter tree */
     Norm norm_before, norm_after;
+    const MxBlockSpec *row;
+    int back; /* -1 = none */
 } BlockLeaves;
 
 typedef struct Layer {
     const char *scope;
     int spec; /* of the model's */
+    int n_blocks;
     BlockLeaves block[MX_LAYER_BLOCKS];
+    int scalar; /* -1 = none */
 } Layer;
 
 /* The adapter of a parameter: indices of A and B, -1 = none. */
@@ -103,6 +109,7 @@ typedef struct Place {
     MxKind kind;
     const char *dir;           /* "decoder/layers_3", outside layers: "" */
     const char *block;         /* "self_attention", outside blocks: "" */
+    const MxBlockSpec *row;    /* of the block */
     const MxLayerPlace *place; /* in its stack, below "decoder/"; NULL = leaves stay alone */
     MxNormKind norm;
     bool norms_are_whole; /* as of MxFamily */
@@ -121,6 +128,7 @@ typedef struct Pass {
     MxDraws *draws;                                                 /* of MxModelInputs, as … */
     MxBalance *balance;                                             /* … these */
     MxValue *loads, *tops;
+    MxValue stream;           /* before the norm of the block that is traced */
     const BlockLeaves *mixer; /* of this layer, whose output goes … */
     MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
@@ -141,13 +149,13 @@ struct Block {
     /* What it keeps of earlier tokens, names without the layer's; returns how many. NULL = it looks
      * at no other tokens. */
     int (*caches)(const MxConfig *config, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]);
-    BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, double rows,
-                        double length);
+    BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length);
     /* The widest value of a token. */
-    double (*width)(const MxConfig *config);
-    /* Of attention: elements of a head that are rotated; what products of queries and keys are
-     * multiplied by. */
-    int64_t (*rope_width)(const MxConfig *config);
+    double (*width)(const MxConfig *config, const MxLayerSpec *spec, const MxBlockSpec *row);
+    /* Of attention, NULL = it is none: elements of a head that are rotated; what products of
+     * queries and keys are multiplied by. */
+    int64_t (*rope_width)(const MxConfig *config, const MxLayerSpec *spec);
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
     /* Of experts: the leaf that has a say in who is chosen, and in nothing else; -1 = none. */
     int (*router)(const Spec *spec, const void *own);
@@ -155,15 +163,20 @@ struct Block {
     MxHeads (*heads)(const MxConfig *config, const void *own);
 };
 
-extern const Block block_attention, block_mla, block_delta, block_glu, block_moe;
-/* model_block — the row of a kind. */
+extern const Block block_attention, block_mla, block_delta, block_glu, block_moe, block_linear;
+/* model_block — the row of a kind. model_n_blocks — of a layer. */
 const Block *model_block(MxBlockKind kind);
+int model_n_blocks(const MxLayerSpec *row);
+/* model_width — how wide that is. */
+int64_t model_width(const MxConfig *config, MxWidth width);
 
 /* ---- parameters (params.c) */
 
 /* model_add — a leaf "<place>/<name>"; its index. */
 int model_add(const Place *place, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init);
+/* model_add_bare — a leaf without logical axes, that of its stack among them. */
+int model_add_bare(const Place *place, const char *name, MxShape shape, MxInit init);
 /* model_add_norm — of the place's kind; name NULL = there is none. */
 Norm model_add_norm(const Place *place, const char *name, int64_t width);
 /* model_fan_in — variance 1/n. */
@@ -237,7 +250,7 @@ typedef struct Glu Glu;
 const Glu *model_add_glu(const Place *place, const MxConfig *config, const Spec *spec,
                          int64_t width);
 MxValue model_glu(const Pass *pass, const Spec *spec, const Glu *glu, MxValue x);
-double model_glu_flops(const MxConfig *config, double width, double rows, double length);
+double model_glu_flops(const MxConfig *config, double reads, double width, double tokens);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

@@ -23,7 +23,8 @@ static int64_t head_width(const MxConfig *c) {
     return c->qk_nope_head_dim + c->qk_rope_head_dim;
 }
 
-static int64_t rope_width(const MxConfig *c) {
+static int64_t rope_width(const MxConfig *c, const MxLayerSpec *spec) {
+    (void)spec;
     return c->qk_rope_head_dim;
 }
 
@@ -150,8 +151,9 @@ static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MO
 /* ---- cost */
 
 /* Source: MaxText utils/maxtext_utils.py, calculate_mla_tflops_per_device. */
-static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    (void)spec;
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length) {
+    (void)spec, (void)row;
     double D = (double)c->emb_dim, N = (double)c->num_query_heads, H = (double)head_width(c);
     double C = (double)c->kv_lora_rank, R = (double)c->qk_rope_head_dim;
     double S = (double)c->qk_nope_head_dim, V = (double)c->v_head_dim, Q = (double)c->q_lora_rank;
@@ -162,7 +164,8 @@ static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows,
                         .attention = 2 * tokens * length * N * (H + V) / 2};
 }
 
-static double width(const MxConfig *c) {
+static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
+    (void)spec, (void)row;
     double value = (double)(c->qk_nope_head_dim + c->v_head_dim);
     return (double)c->num_query_heads * fmax((double)head_width(c), value);
 }

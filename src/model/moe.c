@@ -15,16 +15,12 @@
 
 typedef struct Leaves {
     Dense gate, wi_0, wi_1, wo;
+    int expert_scale;  /* -1 = none */
     const Glu *shared; /* NULL = there is none */
     int shared_gate;   /* -1 = none */
+    /* Scales -1 = none; of router and experts, they then read what the block does. */
+    Norm router_norm, routed_norm, routed_after, shared_after;
 } Leaves;
-
-/* Of the layer's blocks, the one with experts. */
-static const MxBlockSpec *block_of(const MxLayerSpec *row) {
-    int i = 0;
-    while (row->block[i].kind != MX_BLOCK_MOE) i++;
-    return &row->block[i];
-}
 
 static Place inside(const Place *p, const char *name) {
     Place in = *p;
@@ -32,16 +28,32 @@ static Place inside(const Place *p, const char *name) {
     return in;
 }
 
+static int64_t shared_width(const MxConfig *c, const MxBlockSpec *row) {
+    return c->shared_experts * (row->shared_is_mlp ? c->mlp_dim : c->moe_mlp_dim);
+}
+
 static void add_shared(const Place *p, const MxConfig *c, const Spec *spec, Leaves *l) {
-    const MxBlockSpec *row = block_of(spec->row);
+    const MxBlockSpec *row = p->row;
     l->shared_gate = -1;
+    l->shared_after.scale = -1;
     if (!row->shared || !c->shared_experts) return;
     Place shared = inside(p, row->shared);
-    l->shared = model_add_glu(&shared, c, spec, c->shared_experts * c->moe_mlp_dim);
+    l->shared = model_add_glu(&shared, c, spec, shared_width(c, row));
+    l->shared_after = model_add_norm(p, row->shared_after, c->emb_dim);
     if (row->shared_gate)
         l->shared_gate = model_add(p, mx_path_join(p->arena, row->shared_gate, "kernel"),
                                    MX_SHAPE(c->emb_dim, 1), 1, AXES("embed", NULL),
                                    model_fan_in(MX_INIT_TRUNCATED_NORMAL, c->emb_dim));
+}
+
+static void add_norms(const Place *p, const MxConfig *c, Leaves *l) {
+    int64_t D = c->emb_dim;
+    l->router_norm = (Norm){.kind = MX_NORM_RMS, .scale = -1, .bias = -1};
+    if (p->row->router_scale)
+        l->router_norm.scale = model_add(p, p->row->router_scale, MX_SHAPE(D), 1, AXES("embed"),
+                                         (MxInit){.kind = MX_INIT_ONES});
+    l->routed_norm = model_add_norm(p, p->row->routed_norm, D);
+    l->routed_after = model_add_norm(p, p->row->routed_after, D);
 }
 
 /* The matrices of all experts, and their biases. */
@@ -58,9 +70,9 @@ static Dense add_experts(const Place *p, const MxConfig *c, const char *name, Mx
 }
 
 static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
-    const MxBlockSpec *row = block_of(spec->row);
+    const MxBlockSpec *row = place->row;
     Place routed = inside(place, row->routed), *p = &routed;
-    int64_t D = c->emb_dim, M = c->moe_mlp_dim, X = c->num_experts;
+    int64_t D = model_width(c, row->reads), M = c->moe_mlp_dim, X = c->num_experts;
     const char *read = row->router_axis ? row->router_axis : "embed";
     const char *const *in = AXES("embed_moe", "mlp_moe"), *const *out =
                                                               AXES("mlp_moe", "embed_moe");
@@ -74,7 +86,12 @@ static const void *add_params(const Place *place, const MxConfig *c, const Spec 
     l->wi_0 = add_experts(p, c, "wi_0", MX_SHAPE(X, D, M), in, "activation_mlp");
     l->wi_1 = add_experts(p, c, "wi_1", MX_SHAPE(X, D, M), in, "activation_mlp");
     l->wo = add_experts(p, c, "wo", MX_SHAPE(X, M, D), out, "activation_embed");
+    l->expert_scale = -1;
+    if (spec->row->weighs == MX_WEIGHS_ALL)
+        l->expert_scale = model_add(p, "per_expert_scale", MX_SHAPE(X), 0, AXES("exp"),
+                                    (MxInit){.kind = MX_INIT_ONES});
     add_shared(place, c, spec, l);
+    add_norms(place, c, l);
     return l;
 }
 
@@ -115,10 +132,23 @@ static MxTopKAttr choice_of(const MxConfig *c) {
     return attr;
 }
 
-/* The chosen scores' weights; `by` are the scores that they were chosen by. */
-static MxValue weigh(const Pass *p, const Spec *spec, MxValue scores_BTX, MxValue by_BTX,
-                     MxValue ids_BTC) {
+/* The number of each choice's expert, f32. */
+static MxValue scale_of(const Pass *p, int leaf, MxValue ids_BTC) {
     MxTrace *t = p->t;
+    MxShape shape = mx_trace_type(t, ids_BTC).shape;
+    MxValue table = mx_reshape(t, mx_cast(t, p->params[leaf], MX_F32),
+                               MX_SHAPE(p->model->config->num_experts, 1));
+    return mx_reshape(t, mx_embed(t, table, model_flatten_last(t, ids_BTC, 2), MX_F32), shape);
+}
+
+/* The chosen scores' weights; `by` are the scores that they were chosen by. */
+static MxValue weigh(const Pass *p, const Spec *spec, const Leaves *l, MxValue scores_BTX,
+                     MxValue by_BTX, MxValue ids_BTC) {
+    MxTrace *t = p->t;
+    if (spec->row->weighs == MX_WEIGHS_ALL) {
+        MxValue all = mx_pick(t, mx_softmax(t, by_BTX), ids_BTC);
+        return mx_glu(t, mx_share(t, all), scale_of(p, l->expert_scale, ids_BTC), MX_LINEAR);
+    }
     if (spec->row->weighs == MX_WEIGHS_CHOSEN) return mx_softmax(t, mx_pick(t, by_BTX, ids_BTC));
     if (spec->row->weighs == MX_WEIGHS_READ)
         return mx_activate(t, mx_pick(t, by_BTX, ids_BTC), MX_SIGMOID);
@@ -137,7 +167,7 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
     MxValue by_BTX = scores_BTX;
     if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, mx_cast(t, p->params[l->gate.bias], MX_F32));
     MxValue ids_BTC = mx_top_k(t, by_BTX, choice_of(c));
-    MxValue weights_BTC = weigh(p, spec, scores_BTX, by_BTX, ids_BTC);
+    MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
     add_balance(p, by_BTX, ids_BTC);
     if (p->loads && router(spec, l) >= 0)
         p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
@@ -163,6 +193,7 @@ static MxValue add_of_all(const Pass *p, const Spec *spec, const Leaves *l, cons
     MxTrace *t = p->t;
     if (!l->shared) return x_y[1];
     MxValue made_BTD = model_glu(p, spec, l->shared, x_y[0]);
+    made_BTD = model_norm(p, made_BTD, l->shared_after, spec->epsilon);
     if (l->shared_gate >= 0) {
         MxValue gate_BT1 = mx_cast(t, model_project(p, x_y[0], l->shared_gate, -1), MX_F32);
         made_BTD = weigh_rows(t, made_BTD, mx_activate(t, gate_BT1, MX_SIGMOID));
@@ -182,12 +213,22 @@ static MxValue expert_project(const Pass *p, MxValue x, MxValue ids_BTC, Dense d
     return mx_add(t, y_BTCN, mx_reshape(t, rows, shape));
 }
 
+/* What the router reads of the stream itself, or x. */
+static MxValue read_of_router(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
+    if (l->router_norm.scale < 0) return x_BTD;
+    MxValue y_BTD = model_norm(p, p->stream, l->router_norm, spec->epsilon);
+    return mx_scale(p->t, y_BTD, 1 / sqrt((double)p->model->config->emb_dim));
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
-    Routes r = route(p, spec, l, x_BTD);
+    Routes r = route(p, spec, l, read_of_router(p, spec, l, x_BTD));
     bool weighs_read = spec->row->weighs == MX_WEIGHS_READ; /* then C is 1 */
-    MxValue read_BTD = weighs_read ? weigh_rows(t, x_BTD, r.weights_BTC) : x_BTD;
+    MxValue read_BTD = x_BTD;
+    if (l->routed_norm.scale >= 0)
+        read_BTD = model_norm(p, p->stream, l->routed_norm, spec->epsilon);
+    if (weighs_read) read_BTD = weigh_rows(t, read_BTD, r.weights_BTC);
     MxValue gate_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_0);
     MxValue up_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_1);
     MxValue hidden_BTCM = mx_glu_within(t, gate_BTCM, up_BTCM, spec->expert);
@@ -197,20 +238,27 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue made_BTCD = expert_project(p, hidden_BTCM, r.ids_BTC, l->wo);
     MxValue y_BTD = weighs_read ? mx_reshape(t, made_BTCD, mx_trace_type(t, x_BTD).shape)
                                 : mx_combine(t, made_BTCD, r.weights_BTC);
+    y_BTD = model_norm(p, y_BTD, l->routed_after, spec->epsilon);
     return add_of_all(p, spec, l, (MxValue[]){x_BTD, y_BTD});
 }
 
 /* ---- cost */
 
-static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, double rows, double length) {
-    double emb = (double)c->emb_dim, one = model_glu_flops(c, (double)c->moe_mlp_dim, rows, length);
-    double gate = 2 * rows * length * emb * (double)c->num_experts;
-    if (block_of(spec)->shared) gate += one * (double)c->shared_experts;
+static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
+                        double rows, double length) {
+    (void)spec;
+    double reads = (double)model_width(c, row->reads), tokens = rows * length;
+    double one = model_glu_flops(c, reads, (double)c->moe_mlp_dim, tokens);
+    double gate = 2 * tokens * reads * (double)c->num_experts;
+    double each = row->shared_is_mlp ? model_glu_flops(c, reads, (double)c->mlp_dim, tokens) : one;
+    if (row->shared) gate += each * (double)c->shared_experts;
     return (BlockFlops){.weights = gate + one * (double)c->num_experts_per_tok};
 }
 
-static double width(const MxConfig *c) {
-    return (double)c->moe_mlp_dim * fmax((double)c->num_experts_per_tok, (double)c->shared_experts);
+static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
+    double chosen = (double)c->moe_mlp_dim * (double)c->num_experts_per_tok;
+    (void)spec;
+    return row->shared ? fmax(chosen, (double)shared_width(c, row)) : chosen;
 }
 
 const Block block_moe = {

@@ -21,6 +21,12 @@ int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
     return mx_tree_add(p->tree, leaf);
 }
 
+int model_add_bare(const Place *p, const char *name, MxShape shape, MxInit init) {
+    int leaf = model_add(p, name, shape, 0, AXES(NULL, NULL, NULL), init);
+    p->tree->leaves[leaf].bare = MX_AXES_NONE;
+    return leaf;
+}
+
 MxInit model_fan_in(MxInitKind kind, int64_t n) {
     return (MxInit){.kind = kind, .std = 1 / sqrt((double)n)};
 }
@@ -53,20 +59,40 @@ static void note_leaves(MxModel *model, const BlockLeaves *b, int spec) {
     if (b->block->heads) model->heads[model->n_heads++] = b->block->heads(model->config, b->own);
 }
 
-static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
+/* As wide as the stream again. */
+static int add_back(const Place *place, const MxConfig *c, const MxBlockSpec *row) {
+    int64_t width = model_width(c, row->gives);
+    if (!row->back || width == c->emb_dim) return -1;
+    bool is_whole = c->ici_context_autoregressive_parallelism > 1;
+    return model_add(place, mx_path_join(place->arena, row->back, "kernel"),
+                     MX_SHAPE(width, c->emb_dim), 1,
+                     is_whole ? AXES(NULL, NULL) : AXES("mlp", "embed"),
+                     model_fan_in(MX_INIT_TRUNCATED_NORMAL, width));
+}
+
+static void add_block(const Place *place, MxModel *model, int spec, int i, BlockLeaves *b) {
     const MxConfig *c = model->config;
-    *l = (Layer){.scope = place->dir, .spec = spec};
-    for (int i = 0; i < MX_LAYER_BLOCKS; i++) {
-        const MxBlockSpec *row = &model->specs[spec].row->block[i];
-        Place inside = *place;
-        inside.block = row->name;
-        BlockLeaves *b = &l->block[i];
-        b->block = model_block(row->kind);
-        b->norm_before = model_add_norm(place, row->norm_before, c->emb_dim);
-        b->own = b->block->params(&inside, c, &model->specs[spec]);
-        b->norm_after = model_add_norm(place, model->specs[spec].norm_after[i], c->emb_dim);
-        note_leaves(model, b, spec);
-    }
+    const MxBlockSpec *row = &model->specs[spec].row->block[i];
+    Place inside = *place;
+    inside.block = row->name;
+    inside.row = row;
+    *b = (BlockLeaves){.block = model_block(row->kind), .row = row};
+    b->norm_before = model_add_norm(place, row->norm_before, model_width(c, row->reads));
+    b->own = b->block->params(&inside, c, &model->specs[spec]);
+    b->norm_after =
+        model_add_norm(place, model->specs[spec].norm_after[i], model_width(c, row->gives));
+    b->back = add_back(place, c, row);
+    note_leaves(model, b, spec);
+}
+
+static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
+    const MxLayerSpec *row = model->specs[spec].row;
+    *l = (Layer){.scope = place->dir, .spec = spec, .n_blocks = model_n_blocks(row), .scalar = -1};
+    for (int i = 0; i < l->n_blocks; i++) add_block(place, model, spec, i, &l->block[i]);
+    model_add_norm(place, row->idle_norm, model->config->emb_dim);
+    if (row->scalar)
+        l->scalar = model_add(place, row->scalar, MX_SHAPE(1), 0, AXES(NULL),
+                              (MxInit){.kind = MX_INIT_ONES});
 }
 
 static MxDtype weight_dtype(const MxModel *model) {

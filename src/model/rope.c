@@ -26,6 +26,19 @@ static void local_rope(const MxConfig *c, Spec *spec) {
     for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] = frequency(c, spec, max, i);
 }
 
+/* Pairs beyond the share stand still. Source: MaxText layers/embeddings.py
+ * (Gemma4PartialRotaryEmbedding) @e591f30c, which its models/gemma4.py has for any part of a head.
+ */
+static void part_rope(const MxConfig *c, Spec *spec) {
+    bool is_local = spec->row->rope == MX_ROPE_LOCAL_PART;
+    int64_t said = is_local ? c->local_rope_max_timescale : c->global_rope_max_timescale;
+    double share = is_local ? c->local_rope_proportion : c->global_rope_proportion;
+    double max = (double)(said > 0 ? said : c->rope_max_timescale);
+    int n = (int)(2 * spec->rope.n * share) / 2;
+    for (int i = 0; i < n; i++)
+        spec->rope.frequency[i] = frequency(c, spec, max, i) / c->rope_linear_scaling_factor;
+}
+
 static void default_rope(const MxConfig *c, Spec *spec) {
     for (int i = 0; i < spec->rope.n; i++)
         spec->rope.frequency[i] = base_frequency(c, spec, i) / c->rope_linear_scaling_factor;
@@ -98,9 +111,13 @@ static void tuning(MxArena *arena, const MxConfig *c, Spec *spec) {
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
     tuning(arena, config, spec);
     if (spec->row->rope == MX_ROPE_NONE) return true;
-    int64_t width = model_block(spec->row->block[0].kind)->rope_width(config);
+    int64_t width = model_block(spec->row->block[0].kind)->rope_width(config, spec->row);
     spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
+    if (spec->row->rope == MX_ROPE_LOCAL_PART || spec->row->rope == MX_ROPE_GLOBAL_PART) {
+        part_rope(config, spec);
+        return true;
+    }
     bool is_said = config->local_rope_max_timescale > 0;
     if (spec->row->rope == MX_ROPE_LOCAL || (spec->row->rope == MX_ROPE_LOCAL_IF_SAID && is_said)) {
         local_rope(config, spec);

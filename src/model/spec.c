@@ -26,8 +26,22 @@ const Block *model_block(MxBlockKind kind) {
         [MX_BLOCK_DELTA] = &block_delta,
         [MX_BLOCK_GLU] = &block_glu,
         [MX_BLOCK_MOE] = &block_moe,
+        [MX_BLOCK_LINEAR] = &block_linear,
     };
     return blocks[kind];
+}
+
+int model_n_blocks(const MxLayerSpec *row) {
+    int n = 0;
+    while (n < MX_LAYER_BLOCKS && row->block[n].kind != MX_BLOCK_NONE) n++;
+    return n;
+}
+
+int64_t model_width(const MxConfig *c, MxWidth width) {
+    const int64_t widths[] = {[MX_WIDTH_STREAM] = c->emb_dim,
+                              [MX_WIDTH_MLP] = c->mlp_dim,
+                              [MX_WIDTH_LATENT] = c->attention_output_dim};
+    return widths[width];
 }
 
 static bool read_activation(const MxConfig *c, const char *name, MxActivation *out, MxError *err) {
@@ -128,10 +142,22 @@ static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
     return true;
 }
 
+/* Layers may have heads of their own. */
+static bool read_heads(const MxConfig *c, Spec *spec, MxError *err) {
+    bool has_own = spec->row->has_own_heads;
+    spec->head_dim = has_own && c->global_head_dim ? c->global_head_dim : c->head_dim;
+    spec->n_kv_heads = has_own && c->global_num_kv_heads ? c->global_num_kv_heads : c->num_kv_heads;
+    spec->shares_kv = has_own && c->share_kv_projections;
+    return !spec->shares_kv || !c->fused_qkv ||
+           mx_config_fail(err, c, MX_KEY_fused_qkv,
+                          "true, but keys are values too (share_kv_projections); wants false");
+}
+
 static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     MxAttentionAttr *a = &spec->attention;
-    if (!check_latent(c, spec, err)) return false;
-    *a = (MxAttentionAttr){.scale = model_block(spec->row->block[0].kind)->scale(c, spec->row),
+    const Block *block = model_block(spec->row->block[0].kind);
+    if (!check_latent(c, spec, err) || !read_heads(c, spec, err)) return false;
+    *a = (MxAttentionAttr){.scale = block->scale ? block->scale(c, spec->row) : 1,
                            .softcap = c->attn_logits_soft_cap};
     if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
     read_mask(c, spec->row->sees, a);
@@ -143,7 +169,8 @@ MxLayers mx_model_layers(const MxConfig *config) {
                         .n_dense = config->first_num_dense_layers,
                         .nope_interval = config->nope_layer_interval,
                         .moe_step = config->interleave_moe_layer_step,
-                        .cycle = config->inhomogeneous_layer_cycle_interval};
+                        .cycle = config->inhomogeneous_layer_cycle_interval,
+                        .n_experts = config->num_experts};
     return mx_layers(mx_family_find(config->decoder_block), keys);
 }
 

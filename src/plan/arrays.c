@@ -136,6 +136,16 @@ static void find_shard(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array
     mx_error_release(&why);
 }
 
+/* Of a layer's leaf with the dim of the layers inside of a stack. */
+static MxSpec names_inside(MxArena *arena, const MxTrainMesh *mesh, const MxLeaf *leaf) {
+    const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
+    int rank = leaf->shape.rank, at = (int)mesh->config->param_scan_axis;
+    if (at > rank) at = rank;
+    for (int d = 0; d < rank; d++) axes[d + (d >= at)] = leaf->axes[d];
+    axes[at] = leaf->stack.inner_axis;
+    return mx_spec_names(arena, axes, rank + 1);
+}
+
 /* MaxText annotates no adapter: whole everywhere. What is bare has no axes but that of its stack,
  * and in a pipeline none. */
 static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, bool is_stacked,
@@ -152,6 +162,7 @@ static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, b
     } else if (is_stacked && is_bare && is_nnx) {
         variable.names = mx_spec_names(arena, &leaf->stack.axis, 1);
     } else if (is_stacked && !has_none) {
+        if (leaf->stack.inner) variable.names = names_inside(arena, mesh, leaf);
         variable.partition = leaf->stack.axis;
         variable.scan_axis = (int)mesh->config->param_scan_axis;
     }

@@ -66,7 +66,8 @@ static int64_t largest_gathered(MxArena *arena, const MxForecast *plan) {
         else if (n > single)
             single = n;
     }
-    layer /= layers.period * mx_family_a_name(family); /* one of each place was added */
+    int n_places = family->runs ? MX_MOST_RUNS : layers.period;
+    layer /= n_places * mx_family_a_name(family); /* one of each place was added */
     if (first > layer) layer = first;
     return layer > single ? layer : single;
 }

@@ -94,7 +94,8 @@ static void check_preset(const char *name, const char *yaml, int *n_loaded) {
     /* these rely on MaxText choosing rope_type by the model's name, which deserves a warning, or
        have keys of images or of a schedule for TPUs, which mean nothing here */
     bool is_told = mx_text_has_prefix(name, "llama3.1") || mx_text_has_prefix(name, "llama3.3") ||
-                   mx_text_has_prefix(name, "gemma3") || mx_text_has_prefix(name, "llama4") ||
+                   mx_text_has_prefix(name, "gemma3") || mx_text_has_prefix(name, "gemma4") ||
+                   mx_text_has_prefix(name, "llama4") || mx_text_has_prefix(name, "qwen3.5") ||
                    mx_text_has_suffix(name, "-batchsplit");
     if (l.ok)
         ck_assert_msg(l.config->warnings.n == is_told, "%s warns: %s", name,
@@ -292,13 +293,15 @@ static const char *another(MxKey key) {
     static const struct {
         MxKey key;
         const char *word;
-    } words[] = {{MX_KEY_data_changed, "accept"},       {MX_KEY_dpo_algo, "ipo"},
-                 {MX_KEY_dpo_formula, "maxtext"},       {MX_KEY_dpo_reference, "copy"},
-                 {MX_KEY_tokenizer_type, "tiktoken"},   {MX_KEY_wsd_decay_style, "cosine"},
-                 {MX_KEY_matmul_precision, "high"},     {MX_KEY_grain_file_type, "tfrecord"},
-                 {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"},
-                 {MX_KEY_rl_reward, "exact"},           {MX_KEY_vision_encoder_block, "gemma3"},
-                 {MX_KEY_num_channels_for_vit, "4"}};
+    } words[] = {
+        {MX_KEY_data_changed, "accept"},       {MX_KEY_dpo_algo, "ipo"},
+        {MX_KEY_dpo_formula, "maxtext"},       {MX_KEY_dpo_reference, "copy"},
+        {MX_KEY_tokenizer_type, "tiktoken"},   {MX_KEY_wsd_decay_style, "cosine"},
+        {MX_KEY_matmul_precision, "high"},     {MX_KEY_grain_file_type, "tfrecord"},
+        {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"},
+        {MX_KEY_rl_reward, "exact"},           {MX_KEY_vision_encoder_block, "gemma3"},
+        {MX_KEY_num_channels_for_vit, "4"},    {MX_KEY_global_rope_proportion, "0.5"},
+    };
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
         if (words[i].key == key) return words[i].word;

@@ -30,7 +30,9 @@ START_TEST(rows_are_whole) {
             const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
             ck_assert(spec >= f->specs && spec < f->specs + f->n_specs);
             ck_assert_ptr_eq(spec, mx_layer_spec(&layers, layer + f->period * mx_family_a_name(f)));
-            for (int b = 0; b < MX_LAYER_BLOCKS; b++) ck_assert_ptr_nonnull(spec->block[b].name);
+            for (int b = 0; b < MX_LAYER_BLOCKS; b++)
+                ck_assert_int_eq(spec->block[b].kind != MX_BLOCK_NONE, spec->block[b].name != NULL);
+            ck_assert_int_ne(spec->block[0].kind, MX_BLOCK_NONE);
         }
         if (is_built) ck_assert_ptr_nonnull(f->lora_modules);
         for (int k = 0; k < MX_MOST_HF; k++)
@@ -57,7 +59,24 @@ static const struct {
     {"gpt_oss", 3, 4, "decoder/layers/layers_1/mlp/wo", 1, 2},
     {"qwen3_next", 6, 8, "decoder/layers/layer_2/mlp/wo", 1, 2},
     {"llama4", 7, 8, "decoder/layers/layers_3/mlp/wo", 1, 2},
+    {"envy", 3, 4, "decoder/layers/layers_1/mlp/wo", 1, 2},
+    {"gemma4", 9, 20, "decoder/scanned_blocks/local_layers/mlp/wo", 8, 15},
+    {"gemma4", 11, 20, "decoder/scanned_blocks/global_layer/mlp/wo", 1, 3},
+    {"gemma4", 19, 20, "decoder/layers_remainder/local_layers/mlp/wo", 1, 2},
 };
+
+/* Local layers lie in two dims: periods, and their places in one. */
+START_TEST(runs_are_stacked_inside) {
+    const MxFamily *family = mx_family_find("gemma4");
+    MxStacking how = mx_family_stacking(family, family->period);
+    const int layers[] = {9, 11, 19}, inner[] = {5, 0, 0};
+    for (int i = 0; i < MX_COUNT(layers); i++) {
+        MxStack s = mx_stack_of(&arena, "decoder/", "layers", how, layers[i], 20, "mlp/wo");
+        ck_assert_int_eq(s.inner, inner[i]);
+        ck_assert_str_eq(s.axis, i == 2 ? "local_layers" : "layers");
+    }
+}
+END_TEST
 
 START_TEST(layers_are_stacked) {
     const MxFamily *family = mx_family_find(stacked[_i].family);
@@ -95,23 +114,30 @@ START_TEST(first_layers_are_a_stack) {
 END_TEST
 
 static const struct {
+    const char *family;
     int nope_interval, moe_step, layer;
     MxRopeKind rope;
     MxBlockKind kind;
 } said[] = {
-    {4, 2, 0, MX_ROPE_AS_SAID, MX_BLOCK_GLU}, {4, 2, 1, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
-    {4, 2, 3, MX_ROPE_NONE, MX_BLOCK_MOE},    {3, 2, 2, MX_ROPE_NONE, MX_BLOCK_GLU},
-    {4, 1, 6, MX_ROPE_AS_SAID, MX_BLOCK_MOE}, {-1, -1, 3, MX_ROPE_AS_SAID, MX_BLOCK_GLU},
+    {"llama4", 4, 2, 0, MX_ROPE_AS_SAID, MX_BLOCK_GLU},
+    {"llama4", 4, 2, 1, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
+    {"llama4", 4, 2, 3, MX_ROPE_NONE, MX_BLOCK_MOE},
+    {"llama4", 3, 2, 2, MX_ROPE_NONE, MX_BLOCK_GLU},
+    {"llama4", 4, 1, 6, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
+    {"llama4", -1, -1, 3, MX_ROPE_AS_SAID, MX_BLOCK_GLU},
+    {"envy", 2, 3, 1, MX_ROPE_AS_SAID, MX_BLOCK_GLU},
+    {"envy", 2, 3, 2, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
 };
 
 START_TEST(keys_say_kinds) {
     MxLayerKeys keys = {.n = 24, .cycle = 12};
     keys.nope_interval = said[_i].nope_interval;
     keys.moe_step = said[_i].moe_step;
-    MxLayers layers = mx_layers(mx_family_find("llama4"), keys);
+    MxLayers layers = mx_layers(mx_family_find(said[_i].family), keys);
     const MxLayerSpec *spec = mx_layer_spec(&layers, said[_i].layer);
     ck_assert_int_eq(spec->rope, said[_i].rope);
-    ck_assert_int_eq(spec->sees, said[_i].rope ? MX_SEES_ALL_BEFORE : MX_SEES_CHUNK);
+    if (!strcmp(said[_i].family, "llama4"))
+        ck_assert_int_eq(spec->sees, said[_i].rope ? MX_SEES_ALL_BEFORE : MX_SEES_CHUNK);
     ck_assert_int_eq(spec->block[1].kind, said[_i].kind);
     MxLayerPlace place = mx_layer_place(&layers, 12 + said[_i].layer);
     ck_assert_int_eq(place.how.period, 12);
@@ -125,6 +151,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, rows_are_whole);
     tcase_add_loop_test(tcase, layers_are_stacked, 0, MX_COUNT(stacked));
+    tcase_add_test(tcase, runs_are_stacked_inside);
     tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));
     tcase_add_loop_test(tcase, keys_say_kinds, 0, MX_COUNT(said));
     suite_add_tcase(suite, tcase);

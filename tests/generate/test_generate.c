@@ -1,5 +1,6 @@
 /* test_generate.c — replies against those of transformers, logits against its, and pieces of
  * sequences against whole ones, for all families. */
+#include "common/families.h"
 #include "common/goldens.h"
 #include "generate_test.h"
 
@@ -138,30 +139,6 @@ END_TEST
 
 /* ---- all families */
 
-#define SMALL                                                                                      \
-    "base_emb_dim=32 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 base_mlp_dim=48 "       \
-    "vocab_size=96 max_target_length=29 per_device_batch_size=2 dataset_type=synthetic "           \
-    "sliding_window_size=6 attention=dot_product num_experts=4 num_experts_per_tok=2 "             \
-    "q_lora_rank=12 kv_lora_rank=10 qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=6 "
-
-/* What a family asks for besides. */
-static const struct {
-    const char *family, *words;
-} asks[] = {
-    {"gemma3", "base_num_decoder_layers=7"},
-    {"gpt3", "base_num_kv_heads=4"},
-    {"qwen3_next", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4"},
-    {"olmo3", "base_num_decoder_layers=5"},
-    {"llama4",
-     "nope_layer_interval=3 interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=6 "
-     "base_num_decoder_layers=6 chunk_attn_window_size=7 num_experts_per_tok=1 "
-     "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
-    {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
-                "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
-    {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
-                 "base_num_decoder_layers=3"},
-};
-
 static MxConfig *load_config(char *words) {
     enum { MOST = 64 };
     const char *files[] = {"configs/base.yml"}, *overrides[MOST];
@@ -175,13 +152,8 @@ static MxConfig *load_config(char *words) {
 }
 
 static MxConfig *config_of(const char *family) {
-    const char *more = "";
-    for (int i = 0; i < MX_COUNT(asks); i++)
-        if (!strcmp(asks[i].family, family)) more = asks[i].words;
-    bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
-    return load_config(mx_arena_printf(
-        &arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
-        family, SMALL, has_experts ? " base_moe_mlp_dim=48" : "", more));
+    return load_config(
+        mx_arena_printf(&arena, "%s max_target_length=29", family_small(&arena, family)));
 }
 
 /* -log p of each next token, summed. */

@@ -14,7 +14,10 @@ static MxError err;
 static void add(const char *path, MxShape shape) {
     MxLeaf leaf = {.path = path, .dtype = MX_F32, .shape = shape, .n_contract = 1};
     if (strstr(path, "layers_"))
-        leaf.stack = (MxStack){"decoder/layers/mlp/kernel", "layers", path[15] - '0', 2};
+        leaf.stack = (MxStack){.path = "decoder/layers/mlp/kernel",
+                               .axis = "layers",
+                               .index = path[15] - '0',
+                               .count = 2};
     mx_tree_add(&params, leaf);
 }
 

@@ -269,8 +269,9 @@ START_TEST(presets) {
         int len = (int)(strlen(names[i]) - strlen(".yml"));
         const char *words =
             mx_arena_printf(&arena, "--config configs/base.yml model_name=%.*s", len, names[i]);
-        bool is_narrow = mx_text_has_prefix(names[i], "deepseek3-tiny"); /* 16 wide in places */
-        int devices = is_narrow ? 16 : 64;
+        bool is_16_wide = mx_text_has_prefix(names[i], "deepseek3-tiny"); /* in places */
+        bool is_8_wide = mx_text_has_prefix(names[i], "envy-test");
+        int devices = is_8_wide ? 8 : is_16_wide ? 16 : 64;
         const MxJson *one = run_json(words);
         const MxJson *many = run_json(mx_arena_printf(&arena, "%s num_devices=%d", words, devices));
         ck_assert_int_eq(json_int(one, "mesh.devices"), 1);

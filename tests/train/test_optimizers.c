@@ -71,7 +71,8 @@ static void add_params(Bench *b) {
         leaf.shape.rank -= layers > 0;
         for (int l = 0; l < (layers ? layers : 1); l++) {
             if (layers) {
-                leaf.stack = (MxStack){arrays[i].path, "layers", l, layers};
+                leaf.stack = (MxStack){
+                    .path = arrays[i].path, .axis = "layers", .index = l, .count = layers};
                 leaf.path = mx_arena_printf(&b->arena, "decoder/layers_%d/%s", l, tail + 7);
             }
             mx_tree_add(&b->params, leaf);

@@ -5,6 +5,7 @@
 
 int main(void) {
     SRunner *runner = srunner_create(golden_suite());
+    srunner_add_suite(runner, families_suite());
     srunner_add_suite(runner, hf_suite());
     srunner_add_suite(runner, images_suite());
     srunner_add_suite(runner, optimizers_suite());

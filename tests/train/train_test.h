@@ -9,6 +9,7 @@ Suite *clip_suite(void);
 Suite *distill_suite(void);
 Suite *dropout_suite(void);
 Suite *environment_suite(void);
+Suite *families_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *data_runs_suite(void);

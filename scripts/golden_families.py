@@ -1,0 +1,175 @@
+"""golden_families.py — golden files of tiny models of decoder families, made by MaxText:
+
+    PYTHONPATH=MAXTEXT/src python golden_families.py FOLDER llama2.h5 [NAME..]
+
+in an environment with MaxText's libraries; MAXTEXT is a checkout of e591f30c. Batches are those of llama2.h5, modulo
+the vocabulary; layout and meaning are those of the other files.
+
+Parameters are MaxText's own initialisation, leaves that begin as a constant with noise of 0.1. Logits and loss are those of
+the model and loss_fn, the trajectory that of its jitted train_step."""
+import json
+import sys
+
+import flax
+import h5py
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+import optax
+from flax import nnx
+from flax.linen import partitioning
+
+from maxtext.common.goodput import create_goodput_recorder
+from maxtext.configs import pyconfig
+from maxtext.trainers.pre_train import train
+from maxtext.utils import sharding, train_utils
+
+COMMON = """dataset_type=synthetic attention=dot_product dtype=float32 weight_dtype=float32
+matmul_precision=highest enable_dropout=false remat_policy=none per_device_batch_size=3
+max_target_length=24 steps=5 learning_rate_schedule_steps=8 warmup_steps_fraction=0.25
+learning_rate=0.003 learning_rate_final_fraction=0.1 gradient_clipping_threshold=0.5 opt_type=adamw
+adam_b1=0.9 adam_b2=0.95 adam_eps=1.e-8 adam_weight_decay=0.1 mlp_activations=['silu','linear']
+base_emb_dim=8 base_num_query_heads=2 base_num_kv_heads=1 head_dim=4 base_mlp_dim=12 vocab_size=32
+normalization_layer_epsilon=1.e-6 logits_via_embedding=false""".split()
+EXPERTS = "num_experts=4 num_experts_per_tok=2 megablox=false sparse_matmul=true load_balance_loss_weight=0.01"
+GEMMA4 = """decoder_block=gemma4 mlp_activations=['gelu','linear'] sliding_window_size=6 use_post_attn_norm=true
+use_post_ffw_norm=true global_head_dim=8 local_rope_max_timescale=10000 global_rope_max_timescale=1000000
+rope_max_timescale=1000000 global_rope_proportion=0.5 local_rope_proportion=1.0"""
+DELTA = """inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4 gdn_conv_kernel_dim=4 gdn_key_head_dim=4
+gdn_value_head_dim=4 gdn_num_key_heads=1 gdn_num_value_heads=2 gdn_chunk_size=8 partial_rotary_factor=0.5"""
+# A name that MaxText asks for beside the keys, or "default"; the keys.
+CASES = {
+    "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
+               "share_kv_projections=true v_norm_with_scale=false vocab_size=64 remat_policy=full init_weights_seed=21"),
+    "gemma4_experts": ("gemma4-26b", f"{GEMMA4} {EXPERTS} base_num_decoder_layers=6 base_moe_mlp_dim=4 shared_experts=1 "
+                       "norm_topk_prob=true share_kv_projections=false v_norm_with_scale=true init_weights_seed=22"),
+    "qwen3_5": ("default", f"decoder_block=qwen3_5 {DELTA} {EXPERTS} shared_experts=1 base_mlp_dim=8 base_moe_mlp_dim=8 "
+                "norm_topk_prob=true init_weights_seed=23"),
+    "qwen3_custom_moe": ("default", f"decoder_block=qwen3_custom_moe {EXPERTS} base_num_decoder_layers=2 base_mlp_dim=8 "
+                         "base_moe_mlp_dim=8 attention_output_dim=6 moe_expert_input_dim=6 use_qk_norm=true "
+                         "norm_topk_prob=true init_weights_seed=24"),
+    "envy": ("default", f"decoder_block=envy {EXPERTS} base_num_decoder_layers=4 base_moe_mlp_dim=8 use_qk_norm=true "
+             "use_post_ffw_norm=true interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=2 "
+             "init_weights_seed=25"),
+    "simple": ("default", "decoder_block=simple base_num_decoder_layers=3 vocab_size=64 remat_policy=full init_weights_seed=26"),
+    "simple_mlp": ("default", "decoder_block=simple_mlp base_num_decoder_layers=3 scan_layers=false init_weights_seed=27"),
+    "gemma4_small": ("gemma4-e2b", GEMMA4.replace("decoder_block=gemma4", "decoder_block=gemma4_small") +
+                     " base_num_decoder_layers=10 num_kv_shared_layers=5 use_double_wide_mlp=true scan_layers=false "
+                     "hidden_size_per_layer_input=4 vocab_size_per_layer_input=32 v_norm_with_scale=false "
+                     "init_weights_seed=28"),
+}
+# What ours says beside MaxText's keys, where that follows the model's name.
+OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
+BATCH = ["inputs", "inputs_position", "inputs_segmentation", "targets", "targets_position", "targets_segmentation"]
+STEPS = 5
+
+
+def configure(name, keys):
+    extra = ["run_name=golden", "base_output_directory=out", "enable_checkpointing=false", "override_model_config=true",
+             "enable_tensorboard=false", "enable_goodput_recording=false", "skip_jax_distributed_system=true",
+             "hardware=cpu", "tokenizer_path=unused", f"model_name={name}"]
+    return pyconfig.initialize(["golden", "base.yml"] + keys + extra)
+
+
+def flat(state):
+    """Path -> array, of the parameters of an nnx state."""
+    out = {}
+    for path, variable in nnx.to_flat_state(state):
+        out["/".join(str(p) for p in path)] = np.asarray(variable.get_value())
+    return out
+
+
+def add_noise(model, seed):
+    """What begins as a constant would hide mistakes."""
+    state = nnx.state(model, nnx.Param)
+    generator = np.random.default_rng(seed)
+    for _, variable in nnx.to_flat_state(state):
+        value = np.asarray(variable.get_value())
+        if value.size and np.all(value == value.flat[0]):
+            variable.set_value(jnp.asarray(value + generator.normal(0, 0.1, value.shape).astype(np.float32)))
+    nnx.update(model, state)
+
+
+def put(file, root, arrays):
+    for path, value in arrays.items():
+        file[f"{root}/{path}"] = value
+
+
+def batches_of(source, vocab):
+    batches = {k: np.asarray(source["train/batches"][k]) for k in BATCH}
+    for k in ("inputs", "targets"):
+        batches[k] = batches[k] % vocab
+    return batches
+
+
+def measure(state, config, mesh, batches, file):
+    """Logits, loss and gradients of the first batch."""
+    b = {k: jnp.asarray(batches[k][0]) for k in BATCH}
+    graph, param, rest = nnx.split(state.model, nnx.Param, ...)
+
+    def loss_of(param, rest, batch):
+        return train.loss_fn(nnx.merge(graph, param, rest), config, dict(batch), None, None)
+
+    (loss, aux), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param, rest, b)
+    logits = jax.jit(lambda p, r: nnx.merge(graph, p, r)(
+        decoder_input_tokens=b["inputs"], decoder_positions=b["inputs_position"],
+        decoder_segment_ids=b["inputs_segmentation"], enable_dropout=False))(param, rest)
+    file["logits"] = np.asarray(logits, np.float32)
+    file["loss/loss"] = np.asarray(loss, np.float32)
+    for key in ("xent_sum", "total_weights", "z_loss", "moe_lb_loss"):
+        file["loss/" + key] = np.asarray(aux[key], np.float32)
+    put(file, "grads/params/params", flat(grads))
+
+
+def follow(state, config, mesh, shardings, batches, file):
+    """Five steps; how MaxText leaves the parameters."""
+    graph, pure = nnx.split(state)
+    param_shardings, shardings = sharding.maybe_update_params_sharding_with_opt(config, shardings)
+    step_fn, _ = train_utils.jit_train_and_eval_step(config, graph, mesh, pure, shardings, train.train_step, None, None,
+                                                     param_shardings)
+    metrics = {}
+    for step in range(STEPS):
+        pure, told = step_fn(pure, {k: jnp.asarray(batches[k][step]) for k in BATCH})
+        for key, value in told["scalar"].items():
+            metrics.setdefault(key.split("/")[-1], []).append(float(value))
+    put(file, "train/metrics", {k: np.asarray(v, np.float32) for k, v in metrics.items()})
+    put(file, "train/final/params/params", flat(nnx.state(nnx.merge(graph, pure).model, nnx.Param)))
+    return metrics
+
+
+def make(name, source, folder):
+    model_name, words = CASES[name]
+    own = words.split()
+    names = {k.split("=")[0] for k in own}
+    keys = [k for k in COMMON if k.split("=")[0] not in names] + own
+    config = configure(model_name, keys)
+    recorder = create_goodput_recorder(config)
+    (_, _, shardings, _, mesh, schedule, _, _, _, _, state) = train_utils.setup_train_loop(config, recorder)
+    add_noise(state.model, config.init_weights_seed)
+    batches = batches_of(source, config.vocab_size)
+    with h5py.File(f"{folder}/{name}.h5", "w", libver=("v110", "v110")) as file:
+        file.attrs["name"] = name
+        file.attrs["model_name"] = model_name
+        file.attrs["decoder_block"] = str(config.decoder_block.value)
+        file.attrs["config_cli"] = " ".join(keys) + OURS.get(name, "")
+        file.attrs["seed"] = config.init_weights_seed
+        file.attrs["maxtext_commit"] = "e591f30c"
+        file.attrs["versions"] = json.dumps({"jax": jax.__version__, "jaxlib": jaxlib.__version__,
+                                             "flax": flax.__version__, "optax": optax.__version__})
+        put(file, "linen/params/params", flat(nnx.state(state.model, nnx.Param)))
+        put(file, "batch", {k: v[0] for k, v in batches.items()})
+        put(file, "train/batches", batches)
+        with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
+            measure(state, config, mesh, batches, file)
+            print(name, follow(state, config, mesh, shardings, batches, file))
+        file["train/learning_rate"] = np.asarray([float(schedule(s)) for s in range(STEPS)], np.float32)
+
+
+def main():
+    with h5py.File(sys.argv[2]) as source:
+        for name in sys.argv[3:] or CASES:
+            make(name, source, sys.argv[1])
+
+
+main()

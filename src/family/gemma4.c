@@ -1,0 +1,64 @@
+/* gemma4.c — Gemma 4 (text): five layers that see a window before each that sees all, which has
+ * heads of its own, turns a part of them and may take keys for values; norms of queries, keys and
+ * values, a number that each layer's result is multiplied with; where num_experts says so, experts
+ * beside the feed-forward unit that all tokens go to. Norm scales are kept as they are, embeddings
+ * multiplied with sqrt(emb_dim). Source: MaxText models/gemma4.py @e591f30c. */
+#include "rows.h"
+
+#define GEMMA4_ATTENTION                                                                           \
+    {                                                                                              \
+        .kind = MX_BLOCK_ATTENTION, .name = "self_attention",                                      \
+        .norm_before = "pre_self_attention_norm", .norm_after = "post_self_attention_norm"         \
+    }
+
+#define GEMMA4_DENSE                                                                               \
+    {                                                                                              \
+        GEMMA4_ATTENTION, {                                                                        \
+            .kind = MX_BLOCK_GLU, .name = "mlp", .norm_before = "pre_ffw_norm",                    \
+            .norm_after = "post_ffw_norm"                                                          \
+        }                                                                                          \
+    }
+
+#define GEMMA4_SPARSE                                                                              \
+    {                                                                                              \
+        GEMMA4_ATTENTION, {                                                                        \
+            .kind = MX_BLOCK_MOE, .name = "mlp", .norm_before = "pre_ffw_norm",                    \
+            .norm_after = "post_ffw_norm", .routed = "moe_block/MoeBlock_0",                       \
+            .shared = "moe_block/shared_experts", .router_axis = "embed_moe",                      \
+            .shared_is_mlp = true, .routed_norm = "pre_feedforward_layernorm_2",                   \
+            .router_scale = "pre_forward_scale_2", .routed_after = "post_feedforward_layernorm_2", \
+            .shared_after = "post_feedforward_layernorm_1"                                         \
+        }                                                                                          \
+    }
+
+#define GEMMA4_LAYER                                                                               \
+    .asks_norms_after = true, .norms_heads = true, .norms_values = true, .has_out_bias = true,     \
+    .scalar = "layer_scalar", .weighs = MX_WEIGHS_ALL
+#define GEMMA4_LOCAL GEMMA4_LAYER, .sees = MX_SEES_WINDOW, .rope = MX_ROPE_LOCAL_PART
+#define GEMMA4_GLOBAL                                                                              \
+    GEMMA4_LAYER, .sees = MX_SEES_ALL_BEFORE, .rope = MX_ROPE_GLOBAL_PART, .has_own_heads = true
+
+enum { LOCAL, GLOBAL, WITH_EXPERTS };
+
+static const MxRuns gemma4_runs = {.outer = "scanned_blocks",
+                                   .run = {{"local_layers", 5}, {"global_layer", 1}}};
+
+/* MaxText's own pattern of adapted modules misses the names of its stacks. */
+const MxFamily family_gemma4 = {
+    .decoder_block = "gemma4",
+    .keeps_stream = true,
+    .specs = {[LOCAL] = {.block = GEMMA4_DENSE, GEMMA4_LOCAL},
+              [GLOBAL] = {.block = GEMMA4_DENSE, GEMMA4_GLOBAL},
+              [WITH_EXPERTS + LOCAL] = {.block = GEMMA4_SPARSE, GEMMA4_LOCAL},
+              [WITH_EXPERTS + GLOBAL] = {.block = GEMMA4_SPARSE, GEMMA4_GLOBAL}},
+    .n_specs = 4,
+    .expert_specs = WITH_EXPERTS,
+    .period = 6,
+    .turns = {LOCAL, LOCAL, LOCAL, LOCAL, LOCAL, GLOBAL},
+    .place = MX_STACK_PLACE,
+    .runs = &gemma4_runs,
+    .mark = "/layer_scalar",
+    .keys = FAMILY_MOE_KEYS " shared_experts " FAMILY_GEMMA4_KEYS " share_kv_projections",
+    .lora_modules = "decoder/((scanned_blocks|layers_remainder)/(local_layers|global_layer)/|"
+                    "layers/)(self_attention/(query|key|value|out)|mlp/(.*/)?(wi_0|wi_1|wo))",
+};

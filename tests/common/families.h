@@ -1,0 +1,52 @@
+/* families.h — a small model of every family that is built, for tests that walk over all of them.
+ */
+#ifndef TESTS_COMMON_FAMILIES_H
+#define TESTS_COMMON_FAMILIES_H
+
+#include <mx/base.h>
+
+#include <string.h>
+
+#define FAMILY_SMALL                                                                               \
+    "base_emb_dim=32 base_num_query_heads=4 base_num_kv_heads=2 head_dim=8 base_mlp_dim=48 "       \
+    "vocab_size=96 per_device_batch_size=2 dataset_type=synthetic sliding_window_size=6 "          \
+    "attention=dot_product num_experts=4 num_experts_per_tok=2 q_lora_rank=12 kv_lora_rank=10 "    \
+    "qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=6 "
+
+/* What a family asks for besides. */
+static const struct {
+    const char *family, *words;
+} family_asks[] = {
+    {"gemma3", "base_num_decoder_layers=7"},
+    {"gemma4", "base_num_decoder_layers=7 global_head_dim=16 global_num_kv_heads=1 "
+               "share_kv_projections=true shared_experts=1 use_post_ffw_norm=true"},
+    {"envy", "interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=2 "
+             "base_moe_mlp_dim=24"},
+    {"qwen3_custom_moe", "attention_output_dim=20 moe_expert_input_dim=20"},
+    {"qwen3_5", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4 shared_experts=1 "
+                "partial_rotary_factor=0.5"},
+    {"gpt3", "base_num_kv_heads=4"},
+    {"qwen3_next", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4"},
+    {"olmo3", "base_num_decoder_layers=5"},
+    {"llama4",
+     "nope_layer_interval=3 interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=6 "
+     "base_num_decoder_layers=6 chunk_attn_window_size=7 num_experts_per_tok=1 "
+     "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
+    {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
+                "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
+    {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
+                 "base_num_decoder_layers=3"},
+};
+
+/* family_small — overrides of configs/base.yml. */
+static inline char *family_small(MxArena *arena, const char *family) {
+    const char *more = "";
+    for (int i = 0; i < MX_COUNT(family_asks); i++)
+        if (!strcmp(family_asks[i].family, family)) more = family_asks[i].words;
+    bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
+    return mx_arena_printf(
+        arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
+        family, FAMILY_SMALL, has_experts ? "base_moe_mlp_dim=48" : "", more);
+}
+
+#endif
