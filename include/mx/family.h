@@ -124,6 +124,8 @@ typedef struct MxLayerSpec {
                             the queries' product */
     bool has_own_heads;  /* global_head_dim and global_num_kv_heads, where they are above 0, and
                             share_kv_projections act */
+    bool takes_kv;       /* keys and values are those of the last earlier layer of its kind that has
+                            its own; use_double_wide_mlp acts */
     bool norms_values;   /* by v_norm_with_scale with a scale or without */
     const char *idle_norm; /* a norm of the stream's width that nothing reads; NULL = none */
     const char *scalar;    /* what the layer's result is multiplied with; NULL = nothing */
@@ -194,8 +196,9 @@ typedef struct MxHfNames {
 
 enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 2, MX_MOST_RUNS = 2 };
 
-/* Bits of the index into specs where keys say how layers take turns. */
-enum { MX_KIND_EXPERTS = 1, MX_KIND_UNTURNED = 2 };
+/* What keys say of a layer where they say how layers take turns: it has experts, is not turned, is
+ * the last of a cycle, takes keys and values of an earlier one. */
+enum { MX_KIND_EXPERTS = 1, MX_KIND_UNTURNED = 2, MX_KIND_LAST = 4, MX_KIND_TAKES = 8 };
 
 /* Places of a period that MaxText stacks together, inside of the stack of periods: "outer/name/…".
  */
@@ -218,8 +221,9 @@ typedef struct MxFamily {
     bool keeps_stream; /* dropout leaves alone what goes from layer to layer */
     int period, n_a_name;
     int turns[MX_MOST_PERIOD];
-    /* Keys say how layers take turns, MxLayerKeys: the bits MX_KIND_… of which they do, by which
-     * specs stand. The period is then that of files of which nothing is known. 0 = none. */
+    /* Keys say how layers take turns, MxLayerKeys: of what they do, MX_KIND_… . Specs stand by
+     * these bits alone, the lowest of them counting 1, the next 2. The period is then that of files
+     * of which nothing is known. 0 = none. */
     int keys_say_turns;
     int expert_specs; /* where num_experts is above 1, specs so much further on count; 0 = always
                          those of turns */
@@ -231,7 +235,10 @@ typedef struct MxFamily {
     const char *first_layers;
     int first_spec;
     const char *place;
-    const MxRuns *runs;      /* NULL = places are stacked apart */
+    const MxRuns *runs; /* NULL = places are stacked apart */
+    bool never_stacks;  /* layers stay one by one whatever scan_layers says */
+    bool has_inputs;    /* layers read something of the tokens themselves, and of the embedding:
+                           hidden_size_per_layer_input */
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */
@@ -289,6 +296,7 @@ typedef struct MxLayerKeys {
      * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
     int64_t nope_interval, moe_step, cycle;
     int64_t n_experts;
+    int64_t n_takers; /* num_kv_shared_layers */
 } MxLayerKeys;
 
 typedef struct MxLayers {
@@ -301,6 +309,9 @@ typedef struct MxLayers {
 MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys);
 /* mx_layer_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
+
+/* mx_layer_giver — whose keys and values a layer takes; -1 = nobody's. */
+int mx_layer_giver(const MxLayers *layers, int layer);
 
 /* Where a layer is: the `layer`-th of n in a stack, as MaxText counts them. */
 typedef struct MxLayerPlace {

@@ -101,7 +101,8 @@ static void choose_form(Planner *p) {
     MxForm *form = &p->plan->form;
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
     bool is_hf = p->plan->from.hf; /* which has no form of ours: as mxtrain writes by default */
-    bool nests = is_hf && hf_family_of(&p->plan->from.hf->model)->runs;
+    const MxFamily *family = is_hf ? hf_family_of(&p->plan->from.hf->model) : NULL;
+    bool nests = family && (family->runs || family->never_stacks);
     form->is_scanned = how->scan < 0 ? s->is_scanned || (is_hf && !nests) : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }

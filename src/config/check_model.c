@@ -59,6 +59,28 @@ static void check_own_heads(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->global_num_kv_heads, (long long)c->base_num_query_heads);
 }
 
+/* Source: MaxText models/gemma4_small.py @e591f30c; it wants scan_layers=false, which says nothing
+ * here. */
+static void check_inputs(ConfigLoad *load, const MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    const MxKey cycle = MX_KEY_inhomogeneous_layer_cycle_interval;
+    if (!family || !family->has_inputs) return;
+    if (GOOD(load, cycle) && c->inhomogeneous_layer_cycle_interval == 1)
+        config_fail(load, cycle,
+                    "1, but a layer of %s that sees all comes after others (E2B: 5, E4B: 6)",
+                    c->decoder_block);
+    if (!GOOD(load, MX_KEY_hidden_size_per_layer_input, MX_KEY_vocab_size_per_layer_input)) return;
+    int64_t rows = c->hidden_size_per_layer_input ? c->vocab_size : 0;
+    if (c->vocab_size_per_layer_input < rows || (!rows && c->vocab_size_per_layer_input))
+        config_fail(load,
+                    config_culprit(load, MX_KEY_vocab_size_per_layer_input,
+                                   MX_KEY_hidden_size_per_layer_input),
+                    "vocab_size_per_layer_input %lld, hidden_size_per_layer_input %lld: wants at "
+                    "least vocab_size (%lld) rows, or neither",
+                    (long long)c->vocab_size_per_layer_input,
+                    (long long)c->hidden_size_per_layer_input, (long long)c->vocab_size);
+}
+
 /* What one block gives another. Source: MaxText models/qwen3_custom.py @e591f30c. */
 static void check_latent_width(ConfigLoad *load, const MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
@@ -156,6 +178,8 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_global_head_dim, c->global_head_dim},
         {MX_KEY_global_num_kv_heads, c->global_num_kv_heads},
         {MX_KEY_attention_output_dim, c->attention_output_dim},
+        {MX_KEY_hidden_size_per_layer_input, c->hidden_size_per_layer_input},
+        {MX_KEY_vocab_size_per_layer_input, c->vocab_size_per_layer_input},
         {MX_KEY_vocab_size, c->vocab_size},
         {MX_KEY_gdn_num_value_heads, c->gdn_num_value_heads},
         {MX_KEY_gdn_num_key_heads, c->gdn_num_key_heads},
@@ -284,6 +308,7 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_heads(load, c);
     check_own_heads(load, c);
     check_latent_width(load, c);
+    check_inputs(load, c);
     check_sizes(load, c);
     check_rotated(load, c);
     check_cycle(load, c);

@@ -15,8 +15,8 @@
 
 const MxFamily family_envy = {
     .decoder_block = "envy",
-    .specs = {[0] = {ENVY_LAYER(MX_BLOCK_GLU, "mlp")},
-              [MX_KIND_EXPERTS] = {ENVY_LAYER(MX_BLOCK_MOE, "MoeBlock_0")}},
+    .specs =
+        {[0] = {ENVY_LAYER(MX_BLOCK_GLU, "mlp")}, [1] = {ENVY_LAYER(MX_BLOCK_MOE, "MoeBlock_0")}},
     .n_specs = 2,
     .period = 2,
     .keys_say_turns = MX_KIND_EXPERTS,

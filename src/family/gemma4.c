@@ -1,8 +1,9 @@
-/* gemma4.c — Gemma 4 (text): five layers that see a window before each that sees all, which has
- * heads of its own, turns a part of them and may take keys for values; norms of queries, keys and
- * values, a number that each layer's result is multiplied with; where num_experts says so, experts
- * beside the feed-forward unit that all tokens go to. Norm scales are kept as they are, embeddings
- * multiplied with sqrt(emb_dim). Source: MaxText models/gemma4.py @e591f30c. */
+/* gemma4.c — Gemma 4 (text), small ones below. Gemma 4: five layers that see a window before each
+ * that sees all, which has heads of its own, turns a part of them and may take keys for values;
+ * norms of queries, keys and values, a number that each layer's result is multiplied with; where
+ * num_experts says so, experts beside the feed-forward unit that all tokens go to. Norm scales are
+ * kept as they are, embeddings multiplied with sqrt(emb_dim). Source: MaxText models/gemma4.py
+ * @e591f30c. */
 #include "rows.h"
 
 #define GEMMA4_ATTENTION                                                                           \
@@ -61,4 +62,26 @@ const MxFamily family_gemma4 = {
     .keys = FAMILY_MOE_KEYS " shared_experts " FAMILY_GEMMA4_KEYS " share_kv_projections",
     .lora_modules = "decoder/((scanned_blocks|layers_remainder)/(local_layers|global_layer)/|"
                     "layers/)(self_attention/(query|key|value|out)|mlp/(.*/)?(wi_0|wi_1|wo))",
+};
+
+/* Gemma 4 E2B and E4B: the last layers take keys and values of earlier ones; every layer reads a
+ * narrow input of its own, made of the token and its embedding. MaxText tells by the model's name
+ * after how many layers one sees all; here a key says so. Source: MaxText models/gemma4_small.py
+ * @e591f30c. */
+const MxFamily family_gemma4_small = {
+    .decoder_block = "gemma4_small",
+    .keeps_stream = true,
+    .specs = {{.block = GEMMA4_DENSE, GEMMA4_LOCAL},
+              {.block = GEMMA4_DENSE, GEMMA4_GLOBAL},
+              {.block = GEMMA4_DENSE, GEMMA4_LOCAL, .takes_kv = true},
+              {.block = GEMMA4_DENSE, GEMMA4_GLOBAL, .takes_kv = true}},
+    .n_specs = 4,
+    .period = 1,
+    .keys_say_turns = MX_KIND_LAST | MX_KIND_TAKES,
+    .never_stacks = true,
+    .has_inputs = true,
+    .keys = FAMILY_GEMMA4_KEYS
+    " inhomogeneous_layer_cycle_interval hidden_size_per_layer_input vocab_size_per_layer_input "
+    "num_kv_shared_layers use_double_wide_mlp",
+    .lora_modules = FAMILY_LORA_MODULES,
 };

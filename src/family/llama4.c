@@ -35,9 +35,9 @@
 const MxFamily family_llama4 = {
     .decoder_block = "llama4",
     .specs = {[0] = {.block = LLAMA4_DENSE, LLAMA4_TURNED},
-              [MX_KIND_UNTURNED] = {.block = LLAMA4_DENSE, LLAMA4_UNTURNED},
-              [MX_KIND_EXPERTS] = {.block = LLAMA4_SPARSE, LLAMA4_TURNED},
-              [MX_KIND_EXPERTS | MX_KIND_UNTURNED] = {.block = LLAMA4_SPARSE, LLAMA4_UNTURNED}},
+              [2] = {.block = LLAMA4_DENSE, LLAMA4_UNTURNED},
+              [1] = {.block = LLAMA4_SPARSE, LLAMA4_TURNED},
+              [3] = {.block = LLAMA4_SPARSE, LLAMA4_UNTURNED}},
     .n_specs = 4,
     .period = 4,
     .keys_say_turns = MX_KIND_EXPERTS | MX_KIND_UNTURNED,

@@ -132,9 +132,22 @@ static bool is_every(int64_t interval, int layer) {
 
 /* Source: MaxText models/llama4.py determine_is_nope_layer, determine_is_moe_layer. */
 static int said_kind(const MxLayers *layers, int layer) {
-    int kind = (is_every(layers->keys.nope_interval, layer) ? MX_KIND_UNTURNED : 0) |
-               (is_every(layers->keys.moe_step, layer) ? MX_KIND_EXPERTS : 0);
-    return kind & layers->family->keys_say_turns;
+    const MxLayerKeys *keys = &layers->keys;
+    const struct {
+        int bit;
+        bool is_so;
+    } kinds[] = {
+        {MX_KIND_EXPERTS, is_every(keys->moe_step, layer)},
+        {MX_KIND_UNTURNED, is_every(keys->nope_interval, layer)},
+        {MX_KIND_LAST, is_every(keys->cycle, layer)},
+        {MX_KIND_TAKES, keys->n_takers < layers->n && layer >= layers->n - keys->n_takers}};
+    int index = 0, counts = 1;
+    for (int i = 0; i < MX_COUNT(kinds); i++) {
+        if (!(kinds[i].bit & layers->family->keys_say_turns)) continue;
+        if (kinds[i].is_so) index += counts;
+        counts *= 2;
+    }
+    return index;
 }
 
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
@@ -144,6 +157,18 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     if (family->keys_say_turns) return &family->specs[said_kind(layers, layer)];
     int further = layers->keys.n_experts > 1 ? family->expert_specs : 0;
     return &family->specs[later < 0 ? family->first_spec : family->turns[later % n] + further];
+}
+
+/* Of one kind are layers that see the same. Source: MaxText models/gemma4_small.py
+ * (kv_donor_layer_idx) @e591f30c. */
+int mx_layer_giver(const MxLayers *layers, int layer) {
+    const MxLayerSpec *spec = mx_layer_spec(layers, layer);
+    if (!spec->takes_kv) return -1;
+    for (int i = layer - 1; i >= 0; i--) {
+        const MxLayerSpec *other = mx_layer_spec(layers, i);
+        if (!other->takes_kv && other->sees == spec->sees) return i;
+    }
+    return -1;
 }
 
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {

@@ -70,6 +70,7 @@ static void add_qkv(const Place *p, const MxConfig *c, const Spec *spec, Leaves 
     MxShape kv = MX_SHAPE(D, K, H);
     MxShape q = MX_SHAPE(D, N, spec->row->gates_heads ? 2 * H : H);
     l->query = add_dense(p, (Kernel){"query", q, 1, q_axes, query}, spec->has_bias);
+    if (spec->row->takes_kv) return;
     l->key = add_dense(p, (Kernel){"key", kv, 1, kv_axes, init}, spec->has_bias);
     l->value.kernel = -1;
     if (!spec->shares_kv)
@@ -96,6 +97,7 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
         l->sinks =
             model_add(p, "sinks", MX_SHAPE(N), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
     l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
+    if (spec->row->takes_kv) return l;
     l->key_norm = add_norm_of_heads(p, "key_norm", spec, spec->n_kv_heads, H);
     bool has_scale = spec->row->norms_values && c->v_norm_with_scale;
     l->value_norm = model_add_norm(p, has_scale ? "value_norm" : NULL, H);
@@ -113,7 +115,7 @@ static void project_qkv(const Pass *p, const Spec *spec, const Leaves *l, MxValu
     if (c->fused_qkv)
         model_project_apart(p, x_BTD, l->qkv, 3, heads, qkv);
     else
-        model_project_each(p, x_BTD, spec->shares_kv ? 2 : 3, dense, qkv);
+        model_project_each(p, x_BTD, spec->row->takes_kv ? 1 : spec->shares_kv ? 2 : 3, dense, qkv);
     if (spec->shares_kv) qkv[2] = qkv[1];
 }
 
@@ -154,22 +156,28 @@ static MxValue take_gate(const Pass *p, const Spec *spec, MxValue *q_BTNH) {
     return *q_BTNH + 1;
 }
 
+/* Keys and values of queries, normed and rotated, into kv; q_BTNH is as it was made. */
+static void finish_kv(const Pass *p, const Spec *spec, const Leaves *l, const MxValue qkv[3],
+                      MxValue kv[2]) {
+    kv[0] = rotate(p, spec, norm_of_heads(p, spec, qkv[1], l->key_norm));
+    kv[1] = norm_of_values(p, spec, qkv[2], l->value_norm);
+    model_keep_both(p, kv);
+}
+
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
     MxTrace *t = p->t;
     const Leaves *l = own;
     const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
                                    "activation_kv_heads", "activation_kv_head_dim");
-    MxValue qkv[3];
+    bool takes_kv = spec->row->takes_kv;
+    MxValue qkv[3], *kv = p->kv[takes_kv ? p->giver : p->layer];
     project_qkv(p, spec, l, x_BTD, qkv);
     MxValue gate_BTNH = take_gate(p, spec, &qkv[0]);
-    MxValue q_BTNH = mx_trace_constrain(t, qkv[0], axes);
-    MxValue k_BTKH = mx_trace_constrain(t, qkv[1], axes);
-    MxValue v_BTKH = mx_trace_constrain(t, qkv[2], axes);
-    v_BTKH = norm_of_values(p, spec, v_BTKH, l->value_norm);
-    q_BTNH = tune(p, spec, rotate(p, spec, norm_of_heads(p, spec, q_BTNH, l->query_norm)));
-    k_BTKH = rotate(p, spec, norm_of_heads(p, spec, k_BTKH, l->key_norm));
+    for (int i = 0; i < (takes_kv ? 1 : 3); i++) qkv[i] = mx_trace_constrain(t, qkv[i], axes);
+    MxValue q_BTNH = tune(p, spec, rotate(p, spec, norm_of_heads(p, spec, qkv[0], l->query_norm)));
+    if (!takes_kv) finish_kv(p, spec, l, qkv, kv);
     MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, p->params[l->sinks], MX_F32);
-    MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTKH, v_BTKH}, sinks);
+    MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, kv[0], kv[1]}, sinks);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
                             "activation_kv"));
@@ -181,6 +189,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
 static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
     MxShape row = MX_SHAPE(spec->n_kv_heads, spec->head_dim);
     (void)c;
+    if (spec->row->takes_kv) return 0;
     out[0] = (MxModelCache){.name = "key", .row = row, .window = spec->attention.window};
     out[1] = (MxModelCache){.name = "value", .row = row, .window = spec->attention.window};
     return 2;
@@ -214,7 +223,7 @@ static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBloc
     double emb = (double)c->emb_dim, head = head_width(c, spec), heads = (double)c->num_query_heads;
     double kv_heads =
         (double)(has_own && c->global_num_kv_heads ? c->global_num_kv_heads : c->num_kv_heads);
-    double n_kv = has_own && c->share_kv_projections ? 1 : 2;
+    double n_kv = spec->takes_kv ? 0 : has_own && c->share_kv_projections ? 1 : 2;
     double qkv = 2 * rows * length * emb * (heads + n_kv * kv_heads) * head;
     double projection = 2 * rows * length * (double)model_width(c, row->gives) * heads * head;
     return (BlockFlops){.weights = qkv + projection,

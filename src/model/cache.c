@@ -10,6 +10,10 @@ MxValue model_keep(const Pass *p, int cache, MxValue rows) {
     return all;
 }
 
+void model_keep_both(const Pass *p, MxValue kv[2]) {
+    for (int i = 0; p->caches && i < 2; i++) kv[i] = model_keep(p, i, kv[i]);
+}
+
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
     MxAttentionAttr attr = spec->attention;
@@ -22,8 +26,7 @@ MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxVa
         return sinks == MX_NONE
                    ? mx_attention(t, qkv[0], qkv[1], qkv[2], p->segments_BT, spec->attention)
                    : mx_attention_sinks(t, qkv, p->segments_BT, sinks, spec->attention);
-    MxValue all[] = {qkv[0], model_keep(p, 0, qkv[1]), model_keep(p, 1, qkv[2])};
-    return mx_cache_attention(t, all, p->place, sinks, spec->attention);
+    return mx_cache_attention(t, qkv, p->place, sinks, spec->attention);
 }
 
 MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache) {

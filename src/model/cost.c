@@ -31,6 +31,7 @@ static void forward_flops(const MxConfig *c, double rows, double length, BlockFl
         layers->weights += some.weights;
         layers->attention += some.attention;
     }
+    layers->weights += model_input_flops(c, rows * length, all.n);
     all.n_first = 0;
     *ahead =
         layer_flops(c, mx_layer_spec(&all, all.n - 1), rows, length, (double)c->mtp_num_layers);

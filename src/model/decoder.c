@@ -63,6 +63,7 @@ MxValue model_drop(const Pass *p, MxValue x) {
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     p->t->scope = l->scope;
     x_BTD = through_blocks(p, l, x_BTD);
+    x_BTD = model_add_own_input(p, &p->model->specs[l->spec], &l->input, x_BTD);
     if (l->scalar >= 0) x_BTD = times_scalar(p, x_BTD, l->scalar);
     if (!p->draws || p->model->family->keeps_stream) return x_BTD;
     return constrain_stream(p, model_drop(p, x_BTD));
@@ -107,14 +108,22 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
     Pass p = begin(t, model, params, in);
     MxValue x_BTD = embed(&p, in.tokens);
     if (in.images) x_BTD = mx_merge(t, x_BTD, model_see(&p, in.images), in.images->index);
+    MxArena arena = {.name = "layers"};
+    MxValue *inputs = mx_new_n(&arena, MxValue, model->n_layers);
+    p.kv = mx_arena_alloc(&arena, (size_t)model->n_layers * sizeof *p.kv);
+    model_make_inputs(&p, in.tokens, x_BTD, inputs);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
+        p.layer = i;
+        p.giver = model->layers[i].giver;
+        p.input = inputs[i];
         p.mixer = &model->layers[i].block[0];
         p.feature = in.features ? &in.features[i] : NULL;
         x_BTD = layer(&p, &model->layers[i], x_BTD);
         if (p.caches) p.caches += model_count_caches(model, &model->layers[i]);
     }
     t->region = 0;
+    mx_arena_release(&arena);
     return x_BTD;
 }
 
@@ -135,7 +144,9 @@ MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, 
                        int k, MxAhead before) {
     MX_ASSERT(k >= 1 && k <= model->n_ahead);
     const Ahead *module = &model->ahead[k - 1];
+    MxValue kv[1][2]; /* its own */
     Pass p = begin(t, model, params, in);
+    p.kv = kv;
     MxAhead after = {.tokens = mx_shift(t, before.tokens, in.segments, k - 1),
                      .targets = mx_shift(t, before.targets, in.segments, k - 1),
                      .weights = mx_shift(t, before.weights, in.segments, k - 1)};

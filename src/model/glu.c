@@ -72,8 +72,12 @@ double model_glu_flops(const MxConfig *c, double reads, double width, double tok
 
 /* ---- the block */
 
+static int64_t width_of(const MxConfig *c, const MxLayerSpec *row) {
+    return row->takes_kv && c->use_double_wide_mlp ? 2 * c->mlp_dim : c->mlp_dim;
+}
+
 static const void *add_params(const Place *p, const MxConfig *c, const Spec *spec) {
-    return model_add_glu(p, c, spec, c->mlp_dim);
+    return model_add_glu(p, c, spec, width_of(c, spec->row));
 }
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
@@ -82,14 +86,14 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
 
 static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row,
                         double rows, double length) {
-    (void)spec, (void)row;
-    double reads = (double)c->emb_dim, width = (double)c->mlp_dim;
+    (void)row;
+    double reads = (double)c->emb_dim, width = (double)width_of(c, spec);
     return (BlockFlops){.weights = model_glu_flops(c, reads, width, rows * length)};
 }
 
 static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {
-    (void)spec, (void)row;
-    return (double)c->mlp_dim;
+    (void)row;
+    return (double)width_of(c, spec);
 }
 
 const Block block_glu = {

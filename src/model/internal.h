@@ -55,9 +55,24 @@ typedef struct BlockLeaves {
     int back; /* -1 = none */
 } BlockLeaves;
 
+/* What a layer makes of its own input. */
+typedef struct Input {
+    int gate, projection; /* -1 = it has none */
+    Norm norm;
+} Input;
+
+/* Where the inputs of all layers come from. */
+typedef struct Inputs {
+    int table, projection; /* -1 = there are none */
+    Norm norm;
+    int64_t width; /* of one */
+} Inputs;
+
 typedef struct Layer {
     const char *scope;
-    int spec; /* of the model's */
+    int spec;  /* of the model's */
+    int giver; /* the layer whose keys and values it takes, -1 = none */
+    Input input;
     int n_blocks;
     BlockLeaves block[MX_LAYER_BLOCKS];
     int scalar; /* -1 = none */
@@ -92,6 +107,7 @@ struct MxModel {
     int n_routers;
     MxHeads *heads;
     int n_heads;
+    Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     Norm final_norm;
     const Vision *vision; /* NULL = no images */
@@ -128,6 +144,9 @@ typedef struct Pass {
     MxDraws *draws;                                                 /* of MxModelInputs, as … */
     MxBalance *balance;                                             /* … these */
     MxValue *loads, *tops;
+    MxValue (*kv)[2];         /* [layer] keys and values, of this one and … */
+    int layer, giver;         /* … the one that it takes them of, -1 = none */
+    MxValue input;            /* the layer's own, MX_NONE = it has none */
     MxValue stream;           /* before the norm of the block that is traced */
     const BlockLeaves *mixer; /* of this layer, whose output goes … */
     MxValue *feature;         /* … here; NULL = nobody asks */
@@ -228,9 +247,10 @@ BlockFlops model_vision_flops(const MxConfig *config, double rows, double *proje
 /* ---- looking at other tokens (cache.c): those of the pass, or, where it has caches, also those
  * that the layer's cache number `cache` has, to which these are then added */
 
-/* model_attend — attention of queries, keys and values [B, T, heads, width] as the layer's spec
- * says; keys are in cache 0, values in cache 1.
+/* model_keep_both — keys and values put into caches 0 and 1, if there are caches: all of them.
+ * model_attend — attention of queries over these [B, T, heads, width] as the layer's spec says.
  * sinks  MX_NONE = none */
+void model_keep_both(const Pass *p, MxValue kv[2]);
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks);
 /* model_keep — rows [B, T, ..] put into a cache: all of it. */
 MxValue model_keep(const Pass *p, int cache, MxValue rows);
@@ -251,6 +271,17 @@ const Glu *model_add_glu(const Place *place, const MxConfig *config, const Spec 
                          int64_t width);
 MxValue model_glu(const Pass *pass, const Spec *spec, const Glu *glu, MxValue x);
 double model_glu_flops(const MxConfig *config, double reads, double width, double tokens);
+
+/* ---- inputs of layers (inputs.c) */
+
+/* model_add_inputs, model_add_input — the parameters of all layers' and of one layer's.
+ * model_make_inputs — out[layer] of tokens and their embedding. model_add_own_input — x and what a
+ * layer makes of p->input. model_input_flops — of a forward pass. */
+void model_add_inputs(const Place *place, MxModel *model);
+Input model_add_input(const Place *place, const MxModel *model);
+void model_make_inputs(const Pass *pass, MxValue tokens, MxValue x, MxValue *out);
+MxValue model_add_own_input(const Pass *pass, const Spec *spec, const Input *input, MxValue x);
+double model_input_flops(const MxConfig *config, double tokens, double n_layers);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

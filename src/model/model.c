@@ -12,12 +12,27 @@ static bool check_positions(const MxConfig *c, MxError *err) {
                           "not available yet with trainable_position_size");
 }
 
+/* Layers that take keys and values need one that gives them; modules that look ahead have no input
+ * of their own. */
+static bool check_takers(const MxConfig *c, MxError *err) {
+    MxLayers layers = mx_model_layers(c);
+    for (int i = 0; i < layers.n; i++)
+        if (mx_layer_spec(&layers, i)->takes_kv && mx_layer_giver(&layers, i) < 0)
+            return mx_config_fail(err, c, MX_KEY_num_kv_shared_layers,
+                                  "%lld of %d layers: before them is none of layer %d's kind whose "
+                                  "keys and values it could take",
+                                  (long long)c->num_kv_shared_layers, layers.n, i);
+    return !layers.family->has_inputs || !c->mtp_num_layers ||
+           mx_config_fail(err, c, MX_KEY_mtp_num_layers, "not available yet for %s",
+                          c->decoder_block);
+}
+
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err) {
     MxModel *model = mx_new(arena, MxModel);
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
-    if (!check_positions(config, err)) return false;
+    if (!check_positions(config, err) || !check_takers(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);
     for (int i = 0; i < model->family->n_specs; i++)

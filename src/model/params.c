@@ -89,6 +89,8 @@ static void add_layer(const Place *place, MxModel *model, int spec, Layer *l) {
     const MxLayerSpec *row = model->specs[spec].row;
     *l = (Layer){.scope = place->dir, .spec = spec, .n_blocks = model_n_blocks(row), .scalar = -1};
     for (int i = 0; i < l->n_blocks; i++) add_block(place, model, spec, i, &l->block[i]);
+    l->giver = -1;
+    l->input = model_add_input(place, model);
     model_add_norm(place, row->idle_norm, model->config->emb_dim);
     if (row->scalar)
         l->scalar = model_add(place, row->scalar, MX_SHAPE(1), 0, AXES(NULL),
@@ -135,10 +137,11 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
     p.norms_are_whole = model->family->norms_are_whole;
     for (int i = 0; i < model->n_layers; i++) {
         MxLayerPlace place = mx_layer_place(layers, i);
-        p.place = &place;
+        p.place = model->family->never_stacks ? NULL : &place;
         p.dir = mx_layer_name(arena, layers, i);
         int spec = (int)(mx_layer_spec(layers, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
+        model->layers[i].giver = mx_layer_giver(layers, i);
     }
 }
 
@@ -164,6 +167,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
         model->positions = model_add(
             &root, "decoder/position_embedder/embedding", MX_SHAPE(c->trainable_position_size, D),
             0, AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
+    model_add_inputs(&root, model);
     add_layers(arena, model, &layers);
     model->final_norm = model_add_norm(&root, "decoder/decoder_norm", D);
     model->logits = -1;

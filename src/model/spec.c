@@ -170,7 +170,8 @@ MxLayers mx_model_layers(const MxConfig *config) {
                         .nope_interval = config->nope_layer_interval,
                         .moe_step = config->interleave_moe_layer_step,
                         .cycle = config->inhomogeneous_layer_cycle_interval,
-                        .n_experts = config->num_experts};
+                        .n_experts = config->num_experts,
+                        .n_takers = config->num_kv_shared_layers};
     return mx_layers(mx_family_find(config->decoder_block), keys);
 }
 

@@ -20,6 +20,9 @@ static const struct {
     {"gemma3", "base_num_decoder_layers=7"},
     {"gemma4", "base_num_decoder_layers=7 global_head_dim=16 global_num_kv_heads=1 "
                "share_kv_projections=true shared_experts=1 use_post_ffw_norm=true"},
+    {"gemma4_small", "base_num_decoder_layers=10 inhomogeneous_layer_cycle_interval=5 "
+                     "num_kv_shared_layers=5 use_double_wide_mlp=true global_head_dim=16 "
+                     "hidden_size_per_layer_input=8 vocab_size_per_layer_input=258"},
     {"envy", "interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=2 "
              "base_moe_mlp_dim=24"},
     {"qwen3_custom_moe", "attention_output_dim=20 moe_expert_input_dim=20"},
