@@ -43,7 +43,8 @@ CASES = {
     "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
                "share_kv_projections=true v_norm_with_scale=false vocab_size=64 remat_policy=full init_weights_seed=21"),
     "gemma4_experts": ("gemma4-26b", f"{GEMMA4} {EXPERTS} base_num_decoder_layers=6 base_moe_mlp_dim=4 shared_experts=1 "
-                       "norm_topk_prob=true share_kv_projections=false v_norm_with_scale=true init_weights_seed=22"),
+                       "norm_topk_prob=true global_num_kv_heads=2 share_kv_projections=false v_norm_with_scale=true "
+                       "init_weights_seed=22"),
     "qwen3_5": ("default", f"decoder_block=qwen3_5 {DELTA} {EXPERTS} shared_experts=1 base_mlp_dim=8 base_moe_mlp_dim=8 "
                 "norm_topk_prob=true init_weights_seed=23"),
     "qwen3_custom_moe": ("default", f"decoder_block=qwen3_custom_moe {EXPERTS} base_num_decoder_layers=2 base_mlp_dim=8 "

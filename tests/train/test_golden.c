@@ -31,6 +31,9 @@ typedef struct Case {
     /* The original clips heads of stacked layers by the largest score of any of them: what follows
      * from the first update is not compared. That of single layers is (test_clip.c). */
     bool clips_stacks;
+    /* A parameter that nothing depends on but by rounding, such as a factor before the last norm:
+     * its gradient, and where that takes it, are not compared. NULL = none. */
+    const char *idle;
 } Case;
 
 static const Case cases[] = {
@@ -49,6 +52,10 @@ static const Case cases[] = {
     {"noop_final_logits_soft_cap_untied", .extra = "final_logits_soft_cap=0"},
     /* The original's memories go on from one packed document to the next. */
     {"qwen3_next", .extra = "gdn_reset_at_documents=false"},
+    {"qwen3_5", .extra = "gdn_reset_at_documents=false"},
+    {"gemma4", .extra = "", .idle = "layers_6/layer_scalar"},
+    {"gemma4_experts", .extra = "", .idle = "layers_5/layer_scalar"},
+    {"gemma4_small", .extra = "", .idle = "layers_9/layer_scalar"},
     /* The original has Llama 3.1's rope. */
     {"llama4", .extra = "rope_stretch_factor=8 rope_stretch_high=4"},
     {"opt_skip_spikes", .extra = "", .has_noisy_norms = true},
@@ -121,6 +128,10 @@ static MxLoss loss_and_grad(Golden *g, const MxBatch *batch) {
 
 /* ---- comparisons */
 
+static bool is_idle(const Golden *g, const char *path) {
+    return g->how->idle && strstr(path, g->how->idle);
+}
+
 static void check_logits(Golden *g, const MxBatch *batch) {
     int64_t n;
     float *want = golden_read(&g->arena, g->file, "logits", &n);
@@ -164,6 +175,7 @@ static void check_gradients(Golden *g, const MxBatch *batch) {
                           &want, &g->err);
     ck_assert_msg(ok, "%s: %s", g->path, g->err.text.data);
     for (int i = 0; i < got.n; i++) {
+        if (is_idle(g, got.leaves[i].path)) continue;
         bool is_rounded = g->how->rounds_table && strstr(got.leaves[i].path, "embedding");
         Close c =
             figure(g, is_rounded ? CLOSE_ROUNDED_GRADIENT : CLOSE_GRADIENT, got.leaves[i].path);
@@ -259,6 +271,7 @@ static void check_training(Golden *g) {
                           (int)g->config->param_scan_axis, &want, &g->err);
     ck_assert_msg(ok, "%s: %s", g->path, g->err.text.data);
     for (int i = 0; i < want.n; i++) {
+        if (is_idle(g, want.leaves[i].path)) continue;
         Close c = figure(g, CLOSE_FINAL, want.leaves[i].path);
         close_final(&c, golden_values(&g->arena, &got->leaves[i]), want.leaves[i].data,
                     mx_shape_count(want.leaves[i].shape));
