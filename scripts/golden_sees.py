@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes a tiny Gemma 3 that sees images, of transformers, with what it computes, for tests/golden/images/gemma3_sees.h5.
+"""Makes a tiny Gemma 3 that sees images, of transformers, with what it computes, for tests/golden/images/gemma3_sees.
 
-    golden_sees.py OUT.h5 [FOLDER]
+    golden_sees.py OUT
 
-The file has the config as lines of overrides (attribute `config`), parameters in MaxText's shapes, one behind the other (params, in
-the order of the attribute `names`, a line each: name and count), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there, pixels: patches as
-MaxText's convolution reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter (grads, as params).
-FOLDER receives the model as transformers saves it.
+OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
+(attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
+pixels: patches as MaxText's convolution reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter in
+MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name and count).
 """
 import json
+import os
 import sys
 
 import h5py
@@ -184,26 +185,26 @@ def main():
                 attention_mask=torch.ones_like(labels), token_type_ids=torch.tensor((ids == TOKEN).astype(np.int64)))
     got.loss.backward()
     named = dict(model.named_parameters())
-    with h5py.File(sys.argv[1], "w", libver="latest") as out:
+    folder = sys.argv[1]
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "generation_config.json"))
+    with h5py.File(os.path.join(folder, "expected.h5"), "w", libver="latest") as out:
         out.attrs["config"] = CONFIG
         out.attrs["versions"] = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__})
-        found, names, params, grads = set(), [], [], []
+        found, names, grads = set(), [], []
         for ours, theirs, change in all_rows():
             path, = [p for p in named if p.endswith(theirs) and p not in found]
             found.add(path)
-            params.append(change(named[path].detach().numpy()).ravel())
             gradient = named[path].grad.numpy()
             if ours == "token_embedder/embedding":
                 gradient = gradient / 16  # theirs is of the smaller table
             grads.append((same if change is plus_one else change)(gradient).ravel())
-            names.append(f"{ours} {params[-1].size}")
+            names.append(f"{ours} {grads[-1].size}")
         assert found == set(named), set(named) - found
         out.attrs["names"] = "\n".join(names) + "\n"
-        out["params"], out["grads"] = np.concatenate(params), np.concatenate(grads)
+        out["grads"] = np.concatenate(grads)
         write_batch(out, ids, pixels)
         out["logits"], out["loss"] = got.logits.detach().numpy(), got.loss.detach().numpy()
-    if len(sys.argv) > 2:
-        model.save_pretrained(sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ typedef struct MxCkptRef {
     /* How kernels of queries and keys are held in a file of ours, or are to be held here of a
      * folder of Hugging Face's; NULL = as in MaxText's trees. */
     const MxHeadForm *heads;
+    bool sees; /* of a folder of Hugging Face's whose model sees images its encoder too */
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
@@ -327,10 +328,14 @@ typedef struct MxHfModel {
     bool tunes;                        /* queries of layers that rotate nothing … */
     double tuning_scale;               /* … as keys temperature_tuning_… */
     int64_t tuning_period;
-    MxHeadForm heads;  /* of our kernels */
-    MxDtype dtype;     /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    bool is_within;    /* the text model of one that also sees images */
-    MxJson *config;    /* config.json that it was read from; NULL = none */
+    MxHeadForm heads; /* of our kernels */
+    MxDtype dtype;    /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_within;   /* the text model of one that also sees images, … */
+    bool sees;        /* … whose encoder belongs to this one; of an encoder: */
+    int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;
+    MxJson *config;    /* config.json that it was read from, or the text model's part of it; NULL =
+                          none */
+    MxJson *outer;     /* all of it, of a model that also sees images */
     const char *lacks; /* members of it that change results and that mxtrain does not do, for
                           messages; "" = none */
 } MxHfModel;

@@ -39,6 +39,7 @@ enum {
     HF_SCORE_BIAS = 8192,
     HF_NARROW_Q = 16384, /* queries are made of a narrow vector, or not */
     HF_WIDE_Q = 32768,
+    HF_SEES = 65536, /* an encoder of images */
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
@@ -53,6 +54,8 @@ typedef enum HfPart {
     HF_ROUTED,
     HF_SHARED,      /* the unit for all tokens … */
     HF_SHARED_GATE, /* … and what it is multiplied with */
+    HF_EYE,         /* of an encoder of images, … */
+    HF_EYE_LAYER,   /* … and of its layers */
 } HfPart;
 
 /* One tensor of theirs and the parameter, or part of one, that it is, or one that it is a part of;
@@ -101,6 +104,12 @@ bool hf_has(const MxHfModel *model, const HfRow *row, int i);
 /* hf_our_name, hf_their_name — of a row's i-th parameter. */
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
+/* hf_is_eye — whether a row is of an encoder of images. */
+static inline bool hf_is_eye(const HfRow *row) {
+    return row->part == HF_EYE || row->part == HF_EYE_LAYER;
+}
+/* hf_most_names — no model has more tensors. */
+int64_t hf_most_names(const MxHfModel *model);
 /* hf_block_name — their name of what a row is in: "self_attn". */
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row);
 /* hf_place_in_head — where element i of a head whose pairs are neighbours is in one whose pairs are
@@ -193,10 +202,10 @@ typedef struct CkptHf {
 } CkptHf;
 
 /* ckpt_hf_open — a folder's arrays under our names, as NNX files with layers one by one have them.
- *   heads  how ours are to hold heads; NULL = as MaxText's of this family
+ *   ref  its heads: how ours are to hold heads; NULL = as MaxText's of this family
  * Errors: every tensor that is missing, extra or of another shape. */
-bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, CkptHf **out,
-                  MxH5Array **arrays, int *n, MxError *err);
+bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array **arrays, int *n,
+                  MxError *err);
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
 
@@ -250,6 +259,9 @@ struct HfMember {
     .kind = HF_NUMBER, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
 #define HF_FLAG_OF(field, config)                                                                  \
     .kind = HF_FLAG, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
+/* hf_read_encoder — the sizes of the encoder of images in config.json of the model around a text
+ * model; none if it is no SigLIP, so that the text model alone is taken. */
+void hf_read_encoder(HfReader *r, const MxJson *outer);
 extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[],
     hf_layer_members[], hf_block_members[];
 /* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there

@@ -94,7 +94,12 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                        "model_type: found \"%s\", not available yet: %s work now", type ? type : "",
                        hf_families(arena));
+    MxJson *outer = r.json;
     if (hf_is_outer(r.names, type) && !take_text_config(&r)) return false;
+    if (out->is_within) {
+        out->outer = outer;
+        hf_read_encoder(&r, outer);
+    }
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
     out->names = r.names;
@@ -177,6 +182,23 @@ const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const Mx
 
 /* ---- out */
 
+static void yaml_encoder(const MxHfModel *model, MxText *t) {
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"image_size_for_vit", model->see_size},
+                 {"patch_size_for_vit", model->see_patch},
+                 {"conv_stride_for_vit", model->see_patch},
+                 {"hidden_size_for_vit", model->see_dim},
+                 {"intermediate_size_for_vit", model->see_mlp},
+                 {"num_hidden_layers_for_vit", model->see_layers},
+                 {"num_attention_heads_for_vit", model->see_heads},
+                 {"vision_output_length", model->see_tokens}};
+    mx_text_add(t, "use_multimodal: true\nvision_encoder_block: gemma3\npacking: false\n");
+    for (int i = 0; i < MX_COUNT(sizes); i++)
+        mx_text_add(t, "%s: %lld\n", sizes[i].key, (long long)sizes[i].value);
+}
+
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
     MxText t;
     mx_text_init(&t, arena);
@@ -193,6 +215,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
         else if (m->ours && m->kind == HF_FLAG)
             mx_text_add(&t, "%s: %s\n", m->ours, value != 0 ? "true" : "false");
     }
+    if (model->sees) yaml_encoder(model, &t);
     return t.data;
 }
 
@@ -225,7 +248,9 @@ static MxJson *make_all(MxArena *arena, const MxHfExport *how) {
 
 const char *hf_config_text(MxArena *arena, const MxHfExport *how) {
     MxDtype dtype = how->dtype;
-    MxJson *config = how->model.config ? how->model.config : make_all(arena, how);
+    MxJson *config = how->model.sees     ? how->model.outer
+                     : how->model.config ? how->model.config
+                                         : make_all(arena, how);
     bool is_new = mx_json_get(config, "dtype") != NULL;
     mx_json_set_string(config, is_new ? "dtype" : "torch_dtype", mx_dtype_name(dtype));
     return mx_json_dump(arena, config, true);

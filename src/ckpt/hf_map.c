@@ -8,6 +8,7 @@
 
 static int64_t size_of(const MxHfModel *m, char letter) {
     int64_t keys = m->delta_keys * m->delta_key_dim, values = m->delta_values * m->delta_value_dim;
+    int64_t across = m->see_patch ? m->see_size / m->see_patch : 0; /* patches */
     const struct {
         char letter;
         int64_t size;
@@ -35,7 +36,15 @@ static int64_t size_of(const MxHfModel *m, char letter) {
                  {'W', m->delta_value_dim},
                  {'F', values},
                  {'G', 2 * keys + values},
-                 {'Z', 2 * (keys + values)}};
+                 {'Z', 2 * (keys + values)},
+                 {'d', m->see_dim},
+                 {'w', m->see_mlp},
+                 {'n', m->see_heads},
+                 {'o', m->see_heads ? m->see_dim / m->see_heads : 0},
+                 {'p', m->see_patch},
+                 {'r', m->see_patch},
+                 {'P', m->see_patch ? across * across : 0},
+                 {'3', 3}};
     int i = 0;
     while (sizes[i].letter != letter) i++;
     return sizes[i].size;

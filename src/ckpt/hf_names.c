@@ -82,6 +82,29 @@ const HfRow hf_rows[] = {
     {.part = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.part = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.part = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
+    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/scale", .theirs = "vision_tower.post_layernorm.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/bias", .theirs = "vision_tower.post_layernorm.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "VisionEmbedder_0/mm_soft_embedding_norm/scale", .theirs = "multi_modal_projector.mm_soft_emb_norm.weight", .our_shape = "d", .their_shape = "d", .role = HF_SCALE, .wants = HF_SEES},
+    {.part = HF_EYE, .ours = "VisionEmbedder_0/mm_input_projection/w", .theirs = "multi_modal_projector.mm_input_projection_weight", .our_shape = "d D", .their_shape = "d D", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "LayerNorm_0/scale", .theirs = "layer_norm1.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "LayerNorm_0/bias", .theirs = "layer_norm1.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "LayerNorm_1/scale", .theirs = "layer_norm2.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "LayerNorm_1/bias", .theirs = "layer_norm2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/kernel", .theirs = "self_attn.out_proj.weight", .our_shape = "n o d", .their_shape = "d no", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/bias", .theirs = "self_attn.out_proj.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .wants = HF_SEES},
+    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -203,25 +226,40 @@ static int bits_of(const MxHfModel *model) {
            (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
            (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
            (names->has_sinks ? HF_SINKS : 0) | (names->has_score_bias ? HF_SCORE_BIAS : 0) |
-           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q);
+           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (model->sees ? HF_SEES : 0);
+}
+
+int64_t hf_most_names(const MxHfModel *model) {
+    return hf_n_rows * (hf_layers(model) * model->n_experts + model->see_layers + 1);
+}
+
+/* In no layer of the decoder. */
+static bool is_apart(const HfRow *row) {
+    return row->part == HF_MODEL || hf_is_eye(row);
 }
 
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     if ((row->wants & bits_of(model)) != row->wants) return 0;
     if (row->experts && row->experts != model->names->experts) return 0;
-    return row->part == HF_MODEL ? 1 : hf_layers(model) * in_a_layer(model, row);
+    if (row->part == HF_EYE_LAYER) return model->see_layers;
+    return is_apart(row) ? 1 : hf_layers(model) * in_a_layer(model, row);
 }
 
 bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
     MxArena arena = {.name = "name"};
-    bool has =
-        row->part == HF_MODEL || part_name(&arena, model, row, i / in_a_layer(model, row)) != NULL;
+    bool has = is_apart(row) || part_name(&arena, model, row, i / in_a_layer(model, row)) != NULL;
     mx_arena_release(&arena);
     return has;
 }
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
+    if (row->part == HF_EYE) return mx_arena_printf(arena, "model/vision_encoder/%s", row->ours);
+    if (row->part == HF_EYE_LAYER)
+        return mx_arena_printf(arena,
+                               "model/vision_encoder/Gemma3VisionEncoderLayer_0/Transformer/"
+                               "encoderblock_%d/%s",
+                               i, row->ours);
     MxLayers layers = hf_model_layers(model);
     i /= in_a_layer(model, row);
     return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
@@ -237,7 +275,9 @@ const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *r
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
-    if (row->part == HF_MODEL) return row->theirs;
+    if (row->part == HF_EYE_LAYER)
+        return mx_arena_printf(arena, "vision_tower.encoder.layers.%d.%s", i, row->theirs);
+    if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
     int each = in_a_layer(model, row);
     if (slot)

@@ -102,6 +102,33 @@ static const struct {
     const char *with, *without;
 } withins[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
 
+/* The same of its encoder of images, whose tower was a model within a model before 5.0. */
+static const struct {
+    const char *with, *without;
+} eyes[] = {{"vision_tower.vision_model.", "vision_tower."},
+            {"model.vision_tower.vision_model.", "vision_tower."},
+            {"model.", ""}};
+
+static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
+    for (int i = 0; i < f->n_shards && !link->tensor; i++) {
+        link->file = f->shards[i];
+        link->tensor = mx_tensors_find(link->file, name);
+    }
+    return link->tensor != NULL;
+}
+
+/* The name that a tensor of an encoder of images has in the files. */
+static const char *find_eye(const Folder *f, const char *name, HfLink *link) {
+    if (find_spelled(f, name, link)) return name;
+    for (int k = 0; k < MX_COUNT(eyes); k++) {
+        if (!mx_text_has_prefix(name, eyes[k].without)) continue;
+        const char *spelled =
+            mx_arena_printf(f->arena, "%s%s", eyes[k].with, name + strlen(eyes[k].without));
+        if (find_spelled(f, spelled, link)) return spelled;
+    }
+    return name;
+}
+
 /* The name that a tensor has in the files. */
 static const char *find_tensor(const Folder *f, const char *name, HfLink *link) {
     const char *spelled = name;
@@ -110,10 +137,7 @@ static const char *find_tensor(const Folder *f, const char *name, HfLink *link) 
         if (k >= 0)
             spelled = mx_arena_printf(f->arena, "%s%s", withins[k].with,
                                       name + strlen(withins[k].without));
-        for (int i = 0; i < f->n_shards && !link->tensor; i++) {
-            link->file = f->shards[i];
-            link->tensor = mx_tensors_find(link->file, spelled);
-        }
+        find_spelled(f, spelled, link);
     }
     return link->tensor ? spelled : name;
 }
@@ -167,9 +191,9 @@ static void check_extra(Folder *f, const MxHfModel *model) {
                                        mx_shape_text(f->arena, t->shape)));
         }
     if (n_around)
-        mx_warn(
-            "%s: only the text model is taken; left out: %d tensors of the others, as of images",
-            mx_path_join(f->arena, f->dir, f->names), n_around);
+        mx_warn("%s: only %s taken; left out: %d tensors of the others, as of images",
+                mx_path_join(f->arena, f->dir, f->names),
+                model->sees ? "what the model needs is" : "the text model is", n_around);
 }
 
 static void release_kept(void *data) {
@@ -185,7 +209,7 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         const char *ours = hf_our_name(f->arena, &hf->model, row, i);
         HfLink link = {.map = hf_map(&hf->model, row, i)};
-        name = find_tensor(f, name, &link);
+        name = (hf_is_eye(row) ? find_eye : find_tensor)(f, name, &link);
         link_tensor(f, name, &link);
         int array = (int)mx_map_get(by_path, ours, *n); /* another part of it may be there */
         if (array < *n) {
@@ -200,8 +224,9 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
     }
 }
 
-bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, CkptHf **out,
-                  MxH5Array **arrays, int *n, MxError *err) {
+bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array **arrays, int *n,
+                  MxError *err) {
+    const char *dir = ref->path;
     Folder f = {.arena = arena, .dir = dir, .err = err};
     CkptHf *hf = *out = mx_new(arena, CkptHf);
     int failures = err->count;
@@ -210,8 +235,12 @@ bool ckpt_hf_open(MxArena *arena, const char *dir, const MxHeadForm *heads, Ckpt
         !open_shards(&f))
         return false;
     f.is_within = hf->model.is_within;
-    if (heads) hf->model.heads = *heads;
-    int64_t most = hf_n_rows * (hf_layers(&hf->model) * hf->model.n_experts + 1);
+    if (ref->heads) hf->model.heads = *ref->heads;
+    hf->model.sees = ref->sees;
+    if (ref->sees && !hf->model.see_layers)
+        return refuse(&f, MX_HF_CONFIG,
+                      "no encoder of images that is available here; wanted SigLIP's of gemma3");
+    int64_t most = hf_most_names(&hf->model);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
     mx_map_init(&f.wanted, arena);
@@ -273,6 +302,7 @@ bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config,
     MxCkptRef from;
     bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
     from.heads = &ours.heads;
+    from.sees = config->use_multimodal;
     ok = ok && mx_hf_load(&arena, &from, state, &theirs, err);
     MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);

@@ -49,6 +49,8 @@ static MxWhere in_source(const Writer *w) {
 static void add_item(Writer *w, const HfRow *row, int i) {
     const MxHfModel *model = &w->how->model;
     const char *theirs = hf_their_name(&w->arena, model, row, i);
+    if (model->sees && !hf_is_eye(row))
+        theirs = mx_arena_printf(&w->arena, "language_model.%s", theirs);
     Part *part = mx_new(&w->arena, Part);
     *part = (Part){.ours = hf_our_name(&w->arena, model, row, i), .map = hf_map(model, row, i)};
     int leaf = mx_tree_find(&w->leaves, part->ours);
@@ -108,7 +110,7 @@ static bool plan(Writer *w, const MxCkptRef *from) {
         !ckpt_check_floats(&w->from.survey, w->err) ||
         !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
-    w->items = mx_new_n(&w->arena, Item, hf_n_rows * (hf_layers(model) * model->n_experts + 1));
+    w->items = mx_new_n(&w->arena, Item, hf_most_names(model));
     mx_map_init(&w->by_name, &w->arena);
     mx_map_init(&w->wanted, &w->arena);
     for (int r = 0; r < hf_n_rows; r++)
@@ -230,6 +232,12 @@ static bool write_all(Writer *w) {
     return ok;
 }
 
+static const char *architecture_of(const MxHfModel *model) {
+    const MxJson *list = model->sees ? mx_json_get(model->outer, "architectures") : NULL;
+    const char *name = mx_json_string(mx_json_at(list, 0));
+    return name ? name : model->names->architecture;
+}
+
 bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
                   MxError *err) {
     Writer w = {.arena = {.name = "hf"}, .how = how, .dir = dir, .err = err};
@@ -244,7 +252,7 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    how->model.names->architecture, w.n, mx_dtype_name(how->dtype), w.n_shards,
+                    architecture_of(&how->model), w.n, mx_dtype_name(how->dtype), w.n_shards,
                     w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;

@@ -163,8 +163,7 @@ bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err
     *out = (CkptFile){.ref = *ref};
     mx_store_guard_rearm(ref->path);
     if (ref->is_hf) {
-        if (!ckpt_hf_open(arena, ref->path, ref->heads, &out->hf, &out->arrays, &out->n, err))
-            return false;
+        if (!ckpt_hf_open(arena, ref, &out->hf, &out->arrays, &out->n, err)) return false;
     } else {
         if (!mx_h5_open(arena, ref->path, &out->file, err)) return false;
         if (ref->assumes_bf16) mx_h5_assume_bf16(out->file);

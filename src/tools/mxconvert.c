@@ -97,9 +97,10 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     if (!work->from.is_hf) return true;
     const char *from = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
     if (!mx_hf_read_config(arena, from, &model, err)) return false;
+    model.sees = work->from.sees;
     const char *dir = mx_ckpt_output_dir(work->output), *target = work->line->target;
     if (dir && !put_text(mx_path_join(arena, dir, MX_HF_CONFIG),
-                         mx_json_dump(arena, model.config, true), err))
+                         mx_json_dump(arena, model.sees ? model.outer : model.config, true), err))
         return false;
     if (dir && !mx_hf_carry(work->from.path, dir, notes, err)) return false;
     if (*model.lacks) {
@@ -211,6 +212,12 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         (line.to_hf && !mxconvert_model(&work, arena, err)))
         return err->exit;
     work.from.assumes_bf16 = line.assumes_bf16;
+    work.from.sees = line.sees;
+    if (line.sees && !work.from.is_hf) {
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--images: \"%s\" is no folder of Hugging Face's",
+                line.source);
+        return err->exit;
+    }
     if (line.dry_run)
         return mx_store_guarded(line.source, goes_abroad(&line) ? to_folder : print_plan, &work,
                                 err);

@@ -116,6 +116,8 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
         if (!mx_hf_agree(&theirs, &hf->model, (MxWhere){.file = json}, err)) return false;
         theirs.heads = hf->model.heads;
     }
+    /* What a conversion left there is of all that it took. */
+    theirs.sees = theirs.see_layers && (work->line->sees || !work->from.is_hf);
     if (json) hf->model = theirs;
     return true;
 }

@@ -156,6 +156,10 @@ static int array_options(CommandLine *line, MxOption *out) {
          .value = &line->cycle,
          .takes = "N",
          .doc = "layers that make a block, where it is not the family's usual number"},
+        {.name = "--images",
+         .flag = &line->sees,
+         .doc = "of a model of Hugging Face's that sees images its encoder too, not the text model "
+                "alone"},
         {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
         {.name = "--merge-lora",
          .flag = &line->merges,

@@ -123,6 +123,24 @@ START_TEST(layers_take_turns) {
 }
 END_TEST
 
+/* The encoder of images is taken where that is asked for, and goes back. */
+START_TEST(encoders_go_both_ways) {
+    const char *from = goldens_need(&arena, "images/gemma3_sees");
+    ck_tool(0, "mxconvert %s {}/c --images", from);
+    ck_says("119 arrays");
+    ck_tool(0, "mxconvert {}/c {}/hf --to-hf");
+    ck_tool(0, "mxconvert {}/hf {}/again --images");
+    ck_tool(0, "mxcompare {}/c {}/again --atol 1e-7");
+    ck_says("EQUAL");
+    ck_tool(0, "mxcompare {}/hf %s --atol 1e-7", from);
+    ck_says("EQUAL");
+    ck_tool(65, "mxconvert %s {}/x --images", hf_model("gemma3_turns"));
+    ck_says("no encoder of images that is available here");
+    ck_tool(2, "mxconvert {}/c {}/y --images");
+    ck_says("is no folder of Hugging Face's");
+}
+END_TEST
+
 /* ---- and back */
 
 static const struct {
@@ -512,6 +530,7 @@ Suite *hf_suite(void) {
     tcase_add_test(tcase, but_for_one_shape);
     tcase_add_loop_test(tcase, several_in_one, 0, 3);
     tcase_add_test(tcase, layers_take_turns);
+    tcase_add_test(tcase, encoders_go_both_ways);
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
     tcase_add_test(tcase, damage_is_found);
