@@ -4,8 +4,8 @@
 Prompts with completions: small tasks on words that a byte-level model can learn in a minute.
 Conversations: short talks about things, in one to four rounds.
 Pairs of responses: the preferred one answers calmly, the other one shouts or refuses. Groups of
-four responses with rewards: most for a calm answer, least for a shouted refusal. Words of the
-evaluation files do not occur in the training files.
+four responses with rewards: most for a calm answer, least for a shouted refusal. Single responses
+with labels: calm ones are wanted. Words of the evaluation files do not occur in the training files.
 """
 import json
 import pathlib
@@ -96,6 +96,15 @@ def groups(rng, words):
             yield {"prompt": question.format(w=word), "completion": case(answer), "reward": reward}
 
 
+def labels(rng, words):
+    """Single responses, wanted or not: of three questions two get one of them, one gets both."""
+    records = []
+    for pair in pairs(rng, words):
+        sides = rng.choice([["chosen"], ["rejected"], ["chosen", "rejected"]])
+        records += [{"prompt": pair["prompt"], "completion": pair[side], "label": side == "chosen"} for side in sides]
+    yield from rng.sample(records, len(records))
+
+
 def main():
     rng = random.Random(0)
     words = rng.sample(WORDS, len(WORDS))
@@ -109,6 +118,8 @@ def main():
         ("chat_eval", conversations, words[:16]),
         ("rewards_train", groups, words[56:]),
         ("rewards_eval", groups, words[:8]),
+        ("labels_train", labels, words[16:]),
+        ("labels_eval", labels, words[:16]),
     ]:
         lines = [json.dumps(record) + "\n" for record in make(rng, part)]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

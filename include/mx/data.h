@@ -96,8 +96,9 @@ typedef struct MxDataConfig {
                                    tokens, and responses the first length - max_prompt_length */
     const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
     int n_columns;              /* prompt, chosen, rejected; 0 = whichever the first record has */
-    int64_t group; /* > 0: records are rewarded responses, so many to each prompt one after the
-                      other; a batch has them for `rows` prompts. With is_sft, not with packing */
+    int64_t group;   /* > 0: records are rewarded responses, so many to each prompt one after the
+                        other; a batch has them for `rows` prompts. With is_sft, not with packing */
+    bool has_labels; /* with group: the reward is 1 or 0, as column "label" is true or false */
     bool asks; /* with group: records are prompts, to which the responses of a group are yet to be
                   written: all its rows hold the prompt alone, its last max_prompt_length tokens */
     const char *answer_column; /* with asks: a text that every record must have besides; NULL */
@@ -214,6 +215,12 @@ MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxErr
 void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *part, float *rewards,
                     float *logprobs);
 
+/* mx_data_twin — the same dataset for another thread. */
+MxDataset *mx_data_twin(MxArena *arena, const MxDataset *dataset);
+/* mx_data_mismatched — a step's batch, or what out's part wants of it, with groups of 1: behind the
+ * prompt of a row stands the completion of the row before it, behind the first row's that of the
+ * last. */
+bool mx_data_mismatched(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err);
 /* mx_data_record — with asks, the record of row r of a step's batch: an object of JSON, as text. */
 const char *mx_data_record(const MxDataset *dataset, int64_t step, int64_t r);
 

@@ -216,6 +216,35 @@ enum {
  * grpo_trainer. */
 MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
 
+/* ---- responses that are wanted or not */
+
+typedef struct MxKtoAttr {
+    double beta;
+    double wanted, unwanted; /* weights of their losses */
+} MxKtoAttr;
+
+/* Sums over rows, for the log; a row's reward is beta x. */
+enum {
+    MX_KTO_LOSS,
+    MX_KTO_WANTED, /* rows */
+    MX_KTO_UNWANTED,
+    MX_KTO_WANTED_REWARD,
+    MX_KTO_UNWANTED_REWARD,
+    MX_KTO_WANTED_LOGP,
+    MX_KTO_UNWANTED_LOGP,
+    MX_KTO_COUNT
+};
+
+/* mx_kto — loss of responses that are wanted, where the first label of a row, f32 [R, T], is above
+ * 0, or not. logp has a policy and a reference, f32 [R, T]; a token counts where weights i32 [R, T]
+ * is not 0. x is the sum over counting tokens of policy less reference, k the larger of the scalar
+ * kl and 0, s the sigmoid: the loss of a row is wanted (1 - s(beta (x - k))) or unwanted (1 -
+ * s(beta (k - x))). Gradient flows to the policy alone. Outputs f32: 0  the sum over rows 1  the
+ * vector of MX_KTO_* (no gradient). Sums are in f64, in order. Source: Ethayarajh et al. 2024;
+ * TRL 1.16, trainer/kto_trainer.py. */
+MxValue mx_kto(MxTrace *t, MxLogps logp, MxValue weights, MxValue labels, MxValue kl,
+               MxKtoAttr attr);
+
 /* ---- counting */
 
 /* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */

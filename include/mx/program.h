@@ -156,6 +156,12 @@ bool mx_train_evaluates(const MxConfig *config, MxError *err);
 void mx_train_give_rewards(MxTrainState *state, const MxBatch *batch, const float *rewards,
                            const float *logprobs);
 
+/* mx_train_give_labels — of the next batch, where responses are wanted or not (use_kto): labels
+ * [of_rows] of all of its rows, above 0 = wanted, and the rows of `batch` with other completions
+ * behind their prompts, kept until that batch is done. For who has no dataset, as above. */
+void mx_train_give_labels(MxTrainState *state, const MxBatch *batch, const float *labels,
+                          const MxBatch *mismatched);
+
 /* mx_train_state_tree — every array of the state under its NNX path ("model/…", "optimizer/…",
  * "reference_model/…"), as large as it is, with this rank's part of the values; those that are
  * variables are on the device (mx_leaf_read, mx_leaf_write). After values were changed from

@@ -41,7 +41,7 @@ static bool has_pairs(const ConfigLoad *load) {
 
 static bool has_reference(const ConfigLoad *load) {
     const MxConfig *c = load->config;
-    return c->use_dpo || (c->use_grpo && c->grpo_beta > 0);
+    return c->use_dpo || c->use_kto || (c->use_grpo && c->grpo_beta > 0);
 }
 
 /* Evaluation of files or of a split of their own takes no share of the training data. A share of 0
@@ -80,8 +80,9 @@ static const Test several_devices = {has_devices, "it acts on several devices, h
                                "it acts where there is evaluation, and of training data: "
                                "no files are named for it"},
                   pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
-                  compares = {has_reference, "it acts where use_dpo is true, or use_grpo with "
-                                             "rl.grpo_beta above 0"},
+                  compares = {has_reference,
+                              "it acts where use_dpo or use_kto is true, or use_grpo "
+                              "with rl.grpo_beta above 0"},
                   writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
                                         "another rl.reward than data"},
                   teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},

@@ -84,8 +84,8 @@ static void check_ahead(ConfigLoad *load, const MxConfig *c) {
         c->mtp_eval_target_module > c->mtp_num_layers)
         config_fail(load, MX_KEY_mtp_eval_target_module, "%lld is more than mtp_num_layers = %lld",
                     (long long)c->mtp_eval_target_module, (long long)c->mtp_num_layers);
-    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo, MX_KEY_use_grpo) &&
-        (c->use_dpo || c->use_grpo) && c->mtp_num_layers)
+    if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_use_dpo, MX_KEY_use_grpo, MX_KEY_use_kto) &&
+        (c->use_dpo || c->use_grpo || c->use_kto) && c->mtp_num_layers)
         config_warn(
             load, MX_NOWHERE,
             "losses of responses do not train modules that look ahead (mtp_num_layers is %lld): "
@@ -151,6 +151,21 @@ static void check_reference(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
         !strcmp(c->dpo_reference, "lora_off"))
         config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
+}
+
+/* One response's own completion would be no other one's. */
+static void check_kto(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_kto) || !c->use_kto) return;
+    if (GOOD(load, MX_KEY_per_device_batch_size) &&
+        (c->global_batch_size_to_load < 2 ||
+         (c->eval_interval > 0 && c->global_batch_size_to_load_eval < 2)))
+        config_fail(
+            load, config_culprit(load, MX_KEY_use_kto, MX_KEY_per_device_batch_size),
+            "use_kto=true pairs prompts with completions of other rows; it wants batches of "
+            "2 or more");
+    if (GOOD(load, MX_KEY_dpo_reference) && !strcmp(c->dpo_reference, "precomputed"))
+        config_fail(load, config_culprit(load, MX_KEY_use_kto, MX_KEY_dpo_reference),
+                    "precomputed is not available yet with use_kto=true");
 }
 
 /* What a reward is made with. */
@@ -292,6 +307,7 @@ void config_check(ConfigLoad *load) {
     check_preference(load, c);
     check_reference(load, c);
     check_rewards(load, c);
+    check_kto(load, c);
     check_lora(load, c);
     config_check_data(load, c);
     check_checkpoints(load, c);

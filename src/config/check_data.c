@@ -57,7 +57,7 @@ static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
 }
 
 static bool has_prompts(const MxConfig *c) {
-    return c->use_sft || c->use_grpo;
+    return c->use_sft || c->use_grpo || c->use_kto;
 }
 
 /* How many columns a record has: text, prompt + completion, (prompt +) chosen + rejected. [text] is
@@ -68,7 +68,9 @@ static void check_columns(ConfigLoad *load, const MxConfig *c, MxKey key) {
     int least = c->use_dpo ? 2 : 1, most = c->use_dpo                               ? 3
                                            : has_prompts(c) && !mx_config_writes(c) ? 2
                                                                                     : 1;
-    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_use_grpo) || is_default) return;
+    if (!GOOD(load, key, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_use_grpo, MX_KEY_use_kto) ||
+        is_default)
+        return;
     if (columns->n >= least && columns->n <= most) return;
     config_fail(load, key, "wants %s, found %d",
                 c->use_dpo ? "[chosen, rejected] or [prompt, chosen, rejected], or other names "
@@ -147,8 +149,10 @@ static void check_objective(ConfigLoad *load, const MxConfig *c) {
     const struct {
         MxKey key;
         bool is_meant;
-    } all[] = {
-        {MX_KEY_use_dpo, c->use_dpo}, {MX_KEY_use_sft, c->use_sft}, {MX_KEY_use_grpo, c->use_grpo}};
+    } all[] = {{MX_KEY_use_dpo, c->use_dpo},
+               {MX_KEY_use_sft, c->use_sft},
+               {MX_KEY_use_grpo, c->use_grpo},
+               {MX_KEY_use_kto, c->use_kto}};
     for (int i = 0; i < MX_COUNT(all); i++)
         for (int k = i + 1; k < MX_COUNT(all); k++)
             if (GOOD(load, all[i].key, all[k].key) && all[i].is_meant && all[k].is_meant)
@@ -157,19 +161,22 @@ static void check_objective(ConfigLoad *load, const MxConfig *c) {
                             mx_key_name(all[i].key), mx_key_name(all[k].key));
 }
 
-/* Responses with rewards are read from JSON Lines, one a row. */
+/* Responses with rewards or labels are read from JSON Lines, one a row. */
 static void check_responses(ConfigLoad *load, const MxConfig *c) {
-    if (!GOOD(load, MX_KEY_use_grpo, MX_KEY_dataset_type) || !c->use_grpo) return;
+    const MxKey key = c->use_kto ? MX_KEY_use_kto : MX_KEY_use_grpo;
+    const char *name = mx_key_name(key);
+    if (!GOOD(load, MX_KEY_use_grpo, MX_KEY_use_kto, MX_KEY_dataset_type)) return;
+    if (!c->use_grpo && !c->use_kto) return;
     if (strcmp(c->dataset_type, "hf"))
-        config_fail(load, config_culprit(load, MX_KEY_use_grpo, MX_KEY_dataset_type),
-                    "use_grpo=true wants responses with rewards, dataset_type %s has none; hf has",
-                    c->dataset_type);
+        config_fail(load, config_culprit(load, key, MX_KEY_dataset_type),
+                    "%s=true wants responses with %s, dataset_type %s has none; hf has", name,
+                    c->use_kto ? "labels" : "rewards", c->dataset_type);
     if (GOOD(load, MX_KEY_packing) && c->packing)
-        config_fail(load, config_culprit(load, MX_KEY_use_grpo, MX_KEY_packing),
-                    "use_grpo=true has one response in a row; it wants packing=false");
+        config_fail(load, config_culprit(load, key, MX_KEY_packing),
+                    "%s=true has one response in a row; it wants packing=false", name);
     if (GOOD(load, MX_KEY_token_cache) && c->token_cache)
         config_fail(load, MX_KEY_token_cache,
-                    "not available yet with use_grpo=true, whose records are more than tokens");
+                    "not available yet with %s=true, whose records are more than tokens", name);
 }
 
 /* What the objectives need of the data. */

@@ -35,6 +35,9 @@ static void check_with_others(ConfigLoad *load, const MxConfig *c) {
     if (c->use_grpo)
         config_fail(load, MX_KEY_teacher_overrides,
                     "a run distills or learns from rewards (use_grpo=true), not both");
+    if (c->use_kto)
+        config_fail(load, MX_KEY_teacher_overrides,
+                    "a run distills or trains on labels (use_kto=true), not both");
     if (c->mtp_num_layers)
         config_fail(load, MX_KEY_teacher_overrides,
                     "distillation does not train modules that look ahead (mtp_num_layers is %lld)",

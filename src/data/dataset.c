@@ -60,8 +60,7 @@ static bool check_kind(const MxDataset *dataset, MxError *err) {
                    config->kind);
 }
 
-/* The rows and scratch that a dataset has to itself. */
-static void make_room(MxArena *arena, MxDataset *dataset) {
+void data_make_room(MxArena *arena, MxDataset *dataset) {
     int64_t length = dataset->config.length;
     MxBatch spare = mx_batch_new(arena, MX_COUNT(dataset->spare), length);
     for (int i = 0; i < MX_COUNT(dataset->spare); i++) dataset->spare[i] = data_row(&spare, i);
@@ -73,7 +72,7 @@ static void make_room(MxArena *arena, MxDataset *dataset) {
     if (images->n) dataset->scratch.rgb = mx_new_n(arena, uint8_t, images->size * images->size * 3);
 }
 
-static void say_end(MxArena *arena, MxDataset *dataset) {
+void data_say_end(MxArena *arena, MxDataset *dataset) {
     const MxDataConfig *config = &dataset->config;
     int64_t steps = mx_data_steps(dataset), epochs = config->n_epochs;
     dataset->end_reason =
@@ -96,7 +95,7 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
                     : config->group ? "groups"
                     : config->pairs ? "pairs"
                                     : "rows";
-    make_room(arena, dataset);
+    data_make_room(arena, dataset);
     if (!dataset->kind || !check_kind(dataset, err) || !dataset->kind->open(arena, dataset, err))
         return false;
     if (dataset->n_rows < config->rows)
@@ -104,7 +103,7 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
                        "too little data: %s; a batch needs %lld %s", dataset->description,
                        (long long)config->rows, dataset->unit);
     if (dataset->kind->is_endless) dataset->config.n_epochs = 0;
-    say_end(arena, dataset);
+    data_say_end(arena, dataset);
     *out = dataset;
     return true;
 }
@@ -160,64 +159,6 @@ bool mx_data_try(const MxDataConfig *config, MxError *err) {
     return !code;
 }
 
-/* ---- rows that are held out */
-
-bool mx_data_hold_out(MxArena *arena, MxDataset *dataset, double share, int64_t rows,
-                      MxDataset **out, MxError *err) {
-    const MxDataConfig *config = &dataset->config;
-    MX_ASSERT(share > 0 && share < 1 && !dataset->n_held && !dataset->kind->is_endless);
-    int64_t all = dataset->n_rows, held = (int64_t)(share * (double)all);
-    if (held < rows) held = rows;
-    if (all - held < config->rows)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-                       "too little data to hold a share out for evaluation: %s; a batch needs %lld "
-                       "%s, one of evaluation %lld",
-                       dataset->description, (long long)config->rows, dataset->unit,
-                       (long long)rows);
-    dataset->n_held = held;
-    dataset->n_all = all;
-    MxDataset *taken = *out = mx_new(arena, MxDataset);
-    *taken = *dataset;
-    make_room(arena, taken);
-    taken->is_held = true;
-    taken->n_rows = held;
-    taken->n_made = 0;
-    taken->config.rows = rows;
-    taken->config.n_epochs = 1;
-    taken->config.shuffle = false;
-    taken->warning = NULL;
-    taken->description = mx_arena_printf(arena, "%lld %s held out of the %lld of the training data",
-                                         (long long)held, dataset->unit, (long long)all);
-    dataset->n_rows = all - held;
-    dataset->description =
-        mx_arena_printf(arena, "%s; %lld %s train, %lld are held out", dataset->description,
-                        (long long)dataset->n_rows, dataset->unit, (long long)held);
-    say_end(arena, dataset);
-    say_end(arena, taken);
-    return true;
-}
-
-/* The source's row that is number j of those held out: every n-th, or one later where that does not
- * divide. */
-static int64_t held_row(const MxDataset *dataset, int64_t j) {
-    int64_t every = dataset->n_all / dataset->n_held, rest = dataset->n_all % dataset->n_held;
-    return j * every + (j < rest ? j : rest) + every / 2;
-}
-
-/* The source's row that is number i of this dataset. */
-static int64_t row_of_source(const MxDataset *dataset, int64_t i) {
-    if (dataset->is_held) return held_row(dataset, i);
-    int64_t low = 0, high = dataset->n_held; /* how many held ones come before */
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (held_row(dataset, middle) - middle <= i)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return i + low;
-}
-
 /* ---- what is told */
 
 int64_t mx_data_steps(const MxDataset *dataset) {
@@ -263,7 +204,7 @@ static int64_t row_of(const MxDataset *dataset, int64_t step, int64_t r) {
     int64_t epoch = row / dataset->n_rows, i = row % dataset->n_rows;
     bool shuffles = config->shuffle && !dataset->kind->is_endless;
     if (shuffles) i = data_shuffle(config->seed, epoch, dataset->n_rows, i);
-    return row_of_source(dataset, i);
+    return data_row_of_source(dataset, i);
 }
 
 /* Which of a source's records holds a side of an example: all of a prompt's do. */
@@ -404,4 +345,19 @@ void mx_data_scores(const MxDataset *dataset, int64_t step, const MxBatchPart *p
 const char *mx_data_record(const MxDataset *dataset, int64_t step, int64_t r) {
     MX_ASSERT(dataset->config.asks);
     return dataset->kind->record(dataset, row_of(dataset, step, r % dataset->config.rows));
+}
+
+bool mx_data_mismatched(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
+    int64_t rows = dataset->config.rows;
+    check_part(dataset, out);
+    MX_ASSERT(dataset->config.group == 1);
+    for (int64_t at = 0; at < out->part.rows; at++) {
+        int64_t r = data_part_row(&out->part, at);
+        int64_t row = row_of(dataset, step, r),
+                other = row_of(dataset, step, (r + rows - 1) % rows);
+        if (!dataset->kind->mixed(dataset, row, other, &dataset->spare[0], err)) return false;
+        DataRow to = data_row(out, at);
+        copy_columns(&dataset->spare[0], &out->part, &to);
+    }
+    return true;
 }

@@ -45,6 +45,7 @@ const DataKind data_hf = {
     .side = records_side,
     .longest = records_longest,
     .score = records_score,
+    .mixed = records_mixed,
     .record = records_text,
     .doc = "objects of JSON or lines of text: texts, prompts and completions, pairs of responses, "
            "responses with rewards",

@@ -27,14 +27,14 @@ static void add_ids(MxDataset *dataset, const Record *record, int64_t from, int6
     rows_add(fill, tokens, n, counts);
 }
 
-/* Prompt and answer, or the rejected one (side 1). The first token counts for nobody: the row's
- * token before it is of another document. */
-static void add_document(MxDataset *dataset, const Record *record, int side, RowFill *fill) {
+/* A prompt and a record's answer, or its rejected one (side 1). The first token counts for nobody:
+ * the row's token before it is of another document. */
+static void add_mixed(MxDataset *dataset, const Record *asks, const Record *record, int side,
+                      RowFill *fill) {
     const MxDataConfig *config = &dataset->config;
     int64_t begin = fill->n, answer = record->n[PROMPT] + (side ? record->n[ANSWER] : 0);
     rows_document(fill);
-    add_ids(dataset, record, 0, record->n[PROMPT], !config->pairs && !config->completion_only,
-            fill);
+    add_ids(dataset, asks, 0, asks->n[PROMPT], !config->pairs && !config->completion_only, fill);
     for (int32_t i = 0; i < record->n_turns; i++) {
         bool counts = i % 2 == 0 || !config->completion_only;
         add_ids(dataset, record, answer, record->turn[i], counts, fill);
@@ -42,6 +42,10 @@ static void add_document(MxDataset *dataset, const Record *record, int side, Row
     }
     if (!record->n_turns) add_ids(dataset, record, answer, record->n[ANSWER + side], true, fill);
     if (begin < fill->length) fill->row->field[MX_TARGETS_SEGMENTATION][begin] = 0;
+}
+
+static void add_document(MxDataset *dataset, const Record *record, int side, RowFill *fill) {
+    add_mixed(dataset, record, record, side, fill);
 }
 
 static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
@@ -83,6 +87,16 @@ bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t
     seer_index(records->seer, tokens, dataset->config.length, index);
     return !record->pictures || seer_row(records->seer, record->pictures, record->where,
                                          dataset->scratch.rgb, pixels, err);
+}
+
+bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,
+                   MxError *err) {
+    const Record *item = ((const Records *)dataset->source)->item;
+    RowFill fill = rows_begin(out, dataset->config.length);
+    (void)err;
+    add_mixed(dataset, &item[prompt], &item[answer], 0, &fill);
+    rows_end(&fill);
+    return true;
 }
 
 int64_t records_longest(const MxDataset *dataset) {

@@ -77,6 +77,8 @@ bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out,
 bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
                  float *pixels, MxError *err);
 float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
+bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,
+                   MxError *err);
 const char *records_text(const MxDataset *dataset, int64_t row);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach

@@ -3,7 +3,8 @@
  * prompt. */
 #include "records.h"
 
-static const char reward_column[] = "reward", logprobs_column[] = "logprobs";
+static const char reward_column[] = "reward", label_column[] = "label",
+                  logprobs_column[] = "logprobs";
 
 static bool has_same_prompt(const Records *records, const Record *a, const Record *b) {
     size_t bytes = records->is_narrow ? sizeof(uint16_t) : sizeof(int32_t);
@@ -22,6 +23,19 @@ static bool read_reward(const Fields *fields, MxWhere where, float *out, MxError
         return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted a number",
                        reward_column, field.kind);
     *out = (float)value;
+    return true;
+}
+
+static bool read_label(const Fields *fields, MxWhere where, float *out, MxError *err) {
+    Field field = {.kind = "nothing"};
+    bool is_wanted = false;
+    if (!fields->get(fields->record, label_column, &field) || !field.json ||
+        !mx_json_bool(field.json, &is_wanted))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "column \"%s\" holds %s, wanted true where the completion is wanted, or "
+                       "false",
+                       label_column, field.kind);
+    *out = is_wanted;
     return true;
 }
 
@@ -69,6 +83,7 @@ bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxW
                        "rl.num_generations=%lld begins",
                        records->group_begins.line, (long long)config->group);
     }
+    if (config->has_labels) return read_label(fields, where, &record->reward, err);
     return read_reward(fields, where, &record->reward, err) &&
            (!config->reads_logprobs ||
             read_logprobs(records, fields, draft->piece[ANSWER].n, where, err));

@@ -53,6 +53,9 @@ typedef struct DataKind {
     /* With groups: the reward of a row, whose number counts the responses of all groups, and the
      * recorded log-probabilities of its targets [length]. NULL = the kind has no rewards. */
     float (*score)(const MxDataset *dataset, int64_t row, float *logprobs);
+    /* With groups: a row of one record's prompt and another's completion. NULL with `score`. */
+    bool (*mixed)(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,
+                  MxError *err);
     /* With prompts that ask for responses: a record, an object of JSON as text. NULL = the kind has
      * none. */
     const char *(*record)(const MxDataset *dataset, int64_t row);
@@ -111,6 +114,12 @@ extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds,
 /* data_shuffle — where row i of an epoch comes from: for fixed seed, epoch and n a permutation of
  * 0 … n-1. */
 int64_t data_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
+
+/* data_make_room — the rows and scratch that a dataset has to itself. data_say_end — makes its
+ * end_reason. data_row_of_source — which row of the source is number i of a dataset. */
+void data_make_room(MxArena *arena, MxDataset *dataset);
+void data_say_end(MxArena *arena, MxDataset *dataset);
+int64_t data_row_of_source(const MxDataset *dataset, int64_t i);
 
 /* data_sides — rows of an example: 1, 2 with pairs, or those of a group. */
 int64_t data_sides(const MxDataConfig *config);

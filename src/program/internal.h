@@ -14,7 +14,7 @@ enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT,
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
-enum { MOST_INPUTS = MX_BATCH_FIELDS + 6, MOST_ENTRIES = 16 };
+enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6, MOST_ENTRIES = 16 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;

@@ -329,6 +329,8 @@ static const char *setting(MxArena *arena, int i, bool holds) {
     bool is_inverse = !strcmp(conditions[i].values, "false");
     if (is_inverse && !holds && needs == MX_KEY_enable_lora)
         return "lora.enable_lora=true\nlora.lora_rank=4\nlora.lora_alpha=4";
+    if (is_inverse && !holds && needs == MX_KEY_use_kto)
+        return "use_kto=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
     if (is_inverse && !holds && needs == MX_KEY_use_grpo)
         return "use_grpo=true\npacking=false\ndataset_type=hf\nhf_train_files=x";
     if (is_inverse && !holds)

@@ -95,6 +95,47 @@ START_TEST(prompts_that_ask) {
 }
 END_TEST
 
+/* Labels are rewards of 1 and 0; behind each prompt stands the completion of the row before it, cut
+ * to the row. */
+START_TEST(labels) {
+    MxDataConfig config =
+        groups_config(RESPONSE("a", "bc", "\"label\": true") RESPONSE("xy", "z", "\"label\": false")
+                          RESPONSE("pqr", "s", "\"label\": true"),
+                      6);
+    config.rows = 3;
+    config.group = 1;
+    config.has_labels = true;
+    MxDataset *dataset = open_data(config), *twin = mx_data_twin(&arena, dataset);
+    float rewards[3];
+    const float want[] = {1, 0, 1};
+    MxBatch batch = batch_of(dataset, &config, 0), mixed = mx_batch_new(&arena, 3, 6);
+    ck_row(batch, MX_INPUTS, 1, BOS, 'x', 'y', 'z', EOS, 0);
+    mx_data_scores(twin, 0, &batch.part, rewards, NULL);
+    ck_assert_mem_eq(rewards, want, sizeof want);
+    ck_assert(mx_data_mismatched(twin, 0, &mixed, &err));
+    ck_row(mixed, MX_INPUTS, 0, BOS, 'a', 's', EOS, 0, 0);
+    ck_row(mixed, MX_TARGETS, 0, 0, 's', EOS, 0, 0, 0);
+    ck_row(mixed, MX_TARGETS_SEGMENTATION, 0, 0, 1, 1, 0, 0, 0);
+    ck_row(mixed, MX_INPUTS, 1, BOS, 'x', 'y', 'b', 'c', EOS);
+    ck_row(mixed, MX_INPUTS, 2, BOS, 'p', 'q', 'r', 'z', EOS);
+    const int64_t row[] = {1};
+    const MxBatchPart part = {.row = row, .rows = 1, .of_rows = 3, .column = 2, .length = 3};
+    MxBatch some = mx_batch_new_part(&arena, &part);
+    ck_assert(mx_data_mismatched(twin, 0, &some, &err));
+    ck_row(some, MX_INPUTS, 0, 'y', 'b', 'c');
+    ck_row(some, MX_TARGETS_SEGMENTATION, 0, 1, 1, 1);
+}
+END_TEST
+
+START_TEST(labels_are_true_or_false) {
+    MxDataConfig config = groups_config(RESPONSE("a", "b", "\"label\": 1"), 6);
+    config.group = 1;
+    config.has_labels = true;
+    ck_refused(config, "a.jsonl:1: column \"label\" holds a number, wanted true where the "
+                       "completion is wanted, or false");
+}
+END_TEST
+
 /* Groups stay together when they are shuffled, and keep responses of which nothing is left. */
 START_TEST(groups_stay_whole) {
     MxDataConfig config = groups_config(responses, 3);
@@ -158,6 +199,8 @@ Suite *groups_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, groups);
     tcase_add_test(tests, prompts_that_ask);
+    tcase_add_test(tests, labels);
+    tcase_add_test(tests, labels_are_true_or_false);
     tcase_add_test(tests, groups_stay_whole);
     tcase_add_loop_test(tests, refuses_groups, 0, MX_COUNT(bad_groups));
     tcase_add_test(tests, other_kinds_have_no_rewards);

@@ -20,6 +20,7 @@
     "base_num_query_heads: 24, base_num_kv_heads: 24, head_dim: 8, base_num_decoder_layers: 2, "   \
     "vocab_size: 288}"
 #define REWARDED "use_grpo=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
+#define LABELLED "use_kto=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
 #define SGD      "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
@@ -49,6 +50,7 @@ static const Variant variants[] = {
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
     {.name = "rewards", .set = {REWARDED, "rl.recorded_logprobs=true", SGD}, .parts = 2, .often = true},
     {.name = "rewards by tokens, adapters, accumulation", .set = {REWARDED, "rl.loss_algo=reinforce_pp", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
+    {.name = "labels, accumulation", .set = {LABELLED, "kto.undesirable_weight=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "a teacher", .set = {TEACHER, "distill_temperature=2", SGD}, .often = true},
     {.name = "a teacher's features, adapters, accumulation", .set = {TEACHER, "base_emb_dim=96", "distill_beta=0.5", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "arrays that are several in one", .set = {"fused_qkv=true", "fused_mlp=true", "attention_bias=true", SGD}, .often = true},
@@ -212,10 +214,20 @@ static void reward(MxTrainState *s, const MxBatch *batch) {
     mx_train_give_rewards(s, batch, rewards, logprobs);
 }
 
+/* What stands behind other prompts is as good as any batch. */
+static void label(MxTrainState *s, const MxBatch *batch) {
+    static float labels[64];
+    ck_assert(batch->part.of_rows <= MX_COUNT(labels));
+    for (int64_t row = 0; row < batch->part.of_rows; row++) labels[row] = row % 3 == 1;
+    mx_train_give_labels(s, batch, labels, batch);
+}
+
 static MxLoss loss_of(MxTrainState *s, int step, const MxBatch *batch) {
     MxError err = {0};
     if (s->config->use_grpo)
         reward(s, batch);
+    else if (s->config->use_kto)
+        label(s, batch);
     else
         ck_assert(mx_train_before_batch(s, false, step, batch, &err));
     return mx_train_loss_and_grad(s, batch);

@@ -218,6 +218,8 @@ static const struct {
      "token means low 0.2 high 0.3 beta 0.5"},
     {&op_policy_grad, &(const MxPolicyAttr){.ratio = MX_RATIO_SUM, .sums = true, .high = 4},
      "sum sums low 0 high 4 beta 0"},
+    {&op_kto, &(const MxKtoAttr){.beta = 0.1, .wanted = 1, .unwanted = 2},
+     "beta 0.1 wanted 1 unwanted 2"},
     {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_part = true, .first_query = 64},
      "causal scale 1 from query 64"},
     {&op_all_reduce, &(const MxCollectiveAttr){.group = {.axes = "data,fsdp"}}, "data,fsdp"},

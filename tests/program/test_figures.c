@@ -12,8 +12,9 @@
 /* Words that mean every loss. */
 #define TEACHER  "teacher_overrides.load_parameters_path=x teacher_overrides.vocab_size=300"
 #define REWARDED "use_grpo=true packing=false dataset_type=hf hf_train_files=x hf_eval_files=x"
-static const char *const losses[] = {"", "mtp_num_layers=1 mtp_eval_target_module=1",
-                                     "use_dpo=true", TEACHER, REWARDED};
+#define LABELLED "use_kto=true packing=false dataset_type=hf hf_train_files=x hf_eval_files=x"
+static const char *const losses[] = {
+    "", "mtp_num_layers=1 mtp_eval_target_module=1", "use_dpo=true", TEACHER, REWARDED, LABELLED};
 
 static const struct {
     const char *name;

@@ -1,0 +1,193 @@
+/* test_kto.c — the loss of responses that are wanted or not against TRL's on
+ * given log-probabilities, and runs with it. */
+#include "close.h"
+#include "common/vars.h"
+#include "golden.h"
+#include "process.h"
+#include "train_test.h"
+
+#include <mx/run.h>
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+static MxArena arena = {.name = "kto"};
+static MxError err;
+static MxH5 *file;
+
+static void close_all(void) {
+    mx_arena_release(&arena);
+}
+
+static const float *array(const char *group, const char *name) {
+    int64_t count;
+    const char *path = mx_arena_printf(&arena, "%s/%s", group, name);
+    const float *data = golden_read(&arena, file, path, &count);
+    ck_assert_msg(data != NULL, "no %s", path);
+    return data;
+}
+
+enum { ROWS = 8, LENGTH = 12, N = ROWS * LENGTH };
+
+typedef struct Given {
+    MxVars vars;
+    MxRun *run;
+    int logp, weights, labels, reference, kl, loss, dlogp;
+} Given;
+
+static int new_var(Given *g, MxDtype dtype, MxShape shape) {
+    return mx_vars_add(&g->vars, "x", (MxType){dtype, shape});
+}
+
+static void open_given(Given *g, MxKtoAttr attr) {
+    MxTrace t;
+    MxDevice *device;
+    const MxShape shape = MX_SHAPE(ROWS, LENGTH);
+    *g = (Given){.vars.arena = &arena};
+    MxGraph *graph = mx_graph_new(&arena, "test", &g->vars);
+    mx_trace_begin(&t, graph);
+    g->logp = new_var(g, MX_F32, shape);
+    g->weights = new_var(g, MX_I32, shape);
+    g->labels = new_var(g, MX_F32, shape);
+    g->reference = new_var(g, MX_F32, shape);
+    g->kl = new_var(g, MX_F32, MX_SCALAR);
+    g->loss = new_var(g, MX_F32, MX_SCALAR);
+    g->dlogp = new_var(g, MX_F32, shape);
+    MxLogps logp = {mx_variable(&t, g->logp), MX_NONE, mx_variable(&t, g->reference)};
+    MxValue loss = mx_kto(&t, logp, mx_variable(&t, g->weights), mx_variable(&t, g->labels),
+                          mx_variable(&t, g->kl), attr);
+    loss = mx_scale(&t, loss, 1.0 / ROWS);
+    mx_trace_assign(&t, loss, g->loss, false);
+    mx_grad(&t, loss, &(MxGradTarget){.wrt = logp.policy, .var = g->dlogp}, 1);
+    ck_assert_msg(
+        mx_trace_end(&t, &err) && mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err) &&
+            mx_run_open(&arena, device, &g->vars, &graph, 1, MX_REMAT_NONE, &g->run, &err),
+        "%s", err.text.data);
+}
+
+/* A number in the name of a case: "kto_beta0.3_wd1.33_wu0.8". */
+static double option(const char *name, const char *key) {
+    const char *at = strstr(name, key);
+    ck_assert_msg(at != NULL, "%s has no %s", name, key);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* The mean of policy less reference over the other completions, which the op
+ * bounds below; swapped: the other way round. */
+static float divergence(bool is_swapped) {
+    const float *policy = array("kto", "kl_policy_logps"),
+                *reference = array("kto", "kl_reference_logps");
+    double sum = 0;
+    for (int i = 0; i < ROWS; i++) sum += ((double)policy[i] - (double)reference[i]) / ROWS;
+    return (float)(is_swapped ? -sum : sum);
+}
+
+/* TRL's gradient outside the completions is nobody's. */
+static void check_case(const char *name) {
+    Given g;
+    const float *mask = array("kto", "completion_mask"), *label = array("kto", "label");
+    float labels[N], want[N], kl = divergence(strstr(name, "klswapped") != NULL);
+    int32_t weights[N];
+    open_given(&g, (MxKtoAttr){.beta = option(name, "_beta"),
+                               .wanted = option(name, "_wd"),
+                               .unwanted = option(name, "_wu")});
+    for (int i = 0; i < N; i++) {
+        weights[i] = (int32_t)mask[i / LENGTH * (LENGTH + 1) + i % LENGTH + 1];
+        labels[i] = label[i / LENGTH];
+        want[i] = array(name, "grad_token_logps")[i] * (float)weights[i];
+    }
+    var_fill(g.run, g.logp, array("kto", "policy_token_logps"));
+    var_fill(g.run, g.reference, array("kto", "reference_token_logps"));
+    var_fill(g.run, g.weights, weights);
+    var_fill(g.run, g.labels, labels);
+    var_fill(g.run, g.kl, &kl);
+    mx_run_entry(g.run, 0);
+    close_number(&(Close){.golden = "hf/trl/losses.h5", .kind = CLOSE_LOSS, .what = name},
+                 (double)*(const float *)var_values(&arena, g.run, g.loss),
+                 (double)*array(name, "loss"));
+    close_array(&(Close){.golden = "hf/trl/losses.h5", .kind = CLOSE_GRADIENT, .what = name},
+                var_values(&arena, g.run, g.dlogp), want, N);
+}
+
+START_TEST(trl_losses) {
+    enum { CAP = 16 };
+    const char *all[CAP];
+    file = golden_open(&arena, "hf/trl/losses.h5");
+    if (!file) return;
+    int n = golden_cases(&arena, file, "kto", all, CAP), n_checked = 0;
+    for (int i = 0; i < n; i++) {
+        if (!strstr(all[i], "_beta")) continue;
+        check_case(all[i]);
+        n_checked++;
+    }
+    ck_assert_int_eq(n_checked, 4);
+}
+END_TEST
+
+/* ---- runs */
+
+#define LABELLED                                                                                   \
+    "use_kto=true packing=false dataset_type=hf hf_path=json "                                     \
+    "max_target_length=64 "                                                                        \
+    "hf_train_files=posttrain/labels_train.jsonl "                                                 \
+    "hf_eval_files=posttrain/labels_eval.jsonl "                                                   \
+    "enable_checkpointing=false "
+
+static const MetricsLine *run(const char *name, const char *more, int *n) {
+    const char *dir = process_dir(&arena, name);
+    const char *words = mx_arena_printf(&arena, LABELLED "%s", more);
+    int code = process_run(&arena, dir, process_tiny(&arena, dir, words));
+    ck_assert_msg(code == 0, "%s", process_file(&arena, dir, "log", NULL));
+    return process_metrics(&arena, dir, "learning/kto_loss", n);
+}
+
+static double figure(const MetricsLine *line, const char *name) {
+    double x = NAN;
+    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
+    return x;
+}
+
+/* A policy that is its reference loses half the weight of each response; then
+ * wanted responses become likelier than the others, as seen from the reference.
+ */
+START_TEST(wanted_responses_become_likelier) {
+    int n;
+    const MetricsLine *lines = run("kto", "steps=40 learning_rate=0.003", &n);
+    ck_assert_int_eq(n, 40);
+    ck_assert_double_eq_tol(figure(&lines[0], "learning/kto_loss"), 0.5, 1e-6);
+    ck_assert_double_eq_tol(figure(&lines[0], "learning/avg_kl"), 0, 1e-6);
+    ck_assert_double_gt(figure(&lines[39], "learning/rewards_margin"), 0.3);
+    ck_assert_double_lt(figure(&lines[39], "learning/kto_loss"), 0.45);
+}
+END_TEST
+
+/* The divergence is the whole batch's, however it is split. */
+START_TEST(micro_batches_change_nothing) {
+    int n;
+    const char *words = "steps=6 learning_rate=0.01 eval_interval=-1 opt_type=sgd "
+                        "gradient_clipping_threshold=0 per_device_batch_size=%d "
+                        "gradient_accumulation_steps=%d";
+    const MetricsLine *whole = run("whole", mx_arena_printf(&arena, words, 8, 1), &n);
+    const MetricsLine *split = run("split", mx_arena_printf(&arena, words, 2, 4), &n);
+    static const char *const names[] = {"learning/loss", "learning/avg_kl",
+                                        "learning/rewards_margin"};
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < MX_COUNT(names); i++)
+            ck_assert_double_eq_tol(figure(&whole[k], names[i]), figure(&split[k], names[i]), 2e-5);
+    ck_assert_double_ne(figure(&whole[n - 1], "learning/rewards_margin"), 0);
+}
+END_TEST
+
+Suite *kto_suite(void) {
+    enum { TIMEOUT_S = 60 };
+    Suite *suite = suite_create("kto");
+    TCase *tcase = tcase_create("kto");
+    tcase_set_timeout(tcase, TIMEOUT_S);
+    tcase_add_checked_fixture(tcase, NULL, close_all);
+    tcase_add_test(tcase, trl_losses);
+    tcase_add_test(tcase, wanted_responses_become_likelier);
+    tcase_add_test(tcase, micro_batches_change_nothing);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
