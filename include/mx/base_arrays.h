@@ -103,4 +103,46 @@ void mx_box_run_at(const MxBoxRuns *runs, int64_t i, int64_t at[2]);
 void mx_box_copy(const MxBox *box, const MxBox *from, const void *from_data, const MxBox *to,
                  void *to_data, size_t element_bytes);
 
+/* ---- quantised arrays (quant.c) */
+
+/* How an array is kept in few bits: as codes, and a scale for each block of elements. `dim` and the
+ * dims before it are rows, those behind it columns; a block is `tile` rows of one column. */
+typedef enum MxQtype { MX_NOT_QUANTIZED, MX_NF4, MX_INT8, MX_QTYPE_COUNT } MxQtype;
+
+typedef struct MxQuant {
+    MxQtype type;
+    int dim;
+    int64_t tile; /* divides the size of `dim` */
+} MxQuant;
+
+/* Values of the codes of nf4, in their order. */
+enum { MX_NF4_CODES = 16 };
+extern const float mx_nf4_values[MX_NF4_CODES];
+
+/* mx_qtype_parse — by name ("nf4", "int8"); false if there is none such. */
+bool mx_qtype_parse(const char *name, MxQtype *out);
+const char *mx_qtype_name(MxQtype type);
+/* mx_quant_why_not — why arrays of a shape cannot be kept so, in the arena; NULL = they can. */
+const char *mx_quant_why_not(MxArena *arena, MxQuant quant, MxShape shape);
+/* mx_quant_codes, mx_quant_scales — the shapes of what is kept, uint8 and float32. nf4 has two
+ * columns in a byte, the first in its low half. */
+MxShape mx_quant_codes(MxQuant quant, MxShape shape);
+MxShape mx_quant_scales(MxQuant quant, MxShape shape);
+/* mx_quant_shape — the other way round: of the array whose codes have that shape. */
+MxShape mx_quant_shape(MxQuant quant, MxShape codes);
+/* mx_quant_blocks — the least box of whole blocks, and whole bytes of codes, around another. */
+MxBox mx_quant_blocks(MxQuant quant, MxBox box);
+/* mx_quant_bytes — of codes and scales of so many elements, in whole blocks. */
+int64_t mx_quant_bytes(MxQuant quant, int64_t n);
+/* mx_quantize — codes and scales of an array that can be kept so. nf4: the scale is the largest
+ * magnitude of a block, a code the nearest of 16 quantiles of the normal distribution. int8: the
+ * scale is the largest magnitude / 127.5, a code x / scale rounded to even, -128 to 127. A block
+ * below 1e-19 has scale 1. Quotients are products with reciprocals, as XLA has them. Returns
+ * whether all elements are finite; else codes mean nothing. Source: QLoRA (Dettmers et al. 2023),
+ * appendix E; qwix _src/core/qarray.py, numerics.py @0.1.8. */
+bool mx_quantize(MxQuant quant, MxShape shape, const float *x, uint8_t *codes, float *scales);
+/* mx_dequantize — value of the code times scale, each rounded once. */
+void mx_dequantize(MxQuant quant, MxShape shape, const uint8_t *codes, const float *scales,
+                   float *x);
+
 #endif

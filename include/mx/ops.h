@@ -172,6 +172,35 @@ typedef struct MxDotSizes {
 } MxDotSizes;
 MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 
+/* ---- weights in few bits */
+
+typedef struct MxQuantAttr {
+    MxDtype dtype; /* of the values that dequantize makes */
+    MxQuant quant;
+} MxQuantAttr;
+
+/* mx_quantized — codes of x f32, and in the value after it scales, as mx_quantize makes them. */
+MxValue mx_quantized(MxTrace *t, MxValue x, MxQuant quant);
+/* mx_dequantized — the array again: code's value times scale, in f32, as attr.dtype. */
+MxValue mx_dequantized(MxTrace *t, MxValue codes, MxValue scales, MxQuantAttr attr);
+
+typedef struct MxQuantized {
+    MxValue codes, scales;
+    MxQuant quant;
+} MxQuantized;
+
+/* mx_is_quantized — whether a value is what mx_dequantized has made, and of what. */
+bool mx_is_quantized(const MxTrace *t, MxValue value, MxQuantized *out);
+
+typedef struct MxQuantDotAttr {
+    MxDotAttr dot;
+    MxQuant quant; /* of the weight */
+} MxQuantDotAttr;
+
+/* mx_quant_dot — mx_dot of x and the array, NN or NT, whose values are rounded to x's dtype; it is
+ * never whole in memory. A gradient flows to x alone. */
+MxValue mx_quant_dot(MxTrace *t, MxValue x, MxQuantized w, MxDotKind kind, int n_contract);
+
 /* ---- collectives */
 
 typedef struct MxCollectiveAttr {

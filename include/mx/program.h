@@ -168,6 +168,9 @@ void mx_train_give_labels(MxTrainState *state, const MxBatch *batch, const float
  * outside, mx_train_state_restored takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
+/* mx_train_check_weights — errors: a weight that is kept in few bits was given a NaN or an infinite
+ * number. Every rank knows of its own part alone. */
+bool mx_train_check_weights(const MxTrainState *state, MxError *err);
 /* mx_train_saved_tree — what a run's checkpoints hold of it. */
 MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *state);
 /* mx_train_fingerprint — a hash of every base parameter's path and values, however files hold them

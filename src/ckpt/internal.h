@@ -137,6 +137,7 @@ bool ckpt_survey(MxArena *arena, const char *name, const MxH5Array *arrays, int 
 typedef struct CkptPiece {
     int entry;
     int scan_dim, index; /* scan_dim -1 = the whole array */
+    MxQuant quant;       /* it is read as a run has it that keeps it in few bits */
 } CkptPiece;
 
 /* ckpt_leaves — the state as a tree, and where each leaf is. split  gives every layer leaves of its

@@ -192,8 +192,8 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
     return !*note || mx_h5_set_attr(file, "", note_name, note, err);
 }
 
-bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
-                     void *out, MxError *err) {
+static bool read_values(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
+                        void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;
     if (file->hf) return ckpt_hf_read(file->hf, piece->entry, &box, dtype, out, err);
     if (piece->scan_dim >= 0) box = mx_box_insert(box, piece->scan_dim, piece->index, 1);
@@ -203,6 +203,36 @@ bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, Mx
     bool ok = mx_h5_read_box(file->file, path, dtype, box, out, err);
     mx_arena_release(&scratch);
     return ok;
+}
+
+/* To codes and back. */
+static bool read_in_blocks(const CkptFile *file, const CkptPiece *piece, MxBox box, float *out,
+                           MxError *err) {
+    MxArena arena = {.name = "blocks"};
+    MxQuant quant = piece->quant;
+    MxBox whole = mx_quant_blocks(quant, box);
+    MxShape shape = {.rank = whole.rank};
+    for (int d = 0; d < shape.rank; d++) shape.dim[d] = whole.count[d];
+    MxShape bytes = mx_quant_codes(quant, shape), blocks = mx_quant_scales(quant, shape);
+    float *x = mx_new_n(&arena, float, mx_shape_count(shape));
+    float *scales = mx_new_n(&arena, float, mx_shape_count(blocks));
+    uint8_t *codes = mx_new_n(&arena, uint8_t, mx_shape_count(bytes));
+    bool ok = read_values(file, piece, whole, MX_F32, x, err);
+    if (ok && !mx_quantize(quant, shape, x, codes, scales))
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file->ref.ref},
+                     "\"%s\" holds what is no number or infinite: %s has no code for it",
+                     file->survey.entries[piece->entry].array->path, mx_qtype_name(quant.type));
+    if (ok) mx_dequantize(quant, shape, codes, scales, x);
+    if (ok) mx_box_copy(&box, &whole, x, &box, out, sizeof *out);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
+                     void *out, MxError *err) {
+    if (!piece->quant.type) return read_values(file, piece, box, dtype, out, err);
+    MX_ASSERT(dtype == MX_F32);
+    return read_in_blocks(file, piece, box, out, err);
 }
 
 /* ---- tiles */

@@ -301,6 +301,16 @@ static bool collect_targets(Planner *p) {
     return ok && is_whole;
 }
 
+/* Weights that were in few bits while their adapters were trained count as what they then were. */
+static void note_quants(CkptPlan *plan, const MxTree *model) {
+    static const char dir[] = "model/";
+    for (int i = 0; model && i < plan->leaves.n; i++) {
+        const char *path = plan->leaves.leaves[i].path;
+        int at = mx_text_has_prefix(path, dir) ? mx_tree_find(model, path + strlen(dir)) : -1;
+        if (at >= 0) plan->pieces[i].quant = model->leaves[at].quant;
+    }
+}
+
 bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
                MxError *err) {
     Planner p = {.arena = arena, .how = how, .plan = out, .err = err};
@@ -313,6 +323,7 @@ bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptP
                      &out->n_random_left, err) ||
         (merges && !ckpt_lora_match(arena, &out->lora, &out->leaves, &out->merges, err)))
         return false;
+    if (merges) note_quants(out, how->facts.weights);
     if (splits && out->form.is_scanned && !choose_stackings(&p)) return false;
     out->note = out->form.is_scanned ? ""
                 : splits

@@ -151,6 +151,12 @@ static void check_reference(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
         !strcmp(c->dpo_reference, "lora_off"))
         config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
+    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_lora_weight_qtype) && c->enable_lora &&
+        *c->lora_weight_qtype && !strcmp(c->dpo_reference, "copy"))
+        config_fail(load, MX_KEY_dpo_reference,
+                    "a copy is not kept in %s (lora.lora_weight_qtype); lora_off is the same model "
+                    "and needs no copy",
+                    c->lora_weight_qtype);
 }
 
 /* One response's own completion would be no other one's. */

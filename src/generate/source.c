@@ -107,5 +107,5 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
         !mx_ckpt_load_adapters(from, NULL, (int)c->param_scan_axis, mx_train_state_tree(*out), err))
         return false;
     mx_train_state_restored(*out);
-    return true;
+    return mx_train_check_weights(*out, err);
 }

@@ -71,13 +71,21 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
 }
 
+/* x · kernel. One that is kept in few bits is read as it is kept. */
+static MxValue multiply(const Pass *p, MxValue x, int kernel) {
+    int n_contract = p->model->params.leaves[kernel].n_contract;
+    MxQuantized w;
+    if (mx_is_quantized(p->t, p->params[kernel], &w))
+        return mx_quant_dot(p->t, x, w, MX_DOT_NN, n_contract);
+    return mx_dot(p->t, x, model_weight(p, kernel), MX_DOT_NN, n_contract);
+}
+
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
  * addend of that product's. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
     MxValue low[MOST_BESIDE];
     for (int i = 0; i < n; i++) {
-        int n_contract = p->model->params.leaves[dense[i].kernel].n_contract;
-        y[i] = mx_dot(p->t, x, model_weight(p, dense[i].kernel), MX_DOT_NN, n_contract);
+        y[i] = multiply(p, x, dense[i].kernel);
         if (i == 0) adapt_in(p, x, n, dense, low);
         y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
         if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], model_weight(p, dense[i].bias));

@@ -120,6 +120,29 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
                       .init = {.kind = MX_INIT_ZEROS}});
 }
 
+/* ---- weights in few bits beside them */
+
+/* Blocks lie along the last dim that is contracted, as qwix has it. */
+static bool quantize_base(MxArena *arena, MxModel *model, int base, MxError *err) {
+    enum { TILE = 64 }; /* of QLoRA */
+    const MxConfig *c = model->config;
+    MxLeaf *leaf = &model->params.leaves[base];
+    MxQuant quant = {.dim = leaf->n_contract - 1, .tile = c->lora_tile_size};
+    bool is_known = mx_qtype_parse(c->lora_weight_qtype, &quant.type);
+    MX_ASSERT(is_known);
+    if (leaf->n_contract == leaf->shape.rank) return true; /* the scale of a norm */
+    int64_t size = leaf->shape.dim[quant.dim];
+    if (!quant.tile) quant.tile = size < TILE ? size : TILE;
+    const char *why = mx_quant_why_not(arena, quant, leaf->shape);
+    if (why)
+        return mx_config_fail(
+            err, c, c->lora_tile_size ? MX_KEY_lora_tile_size : MX_KEY_lora_weight_qtype,
+            "\"%s\" cannot be kept in %s: %s", leaf->path, c->lora_weight_qtype, why);
+    leaf->quant = quant;
+    leaf->dtype = MX_F32; /* of the values of its codes */
+    return true;
+}
+
 /* Matches every module; returns the strongest match. */
 static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
     MxMatch best = MX_MATCH_NONE;
@@ -158,6 +181,8 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
         if (!c->scan_layers || !leaf->stack.index)
             lora->modules[lora->n_modules++] = modules[i].path;
         add_adapter(arena, model, modules[i].leaf);
+        if (*c->lora_weight_qtype && !quantize_base(arena, model, modules[i].leaf, err))
+            return false;
     }
     return true;
 }

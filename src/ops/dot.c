@@ -23,7 +23,7 @@ MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr) {
     return (MxDotSizes){product(x, 0, x_lead), n, product(x, x_lead, x.rank)};
 }
 
-static bool dot_infer(MxInfer *infer) {
+bool ops_infer_dot(MxInfer *infer) {
     const MxDotAttr *attr = infer->attr;
     MxShape x = infer->in[0].shape, y = infer->in[1].shape;
     int c = attr->n_contract, x_free = x.rank - c, y_free = y.rank - c;
@@ -99,7 +99,7 @@ const MxOp op_dot = {
     .accumulates = 1,
     .takes_addend = true,
     .attr_bytes = sizeof(MxDotAttr),
-    .infer = dot_infer,
+    .infer = ops_infer_dot,
     .vjp = dot_vjp,
     .partition = dot_cut,
     .flops = dot_flops,

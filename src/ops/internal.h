@@ -12,6 +12,8 @@ bool ops_same_type(MxInfer *infer, int a, int b);
 bool ops_is_real(MxInfer *infer, int i);
 /* ops_is — checks an input's dtype and rank (rank < 0 = any). */
 bool ops_is(MxInfer *infer, int i, MxDtype dtype, int rank);
+/* ops_infer_dot — the shape rule of mx_dot; attributes start with an MxDotAttr. */
+bool ops_infer_dot(MxInfer *infer);
 /* ops_print_attention — an MxAttentionAttr. */
 void ops_print_attention(MxText *text, const void *attr);
 

@@ -242,7 +242,8 @@ static bool arena_bytes(MxArena *arena, const MxTrainMesh *mesh, const MxConfig 
     for (int i = 0; i < params->n; i++) {
         int64_t n = mx_shape_count(params->leaves[i].shape);
         if (program.reference) out->reference_bytes = out->weight_bytes;
-        out->buffers -= n * (int64_t)(out->weight_bytes + out->reference_bytes);
+        out->buffers -= plan_weight_bytes(out, &params->leaves[i], n);
+        out->buffers -= n * (int64_t)out->reference_bytes;
         if (program.gradient[i] == MX_NONE) continue;
         out->gradient_bytes = mx_dtype_bytes(vars->item[program.gradient[i]].type.dtype);
         out->buffers -= n * (int64_t)out->gradient_bytes;

@@ -79,6 +79,9 @@ typedef struct PlanProgram {
     int64_t optimizer;                   /* of all that the optimizer keeps */
 } PlanProgram;
 
+/* plan_weight_bytes — what n elements of a parameter take. */
+int64_t plan_weight_bytes(const PlanProgram *program, const MxLeaf *leaf, int64_t n);
+
 /* plan_program — lowers the program and reads or estimates what a rank needs.
  *   policy    remat to assume
  *   warnings  those of the activation constraints are added; NULL = not wanted */

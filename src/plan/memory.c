@@ -20,6 +20,20 @@ static int64_t shard_elements(const MxForecast *plan, bool only_trained) {
     return n;
 }
 
+int64_t plan_weight_bytes(const PlanProgram *p, const MxLeaf *leaf, int64_t n) {
+    return leaf->quant.type ? mx_quant_bytes(leaf->quant, n) : n * (int64_t)p->weight_bytes;
+}
+
+/* Bytes of a rank's shards of the parameters. */
+static int64_t shard_bytes(const MxForecast *plan, const PlanProgram *p) {
+    int64_t bytes = 0;
+    for (int i = 0; i < plan->n_arrays; i++) {
+        const PlanArray *array = &plan->arrays[i];
+        bytes += plan_weight_bytes(p, array->leaf, mx_shape_count(array->shard));
+    }
+    return bytes;
+}
+
 /* Mesh axes over which tokens are spread; a weight that is cut by them is gathered for use. */
 typedef struct TokenAxes {
     const char **axes;
@@ -122,7 +136,7 @@ bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
     MxDtype dtype;
     bool known = mx_dtype_parse(plan->config->dtype, &dtype);
     MX_ASSERT(known);
-    *m = (PlanMemory){.weights = n * (int64_t)p.weight_bytes,
+    *m = (PlanMemory){.weights = shard_bytes(plan, &p),
                       .gradients = n_trained * (int64_t)p.gradient_bytes,
                       .optimizer = share(p.optimizer, n_trained, plan->parameters.trainable),
                       .reference = n * (int64_t)p.reference_bytes +

@@ -137,9 +137,13 @@ static void print_arrays(const MxForecast *plan, MxText *out) {
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *a = &plan->arrays[i];
         if (!is_shown(a)) continue;
-        mx_text_add(out, "  %-*s  %s  %s  %s  %s\n", width, a->path,
-                    plan_shape_text(arena, a->shape), mx_spec_text(arena, a->how.names),
-                    mx_spec_text(arena, a->how.spec), plan_shard_text(arena, a));
+        mx_text_add(out, "  %-*s  %s  %s  %s  %s", width, a->path, plan_shape_text(arena, a->shape),
+                    mx_spec_text(arena, a->how.names), mx_spec_text(arena, a->how.spec),
+                    plan_shard_text(arena, a));
+        if (a->leaf->quant.type)
+            mx_text_add(out, "  %s in blocks of %lld", mx_qtype_name(a->leaf->quant.type),
+                        (long long)a->leaf->quant.tile);
+        mx_text_add(out, "\n");
     }
     if (hidden) mx_text_add(out, "  and %d arrays of other layers, cut alike\n", hidden);
 }

@@ -29,7 +29,8 @@ size_t program_cast_bytes(const MxTrainState *s) {
 }
 
 MxTrainBytes mx_train_state_bytes(const MxTrainState *s) {
-    MxTrainBytes bytes = {.parameters = bytes_of_vars(s, s->var.param),
+    MxTrainBytes bytes = {.parameters =
+                              bytes_of_vars(s, s->var.param) + bytes_of_vars(s, s->var.scales),
                           .gradients = bytes_of_vars(s, s->var.gradient),
                           .casts = program_cast_bytes(s),
                           .activations = mx_run_bytes(s->run).arena};

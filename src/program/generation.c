@@ -121,7 +121,7 @@ static MxValue take_last(MxTrace *t, MxValue x, MxValue last) {
 
 static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     const PieceVars *v = &s->piece[kind];
-    MxValue *params = program_read_vars(s, t, s->var.param);
+    MxValue *params = program_read_params(s, t);
     MxModelInputs in = {.tokens = mx_variable(t, v->tokens),
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,

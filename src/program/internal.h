@@ -47,6 +47,7 @@ typedef struct VarRole {
  * nothing is trained. */
 typedef struct ProgramVars {
     int *param, *gradient;
+    int *scales;               /* of parameters that are kept in few bits, whose codes param has */
     int *kept;                 /* by array that the optimizer keeps */
     int *hyper;                /* by part of the optimizer: numbers of its next update */
     int spike_limit;           /* of the next update; MX_NONE = none is left out */
@@ -100,14 +101,16 @@ struct MxTrainState {
     MxTree *trained;        /* the parameters that are trained */
     MxDevice *device;
     MxRun *run;
-    MxKeeper keeper;       /* the run, as the tree's leaves know it */
-    char *rows;            /* where a field of a micro-batch is put together */
-    MxTree tree, counters; /* the tree's last leaves are the counters */
-    uint32_t *step;        /* the leaf "optimizer/step" */
-    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
-    uint32_t makes[2];     /* outputs of the loss that training and evaluation make, bits */
-    double last_loss;      /* of the batch that the gradient is of */
-    bool knows_frozen;     /* what is made of frozen weights is of their values */
+    MxKeeper keeper;        /* the run, as the tree's leaves know it */
+    MxKeeper few_bits;      /* the same of parameters that are kept as codes */
+    const char *not_finite; /* one of those that was given what no code is; NULL = none */
+    char *rows;             /* where a field of a micro-batch is put together */
+    MxTree tree, counters;  /* the tree's last leaves are the counters */
+    uint32_t *step;         /* the leaf "optimizer/step" */
+    int32_t *eval_pending;  /* the leaf "mxtrain/eval_pending" */
+    uint32_t makes[2];      /* outputs of the loss that training and evaluation make, bits */
+    double last_loss;       /* of the batch that the gradient is of */
+    bool knows_frozen;      /* what is made of frozen weights is of their values */
 };
 
 /* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
@@ -130,6 +133,19 @@ int program_add_var(MxTrainState *state, const char *prefix, const char *name, M
  * leaf of a tree. */
 MxValue *program_read_vars(MxTrainState *state, MxTrace *t, const int *vars);
 MxValue *program_read_tree(MxTrainState *state, MxTrace *t, const MxTree *tree, const int *vars);
+
+/* Parameters (weights.c): some are kept in few bits, as codes and scales (MxLeaf.quant).
+ * program_declare_params — their variables. program_read_params, program_read_param — all values,
+ * or that of one, floats in any case. program_assign_param — a new value of one.
+ * program_show_params — leaves of the state's tree, which show floats too. program_shard_param —
+ * the sharding of one, that of its codes and scales too. Errors: ranks would have parts of blocks.
+ */
+void program_declare_params(MxTrainState *state);
+MxValue *program_read_params(MxTrainState *state, MxTrace *t);
+MxValue program_read_param(MxTrainState *state, MxTrace *t, int param);
+void program_assign_param(MxTrainState *state, MxTrace *t, int param, MxValue value);
+void program_show_params(MxTrainState *state);
+bool program_shard_param(MxTrainState *state, int param, MxShardArray array, MxError *err);
 
 /* program_declare_vars — the program's variables. program_trace — its entries over them. */
 bool program_declare_vars(MxTrainState *state, MxError *err);

@@ -119,7 +119,7 @@ static void declare_loss(MxTrainState *s) {
 bool program_declare_vars(MxTrainState *s, MxError *err) {
     ProgramVars *v = &s->var;
     s->vars.arena = s->arena;
-    v->param = program_declare_each(s, "model", dtype_of_weights(s), false);
+    program_declare_params(s);
     v->gradient = program_declare_each(s, "gradient", MX_F32, true);
     program_declare_kept(s);
     for (int f = 0; f < MX_BATCH_FIELDS; f++)
@@ -176,7 +176,7 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
     for (int i = 0; i < params->n; i++) {
         t->scope = params->leaves[i].path;
         MxValue value = mx_cast(t, draw(s, t, &params->leaves[i]), params->leaves[i].dtype);
-        mx_trace_assign(t, value, s->var.param[i], false);
+        program_assign_param(s, t, i, value);
     }
 }
 
@@ -202,7 +202,7 @@ static void find_outputs(MxTrainState *s, const MxTrace *t, bool is_eval) {
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
-    MxValue *params = program_read_vars(s, t, s->var.param);
+    MxValue *params = program_read_params(s, t);
     MxValue total[LOSS_MOST_WEIGHTS];
     for (int i = 0; i < loss_weights(s->loss); i++)
         total[i] = mx_variable(t, s->var.total_weight[i]);
@@ -228,7 +228,7 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    MxValue weights[LOSS_MOST_WEIGHTS], *params = program_read_vars(s, t, s->var.param);
+    MxValue weights[LOSS_MOST_WEIGHTS], *params = program_read_params(s, t);
     weigh(s, t, s->var.batch[true], weights);
     MxValue loss =
         (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.batch[true], weights);
@@ -247,13 +247,19 @@ static bool *find_constants(MxTrainState *s) {
 
 static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_frozen = 0;
-    MxValue *frozen = mx_new_n(s->arena, MxValue, n);
+    MxValue *frozen = mx_new_n(s->arena, MxValue, n), sum = MX_NONE;
     t->scope = "frozen";
+    if (s->purpose != PURPOSE_TRAINS) return;
     for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] == MX_NONE) frozen[n_frozen++] = mx_variable(t, s->var.param[i]);
-    if (n_frozen && s->purpose == PURPOSE_TRAINS)
-        mx_trace_assign(t, mx_sum_squares(t, frozen, n_frozen), s->var.out[OUT_FROZEN_SQUARES],
-                        false);
+        if (s->var.gradient[i] == MX_NONE && s->var.scales[i] == MX_NONE)
+            frozen[n_frozen++] = mx_variable(t, s->var.param[i]);
+    if (n_frozen) sum = mx_sum_squares(t, frozen, n_frozen);
+    for (int i = 0; i < n; i++) { /* one by one: as floats they would fill the memory */
+        if (s->var.scales[i] == MX_NONE) continue;
+        MxValue weight = program_read_param(s, t, i), squares = mx_sum_squares(t, &weight, 1);
+        sum = sum == MX_NONE ? squares : mx_add(t, sum, squares);
+    }
+    if (sum != MX_NONE) mx_trace_assign(t, sum, s->var.out[OUT_FROZEN_SQUARES], false);
 }
 
 /* Takes casts of frozen weights out of all other entries. */

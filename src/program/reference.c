@@ -68,7 +68,7 @@ MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const
 
 static void trace_batch(MxTrainState *s, MxTrace *t, const int *batch) {
     const Reference *own = program_part(s, PART_reference);
-    MxValue *params = program_read_vars(s, t, s->var.param);
+    MxValue *params = program_read_params(s, t);
     mx_trace_assign(t, run_model(s, t, params, batch), batch[own->logp], false);
 }
 

@@ -68,12 +68,12 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
     bool ok = true;
     for (int i = 0; i < params->n; i++) {
         MxShardArray array;
-        if (!array_of_leaf(s, &params->leaves[i], &array, err)) {
+        if (!array_of_leaf(s, &params->leaves[i], &array, err) ||
+            !program_shard_param(s, i, array, err)) {
             ok = false;
             continue;
         }
-        MxSharding param = mx_sharding_of_spec(&s->mesh.mesh, array.spec), moment = param;
-        s->sharding[v->param[i]] = param;
+        MxSharding param = s->sharding[v->param[i]], moment = param;
         if (v->gradient[i] == MX_NONE) continue;
         if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
             return false;

@@ -77,7 +77,7 @@ static void show_tree(MxTrainState *s) {
     mx_tree_init(&s->tree, s->arena);
     mx_tree_init(&s->counters, s->arena);
     s->keeper = (MxKeeper){.data = s->run, .read = read_var, .write = write_var, .map = map_var};
-    program_show_each(s, "model", s->var.param);
+    program_show_params(s);
     program_show_kept(s);
     s->step = mx_new(s->arena, uint32_t);
     program_add_counter(s, "optimizer/step", MX_U32, s->step);

@@ -100,6 +100,8 @@ static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, M
                            mx_train_state_tree(s)};
     if (from) mx_log("restoring parameters from %s", from);
     if (from && !read_model(&wanted, team, from, err)) return false;
+    bool is_finite = mx_train_check_weights(s, err); /* of a rank's own part */
+    if (from && !train_agree(mx_train_state_comm(s), is_finite, err)) return false;
     if (mx_train_base_fingerprint(s)) *mx_train_base_fingerprint(s) = mx_train_fingerprint(s);
     return true;
 }

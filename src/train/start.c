@@ -52,14 +52,33 @@ static const char *gib(Loop *l, size_t bytes) {
     return figure(&l->arena, (double)bytes / (1 << 30));
 }
 
+/* Weights that are kept in few bits. */
+static void log_few_bits(const MxModel *model) {
+    const MxTree *params = mx_model_params(model);
+    int64_t n = 0, bytes = 0, count;
+    MxQuant quant = {0};
+    for (int i = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &params->leaves[i];
+        if (!leaf->quant.type) continue;
+        quant = leaf->quant;
+        n += count = mx_shape_count(leaf->shape);
+        bytes += mx_quant_bytes(quant, count);
+    }
+    if (n)
+        mx_log("%lld weights are kept in %s: %.2f bits each with their scales, %.3f of float32",
+               (long long)n, mx_qtype_name(quant.type), 8 * (double)bytes / (double)n,
+               (double)bytes / (double)n / sizeof(float));
+}
+
 static void log_adapters(const Loop *l, const MxModel *model) {
     enum { MOST_SHOWN = 20 };
     const MxLora *lora = mx_model_lora(model);
     if (!lora) return;
     double all = (double)mx_tree_count(mx_model_params(model), MX_KIND_PARAM);
     int64_t n = mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM);
-    mx_log("LoRA configured: rank=%lld alpha=%.15g", (long long)l->config->lora_rank,
-           l->config->lora_alpha);
+    mx_log("%s configured: rank=%lld alpha=%.15g", *l->config->lora_weight_qtype ? "QLoRA" : "LoRA",
+           (long long)l->config->lora_rank, l->config->lora_alpha);
+    log_few_bits(model);
     mx_log("LoRA configured: module_path='%s' successfully matched %d target submodules.",
            lora->pattern, lora->n_modules);
     for (int i = 0; i < lora->n_modules && i < MOST_SHOWN; i++) mx_log("  %s", lora->modules[i]);

@@ -17,6 +17,7 @@ Suite *limits_suite(void);
 Suite *log_suite(void);
 Suite *numbers_suite(void);
 Suite *options_suite(void);
+Suite *quant_suite(void);
 Suite *regex_suite(void);
 Suite *text_suite(void);
 

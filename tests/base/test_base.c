@@ -72,6 +72,7 @@ int main(void) {
     srunner_add_suite(runner, limits_suite());
     srunner_add_suite(runner, log_suite());
     srunner_add_suite(runner, options_suite());
+    srunner_add_suite(runner, quant_suite());
     srunner_add_suite(runner, regex_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -49,6 +49,8 @@ static MxDtype dtype_of(char letter, MxDtype under_test) {
         return MX_BF16;
     case 'i':
         return MX_I32;
+    case 'u':
+        return MX_U8;
     case 'd':
         return MX_F64;
     case 'x':
@@ -82,8 +84,8 @@ int parse_types(const char *text, MxType types[SHOT_INPUTS]) {
 
 /* Reads ":ids23", if it is there. */
 static const char *parse_fill(const char *text, MxDtype dtype, Fill *fill, double *a) {
-    *fill = dtype == MX_I32 ? FILL_IDS : FILL_NORMAL;
-    *a = dtype == MX_I32 ? 2 : 1;
+    *fill = mx_dtype_is_float(dtype) ? FILL_NORMAL : FILL_IDS;
+    *a = mx_dtype_is_float(dtype) ? 1 : dtype == MX_U8 ? 256 : 2;
     if (*text != ':') return text;
     text++;
     for (int i = 0; i < FILL_COUNT; i++) {

@@ -4,8 +4,8 @@
  * descriptor does not link; what a descriptor lacks is named by tests/ops.
  *
  * Inputs are text: a dtype's letter, dims, and what the array holds: "x2,3 f4:square0.5 i".
- * Letters: f float32, b bfloat16, i int32, d float64, x the dtype under test. A case with an x is
- * run in float32 and in bfloat16. Each such run is a Shot. */
+ * Letters: f float32, b bfloat16, i int32, u uint8, d float64, x the dtype under test. A case with
+ * an x is run in float32 and in bfloat16. Each such run is a Shot. */
 #ifndef TESTS_CASES_H
 #define TESTS_CASES_H
 
@@ -16,7 +16,8 @@ enum { SHOT_INPUTS = 10 };
 /* What an input holds: the word behind the colon, and a number `a`. */
 typedef enum Fill {
     FILL_NORMAL, /* reals: normal numbers times a; what reals hold if nothing is said, a = 1 */
-    FILL_IDS,    /* in [0, a); a few of them often; what integers hold if nothing is said, a = 2 */
+    FILL_IDS,    /* in [0, a); a few of them often; what integers hold if nothing is said, a = 2, of
+                    uint8 256 */
     FILL_NONE,   /* in [-1, a): ids of experts, and no expert */
     FILL_AWAY,   /* normal numbers moved away from 0 by a: no kink within reach of a difference */
     FILL_VALUE,  /* a everywhere */

@@ -300,7 +300,9 @@ static double eval_loss(const char *words) {
     return strtod(at + strlen(mark), NULL);
 }
 
-static const char *const run_forms[] = {"", "scan_layers=false pure_nnx=false"};
+static const char *const run_forms[] = {"", "scan_layers=false pure_nnx=false",
+                                        "lora.lora_weight_qtype=nf4 lora.lora_tile_size=16",
+                                        "lora.lora_weight_qtype=int8 lora.lora_tile_size=8"};
 
 /* Without any option: the run's config names the base and tells alpha. */
 START_TEST(merged_runs_evaluate_alike) {
@@ -312,8 +314,8 @@ START_TEST(merged_runs_evaluate_alike) {
     double merged =
         eval_loss(mx_arena_printf(&arena, "run_name=e1 load_parameters_path=%s/merged", folder));
     double apart = eval_loss(mx_arena_printf(
-        &arena, "run_name=e2 load_parameters_path=%s/base lora.lora_restore_path=%s/lora %s",
-        folder, folder, adapted));
+        &arena, "run_name=e2 load_parameters_path=%s/base lora.lora_restore_path=%s/lora %s %s",
+        folder, folder, adapted, run_forms[_i]));
     ck_assert_double_eq_tol(merged, apart, 1e-5);
     ck_assert_double_gt(fabs(base - apart), 1e-3); /* the adapters do something */
     MxBytes manifest = content("merged/MANIFEST.json");

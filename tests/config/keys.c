@@ -231,7 +231,7 @@ START_TEST(help_knows_keys_groups_and_typos) {
     ck_assert(mx_config_help(&out, NULL, &err) && strstr(out.data, "optimizer"));
     ck_assert(mx_config_help(&out, "optimizer", &err) && strstr(out.data, "adam_b1"));
     ck_assert(mx_config_help(&out, "adam_b1", &err) && strstr(out.data, ">= 0, < 1"));
-    ck_assert(mx_config_help(&out, "lora.lora_tile_size", &err) &&
+    ck_assert(mx_config_help(&out, "lora_input_adapters_path", &err) &&
               strstr(out.data, "not built yet"));
     ck_assert(!mx_config_help(&out, "adam_b3", &err));
     ck_assert_ptr_nonnull(strstr(err.text.data, "did you mean \"adam_b1\""));
@@ -301,6 +301,7 @@ static const char *another(MxKey key) {
         {MX_KEY_routed_score_func, "sigmoid"}, {MX_KEY_rl_loss_algo, "rloo"},
         {MX_KEY_rl_reward, "exact"},           {MX_KEY_vision_encoder_block, "gemma3"},
         {MX_KEY_num_channels_for_vit, "4"},    {MX_KEY_global_rope_proportion, "0.5"},
+        {MX_KEY_lora_weight_qtype, "nf4"},
     };
     const char *type = built[key].type;
     for (int i = 0; i < MX_COUNT(words); i++)
@@ -350,11 +351,14 @@ static const char *setting(MxArena *arena, int i, bool holds) {
     static const struct {
         MxKey key;
         const char *word;
-    } others[] = {{MX_KEY_attention_type, "full"},    {MX_KEY_rope_type, "default"},
-                  {MX_KEY_dataset_type, "synthetic"}, {MX_KEY_dpo_reference, "copy"},
-                  {MX_KEY_dpo_algo, "dpo"},           {MX_KEY_rl_reward, "data"},
-                  {MX_KEY_opt_type, "sgd"},           {MX_KEY_lr_schedule_type, "cosine"},
-                  {MX_KEY_tokenizer_type, "byte"},    {MX_KEY_dtype, "bfloat16"}};
+    } others[] = {
+        {MX_KEY_attention_type, "full"},    {MX_KEY_rope_type, "default"},
+        {MX_KEY_dataset_type, "synthetic"}, {MX_KEY_dpo_reference, "copy"},
+        {MX_KEY_dpo_algo, "dpo"},           {MX_KEY_rl_reward, "data"},
+        {MX_KEY_opt_type, "sgd"},           {MX_KEY_lr_schedule_type, "cosine"},
+        {MX_KEY_tokenizer_type, "byte"},    {MX_KEY_dtype, "bfloat16"},
+        {MX_KEY_lora_weight_qtype, "''"},
+    };
     for (int j = 0; j < MX_COUNT(others); j++)
         if (others[j].key == needs)
             return mx_arena_printf(arena, "%s=%s", name,

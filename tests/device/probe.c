@@ -87,6 +87,8 @@ void probe_store(const double *from, MxType type, void *to) {
             ((float *)to)[i] = (float)from[i];
         else if (type.dtype == MX_BF16)
             ((MxBf16 *)to)[i] = mx_f32_to_bf16((float)from[i]);
+        else if (type.dtype == MX_U8)
+            ((uint8_t *)to)[i] = (uint8_t)from[i];
         else
             ((int32_t *)to)[i] = (int32_t)from[i];
 }
@@ -98,6 +100,8 @@ void probe_load(const void *from, MxType type, double *to) {
             to[i] = (double)((const float *)from)[i];
         else if (type.dtype == MX_BF16)
             to[i] = (double)mx_bf16_to_f32(((const MxBf16 *)from)[i]);
+        else if (type.dtype == MX_U8)
+            to[i] = (double)((const uint8_t *)from)[i];
         else
             to[i] = (double)((const int32_t *)from)[i];
 }

@@ -70,6 +70,8 @@ static void put(void *data, MxDtype dtype, int64_t at, float x) {
         ((float *)data)[at] = x;
     else if (dtype == MX_BF16)
         ((MxBf16 *)data)[at] = mx_f32_to_bf16(x);
+    else if (dtype == MX_U8)
+        ((uint8_t *)data)[at] = (uint8_t)x;
     else
         ((int32_t *)data)[at] = (int32_t)x;
 }
@@ -77,6 +79,7 @@ static void put(void *data, MxDtype dtype, int64_t at, float x) {
 static float get(const void *data, MxDtype dtype, int64_t at) {
     if (dtype == MX_F32) return ((const float *)data)[at];
     if (dtype == MX_BF16) return mx_bf16_to_f32(((const MxBf16 *)data)[at]);
+    if (dtype == MX_U8) return (float)((const uint8_t *)data)[at];
     return (float)((const int32_t *)data)[at];
 }
 
@@ -129,7 +132,7 @@ static MxSharding draw_sharding(const MxMesh *mesh, MxType type, uint64_t *state
     MxSharding s = {0};
     for (int i = 0; i < mesh->n; i++) {
         uint32_t where = draw(state, (uint32_t)type.shape.rank + 2);
-        bool is_real = type.dtype != MX_I32;
+        bool is_real = mx_dtype_is_float(type.dtype);
         if (where < (uint32_t)type.shape.rank) {
             int64_t parts = mesh->sizes[i];
             for (int j = 0; j < i; j++)

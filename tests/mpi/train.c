@@ -47,6 +47,8 @@ static const Variant variants[] = {
     {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
     {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
+    {.name = "adapters over nf4", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.lora_weight_qtype=nf4", "lora.lora_tile_size=4", SGD}},
+    {.name = "adapters over int8, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.lora_weight_qtype=int8", "lora.lora_tile_size=2", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
     {.name = "rewards", .set = {REWARDED, "rl.recorded_logprobs=true", SGD}, .parts = 2, .often = true},
     {.name = "rewards by tokens, adapters, accumulation", .set = {REWARDED, "rl.loss_algo=reinforce_pp", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
@@ -163,7 +165,10 @@ static const float *var_floats(MxArena *arena, const MxTrainState *s, int var) {
     if (type.dtype == MX_F32) return values;
     int64_t n = mx_shape_count(type.shape);
     float *wide = mx_new_n(arena, float, n);
-    for (int64_t i = 0; i < n; i++) wide[i] = mx_bf16_to_f32(((const MxBf16 *)values)[i]);
+    bool is_codes = type.dtype == MX_U8; /* of a weight in few bits */
+    for (int64_t i = 0; i < n; i++)
+        wide[i] = is_codes ? (float)((const uint8_t *)values)[i]
+                           : mx_bf16_to_f32(((const MxBf16 *)values)[i]);
     return wide;
 }
 
@@ -315,10 +320,10 @@ static Distance farthest(const MxTrainState *s, const Record *r, const int *vars
     Distance most = {0};
     double least = 0;
     for (int i = 0; i < r->params->n; i++)
-        if (whole[i]) least += 1e-12 * squares(r->params->leaves[i].shape, whole[i]);
+        if (whole[i]) least += 1e-12 * squares(s->vars.item[vars[i]].type.shape, whole[i]);
     for (int i = 0; i < r->params->n; i++) {
         if (!whole[i]) continue;
-        Distance d = distance(s, vars[i], r->params->leaves[i].shape, whole[i], least);
+        Distance d = distance(s, vars[i], s->vars.item[vars[i]].type.shape, whole[i], least);
         most.absolute = fmax(most.absolute, d.absolute);
         if (!(d.relative >= most.relative)) continue;
         most.relative = d.relative;

@@ -177,6 +177,10 @@ static const struct {
 } prints[] = {
     {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2}, "tn 2 bfloat16"},
     {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
+    {&op_quantize, &(const MxQuantAttr){MX_F32, {MX_NF4, 0, 64}}, "nf4 64 dim 0"},
+    {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
+    {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1}, {MX_NF4, 0, 64}},
+     "nt 1 bfloat16 nf4 64 dim 0"},
     {&op_adamw, &(const MxAdamwAttr){.eps = 1e-8, .weight_decay = 0.1, .nesterov = true},
      "eps 1e-08 0 decay 0.1 nesterov"},
     {&op_lion, &(const MxLionAttr){.weight_decay = 0.1}, "decay 0.1"},

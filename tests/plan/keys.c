@@ -143,6 +143,7 @@ static const struct {
     {MX_KEY_wsd_decay_style, "cosine"},
     {MX_KEY_learning_rate_schedule_steps, "3"},
     {MX_KEY_lora_module_path, ".*out.*"},
+    {MX_KEY_lora_weight_qtype, "nf4"},
     {MX_KEY_num_devices, "4"},
     {MX_KEY_num_slices, "2"},
     {MX_KEY_compile_topology, "v5e-16"},

@@ -158,6 +158,8 @@ static void fill_inputs(Program *p) {
         for (int64_t j = 0; j < n; j++)
             if (is_real(p, i))
                 ((float *)x)[j] = (float)in[i][j];
+            else if (p->graph.shot->in[i].dtype == MX_U8)
+                ((uint8_t *)x)[j] = (uint8_t)in[i][j];
             else
                 ((int32_t *)x)[j] = (int32_t)in[i][j];
         var_fill(p->run, p->in[i], x);

@@ -20,6 +20,7 @@ int main(void) {
     srunner_add_suite(runner, tiles_suite());
     srunner_add_suite(runner, lora_suite());
     srunner_add_suite(runner, lora_runs_suite());
+    srunner_add_suite(runner, qlora_suite());
     srunner_add_suite(runner, ahead_suite());
     srunner_add_suite(runner, clip_suite());
     srunner_add_suite(runner, distill_suite());

@@ -27,6 +27,7 @@ Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *rollouts_suite(void);
 Suite *lora_runs_suite(void);
+Suite *qlora_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);
 Suite *tiles_suite(void);

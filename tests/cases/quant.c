@@ -1,0 +1,156 @@
+/* quant.c — weights in few bits. */
+#include "cases.h"
+
+#include <math.h>
+
+/* An array's elements by row and column; codes and scales of them. */
+typedef struct Bits {
+    MxQuant quant;
+    int64_t rows, width;
+    const double *codes, *scales;
+} Bits;
+
+static Bits bits_of(MxQuant quant, MxShape shape, const double *codes, const double *scales) {
+    Bits b = {quant, 1, 1, codes, scales};
+    for (int d = 0; d < shape.rank; d++) *(d <= quant.dim ? &b.rows : &b.width) *= shape.dim[d];
+    return b;
+}
+
+static double value_at(const Bits *b, int64_t row, int64_t column) {
+    int64_t at = row * b->width + column;
+    double scale = b->scales[row / b->quant.tile * b->width + column];
+    if (b->quant.type == MX_INT8) {
+        double code = b->codes[at];
+        return (code > 127 ? code - 256 : code) * scale;
+    }
+    int pair = (int)b->codes[at / 2];
+    return (double)mx_nf4_values[at % 2 ? pair / 16 : pair % 16] * scale;
+}
+
+static void ref_dequantize(const Reference *r) {
+    const MxQuantAttr *attr = r->attr;
+    Bits b = bits_of(attr->quant, r->out_type[0].shape, r->in[0], r->in[1]);
+    for (int64_t row = 0; row < b.rows; row++)
+        for (int64_t c = 0; c < b.width; c++) r->out[0][row * b.width + c] = value_at(&b, row, c);
+}
+
+/* In floats, as the definition has it: what lies between two codes is decided by its last bit. */
+static int code_of(MxQtype type, float x) {
+    int best = 0;
+    if (type == MX_INT8) {
+        float y = rintf(x);
+        y = y > 127 ? 127 : y < -128 ? -128 : y;
+        return (int)y & 255;
+    }
+    for (int k = 1; k < MX_NF4_CODES; k++)
+        if (fabsf(mx_nf4_values[k] - x) < fabsf(mx_nf4_values[best] - x)) best = k;
+    return best;
+}
+
+static void ref_quantize(const Reference *r) {
+    MxQuant quant = ((const MxQuantAttr *)r->attr)->quant;
+    Bits b = bits_of(quant, r->in_type[0].shape, NULL, NULL);
+    int a_byte = quant.type == MX_NF4 ? 2 : 1;
+    for (int64_t i = 0; i < b.rows * b.width / a_byte; i++) r->out[0][i] = 0;
+    for (int64_t row = 0; row < b.rows; row++)
+        for (int64_t c = 0; c < b.width; c++) {
+            float most = 0;
+            for (int64_t k = 0; k < quant.tile; k++) {
+                int64_t from = row / quant.tile * quant.tile + k;
+                most = fmaxf(most, fabsf((float)r->in[0][from * b.width + c]));
+            }
+            float scale = quant.type == MX_NF4 ? most : most * (1 / 127.5f);
+            if (scale < 1e-19f) scale = 1;
+            int64_t at = row * b.width + c;
+            int code = code_of(quant.type, (float)r->in[0][at] * (1 / scale));
+            r->out[1][row / quant.tile * b.width + c] = (double)scale;
+            r->out[0][at / a_byte] += at % a_byte ? 16 * code : code;
+        }
+}
+
+static void ref_quant_dot(const Reference *r) {
+    const MxQuantDotAttr *attr = r->attr;
+    MxShape w = mx_quant_shape(attr->quant, r->in_type[1].shape);
+    MxDotSizes s = mx_dot_sizes(r->in_type[0].shape, w, &attr->dot);
+    Bits b = bits_of(attr->quant, w, r->in[1], r->in[2]);
+    bool is_bf16 = r->in_type[0].dtype == MX_BF16, is_turned = attr->dot.kind == MX_DOT_NT;
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < s.k; k++) {
+                double y = is_turned ? value_at(&b, j, k) : value_at(&b, k, j);
+                if (is_bf16) y = (double)mx_bf16_to_f32(mx_f32_to_bf16((float)y));
+                sum += r->in[0][i * s.k + k] * y;
+            }
+            r->out[0][i * s.n + j] = sum;
+        }
+}
+
+// clang-format off
+#define NF4(d, t)  {.type = MX_NF4, .dim = d, .tile = t}
+#define INT8(d, t) {.type = MX_INT8, .dim = d, .tile = t}
+#define QUANT(...) ATTR(MxQuantAttr, .quant = __VA_ARGS__)
+#define DOT(k, c, ...) ATTR(MxQuantDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .quant = __VA_ARGS__)
+
+const OpTest test_quantize = {
+    CASES(
+        {"nf4", QUANT(NF4(0, 8)), "f24,6", "u24,3 f3,6", 0},
+        {"int8", QUANT(INT8(0, 8)), "f24,7", "u24,7 f3,7", 0},
+        {"nf4, groups of dims", QUANT(NF4(1, 4)), "f3,8,2,6", "u3,8,2,3 f3,2,2,6", 0},
+        {"nf4, large", QUANT(NF4(0, 64)), "f192,518", NULL, 0},
+        {"int8, large", QUANT(INT8(0, 64)), "f192,518", NULL, 0},
+        {"zeros", QUANT(NF4(0, 4)), "f8,2:value0", NULL, 0},
+        {NULL, QUANT(NF4(0, 4)), "f64,32", NULL, CASE_RANKS},
+        {NULL, QUANT(INT8(1, 2)), "f8,16,16", NULL, CASE_RANKS}),
+    WRONG(
+        {QUANT(NF4(0, 8)), "f12,4", "blocks of 8 do not divide dim 0 = 12"},
+        {QUANT(NF4(0, 4)), "f12,5", "nf4 wants an even dim 1, found 5"},
+        {QUANT(NF4(0, 0)), "f12,4", "blocks of 0 do not divide"},
+        {QUANT(INT8(0, 4)), "f12", "it is no matrix"},
+        {QUANT(INT8(0, 4)), "b12,4", "input 0 must be float32"}),
+    .reference = ref_quantize,
+};
+
+const OpTest test_dequantize = {
+    CASES(
+        {"nf4", QUANT(NF4(0, 8)), "u24,9 f3,18", NULL, CASE_FOLLOWS},
+        {"int8", QUANT(INT8(0, 8)), "u24,7 f3,7", NULL, CASE_FOLLOWS},
+        {"nf4, groups of dims", QUANT(NF4(1, 4)), "u3,8,2,3 f3,2,2,6", "f3,8,2,6", 0},
+        {"nf4, large", QUANT(NF4(0, 64)), "u192,259 f3,518", NULL, CASE_FOLLOWS},
+        {"int8, large", QUANT(INT8(0, 64)), "u192,519 f3,519", NULL, CASE_FOLLOWS},
+        {NULL, QUANT(NF4(0, 4)), "u64,16 f16,32", NULL, CASE_RANKS},
+        {NULL, QUANT(INT8(1, 2)), "u8,16,16 f8,8,16", NULL, CASE_RANKS}),
+    WRONG(
+        {QUANT(NF4(0, 8)), "u24,9 f3,9", "scales must be one a block"},
+        {QUANT(NF4(0, 8)), "u12,9 f3,18", "blocks of 8 do not divide dim 0 = 12"},
+        {QUANT(NF4(0, 8)), "i24,9 f3,18", "input 0 must be uint8"},
+        {QUANT(NF4(0, 8)), "u24,9 b3,18", "input 1 must be float32"}),
+    .reference = ref_dequantize,
+};
+
+const OpTest test_quant_dot = {
+    CASES(
+        {"nf4, nn", DOT(NN, 1, NF4(0, 8)), "x17,24 u24,17 f3,34:square0.1", NULL, CASE_FOLLOWS},
+        {"nf4, nt", DOT(NT, 1, NF4(0, 8)), "x17,34 u24,17 f3,34:square0.1", NULL, CASE_FOLLOWS},
+        {"int8, nn", DOT(NN, 1, INT8(0, 8)), "x17,24 u24,33 f3,33:square0.01", NULL, CASE_FOLLOWS},
+        {"int8, nt", DOT(NT, 1, INT8(0, 8)), "x17,33 u24,33 f3,33:square0.01", NULL, CASE_FOLLOWS},
+        {"nf4, nn, groups of dims", DOT(NN, 2, NF4(1, 4)), "x2,5,3,8 u3,8,2,3 f3,2,2,6", "f2,5,2,6", 0},
+        {"nf4, nt, groups of dims", DOT(NT, 2, NF4(1, 4)), "x2,5,2,6 u3,8,2,3 f3,2,2,6", "f2,5,3,8", 0},
+        {"nf4, nn, several slabs", DOT(NN, 1, NF4(0, 64)), "x3,1024 u1024,75 f16,150", NULL, CASE_FOLLOWS},
+        {"nf4, nt, several slabs", DOT(NT, 1, NF4(0, 64)), "x3,1024 u192,512 f3,1024", NULL, CASE_FOLLOWS},
+        {"one row", DOT(NN, 1, NF4(0, 8)), "x1,24 u24,17 f3,34", NULL, CASE_FOLLOWS},
+        {"folded to f32", DOT(NN, 1, INT8(0, 8)), "x17,24 u24,33 f3,33:square0.01", NULL, 0},
+        {NULL, DOT(NN, 1, NF4(0, 4)), "f8,8,32 u32,16 f8,32", NULL, CASE_RANKS},
+        {NULL, DOT(NT, 1, NF4(0, 4)), "f8,8,32 u32,16 f8,32", NULL, CASE_RANKS},
+        {NULL, DOT(NN, 2, INT8(1, 2)), "f8,8,16 u8,16,16 f8,8,16", NULL, CASE_RANKS}),
+    WRONG(
+        {DOT(NN, 1, NF4(0, 8)), "f17,23 u24,17 f3,34", "contracted dims differ"},
+        {DOT(NN, 2, NF4(0, 8)), "f17,24 u24,17 f3,34", "what is contracted must be the weight's rows or columns"},
+        {DOT(TN, 1, NF4(0, 8)), "f24,17 u24,17 f3,34", "what is contracted must be the weight's rows or columns"},
+        {DOT(NN, 1, NF4(0, 8)), "f17,24 u24,17 f4,34", "scales must be one a block"},
+        {DOT(NN, 1, NF4(0, 8)), "i17,24 u24,17 f3,34", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_quant_dot,
+    .flows = 1 << 0,
+    .any_bits = true,
+};
+// clang-format on
