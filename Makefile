@@ -38,7 +38,7 @@ LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null
 LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg 2>/dev/null)
-LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec 2>/dev/null)
+LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec snappy 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
                -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"'
@@ -197,7 +197,7 @@ test:  ## the same set-up, then all tests
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
-            libbrotli-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
+            libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -66,6 +66,7 @@ zstd\.h src/data/codec_zstd.c
 brotli src/data/codec_brotli.c
 png\.h src/image/png.c
 jpeglib\.h src/image/jpeg.c
+snappy src/data/codec_snappy.c
 utf8proc\.h src/text/unicode.c
 END
 

@@ -154,6 +154,10 @@ bool mx_config_names_eval(const MxConfig *config);
 /* mx_config_writes — whether the policy writes the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 
+/* mx_config_is_hf_format — whether hf_path names a format of files, as "parquet"; else it is a
+ * folder. */
+bool mx_config_is_hf_format(const char *hf_path);
+
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
  * M_KEY" or "<default>" (the last three without a line). */
 MxWhere mx_config_where(const MxConfig *config, MxKey key);

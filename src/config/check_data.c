@@ -90,16 +90,24 @@ static const struct {
 } hf_readers[] = {
     {"json", NULL},
     {"text", NULL},
-    {"parquet", "pandas.read_parquet('IN.parquet')"},
+    {"parquet", NULL},
+    {"arrow", NULL},
     {"csv", "pandas.read_csv('IN.csv')"},
 };
+
+bool mx_config_is_hf_format(const char *hf_path) {
+    for (int i = 0; i < MX_COUNT(hf_readers); i++)
+        if (!strcmp(hf_path, hf_readers[i].name)) return !hf_readers[i].wants;
+    return false;
+}
 
 static void check_hf_path(ConfigLoad *load, const MxConfig *c) {
     const char *path = c->hf_path;
     for (int i = 0; i < MX_COUNT(hf_readers); i++) {
         if (strcmp(path, hf_readers[i].name)) continue;
         if (!hf_readers[i].wants) return;
-        config_fail(load, MX_KEY_hf_path, "%s is not available, wants json or text", path);
+        config_fail(load, MX_KEY_hf_path, "%s is not available, wants json, text, parquet or arrow",
+                    path);
         config_hint(load,
                     "convert with: python3 -c \"import pandas; %s.to_json('OUT.jsonl', "
                     "orient='records', lines=True)\"",
@@ -107,17 +115,17 @@ static void check_hf_path(ConfigLoad *load, const MxConfig *c) {
         return;
     }
     if (!mx_dir_exists(path)) {
-        config_fail(load, MX_KEY_hf_path,
-                    "\"%s\" is no folder here, and sets of the Hugging Face hub are not "
-                    "downloaded; wants json or text with hf_train_files, or a folder",
-                    config_shorten(load->arena, path));
-        config_hint(load, "hf download --repo-type dataset NAME --local-dir DIR brings its files");
-    } else if (c->hf_train_files && strcmp(c->hf_train_files, path)) {
         config_fail(
             load, MX_KEY_hf_path,
-            "\"%s\" names the training data, and so does hf_train_files; wants json or text "
-            "with that",
+            "\"%s\" is no folder here, and sets of the Hugging Face hub are not "
+            "downloaded; wants json, text, parquet or arrow with hf_train_files, or a folder",
             config_shorten(load->arena, path));
+        config_hint(load, "hf download --repo-type dataset NAME --local-dir DIR brings its files");
+    } else if (c->hf_train_files && strcmp(c->hf_train_files, path)) {
+        config_fail(load, MX_KEY_hf_path,
+                    "\"%s\" names the training data, and so does hf_train_files; wants json, "
+                    "text, parquet or arrow with that",
+                    config_shorten(load->arena, path));
     }
 }
 

@@ -207,7 +207,7 @@ bool config_share(const char *text, double *out) {
 /* hf_path is how to read files, or the folder that holds them. */
 static void derive_files(ConfigLoad *load, MxConfig *c) {
     if (strcmp(c->dataset_type, "hf") || !c->hf_path || c->hf_train_files ||
-        !strcmp(c->hf_path, "json") || !strcmp(c->hf_path, "text"))
+        mx_config_is_hf_format(c->hf_path))
         return;
     c->hf_train_files = c->hf_path;
     mark(load, MX_KEY_hf_train_files);

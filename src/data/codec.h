@@ -26,6 +26,6 @@ typedef struct Codec {
     bool (*unpack)(const uint8_t *in, size_t n_in, uint8_t *out, size_t n_out);
 } Codec;
 
-extern const Codec codec_gzip, codec_zstd, codec_brotli;
+extern const Codec codec_gzip, codec_zstd, codec_brotli, codec_snappy;
 
 #endif

@@ -9,12 +9,13 @@ typedef struct Gzip {
     bool is_between; /* a member has ended */
 } Gzip;
 
+enum { GZIP_ONLY = 16 }; /* added to the window's bits */
+
 static void end(void *data) {
     inflateEnd(&((Gzip *)data)->z);
 }
 
 static void *gzip_open(MxArena *arena) {
-    enum { GZIP_ONLY = 16 }; /* added to the window's bits */
     Gzip *gzip = mx_new(arena, Gzip);
     int failed = inflateInit2(&gzip->z, MAX_WBITS + GZIP_ONLY);
     MX_ASSERT(!failed);
@@ -56,10 +57,26 @@ static const char *gzip_step(void *state, CodecStep *step, bool *is_whole) {
     return z->msg ? z->msg : "it is damaged";
 }
 
+/* One member. */
+static bool gzip_unpack(const uint8_t *in, size_t n_in, uint8_t *out, size_t n_out) {
+    z_stream z = {0};
+    if (n_in > UINT32_MAX || n_out > UINT32_MAX || inflateInit2(&z, MAX_WBITS + GZIP_ONLY))
+        return false;
+    z.next_in = (z_const Bytef *)in;
+    z.avail_in = (unsigned)n_in;
+    z.next_out = out;
+    z.avail_out = (unsigned)n_out;
+    int code = inflate(&z, Z_FINISH);
+    bool ok = code == Z_STREAM_END && !z.avail_out && !z.avail_in;
+    inflateEnd(&z);
+    return ok;
+}
+
 const Codec codec_gzip = {
     .name = "gzip",
     .magic = "\x1f\x8b\x08",
     .n_magic = 3,
     .open = gzip_open,
     .step = gzip_step,
+    .unpack = gzip_unpack,
 };

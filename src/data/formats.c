@@ -10,11 +10,6 @@
 /* What to do with a file that is packed, a table or a container of arrays. */
 static const char unpack[] = "unpack it first";
 static const char export[] = "write its records as JSON Lines first, one object a line";
-static const char parquet[] =
-    "convert it with: python3 -c \"import pandas; pandas.read_parquet('IN.parquet').to_json("
-    "'OUT.jsonl', orient='records', lines=True)\"";
-static const char arrow[] = "convert it with: python3 -c \"import datasets; "
-                            "datasets.Dataset.from_file('IN.arrow').to_json('OUT.jsonl')\"";
 static const char convert[] = "write its arrays as HDF5 first (docs/DATA.md tells the names)";
 
 /* Sources: the formats' own specifications. */
@@ -24,9 +19,6 @@ static const struct Foreign {
     size_t n, at;
     const char *hint;
 } foreign[] = {
-    {"Parquet", "PAR1", 4, 0, parquet},
-    {"Arrow", "ARROW1", 6, 0, arrow},
-    {"Arrow (a stream)", "\xff\xff\xff\xff", 4, 0, arrow},
     {"Avro", "Obj\x01", 4, 0, export},
     {"ORC", "ORC", 3, 0, export},
     {"SQLite", "SQLite format 3", 16, 0, export},
@@ -51,8 +43,8 @@ static const struct Foreign {
 /* ---- the choice */
 
 /* Formats that tell themselves by their first bytes. */
-static const RecordFormat *const told[] = {&format_tfrecord, &format_array_record,
-                                           &format_json_array};
+static const RecordFormat *const told[] = {&format_tfrecord, &format_array_record, &format_parquet,
+                                           &format_arrow, &format_json_array};
 
 static bool is_among(const FormatChoice *choice, const RecordFormat *format) {
     for (int i = 0; i < choice->n; i++)

@@ -34,7 +34,7 @@ struct RecordFormat {
 };
 
 extern const RecordFormat format_json_lines, format_json_array, format_text_lines, format_tfrecord,
-    format_array_record;
+    format_array_record, format_parquet, format_arrow;
 
 /* What a kind of dataset reads. */
 struct FormatChoice {

@@ -3,19 +3,23 @@
 #include "columns.h"
 #include "formats.h"
 
-/* Formats whose files tell themselves; a record of JSON by its first byte. */
+/* Formats whose files tell themselves, and what reads their records; a record of JSON tells itself
+ * by its first byte. */
 static const RecordFormat *const formats[] = {&format_json_lines, &format_json_array,
-                                              &format_tfrecord, &format_array_record};
-static const FormatChoice any = {"text, JSON Lines, TFRecord or ArrayRecord", formats,
-                                 MX_COUNT(formats), true};
+                                              &format_parquet,    &format_arrow,
+                                              &format_tfrecord,   &format_array_record};
+static const MxDataGuess readers[] = {
+    {.kind = "hf", .format = "json"},        {.kind = "hf", .format = "json"},
+    {.kind = "hf", .format = "parquet"},     {.kind = "hf", .format = "arrow"},
+    {.kind = "grain", .format = "tfrecord"}, {.kind = "grain", .format = "arrayrecord"}};
+_Static_assert(MX_COUNT(readers) == MX_COUNT(formats), "one each");
+static const FormatChoice any = {"text, JSON Lines, Parquet, Arrow, TFRecord or ArrayRecord",
+                                 formats, MX_COUNT(formats), true};
 
-/* What reads the records of a format. */
-static void name_kind(const RecordFormat *format, MxDataGuess *out) {
-    bool is_array = format == &format_array_record;
-    if (format->is_binary)
-        *out = (MxDataGuess){.kind = "grain", .format = is_array ? "arrayrecord" : "tfrecord"};
-    else
-        *out = (MxDataGuess){.kind = "hf", .format = "json"};
+static MxDataGuess reader_of(const RecordFormat *format) {
+    int i = 0;
+    while (formats[i] != format) i++;
+    return readers[i];
 }
 
 /* Whether a file that no format knows is text: no object stands at its beginning. */
@@ -57,7 +61,7 @@ bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess 
     if (ok && is_text(&file)) {
         *out = (MxDataGuess){.kind = "text", .columns = ""};
     } else if (ok) {
-        name_kind(file.format, out);
+        *out = reader_of(file.format);
         ok = read_first(arena, &file, &config, out, err);
     }
     mx_arena_release(&reading);

@@ -11,27 +11,50 @@ static bool is_format(const MxDataConfig *config, const char *name) {
 
 /* ---- hf */
 
-static bool hf_reads_text(const MxDataConfig *config, const char *path) {
+/* What is read where nothing is said, then by the format that is said; endings are those of a
+ * folder's files, the first that there is. */
+static const struct HfFormat {
+    const char *name;
+    const char *suffixes[5];
+    FormatChoice choice;
+} hf_formats[] = {
+    {.suffixes = {"jsonl", "parquet", "arrow", "json"},
+     .choice = {"JSON Lines, Parquet or Arrow",
+                (const RecordFormat *const[]){&format_json_lines, &format_json_array,
+                                              &format_parquet, &format_arrow},
+                4, true}},
+    {.name = "json",
+     .suffixes = {"jsonl", "json"},
+     .choice = {"JSON Lines", (const RecordFormat *const[]){&format_json_lines, &format_json_array},
+                2, true}},
+    {.name = "text",
+     .suffixes = {"txt"},
+     .choice = {"lines of text", (const RecordFormat *const[]){&format_text_lines}, 1, true}},
+    {.name = "parquet",
+     .suffixes = {"parquet"},
+     .choice = {"Parquet", (const RecordFormat *const[]){&format_parquet}, 1, false}},
+    {.name = "arrow",
+     .suffixes = {"arrow"},
+     .choice = {"Arrow", (const RecordFormat *const[]){&format_arrow}, 1, true}},
+};
+
+/* Without a word, files that end so are text. */
+static const struct HfFormat *hf_format(const MxDataConfig *config, const char *path) {
     static const char *const text[] = {".txt", ".txt.gz", ".txt.zst"};
-    bool is_text = is_format(config, "text");
-    for (int i = 0; i < MX_COUNT(text) && !config->format; i++)
-        is_text |= mx_text_has_suffix(path, text[i]);
-    return is_text;
+    const char *name = config->format;
+    for (int i = 0; i < MX_COUNT(text) && !name; i++)
+        if (mx_text_has_suffix(path, text[i])) name = "text";
+    for (int i = 1; i < MX_COUNT(hf_formats) && name; i++)
+        if (!strcmp(name, hf_formats[i].name)) return &hf_formats[i];
+    return &hf_formats[0];
 }
 
-/* Files that must be converted are found too, to say how. */
 static bool hf_parts(MxArena *arena, const MxDataConfig *config, DataParts *out, MxError *err) {
-    static const char *const json[] = {"jsonl", "parquet", "arrow", "json", NULL};
-    static const char *const text[] = {"txt", NULL};
-    return data_find_parts(arena, config, hf_reads_text(config, "") ? text : json, out, err);
+    return data_find_parts(arena, config, hf_format(config, "")->suffixes, out, err);
 }
 
 static const FormatChoice *hf_choice(const MxDataConfig *config, const char *path) {
-    static const RecordFormat *const json[] = {&format_json_lines, &format_json_array};
-    static const RecordFormat *const text[] = {&format_text_lines};
-    static const FormatChoice of_json = {"JSON Lines", json, MX_COUNT(json), true};
-    static const FormatChoice of_text = {"lines of text", text, MX_COUNT(text), true};
-    return hf_reads_text(config, path) ? &of_text : &of_json;
+    return &hf_format(config, path)->choice;
 }
 
 const DataKind data_hf = {
@@ -47,7 +70,8 @@ const DataKind data_hf = {
     .score = records_score,
     .mixed = records_mixed,
     .record = records_text,
-    .doc = "objects of JSON or lines of text: texts, prompts and completions, pairs of responses, "
+    .doc = "objects of JSON, rows of Parquet or Arrow, or lines of text: texts, prompts and "
+           "completions, pairs of responses, "
            "responses with rewards",
 };
 

@@ -179,6 +179,14 @@ void stream_take(DataStream *stream, size_t n) {
     stream->n_taken += (int64_t)n;
 }
 
+bool stream_finish(DataStream *stream, MxError *err) {
+    while (!stream->is_at_end) {
+        stream_take(stream, stream->end - stream->start);
+        if (!stream_hold(stream, 1, err)) return false;
+    }
+    return true;
+}
+
 MxDataFile stream_file(const DataStream *stream) {
     MX_ASSERT(stream->is_at_end);
     return (MxDataFile){stream->path, stream->n_read, mx_hash_value(stream->hash)};

@@ -47,6 +47,8 @@ static inline const uint8_t *stream_held(const DataStream *stream, size_t *n) {
     return stream->bytes + stream->start;
 }
 void stream_take(DataStream *stream, size_t n);
+/* stream_finish — passes over what is left. */
+bool stream_finish(DataStream *stream, MxError *err);
 /* stream_file — what was read, as data_add_file wants it. The file must have been read to its end.
  */
 MxDataFile stream_file(const DataStream *stream);

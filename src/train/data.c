@@ -55,12 +55,9 @@ static bool are_found(const MxStrs *columns) {
 
 /* The format of files where a key says it. */
 static const char *format_of(const MxConfig *c) {
-    static const char *const formats[] = {"json", "text"};
     if (!strcmp(c->dataset_type, "grain")) return c->grain_file_type;
-    for (int i = 0; i < MX_COUNT(formats); i++)
-        if (!strcmp(c->dataset_type, "hf") && c->hf_path && !strcmp(c->hf_path, formats[i]))
-            return formats[i];
-    return NULL;
+    bool is_hf = !strcmp(c->dataset_type, "hf");
+    return is_hf && c->hf_path && mx_config_is_hf_format(c->hf_path) ? c->hf_path : NULL;
 }
 
 /* As the model sees them. */

@@ -67,7 +67,7 @@ is 'data that is not there' "$("$bin/mxtrain" --dump-config - data=nowhere 2>&1 
 printf '{"body":"a"}\n' >"$work/odd.jsonl"
 fails "data: $work/odd.jsonl:1: found \"body\"; wanted \"messages\", \"prompt\" and \"completion\", or \"text\"" data="$work/odd.jsonl"
 printf 'PAR1xxxx' >"$work/a.parquet"
-fails "data: $work/a.parquet: is Parquet, wanted text, JSON Lines, TFRecord or ArrayRecord" data="$work/a.parquet"
+fails "data: $work/a.parquet: is Parquet that does not end as such files do, with \"PAR1\"" data="$work/a.parquet"
 printf '{"text":"a"\n' >"$work/broken.jsonl"
 fails "data: $work/broken.jsonl:1:11: not valid JSON: '}' expected near end of file" data="$work/broken.jsonl"
 

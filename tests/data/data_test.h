@@ -9,6 +9,7 @@
 
 Suite *cache_suite(void);
 Suite *threads_suite(void);
+Suite *tables_suite(void);
 Suite *talks_suite(void);
 Suite *text_suite(void);
 Suite *formats_suite(void);

@@ -83,6 +83,7 @@ int main(void) {
     srunner_add_suite(runner, records_suite());
     srunner_add_suite(runner, groups_suite());
     srunner_add_suite(runner, threads_suite());
+    srunner_add_suite(runner, tables_suite());
     srunner_add_suite(runner, talks_suite());
     srunner_add_suite(runner, cache_suite());
     srunner_add_suite(runner, formats_suite());

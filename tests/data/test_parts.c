@@ -139,7 +139,8 @@ START_TEST(files_of_other_formats) {
     ck_refused(config, "chunk at byte 64: its records are packed by snappy");
     config.kind = "hf";
     config.format = NULL;
-    ck_refused(config, "is ArrayRecord, wanted JSON Lines\nhint: dataset_type=grain");
+    ck_refused(config,
+               "is ArrayRecord, wanted JSON Lines, Parquet or Arrow\nhint: dataset_type=grain");
 }
 END_TEST
 

@@ -351,7 +351,7 @@ END_TEST
 static const struct {
     const char *name, *bytes;
     size_t n;
-} others[] = {{"Parquet", "PAR1\x15\x04", 6},
+} others[] = {{"ORC", "ORC\x15\x04", 5},
               {"xz",
                "\xfd"
                "7zXZ",

@@ -1,4 +1,5 @@
-/* records.c — fuzz target for files of records that are not lines. The first byte of the input
+/* records.c — fuzz target for files of records that are not lines: lists in JSON, TFRecord,
+ * ArrayRecord, Parquet, Arrow. The first byte of the input
  * chooses what the rest is: a file of any kind, or only what lies inside frames and checksums,
  * which are then put around it: a record of TFRecord, or the data of a chunk of ArrayRecord. Bytes
  * are a dataset whose rows can be made, or errors. */
@@ -107,13 +108,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct {
         const char *kind, *format;
         void (*frame)(File *, const uint8_t *, size_t);
-    } ways[] = {{"grain", "tfrecord", add_raw},
-                {"grain", "arrayrecord", add_raw},
-                {"grain", "tfrecord", add_record},
-                {"grain", "arrayrecord", add_array_record},
-                {"hf", "json", add_raw},
-                {"hf", "text", add_raw},
-                {"text", NULL, add_raw}};
+    } ways[] = {{"grain", "tfrecord", add_raw},    {"grain", "arrayrecord", add_raw},
+                {"grain", "tfrecord", add_record}, {"grain", "arrayrecord", add_array_record},
+                {"hf", "json", add_raw},           {"hf", "text", add_raw},
+                {"text", NULL, add_raw},           {"hf", "parquet", add_raw},
+                {"hf", "arrow", add_raw}};
     static File file;
     MxArena arena = {.name = "fuzz"};
     MxError err = {0};
