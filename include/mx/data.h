@@ -177,6 +177,11 @@ bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess 
 /* mx_data_longest — the tokens of the longest record before it was cut; 0 = the dataset has no
  * records. */
 int64_t mx_data_longest(const MxDataset *dataset);
+/* mx_data_rows — how many rows an epoch would have if records were laid out as another config says:
+ * its length, rows and packing; of the same records, which are not read again. 0 = the kind does
+ * not tell. mx_data_held_rows — how many of n rows mx_data_hold_out takes. */
+int64_t mx_data_rows(const MxDataset *dataset, const MxDataConfig *as);
+int64_t mx_data_held_rows(int64_t n, double share, int64_t rows);
 
 /* mx_data_texts — hands over the texts of all files, in order, as they stand there: files of text
  * whole, of records the columns that training reads, of conversations what is said. Needs no

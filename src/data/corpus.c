@@ -257,6 +257,15 @@ static bool text_row(MxDataset *dataset, int64_t row, const DataRow *out, MxErro
     return true;
 }
 
+static int64_t text_rows(const MxDataset *dataset, const MxDataConfig *as) {
+    const Corpus *corpus = dataset->source;
+    int64_t n = 0;
+    if (as->packing) return rows_of(corpus->documents[corpus->n - 1].end, as->length);
+    for (int i = 0; i < corpus->n; i++)
+        n += rows_of(corpus->documents[i].end - corpus->documents[i].start, as->length);
+    return n;
+}
+
 const DataKind data_text = {
     .name = "text",
     .reads_text = true,
@@ -264,5 +273,6 @@ const DataKind data_text = {
     .choice = text_choice,
     .open = text_open,
     .row = text_row,
+    .rows = text_rows,
     .doc = "UTF-8 text files, one document each",
 };

@@ -171,6 +171,10 @@ int64_t mx_data_longest(const MxDataset *dataset) {
     return dataset->kind->longest ? dataset->kind->longest(dataset) : 0;
 }
 
+int64_t mx_data_rows(const MxDataset *dataset, const MxDataConfig *as) {
+    return dataset->kind->rows ? dataset->kind->rows(dataset, as) : 0;
+}
+
 int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps) {
     double rows = (double)steps * (double)dataset->config.rows;
     return (int64_t)ceil(rows / (double)dataset->n_rows);

@@ -9,12 +9,16 @@ MxDataset *mx_data_twin(MxArena *arena, const MxDataset *dataset) {
     return twin;
 }
 
+int64_t mx_data_held_rows(int64_t n, double share, int64_t rows) {
+    int64_t held = (int64_t)(share * (double)n);
+    return held < rows ? rows : held;
+}
+
 bool mx_data_hold_out(MxArena *arena, MxDataset *dataset, double share, int64_t rows,
                       MxDataset **out, MxError *err) {
     const MxDataConfig *config = &dataset->config;
     MX_ASSERT(share > 0 && share < 1 && !dataset->n_held && !dataset->kind->is_endless);
-    int64_t all = dataset->n_rows, held = (int64_t)(share * (double)all);
-    if (held < rows) held = rows;
+    int64_t all = dataset->n_rows, held = mx_data_held_rows(all, share, rows);
     if (all - held < config->rows)
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "too little data to hold a share out for evaluation: %s; a batch needs %lld "

@@ -67,6 +67,7 @@ const DataKind data_hf = {
     .see = records_see,
     .side = records_side,
     .longest = records_longest,
+    .rows = records_rows,
     .score = records_score,
     .mixed = records_mixed,
     .record = records_text,
@@ -96,6 +97,7 @@ const DataKind data_grain = {
     .see = records_see,
     .side = records_side,
     .longest = records_longest,
+    .rows = records_rows,
     .doc =
         "the same in tf.train.Example, in files of ArrayRecord or TFRecord, or a mixture of them",
 };
@@ -119,5 +121,6 @@ const DataKind data_tfds = {
     .see = records_see,
     .side = records_side,
     .longest = records_longest,
+    .rows = records_rows,
     .doc = "a split of a set in a folder of TensorFlow Datasets",
 };

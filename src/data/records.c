@@ -236,21 +236,37 @@ static bool refuse(const Records *records, MxWhere where, MxError *err) {
 
 /* ---- the kind */
 
-/* Which records share a row; of pairs both rows. */
-static void pack(Records *records) {
-    const MxDataConfig *config = &records->dataset->config;
-    RowLimits limits = {.length = config->length,
-                        .bins = config->rows,
-                        .max_segments = config->max_segments,
-                        .sides = config->pairs ? 2 : 1};
+/* Which records share a row if they were laid out as a config says; of pairs both rows. */
+static RowPlan plan_rows(MxArena *arena, const Records *records, const MxDataConfig *as) {
+    RowLimits limits = {.length = as->length,
+                        .bins = as->rows,
+                        .max_segments = as->max_segments,
+                        .sides = as->pairs ? 2 : 1};
     MxArena scratch = {.name = "packing"};
     int32_t *lengths = mx_new_n(&scratch, int32_t, limits.sides * records->n), *next = lengths;
     for (int64_t i = 0; i < records->n; i++)
-        for (int side = 0; side < limits.sides; side++)
-            *next++ = records->item[i].n[PROMPT] + records->item[i].n[ANSWER + side];
-    records->plan = rows_pack(records->arena, lengths, records->n, &limits);
+        for (int side = 0; side < limits.sides; side++) {
+            int64_t n = records->item[i].n[PROMPT] + records->item[i].n[ANSWER + side];
+            *next++ = (int32_t)(n < limits.length ? n : limits.length);
+        }
+    RowPlan plan = rows_pack(arena, lengths, records->n, &limits);
     mx_arena_release(&scratch);
+    return plan;
+}
+
+static void pack(Records *records) {
+    const MxDataConfig *config = &records->dataset->config;
+    records->plan = plan_rows(records->arena, records, config);
     if (config->pairs) records->dataset->unit = "rows of pairs";
+}
+
+int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as) {
+    MxArena arena = {.name = "rows"};
+    const Records *records = dataset->source;
+    int64_t n = as->packing ? plan_rows(&arena, records, as).n_rows
+                            : records->n / (as->group ? as->group : 1);
+    mx_arena_release(&arena);
+    return n;
 }
 
 static bool check_shares(const Records *records, MxError *err) {

@@ -73,6 +73,7 @@ typedef struct Records {
 bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
 int64_t records_longest(const MxDataset *dataset);
+int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
                  float *pixels, MxError *err);

@@ -50,6 +50,9 @@ typedef struct DataKind {
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
     /* Tokens of the longest record before it was cut; NULL = the kind has no records. */
     int64_t (*longest)(const MxDataset *dataset);
+    /* Rows of an epoch if they were laid out as another config says; NULL = the kind does not tell.
+     */
+    int64_t (*rows)(const MxDataset *dataset, const MxDataConfig *as);
     /* With groups: the reward of a row, whose number counts the responses of all groups, and the
      * recorded log-probabilities of its targets [length]. NULL = the kind has no rewards. */
     float (*score)(const MxDataset *dataset, int64_t row, float *logprobs);

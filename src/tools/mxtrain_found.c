@@ -66,21 +66,33 @@ static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *
     return true;
 }
 
-/* What depends on both is found with the config that the two make. */
-static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig **config,
-                      MxError *err) {
-    MxText text;
-    mx_text_init(&text, arena);
-    line->request.n_found = given->n;
-    if (!mx_config_load(arena, &line->request, config, err)) return false;
-    if (!mx_train_found_both(&text, *config, given->model, given->data != NULL, err)) return false;
-    add_found(given, "model and data", &text);
+/* The config of all that was found so far. */
+static bool load(CommandLine *line, MxArena *arena, const Given *given, MxConfig **config,
+                 MxError *err) {
     line->request.n_found = given->n;
     return mx_config_load(arena, &line->request, config, err);
 }
 
+/* What depends on both is found with the config that the two make, and how many steps there are
+ * with the one that all of this makes. */
+static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig **config,
+                      MxError *err) {
+    MxText text, steps;
+    MxFoundData data = {.arena = {.name = "found data"}};
+    mx_text_init(&text, arena);
+    mx_text_init(&steps, arena);
+    bool ok = load(line, arena, given, config, err) &&
+              mx_train_found_both(&text, *config, given->model, given->data ? &data : NULL, err);
+    if (ok) add_found(given, "model and data", &text);
+    ok = ok && load(line, arena, given, config, err);
+    if (ok) mx_train_found_steps(&steps, *config, &data);
+    if (steps.len) add_found(given, "the length of the data", &steps);
+    mx_arena_release(&data.arena);
+    return ok && (!steps.len || load(line, arena, given, config, err));
+}
+
 bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *err) {
-    enum { MOST_FOUND = 3 };
+    enum { MOST_FOUND = 4 };
     Given given = {.found = mx_new_n(arena, MxConfigFound, MOST_FOUND)};
     given.model = take(line, "model=");
     given.data = take(line, "data=");

@@ -97,38 +97,43 @@ static int64_t length_for(int64_t longest, int64_t most) {
     return length < most ? length : most;
 }
 
-static bool find_longest(const MxConfig *c, int64_t most, int64_t *out, MxError *err) {
-    MxArena arena = {.name = "length"};
-    MxDataset *data;
+/* Records as tokens, as many of each as any model's rows hold. */
+static bool read_data(const MxConfig *c, int64_t most, MxFoundData *out, MxError *err) {
     MxTokenizer *tokenizer;
     const char *dir = NULL;
-    bool ok = train_open_tokenizer(&arena, c, &tokenizer, &dir, err);
+    if (!train_open_tokenizer(&out->arena, c, &tokenizer, &dir, err)) return false;
     MxDataConfig config = train_data_config(c, tokenizer, false);
     config.tokenizer_dir = dir;
     config.length = most;
     config.rows = 1;
     config.packing = false;
     config.max_prompt_length = most / 2;
-    ok = ok && mx_data_open(&arena, &config, &data, err);
-    *out = ok ? mx_data_longest(data) : 0;
-    mx_arena_release(&arena);
-    return ok;
+    return mx_data_open(&out->arena, &config, &out->data, err);
 }
 
-bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, bool has_data,
+bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, MxFoundData *data,
                          MxError *err) {
     enum { MOST = 2048 };
     MxHfModel model = {.length = MOST};
     MxArena *arena = out->arena;
-    int64_t longest = 0;
     if (model_dir &&
         !mx_hf_read_config(arena, mx_path_join(arena, model_dir, MX_HF_CONFIG), &model, err))
         return false;
     int64_t most = model.length > 0 && model.length < MOST ? model.length : MOST;
-    if (has_data && mx_data_reads_text(c->dataset_type) && !find_longest(c, most, &longest, err))
-        return false;
+    bool reads = data && mx_data_reads_text(c->dataset_type);
+    if (reads && !read_data(c, most, data, err)) return false;
+    int64_t longest = reads ? mx_data_longest(data->data) : 0;
     if (longest > 0)
         mx_text_add(out, "max_target_length: %lld\n", (long long)length_for(longest, most));
     if (model_dir) mx_text_add(out, "learning_rate: %s\n", mx_number_text(arena, rate_of(c)));
     return true;
+}
+
+void mx_train_found_steps(MxText *out, const MxConfig *c, const MxFoundData *data) {
+    const MxDataConfig config = train_data_config(c, NULL, false);
+    int64_t rows = data->data ? mx_data_rows(data->data, &config) : 0;
+    if (train_wants(c) & TRAIN_WANTS_EVAL && c->eval_share > 0)
+        rows -= mx_data_held_rows(rows, c->eval_share, c->global_batch_size_to_load_eval);
+    if (config.n_epochs > 0 && rows >= config.rows)
+        mx_text_add(out, "steps: %lld\n", (long long)(config.n_epochs * rows / config.rows));
 }

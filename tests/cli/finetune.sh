@@ -50,6 +50,16 @@ printf 'max_target_length: 32\nsteps: 7\n' >"$work/only.yml"
 is 'so is a file without a parent' "$(found max_target_length $talks "$work/only.yml")" 32
 is 'base.yml is not' "$(found max_target_length $talks --config configs/base.yml)" 128
 is 'the command line is' "$(found learning_rate $talks learning_rate=0.5)" 0.5
+# ends WORD... — after how many batches the data ends, as a run that wants more of them says
+ends() {
+    "$bin/mxtrain" --check model="$work/tiny-hf" base_output_directory="$work" steps=5000 "$@" 2>&1 |
+        sed -n 's/.*but the data ends after \([0-9]*\) batches.*/\1/p'
+}
+for words in "data=corpus/shakespeare_val.txt max_target_length=64 per_device_batch_size=2" "$talks num_epoch=3 per_device_batch_size=1" \
+    "data=posttrain/preference_train.jsonl per_device_batch_size=2" "data=posttrain/sft_train.jsonl packing=false eval_interval=-1"; do
+    # shellcheck disable=SC2086
+    is "steps are as many as the data has batches: $words" "$(found steps $words)" "$(ends $words)"
+done
 is 'what is found is told' "$("$bin/mxtrain" --plan model="$work/tiny-hf" $talks base_output_directory="$work" 2>&1 | sed -n 's/^found in model and data: //p')" \
     'max_target_length=128 learning_rate=2e-05'
 
