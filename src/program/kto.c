@@ -111,7 +111,7 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
 /* The sum of log-ratios over the second batch. */
 static MxValue sum_ratios(MxTrainState *s, MxTrace *t, const int *batch) {
     const Mismatch *own = program_part(s, PART_mismatch);
-    MxValue *params = program_read_vars(s, t, s->var.param);
+    MxValue *params = program_read_params(s, t);
     int other[MX_BATCH_FIELDS];
     for (int f = 0; f < MX_BATCH_FIELDS; f++) other[f] = batch[own->field[f]];
     MxModelInputs in = program_plain(program_inputs(s, t, other));

@@ -60,12 +60,12 @@ void program_assign_param(MxTrainState *s, MxTrace *t, int i, MxValue value) {
 
 /* ---- among ranks */
 
-static bool divides(const MxTrainState *s, MxShardArray array, MxShape shape, const char *what,
+static bool divides(MxTrainState *s, MxShardArray array, MxShape shape, const char *what,
                     MxError *err) {
     MxShape part;
     array.shape = shape;
-    return mx_shard_shape(&s->mesh.mesh, &array, &part, err) ||
-           mx_context(err, "the %s of %s", what, array.path);
+    array.path = mx_arena_printf(s->arena, "the %s of %s", what, array.path);
+    return mx_shard_shape(&s->mesh.mesh, &array, &part, err);
 }
 
 bool program_shard_param(MxTrainState *s, int i, MxShardArray array, MxError *err) {

@@ -256,6 +256,50 @@ START_TEST(losses_are_maxtexts) {
 }
 END_TEST
 
+/* ---- other objectives */
+
+static const char *const objectives[] = {"use_dpo=true", "use_kto=true", "use_grpo=true"};
+
+/* Whatever reads the weights reads floats, or products that know codes: else nothing is traced. */
+START_TEST(every_objective_reads_them) {
+    MxArena arena = {.name = "objective"};
+    MxConfig *config;
+    MxError err = {0};
+    MxTrainState *state;
+    const char *more = mx_arena_printf(&arena,
+                                       "%s packing=false dataset_type=hf hf_train_files=x "
+                                       "lora.lora_weight_qtype=nf4",
+                                       objectives[_i]);
+    ck_assert_msg(golden_config(&arena, small, more, &config, &err) &&
+                      mx_train_state_open(&arena, config, &state, &err),
+                  "%s", err.text.data);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- ranks (tests/mpi/train.c trains) */
+
+START_TEST(no_rank_has_a_part_of_a_block) {
+    MxArena arena = {.name = "mesh"};
+    MxConfig *config;
+    MxError err = {0};
+    MxTrainProgram program;
+    ck_assert_msg(golden_config(&arena, small,
+                                "num_devices=2 ici_fsdp_parallelism=2 "
+                                "lora.lora_weight_qtype=nf4 lora.lora_tile_size=48 "
+                                "lora.lora_module_path=.*query",
+                                &config, &err),
+                  "%s", err.text.data);
+    ck_assert(!mx_train_program(&arena, config, true, &program, &err));
+    const char *want =
+        "mesh axis \"fsdp\" (size 2) does not divide dim 0 = 1 of the scales of blocks "
+        "of decoder/layers_0/self_attention/query/kernel";
+    ck_assert_msg(strstr(err.text.data, want) != NULL, "%s", err.text.data);
+    mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- memory */
 
 /* Blocks of 64: half a byte and a sixteenth of one, of four. */
@@ -359,6 +403,8 @@ Suite *qlora_suite(void) {
                         MX_COUNT(models) * MX_COUNT(types));
     tcase_add_loop_test(tcase, codes_are_qwixs, 0, MX_COUNT(types));
     tcase_add_loop_test(tcase, losses_are_maxtexts, 0, MX_COUNT(types));
+    tcase_add_loop_test(tcase, every_objective_reads_them, 0, MX_COUNT(objectives));
+    tcase_add_test(tcase, no_rank_has_a_part_of_a_block);
     tcase_add_test(tcase, nf4_of_its_own_floats_is_itself);
     tcase_add_loop_test(tcase, weights_take_their_bits, 0, MX_COUNT(types));
     tcase_add_loop_test(tcase, what_is_no_number_is_told, 0, 3);
