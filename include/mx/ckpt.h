@@ -137,10 +137,10 @@ typedef struct MxCkptRef {
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
     bool is_hf;               /* a folder of Hugging Face's (peeking: or peft's): `path` */
     bool assumes_bf16;        /* its uint16 are bfloat16: to be set by who asks the user */
+    bool sees;                /* of a folder of Hugging Face's its encoder of images too */
     /* How kernels of queries and keys are held in a file of ours, or are to be held here of a
      * folder of Hugging Face's; NULL = as in MaxText's trees. */
     const MxHeadForm *heads;
-    bool sees; /* of a folder of Hugging Face's whose model sees images its encoder too */
 } MxCkptRef;
 
 /* mx_ckpt_find — FILE.h5[:group], a checkpoint folder, a run's folder (its newest checkpoint that
@@ -328,23 +328,18 @@ typedef struct MxHfModel {
     bool tunes;                        /* queries of layers that rotate nothing … */
     double tuning_scale;               /* … as keys temperature_tuning_… */
     int64_t tuning_period;
-    MxHeadForm heads; /* of our kernels */
-    MxDtype dtype;    /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    bool is_within;   /* the text model of one that also sees images, … */
-    bool sees;        /* … whose encoder belongs to this one; of an encoder: */
+    MxHeadForm heads;     /* of our kernels */
+    MxDtype dtype;        /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_within, sees; /* the text model of one that also sees images; with its encoder: */
     int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;
-    MxJson *config;    /* config.json that it was read from, or the text model's part of it; NULL =
-                          none */
-    MxJson *outer;     /* all of it, of a model that also sees images */
-    const char *lacks; /* members of it that change results and that mxtrain does not do, for
-                          messages; "" = none */
+    MxJson *config, *outer; /* config.json, or the text model's part of all of it; NULL = none */
+    const char *lacks;      /* members of it that mxtrain does not do, for messages; "" = none */
 } MxHfModel;
 
 /* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours. */
 bool mx_hf_is_dir(const char *dir);
-/* mx_hf_read_config — config.json, in the spelling of transformers 4 or 5; heads are then those of
- * MaxText's trees. Errors: all of them: no such family; members that are missing, no sizes, or that
- * stand for other parameters. */
+/* mx_hf_read_config — config.json, as transformers 4 or 5 spells it; heads are those of MaxText's
+ * trees. Errors: no such family; members that are missing or stand for other parameters. */
 bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err);
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */

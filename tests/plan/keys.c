@@ -259,8 +259,8 @@ static void put_lines(const char *name, const char *format, int n) {
     write_text(in_folder(name), text.data);
 }
 
-/* Data for less steps than are asked for: num_epoch shows. The last one is not one that is saved for
- * its number: save_checkpoint_on_completion shows. */
+/* Data for less steps than are asked for: num_epoch shows. The last one is not one that is saved
+ * for its number: save_checkpoint_on_completion shows. */
 static void put_data(void) {
     MxError err = {0};
     const char *dir = temp_path("keys");
