@@ -67,7 +67,8 @@ static void check_inputs(ConfigLoad *load, const MxConfig *c) {
     if (!family || !family->has_inputs) return;
     if (GOOD(load, cycle) && c->inhomogeneous_layer_cycle_interval == 1)
         config_fail(load, cycle,
-                    "1, but a layer of %s that sees all comes after others (E2B: 5, E4B: 6)",
+                    "not available yet (got 1; %s wants after how many layers one sees all: E2B 5, "
+                    "E4B 6)",
                     c->decoder_block);
     if (!GOOD(load, MX_KEY_hidden_size_per_layer_input, MX_KEY_vocab_size_per_layer_input)) return;
     int64_t rows = c->hidden_size_per_layer_input ? c->vocab_size : 0;
