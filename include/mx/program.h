@@ -216,7 +216,8 @@ const double *mx_train_sum(const MxTrainState *state, const MxLoss *loss, const 
 
 typedef struct MxTrainBytes {
     size_t parameters, gradients, moments, reference, activations, total;
-    size_t casts; /* of frozen weights to the dtype of computation, kept from step to step */
+    size_t casts;   /* of frozen weights to the dtype of computation, kept from step to step */
+    size_t buffers; /* the batch, scalars in and out */
 } MxTrainBytes;
 MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
 const MxConfig *mx_train_state_config(const MxTrainState *state);
@@ -225,30 +226,27 @@ const struct MxModel *mx_train_state_model(const MxTrainState *state);
 const MxDevice *mx_train_state_device(const MxTrainState *state);
 const MxRun *mx_train_state_run(const MxTrainState *state);
 
-/* A config's program as it would run on one device, nothing of it allocated. */
+/* A program as rank 0 of a mesh would run it, nothing of it allocated. */
 typedef struct MxTrainProgram {
     const struct MxModel *model;
-    const char *device;       /* mx_device_describe */
-    const MxMachine *machine; /* that it was prepared for */
-    const MxVars *vars;
-    const int *param, *gradient; /* variables, by parameter of the model's tree; MX_NONE = frozen */
-    const int *kept;             /* [n_kept] variables of what the optimizer keeps for them */
-    const int *reference;        /* the same for the reference model; NULL = no copy */
-    const MxSharding *sharding;  /* [variable] */
-    int n_kept, n_entries;
-    int64_t rows_per_example; /* of a batch */
-    int64_t cast_bytes;       /* of variables that hold casts of frozen weights */
-    int64_t teacher_bytes;
+    const char *refusal;        /* why no run takes the mesh; NULL = one does */
+    const char *device;         /* mx_device_describe */
+    const MxMachine *machine;   /* that it was prepared for */
+    const MxSharding *sharding; /* [variable] */
+    const int *gradient;        /* variables, by parameter of the model's tree; MX_NONE = frozen */
+    int n_entries;
+    MxTrainBytes bytes;
+    size_t moment_bytes; /* of all ranks together */
     MxRunLayout layout;
 } MxTrainProgram;
 
-/* mx_train_program — traces and lowers the program: as rank 0 of its mesh would run it if
- * `divided`, else as one rank would run all of it. Errors: the model or device refuses. */
-bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
-                      MxError *err);
-/* mx_train_watch — does so for rank 0 of the mesh, and shows every entry as it was traced ("trace")
- * and as each pass leaves it. */
-bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *err);
+/* mx_train_program — traces and lowers the program of a mesh's config. A mesh that no run takes
+ * stands for one near it: without stages and copies (diloco), where the config has the layers of a
+ * stage, and with whole dims where mesh axes do not divide them.
+ *   watch  sees every entry as it was traced ("trace") and as each pass leaves it; NULL = nobody
+ * Errors: the model or device refuses. */
+bool mx_train_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatch *watch,
+                      MxTrainProgram *out, MxError *err);
 
 /* mx_learning_rate — the schedule's value for the update of a step (0-based). Source: MaxText
  * utils/maxtext_utils.py create_learning_rate_schedule. */

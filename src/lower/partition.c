@@ -44,21 +44,22 @@ static MxType type_of(const Partitioner *p, MxValue value) {
 
 /* ---- what is wanted of values */
 
-/* Without the mesh axes that do not divide their dim, the least significant first. */
-static MxSharding fitting(const MxMesh *mesh, MxSharding s, MxShape shape) {
-    for (int d = 0; d < shape.rank; d++)
-        while (s.dim[d] && shape.dim[d] % lower_parts(mesh, s.dim[d])) {
-            uint32_t least = 1u << 31;
-            while (!(s.dim[d] & least)) least >>= 1;
-            s.dim[d] &= ~least;
-        }
-    return s;
-}
-
 static bool is_constrained(const MxValueInfo *info) {
     for (int d = 0; d < info->type.shape.rank; d++)
         if (info->axes[d]) return true;
     return false;
+}
+
+/* As the rules say of its axes, without the mesh axes that do not divide their dim. */
+static bool read_constraint(Partitioner *p, const MxValueInfo *info, Wanted *w, MxError *err) {
+    const MxMesh *mesh = p->p->mesh;
+    MxShardArray array = {.shape = info->type.shape};
+    MxSpec names = mx_spec_names(&p->arena, info->axes, info->type.shape.rank);
+    if (!mx_shard_resolve(&p->arena, p->p->rules, names, NULL, &array.spec, err))
+        return mx_context(err, "%s", p->global->nodes[info->node].scope);
+    MxSpec fits = mx_shard_adjust(&p->arena, mesh, &array);
+    *w = (Wanted){WISH_FIRM, mx_sharding_of_spec(mesh, fits)};
+    return true;
 }
 
 static bool read_wishes(Partitioner *p, MxError *err) {
@@ -69,12 +70,8 @@ static bool read_wishes(Partitioner *p, MxError *err) {
         int var = info->like != MX_NONE ? info->like : info->var;
         if (var != MX_NONE) {
             *w = (Wanted){WISH_FIRM, p->p->var[var]};
-        } else if (is_constrained(info)) {
-            if (!mx_sharding_of_axes(&p->arena, p->p->mesh, p->p->rules, info->axes,
-                                     info->type.shape.rank, &w->at, err))
-                return mx_context(err, "%s", p->global->nodes[info->node].scope);
-            w->wish = WISH_FIRM;
-            w->at = fitting(p->p->mesh, w->at, info->type.shape);
+        } else if (is_constrained(info) && !read_constraint(p, info, w, err)) {
+            return false;
         }
     }
     return true;

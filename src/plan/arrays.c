@@ -73,7 +73,8 @@ const char *plan_shard_text(MxArena *arena, const PlanArray *array) {
     return plan_shape_text(arena, array->shard);
 }
 
-MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
+/* Elements of a rank's part; a dim that does not divide is rounded up. */
+static MxShape cut(const MxMesh *mesh, MxShape shape, MxSpec spec) {
     for (int d = 0; d < shape.rank && d < spec.rank; d++) {
         int64_t parts = mx_shard_parts(mesh, &spec.dim[d]);
         shape.dim[d] = (shape.dim[d] - 1) / parts + 1;
@@ -131,7 +132,7 @@ static void find_shard(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array
         array->error = "IndivisibleError";
     if (array->error) {
         array->error_text = mx_arena_strdup(arena, why.text.data);
-        array->shard = plan_cut(&mesh->mesh, a.shape, a.spec);
+        array->shard = cut(&mesh->mesh, a.shape, a.spec);
     }
     mx_error_release(&why);
 }

@@ -52,7 +52,8 @@ static int64_t program_saves(MxArena *arena, const MxForecast *plan, const char 
         if (halves)
             config.micro_batch_size_to_eval_on = (config.micro_batch_size_to_eval_on + 1) / 2;
         if (plan_program(arena, &mesh, policy, NULL, &then, &ignored))
-            saved = now.activations + now.buffers - then.activations - then.buffers;
+            saved = now.bytes[PLAN_ACTIVATIONS] + now.bytes[PLAN_BUFFERS] -
+                    then.bytes[PLAN_ACTIVATIONS] - then.bytes[PLAN_BUFFERS];
     }
     mx_error_release(&ignored);
     return saved > 0 ? saved : 0;

@@ -47,7 +47,12 @@ bool mx_plan_dump_graph(MxArena *arena, const MxConfig *config, const char *what
     mx_text_init(&d.entries, arena);
     mx_text_init(&d.passes, arena);
     const MxGraphWatch watch = {.see = see, .context = &d};
-    if (!mx_train_watch(config, &watch, err)) return false;
+    MxTrainMesh mesh;
+    MxTrainProgram program;
+    if (!mx_train_mesh(arena, config, &mesh, err) ||
+        !mx_train_program(arena, &mesh, &watch, &program, err))
+        return false;
+    if (program.refusal) return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s", program.refusal);
     if (d.is_found) return true;
     bool knows_entry = has_name(&d.entries, d.entry);
     return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--dump-graph: no %s \"%s\", wants one of %s",

@@ -50,8 +50,6 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
 /* plan_shard_text — the shard's shape or "ERR IndivisibleError"; plan_shape_text — "4096x11008". */
 const char *plan_shard_text(MxArena *arena, const PlanArray *array);
 const char *plan_shape_text(MxArena *arena, MxShape shape);
-/* plan_cut — elements of a rank's part; a dim that does not divide is rounded up. */
-MxShape plan_cut(const MxMesh *mesh, MxShape shape, MxSpec spec);
 
 /* ---- line.c */
 
@@ -66,66 +64,73 @@ typedef struct PlanLine {
 PlanLine plan_line(const MxConfig *config, int64_t few, int64_t more);
 int64_t plan_on_line(const PlanLine *line, int64_t few, int64_t more);
 
-/* ---- activations.c */
+/* ---- program.c, collectives.c */
 
-/* A config's program for the rows of one rank. */
+/* Exchanges of one kind over the same mesh axes, by one rank in one step. */
+typedef struct PlanExchanges {
+    const char *op, *axes;
+    int64_t calls, bytes; /* bytes sent to other ranks */
+} PlanExchanges;
+
+typedef struct PlanTraffic {
+    PlanExchanges *rows;
+    int n;
+    uint32_t late; /* mesh axes along which gradients are summed once for all micro-batches */
+} PlanTraffic;
+
+/* Bytes of rank 0; moments of all ranks together. */
+enum {
+    PLAN_WEIGHTS,
+    PLAN_GRADIENTS,
+    PLAN_OPTIMIZER,
+    PLAN_REFERENCE,
+    PLAN_ACTIVATIONS,
+    PLAN_CASTS,
+    PLAN_BUFFERS,
+    PLAN_MOMENTS,
+    PLAN_BYTES
+};
+
+/* What rank 0 runs of a mesh's program. */
 typedef struct PlanProgram {
-    const char *device;                  /* of this machine, in a line */
-    int64_t activations, buffers;        /* bytes: the arena; the batch, scalars in and out */
-    size_t weight_bytes, gradient_bytes; /* of one parameter's element */
-    size_t reference_bytes;              /* the same; 0 = no copy */
-    int64_t casts;                       /* of all frozen weights */
-    int64_t teacher;                     /* its weights */
-    int64_t optimizer;                   /* of all that the optimizer keeps */
+    const char *device;  /* of this machine, in a line */
+    const char *refusal; /* why no run takes the mesh, and these are estimates; NULL = one does */
+    int64_t bytes[PLAN_BYTES];
+    PlanTraffic traffic;
 } PlanProgram;
 
-/* plan_weight_bytes — what n elements of a parameter take. */
-int64_t plan_weight_bytes(const PlanProgram *program, const MxLeaf *leaf, int64_t n);
-
-/* plan_program — lowers the program and reads or estimates what a rank needs.
+/* plan_program — lowers the program of a mesh.
  *   policy    remat to assume
- *   warnings  those of the activation constraints are added; NULL = not wanted */
+ *   warnings  those of the activation constraints are added; NULL = not wanted
+ * Errors: what neither a run nor a plan takes. */
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err);
 
-/* ---- collectives.c */
-
-/* Exchanges of one kind over the same mesh axes, by one rank in one step. */
-typedef struct PlanTraffic {
-    const char *op, *axes;
-    int64_t calls, bytes; /* bytes sent to other ranks */
-} PlanTraffic;
-
-typedef struct PlanCollectives {
-    PlanTraffic *rows;
-    int n;
-    /* Of rank 0's program, bytes: the arena, and variables. */
-    int64_t activations, gradients, optimizer, casts;
-    uint32_t late;       /* mesh axes along which gradients are summed once for all micro-batches */
-    const char *refusal; /* why the mesh cannot be run, NULL = it can */
-} PlanCollectives;
-
-/* plan_collectives — of a mesh of several ranks. */
-void plan_collectives(MxArena *arena, const MxConfig *config, PlanCollectives *out);
+/* plan_traffic — what one step of a program exchanges; plan_extend_traffic — makes two shallow
+ * programs' exchanges those of a deep one. */
+void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
+                  PlanTraffic *out);
+void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few, PlanTraffic *more);
 /* plan_traffic_s — seconds of all of it one after another over a kind of link. */
 enum { PLAN_LINKS = 3 };
-double plan_traffic_s(const PlanCollectives *collectives, int link);
+double plan_traffic_s(const PlanTraffic *traffic, int link);
 const char *plan_link_name(int link);
 
 /* ---- memory.c */
 
 /* Bytes of one rank. */
 typedef struct PlanMemory {
-    int64_t weights, gradients, optimizer, reference, activations, casts, gathered, buffers, saving;
+    int64_t weights, gradients, optimizer, reference, activations, casts, buffers, saving;
     int64_t process, total;
     MxMemoryLimit limit; /* of this machine or a control group of it */
-    bool is_exact;       /* nothing is estimated but the process itself: the program was lowered */
+    bool is_exact;       /* nothing is estimated but the process itself: a run takes the mesh */
     struct {
         const char *policy;
         int64_t activations;
     } other[2]; /* remat policies that need less, if memory is short; NULL = none */
 } PlanMemory;
 
+/* plan_memory — of the plan's program. */
 bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err);
 
 /* ---- plan.c */
@@ -143,8 +148,7 @@ struct MxForecast {
     PlanWarnings warnings;
     PlanCount parameters;
     PlanMemory memory;
-    PlanCollectives collectives; /* of several ranks */
-    const char *device;          /* of this machine, in a line */
+    PlanProgram program;
     MxTflops tflops;
     MxShardReport unsharded;
     const char *unsharded_text; /* why the tolerance check fails; NULL = it passes */

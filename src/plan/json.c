@@ -39,7 +39,6 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
     mx_json_set_int(object, "casts", m->casts);
-    mx_json_set_int(object, "gathered", m->gathered);
     mx_json_set_int(object, "buffers", m->buffers);
     mx_json_set_int(object, "saving", m->saving);
     mx_json_set_int(object, "process", m->process);
@@ -75,14 +74,14 @@ static void put_check(const MxForecast *plan, MxJson *root) {
     if (plan->unsharded_text) mx_json_push_string(errors, plan->unsharded_text);
     for (int i = 0; i < plan->n_arrays; i++)
         if (plan->arrays[i].error) mx_json_push_string(errors, plan->arrays[i].error_text);
-    if (plan->collectives.refusal) mx_json_push_string(errors, plan->collectives.refusal);
+    if (plan->program.refusal) mx_json_push_string(errors, plan->program.refusal);
 }
 
 static void put_collectives(const MxForecast *plan, MxJson *root) {
-    const PlanCollectives *c = &plan->collectives;
+    const PlanTraffic *c = &plan->program.traffic;
     if (plan->mesh.mesh.n_ranks == 1) return;
     MxJson *list = mx_json_put_array(root, "collectives_per_step");
-    for (int i = 0; i < c->n && !c->refusal; i++) {
+    for (int i = 0; i < c->n && !plan->program.refusal; i++) {
         MxJson *object = mx_json_push_object(list);
         mx_json_set_string(object, "op", c->rows[i].op);
         mx_json_set_string(object, "mesh_axes", c->rows[i].axes);
@@ -138,7 +137,7 @@ char *mx_plan_json(MxArena *arena, const MxForecast *plan) {
     mx_json_set_string(root, "mxtrain", MX_VERSION);
     mx_json_set_string(root, "run_name", plan->config->run_name);
     mx_json_set_string(root, "model_name", plan->config->model_name);
-    mx_json_set_string(root, "machine", plan->device);
+    mx_json_set_string(root, "machine", plan->program.device);
     put_mesh(plan, root);
     put_batch(plan, root);
     put_parameters(plan, root);

@@ -103,8 +103,9 @@ bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxErr
     MxForecast *plan = mx_new(arena, MxForecast);
     if (!plan_sharding(arena, config, plan, err)) return false;
     plan->refusal = refusal(arena, config);
-    if (plan->mesh.mesh.n_ranks > 1) plan_collectives(arena, config, &plan->collectives);
-    if (!plan_memory(arena, plan, err)) return false;
+    if (!plan_program(arena, &plan->mesh, config->remat, &plan->warnings, &plan->program, err) ||
+        !plan_memory(arena, plan, err))
+        return false;
     plan->tflops = mx_model_tflops(plan->model);
     *out = plan;
     return true;

@@ -45,12 +45,13 @@ static void print_bytes(MxText *out, const char *what, int64_t bytes, const char
 static void print_memory(const MxForecast *plan, MxText *out) {
     const PlanMemory *m = &plan->memory;
     const char *guess = m->is_exact ? "at peak, from the lowered program"
-                                    : "at peak, estimated from the program of one rank's rows";
+                                    : "at peak, estimated: no run takes this mesh";
+    const char *exact = m->is_exact ? "exact" : "about";
     bool is_alone = plan->mesh.mesh.n_ranks == 1;
     mx_text_add(out, "\nmemory of %s, GiB\n", is_alone ? "the device" : "each rank");
-    print_bytes(out, "weights", m->weights, "exact");
-    print_bytes(out, "gradients", m->gradients, "exact");
-    print_bytes(out, "optimizer", m->optimizer, "exact");
+    print_bytes(out, "weights", m->weights, exact);
+    print_bytes(out, "gradients", m->gradients, exact);
+    print_bytes(out, "optimizer", m->optimizer, exact);
     if (m->reference)
         print_bytes(out, "reference", m->reference,
                     plan->config->teacher ? "the teacher" : "a frozen copy: exact");
@@ -59,9 +60,6 @@ static void print_memory(const MxForecast *plan, MxText *out) {
         print_bytes(out, "casts", m->casts,
                     m->is_exact ? "frozen weights in the dtype of computation: exact"
                                 : "frozen weights in the dtype of computation: about");
-    if (!m->is_exact)
-        print_bytes(out, "gathered", m->gathered,
-                    "one layer's weights and their gradients, whole: estimated");
     print_bytes(out, "buffers", m->buffers, "batch, scalars: exact");
     if (m->saving)
         print_bytes(out, "saving", m->saving,
@@ -96,17 +94,17 @@ static const char *late_axes(MxArena *arena, const MxForecast *plan) {
     MxText names;
     mx_text_init(&names, arena);
     for (int i = 0; i < mesh->n; i++)
-        if (plan->collectives.late >> i & 1)
+        if (plan->program.traffic.late >> i & 1)
             mx_text_add(&names, "%s%s", names.len ? ", " : "", mesh->axes[i]);
     return names.data;
 }
 
 static void print_collectives(const MxForecast *plan, MxText *out) {
-    const PlanCollectives *c = &plan->collectives;
+    const PlanTraffic *c = &plan->program.traffic;
     if (plan->mesh.mesh.n_ranks == 1) return;
-    if (c->refusal) {
+    if (plan->program.refusal) {
         mx_text_add(out, "\ncollectives  none: this mesh cannot be run\nerror, when run: %s\n",
-                    c->refusal);
+                    plan->program.refusal);
         return;
     }
     mx_text_add(out, "\ncollectives of each rank and train step: exchanges, MiB sent\n");
@@ -188,7 +186,7 @@ void mx_plan_print(const MxForecast *plan, MxText *out) {
     const MxConfig *c = plan->config;
     mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
     if (plan->refusal) mx_text_add(out, "error, when run: %s\n", plan->refusal);
-    mx_text_add(out, "machine      %s\n", plan->device);
+    mx_text_add(out, "machine      %s\n", plan->program.device);
     print_mesh(plan, out);
     print_memory(plan, out);
     print_flops(plan, out);

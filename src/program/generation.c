@@ -31,7 +31,7 @@ static MxGeneration generation_of(const MxTrainState *s) {
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
-    if (!mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
+    if (!s->mesh.config && !mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
     if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
         return mx_config_fail(
             err, s->config, mx_config_writes(s->config) ? MX_KEY_rl_reward : MX_KEY_sample_prompts,

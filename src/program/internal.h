@@ -86,11 +86,13 @@ struct MxTrainState {
     MxBox *box;                /* [variable] what of it this rank has */
     const MxGraphWatch *watch; /* of all entries; NULL = nobody */
     Purpose purpose;           /* there are gradients, moments and entries of training, or not */
-    MxGeneration generation;   /* rows 0 = none */
+    bool is_planned;     /* nothing is run: a mesh that no run takes is described as well … */
+    const char *refusal; /* … with the reason; NULL = a run takes it */
+    MxSharding *uneven; /* [variable] what a rank would have then if every dim divided; else NULL */
+    MxGeneration generation; /* rows 0 = none */
     PieceVars piece[PIECE_COUNT];
-    int *caches;     /* variables, as mx_model_caches has them */
-    bool is_divided; /* else this is the program of one rank */
-    MxVars local;    /* the variables as this rank has them */
+    int *caches;  /* variables, as mx_model_caches has them */
+    MxVars local; /* the variables as this rank has them */
     Division *divisions;
     const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
     MxGraph *entries[MOST_ENTRIES];
@@ -116,7 +118,8 @@ struct MxTrainState {
 /* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
  * prompt and reply no longer than those of training. Errors: the model does not generate. */
 bool program_declare_generation(MxTrainState *state, MxError *err);
-/* program_find_mesh — the config's; who only generates is alone: one device. */
+/* program_find_mesh — the config's, unless the state has one; who only generates is alone: one
+ * device. */
 bool program_find_mesh(MxTrainState *state, MxError *err);
 
 /* program_new — a state of which nothing is known but its config; comm NULL = one rank.
@@ -150,11 +153,11 @@ bool program_shard_param(MxTrainState *state, int param, MxShardArray array, MxE
 /* program_declare_vars — the program's variables. program_trace — its entries over them. */
 bool program_declare_vars(MxTrainState *state, MxError *err);
 bool program_trace(MxTrainState *state, MxError *err);
-/* program_var_bytes — a variable of this rank, 0 for MX_NONE; program_teacher_bytes — frozen models
- * beside the trained one; program_cast_bytes — casts of frozen weights. */
+/* program_var_bytes — a variable of this rank, 0 for MX_NONE; program_bytes — all of them by what
+ * they are for, and the arena; program_moment_bytes — moments of all ranks together. */
 size_t program_var_bytes(const MxTrainState *state, int var);
-size_t program_teacher_bytes(const MxTrainState *state);
-size_t program_cast_bytes(const MxTrainState *state);
+MxTrainBytes program_bytes(const MxTrainState *state, MxRunBytes run);
+size_t program_moment_bytes(const MxTrainState *state);
 
 /* program_out — a scalar of OUT_* that entries wrote. program_read_all, program_write_all — a
  * variable's value. */
@@ -181,9 +184,10 @@ double program_max_logit(const MxTrainState *state);
 void program_changed(MxTrainState *state);
 void program_before_pass(MxTrainState *state, MicroBatch micro);
 bool program_takes_rows(const MxConfig *config);
-/* program_shard — what of every variable this rank has, all of it unless the program is divided.
- * Errors: what does not divide. program_divide — the entries as this rank runs them. */
-bool program_shard(MxTrainState *state, bool divides, MxError *err);
+/* program_shard — what of every variable this rank has, all of it on a mesh of one device.
+ * Errors: what does not divide; what is only planned leaves that whole, notes the refusal, and has
+ * no stages. program_divide — the entries as this rank runs them. */
+bool program_shard(MxTrainState *state, MxError *err);
 bool program_divide(MxTrainState *state, MxError *err);
 /* program_divide_like — what of a new variable this rank has: the same part as of an older one. */
 void program_divide_like(MxTrainState *state, int var, int like);

@@ -8,7 +8,7 @@
 
 /* ---- variables */
 
-/* A leaf with its resolved spec, which has been checked. */
+/* A leaf with its resolved spec, which has been checked, or made to fit where no run is meant. */
 static bool array_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxShardArray *out, MxError *err) {
     MxVariable variable = {.names = mx_spec_names(s->arena, leaf->axes, leaf->shape.rank)};
     MxResolved how;
@@ -17,6 +17,14 @@ static bool array_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxShardArray *out
     *out = (MxShardArray){
         .path = leaf->path, .dtype = leaf->dtype, .shape = leaf->shape, .spec = how.spec};
     MxShape shape;
+    if (s->refusal) {
+        MxError ignored = {0};
+        bool is_usable = mx_shard_check(&s->mesh.mesh, how.spec, leaf->path, &ignored);
+        mx_error_release(&ignored);
+        if (!is_usable) out->spec = (MxSpec){0};
+        if (s->uneven) out->spec = mx_shard_adjust(s->arena, &s->mesh.mesh, out);
+        return true;
+    }
     return mx_shard_check(&s->mesh.mesh, how.spec, leaf->path, err) &&
            mx_shard_shape(&s->mesh.mesh, out, &shape, err);
 }
@@ -35,6 +43,7 @@ static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxShardi
         out->dim[d] = 1u << mx_mesh_find(mesh, "data");
         return true;
     }
+    if (s->refusal) return true; /* sizes need not divide */
     if (!mx_shard_add_data(s->arena, mesh, array, &spec, err)) return false;
     *out = mx_sharding_of_spec(mesh, spec);
     return true;
@@ -98,11 +107,14 @@ static bool shard_frozen(MxTrainState *s, MxError *err) {
 }
 
 static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
-    MxSharding sharding;
-    if (!program_shard_batch(s->arena, &s->mesh, is_eval, &sharding, err)) return false;
+    MxSharding sharding, whole = {0};
+    MxError ignored = {0}, *told = s->refusal ? &ignored : err;
+    bool ok = program_shard_batch(s->arena, &s->mesh, is_eval, &sharding, told);
+    mx_error_release(&ignored);
+    if (!ok && !s->refusal) return false;
     for (int i = 0; i < s->n_inputs; i++) {
         MxSharding *own = &s->sharding[s->var.batch[is_eval][i]];
-        *own = sharding;
+        *own = ok ? sharding : whole;
         if (s->input[i].width) own->dim[1] = 0;
     }
     return true;
@@ -128,6 +140,7 @@ static void cut_variables(MxTrainState *s) {
 void program_divide_like(MxTrainState *s, int var, int like) {
     MxVar new = s->vars.item[var];
     s->sharding[var] = s->sharding[like];
+    if (s->uneven) s->uneven[var] = s->uneven[like];
     s->box[var] = s->box[like];
     new.type.shape = s->local.item[like].type.shape;
     int local = mx_vars_add(&s->local, new.name, new.type);
@@ -151,12 +164,13 @@ bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *
 }
 
 /* Axes that mean more than dividing arrays. */
+static const struct {
+    const char *axis;
+    MxKey key;
+} refused[] = {{"stage", MX_KEY_ici_pipeline_parallelism},
+               {"diloco", MX_KEY_ici_diloco_parallelism}};
+
 static bool check_axes(const MxTrainState *s, MxError *err) {
-    static const struct {
-        const char *axis;
-        MxKey key;
-    } refused[] = {{"stage", MX_KEY_ici_pipeline_parallelism},
-                   {"diloco", MX_KEY_ici_diloco_parallelism}};
     for (int i = 0; i < MX_COUNT(refused); i++)
         if (mx_mesh_size(&s->mesh.mesh, refused[i].axis) > 1)
             return mx_config_fail(
@@ -175,24 +189,64 @@ bool program_divide(MxTrainState *s, MxError *err) {
                              .vars = &s->local,
                              .var = s->sharding,
                              .regathers = !strcmp(s->config->remat, "none")};
-    for (int i = 0; s->is_divided && i < s->n_entries; i++)
+    for (int i = 0; s->mesh.mesh.n_ranks > 1 && i < s->n_entries; i++)
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
     return true;
 }
 
-bool program_shard(MxTrainState *s, bool divides, MxError *err) {
+static bool shard_all(MxTrainState *s, MxError *err) {
+    return shard_batch(s, false, err) && shard_batch(s, true, err) && shard_parameters(s, err) &&
+           shard_frozen(s, err);
+}
+
+/* The mesh without the axes that no run takes. */
+static void leave_axes_out(MxTrainState *s) {
+    MxMesh *mesh = &s->mesh.mesh;
+    int64_t *sizes = mx_new_n(s->arena, int64_t, mesh->n + 1);
+    memcpy(sizes, mesh->sizes, (size_t)mesh->n * sizeof *sizes);
+    for (int i = 0; i < MX_COUNT(refused); i++) {
+        int axis = mx_mesh_find(mesh, refused[i].axis);
+        if (axis < 0) continue;
+        mesh->n_ranks /= sizes[axis];
+        sizes[axis] = 1;
+    }
+    mesh->sizes = sizes;
+}
+
+/* First as the rules say, whatever divides, to know what a rank would have; then so that the
+ * program can be divided. */
+static bool shard_nearly(MxTrainState *s, MxError *err) {
+    size_t bytes = 2 * (size_t)s->vars.n * sizeof *s->uneven;
+    if (!shard_all(s, err)) return false;
+    shard_alike(s);
+    MxSharding *uneven = mx_arena_alloc(s->arena, bytes);
+    memcpy(uneven, s->sharding, bytes);
+    s->uneven = uneven;
+    return shard_all(s, err);
+}
+
+/* What no run takes is described as nearly as it can be where nothing is to be run. */
+static bool shard_among_ranks(MxTrainState *s, MxError *err) {
+    MxError why = {0}, *told = s->is_planned ? &why : err;
+    bool ok = check_axes(s, told) && shard_all(s, told);
+    if (!ok && s->is_planned) {
+        s->refusal = mx_arena_strdup(s->arena, why.text.data);
+        leave_axes_out(s);
+        ok = shard_nearly(s, err);
+    }
+    mx_error_release(&why);
+    return ok;
+}
+
+bool program_shard(MxTrainState *s, MxError *err) {
     int most = 2 * s->vars.n; /* with a cast of each */
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
-    s->is_divided = divides && s->mesh.mesh.n_ranks > 1;
     if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) &&
         s->purpose == PURPOSE_TRAINS)
         return mx_config_fail(err, s->config, MX_KEY_shard_optimizer_over_data,
                               "optimizer \"%s\" keeps no moments", s->config->opt_type);
-    if (s->is_divided &&
-        (!check_axes(s, err) || !shard_batch(s, false, err) || !shard_batch(s, true, err) ||
-         !shard_parameters(s, err) || !shard_frozen(s, err)))
-        return false;
+    if (s->mesh.mesh.n_ranks > 1 && !shard_among_ranks(s, err)) return false;
     shard_alike(s);
     cut_variables(s);
     return true;

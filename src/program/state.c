@@ -96,7 +96,7 @@ MxTrainState *program_new(MxArena *arena, const MxConfig *config, MxComm *comm) 
 }
 
 /* A state without memory. */
-static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
+static bool describe_state(MxTrainState *s, MxError *err) {
     MxArena *arena = s->arena;
     MxComm *comm = s->comm;
     const MxConfig *config = s->config;
@@ -113,42 +113,29 @@ static bool describe_state(MxTrainState *s, bool divided, MxError *err) {
                       &s->optim, err))
         return false;
     if (!program_declare_vars(s, err) || !program_declare_generation(s, err)) return false;
-    return program_find_mesh(s, err) && program_shard(s, divided, err) && program_trace(s, err) &&
+    return program_find_mesh(s, err) && program_shard(s, err) && program_trace(s, err) &&
            open_device(s, err) && program_divide(s, err);
 }
 
-bool mx_train_program(MxArena *arena, const MxConfig *config, bool divided, MxTrainProgram *out,
-                      MxError *err) {
-    MxTrainState *s = program_new(arena, config, NULL);
-    if (!describe_state(s, divided, err)) return false;
+bool mx_train_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatch *watch,
+                      MxTrainProgram *out, MxError *err) {
+    MxTrainState *s = program_new(arena, mesh->config, NULL);
+    s->mesh = *mesh;
+    s->watch = watch;
+    s->is_planned = true;
+    if (!describe_state(s, err)) return false;
     *out = (MxTrainProgram){.model = s->model,
+                            .refusal = s->refusal,
                             .device = mx_device_describe(s->device),
                             .machine = s->device->backend->machine,
-                            .vars = &s->local,
-                            .param = s->var.param,
-                            .gradient = s->var.gradient,
-                            .kept = s->var.kept,
-                            .reference = reference_copy(s),
                             .sharding = s->sharding,
-                            .n_kept = s->optim->n_arrays,
-                            .rows_per_example = program_rows(config),
+                            .gradient = s->var.gradient,
                             .n_entries = s->n_entries,
-                            .cast_bytes = (int64_t)program_cast_bytes(s),
-                            .teacher_bytes = (int64_t)program_teacher_bytes(s)};
-    out->layout =
-        mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
+                            .moment_bytes = program_moment_bytes(s)};
+    out->layout = mx_run_layout(arena, s->device, &s->local, s->entries, s->n_entries,
+                                remat_policy(mesh->config));
+    out->bytes = program_bytes(s, out->layout.bytes);
     return true;
-}
-
-bool mx_train_watch(const MxConfig *config, const MxGraphWatch *watch, MxError *err) {
-    MxArena arena = {.name = "watched program"};
-    MxTrainState *s = program_new(&arena, config, NULL);
-    s->watch = watch;
-    bool ok = describe_state(s, true, err);
-    if (ok)
-        mx_run_layout(&arena, s->device, &s->local, s->entries, s->n_entries, remat_policy(config));
-    mx_arena_release(&arena);
-    return ok;
 }
 
 /* Of a micro-batch of training or evaluation, as this rank has it. */
@@ -167,8 +154,7 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
 }
 
 bool program_open(MxTrainState *s, MxTrainState **out, MxError *err) {
-    if (!describe_state(s, true, err) || !mx_train_check_ranks(&s->mesh, s->comm, err))
-        return false;
+    if (!describe_state(s, err) || !mx_train_check_ranks(&s->mesh, s->comm, err)) return false;
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
                      remat_policy(s->config), &s->run, err))
         return false;

@@ -8,10 +8,9 @@
 static const struct {
     const char *member, *name;
 } parts[] = {
-    {"weights", "weights"},         {"gradients", "gradients"}, {"optimizer", "optimizer"},
-    {"reference", "reference"},     {"casts", "casts"},         {"activations", "activations"},
-    {"gathered", "gathered parts"}, {"buffers", "buffers"},     {"saving", "saving"},
-    {"process", "process"},
+    {"weights", "weights"},     {"gradients", "gradients"}, {"optimizer", "optimizer"},
+    {"reference", "reference"}, {"casts", "casts"},         {"activations", "activations"},
+    {"buffers", "buffers"},     {"saving", "saving"},       {"process", "process"},
 };
 
 static int64_t whole(const MxJson *object, const char *name) {

@@ -10,11 +10,10 @@
 
 /* Bytes that a step sends along mesh axes, as planned; ranks_train_as_one holds plans to runs. */
 static int64_t planned_bytes(MxArena *arena, const MxConfig *config, const char *axes) {
-    PlanCollectives plan;
+    PlanTraffic traffic = small_plan(arena, config).traffic;
     int64_t bytes = 0;
-    plan_collectives(arena, config, &plan);
-    for (int i = 0; i < plan.n; i++)
-        if (!strcmp(plan.rows[i].axes, axes)) bytes += plan.rows[i].bytes;
+    for (int i = 0; i < traffic.n; i++)
+        if (!strcmp(traffic.rows[i].axes, axes)) bytes += traffic.rows[i].bytes;
     return bytes;
 }
 
@@ -59,10 +58,9 @@ START_TEST(small_gradients_share_exchanges) {
     MxArena arena = {.name = "small"};
     Variant adapters = {.set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8",
                                 "opt_type=sgd", "base_num_decoder_layers=4"}};
-    PlanCollectives plan;
+    PlanTraffic traffic = small_plan(&arena, small_config(&arena, &adapters, mesh)).traffic;
     int64_t calls = 0;
-    plan_collectives(&arena, small_config(&arena, &adapters, mesh), &plan);
-    for (int i = 0; i < plan.n; i++) calls += plan.rows[i].calls;
+    for (int i = 0; i < traffic.n; i++) calls += traffic.rows[i].calls;
     ck_assert_msg(calls > 0 && calls < few, "%lld exchanges", (long long)calls);
     mx_arena_release(&arena);
 }

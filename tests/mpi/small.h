@@ -6,6 +6,7 @@
 #include "mpi_test.h"
 
 #include <mx/program.h>
+#include <plan/internal.h>
 
 enum { LENGTH = 16, STEPS = 3, MOST_SET = 24, MOST_AXES = 4 };
 
@@ -31,5 +32,7 @@ int small_rows(void);
 /* small_batch — two or three documents a row, padding at the end of some rows; the same in both
  * halves of the batch, as pairs have them. */
 MxBatch small_batch(MxArena *arena, int length, int step);
+/* small_plan — what a rank's program needs and exchanges, as planned. */
+PlanProgram small_plan(MxArena *arena, const MxConfig *config);
 
 #endif

@@ -432,18 +432,21 @@ static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount se
                        const char *at) {
     const MxConfig *config = state->config;
     MxTrainBytes has = mx_train_state_bytes(state);
-    PlanCollectives plan;
+    PlanProgram plan = small_plan(arena, config);
+    const size_t state_has[PLAN_MOMENTS] = {
+        [PLAN_WEIGHTS] = has.parameters,      [PLAN_GRADIENTS] = has.gradients,
+        [PLAN_OPTIMIZER] = has.moments,       [PLAN_REFERENCE] = has.reference,
+        [PLAN_ACTIVATIONS] = has.activations, [PLAN_CASTS] = has.casts,
+        [PLAN_BUFFERS] = has.buffers};
     int64_t calls = 0, bytes = 0;
-    plan_collectives(arena, config, &plan);
     ck_assert_msg(!plan.refusal, "%s: %s", at, plan.refusal);
-    for (int i = 0; i < plan.n; i++) {
-        calls += plan.rows[i].calls;
-        bytes += plan.rows[i].bytes;
+    for (int i = 0; i < plan.traffic.n; i++) {
+        calls += plan.traffic.rows[i].calls;
+        bytes += plan.traffic.rows[i].bytes;
     }
-    ck_assert_msg((size_t)plan.gradients == has.gradients &&
-                      (size_t)plan.optimizer == has.moments && (size_t)plan.casts == has.casts,
-                  "%s: planned %lld bytes of gradients, %lld of moments, %lld of casts", at,
-                  (long long)plan.gradients, (long long)plan.optimizer, (long long)plan.casts);
+    for (int i = 0; i < PLAN_MOMENTS; i++)
+        ck_assert_msg((size_t)plan.bytes[i] == state_has[i], "%s: planned %lld bytes, has %zu (%d)",
+                      at, (long long)plan.bytes[i], state_has[i], i);
     bool has_calls = mx_comm_size(comm) > 1;
     ck_assert_msg(
         (calls > 0) == has_calls && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,

@@ -66,9 +66,11 @@ START_TEST(deep_models) {
                 overrides[request.n_overrides++] = w;
             MxError err = {0};
             MxConfig *config;
+            MxTrainMesh mesh;
             MxTrainProgram program;
             ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
-            ck_assert(mx_train_program(&arena, config, false, &program, &err));
+            ck_assert(mx_train_mesh(&arena, config, &mesh, &err));
+            ck_assert(mx_train_program(&arena, &mesh, NULL, &program, &err));
             MxForecast *plan;
             ck_assert(mx_plan_new(&arena, config, &plan, &err));
             const char *json = mx_plan_json(&arena, plan);
@@ -78,7 +80,7 @@ START_TEST(deep_models) {
                           "%s: %lld, wanted %zu", words,
                           (long long)json_int(root, "memory_per_rank.activations"),
                           program.layout.bytes.arena);
-            ck_assert_int_eq(json_int(root, "memory_per_rank.casts"), program.cast_bytes);
+            ck_assert_int_eq(json_int(root, "memory_per_rank.casts"), (int64_t)program.bytes.casts);
             n++;
         }
     }
@@ -120,6 +122,57 @@ START_TEST(shards_add_up) {
 }
 END_TEST
 
+static void same_memory(const char *refused, const char *near, const char *why) {
+    static const char *const members[] = {"activations", "buffers",   "casts",    "weights",
+                                          "gradients",   "optimizer", "reference"};
+    const bool is_stage = strstr(why, "stage") != NULL; /* others have a part that is rounded up */
+    const int n = is_stage ? MX_COUNT(members) : 2;
+    const MxJson *a = run_json(mx_arena_printf(&arena, "--config configs/base.yml %s", refused));
+    const MxJson *b = run_json(mx_arena_printf(&arena, "--config configs/base.yml %s", near));
+    for (int i = 0; i < n; i++) {
+        const char *member = mx_arena_printf(&arena, "memory_per_rank.%s", members[i]);
+        ck_assert_msg(json_int(a, member) == json_int(b, member), "%s: %s is %lld, of %s %lld",
+                      refused, members[i], (long long)json_int(a, member), near,
+                      (long long)json_int(b, member));
+    }
+    ck_assert(!json_bool(a, "memory_per_rank.activations_are_exact"));
+    ck_assert(json_bool(b, "memory_per_rank.activations_are_exact"));
+    const MxJson *errors = mx_json_get(a, "errors_when_run");
+    const char *last = mx_json_string(mx_json_at(errors, mx_json_length(errors) - 1));
+    ck_assert_msg(strstr(last, why), "%s: %s", refused, last);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(a, "collectives_per_step")), 0);
+}
+
+/* By the passes that runs use: a stage is planned as its layers without the others; what does not
+ * divide is computed whole, and kept as the largest part of it. */
+START_TEST(meshes_that_no_run_takes) {
+    const char *stage = "cannot be run yet: mesh axis \"stage\" has size 4";
+    same_memory("num_devices=8 ici_pipeline_parallelism=4 per_device_batch_size=2",
+                "num_devices=2 base_num_decoder_layers=1 per_device_batch_size=8", stage);
+    same_memory("model_name=llama2-7b num_devices=8 ici_pipeline_parallelism=4 dtype=bfloat16 "
+                "lora.enable_lora=true lora.lora_rank=8 lora.lora_alpha=8",
+                "model_name=llama2-7b num_devices=2 override_model_config=true dtype=bfloat16 "
+                "base_num_decoder_layers=8 per_device_batch_size=32 lora.enable_lora=true "
+                "lora.lora_rank=8 lora.lora_alpha=8",
+                stage);
+    same_memory("num_devices=2 ici_tensor_parallelism=2 vocab_size=1001",
+                "num_devices=2 ici_tensor_parallelism=2 vocab_size=1001 "
+                "logical_axis_rules=[[vocab,[]],[activation_vocab,[]]]",
+                "does not divide dim 0 = 1001 of ");
+    const MxJson *uneven = run_json("num_devices=2 ici_tensor_parallelism=2 vocab_size=1001 "
+                                    "enable_checkpointing=false");
+    const MxJson *even = run_json("num_devices=2 ici_tensor_parallelism=2 vocab_size=1002 "
+                                  "enable_checkpointing=false");
+    ck_assert_int_eq(json_int(uneven, "memory_per_rank.weights"),
+                     json_int(even, "memory_per_rank.weights"));
+    const MxJson *odd = run_json("num_devices=4 per_device_batch_size=0.75");
+    const MxJson *errors = mx_json_get(odd, "errors_when_run");
+    ck_assert_uint_eq(mx_json_length(errors), 1);
+    ck_assert(strstr(mx_json_string(mx_json_at(errors, 0)), "3 rows does not divide among the 4"));
+    ck_assert_int_gt(json_int(odd, "memory_per_rank.activations"), 0);
+}
+END_TEST
+
 /* Planning itself is quick and small: the least of three runs. */
 START_TEST(planning_405b) {
     const double most_seconds = 0.3;
@@ -147,6 +200,7 @@ Suite *memory_suite(void) {
     suite_add_tcase(s, tc);
     suite_add(s, "deep_models", deep_models, 240);
     suite_add(s, "shards_add_up", shards_add_up, 60);
+    suite_add(s, "meshes_that_no_run_takes", meshes_that_no_run_takes, 120);
     suite_add(s, "planning_405b", planning_405b, 60);
     return s;
 }

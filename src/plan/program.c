@@ -1,0 +1,122 @@
+/* program.c — what one rank's program needs beside code and libraries, and what it exchanges: the
+ * program is traced, divided and lowered as rank 0 of the mesh would run it, without memory. A mesh
+ * that no run takes is planned as one near it (mx_train_program), with the layers of a stage.
+ *
+ * Periods of layers are alike, so in deep models all of it is a straight line in their number: two
+ * shallow programs give it (tests/plan proves it equal). */
+#include "internal.h"
+
+/* Layers that are lowered as they are, and those of the two programs that give the line: of one
+ * rank, of several. */
+static const struct { int64_t deepest, few, more; } depths[] = {{48, 16, 32}, {16, 6, 10}};
+
+/* ---- activation constraints, as they are traced */
+
+typedef struct Constraints {
+    const MxTrainMesh *mesh;
+    PlanWarnings *warnings;
+    MxMap seen; /* tuples of axes */
+    MxError *err;
+    bool ok;
+} Constraints;
+
+static bool is_constrained(const MxValueInfo *info) {
+    for (int d = 0; d < info->type.shape.rank; d++)
+        if (info->axes[d]) return true;
+    return false;
+}
+
+static bool warn_of(Constraints *c, const MxGraph *graph, const MxValueInfo *info) {
+    MxArena *arena = c->warnings->arena;
+    MxSpec names = mx_spec_names(arena, info->axes, info->type.shape.rank);
+    const char *text = mx_spec_text(arena, names);
+    if (mx_map_get(&c->seen, text, 0)) return true;
+    mx_map_set(&c->seen, text, 1);
+    const char *scope = mx_arena_strdup(arena, graph->nodes[info->node].scope);
+    return plan_warn(c->warnings, c->mesh, scope, names, true, c->err) ||
+           mx_context(c->err, "activation of %s", scope);
+}
+
+static void see(void *context, const MxGraph *graph, const char *pass) {
+    Constraints *c = context;
+    if (strcmp(pass, "trace") != 0) return;
+    for (int v = 0; v < graph->n_values && c->ok; v++)
+        if (is_constrained(&graph->values[v])) c->ok = warn_of(c, graph, &graph->values[v]);
+}
+
+/* ---- one program */
+
+static bool lower_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatch *watch,
+                          PlanProgram *out, MxError *err) {
+    MxArena scratch = {.name = "plan of a program"};
+    MxTrainProgram program;
+    bool ok = mx_train_program(&scratch, mesh, watch, &program, err);
+    if (ok) {
+        const MxTrainBytes *b = &program.bytes;
+        *out = (PlanProgram){.device = mx_arena_strdup(arena, program.device),
+                             .bytes = {[PLAN_WEIGHTS] = (int64_t)b->parameters,
+                                       [PLAN_GRADIENTS] = (int64_t)b->gradients,
+                                       [PLAN_OPTIMIZER] = (int64_t)b->moments,
+                                       [PLAN_REFERENCE] = (int64_t)b->reference,
+                                       [PLAN_ACTIVATIONS] = (int64_t)b->activations,
+                                       [PLAN_CASTS] = (int64_t)b->casts,
+                                       [PLAN_BUFFERS] = (int64_t)b->buffers,
+                                       [PLAN_MOMENTS] = (int64_t)program.moment_bytes}};
+        if (program.refusal) out->refusal = mx_arena_strdup(arena, program.refusal);
+        plan_traffic(arena, mesh->config, &program, &out->traffic);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
+/* Bytes of all values stay far inside an int64. */
+static bool check_tokens(const MxTrainMesh *mesh, MxError *err) {
+    const double most_bytes = 1e18, values_a_layer = 64; /* more than any family keeps */
+    const MxConfig *c = mesh->config;
+    double tokens = (double)c->micro_batch_size_to_train_on * (double)c->max_target_length;
+    double layer = tokens * mx_model_width(c) * values_a_layer * sizeof(float);
+    double ranks = (double)mesh->mesh.n_ranks;
+    if (layer <= most_bytes && layer / ranks * (double)c->num_decoder_layers <= most_bytes)
+        return true;
+    return mx_config_fail(err, c, MX_KEY_per_device_batch_size,
+                          "%.3g tokens on one rank are more than a plan takes", tokens / ranks);
+}
+
+/* Layers of a stage of a pipeline, in whole periods. */
+static int64_t layers_of_stage(const MxTrainMesh *mesh) {
+    int64_t layers = mesh->config->num_decoder_layers,
+            period = mx_model_layers(mesh->config).period;
+    if (mesh->n_stages == 1) return layers;
+    int64_t each = (layers / mesh->n_stages + period - 1) / period * period;
+    return each < layers ? each : layers;
+}
+
+/* Two shallow programs to a deep one. */
+static void extend(MxArena *arena, const PlanLine *line, PlanProgram *few, PlanProgram *more) {
+    for (int i = 0; i < PLAN_BYTES; i++)
+        more->bytes[i] = plan_on_line(line, few->bytes[i], more->bytes[i]);
+    plan_extend_traffic(arena, line, &few->traffic, &more->traffic);
+}
+
+bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
+                  PlanWarnings *warnings, PlanProgram *out, MxError *err) {
+    MxConfig config = *mesh->config;
+    MxTrainMesh shallow = *mesh;
+    Constraints c = {.mesh = mesh, .warnings = warnings, .err = err, .ok = true};
+    MxGraphWatch watch = {.see = see, .context = &c};
+    if (warnings) mx_map_init(&c.seen, warnings->arena);
+    if (!check_tokens(mesh, err)) return false;
+    shallow.config = &config;
+    config.remat = policy;
+    config.num_decoder_layers = layers_of_stage(mesh);
+    int several = mesh->mesh.n_ranks > 1;
+    PlanLine line = plan_line(&config, depths[several].few, depths[several].more);
+    bool is_deep = line.layers > depths[several].deepest && line.layers > line.more;
+    PlanProgram few = {0};
+    config.num_decoder_layers = line.few;
+    if (is_deep && !lower_program(arena, &shallow, NULL, &few, err)) return false;
+    config.num_decoder_layers = is_deep ? line.more : line.layers;
+    if (!lower_program(arena, &shallow, warnings ? &watch : NULL, out, err) || !c.ok) return false;
+    if (is_deep) extend(arena, &line, &few, out);
+    return true;
+}
