@@ -116,6 +116,29 @@ start && /^}/ {
 }
 END { end_of_file() }' >>"$found"
 
+# ---- what a header declares, the product calls: functions for tests alone stand here, with a reason
+
+# what tests hold costs and results to, and the state of one rank
+for_tests="mx_data_rows_made mx_host_alloc_count mx_train_gradient mx_train_sum mx_train_state_open"
+code include src | xargs env LC_ALL=C awk -v listed_names="$for_tests" '
+BEGIN { n = split(listed_names, name); for (i = 1; i <= n; i++) listed[name[i]] = 1 }
+{
+    text = $0
+    gsub(/"([^"\\]|\\.)*"/, "", text)
+    gsub(/\/\*.*\*\//, "", text)
+    if (text ~ /^ *(\/\*|\*( |\/|$)|\/\/)/) next
+    is_outside = text ~ /^[A-Za-z_]/ && FILENAME !~ /\.def$/ # of a body: a name before a ( is what it is about
+    for (; match(text, /[a-z_][A-Za-z0-9_]*/); text = substr(text, RSTART + RLENGTH)) {
+        name_here = substr(text, RSTART, RLENGTH)
+        if (!is_outside || substr(text, RSTART + RLENGTH, 1) != "(") used[name_here] = 1
+        else if (FILENAME ~ /\.h$/ && !(name_here in at)) at[name_here] = FILENAME ":" FNR
+    }
+}
+END {
+    for (f in at)
+        if (!(f in used) && !(f in listed)) print at[f] ": nobody but tests calls " f
+}' >>"$found"
+
 # ---- headers stand alone
 
 for f in include/mx/*.h; do

@@ -29,10 +29,6 @@ typedef struct MxPlace {
 /* mx_ckpt_place — the place of a leaf in a form. */
 MxPlace mx_ckpt_place(MxArena *arena, MxForm form, const MxLeaf *leaf);
 
-/* mx_ckpt_write — every leaf of a materialised tree into an open file, in pieces of whole rows;
- * stacked arrays are put together piece by piece in memory of a few MiB (or one row). */
-bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err);
-
 /* mx_ckpt_read — fills the leaves' data from a group of an open file, of divided leaves this rank's
  * box; the form is found by looking.
  * Leaves outside `section` ("model/"; "" = all) are left alone, and so is whatever the file holds
@@ -64,14 +60,11 @@ typedef struct MxSaving {
     const char *run; /* of several ranks: makes names of files unique, beside the step */
 } MxSaving;
 
-/* mx_ckpt_save — publishes a checkpoint folder of an undivided state with state.h5 and a manifest;
- * see mx_store_publish_begin. Equal states give equal bytes. Errors also: no room on the disk, told
- * with the bytes wanted and free, before anything is written where that can be seen. */
-bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err);
-
-/* The same in steps, for the ranks of a divided state too. None of them needs the others at that
+/* A checkpoint folder with state.h5 and a manifest, published as a whole (mx_store_publish_begin).
+ * Equal states give equal bytes. It is made in steps, of which no rank needs the others at that
  * time, so a rank may write in a thread of its own: rank 0 begins, all begin in its folder and
- * write, rank 0 commits with what all have to tell of their files. */
+ * write, rank 0 commits with what all have to tell of their files. Errors also: no room on the
+ * disk, told with the bytes wanted and free, before anything is written where that can be seen. */
 typedef struct MxCkptSave MxCkptSave;
 
 /* mx_ckpt_save_begin — rank 0 (temp NULL) makes the temporary folder, which goes with the arena
@@ -269,19 +262,6 @@ typedef struct MxCompare {
  * them cannot be read. */
 bool mx_ckpt_compare(const MxCkptRef *a, const MxCkptRef *b, const MxCompare *how, bool *is_equal,
                      MxError *err);
-
-/* ---- adapters merged */
-
-/* Norms over all weights that were changed. */
-typedef struct MxMergeDrift {
-    int n_merged; /* weights */
-    double delta; /* of what was to be added */
-    double lost;  /* of what rounding to float32 took away again */
-} MxMergeDrift;
-
-/* mx_lora_merge — W += A B scale for every adapter of a tree with data, in place and in float32.
- * The adapters stay as they are. */
-MxMergeDrift mx_lora_merge(MxTree *tree, double scale);
 
 /* ---- Hugging Face's models */
 

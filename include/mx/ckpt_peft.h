@@ -14,12 +14,6 @@ bool mx_peft_is_dir(const char *dir);
  * peft 0.21.2, src/peft/tuners/lora. */
 bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
                   MxError *err);
-/* mx_peft_save — writes both files into a folder that exists.
- *   base  base_model_name_or_path
- * Errors: an adapter that PEFT has no name for; I/O. */
-bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const char *base,
-                  const MxTree *state, MxError *err);
-
 /* The adapters of a checkpoint of any layout as a folder of PEFT's. */
 typedef struct MxPeftConvert {
     MxHeadForm heads; /* width 0 = not known */
@@ -31,7 +25,8 @@ typedef struct MxPeftConvert {
 /* mx_peft_convert — writes both files into a folder; NULL = only tells what would be in it, one
  * line an array.
  *   notes  receives what was found, in lines
- * Errors: no adapters; ranks that differ; alpha not known; as of mx_peft_save. */
+ * Errors: no adapters; ranks that differ; alpha not known; an adapter that PEFT has no name for;
+ * I/O. */
 bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char *dir,
                      MxText *notes, MxError *err);
 

@@ -161,7 +161,6 @@ bool mx_config_is_hf_format(const char *hf_path);
 /* mx_config_where — the place of a key's value: a file's line, "<command line>", "environment
  * M_KEY" or "<default>" (the last three without a line). */
 MxWhere mx_config_where(const MxConfig *config, MxKey key);
-bool mx_config_is_default(const MxConfig *config, MxKey key);
 /* mx_config_found — the keys that have another value than their default because it was found,
  * "key=value key=value"; "" = there are none. */
 const char *mx_config_found(MxArena *arena, const MxConfig *config, const MxConfigFound *found);

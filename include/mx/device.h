@@ -53,11 +53,9 @@ int mx_comm_rank(const MxComm *comm);
 int mx_comm_size(const MxComm *comm);
 
 /* What follows is called by all ranks together. mx_comm_max — the largest of every rank's number.
- * mx_comm_sum — their sum, in the order of the ranks.
  * mx_comm_broadcast — rank 0's bytes to all. mx_comm_gather — every rank's bytes to rank 0, in the
  * order of the ranks; recv NULL elsewhere; counts [ranks]. */
 int64_t mx_comm_max(MxComm *comm, int64_t x);
-double mx_comm_sum(MxComm *comm, double x);
 void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes);
 void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *counts);
 

@@ -1,5 +1,5 @@
 /* shard.h — who holds which part of an array: meshes of devices, ordered rules from logical axis
- * names to mesh axes, the PartitionSpecs they give, why they give them, and the boxes and moves
+ * names to mesh axes, the PartitionSpecs they give, why they give them, and the boxes
  * that follow. Everything here is a pure function of plain structs; where rules and sizes come from
  * (YAML, command line), models and what is done about a finding are other rooms' business.
  *
@@ -85,16 +85,8 @@ typedef struct MxRules {
 
 /* mx_rules_new — the list as given; strings are kept. O(n). */
 MxRules mx_rules_new(MxArena *arena, const MxRule *list, int n);
-/* mx_rules_merge — a stronger file's list over a weaker one's: every weaker rule with a name that
- * the stronger list uses goes, then the stronger rules follow, so that their place in the order
- * changes. Source: MaxText pyconfig, logical_axis_rules. Test: tests/shard/test_resolve.c. */
-MxRules mx_rules_merge(MxArena *arena, const MxRules *weaker, const MxRules *stronger);
 /* mx_rules_concat — `first` before `second`; rules attached to a variable come before the run's. */
 MxRules mx_rules_concat(MxArena *arena, const MxRules *first, const MxRules *second);
-/* mx_rules_pp_as_dp — "stage" taken out everywhere and put before "data", so that pipeline stages
- * act as data parallelism. Source: MaxText logical_axis_rules_pp_act_as_dp. Test: golden rule set
- * base-pp-as-dp. */
-MxRules mx_rules_pp_as_dp(MxArena *arena, const MxRules *rules);
 
 /* ---- specs */
 
@@ -119,18 +111,12 @@ MxSpec mx_spec_names(MxArena *arena, const char *const *axes, int rank);
 const char *mx_spec_text(MxArena *arena, MxSpec spec);
 /* mx_spec_python — as Python prints it: "P('fsdp', None, ('tensor', 'expert'))". */
 const char *mx_spec_python(MxArena *arena, MxSpec spec);
-bool mx_spec_equal(MxSpec a, MxSpec b);
 /* mx_spec_uses — does any dim name this mesh axis? */
 bool mx_spec_uses(MxSpec spec, const char *mesh_axis);
 /* mx_spec_insert — names of a stacked array: `axis` as a new entry at `at` with Python's
  * list.insert semantics (past the end appends, negative counts from the end), unless it is there.
  * Source: MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
 MxSpec mx_spec_insert(MxArena *arena, MxSpec names, const char *axis, int at);
-/* mx_spec_truncate — the first `rank` entries (MaxText truncate_out_sharding). */
-MxSpec mx_spec_truncate(MxSpec spec, int rank);
-/* mx_spec_remove_axes — without these mesh axes, in every dim (MaxText
- * remove_mesh_axes_from_partition_spec; with fsdp and fsdp_transpose: the gathered weight). */
-MxSpec mx_spec_remove_axes(MxArena *arena, MxSpec spec, const char *const *axes, int n);
 
 /* ---- resolution */
 
@@ -255,9 +241,6 @@ bool mx_shard_explain(MxArena *arena, const MxRules *rules, const MxMesh *mesh,
 
 /* mx_shard_parts — into how many parts a dim is cut: the product of its mesh axes' sizes. */
 int64_t mx_shard_parts(const MxMesh *mesh, const MxSpecDim *dim);
-/* mx_shard_indivisible — the first dim whose size its parts do not divide, or -1. Dims whose bit is
- * set in `uneven_dims` (token dims) may be uneven. */
-int mx_shard_indivisible(const MxMesh *mesh, const MxShardArray *array, uint32_t uneven_dims);
 /* mx_shard_shape — one rank's shape. Errors: a spec longer than the shape; a dim that does not
  * divide (tensor, dim, sizes, and where = the rule's line). Source: NamedSharding.shard_shape.
  * Test: golden pure_shard_shape.tsv. */
@@ -266,18 +249,6 @@ bool mx_shard_shape(const MxMesh *mesh, const MxShardArray *array, MxShape *out,
  * significant on, each that still divides is kept. Source: MaxText
  * adjust_pspec_for_indivisible_shapes. Test: golden pure_adjust_indivisible.tsv. */
 MxSpec mx_shard_adjust(MxArena *arena, const MxMesh *mesh, const MxShardArray *array);
-
-typedef struct MxDims {
-    const int *dim; /* [n] negative counts from the end; NULL = all */
-    int n;
-    bool may_drop; /* replicate such dims instead of failing */
-} MxDims;
-
-/* mx_shard_drop_indivisible — dims among `dims` that do not divide become None as a whole.
- * Errors: such a dim unless may_drop; a dim out of range. Source: MaxText
- * remove_incompatible_mesh_axes_from_partition_spec. Test: golden pure_remove_incompatible.tsv. */
-bool mx_shard_drop_indivisible(MxArena *arena, const MxMesh *mesh, const MxShardArray *array,
-                               MxDims dims, MxSpec *out, MxError *err);
 /* mx_shard_add_data — ZeRO-1: "data" before the axes of the first dim whose shard divides by data's
  * size and that "tensor" does not cut. The result has one entry a dim; an array that uses "data"
  * already stays as it is (upstream means to, but fails).
@@ -286,7 +257,7 @@ bool mx_shard_drop_indivisible(MxArena *arena, const MxMesh *mesh, const MxShard
 bool mx_shard_add_data(MxArena *arena, const MxMesh *mesh, const MxShardArray *array, MxSpec *out,
                        MxError *err);
 
-/* ---- boxes and moves. Specs here have passed mx_shard_check on their mesh. */
+/* ---- boxes. Specs here have passed mx_shard_check on their mesh. */
 
 typedef struct MxLayout {
     const MxMesh *mesh;
@@ -298,26 +269,6 @@ typedef struct MxLayout {
  * differ only along unused mesh axes are equal (replicas); the others tile the array.
  * Test: tests/shard/property.c. */
 MxBox mx_shard_box(MxLayout layout, MxShape shape, int64_t rank);
-
-/* Elements `box` (global positions) go from one rank to another, or stay where they are. */
-typedef struct MxMove {
-    int64_t source, destination;
-    MxBox box;
-} MxMove;
-
-typedef struct MxMoves {
-    MxMove *items;
-    int64_t n, cap;
-} MxMoves;
-
-/* mx_shard_moves_to — appends the moves that give rank `destination` of `to` its box: every element
- * exactly once, no empty boxes. Of several replicas the rank itself is taken if it is one and the
- * meshes are equal, otherwise they take turns. The meshes may differ in everything.
- * Test: tests/shard/property.c. */
-void mx_shard_moves_to(MxArena *arena, MxLayout from, MxLayout to, MxShape shape,
-                       int64_t destination, MxMoves *out);
-/* mx_shard_moves — the same for every rank of `to`, in their order. */
-void mx_shard_moves(MxArena *arena, MxLayout from, MxLayout to, MxShape shape, MxMoves *out);
 
 /* ---- is a model sharded enough */
 

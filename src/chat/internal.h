@@ -253,7 +253,6 @@ void *chat_alloc(ChatRun *run, size_t n, size_t bytes);
 void *chat_grow(ChatRun *run, void *items, int64_t n, int64_t *cap, size_t item_bytes);
 /* chat_add — n bytes more, unless there are too many. */
 void chat_add(ChatRun *run, MxText *out, const char *bytes, size_t n);
-void chat_add_char(ChatRun *run, MxText *out, uint32_t c);
 MxText chat_builder(ChatRun *run);
 
 /* ---- values (value.c) */

@@ -69,6 +69,5 @@ ChatNode *chat_parse_primary(ChatParser *parser);
 ChatNode *chat_parse_filters(ChatParser *parser, ChatNode *of, bool begins);
 ChatNode *chat_parse_postfix(ChatParser *parser, ChatNode *of);
 ChatNode *chat_parse_arguments(ChatParser *parser);
-ChatNode *chat_parse_body(ChatParser *parser);
 
 #endif

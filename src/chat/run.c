@@ -64,10 +64,6 @@ void chat_add(ChatRun *run, MxText *out, const char *bytes, size_t n) {
     if (n && chat_spend(run, n / 64) && has_room(run, n, 1)) mx_text_addn(out, bytes, n);
 }
 
-void chat_add_char(ChatRun *run, MxText *out, uint32_t c) {
-    if (!run->failed) mx_char_add(out, c);
-}
-
 MxText chat_builder(ChatRun *run) {
     MxText text;
     mx_text_init(&text, run->arena);

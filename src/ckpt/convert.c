@@ -15,7 +15,7 @@ typedef struct Converter {
     MxH5 *file; /* the result */
     void *tile, *part, *again;
     CkptDelta *deltas; /* [pieces of the target at hand] what is merged into them, or NULL */
-    MxMergeDrift drift;
+    CkptDrift drift;
     const char *base_note;
     int64_t done_bytes, all_bytes;
     double start_s;
@@ -49,7 +49,7 @@ static MxBox without_dim(MxBox box, int dim) {
 
 /* Adds A B to a box of a weight, run by run. */
 static void merge(const CkptDelta *delta, MxShape shape, const MxBox *box, float *x,
-                  MxMergeDrift *drift) {
+                  CkptDrift *drift) {
     CkptTiles runs; /* of the box: rows of its last dim */
     MxShape inside = {.rank = box->rank};
     for (int i = 0; i < box->rank; i++) inside.dim[i] = box->count[i];
@@ -108,7 +108,7 @@ typedef bool Carry(Converter *c, const CkptTarget *t);
 
 static bool carry_all(Converter *c, Carry *carry) {
     bool ok = true;
-    c->drift = (MxMergeDrift){0};
+    c->drift = (CkptDrift){0};
     for (int i = 0; ok && i < c->plan.n; i++) {
         MxArena arena = {.name = "adapters"};
         const CkptTarget *t = &c->plan.targets[i];

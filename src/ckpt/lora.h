@@ -12,9 +12,16 @@ typedef struct CkptDelta {
     double scale;
 } CkptDelta;
 
+/* Squared norms over all weights that were changed. */
+typedef struct CkptDrift {
+    int n_merged; /* weights */
+    double delta; /* of what was to be added */
+    double lost;  /* of what rounding to float32 took away again */
+} CkptDrift;
+
 /* ckpt_delta_add — to `n` elements of the weight from its element `first` on, in row-major order;
  * the squares of both norms are added to the drift's. */
-void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, MxMergeDrift *drift);
+void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, CkptDrift *drift);
 
 /* A weight and its two adapters, as leaves. */
 typedef struct CkptAdapter {

@@ -286,14 +286,6 @@ static bool save(MxArena *arena, const char *dir, const MxHeadForm *heads, doubl
            mx_file_write(mx_path_join(arena, dir, config_name), config, strlen(config), err);
 }
 
-bool mx_peft_save(const char *dir, const MxHeadForm *heads, double scale, const char *base,
-                  const MxTree *state, MxError *err) {
-    MxArena arena = {.name = "peft"};
-    bool ok = save(&arena, dir, heads, scale, base, state, err);
-    mx_arena_release(&arena);
-    return ok;
-}
-
 /* ---- out of a checkpoint */
 
 /* All adapters in memory. */

@@ -5,10 +5,6 @@
 
 static const char state_file[] = CKPT_STATE_FILE;
 
-bool mx_ckpt_write(MxH5 *file, MxForm form, const MxTree *tree, MxError *err) {
-    return ckpt_write(file, form, tree, NULL, err);
-}
-
 static int64_t tree_bytes(const MxTree *tree) {
     int64_t n = 0;
     for (int i = 0; i < tree->n; i++)
@@ -141,18 +137,6 @@ bool mx_ckpt_save_commit(MxCkptSave *save, const char *const *reports, int n, Mx
               take_reports(save, reports, n, err) && mx_store_publish_commit(save->publish, err);
     if (!ok) mx_store_publish_abort(save->publish);
     return ok || mx_context(err, "could not save checkpoint \"%s\"", save->dir);
-}
-
-bool mx_ckpt_save(const char *dir, const MxSaving *how, const MxTree *state, MxError *err) {
-    MxArena arena = {.name = "ckpt save"};
-    MxCkptSave *save;
-    MX_ASSERT(!ckpt_division(state));
-    bool ok = mx_ckpt_save_begin(&arena, dir, NULL, how, state, &save, err) &&
-              mx_ckpt_save_write(save, state, err);
-    const char *report = ok ? mx_ckpt_save_report(save) : NULL;
-    ok = ok && mx_ckpt_save_commit(save, &report, 1, err);
-    mx_arena_release(&arena);
-    return ok;
 }
 
 bool mx_ckpt_load(const char *dir, int scan_axis, MxTree *state, MxError *err) {

@@ -157,10 +157,6 @@ MxWhere mx_config_where(const MxConfig *config, MxKey key) {
     return config->trail->slots[key].value->where;
 }
 
-bool mx_config_is_default(const MxConfig *config, MxKey key) {
-    return config->trail->slots[key].from == CONFIG_FROM_DEFAULT;
-}
-
 const char *mx_config_found(MxArena *arena, const MxConfig *config, const MxConfigFound *found) {
     MxText text;
     mx_text_init(&text, arena);

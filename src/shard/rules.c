@@ -25,38 +25,6 @@ MxRules mx_rules_concat(MxArena *arena, const MxRules *first, const MxRules *sec
     return mx_rules_new(arena, list, first->n + second->n);
 }
 
-MxRules mx_rules_merge(MxArena *arena, const MxRules *weaker, const MxRules *stronger) {
-    MxRule *kept = mx_new_n(arena, MxRule, weaker->n);
-    int n = 0;
-    for (int i = 0; i < weaker->n; i++) {
-        const char *axis = weaker->rule[i].axis;
-        if (!axis || mx_map_get(&stronger->first, axis, -1) < 0) kept[n++] = weaker->rule[i];
-    }
-    MxRules left = {.rule = kept, .n = n};
-    return mx_rules_concat(arena, &left, stronger);
-}
-
-MxRules mx_rules_pp_as_dp(MxArena *arena, const MxRules *rules) {
-    MxRule *list = mx_new_n(arena, MxRule, rules->n);
-    for (int i = 0; i < rules->n; i++) {
-        const MxRule *old = &rules->rule[i];
-        const char **axes = mx_new_n(arena, const char *, old->n + 1);
-        int n = 0;
-        bool has_stage = false;
-        for (int k = 0; k < old->n; k++) {
-            const char *axis = old->mesh_axes[k];
-            if (axis && !strcmp(axis, "stage")) continue;
-            if (axis && !strcmp(axis, "data") && !has_stage) {
-                axes[n++] = "stage";
-                has_stage = true;
-            }
-            axes[n++] = axis;
-        }
-        list[i] = (MxRule){.axis = old->axis, .n = n, .mesh_axes = axes, .where = old->where};
-    }
-    return mx_rules_new(arena, list, rules->n);
-}
-
 const char *rule_text(MxArena *arena, const MxRule *rule) {
     MxText text;
     mx_text_init(&text, arena);

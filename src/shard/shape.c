@@ -11,15 +11,10 @@ int64_t mx_shard_parts(const MxMesh *mesh, const MxSpecDim *dim) {
     return parts;
 }
 
-static int shared_rank(const MxShardArray *array) {
-    return array->spec.rank < array->shape.rank ? array->spec.rank : array->shape.rank;
-}
-
-int mx_shard_indivisible(const MxMesh *mesh, const MxShardArray *array, uint32_t uneven_dims) {
-    for (int d = 0; d < shared_rank(array); d++)
-        if (array->shape.dim[d] % mx_shard_parts(mesh, &array->spec.dim[d]) &&
-            !(uneven_dims >> d & 1u))
-            return d;
+/* The first dim whose size its parts do not divide, or -1. */
+static int indivisible(const MxMesh *mesh, const MxShardArray *array) {
+    for (int d = 0; d < array->spec.rank; d++)
+        if (array->shape.dim[d] % mx_shard_parts(mesh, &array->spec.dim[d])) return d;
     return -1;
 }
 
@@ -54,7 +49,7 @@ bool mx_shard_shape(const MxMesh *mesh, const MxShardArray *array, MxShape *out,
                        "%s: a spec of %d entries does not fit an array of rank %d",
                        array->path ? array->path : "the array", array->spec.rank,
                        array->shape.rank);
-    int bad = mx_shard_indivisible(mesh, array, 0);
+    int bad = indivisible(mesh, array);
     if (bad >= 0) return fail_indivisible(mesh, array, bad, err);
     *out = array->shape;
     for (int d = 0; d < array->spec.rank; d++)
@@ -83,35 +78,6 @@ MxSpec mx_shard_adjust(MxArena *arena, const MxMesh *mesh, const MxShardArray *a
         dim[d] = spec_filter(arena, &array->spec.dim[d], still_divides, &fit);
     }
     return (MxSpec){.rank = array->spec.rank, .dim = dim};
-}
-
-/* Marks the chosen dims of an array in `chosen`. */
-static bool choose(const MxShardArray *array, MxDims dims, bool *chosen, MxError *err) {
-    int rank = array->shape.rank;
-    for (int d = 0; d < MX_MAX_RANK; d++) chosen[d] = !dims.dim;
-    for (int i = 0; dims.dim && i < dims.n; i++) {
-        int d = dims.dim[i] < 0 ? dims.dim[i] + rank : dims.dim[i];
-        if (d < 0 || d >= rank)
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s has no dim %d; its rank is %d",
-                           array->path ? array->path : "the array", dims.dim[i], rank);
-        chosen[d] = true;
-    }
-    return true;
-}
-
-bool mx_shard_drop_indivisible(MxArena *arena, const MxMesh *mesh, const MxShardArray *array,
-                               MxDims dims, MxSpec *out, MxError *err) {
-    bool chosen[MX_MAX_RANK];
-    if (!choose(array, dims, chosen, err)) return false;
-    MxSpecDim *dim = spec_room(arena, array->spec.rank);
-    for (int d = 0; d < array->spec.rank; d++) dim[d] = array->spec.dim[d];
-    for (int d = 0; d < shared_rank(array); d++) {
-        if (!chosen[d] || array->shape.dim[d] % mx_shard_parts(mesh, &dim[d]) == 0) continue;
-        if (!dims.may_drop) return fail_indivisible(mesh, array, d, err);
-        dim[d] = (MxSpecDim){.rule = dim[d].rule};
-    }
-    *out = (MxSpec){.rank = array->spec.rank, .dim = dim};
-    return true;
 }
 
 static MxSpecDim with_data(MxArena *arena, const MxSpecDim *old) {

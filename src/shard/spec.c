@@ -1,4 +1,4 @@
-/* spec.c — PartitionSpecs as values: made from names, printed, compared, lengthened and shortened.
+/* spec.c — PartitionSpecs as values: made from names, printed, lengthened, filtered.
  * An entry keeps the rule that bound it, so that later messages can name the rule's line. */
 #include "internal.h"
 
@@ -84,21 +84,6 @@ const char *mx_spec_python(MxArena *arena, MxSpec spec) {
     return text.data;
 }
 
-static bool same_axis(const char *a, const char *b) {
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
-bool mx_spec_equal(MxSpec a, MxSpec b) {
-    if (a.rank != b.rank) return false;
-    for (int d = 0; d < a.rank; d++) {
-        const MxSpecDim *p = &a.dim[d], *q = &b.dim[d];
-        if (p->n != q->n || p->is_name != q->is_name) return false;
-        for (int i = 0; i < p->n; i++)
-            if (!same_axis(p->axes[i], q->axes[i])) return false;
-    }
-    return true;
-}
-
 bool mx_spec_uses(MxSpec spec, const char *mesh_axis) {
     for (int d = 0; d < spec.rank; d++)
         if (spec_holds(&spec.dim[d], mesh_axis)) return true;
@@ -120,11 +105,6 @@ MxSpec mx_spec_insert(MxArena *arena, MxSpec names, const char *axis, int at) {
     return (MxSpec){.rank = names.rank + 1, .dim = dim};
 }
 
-MxSpec mx_spec_truncate(MxSpec spec, int rank) {
-    if (spec.rank > rank) spec.rank = rank;
-    return spec;
-}
-
 MxSpecDim spec_filter(MxArena *arena, const MxSpecDim *dim,
                       bool (*keep)(const char *axis, const void *data), const void *data) {
     MxSpecDim out = {.rule = dim->rule};
@@ -134,24 +114,4 @@ MxSpecDim spec_filter(MxArena *arena, const MxSpecDim *dim,
         if (keep(dim->axes[i], data)) axes[out.n++] = dim->axes[i];
     out.axes = axes;
     return out;
-}
-
-typedef struct AxisList {
-    const char *const *axes;
-    int n;
-} AxisList;
-
-static bool is_not_listed(const char *axis, const void *data) {
-    const AxisList *list = data;
-    for (int i = 0; axis && i < list->n; i++)
-        if (!strcmp(axis, list->axes[i])) return false;
-    return true;
-}
-
-MxSpec mx_spec_remove_axes(MxArena *arena, MxSpec spec, const char *const *axes, int n) {
-    MxSpecDim *dim = spec_room(arena, spec.rank);
-    AxisList list = {axes, n};
-    for (int d = 0; d < spec.rank; d++)
-        dim[d] = spec_filter(arena, &spec.dim[d], is_not_listed, &list);
-    return (MxSpec){.rank = spec.rank, .dim = dim};
 }

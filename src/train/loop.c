@@ -172,6 +172,10 @@ static void log_profile(Loop *l) {
     MxText text;
     mx_text_init(&text, &l->arena);
     mx_run_profile(mx_train_state_run(l->state), &text);
+    MxCommCount sent = mx_comm_count(l->comm);
+    if (sent.calls)
+        mx_text_add(&text, "%llu exchanges, %.3f MiB sent to other ranks\n",
+                    (unsigned long long)sent.calls, (double)sent.bytes / (1 << 20));
     mx_log("%s", text.data);
 }
 

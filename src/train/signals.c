@@ -87,10 +87,6 @@ void signals_begin(void) {
     is_starting = 0;
 }
 
-int signals_stop(void) {
-    return stop_signal;
-}
-
 Wish signals_hear(MxComm *comm) {
     int64_t most = mx_comm_max(comm, 2 * (int64_t)stop_signal + save_is_asked);
     if (most % 2) save_is_asked = 0;

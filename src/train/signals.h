@@ -19,8 +19,6 @@ void signals_catch(const MxComm *comm);
 /* signals_begin — from here on there is. */
 void signals_begin(void);
 
-/* signals_stop — a signal that asks this process to leave, 0 = none yet. */
-int signals_stop(void);
 /* signals_hear — what this rank or another was asked for since the last call; all call it. */
 Wish signals_hear(MxComm *comm);
 /* signals_reason — "received SIGTERM". */

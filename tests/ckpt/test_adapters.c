@@ -2,6 +2,8 @@
  * with adapters, adapters alone, and what does not fit. */
 #include "ckpt_test.h"
 
+#include <ckpt/internal.h>
+
 enum { LAYERS = 2, RANK = 3, IN = 4, OUT = 5 };
 
 /* What a file holds. */
@@ -38,7 +40,7 @@ static MxTree model(int parts, int64_t rank, float seed) {
 static const char *write_model(const MxTree *tree, MxForm form) {
     const char *path = in_folder("model.h5");
     MxH5 *file;
-    ck_ok(mx_h5_create(&arena, path, &file, &err) && mx_ckpt_write(file, form, tree, &err) &&
+    ck_ok(mx_h5_create(&arena, path, &file, &err) && ckpt_write(file, form, tree, NULL, &err) &&
           mx_h5_close(file, &err));
     return path;
 }

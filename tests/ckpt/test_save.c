@@ -1,5 +1,6 @@
 /* test_save.c — checkpoint folders: saving, finding the newest that is whole, loading all or only
  * the parameters, and what damage does. */
+#include "common/saving.h"
 #include "base/child.h"
 #include "ckpt_test.h"
 
@@ -16,8 +17,8 @@ static const char *step_folder(int step) {
 static void save(int step, uint64_t seed) {
     MxTree state = small_state(seed);
     ck_ok(mx_dir_make(run_folder(), &err));
-    ck_ok(mx_ckpt_save(step_folder(step), &(MxSaving){.form = nnx, .config = "steps: 3\n"}, &state,
-                       &err));
+    ck_ok(save_whole(step_folder(step), &(MxSaving){.form = nnx, .config = "steps: 3\n"}, &state,
+                     &err));
 }
 
 /* Flips one bit in the middle of a file. */
@@ -36,8 +37,7 @@ START_TEST(saves_and_loads) {
     MxForm form = forms[_i];
     MxTree state = small_state(4), back = small_state(0);
     const char *dir = in_folder("150");
-    ck_ok(
-        mx_ckpt_save(dir, &(MxSaving){.form = form, .config = "run_name: \"x\"\n"}, &state, &err));
+    ck_ok(save_whole(dir, &(MxSaving){.form = form, .config = "run_name: \"x\"\n"}, &state, &err));
     ck_ok(mx_ckpt_load(dir, form.scan_axis, &back, &err));
     ck_same(&state, &back, "", form_text(form));
     MxJson *manifest;
@@ -73,7 +73,7 @@ START_TEST(large_stacks_come_back) {
         mx_tree_add(&back, leaf);
     }
     MxSaving how = {.form = {.is_scanned = true, .scan_axis = _i}, .config = ""};
-    ck_ok(mx_ckpt_save(in_folder("1"), &how, &state, &err));
+    ck_ok(save_whole(in_folder("1"), &how, &state, &err));
     ck_ok(mx_ckpt_load(in_folder("1"), _i, &back, &err));
     ck_same(&state, &back, "", "a large stack");
 }
@@ -90,7 +90,7 @@ START_TEST(empty_stacks_come_back) {
                                      .stack = {"model/layers/x", "layers", i, 2},
                                      .data = folder});
     MxSaving how = {.form = {.is_scanned = true, .scan_axis = _i}, .config = ""};
-    ck_ok(mx_ckpt_save(in_folder("1"), &how, &state, &err));
+    ck_ok(save_whole(in_folder("1"), &how, &state, &err));
     ck_ok(mx_ckpt_load(in_folder("1"), _i, &state, &err));
 }
 END_TEST
@@ -99,7 +99,7 @@ START_TEST(a_full_disk_is_told_with_bytes) {
     MxTree state = small_state(1);
     MxLeaf huge = {.path = "model/huge", .dtype = MX_F32, .shape = MX_SHAPE(1 << 24, 1 << 24)};
     mx_tree_add(&state, huge); /* a petabyte, refused before it is looked at */
-    bool ok = mx_ckpt_save(in_folder("1"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
+    bool ok = save_whole(in_folder("1"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
     ck_assert(!ok && err.exit == MX_EXIT_IO);
     ck_assert_msg(strstr(err.text.data, "needs 11258999068") != NULL, "%s", err.text.data);
     ck_assert_msg(strstr(err.text.data, " free") != NULL, "%s", err.text.data);
@@ -110,7 +110,7 @@ END_TEST
 static MxBytes state_bytes(const char *name, MxForm form, uint64_t seed) {
     MxTree state = small_state(seed);
     MxBytes bytes;
-    ck_ok(mx_ckpt_save(in_folder(name), &(MxSaving){.form = form, .config = name}, &state, &err));
+    ck_ok(save_whole(in_folder(name), &(MxSaving){.form = form, .config = name}, &state, &err));
     ck_ok(mx_file_read(&arena, mx_path_join(&arena, in_folder(name), "state.h5"), 1 << 24, &bytes,
                        &err));
     return bytes;
@@ -128,7 +128,7 @@ END_TEST
 START_TEST(an_old_checkpoint_is_never_replaced) {
     save(3, 7);
     MxTree other = small_state(8), back = small_state(0), first = small_state(7);
-    bool ok = mx_ckpt_save(step_folder(3), &(MxSaving){.form = nnx, .config = ""}, &other, &err);
+    bool ok = save_whole(step_folder(3), &(MxSaving){.form = nnx, .config = ""}, &other, &err);
     ck_assert(!ok);
     const char *want =
         mx_arena_printf(&arena, "could not save checkpoint \"%s\": ", step_folder(3));
@@ -146,8 +146,7 @@ END_TEST
 START_TEST(a_missing_parent_is_an_error) {
     MxTree state = small_state(1);
     ck_ok(mx_file_write(in_folder("file"), "x", 1, &err));
-    bool ok =
-        mx_ckpt_save(in_folder("file/3"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
+    bool ok = save_whole(in_folder("file/3"), &(MxSaving){.form = nnx, .config = ""}, &state, &err);
     ck_assert(!ok);
     ck_assert_msg(strstr(err.text.data, "could not save checkpoint"), "%s", err.text.data);
 }
@@ -273,7 +272,7 @@ START_TEST(linen_checkpoints_leave_the_reference_out) {
     MxTree untouched = state_with_reference(0), plain = small_state(1);
     const char *dir = in_folder("7");
     bool has_reference;
-    ck_ok(mx_ckpt_save(dir, &(MxSaving){.form = forms[_i], .config = ""}, &state, &err));
+    ck_ok(save_whole(dir, &(MxSaving){.form = forms[_i], .config = ""}, &state, &err));
     ck_ok(mx_ckpt_has_reference(dir, &state, &has_reference, &err));
     ck_assert_int_eq(has_reference, !forms[_i].is_linen);
     ck_ok(mx_ckpt_has_reference(dir, &plain, &has_reference, &err));

@@ -108,22 +108,16 @@ static void read_rules(Input *in) {
     in->rules = mx_rules_new(&in->arena, list, n);
 }
 
-/* Lists made of lists: nothing is lost, a stronger list wins. */
+/* Lists made of lists: nothing is lost. */
 static void try_lists(Input *in) {
     MxRules twice = mx_rules_concat(&in->arena, &in->rules, &in->rules);
     MX_ASSERT(twice.n == 2 * in->rules.n);
-    MxRules pipeline = mx_rules_pp_as_dp(&in->arena, &in->rules);
-    MX_ASSERT(pipeline.n == in->rules.n);
-    MxRules merged = mx_rules_merge(&in->arena, &in->rules, &in->rules);
-    int n_null = 0;
-    for (int i = 0; i < in->rules.n; i++) n_null += !in->rules.rule[i].axis;
-    MX_ASSERT(merged.n == in->rules.n + n_null);
     MxFindings found = {0};
     mx_rules_findings(&in->arena, &in->rules, &in->mesh, &found);
     mx_findings_fail(&found, NULL, &in->err);
 }
 
-/* Boxes of all ranks hold every element as often as there are replicas, and so do moves. */
+/* Boxes of all ranks hold every element as often as there are replicas. */
 static void try_boxes(Input *in, MxSpec spec) {
     int64_t n = 1, held = 0, parts = 1;
     for (int d = 0; d < in->shape.rank; d++) {
@@ -131,21 +125,13 @@ static void try_boxes(Input *in, MxSpec spec) {
         if (n > MOST_ELEMENTS) return;
     }
     if (in->mesh.n_ranks > MOST_RANKS) return;
-    MxLayout layout = {&in->mesh, spec}, whole = {&in->mesh, {0}};
+    MxLayout layout = {&in->mesh, spec};
     for (int64_t rank = 0; rank < in->mesh.n_ranks; rank++) {
         MxBox box = mx_shard_box(layout, in->shape, rank);
         held += mx_box_count(&box);
     }
     for (int d = 0; d < spec.rank; d++) parts *= mx_shard_parts(&in->mesh, &spec.dim[d]);
     MX_ASSERT(held * parts == n * in->mesh.n_ranks);
-    MxMoves moves = {0};
-    mx_shard_moves(&in->arena, layout, whole, in->shape, &moves);
-    int64_t moved = 0;
-    for (int64_t i = 0; i < moves.n; i++) {
-        MX_ASSERT(moves.items[i].source >= 0 && moves.items[i].source < in->mesh.n_ranks);
-        moved += mx_box_count(&moves.items[i].box);
-    }
-    MX_ASSERT(moved == n * in->mesh.n_ranks);
 }
 
 static void try_spec(Input *in, MxSpec spec) {
@@ -154,10 +140,8 @@ static void try_spec(Input *in, MxSpec spec) {
     MxSpec out = mx_shard_adjust(&in->arena, &in->mesh, &array);
     MX_ASSERT(out.rank == spec.rank);
     mx_shard_add_data(&in->arena, &in->mesh, &array, &out, &in->err);
-    mx_shard_drop_indivisible(&in->arena, &in->mesh, &array, (MxDims){0}, &out, &in->err);
     mx_shard_sufficient(&in->mesh, &array, 1, (MxTolerance){0}, NULL, &in->err);
-    if (mx_shard_shape(&in->mesh, &array, &shard, &in->err))
-        MX_ASSERT(mx_shard_indivisible(&in->mesh, &array, 0) < 0);
+    mx_shard_shape(&in->mesh, &array, &shard, &in->err);
     mx_spec_python(&in->arena, spec);
     if (spec.rank <= in->shape.rank && mx_shard_check(&in->mesh, spec, "array", &in->err))
         try_boxes(in, spec);
@@ -173,7 +157,7 @@ static void try_array(Input *in) {
     MX_ASSERT(ok == mx_shard_explain(&in->arena, &in->rules, &in->mesh, &array, &text, &in->err));
     if (!ok) return;
     MX_ASSERT(mx_shard_resolve(&in->arena, &in->rules, in->names, NULL, &again, &in->err));
-    MX_ASSERT(mx_spec_equal(raw, again));
+    MX_ASSERT(!strcmp(mx_spec_text(&in->arena, raw), mx_spec_text(&in->arena, again)));
     MxFindings found = {0};
     mx_shard_findings(&in->arena, &in->rules, in->names, &trail, &in->mesh, &found);
     mx_findings_fail(&found, "array", &in->err);

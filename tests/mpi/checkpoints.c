@@ -1,5 +1,6 @@
 /* checkpoints.c — checkpoints that several ranks write: any mesh takes what any other has saved, to
  * the bit; files that are missing, swapped or damaged; a rank that cannot write. */
+#include "common/saving.h"
 #include "small.h"
 
 #include <train/checkpoint.h>
@@ -144,7 +145,7 @@ START_TEST(one_rank_and_several) {
     train_a_step(one);
     const MxConfig *config = config_of(NULL, forms[_i], false, NULL);
     MxSaving how = {.form = checkpoints_form(config), .config = mx_config_text(&arena, config)};
-    if (is_first()) ck_ok(mx_ckpt_save(step_folder(3), &how, mx_train_state_tree(one), &err));
+    if (is_first()) ck_ok(save_whole(step_folder(3), &how, mx_train_state_tree(one), &err));
     meet();
     ck_ok(run_open(&run, config_of(mesh_number(0), forms[_i], false, NULL)));
     ck_part_of(run.state, one, "resumed");

@@ -297,14 +297,16 @@ references() {
 keeps() {
     for name in made kept; do
         d=$work/$name
-        ranks 2 "$d" per_device_batch_size=2 steps=2 ici_data_parallelism=2 enable_checkpointing=false rank_logs=true \
+        ranks 2 "$d" per_device_batch_size=2 steps=2 ici_data_parallelism=2 enable_checkpointing=false rank_logs=true profile_ops=true \
             token_cache="$([ $name = made ] || echo "$work/tokens")" metrics_file="$d/m.jsonl" || complain "tokens, $name: exit $?" "$d"
         grep -o '"learning/loss": *[-+.e0-9]*' "$d/m.jsonl" >"$d/losses"
     done
     [ -s "$work/kept/losses" ] && cmp -s "$work/made/losses" "$work/kept/losses" || complain "tokens that are kept: other losses" "$work/kept"
     grep -q 'tokens of 0 files were kept in .*, those of 1 are now' "$work/kept/x/run.log" || complain "rank 0 did not make tokens" "$work/kept"
     grep -q 'tokens of 1 file were kept in ' "$work/kept/x/logs/rank_1.log" || complain "rank 1 did not find tokens" "$work/kept"
-    passed 1 "tokens are made by one rank for all"
+    grep -q '^20.*[1-9][0-9]* exchanges, [0-9.]* MiB sent to other ranks\|^[1-9][0-9]* exchanges, [0-9.]* MiB sent to other ranks' \
+        "$work/kept/x/run.log" || complain "profile_ops tells no exchanges" "$work/kept"
+    passed 2 "tokens are made by one rank for all; a profile tells what ranks exchange"
 }
 
 # ---- ranks that were not started for the same

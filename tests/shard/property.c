@@ -176,43 +176,6 @@ static void boxes_tile(uint64_t number, MxLayout layout, MxShape shape) {
     all_are(number, count, mx_shape_count(shape), (int)(layout.mesh->n_ranks / parts), "boxes");
 }
 
-static bool is_inside(const MxBox *inner, const MxBox *outer) {
-    for (int d = 0; d < inner->rank; d++)
-        if (inner->count[d] < 1 || inner->start[d] < outer->start[d] ||
-            inner->start[d] + inner->count[d] > outer->start[d] + outer->count[d])
-            return false;
-    return true;
-}
-
-/* The moves to each rank tile its box, and each comes from a rank that holds it. */
-static void moves_cover(uint64_t number, MxLayout from, MxLayout to, MxShape shape) {
-    MxMoves moves = {0};
-    mx_shard_moves(&arena, from, to, shape, &moves);
-    int64_t next = 0;
-    for (int64_t rank = 0; rank < to.mesh->n_ranks; rank++) {
-        int count[LARGEST_ARRAY] = {0}, want[LARGEST_ARRAY] = {0};
-        MxBox box = mx_shard_box(to, shape, rank);
-        mark(&box, shape, want);
-        for (; next < moves.n && moves.items[next].destination == rank; next++) {
-            const MxMove *move = &moves.items[next];
-            MxBox held = mx_shard_box(from, shape, move->source);
-            require(is_inside(&move->box, &held) && is_inside(&move->box, &box),
-                    "case %llu: move %lld", (unsigned long long)number, (long long)next);
-            mark(&move->box, shape, count);
-        }
-        for (int64_t i = 0; i < mx_shape_count(shape); i++) count[i] -= want[i];
-        all_are(number, count, mx_shape_count(shape), 0, "moves");
-    }
-    require(next == moves.n, "case %llu: moves to nobody", (unsigned long long)number);
-}
-
-static void stays_at_home(MxLayout layout, MxShape shape) {
-    MxMoves moves = {0};
-    mx_shard_moves(&arena, layout, layout, shape, &moves);
-    for (int64_t i = 0; i < moves.n; i++)
-        require(moves.items[i].source == moves.items[i].destination, "a move to another rank");
-}
-
 /* Resolves the names with random rules on a random mesh and compares all that can be compared. */
 static MxLayout one_resolution(Draw *draw, MxSpec names) {
     int n = below(draw, MOST_RULES + 1);
@@ -225,7 +188,7 @@ static MxLayout one_resolution(Draw *draw, MxSpec names) {
     MxSpec raw, again;
     must(mx_shard_resolve(&arena, &rules, names, &trail, &raw, &err));
     must(mx_shard_resolve(&arena, &rules, names, NULL, &again, &err));
-    must(mx_spec_equal(raw, again));
+    must(!strcmp(mx_spec_text(&arena, raw), mx_spec_text(&arena, again)));
     Plain want = plain_resolve(list, n, names);
     same(draw->number, &want, raw);
     once_each(draw->number, raw);
@@ -244,11 +207,11 @@ START_TEST(random_cases) {
         MxSpec names = draw_names(&draw);
         MxShape shape = {.rank = names.rank};
         for (int d = 0; d < shape.rank; d++) shape.dim[d] = 1 + below(&draw, LARGEST_DIM);
-        MxLayout from = one_resolution(&draw, names), to = one_resolution(&draw, names);
-        boxes_tile(number, from, shape);
-        moves_cover(number, from, to, shape);
-        stays_at_home(to, shape);
-        n_ranks += from.mesh->n_ranks;
+        for (int i = 0; i < 2; i++) {
+            MxLayout layout = one_resolution(&draw, names);
+            boxes_tile(number, layout, shape);
+            n_ranks += layout.mesh->n_ranks;
+        }
         if (number % RELEASE_EVERY == 0) mx_arena_release(&arena);
     }
     printf("property: %d cases, %lld boxes\n", CASES, (long long)n_ranks);

@@ -1,4 +1,4 @@
-/* test_box.c — shards by hand: boxes, uneven dims, moves between meshes, shapes and their errors,
+/* test_box.c — shards by hand: boxes, uneven dims, shapes and their errors,
  * the sufficiency check's message. Random ones are in property.c. */
 #include "shard_test.h"
 
@@ -31,44 +31,6 @@ START_TEST(boxes) {
 }
 END_TEST
 
-static const char *moves_text(MxMoves moves) {
-    MxText text;
-    mx_text_init(&text, &arena);
-    for (int64_t i = 0; i < moves.n; i++)
-        mx_text_add(&text, "%s%lld>%lld:%lld+%lld", i ? " " : "", (long long)moves.items[i].source,
-                    (long long)moves.items[i].destination, (long long)moves.items[i].box.start[0],
-                    (long long)moves.items[i].box.count[0]);
-    return text.data;
-}
-
-static const char *moves_of(const char *from_mesh, const char *from, const char *to_mesh,
-                            const char *to, const char *shape) {
-    MxMesh a = mesh_of(from_mesh), b = mesh_of(to_mesh);
-    MxMoves moves = {0};
-    mx_shard_moves(&arena, (MxLayout){&a, spec_of(from)}, (MxLayout){&b, spec_of(to)},
-                   shape_of(shape), &moves);
-    return moves_text(moves);
-}
-
-START_TEST(moves) {
-    /* to oneself where nothing changes, replicas included */
-    ck_assert_str_eq(moves_of("data=2,fsdp=2", "fsdp", "data=2,fsdp=2", "fsdp", "4"),
-                     "0>0:0+2 1>1:2+2 2>2:0+2 3>3:2+2");
-    /* gathering takes the rank's own replica group */
-    ck_assert_str_eq(moves_of("data=2,fsdp=2", "fsdp", "data=2,fsdp=2", "None", "4"),
-                     "0>0:0+2 1>0:2+2 0>1:0+2 1>1:2+2 2>2:0+2 3>2:2+2 2>3:0+2 3>3:2+2");
-    /* another number of ranks */
-    ck_assert_str_eq(moves_of("fsdp=2", "fsdp", "fsdp=4", "fsdp", "8"),
-                     "0>0:0+2 0>1:2+2 1>2:4+2 1>3:6+2");
-    ck_assert_str_eq(moves_of("fsdp=4", "fsdp", "tensor=3", "tensor", "8"),
-                     "0>0:0+2 1>0:2+1 1>1:3+1 2>1:4+2 3>2:6+2");
-    /* replicas take turns; empty parts ask for nothing */
-    ck_assert_str_eq(moves_of("data=2", "None", "x=3", "x", "2"), "0>0:0+1 1>1:1+1");
-    ck_assert_str_eq(moves_of("data=2", "<empty>", "x=2", "<empty>", "scalar"), "0>0:0+0 1>1:0+0");
-    ck_assert_str_eq(moves_of("data=2", "None", "x=2", "x", "0"), "");
-}
-END_TEST
-
 START_TEST(indivisible) {
     mesh = mesh_of("fsdp=2,tensor=3");
     MxRules rules = rules_of("embed:fsdp mlp:(fsdp,tensor)");
@@ -76,8 +38,6 @@ START_TEST(indivisible) {
     ck_assert(mx_shard_resolve(&arena, &rules, names_of("layers|mlp"), NULL, &raw, &err));
     MxShardArray a = {.path = "decoder/wi", .shape = MX_SHAPE(4, 4096), .spec = raw};
     MxShape shard;
-    ck_assert_int_eq(mx_shard_indivisible(&mesh, &a, 0), 1);
-    ck_assert_int_eq(mx_shard_indivisible(&mesh, &a, 1u << 1), -1);
     ck_failed(mx_shard_shape(&mesh, &a, &shard, &err),
               "r.yml:2: rule mlp -> (fsdp,tensor): mesh axis \"fsdp\" (size 2) x \"tensor\" (size "
               "3) does not divide dim 1 = 4096 of decoder/wi\n"
@@ -86,16 +46,6 @@ START_TEST(indivisible) {
     MxShardArray b = {.path = "w", .shape = MX_SHAPE(4), .spec = spec_of("None|fsdp")};
     ck_failed(mx_shard_shape(&mesh, &b, &shard, &err),
               "w: a spec of 2 entries does not fit an array of rank 1");
-    MxSpec spec;
-    MxDims dims = {.dim = (const int[]){-1}, .n = 1, .may_drop = true};
-    ck_assert(mx_shard_drop_indivisible(&arena, &mesh, &a, dims, &spec, &err));
-    ck_assert_str_eq(text_of(spec), "None|None");
-    dims.dim = (const int[]){0};
-    ck_assert(mx_shard_drop_indivisible(&arena, &mesh, &a, dims, &spec, &err));
-    ck_assert_str_eq(text_of(spec), "None|(fsdp,tensor)");
-    dims.dim = (const int[]){-3};
-    ck_failed(mx_shard_drop_indivisible(&arena, &mesh, &a, dims, &spec, &err),
-              "decoder/wi has no dim -3; its rank is 2");
 }
 END_TEST
 
@@ -139,7 +89,6 @@ END_TEST
 Suite *box_suite(void) {
     Suite *s = suite_create("box");
     suite_add(s, "boxes", boxes, 4);
-    suite_add(s, "moves", moves, 4);
     suite_add(s, "indivisible", indivisible, 4);
     suite_add(s, "sufficient", sufficient, 4);
     return s;

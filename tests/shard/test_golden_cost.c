@@ -18,11 +18,22 @@ static const struct {
     {"embed-last-rule-only", "embed:(fsdp,context)"},
 };
 
+/* The rules of a name are replaced. */
+static MxRules rules_with(const MxRules *rules, const MxRules *own) {
+    MxRule *list = mx_new_n(&arena, MxRule, rules->n + own->n);
+    int n = 0;
+    for (int i = 0; i < rules->n; i++)
+        if (!rules->rule[i].axis || mx_map_get(&own->first, rules->rule[i].axis, -1) < 0)
+            list[n++] = rules->rule[i];
+    for (int i = 0; i < own->n; i++) list[n++] = own->rule[i];
+    return mx_rules_new(&arena, list, n);
+}
+
 static MxRules rules_with_variant(const RuleSet *set, const char *variant) {
     for (int i = 0; i < MX_COUNT(variants); i++) {
         if (strcmp(variants[i].name, variant)) continue;
         MxRules own = rules_of(variants[i].rule);
-        return mx_rules_merge(&arena, &set->rules, &own);
+        return rules_with(&set->rules, &own);
     }
     ck_abort_msg("no variant %s", variant);
     return set->rules;

@@ -87,30 +87,6 @@ START_TEST(remove_size_one) {
 }
 END_TEST
 
-START_TEST(pp_as_dp) {
-    RuleSet base = rule_set("base"), want = rule_set("base-pp-as-dp");
-    MxRules got = mx_rules_pp_as_dp(&arena, &base.rules);
-    ck_assert_int_eq(got.n, want.rules.n);
-    for (int i = 0; i < got.n; i++) {
-        const MxRule *a = &got.rule[i], *b = &want.rules.rule[i];
-        ck_assert_str_eq(a->axis, b->axis);
-        MxSpecDim x = {.n = a->n, .axes = a->mesh_axes}, y = {.n = b->n, .axes = b->mesh_axes};
-        ck_assert(mx_spec_equal((MxSpec){.rank = 1, .dim = &x}, (MxSpec){.rank = 1, .dim = &y}));
-    }
-}
-END_TEST
-
-START_TEST(merged_sets) {
-    /* the model's own rule over base.yml's, as the golden set of that model has it */
-    RuleSet base = rule_set("base"), want = rule_set("llama2-7b");
-    MxRules own = rules_of("norm:fsdp");
-    MxRules got = mx_rules_merge(&arena, &base.rules, &own);
-    ck_assert_int_eq(got.n, want.rules.n);
-    for (int i = 0; i < got.n; i++) ck_assert_str_eq(got.rule[i].axis, want.rules.rule[i].axis);
-    ck_assert_str_eq(got.rule[got.n - 1].mesh_axes[0], "fsdp");
-}
-END_TEST
-
 /* One row of a pure_*.tsv: its mesh and array. */
 static MxShardArray array_of(const Table *t, int i, MxMesh *mesh) {
     *mesh = mesh_of(cell(t, i, "mesh"));
@@ -169,7 +145,8 @@ START_TEST(zero1_add_data) {
         bool ok = mx_shard_add_data(&arena, &mesh, &a, &got, &err);
         if (strstr(cell(&t, i, "error"), "DuplicateSpecError")) {
             ck_assert(ok && mx_spec_uses(a.spec, "data"));
-            ck_assert(mx_spec_equal(mx_spec_truncate(got, a.spec.rank), a.spec));
+            got.rank = a.spec.rank;
+            ck_assert_str_eq(text_of(got), text_of(a.spec));
             intended++;
         } else if (same_verdict(&t, i, ok))
             same_spec(&t, i, got);
@@ -180,48 +157,12 @@ START_TEST(zero1_add_data) {
 }
 END_TEST
 
-START_TEST(remove_incompatible) {
-    Table t = golden_read("rules/pure_remove_incompatible.tsv");
-    for (int i = 0; i < t.n_rows; i++) {
-        MxMesh mesh;
-        MxShardArray a = array_of(&t, i, &mesh);
-        MxDims dims = {.may_drop = !strcmp(cell(&t, i, "allow_remove"), "true")};
-        MxSpec got;
-        bool ok = mx_shard_drop_indivisible(&arena, &mesh, &a, dims, &got, &err);
-        int dim = -1;
-        if (!ok) { /* the same dim is blamed */
-            sscanf(cell(&t, i, "error"), "ValueError: Tensor dimension %d", &dim);
-            ck_assert_ptr_nonnull(
-                strstr(err.text.data, mx_arena_printf(&arena, "divide dim %d ", dim)));
-        }
-        if (same_verdict(&t, i, ok)) same_spec(&t, i, got);
-    }
-    printf("golden rules/pure_remove_incompatible: %d of %d\n", t.n_rows, t.n_rows);
-}
-END_TEST
-
-START_TEST(remove_axes) {
-    Table t = golden_read("rules/pure_remove_axes.tsv");
-    for (int i = 0; i < t.n_rows; i++) {
-        MxRule list = rule_of("-", mx_arena_printf(&arena, "(%s)", cell(&t, i, "axes_removed")));
-        same_spec(
-            &t, i,
-            mx_spec_remove_axes(&arena, spec_of(cell(&t, i, "spec")), list.mesh_axes, list.n));
-    }
-    printf("golden rules/pure_remove_axes: %d of %d\n", t.n_rows, t.n_rows);
-}
-END_TEST
-
 Suite *golden_rules_suite(void) {
     Suite *s = suite_create("golden rules");
     suite_add(s, "cases", cases, 60);
     suite_add(s, "remove_size_one", remove_size_one, 60);
-    suite_add(s, "pp_as_dp", pp_as_dp, 10);
-    suite_add(s, "merged_sets", merged_sets, 10);
     suite_add(s, "adjust_indivisible", adjust_indivisible, 10);
     suite_add(s, "shard_shape", shard_shape, 10);
     suite_add(s, "zero1_add_data", zero1_add_data, 10);
-    suite_add(s, "remove_incompatible", remove_incompatible, 10);
-    suite_add(s, "remove_axes", remove_axes, 10);
     return s;
 }

@@ -6,6 +6,8 @@
 #include "process.h"
 #include "train_test.h"
 
+#include <ckpt/internal.h>
+
 #include <mx/family.h>
 #include <mx/store.h>
 
@@ -165,7 +167,7 @@ static void there_and_back(const char *family, MxTrainState *from, MxTrainState 
     MxH5 *file;
     const char *path = mx_path_join(&arena, process_dir(&arena, "families"), "state.h5");
     const MxTree *a = mx_train_state_tree(from), *b = mx_train_state_tree(to);
-    bool ok = mx_h5_create(&arena, path, &file, &err) && mx_ckpt_write(file, form, a, &err) &&
+    bool ok = mx_h5_create(&arena, path, &file, &err) && ckpt_write(file, form, a, NULL, &err) &&
               mx_h5_close(file, &err) && mx_h5_open(&arena, path, &file, &err) &&
               mx_ckpt_read(file, "", "", form.scan_axis, mx_train_state_tree(to), &err);
     ck_assert_msg(ok, "%s: %s", family, err.text.data);

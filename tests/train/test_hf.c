@@ -3,6 +3,7 @@
  * Hugging Face's tensors stand here as a table of their own, for the tests of adapters and
  * gradients. */
 #include "close.h"
+#include "common/saving.h"
 #include "golden.h"
 #include "train_test.h"
 
@@ -364,7 +365,7 @@ typedef struct Peft {
     MxConfig *config;
     MxTrainState *state;
     MxHeadForm heads;
-    double scale;
+    double scale, alpha;
     MxError err;
 } Peft;
 
@@ -380,6 +381,7 @@ static bool open_peft(Peft *p, int i, const char *more) {
     const MxModel *model = mx_train_state_model(p->state);
     p->heads = mx_model_head_form(model);
     p->scale = mx_model_lora(model)->scale;
+    p->alpha = p->scale * (double)p->config->lora_rank;
     MxTree *tree = mx_train_state_tree(p->state);
     load_safetensors(&p->arena, mx_path_join(&p->arena, p->dir, "base/model.safetensors"), tree);
     return true;
@@ -465,9 +467,19 @@ START_TEST(peft_merge) {
     if (!open_peft(&p, _i, "")) return;
     load_peft(&p);
     MxTree *tree = mx_train_state_tree(p.state);
-    MxMergeDrift drift = mx_lora_merge(tree, p.scale);
-    ck_assert_int_gt(drift.n_merged, 0);
-    ck_assert(drift.delta > 1e-3 && drift.lost > 0 && drift.lost < 1e-6 * drift.delta);
+    MxText notes;
+    double delta, lost;
+    int n_merged;
+    mx_text_init(&notes, &p.arena);
+    ck_assert_msg(merge_adapters(&p.arena, mx_arena_printf(&p.arena, "build/tests/merge.%d.h5", _i),
+                                 p.alpha, tree, &notes, &p.err),
+                  "%s", p.err.text.data);
+    ck_assert_int_eq(sscanf(strstr(notes.data, "drift: "),
+                            "drift: %d weights changed by %lf in all (L2 norm), of which rounding "
+                            "to float32 took away %lf",
+                            &n_merged, &delta, &lost),
+                     3);
+    ck_assert(n_merged > 0 && delta > 1e-3 && lost > 0 && lost < 1e-6 * delta);
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
         bool transposed;
@@ -498,8 +510,14 @@ START_TEST(peft_round_trip) {
     bool is_exact = p.heads.query_scale == 1; /* nothing is rounded */
     const char *dir = mx_arena_printf(&p.arena, "build/tests/peft.%d", _i);
     ck_assert(mx_dir_make(dir, &p.err));
-    ck_assert_msg(mx_peft_save(dir, &p.heads, p.scale, "base", tree, &p.err), "%s",
-                  p.err.text.data);
+    MxCkptRef ref;
+    MxText notes;
+    MxPeftConvert how = {.heads = p.heads, .alpha = p.alpha, .base = "base"};
+    mx_text_init(&notes, &p.arena);
+    ck_assert_msg(
+        save_file(&p.arena, mx_arena_printf(&p.arena, "%s.h5", dir), tree, &ref, &p.err) &&
+            mx_peft_convert(&ref, &how, dir, &notes, &p.err),
+        "%s", p.err.text.data);
     MxTensors *ours, *theirs;
     ck_assert(mx_tensors_open(&p.arena, mx_path_join(&p.arena, dir, "adapter_model.safetensors"),
                               &ours, &p.err) &&

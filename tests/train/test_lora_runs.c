@@ -1,5 +1,6 @@
 /* test_lora_runs.c — what adapters cost, and runs with them from start to end: checkpoints without
  * a base, adapters from other runs, what does not fit. */
+#include "common/saving.h"
 #include "golden.h"
 #include "process.h"
 #include "train_test.h"
@@ -112,7 +113,13 @@ START_TEST(all_adapters_merge) {
     open_everything(&e, everything[_i]);
     MxTree *tree = mx_train_state_tree(e.state);
     double before = mx_train_eval(e.state, &e.batch).loss;
-    mx_lora_merge(tree, 2);
+    MxError err = {0};
+    MxText notes;
+    mx_text_init(&notes, &e.arena);
+    ck_assert_msg(merge_adapters(&e.arena,
+                                 mx_arena_printf(&e.arena, "build/tests/everything.%d.h5", _i), 8,
+                                 tree, &notes, &err),
+                  "%s", err.text.data);
     for (int i = 0; i < tree->n; i++)
         if (tree->leaves[i].kind == MX_KIND_LORA_PARAM)
             mx_leaf_write(&tree->leaves[i],

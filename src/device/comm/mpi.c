@@ -256,18 +256,6 @@ int64_t mx_comm_max(MxComm *comm, int64_t x) {
     return most;
 }
 
-double mx_comm_sum(MxComm *comm, double x) {
-    if (comm->size == 1) return x;
-    MxArena arena = {.name = "sum"};
-    double *all = mx_new_n(&arena, double, comm->size), sum = 0;
-    begin_wait(comm, "a sum", "all ranks");
-    MPI_Allgather(&x, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, MPI_COMM_WORLD);
-    end_wait(comm);
-    for (int i = 0; i < comm->size; i++) sum += all[i];
-    mx_arena_release(&arena);
-    return sum;
-}
-
 enum { CHUNK_BYTES = 1 << 30 }; /* of one message */
 
 void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes) {
