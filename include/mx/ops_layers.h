@@ -33,14 +33,22 @@ typedef struct MxPickGradAttr {
 /* mx_pick — y[.., i] = x[.., ids[.., i]]. x f32 [.., n], ids i32 [.., k] in [0, n). */
 MxValue mx_pick(MxTrace *t, MxValue x, MxValue ids);
 
-typedef struct MxCapacityAttr {
+typedef struct MxSlotsAttr {
     int64_t n_experts, capacity;
-} MxCapacityAttr;
+    bool sums; /* of from_slots: over the choices of a token */
+} MxSlotsAttr;
 
-/* mx_within_capacity — ids i32 [B, T, C] in [0, n_experts), and -1 (no expert) where `capacity`
- * choices of the same row b before this one, in the order of tokens and then of choices, are of
- * the same expert. Source: MaxText layers/moe.py generate_masks. */
-MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr);
+/* mx_to_slots — rows of x where their experts are: out 0 [B, X, S, D] of x's dtype has in slot s of
+ * expert e the row of the s-th choice of e in row b, in the order of tokens and then of choices,
+ * and zeros in slots that nobody takes; out 1 i32 [B, X, S] says who is there: e, or -1. x [B, T,
+ * C, D], or [B, T, D] for the same row for every choice; ids i32 [B, T, C] in [0, X), -1 = no
+ * expert. Choices beyond `capacity` go nowhere; S is the capacity, or 1 if it is 0. Source: MaxText
+ * layers/moe.py generate_masks. */
+MxValue mx_to_slots(MxTrace *t, MxValue x, MxValue ids, MxSlotsAttr attr);
+/* mx_from_slots — the way back: the row in each choice's slot, [B, T, C, D], zeros for choices that
+ * went nowhere; with attr.sums their sum over C, [B, T, D], in f32. y [B, X, S, D], ids as above.
+ */
+MxValue mx_from_slots(MxTrace *t, MxValue y, MxValue ids, MxSlotsAttr attr);
 
 typedef struct MxCountIdsAttr {
     int64_t n;
@@ -63,6 +71,7 @@ typedef struct MxExpertDotAttr {
     MxDtype dtype;     /* of the result; sums are in f32 */
     bool transposed;   /* w is [X, N, D] */
     bool sums;         /* over the choices of a token */
+    bool slots;        /* ids are [B, X, S], those of slots: ranks share them as they share w */
     int64_t n_experts; /* of which w has those from `first` on; other ids make zeros */
     int64_t first;
 } MxExpertDotAttr;
@@ -76,6 +85,7 @@ MxValue mx_expert_dot(MxTrace *t, MxValue x, MxValue ids, MxValue w, MxExpertDot
 
 typedef struct MxExpertDwAttr {
     MxDtype dtype;     /* of the result */
+    bool slots;        /* as of MxExpertDotAttr */
     int64_t n_experts; /* that are made … */
     int64_t first;     /* … from this one on */
 } MxExpertDwAttr;

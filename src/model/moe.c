@@ -6,7 +6,7 @@
  * layers/moe.py (RoutedMoE, RoutedAndSharedMoE) @e591f30c; Shazeer et al. 2017, Fedus et al. 2021,
  * DeepSeek-V3 (2024) 2.1.2.
  *
- * X experts, C choices of a token, M width of an expert. */
+ * X experts, C choices of a token, S slots of an expert, M width of an expert. */
 #include <mx/model.h>
 
 #include "internal.h"
@@ -101,10 +101,13 @@ static int router(const Spec *spec, const void *own) {
 
 /* ---- routing */
 
-/* Choices of a row that an expert takes. Source: MaxText layers/moe.py generate_masks. */
-static int64_t capacity_of(const MxConfig *c, int64_t length) {
+/* Choices of a row that an expert takes: those of all tokens at most, each of which chooses it
+ * once. Source: MaxText layers/moe.py generate_masks. */
+static MxSlotsAttr slots_of(const MxConfig *c, int64_t length) {
     double even = ceil((double)(length * c->num_experts_per_tok) / (double)c->num_experts);
-    return (int64_t)fmax(even * c->capacity_factor, c->capacity_factor);
+    double capacity = floor(fmax(even * c->capacity_factor, c->capacity_factor));
+    return (MxSlotsAttr){.n_experts = c->num_experts,
+                         .capacity = (int64_t)fmin(capacity, (double)length)};
 }
 
 /* Which experts, and their weights, rounded as activations are. */
@@ -171,11 +174,6 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
     add_balance(p, by_BTX, ids_BTC);
     if (p->loads && router(spec, l) >= 0)
         p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
-    if (c->capacity_factor > 0) {
-        MxCapacityAttr attr = {c->num_experts,
-                               capacity_of(c, mx_trace_type(t, x_BTD).shape.dim[1])};
-        ids_BTC = mx_within_capacity(t, ids_BTC, attr);
-    }
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
 }
 
@@ -201,16 +199,49 @@ static MxValue add_of_all(const Pass *p, const Spec *spec, const Leaves *l, cons
     return mx_add(t, x_y[1], made_BTD);
 }
 
-/* x times the matrix of each choice's expert, with its bias, a row of a table. */
-static MxValue expert_project(const Pass *p, MxValue x, MxValue ids_BTC, Dense dense) {
+/* Rows for experts: those of choices where they stand, or in slots. */
+typedef struct ExpertRows {
+    MxValue x, ids;
+    bool slots;
+} ExpertRows;
+
+/* Each row times the matrix of its expert, with its bias, a row of a table. */
+static MxValue expert_project(const Pass *p, ExpertRows rows, Dense dense) {
     MxTrace *t = p->t;
-    MxValue y_BTCN =
-        mx_expert_dot(t, x, ids_BTC, model_weight(p, dense.kernel), (MxExpertDotAttr){0});
-    if (dense.bias < 0) return y_BTCN;
-    MxShape shape = mx_trace_type(t, y_BTCN).shape;
-    MxValue rows =
-        mx_embed(t, p->params[dense.bias], model_flatten_last(t, ids_BTC, 2), p->model->dtype);
-    return mx_add(t, y_BTCN, mx_reshape(t, rows, shape));
+    MxValue y = mx_expert_dot(t, rows.x, rows.ids, model_weight(p, dense.kernel),
+                              (MxExpertDotAttr){.slots = rows.slots});
+    if (dense.bias < 0) return y;
+    MxShape shape = mx_trace_type(t, y).shape;
+    MxValue bias =
+        mx_embed(t, p->params[dense.bias], model_flatten_last(t, rows.ids, 2), p->model->dtype);
+    return mx_add(t, y, mx_reshape(t, bias, shape));
+}
+
+/* What experts make of their rows. Rows in slots are wherever it costs least to have them. */
+static MxValue pass_experts(const Pass *p, const Spec *spec, const Leaves *l, ExpertRows rows) {
+    MxTrace *t = p->t;
+    MxValue gate = expert_project(p, rows, l->wi_0);
+    MxValue up = expert_project(p, rows, l->wi_1);
+    rows.x = mx_glu_within(t, gate, up, spec->expert);
+    if (!rows.slots)
+        mx_trace_constrain(
+            t, rows.x,
+            AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
+    return expert_project(p, rows, l->wo);
+}
+
+/* [B, T, C, D]. With a capacity rows go to slots, whose number is known, and come back. */
+static MxValue made_by_experts(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD,
+                               MxValue ids_BTC) {
+    MxTrace *t = p->t;
+    const MxConfig *c = p->model->config;
+    if (c->capacity_factor <= 0)
+        return pass_experts(p, spec, l, (ExpertRows){x_BTD, ids_BTC, false});
+    MxSlotsAttr slots = slots_of(c, mx_trace_type(t, x_BTD).shape.dim[1]);
+    MxValue x_BXSD = mx_to_slots(t, x_BTD, ids_BTC, slots);
+    if (x_BXSD < 0) return MX_NONE; /* the trace has failed */
+    MxValue made_BXSD = pass_experts(p, spec, l, (ExpertRows){x_BXSD, x_BXSD + 1, true});
+    return mx_from_slots(t, made_BXSD, ids_BTC, slots);
 }
 
 /* What the router reads of the stream itself, or x. */
@@ -229,13 +260,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     if (l->routed_norm.scale >= 0)
         read_BTD = model_norm(p, p->stream, l->routed_norm, spec->epsilon);
     if (weighs_read) read_BTD = weigh_rows(t, read_BTD, r.weights_BTC);
-    MxValue gate_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_0);
-    MxValue up_BTCM = expert_project(p, read_BTD, r.ids_BTC, l->wi_1);
-    MxValue hidden_BTCM = mx_glu_within(t, gate_BTCM, up_BTCM, spec->expert);
-    mx_trace_constrain(
-        t, hidden_BTCM,
-        AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
-    MxValue made_BTCD = expert_project(p, hidden_BTCM, r.ids_BTC, l->wo);
+    MxValue made_BTCD = made_by_experts(p, spec, l, read_BTD, r.ids_BTC);
     MxValue y_BTD = weighs_read ? mx_reshape(t, made_BTCD, mx_trace_type(t, x_BTD).shape)
                                 : mx_combine(t, made_BTCD, r.weights_BTC);
     y_BTD = model_norm(p, y_BTD, l->routed_after, spec->epsilon);

@@ -63,7 +63,8 @@ static void expert_dot_vjp(const MxVjp *v) {
     back.dtype = type.dtype;
     back.transposed = !attr->transposed;
     back.sums = is_shared;
-    MxExpertDwAttr dw = {.n_experts = mx_trace_type(t, w).shape.dim[0], .first = attr->first};
+    MxExpertDwAttr dw = {
+        .slots = attr->slots, .n_experts = mx_trace_type(t, w).shape.dim[0], .first = attr->first};
     v->dx[0] = MX_NONE;
     if (v->needs[0]) v->dx[0] = mx_trace_node(t, &op_expert_dot, (MxValue[]){dy, ids, w}, 3, &back);
     v->dx[1] = MX_NONE;
@@ -80,15 +81,17 @@ static void cut_rows(MxFactors *f, int *dims, MxShape shape, int width) {
     dims[shape.rank - 1] = width;
 }
 
-static void cut_ids(MxFactors *f) {
+/* The slots of an expert are where its matrix is. */
+static void cut_ids(MxFactors *f, bool slots) {
     for (int i = 0; i < FIRST_OF_IDS; i++) ops_new_factor(f);
-    for (int d = 0; d < f->in[1].shape.rank; d++) f->in_dim[1][d] = ops_new_factor(f);
+    for (int d = 0; d < f->in[1].shape.rank; d++)
+        f->in_dim[1][d] = slots && d == 1 ? EXPERTS : ops_new_factor(f);
 }
 
 /* Cut experts, like all that is summed over, make the result a partial sum. */
 static void expert_dot_cut(MxFactors *f) {
     bool transposed = ((const MxExpertDotAttr *)f->attr)->transposed;
-    cut_ids(f);
+    cut_ids(f, ((const MxExpertDotAttr *)f->attr)->slots);
     cut_rows(f, f->in_dim[0], f->in[0].shape, INNER);
     cut_rows(f, f->out_dim[0], f->out[0].shape, OUTER);
     f->in_dim[2][0] = EXPERTS;
@@ -139,7 +142,7 @@ static bool expert_dw_infer(MxInfer *infer) {
 }
 
 static void expert_dw_cut(MxFactors *f) {
-    cut_ids(f);
+    cut_ids(f, ((const MxExpertDwAttr *)f->attr)->slots);
     cut_rows(f, f->in_dim[0], f->in[0].shape, INNER);
     cut_rows(f, f->in_dim[2], f->in[2].shape, OUTER);
     f->out_dim[0][0] = EXPERTS;

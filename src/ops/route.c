@@ -181,37 +181,6 @@ const MxOp op_pick_grad = {
     .doc = "dx from ids and dy; what was picked more than once adds up",
 };
 
-/* ---- capacity */
-
-MxValue mx_within_capacity(MxTrace *t, MxValue ids, MxCapacityAttr attr) {
-    return mx_trace_node(t, &op_within_capacity, &ids, 1, &attr);
-}
-
-static bool within_capacity_infer(MxInfer *infer) {
-    infer->out[0] = infer->in[0];
-    return ops_is(infer, 0, MX_I32, 3);
-}
-
-static void within_capacity_cut(MxFactors *f) {
-    ops_cut_lead(f, 1, 1);
-    f->out_dim[0][0] = f->in_dim[0][0];
-}
-
-static void within_capacity_print(MxText *text, const void *attr) {
-    mx_text_add(text, "%lld", (long long)((const MxCapacityAttr *)attr)->capacity);
-}
-
-const MxOp op_within_capacity = {
-    .name = "within_capacity",
-    .arity = 1,
-    .flags = MX_OP_CONSTANT,
-    .attr_bytes = sizeof(MxCapacityAttr),
-    .infer = within_capacity_infer,
-    .partition = within_capacity_cut,
-    .print = within_capacity_print,
-    .doc = "ids of experts, and -1 where an expert has no room left in its row",
-};
-
 /* ---- loads */
 
 MxValue mx_count_ids(MxTrace *t, MxValue ids, int64_t n) {

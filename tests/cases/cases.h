@@ -19,6 +19,7 @@ typedef enum Fill {
     FILL_IDS,    /* in [0, a); a few of them often; what integers hold if nothing is said, a = 2, of
                     uint8 256 */
     FILL_NONE,   /* in [-1, a): ids of experts, and no expert */
+    FILL_SLOTS,  /* ids of [B, X, S]: the index in dim 1, or -1 */
     FILL_AWAY,   /* normal numbers moved away from 0 by a: no kink within reach of a difference */
     FILL_VALUE,  /* a everywhere */
     FILL_SQUARE, /* squares of normal numbers times a: second moments, sums */

@@ -61,7 +61,10 @@ const OpTest test_expert_dot = {
         {NULL, EXPERT_DOT(3, .sums = true), "b2,5,2,7 i2,5,2 b3,7,11", "f2,5,11", 0},
         {NULL, EXPERT_DOT(8, .first = 0), "f8,4,16 i8,4,2:ids8 f8,16,8", NULL, CASE_RANKS},
         {NULL, EXPERT_DOT(8, .transposed = true, .sums = true), "f8,4,2,8 i8,4,2:ids8 f8,16,8", NULL, CASE_RANKS},
-        {NULL, EXPERT_DOT(8, .dtype = MX_BF16), "b8,2,8 i8,2:ids8 b8,8,16", NULL, CASE_RANKS}),
+        {NULL, EXPERT_DOT(8, .dtype = MX_BF16), "b8,2,8 i8,2:ids8 b8,8,16", NULL, CASE_RANKS},
+        {"rows in slots", EXPERT_DOT(3, .slots = true), "x5,3,4,7 i5,3,4:slots x3,7,11", NULL, CASE_FOLLOWS},
+        {NULL, EXPERT_DOT(8, .slots = true), "f8,8,4,16 i8,8,4:slots f8,16,8", NULL, CASE_RANKS},
+        {NULL, EXPERT_DOT(8, .slots = true, .transposed = true), "f4,8,4,8 i4,8,4:slots f8,16,8", NULL, CASE_RANKS}),
     WRONG(
         {EXPERT_DOT(3, .first = 0), "f5,7 i5,2 b3,7,11", "operands of two dtypes"},
         {EXPERT_DOT(3, .first = 0), "f5,7 i4,2 f3,7,11", "input 0 must have a row for each token or choice"},
@@ -87,7 +90,9 @@ const OpTest test_expert_dw = {
         {"some of the experts", EXPERT_DW(3, .first = 2), "x19,7 i19,2:ids6 x19,2,11", NULL, CASE_FOLLOWS},
         {NULL, EXPERT_DW(3, .first = 0), "f5,7 i5,2 f5,2,11", "f3,7,11", 0},
         {NULL, EXPERT_DW(8, .first = 0), "f8,4,16 i8,4,2:ids8 f8,4,2,8", NULL, CASE_RANKS},
-        {NULL, EXPERT_DW(8, .first = 0), "b8,2,8 i8,2:ids8 b8,16", NULL, CASE_RANKS}),
+        {NULL, EXPERT_DW(8, .first = 0), "b8,2,8 i8,2:ids8 b8,16", NULL, CASE_RANKS},
+        {"rows in slots", EXPERT_DW(3, .slots = true), "x5,3,4,7 i5,3,4:slots x5,3,4,11", NULL, CASE_FOLLOWS},
+        {NULL, EXPERT_DW(8, .slots = true), "f8,8,4,16 i8,8,4:slots f8,8,4,8", NULL, CASE_RANKS}),
     WRONG(
         {EXPERT_DW(3, .first = 0), "f5,7 i5,2 b5,2,11", "operands of two dtypes"},
         {EXPERT_DW(3, .first = 0), "f5,7 i5,2 f5,3,11", "input 2 must have a row for each token or choice"},

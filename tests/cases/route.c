@@ -102,16 +102,6 @@ static void ref_pick_grad(const Reference *r) {
         r->out[0][i / k * n + (int64_t)r->in[0][i]] += r->in[1][i];
 }
 
-static void ref_within_capacity(const Reference *r) {
-    const MxCapacityAttr *a = r->attr;
-    int64_t row = element_count(r->in_type[0]) / r->in_type[0].shape.dim[0];
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
-        int64_t before = 0;
-        for (int64_t j = i / row * row; j < i; j++) before += r->in[0][j] == r->in[0][i];
-        r->out[0][i] = before < a->capacity ? r->in[0][i] : -1;
-    }
-}
-
 static void ref_combine(const Reference *r) {
     int64_t width = last_dim(r->in_type[0]), choices = last_dim(r->in_type[1]);
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
@@ -273,20 +263,6 @@ const OpTest test_pick_grad = {
         {ATTR(MxPickGradAttr, 7), "i2,2 f2,3", "dy must have the shape of the ids"},
         {ATTR(MxPickGradAttr, 7), "i2,2 b2,2", "input 1 must be float32"}),
     .reference = ref_pick_grad,
-};
-
-const OpTest test_within_capacity = {
-    CASES(
-        {"some are dropped", ATTR(MxCapacityAttr, 4, 3), "i3,5,2:ids4", NULL, 0},
-        {"none is dropped", ATTR(MxCapacityAttr, 4, 10), "i3,5,2:ids4", NULL, 0},
-        {"all are dropped", ATTR(MxCapacityAttr, 4, 0), "i3,5,2:ids4", NULL, 0},
-        {"large", ATTR(MxCapacityAttr, 8, 300), "i9,1501,2:ids8", NULL, 0},
-        {NULL, ATTR(MxCapacityAttr, 2, 3), "i2,3,2", "i2,3,2", 0},
-        {NULL, ATTR(MxCapacityAttr, 4, 3), "i8,4,2:ids4", NULL, CASE_RANKS}),
-    WRONG(
-        {ATTR(MxCapacityAttr, 2, 3), "i2,3", "input 0 must be int32 of rank 3"},
-        {ATTR(MxCapacityAttr, 2, 3), "f2,3,2", "input 0 must be int32 of rank 3"}),
-    .reference = ref_within_capacity,
 };
 
 const OpTest test_combine = {

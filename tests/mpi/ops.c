@@ -197,7 +197,7 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
                              .regathers = true};
     MxGraph *graph;
     MxError err = {0};
-    ck_assert(mx_partition(&partition, p->graph, &graph, &err));
+    ck_assert_msg(mx_partition(&partition, p->graph, &graph, &err), "%s", err.text.data);
     p->is_joined = is_joined(p, graph);
     open_run(p, local, graph);
     fill(p, mesh, sharding);

@@ -59,7 +59,7 @@ static const Variant variants[] = {
     {.name = "bfloat16 weights", .set = {"weight_dtype=bfloat16", SGD}, .often = true},
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
     {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
-    {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2},
+    {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2, .everywhere = true},
     {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},
     {.name = "gated delta nets", .set = {"decoder_block=qwen3_next", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "gdn_num_key_heads=4", "gdn_num_value_heads=8", "gdn_key_head_dim=8", "gdn_value_head_dim=4", "partial_rotary_factor=0.5", SGD}, .gradient = 1.7e-4}, /* twice what one rank's gradient differs by at another level of vectors (A_log) */
     {.name = "three branches", .set = {"decoder_block=gpt3", "mlp_activations=[gelu, silu, relu]", SGD}},

@@ -211,36 +211,6 @@ static void pick_grad_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_pick_grad = {.run = pick_grad_run};
 
-/* ---- capacity: rows of a batch, each with counts of its own in scratch */
-
-static size_t counts_scratch(const MxDevice *device, const MxKernelCall *call) {
-    const MxCapacityAttr *attr = call->attr;
-    return sizeof(int64_t) * (size_t)(attr->n_experts * device->n_threads);
-}
-
-static void limit_rows(const void *context, int64_t begin, int64_t end, int worker) {
-    const MxKernelCall *call = context;
-    const MxCapacityAttr *attr = call->attr;
-    MxShape shape = call->in_type[0].shape;
-    int64_t n = shape.dim[1] * shape.dim[2];
-    int64_t *count = (int64_t *)call->scratch + worker * attr->n_experts;
-    for (int64_t row = begin; row < end; row++) {
-        const int32_t *ids = (const int32_t *)call->in[0] + row * n;
-        int32_t *kept = (int32_t *)call->out[0] + row * n;
-        memset(count, 0, sizeof *count * (size_t)attr->n_experts);
-        for (int64_t i = 0; i < n; i++) {
-            MX_ASSERT(ids[i] >= 0 && ids[i] < attr->n_experts);
-            kept[i] = count[ids[i]]++ < attr->capacity ? ids[i] : -1;
-        }
-    }
-}
-
-static void within_capacity_run(const MxDevice *device, const MxKernelCall *call) {
-    if (call->out[0]) cpu_for(device, call->in_type[0].shape.dim[0], 1, limit_rows, call);
-}
-
-const MxKernel cpu_within_capacity = {.scratch = counts_scratch, .run = within_capacity_run};
-
 /* ---- loads: few elements, one thread */
 
 static void count_ids_run(const MxDevice *device, const MxKernelCall *call) {
