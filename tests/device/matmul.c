@@ -116,10 +116,10 @@ END_TEST
 
 enum { APART = 3, THREADS = 3, FEW = 4, MANY = 4000 };
 
-static const int64_t narrow_sizes[][3] = {/* m, n, k */
-                                          {100, 48, 16}, {37, 300, 7},   {70, 530, 64},
-                                          {64, 33, 600}, {300, 16, 70},  {1, 600, 1},
-                                          {3, 9000, 64}, {7000, 40, 70}, {40, 7000, 70}};
+static const int64_t thin_sizes[][3] = {/* m, n, k */
+                                        {100, 48, 16}, {37, 300, 7},   {70, 530, 64},
+                                        {64, 33, 600}, {300, 16, 70},  {1, 600, 1},
+                                        {3, 9000, 64}, {7000, 40, 70}, {40, 7000, 70}};
 /* More than a block of rows, a strip of columns, a strip of the sum. */
 static const int64_t large_sizes[][3] = {{300, 130, 70}, {113, 1060, 40}, {5, 1040, 2100}};
 
@@ -248,12 +248,12 @@ static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider
     mx_arena_release(&arena);
 }
 
-/* Where the sizes are not narrow, the same is made as any product. */
-START_TEST(narrow_products_are_exact) {
-    const int64_t *size = narrow_sizes[_i / 3];
+/* Where the sizes are not thin, the same is made as any product. */
+START_TEST(thin_products_are_exact) {
+    const int64_t *size = thin_sizes[_i / 3];
     MxDotKind kind = (MxDotKind)(_i % 3);
-    bool is_narrow = (kind == MX_DOT_TN ? cpu_min(size[0], size[1]) : size[2]) <= 64;
-    check_dtypes(size, kind, is_narrow ? MX_MATMUL_AUTO : MX_MATMUL_OWN, false);
+    bool is_thin = (kind == MX_DOT_TN ? cpu_min(size[0], size[1]) : size[2]) <= 64;
+    check_dtypes(size, kind, is_thin ? MX_MATMUL_AUTO : MX_MATMUL_OWN, false);
 }
 END_TEST
 
@@ -408,7 +408,7 @@ Suite *suite_matmul(void) {
     tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
     tcase_add_loop_test(t, products_of_few_rows_are_exact, 0, 2 * MX_COUNT(few_sizes));
-    tcase_add_loop_test(t, narrow_products_are_exact, 0, 3 * MX_COUNT(narrow_sizes));
+    tcase_add_loop_test(t, thin_products_are_exact, 0, 3 * MX_COUNT(thin_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));
     tcase_add_loop_test(t, small_products_are_exact, 0, 3);
     tcase_add_loop_test(t, libraries_work_in_scratch, 0, 2);

@@ -67,12 +67,12 @@ typedef void CpuMapBlock(int64_t n, const float *const *in, float *const *out, c
 void cpu_map(const MxDevice *device, const MxKernelCall *call, int n_in, CpuMapBlock *block,
              const float *param);
 
-/* ---- matmul.c, product.c, narrow.c, few.c */
+/* ---- matmul.c, product.c, thin.c, few.c */
 
-extern const CpuProvider cpu_own_products, cpu_narrow_products, cpu_few_products;
+extern const CpuProvider cpu_own_products, cpu_thin_products, cpu_few_products;
 
-/* cpu_is_narrow — whether cpu_narrow_products can make a product. */
-bool cpu_is_narrow(const CpuMatmulSpec *spec);
+/* cpu_is_thin — whether cpu_thin_products can make a product. */
+bool cpu_is_thin(const CpuMatmulSpec *spec);
 /* cpu_is_few — whether cpu_few_products can. */
 bool cpu_is_few(const CpuMatmulSpec *spec);
 

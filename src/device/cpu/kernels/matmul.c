@@ -1,5 +1,5 @@
 /* matmul.c — the matrix product: who multiplies what, a library, product.c or, where one size is
- * small, narrow.c; conversion for those that lack a dtype, a cache of prepared products, and the op
+ * small, thin.c; conversion for those that lack a dtype, a cache of prepared products, and the op
  * `dot`.
  *
  * The choice is a fixed function of the shape, the dtype and the processor; nothing is timed, so
@@ -31,7 +31,7 @@ bool cpu_splits_f32(const MxDevice *device) {
 static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
     const double large_flops = 1e9;
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
-    if (cpu_is_narrow(spec)) return &cpu_narrow_products;
+    if (cpu_is_thin(spec)) return &cpu_thin_products;
     if (cpu_is_few(spec)) return &cpu_few_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
     if (spec->out == MX_BF16 || cpu_splits_f32(device)) return &cpu_own_products;

@@ -1,4 +1,4 @@
-/* narrow.c — a provider of matrix products with one small size, as low-rank adapters make them:
+/* thin.c — a provider of matrix products with one small size, as low-rank adapters make them:
  * bound by memory, where libraries made for large products reach a fraction of it. They are cut
  * into products of small.h, so that large operands are read once and what is packed stays in the
  * caches.
@@ -25,7 +25,7 @@ enum {
 };
 
 /* A product at work. */
-typedef struct Narrow {
+typedef struct Thin {
     const CpuMatmulSpec *spec;
     const SmallKind *kind;
     const void *a, *b;
@@ -33,9 +33,9 @@ typedef struct Narrow {
     bool in_m;        /* long: the wide operand is A, and C the sums turned round */
     uint32_t *panels; /* flat: B, packed */
     float *sums;      /* long: [span][thin][wide, padded] */
-} Narrow;
+} Thin;
 
-bool cpu_is_narrow(const CpuMatmulSpec *s) {
+bool cpu_is_thin(const CpuMatmulSpec *s) {
     return (s->trans_a ? cpu_min(s->m, s->n) : s->k) <= THIN;
 }
 
@@ -54,7 +54,7 @@ typedef struct Block {
     int64_t row, column, rows, columns;
 } Block;
 
-static void store(const Narrow *p, const Block *block, const float *from, int64_t step) {
+static void store(const Thin *p, const Block *block, const float *from, int64_t step) {
     const CpuMatmulSpec *s = p->spec;
     for (int64_t i = 0; i < block->rows; i++, from += step) {
         int64_t at = (block->row + i) * s->ldc + block->column;
@@ -72,7 +72,7 @@ static int64_t panel_words(const SmallKind *kind, const CpuMatmulSpec *s) {
     return depth_of(kind, s->k) * WIDE;
 }
 
-static void pack_panel(const Narrow *p, int64_t panel) {
+static void pack_panel(const Thin *p, int64_t panel) {
     const CpuMatmulSpec *s = p->spec;
     int64_t j = panel * WIDE, wide = cpu_min(WIDE, s->n - j), step = small_padded(wide);
     int64_t words = small_words(p->kind, s->k), more = depth_of(p->kind, s->k) - words;
@@ -94,7 +94,7 @@ static void pack_panels(const void *context, int64_t begin, int64_t end, int wor
 }
 
 /* Rows of A as words, zeros behind them. */
-static void pack_rows(const Narrow *p, int64_t row, int64_t n, uint32_t *to) {
+static void pack_rows(const Thin *p, int64_t row, int64_t n, uint32_t *to) {
     const CpuMatmulSpec *s = p->spec;
     int64_t step = depth_of(p->kind, s->k);
     size_t bytes = (size_t)s->k * sizeof(float) / (size_t)p->kind->per_word;
@@ -109,7 +109,7 @@ static void pack_rows(const Narrow *p, int64_t row, int64_t n, uint32_t *to) {
 }
 
 /* Floats are made where they belong, if whole lanes may be written there. */
-static void multiply_block(const Narrow *p, const uint32_t *a, const Block *block) {
+static void multiply_block(const Thin *p, const uint32_t *a, const Block *block) {
     const CpuMatmulSpec *s = p->spec;
     float sums[ROWS * WIDE];
     int64_t step = small_padded(block->columns), depth = depth_of(p->kind, s->k);
@@ -129,7 +129,7 @@ static void multiply_block(const Narrow *p, const uint32_t *a, const Block *bloc
 
 static void multiply_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const Narrow *p = context;
+    const Thin *p = context;
     const CpuMatmulSpec *s = p->spec;
     uint32_t a[ROWS * THIN];
     small_open(p->kind);
@@ -144,7 +144,7 @@ static void multiply_rows(const void *context, int64_t begin, int64_t end, int w
     small_close(p->kind);
 }
 
-static void run_flat(const MxDevice *device, Narrow *p, void *scratch) {
+static void run_flat(const MxDevice *device, Thin *p, void *scratch) {
     p->panels = scratch;
     cpu_for(device, cpu_pieces(p->spec->n, WIDE), 1, pack_panels, p);
     cpu_for(device, p->spec->m, ROWS, multiply_rows, p);
@@ -158,7 +158,7 @@ typedef struct Sides {
     int64_t n_thin, n_wide, thin_step, wide_step, padded;
 } Sides;
 
-static Sides sides_of(const Narrow *p) {
+static Sides sides_of(const Thin *p) {
     const CpuMatmulSpec *s = p->spec;
     Sides a = {.thin = p->a, .n_thin = s->m, .thin_step = s->lda, .wide = p->b, .n_wide = s->n};
     Sides b = {.thin = p->b, .n_thin = s->n, .thin_step = s->ldb, .wide = p->a, .n_wide = s->m};
@@ -177,7 +177,7 @@ static int64_t span_rows(const CpuMatmulSpec *s) {
 
 /* The thin operand of a stretch of rows as A, contracted over the rows: [thin, padded][STRETCH], as
  * many words along k as the stretch has. */
-static void pack_thin(const Narrow *p, const Sides *sides, const int64_t at_n[2], uint32_t *to) {
+static void pack_thin(const Thin *p, const Sides *sides, const int64_t at_n[2], uint32_t *to) {
     uint32_t right[STRETCH * THIN];
     int64_t words = small_words(p->kind, at_n[1]), step = small_padded(sides->n_thin);
     int64_t whole = small_padded(words);
@@ -192,8 +192,8 @@ static void pack_thin(const Narrow *p, const Sides *sides, const int64_t at_n[2]
 }
 
 /* The wide operand of a stretch of rows as B: where it lies, if words are floats there. */
-static const void *right_of(const Narrow *p, const Sides *sides, const Block *rows,
-                            uint32_t *packed, Small *small) {
+static const void *right_of(const Thin *p, const Sides *sides, const Block *rows, uint32_t *packed,
+                            Small *small) {
     MxDtype dtype = p->spec->in;
     const void *x = element(sides->wide, dtype, rows->row * sides->wide_step + rows->column);
     small->n = rows->columns;
@@ -209,8 +209,7 @@ static const void *right_of(const Narrow *p, const Sides *sides, const Block *ro
     return packed;
 }
 
-static void sum_span(const Narrow *p, const Sides *sides, const int64_t first_last[2],
-                     float *sums) {
+static void sum_span(const Thin *p, const Sides *sides, const int64_t first_last[2], float *sums) {
     uint32_t left[THIN * STRETCH], right[STRETCH * WIDE];
     Small small = {.m = sides->n_thin, .a_row = STRETCH, .a_k = 1, .c_row = sides->padded};
     for (int64_t at = first_last[0]; at < first_last[1]; at += STRETCH, small.adds = true) {
@@ -226,7 +225,7 @@ static void sum_span(const Narrow *p, const Sides *sides, const int64_t first_la
 
 static void sum_spans(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const Narrow *p = context;
+    const Thin *p = context;
     Sides sides = sides_of(p);
     int64_t rows = span_rows(p->spec);
     small_open(p->kind);
@@ -247,7 +246,7 @@ static void add_spans(const float *from, int64_t n, int64_t step, float *to) {
 /* Sixteen columns of the sums at a time, added up and brought to C. */
 static void finish_columns(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const Narrow *p = context;
+    const Thin *p = context;
     Sides sides = sides_of(p);
     int64_t spans = cpu_pieces(p->spec->k, span_rows(p->spec));
     for (int64_t j = begin; j < end; j += LANES) {
@@ -266,7 +265,7 @@ static void finish_columns(const void *context, int64_t begin, int64_t end, int 
     }
 }
 
-static void run_long(const MxDevice *device, Narrow *p, void *scratch) {
+static void run_long(const MxDevice *device, Thin *p, void *scratch) {
     Sides sides = sides_of(p);
     p->sums = scratch;
     cpu_for(device, cpu_pieces(p->spec->k, span_rows(p->spec)), 1, sum_spans, p);
@@ -306,7 +305,7 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     for (int64_t at = 0; at < wide; at += columns) {
         CpuMatmulSpec part = *s;
         *(in_m ? &part.m : &part.n) = cpu_min(columns, wide - at);
-        Narrow p = {.spec = &part, .kind = kind, .in_m = in_m, .a = a, .b = b, .c = c};
+        Thin p = {.spec = &part, .kind = kind, .in_m = in_m, .a = a, .b = b, .c = c};
         if (in_m)
             p.a = element(a, s->in, at);
         else
@@ -316,7 +315,7 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     }
 }
 
-const CpuProvider cpu_narrow_products = {
+const CpuProvider cpu_thin_products = {
     .name = "our own",
     .scratch = scratch_bytes,
     .run = run,
