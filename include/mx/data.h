@@ -242,14 +242,14 @@ const char *mx_data_describe(const MxDataset *dataset);
 /* mx_data_warning — what a user should know about data that was accepted, one line; NULL = none. */
 const char *mx_data_warning(const MxDataset *dataset);
 
-/* A thread that makes batches ahead of their use. */
+/* A thread that makes batches before they are used. */
 typedef struct MxLoader MxLoader;
 
 typedef struct MxLoaderConfig {
     MxDataset *dataset; /* the thread's while the loader is open */
     MxBatchPart part;   /* of every batch; rows 0 = all of it */
     int64_t first_step;
-    int depth; /* batches ahead at most, >= 1 */
+    int depth; /* batches that wait at most, >= 1 */
 } MxLoaderConfig;
 
 /* mx_loader_open — starts the thread. Closed by mx_loader_close or with the arena. Everything it

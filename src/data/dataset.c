@@ -1,6 +1,6 @@
 /* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. What a row holds is
  * each kind's own matter (synthetic.c, corpus.c, records.c, hdf5.c); what of a pair counts is in
- * pair.c; the thread that works ahead is in loader.c. */
+ * pair.c; the thread that prefetches batches is in loader.c. */
 #include "formats.h"
 
 #include <mx/store.h>

@@ -1,5 +1,5 @@
-/* loader.c — a thread that makes batches ahead of their use, in a ring of slots allocated once. It
- * calls mx_data_batch step by step, so what comes out is what a direct call would give. It
+/* loader.c — a thread that makes batches before they are used, in a ring of slots allocated once.
+ * It calls mx_data_batch step by step, so what comes out is what a direct call would give. It
  * allocates nothing and runs no parallel code of its own. */
 #include "source.h"
 
