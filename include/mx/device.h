@@ -12,8 +12,8 @@ typedef struct MxDevice MxDevice;
 
 typedef struct MxBackend MxBackend;
 
-/* One node, ready to run. Types, attributes and masks are fixed when the plan is made; addresses,
- * scratch and state too. */
+/* One node, ready to run. Types, attributes and masks are fixed when the graph is lowered;
+ * addresses, scratch and state too. */
 typedef struct MxKernelCall {
     const MxOp *op;
     const void *attr;

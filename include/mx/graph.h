@@ -199,7 +199,7 @@ struct MxNode {
 typedef struct MxValueInfo {
     MxType type;
     int node;                      /* that makes it; MX_NONE = it was dropped as unused */
-    int var;                       /* whose buffer it is made in; MX_NONE = the plan's arena */
+    int var;                       /* whose buffer it is made in; MX_NONE = the run's arena */
     int like;                      /* variable that it is divided among ranks like, or MX_NONE */
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
 } MxValueInfo;

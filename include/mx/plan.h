@@ -12,14 +12,14 @@
 #include <mx/config.h>
 #include <mx/device.h>
 
-typedef struct MxForecast MxForecast;
+typedef struct MxPlan MxPlan;
 
 /* mx_plan_new — plans the run that a config describes.
  * Errors (exit 2): an unrecognized mesh axis, sizes that make no mesh (two -1, a product that is
  * not the number of devices), a key of an axis that the mesh lacks, a pipeline that does not divide
  * the layers, sizes that no model has; under sharding_strict every finding that would be refused.
  * Test: tests/plan. */
-bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err);
+bool mx_plan_new(MxArena *arena, const MxConfig *config, MxPlan **out, MxError *err);
 
 /* mx_plan_check — what sharding_strict refuses, without the rest of a plan; for runs. */
 bool mx_plan_check(const MxConfig *config, MxError *err);
@@ -31,8 +31,8 @@ bool mx_plan_check(const MxConfig *config, MxError *err);
 bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err);
 
 /* mx_plan_print — the plan as text. mx_plan_json — the same and every array, as JSON. */
-void mx_plan_print(const MxForecast *plan, MxText *out);
-char *mx_plan_json(MxArena *arena, const MxForecast *plan);
+void mx_plan_print(const MxPlan *plan, MxText *out);
+char *mx_plan_json(MxArena *arena, const MxPlan *plan);
 
 /* mx_plan_dump_sharding — one line a parameter, as a checkpoint of this config stores it: header
  * `path shape dtype logical spec_raw spec shard_shape`, tab separated, in the notation of

@@ -39,8 +39,7 @@ static int ranks_here(MxArena *arena, MxComm *comm) {
 
 /* What a rank's program needs less under another policy, or with half the examples in a
  * micro-batch; 0 if it does not. */
-static int64_t program_saves(MxArena *arena, const MxForecast *plan, const char *policy,
-                             bool halves) {
+static int64_t program_saves(MxArena *arena, const MxPlan *plan, const char *policy, bool halves) {
     MxConfig config = *plan->config;
     MxTrainMesh mesh = plan->mesh;
     PlanProgram now, then;
@@ -65,7 +64,7 @@ static void note_less(MxText *out, const char *key, int64_t saved) {
 
 /* In the order in which they cost something: a pause at saves, time, another curve. n_ranks: of
  * those that share what is short. */
-static void note_remedies(MxArena *arena, const MxForecast *plan, int n_ranks, MxText *out) {
+static void note_remedies(MxArena *arena, const MxPlan *plan, int n_ranks, MxText *out) {
     static const char *const policies[] = {"minimal", "full"};
     const MxConfig *c = plan->config;
     bool is_thriftier = !strcmp(c->remat, "none");
@@ -97,7 +96,7 @@ static double share(const Need *need) {
 }
 
 /* The need that leaves least room. */
-static Need tightest(MxArena *arena, const MxForecast *plan, int n_ranks) {
+static Need tightest(MxArena *arena, const MxPlan *plan, int n_ranks) {
     MxMemoryLimits limits = mx_memory_limits(arena, "/");
     int64_t n_threads = plan->config->num_threads, total = plan->memory.total;
     if (n_threads <= 0) n_threads = sysconf(_SC_NPROCESSORS_ONLN);
@@ -114,7 +113,7 @@ static Need tightest(MxArena *arena, const MxForecast *plan, int n_ranks) {
     return needs[most];
 }
 
-static bool judge(MxArena *arena, const MxForecast *plan, int n_ranks, MxError *err) {
+static bool judge(MxArena *arena, const MxPlan *plan, int n_ranks, MxError *err) {
     Need need = tightest(arena, plan, n_ranks);
     MxText text;
     if (share(&need) <= CLOSE) return true;
@@ -136,7 +135,7 @@ static void leave_training_out(PlanMemory *memory) {
 
 bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err) {
     MxArena arena = {.name = "plan"};
-    MxForecast *plan;
+    MxPlan *plan;
     MxError others = {0};
     int n_ranks = ranks_here(&arena, comm);
     bool is_planned = mx_plan_new(&arena, config, &plan, &others);

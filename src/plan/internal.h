@@ -131,7 +131,7 @@ typedef struct PlanMemory {
 } PlanMemory;
 
 /* plan_memory — of the plan's program. */
-bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err);
+bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err);
 
 /* ---- plan.c */
 
@@ -139,7 +139,7 @@ typedef struct PlanCount {
     int64_t total, active, embedding, trainable, bytes;
 } PlanCount;
 
-struct MxForecast {
+struct MxPlan {
     const MxConfig *config;
     MxTrainMesh mesh;
     MxModel *model;
@@ -157,7 +157,7 @@ struct MxForecast {
 
 /* plan_sharding — all of a plan but what needs the program: the mesh, the arrays, what there is to
  * say of the rules, counts, the tolerance check. Errors: as mx_plan_new. */
-bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err);
+bool plan_sharding(MxArena *arena, const MxConfig *config, MxPlan *plan, MxError *err);
 
 /* ---- print.c */
 

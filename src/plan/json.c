@@ -2,7 +2,7 @@
  * finding. */
 #include "internal.h"
 
-static void put_mesh(const MxForecast *plan, MxJson *root) {
+static void put_mesh(const MxPlan *plan, MxJson *root) {
     const MxMesh *mesh = &plan->mesh.mesh;
     MxJson *object = mx_json_put_object(root, "mesh");
     mx_json_set_int(object, "devices", mesh->n_ranks);
@@ -11,7 +11,7 @@ static void put_mesh(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "pipeline_repeats", plan->mesh.n_repeats);
 }
 
-static void put_batch(const MxForecast *plan, MxJson *root) {
+static void put_batch(const MxPlan *plan, MxJson *root) {
     const MxConfig *c = plan->config;
     MxJson *object = mx_json_put_object(root, "batch");
     mx_json_set_number(object, "rows_per_device", c->per_device_batch_size);
@@ -20,7 +20,7 @@ static void put_batch(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "tokens", c->tokens_per_step);
 }
 
-static void put_parameters(const MxForecast *plan, MxJson *root) {
+static void put_parameters(const MxPlan *plan, MxJson *root) {
     const PlanCount *p = &plan->parameters;
     MxJson *object = mx_json_put_object(root, "parameters");
     mx_json_set_int(object, "total", p->total);
@@ -30,7 +30,7 @@ static void put_parameters(const MxForecast *plan, MxJson *root) {
     mx_json_set_int(object, "bytes", p->bytes);
 }
 
-static void put_memory(const MxForecast *plan, MxJson *root) {
+static void put_memory(const MxPlan *plan, MxJson *root) {
     const PlanMemory *m = &plan->memory;
     MxJson *object = mx_json_put_object(root, "memory_per_rank");
     mx_json_set_int(object, "weights", m->weights);
@@ -51,7 +51,7 @@ static void put_memory(const MxForecast *plan, MxJson *root) {
         mx_json_set_int(other, m->other[i].policy, m->other[i].activations);
 }
 
-static void put_flops(const MxForecast *plan, MxJson *root) {
+static void put_flops(const MxPlan *plan, MxJson *root) {
     MxJson *object = mx_json_put_object(root, "tflops_per_device");
     mx_json_set_number(object, "total", plan->tflops.total);
     mx_json_set_number(object, "learnable", plan->tflops.learnable);
@@ -59,7 +59,7 @@ static void put_flops(const MxForecast *plan, MxJson *root) {
     mx_json_set_number(object, "reference", plan->tflops.reference);
 }
 
-static void put_check(const MxForecast *plan, MxJson *root) {
+static void put_check(const MxPlan *plan, MxJson *root) {
     const MxShardReport *r = &plan->unsharded;
     MxJson *object = mx_json_put_object(root, "sharding_check");
     mx_json_set_number(object, "tolerance", plan->config->sharding_tolerance);
@@ -77,7 +77,7 @@ static void put_check(const MxForecast *plan, MxJson *root) {
     if (plan->program.refusal) mx_json_push_string(errors, plan->program.refusal);
 }
 
-static void put_collectives(const MxForecast *plan, MxJson *root) {
+static void put_collectives(const MxPlan *plan, MxJson *root) {
     const PlanTraffic *c = &plan->program.traffic;
     if (plan->mesh.mesh.n_ranks == 1) return;
     MxJson *list = mx_json_put_array(root, "collectives_per_step");
@@ -100,7 +100,7 @@ static const char *const kinds[] = {
     [MX_FIND_TWICE] = "twice",
 };
 
-static void put_findings(MxArena *arena, const MxForecast *plan, MxJson *root) {
+static void put_findings(MxArena *arena, const MxPlan *plan, MxJson *root) {
     MxJson *list = mx_json_put_array(root, "findings");
     for (int i = 0; i < plan->warnings.n; i++) {
         const PlanWarning *w = &plan->warnings.items[i];
@@ -117,7 +117,7 @@ static void put_findings(MxArena *arena, const MxForecast *plan, MxJson *root) {
     }
 }
 
-static void put_arrays(MxArena *arena, const MxForecast *plan, MxJson *root) {
+static void put_arrays(MxArena *arena, const MxPlan *plan, MxJson *root) {
     MxJson *list = mx_json_put_array(root, "arrays");
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *a = &plan->arrays[i];
@@ -132,7 +132,7 @@ static void put_arrays(MxArena *arena, const MxForecast *plan, MxJson *root) {
     }
 }
 
-char *mx_plan_json(MxArena *arena, const MxForecast *plan) {
+char *mx_plan_json(MxArena *arena, const MxPlan *plan) {
     MxJson *root = mx_json_object(arena);
     mx_json_set_string(root, "mxtrain", MX_VERSION);
     mx_json_set_string(root, "run_name", plan->config->run_name);

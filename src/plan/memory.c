@@ -12,7 +12,7 @@ static void add_up(PlanMemory *m) {
 }
 
 /* Policies that would need less, each with what it needs. */
-static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) {
+static bool find_other_policies(MxArena *arena, MxPlan *plan, MxError *err) {
     static const char *const policies[] = {"minimal", "full"};
     int n = 0;
     bool is_thriftier = !strcmp(plan->config->remat, "none");
@@ -31,7 +31,7 @@ static bool find_other_policies(MxArena *arena, MxForecast *plan, MxError *err) 
 /* The copy of what a rank writes of the state in the background: without a frozen base, and without
  * a teacher. Each box is written by one rank, and ranks share them evenly, up to the size of one.
  */
-static int64_t saving_bytes(const MxForecast *plan) {
+static int64_t saving_bytes(const MxPlan *plan) {
     const MxConfig *c = plan->config;
     const PlanCount *n = &plan->parameters;
     const int64_t *bytes = plan->program.bytes;
@@ -46,7 +46,7 @@ static int64_t saving_bytes(const MxForecast *plan) {
     return (state - 1) / plan->mesh.mesh.n_ranks + 1;
 }
 
-bool plan_memory(MxArena *arena, MxForecast *plan, MxError *err) {
+bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
     PlanMemory *m = &plan->memory;
     const int64_t *bytes = plan->program.bytes;
     *m = (PlanMemory){.weights = bytes[PLAN_WEIGHTS],

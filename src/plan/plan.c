@@ -36,7 +36,7 @@ static const char *inside_model(const char *path) {
     return path;
 }
 
-static void check_tolerance(MxArena *arena, MxForecast *plan) {
+static void check_tolerance(MxArena *arena, MxPlan *plan) {
     MxShardArray *arrays = mx_new_n(arena, MxShardArray, plan->n_arrays);
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *a = &plan->arrays[i];
@@ -57,7 +57,7 @@ static void check_tolerance(MxArena *arena, MxForecast *plan) {
 /* Every strict finding of parameters and rules, and every shard without a shape, as errors.
  * Activation constraints only warn: MaxText's own rules pass over some in every tensor-parallel
  * run. */
-static bool refuse(const MxForecast *plan, MxError *err) {
+static bool refuse(const MxPlan *plan, MxError *err) {
     bool ok = true;
     for (int i = 0; i < plan->warnings.n; i++) {
         const PlanWarning *w = &plan->warnings.items[i];
@@ -72,8 +72,8 @@ static bool refuse(const MxForecast *plan, MxError *err) {
     return ok;
 }
 
-bool plan_sharding(MxArena *arena, const MxConfig *config, MxForecast *plan, MxError *err) {
-    *plan = (MxForecast){.config = config};
+bool plan_sharding(MxArena *arena, const MxConfig *config, MxPlan *plan, MxError *err) {
+    *plan = (MxPlan){.config = config};
     if (!mx_train_mesh(arena, config, &plan->mesh, err) ||
         !mx_model_new(arena, config, &plan->model, err) ||
         !plan_arrays(arena, &plan->mesh, plan->model, &plan->arrays, &plan->n_arrays, err))
@@ -99,8 +99,8 @@ static const char *refusal(MxArena *arena, const MxConfig *config) {
     return text;
 }
 
-bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxError *err) {
-    MxForecast *plan = mx_new(arena, MxForecast);
+bool mx_plan_new(MxArena *arena, const MxConfig *config, MxPlan **out, MxError *err) {
+    MxPlan *plan = mx_new(arena, MxPlan);
     if (!plan_sharding(arena, config, plan, err)) return false;
     plan->refusal = refusal(arena, config);
     if (!plan_program(arena, &plan->mesh, config->remat, &plan->warnings, &plan->program, err) ||
@@ -113,7 +113,7 @@ bool mx_plan_new(MxArena *arena, const MxConfig *config, MxForecast **out, MxErr
 
 bool mx_plan_check(const MxConfig *config, MxError *err) {
     MxArena arena = {.name = "plan"};
-    MxForecast plan;
+    MxPlan plan;
     bool ok = !config->sharding_strict || plan_sharding(&arena, config, &plan, err);
     mx_arena_release(&arena);
     return ok;

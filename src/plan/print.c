@@ -10,7 +10,7 @@ static const char *figure(MxText *out, double value) {
     return mx_figure(mx_new_n(out->arena, char, MX_FIGURE), value, DECIMALS);
 }
 
-static void print_mesh(const MxForecast *plan, MxText *out) {
+static void print_mesh(const MxPlan *plan, MxText *out) {
     const MxMesh *mesh = &plan->mesh.mesh;
     const MxConfig *c = plan->config;
     mx_text_add(out, "mesh         %s; ", mx_mesh_text(out->arena, mesh));
@@ -42,7 +42,7 @@ static void print_bytes(MxText *out, const char *what, int64_t bytes, const char
     mx_text_add(out, "  %-12s %12s  %s\n", what, figure(out, gib(bytes)), how);
 }
 
-static void print_memory(const MxForecast *plan, MxText *out) {
+static void print_memory(const MxPlan *plan, MxText *out) {
     const PlanMemory *m = &plan->memory;
     const char *guess = m->is_exact ? "at peak, from the lowered program"
                                     : "at peak, estimated: no run takes this mesh";
@@ -81,7 +81,7 @@ static void print_memory(const MxForecast *plan, MxText *out) {
                     gib(m->total - m->activations + m->other[i].activations));
 }
 
-static void print_flops(const MxForecast *plan, MxText *out) {
+static void print_flops(const MxPlan *plan, MxText *out) {
     const MxTflops *f = &plan->tflops;
     mx_text_add(out, "\n%s\n", mx_tflops_text(out->arena, *f));
     if (plan->mesh.mesh.n_ranks > 1)
@@ -89,7 +89,7 @@ static void print_flops(const MxForecast *plan, MxText *out) {
                     figure(out, f->total * (double)plan->mesh.mesh.n_ranks));
 }
 
-static const char *late_axes(MxArena *arena, const MxForecast *plan) {
+static const char *late_axes(MxArena *arena, const MxPlan *plan) {
     const MxMesh *mesh = &plan->mesh.mesh;
     MxText names;
     mx_text_init(&names, arena);
@@ -99,7 +99,7 @@ static const char *late_axes(MxArena *arena, const MxForecast *plan) {
     return names.data;
 }
 
-static void print_collectives(const MxForecast *plan, MxText *out) {
+static void print_collectives(const MxPlan *plan, MxText *out) {
     const PlanTraffic *c = &plan->program.traffic;
     if (plan->mesh.mesh.n_ranks == 1) return;
     if (plan->program.refusal) {
@@ -123,7 +123,7 @@ static bool is_shown(const PlanArray *array) {
     return array->leaf->stack.index == 0;
 }
 
-static void print_arrays(const MxForecast *plan, MxText *out) {
+static void print_arrays(const MxPlan *plan, MxText *out) {
     MxArena *arena = out->arena;
     int width = 0, hidden = 0;
     for (int i = 0; i < plan->n_arrays; i++) {
@@ -146,7 +146,7 @@ static void print_arrays(const MxForecast *plan, MxText *out) {
     if (hidden) mx_text_add(out, "  and %d arrays of other layers, cut alike\n", hidden);
 }
 
-static void print_check(const MxForecast *plan, MxText *out) {
+static void print_check(const MxPlan *plan, MxText *out) {
     const MxShardReport *r = &plan->unsharded;
     mx_text_add(out,
                 "\nsharding     %.2f%% of the parameters (%d arrays) miss a mesh axis; "
@@ -182,7 +182,7 @@ static void print_hint(const PlanWarnings *warnings, int i, MxText *out) {
     if (hint && (!next || strcmp(hint, next))) mx_text_add(out, "hint: %s\n", hint);
 }
 
-void mx_plan_print(const MxForecast *plan, MxText *out) {
+void mx_plan_print(const MxPlan *plan, MxText *out) {
     const MxConfig *c = plan->config;
     mx_text_add(out, "plan of %s, model %s\n", c->run_name, c->model_name);
     if (plan->refusal) mx_text_add(out, "error, when run: %s\n", plan->refusal);

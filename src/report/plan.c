@@ -94,7 +94,7 @@ static void put_collectives(Report *report, const MxJson *plan) {
 static const MxJson *make_plan(MxArena *arena, const ReportRun *run, MxError *err) {
     const MxConfigRequest request = {.text = run->config, .text_name = "config.yml"};
     MxConfig *config;
-    MxForecast *plan;
+    MxPlan *plan;
     if (!run->config) {
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "config.yml cannot be read");
         return NULL;

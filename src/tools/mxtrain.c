@@ -83,7 +83,7 @@ static bool check_start(const CommandLine *line, const MxConfig *config, MxComm 
 
 static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
                      MxError *err) {
-    MxForecast *plan;
+    MxPlan *plan;
     MxText text;
     mx_text_init(&text, arena);
     if (!mx_plan_new(arena, config, &plan, err)) return false;

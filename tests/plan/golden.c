@@ -50,8 +50,8 @@ static const char *row_text(const Table *t, int row, bool is_golden, bool is_nnx
     return text.data;
 }
 
-static MxForecast sharding_of(const char *words) {
-    MxForecast plan;
+static MxPlan sharding_of(const char *words) {
+    MxPlan plan;
     MxError err = {0};
     bool ok = plan_sharding(&arena, config_of(words), &plan, &err);
     ck_assert_msg(ok, "%s: %s", words, ok ? "" : err.text.data);
@@ -296,7 +296,7 @@ static void check_sufficiency(const Table *t, int i, const char *more, bool is_f
                         "--config configs/base.yml model_name=%s override_model_config=true "
                         "sharding_tolerance=%.17g %s",
                         cell(t, i, "model"), tolerance, more);
-    const MxForecast is = sharding_of(words);
+    const MxPlan is = sharding_of(words);
     const MxShardReport *report = &is.unsharded;
     const MxJson *plan = is_first ? run_json(words) : NULL;
     const struct {

@@ -287,7 +287,7 @@ static const char *tell(int mode, const char *more, MxConfig **out, MxError *err
     const char *overrides[MOST], *files[1] = {"configs/base.yml"};
     char *save = NULL, *words = mx_arena_strdup(&arena, in_folder(modes[mode].words));
     MxConfigRequest request = {.files = files, .n_files = 1, .overrides = overrides};
-    MxForecast *plan;
+    MxPlan *plan;
     MxText text;
     strtok_r(words, " ", &save);
     for (char *w; (w = strtok_r(NULL, " ", &save));) overrides[request.n_overrides++] = w;

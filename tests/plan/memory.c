@@ -71,7 +71,7 @@ START_TEST(deep_models) {
             ck_assert_msg(mx_config_load(&arena, &request, &config, &err), "%s", err.text.data);
             ck_assert(mx_train_mesh(&arena, config, &mesh, &err));
             ck_assert(mx_train_program(&arena, &mesh, NULL, &program, &err));
-            MxForecast *plan;
+            MxPlan *plan;
             ck_assert(mx_plan_new(&arena, config, &plan, &err));
             const char *json = mx_plan_json(&arena, plan);
             const MxJson *root = mx_json_parse(&arena, json, strlen(json), "plan", &err);
