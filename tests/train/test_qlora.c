@@ -283,14 +283,14 @@ START_TEST(no_rank_has_a_part_of_a_block) {
     MxArena arena = {.name = "mesh"};
     MxConfig *config;
     MxError err = {0};
-    MxTrainProgram program;
+    MxTrainState *state;
     ck_assert_msg(golden_config(&arena, small,
                                 "num_devices=2 ici_fsdp_parallelism=2 "
                                 "lora.lora_weight_qtype=nf4 lora.lora_tile_size=48 "
                                 "lora.lora_module_path=.*query",
                                 &config, &err),
                   "%s", err.text.data);
-    ck_assert(!mx_train_program(&arena, config, true, &program, &err));
+    ck_assert(!mx_train_state_open(&arena, config, &state, &err));
     const char *want =
         "mesh axis \"fsdp\" (size 2) does not divide dim 0 = 1 of the scales of blocks "
         "of decoder/layers_0/self_attention/query/kernel";
