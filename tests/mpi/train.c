@@ -67,9 +67,9 @@ static const Variant variants[] = {
     {.name = "experts of deepseek, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "routed_score_func=softmax", "routed_bias=true", "routed_bias_update_rate=0.01", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "experts of gpt_oss", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=5", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", SGD}},
     {.name = "experts of llama4, chunks", .set = {"decoder_block=llama4", "num_experts=8", "shared_experts=1", "interleave_moe_layer_step=2", "nope_layer_interval=4", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "chunk_attn_window_size=5", "use_qk_norm=true", "temperature_tuning=true", "temperature_tuning_floor_scale=3", "rope_type=llama3.1", "load_balance_loss_weight=0.1", SGD}},
-    {.name = "heads of two kinds, a number a layer", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "base_num_query_heads=24", "global_head_dim=16", "global_num_kv_heads=8", "share_kv_projections=true", "sliding_window_size=5", "use_post_attn_norm=true", SGD}, .gradient = 1.8e-3}, /* twice what a bit of the start moves the gradient of a layer's number by */
-    {.name = "experts of gemma4", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "sliding_window_size=5", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "use_post_ffw_norm=true", "load_balance_loss_weight=0.1", SGD}, .gradient = 1.8e-3}, /* twice what a bit of the start moves the gradient of a layer's number by */
-    {.name = "keys and values of earlier layers, inputs of layers", .set = {"decoder_block=gemma4_small", "base_num_decoder_layers=6", "inhomogeneous_layer_cycle_interval=3", "num_kv_shared_layers=3", "use_double_wide_mlp=true", "hidden_size_per_layer_input=16", "vocab_size_per_layer_input=1152", "sliding_window_size=5", SGD}, .gradient = 1.8e-3}, /* twice what a bit of the start moves the gradient of a layer's number by */
+    {.name = "heads of two kinds, a number a layer", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "base_num_query_heads=24", "global_head_dim=16", "global_num_kv_heads=8", "share_kv_projections=true", "sliding_window_size=5", "use_post_attn_norm=true", SGD}},
+    {.name = "experts of gemma4", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "sliding_window_size=5", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "use_post_ffw_norm=true", "load_balance_loss_weight=0.1", SGD}},
+    {.name = "keys and values of earlier layers, inputs of layers", .set = {"decoder_block=gemma4_small", "base_num_decoder_layers=6", "inhomogeneous_layer_cycle_interval=3", "num_kv_shared_layers=3", "use_double_wide_mlp=true", "hidden_size_per_layer_input=16", "vocab_size_per_layer_input=1152", "sliding_window_size=5", SGD}},
     {.name = "experts in every other layer", .set = {"decoder_block=envy", "num_experts=8", "num_experts_per_tok=1", "interleave_moe_layer_step=2", "inhomogeneous_layer_cycle_interval=2", "use_post_ffw_norm=true", "use_qk_norm=true", SGD}},
     {.name = "narrow experts", .set = {"decoder_block=qwen3_custom_moe", "num_experts=8", "num_experts_per_tok=2", "attention_output_dim=48", "moe_expert_input_dim=48", SGD}},
     {.name = "matrices alone", .set = {"decoder_block=simple_mlp", SGD}},
@@ -294,15 +294,13 @@ static double squares(MxShape shape, const float *all) {
     return size;
 }
 
-/* least  squares below which an array is nothing but rounding, and is measured by a million times
- * that */
+/* size  squares that it is relative to */
 static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all,
-                         double least) {
+                         double size) {
     MxArena arena = {.name = "distance"};
     const MxBox *box = &s->box[var];
     const float *part = part_of(s, var, &arena);
-    double error = 0, size = squares(shape, all), most = 0;
-    if (size < least) size = 1e6 * least;
+    double error = 0, most = 0;
     for (int64_t i = 0; i < mx_box_count(box); i++) {
         double d = (double)part[i] - (double)all[index_in_whole(box, shape, i)];
         error += d * d;
@@ -312,22 +310,43 @@ static Distance distance(const MxTrainState *s, int var, MxShape shape, const fl
     return (Distance){size > 0 ? sqrt(error / size) : sqrt(error), most};
 }
 
+/* What a parameter's variable holds: its values, or codes of them. */
+static MxShape shape_of(const MxTrainState *s, int var) {
+    return s->vars.item[var].type.shape;
+}
+
+/* Squares of the arrays whose paths end so. */
+static double squares_of(const MxTrainState *s, const Record *r, const int *vars,
+                         const float **whole, const char *ending) {
+    double sum = 0;
+    for (int i = 0; i < r->params->n; i++)
+        if (whole[i] && mx_text_has_suffix(r->params->leaves[i].path, ending))
+            sum += squares(shape_of(s, vars[i]), whole[i]);
+    return sum;
+}
+
 /* The parameter that is farthest from the record's. Where rotations do not turn keys, nothing
  * depends on their bias: its gradient is 0 in real numbers, and rounding here. So an array of less
- * than a millionth of the norm of all may be off by what one of a thousandth may. */
+ * than a millionth of the norm of all may be off by what one of a thousandth may. One number a
+ * layer, which may be near 0 by chance, is measured by those of all layers. */
 static Distance farthest(const MxTrainState *s, const Record *r, const int *vars,
                          const float **whole, const char **which) {
+    static const char numbers[] = "/layer_scalar";
     Distance most = {0};
-    double least = 0;
-    for (int i = 0; i < r->params->n; i++)
-        if (whole[i]) least += 1e-12 * squares(s->vars.item[vars[i]].type.shape, whole[i]);
+    const double least = 1e-12 * squares_of(s, r, vars, whole, "");
+    const double of_numbers = squares_of(s, r, vars, whole, numbers);
     for (int i = 0; i < r->params->n; i++) {
+        const char *path = r->params->leaves[i].path;
         if (!whole[i]) continue;
-        Distance d = distance(s, vars[i], s->vars.item[vars[i]].type.shape, whole[i], least);
+        MxShape shape = shape_of(s, vars[i]);
+        double size = squares(shape, whole[i]);
+        if (size < least) size = 1e6 * least;
+        if (mx_text_has_suffix(path, numbers)) size = of_numbers;
+        Distance d = distance(s, vars[i], shape, whole[i], size);
         most.absolute = fmax(most.absolute, d.absolute);
         if (!(d.relative >= most.relative)) continue;
         most.relative = d.relative;
-        *which = r->params->leaves[i].path;
+        *which = path;
     }
     return most;
 }
