@@ -47,9 +47,4 @@ MxProto thrift_bytes(Thrift *t, ThriftField *field);
  * fields are then to be read. */
 size_t thrift_list(Thrift *t, ThriftField *field, int type);
 bool thrift_struct(Thrift *t, ThriftField *field);
-/* thrift_element — an element of a list as if it were a field. */
-static inline ThriftField thrift_element(int type) {
-    return (ThriftField){.type = type};
-}
-
 #endif
