@@ -47,4 +47,5 @@ MxProto thrift_bytes(Thrift *t, ThriftField *field);
  * fields are then to be read. */
 size_t thrift_list(Thrift *t, ThriftField *field, int type);
 bool thrift_struct(Thrift *t, ThriftField *field);
+
 #endif
