@@ -39,6 +39,8 @@ MxDataset *open_data(MxDataConfig config);
 /* The dataset is refused with a text that contains `words`. */
 void ck_refused(MxDataConfig config, const char *words);
 MxBatch batch_at(MxDataset *dataset, int64_t step);
+/* Two datasets give the same batches, at least one. */
+void ck_same_rows(MxDataConfig a, MxDataConfig b);
 /* One row of one field equals the n values given. */
 #define ck_row(batch, f, r, ...)                                                                   \
     ck_values((batch).field[f] + (r) * (batch).length, (const int32_t[]){__VA_ARGS__},             \

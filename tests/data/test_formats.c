@@ -18,19 +18,6 @@ static MxDataConfig file_config(const char *kind, const char *format, const char
     return config;
 }
 
-static void ck_same_rows(MxDataConfig a, MxDataConfig b) {
-    MxDataset *of_a = open_data(a), *of_b = open_data(b);
-    MxBatch x = mx_batch_new(&arena, a.rows, a.length), y = mx_batch_new(&arena, b.rows, b.length);
-    ck_assert_int_eq(mx_data_steps(of_a), mx_data_steps(of_b));
-    ck_assert_int_gt(mx_data_steps(of_a), 0);
-    for (int64_t step = 0; step < mx_data_steps(of_a); step++) {
-        ck_assert_int_eq(mx_data_batch(of_a, step, &x, &err), MX_DATA_OK);
-        ck_assert_int_eq(mx_data_batch(of_b, step, &y, &err), MX_DATA_OK);
-        for (int f = 0; f < MX_BATCH_FIELDS; f++)
-            ck_values(x.field[f], y.field[f], (int)(a.rows * a.length));
-    }
-}
-
 /* ---- the same texts in every format */
 
 static const struct {

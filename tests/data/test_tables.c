@@ -106,19 +106,6 @@ END_TEST
 
 /* ---- training data */
 
-static void ck_same_rows(MxDataConfig a, MxDataConfig b) {
-    MxDataset *of_a = open_data(a), *of_b = open_data(b);
-    MxBatch x = mx_batch_new(&arena, a.rows, a.length), y = mx_batch_new(&arena, b.rows, b.length);
-    ck_assert_int_eq(mx_data_steps(of_a), mx_data_steps(of_b));
-    ck_assert_int_gt(mx_data_steps(of_a), 0);
-    for (int64_t step = 0; step < mx_data_steps(of_a); step++) {
-        ck_assert_int_eq(mx_data_batch(of_a, step, &x, &err), MX_DATA_OK);
-        ck_assert_int_eq(mx_data_batch(of_b, step, &y, &err), MX_DATA_OK);
-        for (int f = 0; f < MX_BATCH_FIELDS; f++)
-            ck_values(x.field[f], y.field[f], (int)(a.rows * a.length));
-    }
-}
-
 /* Conversations, of one file and of a folder, found out and by name. */
 START_TEST(conversations) {
     static const char *const paths[][2] = {{"talks.parquet", NULL},
