@@ -200,10 +200,10 @@ typedef struct MxConvert {
     MxAdapterFacts facts; /* for merging */
 } MxConvert;
 
-/* mx_ckpt_convert_plan — what a conversion would do, as text: one line an array of the result with
+/* mx_ckpt_convert_show — what a conversion would do, as text: one line an array of the result with
  * its sources, shapes and transform.
  * Errors: everything that stands in the way, one line each. */
-bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err);
+bool mx_ckpt_convert_show(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err);
 /* mx_ckpt_convert — writes a new HDF5 file at `path`, array by array in pieces of some MiB; the
  * same source and options give the same bytes. The tokenizer of the weights is noted in it. Not
  * synced. form   receives how the file is written

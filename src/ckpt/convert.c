@@ -2,7 +2,7 @@
  * contiguous in it and a few MiB large, whatever its size: a piece is gathered from the layers'
  * parts of the source, written, and at the end read back and gathered again to be compared. */
 #include "hf.h"
-#include "plan.h"
+#include "conversion.h"
 
 #include <math.h>
 
@@ -10,7 +10,7 @@ enum { MAX_MISMATCHES_SHOWN = 20 };
 
 typedef struct Converter {
     MxArena arena;
-    CkptPlan plan;
+    CkptConversion conversion;
     const MxConvert *how;
     MxH5 *file; /* the result */
     void *tile, *part, *again;
@@ -66,12 +66,12 @@ static void merge(const CkptDelta *delta, MxShape shape, const MxBox *box, float
 
 /* Part of the leaf at a place of a target. */
 static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxBox *box, void *out) {
-    const CkptPlan *plan = &c->plan;
+    const CkptConversion *conversion = &c->conversion;
     int leaf = t->pieces[at];
-    if (!ckpt_read_piece(&plan->from, &plan->pieces[leaf], *box, t->dtype, out, c->err))
+    if (!ckpt_read_piece(&conversion->from, &conversion->pieces[leaf], *box, t->dtype, out, c->err))
         return false;
     if (c->deltas && c->deltas[at].a)
-        merge(&c->deltas[at], plan->leaves.leaves[leaf].shape, box, out, &c->drift);
+        merge(&c->deltas[at], conversion->leaves.leaves[leaf].shape, box, out, &c->drift);
     return true;
 }
 
@@ -89,13 +89,13 @@ static bool gather(Converter *c, const CkptTarget *t, const MxBox *box, void *ou
 
 /* The adapters of a target, read once for all of its pieces. */
 static bool load_deltas(Converter *c, const CkptTarget *t, MxArena *arena) {
-    const CkptPlan *plan = &c->plan;
-    c->deltas = plan->merges ? mx_new_n(arena, CkptDelta, t->n) : NULL;
+    const CkptConversion *conversion = &c->conversion;
+    c->deltas = conversion->merges ? mx_new_n(arena, CkptDelta, t->n) : NULL;
     for (int i = 0; c->deltas && i < t->n; i++) {
-        int leaf = t->pieces[i], adapter = plan->merges[leaf];
-        int64_t count = mx_shape_count(plan->leaves.leaves[leaf].shape);
-        if (adapter >= 0 && !ckpt_lora_load(arena, &plan->lora, adapter, count, c->how->facts.alpha,
-                                            &c->deltas[i], c->err))
+        int leaf = t->pieces[i], adapter = conversion->merges[leaf];
+        int64_t count = mx_shape_count(conversion->leaves.leaves[leaf].shape);
+        if (adapter >= 0 && !ckpt_lora_load(arena, &conversion->lora, adapter, count,
+                                            c->how->facts.alpha, &c->deltas[i], c->err))
             return false;
     }
     return true;
@@ -109,9 +109,9 @@ typedef bool Carry(Converter *c, const CkptTarget *t);
 static bool carry_all(Converter *c, Carry *carry) {
     bool ok = true;
     c->drift = (CkptDrift){0};
-    for (int i = 0; ok && i < c->plan.n; i++) {
+    for (int i = 0; ok && i < c->conversion.n; i++) {
         MxArena arena = {.name = "adapters"};
-        const CkptTarget *t = &c->plan.targets[i];
+        const CkptTarget *t = &c->conversion.targets[i];
         ok = load_deltas(c, t, &arena) && carry(c, t);
         for (int k = 0; ok && c->deltas && k < t->n; k++) c->drift.n_merged += !!c->deltas[k].a;
         mx_arena_release(&arena);
@@ -129,17 +129,18 @@ static void show_progress(Converter *c, const CkptTarget *t, const MxBox *box, c
 }
 
 static bool copy_text(Converter *c, const CkptTarget *t) {
-    const CkptPlan *plan = &c->plan;
-    const MxH5Array *array = plan->from.survey.entries[plan->pieces[t->pieces[0]].entry].array;
-    const char *path = mx_path_join(&c->arena, plan->from.ref.group, array->path);
+    const CkptConversion *conversion = &c->conversion;
+    const MxH5Array *array =
+        conversion->from.survey.entries[conversion->pieces[t->pieces[0]].entry].array;
+    const char *path = mx_path_join(&c->arena, conversion->from.ref.group, array->path);
     char *text;
-    return mx_h5_read_text(&c->arena, plan->from.file, path, &text, c->err) &&
+    return mx_h5_read_text(&c->arena, conversion->from.file, path, &text, c->err) &&
            mx_h5_write_text(c->file, t->path, text, c->err);
 }
 
 /* Tensors are read whole, so that all of one layer's is written before the next is read. */
 static bool start_tiles(const Converter *c, const CkptTarget *t, CkptTiles *tiles) {
-    int outer = c->plan.from.hf ? t->scan_dim : -1;
+    int outer = c->conversion.from.hf ? t->scan_dim : -1;
     return ckpt_tiles_start_by(tiles, t->shape, outer, CKPT_TILE_ELEMENTS);
 }
 
@@ -186,8 +187,8 @@ static bool verify(Converter *c, const char *path) {
 
 /* Of weights with adapters merged into them what the adapters know, which were trained last. */
 static bool note_tokenizer(Converter *c) {
-    const CkptFile *sources[] = {c->plan.merges ? &c->plan.lora.file : &c->plan.from,
-                                 &c->plan.from};
+    const CkptFile *sources[] = {
+        c->conversion.merges ? &c->conversion.lora.file : &c->conversion.from, &c->conversion.from};
     MxCkptTokenizer tokenizer = {0};
     for (int i = 0; i < MX_COUNT(sources) && !tokenizer.type; i++)
         if (!ckpt_tokenizer(&c->arena, sources[i], &tokenizer, c->err)) return false;
@@ -201,23 +202,24 @@ static int64_t target_bytes(const CkptTarget *t) {
 static bool convert(Converter *c, const char *path) {
     const size_t tile_bytes = (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t);
     int64_t bytes = 0;
-    for (int i = 0; i < c->plan.n; i++) bytes += target_bytes(&c->plan.targets[i]);
+    for (int i = 0; i < c->conversion.n; i++) bytes += target_bytes(&c->conversion.targets[i]);
     c->all_bytes = c->how->verifies ? 2 * bytes : bytes;
     c->tile = mx_arena_alloc(&c->arena, tile_bytes);
     c->part = mx_arena_alloc(&c->arena, tile_bytes);
     c->again = mx_arena_alloc(&c->arena, tile_bytes);
     bool ok = mx_h5_create(&c->arena, path, &c->file, c->err) &&
-              ckpt_set_note(c->file, c->plan.note, c->err) && note_tokenizer(c);
+              ckpt_set_note(c->file, c->conversion.note, c->err) && note_tokenizer(c);
     ok = ok && carry_all(c, write_target);
     return ok && mx_h5_close(c->file, c->err) && (!c->how->verifies || verify(c, path));
 }
 
 /* ---- telling */
 
-static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out) {
-    const CkptPiece *piece = &plan->pieces[t->pieces[0]];
-    const MxH5Array *array = plan->from.survey.entries[piece->entry].array;
-    const MxTensor *tensor = plan->from.hf ? plan->from.hf->links[piece->entry].tensor : NULL;
+static void print_target(const CkptConversion *conversion, const CkptTarget *t, MxText *out) {
+    const CkptPiece *piece = &conversion->pieces[t->pieces[0]];
+    const MxH5Array *array = conversion->from.survey.entries[piece->entry].array;
+    const MxTensor *tensor =
+        conversion->from.hf ? conversion->from.hf->links[piece->entry].tensor : NULL;
     MxArena *arena = out->arena;
     mx_text_add(out, "%s %s", tensor ? tensor->name : array->path,
                 mx_shape_text(arena, tensor ? tensor->shape : array->shape));
@@ -230,35 +232,37 @@ static void print_target(const CkptPlan *plan, const CkptTarget *t, MxText *out)
     MxDtype dtype = tensor ? tensor->dtype : array->dtype;
     if (t->dtype != dtype && !t->is_text)
         mx_text_add(out, ", %s to %s", mx_dtype_name(dtype), mx_dtype_name(t->dtype));
-    if (plan->merges) {
+    if (conversion->merges) {
         int n_merged = 0;
-        for (int i = 0; i < t->n; i++) n_merged += plan->merges[t->pieces[i]] >= 0;
+        for (int i = 0; i < t->n; i++) n_merged += conversion->merges[t->pieces[i]] >= 0;
         if (n_merged) mx_text_add(out, ", %d adapters merged", n_merged);
     }
     mx_text_add(out, "\n");
 }
 
-static void print_notes(const CkptPlan *plan, MxText *out) {
+static void print_notes(const CkptConversion *conversion, MxText *out) {
     MxArena *arena = out->arena;
-    mx_text_add(out, "source: %s\n", ckpt_source_text(arena, &plan->from));
-    mx_text_add(
-        out, "result: %s names, layers %s, %d arrays\n", plan->form.is_linen ? "linen" : "nnx",
-        plan->form.is_scanned ? mx_arena_printf(arena, "stacked at dim %d", plan->form.scan_axis)
-                              : "one by one",
-        plan->n);
-    if (plan->evidence && plan->cycle)
-        mx_text_add(out, "layers take turns, %d in a block (%s)\n", plan->cycle, plan->evidence);
-    if (plan->n_reference_left)
+    mx_text_add(out, "source: %s\n", ckpt_source_text(arena, &conversion->from));
+    mx_text_add(out, "result: %s names, layers %s, %d arrays\n",
+                conversion->form.is_linen ? "linen" : "nnx",
+                conversion->form.is_scanned
+                    ? mx_arena_printf(arena, "stacked at dim %d", conversion->form.scan_axis)
+                    : "one by one",
+                conversion->n);
+    if (conversion->evidence && conversion->cycle)
+        mx_text_add(out, "layers take turns, %d in a block (%s)\n", conversion->cycle,
+                    conversion->evidence);
+    if (conversion->n_reference_left)
         mx_text_add(out,
                     "left out: %d arrays of the reference model, which Linen checkpoints do "
                     "not hold\n",
-                    plan->n_reference_left);
-    if (plan->n_random_left)
+                    conversion->n_reference_left);
+    if (conversion->n_random_left)
         mx_text_add(out, "left out: %d arrays of random numbers that belong to no layer\n",
-                    plan->n_random_left);
-    if (plan->merges)
-        mx_text_add(out, "merged: %d adapters of \"%s\" into the weights of \"%s\"\n", plan->lora.n,
-                    plan->lora.file.ref.ref, plan->from.ref.ref);
+                    conversion->n_random_left);
+    if (conversion->merges)
+        mx_text_add(out, "merged: %d adapters of \"%s\" into the weights of \"%s\"\n",
+                    conversion->lora.n, conversion->lora.file.ref.ref, conversion->from.ref.ref);
 }
 
 /* What came of a merge. */
@@ -271,19 +275,20 @@ static void print_drift(const Converter *c, MxText *out) {
 }
 
 static bool check_base(Converter *c) {
-    const CkptPlan *plan = &c->plan;
-    return !plan->merges ||
-           ckpt_lora_check_base(&plan->lora, &plan->from, &plan->leaves, plan->pieces,
-                                c->how->facts.weights, &c->base_note, c->err);
+    const CkptConversion *conversion = &c->conversion;
+    return !conversion->merges ||
+           ckpt_lora_check_base(&conversion->lora, &conversion->from, &conversion->leaves,
+                                conversion->pieces, c->how->facts.weights, &c->base_note, c->err);
 }
 
-bool mx_ckpt_convert_plan(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err) {
+bool mx_ckpt_convert_show(const MxCkptRef *from, const MxConvert *how, MxText *out, MxError *err) {
     CkptFile file;
-    CkptPlan plan;
-    bool ok =
-        ckpt_open(out->arena, from, &file, err) && ckpt_plan(out->arena, &file, how, &plan, err);
-    for (int i = 0; ok && i < plan.n; i++) print_target(&plan, &plan.targets[i], out);
-    if (ok) print_notes(&plan, out);
+    CkptConversion conversion;
+    bool ok = ckpt_open(out->arena, from, &file, err) &&
+              ckpt_conversion_make(out->arena, &file, how, &conversion, err);
+    for (int i = 0; ok && i < conversion.n; i++)
+        print_target(&conversion, &conversion.targets[i], out);
+    if (ok) print_notes(&conversion, out);
     return ok;
 }
 
@@ -292,11 +297,12 @@ bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *pa
     Converter c = {.arena = {.name = "convert"}, .how = how, .err = err, .start_s = mx_clock_s()};
     CkptFile file;
     bool ok = ckpt_open(&c.arena, from, &file, err) &&
-              ckpt_plan(&c.arena, &file, how, &c.plan, err) && check_base(&c) && convert(&c, path);
+              ckpt_conversion_make(&c.arena, &file, how, &c.conversion, err) && check_base(&c) &&
+              convert(&c, path);
     mx_progress_end();
-    if (ok) print_notes(&c.plan, notes);
-    if (ok && c.plan.merges) print_drift(&c, notes);
-    *form = c.plan.form;
+    if (ok) print_notes(&c.conversion, notes);
+    if (ok && c.conversion.merges) print_drift(&c, notes);
+    *form = c.conversion.form;
     mx_arena_release(&c.arena);
     return ok;
 }

@@ -44,7 +44,7 @@ enum {
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
  * it. Our names of blocks and norms are the family's, and so are their names of norms. */
-typedef enum HfPart {
+typedef enum HfHolder {
     HF_MODEL,
     HF_NORM,
     HF_ATTENTION,
@@ -56,7 +56,7 @@ typedef enum HfPart {
     HF_SHARED_GATE, /* … and what it is multiplied with */
     HF_EYE,         /* of an encoder of images, … */
     HF_EYE_LAYER,   /* … and of its layers */
-} HfPart;
+} HfHolder;
 
 /* One tensor of theirs and the parameter, or part of one, that it is, or one that it is a part of;
  * a layer's below "decoder/layers_<i>/" and "model.layers.<i>.", and the names of blocks. Shapes
@@ -65,7 +65,7 @@ typedef enum HfPart {
  * their shape has is a dim of several parameters: "X D 2E" has gates before the others, "X D E2"
  * each beside its other. */
 typedef struct HfRow {
-    HfPart part;
+    HfHolder holder;
     int norm; /* of HF_NORM: index into MxHfNames.norms */
     const char *ours, *theirs;
     const char *our_shape, *their_shape;
@@ -106,7 +106,7 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 /* hf_is_eye — whether a row is of an encoder of images. */
 static inline bool hf_is_eye(const HfRow *row) {
-    return row->part == HF_EYE || row->part == HF_EYE_LAYER;
+    return row->holder == HF_EYE || row->holder == HF_EYE_LAYER;
 }
 /* hf_most_names — no model has more tensors. */
 int64_t hf_most_names(const MxHfModel *model);

@@ -6,105 +6,105 @@
 
 // clang-format off
 const HfRow hf_rows[] = {
-    {.part = HF_MODEL, .ours = "token_embedder/embedding", .theirs = "model.embed_tokens.weight", .our_shape = "V D", .their_shape = "V D", .role = HF_TABLE},
-    {.part = HF_NORM, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.part = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_QKV | HF_PLAIN_Q},
-    {.part = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N 2H", .their_shape = "N2H D", .wants = HF_QKV | HF_GATED},
-    {.part = HF_ATTENTION, .ours = "key/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_QKV},
-    {.part = HF_ATTENTION, .ours = "value/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_QKV},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = ""},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N"},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N+K"},
-    {.part = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N H D", .their_shape = "D NH", .wants = HF_PLAIN_Q},
-    {.part = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "NH D", .their_shape = "D NH", .wants = HF_GATED},
-    {.part = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_QKV | HF_PLAIN_Q},
-    {.part = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N 2H", .their_shape = "N2H", .wants = HF_BIAS | HF_QKV | HF_GATED},
-    {.part = HF_ATTENTION, .ours = "key/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_QKV},
-    {.part = HF_ATTENTION, .ours = "value/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_QKV},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = ""},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N"},
-    {.part = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N+K"},
-    {.part = HF_ATTENTION, .ours = "out/bias", .theirs = "o_proj.bias", .our_shape = "D", .their_shape = "D", .wants = HF_OUT_BIAS},
-    {.part = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
-    {.part = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
-    {.part = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "NH", .their_shape = "NH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
-    {.part = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "KH", .their_shape = "KH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
-    {.part = HF_ATTENTION, .ours = "sinks", .theirs = "sinks", .our_shape = "N", .their_shape = "N", .wants = HF_SINKS},
-    {.part = HF_MLA, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N h", .their_shape = "Nh D", .wants = HF_WIDE_Q},
-    {.part = HF_MLA, .ours = "wq_a/kernel", .theirs = "q_a_proj.weight", .our_shape = "D q", .their_shape = "q D", .wants = HF_NARROW_Q},
-    {.part = HF_MLA, .ours = "q_norm/scale", .theirs = "q_a_layernorm.weight", .our_shape = "q", .their_shape = "q", .role = HF_SCALE, .wants = HF_NARROW_Q},
-    {.part = HF_MLA, .ours = "wq_b/kernel", .theirs = "q_b_proj.weight", .our_shape = "q N h", .their_shape = "Nh q", .wants = HF_NARROW_Q},
-    {.part = HF_MLA, .ours = "wkv_a/kernel", .theirs = "kv_a_proj_with_mqa.weight", .our_shape = "D a", .their_shape = "a D"},
-    {.part = HF_MLA, .ours = "kv_norm/scale", .theirs = "kv_a_layernorm.weight", .our_shape = "c", .their_shape = "c", .role = HF_SCALE},
-    {.part = HF_MLA, .ours = "wkv_b/kernel", .theirs = "kv_b_proj.weight", .our_shape = "c N u", .their_shape = "Nu c"},
-    {.part = HF_MLA, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N v D", .their_shape = "D Nv"},
-    {.part = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D"},
-    {.part = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D"},
-    {.part = HF_DELTA, .ours = "conv1d/kernel", .theirs = "conv1d.weight", .our_shape = "C 1 G", .their_shape = "G 1 C"},
-    {.part = HF_DELTA, .ours = "A_log", .theirs = "A_log", .our_shape = "A", .their_shape = "A"},
-    {.part = HF_DELTA, .ours = "dt_bias", .theirs = "dt_bias", .our_shape = "A", .their_shape = "A"},
-    {.part = HF_DELTA, .ours = "norm/rms_norm/scale", .theirs = "norm.weight", .our_shape = "W", .their_shape = "W"},
-    {.part = HF_DELTA, .ours = "out_proj/kernel", .theirs = "out_proj.weight", .our_shape = "F D", .their_shape = "D F"},
-    {.part = HF_NORM, .norm = 1, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.part = HF_NORM, .norm = 2, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.part = HF_GLU, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
-    {.part = HF_GLU, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
-    {.part = HF_GLU, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = ""},
-    {.part = HF_GLU, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = "1"},
-    {.part = HF_GLU, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "M D", .their_shape = "D M"},
-    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_W},
-    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
-    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
-    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%"},
-    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PROJ},
-    {.part = HF_ROUTED, .ours = "gate/bias", .theirs = "gate.e_score_correction_bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PROJ},
-    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.gate_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
-    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.up_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
-    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.down_proj.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_PROJ, .whole = "X E D", .first = "%"},
-    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_HALVES},
-    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES},
-    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES, .which = 1},
-    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_HALVES},
-    {.part = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_ROUTED, .ours = "gate/bias", .theirs = "router.bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
-    {.part = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_ROUTED, .ours = "wi_0_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_ROUTED, .ours = "wi_1_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
-    {.part = HF_ROUTED, .ours = "wo_bias", .theirs = "experts.down_proj_bias", .our_shape = "X D", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
-    {.part = HF_SHARED, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
-    {.part = HF_SHARED, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
-    {.part = HF_SHARED, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = ""},
-    {.part = HF_SHARED, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = "1"},
-    {.part = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "S D", .their_shape = "D S"},
-    {.part = HF_SHARED_GATE, .ours = "kernel", .theirs = "shared_expert_gate.weight", .our_shape = "D 1", .their_shape = "1 D"},
-    {.part = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.part = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.part = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
-    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/scale", .theirs = "vision_tower.post_layernorm.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/bias", .theirs = "vision_tower.post_layernorm.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "VisionEmbedder_0/mm_soft_embedding_norm/scale", .theirs = "multi_modal_projector.mm_soft_emb_norm.weight", .our_shape = "d", .their_shape = "d", .role = HF_SCALE, .wants = HF_SEES},
-    {.part = HF_EYE, .ours = "VisionEmbedder_0/mm_input_projection/w", .theirs = "multi_modal_projector.mm_input_projection_weight", .our_shape = "d D", .their_shape = "d D", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "LayerNorm_0/scale", .theirs = "layer_norm1.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "LayerNorm_0/bias", .theirs = "layer_norm1.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "LayerNorm_1/scale", .theirs = "layer_norm2.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "LayerNorm_1/bias", .theirs = "layer_norm2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/kernel", .theirs = "self_attn.out_proj.weight", .our_shape = "n o d", .their_shape = "d no", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/bias", .theirs = "self_attn.out_proj.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .wants = HF_SEES},
-    {.part = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_MODEL, .ours = "token_embedder/embedding", .theirs = "model.embed_tokens.weight", .our_shape = "V D", .their_shape = "V D", .role = HF_TABLE},
+    {.holder = HF_NORM, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_QKV | HF_PLAIN_Q},
+    {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N 2H", .their_shape = "N2H D", .wants = HF_QKV | HF_GATED},
+    {.holder = HF_ATTENTION, .ours = "key/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "value/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = ""},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N"},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N+K"},
+    {.holder = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N H D", .their_shape = "D NH", .wants = HF_PLAIN_Q},
+    {.holder = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "NH D", .their_shape = "D NH", .wants = HF_GATED},
+    {.holder = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_QKV | HF_PLAIN_Q},
+    {.holder = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N 2H", .their_shape = "N2H", .wants = HF_BIAS | HF_QKV | HF_GATED},
+    {.holder = HF_ATTENTION, .ours = "key/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "value/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = ""},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N"},
+    {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N+K"},
+    {.holder = HF_ATTENTION, .ours = "out/bias", .theirs = "o_proj.bias", .our_shape = "D", .their_shape = "D", .wants = HF_OUT_BIAS},
+    {.holder = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
+    {.holder = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
+    {.holder = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "NH", .their_shape = "NH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
+    {.holder = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "KH", .their_shape = "KH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
+    {.holder = HF_ATTENTION, .ours = "sinks", .theirs = "sinks", .our_shape = "N", .their_shape = "N", .wants = HF_SINKS},
+    {.holder = HF_MLA, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N h", .their_shape = "Nh D", .wants = HF_WIDE_Q},
+    {.holder = HF_MLA, .ours = "wq_a/kernel", .theirs = "q_a_proj.weight", .our_shape = "D q", .their_shape = "q D", .wants = HF_NARROW_Q},
+    {.holder = HF_MLA, .ours = "q_norm/scale", .theirs = "q_a_layernorm.weight", .our_shape = "q", .their_shape = "q", .role = HF_SCALE, .wants = HF_NARROW_Q},
+    {.holder = HF_MLA, .ours = "wq_b/kernel", .theirs = "q_b_proj.weight", .our_shape = "q N h", .their_shape = "Nh q", .wants = HF_NARROW_Q},
+    {.holder = HF_MLA, .ours = "wkv_a/kernel", .theirs = "kv_a_proj_with_mqa.weight", .our_shape = "D a", .their_shape = "a D"},
+    {.holder = HF_MLA, .ours = "kv_norm/scale", .theirs = "kv_a_layernorm.weight", .our_shape = "c", .their_shape = "c", .role = HF_SCALE},
+    {.holder = HF_MLA, .ours = "wkv_b/kernel", .theirs = "kv_b_proj.weight", .our_shape = "c N u", .their_shape = "Nu c"},
+    {.holder = HF_MLA, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N v D", .their_shape = "D Nv"},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D"},
+    {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D"},
+    {.holder = HF_DELTA, .ours = "conv1d/kernel", .theirs = "conv1d.weight", .our_shape = "C 1 G", .their_shape = "G 1 C"},
+    {.holder = HF_DELTA, .ours = "A_log", .theirs = "A_log", .our_shape = "A", .their_shape = "A"},
+    {.holder = HF_DELTA, .ours = "dt_bias", .theirs = "dt_bias", .our_shape = "A", .their_shape = "A"},
+    {.holder = HF_DELTA, .ours = "norm/rms_norm/scale", .theirs = "norm.weight", .our_shape = "W", .their_shape = "W"},
+    {.holder = HF_DELTA, .ours = "out_proj/kernel", .theirs = "out_proj.weight", .our_shape = "F D", .their_shape = "D F"},
+    {.holder = HF_NORM, .norm = 1, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_NORM, .norm = 2, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_GLU, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
+    {.holder = HF_GLU, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D M", .their_shape = "M D", .wants = HF_MLP},
+    {.holder = HF_GLU, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = ""},
+    {.holder = HF_GLU, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = "1"},
+    {.holder = HF_GLU, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "M D", .their_shape = "D M"},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_W},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PROJ},
+    {.holder = HF_ROUTED, .ours = "gate/bias", .theirs = "gate.e_score_correction_bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PROJ},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.gate_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.up_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.down_proj.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_PROJ, .whole = "X E D", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_HALVES},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES, .which = 1},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_HALVES},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_ROUTED, .ours = "gate/bias", .theirs = "router.bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_ROUTED, .ours = "wi_0_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_ROUTED, .ours = "wi_1_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
+    {.holder = HF_ROUTED, .ours = "wo_bias", .theirs = "experts.down_proj_bias", .our_shape = "X D", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
+    {.holder = HF_SHARED, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.holder = HF_SHARED, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = ""},
+    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = "1"},
+    {.holder = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "S D", .their_shape = "D S"},
+    {.holder = HF_SHARED_GATE, .ours = "kernel", .theirs = "shared_expert_gate.weight", .our_shape = "D 1", .their_shape = "1 D"},
+    {.holder = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/scale", .theirs = "vision_tower.post_layernorm.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/bias", .theirs = "vision_tower.post_layernorm.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_soft_embedding_norm/scale", .theirs = "multi_modal_projector.mm_soft_emb_norm.weight", .our_shape = "d", .their_shape = "d", .role = HF_SCALE, .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_input_projection/w", .theirs = "multi_modal_projector.mm_input_projection_weight", .our_shape = "d D", .their_shape = "d D", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/scale", .theirs = "layer_norm1.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/bias", .theirs = "layer_norm1.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/scale", .theirs = "layer_norm2.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/bias", .theirs = "layer_norm2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/kernel", .theirs = "self_attn.out_proj.weight", .our_shape = "n o d", .their_shape = "d no", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/bias", .theirs = "self_attn.out_proj.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .wants = HF_SEES},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -182,19 +182,19 @@ static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION, [HF_MLA
 static const char *part_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int layer) {
     MxLayers layers = hf_model_layers(model);
     const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
-    if (row->part == HF_NORM) {
+    if (row->holder == HF_NORM) {
         const MxBlockSpec *block = &spec->block[row->norm / 2];
         return row->norm % 2 ? block->norm_after : block->norm_before;
     }
     int b = 0;
-    while (b < MX_LAYER_BLOCKS && spec->block[b].kind != kinds[row->part]) b++;
+    while (b < MX_LAYER_BLOCKS && spec->block[b].kind != kinds[row->holder]) b++;
     if (b == MX_LAYER_BLOCKS) return NULL;
     const MxBlockSpec *block = &spec->block[b];
     const char *const inner[] = {[HF_ROUTED] = block->routed,
                                  [HF_SHARED] = model->n_shared ? block->shared : NULL,
                                  [HF_SHARED_GATE] = model->n_shared ? block->shared_gate : NULL};
-    if (row->part < HF_ROUTED || (row->part == HF_ROUTED && !block->routed)) return block->name;
-    return inner[row->part] ? mx_path_join(arena, block->name, inner[row->part]) : NULL;
+    if (row->holder < HF_ROUTED || (row->holder == HF_ROUTED && !block->routed)) return block->name;
+    return inner[row->holder] ? mx_path_join(arena, block->name, inner[row->holder]) : NULL;
 }
 
 MxLayers hf_model_layers(const MxHfModel *model) {
@@ -235,13 +235,13 @@ int64_t hf_most_names(const MxHfModel *model) {
 
 /* In no layer of the decoder. */
 static bool is_apart(const HfRow *row) {
-    return row->part == HF_MODEL || hf_is_eye(row);
+    return row->holder == HF_MODEL || hf_is_eye(row);
 }
 
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     if ((row->wants & bits_of(model)) != row->wants) return 0;
     if (row->experts && row->experts != model->names->experts) return 0;
-    if (row->part == HF_EYE_LAYER) return model->see_layers;
+    if (row->holder == HF_EYE_LAYER) return model->see_layers;
     return is_apart(row) ? 1 : hf_layers(model) * in_a_layer(model, row);
 }
 
@@ -253,9 +253,9 @@ bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
 }
 
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
-    if (row->part == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
-    if (row->part == HF_EYE) return mx_arena_printf(arena, "model/vision_encoder/%s", row->ours);
-    if (row->part == HF_EYE_LAYER)
+    if (row->holder == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
+    if (row->holder == HF_EYE) return mx_arena_printf(arena, "model/vision_encoder/%s", row->ours);
+    if (row->holder == HF_EYE_LAYER)
         return mx_arena_printf(arena,
                                "model/vision_encoder/Gemma3VisionEncoderLayer_0/Transformer/"
                                "encoderblock_%d/%s",
@@ -268,14 +268,14 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
 
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {
     const char *ffn = names->ffn ? names->ffn : "mlp";
-    if (row->part == HF_NORM) return names->norms[row->norm];
-    if (row->part == HF_DELTA) return "linear_attn";
-    if (row->part == HF_ATTENTION || row->part == HF_MLA) return "self_attn";
-    return row->part == HF_SHARED ? mx_arena_printf(arena, "%s.%s", ffn, names->shared) : ffn;
+    if (row->holder == HF_NORM) return names->norms[row->norm];
+    if (row->holder == HF_DELTA) return "linear_attn";
+    if (row->holder == HF_ATTENTION || row->holder == HF_MLA) return "self_attn";
+    return row->holder == HF_SHARED ? mx_arena_printf(arena, "%s.%s", ffn, names->shared) : ffn;
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
-    if (row->part == HF_EYE_LAYER)
+    if (row->holder == HF_EYE_LAYER)
         return mx_arena_printf(arena, "vision_tower.encoder.layers.%d.%s", i, row->theirs);
     if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;

@@ -19,7 +19,7 @@ typedef struct Peer {
 
 /* Kernels of layers are modules there. */
 static bool is_module(const HfRow *row) {
-    bool is_in_block = row->part == HF_ATTENTION || row->part == HF_GLU;
+    bool is_in_block = row->holder == HF_ATTENTION || row->holder == HF_GLU;
     return is_in_block && !row->whole && !(row->wants & HF_GATED) &&
            mx_text_has_suffix(row->ours, "/kernel");
 }

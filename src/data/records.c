@@ -50,11 +50,11 @@ static void add_document(MxDataset *dataset, const Record *record, int side, Row
 
 static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
     const Records *records = dataset->source;
-    const RowPlan *plan = &records->plan;
-    if (!plan->n_rows) add_document(dataset, &records->item[row], side, fill);
-    for (int64_t i = plan->n_rows ? plan->first[row] : 0; plan->n_rows && i < plan->first[row + 1];
-         i++)
-        add_document(dataset, &records->item[plan->document[i]], side, fill);
+    const RowPacking *packing = &records->packing;
+    if (!packing->n_rows) add_document(dataset, &records->item[row], side, fill);
+    for (int64_t i = packing->n_rows ? packing->first[row] : 0;
+         packing->n_rows && i < packing->first[row + 1]; i++)
+        add_document(dataset, &records->item[packing->document[i]], side, fill);
 }
 
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
@@ -164,7 +164,7 @@ static void describe(Records *records, const DataParts *parts) {
     else
         mx_text_add(&text, ", %lld cut to %lld", (long long)records->tally.n_cut,
                     (long long)config->length);
-    if (!config->pairs || records->plan.n_rows)
+    if (!config->pairs || records->packing.n_rows)
         mx_text_add(&text, ", %lld rows", (long long)dataset->n_rows);
     for (int i = 0; records->n_shares > 1 && i < records->n_shares; i++) {
         const Share *share = &records->share[i];
@@ -237,7 +237,7 @@ static bool refuse(const Records *records, MxWhere where, MxError *err) {
 /* ---- the kind */
 
 /* Which records share a row if they were laid out as a config says; of pairs both rows. */
-static RowPlan plan_rows(MxArena *arena, const Records *records, const MxDataConfig *as) {
+static RowPacking pack_rows(MxArena *arena, const Records *records, const MxDataConfig *as) {
     RowLimits limits = {.length = as->length,
                         .bins = as->rows,
                         .max_segments = as->max_segments,
@@ -249,21 +249,21 @@ static RowPlan plan_rows(MxArena *arena, const Records *records, const MxDataCon
             int64_t n = records->item[i].n[PROMPT] + records->item[i].n[ANSWER + side];
             *next++ = (int32_t)(n < limits.length ? n : limits.length);
         }
-    RowPlan plan = rows_pack(arena, lengths, records->n, &limits);
+    RowPacking packing = rows_pack(arena, lengths, records->n, &limits);
     mx_arena_release(&scratch);
-    return plan;
+    return packing;
 }
 
 static void pack(Records *records) {
     const MxDataConfig *config = &records->dataset->config;
-    records->plan = plan_rows(records->arena, records, config);
+    records->packing = pack_rows(records->arena, records, config);
     if (config->pairs) records->dataset->unit = "rows of pairs";
 }
 
 int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as) {
     MxArena arena = {.name = "rows"};
     const Records *records = dataset->source;
-    int64_t n = as->packing ? plan_rows(&arena, records, as).n_rows
+    int64_t n = as->packing ? pack_rows(&arena, records, as).n_rows
                             : records->n / (as->group ? as->group : 1);
     mx_arena_release(&arena);
     return n;
@@ -374,7 +374,7 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     }
     if (config->packing) pack(records);
     dataset->n_rows =
-        config->packing ? records->plan.n_rows : records->n / (has_groups ? config->group : 1);
+        config->packing ? records->packing.n_rows : records->n / (has_groups ? config->group : 1);
     describe(records, &parts);
     warn(records);
     return true;

@@ -59,8 +59,8 @@ typedef struct Records {
     Seer *seer;   /* NULL = no images */
     Record *item; /* [n] */
     int64_t n, cap;
-    bool is_narrow; /* ids are uint16 */
-    RowPlan plan;   /* with packing; n_rows 0 = a row is a record */
+    bool is_narrow;     /* ids are uint16 */
+    RowPacking packing; /* with packing; n_rows 0 = a row is a record */
     Tally tally;
     Share *share; /* [n_shares] of a mixture, else none */
     int n_shares;

@@ -66,18 +66,18 @@ static int64_t first_fit(const int32_t *lengths, int64_t n, const RowLimits *lim
     return closed + n_open;
 }
 
-RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits) {
+RowPacking rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits) {
     MxArena scratch = {.name = "packing"};
     int64_t *row_of = mx_new_n(&scratch, int64_t, n + 1);
     Bin *bin = mx_new_n(&scratch, Bin, limits->bins);
-    RowPlan plan = {.n_rows = first_fit(lengths, n, limits, bin, row_of)};
-    plan.first = mx_new_n(arena, int64_t, plan.n_rows + 1);
-    plan.document = mx_new_n(arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) plan.first[row_of[i] + 1]++;
-    for (int64_t r = 0; r < plan.n_rows; r++) plan.first[r + 1] += plan.first[r];
-    int64_t *next = mx_new_n(&scratch, int64_t, plan.n_rows + 1);
-    memcpy(next, plan.first, (size_t)(plan.n_rows + 1) * sizeof *next);
-    for (int64_t i = 0; i < n; i++) plan.document[next[row_of[i]]++] = i;
+    RowPacking packing = {.n_rows = first_fit(lengths, n, limits, bin, row_of)};
+    packing.first = mx_new_n(arena, int64_t, packing.n_rows + 1);
+    packing.document = mx_new_n(arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) packing.first[row_of[i] + 1]++;
+    for (int64_t r = 0; r < packing.n_rows; r++) packing.first[r + 1] += packing.first[r];
+    int64_t *next = mx_new_n(&scratch, int64_t, packing.n_rows + 1);
+    memcpy(next, packing.first, (size_t)(packing.n_rows + 1) * sizeof *next);
+    for (int64_t i = 0; i < n; i++) packing.document[next[row_of[i]]++] = i;
     mx_arena_release(&scratch);
-    return plan;
+    return packing;
 }

@@ -21,11 +21,11 @@ void rows_add(RowFill *fill, const int32_t *ids, int64_t n, bool counts);
 void rows_end(RowFill *fill);
 
 /* Which documents each row holds. */
-typedef struct RowPlan {
+typedef struct RowPacking {
     int64_t n_rows;
     int64_t *first;    /* [n_rows + 1] into document */
     int64_t *document; /* [n] */
-} RowPlan;
+} RowPacking;
 
 /* What rows can hold. */
 typedef struct RowLimits {
@@ -40,6 +40,6 @@ typedef struct RowLimits {
  *   lengths  [n, sides] tokens of each document, 1 … length
  * Source: grain, PackAndBatchOperation, as MaxText hf_data_processing.py @e591f30c uses it with the
  * rows of a batch for bins. */
-RowPlan rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits);
+RowPacking rows_pack(MxArena *arena, const int32_t *lengths, int64_t n, const RowLimits *limits);
 
 #endif

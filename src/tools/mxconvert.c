@@ -19,7 +19,7 @@ static MxExit print_plan(void *data) {
     MxError err = {0};
     MxText text;
     mx_text_init(&text, &arena);
-    if (mx_ckpt_convert_plan(&work->from, &work->line->how, &text, &err)) mx_print("%s", text.data);
+    if (mx_ckpt_convert_show(&work->from, &work->line->how, &text, &err)) mx_print("%s", text.data);
     mx_arena_release(&arena);
     return end(&err);
 }

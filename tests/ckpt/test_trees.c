@@ -3,7 +3,7 @@
  * other one, array for array. No file is opened: the lists are taken as if they were files. */
 #include "ckpt_test.h"
 
-#include <ckpt/plan.h>
+#include <ckpt/conversion.h>
 
 #include <stdlib.h>
 
@@ -141,14 +141,14 @@ static int count_of(List list, const char *skip) {
 static void ck_converts(const char *from_name, List from, MxConvert how, List want,
                         const char *skip) {
     CkptFile file = survey_of(from_name, from);
-    CkptPlan plan;
-    ck_ok(ckpt_plan(&arena, &file, &how, &plan, &err));
+    CkptConversion conversion;
+    ck_ok(ckpt_conversion_make(&arena, &file, &how, &conversion, &err));
     MxMap by_path;
     mx_map_init(&by_path, &arena);
     for (int i = 0; i < want.n; i++) mx_map_set(&by_path, spelled(want.arrays[i].path), i);
     int n = 0;
-    for (int i = 0; i < plan.n; i++) {
-        const CkptTarget *t = &plan.targets[i];
+    for (int i = 0; i < conversion.n; i++) {
+        const CkptTarget *t = &conversion.targets[i];
         if (is_random(t->path)) continue;
         int64_t k = mx_map_get(&by_path, t->path, -1);
         ck_assert_msg(k >= 0, "%s: made %s, which is not wanted", from_name, t->path);

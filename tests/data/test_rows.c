@@ -76,16 +76,16 @@ START_TEST(packs_first_fit) {
                               .bins = packings[_i].bins,
                               .max_segments = packings[_i].max_segments,
                               .sides = packings[_i].sides};
-    RowPlan plan = rows_pack(&arena, packings[_i].lengths, n, &limits);
+    RowPacking packing = rows_pack(&arena, packings[_i].lengths, n, &limits);
     for (int64_t i = 0; i < n; i++)
         if (packings[_i].row[i] >= n_rows) n_rows = packings[_i].row[i] + 1;
-    ck_assert_int_eq(plan.n_rows, n_rows);
-    ck_assert_int_eq(plan.first[0], 0);
-    ck_assert_int_eq(plan.first[n_rows], n);
+    ck_assert_int_eq(packing.n_rows, n_rows);
+    ck_assert_int_eq(packing.first[0], 0);
+    ck_assert_int_eq(packing.first[n_rows], n);
     for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t k = plan.first[r]; k < plan.first[r + 1]; k++) {
-            ck_assert_int_eq(packings[_i].row[plan.document[k]], r);
-            ck_assert(k == plan.first[r] || plan.document[k - 1] < plan.document[k]);
+        for (int64_t k = packing.first[r]; k < packing.first[r + 1]; k++) {
+            ck_assert_int_eq(packings[_i].row[packing.document[k]], r);
+            ck_assert(k == packing.first[r] || packing.document[k - 1] < packing.document[k]);
         }
 }
 END_TEST
@@ -123,12 +123,12 @@ START_TEST(equals_maxtext) {
         for (int p = 0; p < PARTS; p++) lengths[i] += (int32_t)part_tokens(records[i][p]);
     const RowLimits limits = {
         .length = WIDTH, .bins = packs ? ROWS : 1, .max_segments = !packs, .sides = 1};
-    RowPlan plan = rows_pack(&arena, lengths, RECORDS, &limits);
+    RowPacking packing = rows_pack(&arena, lengths, RECORDS, &limits);
     for (int r = 0; r < ROWS; r++) {
         DataRow row = new_row(WIDTH);
         RowFill fill = rows_begin(&row, WIDTH);
-        for (int64_t k = plan.first[r]; k < plan.first[r + 1]; k++)
-            add_record(&fill, records[plan.document[k]], completion_only);
+        for (int64_t k = packing.first[r]; k < packing.first[r + 1]; k++)
+            add_record(&fill, records[packing.document[k]], completion_only);
         rows_end(&fill);
         for (int f = 0; f < MX_BATCH_FIELDS; f++) {
             int32_t want[ROWS][WIDTH];

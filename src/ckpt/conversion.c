@@ -1,33 +1,33 @@
-/* plan.c — what a conversion will do. The source becomes a tree under the state's names, its layers
- * apart if they are to be stacked otherwise; mx_ckpt_place says where each leaf goes; leaves that
- * go into one array are its pieces. Everything that does not fit is told at once, before anything
- * is written. */
-#include "plan.h"
+/* conversion.c — what a conversion will do. The source becomes a tree under the state's names, its
+ * layers apart if they are to be stacked otherwise; mx_ckpt_place says where each leaf goes; leaves
+ * that go into one array are its pieces. Everything that does not fit is told at once, before
+ * anything is written. */
+#include "conversion.h"
 
 #include "hf.h"
 
 #include <stdlib.h>
 
-typedef struct Planner {
+typedef struct Maker {
     MxArena *arena;
     const MxConvert *how;
-    CkptPlan *plan;
+    CkptConversion *conversion;
     MxStacking *stackings; /* [group] */
     MxMap by_path;         /* of targets */
     int cap;
     MxError *err;
-} Planner;
+} Maker;
 
-static bool refuse(const Planner *p, const char *path, const char *what) {
-    return mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = p->plan->from.ref.ref}, "\"%s\" %s",
-                   path, what);
+static bool refuse(const Maker *p, const char *path, const char *what) {
+    return mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = p->conversion->from.ref.ref},
+                   "\"%s\" %s", path, what);
 }
 
 /* ---- what is there */
 
 /* Groups in which a train state may lie, as a hint. */
-static void hint_groups(const Planner *p) {
-    const CkptFile *f = &p->plan->from;
+static void hint_groups(const Maker *p) {
+    const CkptFile *f = &p->conversion->from;
     MxText text;
     mx_text_init(&text, p->arena);
     const char *last = "";
@@ -51,14 +51,14 @@ static const struct {
     {"/global_layer/", "is of blocks with local layers; only its name can be converted"},
 };
 
-static bool check_stack(const Planner *p, const char *path) {
+static bool check_stack(const Maker *p, const char *path) {
     for (int i = 0; i < MX_COUNT(whole_stacks); i++)
         if (strstr(path, whole_stacks[i].mark)) return refuse(p, path, whole_stacks[i].what);
     return true;
 }
 
-static bool check_contents(const Planner *p) {
-    const CkptFile *f = &p->plan->from;
+static bool check_contents(const Maker *p) {
+    const CkptFile *f = &p->conversion->from;
     if (!f->survey.is_sure) {
         mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
                 "no parameters in it: wanted decoder/… or token_embedder/… below model/, "
@@ -80,9 +80,9 @@ static bool check_contents(const Planner *p) {
 /* ---- how it will be stacked */
 
 /* Whether layers must be taken apart: some are not as they are wanted. */
-static bool must_split(const Planner *p) {
-    const CkptSurvey *s = &p->plan->from.survey;
-    MxForm form = p->plan->form;
+static bool must_split(const Maker *p) {
+    const CkptSurvey *s = &p->conversion->from.survey;
+    MxForm form = p->conversion->form;
     const MxRestack *restack = &p->how->restack;
     for (int i = 0; i < s->n_groups; i++) {
         const CkptGroup *g = &s->groups[i];
@@ -95,13 +95,14 @@ static bool must_split(const Planner *p) {
     return false;
 }
 
-static void choose_form(Planner *p) {
-    const CkptSurvey *s = &p->plan->from.survey;
+static void choose_form(Maker *p) {
+    const CkptSurvey *s = &p->conversion->from.survey;
     const MxConvert *how = p->how;
-    MxForm *form = &p->plan->form;
+    MxForm *form = &p->conversion->form;
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
-    bool is_hf = p->plan->from.hf; /* which has no form of ours: as mxtrain writes by default */
-    const MxFamily *family = is_hf ? hf_family_of(&p->plan->from.hf->model) : NULL;
+    bool is_hf =
+        p->conversion->from.hf; /* which has no form of ours: as mxtrain writes by default */
+    const MxFamily *family = is_hf ? hf_family_of(&p->conversion->from.hf->model) : NULL;
     bool nests = family && (family->runs || family->never_stacks);
     form->is_scanned = how->scan < 0 ? s->is_scanned || (is_hf && !nests) : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
@@ -114,8 +115,8 @@ static const char *block_in_manifest(MxArena *arena, const MxJson *manifest) {
     return *block ? block : NULL;
 }
 
-static bool choose_stackings(Planner *p) {
-    CkptFile *f = &p->plan->from;
+static bool choose_stackings(Maker *p) {
+    CkptFile *f = &p->conversion->from;
     bool ok = true;
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
@@ -137,8 +138,8 @@ static bool choose_stackings(Planner *p) {
             ok = false;
         }
         if (!evidence || strcmp(g->name, "layers")) continue;
-        p->plan->evidence = evidence;
-        p->plan->cycle = p->stackings[i].period;
+        p->conversion->evidence = evidence;
+        p->conversion->cycle = p->stackings[i].period;
     }
     return ok;
 }
@@ -154,7 +155,7 @@ static const struct {
     [MX_ADAPTERS_ALONE] = {true, false, true},
 };
 
-static bool is_kept(const Planner *p, const CkptEntry *entry) {
+static bool is_kept(const Maker *p, const CkptEntry *entry) {
     bool only_params = p->how->params_only || holds[p->how->adapters].only_params;
     if (!entry->row->is_param) return !only_params;
     return ckpt_is_adapter(entry->path) ? holds[p->how->adapters].adapters
@@ -162,11 +163,11 @@ static bool is_kept(const Planner *p, const CkptEntry *entry) {
 }
 
 /* The file with the weights takes the place of the source. */
-static bool find_base(Planner *p) {
+static bool find_base(Maker *p) {
     const MxAdapterFacts *facts = &p->how->facts;
-    CkptFile *from = &p->plan->from;
+    CkptFile *from = &p->conversion->from;
     MxWhere where = {.file = from->ref.ref};
-    bool has_weights = p->plan->lora.has_weights;
+    bool has_weights = p->conversion->lora.has_weights;
     if (facts->alpha <= 0)
         mx_fail(p->err, MX_EXIT_BAD_INPUT, where,
                 "the lora_alpha of its adapters is not known; --lora-alpha tells it, or --config");
@@ -182,27 +183,27 @@ static bool find_base(Planner *p) {
     return ok;
 }
 
-static bool find_adapters(Planner *p) {
+static bool find_adapters(Maker *p) {
     int failures = p->err->count;
     return p->how->adapters == MX_ADAPTERS_STAY ||
-           (ckpt_lora_find(p->arena, &p->plan->from, &p->plan->lora, p->err) &&
+           (ckpt_lora_find(p->arena, &p->conversion->from, &p->conversion->lora, p->err) &&
             (p->how->adapters != MX_ADAPTERS_MERGED || find_base(p)) && p->err->count == failures);
 }
 
 /* ---- targets */
 
-static CkptTarget *new_target(Planner *p, MxPlace place, int count) {
-    CkptPlan *plan = p->plan;
-    if (plan->n == p->cap) {
+static CkptTarget *new_target(Maker *p, MxPlace place, int count) {
+    CkptConversion *conversion = p->conversion;
+    if (conversion->n == p->cap) {
         int cap = p->cap ? 2 * p->cap : 256;
-        plan->targets = mx_arena_grow(p->arena, plan->targets, (size_t)p->cap, (size_t)cap,
-                                      sizeof *plan->targets);
+        conversion->targets = mx_arena_grow(p->arena, conversion->targets, (size_t)p->cap,
+                                            (size_t)cap, sizeof *conversion->targets);
         p->cap = cap;
     }
-    mx_map_set(&p->by_path, place.path, plan->n);
+    mx_map_set(&p->by_path, place.path, conversion->n);
     int *pieces = mx_new_n(p->arena, int, count);
     for (int i = 0; i < count; i++) pieces[i] = -1;
-    CkptTarget *target = &plan->targets[plan->n++];
+    CkptTarget *target = &conversion->targets[conversion->n++];
     *target = (CkptTarget){.path = place.path,
                            .dtype = place.dtype,
                            .shape = place.shape,
@@ -213,28 +214,28 @@ static CkptTarget *new_target(Planner *p, MxPlace place, int count) {
 }
 
 /* Where a layer's leaf sits in a stack of the result. */
-static void set_stack(const Planner *p, const CkptEntry *entry, MxLeaf *leaf) {
+static void set_stack(const Maker *p, const CkptEntry *entry, MxLeaf *leaf) {
     const CkptRow *row = entry->row;
     const char *tree = ckpt_tree_part(row, leaf->path);
     CkptSpot spot = tree ? ckpt_spot(tree) : (CkptSpot){0};
     if (spot.where != CKPT_LAYER) return;
     const char *prefix =
         mx_arena_printf(p->arena, "%.*s", (int)(tree - leaf->path) + spot.head, leaf->path);
-    const CkptGroup *group = &p->plan->from.survey.groups[entry->group];
+    const CkptGroup *group = &p->conversion->from.survey.groups[entry->group];
     leaf->stack = mx_stack_of(p->arena, prefix, group->name, p->stackings[entry->group],
                               spot.number, group->n_layers, spot.tail);
 }
 
-static bool add_piece(Planner *p, int i) {
-    CkptPlan *plan = p->plan;
-    MxLeaf *leaf = &plan->leaves.leaves[i];
-    const CkptEntry *entry = &plan->from.survey.entries[plan->pieces[i].entry];
+static bool add_piece(Maker *p, int i) {
+    CkptConversion *conversion = p->conversion;
+    MxLeaf *leaf = &conversion->leaves.leaves[i];
+    const CkptEntry *entry = &conversion->from.survey.entries[conversion->pieces[i].entry];
     const char *source = entry->array->path;
     if (leaf->stack.count && leaf->shape.rank == MX_MAX_RANK)
         return refuse(p, source, "has too many dims to be stacked");
-    MxPlace place = mx_ckpt_place(p->arena, plan->form, leaf);
+    MxPlace place = mx_ckpt_place(p->arena, conversion->form, leaf);
     if (!place.path) {
-        plan->n_reference_left++;
+        conversion->n_reference_left++;
         return true;
     }
     bool is_weight = entry->row->is_tree && !entry->row->is_random;
@@ -243,7 +244,7 @@ static bool add_piece(Planner *p, int i) {
     int count = place.scan_dim < 0 ? 1 : leaf->stack.count;
     int index = place.scan_dim < 0 ? 0 : leaf->stack.index;
     int64_t found = mx_map_get(&p->by_path, place.path, -1);
-    CkptTarget *target = found < 0 ? new_target(p, place, count) : &plan->targets[found];
+    CkptTarget *target = found < 0 ? new_target(p, place, count) : &conversion->targets[found];
     if (!mx_shape_equal(target->shape, place.shape) || target->dtype != place.dtype)
         return refuse(
             p, source,
@@ -258,7 +259,7 @@ static bool add_piece(Planner *p, int i) {
 }
 
 /* Stacks need every layer. */
-static bool check_target(Planner *p, const CkptTarget *target) {
+static bool check_target(Maker *p, const CkptTarget *target) {
     int n_missing = 0, first = -1;
     for (int i = target->n - 1; i >= 0; i--)
         if (target->pieces[i] < 0) {
@@ -276,46 +277,48 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const CkptTarget *)a)->path, ((const CkptTarget *)b)->path);
 }
 
-static bool collect_targets(Planner *p) {
-    CkptPlan *plan = p->plan;
-    const CkptSurvey *s = &plan->from.survey;
+static bool collect_targets(Maker *p) {
+    CkptConversion *conversion = p->conversion;
+    const CkptSurvey *s = &conversion->from.survey;
     bool ok = true;
     mx_map_init(&p->by_path, p->arena);
-    for (int i = 0; i < plan->leaves.n; i++) {
-        const CkptEntry *entry = &s->entries[plan->pieces[i].entry];
+    for (int i = 0; i < conversion->leaves.n; i++) {
+        const CkptEntry *entry = &s->entries[conversion->pieces[i].entry];
         if (!is_kept(p, entry)) continue;
         const CkptGroup *g = entry->group >= 0 ? &s->groups[entry->group] : NULL;
         if (p->stackings && g && !g->is_scanned && !g->is_unscanned) {
-            plan->n_random_left++;
+            conversion->n_random_left++;
             continue;
         }
-        if (p->stackings && g) set_stack(p, entry, &plan->leaves.leaves[i]);
+        if (p->stackings && g) set_stack(p, entry, &conversion->leaves.leaves[i]);
         ok = add_piece(p, i) && ok;
     }
     bool is_whole = true;
-    for (int i = 0; i < plan->n; i++) is_whole = check_target(p, &plan->targets[i]) && is_whole;
+    for (int i = 0; i < conversion->n; i++)
+        is_whole = check_target(p, &conversion->targets[i]) && is_whole;
     if (!is_whole)
         mx_note(p->err, "hint: layers that differ take turns; --decoder-block or --layer-cycle "
                         "says how many make a block");
-    if (plan->n) qsort(plan->targets, (size_t)plan->n, sizeof *plan->targets, by_path);
+    if (conversion->n)
+        qsort(conversion->targets, (size_t)conversion->n, sizeof *conversion->targets, by_path);
     return ok && is_whole;
 }
 
 /* Weights that were in few bits while their adapters were trained count as what they then were. */
-static void note_quants(CkptPlan *plan, const MxTree *model) {
+static void note_quants(CkptConversion *conversion, const MxTree *model) {
     static const char dir[] = "model/";
-    for (int i = 0; model && i < plan->leaves.n; i++) {
-        const char *path = plan->leaves.leaves[i].path;
+    for (int i = 0; model && i < conversion->leaves.n; i++) {
+        const char *path = conversion->leaves.leaves[i].path;
         int at = mx_text_has_prefix(path, dir) ? mx_tree_find(model, path + strlen(dir)) : -1;
-        if (at >= 0) plan->pieces[i].quant = model->leaves[at].quant;
+        if (at >= 0) conversion->pieces[i].quant = model->leaves[at].quant;
     }
 }
 
-bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
-               MxError *err) {
-    Planner p = {.arena = arena, .how = how, .plan = out, .err = err};
+bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert *how,
+                          CkptConversion *out, MxError *err) {
+    Maker p = {.arena = arena, .how = how, .conversion = out, .err = err};
     bool merges = how->adapters == MX_ADAPTERS_MERGED;
-    *out = (CkptPlan){.from = *from};
+    *out = (CkptConversion){.from = *from};
     if (!check_contents(&p) || !find_adapters(&p) || (merges && !check_contents(&p))) return false;
     choose_form(&p);
     bool splits = merges || must_split(&p);

@@ -1,7 +1,7 @@
-/* plan.h — what a conversion will do: every array of the result with the parts it is made of. Made
- * in plan.c, carried out in convert.c. */
-#ifndef CKPT_PLAN_H
-#define CKPT_PLAN_H
+/* conversion.h — what a conversion will do: every array of the result with the parts it is made of.
+ * Made in conversion.c, carried out in convert.c. */
+#ifndef CKPT_CONVERSION_H
+#define CKPT_CONVERSION_H
 
 #include "lora.h"
 
@@ -15,7 +15,7 @@ typedef struct CkptTarget {
     bool is_text;
 } CkptTarget;
 
-typedef struct CkptPlan {
+typedef struct CkptConversion {
     CkptFile from;
     MxForm form;
     const char *note; /* of block cycles, for the result */
@@ -28,12 +28,12 @@ typedef struct CkptPlan {
     int cycle;
     CkptLora lora; /* adapters to be merged */
     int *merges;   /* [leaves.n] which of them goes into a leaf, -1 = none; NULL = nothing merged */
-} CkptPlan;
+} CkptConversion;
 
-/* ckpt_plan — what becomes of the arrays of a file; needs its survey, not its contents. Adapters
- * that are merged may lie over another file's weights, which then is the one that is converted.
- * Errors: all that stands in the way. */
-bool ckpt_plan(MxArena *arena, const CkptFile *from, const MxConvert *how, CkptPlan *out,
-               MxError *err);
+/* ckpt_conversion_make — what becomes of the arrays of a file; needs its survey, not its contents.
+ * Adapters that are merged may lie over another file's weights, which then is the one that is
+ * converted. Errors: all that stands in the way. */
+bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert *how,
+                          CkptConversion *out, MxError *err);
 
 #endif
