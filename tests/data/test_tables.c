@@ -216,7 +216,7 @@ START_TEST(changed) {
     for (size_t i = 4; i < bytes.size; i += 1 + bytes.size / 40)
         for (int way = 0; way < 2; way++) {
             uint8_t was = bytes.data[i];
-            bytes.data[i] = way ? 0xff : (uint8_t)(was ^ 1 << i % 8);
+            bytes.data[i] = (uint8_t)(way ? 0xff : was ^ 1 << i % 8);
             reads(put_bytes("damaged", bytes, bytes.size));
             bytes.data[i] = was;
         }

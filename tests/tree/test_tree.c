@@ -54,12 +54,14 @@ static MxTree params(void) {
     static float data[6];
     mx_tree_add(&tree, (MxLeaf){.path = "norm/scale", .shape = MX_SHAPE(3)});
     for (int i = 0; i < 2; i++)
-        mx_tree_add(&tree, (MxLeaf){.path = i ? "layers_1/kernel" : "layers_0/kernel",
-                                    .shape = MX_SHAPE(2, 3),
-                                    .axes = {"embed", "mlp"},
-                                    .init = {.kind = MX_INIT_NORMAL, .std = 0.5},
-                                    .stack = {"layers/kernel", "layers", i, 2},
-                                    .data = data});
+        mx_tree_add(
+            &tree,
+            (MxLeaf){.path = i ? "layers_1/kernel" : "layers_0/kernel",
+                     .shape = MX_SHAPE(2, 3),
+                     .axes = {"embed", "mlp"},
+                     .init = {.kind = MX_INIT_NORMAL, .std = 0.5},
+                     .stack = {.path = "layers/kernel", .axis = "layers", .index = i, .count = 2},
+                     .data = data});
     return tree;
 }
 
