@@ -60,10 +60,13 @@ static void add(MxTree *tree, MxLeaf leaf) {
 
 static void add_layers(MxTree *tree, int n_layers, const char *name, MxShape shape) {
     for (int i = 0; i < n_layers; i++)
-        mx_tree_add(tree, (MxLeaf){.path = mx_arena_printf(&arena, "decoder/layers_%d/%s", i, name),
-                                   .shape = shape,
-                                   .stack = {mx_arena_printf(&arena, "decoder/layers/%s", name),
-                                             "layers", i, n_layers}});
+        mx_tree_add(tree,
+                    (MxLeaf){.path = mx_arena_printf(&arena, "decoder/layers_%d/%s", i, name),
+                             .shape = shape,
+                             .stack = {.path = mx_arena_printf(&arena, "decoder/layers/%s", name),
+                                       .axis = "layers",
+                                       .index = i,
+                                       .count = n_layers}});
 }
 
 /* The whole state for some parameters. */

@@ -66,10 +66,11 @@ static const struct {
 };
 
 START_TEST(stacks_have_the_layers_at_the_scan_axis) {
-    MxLeaf leaf = {.path = "model/decoder/layers_2/x",
-                   .dtype = MX_F32,
-                   .shape = stacks[_i].leaf,
-                   .stack = {"model/decoder/layers/x", "layers", 2, 3}};
+    MxLeaf leaf = {
+        .path = "model/decoder/layers_2/x",
+        .dtype = MX_F32,
+        .shape = stacks[_i].leaf,
+        .stack = {.path = "model/decoder/layers/x", .axis = "layers", .index = 2, .count = 3}};
     MxForm form = {.is_scanned = true, .scan_axis = stacks[_i].scan_axis};
     MxPlace place = mx_ckpt_place(&arena, form, &leaf);
     ck_assert_str_eq(place.path, "model/decoder/layers/x");

@@ -181,8 +181,9 @@ START_TEST(an_ambiguous_stack_is_read_at_the_configs_axis) {
     mx_tree_init(&back, &arena);
     static const char *const paths[] = {"model/layers_0/x", "model/layers_1/x"};
     for (int i = 0; i < 2; i++) {
-        MxLeaf leaf = {
-            .path = paths[i], .shape = MX_SHAPE(2), .stack = {"model/layers/x", "", i, 2}};
+        MxLeaf leaf = {.path = paths[i],
+                       .shape = MX_SHAPE(2),
+                       .stack = {.path = "model/layers/x", .axis = "", .index = i, .count = 2}};
         float *data = mx_new_n(&arena, float, 2);
         data[0] = (float)(10 * i);
         data[1] = (float)(10 * i + 1);

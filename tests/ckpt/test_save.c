@@ -64,7 +64,10 @@ START_TEST(large_stacks_come_back) {
         MxLeaf leaf = {.path = mx_arena_printf(&arena, "model/decoder/layers_%d/kernel", i),
                        .dtype = MX_F32,
                        .shape = MX_SHAPE(ROWS, COLUMNS),
-                       .stack = {"model/decoder/layers/kernel", "layers", i, LAYERS}};
+                       .stack = {.path = "model/decoder/layers/kernel",
+                                 .axis = "layers",
+                                 .index = i,
+                                 .count = LAYERS}};
         int32_t *data = mx_new_n(&arena, int32_t, ROWS * COLUMNS);
         for (int k = 0; k < ROWS * COLUMNS; k++) data[k] = k * LAYERS + i;
         leaf.data = data;
@@ -84,11 +87,13 @@ START_TEST(empty_stacks_come_back) {
     MxTree state;
     mx_tree_init(&state, &arena);
     for (int i = 0; i < 2; i++)
-        mx_tree_add(&state, (MxLeaf){.path = mx_arena_printf(&arena, "model/layers_%d/x", i),
-                                     .dtype = MX_F32,
-                                     .shape = MX_SHAPE(3, 0, 2),
-                                     .stack = {"model/layers/x", "layers", i, 2},
-                                     .data = folder});
+        mx_tree_add(
+            &state,
+            (MxLeaf){.path = mx_arena_printf(&arena, "model/layers_%d/x", i),
+                     .dtype = MX_F32,
+                     .shape = MX_SHAPE(3, 0, 2),
+                     .stack = {.path = "model/layers/x", .axis = "layers", .index = i, .count = 2},
+                     .data = folder});
     MxSaving how = {.form = {.is_scanned = true, .scan_axis = _i}, .config = ""};
     ck_ok(save_whole(in_folder("1"), &how, &state, &err));
     ck_ok(mx_ckpt_load(in_folder("1"), _i, &state, &err));
