@@ -19,7 +19,7 @@ USES.store  := base
 USES.text   := base
 USES.chat   := text
 USES.image  := base
-USES.data   := store chat image
+USES.data   := store chat image family
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
 USES.generate := program ckpt text
@@ -87,14 +87,17 @@ override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml json jsonl records request shard_rules template tokenizer
+FUZZERS          := config_yaml http json jsonl picture records request shard_rules template tensors tokenizer
 USES.config_yaml := config
+USES.http        := serve
 USES.json        := base
 USES.jsonl       := data
+USES.picture     := image
 USES.records     := data
 USES.request     := serve
 USES.shard_rules := shard
 USES.template    := chat
+USES.tensors     := store
 USES.tokenizer   := text
 
 closure = $(sort $1 $(foreach u,$(USES.$1),$(call closure,$u)))
@@ -152,6 +155,9 @@ $B/tests/device/%.o: override CFLAGS += -fopenmp-simd # headers of kernels have 
 USES.mpi    := plan
 $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(COMMON_OBJS) $(call objs,$(USES.mpi)) ; $(call test_link,$(call libs,$(USES.mpi)))
 MPIRUN      := ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
+
+# A worker of the test's own stands behind the server.
+$B/fuzz_http: override LDFLAGS += -Wl$(comma)--wrap=serve_submit$(comma)--wrap=serve_models
 
 $B/test_device: $(TILES_IN_C:%=$B/device/cpu/%.o)
 $(if $(TILES_IN_C),$B/test_device: override LDFLAGS += -Wl$(comma)--wrap=cpu_level_find)
@@ -224,7 +230,7 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply tasks serving finetune manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply tasks meta serving finetune images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
@@ -232,6 +238,8 @@ SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
 SUITE.tasks  := tests/cli/tasks.sh $B/mxdecode
 SUITE.finetune := tests/cli/finetune.sh $B
+SUITE.meta := tests/cli/meta.sh $B
+SUITE.images := tests/cli/images.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
 SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
@@ -319,6 +327,10 @@ uninstall:  ## take away what install put there, and nothing else
 	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(TOOLS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
+docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md from the rows of keys and families
+	$B/mxtrain --help-config yml >$B/base.yml && cp $B/base.yml configs
+	sed '/^### run:/,$$d' docs/CONFIG.md >$B/CONFIG.md && $B/mxtrain --help-config markdown | sed 1d >>$B/CONFIG.md && cp $B/CONFIG.md docs
+
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.
 HELP_DEMO := $(filter-out lora distill chat tiny,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
@@ -327,6 +339,6 @@ help:  ## this list
 	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
 	    for (i = 1; i <= n; i++) { name = $$1; text = $$NF; gsub(/%/, word[i], name); gsub(/%/, word[i], text); \
 	                               printf "  %-17s %s\n", name, text } }' Makefile
-rooms-of-%: ; @echo $(call closure,$*)
+rooms-of-%: ; @echo $* $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: docs check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi

@@ -38,6 +38,11 @@ use_post_ffw_norm=true global_head_dim=8 local_rope_max_timescale=10000 global_r
 rope_max_timescale=1000000 global_rope_proportion=0.5 local_rope_proportion=1.0"""
 DELTA = """inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4 gdn_conv_kernel_dim=4 gdn_key_head_dim=4
 gdn_value_head_dim=4 gdn_num_key_heads=1 gdn_num_value_heads=2 gdn_chunk_size=8 partial_rotary_factor=0.5"""
+INDEXER = """decoder_block=deepseek attention_type=mla base_num_kv_heads=2 q_lora_rank=6 kv_lora_rank=6 qk_nope_head_dim=4
+qk_rope_head_dim=4 v_head_dim=4 rope_type=yarn rope_interleave=true rope_truncate=true rope_attention_scaling=false
+rope_max_timescale=10000 rope_factor=40 beta_fast=32 beta_slow=1 original_max_position_embeddings=16
+max_position_embeddings=640 mscale=1.0 base_num_decoder_layers=2 use_indexer=true indexer_n_heads=2 indexer_head_dim=6
+indexer_topk=5"""
 # A name that MaxText asks for beside the keys, or "default"; the keys.
 CASES = {
     "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
@@ -59,6 +64,12 @@ CASES = {
                      " base_num_decoder_layers=10 num_kv_shared_layers=5 use_double_wide_mlp=true scan_layers=false "
                      "hidden_size_per_layer_input=4 vocab_size_per_layer_input=32 v_norm_with_scale=false "
                      "init_weights_seed=28"),
+    "deepseek32": ("deepseek3.2-671b", f"{INDEXER} {EXPERTS} first_num_dense_layers=1 base_moe_mlp_dim=4 shared_experts=1 "
+                   "routed_score_func=sigmoid routed_scaling_factor=2.5 routed_bias=false indexer_sparse_training=true "
+                   "indexer_loss_scaling_factor=0.5 init_weights_seed=29"),
+    "deepseek32_warmup": ("deepseek3.2-671b", f"{INDEXER} first_num_dense_layers=2 num_experts=1 num_experts_per_tok=1 "
+                          "shared_experts=0 routed_score_func=sigmoid routed_bias=false indexer_mask_exact_topk=false "
+                          "indexer_loss_scaling_factor=2.0 init_weights_seed=30"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
@@ -116,9 +127,10 @@ def measure(state, config, mesh, batches, file):
     logits = jax.jit(lambda p, r: nnx.merge(graph, p, r)(
         decoder_input_tokens=b["inputs"], decoder_positions=b["inputs_position"],
         decoder_segment_ids=b["inputs_segmentation"], enable_dropout=False))(param, rest)
-    file["logits"] = np.asarray(logits, np.float32)
+    if logits is not None:  # it makes none where indexers alone are trained
+        file["logits"] = np.asarray(logits, np.float32)
     file["loss/loss"] = np.asarray(loss, np.float32)
-    for key in ("xent_sum", "total_weights", "z_loss", "moe_lb_loss"):
+    for key in ("xent_sum", "total_weights", "z_loss", "moe_lb_loss", "indexer_loss"):
         file["loss/" + key] = np.asarray(aux[key], np.float32)
     put(file, "grads/params/params", flat(grads))
 

@@ -77,6 +77,14 @@ def deepseek_v3_halves():
         rope_parameters=dict(**YARN, mscale=1.0, mscale_all_dim=1.0))
 
 
+def deepseek_v32_tiny():
+    sizes = {k: v for k, v in TINY.items() if k != "head_dim"}
+    sizes["num_key_value_heads"] = 4
+    return transformers.DeepseekV32Config(
+        **sizes, **LATENT, n_shared_experts=1, q_lora_rank=14, n_group=2, topk_group=1, index_n_heads=16, index_head_dim=6,
+        index_topk=5, rope_parameters=dict(**YARN, mscale=1.0, mscale_all_dim=1.0))
+
+
 def qwen3_next_tiny():
     return transformers.Qwen3NextConfig(
         **TINY, num_hidden_layers=4, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=12,
@@ -101,6 +109,7 @@ MODELS = {
     "gpt_oss_tiny": (lambda: transformers.GptOssForCausalLM, gpt_oss_tiny),
     "deepseek_v2_tiny": (lambda: transformers.DeepseekV2ForCausalLM, deepseek_v2_tiny),
     "deepseek_v3_halves": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
+    "deepseek_v32_tiny": (lambda: transformers.DeepseekV32ForCausalLM, deepseek_v32_tiny),
     "qwen3_next_tiny": (lambda: transformers.Qwen3NextForCausalLM, qwen3_next_tiny),
     "olmo3_tiny": (lambda: transformers.Olmo3ForCausalLM, olmo3_tiny),
 }

@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Makes small pictures with the pixels that transformers' image processor of Gemma 3 makes of them, for tests/golden/images.
+"""Makes small pictures with the pixels that transformers' image processors of Gemma 3 and Llama 4 make of them, for tests/golden/images.
 
     golden_images.py OUT
 
 Writes OUT/<picture> and OUT/<picture>.rgb: 16 x 24 pixels (height, width), rows of red, green and blue bytes, which are the
 processor's values before they are scaled: value = byte / 127.5 - 1. Pictures of 16 bits are cut to their upper 8 first.
+Of some pictures also OUT/<picture>.tiles: rows and columns of tiles (int32), then the tiles of 8 x 8 pixels, six at most, and the small
+picture of all of it behind them, [tiles, 3, 8, 8] in bfloat16.
 """
 import os
 import sys
 
 import numpy as np
+import torch
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
 
 HEIGHT, WIDTH = 16, 24
+TILED = ("rgb_large.png", "rgb_small.png", "rgba.png")
 
 
 def waves(height, width, channels):
@@ -69,6 +74,16 @@ def pictures(out):
         yield name, Image.fromarray(np.asarray(Image.open(os.path.join(out, name)).convert("RGB")))
 
 
+def write_tiles(path, picture):
+    processor = Llama4ImageProcessor(size={"height": 8, "width": 8}, max_patches=6)
+    got = processor(picture, return_tensors="pt")
+    values = got["pixel_values"].to(torch.bfloat16)
+    assert torch.equal(values.float(), got["pixel_values"].float())
+    with open(path, "wb") as file:
+        file.write(np.array([r.tolist() for r in got["aspect_ratios"]], np.int32).tobytes())
+        file.write(values.view(torch.int16).numpy().tobytes())
+
+
 def main():
     out = sys.argv[1]
     os.makedirs(out, exist_ok=True)
@@ -78,6 +93,8 @@ def main():
         exact = (values.astype(np.float64) + 1) * 127.5
         assert np.abs(exact - np.round(exact)).max() < 1e-3, name
         np.round(exact).astype(np.uint8).tofile(os.path.join(out, name + ".rgb"))
+        if name in TILED:
+            write_tiles(os.path.join(out, name + ".tiles"), picture)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a tiny Gemma 3 that sees images, of transformers, with what it computes, for tests/golden/images/gemma3_sees.
+"""Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
-    golden_sees.py OUT
+    golden_sees.py NAME OUT        NAME: gemma3_sees or llama4_sees
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
-pixels: patches as MaxText's convolution reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter in
-MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name and count).
+pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
+(of llama4: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
+and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it.
 """
 import json
 import os
@@ -18,12 +19,15 @@ import torch
 import transformers
 
 BEGIN, TOKEN, END = 60, 61, 62  # ids of what stands around an image and for each of its tokens
-PATCH, SIDE, TOKENS, LENGTH, IMAGES = 7, 28, 4, 24, 2
-ROWS = [[1, 5, BEGIN] + [TOKEN] * 4 + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41],
-        [1, BEGIN] + [TOKEN] * 4 + [END, 13, BEGIN] + [TOKEN] * 4 + [END, 9, 33, 34, 2, 8, 55, 10, 22, 27, 50]]
-PROMPT = [9, 16]  # tokens of each row that do not count
+BESIDE, BELOW, WHOLE = 57, 58, 59  # ids of what stands between tiles, behind a row of them, and before the small picture
+ACROSS, TOKENS, LENGTH = 4, 4, 24  # patches of a side, tokens of a view, of a row
+SOFT = [TOKEN] * TOKENS
 
-CONFIG = """decoder_block: gemma3
+VISION = """use_multimodal: true
+packing: false
+"""
+
+GEMMA3 = """decoder_block: gemma3
 base_emb_dim: 16
 base_num_query_heads: 2
 base_num_kv_heads: 1
@@ -42,41 +46,94 @@ rope_max_timescale: 1000000
 rope_linear_scaling_factor: 8.0
 local_rope_max_timescale: 10000
 query_pre_attn_scalar: 8
-use_multimodal: true
 vision_encoder_block: gemma3
 image_size_for_vit: 28
 patch_size_for_vit: 7
 conv_stride_for_vit: 7
-hidden_size_for_vit: 8
-intermediate_size_for_vit: 12
 num_hidden_layers_for_vit: 2
 num_attention_heads_for_vit: 2
+hidden_size_for_vit: 8
+intermediate_size_for_vit: 12
 vision_output_length: 4
 max_num_images_per_example: 2
-packing: false
+"""
+
+LLAMA4 = """decoder_block: llama4
+base_emb_dim: 8
+base_num_query_heads: 2
+base_num_kv_heads: 1
+head_dim: 8
+base_mlp_dim: 12
+base_moe_mlp_dim: 8
+base_num_decoder_layers: 2
+num_experts: 2
+num_experts_per_tok: 1
+shared_experts: 1
+interleave_moe_layer_step: 2
+nope_layer_interval: 2
+inhomogeneous_layer_cycle_interval: 2
+chunk_attn_window_size: 64
+use_qk_norm: true
+temperature_tuning: false
+vocab_size: 64
+normalization_layer_epsilon: 1e-05
+logits_via_embedding: false
+rope_max_timescale: 500000
+vision_encoder_block: llama4
+image_size_for_vit: 8
+tile_size_for_vit: 8
+patch_size_for_vit: 2
+conv_stride_for_vit: 2
+num_hidden_layers_for_vit: 1
+num_attention_heads_for_vit: 1
+hidden_size_for_vit: 8
+intermediate_size_for_vit: 32
+projector_input_dim_for_vit: 12
+projector_output_dim_for_vit: 12
+vision_output_dim_for_vit: 12
+max_num_tiles_for_vit: 2
 """
 
 
-def make_model():
+def make_gemma3():
     text = transformers.Gemma3TextConfig(
         hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, vocab_size=64,
         num_hidden_layers=6, max_position_embeddings=128, sliding_window=6, query_pre_attn_scalar=8, bos_token_id=1,
         eos_token_id=2, pad_token_id=0,
         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
-    vision = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2, image_size=SIDE,
-                  patch_size=PATCH, vision_use_head=False)
+    vision = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2, image_size=28,
+                  patch_size=7, vision_use_head=False)
     config = transformers.Gemma3Config(text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=TOKENS,
                                        image_token_index=TOKEN, boi_token_index=BEGIN, eoi_token_index=END)
+    return draw(transformers.Gemma3ForConditionalGeneration, config)
+
+
+def draw(kind, config):
     config._attn_implementation = "eager"
     torch.manual_seed(17)
-    model = transformers.Gemma3ForConditionalGeneration(config).eval()
+    model = kind(config).eval()
     with torch.no_grad():
         for path, p in model.named_parameters():
             p.normal_(0, 0.2)
-            if ("layer_norm" in path or "post_layernorm" in path) and "vision" in path and path.endswith("weight"):
+            is_text = "vision" not in path and kind is transformers.Gemma3ForConditionalGeneration  # whose norms add 1
+            if "norm" in path and path.endswith("weight") and not is_text and "mm_soft" not in path:
                 p.add_(1.0)
     return model
+
+
+def make_llama4():
+    text = transformers.Llama4TextConfig(
+        hidden_size=8, intermediate_size=8, intermediate_size_mlp=12, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        vocab_size=64, num_hidden_layers=2, max_position_embeddings=128, num_local_experts=2, num_experts_per_tok=1,
+        interleave_moe_layer_step=2, no_rope_layer_interval=2, attn_temperature_tuning=False, attention_chunk_size=64,
+        use_qk_norm=True, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
+    vision = dict(hidden_size=8, intermediate_size=32, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=2,
+                  projector_input_dim=12, projector_output_dim=12, vision_output_dim=12, rope_theta=10000)
+    config = transformers.Llama4Config(text_config=text.to_dict(), vision_config=vision, image_token_index=TOKEN,
+                                       boi_token_index=BEGIN, eoi_token_index=END)
+    return draw(transformers.Llama4ForConditionalGeneration, config)
 
 
 def matrix(heads=None, out=False):
@@ -97,7 +154,7 @@ def same(w):
     return w
 
 
-def text_rows(i):
+def gemma3_layer(i):
     ours, theirs = f"decoder/layers_{i}/", f"layers.{i}."
     return [(ours + "pre_self_attention_norm/scale", theirs + "input_layernorm.weight", plus_one),
             (ours + "post_self_attention_norm/scale", theirs + "post_attention_layernorm.weight", plus_one),
@@ -114,7 +171,7 @@ def text_rows(i):
             (ours + "mlp/wo/kernel", theirs + "mlp.down_proj.weight", matrix())]
 
 
-def vision_rows(i):
+def gemma3_tower(i):
     ours, theirs = f"vision_encoder/Gemma3VisionEncoderLayer_0/Transformer/encoderblock_{i}/", f"encoder.layers.{i}."
     heads = "MultiHeadDotProductAttention_0/"
     rows = [(ours + heads + f"{a}/kernel", theirs + f"self_attn.{b}_proj.weight", matrix(2))
@@ -131,7 +188,7 @@ def vision_rows(i):
     return rows
 
 
-def all_rows():
+def gemma3_rows():
     tower, exit_ = "vision_encoder/Gemma3VisionEncoderLayer_0/", "vision_encoder/VisionEmbedder_0/"
     rows = [("token_embedder/embedding", "embed_tokens.weight", lambda w: w * 4.0),  # sqrt of the width
             ("decoder/decoder_norm/scale", "language_model.norm.weight", plus_one),
@@ -143,28 +200,64 @@ def all_rows():
             (exit_ + "mm_soft_embedding_norm/scale", "mm_soft_emb_norm.weight", plus_one),
             (exit_ + "mm_input_projection/w", "mm_input_projection_weight", same)]
     for i in range(6):
-        rows += [(a, "language_model." + b, f) for a, b, f in text_rows(i)]
+        rows += [(a, "language_model." + b, f) for a, b, f in gemma3_layer(i)]
     for i in range(2):
-        rows += vision_rows(i)
+        rows += gemma3_tower(i)
     return rows
 
 
-def patches(pixels):
+def llama4_rows():
+    tower = "vision_encoder/Llama4VisionModel_0/"
+    mlp = tower + "Llama4VisionPixelShuffleMLP_0/pixel_shuffle_mlp/vit_pixel_shuffle_mlp_fc"
+    rows = [(tower + "class_embedding", "class_embedding", same), (tower + "positional_embedding_vlm", "positional_embedding_vlm", same),
+            (tower + "Llama4UnfoldConvolution_0/vit_unfold_linear/kernel", "patch_embedding.linear.weight", matrix()),
+            (mlp + "1/kernel", "vision_adapter.mlp.fc1.weight", matrix()), (mlp + "2/kernel", "vision_adapter.mlp.fc2.weight", matrix()),
+            ("vision_encoder/Llama4MultiModalProjector_0/vit_multi_modal_projector/kernel", "multi_modal_projector.linear_1.weight",
+             matrix())]
+    for norm in ("pre", "post"):
+        rows += [(tower + f"layernorm_{norm}/scale", f"vision_model.layernorm_{norm}.weight", same),
+                 (tower + f"layernorm_{norm}/bias", f"vision_model.layernorm_{norm}.bias", same)]
+    for i in range(1):
+        ours, theirs = tower + f"Llama4VisionEncoder_0/layers_{i}/", f"vision_model.model.layers.{i}."
+        for a, b in (("query", "q"), ("key", "k"), ("value", "v")):
+            rows += [(ours + f"self_attention_vision/{a}/kernel", theirs + f"self_attn.{b}_proj.weight", matrix(1)),
+                     (ours + f"self_attention_vision/{a}/bias", theirs + f"self_attn.{b}_proj.bias", lambda w: w.reshape(1, -1))]
+        rows += [(ours + "self_attention_vision/out/kernel", theirs + "self_attn.o_proj.weight", matrix(1, True)),
+                 (ours + "self_attention_vision/out/bias", theirs + "self_attn.o_proj.bias", same)]
+        for a, b in (("input_layer_norm", "input_layernorm"), ("post_attention_layer_norm", "post_attention_layernorm")):
+            rows += [(ours + a + "/scale", theirs + b + ".weight", same), (ours + a + "/bias", theirs + b + ".bias", same)]
+        for n in (1, 2):
+            rows += [(ours + f"Llama4VisionMLP_0/vit_encoder_layer_mlp_fc{n}/kernel", theirs + f"mlp.fc{n}.weight", matrix()),
+                     (ours + f"Llama4VisionMLP_0/vit_encoder_layer_mlp_fc{n}/bias", theirs + f"mlp.fc{n}.bias", same)]
+    return rows
+
+
+def gemma3_patches(pixels):
     """[images, 3, side, side] as [images, patches, patch, patch, 3]."""
-    n, side = SIDE // PATCH, PATCH
+    n, side = ACROSS, pixels.shape[-1] // ACROSS
     x = pixels.reshape(-1, 3, n, side, n, side).transpose(0, 2, 4, 3, 5, 1)
-    return x.reshape(len(pixels), n * n, side, side, 3)
+    return x.reshape(len(pixels), n * n, -1)
 
 
-def write_batch(out, ids, pixels):
+def llama4_patches(pixels):
+    """[tiles, 3, side, side] as [tiles, patches, 3, patch, patch], the patches of a square of two by two together."""
+    n, side = ACROSS // 2, pixels.shape[-1] // ACROSS
+    x = pixels.reshape(-1, 3, n, 2, side, n, 2, side).transpose(0, 2, 5, 3, 6, 1, 4, 7)
+    return x.reshape(len(pixels), 4 * n * n, -1)
+
+
+def write_batch(out, spec, ids, pixels):
     length = np.arange(LENGTH)
     targets, counts = np.zeros_like(ids), np.zeros_like(ids)
-    for b, prompt in enumerate(PROMPT):
+    for b, prompt in enumerate(spec["prompt"]):
         targets[b, prompt - 1:-1] = ids[b, prompt:]
         counts[b, prompt - 1:-1] = 1
     image = np.where(ids == TOKEN, np.cumsum(ids == TOKEN, -1), 0)
-    values = np.zeros((2, IMAGES) + patches(pixels).shape[1:], np.float32)
-    values[0, 0], values[1] = patches(pixels)[0], patches(pixels)[1:]
+    cut = spec["patches"](pixels)
+    values, first = np.zeros((2, spec["room"]) + cut.shape[1:], np.float32), 0
+    for b, n in enumerate(spec["views"]):
+        values[b, :n] = cut[first:first + n]
+        first += n
     fields = dict(inputs=ids, targets=targets, inputs_position=np.tile(length, (2, 1)),
                   targets_position=np.tile(length, (2, 1)), inputs_segmentation=np.ones_like(ids),
                   targets_segmentation=counts, image=image)
@@ -173,37 +266,53 @@ def write_batch(out, ids, pixels):
     out["batch/pixels"] = values.reshape(2, -1)
 
 
+# views: pictures or tiles of each row; room: that a row has for them; factor: of the table of embeddings
+MODELS = {
+    "gemma3_sees": dict(make=make_gemma3, rows=gemma3_rows, side=28, patches=gemma3_patches, config=GEMMA3 + VISION, room=2, views=[1, 2],
+                        factor=4, prompt=[9, 16], types=True, ids=[
+        [1, 5, BEGIN] + SOFT + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41],
+        [1, BEGIN] + SOFT + [END, 13, BEGIN] + SOFT + [END, 9, 33, 34, 2, 8, 55, 10, 22, 27, 50]]),
+    "llama4_sees": dict(make=make_llama4, rows=llama4_rows, side=8, patches=llama4_patches, config=LLAMA4 + VISION, room=3, views=[1, 3],
+                        factor=1, prompt=[9, 19], types=False, ids=[
+        [1, BEGIN, WHOLE] + SOFT + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41],
+        [1, BEGIN] + SOFT + [BESIDE] + SOFT + [BELOW, WHOLE] + SOFT + [END, 9, 33, 34, 2, 8, 55]]),
+}
+
+
 def main():
-    model = make_model()
-    ids = np.array(ROWS)
+    name, folder = sys.argv[1:]
+    spec = MODELS[name]
+    model = spec["make"]()
+    ids = np.array(spec["ids"])
     assert ids.shape == (2, LENGTH)
-    pixels = (np.random.default_rng(5).integers(-8, 9, (3, 3, SIDE, SIDE)) / 8).astype(np.float32)
+    pixels = (np.random.default_rng(5).integers(-8, 9, (sum(spec["views"]), 3, spec["side"], spec["side"])) / 8).astype(np.float32)
     labels = torch.tensor(ids)
-    for b, prompt in enumerate(PROMPT):
+    for b, prompt in enumerate(spec["prompt"]):
         labels[b, :prompt] = -100
-    got = model(input_ids=torch.tensor(ids), pixel_values=torch.tensor(pixels), labels=labels,
-                attention_mask=torch.ones_like(labels), token_type_ids=torch.tensor((ids == TOKEN).astype(np.int64)))
+    types = dict(token_type_ids=torch.tensor((ids == TOKEN).astype(np.int64))) if spec["types"] else {}
+    got = model(input_ids=torch.tensor(ids), pixel_values=torch.tensor(pixels), labels=labels, attention_mask=torch.ones_like(labels),
+                **types)
     got.loss.backward()
     named = dict(model.named_parameters())
-    folder = sys.argv[1]
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "generation_config.json"))
     with h5py.File(os.path.join(folder, "expected.h5"), "w", libver="latest") as out:
-        out.attrs["config"] = CONFIG
+        out.attrs["config"] = spec["config"]
         out.attrs["versions"] = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__})
         found, names, grads = set(), [], []
-        for ours, theirs, change in all_rows():
+        for ours, theirs, change in spec["rows"]():
             path, = [p for p in named if p.endswith(theirs) and p not in found]
             found.add(path)
             gradient = named[path].grad.numpy()
             if ours == "token_embedder/embedding":
-                gradient = gradient / 16  # theirs is of the smaller table
+                gradient = gradient / spec["factor"] ** 2  # theirs is of the smaller table
             grads.append((same if change is plus_one else change)(gradient).ravel())
             names.append(f"{ours} {grads[-1].size}")
-        assert found == set(named), set(named) - found
+        left = {p for p in set(named) - found if name == "gemma3_sees" or not p.startswith("language_model")}
+        assert not left, left
         out.attrs["names"] = "\n".join(names) + "\n"
         out["grads"] = np.concatenate(grads)
-        write_batch(out, ids, pixels)
+        write_batch(out, spec, ids, pixels)
         out["logits"], out["loss"] = got.logits.detach().numpy(), got.loss.detach().numpy()
 
 

@@ -17,7 +17,7 @@ mkdir "$MX_NOISE"
 run() {
     name=$1
     shift
-    for what in SUITE=golden "SUITE=hugging face" SUITE=post-training SUITE=preference SUITE=lora \
+    for what in SUITE=golden "SUITE=hugging face" SUITE=post-training SUITE=preference SUITE=lora SUITE=quantized \
         "CASE=golden by command line"; do
         env "$@" "CK_RUN_$what" "$binary" >"$work/log" 2>&1
         grep -q '^[0-9]*%: Checks: [1-9]' "$work/log" || { echo "$name: $what did not run" >&2 && exit 1; }

@@ -15,18 +15,18 @@ tools=$(sed -n 's/^TOOLS *:= *//p' Makefile)
 
 # ---- who includes whom: a room its closure, a tool the closure of what it is linked with
 
+# shellcheck disable=SC2046
+closures=$(make -s $(printf 'rooms-of-%s ' $rooms $tools))
+
 check_rooms() { # check_rooms <room or tool> <file>...
-    allowed=" $(make -s "rooms-of-$1") "
     name=$1
     shift
-    [ $# -eq 0 ] && return
-    grep -Hn '^#include <mx/' "$@" | while IFS=: read -r file line include; do
-        header=$(expr "$include" : '#include <mx/\([a-z0-9]*\)')
-        case $allowed in
-        *" $header "*) ;;
-        *) say "$file:$line: \"$name\" may not include <mx/$header.h>" ;;
-        esac
-    done
+    [ $# -eq 0 ] || awk -v allowed="$(echo "$closures" | sed -n "s/^$name / /p") " -v name="$name" '
+        match($0, /^#include <mx\/[a-z0-9]+/) {
+            header = substr($0, 14, RLENGTH - 13)
+            if (!index(allowed, " " header " "))
+                print FILENAME ":" FNR ": \"" name "\" may not include <mx/" header ".h>"
+        }' "$@" >>"$found"
 }
 
 for room in $rooms; do
@@ -153,7 +153,7 @@ format=$(command -v clang-format-14 || command -v clang-format || echo none)
 case $([ "$format" = none ] || "$format" --version) in
 *"version 14."*)
     find src include tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
-        xargs -0 "$format" --dry-run -Werror 2>&1 |
+        xargs -0 -n 32 -P "$(nproc)" "$format" --dry-run -Werror 2>&1 |
         sed -n 's/^\([^:]*:[0-9]*\):[0-9]*: error: code should be clang-formatted.*/\1: not as clang-format has it/p' |
         uniq >>"$found"
     ;;

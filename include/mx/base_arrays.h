@@ -107,7 +107,14 @@ void mx_box_copy(const MxBox *box, const MxBox *from, const void *from_data, con
 
 /* How an array is kept in few bits: as codes, and a scale for each block of elements. `dim` and the
  * dims before it are rows, those behind it columns; a block is `tile` rows of one column. */
-typedef enum MxQtype { MX_NOT_QUANTIZED, MX_NF4, MX_INT8, MX_QTYPE_COUNT } MxQtype;
+typedef enum MxQtype {
+    MX_NOT_QUANTIZED,
+    MX_NF4,
+    MX_INT8,
+    MX_DYNAMIC,
+    MX_SQUARES,
+    MX_QTYPE_COUNT
+} MxQtype;
 
 typedef struct MxQuant {
     MxQtype type;
@@ -118,6 +125,9 @@ typedef struct MxQuant {
 /* Values of the codes of nf4, in their order. */
 enum { MX_NF4_CODES = 16 };
 extern const float mx_nf4_values[MX_NF4_CODES];
+/* Those of dynamic and squares. */
+enum { MX_BYTE_CODES = 256 };
+extern const float mx_dynamic_values[MX_BYTE_CODES], mx_square_values[MX_BYTE_CODES];
 
 /* mx_qtype_parse — by name ("nf4", "int8"); false if there is none such. */
 bool mx_qtype_parse(const char *name, MxQtype *out);
@@ -136,13 +146,45 @@ MxBox mx_quant_blocks(MxQuant quant, MxBox box);
 int64_t mx_quant_bytes(MxQuant quant, int64_t n);
 /* mx_quantize — codes and scales of an array that can be kept so. nf4: the scale is the largest
  * magnitude of a block, a code the nearest of 16 quantiles of the normal distribution. int8: the
- * scale is the largest magnitude / 127.5, a code x / scale rounded to even, -128 to 127. A block
+ * scale is the largest magnitude / 127.5, a code x / scale rounded to even, -128 to 127. dynamic
+ * and squares: the scale is the largest magnitude of a block. Each decade below it has half the
+ * codes of the one above, of equal width, and a code is the middle of its width, the last one 1.
+ * dynamic has seven decades and a sign, squares eight of the root of what is not negative. A block
  * below 1e-19 has scale 1. Quotients are products with reciprocals, as XLA has them. Returns
  * whether all elements are finite; else codes mean nothing. Source: QLoRA (Dettmers et al. 2023),
- * appendix E; qwix _src/core/qarray.py, numerics.py @0.1.8. */
+ * appendix E; 8-bit optimizers
+ * (Dettmers et al. 2022), 1.3, whose codes for second moments are of themselves; qwix
+ * _src/core/qarray.py, numerics.py @0.1.8. */
 bool mx_quantize(MxQuant quant, MxShape shape, const float *x, uint8_t *codes, float *scales);
 /* mx_dequantize — value of the code times scale, each rounded once. */
 void mx_dequantize(MxQuant quant, MxShape shape, const uint8_t *codes, const float *scales,
                    float *x);
+
+/* ---- numbers of few bits (grid.c) */
+
+/* What operands of a quantised product are rounded to once they are divided by their scale. */
+typedef enum MxGrid {
+    MX_NO_GRID,
+    MX_GRID_INT4,
+    MX_GRID_INT8,
+    MX_GRID_E2M1,
+    MX_GRID_E4M3,
+    MX_GRID_E5M2,
+    MX_GRID_COUNT
+} MxGrid;
+
+typedef struct MxGridRow {
+    const char *name;
+    float bound;        /* the largest magnitude is scaled to it */
+    float least, most;  /* numbers of the grid */
+    int bits, exponent; /* numbers from 2^e to 2^(e+1) are 2^(max(e, exponent) - bits) apart */
+} MxGridRow;
+extern const MxGridRow mx_grids[MX_GRID_COUNT];
+
+/* mx_grid_scale — the scale of elements whose largest magnitude is given; 1 below 1e-19. */
+float mx_grid_scale(MxGrid grid, float largest);
+/* mx_grid_round — the nearest numbers of the grid, of two as near the even one; NaN stays NaN.
+ * Source: qwix _src/core/numerics.py @0.1.8; OCP 8-bit Floating Point Specification (2023). */
+void mx_grid_round(MxGrid grid, const float *x, int64_t n, float *y);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <mx/ckpt_logits.h>
 #include <mx/config.h>
+#include <mx/family_encoder.h>
 #include <mx/store.h>
 #include <mx/tree.h>
 
@@ -198,6 +199,9 @@ typedef struct MxConvert {
     MxRestack restack;
     MxAdapters adapters;
     MxAdapterFacts facts; /* for merging */
+    /* The model's parameters, whose `quant` says which are written as codes and scales; NULL = the
+     * result keeps none so. */
+    const MxTree *quantized;
 } MxConvert;
 
 /* mx_ckpt_convert_show — what a conversion would do, as text: one line an array of the result with
@@ -284,6 +288,8 @@ typedef struct MxHfModel {
     int64_t chunk;   /* tokens that see each other; 0 = no layer has one */
     /* Of latent attention: what queries, keys and values are made of, and parts of heads. */
     int64_t q_rank, kv_rank, nope_dim, rope_dim, value_dim;
+    bool has_indexer; /* of latent attention */
+    int64_t index_heads, index_dim, index_topk;
     /* Of gated delta nets; taps of the convolution. */
     int64_t delta_keys, delta_values, delta_key_dim, delta_value_dim, delta_taps;
     int64_t length; /* longest row, tokens */
@@ -308,18 +314,26 @@ typedef struct MxHfModel {
     bool tunes;                        /* queries of layers that rotate nothing … */
     double tuning_scale;               /* … as keys temperature_tuning_… */
     int64_t tuning_period;
-    MxHeadForm heads;     /* of our kernels */
-    MxDtype dtype;        /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    bool is_within, sees; /* the text model of one that also sees images; with its encoder: */
+    MxHeadForm heads;         /* of our kernels */
+    MxDtype dtype;            /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_meta;             /* its folder is one of Meta's */
+    bool is_within, sees;     /* the text model of one that also sees images; with its encoder: */
+    const MxEncoder *encoder; /* NULL = it has none that is available */
     int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;
+    int64_t see_wide, see_made,
+        see_out;            /* of what makes tokens of patches, and what is read of it */
     MxJson *config, *outer; /* config.json, or the text model's part of all of it; NULL = none */
     const char *lacks;      /* members of it that mxtrain does not do, for messages; "" = none */
 } MxHfModel;
 
-/* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours. */
+/* mx_hf_is_dir — whether a folder holds config.json, and is no checkpoint of ours; one of Meta's,
+ * with params.json and consolidated.00.pth, stands for that of Hugging Face's. mx_hf_config_path —
+ * where it tells its model. */
 bool mx_hf_is_dir(const char *dir);
-/* mx_hf_read_config — config.json, as transformers 4 or 5 spells it; heads are those of MaxText's
- * trees. Errors: no such family; members that are missing or stand for other parameters. */
+const char *mx_hf_config_path(MxArena *arena, const char *dir);
+/* mx_hf_read_config — config.json, as transformers 4 or 5 spells it, or Meta's params.json; heads
+ * are those of MaxText's trees. Errors: no such family; members that are missing or stand for other
+ * parameters. */
 bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err);
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */

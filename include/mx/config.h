@@ -6,6 +6,7 @@
 #define MX_CONFIG_H
 
 #include <mx/base.h>
+#include <mx/family_encoder.h>
 
 /* ---- YAML values */
 
@@ -93,6 +94,9 @@ typedef struct MxConfig {
     /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
     int64_t num_target_devices; /* num_devices, or the product of the sizes that are given */
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
+    int64_t pipeline_stages;               /* 1 = there is no pipeline */
+    int64_t pipeline_micro_batches;        /* that go through stages one behind the other */
+    int64_t micro_batches;                 /* of a step: those of all accumulation steps */
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */
@@ -153,6 +157,10 @@ bool mx_config_runnable(const MxConfig *config, MxError *err);
 bool mx_config_names_eval(const MxConfig *config);
 /* mx_config_writes — whether the policy writes the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
+
+/* mx_config_vision_pool — patches of a side of the square that becomes a token of an image, of so
+ * many patches across; 0 = the keys do not go with so many. */
+int64_t mx_config_vision_pool(const MxConfig *config, const MxEncoder *encoder, int64_t across);
 
 /* mx_config_is_hf_format — whether hf_path names a format of files, as "parquet"; else it is a
  * folder. */

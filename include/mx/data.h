@@ -5,6 +5,7 @@
 #define MX_DATA_H
 
 #include <mx/base.h>
+#include <mx/family_encoder.h>
 #include <mx/chat.h>
 
 /* The six arrays of a batch, int32 [rows, length] each, by MaxText's names ("inputs", …). */
@@ -58,18 +59,25 @@ typedef enum MxDataPairs {
                              */
 } MxDataPairs;
 
-/* The images of records: how many one has at most, how they become values (as mx_model_vision
- * says), what a tokenizer calls what stands for them, and the columns that name their files where
+/* The images of records: how the model sees them, and the columns that name their files where
  * messages do not. */
 enum { MX_MOST_IMAGE_COLUMNS = 32 };
 typedef struct MxDataImages {
-    int64_t n, size, patch, tokens;
-    const char *begin, *token, *end, *around;
+    MxVision vision;
     const char *columns[MX_MOST_IMAGE_COLUMNS];
     int n_columns;
 } MxDataImages;
 
 /* What to read, the same on every rank. Strings are borrowed for the dataset's life. */
+/* Block diffusion: blocks of a row some of whose tokens are masked. */
+typedef struct MxDataBlocks {
+    int64_t size;     /* tokens; 0 = nothing is masked */
+    int32_t mask;     /* the token that stands there instead */
+    double min_noise; /* of a block a share is masked that is drawn between this and 1 */
+    bool keeps_first; /* the first token of a block is never masked */
+    bool shifts;      /* logits predict the next token, else that of their own place */
+} MxDataBlocks;
+
 typedef struct MxDataConfig {
     const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
     const char *format; /* hf: "json" or "text"; grain: "arrayrecord" or "tfrecord"; NULL = as files
@@ -113,7 +121,8 @@ typedef struct MxDataConfig {
                                   none */
     MxWhere chat_where;        /* of the setting that names the template */
     int64_t n_threads;   /* that make tokens, as mx_parallel takes them; they change nothing */
-    MxDataImages images; /* of kinds that read text, without packing; n 0 = there are none */
+    MxDataImages images; /* of kinds that read text, without packing; no encoder = none */
+    MxDataBlocks blocks; /* not with pairs, groups or packing */
 } MxDataConfig;
 
 /* mx_data_batch_rows — the rows of a whole batch's arrays: config->rows, twice as many with pairs,

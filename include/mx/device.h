@@ -67,11 +67,12 @@ _Noreturn void mx_comm_abort(MxComm *comm, MxExit exit);
  * stopped does not count. All ranks call this once. */
 void mx_comm_watch(MxComm *comm, double seconds);
 
-/* An exchange among the ranks of one group of an op, over and over. mx_comm_exchange — made once;
- * every rank of the run calls this for its group of the same mesh axes at the same time. NULL for a
- * group of one. */
+/* An exchange among the ranks of one group of an op, over and over. mx_comm_exchange — made once,
+ * without a word to the others. NULL for a group of one. mx_comm_peer — of arrays that go from the
+ * group's first rank, this one, to its second, or the other way; one for each tag. */
 typedef struct MxExchange MxExchange;
 MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group);
+MxExchange *mx_comm_peer(MxComm *comm, const MxGroup *group, int tag, bool sends);
 /* These return while it is under way: send must not change, recv not be touched, until
  * mx_exchange_finish has waited for it. All ranks of a group start their exchanges in one order.
  * mx_exchange_all_gather — every rank's `bytes` in the group's order. mx_exchange_all_to_all —
@@ -81,6 +82,8 @@ void mx_exchange_all_gather(MxExchange *exchange, const char *what, const void *
                             size_t bytes);
 void mx_exchange_all_to_all(MxExchange *exchange, const char *what, const void *send, void *recv,
                             size_t bytes);
+void mx_exchange_send(MxExchange *exchange, const void *send, size_t bytes);
+void mx_exchange_receive(MxExchange *exchange, void *recv, size_t bytes);
 void mx_exchange_finish(MxExchange *exchange);
 
 /* What collective ops sent from this rank to others since the start. */

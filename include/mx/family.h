@@ -173,10 +173,30 @@ typedef struct MxHfNames {
     MxHfBias bias;
     bool has_qk_norm; /* always */
     bool has_sinks;   /* always */
+    bool has_indexer; /* always: index_n_heads, index_head_dim, index_topk, mlp_layer_types */
     MxHfWindow window;
     MxHfExperts experts;
     const char *score;   /* routed_score_func of these, where the family has others too */
     bool has_score_bias; /* routed_bias */
+    /* Members of config.json that not all models have. */
+    bool limits_gates;   /* of experts: swiglu_limit, swiglu_alpha */
+    bool tells_layers;   /* layer_types */
+    bool tells_turns;    /* no_rope_layer_interval, no_rope_layers, interleave_moe_layer_step,
+                            moe_layers */
+    bool tells_pairs;    /* rope_interleave, of latent attention; without it they are neighbours */
+    bool tells_norm;     /* norm_topk_prob … */
+    bool norms_anyway;   /* … which is true where it is missing */
+    bool sees_chunks;    /* attention_chunk_size */
+    bool tunes_queries;  /* attn_temperature_tuning, attn_scale, floor_scale */
+    bool norms_turned;   /* use_qk_norm, of norms without a scale */
+    bool has_own_mlp;    /* intermediate_size_mlp; intermediate_size is the experts' */
+    bool like_deepseek;  /* n_routed_experts, n_shared_experts, routed_scaling_factor,
+                            first_k_dense_replace … */
+    bool has_groups;     /* … n_group and topk_group; without them topk_method */
+    bool looks_ahead;    /* num_nextn_predict_layers */
+    bool sizes_shared;   /* shared_expert_intermediate_size */
+    bool has_one_shared; /* there is one unit for all tokens, and no member for it */
+    const char *ahead;   /* of tensors that look ahead, how names begin; NULL = as layers' */
     const char *activation, *our_activation; /* NULL = silu */
     bool adds_one;                           /* their norms hold w where ours hold 1 + w */
     bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
@@ -188,13 +208,15 @@ typedef struct MxHfNames {
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
     int64_t default_heads, default_vocab, default_theta, default_chosen;
+    int64_t default_dense, default_shared;
     double default_rotated; /* partial_rotary_factor */
+    double default_routing; /* routed_scaling_factor */
     double default_attn_cap, default_final_cap;
 } MxHfNames;
 
 /* ---- families */
 
-enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 2, MX_MOST_RUNS = 2 };
+enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 4, MX_MOST_RUNS = 2 };
 
 /* What keys say of a layer where they say how layers take turns: it has experts, is not turned, is
  * the last of a cycle, takes keys and values of an earlier one. */

@@ -180,6 +180,28 @@ typedef struct MxTasks {
     bool json;          /* a line for each question, and one with the figures */
 } MxTasks;
 
+/* The questions of such a file, asked one by one. */
+typedef struct MxExam MxExam;
+enum { MX_EXAM_FIGURES = 4 };
+/* mx_exam_read — reads the file, and makes tokens of it. tokenizer, what  are there as long as it
+ * is. Errors: records that are none; no token to begin with. */
+bool mx_exam_read(MxArena *arena, const MxTokenizer *tokenizer, const MxTasks *what, MxExam **out,
+                  MxError *err);
+/* mx_exam_longest — tokens of the longest question with its answer, 0 = texts are cut to rows of
+ * the state's capacity; where  receives its line, unless NULL. mx_exam_wants_logits — of a state
+ * that is asked. mx_exam_count, mx_exam_unit — how many there are of what: "questions", "texts". */
+int64_t mx_exam_longest(const MxExam *exam, MxWhere *where);
+bool mx_exam_wants_logits(const MxExam *exam);
+int64_t mx_exam_count(const MxExam *exam);
+const char *mx_exam_unit(const MxExam *exam);
+/* mx_exam_begin — nothing has been asked yet. ends  [n_ends] tokens that end an answer, kept; none
+ * = the tokenizer's eos. mx_exam_ask — question i; line  receives what it gave, in the arena, NULL
+ * of texts. All ranks ask. mx_exam_figures — of what was asked; how many there are. */
+void mx_exam_begin(MxExam *exam, MxTrainState *state, const int32_t *ends, int n_ends);
+bool mx_exam_ask(MxArena *arena, MxExam *exam, int64_t i, MxJson **line, MxError *err);
+int mx_exam_figures(const MxExam *exam, const char *name[MX_EXAM_FIGURES],
+                    double value[MX_EXAM_FIGURES]);
+
 /* mx_evaluate_tasks — figures of the model in a folder, on stdout: acc and acc_norm of choices, by
  * their log-likelihood; exact_match of answers, greedy, without spaces around; perplexity of texts.
  * Errors: as of mx_speak; records that are none. Test: tests/cli/tasks.sh. */

@@ -83,7 +83,10 @@ typedef struct MxGroup {
     const char *axes; /* "data,fsdp" */
     uint64_t id;      /* of this division of the ranks, the same on all of them */
     int size, index;  /* this rank's place among them */
-    int first;        /* the lowest rank among them */
+    const int *ranks; /* [size] in their order */
+    uint32_t bits;    /* of the mesh axes, by position: messages of other axes are others */
+    bool is_uneven;   /* they stand in several stages, whose programs differ: its exchanges keep
+                         their order, and each stays alone */
 } MxGroup;
 
 /* One rank's share of a node, for attributes that depend on it. */
@@ -106,6 +109,7 @@ typedef enum MxCollective {
     MX_REDUCE_SCATTER, /* a part of the sum */
     MX_ALL_GATHER,     /* all of them, joined */
     MX_ALL_TO_ALL,     /* a part of each, joined along another dim */
+    MX_RECEIVE,        /* the array that another rank sends; its attributes are an MxPeerAttr */
 } MxCollective;
 
 /* What ops and passes ask of the machine that a program is prepared for; each backend has one. */
@@ -139,6 +143,7 @@ enum {
     MX_OP_COPY = 1 << 6,        /* its value is its input's */
     MX_OP_SUM = 1 << 7,         /* out 0 = in 0 + in 1 */
     MX_OP_IS_KEPT = 1 << 8,     /* dear to make, but not large: kept by MX_REMAT_MINIMAL */
+    MX_OP_IS_MET = 1 << 9,      /* another rank waits for it: it runs whoever reads what it makes */
 };
 
 /* Attributes of an op that is a source: which variable it shows. */

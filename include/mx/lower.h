@@ -43,6 +43,7 @@ typedef struct MxLowerOptions {
  * which the ranks' values have still to be summed. Axes of size one never occur. */
 typedef struct MxSharding {
     uint32_t dim[MX_MAX_RANK], partial;
+    int home; /* 1 + the only virtual stage of a pipeline that has it; 0 = all have */
 } MxSharding;
 
 /* mx_sharding_of_spec — a spec's mesh axes, in the mesh's order whatever the spec's. */
@@ -72,6 +73,35 @@ typedef struct MxPartition {
  * constraint or its variable says, else as its op finds cheapest. Takes the global graph apart.
  * Errors: a constraint whose axes the rules cannot resolve. */
 bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, MxError *err);
+
+/* ---- stages */
+
+/* How graphs are divided among the stages of a pipeline. Neighbouring layers make a virtual stage;
+ * those that a stage has, MxSharding.home counts round the stages. */
+typedef struct MxStages {
+    const MxMesh *mesh; /* stages stand along its axis "stage" */
+    int64_t rank;
+    int n_layers, n_each;    /* rematerialisation regions that are layers; of a virtual stage */
+    int n_repeats, n_micros; /* virtual stages of a stage; micro-batches of an entry */
+    bool gathers_once;       /* weights are gathered once for all micro-batches */
+    const MxSharding *var;   /* of the program's variables */
+    const int *const
+        *own;             /* [micro-batch][variable] the variable that it has in that one's place */
+    const bool *is_sum;   /* [variable] it takes the sum of what micro-batches make */
+    const int *gradients; /* variables that micro-batches add to … */
+    int n_gradients;
+    bool adds; /* … and that hold something before; else it is forgotten */
+} MxStages;
+
+/* mx_cut_stages — what of a rank's graph (mx_partition) its stage runs, for all micro-batches in
+ * the order of the pipeline's table, with what goes to other stages and comes from them. A variable
+ * without a home that one stage writes is told to all at the end. The graphs of ranks of one stage
+ * are alike. Takes the whole graph apart. Test: tests/mpi, on meshes with stages. */
+void mx_cut_stages(const MxStages *stages, MxGraph *whole, MxGraph **out);
+
+/* mx_stages_bubble — the part of the stages' time in which they wait for each other, if all layers
+ * take the same time and a message none. */
+double mx_stages_bubble(int n_stages, int n_repeats, int n_micros);
 
 /* ---- what does not change */
 

@@ -7,6 +7,7 @@
 #define MX_MODEL_H
 
 #include <mx/config.h>
+#include <mx/family_encoder.h>
 #include <mx/family.h>
 #include <mx/ops.h>
 #include <mx/tree.h>
@@ -23,8 +24,13 @@ MxLayers mx_model_layers(const MxConfig *config);
 /* mx_model_has_experts — whether some layers of a config's model have experts. */
 bool mx_model_has_experts(const MxConfig *config);
 
+/* mx_model_trains_indexer — whether a config's indexers have a loss of their own. */
+bool mx_model_trains_indexer(const MxConfig *config);
+
 /* mx_model_params — the parameters: paths, shapes, logical axes and initialisers as MaxText's. */
 const MxTree *mx_model_params(const MxModel *model);
+/* mx_model_layer — the layer that a parameter belongs to; -1 = none. */
+int mx_model_layer(const MxModel *model, const MxLeaf *leaf);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
 MxKind mx_model_trains(const MxModel *model);
 
@@ -64,7 +70,7 @@ const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model);
 /* mx_model_head_form — how its query and key kernels are held. */
 MxHeadForm mx_model_head_form(const MxModel *model);
 
-/* What experts that are chosen unevenly add to the loss: its sum over n layers, MX_NONE of none. */
+/* What layers add to the loss: its sum over n of them, MX_NONE of none. */
 typedef struct MxBalance {
     MxValue sum;
     int n;
@@ -77,31 +83,15 @@ typedef struct MxDraws {
     int n_streams;
 } MxDraws;
 
-/* How a config's model sees images: as patches of a square grid, of which it makes fewer tokens. */
-typedef struct MxVision {
-    int64_t images;            /* that a row of a batch has room for; 0 = the model sees none */
-    int64_t size, patch;       /* pixels of a side, of an image and of a patch */
-    int64_t patches, channels; /* of an image */
-    int64_t tokens;            /* that an image takes in a row */
-    /* What the tokenizer calls what stands before an image, for each of its tokens, and behind it;
-     * and the text around these. */
-    const char *begin, *token, *end, *around;
-} MxVision;
-
-/* mx_model_vision — of a config that was checked. mx_vision_row — values of the pixels of a row of
- * a batch: f32 [images, patches, patch, patch, channels], each pixel as byte / 127.5 - 1 or as the
- * model's own preprocessing says. */
+/* mx_model_vision — how a config's model sees images, of one that was checked. */
 MxVision mx_model_vision(const MxConfig *config);
-static inline int64_t mx_vision_row(const MxVision *v) {
-    return v->images * v->patches * v->patch * v->patch * v->channels;
-}
 
 /* The images of a micro-batch. */
 typedef struct MxModelImages {
-    MxValue pixels;   /* f32 [B, mx_vision_row] */
-    MxValue segments; /* i32 [B, images · patches] the number of the image, from 1 on */
-    MxValue index;    /* i32 [B, T] which token of the row's images stands there, from 1 on; 0 = a
-                         text's */
+    MxValue pixels;                /* f32 [B, mx_vision_row] */
+    MxValue place[MX_PLACE_FACTS]; /* i32 [B, mx_vision_places] as mx_vision_place says */
+    MxValue index; /* i32 [B, T] which token of the row's images stands there, from 1 on; 0 = a
+                      text's */
 } MxModelImages;
 
 /* What a forward pass reads; i32 [B, T] each. */
@@ -109,7 +99,8 @@ typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
     const MxModelImages *images; /* NULL = text alone */
     MxDraws *draws;              /* NULL = nothing is left out */
-    MxBalance *balance;          /* layers add to it; NULL = nobody asks */
+    MxBalance *balance;          /* of experts that are chosen unevenly; NULL = nobody asks */
+    MxBalance *index;            /* of indexers that score otherwise than attention; likewise */
     /* How often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL = nobody
      * asks. */
     MxValue *loads;

@@ -40,6 +40,8 @@ typedef struct MxReshapeAttr {
 
 /* mx_reshape — the same elements in the same order under another shape; costs nothing. */
 MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
+/* mx_detach — x itself, through which no gradient flows; costs nothing. */
+MxValue mx_detach(MxTrace *t, MxValue x);
 
 typedef struct MxShiftAttr {
     int64_t offset;
@@ -121,7 +123,7 @@ typedef struct MxRatioAttr {
 MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
 
 /* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
- * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x). */
+ * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x), gelu_exact x times the normal distribution. */
 typedef enum MxActivation {
     MX_SILU,
     MX_GELU,
@@ -129,6 +131,7 @@ typedef enum MxActivation {
     MX_LINEAR,
     MX_SIGMOID,
     MX_QUICK_GELU,
+    MX_GELU_EXACT,
     MX_ACTIVATION_COUNT
 } MxActivation;
 extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];
@@ -201,12 +204,51 @@ typedef struct MxQuantDotAttr {
  * never whole in memory. A gradient flows to x alone. */
 MxValue mx_quant_dot(MxTrace *t, MxValue x, MxQuantized w, MxDotKind kind, int n_contract);
 
+/* ---- products of rounded operands */
+
+typedef struct MxEncodeAttr {
+    MxGrid grid;
+    int n_contract;
+    bool leads;    /* what is contracted are the first dims, else the last */
+    MxGroup group; /* the ranks that have parts of the first of these dims */
+} MxEncodeAttr;
+
+/* Codes, numbers of a grid in the dtype of what they stand for, and in the value after them scales,
+ * f32, one for all that is contracted. A cotangent of codes is one of the values. */
+typedef struct MxCoded {
+    MxValue codes, scales;
+} MxCoded;
+
+/* mx_encode — x [M.., K..] (leads: [K.., M..]) times `factor` f32 [K..], MX_NONE = 1, in float32:
+ * scales [M..] are the largest magnitudes over K.. as mx_grid_scale has them, codes the numbers of
+ * the grid nearest to x / scale. No gradient flows to factor; what flows to codes flows to x. */
+MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
+
+typedef struct MxCodedDotAttr {
+    MxDotAttr dot;
+    bool rows, columns; /* whether there are scales of the result's rows, and of its columns */
+    MxGrid back;
+} MxCodedDotAttr;
+
+/* mx_coded_dot — x [M.., K..] w [K.., N..] of codes, times the scales of both. Its gradients are
+ * such products too: the cotangent, times the scales of the other operand, is rounded to the grid
+ * `back`, by rows for x and by columns for w. Source: qwix _src/core/dot_general_qt.py @0.1.8. */
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid back);
+
 /* ---- collectives */
 
 typedef struct MxCollectiveAttr {
     MxGroup group;
     int joined, cut; /* dims; the group's parts follow each other along them */
 } MxCollectiveAttr;
+
+/* One array from a rank to another: `send` lets it go and makes a token, with which `sent` waits
+ * until it is there; until then the array must not change. `receive` makes the same array there. */
+typedef struct MxPeerAttr {
+    MxGroup group; /* the two of them, this rank first */
+    int tag;       /* of this array, among all that the two exchange in a run of an entry */
+    MxType type;
+} MxPeerAttr;
 
 /* Several arrays in one, so that one exchange does for all of them: [parts, elements of a part], a
  * part holding that of every array along its dim. One part: the arrays as they are. */

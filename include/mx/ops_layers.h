@@ -164,6 +164,7 @@ typedef enum MxMask {
     MX_MASK_SLIDING, /* t - window < s <= t */
     MX_MASK_CHUNK,   /* s <= t and s / window == t / window */
     MX_MASK_FULL,    /* all */
+    MX_MASK_BLOCKS,  /* s / window <= t / window */
     MX_MASK_COUNT
 } MxMask;
 
@@ -176,6 +177,7 @@ typedef struct MxAttentionAttr {
     int64_t first_query;
     int64_t value_width; /* of mx_cache_attention */
     int64_t block_size;  /* of mx_attention_blocks, above 0; of others 0 */
+    bool is_chosen;      /* of mx_attention_chosen, true; of others false */
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
@@ -198,6 +200,43 @@ MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, M
  * layers/attention_op.py, _make_bidirectional_block_mask @e591f30c. */
 MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue blocks,
                             MxAttentionAttr attr);
+
+/* mx_attention_chosen — mx_attention, where a query also sees none but the keys that were chosen
+ * for it: bit s % 32 of chosen[b, t, s / 32] is 1. chosen i32 [B, T, ceil(S / 32)], S keys; a query
+ * sees at least one key. */
+MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue chosen,
+                            MxAttentionAttr attr);
+
+typedef struct MxIndexAttr {
+    int64_t n_best;  /* keys of a query, at least 1 */
+    bool keeps_ties; /* also all that are as good as the last of them */
+    bool is_part;    /* as of MxAttentionAttr */
+    int64_t first_query;
+} MxIndexAttr;
+
+/* mx_index — the keys that a query is to see, as mx_attention_chosen takes them: of keys s <= t of
+ * its segment the n_best with the largest scores sum over n of w[t, n] max(0, q[t, n] · k[s]), of
+ * equal ones the first; all, where there are no more. q [B, T, N, H], k [B, S, H], w f32 [B, T, N],
+ * segments i32 [B, S]. Scores in f32. Source: DeepSeek-V3.2 (2025) 2.1; MaxText
+ * layers/attention_mla.py (Indexer) @e591f30c. */
+MxValue mx_index(MxTrace *t, const MxValue qkw[3], MxValue segments, MxIndexAttr attr);
+
+typedef struct MxIndexLossAttr {
+    double factor;
+    double scale; /* on queries times keys of attention */
+    bool is_part; /* as of MxAttentionAttr */
+    int64_t first_query;
+} MxIndexLossAttr;
+
+/* mx_index_loss — how far the softmax of an index's scores is from what attention does: factor
+ * times the sum over tokens of KL(p || softmax(scores)), p[s] the mean over heads of the softmax of
+ * scale q · k, both over keys s <= t of the token's segment or, if some were chosen, those among
+ * them; an f32 scalar. Logarithms are of a probability and 1e-8, heads' sums are divided by
+ * themselves and 1e-8. qkw as of mx_index; qk of attention, [B, T, N, H] and [B, S, K, H], with no
+ * gradient; chosen MX_NONE = all. Source: DeepSeek-V3.2 (2025) 2.1.1; MaxText
+ * layers/attention_mla.py (calculate_indexer_loss) @e591f30c. */
+MxValue mx_index_loss(MxTrace *t, const MxValue qkw[3], MxValue segments, const MxValue qk[2],
+                      MxValue chosen, MxIndexLossAttr attr);
 
 /* mx_largest — the largest element of each row: f32 [..] of f32 [.., n], n at least 1. Has no
  * gradient. */
@@ -262,9 +301,13 @@ MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace pla
  * values v [S, C, K, W]: o [B, T, N, W], as of mx_attention (of the attributes the part means
  * nothing); values are the first attr.value_width elements of v's rows, 0 = all, and v may be k.
  * Padding, and a query that sees no key, gets zeros. sinks f32 [N] as of mx_attention_sinks, or
- * MX_NONE. */
+ * MX_NONE; with attr.is_chosen it is what was chosen of C slots, i32 [B, T, ceil(C / 32)]. */
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr);
+
+/* mx_cache_index — mx_index of queries q [B, T, N, H] and w f32 [B, T, N] over a cache of keys
+ * [S, C, 1, H] that holds all positions: i32 [B, T, ceil(C / 32)]. Padding has no key. */
+MxValue mx_cache_index(MxTrace *t, const MxValue qkw[3], MxCachePlace place, MxIndexAttr attr);
 
 /* mx_cache_conv — mx_conv of x that lies in a cache [S, C, D]: y [B, T, D] of the piece's tokens,
  * zeros of padding. w f32 [W, D]; C >= W + T - 1, or all positions. */

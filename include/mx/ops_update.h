@@ -85,6 +85,17 @@ typedef struct MxLionAttr {
  * + (1-b2) g. Outputs the new p and mu. Source: optax.lion; Chen et al. 2023. */
 MxValue mx_lion(MxTrace *t, const MxValue p_g_mu[3], MxValue hyper, MxValue clip, MxLionAttr attr);
 
+typedef struct MxScheduleFreeAttr {
+    double b1, eps, weight_decay;
+} MxScheduleFreeAttr;
+
+/* mx_schedule_free — from x g d nu, where z = x + d is what descends and x its average: nu = b2 nu
+ * + (1-b2) g^2; z -= lr (g / (sqrt(nu/bias2) + eps) + weight_decay (x + (1-b1) d)), b1 the
+ * attribute's; x += c (z - x), c the number ONE_B1. Outputs the new x, d and nu. Source:
+ * optax.contrib.schedule_free_adamw; Defazio et al. 2024. */
+MxValue mx_schedule_free(MxTrace *t, const MxValue x_g_d_nu[4], MxValue hyper, MxValue clip,
+                         MxScheduleFreeAttr attr);
+
 /* mx_momentum — mu = b1 mu + (1-b1) g. Outputs the direction b1 mu/next1 + (1-b1) g/bias1, f32, and
  * the new mu. Source: optax.contrib.scale_by_muon. */
 MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip);
@@ -102,6 +113,54 @@ typedef struct MxDescendAttr {
 
 /* mx_descend — p - lr (factor u + weight_decay p), f32. */
 MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAttr attr);
+
+/* ---- factored moments: arrays that lack a dim of another one. All f32. */
+
+typedef struct MxSumDimAttr {
+    int dim; /* MX_NONE = none is summed over */
+    bool squares;
+} MxSumDimAttr;
+
+/* mx_sum_dim — the sum over one dim, which the result lacks, of elements or their squares. */
+MxValue mx_sum_dim(MxTrace *t, MxValue x, MxSumDimAttr attr);
+
+/* What a factor is made of. */
+typedef enum MxFactor {
+    MX_FACTOR_PLAIN,
+    MX_FACTOR_INVERSE,
+    MX_FACTOR_INVERSE_ROOT,
+    MX_FACTOR_COUNT
+} MxFactor;
+
+typedef struct MxTimesAttr {
+    int dim; /* that y lacks; MX_NONE = y has x's shape, or is a scalar */
+    MxFactor factor;
+} MxTimesAttr;
+
+/* mx_times — x times y, its inverse, or the inverse of its root. */
+MxValue mx_times(MxTrace *t, MxValue x, MxValue y, MxTimesAttr attr);
+
+typedef struct MxDecayedAttr {
+    bool is_second; /* decays as the second moment does, else as the first */
+    double factor, plus;
+} MxDecayedAttr;
+
+/* mx_decayed — b v + (1-b) (factor x + plus), f32, of one shape; v may be bf16, and b is rounded as
+ * v is then. */
+MxValue mx_decayed(MxTrace *t, MxValue v, MxValue x, MxValue hyper, MxDecayedAttr attr);
+
+typedef struct MxRmsStepAttr {
+    int64_t count;    /* elements of the parameter */
+    double threshold; /* largest root mean square of u; 0 = none */
+    bool scales;      /* with the parameter's, at least MX_LEAST_RMS */
+} MxRmsStepAttr;
+#define MX_LEAST_RMS 1e-3
+
+/* mx_rms_step — what a direction u is multiplied with, of the sums of squares of u and the
+ * parameter: lr max(rms p, 1e-3) / max(1, rms u / threshold), an f32 scalar. Source:
+ * optax.clip_by_block_rms, scale_by_param_block_rms. */
+MxValue mx_rms_step(MxTrace *t, MxValue squares_u, MxValue squares_p, MxValue hyper,
+                    MxRmsStepAttr attr);
 
 typedef struct MxSpikeAttr {
     double threshold;

@@ -8,13 +8,15 @@
 #include <mx/ops.h>
 #include <mx/tree.h>
 
-enum { MX_OPTIM_KEPT = 3 }; /* arrays of a parameter, at most */
+enum { MX_OPTIM_KEPT = 4 }; /* arrays of a parameter, at most */
 
 /* An array that is kept for a parameter. */
 typedef struct MxOptimArray {
     MxLeaf leaf; /* abstract; its path as NNX checkpoints have it: "optimizer/opt_state/0/mu/…" */
     int param;   /* of the model's tree */
     int dim[MX_MAX_RANK]; /* of the parameter, that its own are parts of */
+    int scales; /* of blocks, where it is codes (leaf.quant): another array; MX_NONE = it is values
+                 */
 } MxOptimArray;
 
 /* Parameters that are stepped by one rule. */
@@ -60,13 +62,22 @@ typedef struct MxOptimStep {
 /* mx_optim_trace — steps a parameter that belongs to a part. */
 void mx_optim_trace(MxTrace *t, const MxOptim *optim, int param, MxOptimStep *step);
 
+/* mx_optim_point — where the gradient of a parameter is taken, f32, of what `step` says of p and
+ * kept. mx_optim_has_point — whether that is not the parameter itself. */
+bool mx_optim_has_point(const MxOptim *optim, int param);
+MxValue mx_optim_point(MxTrace *t, const MxOptim *optim, int param, const MxOptimStep *step);
+
 /* mx_optim_count — updates made; those that were left out do not count. mx_optim_start — the state
  * is that after so many steps: counts that say nothing else become that. */
 int64_t mx_optim_count(const MxOptim *optim);
 void mx_optim_start(MxOptim *optim, int64_t step);
-/* mx_optim_hyper — the numbers of a part's next update at a learning rate. */
-void mx_optim_hyper(const MxOptim *optim, int part, double learning_rate,
-                    float hyper[MX_HYPER_COUNT]);
+/* Learning rates of the next update and of the one after it. */
+typedef struct MxRates {
+    double now, next;
+} MxRates;
+
+/* mx_optim_hyper — the numbers of a part's next update. */
+void mx_optim_hyper(const MxOptim *optim, int part, MxRates rates, float hyper[MX_HYPER_COUNT]);
 
 /* mx_optim_leaves_out — whether updates can be left out at all (skip_step_on_spikes).
  * mx_optim_limit — the next one is, if mx_spike says so with this limit: its loss is known already.

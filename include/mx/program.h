@@ -16,13 +16,17 @@ typedef struct MxTrainMesh {
     const MxConfig *config;
     MxMesh mesh;
     MxRules rules;
-    int64_t n_stages;  /* of the pipeline; 1 = none */
-    int64_t n_repeats; /* how often a batch goes round them */
+    int64_t n_stages;     /* of the pipeline; 1 = none */
+    int64_t n_repeats;    /* how often a batch goes round them */
+    int64_t stage_layers; /* neighbouring layers that a stage runs at a time */
 } MxTrainMesh;
 
 /* mx_train_mesh — Errors: sizes that make no mesh, unrecognized axes, stages that do not divide the
  * layers, sizes that no arithmetic here would survive. */
 bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err);
+
+/* mx_train_check_stages — Errors: what no pipeline runs yet. */
+bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err);
 
 /* mx_train_check_ranks — a mesh is a wish until there are as many ranks. */
 bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
@@ -106,7 +110,7 @@ typedef struct MxGeneration {
     int64_t rows;     /* sequences */
     int64_t capacity; /* most positions of one */
     int64_t chunk;    /* tokens of a piece of a prompt */
-    bool all_logits;  /* of every token of a piece, not only of the last ones */
+    bool all_logits;  /* pieces may ask for those of every token */
 } MxGeneration;
 
 /* mx_train_state_open_generation — a state that generates, and does nothing else: on this process
@@ -125,11 +129,13 @@ typedef struct MxPiece {
     const int64_t *before;    /* [n] positions that each has already, 0 = it begins */
     const int32_t *tokens;    /* [n], or those of the one */
     int64_t n_tokens;         /* of each */
+    bool all_logits;          /* of one sequence, those after each of its tokens */
 } MxPiece;
 
 /* mx_generation_run — lets a piece through. logits  [n, vocab] after the last token of each; with
  * all_logits, [n_tokens, vocab]. What a sequence gets does not depend on the others, but for
- * rounding where more than eight go through together. */
+ * rounding where more than eight go through together. All ranks call it, with the same piece, and
+ * get the same logits. */
 void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */

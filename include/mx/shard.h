@@ -62,6 +62,9 @@ int mx_mesh_find(const MxMesh *mesh, const char *axis);
 int64_t mx_mesh_size(const MxMesh *mesh, const char *axis);
 /* mx_mesh_coord — where a rank stands along mesh axis `axis` (a position in mesh->axes). */
 int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis);
+/* mx_mesh_stages — the mesh axis along which stages of a pipeline stand, as a bit; 0 = there are
+ * none. It divides layers, never arrays. */
+uint32_t mx_mesh_stages(const MxMesh *mesh);
 /* mx_mesh_text — "data=2,fsdp=4", axes of size one left out; "one device" if nothing is left. */
 const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh);
 

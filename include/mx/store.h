@@ -165,7 +165,8 @@ void mx_store_guard_catch(void);
 /* mx_store_guard_rearm — in such a child: grants processor time for the next call on the file. Does
  * nothing elsewhere. */
 void mx_store_guard_rearm(const char *path);
-/* ---- safetensors files: named dense arrays behind a JSON header (Hugging Face) */
+/* ---- files of named dense arrays: safetensors (Hugging Face), and what torch.save writes of a
+ * dictionary of tensors (.pth, .pt, .bin), of which nothing is run */
 
 typedef struct MxTensors MxTensors;
 
@@ -180,8 +181,8 @@ typedef struct MxTensor {
 int64_t mx_tensor_bytes(const MxTensor *tensor);
 
 /* mx_tensors_open — reads the header; closed with the arena. Errors: missing, unreadable, no such
- * file, unknown dtypes, sizes that disagree, arrays outside the file, holes, bytes of two arrays.
- */
+ * file, unknown dtypes, sizes that disagree, arrays outside the file; of safetensors holes, bytes
+ * of two arrays; of torch.save whatever is no dictionary of tensors, arrays that are not dense. */
 bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError *err);
 int mx_tensors_count(const MxTensors *file);
 const char *mx_tensors_path(const MxTensors *file);

@@ -67,6 +67,8 @@ typedef struct MxKeeper {
     void (*write)(void *data, int array, MxBox box, const void *host);
     /* The array where it is, row-major, if this process may look there; else NULL. */
     void *(*map)(void *data, int array);
+    /* All of an array that is kept in few bits, as the leaf's quant says; NULL = none is. */
+    void (*write_codes)(void *data, int array, const uint8_t *codes, const float *scales);
 } MxKeeper;
 
 /* What MaxText's trees say of a leaf's axes besides. */

@@ -54,6 +54,41 @@ static void decode_int8(const uint8_t *codes, int64_t n, float *x) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)(int8_t)codes[i];
 }
 
+/* The code of a number from 0 to 1 with n decades, of which the i-th has 2^i codes. What is less
+ * than all, or no number, is 0. */
+static int code_of(float x, int n) {
+    static const float tens[] = {1, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
+    const float lowest = 0.1f, width = 0.9f;
+    int i = 0;
+    x *= tens[n - 1];
+    if (!(x >= lowest)) return 0;
+    for (int k = 0; k < n - 1; k++) i += x >= tens[k];
+    int codes = 1 << i, at = (int)((x / tens[i] - lowest) * ((float)codes / width));
+    return codes + (at < 0 ? 0 : at < codes ? at : codes - 1);
+}
+
+static void encode_dynamic(const float *x, int64_t n, uint8_t *codes) {
+    enum { DECADES = 7, SIGN = 128 };
+    for (int64_t i = 0; i < n; i++) {
+        int code = code_of(fabsf(x[i]), DECADES);
+        codes[i] = (uint8_t)(code | (code && x[i] < 0 ? SIGN : 0));
+    }
+}
+
+static void decode_dynamic(const uint8_t *codes, int64_t n, float *x) {
+    for (int64_t i = 0; i < n; i++) x[i] = mx_dynamic_values[codes[i]];
+}
+
+static void encode_squares(const float *x, int64_t n, uint8_t *codes) {
+    enum { DECADES = 8 };
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)code_of(x[i] > 0 ? sqrtf(x[i]) : 0, DECADES);
+}
+
+static void decode_squares(const uint8_t *codes, int64_t n, float *x) {
+    for (int64_t i = 0; i < n; i++) x[i] = mx_square_values[codes[i]];
+}
+
 static const struct {
     const char *name;
     float bound; /* of a value divided by its scale */
@@ -63,6 +98,8 @@ static const struct {
 } types[MX_QTYPE_COUNT] = {
     [MX_NF4] = {"nf4", 1, 2, encode_nf4, decode_nf4},
     [MX_INT8] = {"int8", 127.5f, 1, encode_int8, decode_int8},
+    [MX_DYNAMIC] = {"dynamic", 1, 1, encode_dynamic, decode_dynamic},
+    [MX_SQUARES] = {"squares", 1, 1, encode_squares, decode_squares},
 };
 
 bool mx_qtype_parse(const char *name, MxQtype *out) {

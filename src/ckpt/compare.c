@@ -260,7 +260,7 @@ static bool open_side(Comparer *c, const MxCkptRef *ref, const MxCkptRef *other,
     MxHfModel model;
     out->holds_state = !ref->is_hf;
     if (!ref->is_hf || other->is_hf) return ckpt_open(c->arena, ref, &out->file, c->err);
-    const char *config = mx_path_join(c->arena, ref->path, MX_HF_CONFIG);
+    const char *config = mx_hf_config_path(c->arena, ref->path);
     if (!mx_hf_read_config(c->arena, config, &model, c->err)) return false;
     *heads = other->heads ? *other->heads : model.heads;
     as_other.heads = heads;

@@ -226,6 +226,22 @@ static void set_stack(const Maker *p, const CkptEntry *entry, MxLeaf *leaf) {
                               spot.number, group->n_layers, spot.tail);
 }
 
+/* How the result keeps a leaf. */
+static MxQuant quant_of(const Maker *p, const char *path) {
+    static const char dir[] = "model/";
+    const MxTree *model = p->how->quantized;
+    int at = model && mx_text_has_prefix(path, dir) ? mx_tree_find(model, path + strlen(dir)) : -1;
+    return at < 0 ? (MxQuant){0} : model->leaves[at].quant;
+}
+
+static bool check_quant(const Maker *p, const char *source, const CkptTarget *target) {
+    const char *why =
+        target->quant.type ? mx_quant_why_not(p->arena, target->quant, target->shape) : NULL;
+    return !why || refuse(p, source,
+                          mx_arena_printf(p->arena, "cannot be kept in %s: %s",
+                                          mx_qtype_name(target->quant.type), why));
+}
+
 static bool add_piece(Maker *p, int i) {
     CkptConversion *conversion = p->conversion;
     MxLeaf *leaf = &conversion->leaves.leaves[i];
@@ -241,6 +257,8 @@ static bool add_piece(Maker *p, int i) {
     bool is_weight = entry->row->is_tree && !entry->row->is_random;
     if (p->how->casts && is_weight && mx_dtype_is_float(place.dtype))
         place.dtype = p->how->param_dtype;
+    MxQuant quant = quant_of(p, leaf->path);
+    if (quant.type) place.dtype = MX_F32; /* of what is quantised */
     int count = place.scan_dim < 0 ? 1 : leaf->stack.count;
     int index = place.scan_dim < 0 ? 0 : leaf->stack.index;
     int64_t found = mx_map_get(&p->by_path, place.path, -1);
@@ -255,7 +273,8 @@ static bool add_piece(Maker *p, int i) {
         return refuse(p, source, "and another array go to the same place");
     target->pieces[index] = i;
     target->is_text = entry->array->is_text;
-    return true;
+    target->quant = quant.type ? ckpt_quant_in_stack(quant, place.scan_dim) : quant;
+    return index > 0 || check_quant(p, source, target);
 }
 
 /* Stacks need every layer. */
@@ -321,7 +340,7 @@ bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert 
     *out = (CkptConversion){.from = *from};
     if (!check_contents(&p) || !find_adapters(&p) || (merges && !check_contents(&p))) return false;
     choose_form(&p);
-    bool splits = merges || must_split(&p);
+    bool splits = merges || how->quantized || must_split(&p);
     if (!ckpt_leaves(arena, &out->from.survey, splits, &out->leaves, &out->pieces,
                      &out->n_random_left, err) ||
         (merges && !ckpt_lora_match(arena, &out->lora, &out->leaves, &out->merges, err)))

@@ -13,6 +13,7 @@ typedef struct CkptTarget {
     int n;        /* pieces */
     int *pieces;  /* [n] leaves, by their place in the stack */
     bool is_text;
+    MxQuant quant; /* it is written as codes and scales */
 } CkptTarget;
 
 typedef struct CkptConversion {

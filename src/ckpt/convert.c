@@ -140,12 +140,86 @@ static bool copy_text(Converter *c, const CkptTarget *t) {
 
 /* Tensors are read whole, so that all of one layer's is written before the next is read. */
 static bool start_tiles(const Converter *c, const CkptTarget *t, CkptTiles *tiles) {
+    if (t->quant.type)
+        return ckpt_tiles_start_blocks(tiles, t->shape, t->scan_dim, t->quant, CKPT_TILE_ELEMENTS);
     int outer = c->conversion.from.hf ? t->scan_dim : -1;
     return ckpt_tiles_start_by(tiles, t->shape, outer, CKPT_TILE_ELEMENTS);
 }
 
+/* ---- in few bits: codes and scales of a tile lie side by side */
+
+typedef struct Coded {
+    uint8_t *codes;
+    float *scales;
+    size_t bytes; /* of both, with what is between them */
+} Coded;
+
+/* Where they are in memory that has room for a tile. */
+static Coded coded_in(const CkptTarget *t, const MxBox *box, void *room) {
+    MxShape shape = ckpt_box_shape(box);
+    size_t codes = (size_t)mx_shape_count(mx_quant_codes(t->quant, shape));
+    size_t scales = (size_t)mx_shape_count(mx_quant_scales(t->quant, shape)) * sizeof(float);
+    codes = (codes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+    return (Coded){
+        .codes = room, .scales = (void *)((char *)room + codes), .bytes = codes + scales};
+}
+
+/* A box of whole blocks, one layer's, in c->part. */
+static bool encode(Converter *c, const CkptTarget *t, const MxBox *box, Coded *out) {
+    int64_t layer = t->scan_dim < 0 ? 0 : box->start[t->scan_dim];
+    if (!gather(c, t, box, c->tile)) return false;
+    *out = coded_in(t, box, c->part);
+    memset(c->part, 0, out->bytes);
+    return mx_quantize(t->quant, ckpt_box_shape(box), c->tile, out->codes, out->scales) ||
+           mx_fail(c->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = c->conversion.from.ref.ref},
+                   "\"%s\" holds what is no number or infinite: %s has no code for it",
+                   c->conversion.leaves.leaves[t->pieces[layer]].path,
+                   mx_qtype_name(t->quant.type));
+}
+
+static bool write_coded(Converter *c, const CkptTarget *t) {
+    CkptTiles tiles;
+    Coded made;
+    if (!ckpt_make_codes(c->file, t->path, t->quant, t->shape, c->err)) return false;
+    if (!start_tiles(c, t, &tiles)) return true;
+    do {
+        if (!encode(c, t, &tiles.box, &made) ||
+            !ckpt_write_codes(c->file, t->path, t->quant, tiles.box, made.codes, made.scales,
+                              c->err))
+            return false;
+        show_progress(c, t, &tiles.box, "writing");
+    } while (ckpt_tiles_next(&tiles));
+    return true;
+}
+
+/* Whether a tile reads back as it was written. */
+static bool verify_tile(Converter *c, const CkptTarget *t, const MxBox *box, bool *is_same) {
+    if (!t->quant.type) {
+        size_t bytes = (size_t)mx_box_count(box) * mx_dtype_bytes(t->dtype);
+        if (!gather(c, t, box, c->tile) ||
+            !mx_h5_read_box(c->file, t->path, t->dtype, *box, c->again, c->err))
+            return false;
+        *is_same = *is_same && !memcmp(c->tile, c->again, bytes);
+        return true;
+    }
+    Coded made, found = coded_in(t, box, c->again);
+    MxQuant quant = t->quant;
+    CkptFile file = {.ref = {.path = mx_h5_path(c->file), .group = ""},
+                     .file = c->file,
+                     .arrays = &(MxH5Array){.path = t->path},
+                     .quants = &quant,
+                     .n = 1};
+    memset(c->again, 0, found.bytes);
+    if (!encode(c, t, box, &made) ||
+        !ckpt_read_codes(&file, 0, *box, found.codes, found.scales, c->err))
+        return false;
+    *is_same = *is_same && !memcmp(made.codes, found.codes, made.bytes);
+    return true;
+}
+
 static bool write_target(Converter *c, const CkptTarget *t) {
     if (t->is_text) return copy_text(c, t);
+    if (t->quant.type) return write_coded(c, t);
     CkptTiles tiles;
     if (!mx_h5_make(c->file, t->path, t->dtype, t->shape, c->err)) return false;
     if (!start_tiles(c, t, &tiles)) return true;
@@ -164,11 +238,7 @@ static bool verify_target(Converter *c, const CkptTarget *t) {
     if (t->is_text || !start_tiles(c, t, &tiles)) return true;
     bool is_same = true;
     do {
-        size_t bytes = (size_t)mx_box_count(&tiles.box) * mx_dtype_bytes(t->dtype);
-        if (!gather(c, t, &tiles.box, c->tile) ||
-            !mx_h5_read_box(c->file, t->path, t->dtype, tiles.box, c->again, c->err))
-            return false;
-        is_same = is_same && !memcmp(c->tile, c->again, bytes);
+        if (!verify_tile(c, t, &tiles.box, &is_same)) return false;
         show_progress(c, t, &tiles.box, "verifying");
     } while (ckpt_tiles_next(&tiles));
     if (!is_same && ++c->n_mismatches <= MAX_MISMATCHES_SHOWN)
@@ -230,7 +300,10 @@ static void print_target(const CkptConversion *conversion, const CkptTarget *t, 
     if (t->scan_dim >= 0) mx_text_add(out, "stack %d at dim %d", t->n, t->scan_dim);
     if (piece->scan_dim < 0 && t->scan_dim < 0) mx_text_add(out, "copy");
     MxDtype dtype = tensor ? tensor->dtype : array->dtype;
-    if (t->dtype != dtype && !t->is_text)
+    if (t->quant.type)
+        mx_text_add(out, ", %s to %s in blocks of %lld", mx_dtype_name(dtype),
+                    mx_qtype_name(t->quant.type), (long long)t->quant.tile);
+    else if (t->dtype != dtype && !t->is_text)
         mx_text_add(out, ", %s to %s", mx_dtype_name(dtype), mx_dtype_name(t->dtype));
     if (conversion->merges) {
         int n_merged = 0;
@@ -304,28 +377,5 @@ bool mx_ckpt_convert(const MxCkptRef *from, const MxConvert *how, const char *pa
     if (ok && c.conversion.merges) print_drift(&c, notes);
     *form = c.conversion.form;
     mx_arena_release(&c.arena);
-    return ok;
-}
-
-/* ---- reading all of it */
-
-bool mx_ckpt_read_through(const MxCkptRef *ref, int64_t *bytes, MxError *err) {
-    MxArena arena = {.name = "read through"};
-    CkptFile file;
-    *bytes = 0;
-    void *tile = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
-    bool ok = ckpt_open(&arena, ref, &file, err);
-    for (int i = 0; ok && i < file.n; i++) {
-        const MxH5Array *array = &file.arrays[i];
-        CkptTiles tiles;
-        CkptPiece piece = {.entry = i, .scan_dim = -1};
-        bool has_more =
-            !array->is_text && ckpt_tiles_start(&tiles, array->shape, CKPT_TILE_ELEMENTS);
-        for (; ok && has_more; has_more = ckpt_tiles_next(&tiles)) {
-            ok = ckpt_read_piece(&file, &piece, tiles.box, array->dtype, tile, err);
-            *bytes += mx_box_count(&tiles.box) * (int64_t)mx_dtype_bytes(array->dtype);
-        }
-    }
-    mx_arena_release(&arena);
     return ok;
 }

@@ -39,7 +39,7 @@ enum {
     HF_SCORE_BIAS = 8192,
     HF_NARROW_Q = 16384, /* queries are made of a narrow vector, or not */
     HF_WIDE_Q = 32768,
-    HF_SEES = 65536, /* an encoder of images */
+    HF_INDEXER = 65536,
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
@@ -72,6 +72,7 @@ typedef struct HfRow {
     HfRole role;
     int wants;           /* of the bits above */
     MxHfExperts experts; /* of these alone; MX_HF_EXPERTS_NONE = any */
+    const char *encoder; /* of this encoder of images */
     const char *whole;   /* the shape of our array, of which our_shape is a part that is cut in one
                             dim; NULL = all of it */
     const char *first;   /* where the part starts in that dim: a sum of letters, "N+K"; "%" = the
@@ -87,6 +88,8 @@ extern const int hf_n_rows;
 const MxFamily *hf_family(const char *model_type, const MxHfNames **names);
 /* hf_is_outer — whether it is the type of a model that has such a one as its text_config. */
 bool hf_is_outer(const MxHfNames *names, const char *model_type);
+/* hf_has_block — whether some layers of the family have such a block. */
+bool hf_has_block(const MxHfNames *names, MxBlockKind kind);
 /* hf_family_of — that of a model. */
 const MxFamily *hf_family_of(const MxHfModel *model);
 /* hf_names_of — of what a config of ours tells; NULL = Hugging Face has no such model. */
@@ -182,11 +185,18 @@ static inline void hf_put(void *array, MxDtype dtype, int64_t i, float value) {
 
 /* A parameter, or part of one, and the tensor that it is. */
 typedef struct HfLink HfLink;
+/* What a tensor is put together of, along a dim (hf_meta.c). */
+typedef struct HfParts {
+    int cut, n;
+    MxTensors *const *file;  /* [n] */
+    const MxTensor **tensor; /* [n] */
+} HfParts;
 struct HfLink {
     HfMap map;
     const MxTensors *file;
-    const MxTensor *tensor;
-    HfLink *next; /* of another part; NULL = there is none */
+    const MxTensor *tensor; /* all of it */
+    const HfParts *parts;   /* NULL = the file has it in one piece */
+    HfLink *next;           /* of another part; NULL = there is none */
 };
 
 /* An open folder. Tensors are read whole, the last one is kept. */
@@ -232,9 +242,11 @@ typedef enum HfKind { HF_NONE, HF_SIZE, HF_NUMBER, HF_FLAG } HfKind;
 typedef struct HfMember HfMember;
 struct HfMember {
     const char *theirs, *ours;
-    const char *what;     /* for messages, if not `theirs` */
-    const char *of, *but; /* the model types that have it, or that have not, a space between them;
-                             NULL = all, none */
+    const char *what; /* for messages, if not `theirs` */
+    /* Which models have it: families with such a block (MX_BLOCK_NONE = all), those of which
+     * MxHfNames says so at `flag` and does not at `unless` (0 = nowhere). */
+    MxBlockKind block;
+    size_t flag, unless;
     HfKind kind;
     size_t at, from;       /* of the value in MxHfModel and in MxConfig */
     int64_t most, missing; /* of a size; missing 0 = it must be there */
@@ -259,22 +271,21 @@ struct HfMember {
     .kind = HF_NUMBER, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
 #define HF_FLAG_OF(field, config)                                                                  \
     .kind = HF_FLAG, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
-/* hf_read_encoder — the sizes of the encoder of images in config.json of the model around a text
- * model; none if it is no SigLIP, so that the text model alone is taken. */
+/* hf_read_encoder — the encoder of images in config.json of the model around a text model; none if
+ * it is not available here, so that the text model alone is taken. hf_yaml_encoder — its keys. */
 void hf_read_encoder(HfReader *r, const MxJson *outer);
+void hf_yaml_encoder(const MxHfModel *model, MxText *out);
 extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[],
     hf_layer_members[], hf_block_members[];
 /* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
  * are no more. */
 const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);
-#define HF_DEEPSEEK "deepseek_v2 deepseek_v3"
-/* hf_is — whether a model type is one of these, a space between them. */
-bool hf_is(const MxHfNames *names, const char *types);
 
 /* For functions of rows. hf_get — NULL if it is missing or null. hf_flag — whether it says
  * something. hf_refuse — it stands for other parameters. hf_lack — mxtrain does not do it.
  * hf_read_size, hf_read_number — missing: what counts where it is missing or null, of a size 0 = it
- * must be there. hf_must_be — that a key of ours is as all their models have it. */
+ * must be there. hf_missing — that of a member of the kind HF_SIZE. hf_must_be — that a key of ours
+ * is as all their models have it. */
 MxJson *hf_get(const MxJson *object, const char *key);
 bool hf_flag(const HfReader *r, const char *key);
 bool hf_refuse(const HfReader *r, const char *member, const char *what);
@@ -282,6 +293,7 @@ void hf_lack(HfReader *r, const char *member, const MxJson *found);
 void hf_read_size(const HfReader *r, const char *key, int64_t most, int64_t missing, int64_t *out);
 void hf_read_number(const HfReader *r, const MxJson *object, const char *key, double missing,
                     double *out);
+int64_t hf_missing(const HfReader *r, const HfMember *m);
 bool hf_must_be(const MxConfig *c, MxKey key, bool is_so, const char *wanted, MxError *err);
 
 enum { HF_LARGEST_SIZE = 1 << 24 };
@@ -291,6 +303,21 @@ void hf_read_member(HfReader *r, const HfMember *m);
 
 #define HF_TENSORS "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
+
+/* ---- folders of Meta's (hf_meta.c) */
+
+#define META_CONFIG "params.json"
+
+/* hf_meta_file — the name of a file of weights; hf_meta_name — Meta's name of a tensor. */
+const char *hf_meta_file(MxArena *arena, int shard);
+const char *hf_meta_name(MxArena *arena, const char *theirs);
+/* hf_meta_config — puts what config.json would say in the place of a params.json that was read.
+ * Errors: members that are missing or not known. */
+bool hf_meta_config(HfReader *r);
+/* hf_meta_join — a link to a tensor of which each shard has a part; shards is kept. Errors, without
+ * a word: shards differ. hf_meta_read — such a tensor, as its parts are. */
+bool hf_meta_join(MxArena *arena, MxTensors *const *shards, int n, HfLink *link);
+bool hf_meta_read(const HfParts *parts, void *out, MxError *err);
 
 /* ---- weights that were a folder's (heads.c) */
 

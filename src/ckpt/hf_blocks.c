@@ -11,9 +11,9 @@
 static void read_from_0(HfReader *r, const HfMember *m) {
     int64_t *out = (int64_t *)((char *)r->model + m->at);
     const MxJson *value = hf_get(r->json, m->theirs);
-    *out = m->missing;
+    *out = hf_missing(r, m);
     if (!value || (mx_json_int(value, out) && *out == 0)) return;
-    hf_read_size(r, m->theirs, m->most, m->missing, out);
+    hf_read_size(r, m->theirs, m->most, hf_missing(r, m), out);
 }
 
 static void read_ahead(HfReader *r, const HfMember *m) {
@@ -49,6 +49,18 @@ static void read_types(HfReader *r, const HfMember *m) {
         is_so = type && !strcmp(type, type_of(mx_layer_spec(&layers, i)));
     }
     if (!is_so) hf_lack(r, m->theirs, types);
+}
+
+/* It says the same as first_k_dense_replace, or nothing. */
+static void read_mlp_types(HfReader *r, const HfMember *m) {
+    const MxJson *types = hf_get(r->json, m->theirs);
+    int n = (int)mx_json_length(types);
+    bool is_so = !types || n == r->model->n_layers;
+    for (int i = 0; is_so && i < n; i++) {
+        const char *type = mx_json_string(mx_json_at(types, (size_t)i));
+        is_so = type && !strcmp(type, i < r->model->n_dense ? "dense" : "sparse");
+    }
+    if (!is_so) hf_refuse(r, m->theirs, "wanted dense layers first, as first_k_dense_replace says");
 }
 
 /* So many layers on, one sees all tokens; layer_types goes before it. */
@@ -132,32 +144,31 @@ static void read_tunes(HfReader *r, const HfMember *m) {
 
 // clang-format off
 const HfMember hf_layer_members[] = {
-    {.theirs = "first_k_dense_replace", .ours = "first_num_dense_layers", .of = "deepseek_v2",
-     HF_SIZE_OF(n_dense, first_num_dense_layers), .most = HF_LARGEST_SIZE, .shapes = true, .read = read_from_0},
-    {.theirs = "first_k_dense_replace", .ours = "first_num_dense_layers", .of = "deepseek_v3",
-     HF_SIZE_OF(n_dense, first_num_dense_layers), .most = HF_LARGEST_SIZE, .missing = 3, .shapes = true,
-     .read = read_from_0},
-    {.theirs = "num_nextn_predict_layers", .of = "deepseek_v3", HF_SIZE_OF(n_ahead, mtp_num_layers),
+    {.theirs = "first_k_dense_replace", .ours = "first_num_dense_layers", .flag = HF_OF(like_deepseek),
+     HF_SIZE_OF(n_dense, first_num_dense_layers), .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_dense),
+     .shapes = true, .read = read_from_0},
+    {.theirs = "num_nextn_predict_layers", .flag = HF_OF(looks_ahead), HF_SIZE_OF(n_ahead, mtp_num_layers),
      .most = HF_LARGEST_SIZE, .missing = 1, .read = read_ahead, .take = take_ahead, .yaml = yaml_nothing},
-    {.theirs = "full_attention_interval", .ours = "inhomogeneous_layer_cycle_interval", .of = "qwen3_next",
+    {.theirs = "full_attention_interval", .ours = "inhomogeneous_layer_cycle_interval", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(cycle, inhomogeneous_layer_cycle_interval), .most = HF_LARGEST_SIZE,
      .read = read_interval, .write = write_interval},
-    {.theirs = "no_rope_layer_interval", .ours = "nope_layer_interval", .of = "llama4_text",
+    {.theirs = "no_rope_layer_interval", .ours = "nope_layer_interval", .flag = HF_OF(tells_turns),
      HF_SIZE_OF(nope_interval, nope_layer_interval), .most = HF_LARGEST_SIZE, .missing = 4, .agrees = true,
      .read = read_nope, .take = take_nope, .write = write_nope, .yaml = yaml_nope},
-    {.what = "interleave_moe_layer_step", .ours = "inhomogeneous_layer_cycle_interval", .of = "llama4_text",
+    {.what = "interleave_moe_layer_step", .ours = "inhomogeneous_layer_cycle_interval", .flag = HF_OF(tells_turns),
      HF_SIZE_OF(cycle, inhomogeneous_layer_cycle_interval)},
-    {.theirs = "no_rope_layers", .of = "llama4_text", .read = read_rotated},
-    {.theirs = "moe_layers", .of = "llama4_text", .read = read_sparse},
-    {.theirs = "attention_chunk_size", .ours = "chunk_attn_window_size", .of = "llama4_text",
+    {.theirs = "no_rope_layers", .flag = HF_OF(tells_turns), .read = read_rotated},
+    {.theirs = "moe_layers", .flag = HF_OF(tells_turns), .read = read_sparse},
+    {.theirs = "attention_chunk_size", .ours = "chunk_attn_window_size", .flag = HF_OF(sees_chunks),
      HF_SIZE_OF(chunk, chunk_attn_window_size), .most = INT32_MAX, .missing = 8192, .agrees = true, .read = read_chunk},
-    {.theirs = "attn_temperature_tuning", .ours = "temperature_tuning", .of = "llama4_text",
+    {.theirs = "attn_temperature_tuning", .ours = "temperature_tuning", .flag = HF_OF(tunes_queries),
      HF_FLAG_OF(tunes, temperature_tuning), .agrees = true, .read = read_tunes},
-    {.theirs = "attn_scale", .ours = "temperature_tuning_scale", .of = "llama4_text",
+    {.theirs = "attn_scale", .ours = "temperature_tuning_scale", .flag = HF_OF(tunes_queries),
      HF_NUMBER_OF(tuning_scale, temperature_tuning_scale), .usual = 0.1, .agrees = true},
-    {.theirs = "floor_scale", .ours = "temperature_tuning_floor_scale", .of = "llama4_text",
+    {.theirs = "floor_scale", .ours = "temperature_tuning_floor_scale", .flag = HF_OF(tunes_queries),
      HF_SIZE_OF(tuning_period, temperature_tuning_floor_scale), .most = INT32_MAX, .missing = 8192, .agrees = true},
-    {.theirs = "layer_types", .of = "gemma2 gemma3_text olmo3 gpt_oss llama4_text qwen3_next", .read = read_types},
+    {.theirs = "layer_types", .flag = HF_OF(tells_layers), .read = read_types},
+    {.theirs = "mlp_layer_types", .flag = HF_OF(has_indexer), .read = read_mlp_types},
     {0},
 };
 // clang-format on
@@ -179,27 +190,54 @@ static void write_q_rank(const MxHfModel *model, const MxHfNames *names, MxJson 
         mx_json_set_number(out, "q_lora_rank", NAN); /* null */
 }
 
+/* Where nothing is scaled, ours turns pairs that are neighbours in the indexer too. */
+static void read_topk(HfReader *r, const HfMember *m) {
+    hf_read_size(r, m->theirs, m->most, m->missing, &r->model->index_topk);
+    if (!r->model->is_yarn) hf_lack(r, "rope_type", NULL);
+}
+
+static bool fits_indexer(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    bool is_so = hf_must_be(c, MX_KEY_use_indexer, c->use_indexer == names->has_indexer,
+                            names->has_indexer ? "true" : "false", err);
+    return hf_must_be(c, MX_KEY_indexer_mask_exact_topk,
+                      !c->use_indexer || c->indexer_mask_exact_topk, "true", err) &&
+           is_so;
+}
+
+static void read_indexer(HfReader *r, const HfMember *m) {
+    (void)m;
+    r->model->has_indexer = r->names->has_indexer;
+}
+
 // clang-format off
 const HfMember hf_block_members[] = {
-    {.theirs = "q_lora_rank", .ours = "q_lora_rank", .of = HF_DEEPSEEK, HF_SIZE_OF(q_rank, q_lora_rank),
+    {.theirs = "q_lora_rank", .ours = "q_lora_rank", .block = MX_BLOCK_MLA, HF_SIZE_OF(q_rank, q_lora_rank),
      .most = HF_LARGEST_SIZE, .missing = 1536, .shapes = true, .read = read_q_rank, .write = write_q_rank},
-    {.theirs = "kv_lora_rank", .ours = "kv_lora_rank", .of = HF_DEEPSEEK, HF_SIZE_OF(kv_rank, kv_lora_rank),
+    {.theirs = "kv_lora_rank", .ours = "kv_lora_rank", .block = MX_BLOCK_MLA, HF_SIZE_OF(kv_rank, kv_lora_rank),
      .most = HF_LARGEST_SIZE, .missing = 512, .shapes = true},
-    {.theirs = "qk_nope_head_dim", .ours = "qk_nope_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(nope_dim, qk_nope_head_dim),
+    {.theirs = "qk_nope_head_dim", .ours = "qk_nope_head_dim", .block = MX_BLOCK_MLA, HF_SIZE_OF(nope_dim, qk_nope_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
-    {.theirs = "qk_rope_head_dim", .ours = "qk_rope_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(rope_dim, qk_rope_head_dim),
+    {.theirs = "qk_rope_head_dim", .ours = "qk_rope_head_dim", .block = MX_BLOCK_MLA, HF_SIZE_OF(rope_dim, qk_rope_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 64, .shapes = true},
-    {.theirs = "v_head_dim", .ours = "v_head_dim", .of = HF_DEEPSEEK, HF_SIZE_OF(value_dim, v_head_dim),
+    {.theirs = "v_head_dim", .ours = "v_head_dim", .block = MX_BLOCK_MLA, HF_SIZE_OF(value_dim, v_head_dim),
      .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
-    {.theirs = "linear_num_key_heads", .ours = "gdn_num_key_heads", .of = "qwen3_next",
+    {.ours = "use_indexer", .block = MX_BLOCK_MLA, HF_FLAG_OF(has_indexer, use_indexer), .shapes = true,
+     .read = read_indexer, .fits = fits_indexer},
+    {.theirs = "index_n_heads", .ours = "indexer_n_heads", .flag = HF_OF(has_indexer), HF_SIZE_OF(index_heads, indexer_n_heads),
+     .most = HF_LARGEST_SIZE, .missing = 64, .shapes = true},
+    {.theirs = "index_head_dim", .ours = "indexer_head_dim", .flag = HF_OF(has_indexer), HF_SIZE_OF(index_dim, indexer_head_dim),
+     .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
+    {.theirs = "index_topk", .ours = "indexer_topk", .flag = HF_OF(has_indexer), HF_SIZE_OF(index_topk, indexer_topk),
+     .most = INT32_MAX, .missing = 2048, .agrees = true, .read = read_topk},
+    {.theirs = "linear_num_key_heads", .ours = "gdn_num_key_heads", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_keys, gdn_num_key_heads), .most = HF_LARGEST_SIZE, .missing = 16, .shapes = true},
-    {.theirs = "linear_num_value_heads", .ours = "gdn_num_value_heads", .of = "qwen3_next",
+    {.theirs = "linear_num_value_heads", .ours = "gdn_num_value_heads", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_values, gdn_num_value_heads), .most = HF_LARGEST_SIZE, .missing = 32, .shapes = true},
-    {.theirs = "linear_key_head_dim", .ours = "gdn_key_head_dim", .of = "qwen3_next",
+    {.theirs = "linear_key_head_dim", .ours = "gdn_key_head_dim", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_key_dim, gdn_key_head_dim), .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
-    {.theirs = "linear_value_head_dim", .ours = "gdn_value_head_dim", .of = "qwen3_next",
+    {.theirs = "linear_value_head_dim", .ours = "gdn_value_head_dim", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_value_dim, gdn_value_head_dim), .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
-    {.theirs = "linear_conv_kernel_dim", .ours = "gdn_conv_kernel_dim", .of = "qwen3_next",
+    {.theirs = "linear_conv_kernel_dim", .ours = "gdn_conv_kernel_dim", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_taps, gdn_conv_kernel_dim), .most = HF_LARGEST_SIZE, .missing = 4, .shapes = true},
     {0},
 };

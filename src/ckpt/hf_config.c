@@ -31,9 +31,16 @@ static const HfMember *next_of_all(const HfMember *m) {
     return NULL;
 }
 
+static bool is_had(const HfMember *m, const MxHfNames *names) {
+    const char *facts = (const char *)names;
+    return (!m->block || hf_has_block(names, m->block)) &&
+           (!m->flag || *(const bool *)(facts + m->flag)) &&
+           (!m->unless || !*(const bool *)(facts + m->unless));
+}
+
 const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names) {
     do m = next_of_all(m);
-    while (m && ((m->of && !hf_is(names, m->of)) || (m->but && hf_is(names, m->but))));
+    while (m && !is_had(m, names));
     return m;
 }
 
@@ -87,7 +94,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     *out = (MxHfModel){0};
     if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
     r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
-    if (!r.json) return false;
+    if (!r.json || (mx_text_has_suffix(path, "/" META_CONFIG) && !hf_meta_config(&r))) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
     r.family = type ? hf_family(type, &r.names) : NULL;
     if (!r.family)
@@ -182,23 +189,6 @@ const char *mx_hf_other_shapes(MxArena *arena, const MxHfModel *theirs, const Mx
 
 /* ---- out */
 
-static void yaml_encoder(const MxHfModel *model, MxText *t) {
-    const struct {
-        const char *key;
-        int64_t value;
-    } sizes[] = {{"image_size_for_vit", model->see_size},
-                 {"patch_size_for_vit", model->see_patch},
-                 {"conv_stride_for_vit", model->see_patch},
-                 {"hidden_size_for_vit", model->see_dim},
-                 {"intermediate_size_for_vit", model->see_mlp},
-                 {"num_hidden_layers_for_vit", model->see_layers},
-                 {"num_attention_heads_for_vit", model->see_heads},
-                 {"vision_output_length", model->see_tokens}};
-    mx_text_add(t, "use_multimodal: true\nvision_encoder_block: gemma3\npacking: false\n");
-    for (int i = 0; i < MX_COUNT(sizes); i++)
-        mx_text_add(t, "%s: %lld\n", sizes[i].key, (long long)sizes[i].value);
-}
-
 const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
     MxText t;
     mx_text_init(&t, arena);
@@ -215,7 +205,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
         else if (m->ours && m->kind == HF_FLAG)
             mx_text_add(&t, "%s: %s\n", m->ours, value != 0 ? "true" : "false");
     }
-    if (model->sees) yaml_encoder(model, &t);
+    if (model->sees) hf_yaml_encoder(model, &t);
     return t.data;
 }
 

@@ -1,39 +1,116 @@
-/* hf_encoder.c — what config.json of a model that sees images says of its encoder. Source:
- * transformers 5.23, models/siglip/configuration_siglip.py, gemma3/configuration_gemma3.py. */
+/* hf_encoder.c — what config.json of a model that sees images says of its encoder: one row a
+ * member. Source: transformers 5.23, models/siglip/configuration_siglip.py,
+ * gemma3/configuration_gemma3.py, llama4/configuration_llama4.py. */
 #include "hf.h"
 
-/* A size, of a config of SigLIP's or around it; missing: as transformers has it. */
-static int64_t size_of(const MxJson *json, const char *key, int64_t missing) {
-    int64_t size = missing;
-    const MxJson *value = hf_get(json, key);
-    if (value && (!mx_json_int(value, &size) || size < 1 || size > HF_LARGEST_SIZE)) size = 0;
-    return size;
+/* Where a member stands. */
+typedef enum Holder { IN_VISION, AROUND } Holder;
+
+/* A size; of one encoder alone where it names one. */
+typedef struct Size {
+    const char *encoder, *theirs;
+    Holder holder;
+    const char *ours[2];
+    size_t at;       /* in MxHfModel */
+    int64_t missing; /* what counts where it is missing */
+} Size;
+
+#define SIZE(field) .at = offsetof(MxHfModel, field)
+
+// clang-format off
+static const Size sizes[] = {
+    {NULL, "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 768},
+    {"gemma3", "num_attention_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 12},
+    {"gemma3", "num_hidden_layers", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 12},
+    {"gemma3", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 3072},
+    {"gemma3", "image_size", .ours = {"image_size_for_vit"}, SIZE(see_size), .missing = 224},
+    {"gemma3", "patch_size", .ours = {"patch_size_for_vit", "conv_stride_for_vit"}, SIZE(see_patch), .missing = 16},
+    {"gemma3", "mm_tokens_per_image", AROUND, {"vision_output_length"}, SIZE(see_tokens), 256},
+    {"llama4", "num_attention_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
+    {"llama4", "num_hidden_layers", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 34},
+    {"llama4", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 5632},
+    {"llama4", "image_size", .ours = {"image_size_for_vit", "tile_size_for_vit"}, SIZE(see_size), .missing = 448},
+    {"llama4", "patch_size", .ours = {"patch_size_for_vit", "conv_stride_for_vit"}, SIZE(see_patch), .missing = 14},
+    {"llama4", "projector_input_dim", .ours = {"projector_input_dim_for_vit"}, SIZE(see_wide), .missing = 4096},
+    {"llama4", "projector_output_dim", .ours = {"projector_output_dim_for_vit"}, SIZE(see_made), .missing = 4096},
+    {"llama4", "vision_output_dim", .ours = {"vision_output_dim_for_vit"}, SIZE(see_out), .missing = 7680},
+};
+// clang-format on
+
+/* The only value that mxtrain has for a member. */
+typedef struct Fixed {
+    const char *encoder, *theirs, *word; /* word NULL = a number */
+    double number;
+    const char *within; /* an object that it may stand in */
+} Fixed;
+
+static const Fixed fixed[] = {
+    {"gemma3", "hidden_act", .word = "gelu_pytorch_tanh"},
+    {"gemma3", "layer_norm_eps", .number = 1e-6},
+    {"gemma3", "num_channels", .number = 3},
+    {"llama4", "hidden_act", .word = "gelu"},
+    {"llama4", "norm_eps", .number = 1e-5},
+    {"llama4", "num_channels", .number = 3},
+    {"llama4", "pixel_shuffle_ratio", .number = 0.5},
+    {"llama4", "rope_theta", .number = 10000, .within = "rope_parameters"},
+    {"llama4", "projector_dropout", .number = 0},
+    {"llama4", "attention_dropout", .number = 0},
+};
+
+static bool is_of(const char *name, const MxEncoder *encoder) {
+    return !name || !strcmp(name, encoder->name);
 }
 
 /* What would make another model of it. */
-static bool is_known(const HfReader *r, const MxJson *vision) {
-    const char *type = mx_json_string(mx_json_get(vision, "model_type"));
-    const char *act = mx_json_string(hf_get(vision, "hidden_act"));
-    double epsilon = 1e-6;
-    mx_json_number(mx_json_get(vision, "layer_norm_eps"), &epsilon);
-    return r->names->outer_type && !strcmp(r->names->outer_type, "gemma3") && type &&
-           !strcmp(type, "siglip_vision_model") && (!act || !strcmp(act, "gelu_pytorch_tanh")) &&
-           epsilon == 1e-6 && size_of(vision, "num_channels", 3) == 3;
+static bool is_known(const MxEncoder *encoder, const MxJson *vision) {
+    for (int i = 0; i < MX_COUNT(fixed); i++) {
+        const MxJson *inner = fixed[i].within ? hf_get(vision, fixed[i].within) : NULL;
+        const MxJson *value = hf_get(inner ? inner : vision, fixed[i].theirs);
+        const char *word = mx_json_string(value);
+        double number;
+        if (!value || !is_of(fixed[i].encoder, encoder)) continue;
+        if (fixed[i].word ? !word || strcmp(word, fixed[i].word)
+                          : !mx_json_number(value, &number) || number != fixed[i].number)
+            return false;
+    }
+    return true;
+}
+
+/* 0 = it is none. */
+static int64_t read_size(const MxJson *json, const Size *size) {
+    int64_t n = size->missing;
+    const MxJson *value = hf_get(json, size->theirs);
+    return value && (!mx_json_int(value, &n) || n < 1 || n > HF_LARGEST_SIZE) ? 0 : n;
+}
+
+static int64_t *place_of(MxHfModel *model, const Size *size) {
+    return (int64_t *)(void *)((char *)model + size->at);
 }
 
 void hf_read_encoder(HfReader *r, const MxJson *outer) {
     const MxJson *vision = mx_json_get(outer, "vision_config");
+    const char *type = mx_json_string(mx_json_get(vision, "model_type"));
     MxHfModel *m = r->model;
-    if (!vision || !is_known(r, vision)) return;
-    m->see_dim = size_of(vision, "hidden_size", 768);
-    m->see_mlp = size_of(vision, "intermediate_size", 3072);
-    m->see_heads = size_of(vision, "num_attention_heads", 12);
-    m->see_size = size_of(vision, "image_size", 224);
-    m->see_patch = size_of(vision, "patch_size", 16);
-    m->see_tokens = size_of(outer, "mm_tokens_per_image", 256);
-    m->see_layers = size_of(vision, "num_hidden_layers", 12);
-    bool fits = m->see_dim && m->see_mlp && m->see_heads && m->see_size && m->see_patch &&
-                m->see_tokens && m->see_layers && m->see_dim % m->see_heads == 0 &&
-                m->see_size % m->see_patch == 0;
-    if (!fits) hf_refuse(r, "vision_config", "its sizes do not go together");
+    const MxEncoder *encoder = type ? mx_encoder_of_hf(type, r->family->decoder_block) : NULL;
+    bool fits = true;
+    if (!encoder || !is_known(encoder, vision)) return;
+    m->encoder = encoder;
+    for (int i = 0; i < MX_COUNT(sizes); i++) {
+        if (!is_of(sizes[i].encoder, encoder)) continue;
+        int64_t size = read_size(sizes[i].holder == AROUND ? outer : vision, &sizes[i]);
+        *place_of(m, &sizes[i]) = size;
+        fits = fits && size;
+    }
+    if (!fits || m->see_dim % m->see_heads || m->see_size % m->see_patch)
+        hf_refuse(r, "vision_config", "its sizes do not go together");
+}
+
+void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
+    MxHfModel sizes_of = *model;
+    mx_text_add(out, "use_multimodal: true\nvision_encoder_block: %s\npacking: false\n",
+                model->encoder->name);
+    for (int i = 0; i < MX_COUNT(sizes); i++)
+        for (int k = 0; k < 2 && sizes[i].ours[k] && is_of(sizes[i].encoder, model->encoder); k++)
+            mx_text_add(out, "%s: %lld\n", sizes[i].ours[k],
+                        (long long)*place_of(&sizes_of, &sizes[i]));
 }

@@ -1,6 +1,5 @@
 /* hf_experts.c — the members of config.json that tell of experts, and what of ours is to be so that
- * there is a model of theirs. Source: transformers 4.51 and 5.23, models/mixtral, qwen3_moe,
- * deepseek_v2, deepseek_v3, gpt_oss, qwen3_next, llama4. */
+ * there is a model of theirs. Source: transformers 4.51 and 5.23, configuration_*.py of each. */
 #include "hf.h"
 
 static bool has_experts(const MxHfModel *model) {
@@ -24,7 +23,7 @@ static void read_count(HfReader *r, const HfMember *m) {
 }
 
 static void write_count(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    int which = hf_is(names, HF_DEEPSEEK) ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
+    int which = names->like_deepseek ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
     if (names->experts) mx_json_set_int(out, counts[which], model->n_experts);
 }
 
@@ -113,7 +112,7 @@ static bool fits_shared(const MxConfig *c, const MxHfNames *names, MxError *err)
 /* Ours are the softmax of the chosen scores, which is that of all, divided by their sum; or, of
  * deepseek_v3, sigmoids divided by their sum. Mixtral's always are. */
 static void read_norm(HfReader *r, const HfMember *m) {
-    bool is_usual = !hf_is(r->names, "qwen3_moe") && !hf_get(r->json, m->theirs);
+    bool is_usual = r->names->norms_anyway && !hf_get(r->json, m->theirs);
     if (!is_usual && !hf_flag(r, m->theirs)) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
 }
 
@@ -175,7 +174,7 @@ static void write_alpha(const MxHfModel *model, const MxHfNames *names, MxJson *
 }
 
 static bool fits_limit(const MxConfig *c, const MxHfNames *names, MxError *err) {
-    bool has = hf_is(names, "gpt_oss");
+    bool has = names->limits_gates;
     return hf_must_be(c, MX_KEY_mlp_activations_limit, (c->mlp_activations_limit > 0) == has,
                       has ? "above 0" : "0 or below", err);
 }
@@ -237,28 +236,25 @@ const HfMember hf_expert_members[] = {
      .yaml = yaml_width},
     {.yaml = yaml_routing, .fits = fits_limit},
     {.fits = fits_sinks},
-    {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v2", HF_SIZE_OF(n_shared, shared_experts),
-     .most = HF_LARGEST_SIZE, .missing = 2, .shapes = true, .fits = fits_shared},
-    {.theirs = "n_shared_experts", .ours = "shared_experts", .of = "deepseek_v3", HF_SIZE_OF(n_shared, shared_experts),
-     .most = HF_LARGEST_SIZE, .missing = 1, .shapes = true, .fits = fits_shared},
-    {.theirs = "shared_expert_intermediate_size", .ours = "shared_experts", .of = "qwen3_next",
+    {.theirs = "n_shared_experts", .ours = "shared_experts", .flag = HF_OF(like_deepseek),
+     HF_SIZE_OF(n_shared, shared_experts), .most = HF_LARGEST_SIZE, .missing = 1, .of_family = HF_OF(default_shared),
+     .shapes = true, .fits = fits_shared},
+    {.theirs = "shared_expert_intermediate_size", .ours = "shared_experts", .flag = HF_OF(sizes_shared),
      HF_SIZE_OF(n_shared, shared_experts), .most = HF_LARGEST_SIZE, .missing = 512, .shapes = true,
      .read = read_shared_width, .write = write_shared_width, .fits = fits_shared},
-    {.ours = "shared_experts", .of = "llama4_text", HF_SIZE_OF(n_shared, shared_experts), .shapes = true,
+    {.ours = "shared_experts", .flag = HF_OF(has_one_shared), HF_SIZE_OF(n_shared, shared_experts), .shapes = true,
      .read = read_one_shared, .fits = fits_one_shared},
-    {.theirs = "routed_scaling_factor", .ours = "routed_scaling_factor", .of = "deepseek_v2",
-     HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 1, .agrees = true},
-    {.theirs = "routed_scaling_factor", .ours = "routed_scaling_factor", .of = "deepseek_v3",
-     HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 2.5, .agrees = true},
-    {.theirs = "topk_method", .of = "deepseek_v2", HF_SIZE_OF(n_groups, n_routing_groups),
+    {.theirs = "routed_scaling_factor", .ours = "routed_scaling_factor", .flag = HF_OF(like_deepseek),
+     HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 1, .of_family = HF_OF(default_routing), .agrees = true},
+    {.theirs = "topk_method", .flag = HF_OF(like_deepseek), .unless = HF_OF(has_groups), HF_SIZE_OF(n_groups, n_routing_groups),
      .agrees = true, .read = read_method, .write = write_method, .yaml = yaml_groups, .fits = fits_method},
-    {.theirs = "n_group", .of = "deepseek_v3", HF_SIZE_OF(n_groups, n_routing_groups),
+    {.theirs = "n_group", .flag = HF_OF(has_groups), HF_SIZE_OF(n_groups, n_routing_groups),
      .agrees = true, .read = read_groups, .write = write_groups, .yaml = yaml_groups},
-    {.what = "topk_group", .of = HF_DEEPSEEK, HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
-    {.theirs = "swiglu_limit", .ours = "mlp_activations_limit", .of = "gpt_oss",
+    {.what = "topk_group", .flag = HF_OF(like_deepseek), HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
+    {.theirs = "swiglu_limit", .ours = "mlp_activations_limit", .flag = HF_OF(limits_gates),
      HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .agrees = true},
-    {.theirs = "swiglu_alpha", .of = "gpt_oss", .usual = 1.702, .read = read_alpha, .write = write_alpha},
-    {.theirs = "norm_topk_prob", .of = "qwen3_moe qwen3_next deepseek_v3", .read = read_norm, .write = write_norm},
+    {.theirs = "swiglu_alpha", .flag = HF_OF(limits_gates), .usual = 1.702, .read = read_alpha, .write = write_alpha},
+    {.theirs = "norm_topk_prob", .flag = HF_OF(tells_norm), .read = read_norm, .write = write_norm},
     {.theirs = "router_jitter_noise", .read = read_jitter},
     {.theirs = "decoder_sparse_step", .most = HF_LARGEST_SIZE, .read = read_step},
     {.theirs = "mlp_only_layers", .read = read_only},

@@ -30,6 +30,8 @@ static int64_t size_of(const MxHfModel *m, char letter) {
                  {'h', m->nope_dim + m->rope_dim},
                  {'u', m->nope_dim + m->value_dim},
                  {'v', m->value_dim},
+                 {'g', m->index_heads},
+                 {'e', m->index_dim},
                  {'A', m->delta_values},
                  {'B', 2 * m->delta_values},
                  {'C', m->delta_taps},
@@ -44,6 +46,10 @@ static int64_t size_of(const MxHfModel *m, char letter) {
                  {'p', m->see_patch},
                  {'r', m->see_patch},
                  {'P', m->see_patch ? across * across : 0},
+                 {'T', m->see_patch ? across * across + 1 : 0},
+                 {'i', m->see_wide},
+                 {'j', m->see_made},
+                 {'k', m->see_out},
                  {'3', 3}};
     int i = 0;
     while (sizes[i].letter != letter) i++;
@@ -98,8 +104,9 @@ HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
     map.theirs = shape_of(model, row->their_shape);
     map.offset = row->which * stride_of(model, row->their_shape, '2');
     map.inner = map.rotated = -1;
-    bool turns = has_heads && model->heads.interleaves != model->names->are_neighbours;
-    map.spreads = turns && model->names->are_neighbours;
+    bool are_neighbours = model->names->are_neighbours || model->is_meta;
+    bool turns = has_heads && model->heads.interleaves != are_neighbours;
+    map.spreads = turns && are_neighbours;
     int dim = 0;
     for (int d = 0; d < part.rank; d++)
         if (map.ours.dim[d] != part.dim[d])

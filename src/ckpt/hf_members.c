@@ -50,9 +50,14 @@ void hf_read_number(const HfReader *r, const MxJson *object, const char *key, do
     *out = missing;
 }
 
-static int64_t missing_size(const HfReader *r, const HfMember *m) {
-    int64_t of_family = *(const int64_t *)((const char *)r->names + m->of_family);
-    return m->of_family && of_family ? of_family : m->missing;
+int64_t hf_missing(const HfReader *r, const HfMember *m) {
+    const void *of_family = (const char *)r->names + m->of_family;
+    return m->of_family && *(const int64_t *)of_family ? *(const int64_t *)of_family : m->missing;
+}
+
+static double missing_number(const HfReader *r, const HfMember *m) {
+    const void *of_family = (const char *)r->names + m->of_family;
+    return m->of_family && *(const double *)of_family > 0 ? *(const double *)of_family : m->usual;
 }
 
 void hf_read_member(HfReader *r, const HfMember *m) {
@@ -60,9 +65,9 @@ void hf_read_member(HfReader *r, const HfMember *m) {
     if (m->read)
         m->read(r, m);
     else if (m->theirs && m->kind == HF_SIZE)
-        hf_read_size(r, m->theirs, m->most, missing_size(r, m), at);
+        hf_read_size(r, m->theirs, m->most, hf_missing(r, m), at);
     else if (m->theirs && m->kind == HF_NUMBER)
-        hf_read_number(r, r->json, m->theirs, m->usual, at);
+        hf_read_number(r, r->json, m->theirs, missing_number(r, m), at);
     else if (m->theirs && m->kind == HF_FLAG)
         *(bool *)at = hf_flag(r, m->theirs);
 }
@@ -324,9 +329,9 @@ static void yaml_query_scalar(const MxHfModel *model, MxText *t) {
 const HfMember hf_members[] = {
     {.theirs = "hidden_size", .ours = "base_emb_dim", HF_SIZE_OF(emb_dim, emb_dim),
      .most = HF_LARGEST_SIZE, .shapes = true},
-    {.theirs = "intermediate_size", .ours = "base_mlp_dim", .but = "llama4_text", HF_SIZE_OF(mlp_dim, mlp_dim),
+    {.theirs = "intermediate_size", .ours = "base_mlp_dim", .unless = HF_OF(has_own_mlp), HF_SIZE_OF(mlp_dim, mlp_dim),
      .most = HF_LARGEST_SIZE, .shapes = true},
-    {.theirs = "intermediate_size_mlp", .ours = "base_mlp_dim", .of = "llama4_text", HF_SIZE_OF(mlp_dim, mlp_dim),
+    {.theirs = "intermediate_size_mlp", .ours = "base_mlp_dim", .flag = HF_OF(has_own_mlp), HF_SIZE_OF(mlp_dim, mlp_dim),
      .most = HF_LARGEST_SIZE, .missing = 16384, .shapes = true},
     {.theirs = "num_hidden_layers", .ours = "base_num_decoder_layers", HF_SIZE_OF(n_layers, num_decoder_layers),
      .most = MOST_LAYERS, .shapes = true, .read = read_layers, .write = write_layers},
@@ -334,7 +339,7 @@ const HfMember hf_members[] = {
      .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_heads), .shapes = true},
     {.theirs = "num_key_value_heads", .ours = "base_num_kv_heads", HF_SIZE_OF(n_kv_heads, num_kv_heads),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_kv_heads},
-    {.theirs = "head_dim", .ours = "head_dim", .but = "deepseek_v2 deepseek_v3", HF_SIZE_OF(head_dim, head_dim),
+    {.theirs = "head_dim", .ours = "head_dim", .block = MX_BLOCK_ATTENTION, HF_SIZE_OF(head_dim, head_dim),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_head_dim},
     {.theirs = "vocab_size", .ours = "vocab_size", HF_SIZE_OF(vocab_size, vocab_size),
      .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_vocab), .shapes = true},
@@ -348,9 +353,9 @@ const HfMember hf_members[] = {
      .shapes = true, .agrees = true, .read = read_tied, .yaml = yaml_tied, .fits = fits_tied},
     {.theirs = "attention_bias", .ours = "attention_bias", HF_FLAG_OF(has_bias, attention_bias),
      .shapes = true, .read = read_bias, .write = write_bias, .check = check_bias},
-    {.ours = "use_qk_norm", .but = "llama4_text", HF_FLAG_OF(has_qk_norm, use_qk_norm),
+    {.ours = "use_qk_norm", .unless = HF_OF(norms_turned), HF_FLAG_OF(has_qk_norm, use_qk_norm),
      .shapes = true, .read = read_qk_norm, .take = take_qk_norm, .check = check_qk_norm},
-    {.theirs = "use_qk_norm", .ours = "use_qk_norm", .of = "llama4_text", HF_FLAG_OF(norms_turned, use_qk_norm),
+    {.theirs = "use_qk_norm", .ours = "use_qk_norm", .flag = HF_OF(norms_turned), HF_FLAG_OF(norms_turned, use_qk_norm),
      .agrees = true, .read = read_bare_norm, .write = write_bare_norm},
     {.yaml = yaml_norms, .fits = fits_norms},
     {.theirs = "query_pre_attn_scalar", HF_NUMBER_OF(query_scalar, query_pre_attn_scalar),

@@ -38,6 +38,11 @@ const HfRow hf_rows[] = {
     {.holder = HF_MLA, .ours = "kv_norm/scale", .theirs = "kv_a_layernorm.weight", .our_shape = "c", .their_shape = "c", .role = HF_SCALE},
     {.holder = HF_MLA, .ours = "wkv_b/kernel", .theirs = "kv_b_proj.weight", .our_shape = "c N u", .their_shape = "Nu c"},
     {.holder = HF_MLA, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "N v D", .their_shape = "D Nv"},
+    {.holder = HF_MLA, .ours = "indexer/wq_b/kernel", .theirs = "indexer.wq_b.weight", .our_shape = "q g e", .their_shape = "ge q", .wants = HF_INDEXER},
+    {.holder = HF_MLA, .ours = "indexer/wk/kernel", .theirs = "indexer.wk.weight", .our_shape = "D e", .their_shape = "e D", .wants = HF_INDEXER},
+    {.holder = HF_MLA, .ours = "indexer/k_norm/scale", .theirs = "indexer.k_norm.weight", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
+    {.holder = HF_MLA, .ours = "indexer/k_norm/bias", .theirs = "indexer.k_norm.bias", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
+    {.holder = HF_MLA, .ours = "indexer/weights_proj/kernel", .theirs = "indexer.weights_proj.weight", .our_shape = "D g", .their_shape = "g D", .wants = HF_INDEXER},
     {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D"},
     {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D"},
     {.holder = HF_DELTA, .ours = "conv1d/kernel", .theirs = "conv1d.weight", .our_shape = "C 1 G", .their_shape = "G 1 C"},
@@ -82,29 +87,55 @@ const HfRow hf_rows[] = {
     {.holder = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
-    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/scale", .theirs = "vision_tower.post_layernorm.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/bias", .theirs = "vision_tower.post_layernorm.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_soft_embedding_norm/scale", .theirs = "multi_modal_projector.mm_soft_emb_norm.weight", .our_shape = "d", .their_shape = "d", .role = HF_SCALE, .wants = HF_SEES},
-    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_input_projection/w", .theirs = "multi_modal_projector.mm_input_projection_weight", .our_shape = "d D", .their_shape = "d D", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/scale", .theirs = "layer_norm1.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/bias", .theirs = "layer_norm1.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/scale", .theirs = "layer_norm2.weight", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/bias", .theirs = "layer_norm2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/kernel", .theirs = "self_attn.out_proj.weight", .our_shape = "n o d", .their_shape = "d no", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/bias", .theirs = "self_attn.out_proj.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .wants = HF_SEES},
-    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .wants = HF_SEES},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/scale", .theirs = "vision_tower.post_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/Transformer/encoder_norm/bias", .theirs = "vision_tower.post_layernorm.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_soft_embedding_norm/scale", .theirs = "multi_modal_projector.mm_soft_emb_norm.weight", .our_shape = "d", .their_shape = "d", .role = HF_SCALE, .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "VisionEmbedder_0/mm_input_projection/w", .theirs = "multi_modal_projector.mm_input_projection_weight", .our_shape = "d D", .their_shape = "d D", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/scale", .theirs = "layer_norm1.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_0/bias", .theirs = "layer_norm1.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/scale", .theirs = "layer_norm2.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "LayerNorm_1/bias", .theirs = "layer_norm2.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/kernel", .theirs = "self_attn.out_proj.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MultiHeadDotProductAttention_0/out/bias", .theirs = "self_attn.out_proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_0/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "gemma3"},
+    {.holder = HF_EYE_LAYER, .ours = "MlpBlockViT_0/Dense_1/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/class_embedding", .theirs = "vision_model.class_embedding", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/positional_embedding_vlm", .theirs = "vision_model.positional_embedding_vlm", .our_shape = "T d", .their_shape = "T d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/Llama4UnfoldConvolution_0/vit_unfold_linear/kernel", .theirs = "vision_model.patch_embedding.linear.weight", .our_shape = "3pr d", .their_shape = "d 3pr", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/layernorm_pre/scale", .theirs = "vision_model.layernorm_pre.weight", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/layernorm_pre/bias", .theirs = "vision_model.layernorm_pre.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/layernorm_post/scale", .theirs = "vision_model.layernorm_post.weight", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/layernorm_post/bias", .theirs = "vision_model.layernorm_post.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/Llama4VisionPixelShuffleMLP_0/pixel_shuffle_mlp/vit_pixel_shuffle_mlp_fc1/kernel", .theirs = "vision_model.vision_adapter.mlp.fc1.weight", .our_shape = "w i", .their_shape = "i w", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4VisionModel_0/Llama4VisionPixelShuffleMLP_0/pixel_shuffle_mlp/vit_pixel_shuffle_mlp_fc2/kernel", .theirs = "vision_model.vision_adapter.mlp.fc2.weight", .our_shape = "i j", .their_shape = "j i", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Llama4MultiModalProjector_0/vit_multi_modal_projector/kernel", .theirs = "multi_modal_projector.linear_1.weight", .our_shape = "k D", .their_shape = "D k", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "input_layer_norm/scale", .theirs = "input_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "input_layer_norm/bias", .theirs = "input_layernorm.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "post_attention_layer_norm/scale", .theirs = "post_attention_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "post_attention_layer_norm/bias", .theirs = "post_attention_layernorm.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/query/kernel", .theirs = "self_attn.q_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/query/bias", .theirs = "self_attn.q_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/key/kernel", .theirs = "self_attn.k_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/key/bias", .theirs = "self_attn.k_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/value/kernel", .theirs = "self_attn.v_proj.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/value/bias", .theirs = "self_attn.v_proj.bias", .our_shape = "n o", .their_shape = "no", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/out/kernel", .theirs = "self_attn.o_proj.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "self_attention_vision/out/bias", .theirs = "self_attn.o_proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc1/kernel", .theirs = "mlp.fc1.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc1/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc2/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "llama4"},
+    {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc2/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -113,13 +144,6 @@ const int hf_n_rows = MX_COUNT(hf_rows);
 
 bool hf_is_outer(const MxHfNames *names, const char *model_type) {
     return names->outer_type && !strcmp(names->outer_type, model_type);
-}
-
-bool hf_is(const MxHfNames *names, const char *types) {
-    size_t n = strlen(names->model_type);
-    for (const char *at = types; (at = strstr(at, names->model_type)); at += n)
-        if ((at == types || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
-    return false;
 }
 
 /* The i-th kind of all families, in order; NULL = there are no more. */
@@ -143,6 +167,10 @@ const MxFamily *hf_family(const char *model_type, const MxHfNames **names) {
     return NULL;
 }
 
+bool hf_has_block(const MxHfNames *names, MxBlockKind kind) {
+    return mx_family_has(hf_family(names->model_type, &names), kind);
+}
+
 const MxFamily *hf_family_of(const MxHfModel *model) {
     return mx_family_find(model->decoder_block);
 }
@@ -150,7 +178,8 @@ const MxFamily *hf_family_of(const MxHfModel *model) {
 const MxHfNames *hf_names_of(const MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
     for (int k = MX_MOST_HF - 1; k > 0; k--)
-        if (family->hf[k].model_type && !strcmp(family->hf[k].score, c->routed_score_func))
+        if (family->hf[k].model_type && !strcmp(family->hf[k].score, c->routed_score_func) &&
+            family->hf[k].has_indexer == c->use_indexer)
             return &family->hf[k];
     return family->hf[0].model_type ? &family->hf[0] : NULL;
 }
@@ -226,7 +255,7 @@ static int bits_of(const MxHfModel *model) {
            (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
            (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
            (names->has_sinks ? HF_SINKS : 0) | (names->has_score_bias ? HF_SCORE_BIAS : 0) |
-           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (model->sees ? HF_SEES : 0);
+           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (names->has_indexer ? HF_INDEXER : 0);
 }
 
 int64_t hf_most_names(const MxHfModel *model) {
@@ -241,6 +270,7 @@ static bool is_apart(const HfRow *row) {
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     if ((row->wants & bits_of(model)) != row->wants) return 0;
     if (row->experts && row->experts != model->names->experts) return 0;
+    if (row->encoder && (!model->sees || strcmp(row->encoder, model->encoder->name))) return 0;
     if (row->holder == HF_EYE_LAYER) return model->see_layers;
     return is_apart(row) ? 1 : hf_layers(model) * in_a_layer(model, row);
 }
@@ -256,10 +286,8 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
     if (row->holder == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
     if (row->holder == HF_EYE) return mx_arena_printf(arena, "model/vision_encoder/%s", row->ours);
     if (row->holder == HF_EYE_LAYER)
-        return mx_arena_printf(arena,
-                               "model/vision_encoder/Gemma3VisionEncoderLayer_0/Transformer/"
-                               "encoderblock_%d/%s",
-                               i, row->ours);
+        return mx_arena_printf(arena, "model/vision_encoder/%s/%s%d/%s", model->encoder->tower,
+                               model->encoder->layer, i, row->ours);
     MxLayers layers = hf_model_layers(model);
     i /= in_a_layer(model, row);
     return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
@@ -276,7 +304,7 @@ const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *r
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->holder == HF_EYE_LAYER)
-        return mx_arena_printf(arena, "vision_tower.encoder.layers.%d.%s", i, row->theirs);
+        return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
     if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
     int each = in_a_layer(model, row);

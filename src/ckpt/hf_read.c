@@ -21,9 +21,17 @@ static bool refuse(const Folder *f, const char *file, const char *what) {
                    (MxWhere){.file = mx_path_join(f->arena, f->dir, file)}, "%s", what);
 }
 
+const char *mx_hf_config_path(MxArena *arena, const char *dir) {
+    const char *theirs = mx_path_join(arena, dir, MX_HF_CONFIG);
+    const char *metas = mx_path_join(arena, dir, META_CONFIG);
+    bool is_meta = !mx_file_exists(theirs) && mx_file_exists(metas) &&
+                   mx_file_exists(mx_path_join(arena, dir, hf_meta_file(arena, 0)));
+    return is_meta ? metas : theirs;
+}
+
 bool mx_hf_is_dir(const char *dir) {
     MxArena arena = {.name = "hf"};
-    bool is = mx_file_exists(mx_path_join(&arena, dir, MX_HF_CONFIG)) &&
+    bool is = mx_file_exists(mx_hf_config_path(&arena, dir)) &&
               !mx_file_exists(mx_path_join(&arena, dir, CKPT_STATE_FILE));
     mx_arena_release(&arena);
     return is;
@@ -83,7 +91,18 @@ static bool open_index(Folder *f) {
     return ok && check_index(f, weights, &by_name);
 }
 
-static bool open_shards(Folder *f) {
+static bool open_metas(Folder *f) {
+    int n = 0;
+    while (mx_file_exists(mx_path_join(f->arena, f->dir, hf_meta_file(f->arena, n)))) n++;
+    f->names = hf_meta_file(f->arena, 0);
+    f->shards = mx_new_n(f->arena, MxTensors *, n + 1);
+    for (int i = 0; i < n; i++)
+        if (!open_shard(f, hf_meta_file(f->arena, i))) return false;
+    return true;
+}
+
+static bool open_shards(Folder *f, const MxHfModel *model) {
+    if (model->is_meta) return open_metas(f);
     f->names = HF_TENSORS;
     if (!mx_file_exists(mx_path_join(f->arena, f->dir, HF_TENSORS)) &&
         mx_file_exists(mx_path_join(f->arena, f->dir, HF_INDEX))) {
@@ -102,13 +121,6 @@ static const struct {
     const char *with, *without;
 } withins[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
 
-/* The same of its encoder of images, whose tower was a model within a model before 5.0. */
-static const struct {
-    const char *with, *without;
-} eyes[] = {{"vision_tower.vision_model.", "vision_tower."},
-            {"model.vision_tower.vision_model.", "vision_tower."},
-            {"model.", ""}};
-
 static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
     for (int i = 0; i < f->n_shards && !link->tensor; i++) {
         link->file = f->shards[i];
@@ -118,12 +130,13 @@ static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
 }
 
 /* The name that a tensor of an encoder of images has in the files. */
-static const char *find_eye(const Folder *f, const char *name, HfLink *link) {
+static const char *find_eye(const Folder *f, const MxHfEncoder *hf, const char *name,
+                            HfLink *link) {
     if (find_spelled(f, name, link)) return name;
-    for (int k = 0; k < MX_COUNT(eyes); k++) {
-        if (!mx_text_has_prefix(name, eyes[k].without)) continue;
-        const char *spelled =
-            mx_arena_printf(f->arena, "%s%s", eyes[k].with, name + strlen(eyes[k].without));
+    for (int k = 0; k < MX_COUNT(hf->spelled) && hf->spelled[k].with; k++) {
+        const char *with = hf->spelled[k].with, *without = hf->spelled[k].without;
+        if (!mx_text_has_prefix(name, without)) continue;
+        const char *spelled = mx_arena_printf(f->arena, "%s%s", with, name + strlen(without));
         if (find_spelled(f, spelled, link)) return spelled;
     }
     return name;
@@ -157,7 +170,8 @@ static bool link_tensor(Folder *f, const char *name, const HfLink *link) {
 /* Layers behind the last one, which look further ahead; transformers does not read them either. */
 static bool is_ahead(const MxHfModel *model, const char *name) {
     const char prefix[] = "model.layers.";
-    if (hf_is(model->names, "qwen3_next") && mx_text_has_prefix(name, "mtp.")) return true;
+    const char *ahead = model->names->ahead;
+    if (ahead && mx_text_has_prefix(name, ahead)) return true;
     if (!model->n_ahead || !mx_text_has_prefix(name, prefix)) return false;
     long layer = strtol(name + strlen(prefix), NULL, 10);
     return layer >= hf_layers(model) && layer < hf_layers(model) + model->n_ahead;
@@ -166,8 +180,8 @@ static bool is_ahead(const MxHfModel *model, const char *name) {
 /* Tensors without a meaning: a table that old files hold of each layer's rotations, and a head that
  * tied models do not read. */
 static bool is_idle(const MxHfModel *model, const char *name) {
-    return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || is_ahead(model, name) ||
-           (model->is_tied && !strcmp(name, "lm_head.weight"));
+    return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || !strcmp(name, "rope.freqs") ||
+           is_ahead(model, name) || (model->is_tied && !strcmp(name, "lm_head.weight"));
 }
 
 /* Of the model around a text model. */
@@ -208,9 +222,16 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         if (!hf_has(&hf->model, row, i)) continue;
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         const char *ours = hf_our_name(f->arena, &hf->model, row, i);
+        if (hf->model.is_meta) name = hf_meta_name(f->arena, name);
         HfLink link = {.map = hf_map(&hf->model, row, i)};
-        name = (hf_is_eye(row) ? find_eye : find_tensor)(f, name, &link);
-        link_tensor(f, name, &link);
+        name = row->encoder ? find_eye(f, &hf->model.encoder->hf, name, &link)
+                            : find_tensor(f, name, &link);
+        if (!hf->model.is_meta || hf_meta_join(f->arena, f->shards, f->n_shards, &link))
+            link_tensor(f, name, &link);
+        else
+            refuse(f, f->names,
+                   mx_arena_printf(f->arena, "\"%s\": parts in other files are missing or others",
+                                   name));
         int array = (int)mx_map_get(by_path, ours, *n); /* another part of it may be there */
         if (array < *n) {
             link.next = mx_new(f->arena, HfLink);
@@ -231,15 +252,17 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
     CkptHf *hf = *out = mx_new(arena, CkptHf);
     int failures = err->count;
     *hf = (CkptHf){.kept = {.name = "tensor"}};
-    if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &hf->model, err) ||
-        !open_shards(&f))
+    if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &hf->model, err) ||
+        !open_shards(&f, &hf->model))
         return false;
     f.is_within = hf->model.is_within;
     if (ref->heads) hf->model.heads = *ref->heads;
     hf->model.sees = ref->sees;
-    if (ref->sees && !hf->model.see_layers)
+    if (ref->sees && !hf->model.encoder)
         return refuse(&f, MX_HF_CONFIG,
-                      "no encoder of images that is available here; wanted SigLIP's of gemma3");
+                      mx_arena_printf(arena,
+                                      "no encoder of images that is available here (those of %s)",
+                                      mx_encoders_built));
     int64_t most = hf_most_names(&hf->model);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);
@@ -260,7 +283,9 @@ static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
     mx_arena_release(&hf->kept);
     hf->data = mx_arena_alloc(&hf->kept, (size_t)mx_tensor_bytes(link->tensor) + 1);
     hf->tensor = link->tensor;
-    if (mx_tensors_read_raw(link->file, link->tensor, hf->data, err)) return true;
+    if (link->parts ? hf_meta_read(link->parts, hf->data, err)
+                    : mx_tensors_read_raw(link->file, link->tensor, hf->data, err))
+        return true;
     hf->tensor = NULL;
     return false;
 }
@@ -304,7 +329,7 @@ bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config,
     from.heads = &ours.heads;
     from.sees = config->use_multimodal;
     ok = ok && mx_hf_load(&arena, &from, state, &theirs, err);
-    MxWhere where = {.file = mx_path_join(&arena, dir, MX_HF_CONFIG)};
+    MxWhere where = {.file = mx_hf_config_path(&arena, dir)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
     mx_error_release(&others);
     mx_arena_release(&arena);

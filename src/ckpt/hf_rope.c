@@ -79,7 +79,7 @@ static void read_yarn(HfReader *r, const MxJson *rope) {
     model->is_yarn = true;
     model->yarn_length = (int64_t)length;
     model->yarn_truncates = !truncates || hf_says_something(truncates);
-    model->yarn_scale = hf_is(r->names, "deepseek_v2 deepseek_v3") ? all : 0;
+    model->yarn_scale = hf_has_block(r->names, MX_BLOCK_MLA) ? all : 0;
     if (model->yarn_scale > 0 && model->length <= model->yarn_length)
         hf_lack(r, "mscale_all_dim", hf_get(rope, "mscale_all_dim"));
 }
@@ -135,12 +135,12 @@ static void take_pairs(const MxConfig *c, MxHfModel *model) {
 }
 
 static void write_pairs(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    if (hf_is(names, "deepseek_v3")) mx_json_set_bool(out, "rope_interleave", model->are_pairs);
+    if (names->tells_pairs) mx_json_set_bool(out, "rope_interleave", model->are_pairs);
 }
 
 static bool check_pairs(const MxHfModel *model, const MxHfNames *names, MxWhere where,
                         MxError *err) {
-    return model->are_pairs || !hf_is(names, "deepseek_v2") ||
+    return model->are_pairs || (names->tells_pairs && !names->has_indexer) ||
            mx_fail(err, MX_EXIT_BAD_INPUT, where, "rope_interleave: %s rotates neighbours",
                    names->architecture);
 }
@@ -303,9 +303,9 @@ const HfMember hf_rope_members[] = {
     {.what = "attention_factor", HF_NUMBER_OF(yarn_amplitude, rope_attention_factor), .agrees = true, .take = take_none},
     {.what = "mscale_all_dim", HF_NUMBER_OF(yarn_scale, mscale), .agrees = true, .take = take_none},
     {.what = "partial_rotary_factor", HF_NUMBER_OF(rotated, partial_rotary_factor), .agrees = true},
-    {.theirs = "rope_interleave", .of = "deepseek_v2 deepseek_v3", HF_FLAG_OF(are_pairs, rope_interleave), .agrees = true,
+    {.theirs = "rope_interleave", .block = MX_BLOCK_MLA, HF_FLAG_OF(are_pairs, rope_interleave), .agrees = true,
      .read = read_pairs, .take = take_pairs, .write = write_pairs, .yaml = yaml_none, .check = check_pairs},
-    {.but = "deepseek_v2 deepseek_v3", .yaml = yaml_none, .fits = fits_pairs},
+    {.block = MX_BLOCK_ATTENTION, .yaml = yaml_none, .fits = fits_pairs},
     {.what = "linear factor of rope_scaling", .ours = "rope_linear_scaling_factor",
      HF_NUMBER_OF(rope_factor, rope_linear_scaling_factor), .agrees = true, .take = take_rope_factor},
     {.what = "llama3 in rope_scaling", HF_FLAG_OF(is_stretched, rope_use_scale),

@@ -162,6 +162,7 @@ typedef struct CkptFile {
     MxH5 *file;
     struct CkptHf *hf; /* instead of it: a folder of Hugging Face's */
     MxH5Array *arrays;
+    const MxQuant *quants; /* [arrays] how the file keeps them; NULL = as they are */
     int n;
     CkptSurvey survey;
     const char *note; /* of block cycles, or NULL */
@@ -189,6 +190,28 @@ bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err);
+
+/* ---- arrays that a file keeps in few bits (codes.c) */
+
+/* ckpt_join_codes — of the arrays of a file that was listed those that are codes and scales become
+ * one of floats. Errors: codes without scales, or of a kind that is not known. */
+bool ckpt_join_codes(MxArena *arena, CkptFile *file, MxError *err);
+static inline MxQuant ckpt_quant(const CkptFile *file, int entry) {
+    return file->quants ? file->quants[entry] : (MxQuant){0};
+}
+/* ckpt_read_codes — of a box of whole blocks. ckpt_read_coded — a box of values. */
+bool ckpt_read_codes(const CkptFile *file, int entry, MxBox box, uint8_t *codes, float *scales,
+                     MxError *err);
+bool ckpt_read_coded(const CkptFile *file, int entry, MxBox box, MxDtype dtype, void *out,
+                     MxError *err);
+/* ckpt_make_codes — an array in a created file. ckpt_write_codes — a box of whole blocks of it. */
+bool ckpt_make_codes(MxH5 *file, const char *path, MxQuant quant, MxShape shape, MxError *err);
+bool ckpt_write_codes(MxH5 *file, const char *path, MxQuant quant, MxBox box, const uint8_t *codes,
+                      const float *scales, MxError *err);
+/* ckpt_quant_in_stack — of an array whose layers lie along a dim (-1 = it is none), by that of one
+ * layer. ckpt_quant_of_layer — the other way round. */
+MxQuant ckpt_quant_in_stack(MxQuant layer, int scan_dim);
+MxQuant ckpt_quant_of_layer(MxQuant stacked, int scan_dim);
 
 /* ---- ranks (share.c) */
 
@@ -255,6 +278,9 @@ bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements);
 /* ckpt_tiles_start_by — the same, all pieces with one index of a dim (-1 = any) before the next
  * one's. They are not contiguous then. */
 bool ckpt_tiles_start_by(CkptTiles *tiles, MxShape shape, int outer, int64_t max_elements);
+/* ckpt_tiles_start_blocks — pieces of whole blocks of an array that is to be kept in few bits. */
+bool ckpt_tiles_start_blocks(CkptTiles *tiles, MxShape shape, int outer, MxQuant quant,
+                             int64_t max_elements);
 /* ckpt_tiles_next — at the next one, if there is one. */
 bool ckpt_tiles_next(CkptTiles *tiles);
 

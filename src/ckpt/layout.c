@@ -28,7 +28,7 @@ const int ckpt_n_rows = MX_COUNT(ckpt_rows);
 static const char *const random_segments[] = {"rngs", "dropout"};
 /* Names of trees in the optimizer that are shaped like the parameters. */
 static const char *const moments[] = {
-#define MX_OPTIM_TREE(name) #name,
+#define MX_OPTIM_TREE(name) #name, #name "_scales",
 #include <mx/config_optimizers.def>
 #undef MX_OPTIM_TREE
 };

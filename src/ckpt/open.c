@@ -167,7 +167,9 @@ bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err
     } else {
         if (!mx_h5_open(arena, ref->path, &out->file, err)) return false;
         if (ref->assumes_bf16) mx_h5_assume_bf16(out->file);
-        if (!mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err)) return false;
+        if (!mx_h5_list(arena, out->file, ref->group, &out->arrays, &out->n, err) ||
+            !ckpt_join_codes(arena, out, err))
+            return false;
     }
     return !ref->assumes_bf16 || check_assumed(out, err);
 }
@@ -197,6 +199,8 @@ static bool read_values(const CkptFile *file, const CkptPiece *piece, MxBox box,
     const MxH5Array *array = file->survey.entries[piece->entry].array;
     if (file->hf) return ckpt_hf_read(file->hf, piece->entry, &box, dtype, out, err);
     if (piece->scan_dim >= 0) box = mx_box_insert(box, piece->scan_dim, piece->index, 1);
+    if (ckpt_quant(file, piece->entry).type)
+        return ckpt_read_coded(file, piece->entry, box, dtype, out, err);
     MxArena scratch = {.name = "path"};
     const char *path = mx_path_join(&scratch, file->ref.group, array->path);
     mx_store_guard_rearm(file->ref.path);
@@ -239,6 +243,21 @@ bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, Mx
 
 bool ckpt_tiles_start(CkptTiles *tiles, MxShape shape, int64_t max_elements) {
     return ckpt_tiles_start_by(tiles, shape, -1, max_elements);
+}
+
+bool ckpt_tiles_start_blocks(CkptTiles *tiles, MxShape shape, int outer, MxQuant quant,
+                             int64_t max_elements) {
+    *tiles = (CkptTiles){.shape = shape, .outer = outer, .box.rank = shape.rank};
+    int64_t left = max_elements / quant.tile;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int64_t step = i == quant.dim ? quant.tile : 1, n = shape.dim[i] / step;
+        if (i == outer) n = 1;
+        if (n > left) n = left > 1 && i == shape.rank - 1 ? left / 2 * 2 : left; /* a byte of two */
+        left = n * step == shape.dim[i] || i == outer ? left / (n ? n : 1) : 1;
+        tiles->size[i] = tiles->box.count[i] = n * step;
+        if (left < 1) left = 1;
+    }
+    return mx_shape_count(shape) > 0;
 }
 
 bool ckpt_tiles_start_by(CkptTiles *tiles, MxShape shape, int outer, int64_t max_elements) {
@@ -325,4 +344,27 @@ bool mx_ckpt_try(const char *ref, MxError *err) {
     }
     mx_arena_release(&arena);
     return !code;
+}
+
+/* ---- reading all of it */
+
+bool mx_ckpt_read_through(const MxCkptRef *ref, int64_t *bytes, MxError *err) {
+    MxArena arena = {.name = "read through"};
+    CkptFile file;
+    *bytes = 0;
+    void *tile = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(int64_t));
+    bool ok = ckpt_open(&arena, ref, &file, err);
+    for (int i = 0; ok && i < file.n; i++) {
+        const MxH5Array *array = &file.arrays[i];
+        CkptTiles tiles;
+        CkptPiece piece = {.entry = i, .scan_dim = -1};
+        bool has_more =
+            !array->is_text && ckpt_tiles_start(&tiles, array->shape, CKPT_TILE_ELEMENTS);
+        for (; ok && has_more; has_more = ckpt_tiles_next(&tiles)) {
+            ok = ckpt_read_piece(&file, &piece, tiles.box, array->dtype, tile, err);
+            *bytes += mx_box_count(&tiles.box) * (int64_t)mx_dtype_bytes(array->dtype);
+        }
+    }
+    mx_arena_release(&arena);
+    return ok;
 }

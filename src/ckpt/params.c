@@ -93,7 +93,7 @@ bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel 
     *theirs = source.hf->model;
     if (*theirs->lacks)
         return mx_fail(err, MX_EXIT_BAD_INPUT,
-                       (MxWhere){.file = mx_path_join(arena, from->path, MX_HF_CONFIG)},
+                       (MxWhere){.file = mx_hf_config_path(arena, from->path)},
                        "not available in mxtrain: %s", theirs->lacks);
     return ckpt_read_tree(&source, section, 0, hide(arena, state, true), err);
 }

@@ -132,22 +132,68 @@ static int by_path(const void *a, const void *b) {
 
 enum { STAGED_BYTES = 256 << 20 }; /* read at a time of what is kept elsewhere, or one leaf */
 
+static MxQuant quant_of(const Reader *r, const Want *want) {
+    return ckpt_quant(r->source, want->array);
+}
+
+/* What the library does not read together with others. */
+static bool is_apart(const Reader *r, const Want *want) {
+    return r->source->hf || quant_of(r, want).type;
+}
+
+/* Whether who keeps the leaf takes the codes that the file has. */
+static bool takes_codes(const Reader *r, const Want *want) {
+    const MxLeaf *leaf = want->leaf;
+    if (!leaf->keeper || !leaf->keeper->write_codes) return false;
+    MxQuant own = leaf->quant, theirs = quant_of(r, want);
+    bool is_stacked = want->h5.box.rank > leaf->shape.rank;
+    int dim = -1;
+    if (is_stacked) ckpt_shape_of_stack(leaf->shape, &leaf->stack, r->scan_axis, &dim);
+    if (theirs.type) theirs = ckpt_quant_of_layer(theirs, dim);
+    return own.type && own.type == theirs.type && own.dim == theirs.dim && own.tile == theirs.tile;
+}
+
+static bool pass_codes(Reader *r, const Want *want) {
+    MxArena arena = {.name = "codes"};
+    MxQuant quant = quant_of(r, want);
+    MxShape shape = ckpt_box_shape(&want->h5.box);
+    uint8_t *codes = mx_new_n(&arena, uint8_t, mx_shape_count(mx_quant_codes(quant, shape)) + 1);
+    float *scales = mx_new_n(&arena, float, mx_shape_count(mx_quant_scales(quant, shape)) + 1);
+    bool ok = ckpt_read_codes(r->source, want->array, want->h5.box, codes, scales, r->err);
+    if (ok)
+        want->leaf->keeper->write_codes(want->leaf->keeper->data, want->leaf->array, codes, scales);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+static bool read_apart(Reader *r, const Want *want, const MxH5Want *to) {
+    if (r->source->hf)
+        return ckpt_hf_read(r->source->hf, want->array, &to->box, to->dtype, to->out, r->err);
+    return ckpt_read_coded(r->source, want->array, to->box, to->dtype, to->out, r->err);
+}
+
 /* Reads the wants from `first` on that can be read together; how many. */
 static int read_some(Reader *r, int first, bool *ok) {
     MxArena arena = {.name = "staging"};
     MxH5Want *boxes = mx_new_n(&arena, MxH5Want, r->n_wants);
+    MxH5Want *together = mx_new_n(&arena, MxH5Want, r->n_wants);
     const Want *wants = r->wants + first;
-    int n = 0;
+    int n = 0, n_together = 0;
+    if (takes_codes(r, wants)) {
+        *ok = *ok && pass_codes(r, wants);
+        return 1;
+    }
     for (size_t staged = 0, bytes; first + n < r->n_wants; n++, staged += bytes) {
         bytes = wants[n].h5.out ? 0 : mx_leaf_bytes(wants[n].leaf);
-        if (n && bytes && staged + bytes > STAGED_BYTES) break;
+        if (n && ((bytes && staged + bytes > STAGED_BYTES) || takes_codes(r, &wants[n]))) break;
         boxes[n] = wants[n].h5;
         if (!boxes[n].out) boxes[n].out = mx_arena_alloc(&arena, bytes + 1);
     }
-    bool is_read = r->source->hf || mx_h5_read_boxes(r->source->file, boxes, n, r->err);
-    for (int i = 0; r->source->hf && is_read && i < n; i++)
-        is_read = ckpt_hf_read(r->source->hf, wants[i].array, &boxes[i].box, boxes[i].dtype,
-                               boxes[i].out, r->err);
+    for (int i = 0; i < n; i++)
+        if (!is_apart(r, &wants[i])) together[n_together++] = boxes[i];
+    bool is_read = !n_together || mx_h5_read_boxes(r->source->file, together, n_together, r->err);
+    for (int i = 0; is_read && i < n; i++)
+        is_read = !is_apart(r, &wants[i]) || read_apart(r, &wants[i], &boxes[i]);
     for (int i = 0; is_read && i < n; i++)
         if (!wants[i].h5.out) mx_leaf_write(wants[i].leaf, boxes[i].out);
     *ok = *ok && is_read;
@@ -188,6 +234,7 @@ bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_a
     MxArena arena = {.name = "ckpt read"};
     CkptFile source = {.ref = {.path = mx_h5_path(file), .group = group}, .file = file};
     bool ok = mx_h5_list(&arena, file, group, &source.arrays, &source.n, err) &&
+              ckpt_join_codes(&arena, &source, err) &&
               ckpt_read_tree(&source, section, scan_axis, tree, err);
     mx_arena_release(&arena);
     return ok;

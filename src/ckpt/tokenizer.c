@@ -52,7 +52,7 @@ static bool read_note(MxArena *arena, MxH5 *file, MxCkptTokenizer *out, MxError 
 static void move_closer(const MxCkptRef *ref, MxArena *arena, MxCkptTokenizer *out) {
     const char *dir = ref->is_hf ? ref->path : ref->dir;
     if (out->type && !strcmp(out->type, theirs) && dir &&
-        mx_file_exists(mx_path_join(arena, dir, MX_HF_CONFIG)))
+        mx_file_exists(mx_hf_config_path(arena, dir)))
         out->path = mx_arena_strdup(arena, dir);
 }
 

@@ -110,34 +110,66 @@ static const Acts conditions[] = {
 #undef MX_ACTS
 };
 
-static bool is_named_by(const MxFamily *family, MxKey key) {
-    return family && config_word_in(family->keys, mx_key_name(key));
+static const struct {
+    const char *name, *keys;
+} optimizers[] = {
+#define MX_OPTIMIZER(name_, keys_) {#name_, keys_},
+#include <mx/config_optimizers.def>
+#undef MX_OPTIMIZER
+};
+
+/* The keys that a family or an optimizer names. */
+static const char *keys_of(MxKey kind, const char *word) {
+    const MxFamily *family = kind == MX_KEY_decoder_block ? mx_family_find(word) : NULL;
+    if (family) return family->keys;
+    for (int i = 0; kind == MX_KEY_opt_type && i < MX_COUNT(optimizers); i++)
+        if (!strcmp(optimizers[i].name, word)) return optimizers[i].keys;
+    return NULL;
 }
 
-static const char *families_that_name(MxArena *arena, MxKey key) {
-    int n;
-    const MxFamily *const *families = mx_families(&n);
+static bool is_of_optimizers(MxKey key) {
+    bool is = false;
+    for (int i = 0; i < MX_COUNT(optimizers); i++)
+        is = is || config_word_in(optimizers[i].keys, mx_key_name(key));
+    return is;
+}
+
+static bool is_named(const ConfigLoad *load, MxKey kind, MxKey key) {
+    const void *word = (const char *)load->config + config_rows[kind].offset;
+    return config_word_in(keys_of(kind, *(const char *const *)word), mx_key_name(key));
+}
+
+const char *config_that_name(MxArena *arena, MxKey kind, MxKey key) {
     MxText text;
     mx_text_init(&text, arena);
-    for (int i = 0; i < n; i++)
-        if (is_named_by(families[i], key))
-            mx_text_add(&text, "%s%s", text.len ? ", " : "", families[i]->decoder_block);
+    for (const char *at = config_rows[kind].now; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        const char *word = mx_arena_strndup(arena, at, n);
+        if (config_word_in(keys_of(kind, word), mx_key_name(key)))
+            mx_text_add(&text, "%s%s", text.len ? ", " : "", word);
+        at += n;
+    }
     return text.data;
 }
 
 static bool holds(const ConfigLoad *load, const Acts *acts) {
     const void *field = (const char *)load->config + config_rows[acts->needs].offset;
     if (acts->test) return acts->test->holds && acts->test->holds(load);
-    if (is_named_by(mx_family_find(load->config->decoder_block), acts->key)) return true;
+    if (is_named(load, MX_KEY_decoder_block, acts->key)) return true;
     switch (config_rows[acts->needs].type) {
     case CONFIG_bool:
         return *(const bool *)field != !strcmp(acts->values, "false");
     case CONFIG_int:
         return *(const int64_t *)field > 0;
+    case CONFIG_float:
+        return *(const double *)field > 0;
     case CONFIG_str:
         return *(const char *const *)field != NULL;
+    case CONFIG_strs:
+        return ((const MxStrs *)field)->n > 0;
     case CONFIG_choice:
-        return config_word_in(acts->values, *(const char *const *)field);
+        return *acts->values ? config_word_in(acts->values, *(const char *const *)field)
+                             : is_named(load, acts->needs, acts->key);
     default:
         MX_BUG("a key of this type is needed by none");
     }
@@ -148,12 +180,14 @@ static const char *wanted(MxArena *arena, const Acts *acts) {
     case CONFIG_bool:
         return *acts->values ? acts->values : "true";
     case CONFIG_int:
+    case CONFIG_float:
         return "above 0";
     case CONFIG_str:
+    case CONFIG_strs:
         return "set";
     default:
         return *acts->values ? config_words(arena, acts->values)
-                             : families_that_name(arena, acts->key);
+                             : config_that_name(arena, acts->needs, acts->key);
     }
 }
 
@@ -188,15 +222,21 @@ static const char *why_not(const ConfigLoad *load, const Acts *acts) {
                            mx_config_value(load->arena, load->config, acts->needs));
 }
 
+static void check_acts(ConfigLoad *load, const Acts *acts) {
+    const ConfigSlot *slot = &load->slots[acts->key];
+    if (load->slots[acts->needs].is_bad || holds(load, acts) || !is_asked_for(load, acts->key))
+        return;
+    config_warn(load, slot->value->where, "%s: %s has no effect: %s", mx_key_name(acts->key),
+                config_quote(load->arena, slot->value), why_not(load, acts));
+}
+
 void config_check_acts(ConfigLoad *load) {
     for (int i = 0; i < MX_COUNT(conditions); i++) {
-        const Acts *acts = &conditions[i];
-        const ConfigSlot *slot = &load->slots[acts->key];
-        bool is_told = i && conditions[i - 1].key == acts->key && !holds(load, &conditions[i - 1]);
-        if (is_told || load->slots[acts->needs].is_bad || holds(load, acts) ||
-            !is_asked_for(load, acts->key))
-            continue;
-        config_warn(load, slot->value->where, "%s: %s has no effect: %s", mx_key_name(acts->key),
-                    config_quote(load->arena, slot->value), why_not(load, acts));
+        const Acts *before = i ? &conditions[i - 1] : NULL;
+        bool is_told = before && before->key == conditions[i].key && !holds(load, before);
+        if (!is_told) check_acts(load, &conditions[i]);
     }
+    for (int key = 0; key < MX_KEY_COUNT; key++)
+        if (is_of_optimizers((MxKey)key))
+            check_acts(load, &(Acts){.key = (MxKey)key, .needs = MX_KEY_opt_type, .values = ""});
 }

@@ -63,8 +63,22 @@ static void check_rows(ConfigLoad *load, MxKey key, double rows) {
                     (long long)n, CONFIG_LARGEST_SIZE);
 }
 
+/* A pipeline's micro-batches are alike. */
+static void check_pipeline(ConfigLoad *load, const MxConfig *c) {
+    int64_t rows = c->global_batch_size_to_train_on / c->gradient_accumulation_steps;
+    if (rows % c->pipeline_micro_batches)
+        config_fail(
+            load,
+            config_culprit(load, MX_KEY_num_pipeline_microbatches, MX_KEY_per_device_batch_size),
+            "%lld rows do not divide into %lld micro-batches of a pipeline", (long long)rows,
+            (long long)c->pipeline_micro_batches);
+}
+
 static void check_batch(ConfigLoad *load, const MxConfig *c) {
     check_rows(load, MX_KEY_per_device_batch_size, c->per_device_batch_size);
+    if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_num_pipeline_microbatches,
+             MX_KEY_gradient_accumulation_steps))
+        check_pipeline(load, c);
     if (!load->slots[MX_KEY_eval_per_device_batch_size].is_derived)
         check_rows(load, MX_KEY_eval_per_device_batch_size, c->eval_per_device_batch_size);
     if (GOOD(load, MX_KEY_expansion_factor_real_data, MX_KEY_per_device_batch_size) &&
@@ -236,6 +250,64 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
+/* Products of experts and of adapters have operands of their own. */
+static void check_quantization(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_quantization) || !*c->quantization) return;
+    if (GOOD(load, MX_KEY_enable_lora) && c->enable_lora)
+        config_fail(load, config_culprit(load, MX_KEY_quantization, MX_KEY_enable_lora),
+                    "%s is not available yet with lora.enable_lora=true", c->quantization);
+    if (GOOD(load, MX_KEY_num_experts) && c->num_experts > 1 &&
+        !strcmp(c->quantization, "fp8_full"))
+        config_fail(load, config_culprit(load, MX_KEY_quantization, MX_KEY_num_experts),
+                    "fp8_full, which rounds what experts multiply too, is not available yet for "
+                    "%lld experts; fp8 leaves those as they are",
+                    (long long)c->num_experts);
+}
+
+/* What block diffusion does not go with, as in MaxText. */
+static void check_blocks(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        bool is_set;
+    } others[] = {
+        {MX_KEY_packing, c->packing},
+        {MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
+        {MX_KEY_use_sft, c->use_sft},
+        {MX_KEY_use_dpo, c->use_dpo},
+        {MX_KEY_use_grpo, c->use_grpo},
+        {MX_KEY_use_kto, c->use_kto},
+        {MX_KEY_use_multimodal, c->use_multimodal},
+    };
+    if (!GOOD(load, MX_KEY_training_objective) ||
+        strcmp(c->training_objective, "block_diffusion") != 0)
+        return;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (GOOD(load, others[i].key) && others[i].is_set)
+            config_fail(load, config_culprit(load, others[i].key, MX_KEY_training_objective),
+                        "block_diffusion does not go with %s", mx_key_name(others[i].key));
+    if (GOOD(load, MX_KEY_block_diffusion_mask_id, MX_KEY_vocab_size) &&
+        (c->block_diffusion_mask_id < 0 || c->block_diffusion_mask_id >= c->vocab_size))
+        config_fail(load,
+                    config_culprit(load, MX_KEY_block_diffusion_mask_id, MX_KEY_training_objective),
+                    "wants a token from 0 to %lld, found %lld", (long long)c->vocab_size - 1,
+                    (long long)c->block_diffusion_mask_id);
+    bool is_shifted = !strcmp(c->block_diffusion_logit_alignment, "shifted");
+    bool has_seed = !strcmp(c->block_diffusion_canvas_policy, "seed_and_mask");
+    if (is_shifted != has_seed)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_block_diffusion_logit_alignment,
+                                   MX_KEY_block_diffusion_canvas_policy),
+                    "%s does not go with %s; same_position goes with all_masked, shifted with "
+                    "seed_and_mask",
+                    c->block_diffusion_logit_alignment, c->block_diffusion_canvas_policy);
+    if (has_seed && c->causal_block_size < 2)
+        config_fail(
+            load,
+            config_culprit(load, MX_KEY_causal_block_size, MX_KEY_block_diffusion_canvas_policy),
+            "seed_and_mask wants blocks of at least 2 tokens, found %lld",
+            (long long)c->causal_block_size);
+}
+
 static bool is_rule(const MxYaml *rule) {
     if (rule->kind != MX_YAML_LIST || rule->n != 2) return false;
     if (rule->item[0]->kind >= MX_YAML_LIST || rule->item[1]->kind == MX_YAML_MAP) return false;
@@ -315,6 +387,8 @@ void config_check(ConfigLoad *load) {
     check_rewards(load, c);
     check_kto(load, c);
     check_lora(load, c);
+    check_quantization(load, c);
+    check_blocks(load, c);
     config_check_data(load, c);
     check_checkpoints(load, c);
     config_check_distillation(load, c);

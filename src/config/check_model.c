@@ -204,6 +204,13 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
     if (is_sliding && GOOD(load, MX_KEY_sliding_window_size) && !c->sliding_window_size)
         config_fail(load, MX_KEY_attention_type,
                     "local_sliding wants sliding_window_size of at least 1, found 0");
+    bool has_blocks = !strcmp(c->attention_type, "block_diffusion");
+    bool is_diffusion = !strcmp(c->training_objective, "block_diffusion");
+    if (GOOD(load, MX_KEY_training_objective) && has_blocks != is_diffusion)
+        config_fail(load, config_culprit(load, MX_KEY_attention_type, MX_KEY_training_objective),
+                    "%s attention does not go with the objective %s: tokens of a block see one "
+                    "another, so none of them may be told by the one before",
+                    c->attention_type, c->training_objective);
     if (is_chunked && GOOD(load, MX_KEY_chunk_attn_window_size) && !c->chunk_attn_window_size)
         config_fail(load, MX_KEY_attention_type,
                     "chunk wants chunk_attn_window_size of at least 1, found 0");
@@ -304,6 +311,37 @@ static void check_clip(ConfigLoad *load, const MxConfig *c) {
                     c->attn_logits_soft_cap);
 }
 
+/* Source: MaxText types.py; of widths and adapters ours. */
+static void check_indexer(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_use_indexer, MX_KEY_attention_type, MX_KEY_q_lora_rank) ||
+        !c->use_indexer)
+        return;
+    if (strcmp(c->attention_type, "mla") != 0)
+        config_fail(load, MX_KEY_use_indexer, "true, but attention_type is %s; wants mla",
+                    c->attention_type);
+    else if (!c->q_lora_rank)
+        config_fail(load, config_culprit(load, MX_KEY_q_lora_rank, MX_KEY_use_indexer),
+                    "q_lora_rank is 0, but an indexer (use_indexer) reads the narrow vectors of "
+                    "queries; wants at least 1");
+    if (GOOD(load, MX_KEY_indexer_head_dim, MX_KEY_qk_rope_head_dim) &&
+        c->indexer_head_dim < c->qk_rope_head_dim)
+        config_fail(load, config_culprit(load, MX_KEY_indexer_head_dim, MX_KEY_qk_rope_head_dim),
+                    "%lld elements of a head, of which %lld (qk_rope_head_dim) are rotated",
+                    (long long)c->indexer_head_dim, (long long)c->qk_rope_head_dim);
+    if (!GOOD(load, MX_KEY_indexer_loss_scaling_factor) || c->indexer_loss_scaling_factor <= 0)
+        return;
+    if (GOOD(load, MX_KEY_enable_lora) && c->enable_lora)
+        config_fail(load, MX_KEY_indexer_loss_scaling_factor,
+                    "%g, but adapters are trained (lora.enable_lora), not the indexer",
+                    c->indexer_loss_scaling_factor);
+    else if (GOOD(load, MX_KEY_indexer_topk, MX_KEY_max_target_length) &&
+             c->indexer_topk >= c->max_target_length)
+        config_fail(load, config_culprit(load, MX_KEY_indexer_topk, MX_KEY_max_target_length),
+                    "indexer_topk %lld, max_target_length %lld: every token is seen, so the "
+                    "indexer has no loss (indexer_loss_scaling_factor)",
+                    (long long)c->indexer_topk, (long long)c->max_target_length);
+}
+
 void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_windows(load, c);
     check_heads(load, c);
@@ -318,4 +356,5 @@ void config_check_model(ConfigLoad *load, const MxConfig *c) {
     check_experts(load, c);
     check_rope(load, c);
     check_clip(load, c);
+    check_indexer(load, c);
 }

@@ -104,6 +104,28 @@ static void derive_devices(ConfigLoad *load, MxConfig *c) {
     }
 }
 
+/* Stages of the pipeline; -1 takes the devices of a slice, or the slices, that are left. */
+static int64_t count_stages(const MxConfig *c) {
+    int64_t ici = c->ici_pipeline_parallelism, dcn = c->dcn_pipeline_parallelism, others = 1;
+    if (ici > 0 && dcn > 0) return times(ici, dcn);
+    for (int key = MX_KEY_dcn_diloco_parallelism; key <= MX_KEY_ici_autoregressive_parallelism;
+         key++) {
+        int64_t size = *(const int64_t *)((const char *)c + config_rows[key].offset);
+        if (size > 0) others = times(others, size);
+    }
+    int64_t left = c->num_target_devices / others;
+    return times(left > 0 ? left : 1, times(ici > 0 ? ici : 1, dcn > 0 ? dcn : 1));
+}
+
+static void derive_micro_batches(MxConfig *c) {
+    int64_t stages = count_stages(c), n = c->num_pipeline_microbatches;
+    int64_t usual = times(stages, c->pipeline_delay_activation_forwarding ? 2 : 1);
+    c->pipeline_stages = stages;
+    c->pipeline_micro_batches = stages <= 1 ? 1 : n > 0 ? n : usual;
+    c->micro_batches = times(c->gradient_accumulation_steps, c->pipeline_micro_batches);
+    c->micro_batch_size_to_train_on /= c->pipeline_micro_batches;
+}
+
 static void derive_batches(ConfigLoad *load, MxConfig *c) {
     if (c->eval_per_device_batch_size == 0) {
         c->eval_per_device_batch_size = c->per_device_batch_size;
@@ -116,6 +138,7 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->micro_batch_size_to_train_on = whole(n * train);
     c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n_micro);
     c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n_micro);
+    derive_micro_batches(c);
     c->micro_batch_size_to_eval_on = whole(n * eval);
     c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
     c->global_batch_size_to_load_eval = rows_to_load(eval, n, expansion);

@@ -9,8 +9,7 @@
 enum { MOST_PARENTS = 16 };
 
 /* MaxText's models for which configs/models has no preset yet. */
-static const char models_later[] = "deepseek-custom deepseek3.2-671b deepseek4-284b deepseek4-tiny "
-                                   "qwen3-omni-30b-a3b qwen3-vl-2b qwen3-vl-30b-a3b qwen3-vl-4b";
+static const char models_later[] = "deepseek-custom deepseek4-284b deepseek4-tiny";
 
 /* Folders in which configs stand, strongest first. */
 enum { CONFIG_DIRS = 2 };

@@ -1,6 +1,8 @@
-/* help.c — what keys mean, from the rows: for --help-config, the table in docs/CONFIG.md,
- * base.yml(5) and the completion of command lines. */
+/* help.c — what keys mean, from the rows: for --help-config, the tables in docs/CONFIG.md,
+ * configs/base.yml and base.yml(5), and the completion of command lines. */
 #include "room.h"
+
+#include <mx/family.h>
 
 #include <float.h>
 
@@ -45,6 +47,14 @@ static void add_limits(MxText *out, const ConfigRow *row) {
     if (row->has_other) mx_text_add(out, ", or %.15g", row->other);
 }
 
+/* Families and optimizers in which it acts. */
+static void add_kinds(MxText *out, MxKey key) {
+    const char *families = config_that_name(out->arena, MX_KEY_decoder_block, key);
+    const char *optimizers = config_that_name(out->arena, MX_KEY_opt_type, key);
+    if (families && *families) mx_text_add(out, "\n  families %s", families);
+    if (optimizers && *optimizers) mx_text_add(out, "\n  opt_type %s", optimizers);
+}
+
 static void help_key(MxText *out, const ConfigRow *row) {
     static const char *const classes[] = {
         [CONFIG_QUIET] = "accepted; every value means the same here",
@@ -71,7 +81,33 @@ static void help_key(MxText *out, const ConfigRow *row) {
                 row->doc, group->name, type_names[row->type], *row->unit ? ", in " : "", row->unit,
                 *row->fallback ? row->fallback : "\"\"");
     add_limits(out, row);
+    add_kinds(out, (MxKey)(row - config_rows));
     mx_text_add(out, "\n  resume   %s\n", on_resume[config_on_resume((MxKey)(row - config_rows))]);
+}
+
+static const char *or_dash(const char *text) {
+    return text && *text ? text : "–";
+}
+
+/* One line a family that is built. */
+static void families_table(MxText *out) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    mx_text_add(out, "\n### Families of decoders\n\n| `decoder_block` | layers take turns after | "
+                     "Hugging Face's `model_type` | keys that act in it, and not or not always "
+                     "elsewhere |\n|---|---|---|---|\n");
+    for (int i = 0; i < n; i++) {
+        const MxFamily *f = families[i];
+        const char *hf = or_dash(f->hf[0].model_type), *more = f->hf[1].model_type;
+        if (!f->n_specs) continue;
+        mx_text_add(out, "| %s | ", f->decoder_block);
+        if (f->keys_say_turns)
+            mx_text_add(out, "as keys say");
+        else
+            mx_text_add(out, "%d", f->period * mx_family_a_name(f));
+        mx_text_add(out, " | %s%s%s | %s |\n", hf, more ? ", " : "", more ? more : "",
+                    or_dash(f->keys ? config_words(out->arena, f->keys) : NULL));
+    }
 }
 
 static void help_markdown(MxText *out) {
@@ -88,6 +124,63 @@ static void help_markdown(MxText *out) {
                         tick, text, tick, row->doc, row->now ? "; one of " : "",
                         row->now ? config_words(out->arena, row->now) : "");
         }
+    }
+    families_table(out);
+}
+
+/* ---- configs/base.yml */
+
+/* The items of a list of lists, a line each. */
+static void add_items(MxText *out, const char *list) {
+    int depth = 0;
+    for (const char *at = list; *at; at++) {
+        if (*at == '[' && ++depth == 2) mx_text_add(out, "  - ");
+        if (depth >= 2) mx_text_add(out, "%c", *at);
+        if (*at == ']' && --depth == 1) mx_text_add(out, "\n");
+    }
+}
+
+/* The words of a choice stand before what it does, if they are few. */
+static const char *comment_of(MxArena *arena, const ConfigRow *row) {
+    enum { FEW = 60 };
+    if (!row->now || strlen(row->now) > FEW) return row->doc;
+    return mx_arena_printf(arena, "%s; %s", config_join(arena, row->now, " | "), row->doc);
+}
+
+/* indent  spaces before the key; name  within its section */
+static void yml_row(MxText *out, const ConfigRow *row, const char *indent, const char *name) {
+    enum { COMMENT_AT = 42 };
+    const char *value = *row->fallback || row->type > CONFIG_choice ? row->fallback : "\"\"";
+    bool is_table = mx_text_has_prefix(value, "[[") && strstr(value, "], [");
+    const char *line = is_table ? mx_arena_printf(out->arena, "%s%s:", indent, name)
+                                : mx_arena_printf(out->arena, "%s%s: %s", indent, name, value);
+    mx_text_add(out, "%-*s # %s\n", COMMENT_AT, line, comment_of(out->arena, row));
+    if (is_table) add_items(out, value);
+}
+
+static void help_yml(MxText *out) {
+    mx_text_add(out,
+                "# base.yml - every key that acts, with its default. mxtrain reads this file when "
+                "no other is given;\n"
+                "# start your own with \"base_config: base.yml\" and change what you need.\n#\n"
+                "# Names and meaning are MaxText's. Where a default differs from MaxText's, the "
+                "comment says so: the\n"
+                "# bare command is a small byte-level model on the text that comes with mxtrain, "
+                "about a minute on\n"
+                "# two cores. \"(ours)\" marks keys that MaxText does not have. More about a key: "
+                "mxtrain --help-config KEY.\n"
+                "# Made by mxtrain --help-config yml (make docs).\n");
+    const char *section = "";
+    for (int key = 0; key < MX_KEY_COUNT; key++) {
+        const ConfigRow *row = &config_rows[key];
+        const ConfigGroup *group = config_group_of((MxKey)key);
+        if ((int)group->first == key) mx_text_add(out, "\n# ---- %s\n", group->title);
+        const char *dot = strchr(row->name, '.');
+        const char *of =
+            dot ? mx_arena_strndup(out->arena, row->name, (size_t)(dot - row->name)) : "";
+        if (*of && strcmp(of, section)) mx_text_add(out, "%s:\n", of);
+        section = of;
+        yml_row(out, row, dot ? "  " : "", dot ? dot + 1 : row->name);
     }
 }
 
@@ -125,14 +218,15 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
         help_groups(out);
         return true;
     }
-    if (!strcmp(topic, "markdown")) {
-        help_markdown(out);
-        return true;
-    }
-    if (!strcmp(topic, "man")) {
-        help_man(out);
-        return true;
-    }
+    static const struct {
+        const char *topic;
+        void (*help)(MxText *out);
+    } files[] = {{"markdown", help_markdown}, {"yml", help_yml}, {"man", help_man}};
+    for (int i = 0; i < MX_COUNT(files); i++)
+        if (!strcmp(files[i].topic, topic)) {
+            files[i].help(out);
+            return true;
+        }
     for (int i = 0; i < config_group_count; i++)
         if (!strcmp(config_groups[i].name, topic)) {
             help_group(out, &config_groups[i]);

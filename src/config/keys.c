@@ -21,7 +21,7 @@
 
 // clang-format off
 static const char opt_types[] =
-#define MX_OPTIMIZER(name) #name " "
+#define MX_OPTIMIZER(name, keys) #name " "
 #include <mx/config_optimizers.def>
 #undef MX_OPTIMIZER
     ;
@@ -101,15 +101,19 @@ bool config_word_in(const char *words, const char *word) {
     return false;
 }
 
-const char *config_words(MxArena *arena, const char *words) {
+const char *config_join(MxArena *arena, const char *words, const char *between) {
     MxText text;
     mx_text_init(&text, arena);
     for (const char *p = words; *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " ");
-        mx_text_add(&text, "%s%.*s", text.len ? ", " : "", (int)n, p);
+        mx_text_add(&text, "%s%.*s", text.len ? between : "", (int)n, p);
         p += n;
     }
     return text.data;
+}
+
+const char *config_words(MxArena *arena, const char *words) {
+    return config_join(arena, words, ", ");
 }
 
 const char *config_nearest_word(MxArena *arena, const char *word, const char *const lists[3]) {

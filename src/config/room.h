@@ -65,7 +65,9 @@ ConfigOnResume config_on_resume(MxKey key);
 
 /* config_word_in — whether a list of words with spaces between them holds one. */
 bool config_word_in(const char *words, const char *word);
-/* config_words — the list as "a, b, c". */
+/* config_join — the words of a list with something else between them. config_words — the list as
+ * "a, b, c". */
+const char *config_join(MxArena *arena, const char *words, const char *between);
 const char *config_words(MxArena *arena, const char *words);
 /* config_nearest_word — the nearest of the words in up to three lists, or NULL. */
 const char *config_nearest_word(MxArena *arena, const char *word, const char *const lists[3]);
@@ -253,6 +255,9 @@ void config_check_teacher(ConfigLoad *load);
 const MxYaml *config_teacher_keys(MxArena *arena, const MxConfig *student, const MxConfig *teacher);
 /* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
 void config_check_acts(ConfigLoad *load);
+/* config_that_name — the words of a choice whose rows say that a key acts under them, with commas
+ * between; kind is decoder_block or opt_type. */
+const char *config_that_name(MxArena *arena, MxKey kind, MxKey key);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
 

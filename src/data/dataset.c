@@ -69,7 +69,10 @@ void data_make_room(MxArena *arena, MxDataset *dataset) {
                                      .mask = mx_new_n(arena, int32_t, length),
                                      .reals = mx_new_n(arena, float, length)};
     const MxDataImages *images = &dataset->config.images;
-    if (images->n) dataset->scratch.rgb = mx_new_n(arena, uint8_t, images->size * images->size * 3);
+    if (images->vision.images)
+        dataset->scratch.rgb = mx_new_n(arena, uint8_t,
+                                        mx_vision_views(&images->vision) * images->vision.size *
+                                            images->vision.size * 3);
 }
 
 void data_say_end(MxArena *arena, MxDataset *dataset) {
@@ -234,10 +237,14 @@ static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int6
     return ok;
 }
 
-/* Makes one row, which is number `at` of out's. */
-static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, MxBatch *out,
-                     MxError *err) {
+/* Row `row`, of side `side`, which is number `at` of out's and `number` of all that are made. */
+typedef struct Place {
+    int64_t row, side, at, number;
+} Place;
+
+static bool make_row(MxDataset *dataset, Place place, MxBatch *out, MxError *err) {
     const MxDataConfig *config = &dataset->config;
+    int64_t row = place.row, side = place.side, at = place.at;
     bool is_cut = out->length < config->length;
     DataRow there = data_row(out, at), to = is_cut ? dataset->spare[0] : there;
     if (config->pairs) {
@@ -247,6 +254,7 @@ static bool make_row(MxDataset *dataset, int64_t row, int64_t side, int64_t at, 
         if (out->pixels && !see_row(dataset, row, &to, at, out, err)) return false;
         dataset->n_made++;
     }
+    if (config->blocks.size) data_corrupt(dataset, place.number, &to);
     if (is_cut) copy_columns(&to, &out->part, &there);
     return true;
 }
@@ -311,8 +319,12 @@ static bool make_pairs(MxDataset *dataset, int64_t step, MxBatch *out, MxError *
 static bool make_rows(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
     int64_t rows = dataset->config.rows;
     for (int64_t at = 0; at < out->part.rows; at++) {
-        int64_t r = data_part_row(&out->part, at), row = row_of(dataset, step, r % rows);
-        if (!make_row(dataset, row, r / rows, at, out, err)) return false;
+        int64_t r = data_part_row(&out->part, at);
+        Place place = {.row = row_of(dataset, step, r % rows),
+                       .side = r / rows,
+                       .at = at,
+                       .number = step * rows + r % rows};
+        if (!make_row(dataset, place, out, err)) return false;
     }
     return true;
 }

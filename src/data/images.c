@@ -21,23 +21,51 @@ static bool read_numbers(const MxJson *json, const char *key, double out[CHANNEL
 }
 
 /* What would make other pixels. */
-static bool check_steps(const MxJson *json, const MxDataImages *form, MxWhere where, MxError *err) {
+static bool check_steps(const MxJson *json, const MxVision *v, MxWhere where, MxError *err) {
     const int64_t bilinear = 2; /* PIL.Image.Resampling */
     const MxJson *size = mx_json_get(json, "size"), *resample = mx_json_get(json, "resample");
-    int64_t height = form->size, width = form->size, filter = bilinear;
-    bool pans = false;
+    int64_t height = v->size, width = v->size, filter = bilinear, tiles = v->tiles;
     if (resample) mx_json_int(resample, &filter);
     if (size) mx_json_int(mx_json_get(size, "height"), &height);
     if (size) mx_json_int(mx_json_get(size, "width"), &width);
-    mx_json_bool(mx_json_get(json, "do_pan_and_scan"), &pans);
+    if (v->tiles > 1) mx_json_int(mx_json_get(json, "max_patches"), &tiles);
     if (filter != bilinear)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where, "resample: wanted 2 (bilinear), found %lld",
                        (long long)filter);
-    if (height != form->size || width != form->size)
+    if (height != v->size || width != v->size)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "size: found %lld x %lld, image_size_for_vit is %lld", (long long)height,
-                       (long long)width, (long long)form->size);
-    return !pans || mx_fail(err, MX_EXIT_BAD_INPUT, where, "do_pan_and_scan: not available yet");
+                       (long long)width, (long long)v->size);
+    if (tiles != v->tiles)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "max_patches: found %lld, max_num_tiles_for_vit is %lld", (long long)tiles,
+                       (long long)v->tiles);
+    static const char *const others[] = {"do_pan_and_scan", "resize_to_max_canvas"};
+    for (int i = 0; i < MX_COUNT(others); i++) {
+        bool is_set = false;
+        mx_json_bool(mx_json_get(json, others[i]), &is_set);
+        if (is_set)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: not available yet", others[i]);
+    }
+    return true;
+}
+
+/* ---- values of bytes */
+
+static float in_bf16(double value) {
+    return mx_bf16_to_f32(mx_f32_to_bf16((float)value));
+}
+
+/* Of torch each step is rounded by itself. */
+static void fill_values(Seer *seer, double rescale, const double *mean, const double *std) {
+    for (int c = 0; c < CHANNELS; c++)
+        for (int byte = 0; byte <= UINT8_MAX; byte++) {
+            double value = byte * (rescale / std[c]) - mean[c] / std[c];
+            float rounded = in_bf16((float)byte * (float)rescale);
+            rounded = in_bf16(rounded - in_bf16(mean[c]));
+            rounded = in_bf16(rounded / in_bf16(std[c]));
+            seer->value[c][byte] = seer->encoder->rounds ? rounded : (float)value;
+        }
 }
 
 /* Beside the tokenizer, if there is one; else bytes become -1 … 1. */
@@ -53,24 +81,21 @@ static bool read_preprocessor(MxArena *arena, const MxDataConfig *config, Seer *
         MxWhere where = {.file = path};
         if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
         const MxJson *json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
-        if (!json || !check_steps(json, seer->form, where, err) ||
+        if (!json || !check_steps(json, &seer->vision, where, err) ||
             !read_numbers(json, "image_mean", mean, where, err) ||
             !read_numbers(json, "image_std", std, where, err))
             return false;
         const MxJson *factor = mx_json_get(json, "rescale_factor");
         if (factor) mx_json_number(factor, &rescale);
     }
-    for (int c = 0; c < CHANNELS; c++) {
-        seer->scale[c] = rescale / std[c];
-        seer->term[c] = -mean[c] / std[c];
-    }
+    fill_values(seer, rescale, mean, std);
     return true;
 }
 
 /* ---- what stands for an image */
 
 static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) {
-    const char *text = seer->form->token;
+    const char *text = seer->encoder->token;
     MxTokens ids;
     MxEncoding what = {text, strlen(text), false, where};
     if (!mx_tokenizer_encode(arena, seer->tokenizer, what, &ids, err)) return false;
@@ -82,34 +107,50 @@ static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) 
     return true;
 }
 
-static const char *make_inside(MxArena *arena, const MxDataImages *form) {
-    MxText text;
-    mx_text_init(&text, arena);
-    mx_text_add(&text, "%s%s", form->around, form->begin);
-    for (int64_t i = 0; i < form->tokens; i++) mx_text_add(&text, "%s", form->token);
-    mx_text_add(&text, "%s%s", form->end, form->around);
-    return text.data;
+static MxImageTiles tiles_of(const Seer *seer, MxImageSize size) {
+    const MxVision *v = &seer->vision;
+    return seer->encoder->has_tiles ? mx_image_tiles(size, v->size, v->tiles)
+                                    : mx_image_whole(v->size);
+}
+
+static int64_t count_views(const MxImageTiles *tiles) {
+    return tiles->rows * tiles->columns + (tiles->n > 1);
+}
+
+/* The text that becomes the tokens of an image: of its tiles, if they are several, then of all of
+ * it. */
+static void add_views(const Seer *seer, const MxImageTiles *tiles, MxText *out) {
+    const MxEncoder *encoder = seer->encoder;
+    mx_text_add(out, "%s%s", encoder->around, encoder->begin);
+    for (int64_t view = 1; view <= count_views(tiles); view++) {
+        bool is_last = view == count_views(tiles);
+        if (is_last) mx_text_add(out, "%s", encoder->whole);
+        for (int64_t i = 0; i < seer->vision.tokens; i++) mx_text_add(out, "%s", encoder->token);
+        if (!is_last)
+            mx_text_add(out, "%s", view % tiles->columns ? encoder->beside : encoder->below);
+    }
+    mx_text_add(out, "%s%s", encoder->end, encoder->around);
 }
 
 bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *err) {
     const MxDataImages *form = &config->images;
     *out = NULL;
-    if (!form->n) return true;
+    if (!form->vision.images) return true;
     Seer *seer = mx_new(arena, Seer);
-    *seer = (Seer){.form = form, .tokenizer = config->tokenizer};
-    seer->inside = make_inside(arena, form);
+    *seer = (Seer){.form = form, .vision = form->vision, .tokenizer = config->tokenizer};
+    seer->encoder = form->vision.encoder;
     *out = seer;
-    MxImageSize size = {form->size, form->size};
+    int64_t most = mx_vision_views(&seer->vision) * seer->vision.size * seer->vision.size;
     return find_token(arena, seer, config->where, err) &&
            read_preprocessor(arena, config, seer, err) &&
-           mx_images_open(arena, size, &seer->files, err);
+           mx_images_open(arena, most, &seer->files, err);
 }
 
-int pictures_named(const Seer *seer, const char *text, size_t n) {
+int pictures_marked(const Seer *seer, const char *text, size_t n) {
     int count = 0;
-    size_t bytes = strlen(seer->form->begin);
+    size_t bytes = strlen(seer->encoder->mark);
     for (const char *at = text;
-         (at = memmem(at, n - (size_t)(at - text), seer->form->begin, bytes)); at += bytes)
+         (at = memmem(at, n - (size_t)(at - text), seer->encoder->mark, bytes)); at += bytes)
         count++;
     return count;
 }
@@ -122,24 +163,41 @@ static void move_spans(MxRendered *text, size_t at, size_t more) {
     }
 }
 
-void pictures_tell(MxArena *arena, const Seer *seer, int n_missing, MxRendered *text) {
-    const char *begin = seer->form->begin, *at = text->text;
-    size_t bytes = strlen(begin), inside = strlen(seer->inside), n = text->n;
+/* The next image in the place of so many bytes of the text. That there is one is checked later. */
+static void tell_next(const Seer *seer, Pictures *pictures, size_t bytes, MxRendered *text,
+                      MxText *out) {
+    int i = pictures->n_places++;
+    size_t at = out->len;
+    MxImageTiles tiles =
+        i < pictures->n ? tiles_of(seer, pictures->size[i]) : mx_image_whole(seer->vision.size);
+    add_views(seer, &tiles, out);
+    move_spans(text, at, out->len - at - bytes);
+}
+
+void pictures_tell(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing,
+                   MxRendered *text) {
+    const char *mark = seer->encoder->mark, *at = text->text;
+    size_t bytes = strlen(mark), n = text->n;
     MxText out;
     mx_text_init(&out, arena);
-    for (int i = 0; i < n_missing; i++) {
-        move_spans(text, out.len, inside);
-        mx_text_addn(&out, seer->inside, inside);
-    }
-    for (const char *end = at + n, *next; (next = memmem(at, (size_t)(end - at), begin, bytes));
+    for (int i = 0; i < n_missing; i++) tell_next(seer, pictures, 0, text, &out);
+    for (const char *end = at + n, *next; (next = memmem(at, (size_t)(end - at), mark, bytes));
          at = next + bytes) {
         mx_text_addn(&out, at, (size_t)(next - at));
-        move_spans(text, out.len, inside - bytes);
-        mx_text_addn(&out, seer->inside, inside);
+        tell_next(seer, pictures, bytes, text, &out);
     }
     mx_text_addn(&out, at, n - (size_t)(at - text->text));
     text->text = out.data;
     text->n = out.len;
+}
+
+int64_t pictures_tokens(const Seer *seer, const Pictures *pictures) {
+    int64_t n = 0;
+    for (int i = 0; i < pictures->n; i++) {
+        MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
+        n += count_views(&tiles) * seer->vision.tokens;
+    }
+    return n;
 }
 
 /* ---- the files of a record */
@@ -147,10 +205,10 @@ void pictures_tell(MxArena *arena, const Seer *seer, int n_missing, MxRendered *
 static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWhere where,
                         Pictures *out, MxError *err) {
     const char *path = name;
-    if (out->n == seer->form->n)
+    if (out->n == seer->vision.images)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "more images than %lld, as max_num_images_per_example says",
-                       (long long)seer->form->n);
+                       (long long)seer->vision.images);
     if (name[0] != '/') path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
     if (out->n == out->cap) {
         out->cap = out->cap ? 2 * out->cap : 4;
@@ -161,10 +219,12 @@ static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWh
     return true;
 }
 
-bool pictures_look(const Seer *seer, const Pictures *pictures, MxWhere where, MxError *err) {
-    MxImageSize size;
+bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere where,
+                   MxError *err) {
+    pictures->size = mx_new_n(arena, MxImageSize, pictures->n + 1);
     for (int i = 0; i < pictures->n; i++)
-        if (!mx_image_look(seer->files, pictures->path[i], where, &size, err)) return false;
+        if (!mx_image_look(seer->files, pictures->path[i], where, &pictures->size[i], err))
+            return false;
     return true;
 }
 
@@ -261,26 +321,48 @@ void seer_index(const Seer *seer, const int32_t *tokens, int64_t length, int32_t
     for (int64_t t = 0; t < length; t++) index[t] = tokens[t] == seer->token ? ++n : 0;
 }
 
-/* Rows of pixels as patches, one after the other. */
-static void cut(const Seer *seer, const uint8_t *rgb, float *out) {
-    int64_t size = seer->form->size, patch = seer->form->patch, across = size / patch;
-    for (int64_t p = 0; p < across * across; p++)
-        for (int64_t y = 0; y < patch; y++) {
-            int64_t row = p / across * patch + y, column = p % across * patch;
-            const uint8_t *from = rgb + (row * size + column) * CHANNELS;
-            for (int64_t i = 0; i < patch * CHANNELS; i++)
-                *out++ = (float)(from[i] * seer->scale[i % CHANNELS] + seer->term[i % CHANNELS]);
-        }
+/* Values of a patch, whose first pixel is given, of rows of so many bytes. */
+static float *cut_patch(const Seer *seer, const uint8_t *rgb, int64_t row, float *out) {
+    const int64_t patch = seer->vision.patch;
+    const bool splits = seer->encoder->splits_colours;
+    for (int64_t i = 0; i < patch * patch * CHANNELS; i++) {
+        int64_t c = splits ? i / (patch * patch) : i % CHANNELS;
+        int64_t pixel = splits ? i % (patch * patch) : i / CHANNELS;
+        *out++ = seer->value[c][rgb[pixel / patch * row + pixel % patch * CHANNELS + c]];
+    }
+    return out;
+}
+
+/* A view as patches, one after the other. */
+static float *cut(const Seer *seer, const uint8_t *rgb, int64_t row, float *out) {
+    const MxVision *v = &seer->vision;
+    int64_t across = v->size / v->patch;
+    for (int64_t i = 0; i < v->patches; i++) {
+        int64_t at = mx_vision_patch(v, i);
+        const uint8_t *from =
+            rgb + at / across * v->patch * row + at % across * v->patch * CHANNELS;
+        out = cut_patch(seer, from, row, out);
+    }
+    return out;
 }
 
 bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
               float *pixels, MxError *err) {
-    int64_t each = seer->form->size * seer->form->size * CHANNELS;
+    const int64_t side = seer->vision.size;
+    float *end = pixels + mx_vision_row(&seer->vision);
     for (int i = 0; i < pictures->n; i++) {
-        if (!mx_image_read(seer->files, pictures->path[i], where, rgb, err)) return false;
-        cut(seer, rgb, pixels + i * each);
+        MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
+        const uint8_t *at = rgb;
+        if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return false;
+        for (int k = 0; k < tiles.n; k++) {
+            MxImageSize canvas = tiles.canvas[k].canvas;
+            int64_t row = canvas.width * CHANNELS;
+            for (int64_t y = 0; y < canvas.height; y += side)
+                for (int64_t x = 0; x < canvas.width; x += side)
+                    pixels = cut(seer, at + y * row + x * CHANNELS, row, pixels);
+            at += canvas.height * row;
+        }
     }
-    memset(pixels + pictures->n * each, 0,
-           (size_t)((seer->form->n - pictures->n) * each) * sizeof *pixels);
+    memset(pixels, 0, (size_t)(end - pixels) * sizeof *pixels);
     return true;
 }

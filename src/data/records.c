@@ -280,7 +280,8 @@ static bool check_shares(const Records *records, MxError *err) {
 
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
-    MX_ASSERT(!config->images.n || !(config->packing || config->pairs || config->group));
+    MX_ASSERT(!config->images.vision.images ||
+              !(config->packing || config->pairs || config->group));
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
     MX_ASSERT((!config->pairs && !config->asks) ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));

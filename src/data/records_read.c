@@ -25,7 +25,7 @@ static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what
 static int count_missing(const Records *records, const Field *text, const Pictures *pictures) {
     int n = pictures->n;
     for (int i = 0; records->seer && i < records->columns.n_texts; i++)
-        n -= pictures_named(records->seer, text[i].text, text[i].bytes);
+        n -= pictures_marked(records->seer, text[i].text, text[i].bytes);
     return n > 0 ? n : 0;
 }
 
@@ -44,7 +44,7 @@ static bool make_pieces(MxArena *arena, const Records *records, const Field *tex
     int n_missing = count_missing(records, text, &draft->pictures);
     for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
         MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
-        if (records->seer) pictures_tell(arena, records->seer, n_missing, &told);
+        if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
         n_missing = 0;
         MxEncoding what = {told.text, told.n, false, where};
         if (!encode(arena, tokenizer, what, i == PROMPT ? of_prompt : of_answer, &piece[i], err))
@@ -145,16 +145,21 @@ static int64_t count_seen(const Records *records, const MxTokens piece[PIECES]) 
 static bool check_seen(const Records *records, const Draft *draft, bool is_cut, MxWhere where,
                        MxError *err) {
     if (!records->seer) return true;
-    int64_t each = records->seer->form->tokens, found = count_seen(records, draft->piece);
-    if (found == draft->pictures.n * each) return true;
+    const Pictures *pictures = &draft->pictures;
+    int64_t wanted = pictures_tokens(records->seer, pictures);
+    if (pictures->n != pictures->n_places)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "%d images, but its text has %d places for one (\"%s\"); does the chat "
+                       "template tell images?",
+                       pictures->n, pictures->n_places, records->seer->encoder->mark);
+    if (count_seen(records, draft->piece) == wanted) return true;
     if (is_cut)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "its images do not fit into max_target_length (%lld), with %lld tokens each",
-                       (long long)records->dataset->config.length, (long long)each);
+                       "its images do not fit into max_target_length (%lld), with %lld tokens",
+                       (long long)records->dataset->config.length, (long long)wanted);
     return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "%d images, but its text has %lld places for one (\"%s\"); does the chat "
-                   "template tell images?",
-                   draft->pictures.n, (long long)(found / each), records->seer->form->begin);
+                   "its text has \"%s\" itself, which only images become",
+                   records->seer->encoder->token);
 }
 
 static void keep_pictures(Records *records, const Draft *draft, MxWhere where, Record *record) {
@@ -162,6 +167,8 @@ static void keep_pictures(Records *records, const Draft *draft, MxWhere where, R
     if (!pictures->n) return;
     Pictures *kept = mx_new(records->arena, Pictures);
     kept->path = mx_new_n(records->arena, const char *, pictures->n);
+    kept->size = mx_new_n(records->arena, MxImageSize, pictures->n);
+    memcpy(kept->size, pictures->size, (size_t)pictures->n * sizeof *kept->size);
     kept->n = pictures->n;
     for (int i = 0; i < kept->n; i++)
         kept->path[i] = mx_arena_strdup(records->arena, pictures->path[i]);
@@ -210,8 +217,11 @@ static bool find_pictures(const Records *records, Job *job, const Field *column)
     const MxJson *messages[COLUMNS_MOST] = {0};
     int n = records->columns.talks ? records->columns.n_texts : 0;
     for (int i = 0; i < n; i++) messages[i] = column[i].json;
-    return !records->seer || pictures_of(&job->arena, records->seer, &job->fields, messages, n,
-                                         job->where, &job->draft.pictures, &job->err);
+    Pictures *pictures = &job->draft.pictures;
+    return !records->seer ||
+           (pictures_of(&job->arena, records->seer, &job->fields, messages, n, job->where, pictures,
+                        &job->err) &&
+            pictures_look(&job->arena, records->seer, pictures, job->where, &job->err));
 }
 
 /* Makes tokens of a record's columns. */
@@ -255,9 +265,7 @@ static bool add_record(Records *records, Job *job, MxError *err) {
         return true;
     }
     const Draft whole = job->draft;
-    if (records->seer && (!check_seen(records, &job->draft, false, job->where, err) ||
-                          !pictures_look(records->seer, &job->draft.pictures, job->where, err)))
-        return false;
+    if (!check_seen(records, &job->draft, false, job->where, err)) return false;
     cut_pieces(records, job->draft.piece);
     if (!check_seen(records, &job->draft, true, job->where, err)) return false;
     Record *kept = keep(records, &job->draft);

@@ -114,6 +114,11 @@ extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds,
 #define DATA_STREAM_TOKENS   (UINT64_C(0xda02) << 48)
 #define DATA_STREAM_SEGMENTS (UINT64_C(0xda03) << 48)
 
+/* data_corrupt — masks tokens of a whole row as config.blocks says, and puts targets where they are
+ * predicted. number  of the row among all that are made: what is drawn depends on it and the seed.
+ */
+void data_corrupt(const MxDataset *dataset, int64_t number, const DataRow *row);
+
 /* data_shuffle — where row i of an epoch comes from: for fixed seed, epoch and n a permutation of
  * 0 … n-1. */
 int64_t data_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);

@@ -74,42 +74,60 @@ static MxJson *request_of(MxArena *arena, const Fields *record) {
     return out;
 }
 
-static bool encode(MxArena *arena, const Records *records, const MxJson *request, MxWhere where,
-                   MxConversation *out, MxError *err) {
-    const MxTokenizer *tokenizer = records->dataset->config.tokenizer;
-    if (!mx_chat_tell(arena, records->chat, request, where, &out->rendered, err)) return false;
-    if (records->seer) pictures_tell(arena, records->seer, 0, &out->rendered);
-    return mx_chat_tokens(arena, tokenizer, where, out, err);
+/* A record that is being told. */
+typedef struct Talk {
+    MxArena *arena;
+    const Records *records;
+    const Fields *record;
+    MxWhere where;
+    Draft *draft;
+} Talk;
+
+/* Each text is all of the record, or its beginning. */
+static void tell_pictures(const Talk *talk, MxRendered *text) {
+    const Seer *seer = talk->records->seer;
+    talk->draft->pictures.n_places = 0;
+    if (seer) pictures_tell(talk->arena, seer, &talk->draft->pictures, 0, text);
 }
 
-static bool encode_text(MxArena *arena, const Records *records, const MxJson *request,
-                        MxWhere where, MxTokens *out, MxError *err) {
+static bool encode(const Talk *talk, const MxJson *request, MxConversation *out, MxError *err) {
+    const Records *records = talk->records;
+    const MxTokenizer *tokenizer = records->dataset->config.tokenizer;
+    if (!mx_chat_tell(talk->arena, records->chat, request, talk->where, &out->rendered, err))
+        return false;
+    tell_pictures(talk, &out->rendered);
+    return mx_chat_tokens(talk->arena, tokenizer, talk->where, out, err);
+}
+
+static bool encode_text(const Talk *talk, const MxJson *request, MxTokens *out, MxError *err) {
+    const Records *records = talk->records;
     MxRendered text;
-    if (!mx_chat_render(arena, records->chat, request, where, &text, err)) return false;
-    if (records->seer) pictures_tell(arena, records->seer, 0, &text);
-    MxEncoding what = {text.text, text.n, false, where};
-    return mx_tokenizer_encode(arena, records->dataset->config.tokenizer, what, out, err);
+    if (!mx_chat_render(talk->arena, records->chat, request, talk->where, &text, err)) return false;
+    tell_pictures(talk, &text);
+    MxEncoding what = {text.text, text.n, false, talk->where};
+    return mx_tokenizer_encode(talk->arena, records->dataset->config.tokenizer, what, out, err);
 }
 
 /* A prompt as it stands before an answer: ready for it, or, if the assistant spoke last, without
  * what would end that. */
-static bool encode_prompt(MxArena *arena, const Records *records, const Fields *record,
-                          const MxJson *prompt, MxWhere where, MxTokens *out, MxError *err) {
-    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
-    if (!add_messages(list, prompt, where, err)) return false;
+static bool encode_prompt(const Talk *talk, const MxJson *prompt, MxTokens *out, MxError *err) {
+    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *list = mx_json_put_array(request, "messages");
+    if (!add_messages(list, prompt, talk->where, err)) return false;
     size_t n = mx_json_length(list);
     const char *role = n ? mx_json_string(mx_json_get(mx_json_at(list, n - 1), "role")) : NULL;
     bool goes_on = role && !strcmp(role, "assistant");
     mx_json_set_bool(request, goes_on ? "continue_final_message" : "add_generation_prompt", true);
-    return encode_text(arena, records, request, where, out, err);
+    return encode_text(talk, request, out, err);
 }
 
-static bool encode_both(MxArena *arena, const Records *records, const Fields *record,
-                        const MxJson *const part[2], MxWhere where, MxTokens *out, MxError *err) {
-    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
+static bool encode_both(const Talk *talk, const MxJson *const part[2], MxTokens *out,
+                        MxError *err) {
+    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *list = mx_json_put_array(request, "messages");
     for (int i = 0; i < 2; i++)
-        if (part[i] && !add_messages(list, part[i], where, err)) return false;
-    return encode_text(arena, records, request, where, out, err);
+        if (part[i] && !add_messages(list, part[i], talk->where, err)) return false;
+    return encode_text(talk, request, out, err);
 }
 
 /* ---- one list of messages */
@@ -128,14 +146,13 @@ static void cut_turns(MxArena *arena, const MxConversation *made, Draft *out) {
     }
 }
 
-static bool draft_messages(MxArena *arena, const Records *records, const Fields *record,
-                           const MxJson *messages, MxWhere where, Draft *out, MxError *err) {
+static bool draft_messages(const Talk *talk, const MxJson *messages, MxError *err) {
     MxConversation made;
-    MxJson *request = request_of(arena, record), *list = mx_json_put_array(request, "messages");
-    if (!add_messages(list, messages, where, err) ||
-        !encode(arena, records, request, where, &made, err))
+    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *list = mx_json_put_array(request, "messages");
+    if (!add_messages(list, messages, talk->where, err) || !encode(talk, request, &made, err))
         return false;
-    cut_turns(arena, &made, out);
+    cut_turns(talk->arena, &made, talk->draft);
     return true;
 }
 
@@ -163,23 +180,22 @@ static void split_prompt(MxArena *arena, const MxJson *const side[2], const MxJs
 
 /* part: the prompt, and its answers, two at most. Tokens of the prompt are those that rendering it
  * with and without the answers begin with alike. */
-static bool draft_answers(MxArena *arena, const Records *records, const Fields *record,
-                          const MxJson *const *part, int n_answers, MxWhere where, Draft *out,
+static bool draft_answers(const Talk *talk, const MxJson *const *part, int n_answers,
                           MxError *err) {
-    MxTokens prompt, whole[2];
+    MxTokens prompt, whole[2], *piece = talk->draft->piece;
     if (!mx_json_length(part[0]))
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "the conversation has no prompt");
-    if (!encode_prompt(arena, records, record, part[0], where, &prompt, err)) return false;
+        return mx_fail(err, MX_EXIT_BAD_INPUT, talk->where, "the conversation has no prompt");
+    if (!encode_prompt(talk, part[0], &prompt, err)) return false;
     int64_t n = prompt.n;
     for (int i = 0; i < n_answers; i++) {
         const MxJson *const both[] = {part[0], part[1 + i]};
-        if (!encode_both(arena, records, record, both, where, &whole[i], err)) return false;
+        if (!encode_both(talk, both, &whole[i], err)) return false;
         int64_t same = talk_prefix(prompt, whole[i]);
         if (same < n) n = same;
     }
-    out->piece[PROMPT] = (MxTokens){prompt.ids, n};
+    piece[PROMPT] = (MxTokens){prompt.ids, n};
     for (int i = 0; i < n_answers; i++)
-        out->piece[ANSWER + i] = (MxTokens){whole[i].ids + n, whole[i].n - n};
+        piece[ANSWER + i] = (MxTokens){whole[i].ids + n, whole[i].n - n};
     return true;
 }
 
@@ -187,12 +203,12 @@ bool talk_draft(MxArena *arena, const Records *records, const Fields *record, co
                 MxWhere where, Draft *out, MxError *err) {
     const MxJson *part[3] = {0};
     int n = records->columns.n_texts, n_answers = records_answers(&records->dataset->config);
+    const Talk talk = {arena, records, record, where, out};
     for (int i = 0; i < n; i++) part[i] = column[i].json;
-    if (n == 1 && n_answers)
-        return draft_messages(arena, records, record, part[0], where, out, err);
+    if (n == 1 && n_answers) return draft_messages(&talk, part[0], err);
     if (n == n_answers) {
         const MxJson *const side[] = {part[0], part[1]};
         split_prompt(arena, side, part);
     }
-    return draft_answers(arena, records, record, part, n_answers, where, out, err);
+    return draft_answers(&talk, part, n_answers, err);
 }

@@ -9,6 +9,13 @@
         .norm_before = "pre_self_attention_layer_norm"                                             \
     }
 
+/* Of all kinds there that route by sigmoids. */
+#define DEEPSEEK3_HF(architecture_)                                                                \
+    .architecture = architecture_, .norms = FAMILY_LLAMA_HF_NORMS, .shared = "shared_experts",     \
+    .experts = MX_HF_EXPERTS_PROJ, .like_deepseek = true, .has_groups = true, .looks_ahead = true, \
+    .tells_pairs = true, .tells_norm = true, .norms_anyway = true, .score = "sigmoid",             \
+    .has_score_bias = true, .default_chosen = 8, .default_dense = 3, .default_routing = 2.5
+
 enum { SPARSE, DENSE };
 
 /* MaxText's own pattern of adapted modules says "moe_stack" where its trees have "moe_layers". */
@@ -42,13 +49,12 @@ const MxFamily family_deepseek = {
               .norms = FAMILY_LLAMA_HF_NORMS,
               .shared = "shared_experts",
               .experts = MX_HF_EXPERTS_PROJ,
-              .score = "softmax"},
-    .hf[1] = {.model_type = "deepseek_v3",
-              .architecture = "DeepseekV3ForCausalLM",
-              .norms = FAMILY_LLAMA_HF_NORMS,
-              .shared = "shared_experts",
-              .experts = MX_HF_EXPERTS_PROJ,
-              .score = "sigmoid",
-              .has_score_bias = true,
-              .default_chosen = 8},
+              .like_deepseek = true,
+              .score = "softmax",
+              .default_shared = 2},
+    .hf[1] = {.model_type = "kimi_k2", DEEPSEEK3_HF("DeepseekV3ForCausalLM")},
+    .hf[2] = {.model_type = "deepseek_v3", DEEPSEEK3_HF("DeepseekV3ForCausalLM")},
+    .hf[3] = {.model_type = "deepseek_v32",
+              DEEPSEEK3_HF("DeepseekV32ForCausalLM"),
+              .has_indexer = true},
 };

@@ -1,8 +1,9 @@
-/* gemma.c — Gemma 1, 2 and 3 (text). Norm scales hold 1 + w and embeddings are multiplied with
- * sqrt(emb_dim) in MaxText's trees already, so neither is done at run time. Gemma 2: layers that
- * see a window and layers that see all in turn, two of which MaxText takes for one; norms behind
- * blocks too. Gemma 3: five layers that see a window before each that sees all, norms of queries
- * and keys. Source: MaxText models/gemma.py, gemma2.py, gemma3.py @e591f30c. */
+/* gemma.c — Gemma 1, 2 and 3, and Gemma 3's encoder of images (SigLIP). Norm scales hold 1 + w and
+ * embeddings are multiplied with sqrt(emb_dim) in MaxText's trees already, so neither is done at
+ * run time. Gemma 2: layers that see a window and layers that see all in turn, two of which MaxText
+ * takes for one; norms behind blocks too. Gemma 3: five layers that see a window before each that
+ * sees all, norms of queries and keys. Source: MaxText models/gemma.py, gemma2.py, gemma3.py
+ * @e591f30c. */
 #include "rows.h"
 
 /* Defaults of config.json are those of transformers' classes of configs. */
@@ -59,6 +60,7 @@ const MxFamily family_gemma2 = {
                     "mlp_(local|global)/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "gemma2",
               .architecture = "Gemma2ForCausalLM",
+              .tells_layers = true,
               .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                         "post_feedforward_layernorm"},
               .bias = MX_HF_BIAS_SAID,
@@ -99,6 +101,7 @@ const MxFamily family_gemma3 = {
     .hf[0] = {.model_type = "gemma3_text",
               .architecture = "Gemma3ForCausalLM",
               .outer_type = "gemma3",
+              .tells_layers = true,
               .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                         "post_feedforward_layernorm"},
               .bias = MX_HF_BIAS_SAID,
@@ -115,4 +118,27 @@ const MxFamily family_gemma3 = {
               .has_local_rope = true,
               .has_own_theta = true,
               GEMMA_HF},
+};
+
+const MxEncoder encoder_gemma3 = {
+    .name = "gemma3",
+    .decoders = "gemma3",
+    .tower = "Gemma3VisionEncoderLayer_0",
+    .projector = "VisionEmbedder_0",
+    .layer = "Transformer/encoderblock_",
+    .pools = MX_POOLS_TO_LENGTH,
+    .default_tokens = 256,
+    .sees_itself = true,
+    .mark = "<start_of_image>",
+    .begin = "<start_of_image>",
+    .token = "<image_soft_token>",
+    .end = "<end_of_image>",
+    .around = "\n\n",
+    .whole = "",
+    .hf = {.model_type = "siglip_vision_model",
+           .layers = "vision_tower.encoder.layers.",
+           /* The tower was a model within a model before transformers 5. */
+           .spelled = {{"vision_tower.vision_model.", "vision_tower."},
+                       {"model.vision_tower.vision_model.", "vision_tower."},
+                       {"model.", ""}}},
 };

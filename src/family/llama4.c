@@ -1,6 +1,7 @@
-/* llama4.c — Llama 4 (text): layers that see a chunk of tokens, and, every so many, layers that see
- * all and rotate nothing; experts in every so many layers, of which each token reads one, and a
- * unit beside them that all tokens go to. Source: MaxText models/llama4.py @e591f30c. */
+/* llama4.c — Llama 4, and its encoder of images: layers that see a chunk of tokens, and, every so
+ * many, layers that see all and rotate nothing; experts in every so many layers, of which each
+ * token reads one, and a unit beside them that all tokens go to. Source: MaxText models/llama4.py
+ * @e591f30c. */
 #include "rows.h"
 
 #define LLAMA4_ATTENTION                                                                           \
@@ -51,6 +52,7 @@ const MxFamily family_llama4 = {
     .hf[0] = {.model_type = "llama4_text",
               .architecture = "Llama4ForCausalLM",
               .outer_type = "llama4",
+              .tells_layers = true,
               .norms = FAMILY_LLAMA_HF_NORMS,
               .interleaves = true,
               .are_neighbours = true,
@@ -58,10 +60,39 @@ const MxFamily family_llama4 = {
               .shared = "shared_expert",
               .bias = MX_HF_BIAS_SAID,
               .experts = MX_HF_EXPERTS_HALVES,
+              .has_own_mlp = true,
+              .has_one_shared = true,
+              .tells_turns = true,
+              .sees_chunks = true,
+              .tunes_queries = true,
+              .norms_turned = true,
               .default_head_dim = 128,
               .default_kv_heads = 8,
               .default_heads = 40,
               .default_vocab = 202048,
               .default_theta = 500000,
               .default_chosen = 1},
+};
+
+const MxEncoder encoder_llama4 = {
+    .name = "llama4",
+    .decoders = "llama4",
+    .tower = "Llama4VisionModel_0",
+    .projector = "Llama4MultiModalProjector_0",
+    .layer = "Llama4VisionEncoder_0/layers_",
+    .pools = MX_POOLS_BY_RATIO,
+    .has_tiles = true,
+    .has_class = true,
+    .keeps_squares = true,
+    .splits_colours = true,
+    .rounds = true,
+    .mark = "<|image|>",
+    .begin = "<|image_start|>",
+    .token = "<|patch|>",
+    .end = "<|image_end|>",
+    .around = "",
+    .beside = "<|tile_x_separator|>",
+    .below = "<|tile_y_separator|>",
+    .whole = "<|image|>",
+    .hf = {.model_type = "llama4_vision_model", .layers = "vision_model.model.layers."},
 };

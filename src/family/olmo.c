@@ -24,6 +24,7 @@ const MxFamily family_olmo3 = {
     .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "olmo3",
               .architecture = "Olmo3ForCausalLM",
+              .tells_layers = true,
               .norms = {NULL, "post_attention_layernorm", NULL, "post_feedforward_layernorm"},
               .bias = MX_HF_BIAS_SAID,
               .has_qk_norm = true,

@@ -2,6 +2,7 @@
 #ifndef FAMILY_ROWS_H
 #define FAMILY_ROWS_H
 
+#include <mx/family_encoder.h>
 #include <mx/family.h>
 
 #define MX_FAMILY(name) extern const MxFamily family_##name;
@@ -9,6 +10,12 @@
 #include <mx/family.def>
 #undef MX_FAMILY
 #undef MX_FAMILY_LATER
+
+#define MX_ENCODER(name) extern const MxEncoder encoder_##name;
+#define MX_ENCODER_LATER(name)
+#include <mx/family_encoder.def>
+#undef MX_ENCODER
+#undef MX_ENCODER_LATER
 
 // clang-format off
 /* Attention and gated feed-forward, each behind a norm, under the names of MaxText's llama2. */

@@ -108,9 +108,9 @@ static void prefill(MxSequences *s) {
     if (!next) return;
     int32_t sequence = (int32_t)(next - s->rows);
     int64_t left = next->n_prompt - next->n_done, n = left < s->shape.chunk ? left : s->shape.chunk;
-    mx_generation_run(s->state,
-                      &(MxPiece){1, &sequence, &next->n_done, next->all.ids + next->n_done, n},
-                      s->logits);
+    mx_generation_run(
+        s->state, &(MxPiece){1, &sequence, &next->n_done, next->all.ids + next->n_done, n, false},
+        s->logits);
     next->n_done += n;
     if (n == left) add_token(s, next, s->logits);
 }
@@ -126,7 +126,8 @@ static void decode(MxSequences *s) {
         s->tokens[n++] = row->all.ids[row->n_done];
     }
     if (!n) return;
-    mx_generation_run(s->state, &(MxPiece){n, s->sequences, s->before, s->tokens, 1}, s->logits);
+    mx_generation_run(s->state, &(MxPiece){n, s->sequences, s->before, s->tokens, 1, false},
+                      s->logits);
     for (int64_t i = 0; i < n; i++) {
         Row *row = &s->rows[s->sequences[i]];
         row->n_done++;
@@ -149,9 +150,9 @@ MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
     s->state = state;
     s->shape = mx_generation(state);
     s->vocab = mx_train_state_config(state)->vocab_size;
-    const int64_t n = s->shape.rows, all = s->shape.all_logits ? s->shape.chunk : n;
+    const int64_t n = s->shape.rows;
     s->rows = mx_new_n(arena, Row, n);
-    s->logits = mx_new_n(arena, float, all * s->vocab);
+    s->logits = mx_new_n(arena, float, n * s->vocab);
     s->tokens = mx_new_n(arena, int32_t, n);
     s->sequences = mx_new_n(arena, int32_t, n);
     s->before = mx_new_n(arena, int64_t, n);
@@ -181,7 +182,7 @@ int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, con
     if (i == s->shape.rows) return -1;
     Row *row = &s->rows[i];
     int64_t most = prompt->n + how->max_tokens;
-    MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity && !s->shape.all_logits);
+    MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity);
     *row = (Row){.how = how, .n_prompt = prompt->n, .most = most, .stream = stream};
     row->joined = s->n_joined++;
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
@@ -234,12 +235,12 @@ bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float
                         MxError *err) {
     const MxGeneration shape = mx_generation(state);
     const int64_t vocab = mx_train_state_config(state)->vocab_size;
-    MX_ASSERT(shape.all_logits && shape.rows == 1);
+    MX_ASSERT(shape.all_logits);
     if (!mx_prompt_check(state, "the prompt", &ids, 0, err)) return false;
     *out = mx_new_n(arena, float, ids.n *vocab);
     for (int64_t from = 0; from < ids.n; from += shape.chunk) {
         int64_t n = ids.n - from < shape.chunk ? ids.n - from : shape.chunk;
-        mx_generation_run(state, &(MxPiece){1, &(int32_t){0}, &from, ids.ids + from, n},
+        mx_generation_run(state, &(MxPiece){1, &(int32_t){0}, &from, ids.ids + from, n, true},
                           *out + from * vocab);
     }
     return true;

@@ -31,7 +31,7 @@ static bool load_config(MxArena *arena, const char *dir, const char *text, MxStr
 
 static const char *text_of_hf(MxArena *arena, const char *dir, MxError *err) {
     MxHfModel model;
-    if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &model, err)) return NULL;
+    if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &model, err)) return NULL;
     const char *dtype = mx_dtype_name(model.dtype);
     return mx_arena_printf(arena, "%sdtype: %s\nweight_dtype: %s\n", mx_hf_yaml(arena, &model),
                            dtype, dtype);

@@ -18,15 +18,14 @@ enum { PATIENCE_MS = 120 * 1000, TEXT_BYTES = 400, PATH_BYTES = 4096, CHANNELS =
 
 struct MxImages {
     pthread_mutex_t lock;
-    MxImageSize size;
-    uint8_t *rgb; /* [height, width, 3], shared with the child */
+    uint8_t *rgb; /* canvases of a picture, shared with the child */
     size_t rgb_bytes;
     pid_t child; /* 0 = none */
     int line;    /* the socket to it */
 };
 
 typedef struct Request {
-    bool wants_pixels;
+    MxImageTiles wanted; /* no canvases = its size alone */
     char path[PATH_BYTES];
 } Request;
 
@@ -86,6 +85,10 @@ static const ImageFormat *format_of(MxBytes file) {
     image_fail("is no picture of PNG or JPEG");
 }
 
+static size_t bytes_of(MxImageSize size) {
+    return (size_t)(size.width * size.height * CHANNELS);
+}
+
 static void serve(const MxImages *images, const Request *request) {
     MxArena arena = {.name = "picture"};
     MxError err = {0};
@@ -94,8 +97,11 @@ static void serve(const MxImages *images, const Request *request) {
     uint8_t *rgb = NULL;
     if (!mx_file_read(&arena, request->path, MX_IMAGE_MOST_BYTES, &file, &err))
         image_fail("%s", err.text.data);
-    format_of(file)->decode(&arena, file, &a.size, request->wants_pixels ? &rgb : NULL);
-    if (rgb) mx_image_resize(rgb, a.size, images->rgb, images->size);
+    const MxImageTiles *wanted = &request->wanted;
+    format_of(file)->decode(&arena, file, &a.size, wanted->n ? &rgb : NULL);
+    uint8_t *to = images->rgb;
+    for (int i = 0; i < wanted->n; to += bytes_of(wanted->canvas[i++].canvas))
+        mx_image_resize(rgb, a.size, to, wanted->canvas[i]);
     mx_arena_release(&arena);
     answer(&a);
 }
@@ -164,9 +170,9 @@ static bool ask(MxImages *images, const Request *request, MxWhere where, Answer 
                                                                       : "did not come to an end");
 }
 
-static bool ask_for(MxImages *images, bool wants_pixels, const char *path, MxWhere where, Answer *a,
-                    MxError *err) {
-    Request request = {.wants_pixels = wants_pixels};
+static bool ask_for(MxImages *images, const MxImageTiles *tiles, const char *path, MxWhere where,
+                    Answer *a, MxError *err) {
+    Request request = {.wanted = *tiles};
     size_t n = strlen(path);
     if (n >= sizeof request.path)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
@@ -179,17 +185,21 @@ bool mx_image_look(MxImages *images, const char *path, MxWhere where, MxImageSiz
                    MxError *err) {
     Answer a;
     pthread_mutex_lock(&images->lock);
-    bool ok = ask_for(images, false, path, where, &a, err);
+    bool ok = ask_for(images, &(MxImageTiles){0}, path, where, &a, err);
     pthread_mutex_unlock(&images->lock);
     if (ok) *out = a.size;
     return ok;
 }
 
-bool mx_image_read(MxImages *images, const char *path, MxWhere where, uint8_t *rgb, MxError *err) {
+bool mx_image_read(MxImages *images, const char *path, MxWhere where, const MxImageTiles *tiles,
+                   uint8_t *rgb, MxError *err) {
     Answer a;
+    size_t bytes = 0;
+    for (int i = 0; i < tiles->n; i++) bytes += bytes_of(tiles->canvas[i].canvas);
+    MX_ASSERT(tiles->n && bytes <= images->rgb_bytes);
     pthread_mutex_lock(&images->lock);
-    bool ok = ask_for(images, true, path, where, &a, err);
-    if (ok) memcpy(rgb, images->rgb, images->rgb_bytes);
+    bool ok = ask_for(images, tiles, path, where, &a, err);
+    if (ok) memcpy(rgb, images->rgb, bytes);
     pthread_mutex_unlock(&images->lock);
     return ok;
 }
@@ -201,12 +211,10 @@ static void close_on_release(void *data) {
     pthread_mutex_destroy(&images->lock);
 }
 
-bool mx_images_open(MxArena *arena, MxImageSize size, MxImages **out, MxError *err) {
-    MX_ASSERT(size.width > 0 && size.height > 0);
-    MX_ASSERT(size.width <= MX_IMAGE_MOST_PIXELS / size.height);
+bool mx_images_open(MxArena *arena, int64_t most_pixels, MxImages **out, MxError *err) {
+    MX_ASSERT(most_pixels > 0);
     MxImages *images = mx_new(arena, MxImages);
-    *images = (MxImages){.size = size};
-    images->rgb_bytes = (size_t)(size.width * size.height * CHANNELS);
+    *images = (MxImages){.rgb_bytes = (size_t)most_pixels * CHANNELS};
     void *shared =
         mmap(NULL, images->rgb_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)

@@ -119,6 +119,11 @@ static void empty_bucket(Pass *p, int index) {
 
 /* ---- who may wait */
 
+static bool can_wait(const MxNode *node) {
+    const MxCollective kind = node->op->collective;
+    return kind && kind != MX_RECEIVE && !attr_of(node)->group.is_uneven;
+}
+
 /* Whether a node reads what a waiting one will make, or touches a variable that it uses. */
 static bool disturbs(const Pass *p, const MxNode *node, const MxNode *waiting) {
     int reads = p->var[waiting->in[0]], writes = p->var[waiting->out[0]];
@@ -188,7 +193,7 @@ void mx_pass_bucket(MxGraph *graph, const MxMachine *machine) {
     for (int n = 0; n < n_old; n++) {
         const MxNode *node = &p.old[n];
         empty_disturbed(&p, node);
-        if (node->op->collective && moved_bytes(&p, node) <= machine->small_bytes)
+        if (can_wait(node) && moved_bytes(&p, node) <= machine->small_bytes)
             wait_in_bucket(&p, n);
         else
             mx_graph_add_node(graph, *node);

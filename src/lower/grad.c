@@ -90,6 +90,7 @@ static void differentiate_node(Grad *g, int index) {
     }
     if (!any_dy || !any_needed || node.op->flags & MX_OP_CONSTANT) return;
     g->t->scope = node.scope;
+    g->t->region = node.region;
     if (!node.op->vjp) {
         mx_trace_fail(g->t, "%s is not differentiable", node.op->name);
         return;

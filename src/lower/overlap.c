@@ -3,7 +3,8 @@
  *  - what nobody needs for long (a gradient on its way into its variable) is finished when the next
  *    one of its kind starts; an all_reduce, which makes two exchanges, a phase at a time;
  *  - what is gathered from variables (weights, cast or not) starts when the gather before it is
- *    finished: while a product works with one weight, the next is fetched.
+ *    finished: while a product works with one weight, the next is fetched;
+ *  - what another stage of a pipeline sends is awaited from when the one before has come.
  * Nodes are moved for that, but none past another that it depends on, and on all ranks alike. */
 #include <mx/lower.h>
 
@@ -23,8 +24,14 @@ typedef struct Pass {
 
 static int phases_of(const Pass *p, int n) {
     const MxNode *node = &p->graph->nodes[n];
-    if (!node->op->collective) return 1;
-    return mx_op_phases(p->machine, node->op, p->graph->values[node->in[0]].type, node->attr);
+    MxType in = node->n_in ? p->graph->values[node->in[0]].type : (MxType){0};
+    return mx_op_phases(p->machine, node->op, in, node->attr);
+}
+
+/* Exchanges of several stages stay where they are: their programs have nothing else in common. */
+static bool is_fixed(const MxNode *node) {
+    const MxCollective kind = node->op->collective;
+    return kind == MX_RECEIVE || (kind && ((const MxCollectiveAttr *)node->attr)->group.is_uneven);
 }
 
 /* ---- started early */
@@ -48,11 +55,22 @@ static bool have_at(Pass *p, MxValue value, Time time) {
     return is_source;
 }
 
+/* What another stage sends may come while the layers work on what it sent before. */
+static void receive_early(Pass *p) {
+    Time before = 0; /* end of the one before */
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        if (p->graph->nodes[n].op->collective != MX_RECEIVE) continue;
+        if (before) p->early[n][0] = before + 2;
+        before = p->time[n];
+    }
+}
+
 static void start_early(Pass *p) {
     Time before = 0; /* end of the gather before */
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const MxNode *node = &p->graph->nodes[n];
-        if (node->op->collective != MX_ALL_GATHER || phases_of(p, n) == 1) continue;
+        if (node->op->collective != MX_ALL_GATHER || phases_of(p, n) == 1 || is_fixed(node))
+            continue;
         bool is_free = p->graph->values[node->out[0]].var == MX_NONE;
         if (before && is_free && have_at(p, node->in[0], before + 1)) p->early[n][0] = before + 2;
         before = p->time[n];
@@ -92,7 +110,7 @@ static void finish_late(Pass *p) {
     int *waiting = mx_new_n(&p->arena, int, p->graph->n_nodes + 1), n_waiting = 0;
     int *need = mx_new_n(&p->arena, int, p->graph->n_nodes + 1);
     for (int n = 0; n < p->graph->n_nodes; n++) {
-        if (phases_of(p, n) == 1 || p->early[n][0]) continue;
+        if (phases_of(p, n) == 1 || p->early[n][0] || is_fixed(&p->graph->nodes[n])) continue;
         need[n] = first_need(p, n);
         if (need[n] > n + 1) waiting[n_waiting++] = n;
     }
@@ -158,6 +176,7 @@ void mx_pass_overlap(MxGraph *graph, const MxMachine *machine) {
     p.early = mx_arena_alloc(&p.arena, sizeof *p.early * (size_t)(graph->n_nodes + 1));
     for (int n = 0; n < graph->n_nodes; n++) p.time[n] = (Time)n * NODE;
     start_early(&p);
+    receive_early(&p);
     finish_late(&p);
     reorder(&p);
     mx_arena_release(&p.arena);

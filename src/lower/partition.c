@@ -206,7 +206,8 @@ static void settle(Partitioner *p, const MxNode *node, int i, MxValue value, MxS
     int rank = type_of(p, global).shape.rank, var = p->global->values[global].var;
     moved.partial &= made.partial;
     value = move_value(p, value, rank, made, moved);
-    if (at.partial & ~moved.partial) value = as_sum(p, value, at.partial & ~moved.partial);
+    uint32_t once = at.partial & ~moved.partial & ~mx_mesh_stages(p->p->mesh);
+    if (once) value = as_sum(p, value, once); /* stages add what they make themselves */
     if (var != MX_NONE) {
         const MxNode *maker = &p->t.graph->nodes[p->t.graph->values[value].node];
         int out = 0;

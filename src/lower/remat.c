@@ -81,7 +81,10 @@ void mx_pass_remat(MxGraph *graph, MxRemat policy) {
      * node index until their node is pushed, so regions are read off beforehand. */
     int n_old_values = graph->n_values;
     int *region_of = mx_new_n(&r.arena, int, n_old_values);
-    for (int v = 0; v < n_old_values; v++) region_of[v] = r.old_nodes[graph->values[v].node].region;
+    for (int v = 0; v < n_old_values; v++) {
+        const MxNode *maker = &r.old_nodes[graph->values[v].node];
+        region_of[v] = maker->backward ? 0 : maker->region;
+    }
     graph->n_nodes = 0;
     for (int n = 0; n < r.n_old; n++) {
         MxNode node = r.old_nodes[n];

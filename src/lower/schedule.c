@@ -21,6 +21,17 @@ typedef struct Order {
     int n_edges, cap_edges;
 } Order;
 
+/* Whether ranks of several stages make it together. */
+static bool is_uneven(const MxNode *node) {
+    const MxCollective kind = node->op->collective;
+    return kind && kind != MX_RECEIVE && ((const MxCollectiveAttr *)node->attr)->group.is_uneven;
+}
+
+/* Whether another rank waits for it. */
+static bool is_met(const MxNode *node) {
+    return node->op->flags & MX_OP_IS_MET || is_uneven(node);
+}
+
 static void mark_live(Order *o) {
     const MxGraph *graph = o->graph;
     bool *wanted = mx_new_n(&o->arena, bool, graph->n_values + 1);
@@ -29,7 +40,7 @@ static void mark_live(Order *o) {
         grows = false;
         for (int n = graph->n_nodes - 1; n >= 0; n--) {
             const MxNode *node = &graph->nodes[n];
-            bool live = false;
+            bool live = is_met(node);
             for (int i = 0; i < node->n_out; i++)
                 live = live || wanted[node->out[i]] || graph->values[node->out[i]].var != MX_NONE;
             if (!live || o->is_live[n]) continue;
@@ -72,10 +83,22 @@ static void order_writers(Order *o) {
     }
 }
 
+/* Exchanges of several stages in the order in which they stand: their ranks' programs have nothing
+ * else in common. */
+static void order_uneven(Order *o) {
+    int last = MX_NONE;
+    for (int n = 0; n < o->graph->n_nodes; n++) {
+        if (!o->is_live[n] || !is_uneven(&o->graph->nodes[n])) continue;
+        if (last != MX_NONE) add_edge(o, last, n);
+        last = n;
+    }
+}
+
 /* Each node after the makers of its inputs, and before what overwrites them. */
 static void order_nodes(Order *o) {
     const MxGraph *graph = o->graph;
     order_writers(o);
+    order_uneven(o);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (!o->is_live[n]) continue;
         const MxNode *node = &graph->nodes[n];
@@ -119,7 +142,8 @@ static void mark_unused(MxGraph *graph, MxArena *arena) {
         MxNode *node = &graph->nodes[n];
         node->unused = 0;
         for (int i = 0; i < node->n_out; i++)
-            if (!is_used[node->out[i]] && graph->values[node->out[i]].var == MX_NONE)
+            if (!is_used[node->out[i]] && graph->values[node->out[i]].var == MX_NONE &&
+                !is_met(node))
                 node->unused |= 1u << i;
     }
 }

@@ -4,14 +4,15 @@
 
 /* ---- from specs */
 
-/* Mesh axes of one dim, most significant first, as bits; their order is the mesh's from here on. */
+/* Mesh axes of one dim, most significant first, as bits; their order is the mesh's from here on.
+ * MaxText's rules cut batches along stages too, where we divide layers alone. */
 static uint32_t axes_of(const MxMesh *mesh, const MxSpecDim *dim) {
     uint32_t axes = 0;
     for (int i = 0; i < dim->n; i++) {
         int axis = mx_mesh_find(mesh, dim->axes[i]);
         if (axis >= 0 && mesh->sizes[axis] > 1) axes |= 1u << axis;
     }
-    return axes;
+    return axes & ~mx_mesh_stages(mesh);
 }
 
 MxSharding mx_sharding_of_spec(const MxMesh *mesh, MxSpec spec) {
@@ -65,20 +66,33 @@ int64_t lower_index(const MxMesh *mesh, int64_t rank, uint32_t axes) {
     return index;
 }
 
+/* The ranks that differ from one only along some mesh axes, in their order. */
+static const int *ranks_of(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes) {
+    int64_t first = rank, stride = 1, n = 1, size = lower_parts(mesh, axes);
+    int *ranks = mx_new_n(arena, int, size);
+    for (int i = mesh->n - 1; i >= 0; stride *= mesh->sizes[i--]) {
+        if (!(axes >> i & 1)) continue;
+        first -= mx_mesh_coord(mesh, rank, i) * stride;
+        for (int64_t k = n; k < n * mesh->sizes[i]; k++) ranks[k] = ranks[k - n] + (int)stride;
+        n *= mesh->sizes[i];
+    }
+    for (int64_t k = 0; k < size; k++) ranks[k] += (int)first;
+    return ranks;
+}
+
 MxGroup lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes) {
     MxText names;
-    int64_t first = rank, stride = 1;
     mx_text_init(&names, arena);
     for (int i = 0; axes >> i; i++)
         if (axes >> i & 1) mx_text_add(&names, "%s%s", names.len ? "," : "", mesh->axes[i]);
-    for (int i = mesh->n - 1; i >= 0; stride *= mesh->sizes[i--])
-        if (axes >> i & 1) first -= mx_mesh_coord(mesh, rank, i) * stride;
     uint64_t kept[] = {axes, mx_hash64(mesh->sizes, (size_t)mesh->n * sizeof *mesh->sizes)};
     return (MxGroup){.axes = names.data,
                      .id = mx_hash64(kept, sizeof kept),
                      .size = (int)lower_parts(mesh, axes),
                      .index = (int)lower_index(mesh, rank, axes),
-                     .first = (int)first};
+                     .ranks = ranks_of(arena, mesh, rank, axes),
+                     .bits = axes,
+                     .is_uneven = (axes & mx_mesh_stages(mesh)) != 0};
 }
 
 bool lower_same_sharding(MxSharding a, MxSharding b, int rank) {

@@ -63,10 +63,12 @@ bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **
     *n = 0;
     for (int i = 0; i < model->n_layers; i++) {
         const Layer *layer = &model->layers[i];
-        if (model->specs[layer->spec].attention.mask == MX_MASK_FULL)
+        MxMask mask = model->specs[layer->spec].attention.mask;
+        if (mask == MX_MASK_FULL || mask == MX_MASK_BLOCKS)
             return mx_config_fail(
                 err, model->config, MX_KEY_attention_type,
-                "full: tokens see those behind them, so none can be generated after them");
+                "%s: tokens see those behind them, so none can be generated after them",
+                model->config->attention_type);
         for (int more = list_caches(model, layer, all + *n); more > 0; more--, (*n)++)
             all[*n].name = mx_path_join(arena, layer->scope, all[*n].name);
     }

@@ -70,16 +70,18 @@ static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
 }
 
 static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
+    bool sees_itself = in.images && mx_model_vision(model->config).encoder->sees_itself;
     Pass p = {.t = t,
               .model = model,
               .params = params,
               .segments_BT = in.segments,
               .positions_BT = in.positions,
-              .images_BT = in.images ? in.images->index : MX_NONE,
+              .images_BT = sees_itself ? in.images->index : MX_NONE,
               .place = in.place,
               .draws = in.draws,
               .caches = in.caches,
               .balance = in.balance,
+              .index = in.index,
               .loads = in.loads,
               .tops = in.tops};
     t->scope = "token_embedder";

@@ -71,21 +71,67 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
 }
 
+const Rounding *model_find_rounding(const char *word) {
+    static const Rounding rows[] = {
+        {"int4", MX_GRID_INT4, MX_GRID_INT4},     {"int8", MX_GRID_INT8, MX_GRID_INT8},
+        {"fp4", MX_GRID_E2M1, MX_GRID_E2M1},      {"fp4_e2m1", MX_GRID_E2M1, MX_GRID_E2M1},
+        {"fp8", MX_GRID_E4M3, MX_GRID_E4M3},      {"fp8_e4m3", MX_GRID_E4M3, MX_GRID_E4M3},
+        {"fp8_e5m2", MX_GRID_E5M2, MX_GRID_E5M2}, {"fp8_full", MX_GRID_E4M3, MX_GRID_E5M2},
+    };
+    for (int i = 0; i < MX_COUNT(rows); i++)
+        if (!strcmp(rows[i].name, word)) return &rows[i];
+    return NULL;
+}
+
+/* What products of kernels read. */
+typedef struct Read {
+    MxValue x;
+    MxCoded coded; /* of kernels that are multiplied as codes */
+} Read;
+
+/* Kernels of the decoder's layers. Source: MaxText layers/quantizations.py, get_quantization_rule
+ * ("decoder/.*layers.*") @e591f30c. */
+static bool is_rounded(const Pass *p, int kernel) {
+    static const char decoder[] = "decoder/";
+    const char *path = p->model->params.leaves[kernel].path;
+    return p->model->rounding && mx_text_has_prefix(path, decoder) &&
+           strstr(path + strlen(decoder), "layers");
+}
+
+static Read read_for(const Pass *p, MxValue x, int kernel) {
+    Read read = {.x = x};
+    if (!is_rounded(p, kernel)) return read;
+    MxEncodeAttr attr = {.grid = p->model->rounding->forward,
+                         .n_contract = p->model->params.leaves[kernel].n_contract};
+    read.coded = mx_encode(p->t, x, MX_NONE, attr);
+    return read;
+}
+
+static MxValue multiply_coded(const Pass *p, MxCoded x, int kernel) {
+    MxEncodeAttr attr = {.grid = p->model->rounding->forward,
+                         .n_contract = p->model->params.leaves[kernel].n_contract,
+                         .leads = true};
+    MxCoded w = mx_encode(p->t, model_weight(p, kernel), MX_NONE, attr);
+    return mx_coded_dot(p->t, x, w, attr.n_contract, p->model->rounding->back);
+}
+
 /* x · kernel. One that is kept in few bits is read as it is kept. */
-static MxValue multiply(const Pass *p, MxValue x, int kernel) {
+static MxValue multiply(const Pass *p, Read read, int kernel) {
     int n_contract = p->model->params.leaves[kernel].n_contract;
     MxQuantized w;
+    if (is_rounded(p, kernel)) return multiply_coded(p, read.coded, kernel);
     if (mx_is_quantized(p->t, p->params[kernel], &w))
-        return mx_quant_dot(p->t, x, w, MX_DOT_NN, n_contract);
-    return mx_dot(p->t, x, model_weight(p, kernel), MX_DOT_NN, n_contract);
+        return mx_quant_dot(p->t, read.x, w, MX_DOT_NN, n_contract);
+    return mx_dot(p->t, read.x, model_weight(p, kernel), MX_DOT_NN, n_contract);
 }
 
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
  * addend of that product's. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
     MxValue low[MOST_BESIDE];
+    Read read = read_for(p, x, dense[0].kernel);
     for (int i = 0; i < n; i++) {
-        y[i] = multiply(p, x, dense[i].kernel);
+        y[i] = multiply(p, read, dense[i].kernel);
         if (i == 0) adapt_in(p, x, n, dense, low);
         y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
         if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], model_weight(p, dense[i].bias));

@@ -91,12 +91,19 @@ typedef struct Ahead {
     Layer layer;
 } Ahead;
 
-typedef struct Vision Vision;
+typedef struct Eye Eye;
+
+/* What operands of products with kernels of layers are rounded to: x and kernel, and cotangents. */
+typedef struct Rounding {
+    const char *name; /* the key's word */
+    MxGrid forward, back;
+} Rounding;
 
 struct MxModel {
     const MxConfig *config;
     const MxFamily *family;
-    MxDtype dtype; /* of activations */
+    MxDtype dtype;            /* of activations */
+    const Rounding *rounding; /* NULL = none */
     Spec specs[MX_MOST_SPECS];
     MxTree params;
     Layer *layers;
@@ -110,7 +117,8 @@ struct MxModel {
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     Norm final_norm;
-    const Vision *vision; /* NULL = no images */
+    const Eye *eye;         /* the encoder of images, NULL = none, and … */
+    const void *eye_params; /* … its indices into the parameter tree */
     MxLora lora;
     Adapter *adapters; /* [parameter] NULL = none is applied */
 };
@@ -137,12 +145,12 @@ typedef struct Pass {
     const MxModel *model;
     const MxValue *params;
     MxValue segments_BT, positions_BT;
-    MxValue images_BT; /* of MxModelImages.index; MX_NONE = there are none */
+    MxValue images_BT; /* MxModelImages.index, whose tokens see each other; MX_NONE = none do */
     MxCachePlace place;
     const int *caches; /* variables of this layer's; NULL = there are none */
     MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
     MxDraws *draws;                                                 /* of MxModelInputs, as … */
-    MxBalance *balance;                                             /* … these */
+    MxBalance *balance, *index;                                     /* … these */
     MxValue *loads, *tops;
     MxValue (*kv)[2];         /* [layer] keys and values, of this one and … */
     int layer, giver;         /* … the one that it takes them of, -1 = none */
@@ -152,7 +160,10 @@ typedef struct Pass {
     MxValue *feature;         /* … here; NULL = nobody asks */
 } Pass;
 
-enum { MODEL_MOST_CACHES = 4 };
+enum {
+    MODEL_MOST_CACHES = 4,
+    MODEL_INDEX_CACHE = 1 /* of an indexer, behind latent attention's */
+};
 
 /* What a block's forward pass costs, as MaxText counts it: multiplications and additions of
  * products with weights, and of attention's own. */
@@ -208,6 +219,9 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err);
 
 /* ---- products with weights (dense.c) */
 
+/* model_find_rounding — the row of a word of `quantization`, NULL = none. */
+const Rounding *model_find_rounding(const char *word);
+
 /* Kernels that read one x, with their biases, -1 = none. */
 typedef struct Dense {
     int kernel, bias;
@@ -243,6 +257,20 @@ MxValue model_see(const Pass *p, const MxModelImages *images);
 /* model_vision_flops — of a forward pass over the images of so many rows, and what of the weights'
  * is the projector's, which is trained where the encoder is not. */
 BlockFlops model_vision_flops(const MxConfig *config, double rows, double *projector);
+
+/* ---- the choice of tokens that latent attention sees (indexer.c) */
+
+typedef struct Indexer Indexer;
+
+/* model_add_indexer — its parameters; NULL = attention sees all. model_choose — what was chosen, as
+ * of mx_attention_chosen, MX_NONE = all: by what the block reads and the narrow vectors of queries,
+ * x_low; adds its loss with regard to attention's queries and keys. model_indexer_flops — of a
+ * forward pass. model_indexer_share — of all pairs of tokens, how many see each other. */
+const Indexer *model_add_indexer(const Place *place, const MxConfig *config);
+MxValue model_choose(const Pass *pass, const Spec *spec, const Indexer *indexer,
+                     const MxValue x_low[2], const MxValue qk[2]);
+BlockFlops model_indexer_flops(const MxConfig *config, double tokens, double length);
+double model_indexer_share(const MxConfig *config, double length);
 
 /* ---- looking at other tokens (cache.c): those of the pass, or, where it has caches, also those
  * that the layer's cache number `cache` has, to which these are then added */

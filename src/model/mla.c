@@ -17,6 +17,7 @@ typedef struct Leaves {
     int wkv_a, wkv_b; /* to C + R; to S + V a head */
     int out;
     Norm q_norm, kv_norm;
+    const Indexer *indexer;
 } Leaves;
 
 static int64_t head_width(const MxConfig *c) {
@@ -65,6 +66,7 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
                   AXES("kv_lora", "kv_heads", "kv_head_dim"), model_fan_in(MX_INIT_NORMAL, C));
     l->out = model_add(p, "out/kernel", MX_SHAPE(N, V, D), 2, AXES("heads", "kv", "embed"),
                        model_fan_in(MX_INIT_NORMAL, N * V));
+    l->indexer = model_add_indexer(p, c);
     return l;
 }
 
@@ -75,17 +77,17 @@ static int query_kernel(const Leaves *l) {
     return l->query < 0 ? l->wq_b : l->query;
 }
 
-static MxValue queries(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
-    if (l->query < 0)
-        x_BTD = model_norm(p, model_project(p, x_BTD, l->wq_a, -1), l->q_norm, spec->epsilon);
-    return model_project(p, x_BTD, query_kernel(l), -1);
+/* What queries are made of: narrow vectors, or x itself. */
+static MxValue narrow(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
+    if (l->query >= 0) return x_BTD;
+    return model_norm(p, model_project(p, x_BTD, l->wq_a, -1), l->q_norm, spec->epsilon);
 }
 
 /* Over caches attention sees the narrow vectors themselves, each followed by its rotated part: what
  * would make keys of them turns queries instead, q (W c) = (W^T q) c, and what would make values of
  * them is applied to what attention gives. Source: DeepSeek-V2 (2024) 2.1.2. */
 static MxValue attend_narrow(const Pass *p, const Spec *spec, const Leaves *l,
-                             const MxValue q_latent_turned[3]) {
+                             const MxValue q_latent_turned[3], MxValue chosen) {
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
     MxValue latent_BTC = q_latent_turned[1];
@@ -95,13 +97,40 @@ static MxValue attend_narrow(const Pass *p, const Spec *spec, const Leaves *l,
     MxHeadDotAttr to_values = {.first = c->qk_nope_head_dim, .width = c->v_head_dim};
     MxAttentionAttr attr = spec->attention;
     attr.value_width = c->kv_lora_rank;
+    attr.is_chosen = chosen != MX_NONE;
     MxValue w = mx_cast(t, model_fold_adapter(p, l->wkv_b), p->model->dtype);
     MxValue q_BTNS = mx_split(t, q_latent_turned[0], c->qk_nope_head_dim);
     MxValue q_BTNC = mx_concat(t, mx_head_dot(t, q_BTNS, w, to_keys), q_BTNS + 1);
     MxValue row_BT1C = mx_concat(t, mx_reshape(t, latent_BTC, row), q_latent_turned[2]);
     MxValue all = model_keep(p, 0, row_BT1C);
-    MxValue o_BTNC = mx_cache_attention(t, (MxValue[]){q_BTNC, all, all}, p->place, MX_NONE, attr);
+    MxValue o_BTNC = mx_cache_attention(t, (MxValue[]){q_BTNC, all, all}, p->place, chosen, attr);
     return mx_head_dot(t, o_BTNC, w, to_values);
+}
+
+/* Keys and values of heads, made of narrow vectors. */
+static void widen(const Pass *p, const Leaves *l, MxValue latent_BTC, MxValue turned_BT1R,
+                  MxValue kv[2]) {
+    MxTrace *t = p->t;
+    const char *const *axes = AXES("activation_kv_batch", "activation_length_attn",
+                                   "activation_kv_heads", "activation_kv_head_dim");
+    MxValue k_BTNS =
+        mx_split(t, model_project(p, latent_BTC, l->wkv_b, -1), p->model->config->qk_nope_head_dim);
+    kv[1] = mx_trace_constrain(t, k_BTNS + 1, axes);
+    kv[0] = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
+}
+
+/* Attention over the tokens of the pass. */
+static MxValue attend(const Pass *p, const Spec *spec, const Leaves *l, const MxValue qkv[3],
+                      const MxValue x_low[2]) {
+    MxTrace *t = p->t;
+    MxValue chosen = model_choose(p, spec, l->indexer, x_low, qkv);
+    MxValue o_BTNV = chosen == MX_NONE
+                         ? model_attend(p, spec, qkv, MX_NONE)
+                         : mx_attention_chosen(t, qkv, p->segments_BT, chosen, spec->attention);
+    if (p->tops && o_BTNV >= 0) p->tops[query_kernel(l)] = mx_largest(t, o_BTNV + 2);
+    return mx_trace_constrain(t, o_BTNV,
+                              AXES("activation_batch_attn", "activation_length_attn",
+                                   "activation_heads", "activation_kv"));
 }
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
@@ -113,7 +142,8 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     MxValue table = p->rope_table[spec - p->model->specs];
     MxRopeAttr of_head = spec->rope_layout;
     of_head.first = c->qk_nope_head_dim;
-    MxValue q_BTNH = mx_rope(t, queries(p, spec, l, x_BTD), table, of_head);
+    const MxValue x_low[] = {x_BTD, narrow(p, spec, l, x_BTD)};
+    MxValue q_BTNH = mx_rope(t, model_project(p, x_low[1], query_kernel(l), -1), table, of_head);
     MxValue latent_BTC = mx_split(t, model_project(p, x_BTD, l->wkv_a, -1), c->kv_lora_rank);
     MxShape shape = mx_trace_type(t, q_BTNH).shape;
     MxValue turned_BT1R =
@@ -121,19 +151,13 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     turned_BT1R = mx_rope(t, turned_BT1R, table, spec->rope_layout);
     latent_BTC = model_norm(p, latent_BTC, l->kv_norm, spec->epsilon);
     if (p->caches) {
-        MxValue o_BTNV = attend_narrow(p, spec, l, (MxValue[]){q_BTNH, latent_BTC, turned_BT1R});
-        return model_project(p, o_BTNV, l->out, -1);
+        const MxValue parts[] = {q_BTNH, latent_BTC, turned_BT1R};
+        MxValue chosen = model_choose(p, spec, l->indexer, x_low, NULL);
+        return model_project(p, attend_narrow(p, spec, l, parts, chosen), l->out, -1);
     }
-    MxValue k_BTNS = mx_split(t, model_project(p, latent_BTC, l->wkv_b, -1), c->qk_nope_head_dim);
-    MxValue v_BTNV = mx_trace_constrain(t, k_BTNS + 1, axes);
-    MxValue k_BTNH = mx_trace_constrain(t, mx_concat(t, k_BTNS, turned_BT1R), axes);
-    mx_trace_constrain(t, q_BTNH, axes);
-    MxValue o_BTNV = model_attend(p, spec, (MxValue[]){q_BTNH, k_BTNH, v_BTNV}, MX_NONE);
-    if (p->tops && o_BTNV >= 0) p->tops[query_kernel(l)] = mx_largest(t, o_BTNV + 2);
-    mx_trace_constrain(t, o_BTNV,
-                       AXES("activation_batch_attn", "activation_length_attn", "activation_heads",
-                            "activation_kv"));
-    return model_project(p, o_BTNV, l->out, -1);
+    MxValue qkv[3] = {mx_trace_constrain(t, q_BTNH, axes)};
+    widen(p, l, latent_BTC, turned_BT1R, qkv + 1);
+    return model_project(p, attend(p, spec, l, qkv, x_low), l->out, -1);
 }
 
 static MxHeads heads(const MxConfig *c, const void *own) {
@@ -145,7 +169,10 @@ static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MO
     int64_t width = c->kv_lora_rank + c->qk_rope_head_dim;
     MxShape row = MX_SHAPE(1, width);
     out[0] = (MxModelCache){.name = "latent", .row = row, .window = spec->attention.window};
-    return 1;
+    if (!c->use_indexer) return 1;
+    out[MODEL_INDEX_CACHE] =
+        (MxModelCache){.name = "index", .row = MX_SHAPE(1, c->indexer_head_dim)};
+    return MODEL_INDEX_CACHE + 1;
 }
 
 /* ---- cost */
@@ -160,8 +187,14 @@ static BlockFlops flops(const MxConfig *c, const MxLayerSpec *spec, const MxBloc
     double tokens = rows * length;
     double query = 2 * tokens * (Q > 0 ? D * Q + Q * N * H : D * N * H);
     double key_value = 2 * tokens * (D * (C + R) + C * N * (S + V));
-    return (BlockFlops){.weights = query + key_value + 2 * tokens * D * N * V,
-                        .attention = 2 * tokens * length * N * (H + V) / 2};
+    double pairs = model_indexer_share(c, length);
+    BlockFlops all = {.weights = query + key_value + 2 * tokens * D * N * V,
+                      .attention = 2 * tokens * length * N * (H + V) * pairs};
+    if (!c->use_indexer || length <= (double)c->indexer_topk) return all;
+    BlockFlops indexer = model_indexer_flops(c, tokens, length);
+    all.weights += indexer.weights;
+    all.attention += indexer.attention;
+    return all;
 }
 
 static double width(const MxConfig *c, const MxLayerSpec *spec, const MxBlockSpec *row) {

@@ -34,7 +34,8 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
     if (!check_positions(config, err) || !check_takers(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
-    MX_ASSERT(known);
+    model->rounding = model_find_rounding(config->quantization);
+    MX_ASSERT(known && !model->rounding == !*config->quantization);
     for (int i = 0; i < model->family->n_specs; i++)
         if (!model_read_spec(arena, config, &model->family->specs[i], &model->specs[i], err))
             return false;
@@ -56,6 +57,14 @@ const int *mx_model_routers(const MxModel *model, int *n) {
 const MxHeads *mx_model_heads(const MxModel *model, int *n) {
     *n = model->n_heads;
     return model->heads;
+}
+
+int mx_model_layer(const MxModel *model, const MxLeaf *leaf) {
+    for (int i = 0; i < model->n_layers; i++) {
+        const char *scope = model->layers[i].scope;
+        if (mx_text_has_prefix(leaf->path, scope) && leaf->path[strlen(scope)] == '/') return i;
+    }
+    return -1;
 }
 
 MxKind mx_model_trains(const MxModel *model) {

@@ -16,6 +16,7 @@ static const struct {
     {"chunk",         MX_MASK_CHUNK},
     {"full",          MX_MASK_FULL},
     {"mla",           MX_MASK_CAUSAL},
+    {"block_diffusion", MX_MASK_BLOCKS},
 };
 // clang-format on
 
@@ -101,6 +102,7 @@ static void read_mask(const MxConfig *c, MxSees sees, MxAttentionAttr *a) {
     if (sees == MX_SEES_CHUNK) a->mask = MX_MASK_CHUNK;
     if (a->mask == MX_MASK_SLIDING) a->window = c->sliding_window_size;
     if (a->mask == MX_MASK_CHUNK) a->window = c->chunk_attn_window_size;
+    if (a->mask == MX_MASK_BLOCKS) a->window = c->causal_block_size;
 }
 
 static bool check_heads(const MxConfig *c, const Spec *spec, MxError *err) {

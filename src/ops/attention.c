@@ -22,13 +22,21 @@ MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, 
     return mx_trace_node(t, &op_attention, in, MX_COUNT(in), &attr);
 }
 
-/* Inputs are queries, keys, values, segments, the sinks or the blocks if there are any, and, of the
- * gradient, the last three. */
-enum { Q, K, V, SEGMENTS, SINKS, BLOCKS = SINKS, BEFORE_SINKS = SINKS };
+MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue chosen,
+                            MxAttentionAttr attr) {
+    MxValue in[] = {qkv[0], qkv[1], qkv[2], segments, chosen};
+    attr.is_chosen = true;
+    return mx_trace_node(t, &op_attention, in, MX_COUNT(in), &attr);
+}
+
+/* Inputs are queries, keys, values, segments, the sinks, the blocks or what was chosen if there is
+ * any of it, and, of the gradient, the last three. */
+enum { Q, K, V, SEGMENTS, SINKS, BLOCKS = SINKS, CHOSEN = SINKS, BEFORE_SINKS = SINKS };
 enum { O, LOG_SUMS, DO, OF_GRADIENT };
 
 static bool has_sinks(int n_in, const void *attr, int more) {
-    return n_in > BEFORE_SINKS + more && !((const MxAttentionAttr *)attr)->block_size;
+    const MxAttentionAttr *a = attr;
+    return n_in > BEFORE_SINKS + more && !a->block_size && !a->is_chosen;
 }
 
 static bool check_blocks(MxInfer *infer, int more) {
@@ -38,8 +46,16 @@ static bool check_blocks(MxInfer *infer, int more) {
            mx_infer_fail(infer, "blocks must be int32, as many as segments");
 }
 
+static bool check_chosen(MxInfer *infer, int more) {
+    bool is_there = infer->n_in > BEFORE_SINKS + more;
+    return (is_there && ops_is_chosen(infer, CHOSEN, Q, K)) ||
+           mx_infer_fail(infer, "chosen must be int32 [B, T, keys / 32]");
+}
+
 static bool check_sinks(MxInfer *infer, int64_t heads, int more) {
-    if (((const MxAttentionAttr *)infer->attr)->block_size) return check_blocks(infer, more);
+    const MxAttentionAttr *attr = infer->attr;
+    if (attr->block_size) return check_blocks(infer, more);
+    if (attr->is_chosen) return check_chosen(infer, more);
     if (infer->n_in == BEFORE_SINKS + more) return true;
     MxType sinks = infer->in[SINKS];
     return (sinks.dtype == MX_F32 && mx_shape_equal(sinks.shape, MX_SHAPE(heads))) ||
@@ -107,6 +123,8 @@ static double keys_seen(double length, const MxAttentionAttr *attr) {
     switch (attr->mask) {
     case MX_MASK_FULL:
         return length;
+    case MX_MASK_BLOCKS:
+        return (length + (window < length ? window : length)) / 2;
     case MX_MASK_SLIDING:
         return window < length ? window - window * window / (2 * length) : length / 2;
     case MX_MASK_CHUNK:
@@ -136,12 +154,13 @@ static double attention_grad_flops(const MxType *in, const MxType *out, const vo
 }
 
 void ops_print_attention(MxText *text, const void *attr) {
-    static const char *const names[] = {"causal", "sliding", "chunk", "full"};
+    static const char *const names[] = {"causal", "sliding", "chunk", "full", "blocks"};
     const MxAttentionAttr *a = attr;
     mx_text_add(text, "%s", names[a->mask]);
     if (a->window) mx_text_add(text, " %lld", (long long)a->window);
     mx_text_add(text, " scale %.9g", a->scale);
     if (a->block_size) mx_text_add(text, " blocks of %lld", (long long)a->block_size);
+    if (a->is_chosen) mx_text_add(text, " chosen");
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
@@ -160,8 +179,9 @@ static void cut_operands(MxFactors *f, int more) {
     memcpy(f->in_dim[K], key_cut, sizeof key_cut);
     memcpy(f->in_dim[V], key_cut, sizeof key_cut);
     f->in_dim[SEGMENTS][0] = CUT_B;
-    if (f->n_in > BEFORE_SINKS + more)
-        f->in_dim[SINKS][0] = has_sinks(f->n_in, f->attr, more) ? CUT_N : CUT_B;
+    if (f->n_in == BEFORE_SINKS + more) return;
+    f->in_dim[SINKS][0] = has_sinks(f->n_in, f->attr, more) ? CUT_N : CUT_B;
+    if (((const MxAttentionAttr *)f->attr)->is_chosen) f->in_dim[CHOSEN][1] = CUT_T;
 }
 
 static void attention_cut(MxFactors *f) {

@@ -47,7 +47,7 @@ const MxOp op_cache_write = {
 
 /* ---- attention */
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS };
 
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr) {
@@ -74,8 +74,12 @@ static bool cache_attention_infer(MxInfer *infer) {
     if (!is_place(infer, POSITIONS, q.dim[0], q.dim[1])) return false;
     if (infer->in[COUNTS].shape.dim[0] != q.dim[0])
         return mx_infer_fail(infer, "counts must be [B]");
-    if (infer->n_in > SINKS && (infer->in[SINKS].dtype != MX_F32 ||
-                                !mx_shape_equal(infer->in[SINKS].shape, MX_SHAPE(q.dim[2]))))
+    bool is_chosen = ((const MxAttentionAttr *)infer->attr)->is_chosen;
+    if (is_chosen && (infer->n_in == CHOSEN || !ops_is_chosen(infer, CHOSEN, Q, K)))
+        return mx_infer_fail(infer, "chosen must be int32 [B, T, slots / 32]");
+    if (!is_chosen && infer->n_in > SINKS &&
+        (infer->in[SINKS].dtype != MX_F32 ||
+         !mx_shape_equal(infer->in[SINKS].shape, MX_SHAPE(q.dim[2]))))
         return mx_infer_fail(infer, "sinks must be float32 [N]");
     q.dim[3] = value_width(infer->in, infer->attr);
     if (q.dim[3] > v.dim[3]) return mx_infer_fail(infer, "v's rows must hold the values");
@@ -95,7 +99,10 @@ static void cache_attention_cut(MxFactors *f) {
     int t = ops_new_factor(f), n = ops_new_factor(f);
     f->in_dim[Q][1] = f->in_dim[POSITIONS][1] = f->out_dim[0][1] = t;
     f->in_dim[Q][2] = f->in_dim[K][2] = f->in_dim[V][2] = f->out_dim[0][2] = n;
-    if (f->n_in > SINKS) f->in_dim[SINKS][0] = n;
+    if (((const MxAttentionAttr *)f->attr)->is_chosen)
+        f->in_dim[CHOSEN][1] = t;
+    else if (f->n_in > SINKS)
+        f->in_dim[SINKS][0] = n;
 }
 
 const MxOp op_cache_attention = {

@@ -127,6 +127,70 @@ const MxOp op_take_part = {
     .doc = "this rank's part of what every rank of a group has",
 };
 
+/* ---- from one rank to another */
+
+static bool send_infer(MxInfer *infer) {
+    const MxPeerAttr *attr = infer->attr;
+    MxType in = infer->in[0];
+    if (in.dtype != attr->type.dtype || !mx_shape_equal(in.shape, attr->type.shape))
+        return mx_infer_fail(infer, "input 0 is not what is to be sent");
+    infer->out[0] = (MxType){MX_I32, MX_SCALAR};
+    return true;
+}
+
+static bool sent_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_I32, 0);
+}
+
+static bool receive_infer(MxInfer *infer) {
+    infer->out[0] = ((const MxPeerAttr *)infer->attr)->type;
+    return true;
+}
+
+static const MxGroup *send_exchange(const MxMachine *machine, const MxNode *node, const MxType *in,
+                                    MxCommCost *cost) {
+    (void)machine;
+    int64_t each = (int64_t)mx_dtype_bytes(in[0].dtype);
+    *cost = (MxCommCost){.calls = 1, .bytes = mx_shape_count(in[0].shape) * each};
+    return &((const MxPeerAttr *)node->attr)->group;
+}
+
+static void peer_print(MxText *text, const void *attr) {
+    const MxPeerAttr *a = attr;
+    mx_text_add(text, "%d %s %d", a->tag, a->group.axes, a->group.ranks[1]);
+}
+
+const MxOp op_send = {
+    .name = "send",
+    .arity = 1,
+    .attr_bytes = sizeof(MxPeerAttr),
+    .infer = send_infer,
+    .exchange = send_exchange,
+    .print = peer_print,
+    .doc = "lets another rank have an array; a token of it",
+};
+
+const MxOp op_sent = {
+    .name = "sent",
+    .arity = 2,
+    .flags = MX_OP_IS_MET,
+    .attr_bytes = sizeof(MxPeerAttr),
+    .infer = sent_infer,
+    .print = peer_print,
+    .doc = "waits until the array of a token, input 1, is with the other rank",
+};
+
+const MxOp op_receive = {
+    .name = "receive",
+    .flags = MX_OP_IS_MET,
+    .collective = MX_RECEIVE,
+    .attr_bytes = sizeof(MxPeerAttr),
+    .infer = receive_infer,
+    .print = peer_print,
+    .doc = "the array that another rank sends",
+};
+
 /* ---- several arrays in one */
 
 static bool pack_infer(MxInfer *infer) {
@@ -191,5 +255,6 @@ const MxOp op_unpack = {
 
 int mx_op_phases(const MxMachine *machine, const MxOp *op, MxType in, const void *attr) {
     if (!op->collective) return 1;
+    if (op->collective == MX_RECEIVE) return 2;
     return machine->phases(op->collective, in, ((const MxCollectiveAttr *)attr)->group.size);
 }

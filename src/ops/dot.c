@@ -70,7 +70,7 @@ static void dot_vjp(const MxVjp *v) {
 }
 
 /* Free dims stay cut; cut contracted dims make the product a partial sum. */
-static void dot_cut(MxFactors *f) {
+void ops_cut_dot(MxFactors *f) {
     const MxDotAttr *attr = f->attr;
     int c = attr->n_contract, m = f->in[0].shape.rank - c, n = f->in[1].shape.rank - c;
     int x_k = attr->kind == MX_DOT_TN ? 0 : m, x_m = attr->kind == MX_DOT_TN ? c : 0;
@@ -80,13 +80,13 @@ static void dot_cut(MxFactors *f) {
     for (int i = 0; i < n; i++) f->in_dim[1][y_n + i] = f->out_dim[0][m + i] = ops_new_factor(f);
 }
 
-static double dot_flops(const MxType *in, const MxType *out, const void *attr) {
+double ops_dot_flops(const MxType *in, const MxType *out, const void *attr) {
     (void)out;
     MxDotSizes s = mx_dot_sizes(in[0].shape, in[1].shape, attr);
     return 2.0 * (double)s.m * (double)s.n * (double)s.k;
 }
 
-static void dot_print(MxText *text, const void *attr) {
+void ops_print_dot(MxText *text, const void *attr) {
     static const char *const names[] = {"nn", "nt", "tn"};
     const MxDotAttr *a = attr;
     mx_text_add(text, "%s %d %s", names[a->kind], a->n_contract, mx_dtype_name(a->dtype));
@@ -101,8 +101,8 @@ const MxOp op_dot = {
     .attr_bytes = sizeof(MxDotAttr),
     .infer = ops_infer_dot,
     .vjp = dot_vjp,
-    .partition = dot_cut,
-    .flops = dot_flops,
-    .print = dot_print,
+    .partition = ops_cut_dot,
+    .flops = ops_dot_flops,
+    .print = ops_print_dot,
     .doc = "matrix product over groups of dims",
 };

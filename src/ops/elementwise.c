@@ -252,8 +252,13 @@ const MxOp op_ratio = {
 /* ---- gated units */
 
 const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
-    [MX_SILU] = "silu",     [MX_GELU] = "gelu",       [MX_RELU] = "relu",
-    [MX_LINEAR] = "linear", [MX_SIGMOID] = "sigmoid", [MX_QUICK_GELU] = "quick_gelu",
+    [MX_SILU] = "silu",
+    [MX_GELU] = "gelu",
+    [MX_RELU] = "relu",
+    [MX_LINEAR] = "linear",
+    [MX_SIGMOID] = "sigmoid",
+    [MX_QUICK_GELU] = "quick_gelu",
+    [MX_GELU_EXACT] = "gelu_exact",
 };
 
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {

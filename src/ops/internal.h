@@ -12,8 +12,16 @@ bool ops_same_type(MxInfer *infer, int a, int b);
 bool ops_is_real(MxInfer *infer, int i);
 /* ops_is — checks an input's dtype and rank (rank < 0 = any). */
 bool ops_is(MxInfer *infer, int i, MxDtype dtype, int rank);
-/* ops_infer_dot — the shape rule of mx_dot; attributes start with an MxDotAttr. */
+/* ops_is_hyper — checks that input i holds the numbers of an update (MX_HYPER_*). */
+bool ops_is_hyper(MxInfer *infer, int i);
+/* ops_infer_dot, ops_cut_dot, ops_dot_flops, ops_print_dot — mx_dot's rules, for its first two
+ * inputs; attributes start with an MxDotAttr. */
 bool ops_infer_dot(MxInfer *infer);
+void ops_cut_dot(MxFactors *f);
+double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
+void ops_print_dot(MxText *text, const void *attr);
+/* ops_is_chosen — whether input i is what was chosen of keys [B, S, ..] for queries [B, T, ..]. */
+bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);
 /* ops_print_attention — an MxAttentionAttr. */
 void ops_print_attention(MxText *text, const void *attr);
 

@@ -26,6 +26,19 @@ const MxOp op_variable = {
     .doc = "the content of a variable when the entry starts",
 };
 
+MxValue mx_detach(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_detach, &x, 1, NULL);
+}
+
+const MxOp op_detach = {
+    .name = "detach",
+    .arity = 1,
+    .flags = MX_OP_VIEW | MX_OP_CONSTANT,
+    .infer = ops_infer_same,
+    .partition = ops_cut_alike_linear,
+    .doc = "x, without a gradient",
+};
+
 MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape) {
     MxReshapeAttr attr = {.shape = shape};
     return mx_trace_node(t, &op_reshape, &x, 1, &attr);

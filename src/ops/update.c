@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-static bool is_hyper(MxInfer *infer, int i) {
+bool ops_is_hyper(MxInfer *infer, int i) {
     if (!ops_is(infer, i, MX_F32, 1)) return false;
     if (infer->in[i].shape.dim[0] == MX_HYPER_COUNT) return true;
     return mx_infer_fail(infer, "hyper must have %d elements", MX_HYPER_COUNT);
@@ -52,7 +52,7 @@ static bool adamw_infer(MxInfer *infer) {
     infer->out[1] = infer->in[2];
     infer->out[2] = infer->in[3];
     return is_own(infer, 0) && is_own(infer, 1) && ops_is_real(infer, 2) && same_shape(infer, 2) &&
-           is_own(infer, 3) && is_hyper(infer, 4) && is_scalar(infer, 5);
+           is_own(infer, 3) && ops_is_hyper(infer, 4) && is_scalar(infer, 5);
 }
 
 static void adamw_print(MxText *text, const void *attr) {
@@ -77,7 +77,7 @@ MxValue mx_sgd(MxTrace *t, MxValue p, MxValue g, MxValue hyper, MxValue clip) {
 
 static bool sgd_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
-    return is_own(infer, 0) && is_own(infer, 1) && is_hyper(infer, 2) && is_scalar(infer, 3);
+    return is_own(infer, 0) && is_own(infer, 1) && ops_is_hyper(infer, 2) && is_scalar(infer, 3);
 }
 
 const MxOp op_sgd = {
@@ -98,7 +98,7 @@ static bool lion_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
     infer->out[1] = infer->in[2];
     return is_own(infer, 0) && is_own(infer, 1) && ops_is_real(infer, 2) && same_shape(infer, 2) &&
-           is_hyper(infer, 3) && is_scalar(infer, 4);
+           ops_is_hyper(infer, 3) && is_scalar(infer, 4);
 }
 
 static void lion_print(MxText *text, const void *attr) {
@@ -115,6 +115,36 @@ const MxOp op_lion = {
     .doc = "new p, mu from p, g, mu, hyper, clip",
 };
 
+MxValue mx_schedule_free(MxTrace *t, const MxValue x_g_d_nu[4], MxValue hyper, MxValue clip,
+                         MxScheduleFreeAttr attr) {
+    MxValue in[] = {x_g_d_nu[0], x_g_d_nu[1], x_g_d_nu[2], x_g_d_nu[3], hyper, clip};
+    return mx_trace_node(t, &op_schedule_free, in, MX_COUNT(in), &attr);
+}
+
+static bool schedule_free_infer(MxInfer *infer) {
+    infer->n_out = 3;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = infer->in[2];
+    infer->out[2] = infer->in[3];
+    return is_own(infer, 0) && is_own(infer, 1) && is_own(infer, 2) && is_own(infer, 3) &&
+           ops_is_hyper(infer, 4) && is_scalar(infer, 5);
+}
+
+static void schedule_free_print(MxText *text, const void *attr) {
+    const MxScheduleFreeAttr *a = attr;
+    mx_text_add(text, "b1 %g eps %g decay %g", a->b1, a->eps, a->weight_decay);
+}
+
+const MxOp op_schedule_free = {
+    .name = "schedule_free",
+    .arity = 6,
+    .attr_bytes = sizeof(MxScheduleFreeAttr),
+    .infer = schedule_free_infer,
+    .partition = cut_but_two,
+    .print = schedule_free_print,
+    .doc = "new x, d, nu from x, g, d, nu, hyper, clip",
+};
+
 /* ---- parts of updates by matrices */
 
 MxValue mx_momentum(MxTrace *t, MxValue g, MxValue mu, MxValue hyper, MxValue clip) {
@@ -126,7 +156,7 @@ static bool momentum_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
     infer->out[1] = infer->in[1];
     return is_own(infer, 0) && ops_is_real(infer, 1) && same_shape(infer, 1) &&
-           is_hyper(infer, 2) && is_scalar(infer, 3);
+           ops_is_hyper(infer, 2) && is_scalar(infer, 3);
 }
 
 const MxOp op_momentum = {
@@ -168,7 +198,7 @@ MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAtt
 
 static bool descend_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
-    return is_own(infer, 0) && is_own(infer, 1) && is_hyper(infer, 2);
+    return is_own(infer, 0) && is_own(infer, 1) && ops_is_hyper(infer, 2);
 }
 
 static void descend_print(MxText *text, const void *attr) {

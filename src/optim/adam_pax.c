@@ -10,8 +10,9 @@ static double corrected(double b, double t) {
     return b * (1 - pow(b, t - 1)) / (1 - pow(b, t));
 }
 
-static void hyper_of(const MxConfig *config, double t, float *hyper) {
-    const double decay1 = corrected(config->adam_b1, t), decay2 = corrected(config->adam_b2, t);
+static void hyper_of(const OptimUpdate *u, float *hyper) {
+    const double decay1 = corrected(u->config->adam_b1, u->t);
+    const double decay2 = corrected(u->config->adam_b2, u->t);
     hyper[MX_HYPER_B1] = (float)decay1;
     hyper[MX_HYPER_ONE_B1] = (float)(1 - decay1);
     hyper[MX_HYPER_B2] = (float)decay2;
@@ -21,7 +22,7 @@ static void hyper_of(const MxConfig *config, double t, float *hyper) {
 
 static const OptimRule rule = {
     .name = "adam_pax",
-    .kept = {{.tree = OPTIM_mu}, {.tree = OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu, .bytes = MX_DYNAMIC}, {.tree = OPTIM_nu, .bytes = MX_SQUARES}},
     .folder = "",
     .counts = {"count"},
     .hyper = hyper_of,

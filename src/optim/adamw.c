@@ -17,9 +17,9 @@ void optim_decay2(float *hyper, double b2, double t) {
     hyper[MX_HYPER_BIAS2] = (float)(1 - pow(b2, t));
 }
 
-void optim_adam_hyper(const MxConfig *config, double t, float *hyper) {
-    optim_decay1(hyper, config->adam_b1, t);
-    optim_decay2(hyper, config->adam_b2, t);
+void optim_adam_hyper(const OptimUpdate *u, float *hyper) {
+    optim_decay1(hyper, u->config->adam_b1, u->t);
+    optim_decay2(hyper, u->config->adam_b2, u->t);
 }
 
 void optim_adam_trace(MxTrace *t, const MxConfig *config, MxAdamwAttr attr, MxOptimStep *step) {
@@ -40,7 +40,8 @@ void optim_adamw_trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
 
 static const OptimRule rule = {
     .name = "adamw",
-    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}, {.tree = OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true, .bytes = MX_DYNAMIC},
+             {.tree = OPTIM_nu, .bytes = MX_SQUARES}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = optim_adam_hyper,

@@ -2,9 +2,9 @@
  * 2023. MaxText has none. */
 #include "internal.h"
 
-static void hyper_of(const MxConfig *config, double t, float *hyper) {
-    optim_decay1(hyper, config->lion_b1, t);
-    optim_decay2(hyper, config->lion_b2, t);
+static void hyper_of(const OptimUpdate *u, float *hyper) {
+    optim_decay1(hyper, u->config->lion_b1, u->t);
+    optim_decay2(hyper, u->config->lion_b2, u->t);
 }
 
 static void trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
@@ -18,7 +18,7 @@ static void trace(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
 
 static const OptimRule rule = {
     .name = "lion",
-    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true, .bytes = MX_DYNAMIC}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = hyper_of,

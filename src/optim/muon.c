@@ -66,8 +66,8 @@ static void trace_matrix(MxTrace *t, const OptimParam *param, MxOptimStep *step)
     step->p = mx_descend(t, step->p, orthogonalize(t, param, ahead), step->hyper, attr);
 }
 
-static void matrix_hyper(const MxConfig *config, double t, float *hyper) {
-    optim_decay1(hyper, config->muon_beta, t);
+static void matrix_hyper(const OptimUpdate *u, float *hyper) {
+    optim_decay1(hyper, u->config->muon_beta, u->t);
 }
 
 static void trace_other(MxTrace *t, const OptimParam *param, MxOptimStep *step) {
@@ -77,7 +77,7 @@ static void trace_other(MxTrace *t, const OptimParam *param, MxOptimStep *step) 
 
 static const OptimRule matrices = {
     .name = "muon",
-    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true, .bytes = MX_DYNAMIC}},
     .folder = "0/",
     .counts = {"0/count", "3/count"},
     .constant = {"ns_coeffs", MX_COUNT(coefficients), coefficients},
@@ -87,7 +87,8 @@ static const OptimRule matrices = {
 
 static const OptimRule rest = {
     .name = "adam",
-    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true}, {.tree = OPTIM_nu}},
+    .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true, .bytes = MX_DYNAMIC},
+             {.tree = OPTIM_nu, .bytes = MX_SQUARES}},
     .folder = "0/",
     .counts = {"0/count", "2/count"},
     .hyper = optim_adam_hyper,

@@ -4,7 +4,7 @@
 #include "internal.h"
 
 static const OptimRow *const rows[] = {
-#define MX_OPTIMIZER(name) &optim_##name,
+#define MX_OPTIMIZER(name, keys) &optim_##name,
 #include <mx/config_optimizers.def>
 #undef MX_OPTIMIZER
 };
@@ -65,11 +65,30 @@ static MxDtype mu_dtype(const MxConfig *config) {
     return dtype;
 }
 
+static OptimParam param_of(const MxOptim *o, int param) {
+    return (OptimParam){
+        .config = o->config, .leaf = &o->params->leaves[param], .is_masked = o->is_masked[param]};
+}
+
+/* The leaf with some of its dims. */
+static void take_dims(MxLeaf *leaf, const int *dims, int n) {
+    const MxLeaf all = *leaf;
+    leaf->shape.rank = n;
+    for (int d = 0; d < MX_MAX_RANK; d++) {
+        leaf->shape.dim[d] = d < n ? all.shape.dim[dims[d]] : 0;
+        leaf->axes[d] = d < n ? all.axes[dims[d]] : NULL;
+    }
+}
+
+static const char *tree_of(const MxOptim *o, const MxOptimPart *part, OptimKept kept) {
+    return mx_arena_printf(arena_of(o), "%s%s%s", part->folder, part->rule->folder,
+                           trees[kept.tree]);
+}
+
 static MxLeaf kept_leaf(const MxOptim *o, const MxOptimPart *part, OptimKept kept,
                         const MxLeaf *param) {
     MxLeaf leaf = mx_leaf_abstract(*param);
-    const char *tree =
-        mx_arena_printf(arena_of(o), "%s%s%s", part->folder, part->rule->folder, trees[kept.tree]);
+    const char *tree = tree_of(o, part, kept);
     leaf.path = mx_arena_printf(arena_of(o), "%s/%s", tree, param->path);
     if (param->stack.path)
         leaf.stack.path = mx_arena_printf(arena_of(o), "%s/%s", tree, param->stack.path);
@@ -78,21 +97,59 @@ static MxLeaf kept_leaf(const MxOptim *o, const MxOptimPart *part, OptimKept kep
     return leaf;
 }
 
+/* Blocks of at most 64, at least eight along their dim, so that ranks may have parts of it. Where
+ * no dim has such blocks of at least four, the array stays as it is. Source: Dettmers et al. 2022.
+ */
+static MxQuant quant_of(const MxOptim *o, OptimKept kept, MxShape shape) {
+    enum { LARGEST = 64, LEAST = 4, BLOCKS = 8 };
+    MxQuant best = {.tile = LEAST - 1};
+    for (int d = 0; d < shape.rank - 1; d++)
+        for (int64_t tile = LARGEST; tile > best.tile; tile /= 2)
+            if (shape.dim[d] % (tile * BLOCKS) == 0)
+                best = (MxQuant){.type = kept.bytes, .dim = d, .tile = tile};
+    return strcmp(o->config->optimizer_state_dtype, "int8") ? (MxQuant){0} : best;
+}
+
+/* Lets an array be codes, with scales in another one beside it. */
+static void keep_as_bytes(MxOptim *o, MxOptimArray *array, MxQuant quant, const char *tree) {
+    MxOptimArray *scales = &o->arrays[array->scales = o->n_arrays++];
+    const size_t n = strlen(tree);
+    *scales = *array;
+    scales->scales = MX_NONE;
+    array->leaf.quant = quant;
+    array->leaf.dtype = MX_U8;
+    scales->leaf.dtype = MX_F32;
+    scales->leaf.shape = mx_quant_scales(quant, array->leaf.shape);
+    scales->leaf.path = mx_arena_printf(arena_of(o), "%s_scales%s", tree, array->leaf.path + n);
+    if (array->leaf.stack.path)
+        scales->leaf.stack.path =
+            mx_arena_printf(arena_of(o), "%s_scales%s", tree, array->leaf.stack.path + n);
+}
+
 static void keep(MxOptim *o, int part, int slot) {
     OptimKept kept = o->parts[part].rule->kept[slot];
     for (int i = 0; i < o->params->n && kept.tree; i++) {
         if (o->part[i] != part) continue;
+        const OptimRule *rule = o->parts[part].rule;
+        const OptimParam param = param_of(o, i);
         MxOptimArray *array = &o->arrays[o->n_arrays];
-        *array = (MxOptimArray){.leaf = kept_leaf(o, &o->parts[part], kept, &o->params->leaves[i]),
-                                .param = i};
+        *array = (MxOptimArray){
+            .leaf = kept_leaf(o, &o->parts[part], kept, param.leaf), .param = i, .scales = MX_NONE};
         for (int d = 0; d < MX_MAX_RANK; d++) array->dim[d] = d;
+        if (rule->dims) {
+            int n = rule->dims(&param, slot, array->dim);
+            if (n == MX_NONE) continue;
+            take_dims(&array->leaf, array->dim, n);
+        }
         o->array[i * MX_OPTIM_KEPT + slot] = o->n_arrays++;
+        MxQuant quant = quant_of(o, kept, array->leaf.shape);
+        if (quant.type) keep_as_bytes(o, array, quant, tree_of(o, &o->parts[part], kept));
     }
 }
 
 static void keep_all(MxOptim *o) {
     int n = o->params->n * MX_OPTIM_KEPT;
-    o->arrays = mx_new_n(arena_of(o), MxOptimArray, n);
+    o->arrays = mx_new_n(arena_of(o), MxOptimArray, 2 * n); /* with scales */
     o->array = mx_new_n(arena_of(o), int, n);
     for (int i = 0; i < n; i++) o->array[i] = MX_NONE;
     for (int part = 0; part < o->n_parts; part++)
@@ -121,11 +178,15 @@ static const char *number_path(const MxOptim *o, const MxOptimPart *part, const 
     return mx_arena_printf(arena_of(o), "%s%s%s", part->folder, folder, name);
 }
 
-static void add_numbers(MxOptim *o, const MxOptimPart *part) {
+static void add_numbers(MxOptim *o, MxOptimPart *part) {
     const OptimRule *rule = part->rule;
     for (int i = 0; i < OPTIM_MAX_COUNTS && rule->counts[i]; i++)
         o->counts[o->n_counts++] =
             optim_add_number(o, number_path(o, part, "", rule->counts[i]), MX_I32, MX_SCALAR);
+    part->new_sums = mx_new_n(arena_of(o), float, OPTIM_MAX_SUMS);
+    for (int i = 0; i < OPTIM_MAX_SUMS && rule->sums[i]; i++)
+        part->sums[i] =
+            optim_add_number(o, number_path(o, part, "", rule->sums[i]), MX_F32, MX_SCALAR);
     if (rule->constant.n)
         optim_add_number(o, number_path(o, part, rule->folder, rule->constant.name), MX_F32,
                          MX_SHAPE(rule->constant.n));
@@ -180,8 +241,7 @@ const char *mx_optim_part(const MxOptim *o, int part) {
 
 void mx_optim_trace(MxTrace *t, const MxOptim *o, int param, MxOptimStep *step) {
     const MxOptimStep old = *step;
-    OptimParam of = {
-        .config = o->config, .leaf = &o->params->leaves[param], .is_masked = o->is_masked[param]};
+    const OptimParam of = param_of(o, param);
     t->scope = of.leaf->path;
     o->parts[o->part[param]].rule->trace(t, &of, step);
     if (step->is_left_out == MX_NONE) return;
@@ -189,6 +249,16 @@ void mx_optim_trace(MxTrace *t, const MxOptim *o, int param, MxOptimStep *step) 
     for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
         if (o->array[param * MX_OPTIM_KEPT + slot] != MX_NONE)
             step->kept[slot] = mx_select(t, step->kept[slot], old.kept[slot], step->is_left_out);
+}
+
+bool mx_optim_has_point(const MxOptim *o, int param) {
+    return o->part[param] != MX_NONE && o->parts[o->part[param]].rule->point;
+}
+
+MxValue mx_optim_point(MxTrace *t, const MxOptim *o, int param, const MxOptimStep *step) {
+    const OptimParam of = param_of(o, param);
+    t->scope = of.leaf->path;
+    return o->parts[o->part[param]].rule->point(t, &of, step);
 }
 
 int64_t mx_optim_count(const MxOptim *o) {
@@ -202,9 +272,23 @@ void mx_optim_start(MxOptim *o, int64_t step) {
     set_constants(o);
 }
 
-void mx_optim_hyper(const MxOptim *o, int part, double learning_rate, float hyper[MX_HYPER_COUNT]) {
-    const OptimRule *rule = o->parts[part].rule;
+void mx_optim_hyper(const MxOptim *o, int part, MxRates rates, float hyper[MX_HYPER_COUNT]) {
+    const MxOptimPart *of = &o->parts[part];
+    float sums[OPTIM_MAX_SUMS] = {0};
+    for (int i = 0; i < OPTIM_MAX_SUMS; i++) sums[i] = of->sums[i] ? *of->sums[i] : 0;
+    const OptimUpdate update = {.config = o->config,
+                                .t = (double)mx_optim_count(o) + 1,
+                                .next = rates.next,
+                                .sums = sums,
+                                .new_sums = of->new_sums};
     memset(hyper, 0, MX_HYPER_COUNT * sizeof *hyper);
-    if (rule->hyper) rule->hyper(o->config, (double)mx_optim_count(o) + 1, hyper);
-    hyper[MX_HYPER_LR] = (float)learning_rate;
+    if (of->rule->hyper) of->rule->hyper(&update, hyper);
+    hyper[MX_HYPER_LR] = (float)rates.now;
+}
+
+void optim_updated(MxOptim *o) {
+    for (int i = 0; i < o->n_counts; i++) ++*o->counts[i];
+    for (int i = 0; i < o->n_parts; i++)
+        for (int k = 0; k < OPTIM_MAX_SUMS; k++)
+            if (o->parts[i].sums[k]) *o->parts[i].sums[k] = o->parts[i].new_sums[k];
 }

@@ -60,7 +60,7 @@ void mx_optim_limit(const MxOptim *o, double loss, float limit[2]) {
 
 void mx_optim_stepped(MxOptim *o, double loss, double norm, bool was_left_out) {
     struct MxOptimSpikes *spikes = o->spikes;
-    for (int i = 0; i < o->n_counts && !was_left_out; i++) ++*o->counts[i];
+    if (!was_left_out) optim_updated(o);
     if (!spikes) return;
     int64_t at = *spikes->count % o->config->skip_step_interval;
     spikes->losses[at] = (float)loss;

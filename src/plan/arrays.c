@@ -187,9 +187,12 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
     const int n_held = layers.family->stages_hold_places ? layers.period : 1;
     *out = mx_new_n(arena, PlanArray, tree->n);
     *n = 0;
+    /* Virtual stages of several layers: each layer by itself, as checkpoints have them. */
+    bool has_wide_stages = mesh->n_stages > 1 && mesh->stage_layers > 1;
+    form.is_scanned = form.is_scanned && !has_wide_stages;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
-        long layer = mesh->n_stages > 1 ? piped_layer(leaf) : -1;
+        long layer = mesh->n_stages > 1 && !has_wide_stages ? piped_layer(leaf) : -1;
         bool is_piped = layer >= 0;
         bool is_stacked = !is_piped && form.is_scanned && leaf->stack.count;
         if ((is_stacked && leaf->stack.index > 0) || (is_piped && layer >= n_held)) continue;

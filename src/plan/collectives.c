@@ -15,9 +15,8 @@ static const struct {
 
 /* How often an entry runs in one step. */
 static int64_t runs_a_step(const MxConfig *config, const char *entry) {
-    int64_t n = config->gradient_accumulation_steps;
-    if (!strcmp(entry, "weigh")) return n;
-    if (!strcmp(entry, "grad_add")) return n - 1;
+    if (!strcmp(entry, "weigh")) return config->micro_batches;
+    if (!strcmp(entry, "grad_add")) return config->gradient_accumulation_steps - 1;
     return !strcmp(entry, "grad") || !strcmp(entry, "update");
 }
 

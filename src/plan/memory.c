@@ -40,7 +40,7 @@ static int64_t saving_bytes(const MxPlan *plan) {
     MX_ASSERT(known);
     int64_t each = (int64_t)mx_dtype_bytes(weight);
     int64_t state = (mx_model_lora(plan->model) ? n->trainable : n->total) * each +
-                    bytes[PLAN_MOMENTS] * plan->mesh.n_stages;
+                    bytes[PLAN_MOMENTS] * (plan->program.refusal ? plan->mesh.n_stages : 1);
     if (bytes[PLAN_REFERENCE] && !c->teacher) state += n->total * each;
     if (!c->enable_checkpointing || !c->async_checkpointing) return 0;
     return (state - 1) / plan->mesh.mesh.n_ranks + 1;

@@ -10,6 +10,17 @@ static const char *figure(MxText *out, double value) {
     return mx_figure(mx_new_n(out->arena, char, MX_FIGURE), value, DECIMALS);
 }
 
+static void print_pipeline(const MxTrainMesh *mesh, MxText *out) {
+    int64_t micros = mesh->config->pipeline_micro_batches;
+    double bubble = mx_stages_bubble((int)mesh->n_stages, (int)mesh->n_repeats, (int)micros);
+    mx_text_add(out,
+                "pipeline     %lld stages, %lld repeats, %lld layer%s each; %lld micro-batches: "
+                "%.1f%% of the time is waiting\n",
+                (long long)mesh->n_stages, (long long)mesh->n_repeats,
+                (long long)mesh->stage_layers, mesh->stage_layers == 1 ? "" : "s",
+                (long long)micros, 100 * bubble);
+}
+
 static void print_mesh(const MxPlan *plan, MxText *out) {
     const MxMesh *mesh = &plan->mesh.mesh;
     const MxConfig *c = plan->config;
@@ -18,9 +29,7 @@ static void print_mesh(const MxPlan *plan, MxText *out) {
     for (int i = 0; i < mesh->n; i++)
         mx_text_add(out, "%s%lld", i ? ", " : "", (long long)mesh->sizes[i]);
     mx_text_add(out, mesh->n == 1 ? ",)\n" : ")\n");
-    if (plan->mesh.n_stages > 1)
-        mx_text_add(out, "pipeline     %lld stages, %lld repeats, 1 layer each\n",
-                    (long long)plan->mesh.n_stages, (long long)plan->mesh.n_repeats);
+    if (plan->mesh.n_stages > 1) print_pipeline(&plan->mesh, out);
     mx_text_add(out, "batch        %.15g rows a device, %lld rows = %lld tokens a step",
                 c->per_device_batch_size, (long long)c->global_batch_size_to_train_on,
                 (long long)c->tokens_per_step);
@@ -48,7 +57,11 @@ static void print_memory(const MxPlan *plan, MxText *out) {
                                     : "at peak, estimated: no run takes this mesh";
     const char *exact = m->is_exact ? "exact" : "about";
     bool is_alone = plan->mesh.mesh.n_ranks == 1;
-    mx_text_add(out, "\nmemory of %s, GiB\n", is_alone ? "the device" : "each rank");
+    bool is_piped = plan->mesh.n_stages > 1 && m->is_exact;
+    mx_text_add(out, "\nmemory of %s, GiB\n",
+                is_alone   ? "the device"
+                : is_piped ? "each rank of the first stage"
+                           : "each rank");
     print_bytes(out, "weights", m->weights, exact);
     print_bytes(out, "gradients", m->gradients, exact);
     print_bytes(out, "optimizer", m->optimizer, exact);

@@ -82,13 +82,48 @@ static bool check_tokens(const MxTrainMesh *mesh, MxError *err) {
                           "%.3g tokens on one rank are more than a plan takes", tokens / ranks);
 }
 
-/* Layers of a stage of a pipeline, in whole periods. */
+/* Layers of a stage of a pipeline that no run takes, in whole periods. */
 static int64_t layers_of_stage(const MxTrainMesh *mesh) {
     int64_t layers = mesh->config->num_decoder_layers,
             period = mx_model_layers(mesh->config).period;
-    if (mesh->n_stages == 1) return layers;
     int64_t each = (layers / mesh->n_stages + period - 1) / period * period;
     return each < layers ? each : layers;
+}
+
+static bool runs_stages(const MxTrainMesh *mesh) {
+    MxError why = {0};
+    bool ok = mx_train_check_stages(mesh, &why);
+    mx_error_release(&why);
+    return ok;
+}
+
+/* A deep pipeline is planned from two shallow ones with as many stages: their virtual stages have
+ * fewer layers or, where they have few anyway, a batch goes round fewer times. */
+enum { FEW_OF_STAGE = 2 };
+
+static bool is_wide(const MxTrainMesh *mesh) {
+    return mesh->stage_layers > FEW_OF_STAGE + mx_model_layers(mesh->config).period;
+}
+
+static PlanLine line_of_stages(const MxTrainMesh *mesh) {
+    int64_t period = mx_model_layers(mesh->config).period;
+    int64_t n = is_wide(mesh) ? mesh->stage_layers : mesh->n_repeats;
+    int64_t least = (FEW_OF_STAGE + period - 1) / period * period + n % period;
+    int64_t times = mesh->n_stages * (is_wide(mesh) ? mesh->n_repeats : mesh->stage_layers);
+    return (PlanLine){.layers = mesh->config->num_decoder_layers,
+                      .period = times * period,
+                      .few = times * least,
+                      .more = times * (least + period)};
+}
+
+/* `shallow` and its config get so many of the mesh's layers. */
+static void set_layers(const MxTrainMesh *mesh, int64_t layers, MxTrainMesh *shallow,
+                       MxConfig *config) {
+    config->num_decoder_layers = layers;
+    if (is_wide(mesh))
+        shallow->stage_layers = layers / (mesh->n_stages * mesh->n_repeats);
+    else
+        shallow->n_repeats = layers / (mesh->n_stages * mesh->stage_layers);
 }
 
 /* Two shallow programs to a deep one. */
@@ -108,14 +143,16 @@ bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
     if (!check_tokens(mesh, err)) return false;
     shallow.config = &config;
     config.remat = policy;
-    config.num_decoder_layers = layers_of_stage(mesh);
+    bool is_piped = mesh->n_stages > 1 && runs_stages(mesh);
+    if (!is_piped) config.num_decoder_layers = layers_of_stage(mesh);
     int several = mesh->mesh.n_ranks > 1;
-    PlanLine line = plan_line(&config, depths[several].few, depths[several].more);
+    PlanLine line = is_piped ? line_of_stages(mesh)
+                             : plan_line(&config, depths[several].few, depths[several].more);
     bool is_deep = line.layers > depths[several].deepest && line.layers > line.more;
     PlanProgram few = {0};
-    config.num_decoder_layers = line.few;
+    set_layers(mesh, line.few, &shallow, &config);
     if (is_deep && !lower_program(arena, &shallow, NULL, &few, err)) return false;
-    config.num_decoder_layers = is_deep ? line.more : line.layers;
+    set_layers(mesh, is_deep ? line.more : line.layers, &shallow, &config);
     if (!lower_program(arena, &shallow, warnings ? &watch : NULL, out, err) || !c.ok) return false;
     if (is_deep) extend(arena, &line, &few, out);
     return true;

@@ -36,8 +36,9 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
     MxModelInputs in = program_inputs(s, t, batch);
-    MxBalance balance = {.sum = MX_NONE};
+    MxBalance balance = {.sum = MX_NONE}, index = {.sum = MX_NONE};
     in.balance = &balance;
+    in.index = &index;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, in, at.stream), sum = MX_NONE;
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
@@ -48,6 +49,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
         sum = k > 1 ? mx_add(t, sum, nll) : nll;
     }
     loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    loss = program_add_balance(s, t, batch, index, TOKENS_INDEX, loss);
     t->scope = "loss";
     MxValue mean = mx_ratio(t, sum, weights[AHEAD], LOSS_EPS);
     MxValue ahead = mx_scale(t, mean, s->config->mtp_loss_scaling_factor);
@@ -59,12 +61,14 @@ static MxValue eval(MxTrainState *s, MxTrace *t, const MxValue *params, const in
                     const MxValue *weights) {
     int64_t module = s->config->mtp_eval_target_module;
     MxModelInputs in = program_inputs(s, t, batch);
-    MxBalance balance = {.sum = MX_NONE};
+    MxBalance balance = {.sum = MX_NONE}, index = {.sum = MX_NONE};
     in.balance = &balance;
+    in.index = &index;
     MxAhead at = start(t, batch, mx_model_stream(t, s->model, params, in));
     MxValue hidden = mx_model_last_norm(t, s->model, params, in, at.stream);
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[EXAMPLES]);
     loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    loss = program_add_balance(s, t, batch, index, TOKENS_INDEX, loss);
     if (!module) return loss;
     MxValue main = mx_model_argmax(t, s->model, params, hidden, at.weights);
     for (int k = 1; k <= module; k++) {

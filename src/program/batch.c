@@ -47,7 +47,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                          MxBatchPart *out, MxError *err) {
     const MxConfig *c = mesh->config;
     MxSharding sharding = {0};
-    MicroBatch micro = {.n = is_eval ? 1 : c->gradient_accumulation_steps,
+    MicroBatch micro = {.n = is_eval ? 1 : c->micro_batches,
                         .examples = examples_of_micro(c, is_eval),
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};

@@ -78,7 +78,7 @@ static MxValue add_features(MxTrainState *s, MxTrace *t, const int *batch, Featu
 
 /* What no sum over examples is, told of the whole batch. */
 static void tell(MxTrainState *s, MxTrace *t, MxValue value, int output) {
-    value = mx_scale(t, value, 1.0 / (double)s->config->gradient_accumulation_steps);
+    value = mx_scale(t, value, 1.0 / (double)s->config->micro_batches);
     mx_trace_assign(t, value, loss_output(s, output), false);
 }
 

@@ -22,6 +22,7 @@ static bool declare(MxTrainState *s, MxError *err) {
     Dropout *own = program_part(s, PART_dropout);
     own->step = program_add_var(s, "in", "step", (MxType){MX_I32, MX_SCALAR});
     own->rows = program_add_var(s, "in", "rows", (MxType){MX_I32, MX_SHAPE(rows_of(s))});
+    program_note_micro(s, own->rows);
     return true;
 }
 
@@ -39,7 +40,7 @@ static void before_pass(MxTrainState *s, MicroBatch micro) {
     micro.examples = n / program_rows(s->config);
     micro.of_examples = micro.n * micro.examples;
     for (int64_t i = 0; i < n; i++) rows[i] = (int32_t)program_row_of(&micro, i);
-    program_write_all(s, own->rows, rows);
+    program_write_all(s, program_own(s, own->rows, micro.lane), rows);
     program_write_all(s, own->step, s->step);
     mx_arena_release(&arena);
 }

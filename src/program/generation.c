@@ -1,6 +1,7 @@
 /* generation.c — sequences that go through the model in pieces: parts of prompts, then a token at a
- * time, of one sequence or of all that go on. Three entries share the caches of layers; a layer
- * with a window keeps only what a piece can see. Which token comes next is not decided here.
+ * time, of one sequence or of all that go on. An entry for each shape of pieces; all share the
+ * caches of layers. A layer with a window keeps only what a piece can see. Which token comes next
+ * is not decided here. On a mesh of several devices all ranks let the same pieces through.
  *
  * Shape letters: B rows, P tokens of a row of a piece, D model width, V vocab. */
 #include <mx/program.h>
@@ -22,21 +23,27 @@ static int64_t rows_to_write(const MxConfig *c) {
 static MxGeneration generation_of(const MxTrainState *s) {
     enum { CHUNK = 64 };
     const MxConfig *c = s->config;
-    bool samples = s->purpose == PURPOSE_TRAINS && c->sample_prompts;
+    bool trains = s->purpose == PURPOSE_TRAINS, samples = trains && c->sample_prompts;
+    bool asks = c->eval_tasks.n && (c->eval_interval > 0 || !trains);
     if (s->purpose == PURPOSE_GENERATES) return s->generation;
-    if (!samples && !mx_config_writes(c)) return (MxGeneration){0};
+    if (!samples && !asks && !mx_config_writes(c)) return (MxGeneration){0};
     int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
     return (MxGeneration){mx_config_writes(c) ? rows_to_write(c) : 1, capacity,
-                          capacity < CHUNK ? capacity : CHUNK, false};
+                          capacity < CHUNK ? capacity : CHUNK, asks};
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
     if (!s->mesh.config && !mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
-    if (s->purpose != PURPOSE_GENERATES && s->generation.rows && s->mesh.mesh.n_ranks > 1)
+    const MxConfig *c = s->config;
+    bool on_the_way = s->purpose != PURPOSE_GENERATES && s->generation.rows;
+    if (on_the_way && mx_config_writes(c) && s->mesh.mesh.n_ranks > 1)
+        return mx_config_fail(err, c, MX_KEY_rl_reward,
+                              "not available yet on a mesh of several devices (%lld)",
+                              (long long)s->mesh.mesh.n_ranks);
+    if (on_the_way && s->mesh.n_stages > 1)
         return mx_config_fail(
-            err, s->config, mx_config_writes(s->config) ? MX_KEY_rl_reward : MX_KEY_sample_prompts,
-            "not available yet on a mesh of several devices (%lld)",
-            (long long)s->mesh.mesh.n_ranks);
+            err, c, s->generation.all_logits ? MX_KEY_eval_tasks : MX_KEY_sample_prompts,
+            "not available yet in a pipeline (stage=%lld)", (long long)s->mesh.n_stages);
     if (s->purpose != PURPOSE_GENERATES) return true;
     int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
     for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
@@ -45,10 +52,30 @@ bool program_find_mesh(MxTrainState *s, MxError *err) {
     return true;
 }
 
+/* Shapes of pieces. A short piece of a prompt does not pay for a long one. */
+static const struct {
+    const char *name;
+    int64_t width;   /* of a row; 0 = a chunk */
+    bool all_rows;   /* a row for each sequence, not one of one sequence */
+    bool all_logits; /* of every token */
+} kinds[PIECE_COUNT] = {
+#define ROW(name_, width_, all_rows_, all_logits_)                                                 \
+    {.name = #name_, .width = width_, .all_rows = all_rows_, .all_logits = all_logits_},
+    PIECES(ROW)
+#undef ROW
+};
+
+static bool has_piece(const MxTrainState *s, int kind) {
+    const MxGeneration *g = &s->generation;
+    bool is_one = kinds[kind].width == 1 || !kinds[kind].width;
+    return g->rows > kinds[kind].all_rows && (g->all_logits || !kinds[kind].all_logits) &&
+           (is_one || kinds[kind].width < g->chunk);
+}
+
 /* Rows and tokens of a row. */
 static MxShape shape_of(const MxTrainState *s, int kind) {
-    return MX_SHAPE(kind == PIECE_TOKENS ? s->generation.rows : 1,
-                    kind == PIECE_CHUNK ? s->generation.chunk : 1);
+    return MX_SHAPE(kinds[kind].all_rows ? s->generation.rows : 1,
+                    kinds[kind].width ? kinds[kind].width : s->generation.chunk);
 }
 
 /* Slots of a cache: the first token of a piece sees its window after the last one was put there. */
@@ -77,10 +104,12 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
     return true;
 }
 
-static PieceVars declare_piece(MxTrainState *s, const char *name, MxShape shape, bool all_logits) {
+static PieceVars declare_piece(MxTrainState *s, int kind) {
+    const char *name = kinds[kind].name;
+    const MxShape shape = shape_of(s, kind);
     const MxType ids = {MX_I32, shape}, rows = {MX_I32, MX_SHAPE(shape.dim[0])};
     const MxShape logits =
-        MX_SHAPE(shape.dim[0], all_logits ? shape.dim[1] : 1, s->config->vocab_size);
+        MX_SHAPE(shape.dim[0], kinds[kind].all_logits ? shape.dim[1] : 1, s->config->vocab_size);
     return (PieceVars){
         .tokens = program_add_var(s, name, "tokens", ids),
         .positions = program_add_var(s, name, "positions", ids),
@@ -92,19 +121,12 @@ static PieceVars declare_piece(MxTrainState *s, const char *name, MxShape shape,
     };
 }
 
-static bool has_piece(const MxTrainState *s, int kind) {
-    return s->generation.rows > (kind == PIECE_TOKENS ? 1 : 0);
-}
-
 bool program_declare_generation(MxTrainState *s, MxError *err) {
-    static const char *const names[PIECE_COUNT] = {"prefill", "decode", "decode_all"};
     s->generation = generation_of(s);
     if (!s->generation.rows) return true;
     if (!declare_caches(s, err)) return false;
     for (int kind = 0; kind < PIECE_COUNT; kind++)
-        if (has_piece(s, kind))
-            s->piece[kind] = declare_piece(s, names[kind], shape_of(s, kind),
-                                           kind == PIECE_CHUNK && s->generation.all_logits);
+        if (has_piece(s, kind)) s->piece[kind] = declare_piece(s, kind);
     return true;
 }
 
@@ -131,35 +153,21 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
                                   .sequences = mx_variable(t, v->sequences)}};
     MxValue x = mx_model_stream(t, s->model, params, in);
     t->scope = "generation";
-    if (kind != PIECE_CHUNK || !s->generation.all_logits)
-        x = take_last(t, x, mx_variable(t, v->last));
+    if (!kinds[kind].all_logits) x = take_last(t, x, mx_variable(t, v->last));
     x = mx_model_last_norm(t, s->model, params, in, x);
     mx_trace_assign(t, mx_model_logits(t, s->model, params, x), v->logits, false);
 }
 
-static void trace_prefill(MxTrainState *s, MxTrace *t) {
-    trace_piece(s, t, PIECE_CHUNK);
-}
-
-static void trace_decode(MxTrainState *s, MxTrace *t) {
-    trace_piece(s, t, PIECE_TOKEN);
-}
-
-static void trace_decode_all(MxTrainState *s, MxTrace *t) {
-    trace_piece(s, t, PIECE_TOKENS);
-}
-
-static bool generates(const MxTrainState *s) {
-    return has_piece(s, PIECE_CHUNK);
-}
-
-static bool generates_together(const MxTrainState *s) {
-    return has_piece(s, PIECE_TOKENS);
-}
-
-const Entry entry_prefill = {"prefill", trace_prefill, generates};
-const Entry entry_decode = {"decode", trace_decode, generates};
-const Entry entry_decode_all = {"decode_all", trace_decode_all, generates_together};
+#define ENTRY(name_, width_, all_rows_, all_logits_)                                               \
+    static void trace_##name_(MxTrainState *s, MxTrace *t) {                                       \
+        trace_piece(s, t, PIECE_##name_);                                                          \
+    }                                                                                              \
+    static bool wants_##name_(const MxTrainState *s) {                                             \
+        return has_piece(s, PIECE_##name_);                                                        \
+    }                                                                                              \
+    const Entry entry_##name_ = {#name_, trace_##name_, wants_##name_};
+PIECES(ENTRY)
+#undef ENTRY
 
 bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
                                     MxTrainState **out, MxError *err) {
@@ -203,23 +211,41 @@ static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
     return l;
 }
 
+/* The narrowest that has room for it. */
 static int kind_of(const MxTrainState *s, const MxPiece *piece) {
-    if (piece->n > 1) return PIECE_TOKENS;
-    return piece->n_tokens > 1 || s->generation.all_logits ? PIECE_CHUNK : PIECE_TOKEN;
+    int best = -1;
+    for (int kind = 0; kind < PIECE_COUNT; kind++) {
+        MxShape shape = shape_of(s, kind);
+        bool fits = has_piece(s, kind) && kinds[kind].all_logits == piece->all_logits &&
+                    piece->n <= shape.dim[0] && piece->n_tokens <= shape.dim[1];
+        if (fits && (best < 0 || mx_shape_count(shape) < mx_shape_count(shape_of(s, best))))
+            best = kind;
+    }
+    MX_ASSERT(best >= 0);
+    return best;
+}
+
+/* What rank 0 has counts: others may have added up in another order, and all go on with the same
+ * tokens. */
+static void read_logits(const MxTrainState *s, int var, const MxPiece *piece, float *logits) {
+    MxBox box = mx_run_box(s->run, var);
+    box.count[0] = piece->n;
+    if (piece->all_logits) box.count[1] = piece->n_tokens;
+    mx_run_read(s->run, var, box, logits);
+    if (s->comm) mx_comm_broadcast(s->comm, logits, (size_t)mx_box_count(&box) * sizeof *logits);
 }
 
 void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
-    static const Entry *const entries[PIECE_COUNT] = {&entry_prefill, &entry_decode,
-                                                      &entry_decode_all};
+#define ROW(name_, width_, all_rows_, all_logits_) &entry_##name_,
+    static const Entry *const entries[PIECE_COUNT] = {PIECES(ROW)};
+#undef ROW
     MxArena arena = {.name = "piece"};
     const int kind = kind_of(s, piece);
     const PieceVars *v = &s->piece[kind];
-    const MxShape shape = shape_of(s, kind);
-    MX_ASSERT(piece->n > 0 && piece->n <= shape.dim[0] && piece->n_tokens <= shape.dim[1]);
     for (int64_t b = 0; b < piece->n; b++)
         MX_ASSERT(piece->before[b] + piece->n_tokens <= s->generation.capacity &&
                   piece->sequences[b] < s->generation.rows);
-    Laid l = lay_out(&arena, piece, shape);
+    Laid l = lay_out(&arena, piece, shape_of(s, kind));
     program_write_all(s, v->tokens, l.tokens);
     program_write_all(s, v->positions, l.positions);
     program_write_all(s, v->kept, l.kept);
@@ -227,9 +253,6 @@ void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
     program_write_all(s, v->counts, l.counts);
     program_write_all(s, v->sequences, l.sequences);
     program_run_entry(s, entries[kind]);
-    MxBox box = mx_run_box(s->run, v->logits);
-    box.count[0] = piece->n;
-    if (box.count[1] > 1) box.count[1] = piece->n_tokens;
-    mx_run_read(s->run, v->logits, box, logits);
+    read_logits(s, v->logits, piece, logits);
     mx_arena_release(&arena);
 }

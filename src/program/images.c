@@ -5,9 +5,8 @@
 #include "internal.h"
 
 typedef struct Images {
-    int pixels, segments, index; /* inputs */
-    int32_t *numbers;            /* [rows of a batch, images · patches] of images, from 1 on */
-    MxModelImages read;          /* by the pass that is being traced */
+    int pixels, place[MX_PLACE_FACTS], index; /* inputs */
+    MxModelImages read;                       /* by the pass that is being traced */
 } Images;
 
 static bool is_wanted(const MxConfig *config) {
@@ -19,17 +18,28 @@ static int64_t rows_of_batch(const MxConfig *c) {
     return program_rows(c) * (train > eval ? train : eval);
 }
 
+static void give_places(MxTrainState *s, const Images *own, const MxVision *v) {
+    int64_t places = mx_vision_places(v), n = rows_of_batch(s->config) * places;
+    int32_t *values[MX_PLACE_FACTS], facts[MX_PLACE_FACTS];
+    for (int k = 0; k < MX_PLACE_FACTS; k++) values[k] = mx_new_n(s->arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) {
+        mx_vision_place(v, i % places, facts);
+        for (int k = 0; k < MX_PLACE_FACTS; k++) values[k][i] = facts[k];
+    }
+    for (int k = 0; k < MX_PLACE_FACTS; k++) program_give(s, own->place[k], values[k]);
+}
+
 static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
+    static const char *const names[MX_PLACE_FACTS] = {"images_view", "images_patch",
+                                                      "images_column", "images_row"};
     Images *own = program_part(s, PART_images);
     MxVision v = mx_model_vision(s->config);
-    int64_t patches = v.images * v.patches, n = rows_of_batch(s->config) * patches;
     own->pixels = program_declare_wide_input(s, "images", MX_F32, mx_vision_row(&v));
-    own->segments = program_declare_wide_input(s, "images_segmentation", MX_I32, patches);
+    for (int k = 0; k < MX_PLACE_FACTS; k++)
+        own->place[k] = program_declare_wide_input(s, names[k], MX_I32, mx_vision_places(&v));
     own->index = program_declare_input(s, "inputs_image", MX_I32);
-    own->numbers = mx_new_n(s->arena, int32_t, n);
-    for (int64_t i = 0; i < n; i++) own->numbers[i] = (int32_t)(i % patches / v.patches + 1);
-    program_give(s, own->segments, own->numbers);
+    give_places(s, own, &v);
     return true;
 }
 
@@ -37,8 +47,9 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
     Images *own = program_part(s, PART_images);
     const int *batch = s->var.batch[is_eval];
     own->read = (MxModelImages){.pixels = mx_variable(t, batch[own->pixels]),
-                                .segments = mx_variable(t, batch[own->segments]),
                                 .index = mx_variable(t, batch[own->index])};
+    for (int k = 0; k < MX_PLACE_FACTS; k++)
+        own->read.place[k] = mx_variable(t, batch[own->place[k]]);
     in->images = &own->read;
 }
 

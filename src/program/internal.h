@@ -14,7 +14,7 @@ enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT,
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
-enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6, MOST_ENTRIES = 16 };
+enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6, MOST_ENTRIES = 24 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;
@@ -33,14 +33,21 @@ typedef struct PieceVars {
     int last;              /* [rows, 1]: where in them the last token of each row stands */
     int logits;            /* [rows, 1 or width, vocab] */
 } PieceVars;
-/* A chunk of one sequence, a token of one, a token of each. */
-enum { PIECE_CHUNK, PIECE_TOKEN, PIECE_TOKENS, PIECE_COUNT };
+/* Which entry each piece has. */
+enum {
+#define ROW(name, width, all_rows, all_logits) PIECE_##name,
+    PIECES(ROW)
+#undef ROW
+        PIECE_COUNT
+};
 
 /* What a variable is to others. */
 typedef struct VarRole {
     int like;           /* divided among ranks as that one is; MX_NONE = by itself */
     const MxLeaf *leaf; /* or as the rules say of this one; NULL = no parameter */
     bool is_constant;   /* no step changes it */
+    bool is_of_micro;   /* every micro-batch of a pipeline has one of its own */
+    bool is_sum;        /* micro-batches of a pipeline add up to it */
 } VarRole;
 
 /* Variables by what they are; per-parameter ones are arrays over the model's tree, MX_NONE where
@@ -57,7 +64,8 @@ typedef struct ProgramVars {
     int weight[LOSS_MOST_WEIGHTS];       /* of a micro-batch */
     int total_weight[LOSS_MOST_WEIGHTS]; /* of the whole batch: what losses of its micro-batches are
                                             divided by */
-    int first_cast; /* from there on: casts of frozen weights to the dtype of computation */
+    int first_cast, end_casts;           /* between them: casts of frozen weights to the dtype of
+                                            computation */
 } ProgramVars;
 
 /* Divisions of arrays, each made once. */
@@ -90,6 +98,7 @@ struct MxTrainState {
     const char *refusal; /* … with the reason; NULL = a run takes it */
     MxSharding *uneven; /* [variable] what a rank would have then if every dim divided; else NULL */
     MxGeneration generation; /* rows 0 = none */
+    int **own;               /* [lane][variable] the one that it has in its place */
     PieceVars piece[PIECE_COUNT];
     int *caches;  /* variables, as mx_model_caches has them */
     MxVars local; /* the variables as this rank has them */
@@ -167,7 +176,9 @@ void program_write_all(MxTrainState *state, int var, const void *host);
 
 /* The optimizer's share of the state and the program (update.c): variables and leaves of what it
  * keeps, without data where nothing is trained; leaves of what the host keeps.
+ * program_read_points — values of parameters where gradients are taken.
  * program_set_step — the state is that after so many steps. */
+MxValue *program_read_points(MxTrainState *state, MxTrace *t);
 void program_declare_kept(MxTrainState *state);
 void program_show_kept(MxTrainState *state);
 void program_show_numbers(MxTrainState *state);
@@ -189,6 +200,21 @@ bool program_takes_rows(const MxConfig *config);
  * no stages. program_divide — the entries as this rank runs them. */
 bool program_shard(MxTrainState *state, MxError *err);
 bool program_divide(MxTrainState *state, MxError *err);
+/* program_is_piped — whether layers are divided among stages. program_home — 1 + the virtual stage
+ * that has a parameter, 0 = all have it. program_has — whether a rank's stage has an array.
+ * program_add_lanes — the variables that each micro-batch of a pipeline has by itself; program_own
+ * — one of them. program_cut_stages — the entries as this rank's stage runs them; arrays of other
+ * stages take no room then. */
+bool program_is_piped(const MxTrainState *state);
+int program_home(const MxTrainState *state, const MxLeaf *leaf);
+bool program_has(const MxTrainState *state, MxSharding sharding, int64_t rank);
+void program_add_lanes(MxTrainState *state);
+int program_own(const MxTrainState *state, int var, int lane);
+void program_cut_stages(MxTrainState *state);
+/* program_note_micro — a variable that each micro-batch has; program_note_sum — one that they add
+ * up to. */
+void program_note_micro(MxTrainState *state, int var);
+void program_note_sum(MxTrainState *state, int var);
 /* program_divide_like — what of a new variable this rank has: the same part as of an older one. */
 void program_divide_like(MxTrainState *state, int var, int like);
 /* program_row_of — which row of the batch a row of a micro-batch is: examples i, i + n, i + 2n, …

@@ -111,7 +111,8 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
 /* The sum of log-ratios over the second batch. */
 static MxValue sum_ratios(MxTrainState *s, MxTrace *t, const int *batch) {
     const Mismatch *own = program_part(s, PART_mismatch);
-    MxValue *params = program_read_params(s, t);
+    bool is_eval = batch == s->var.batch[true];
+    MxValue *params = is_eval ? program_read_params(s, t) : program_read_points(s, t);
     int other[MX_BATCH_FIELDS];
     for (int f = 0; f < MX_BATCH_FIELDS; f++) other[f] = batch[own->field[f]];
     MxModelInputs in = program_plain(program_inputs(s, t, other));
@@ -144,7 +145,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue sum = mx_kto(t, logp, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]),
                          mx_variable(t, batch[own->label]), kl, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, KTO), false);
-    double share = 1 / (double)c->gradient_accumulation_steps; /* of what micro-batches add up to */
+    double share = 1 / (double)c->micro_batches; /* of what micro-batches add up to */
     mx_trace_assign(t, mx_scale(t, kl, share), loss_output(s, KL), false);
     MxValue loss = mx_ratio(t, sum, total[RESPONSES], LOSS_EPS);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);

@@ -63,19 +63,19 @@ double loss_mean(const MxLoss *loss, int i);
 /* ---- next tokens (tokens.c), which other losses may start from */
 
 /* The first sums of losses with this base. */
-enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_SUMS };
+enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_INDEX, TOKENS_SUMS };
 
 /* program_inputs — the model's inputs, and what parts ask of the model that is trained.
  * program_plain — those of another model, of which no part asks anything. program_token_loss — mean
- * cross-entropy from the model's hidden states. */
+ * cross-entropy from the model's hidden states; 0 in training that is for indexers alone. */
 MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch);
 MxModelInputs program_plain(MxModelInputs in);
 MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                            MxValue hidden, MxValue weight);
 
-/* program_add_balance — a loss with what experts that are chosen unevenly add to it in training,
- * which becomes an output too. The mean over rows and layers with experts;
- * micro-batches have equal shares of it. */
+/* program_add_balance — a loss with what layers add to it in training, experts that are chosen
+ * unevenly or indexers, which becomes an output too. The mean over rows and layers that add
+ * something; micro-batches have equal shares of it. */
 MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBalance balance,
                             int output, MxValue loss);
 /* loss_sum — a sum as it is. loss_has_balance — whether experts add to a config's loss. */

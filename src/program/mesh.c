@@ -201,29 +201,32 @@ static bool check_sizes(const MxConfig *c, MxError *err) {
 }
 
 /* What the pipeline's keys make of the layers. Source: MaxText configs/types.py, pipeline. */
-static bool read_pipeline(const MxConfig *config, MxTrainMesh *out, MxError *err) {
+static bool read_pipeline(const MxConfig *c, MxTrainMesh *out, MxError *err) {
+    int64_t layers = c->num_decoder_layers, each = c->num_layers_per_pipeline_stage;
     out->n_stages = mx_mesh_size(&out->mesh, "stage");
     out->n_repeats = 1;
+    out->stage_layers = layers;
     if (out->n_stages == 1) return true;
-    int64_t layers = config->num_decoder_layers;
-    if (config->num_layers_per_pipeline_stage != 1)
-        return mx_config_fail(err, config, MX_KEY_num_layers_per_pipeline_stage,
-                              "not available yet (got %lld; only 1 works now)",
-                              (long long)config->num_layers_per_pipeline_stage);
-    if (config->pipeline_parallel_layers > 0 && config->pipeline_parallel_layers != layers)
-        return mx_config_fail(err, config, MX_KEY_pipeline_parallel_layers,
+    if (c->pipeline_parallel_layers > 0 && c->pipeline_parallel_layers != layers)
+        return mx_config_fail(err, c, MX_KEY_pipeline_parallel_layers,
                               "not available yet (got %lld; only -1 and all %lld layers work now)",
-                              (long long)config->pipeline_parallel_layers, (long long)layers);
+                              (long long)c->pipeline_parallel_layers, (long long)layers);
     if (layers % out->n_stages)
-        return mx_config_fail(err, config, MX_KEY_ici_pipeline_parallelism,
+        return mx_config_fail(err, c, MX_KEY_ici_pipeline_parallelism,
                               "%lld stages do not divide %lld decoder layers",
                               (long long)out->n_stages, (long long)layers);
-    out->n_repeats = layers / out->n_stages;
-    if (config->num_pipeline_repeats > 0 && config->num_pipeline_repeats != out->n_repeats)
-        return mx_config_fail(err, config, MX_KEY_num_pipeline_repeats,
+    if (layers / out->n_stages % each)
+        return mx_config_fail(err, c, MX_KEY_num_layers_per_pipeline_stage,
+                              "%lld do not divide the %lld layers of each of %lld stages",
+                              (long long)each, (long long)(layers / out->n_stages),
+                              (long long)out->n_stages);
+    out->n_repeats = layers / out->n_stages / each;
+    out->stage_layers = each;
+    if (c->num_pipeline_repeats > 0 && c->num_pipeline_repeats != out->n_repeats)
+        return mx_config_fail(err, c, MX_KEY_num_pipeline_repeats,
                               "%lld layers on %lld stages make %lld repeats, found %lld",
                               (long long)layers, (long long)out->n_stages,
-                              (long long)out->n_repeats, (long long)config->num_pipeline_repeats);
+                              (long long)out->n_repeats, (long long)c->num_pipeline_repeats);
     return true;
 }
 

@@ -15,12 +15,31 @@ typedef struct Entry {
     bool (*is_wanted)(const MxTrainState *s); /* NULL = in every program */
 } Entry;
 
-extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update,
-    entry_prefill, entry_decode, entry_decode_all;
+extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update;
 
-/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. */
+/* Entries of pieces of sequences (generation.c): name; tokens of a row, 0 = a chunk; whether all
+ * sequences have a row; whether every token has logits. */
+// clang-format off
+#define PIECES(ROW)                     \
+    ROW(decode, 1, false, false)        \
+    ROW(decode_all, 1, true, false)     \
+    ROW(prefill, 0, false, false)       \
+    ROW(prefill_8, 8, false, false)     \
+    ROW(prefill_16, 16, false, false)   \
+    ROW(prefill_32, 32, false, false)   \
+    ROW(prefill_64, 64, false, false)   \
+    ROW(foretell, 0, false, true)
+// clang-format on
+#define ROW(name, width, all_rows, all_logits) extern const Entry entry_##name;
+PIECES(ROW)
+#undef ROW
+
+/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. Of those
+ * that go through a pipeline together, each has variables of its own (program_own): lane says
+ * whose. */
 typedef struct MicroBatch {
     int64_t i, n, examples, of_examples;
+    int lane;
 } MicroBatch;
 
 /* Every member but the first two may be missing. */

@@ -76,7 +76,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue sum =
         mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
-    double share = 1 / (double)c->gradient_accumulation_steps; /* of what micro-batches add up to */
+    double share = 1 / (double)c->micro_batches; /* of what micro-batches add up to */
     mx_trace_assign(t, mx_scale(t, mx_variable(t, own->numbers), share), loss_output(s, NUMBERS),
                     false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);

@@ -5,7 +5,8 @@
  *   update    sums the gradient up where ranks have parts of the sum, clips it, and lets the
  *             optimizer make new parameters and moments in place
  *   eval      loss of a batch
- *   prefill   a piece of a prompt goes through the model, which keeps what it needs of it
+ *   prefill   a piece of a prompt goes through the model, which keeps what it needs of it;
+ *             prefill_8 …: a short one; foretell: one with logits of all its tokens
  *   decode    a token of one sequence does, decode_all: one of each
  *   take      makes the reference model equal to the policy
  *   frozen    casts of frozen weights, and their part of the parameters' norm: whenever they change
@@ -31,6 +32,14 @@ int program_add_var(MxTrainState *s, const char *prefix, const char *name, MxTyp
     int var = mx_vars_add(&s->vars, mx_arena_printf(s->arena, "%s/%s", prefix, name), type);
     note_role(s, var, (VarRole){.like = MX_NONE});
     return var;
+}
+
+void program_note_micro(MxTrainState *s, int var) {
+    s->role[var].is_of_micro = true;
+}
+
+void program_note_sum(MxTrainState *s, int var) {
+    s->role[var].is_sum = true;
 }
 
 static const char *const outs[OUT_COUNT] = {
@@ -96,6 +105,7 @@ static void declare_inputs(MxTrainState *s) {
             MxShape shape = MX_SHAPE(program_rows(c) * examples[is_eval], width);
             s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
                                                        (MxType){s->input[i].dtype, shape});
+            if (!is_eval) program_note_micro(s, s->var.batch[is_eval][i]);
         }
 }
 
@@ -104,10 +114,12 @@ static void declare_loss(MxTrainState *s) {
     const Loss *loss = s->loss;
     const MxType scalar = {MX_F32, MX_SCALAR};
     v->loss = program_add_var(s, "out", "loss", scalar);
+    program_note_sum(s, v->loss);
     for (int i = 0; s->outputs[i].name; i++) {
         const LossOutput *output = &s->outputs[i];
         MxType vector = {MX_F32, MX_SHAPE(output->count)};
         v->sum[i] = program_add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
+        program_note_sum(s, v->sum[i]);
     }
     for (int i = 0; i < loss_weights(loss); i++) {
         v->weight[i] = program_add_var(s, "out", loss->weights[i], scalar);
@@ -202,7 +214,7 @@ static void find_outputs(MxTrainState *s, const MxTrace *t, bool is_eval) {
 
 static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     const MxTree *tree = mx_model_params(s->model);
-    MxValue *params = program_read_params(s, t);
+    MxValue *params = program_read_points(s, t);
     MxValue total[LOSS_MOST_WEIGHTS];
     for (int i = 0; i < loss_weights(s->loss); i++)
         total[i] = mx_variable(t, s->var.total_weight[i]);
@@ -219,8 +231,9 @@ static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     mx_grad(t, loss, targets, n);
 }
 
+/* In a pipeline all micro-batches add: which comes first is seen when they are put in order. */
 static void trace_grad(MxTrainState *s, MxTrace *t) {
-    trace_gradient(s, t, false);
+    trace_gradient(s, t, program_is_piped(s));
 }
 
 static void trace_grad_add(MxTrainState *s, MxTrace *t) {
@@ -313,9 +326,10 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
 }
 
 bool program_trace(MxTrainState *s, MxError *err) {
-    static const Entry *const own[] = {
-        &entry_init,     &entry_weigh,   &entry_grad,   &entry_update,     &entry_eval,
-        &entry_grad_add, &entry_prefill, &entry_decode, &entry_decode_all, NULL};
+#define ROW(name, width, all_rows, all_logits) &entry_##name,
+    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad,     &entry_update,
+                                       &entry_eval, &entry_grad_add, PIECES(ROW) NULL};
+#undef ROW
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);
     for (int i = 0; i < PART_COUNT; i++) {

@@ -105,7 +105,7 @@ static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_e
 void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
     const Reference *own = program_part(s, PART_reference);
     int var = s->var.batch[is_eval][own->logp];
-    MicroBatch micro = {.n = is_eval ? 1 : s->config->gradient_accumulation_steps};
+    MicroBatch micro = {.n = is_eval ? 1 : s->config->micro_batches};
     program_give(s, own->logp, NULL);
     memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {

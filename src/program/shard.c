@@ -29,14 +29,14 @@ static bool array_of_leaf(MxTrainState *s, const MxLeaf *leaf, MxShardArray *out
            mx_shard_shape(&s->mesh.mesh, out, &shape, err);
 }
 
-/* ZeRO-1: "data" cuts a dim that nothing else cuts, so that a rank's part of the moments lies in
- * its part of the parameter. Where there is no such dim, it goes where MaxText has it. */
+/* ZeRO-1, from how the parameter is cut: "data" cuts a dim that nothing else cuts, so that a rank's
+ * part of the moments lies in its part of the parameter. Where there is no such dim, it goes where
+ * MaxText has it. */
 static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxSharding *out,
                             MxError *err) {
     const MxMesh *mesh = &s->mesh.mesh;
     MxSpec spec;
     int64_t n = mx_mesh_size(mesh, "data");
-    *out = mx_sharding_of_spec(mesh, array->spec);
     if (n == 1 || mx_spec_uses(array->spec, "data")) return true;
     for (int d = 0; d < array->shape.rank; d++) {
         if (out->dim[d] || array->shape.dim[d] % n) continue;
@@ -45,30 +45,46 @@ static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxShardi
     }
     if (s->refusal) return true; /* sizes need not divide */
     if (!mx_shard_add_data(s->arena, mesh, array, &spec, err)) return false;
-    *out = mx_sharding_of_spec(mesh, spec);
+    memcpy(out->dim, mx_sharding_of_spec(mesh, spec).dim, sizeof out->dim);
     return true;
 }
 
 /* Micro-batches add to a sum that each rank has by itself, to be exchanged once for all of them,
  * along the mesh axes that cut the batch but not the parameter: a sum along an axis that cuts it
- * would be a whole array on every rank. */
+ * would be a whole array on every rank. Stages add theirs to that of a parameter that all have. */
 static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
     const MxSharding *batch = &s->sharding[s->var.batch[false][0]];
-    uint32_t used = 0, late = batch->dim[0] | batch->dim[1];
-    if (s->config->gradient_accumulation_steps == 1) return moment;
+    uint32_t used = 0, late = s->config->micro_batches > 1 ? batch->dim[0] | batch->dim[1] : 0;
+    if (!param.home) late |= mx_mesh_stages(&s->mesh.mesh);
     for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
     param.partial = late & ~used;
     return param.partial ? param : moment;
 }
 
-/* An array that is kept for a parameter, as the parameter's own moments are cut. */
-static void shard_kept(MxTrainState *s, int array, MxSharding moment) {
-    if (array == MX_NONE) return;
+/* An array that is kept for a parameter, and its scales, as the parameter's own moments are cut.
+ * Errors: ranks would have parts of blocks; what is only planned leaves such an array whole. */
+static bool shard_kept(MxTrainState *s, int array, MxSharding moment, MxError *err) {
+    if (array == MX_NONE) return true;
     const MxOptimArray *kept = &s->optim->arrays[array];
+    const MxLeaf *leaf = &kept->leaf;
     MxSharding *sharding = &s->sharding[s->var.kept[array]];
     *sharding = moment;
     for (int d = 0; d < MX_MAX_RANK; d++)
-        sharding->dim[d] = d < kept->leaf.shape.rank ? moment.dim[kept->dim[d]] : 0;
+        sharding->dim[d] = d < leaf->shape.rank ? moment.dim[kept->dim[d]] : 0;
+    if (!leaf->shape.rank) sharding->home = 0; /* no box of it is empty */
+    if (kept->scales == MX_NONE) return true;
+    const MxSpec spec = mx_sharding_spec(s->arena, &s->mesh.mesh, *sharding, leaf->shape.rank);
+    MxShardArray scales = {.path = s->optim->arrays[kept->scales].leaf.path,
+                           .dtype = MX_F32,
+                           .shape = s->optim->arrays[kept->scales].leaf.shape,
+                           .spec = spec};
+    MxShape part;
+    MxError ignored = {0};
+    bool fits = mx_shard_shape(&s->mesh.mesh, &scales, &part, s->refusal ? &ignored : err);
+    mx_error_release(&ignored);
+    if (!fits && !s->refusal) return false;
+    if (!fits && s->uneven) *sharding = moment = (MxSharding){0};
+    return shard_kept(s, kept->scales, moment, err);
 }
 
 static bool shard_parameters(MxTrainState *s, MxError *err) {
@@ -82,13 +98,15 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
             ok = false;
             continue;
         }
+        s->sharding[v->param[i]].home = program_home(s, &params->leaves[i]);
+        if (v->scales[i] != MX_NONE) s->sharding[v->scales[i]].home = s->sharding[v->param[i]].home;
         MxSharding param = s->sharding[v->param[i]], moment = param;
         if (v->gradient[i] == MX_NONE) continue;
         if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
             return false;
         s->sharding[v->gradient[i]] = shard_of_gradient(s, param, moment);
         for (int k = 0; k < MX_OPTIM_KEPT; k++)
-            shard_kept(s, s->optim->array[i * MX_OPTIM_KEPT + k], moment);
+            ok = shard_kept(s, s->optim->array[i * MX_OPTIM_KEPT + k], moment, err) && ok;
     }
     return ok;
 }
@@ -167,8 +185,7 @@ bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *
 static const struct {
     const char *axis;
     MxKey key;
-} refused[] = {{"stage", MX_KEY_ici_pipeline_parallelism},
-               {"diloco", MX_KEY_ici_diloco_parallelism}};
+} refused[] = {{"diloco", MX_KEY_ici_diloco_parallelism}};
 
 static bool check_axes(const MxTrainState *s, MxError *err) {
     for (int i = 0; i < MX_COUNT(refused); i++)
@@ -176,7 +193,7 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
             return mx_config_fail(
                 err, s->config, refused[i].key, "cannot be run yet: mesh axis \"%s\" has size %lld",
                 refused[i].axis, (long long)mx_mesh_size(&s->mesh.mesh, refused[i].axis));
-    return true;
+    return mx_train_check_stages(&s->mesh, err);
 }
 
 /* ---- entries */
@@ -204,9 +221,17 @@ static void leave_axes_out(MxTrainState *s) {
     MxMesh *mesh = &s->mesh.mesh;
     int64_t *sizes = mx_new_n(s->arena, int64_t, mesh->n + 1);
     memcpy(sizes, mesh->sizes, (size_t)mesh->n * sizeof *sizes);
-    for (int i = 0; i < MX_COUNT(refused); i++) {
-        int axis = mx_mesh_find(mesh, refused[i].axis);
-        if (axis < 0) continue;
+    bool has_stages = mx_mesh_stages(mesh), runs_stages = true;
+    if (has_stages) {
+        MxError why = {0};
+        runs_stages = mx_train_check_stages(&s->mesh, &why);
+        mx_error_release(&why);
+    }
+    for (int axis = 0; axis < mesh->n; axis++) {
+        bool is_refused = mx_mesh_stages(mesh) >> axis & !runs_stages;
+        for (int i = 0; i < MX_COUNT(refused); i++)
+            is_refused = is_refused || !strcmp(mesh->axes[axis], refused[i].axis);
+        if (!is_refused) continue;
         mesh->n_ranks /= sizes[axis];
         sizes[axis] = 1;
     }
@@ -239,7 +264,8 @@ static bool shard_among_ranks(MxTrainState *s, MxError *err) {
 }
 
 bool program_shard(MxTrainState *s, MxError *err) {
-    int most = 2 * s->vars.n; /* with a cast of each */
+    /* with a cast of each, and what each micro-batch of a pipeline has */
+    int most = 2 * s->vars.n * (int)(1 + s->config->pipeline_micro_batches);
     s->sharding = mx_new_n(s->arena, MxSharding, most);
     s->box = mx_new_n(s->arena, MxBox, most);
     if (s->config->shard_optimizer_over_data && !mx_optim_has_kept(s->optim) &&
@@ -257,7 +283,7 @@ bool program_shard(MxTrainState *s, MxError *err) {
 /* The first rank with the same part: it stands at the start of every mesh axis that cuts nothing.
  */
 static int64_t first_alike(const MxMesh *mesh, MxSharding sharding, int64_t rank) {
-    uint32_t used = 0;
+    uint32_t used = sharding.home ? mx_mesh_stages(mesh) : 0;
     int64_t first = 0;
     for (int d = 0; d < MX_MAX_RANK; d++) used |= sharding.dim[d];
     for (int a = 0; a < mesh->n; a++)
@@ -291,6 +317,7 @@ static const MxDivision *new_division(MxTrainState *s, MxSharding sharding, MxSh
     MxDivision *division = mx_new(s->arena, MxDivision);
     for (int64_t r = 0; r < mesh->n_ranks; r++) {
         box[r] = mx_shard_box(layout, shape, r);
+        if (!program_has(s, sharding, r)) box[r].count[0] = 0;
         first[r] = (int)first_alike(mesh, sharding, r);
     }
     *division = (MxDivision){
@@ -301,7 +328,7 @@ static const MxDivision *new_division(MxTrainState *s, MxSharding sharding, MxSh
 const MxDivision *program_division(MxTrainState *s, MxSharding sharding, MxShape shape) {
     if (s->mesh.mesh.n_ranks == 1) return NULL;
     for (Division *known = s->divisions; known; known = known->next)
-        if (mx_shape_equal(known->shape, shape) &&
+        if (mx_shape_equal(known->shape, shape) && known->sharding.home == sharding.home &&
             !memcmp(known->sharding.dim, sharding.dim, sizeof sharding.dim))
             return known->division;
     Division *made = mx_new(s->arena, Division);

@@ -113,8 +113,13 @@ static bool describe_state(MxTrainState *s, MxError *err) {
                       &s->optim, err))
         return false;
     if (!program_declare_vars(s, err) || !program_declare_generation(s, err)) return false;
-    return program_find_mesh(s, err) && program_shard(s, err) && program_trace(s, err) &&
-           open_device(s, err) && program_divide(s, err);
+    if (!program_find_mesh(s, err) || !program_shard(s, err) || !program_trace(s, err))
+        return false;
+    s->var.end_casts = s->vars.n;
+    if (program_is_piped(s)) program_add_lanes(s);
+    if (!open_device(s, err) || !program_divide(s, err)) return false;
+    if (program_is_piped(s)) program_cut_stages(s);
+    return true;
 }
 
 bool mx_train_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatch *watch,
@@ -285,8 +290,8 @@ void program_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, Mic
             part.column = 0;
             part.length = s->input[i].width;
         }
-        if (from)
-            copy_rows(s, s->var.batch[is_eval][i], &part, micro, (char *)(uintptr_t)from, false);
+        int var = program_own(s, s->var.batch[is_eval][i], micro.lane);
+        if (from) copy_rows(s, var, &part, micro, (char *)(uintptr_t)from, false);
     }
 }
 
@@ -316,7 +321,8 @@ static void add_loss(const MxTrainState *s, bool is_eval, MxLoss *sum) {
 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    MicroBatch micro = {.n = s->config->gradient_accumulation_steps};
+    MicroBatch micro = {.n = s->config->micro_batches};
+    int n_lanes = (int)s->config->pipeline_micro_batches;
     double total[LOSS_MOST_WEIGHTS] = {0};
     int n_weights = loss_weights(s->loss);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
@@ -328,9 +334,11 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
         program_write_all(s, s->var.total_weight[w], &(float){(float)total[w]});
     loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        micro.lane = (int)(micro.i % n_lanes);
         if (micro.n > 1) program_load_batch(s, false, batch, micro);
         program_before_pass(s, micro);
-        program_run_entry(s, micro.i ? &entry_grad_add : &entry_grad);
+        if (micro.lane + 1 < n_lanes) continue;
+        program_run_entry(s, micro.i < n_lanes ? &entry_grad : &entry_grad_add);
         add_loss(s, false, &loss);
     }
     if (s->loss->check) s->loss->check(s, &loss);

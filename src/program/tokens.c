@@ -26,8 +26,23 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
     weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
+/* Indexers are trained to score as attention weighs before anything else sees less than all.
+ * Source: MaxText trainers/pre_train/train.py @e591f30c. */
+static bool trains_indexers_alone(const MxTrainState *s, const int *batch) {
+    bool trains = batch == s->var.batch[false];
+    return trains && mx_model_trains_indexer(s->config) && !s->config->indexer_sparse_training;
+}
+
+static MxValue no_loss(MxTrainState *s, MxTrace *t) {
+    const MxInitAttr zero = {.type = {MX_F32, MX_SCALAR}};
+    mx_trace_assign(t, mx_init(t, zero), loss_output(s, TOKENS_XENT), false);
+    mx_trace_assign(t, mx_init(t, zero), loss_output(s, TOKENS_Z), false);
+    return mx_init(t, zero);
+}
+
 MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                            MxValue hidden, MxValue weight) {
+    if (trains_indexers_alone(s, batch)) return no_loss(s, t);
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
@@ -41,7 +56,7 @@ MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, c
 MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBalance balance,
                             int output, MxValue loss) {
     bool trains = batch == s->var.batch[false];
-    int64_t n_micro = trains ? s->config->gradient_accumulation_steps : 1;
+    int64_t n_micro = trains ? s->config->micro_batches : 1;
     if (!balance.n || loss < 0) return loss;
     t->scope = "loss";
     MxValue mean = mx_scale(t, balance.sum, 1.0 / (double)(balance.n * n_micro));
@@ -52,11 +67,13 @@ MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBal
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *weights) {
     MxModelInputs in = program_inputs(s, t, batch);
-    MxBalance balance = {.sum = MX_NONE};
+    MxBalance balance = {.sum = MX_NONE}, index = {.sum = MX_NONE};
     in.balance = &balance;
+    in.index = &index;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
     MxValue loss = program_token_loss(s, t, params, batch, hidden, weights[0]);
-    return program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    loss = program_add_balance(s, t, batch, balance, TOKENS_BALANCE, loss);
+    return program_add_balance(s, t, batch, index, TOKENS_INDEX, loss);
 }
 
 static double perplexity(const MxLoss *loss, int i) {
@@ -72,6 +89,7 @@ static double eval_perplexity(const MxLoss *loss, int i) {
 static const LossOutput outputs[] = {[TOKENS_XENT] = {"xent_sum", 1},
                                      [TOKENS_Z] = {"z_sum", 1},
                                      [TOKENS_BALANCE] = {"moe_lb_loss", 1},
+                                     [TOKENS_INDEX] = {"indexer_loss", 1},
                                      [TOKENS_SUMS] = {0}};
 
 static const MxFigure figures[] = {
@@ -83,6 +101,12 @@ static const MxFigure figures[] = {
     {.metric = "learning/perplexity", .value = perplexity, .label = "perplexity", .decimals = 3},
     {.metric = "learning/z_loss", .value = loss_mean, .sum = TOKENS_Z},
     LOSS_BALANCE_FIGURE(TOKENS_BALANCE),
+    {.metric = "learning/indexer_loss",
+     .is_meant = mx_model_trains_indexer,
+     .value = loss_sum,
+     .sum = TOKENS_INDEX,
+     .label = "indexer_loss",
+     .decimals = 3},
     {0},
 };
 
@@ -104,6 +128,13 @@ static const MxFigure eval_figures[] = {
      .sum = TOKENS_BALANCE,
      .each_batch = true,
      .label = "avg_moe_lb_loss",
+     .decimals = 3},
+    {.metric = "eval/avg_indexer_loss",
+     .is_meant = mx_model_trains_indexer,
+     .value = loss_sum,
+     .sum = TOKENS_INDEX,
+     .each_batch = true,
+     .label = "avg_indexer_loss",
      .decimals = 3},
     {0},
 };

@@ -47,10 +47,13 @@ void program_show_numbers(MxTrainState *s) {
 
 /* A variable that is cut as the optimizer works on a parameter. */
 static int cut_like(const MxTrainState *s, int param) {
-    int first = s->optim->array[param * MX_OPTIM_KEPT];
-    bool is_alike = first != MX_NONE && mx_shape_equal(s->optim->arrays[first].leaf.shape,
-                                                       s->optim->params->leaves[param].shape);
-    return is_alike ? s->var.kept[first] : s->var.param[param];
+    const MxShape shape = s->optim->params->leaves[param].shape;
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++) {
+        int array = s->optim->array[param * MX_OPTIM_KEPT + slot];
+        if (array != MX_NONE && mx_shape_equal(s->optim->arrays[array].leaf.shape, shape))
+            return s->var.kept[array];
+    }
+    return s->var.param[param];
 }
 
 /* A gradient of which every rank has a sum of its own becomes what the optimizer works on: in the
@@ -73,10 +76,32 @@ static MxValue read_gradient(MxTrainState *s, MxTrace *t, int i) {
     return mx_cast(t, mx_cast(t, g, dtype), MX_F32);
 }
 
-/* Of the array that is kept for a parameter in a slot; MX_NONE = there is none. */
-static int kept_var(const MxTrainState *s, int param, int slot) {
-    int array = s->optim->array[param * MX_OPTIM_KEPT + slot];
-    return array == MX_NONE ? MX_NONE : s->var.kept[array];
+/* Floats in any case. */
+static void read_kept(MxTrainState *s, MxTrace *t, int param, MxOptimStep *step) {
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++) {
+        int array = s->optim->array[param * MX_OPTIM_KEPT + slot];
+        if (array == MX_NONE) continue;
+        const MxOptimArray *of = &s->optim->arrays[array];
+        const MxQuantAttr attr = {.dtype = MX_F32, .quant = of->leaf.quant};
+        MxValue value = mx_variable(t, s->var.kept[array]);
+        if (of->scales != MX_NONE)
+            value = mx_dequantized(t, value, mx_variable(t, s->var.kept[of->scales]), attr);
+        step->kept[slot] = value;
+    }
+}
+
+static void assign_kept(MxTrainState *s, MxTrace *t, int param, const MxOptimStep *step) {
+    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++) {
+        int array = s->optim->array[param * MX_OPTIM_KEPT + slot];
+        if (array == MX_NONE) continue;
+        const MxOptimArray *of = &s->optim->arrays[array];
+        MxValue value = step->kept[slot];
+        if (of->scales != MX_NONE) {
+            value = mx_quantized(t, value, of->leaf.quant);
+            if (value != MX_NONE) mx_trace_assign(t, value + 1, s->var.kept[of->scales], false);
+        }
+        mx_trace_assign(t, value, s->var.kept[array], false);
+    }
 }
 
 /* Steps one parameter, in float32 whatever it is kept in; returns its new value. */
@@ -85,18 +110,26 @@ static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxOptimStep step) 
     if (part == MX_NONE) return mx_variable(t, s->var.param[i]);
     step.p = mx_cast(t, mx_variable(t, s->var.param[i]), MX_F32);
     step.hyper = mx_variable(t, s->var.hyper[part]);
-    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
-        if (kept_var(s, i, slot) != MX_NONE) step.kept[slot] = mx_variable(t, kept_var(s, i, slot));
+    read_kept(s, t, i, &step);
     mx_optim_trace(t, s->optim, i, &step);
     for (int k = 0; k < PART_COUNT; k++)
         if (s->part[k] && program_parts[k]->adjust)
             step.p = program_parts[k]->adjust(s, t, i, step.p);
     step.p = mx_cast(t, step.p, s->vars.item[s->var.param[i]].type.dtype);
     mx_trace_assign(t, step.p, s->var.param[i], false);
-    for (int slot = 0; slot < MX_OPTIM_KEPT; slot++)
-        if (kept_var(s, i, slot) != MX_NONE)
-            mx_trace_assign(t, step.kept[slot], kept_var(s, i, slot), false);
+    assign_kept(s, t, i, &step);
     return step.p;
+}
+
+MxValue *program_read_points(MxTrainState *s, MxTrace *t) {
+    MxValue *values = program_read_params(s, t);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        if (!program_is_training(s) || !mx_optim_has_point(s->optim, i)) continue;
+        MxOptimStep step = {.p = mx_cast(t, values[i], MX_F32)};
+        read_kept(s, t, i, &step);
+        values[i] = mx_optim_point(t, s->optim, i, &step);
+    }
+    return values;
 }
 
 /* Whether the update is left out, for a sum of squares of the gradient. */
@@ -142,10 +175,11 @@ void program_set_step(MxTrainState *s, int64_t step) {
 
 /* Numbers of the next update. */
 static void write_numbers(MxTrainState *s) {
-    double rate = mx_learning_rate(s->config, mx_optim_count(s->optim));
+    const int64_t at = mx_optim_count(s->optim);
+    const MxRates rates = {mx_learning_rate(s->config, at), mx_learning_rate(s->config, at + 1)};
     float hyper[MX_HYPER_COUNT], limit[2];
     for (int i = 0; i < s->optim->n_parts; i++) {
-        mx_optim_hyper(s->optim, i, rate, hyper);
+        mx_optim_hyper(s->optim, i, rates, hyper);
         program_write_all(s, s->var.hyper[i], hyper);
     }
     if (s->var.spike_limit == MX_NONE) return;

@@ -6,6 +6,8 @@
 
 #include "internal.h"
 
+#include <math.h>
+
 static const MxLeaf *leaf_of(const MxTrainState *s, int param) {
     return &mx_model_params(s->model)->leaves[param];
 }
@@ -126,6 +128,15 @@ static void write_floats(void *state, int i, MxBox box, const void *host) {
     mx_arena_release(&arena);
 }
 
+static void write_codes(void *state, int i, const uint8_t *codes, const float *scales) {
+    MxTrainState *s = state;
+    int64_t n = mx_shape_count(s->local.item[s->var.scales[i]].type.shape);
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(scales[k])) s->not_finite = leaf_of(s, i)->path;
+    program_write_all(s, s->var.param[i], codes);
+    program_write_all(s, s->var.scales[i], scales);
+}
+
 static void *map_floats(void *state, int i) {
     (void)state;
     (void)i;
@@ -134,8 +145,11 @@ static void *map_floats(void *state, int i) {
 
 void program_show_params(MxTrainState *s) {
     MxLeaf *leaf = program_show_each(s, "model", s->var.param);
-    s->few_bits =
-        (MxKeeper){.data = s, .read = read_floats, .write = write_floats, .map = map_floats};
+    s->few_bits = (MxKeeper){.data = s,
+                             .read = read_floats,
+                             .write = write_floats,
+                             .map = map_floats,
+                             .write_codes = write_codes};
     for (int i = 0; i < mx_model_params(s->model)->n; i++) {
         if (!is_in_few_bits(s, i)) continue;
         leaf[i].keeper = &s->few_bits;

@@ -175,6 +175,11 @@ int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis) {
     return rank % mesh->sizes[axis];
 }
 
+uint32_t mx_mesh_stages(const MxMesh *mesh) {
+    int axis = mx_mesh_find(mesh, "stage");
+    return axis >= 0 && mesh->sizes[axis] > 1 ? 1u << axis : 0;
+}
+
 const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh) {
     MxText text;
     mx_text_init(&text, arena);

@@ -1,7 +1,7 @@
-/* tensors.c — safetensors files: 8 bytes of header length (little-endian), a JSON object of {name:
- * {dtype, shape, data_offsets}}, then the arrays. Source of the format:
- * github.com/huggingface/safetensors README. */
-#include <mx/store.h>
+/* tensors.c — files of named arrays. Safetensors: 8 bytes of header length (little-endian), a JSON
+ * object of {name: {dtype, shape, data_offsets}}, then the arrays. Source of the format:
+ * github.com/huggingface/safetensors README. Those of torch.save: torch.c. */
+#include "tensors.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,15 +9,6 @@
 #include <unistd.h>
 
 enum { LARGEST_HEADER = 100 << 20 }; /* the format's own limit */
-
-struct MxTensors {
-    MxArena *arena;
-    const char *path;
-    int fd;
-    MxTensor *tensors;
-    int n;
-    MxMap by_name;
-};
 
 // clang-format off
 static const struct {
@@ -36,17 +27,17 @@ static void close_file(void *data) {
     close(((MxTensors *)data)->fd);
 }
 
-static bool fail(const MxTensors *f, const char *what, const char *name, MxError *err) {
+bool tensors_fail(const MxTensors *f, const char *what, const char *name, MxError *err) {
     return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path}, "\"%s\": %s", name, what);
 }
 
-static bool read_at(const MxTensors *f, void *out, size_t bytes, int64_t offset, MxError *err) {
+bool tensors_read_at(const MxTensors *f, void *out, size_t bytes, int64_t offset, MxError *err) {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(f->fd, (char *)out + done, bytes - done, offset + (int64_t)done);
         if (n < 0) return mx_fail_errno(err, "could not read \"%s\"", f->path);
         if (!n)
             return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
-                           "no safetensors file, or cut short");
+                           "no file of tensors, or cut short");
         done += (size_t)n;
     }
     return true;
@@ -64,16 +55,19 @@ static bool parse_dtype(const MxJson *json, MxDtype *out) {
     return false;
 }
 
-static bool parse_shape(const MxJson *json, MxShape *out) {
+bool tensors_add_dim(MxShape *shape, int64_t dim) {
     const int64_t most = (int64_t)1 << 40; /* of elements: sizes cannot overflow below */
-    int64_t count = 1;
-    if (mx_json_length(json) > MX_MAX_RANK) return false;
-    *out = (MxShape){.rank = (int)mx_json_length(json)};
-    for (int i = 0; i < out->rank; i++) {
-        if (!mx_json_int(mx_json_at(json, (size_t)i), &out->dim[i]) || out->dim[i] < 0 ||
-            out->dim[i] > most / (count ? count : 1))
-            return false;
-        count *= out->dim[i];
+    int64_t count = mx_shape_count(*shape);
+    if (shape->rank == MX_MAX_RANK || dim < 0 || dim > most / (count ? count : 1)) return false;
+    shape->dim[shape->rank++] = dim;
+    return true;
+}
+
+static bool parse_shape(const MxJson *json, MxShape *out) {
+    *out = (MxShape){0};
+    for (size_t i = 0; i < mx_json_length(json); i++) {
+        int64_t dim;
+        if (!mx_json_int(mx_json_at(json, i), &dim) || !tensors_add_dim(out, dim)) return false;
     }
     return true;
 }
@@ -84,12 +78,13 @@ static bool add_tensor(MxTensors *f, const char *name, const MxJson *entry, int6
     int64_t from, to;
     const MxJson *offsets = mx_json_get(entry, "data_offsets");
     if (!parse_dtype(mx_json_get(entry, "dtype"), &t.dtype))
-        return fail(f, "a dtype that is not known here", name, err);
+        return tensors_fail(f, "a dtype that is not known here", name, err);
     if (!mx_json_get(entry, "shape") || !parse_shape(mx_json_get(entry, "shape"), &t.shape))
-        return fail(f, "no shape, or one of too many dims", name, err);
+        return tensors_fail(f, "no shape, or one of too many dims", name, err);
     if (!mx_json_int(mx_json_at(offsets, 0), &from) || !mx_json_int(mx_json_at(offsets, 1), &to) ||
         from < 0 || to < from || to > end - start || to - from != mx_tensor_bytes(&t))
-        return fail(f, "data_offsets do not agree with its shape or the file's size", name, err);
+        return tensors_fail(f, "data_offsets do not agree with its shape or the file's size", name,
+                            err);
     t.offset = start + from;
     mx_map_set(&f->by_name, t.name, f->n);
     f->tensors[f->n++] = t;
@@ -111,8 +106,8 @@ static bool check_cover(const MxTensors *f, int64_t start, int64_t size, MxArena
     int64_t end = start;
     for (int i = 0; i < f->n; i++) {
         if (sorted[i]->offset != end)
-            return fail(f, "its bytes do not begin where those of the array before it end",
-                        sorted[i]->name, err);
+            return tensors_fail(f, "its bytes do not begin where those of the array before it end",
+                                sorted[i]->name, err);
         end += mx_tensor_bytes(sorted[i]);
     }
     return end == size || mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
@@ -123,21 +118,21 @@ static bool check_metadata(const MxTensors *f, const MxJson *metadata, MxError *
     const char *name;
     MxJson *value;
     for (size_t i = 0; mx_json_member(metadata, i, &name, &value); i++)
-        if (!mx_json_string(value)) return fail(f, "metadata that is no text", name, err);
+        if (!mx_json_string(value)) return tensors_fail(f, "metadata that is no text", name, err);
     return true;
 }
 
-static bool read_header(MxTensors *f, int64_t size, MxError *err) {
+static bool read_json_header(MxTensors *f, int64_t size, MxError *err) {
     MxArena arena = {.name = "safetensors"};
     uint8_t prefix[8];
     uint64_t length = 0;
-    if (!read_at(f, prefix, sizeof prefix, 0, err)) return false;
+    if (!tensors_read_at(f, prefix, sizeof prefix, 0, err)) return false;
     for (int i = 0; i < 8; i++) length |= (uint64_t)prefix[i] << 8 * i;
     if (length > LARGEST_HEADER || (int64_t)length > size - 8)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
                        "no safetensors file, or cut short");
     char *text = mx_arena_alloc(&arena, (size_t)length + 1);
-    bool ok = read_at(f, text, (size_t)length, 8, err);
+    bool ok = tensors_read_at(f, text, (size_t)length, 8, err);
     MxJson *json = ok ? mx_json_parse(&arena, text, (size_t)length, f->path, err) : NULL;
     if (json && strcmp(mx_json_kind(json), "an object"))
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->path},
@@ -155,6 +150,12 @@ static bool read_header(MxTensors *f, int64_t size, MxError *err) {
     ok = ok && json && check_cover(f, 8 + (int64_t)length, size, &arena, err);
     mx_arena_release(&arena);
     return ok;
+}
+
+static bool read_header(MxTensors *f, int64_t size, MxError *err) {
+    uint8_t first[8];
+    return tensors_read_at(f, first, sizeof first, 0, err) &&
+           (torch_is_archive(first) ? torch_read_header : read_json_header)(f, size, err);
 }
 
 bool mx_tensors_open(MxArena *arena, const char *path, MxTensors **out, MxError *err) {
@@ -223,9 +224,9 @@ void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, 
 bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err) {
     MxDtype dtype = tensor->dtype;
     if (dtype != MX_F32 && dtype != MX_BF16 && dtype != MX_F16 && dtype != MX_F64)
-        return fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
-                    tensor->name, err);
-    return read_at(file, out, (size_t)mx_tensor_bytes(tensor), tensor->offset, err);
+        return tensors_fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
+                            tensor->name, err);
+    return tensors_read_at(file, out, (size_t)mx_tensor_bytes(tensor), tensor->offset, err);
 }
 
 bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err) {

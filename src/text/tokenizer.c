@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 /* ---- works: what encoding needs, taken from those that rest */
 
@@ -221,20 +222,31 @@ static const struct {
     const char *type;
     TextOpen *open;
     const char *name, *suffix; /* of its file in a folder, and of a file; NULL = it has none */
+    char first;                /* its first byte, of types that share a name; 0 = any */
 } types[] = {
-    {"byte", open_bytes, NULL, NULL},
-    {"huggingface", text_open_json, "tokenizer.json", ".json"},
-    {"sentencepiece", text_open_pieces, "tokenizer.model", ".model"},
-    {"tiktoken", text_open_ranks, NULL, ".tiktoken"},
+    {"byte", open_bytes, NULL, NULL, 0},
+    {"huggingface", text_open_json, "tokenizer.json", ".json", 0},
+    {"sentencepiece", text_open_pieces, "tokenizer.model", ".model", '\n'},
+    {"tiktoken", text_open_ranks, "tokenizer.model", ".tiktoken", 0}, /* so named by Meta */
 };
+
+/* Whether a folder has the file of a type. */
+static bool is_in(MxArena *arena, const char *dir, int type) {
+    const char *path = types[type].name ? mx_path_join(arena, dir, types[type].name) : NULL;
+    FILE *file = path && mx_file_exists(path) ? fopen(path, "re") : NULL;
+    if (!file) return false;
+    bool is = !types[type].first || fgetc(file) == types[type].first;
+    fclose(file);
+    return is;
+}
 
 const char *mx_tokenizer_guess(const char *path) {
     MxArena arena = {.name = "path"};
     bool is_dir = mx_dir_exists(path), is_found = false;
     int i = 0;
     for (; i < MX_COUNT(types); i++) {
-        const char *name = types[i].name, *suffix = types[i].suffix;
-        is_found = is_dir ? name && mx_file_exists(mx_path_join(&arena, path, name))
+        const char *suffix = types[i].suffix;
+        is_found = is_dir ? is_in(&arena, path, i)
                           : suffix && mx_text_has_suffix(path, suffix) && mx_file_exists(path);
         if (is_found) break;
     }
@@ -262,10 +274,6 @@ static bool find_file(MxArena *arena, int type, const char *path, const char **o
                        types[type].type);
     if (!is_there(path, err)) return false;
     if (!mx_dir_exists(path)) return true;
-    if (!types[type].name)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "\"%s\" is a folder, wanted a file of the tokenizer \"%s\"", path,
-                       types[type].type);
     *out = mx_path_join(arena, path, types[type].name);
     if (mx_file_exists(*out)) return true;
     mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "there is no %s in \"%s\"", types[type].name, path);

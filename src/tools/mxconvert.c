@@ -95,7 +95,7 @@ static const char *yaml_beside(MxArena *arena, const char *file) {
 static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxError *err) {
     MxHfModel model;
     if (!work->from.is_hf) return true;
-    const char *from = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
+    const char *from = mx_hf_config_path(arena, work->from.path);
     if (!mx_hf_read_config(arena, from, &model, err)) return false;
     model.sees = work->from.sees;
     const char *dir = mx_ckpt_output_dir(work->output), *target = work->line->target;
@@ -121,7 +121,7 @@ static bool commit(const Work *work, const MxForm *form, MxArena *arena, MxError
     MxCkptOrigin origin = {
         .form = form, .source = work->from.manifest, .adapters = work->line->how.adapters};
     if (work->from.is_hf) {
-        const char *config = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
+        const char *config = mx_hf_config_path(arena, work->from.path);
         if (!mx_hf_read_config(arena, config, &theirs, err)) return false;
         origin.model = &theirs;
     }
@@ -209,7 +209,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     }
     if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
         !mxconvert_adapters(&work, arena, err) ||
-        (line.to_hf && !mxconvert_model(&work, arena, err)))
+        (line.to_hf && !mxconvert_model(&work, arena, err)) ||
+        (line.quantizes && !mxconvert_quantized(&work, arena, err)))
         return err->exit;
     work.from.assumes_bf16 = line.assumes_bf16;
     work.from.sees = line.sees;

@@ -10,9 +10,9 @@
 typedef struct CommandLine {
     const char *source, *target;
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
-    const char *base, *config, *alpha_text, *shard_text;
+    const char *base, *config, *alpha_text, *shard_text, *quantize;
     bool params_only, dry_run, verifies, force, benchmark;
-    bool merges, extracts, to_peft, to_hf, assumes_bf16, sees;
+    bool quantizes, merges, extracts, to_peft, to_hf, assumes_bf16, sees;
     int64_t shard_bytes;
     double alpha; /* 0 = not said */
     MxConvert how;
@@ -35,5 +35,8 @@ bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line,
  * and config.json. Errors: they do not tell it, or contradict one another. */
 bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err);
 bool mxconvert_model(Work *work, MxArena *arena, MxError *err);
+/* mxconvert_quantized — which parameters --quantize writes in few bits: those that a run keeps so
+ * under lora.lora_weight_qtype. Errors: the model is not known; its shapes do not allow it. */
+bool mxconvert_quantized(Work *work, MxArena *arena, MxError *err);
 
 #endif

@@ -42,6 +42,8 @@ static const struct {
      LAYOUT | DTYPE | SPEED},
     {"--to-peft", "--to-peft", offsetof(CommandLine, to_peft), MX_ADAPTERS_STAY, FACTS | CONFIG},
     {"--to-hf", "--to-hf", offsetof(CommandLine, to_hf), MX_ADAPTERS_STAY, DTYPE | CONFIG | SHARDS},
+    {"--quantize", "--quantize", offsetof(CommandLine, quantizes), MX_ADAPTERS_STAY,
+     LAYOUT | SPEED | CONFIG},
     {NULL, "a conversion that leaves adapters as they are", 0, MX_ADAPTERS_STAY,
      LAYOUT | DTYPE | SPEED},
 };
@@ -110,6 +112,11 @@ static bool understand(CommandLine *line, MxError *err) {
             mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                     "--dtype: found \"%s\", wanted float32 or bfloat16", line->dtype);
     }
+    MxQtype type;
+    line->quantizes = line->quantize != NULL;
+    if (line->quantize && !mx_qtype_parse(line->quantize, &type))
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--quantize: found \"%s\", wanted nf4 or int8",
+                line->quantize);
     mx_option_bool("--scan-layers", line->scan, &scan, err);
     mx_option_int("--param-scan-axis", line->scan_axis, 0, MX_MAX_RANK - 1, &axis, err);
     mx_option_int("--layer-cycle", line->cycle, 1, 64, &cycle, err);
@@ -161,6 +168,11 @@ static int array_options(CommandLine *line, MxOption *out) {
          .doc = "of a model of Hugging Face's that sees images its encoder too, not the text model "
                 "alone"},
         {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
+        {.name = "--quantize",
+         .value = &line->quantize,
+         .takes = "nf4|int8",
+         .doc = "kernels of layers as codes of 4 or 8 bits and a scale for each block of 64, as "
+                "lora.lora_weight_qtype keeps them"},
         {.name = "--merge-lora",
          .flag = &line->merges,
          .doc = "the parameters alone, W + A B alpha / rank in float32, adapters gone"},
@@ -204,6 +216,14 @@ static int file_options(CommandLine *line, MxOption *out) {
         {.name = "--assume-bfloat16",
          .flag = &line->assumes_bf16,
          .doc = "SRC's uint16 arrays are bfloat16, though no attribute says so"},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* How it is written. Returns how many. */
+static int write_options(CommandLine *line, MxOption *out) {
+    const MxOption rows[] = {
         {.name = "--dry-run",
          .flag = &line->dry_run,
          .doc = "print what would become of each array, and exit"},
@@ -227,6 +247,7 @@ bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line,
     MxOption options[MOST_OPTIONS];
     int n = array_options(line, options);
     n += file_options(line, options + n);
+    n += write_options(line, options + n);
     MX_ASSERT(n <= MOST_OPTIONS);
     const char **rest = mx_new_n(arena, const char *, argc + 1);
     const MxOptions table = {.rows = options, .n = n, .manual = &manual};

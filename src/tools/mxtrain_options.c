@@ -75,7 +75,9 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
                 "count, segments; in colour on a terminal"},
         {.name = "--eval",
          .flag = &line->only_evaluates,
-         .doc = "evaluate what the run has saved, or load_parameters_path, and exit"},
+         .doc = "evaluate what the run has saved, or load_parameters_path, with eval_tasks if they "
+                "are "
+                "named, and exit"},
         {.name = "--train-tokenizer",
          .value = &line->tokenizer_dir,
          .takes = "DIR",

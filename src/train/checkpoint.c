@@ -133,9 +133,10 @@ static bool fill(Checkpoints *c, MxError *err) {
     return true;
 }
 
+/* Ranks of a pipeline have whole layers, and none has a part of every layer of a stack. */
 MxForm checkpoints_form(const MxConfig *config) {
     return (MxForm){.is_linen = !config->pure_nnx,
-                    .is_scanned = config->scan_layers,
+                    .is_scanned = config->scan_layers && config->pipeline_stages == 1,
                     .scan_axis = (int)config->param_scan_axis};
 }
 

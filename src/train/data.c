@@ -63,20 +63,21 @@ static const char *format_of(const MxConfig *c) {
 /* As the model sees them. */
 static MxDataImages images_of(const MxConfig *c, bool is_eval) {
     const MxYaml *columns = is_eval ? c->eval_image_column : c->train_image_column;
-    MxVision v = mx_model_vision(c);
-    MxDataImages images = {.n = v.images,
-                           .size = v.size,
-                           .patch = v.patch,
-                           .tokens = v.tokens,
-                           .begin = v.begin,
-                           .token = v.token,
-                           .end = v.end,
-                           .around = v.around};
+    MxDataImages images = {.vision = mx_model_vision(c)};
     bool is_list = columns->kind == MX_YAML_LIST;
     images.n_columns = is_list ? columns->n : 1;
-    for (int i = 0; v.images && i < images.n_columns; i++)
+    for (int i = 0; images.vision.images && i < images.n_columns; i++)
         images.columns[i] = is_list ? columns->item[i]->text : columns->text;
     return images;
+}
+
+static MxDataBlocks blocks_of(const MxConfig *c) {
+    if (strcmp(c->training_objective, "block_diffusion") != 0) return (MxDataBlocks){0};
+    return (MxDataBlocks){.size = c->causal_block_size,
+                          .mask = (int32_t)c->block_diffusion_mask_id,
+                          .min_noise = c->block_diffusion_min_noise,
+                          .keeps_first = !strcmp(c->block_diffusion_canvas_policy, "seed_and_mask"),
+                          .shifts = !strcmp(c->block_diffusion_logit_alignment, "shifted")};
 }
 
 MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, bool is_eval) {
@@ -109,6 +110,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
     config.images = images_of(c, is_eval);
+    config.blocks = blocks_of(c);
     config.chat_template = c->chat_template_path;
     config.token_cache = c->token_cache;
     config.n_threads = c->num_threads;

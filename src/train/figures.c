@@ -50,5 +50,6 @@ void loop_collect_eval(const Loop *l, Metrics *m, const MxEvaluation *sums, doub
     for (int i = 0; figures[i].metric; i++)
         if (figures[i].value)
             metrics_add(m, figures[i].metric, mx_evaluation_figure(sums, figures, i));
+    exams_collect(l->exams, m);
     metrics_add(m, "perf/eval_time_seconds", seconds);
 }

@@ -48,8 +48,7 @@ bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxErro
                 dir);
         return false;
     }
-    if (!mx_hf_read_config(arena, mx_path_join(arena, dir, MX_HF_CONFIG), &model, err))
-        return false;
+    if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &model, err)) return false;
     if (*model.lacks)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "model: \"%s\" has what is not available yet: %s", dir, model.lacks);
@@ -116,8 +115,7 @@ bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, 
     enum { MOST = 2048 };
     MxHfModel model = {.length = MOST};
     MxArena *arena = out->arena;
-    if (model_dir &&
-        !mx_hf_read_config(arena, mx_path_join(arena, model_dir, MX_HF_CONFIG), &model, err))
+    if (model_dir && !mx_hf_read_config(arena, mx_hf_config_path(arena, model_dir), &model, err))
         return false;
     int64_t most = model.length > 0 && model.length < MOST ? model.length : MOST;
     bool reads = data && mx_data_reads_text(c->dataset_type);

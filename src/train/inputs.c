@@ -102,6 +102,8 @@ bool mx_train_inputs(const MxConfig *c, bool only_evaluates, MxError *err) {
         if (train_reads(c, wants, is_eval)) ok &= check_data(c, is_eval, err);
     if (c->sample_prompts && !only_evaluates && !train_is_elsewhere(c->sample_prompts))
         ok &= check_read(c, MX_KEY_sample_prompts, c->sample_prompts, err);
+    for (int i = 0; i < c->eval_tasks.n; i++)
+        ok &= check_read(c, MX_KEY_eval_tasks, c->eval_tasks.item[i], err);
     if (c->metrics_file && !train_is_elsewhere(c->metrics_file))
         ok &= check_write(MX_KEY_metrics_file, c->metrics_file, err);
     if (!only_evaluates && !train_is_elsewhere(c->run_dir)) ok &= check_folder(c->run_dir, err);

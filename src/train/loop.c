@@ -52,7 +52,6 @@ static bool before_batch(Loop *l, bool is_eval, int64_t i, MxBatch *batch, MxErr
            mx_train_before_batch(l->state, is_eval, i, batch, err);
 }
 
-/* Cut short by a signal, it stays to be done when the run resumes. */
 static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
     const MxConfig *c = l->config;
     while ((c->eval_steps <= 0 || sums->n < c->eval_steps) && !is_stopped(l)) {
@@ -65,16 +64,25 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
         MxLoss loss = mx_train_eval(l->state, &batch);
         mx_evaluation_add(sums, l->console.figures[true], &loss);
     }
-    *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     return true;
 }
 
-/* Evaluates after the present step; what a signal left unfinished is not reported. */
+static bool ask_questions(Loop *l, MxError *err) {
+    bool is_over = false;
+    exams_begin(l->exams);
+    while (!is_over && !is_stopped(l))
+        if (!exams_ask(l->exams, &is_over, err)) return false;
+    return true;
+}
+
+/* Evaluates after the present step. Cut short by a signal, it is not reported, and stays to be done
+ * when the run resumes. */
 static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxEvaluation sums = {0};
     double start = mx_clock_s();
-    if (!run_evaluation(l, &sums, err)) return false;
+    if (!run_evaluation(l, &sums, err) || !ask_questions(l, err)) return false;
+    *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     if (l->stop_signal) return true;
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
     if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
@@ -82,6 +90,7 @@ static bool evaluate(Loop *l, MxError *err) {
     loop_collect_eval(l, &m, &sums, seconds);
     console_took_eval(&l->console, seconds);
     console_eval(&l->console, l->step, &m);
+    exams_tell(l->exams, l->step);
     if (sums.n && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
             mx_arena_printf(&l->arena, "Target loss %g is achieved.", c->target_eval_loss);

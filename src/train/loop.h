@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "console.h"
 #include "data.h"
+#include "exams.h"
 #include "internal.h"
 #include "rollouts.h"
 #include "samples.h"
@@ -26,6 +27,7 @@ typedef struct Loop {
     MetricsFile *metrics;
     Checkpoints *checkpoints;
     Samples *samples;        /* NULL = none are wanted */
+    Exams *exams;            /* the same */
     Rollouts *rollouts;      /* NULL = responses are in the data */
     int64_t start, step;     /* first and current step */
     const char *stop_reason; /* NULL = go on */

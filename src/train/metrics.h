@@ -4,7 +4,7 @@
 
 #include <mx/program.h>
 
-enum { METRICS_MAX = 64 };
+enum { METRICS_MAX = 128 };
 
 /* Named scalars of one step, in the order in which they are written. */
 typedef struct Metrics {

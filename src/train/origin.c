@@ -64,7 +64,7 @@ static bool check_sizes(MxArena *arena, const MxConfig *run, const Source *sourc
     MxHfModel t;
     if (!mx_ckpt_peek(arena, source->path, &ref, err)) return false;
     const char *dir = ref.is_hf ? ref.path : ref.dir;
-    const char *json = dir ? mx_path_join(arena, dir, MX_HF_CONFIG) : NULL;
+    const char *json = dir ? mx_hf_config_path(arena, dir) : NULL;
     if (!json || !mx_file_exists(json)) return true;
     if (!mx_hf_read_config(arena, json, &t, err)) return false;
     bool is_family = !strcmp(t.decoder_block, c->decoder_block);

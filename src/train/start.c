@@ -70,6 +70,25 @@ static void log_few_bits(const MxModel *model) {
                (double)bytes / (double)n / sizeof(float));
 }
 
+/* What the optimizer keeps in bytes, and what it could not: optimizer_state_dtype. */
+static void log_bytes(const Loop *l) {
+    const MxTree *tree = mx_train_state_tree(l->state);
+    int64_t n = 0, bytes = 0, rest = 0;
+    if (strcmp(l->config->optimizer_state_dtype, "int8")) return;
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        int64_t count = mx_shape_count(leaf->shape);
+        if (leaf->kind != MX_KIND_OPTIMIZER) continue;
+        n += leaf->quant.type ? count : 0;
+        bytes += leaf->quant.type ? mx_quant_bytes(leaf->quant, count) : 0;
+        rest +=
+            leaf->quant.type ? -mx_shape_count(mx_quant_scales(leaf->quant, leaf->shape)) : count;
+    }
+    mx_log("%lld elements of the optimizer's state are kept as bytes, %.2f bits each with their "
+           "scales; %lld are not, in small or odd arrays",
+           (long long)n, n ? 8 * (double)bytes / (double)n : 0, (long long)rest);
+}
+
 static void log_adapters(const Loop *l, const MxModel *model) {
     enum { MOST_SHOWN = 20 };
     const MxLora *lora = mx_model_lora(model);
@@ -111,6 +130,7 @@ static void log_plan(Loop *l) {
     mx_log("number parameters: %s billion (%lld)", figure(&l->arena, (double)n * 1e-9),
            (long long)n);
     log_adapters(l, model);
+    log_bytes(l);
     size_t saving = saving_bytes(l);
     mx_log("memory: %s GiB = parameters %s, gradients %s, optimizer %s, reference %s, "
            "activations %s, casts %s, saving %s",
@@ -240,10 +260,12 @@ bool loop_prepare(Loop *l, MxError *err) {
     const MxLoaderConfig ahead = {
         .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
     return open_parts(l, err) && samples_open(&l->arena, l->state, &l->samples, err) &&
-           open_metrics(l, l->start, err) && mx_loader_open(&l->arena, &ahead, &l->loader, err);
+           exams_open(&l->arena, l->state, &l->exams, err) && open_metrics(l, l->start, err) &&
+           mx_loader_open(&l->arena, &ahead, &l->loader, err);
 }
 
 bool loop_prepare_evaluation(Loop *l, MxError *err) {
     return mx_log_copy(NULL, err) && find_files(l, err) && try_files(l, err) && build(l, err) &&
-           open_parts(l, err) && open_metrics(l, METRICS_ADD, err);
+           open_parts(l, err) && exams_open(&l->arena, l->state, &l->exams, err) &&
+           open_metrics(l, METRICS_ADD, err);
 }

@@ -16,6 +16,61 @@ static void fill_with(float *x, float size) {
     }
 }
 
+/* Decade i of n, from the least, is as wide as all below it nine times, and has 2^i codes. */
+static void ck_decades(const float *values, int n, bool squares) {
+    ck_assert(values[0] == 0);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 1 << i; k++) {
+            double value = pow(10, i + 1 - n) * (0.1 + 0.9 * (k + 0.5) / (1 << i));
+            if (i == n - 1 && k == (1 << i) - 1) value = 1;
+            if (squares) value *= value;
+            ck_assert(values[(1 << i) + k] == (float)value);
+        }
+}
+
+START_TEST(bytes_stand_for_decades) {
+    ck_decades(mx_dynamic_values, 7, false);
+    ck_decades(mx_square_values, 8, true);
+    for (int i = 0; i < 128; i++) ck_assert(mx_dynamic_values[128 + i] == -mx_dynamic_values[i]);
+}
+END_TEST
+
+/* Whether a code's width has a magnitude, of n decades; the last one may be a width off. */
+static bool is_code_of(int code, double x, int n) {
+    int decade = 0;
+    if (!code) return x < pow(10, -n) * 1.00001;
+    while (code >> (decade + 1)) decade++;
+    double width = 0.9 * pow(10, decade + 1 - n) / (1 << decade);
+    double low = pow(10, decade - n) + width * (code - (1 << decade));
+    return x > low - 1e-5 * width && x < low + 1.00001 * width;
+}
+
+/* What a code stands for has that code again. */
+START_TEST(bytes_stay_what_they_are) {
+    static const float sizes[] = {3, 1e-6f, 1e9f};
+    const bool squares = _i % 2;
+    MxQuant quant = {.type = squares ? MX_SQUARES : MX_DYNAMIC, .tile = TILE};
+    float x[COUNT], y[COUNT], z[COUNT], scales[COUNT / TILE];
+    uint8_t codes[COUNT];
+    fill_with(x, sizes[_i / 2]);
+    for (int i = 0; i < COUNT; i++) x[i] = i % 7 ? x[i] * powf(0.5f, (float)(i % 40)) : x[i];
+    for (int i = 0; i < COUNT && squares; i++) x[i] = fabsf(x[i]);
+    ck_assert(mx_quantize(quant, shape, x, codes, scales));
+    mx_dequantize(quant, shape, codes, scales, y);
+    for (int i = 0; i < COUNT; i++) {
+        float scale = scales[i / COLUMNS / TILE * COLUMNS + i % COLUMNS];
+        double size = fabs((double)x[i]) / (double)scale;
+        ck_assert_msg(squares ? is_code_of(codes[i], sqrt(size), 8)
+                              : is_code_of(codes[i] & 127, size, 7),
+                      "%d: %g for %g", i, (double)y[i], (double)x[i]);
+        ck_assert(squares || !codes[i] || (codes[i] > 127) == (x[i] < 0));
+    }
+    ck_assert(mx_quantize(quant, shape, y, codes, scales));
+    mx_dequantize(quant, shape, codes, scales, z);
+    for (int i = 0; i < COUNT; i++) ck_assert(y[i] == z[i]);
+}
+END_TEST
+
 /* Nothing between two neighbours is nearer to another value; the largest of a block is kept. */
 START_TEST(codes_are_the_nearest) {
     float x[COUNT], scales[COUNT / TILE], y[COUNT];
@@ -102,14 +157,86 @@ START_TEST(types_have_names) {
 }
 END_TEST
 
+/* ---- numbers of few bits */
+
+/* How many numbers a grid has above 0; 4 and 8 bits have 7 and 127 such, of floats those that stand
+ * for infinity and NaN are none. Sources: OCP OFP8 (2023), table 1; OCP MX (2023), 5.3.3. */
+static const struct {
+    MxGrid grid;
+    int n;
+    float smallest, most, least;
+} grids[] = {
+    {MX_GRID_INT4, 7, 1, 7, -8},
+    {MX_GRID_INT8, 127, 1, 127, -128},
+    {MX_GRID_E2M1, 7, 0.5f, 6, -6},
+    {MX_GRID_E4M3, 126, 0x1p-9f, 448, -448},
+    {MX_GRID_E5M2, 123, 0x1p-16f, 57344, -57344},
+};
+
+static float on_grid(MxGrid grid, float x) {
+    float y;
+    mx_grid_round(grid, &x, 1, &y);
+    return y;
+}
+
+/* The number after `low`, where numbers before it are `step` apart: at a power of two twice as far.
+ */
+static float after(MxGrid grid, float low, float *step) {
+    if (on_grid(grid, low + *step) != low + *step) *step *= 2;
+    return low + *step;
+}
+
+START_TEST(grids_have_their_numbers) {
+    MxGrid grid = grids[_i].grid;
+    float last = 0, step = grids[_i].smallest;
+    for (int n = 0; n < grids[_i].n; n++) {
+        last = after(grid, last, &step);
+        ck_assert_msg(on_grid(grid, last) == last, "%g", (double)last);
+        ck_assert(on_grid(grid, -last) == -last);
+    }
+    ck_assert(last == grids[_i].most && on_grid(grid, 2 * last) == last);
+    ck_assert(on_grid(grid, 3 * grids[_i].least) == grids[_i].least);
+    ck_assert(on_grid(grid, 0) == 0 && isnan(on_grid(grid, NAN)));
+}
+END_TEST
+
+/* Between neighbours the nearer one counts, in the middle the one whose last bit is 0. */
+START_TEST(grids_round_to_even) {
+    MxGrid grid = grids[_i].grid;
+    float low = 0, step = grids[_i].smallest;
+    for (bool is_odd = false; low < grids[_i].most; is_odd = !is_odd) {
+        float high = after(grid, low, &step), middle = low + (high - low) / 2;
+        ck_assert(on_grid(grid, middle) == (is_odd ? high : low));
+        ck_assert(on_grid(grid, -middle) == -(is_odd ? high : low));
+        ck_assert(on_grid(grid, nextafterf(middle, 0)) == low);
+        ck_assert(on_grid(grid, nextafterf(middle, INFINITY)) == high);
+        low = high;
+    }
+}
+END_TEST
+
+START_TEST(scales_fill_the_grid) {
+    ck_assert_float_eq(mx_grid_scale(MX_GRID_INT8, 255), 2);
+    ck_assert_float_eq(mx_grid_scale(MX_GRID_E4M3, 896), 2);
+    ck_assert_float_eq(mx_grid_scale(MX_GRID_E5M2, 0), 1);
+    ck_assert_float_eq(mx_grid_scale(MX_GRID_INT4, 1e-19f), 1);
+}
+END_TEST
+
 Suite *quant_suite(void) {
     Suite *suite = suite_create("quant");
     TCase *tcase = add_case(suite, "codes");
-    tcase_add_loop_test(tcase, codes_are_the_nearest, MX_NF4, MX_QTYPE_COUNT);
+    tcase_add_loop_test(tcase, codes_are_the_nearest, MX_NF4, MX_INT8 + 1);
+    tcase_add_test(tcase, bytes_stand_for_decades);
+    tcase_add_loop_test(tcase, bytes_stay_what_they_are, 0, 6);
     tcase_add_loop_test(tcase, blocks_of_nothing_are_zeros, MX_NF4, MX_QTYPE_COUNT);
-    tcase_add_loop_test(tcase, what_is_not_finite_is_told, 0, 6);
+    tcase_add_loop_test(tcase, what_is_not_finite_is_told, 0, 12);
     tcase_add_test(tcase, boxes_grow_to_blocks);
     tcase_add_test(tcase, sizes_add_up);
     tcase_add_test(tcase, types_have_names);
+    tcase = add_case(suite, "grids");
+    tcase_add_loop_test(tcase, grids_have_their_numbers, 0, MX_COUNT(grids));
+    tcase_add_loop_test(tcase, grids_round_to_even, 0, MX_COUNT(grids));
+    tcase_add_test(tcase, scales_fill_the_grid);
     return suite;
 }

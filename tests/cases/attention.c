@@ -11,6 +11,8 @@ static bool sees(const MxAttentionAttr *attr, int64_t t, int64_t s) {
         return t - attr->window < s && s <= t;
     case MX_MASK_CHUNK:
         return s <= t && s / attr->window == t / attr->window;
+    case MX_MASK_BLOCKS:
+        return s / attr->window <= t / attr->window;
     default:
         return true;
     }
@@ -25,6 +27,10 @@ static bool is_one_block(const double *blocks, int64_t size, int64_t t, int64_t 
     return blocks[t] != 0;
 }
 
+static bool is_bit(const double *words, int64_t s) {
+    return (uint32_t)(int32_t)words[s / 32] >> s % 32 & 1u;
+}
+
 /* One query t of sequence b and head n. */
 static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
@@ -34,14 +40,14 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     int64_t own = attr->first_query + t; /* the query's own token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
     double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * W;
-    double top = -INFINITY, sum = r->n_in > op_attention.arity && !attr->block_size
-                                      ? exp(r->in[4][n])
-                                      : 0; /* the sink */
+    bool has_sink = r->n_in > op_attention.arity && !attr->block_size && !attr->is_chosen;
+    double top = -INFINITY, sum = has_sink ? exp(r->in[4][n]) : 0;
     for (int64_t h = 0; h < W; h++) out[h] = 0;
     for (int64_t s = 0; s < S; s++) {
         bool is_seen =
             sees(attr, own, s) ||
             (attr->block_size && is_one_block(r->in[4] + b * S, attr->block_size, own, s));
+        if (attr->is_chosen && !is_bit(r->in[4] + (b * T + t) * ((S + 31) / 32), s)) continue;
         if (!is_seen || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
         const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
         const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * W;
@@ -74,6 +80,7 @@ const OpTest test_attention = {
         {"groups of 2, segments", ATTR(MxAttentionAttr, .scale = 0.37), "x2,13,4,5 x2,13,2,5 x2,13,2,5 i2,13:segments4", NULL, 0},
         {"groups of 4, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3), "x1,12,4,3 x1,12,1,3 x1,12,1,3 i1,12:segments7", NULL, 0},
         {"chunks, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 1.5, .mask = MX_MASK_CHUNK, .window = 5), "x1,14,2,3 x1,14,1,3 x1,14,1,3 i1,14:segments9", NULL, 0},
+        {"masked blocks", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_BLOCKS, .window = 4), "x2,14,4,3 x2,14,2,3 x2,14,2,3 i2,14:segments9", NULL, 0},
         {"full, segments", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x2,11,2,3 x2,11,2,3 x2,11,2,3 i2,11:segments4", NULL, 0},
         {"full, cap", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 2.0, .mask = MX_MASK_FULL), "x1,10,1,4 x1,10,1,4 x1,10,1,4 i1,10:segments100", NULL, 0},
         {"blocks, causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,300,2,16 x2,300,1,16 x2,300,1,16 i2,300:segments1000", NULL, 0},
@@ -84,11 +91,13 @@ const OpTest test_attention = {
         {"blocks, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,300,2,16 x1,300,2,16 x1,300,2,16 i1,300:segments1000", NULL, 0},
         {"spans that take turns", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,1100,1,16 x1,1100,1,16 x1,1100,1,16 i1,1100:segments2000", NULL, 0},
         {"blocks, groups, heads of whole tiles", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 150), "x1,269,4,64 x1,269,2,64 x1,269,2,64 i1,269:segments190", NULL, 0},
+        {"blocks, masked blocks", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_BLOCKS, .window = 150), "x1,401,2,8 x1,401,2,8 x1,401,2,8 i1,401:segments333", NULL, 0},
         {"blocks, full", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,257,2,8 x1,257,2,8 x1,257,2,8 i1,257:segments90", NULL, 0},
         {"causal, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5), "x2,4,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9", NULL, 0},
         {"causal, first queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true), "x2,4,4,5 x2,11,2,5 x2,11,2,5 i2,11:segments4", NULL, 0},
         {"sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 4, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
         {"chunks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_CHUNK, .window = 4, .is_part = true, .first_query = 6), "x2,5,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
+        {"masked blocks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_BLOCKS, .window = 4, .is_part = true, .first_query = 6), "x2,5,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
         {"full, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
         {"blocks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280", NULL, 0},
         {"blocks sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70, .is_part = true, .first_query = 210), "x2,150,4,5 x2,367,2,5 x2,367,2,5 i2,367:segments360", NULL, 0},
@@ -104,11 +113,16 @@ const OpTest test_attention = {
         {"images, blocks, causal", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 1), "x2,300,2,16 x2,300,1,16 x2,300,1,16 i2,300:segments1000 i2,300:segments90", NULL, 0},
         {"images, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5, .block_size = 1), "x2,4,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9 i2,16:segments4", NULL, 0},
         {"images of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16:ids2", NULL, CASE_RANKS},
+        {"chosen", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x2,13,4,5 x2,13,2,5 x2,13,2,3 i2,13:segments9 i2,13,1:bits", NULL, 0},
+        {"chosen, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x1,300,2,16 x1,300,2,16 x1,300,2,24 i1,300:segments170 i1,300,10:bits", NULL, 0},
+        {"chosen, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130, .is_chosen = true), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280 i2,150,9:bits130", NULL, 0},
+        {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16,1:bits", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "b2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,4,6 f2,5,4,6 i2,5", "f2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3 f2,4,3", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments5", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_SLIDING, .window = 3), "b2,16,8,4 b2,16,4,4 b2,16,4,4 i2,16:segments5", NULL, CASE_RANKS},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_BLOCKS, .window = 4), "f2,16,8,4 f2,16,4,4 f2,16,4,4 i2,16:segments9", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_CHUNK, .window = 5), "f2,16,8,4 f2,16,4,4 f2,16,4,4 i2,16:segments5", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,3,6 f2,5,3,6 i2,5", "fewer heads that divide q's"},
@@ -121,6 +135,8 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 b4", "sinks must be float32 [N]"},
         {ATTR(MxAttentionAttr, .scale = 1, .block_size = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5", "blocks must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1, .block_size = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,4", "blocks must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5", "chosen must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,5,2", "chosen must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "of one dtype"},
         {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5", "must be [B, T, heads, H]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,4", "segments must be [B, T]"},

@@ -39,11 +39,13 @@ static void attend(const Reference *r, int64_t row, int64_t n) {
     int64_t width = r->out_type[0].shape.dim[3], first = (int64_t)r->in[SEQUENCES][b] * k.dim[1];
     int64_t head = n / (q.dim[2] / k.dim[2]), own = (int64_t)r->in[POSITIONS][row];
     double *out = r->out[0] + (row * q.dim[2] + n) * width;
-    double sum = r->n_in > SINKS ? exp(r->in[SINKS][n]) : 0;
+    double sum = r->n_in > SINKS && !attr->is_chosen ? exp(r->in[SINKS][n]) : 0;
+    const double *chosen = attr->is_chosen ? r->in[SINKS] + row * ((k.dim[1] + 31) / 32) : NULL;
     for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t slot = 0; slot < k.dim[1] && own >= 0; slot++) {
         int64_t p = held(slot, k.dim[1], (int64_t)r->in[COUNTS][b]), at = (first + slot) * k.dim[2];
         if (p < 0 || !sees(attr, own, p)) continue;
+        if (chosen && !((uint32_t)(int32_t)chosen[p / 32] >> p % 32 & 1u)) continue;
         double score = 0;
         for (int64_t h = 0; h < H; h++)
             score += r->in[Q][(row * q.dim[2] + n) * H + h] * r->in[K][(at + head) * H + h];
@@ -172,6 +174,9 @@ const OpTest test_cache_attention = {
         {"a stretch, chunks, odd slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_CHUNK, .window = 33), "x1,50,4,16 x1,83,2,16 x1,83,2,16 i1,50:from301 i1:value0 i1:value346", NULL, 0},
         {"a stretch, sinks, part of the rows", ATTR(MxAttentionAttr, .scale = 0.37, .value_width = 19), "x2,30,4,24 x2,90,1,24 x2,90,1,24 i2,30:from60 i2:positions2 i2:value87 f4:normal20", NULL, 0},
         {"a token, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,1,4,16 x1,300,2,16 x1,300,2,16 i1,1:value299 i1:positions1 i1:value300", NULL, 0},
+        {"chosen, tokens", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x2,5,4,9 x3,100,1,9 x3,100,1,9 i2,5:from70 i2:positions3 i2:value75 i2,5,4:bits70", NULL, 0},
+        {"chosen, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .value_width = 5, .is_chosen = true), "x2,40,4,9 x3,100,1,9 x3,100,1,9 i2,40:from20 i2:positions3 i2:value56 i2,40,4:bits20", NULL, 0},
+        {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:from3 i8:positions8 i8:value7 i8,4,1:bits3", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,9,2,6 b2,9,2,7 i2,5 i2:positions2 i2", "b2,5,4,7", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:positions8 i8:value4", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,4,4 f8,16,4,2 i8,4:none9 i8:positions8 i8:ids9 f8", NULL, CASE_RANKS}),
@@ -189,7 +194,8 @@ const OpTest test_cache_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i3", "counts must be [B]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 f2,5 i2 i2", "input 3 must be int32 of rank 2"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2,1", "input 5 must be int32 of rank 1"},
-        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f2", "sinks must be float32 [N]"}),
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f2", "sinks must be float32 [N]"},
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,5,2", "chosen must be int32"}),
     .reference = ref_cache_attention,
 };
 

@@ -39,6 +39,7 @@ static const char *const fill_names[FILL_COUNT] = {
     [FILL_LOGP] = "logp",     [FILL_HYPER] = "hyper",       [FILL_TRIG] = "trig",
     [FILL_FLAGS] = "flags",   [FILL_SEGMENTS] = "segments", [FILL_POSITIONS] = "positions",
     [FILL_FROM] = "from",     [FILL_FORWARD] = "out",       [FILL_SLOTS] = "slots",
+    [FILL_BITS] = "bits",
 };
 
 static MxDtype dtype_of(char letter, MxDtype under_test) {
@@ -248,6 +249,11 @@ static double element(Fill fill, double a, MxShape shape, int input, int64_t i) 
         return case_word(seed, at) % 4 ? (double)(case_word(seed + 9, at) % (uint32_t)a) : 1;
     case FILL_NONE:
         return (double)(case_word(seed, at) % ((uint32_t)a + 1)) - 1;
+    case FILL_BITS: {
+        int64_t words = shape.dim[2], token = (int64_t)a + i / words % shape.dim[1];
+        uint32_t own = token / 32 == i % words ? 1u << token % 32 : 0;
+        return (double)(int32_t)(case_word(seed, at) | own);
+    }
     case FILL_SLOTS:
         return case_word(seed, at) % 5 ? (double)(i / shape.dim[2] % shape.dim[1]) : -1;
     case FILL_AWAY:

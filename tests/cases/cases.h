@@ -30,6 +30,7 @@ typedef enum Fill {
     FILL_SEGMENTS,  /* 1, 2, .. each about a long, padding 0 at the end */
     FILL_POSITIONS, /* counting up to a, then again from 0 */
     FILL_FROM,      /* counting from a along each row, -1 in the last tenth of a longer one */
+    FILL_BITS,      /* of [B, T, words]: some bits, that of the token a + t itself among them */
     FILL_FORWARD,   /* output a of the forward op: saved for its gradient */
     FILL_COUNT
 } Fill;
@@ -82,7 +83,8 @@ typedef struct OpTest {
     unsigned saved; /* outputs of the forward op */
     int wrt[MX_MAX_OUT];
     int replaces[MX_MAX_OUT]; /* 1 + input whose buffer an output may take over, besides inplace */
-    bool any_bits;            /* libraries may share its products differently among more threads */
+    bool rounds; /* its gradients pass over what it rounds: no differences have them, goldens do */
+    bool any_bits; /* libraries may share its products differently among more threads */
 } OpTest;
 
 extern const OpTest *const op_tests[MX_OP_COUNT];

@@ -88,6 +88,26 @@ const OpTest test_take_part = {
     .reference = ref_copy,
 };
 
+const OpTest test_send = {
+    CASES(
+        {NULL, ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_F32, {2, {2, 3}}}), "f2,3", "i", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_F32, {2, {2, 3}}}), "f3,2", "input 0 is not what is to be sent"},
+        {ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_F32, {2, {2, 3}}}), "b2,3", "input 0 is not what is to be sent"}),
+};
+
+const OpTest test_sent = {
+    CASES(
+        {NULL, ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_F32, {2, {2, 3}}}), "i f2,3", "i", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_F32, {2, {2, 3}}}), "f f2,3", "input 0 must be int32"}),
+};
+
+const OpTest test_receive = {
+    CASES(
+        {NULL, ATTR(MxPeerAttr, .group = {.axes = "stage", .size = 2, .ranks = first_dims}, .type = {MX_BF16, {2, {2, 3}}}), "", "b2,3", CASE_TYPES}),
+};
+
 const OpTest test_pack = {
     CASES(
         {"three parts", ATTR(MxPackAttr, 3, (const int[]){1, 0, 2}), "x2,6 x9 x5,7,12", NULL, 0},

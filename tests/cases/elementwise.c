@@ -45,6 +45,8 @@ static double activate(MxActivation activation, double x) {
         return x > 0 ? x : 0;
     case MX_SIGMOID:
         return 1 / (1 + exp(-x));
+    case MX_GELU_EXACT:
+        return 0.5 * x * erfc(-x / sqrt(2));
     case MX_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     default:
@@ -216,6 +218,7 @@ const OpTest test_glu = {
         {"linear", ATTR(MxGluAttr, .activation = MX_LINEAR), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"sigmoid", ATTR(MxGluAttr, .activation = MX_SIGMOID), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"quick gelu", ATTR(MxGluAttr, .activation = MX_QUICK_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"gelu exact", ATTR(MxGluAttr, .activation = MX_GELU_EXACT), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"limited", ATTR(MxGluAttr, MX_QUICK_GELU, 1.2, 1), "x2,5,111:normal2 x2,5,111", NULL, CASE_NO_SLOPE},
         {"within the limit", ATTR(MxGluAttr, MX_QUICK_GELU, 70, 1), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"silu large", ATTR(MxGluAttr, .activation = MX_SILU), "x4,71,131:normal2 x4,71,131", NULL, 0},

@@ -23,6 +23,8 @@ static double value_at(const Bits *b, int64_t row, int64_t column) {
         double code = b->codes[at];
         return (code > 127 ? code - 256 : code) * scale;
     }
+    if (b->quant.type == MX_DYNAMIC) return (double)mx_dynamic_values[(int)b->codes[at]] * scale;
+    if (b->quant.type == MX_SQUARES) return (double)mx_square_values[(int)b->codes[at]] * scale;
     int pair = (int)b->codes[at / 2];
     return (double)mx_nf4_values[at % 2 ? pair / 16 : pair % 16] * scale;
 }
@@ -34,6 +36,18 @@ static void ref_dequantize(const Reference *r) {
         for (int64_t c = 0; c < b.width; c++) r->out[0][row * b.width + c] = value_at(&b, row, c);
 }
 
+/* Of the width in which a magnitude lies: widths of decade i, the first is the least, are 2^i. */
+static int code_of_decades(double x, int n) {
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 1 << i; k++) {
+            double low = pow(10, i + 1 - n) * (0.1 + 0.9 * k / (1 << i));
+            double high = pow(10, i + 1 - n) * (0.1 + 0.9 * (k + 1) / (1 << i));
+            bool is_last = i == n - 1 && k == (1 << i) - 1;
+            if (x >= low && (x < high || is_last)) return (1 << i) + k;
+        }
+    return 0;
+}
+
 /* In floats, as the definition has it: what lies between two codes is decided by its last bit. */
 static int code_of(MxQtype type, float x) {
     int best = 0;
@@ -41,6 +55,11 @@ static int code_of(MxQtype type, float x) {
         float y = rintf(x);
         y = y > 127 ? 127 : y < -128 ? -128 : y;
         return (int)y & 255;
+    }
+    if (type == MX_SQUARES) return code_of_decades(x > 0 ? sqrt((double)x) : 0, 8);
+    if (type == MX_DYNAMIC) {
+        int code = code_of_decades(fabs((double)x), 7);
+        return code && x < 0 ? code | 128 : code;
     }
     for (int k = 1; k < MX_NF4_CODES; k++)
         if (fabsf(mx_nf4_values[k] - x) < fabsf(mx_nf4_values[best] - x)) best = k;
@@ -59,7 +78,7 @@ static void ref_quantize(const Reference *r) {
                 int64_t from = row / quant.tile * quant.tile + k;
                 most = fmaxf(most, fabsf((float)r->in[0][from * b.width + c]));
             }
-            float scale = quant.type == MX_NF4 ? most : most * (1 / 127.5f);
+            float scale = quant.type == MX_INT8 ? most * (1 / 127.5f) : most;
             if (scale < 1e-19f) scale = 1;
             int64_t at = row * b.width + c;
             int code = code_of(quant.type, (float)r->in[0][at] * (1 / scale));
@@ -89,6 +108,7 @@ static void ref_quant_dot(const Reference *r) {
 // clang-format off
 #define NF4(d, t)  {.type = MX_NF4, .dim = d, .tile = t}
 #define INT8(d, t) {.type = MX_INT8, .dim = d, .tile = t}
+#define BYTE(t_, d, t) {.type = MX_##t_, .dim = d, .tile = t}
 #define QUANT(...) ATTR(MxQuantAttr, .quant = __VA_ARGS__)
 #define DOT(k, c, ...) ATTR(MxQuantDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .quant = __VA_ARGS__)
 
@@ -99,7 +119,11 @@ const OpTest test_quantize = {
         {"nf4, groups of dims", QUANT(NF4(1, 4)), "f3,8,2,6", "u3,8,2,3 f3,2,2,6", 0},
         {"nf4, large", QUANT(NF4(0, 64)), "f192,518", NULL, 0},
         {"int8, large", QUANT(INT8(0, 64)), "f192,518", NULL, 0},
+        {"dynamic", QUANT(BYTE(DYNAMIC, 0, 8)), "f24,7", "u24,7 f3,7", 0},
+        {"squares", QUANT(BYTE(SQUARES, 1, 8)), "f3,24,7:square0.5", "u3,24,7 f3,3,7", 0},
+        {"dynamic, large", QUANT(BYTE(DYNAMIC, 0, 64)), "f192,519", NULL, 0},
         {"zeros", QUANT(NF4(0, 4)), "f8,2:value0", NULL, 0},
+        {NULL, QUANT(BYTE(SQUARES, 0, 4)), "f64,32:square0.5", NULL, CASE_RANKS},
         {NULL, QUANT(NF4(0, 4)), "f64,32", NULL, CASE_RANKS},
         {NULL, QUANT(INT8(1, 2)), "f8,16,16", NULL, CASE_RANKS}),
     WRONG(
@@ -115,6 +139,8 @@ const OpTest test_dequantize = {
     CASES(
         {"nf4", QUANT(NF4(0, 8)), "u24,9 f3,18", NULL, CASE_FOLLOWS},
         {"int8", QUANT(INT8(0, 8)), "u24,7 f3,7", NULL, CASE_FOLLOWS},
+        {"dynamic", QUANT(BYTE(DYNAMIC, 0, 8)), "u24,7 f3,7", NULL, CASE_FOLLOWS},
+        {"squares", QUANT(BYTE(SQUARES, 0, 8)), "u24,7 f3,7:square0.5", NULL, CASE_FOLLOWS},
         {"nf4, groups of dims", QUANT(NF4(1, 4)), "u3,8,2,3 f3,2,2,6", "f3,8,2,6", 0},
         {"nf4, large", QUANT(NF4(0, 64)), "u192,259 f3,518", NULL, CASE_FOLLOWS},
         {"int8, large", QUANT(INT8(0, 64)), "u192,519 f3,519", NULL, CASE_FOLLOWS},

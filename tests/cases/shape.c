@@ -49,6 +49,14 @@ const OpTest test_variable = {
         {NULL, ATTR(MxVariableAttr, .type = {MX_I32, {.rank = 2, .dim = {2, 3}}}), "", "i2,3", CASE_TYPES}),
 };
 
+const OpTest test_detach = {
+    CASES(
+        {NULL, NULL, "b2,3", "b2,3", 0},
+        {NULL, NULL, "f8,16", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "i2,3", "input 0 must be float32 or bfloat16"}),
+};
+
 const OpTest test_reshape = {
     CASES(
         {NULL, ATTR(MxReshapeAttr, .shape = {.rank = 1, .dim = {6}}), "b2,3", "b6", 0},

@@ -55,6 +55,20 @@ static void ref_lion(const Reference *r) {
     }
 }
 
+static void ref_schedule_free(const Reference *r) {
+    const MxScheduleFreeAttr *a = r->attr;
+    const double *hyper = r->in[4];
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double x = r->in[0][i], g = r->in[1][i] * r->in[5][0], d = r->in[2][i];
+        double nu = hyper[MX_HYPER_B2] * r->in[3][i] + hyper[MX_HYPER_ONE_B2] * g * g;
+        double step = g / (sqrt(nu / hyper[MX_HYPER_BIAS2]) + a->eps);
+        double z = x + d - hyper[MX_HYPER_LR] * (step + a->weight_decay * (x + (1 - a->b1) * d));
+        r->out[0][i] = x + hyper[MX_HYPER_ONE_B1] * (z - x);
+        r->out[1][i] = hyper[MX_HYPER_B1] * (z - x);
+        r->out[2][i] = nu;
+    }
+}
+
 static void ref_momentum(const Reference *r) {
     const double *hyper = r->in[2], decay = decay1_of(hyper, r->in_type[1]);
     for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
@@ -144,6 +158,22 @@ const OpTest test_lion = {
         {ATTR(MxLionAttr, 0), "f2 f2 f2 f8 f1", "input 4 must be float32 of rank 0"}),
     .reference = ref_lion,
     .replaces = {1, 3},
+};
+
+const OpTest test_schedule_free = {
+    CASES(
+        {"plain", ATTR(MxScheduleFreeAttr, .b1 = 0.9, .eps = 1e-8, .weight_decay = 0.1), "f31,41 f31,41 f31,41:normal0.5 f31,41:square0.5 f8:hyper f:value0.6", NULL, 0},
+        {NULL, ATTR(MxScheduleFreeAttr, .b1 = 0.9, .eps = 1e-8), "f2,3 f2,3 f2,3 f2,3:square0.5 f8:hyper f:value0.6", "f2,3 f2,3 f2,3", 0},
+        {NULL, ATTR(MxScheduleFreeAttr, .b1 = 0.9, .eps = 1e-8), "f8,16 f8,16 f8,16 f8,16:square0.5 f8:hyper f:value0.6", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxScheduleFreeAttr, 0), "b2 f2 f2 f2 f8 f", "input 0 must be float32"},
+        {ATTR(MxScheduleFreeAttr, 0), "f2 b2 f2 f2 f8 f", "input 1 must be float32"},
+        {ATTR(MxScheduleFreeAttr, 0), "f2 f2 b2 f2 f8 f", "input 2 must be float32"},
+        {ATTR(MxScheduleFreeAttr, 0), "f2 f2 f2 f3 f8 f", "input 3 must have the shape of input 0"},
+        {ATTR(MxScheduleFreeAttr, 0), "f2 f2 f2 f2 f2 f", "hyper must have 8 elements"},
+        {ATTR(MxScheduleFreeAttr, 0), "f2 f2 f2 f2 f8 f1", "input 5 must be float32 of rank 0"}),
+    .reference = ref_schedule_free,
+    .replaces = {1, 3, 4},
 };
 
 const OpTest test_momentum = {

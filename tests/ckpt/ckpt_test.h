@@ -8,6 +8,7 @@
 #include <mx/ckpt.h>
 
 Suite *adapters_suite(void);
+Suite *few_bits_suite(void);
 Suite *layout_suite(void);
 Suite *read_suite(void);
 Suite *save_suite(void);

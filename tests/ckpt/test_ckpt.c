@@ -188,6 +188,7 @@ int main(void) {
     srunner_add_suite(runner, tools_suite());
     srunner_add_suite(runner, hostile_suite());
     srunner_add_suite(runner, lora_tools_suite());
+    srunner_add_suite(runner, few_bits_suite());
     srunner_add_suite(runner, hf_suite());
     srunner_add_suite(runner, hf_config_suite());
     srunner_add_suite(runner, origin_suite());

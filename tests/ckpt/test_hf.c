@@ -2,6 +2,8 @@
  * way back against the folders they came from, and what is refused. */
 #include "tools.h"
 
+#include <mx/family.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -123,11 +125,15 @@ START_TEST(layers_take_turns) {
 }
 END_TEST
 
+static const struct {
+    const char *name, *arrays;
+} eyes[] = {{"gemma3_sees", "119 arrays"}, {"llama4_sees", "51 arrays"}};
+
 /* The encoder of images is taken where that is asked for, and goes back. */
 START_TEST(encoders_go_both_ways) {
-    const char *from = goldens_need(&arena, "images/gemma3_sees");
+    const char *from = goldens_need(&arena, mx_arena_printf(&arena, "images/%s", eyes[_i].name));
     ck_tool(0, "mxconvert %s {}/c --images", from);
-    ck_says("119 arrays");
+    ck_says(eyes[_i].arrays);
     ck_tool(0, "mxconvert {}/c {}/hf --to-hf");
     ck_tool(0, "mxconvert {}/hf {}/again --images");
     ck_tool(0, "mxcompare {}/c {}/again --atol 1e-7");
@@ -152,7 +158,8 @@ static const struct {
     {"mistral", false}, {"qwen2", true}, {"qwen3", true}, {"mixtral", false}, {"qwen3_moe", true},
     {"llama4_text", true}, {"gpt_oss", true}, {"deepseek_v2", true}, {"deepseek_v3", true},
     {"qwen3_next", true}, {"olmo3", true}, {"llama4_stretched", true}, {"gpt_oss_tiny", true},
-    {"deepseek_v2_tiny", true}, {"deepseek_v3_halves", true}, {"qwen3_next_tiny", true},
+    {"deepseek_v2_tiny", true}, {"deepseek_v3_halves", true}, {"deepseek_v32_tiny", true},
+    {"qwen3_next_tiny", true},
     {"olmo3_tiny", true},
     // clang-format on
 };
@@ -263,7 +270,7 @@ static const char *const kinds[] = {
     // clang-format off
     "qwen3", "mixtral", "qwen3_moe", "llama4_text", "gpt_oss", "deepseek_v2", "deepseek_v3",
     "qwen3_next", "olmo3", "llama4_stretched", "gpt_oss_tiny", "deepseek_v2_tiny",
-    "deepseek_v3_halves", "qwen3_next_tiny", "olmo3_tiny",
+    "deepseek_v3_halves", "deepseek_v32_tiny", "qwen3_next_tiny", "olmo3_tiny",
     // clang-format on
 };
 
@@ -294,10 +301,10 @@ END_TEST
 
 /* ---- what does not fit */
 
-/* A folder "x": the llama with words in its config.json changed. */
-static void make_folder(const char *word, const char *instead) {
+/* A folder "x": a model with words in its config.json changed. */
+static void make_folder(const char *model, const char *word, const char *instead) {
     MxBytes config;
-    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model("llama"), "config.json"), 1 << 16,
+    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model(model), "config.json"), 1 << 16,
                        &config, &err));
     const char *text = (const char *)config.data, *at = word ? strstr(text, word) : text;
     ck_assert_msg(at != NULL, "no %s", word);
@@ -307,18 +314,30 @@ static void make_folder(const char *word, const char *instead) {
     ck_ok(mx_dir_make(in_folder("x"), &err));
     put_content("x/config.json", text, strlen(text));
     MxBytes tensors;
-    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model("llama"), "model.safetensors"),
-                       1 << 20, &tensors, &err));
+    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model(model), "model.safetensors"), 1 << 20,
+                       &tensors, &err));
     put_content("x/model.safetensors", tensors.data, tensors.size);
 }
+
+/* Its config.json has the members of deepseek_v3's, its tensors the same names. */
+START_TEST(kimi_is_read_as_deepseek) {
+    const char *from = hf_model_if_here("deepseek_v3");
+    if (!from) return;
+    make_folder("deepseek_v3", "\"model_type\": \"deepseek_v3\"", "\"model_type\": \"kimi_k2\"");
+    ck_tool(0, "mxconvert {}/x {}/a");
+    ck_tool(0, "mxcompare {}/a %s", from);
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/a {}/y --to-hf");
+    ck_tool(0, "mxcompare {}/y {}/x");
+    ck_says("EQUAL");
+}
+END_TEST
 
 static const struct {
     const char *word, *instead, *says;
 } misfits[] = {
     {"\"model_type\": \"llama\"", "\"model_type\": \"olmo2\"",
-     "x/config.json: model_type: found \"olmo2\", not available yet: llama, mistral, qwen2, "
-     "qwen3, gemma, gemma2, gemma3_text, olmo3, deepseek_v2, deepseek_v3, mixtral, qwen3_moe, "
-     "gpt_oss, qwen3_next, llama4_text work now"},
+     "x/config.json: model_type: found \"olmo2\", not available yet: llama, mistral, "},
     {"\"mlp_bias\": false", "\"num_local_experts\": 4", "num_local_experts: not available here"},
     {"\"model_type\": \"llama\"", "\"sliding_window\": null, \"model_type\": \"mixtral\"",
      "num_experts: found nothing, wanted a whole number from 1 to"},
@@ -351,10 +370,23 @@ static const struct {
 };
 
 START_TEST(misfits_are_named) {
-    make_folder(misfits[_i].word, misfits[_i].instead);
+    make_folder("llama", misfits[_i].word, misfits[_i].instead);
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     ck_says(misfits[_i].says);
     ck_assert(!mx_file_exists(in_folder("a.h5")));
+}
+END_TEST
+
+START_TEST(all_types_are_listed) {
+    int n, n_listed = 0;
+    const MxFamily *const *families = mx_families(&n);
+    make_folder("llama", misfits[0].word, misfits[0].instead);
+    ck_tool(65, "mxconvert {}/x {}/a.h5");
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < MX_MOST_HF && families[i]->hf[k].model_type; k++, n_listed++)
+            ck_says(families[i]->hf[k].model_type);
+    ck_assert_int_ge(n_listed, 15);
+    ck_says(" work now");
 }
 END_TEST
 
@@ -375,7 +407,7 @@ static const struct {
 };
 
 START_TEST(lacks_are_said) {
-    make_folder(lacks[_i].word, lacks[_i].instead);
+    make_folder("llama", lacks[_i].word, lacks[_i].instead);
     ck_tool(0, "mxconvert {}/x {}/a.h5");
     ck_says("no model.yml, for this is not available in mxtrain: ");
     ck_says(lacks[_i].says);
@@ -389,7 +421,7 @@ END_TEST
 
 /* Heads that tied models do not read, and tables of old files, are not extra. */
 START_TEST(idle_tensors_are_passed_over) {
-    make_folder("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    make_folder("llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     ck_tool(0, "mxconvert {}/x {}/a.h5");
     ck_says("11 arrays");
 }
@@ -408,7 +440,7 @@ static const struct {
 };
 
 START_TEST(indexes_are_checked) {
-    make_folder(NULL, NULL);
+    make_folder("llama", NULL, NULL);
     ck_assert(!rename(in_folder("x/model.safetensors"), in_folder("x/s")));
     put_content("x/model.safetensors.index.json", indexes[_i].index, strlen(indexes[_i].index));
     ck_assert_int_ne(tool("mxconvert {}/x {}/a.h5"), 0);
@@ -436,7 +468,7 @@ START_TEST(runs_hold_kernels_in_their_own_way) {
     ck_tool(0, "mxcompare {}/x1 {}/out/r --params-only");
     ck_tool(0, "mxconvert {}/out/r {}/x2 --to-hf --config %s/config.json", model);
     ck_tool(0, "mxcompare {}/x2 {}/x1");
-    make_folder("\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
+    make_folder("llama", "\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
     ck_tool(65, "mxconvert {}/out/r {}/x3 --to-hf --config {}/x/config.json");
     ck_says("x/config.json: rope_theta: found 20000, the run has 10000");
     ck_tool(0, "mxtrain --config {}/ours.yml load_parameters_path={}/x run_name=r2 steps=1 "
@@ -530,7 +562,7 @@ Suite *hf_suite(void) {
     tcase_add_test(tcase, but_for_one_shape);
     tcase_add_loop_test(tcase, several_in_one, 0, 3);
     tcase_add_test(tcase, layers_take_turns);
-    tcase_add_test(tcase, encoders_go_both_ways);
+    tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes));
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
     tcase_add_test(tcase, damage_is_found);
@@ -538,7 +570,9 @@ Suite *hf_suite(void) {
     tcase_add_loop_test(tcase, configs_tell_as_much, 0, MX_COUNT(kinds));
     tcase_add_test(tcase, dry_runs_name_both_sides);
     tcase = add_case(suite, "misfits");
+    tcase_add_test(tcase, kimi_is_read_as_deepseek);
     tcase_add_loop_test(tcase, misfits_are_named, 0, MX_COUNT(misfits));
+    tcase_add_test(tcase, all_types_are_listed);
     tcase_add_loop_test(tcase, lacks_are_said, 0, MX_COUNT(lacks));
     tcase_add_test(tcase, idle_tensors_are_passed_over);
     tcase_add_loop_test(tcase, indexes_are_checked, 0, MX_COUNT(indexes));

@@ -132,7 +132,7 @@ static void *no_map(void *data, int array) {
 static MxTree kept_by(MxTree *tree) {
     MxTree shown;
     MxKeeper *keeper = mx_new(&arena, MxKeeper);
-    *keeper = (MxKeeper){tree, read_kept, write_kept, no_map};
+    *keeper = (MxKeeper){.data = tree, .read = read_kept, .write = write_kept, .map = no_map};
     mx_tree_init(&shown, &arena);
     for (int i = 0; i < tree->n; i++) {
         MxLeaf leaf = mx_leaf_abstract(tree->leaves[i]);

@@ -32,9 +32,14 @@ train() { # train NAME WORD...
     shift
     "$train" --config configs/base.yml run_name="$name" base_output_directory="$work" steps=56 text_train_files="$work/text" \
     base_emb_dim=64 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 head_dim=16 base_mlp_dim=128 \
-    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.01 log_config=false eval_interval=-1 "$@" 2>&1
+    vocab_size=260 max_target_length=64 per_device_batch_size=4 learning_rate=0.01 log_config=false text_eval_files="$work/text" eval_interval=28 eval_steps=1 "$@" 2>&1
 }
-if ! train r sample_prompts="$work/prompts" sample_interval=28 sample_max_tokens=9 >"$work/log" || ! train s >"$work/log2"; then
+printf '%s\n' '{"query":"the cat sat on","choices":["the mat.","the fog."],"gold":0}' '{"query":"the cow sat on","choices":["a row.","the row."],"gold":0}' >"$work/choices.jsonl"
+printf '%s\n' '{"question":"the dog sat on the log. the cow sat on the ","answer":"row."}' '{"question":"the cat sat on the ","answer":"dog"}' >"$work/answers.jsonl"
+printf '{"text":"the cat sat on the mat. the dog sat on the log. the cow sat on the row. the cat sat on the mat. the dog"}\n' >"$work/texts.jsonl"
+tasks="eval_tasks=[$work/choices.jsonl,$work/answers.jsonl,$work/texts.jsonl] eval_tasks_max_tokens=4"
+# shellcheck disable=SC2086
+if ! train r sample_prompts="$work/prompts" sample_interval=28 sample_max_tokens=9 $tasks >"$work/log" || ! train s >"$work/log2"; then
     tail "$work/log"
     exit 1
 fi
@@ -48,8 +53,38 @@ is 'the same weights' "$("$compare" "$work/r" "$work/s" >"$work/compared" 2>&1; 
 is 'prompts that are too long' "$(train t sample_prompts="$work/prompts" sample_max_tokens=60 | grep -o 'sample_prompts: prompt 0 has 11 tokens.*')" \
     'sample_prompts: prompt 0 has 11 tokens; with sample_max_tokens=60 that is more than max_target_length=64'
 is 'no such file' "$(train t sample_prompts="$work/nothing" | grep -o 'sample_prompts: could not open')" 'sample_prompts: could not open'
-is 'several devices' "$(train t sample_prompts="$work/prompts" ici_data_parallelism=2 --plan | grep -o 'sample_prompts: not available yet on a mesh.*')" \
-    'sample_prompts: not available yet on a mesh of several devices (2)'
+
+# Tasks: as mxdecode examines the weights that the run ends with, in every evaluation, in one alone, and when a run goes on.
+figure() { # figure FILE NAME — of the last line of metrics that has it
+    sed -n "s#.*\"$2\": \([-0-9.e+]*\).*#\1#p" "$1" | tail -n 1 | awk '{ printf "%.5g", $1 }'
+}
+for task in choices answers texts; do
+    "$tool" "$run" --evaluate "$work/$task.jsonl" --max-tokens 4 --json | tail -n 1 >"$work/figures"
+    for name in $(grep -o '"[a-z_]*":' "$work/figures" | tr -d '":' | grep -v '^questions$\|^texts$'); do
+        is "$task $name while the run trains" "$(figure "$run/metrics.jsonl" "eval/$task/$name")" "$(figure "$work/figures" "$name")"
+    done
+done
+is 'figures of every evaluation' "$(grep -c '"eval/choices/acc":.*"eval/answers/exact_match":.*"eval/texts/perplexity":' "$run/metrics.jsonl")" 3
+is 'a line for each task' "$(sed -n 's/^.*\(task [a-z]* after step 55: [a-z]*=[0-9]*, [a-z_]*=0.5,\).*/\1/p' "$work/log" | tr '\n' '|')" \
+    'task choices after step 55: questions=2, acc=0.5,|task answers after step 55: questions=2, exact_match=0.5,|'
+# shellcheck disable=SC2086
+train r --eval $tasks metrics_file="$work/alone.jsonl" >"$work/alone" || failed=$((failed + 1))
+is 'tasks of an evaluation alone' "$(sed -n 's/.*\(task texts .*\)/\1/p' "$work/alone")" "$(sed -n 's/.*\(task texts after step 55.*\)/\1/p' "$work/log")"
+is 'and their metrics' "$(figure "$work/alone.jsonl" eval/texts/perplexity)" "$(figure "$run/metrics.jsonl" eval/texts/perplexity)"
+# shellcheck disable=SC2086
+train u $tasks steps=30 learning_rate_schedule_steps=56 >"$work/log3" && train u $tasks >>"$work/log3" || failed=$((failed + 1))
+is 'a run that goes on has the same figures' "$(grep '"eval/' "$work/u/metrics.jsonl" | tail -n 1 | sed 's/"perf[^,]*, //; s/"run_name.*//')" \
+    "$(grep '"eval/' "$run/metrics.jsonl" | tail -n 1 | sed 's/"perf[^,]*, //; s/"run_name.*//')"
+printf '{"query":"%070d","choices":["a","bb"],"gold":0}\n' 0 >"$work/long.jsonl"
+is 'a question that is too long' "$(train t eval_tasks="[$work/long.jsonl]" | grep -o 'eval_tasks: .*')" \
+    "eval_tasks: $work/long.jsonl:1: the question has 72 tokens with its answer, more than max_target_length=64"
+is 'files of one name' "$(train t eval_tasks="[$work/texts.jsonl,$work/../$(basename "$work")/texts.jsonl]" | grep -o 'has the name of another one.*')" \
+    'has the name of another one; metrics would be the same'
+is 'no tokenizer' "$(train t eval_tasks="[$work/texts.jsonl]" dataset_type=synthetic | grep -o 'eval_tasks: dataset_type.*')" \
+    'eval_tasks: dataset_type=synthetic has no tokenizer, which questions want'
+is 'a pipeline' "$(train t eval_tasks="[$work/texts.jsonl]" ici_pipeline_parallelism=2 --plan | grep -o 'eval_tasks: not available.*')" \
+    'eval_tasks: not available yet in a pipeline (stage=2)'
+is 'no such task' "$(train t eval_tasks="[$work/nothing]" | grep -o 'eval_tasks: could not open')" 'eval_tasks: could not open'
 
 is 'a line of stdin is a prompt' "$(printf 'the cat sat\n' | "$tool" "$run" --max-tokens 13)" ' on the mat. '
 is 'more lines, more replies' "$(printf 'the cat sat\nthe dog sat' | "$tool" "$run" --max-tokens 12 | tr '\n' '|')" ' on the mat.| on the log.|'

@@ -3,7 +3,7 @@
 #ifndef TESTS_COMMON_FAMILIES_H
 #define TESTS_COMMON_FAMILIES_H
 
-#include <mx/base.h>
+#include <mx/family.h>
 
 #include <string.h>
 
@@ -17,7 +17,6 @@
 static const struct {
     const char *family, *words;
 } family_asks[] = {
-    {"gemma3", "base_num_decoder_layers=7"},
     {"gemma4", "base_num_decoder_layers=7 global_head_dim=16 global_num_kv_heads=1 "
                "share_kv_projections=true shared_experts=1 use_post_ffw_norm=true"},
     {"gemma4_small", "base_num_decoder_layers=10 inhomogeneous_layer_cycle_interval=5 "
@@ -30,7 +29,6 @@ static const struct {
                 "partial_rotary_factor=0.5"},
     {"gpt3", "base_num_kv_heads=4"},
     {"qwen3_next", "inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4"},
-    {"olmo3", "base_num_decoder_layers=5"},
     {"llama4",
      "nope_layer_interval=3 interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=6 "
      "base_num_decoder_layers=6 chunk_attn_window_size=7 num_experts_per_tok=1 "
@@ -38,18 +36,21 @@ static const struct {
     {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
                 "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
     {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
-                 "base_num_decoder_layers=3"},
+                 "base_num_decoder_layers=3 use_indexer=true indexer_n_heads=4 indexer_head_dim=6 "
+                 "indexer_topk=5"},
 };
 
-/* family_small — overrides of configs/base.yml. */
+/* family_small — overrides of configs/base.yml; where layers take turns one more than a period has.
+ */
 static inline char *family_small(MxArena *arena, const char *family) {
     const char *more = "";
     for (int i = 0; i < MX_COUNT(family_asks); i++)
         if (!strcmp(family_asks[i].family, family)) more = family_asks[i].words;
     bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
+    int period = mx_family_find(family)->period;
     return mx_arena_printf(
-        arena, "override_model_config=true base_num_decoder_layers=2 decoder_block=%s %s%s %s",
-        family, FAMILY_SMALL, has_experts ? "base_moe_mlp_dim=48" : "", more);
+        arena, "override_model_config=true base_num_decoder_layers=%d decoder_block=%s %s%s %s",
+        period + 1, family, FAMILY_SMALL, has_experts ? "base_moe_mlp_dim=48" : "", more);
 }
 
 #endif

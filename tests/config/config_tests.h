@@ -31,6 +31,7 @@ extern const double slowness;
 TCase *typing_cases(void);
 TCase *merge_cases(void);
 TCase *key_cases(void);
+TCase *act_cases(void);
 TCase *value_cases(void);
 TCase *hostile_cases(void);
 TCase *resume_cases(void);

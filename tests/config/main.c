@@ -92,6 +92,7 @@ int main(void) {
     suite_add_tcase(suite, typing_cases());
     suite_add_tcase(suite, merge_cases());
     suite_add_tcase(suite, key_cases());
+    suite_add_tcase(suite, act_cases());
     suite_add_tcase(suite, value_cases());
     suite_add_tcase(suite, hostile_cases());
     suite_add_tcase(suite, resume_cases());

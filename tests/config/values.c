@@ -91,10 +91,11 @@ START_TEST(inert_keys_are_named_once) {
 END_TEST
 
 START_TEST(later_keys_keep_their_default) {
-    Loaded l = load_config("use_indexer: false\ndense_init_scale: 1.00\n", "num_experts=1.0", NULL);
+    Loaded l =
+        load_config("force_unroll: false\ndense_init_scale: 1.00\n", "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m = load_config("use_indexer: true\n",
+    Loaded m = load_config("force_unroll: true\n",
                            "dense_init_scale=3\nweight_sparsity_update_step=8", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);

@@ -7,6 +7,7 @@
 #include <mx/data.h>
 #include <mx/store.h>
 
+Suite *blocks_suite(void);
 Suite *cache_suite(void);
 Suite *threads_suite(void);
 Suite *tables_suite(void);

@@ -99,6 +99,7 @@ int main(void) {
     srunner_add_suite(runner, tables_suite());
     srunner_add_suite(runner, talks_suite());
     srunner_add_suite(runner, cache_suite());
+    srunner_add_suite(runner, blocks_suite());
     srunner_add_suite(runner, formats_suite());
     srunner_add_suite(runner, parts_suite());
     srunner_add_suite(runner, images_suite());

@@ -22,14 +22,15 @@ static MxDataConfig images_config(const char *path) {
                           .is_sft = true,
                           .completion_only = true,
                           .chat_template = "gemma",
-                          .images = {.n = 2,
-                                     .size = SIZE,
-                                     .patch = PATCH,
-                                     .tokens = TOKENS,
-                                     .begin = "<start_of_image>",
-                                     .token = "<image_soft_token>",
-                                     .end = "<end_of_image>",
-                                     .around = "\n\n",
+                          .images = {.vision = {.encoder = mx_encoder_find("gemma3"),
+                                                .images = 2,
+                                                .size = SIZE,
+                                                .patch = PATCH,
+                                                .tiles = 1,
+                                                .channels = 3,
+                                                .patches = (SIZE / PATCH) * (SIZE / PATCH),
+                                                .pool = 2,
+                                                .tokens = TOKENS},
                                      .columns = {"image", "second"},
                                      .n_columns = 2}};
 }
@@ -54,7 +55,7 @@ static const char *text_of(const MxBatch *batch) {
     MxTokenizer *tokenizer;
     int64_t n = 0;
     ck_assert(mx_tokenizer_open(&arena, "huggingface", SHARED "tokenizer", &tokenizer, &err));
-    while (n < LENGTH && batch->field[MX_INPUTS_SEGMENTATION][n]) n++;
+    while (n < batch->length && batch->field[MX_INPUTS_SEGMENTATION][n]) n++;
     return mx_tokenizer_decode(&arena, tokenizer, batch->field[MX_INPUTS], n, false, NULL);
 }
 
@@ -109,8 +110,9 @@ START_TEST(pixels_are_patches) {
     static uint8_t rgb[PIXELS];
     put_picture("a.png", "train_blue_circle_0.png");
     MxBatch batch = batch_of(forms[0].line);
-    ck_assert(mx_images_open(&arena, (MxImageSize){SIZE, SIZE}, &images, &err));
-    ck_assert(mx_image_read(images, in_folder("a.png"), MX_NOWHERE, rgb, &err));
+    MxImageTiles whole = mx_image_whole(SIZE);
+    ck_assert(mx_images_open(&arena, SIZE * SIZE, &images, &err));
+    ck_assert(mx_image_read(images, in_folder("a.png"), MX_NOWHERE, &whole, rgb, &err));
     for (int y = 0; y < SIZE; y++)
         for (int x = 0; x < SIZE; x++)
             for (int c = 0; c < 3; c++) {
@@ -120,6 +122,85 @@ START_TEST(pixels_are_patches) {
                 float off = batch.pixels[at] - want;
                 ck_assert_msg(off < 1e-6f && off > -1e-6f, "%d %d %d", y, x, c);
             }
+}
+END_TEST
+
+/* ---- tiles, against transformers' processor of Llama 4 (scripts/golden_images.py) */
+
+static const char *const tiled[] = {"rgb_large.png", "rgb_small.png", "rgba.png"};
+
+enum { TILE = 8, TILES = 6, SPLIT = 2, TILED_LENGTH = 160 };
+
+/* Its row, with the words that the test's tokenizer has. */
+static MxEncoder tiles_encoder(void) {
+    MxEncoder encoder = *mx_encoder_find("llama4");
+    encoder.mark = "<start_of_image>";
+    encoder.begin = "[";
+    encoder.token = "<image_soft_token>";
+    encoder.end = "]";
+    encoder.beside = "|";
+    encoder.below = "/";
+    encoder.whole = "=";
+    return encoder;
+}
+
+/* A value of the golden's tiles [tiles, 3, TILE, TILE], by its place in ours: squares of two by two
+ * patches, of each all of a colour. */
+static float value_at(const MxBf16 *tiles, int64_t i) {
+    enum { ACROSS = TILE / SPLIT, AREA = SPLIT * SPLIT, A_TILE = TILE * TILE * 3 };
+    int64_t tile = i / A_TILE, patch = i % A_TILE / (AREA * 3), c = i % (AREA * 3) / AREA;
+    int64_t square = patch / 4, pixel = i % AREA;
+    int64_t row = square / (ACROSS / 2) * 2 + patch % 4 / 2, column = square % (ACROSS / 2) * 2;
+    int64_t y = row * SPLIT + pixel / SPLIT;
+    int64_t x = (column + patch % 2) * SPLIT + pixel % SPLIT;
+    return mx_bf16_to_f32(tiles[((tile * 3 + c) * TILE + y) * TILE + x]);
+}
+
+/* What stands for a picture of so many tiles. */
+static const char *tiles_text(int rows, int columns) {
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_text_add(&text, "<bos>[");
+    for (int i = 1; rows * columns > 1 && i <= rows * columns; i++)
+        mx_text_add(&text, SOFT "%s", i % columns ? "|" : "/");
+    mx_text_add(&text, "=" SOFT "]P ok<eos>");
+    return text.data;
+}
+
+START_TEST(tiles_are_those_of_transformers) {
+    MxBytes picture, golden;
+    MxEncoder encoder = tiles_encoder();
+    const char *name = mx_arena_printf(&arena, "images/%s", tiled[_i]);
+    const char *tiles = goldens_need(&arena, mx_arena_printf(&arena, "%s.tiles", name));
+    ck_assert(mx_file_read(&arena, goldens_need(&arena, name), 1 << 16, &picture, &err));
+    ck_assert(mx_file_read(&arena, tiles, 1 << 16, &golden, &err));
+    ck_assert(mx_file_write(in_folder("a.png"), picture.data, picture.size, &err));
+    const int32_t *grid = (const int32_t *)(const void *)golden.data;
+    const MxBf16 *values = (const MxBf16 *)(const void *)(grid + 2);
+    const char *line = "{\"prompt\": \"P \", \"completion\": \"ok\", \"image\": \"a.png\"}\n";
+    MxDataConfig config = images_config(put("x.jsonl", line));
+    config.length = TILED_LENGTH;
+    config.images.vision = (MxVision){.encoder = &encoder,
+                                      .images = 1,
+                                      .tiles = TILES,
+                                      .size = TILE,
+                                      .patch = SPLIT,
+                                      .patches = (TILE / SPLIT) * (TILE / SPLIT),
+                                      .channels = 3,
+                                      .pool = 2,
+                                      .tokens = TOKENS};
+    int64_t all = mx_vision_row(&config.images.vision);
+    int64_t n = (int64_t)(golden.size - 2 * sizeof *grid) / (int64_t)sizeof *values;
+    MxBatchPart part = {.rows = 1, .of_rows = 1, .length = TILED_LENGTH, .pixels = all};
+    MxBatch batch = mx_batch_new_part(&arena, &part);
+    MxDataStatus status = mx_data_batch(open_data(config), 0, &batch, &err);
+    ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
+    ck_assert_str_eq(text_of(&batch), tiles_text(grid[0], grid[1]));
+    for (int64_t i = 0; i < all; i++) {
+        float want = i < n ? value_at(values, i) : 0;
+        ck_assert_msg(batch.pixels[i] == want, "%s: value %lld is %g, not %g", name, (long long)i,
+                      (double)batch.pixels[i], (double)want);
+    }
 }
 END_TEST
 
@@ -159,6 +240,7 @@ Suite *images_suite(void) {
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, rows_have_images, 0, MX_COUNT(forms));
     tcase_add_test(tcase, pixels_are_patches);
+    tcase_add_loop_test(tcase, tiles_are_those_of_transformers, 0, MX_COUNT(tiled));
     tcase_add_loop_test(tcase, wrong_images_are_told, 0, MX_COUNT(bad));
     suite_add_tcase(suite, tcase);
     return suite;

@@ -8,8 +8,8 @@
 
 #include "common/goldens.h"
 
-static const MxImageSize golden_size = {24, 16};
-enum { GOLDEN_BYTES = 24 * 16 * 3 };
+static const MxImageTiles golden_size = {1, 1, 1, {{{24, 16}, {24, 16}, MX_IMAGE_WEIGHTS_22}}};
+enum { GOLDEN_PIXELS = 24 * 16, GOLDEN_BYTES = GOLDEN_PIXELS * 3 };
 
 static MxArena arena = {.name = "test"};
 static MxError err;
@@ -27,7 +27,7 @@ static MxBytes file_of(const char *path) {
 
 static MxImages *reader(void) {
     MxImages *images;
-    ck_assert(mx_images_open(&arena, golden_size, &images, &err));
+    ck_assert(mx_images_open(&arena, GOLDEN_PIXELS, &images, &err));
     return images;
 }
 
@@ -56,7 +56,8 @@ START_TEST(pixels_are_those_of_transformers) {
     ck_assert_msg(mx_image_look(images, path, MX_NOWHERE, &size, &err), "%s", err.text.data);
     ck_assert_int_eq(size.width, goldens[_i].size.width);
     ck_assert_int_eq(size.height, goldens[_i].size.height);
-    ck_assert_msg(mx_image_read(images, path, MX_NOWHERE, found, &err), "%s", err.text.data);
+    ck_assert_msg(mx_image_read(images, path, MX_NOWHERE, &golden_size, found, &err), "%s",
+                  err.text.data);
     for (int i = 0; i < GOLDEN_BYTES; i++)
         ck_assert_msg(abs(found[i] - wanted.data[i]) <= goldens[_i].most,
                       "%s: byte %d is %d, not %d", name, i, found[i], wanted.data[i]);
@@ -78,7 +79,7 @@ static const char *write_file(const char *data, size_t n) {
 static void refuse(MxImages *images, const char *path, const char *message) {
     uint8_t rgb[GOLDEN_BYTES];
     MxWhere where = {.file = "data.jsonl", .line = 7};
-    ck_assert(!mx_image_read(images, path, where, rgb, &err));
+    ck_assert(!mx_image_read(images, path, where, &golden_size, rgb, &err));
     ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
     ck_assert_msg(strstr(err.text.data, "data.jsonl:7: image \"") != NULL, "%s", err.text.data);
     ck_assert_msg(strstr(err.text.data, message) != NULL, "%s", err.text.data);
@@ -121,7 +122,7 @@ START_TEST(damage_is_told) {
             uint8_t rgb[GOLDEN_BYTES];
             file.data[at] ^= 0x5a;
             const char *path = write_file((const char *)file.data, file.size);
-            if (!mx_image_read(images, path, MX_NOWHERE, rgb, &err))
+            if (!mx_image_read(images, path, MX_NOWHERE, &golden_size, rgb, &err))
                 ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
             mx_error_release(&err);
             err = (MxError){0};
@@ -137,7 +138,7 @@ END_TEST
 START_TEST(means_are_weighed) {
     uint8_t from[5 * 4 * 3], to[3 * 2 * 3];
     for (int i = 0; i < MX_COUNT(from); i++) from[i] = 200;
-    mx_image_resize(from, (MxImageSize){5, 4}, to, (MxImageSize){3, 2});
+    mx_image_resize(from, (MxImageSize){5, 4}, to, (MxImageCanvas){{3, 2}, {3, 2}, 0});
     for (int i = 0; i < MX_COUNT(to); i++) ck_assert_int_eq(to[i], 200);
 }
 END_TEST

@@ -19,6 +19,7 @@ Suite *hoist_suite(void);
 Suite *memory_suite(void);
 Suite *moves_suite(void);
 Suite *overlap_suite(void);
+Suite *pipeline_suite(void);
 Suite *remat_suite(void);
 Suite *schedule_suite(void);
 

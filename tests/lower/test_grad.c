@@ -203,7 +203,7 @@ START_TEST(the_trace_is_left_as_it_was) {
     ck_assert(!t.backward);
     for (int i = 0; i < t.graph->n_nodes; i++) {
         ck_assert_int_eq(t.graph->nodes[i].backward, i >= n);
-        ck_assert_int_eq(t.graph->nodes[i].region, i >= n || i == 0 ? 0 : 3);
+        ck_assert_int_eq(t.graph->nodes[i].region, i == n || i == 0 ? 0 : 3);
     }
     const MxNode *scale = &t.graph->nodes[n + 1]; /* after the first cotangent */
     ck_assert_ptr_eq(scale->op, &op_scale);

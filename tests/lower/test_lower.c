@@ -123,6 +123,7 @@ int main(void) {
     srunner_add_suite(runner, overlap_suite());
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, moves_suite());
+    srunner_add_suite(runner, pipeline_suite());
     srunner_add_suite(runner, expect_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -45,9 +45,12 @@ static void find_region(int region, int *first_again, int *last_backward_use) {
     for (int n = 0; n < t.graph->n_nodes; n++) {
         const MxNode *node = &t.graph->nodes[n];
         is_backward = is_backward || node->backward;
-        if (is_backward && node->region == region && *first_again < 0) *first_again = n;
-        for (int i = 0; node->backward && i < node->n_in; i++)
-            if (mx_graph_producer(t.graph, node->in[i])->region == region) *last_backward_use = n;
+        bool is_again = is_backward && !node->backward && node->region == region;
+        if (is_again && *first_again < 0) *first_again = n;
+        for (int i = 0; node->backward && i < node->n_in; i++) {
+            const MxNode *maker = mx_graph_producer(t.graph, node->in[i]);
+            if (!maker->backward && maker->region == region) *last_backward_use = n;
+        }
     }
 }
 

@@ -51,6 +51,10 @@ static const struct {
     {"qwen3-0.6b", 596049920},
     {"qwen3-8b", 8190735360},
     {"qwen3-32b", 32762123264},
+    {"qwen3-vl-2b", 1720574976}, /* of text, as those of Qwen 3 with these sizes */
+    {"qwen3-vl-4b", 4022468096},
+    {"qwen3-vl-30b-a3b", 30532122624},
+    {"qwen3-omni-30b-a3b", 30532122624 + 2 * (152064 - 151936) * 2048},
     {"mixtral-8x7b", 46702792704},
     {"mixtral-8x22b", 140630071296},
     {"qwen3-30b-a3b", 30532122624},
@@ -59,6 +63,8 @@ static const struct {
     {"deepseek2-16b", 15706484224},
     {"deepseek2-236b", 235741434880},
     {"deepseek3-671b", 671026419200}, /* without its module that looks ahead */
+    {"deepseek3.2-671b", 671026419200 + INT64_C(61) * (7168 * (128 + 64) + 1536 * 64 * 128 +
+                                                       2 * 128)}, /* with an indexer a layer */
     /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
     {"gemma-2b", 2506172416 + 128 * 2048},
     {"gemma-7b", 8537680896 + 128 * 3072},

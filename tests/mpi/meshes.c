@@ -36,17 +36,34 @@ static bool is_chosen(const RankMesh *mesh, int number) {
 typedef struct Meshes {
     RankMesh item[MOST_MESHES];
     int n, n_all;
+    bool have_stages;
 } Meshes;
+
+static bool has_stages(const RankMesh *mesh) {
+    bool has = false;
+    for (int i = 0; i < MX_MESH_DEFAULT_COUNT; i++)
+        has = has || (mesh->size[i] > 1 && !strcmp(mx_mesh_default_axes[i], "stage"));
+    return has;
+}
+
+/* Of meshes with stages those with the usual axes beside them. */
+static bool is_chosen_of_stages(const RankMesh *mesh) {
+    static const char *const beside[] = {"stage", "data", "fsdp", "tensor", "context"};
+    return has_stages(mesh) &&
+           (getenv("MX_LONG") || mesh_is_within(mesh, beside, MX_COUNT(beside)));
+}
 
 /* Gives the axes from `axis` on all sizes whose product is `left`. */
 static void add_meshes(Meshes *to, RankMesh *mesh, int axis, int left) {
     if (axis == MX_MESH_DEFAULT_COUNT) {
-        if (left > 1 || !is_chosen(mesh, to->n_all++)) return;
+        if (left > 1) return;
+        if (to->have_stages ? !is_chosen_of_stages(mesh) : !is_chosen(mesh, to->n_all++)) return;
         MX_ASSERT(to->n < MOST_MESHES);
         to->item[to->n++] = *mesh;
         return;
     }
-    bool can_cut = !is_in(mx_mesh_default_axes[axis], left_out, MX_COUNT(left_out));
+    bool can_cut = !is_in(mx_mesh_default_axes[axis], left_out, MX_COUNT(left_out)) ||
+                   (to->have_stages && !strcmp(mx_mesh_default_axes[axis], "stage"));
     for (int size = 1; size <= (can_cut ? left : 1); size++) {
         if (left % size) continue;
         mesh->size[axis] = size;
@@ -56,6 +73,13 @@ static void add_meshes(Meshes *to, RankMesh *mesh, int axis, int left) {
 
 const RankMesh *rank_meshes(int *n) {
     static Meshes meshes;
+    if (!meshes.n) add_meshes(&meshes, &(RankMesh){{0}}, 0, mx_comm_size(comm));
+    *n = meshes.n;
+    return meshes.item;
+}
+
+const RankMesh *stage_meshes(int *n) {
+    static Meshes meshes = {.have_stages = true};
     if (!meshes.n) add_meshes(&meshes, &(RankMesh){{0}}, 0, mx_comm_size(comm));
     *n = meshes.n;
     return meshes.item;

@@ -34,9 +34,11 @@ typedef struct RankMesh {
     int64_t size[MX_MESH_DEFAULT_COUNT];
 } RankMesh;
 
-/* rank_meshes — all of them, or what the short form takes. mesh_is_within — whether it cuts along
+/* rank_meshes — all without stages, or what the short form takes; stage_meshes — those with stages,
+ * or what it takes of them. mesh_is_within — whether it cuts along
  * none but these axes. */
 const RankMesh *rank_meshes(int *n);
+const RankMesh *stage_meshes(int *n);
 bool mesh_is_within(const RankMesh *mesh, const char *const *axes, int n);
 
 #endif

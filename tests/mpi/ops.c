@@ -59,28 +59,28 @@ static void open_run(Program *p, const MxVars *var, MxGraph *graph) {
 
 /* ---- contents: element e of variable v, whole */
 
-static float element(const Program *p, int v, int64_t e, MxDtype dtype) {
-    if (v < p->n_in) return (float)p->in[v][e];
+static double element(const Program *p, int v, int64_t e, MxDtype dtype) {
+    if (v < p->n_in) return p->in[v][e];
     float x = (float)case_normal((uint64_t)(v + 100), (uint64_t)e);
-    return dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x;
+    return (double)(dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x);
 }
 
-static void put(void *data, MxDtype dtype, int64_t at, float x) {
+static void put(void *data, MxDtype dtype, int64_t at, double x) {
     if (dtype == MX_F32)
-        ((float *)data)[at] = x;
+        ((float *)data)[at] = (float)x;
     else if (dtype == MX_BF16)
-        ((MxBf16 *)data)[at] = mx_f32_to_bf16(x);
+        ((MxBf16 *)data)[at] = mx_f32_to_bf16((float)x);
     else if (dtype == MX_U8)
         ((uint8_t *)data)[at] = (uint8_t)x;
     else
         ((int32_t *)data)[at] = (int32_t)x;
 }
 
-static float get(const void *data, MxDtype dtype, int64_t at) {
-    if (dtype == MX_F32) return ((const float *)data)[at];
-    if (dtype == MX_BF16) return mx_bf16_to_f32(((const MxBf16 *)data)[at]);
-    if (dtype == MX_U8) return (float)((const uint8_t *)data)[at];
-    return (float)((const int32_t *)data)[at];
+static double get(const void *data, MxDtype dtype, int64_t at) {
+    if (dtype == MX_F32) return (double)((const float *)data)[at];
+    if (dtype == MX_BF16) return (double)mx_bf16_to_f32(((const MxBf16 *)data)[at]);
+    if (dtype == MX_U8) return ((const uint8_t *)data)[at];
+    return ((const int32_t *)data)[at];
 }
 
 /* Index in the whole of element `at` of a box. */
@@ -172,8 +172,8 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     mx_exchange_finish(exchange);
     for (int64_t e = 0; e < n; e++) {
         float sum = 0;
-        for (int r = 0; r < group.size; r++) sum += get(terms, type.dtype, r * n + e);
-        put(own, type.dtype, e, sum);
+        for (int r = 0; r < group.size; r++) sum += (float)get(terms, type.dtype, r * n + e);
+        put(own, type.dtype, e, (double)sum);
     }
     var_fill(p->run, v, own);
 }
@@ -231,8 +231,8 @@ static void compare(Program *p, const Program *whole, const MxMesh *mesh,
         const void *ours = var_values(&p->arena, p->run, v);
         const void *theirs = var_values(&p->arena, whole->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++) {
-            double got = (double)get(ours, type.dtype, e);
-            double want = (double)get(theirs, type.dtype, whole_index(&box, type.shape, e));
+            double got = get(ours, type.dtype, e);
+            double want = get(theirs, type.dtype, whole_index(&box, type.shape, e));
             error += (got - want) * (got - want);
             size += want * want;
         }

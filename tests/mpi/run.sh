@@ -145,6 +145,7 @@ kills() {
             [ "$result" = ended ] || break
             same "kill" "$work/kill"
             rm -rf "$work/kill"
+            case $when in restoring*) kill_at "Saved a checkpoint" 0 >/dev/null 2>&1 ;; esac
             [ $try -lt 10 ] || complain "kill at \"$when\": the run always ends first"
         done
     done <"$1"
@@ -292,6 +293,33 @@ references() {
     passed 4 "log-probabilities that one mesh made serve others"
 }
 
+# ---- replies and tasks while ranks train
+
+# ask NAME N KEYS... — what a run says and how it does on tasks, to $work/NAME.said: numbers to three digits.
+ask() {
+    name=$1 n=$2 d=$work/$1
+    shift 2
+    ranks "$n" "$d" --config configs/base.yml $model "$@" steps=3 eval_interval=2 eval_steps=1 max_target_length=64 \
+        sample_prompts="$work/prompts" sample_max_tokens=6 eval_tasks="[$work/choices.jsonl,$work/texts.jsonl]" ||
+        complain "questions, $name: exit $?" "$d"
+    grep -o 'sample [01] after.*\|task .*' "$d/log" | sed 's/\([0-9]\.[0-9][0-9]\)[0-9]*/\1/g' >"$work/$name.said"
+}
+
+questions() {
+    printf '"To be"\n"or not"\n' >"$work/prompts"
+    printf '{"query":"To be or not to","choices":["be","see"],"gold":0}\n' >"$work/choices.jsonl"
+    printf '{"text":"Whether tis nobler in the mind to suffer the slings and arrows of outrageous fortune, or to take arms"}\n' >"$work/texts.jsonl"
+    ask asked_by_one 1 per_device_batch_size=4
+    ask asked_fsdp 2 per_device_batch_size=2 ici_fsdp_parallelism=2
+    ask asked_tensor 2 per_device_batch_size=2 ici_fsdp_parallelism=1 ici_tensor_parallelism=2
+    [ "$(wc -l <"$work/asked_by_one.said")" = 6 ] || complain "questions: not as many as are due" "$work/asked_by_one"
+    for name in asked_fsdp asked_tensor; do
+        cmp -s "$work/asked_by_one.said" "$work/$name.said" ||
+            complain "questions, $name: $(diff "$work/asked_by_one.said" "$work/$name.said" | head -4)" "$work/$name"
+    done
+    passed 4 "replies and tasks of ranks are those of one"
+}
+
 # ---- tokens are made by one rank, for all
 
 keeps() {
@@ -359,11 +387,33 @@ differences() {
     passed 9 "ranks that were not started for the same are told apart"
 }
 
+# A pipeline goes on with its own checkpoint to the same bits, and one process with it too, where
+# layers are stacked again.
+stages() {
+    keys="base_num_decoder_layers=4 dataset_type=synthetic dtype=float32 checkpoint_period=2 learning_rate_schedule_steps=6"
+    pipeline="$keys ici_pipeline_parallelism=2 ici_fsdp_parallelism=2 per_device_batch_size=2"
+    # shellcheck disable=SC2086
+    {
+        ranks 4 "$work/whole" $pipeline steps=6 || complain "stages: exit $?" "$work/whole"
+        ranks 4 "$work/parted" $pipeline steps=3 || complain "stages, first part: exit $?" "$work/parted"
+        cp -r "$work/parted" "$work/alone"
+        ranks 4 "$work/parted" $pipeline steps=6 || complain "stages, resumed: exit $?" "$work/parted"
+        ranks 1 "$work/alone" $keys per_device_batch_size=8 steps=6 || complain "stages, alone: exit $?" "$work/alone"
+    }
+    "$compare" "$work/whole/x/checkpoints/5" "$work/parted/x/checkpoints/5" >"$work/difference" 2>&1 ||
+        complain "stages: other bits after a resume"
+    "$compare" --atol 1e-5 "$work/whole/x/checkpoints/5" "$work/alone/x/checkpoints/5" >"$work/difference" 2>&1 ||
+        complain "stages: one process goes on otherwise: $(tail -n 2 "$work/difference")"
+    passed 6 "a pipeline's checkpoints go on, in stages and without"
+}
+
 moments >"$work/moments"
 kills "$work/moments"
 terms
 hangs
 references
+questions
 keeps
 differences
+stages
 finish_suite

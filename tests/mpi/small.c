@@ -54,7 +54,13 @@ static void override_for_threes(Overrides *to) {
     for (int i = 0; i < MX_COUNT(sizes); i++) override(to, sizes[i]);
 }
 
-MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
+/* As the key of its size has it. */
+static const char *axis_key(const char *axis) {
+    return strcmp(axis, "stage") ? axis : "pipeline";
+}
+
+bool small_load(MxArena *arena, const Variant *v, const RankMesh *mesh, MxConfig **out,
+                MxError *err) {
     const char *files[] = {"configs/base.yml"};
     char *environ[] = {NULL};
     int n_ranks = mesh ? mx_comm_size(comm) : 1;
@@ -64,8 +70,9 @@ MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
     for (int i = 0; i < MOST_SET && v->set[i]; i++) override(&set, v->set[i]);
     for (int i = 0; mesh && i < MX_MESH_DEFAULT_COUNT; i++)
         if (mesh->size[i] > 1)
-            override(&set, mx_arena_printf(arena, "ici_%s_parallelism=%lld",
-                                           mx_mesh_default_axes[i], (long long)mesh->size[i]));
+            override(&set,
+                     mx_arena_printf(arena, "ici_%s_parallelism=%lld",
+                                     axis_key(mx_mesh_default_axes[i]), (long long)mesh->size[i]));
     override(&set, mx_arena_printf(arena, "max_target_length=%d", small_length(v)));
     override(&set, mx_arena_printf(arena, "per_device_batch_size=%.17g",
                                    (double)small_rows() / (v->parts ? v->parts : 1) / n_ranks));
@@ -76,9 +83,13 @@ MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
                                .overrides = set.item,
                                .n_overrides = set.n,
                                .environ = environ};
+    return mx_config_load(arena, &request, out, err);
+}
+
+MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh) {
     MxConfig *config;
     MxError err = {0};
-    ck_assert_msg(mx_config_load(arena, &request, &config, &err), "%s: %s", v->name, err.text.data);
+    ck_assert_msg(small_load(arena, v, mesh, &config, &err), "%s: %s", v->name, err.text.data);
     return config;
 }
 

@@ -21,9 +21,12 @@ typedef struct Variant {
     double loss;                 /* how far off losses may be; 0 = as all of the dtype */
     double gradient;             /* another bound on the gradient; 0 = the usual one */
     bool is_bf16;
+    bool has_stages; /* on meshes with stages alone, on all that fit */
 } Variant;
 
-/* small_config — of a variant; mesh NULL = one rank. */
+/* small_load, small_config — of a variant; mesh NULL = one rank. The latter asserts. */
+bool small_load(MxArena *arena, const Variant *v, const RankMesh *mesh, MxConfig **out,
+                MxError *err);
 MxConfig *small_config(MxArena *arena, const Variant *v, const RankMesh *mesh);
 /* small_length — tokens of a row. small_rows — of a batch: 2, 4 and 8, or 3 and 6, ranks divide
  * them, also by halves. */

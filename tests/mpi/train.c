@@ -1,8 +1,7 @@
 /* train.c — a small decoder trained by several ranks on many meshes against the same by one rank:
  * initial parameters to the bit, losses, gradients, norms and what the steps make of the
  * parameters. */
-#include "small.h"
-#include "common/vars.h"
+#include "record.h"
 
 #include <lower/partition.h>
 #include <plan/internal.h>
@@ -24,7 +23,7 @@
 #define SGD      "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
-static const Variant variants[] = {
+static const Variant rows[] = {
     {.name = "adamw", .set = {NULL}, .everywhere = true},
     {.name = "sgd", .set = {SGD}, .everywhere = true},
     {.name = "odd length", .set = {SGD}, .length = 15, .often = true},
@@ -35,12 +34,20 @@ static const Variant variants[] = {
     {.name = "norms over all heads, turns", .set = {"decoder_block=olmo3", "use_qk_norm=true", "sliding_window_size=5", "base_num_decoder_layers=4", SGD}},
     {.name = "latent attention", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_qk_clip=true", "qk_clip_threshold=0.01", SGD}},
     {.name = "latent attention, adapters", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
+    {.name = "tokens that an indexer chooses", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=5", "indexer_loss_scaling_factor=0.5", "indexer_sparse_training=true", SGD}},
+    {.name = "an indexer alone, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=5", "indexer_loss_scaling_factor=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .often = true},
     {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},
     {.name = "muon", .set = {"opt_type=muon", "muon_consistent_rms=0.2"}},
     {.name = "muon, moments over data, accumulation", .set = {"opt_type=muon", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "muon, adapters", .set = {"opt_type=muon", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}},
+    {.name = "adafactor", .set = {"opt_type=adafactor", "adafactor_min_dim_size_to_factor=4", "adafactor_momentum=0.5"}, .often = true},
+    {.name = "adafactor, moments over data, accumulation", .set = {"opt_type=adafactor", "adafactor_min_dim_size_to_factor=16", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
+    {.name = "schedule-free, accumulation", .set = {"opt_type=schedule_free_adamw", "gradient_accumulation_steps=2"}, .parts = 2, .often = true},
+    {.name = "schedule-free, moments over data, adapters", .set = {"opt_type=schedule_free_adamw", "shard_optimizer_over_data=true", "lora.enable_lora=true", "lora.lora_rank=8", "lora.lora_alpha=8"}},
+    {.name = "moments as bytes", .set = {"optimizer_state_dtype=int8"}, .often = true},
+    {.name = "moments as bytes over data, muon", .set = {"optimizer_state_dtype=int8", "shard_optimizer_over_data=true", "opt_type=muon"}},
     {.name = "adam_pax, spikes, a mask", .set = {"opt_type=adam_pax", "skip_step_on_spikes=true", "skip_step_interval=4", "trainable_parameters_mask=[mlp]"}},
     {.name = "accumulation, adamw, odd length", .set = {"gradient_accumulation_steps=2"}, .length = 15, .parts = 2},
     {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
@@ -69,9 +76,12 @@ static const Variant variants[] = {
     {.name = "experts of llama4, chunks", .set = {"decoder_block=llama4", "num_experts=8", "shared_experts=1", "interleave_moe_layer_step=2", "nope_layer_interval=4", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "chunk_attn_window_size=5", "use_qk_norm=true", "temperature_tuning=true", "temperature_tuning_floor_scale=3", "rope_type=llama3.1", "load_balance_loss_weight=0.1", SGD}},
     {.name = "heads of two kinds, a number a layer", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "base_num_query_heads=24", "global_head_dim=16", "global_num_kv_heads=8", "share_kv_projections=true", "sliding_window_size=5", "use_post_attn_norm=true", SGD}},
     {.name = "experts of gemma4", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "sliding_window_size=5", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "use_post_ffw_norm=true", "load_balance_loss_weight=0.1", SGD}, .gradient = 2.8e-5}, /* twice what one rank's gradient differs by at another level of vectors (per_expert_scale) */
-    {.name = "keys and values of earlier layers, inputs of layers", .set = {"decoder_block=gemma4_small", "base_num_decoder_layers=6", "inhomogeneous_layer_cycle_interval=3", "num_kv_shared_layers=3", "use_double_wide_mlp=true", "hidden_size_per_layer_input=16", "vocab_size_per_layer_input=1152", "sliding_window_size=5", SGD}},
+    {.name = "keys and values of earlier layers, inputs of layers", .set = {"decoder_block=gemma4_small", "base_num_decoder_layers=6", "inhomogeneous_layer_cycle_interval=3", "num_kv_shared_layers=3", "use_double_wide_mlp=true", "hidden_size_per_layer_input=16", "vocab_size_per_layer_input=1152", "sliding_window_size=5", SGD}, .gradient = 1.7e-5}, /* as above: 8.7e-6 of a norm of 8 numbers, between AVX2 and AVX-512 */
     {.name = "experts in every other layer", .set = {"decoder_block=envy", "num_experts=8", "num_experts_per_tok=1", "interleave_moe_layer_step=2", "inhomogeneous_layer_cycle_interval=2", "use_post_ffw_norm=true", "use_qk_norm=true", SGD}},
     {.name = "narrow experts", .set = {"decoder_block=qwen3_custom_moe", "num_experts=8", "num_experts_per_tok=2", "attention_output_dim=48", "moe_expert_input_dim=48", SGD}},
+    {.name = "eight layers, twice round", .set = {"base_num_decoder_layers=8", SGD}, .has_stages = true},
+    {.name = "two layers a stage, more micro-batches", .set = {"base_num_decoder_layers=8", "num_layers_per_pipeline_stage=2", "num_pipeline_microbatches=8", "pipeline_fsdp_ag_once=true"}, .has_stages = true},
+    {.name = "micro-batches that stages do not divide", .set = {"base_num_decoder_layers=8", "num_pipeline_microbatches=1", "remat_policy=full", SGD}, .has_stages = true},
     {.name = "matrices alone", .set = {"decoder_block=simple_mlp", SGD}},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},
@@ -92,6 +102,31 @@ static const Variant variants[] = {
     {.name = "bfloat16, adapters beside a reference", .set = {"dtype=bfloat16", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "use_dpo=true", "dpo.reference=copy", "opt_type=sgd", "learning_rate=0"}, .parts = 2, .loss = 1e-2, .is_bf16 = true},
 };
 // clang-format on
+
+static const Variant optimizers[] = {
+#define MX_OPTIMIZER(name_, keys) {.name = #name_, .set = {"opt_type=" #name_}},
+#include <mx/config_optimizers.def>
+#undef MX_OPTIMIZER
+};
+
+/* The rows and, behind them, the optimizers that none of them has. */
+static Variant variants[MX_COUNT(rows) + MX_COUNT(optimizers)];
+static int n_variants;
+
+static bool has_row(const Variant *optimizer) {
+    bool has = !strcmp(optimizer->name, rows[0].name); /* what is usual */
+    for (int i = 0; i < MX_COUNT(rows); i++)
+        for (int k = 0; k < MOST_SET && rows[i].set[k]; k++)
+            has = has || !strcmp(rows[i].set[k], optimizer->set[0]);
+    return has;
+}
+
+static void list_variants(void) {
+    memcpy(variants, rows, sizeof rows);
+    n_variants = MX_COUNT(rows);
+    for (int i = 0; i < MX_COUNT(optimizers); i++)
+        if (!has_row(&optimizers[i])) variants[n_variants++] = optimizers[i];
+}
 
 /* How far off a run may be: losses relative to themselves, arrays to their norm; what AdamW makes
  * of parameters absolutely, since it makes steps of one size of the smallest gradients too. */
@@ -130,6 +165,7 @@ static bool is_everywhere(const Variant *v) {
 static bool runs_on(int variant, int mesh) {
     const Variant *v = &variants[variant];
     int n;
+    if (v->has_stages) return false;
     const RankMesh *meshes = rank_meshes(&n);
     int n_axes = 0;
     while (n_axes < MOST_AXES && v->axes[n_axes]) n_axes++;
@@ -140,137 +176,11 @@ static bool runs_on(int variant, int mesh) {
 
 /* ---- comparing a rank's part with the whole */
 
-static int64_t index_in_whole(const MxBox *box, MxShape shape, int64_t at) {
-    int64_t index = 0, stride = 1;
-    for (int d = shape.rank - 1; d >= 0; d--) {
-        index += (box->start[d] + at % box->count[d]) * stride;
-        stride *= shape.dim[d];
-        at /= box->count[d];
-    }
-    return index;
-}
-
-/* What one rank makes of a variant; arrays by parameter, NULL = it has no gradient. */
-typedef struct Record {
-    MxArena arena;
-    const MxTree *params;
-    const float **init, **gradient[STEPS], **last;
-    MxLoss loss[STEPS], eval;
-    MxUpdate update[STEPS];
-} Record;
-
-static const float *var_floats(MxArena *arena, const MxTrainState *s, int var) {
-    MxType type = s->local.item[var].type;
-    const void *values = var_values(arena, s->run, var);
-    if (type.dtype == MX_F32) return values;
-    int64_t n = mx_shape_count(type.shape);
-    float *wide = mx_new_n(arena, float, n);
-    bool is_codes = type.dtype == MX_U8; /* of a weight in few bits */
-    for (int64_t i = 0; i < n; i++)
-        wide[i] = is_codes ? (float)((const uint8_t *)values)[i]
-                           : mx_bf16_to_f32(((const MxBf16 *)values)[i]);
-    return wide;
-}
-
-static const float **keep(Record *r, const MxTrainState *s, const int *vars) {
-    const float **kept = mx_new_n(&r->arena, const float *, r->params->n);
-    for (int i = 0; i < r->params->n; i++) {
-        if (vars[i] == MX_NONE) continue;
-        kept[i] = var_floats(&r->arena, s, vars[i]);
-    }
-    return kept;
-}
-
-static bool has_eval(const MxConfig *config) {
-    return config->gradient_accumulation_steps == 1;
-}
-
-/* A teacher is loaded from elsewhere: numbers that depend on the place in the array alone. */
-static void teach(MxTrainState *s) {
-    const MxTree *tree = mx_train_teacher_tree(s);
-    MxArena arena = {.name = "teacher"};
-    for (int i = 0; tree && i < tree->n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
-        const MxBox box = mx_leaf_part(leaf);
-        float *values = mx_new_n(&arena, float, mx_box_count(&box));
-        for (int64_t k = 0; k < mx_box_count(&box); k++) {
-            uint32_t draw[4];
-            mx_philox(7, (uint64_t)i, (uint64_t)index_in_whole(&box, leaf->shape, k), draw);
-            values[k] = 0.4f * mx_uniform(draw[0]) - 0.2f;
-        }
-        mx_leaf_write(leaf, values);
-    }
-    mx_arena_release(&arena);
-}
-
-/* Of every row of a batch, and the log-probabilities that its targets were written with. */
-static void reward(MxTrainState *s, const MxBatch *batch) {
-    enum { REWARDS = 5, LOGPROBS = 7 };
-    static float rewards[64], logprobs[64 * 64];
-    const MxBatchPart *part = &batch->part;
-    ck_assert(part->of_rows <= MX_COUNT(rewards) &&
-              part->rows * part->length <= MX_COUNT(logprobs));
-    for (int64_t row = 0; row < part->of_rows; row++) rewards[row] = (float)(row * 7 % REWARDS);
-    for (int64_t at = 0; at < part->rows; at++)
-        for (int64_t t = 0; t < part->length; t++) {
-            int64_t row = part->row ? part->row[at] : at, column = part->column + t;
-            logprobs[at * part->length + t] = -5 - 0.2f * (float)((3 * row + column) % LOGPROBS);
-        }
-    mx_train_give_rewards(s, batch, rewards, logprobs);
-}
-
-/* What stands behind other prompts is as good as any batch. */
-static void label(MxTrainState *s, const MxBatch *batch) {
-    static float labels[64];
-    ck_assert(batch->part.of_rows <= MX_COUNT(labels));
-    for (int64_t row = 0; row < batch->part.of_rows; row++) labels[row] = row % 3 == 1;
-    mx_train_give_labels(s, batch, labels, batch);
-}
-
-static MxLoss loss_of(MxTrainState *s, int step, const MxBatch *batch) {
-    MxError err = {0};
-    if (s->config->use_grpo)
-        reward(s, batch);
-    else if (s->config->use_kto)
-        label(s, batch);
-    else
-        ck_assert(mx_train_before_batch(s, false, step, batch, &err));
-    return mx_train_loss_and_grad(s, batch);
-}
-
-static Record *make_record(const Variant *v) {
-    static Record records[MX_COUNT(variants)];
-    Record *r = &records[v - variants];
-    if (r->params) return r;
-    MxArena scratch = {.name = "whole"};
-    MxError err = {0};
-    MxTrainState *whole;
-    *r = (Record){.arena = {.name = "record"}};
-    ck_assert_msg(mx_train_state_open(&r->arena, small_config(&r->arena, v, NULL), &whole, &err),
-                  "%s", err.text.data);
-    r->params = mx_model_params(whole->model);
-    teach(whole);
-    mx_train_state_init(whole);
-    mx_train_state_begin(whole);
-    r->init = keep(r, whole, whole->var.param);
-    for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = small_batch(&scratch, small_length(v), step);
-        r->loss[step] = loss_of(whole, step, &batch);
-        r->gradient[step] = keep(r, whole, whole->var.gradient);
-        r->update[step] = mx_train_update(whole);
-    }
-    r->last = keep(r, whole, whole->var.param);
-    MxBatch batch = small_batch(&scratch, small_length(v), STEPS);
-    if (has_eval(whole->config)) r->eval = mx_train_eval(whole, &batch);
-    mx_arena_release(&scratch);
-    return r;
-}
-
 /* A rank's part of a variable; of one that is still a sum to be taken, the sum. */
 static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
     const MxMesh *mesh = &s->mesh.mesh;
     uint32_t axes = s->sharding[var].partial;
-    const float *own = var_floats(arena, s, var);
+    const float *own = record_floats(arena, s, var);
     size_t n = (size_t)mx_box_count(&s->box[var]);
     if (!axes) return own;
     MxGroup group = lower_group(arena, mesh, s->rank, axes);
@@ -288,12 +198,6 @@ typedef struct Distance {
     double relative, absolute;
 } Distance;
 
-static double squares(MxShape shape, const float *all) {
-    double size = 0;
-    for (int64_t i = 0; i < mx_shape_count(shape); i++) size += (double)all[i] * (double)all[i];
-    return size;
-}
-
 /* size  squares that it is relative to */
 static Distance distance(const MxTrainState *s, int var, MxShape shape, const float *all,
                          double size) {
@@ -302,7 +206,7 @@ static Distance distance(const MxTrainState *s, int var, MxShape shape, const fl
     const float *part = part_of(s, var, &arena);
     double error = 0, most = 0;
     for (int64_t i = 0; i < mx_box_count(box); i++) {
-        double d = (double)part[i] - (double)all[index_in_whole(box, shape, i)];
+        double d = (double)part[i] - (double)all[record_index(box, shape, i)];
         error += d * d;
         most = fmax(most, fabs(d));
     }
@@ -316,12 +220,10 @@ static MxShape shape_of(const MxTrainState *s, int var) {
 }
 
 /* Squares of the arrays whose paths end so. */
-static double squares_of(const MxTrainState *s, const Record *r, const int *vars,
-                         const float **whole, const char *ending) {
+static double squares_of(const MxTree *params, const RecordList *whole, const char *ending) {
     double sum = 0;
-    for (int i = 0; i < r->params->n; i++)
-        if (whole[i] && mx_text_has_suffix(r->params->leaves[i].path, ending))
-            sum += squares(shape_of(s, vars[i]), whole[i]);
+    for (int i = 0; i < params->n; i++)
+        if (mx_text_has_suffix(params->leaves[i].path, ending)) sum += whole->squares[i];
     return sum;
 }
 
@@ -329,20 +231,20 @@ static double squares_of(const MxTrainState *s, const Record *r, const int *vars
  * depends on their bias: its gradient is 0 in real numbers, and rounding here. So an array of less
  * than a millionth of the norm of all may be off by what one of a thousandth may. One number a
  * layer, which may be near 0 by chance, is measured by those of all layers. */
-static Distance farthest(const MxTrainState *s, const Record *r, const int *vars,
-                         const float **whole, const char **which) {
+static Distance farthest(const MxTrainState *s, const int *vars, const RecordList *whole,
+                         const char **which) {
     static const char numbers[] = "/layer_scalar";
     Distance most = {0};
-    const double least = 1e-12 * squares_of(s, r, vars, whole, "");
-    const double of_numbers = squares_of(s, r, vars, whole, numbers);
-    for (int i = 0; i < r->params->n; i++) {
-        const char *path = r->params->leaves[i].path;
-        if (!whole[i]) continue;
-        MxShape shape = shape_of(s, vars[i]);
-        double size = squares(shape, whole[i]);
+    const MxTree *params = mx_model_params(s->model);
+    const double least = 1e-12 * squares_of(params, whole, "");
+    const double of_numbers = squares_of(params, whole, numbers);
+    for (int i = 0; i < params->n; i++) {
+        const char *path = params->leaves[i].path;
+        if (!whole->values[i]) continue;
+        double size = whole->squares[i];
         if (size < least) size = 1e6 * least;
         if (mx_text_has_suffix(path, numbers)) size = of_numbers;
-        Distance d = distance(s, vars[i], shape, whole[i], size);
+        Distance d = distance(s, vars[i], shape_of(s, vars[i]), whole->values[i], size);
         most.absolute = fmax(most.absolute, d.absolute);
         if (!(d.relative >= most.relative)) continue;
         most.relative = d.relative;
@@ -373,25 +275,28 @@ static MxCommCount sent_since(MxCommCount before) {
     return (MxCommCount){now.calls - before.calls, now.bytes - before.bytes};
 }
 
+static void see_gradient(Seen *seen, const MxTrainState *s, const RecordList *whole) {
+    const char *which = NULL;
+    double far = farthest(s, s->var.gradient, whole, &which).relative;
+    if (far <= seen->gradient) return;
+    seen->gradient = far;
+    seen->gradient_of = which;
+}
+
 static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *arena) {
     Seen seen = {0};
-    teach(s);
+    record_teach(s);
     mx_train_state_init(s);
     mx_train_state_begin(s);
-    seen.init = farthest(s, r, s->var.param, r->init, &seen.init_of);
+    seen.init = farthest(s, s->var.param, &r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(arena, small_length(v), step);
         MxCommCount before = mx_comm_count(comm);
-        MxLoss loss = loss_of(s, step, &batch);
+        MxLoss loss = record_loss(s, step, &batch);
         MxCommCount made = sent_since(before);
         seen.loss = fmax(seen.loss, relative(loss.loss, r->loss[step].loss));
         seen.weights = fmax(seen.weights, fabs(loss.total_weights - r->loss[step].total_weights));
-        const char *which = NULL;
-        double far = farthest(s, r, s->var.gradient, r->gradient[step], &which).relative;
-        if (is_comparable(v, step) && !(far <= seen.gradient)) {
-            seen.gradient = far;
-            seen.gradient_of = which;
-        }
+        if (is_comparable(v, step)) see_gradient(&seen, s, &r->gradient[step]);
         before = mx_comm_count(comm);
         MxUpdate update = mx_train_update(s);
         seen.sent = sent_since(before);
@@ -399,20 +304,22 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
         seen.norm = fmax(seen.norm, relative(update.raw_grad_norm, r->update[step].raw_grad_norm));
         seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
     }
-    seen.last = farthest(s, r, s->var.param, r->last, &seen.last_of);
+    seen.last = farthest(s, s->var.param, &r->last, &seen.last_of);
     MxBatch batch = small_batch(arena, small_length(v), STEPS);
-    if (has_eval(s->config))
+    if (record_has_eval(s->config))
         seen.loss = fmax(seen.loss, relative(mx_train_eval(s, &batch).loss, r->eval.loss));
     return seen;
 }
 
 /* Of a parameter's part a rank has the moments of one "data"th, if the config says so. A vector
- * that "tensor" cuts stays as it is, as in MaxText. */
+ * that "tensor" cuts stays as it is, as in MaxText. Factored ones and
+ * scales have another shape. */
 static void ck_moments(const MxTrainState *s, const char *at) {
     const MxTree *params = mx_model_params(s->model);
     int64_t n = s->config->shard_optimizer_over_data ? mx_mesh_size(&s->mesh.mesh, "data") : 1;
     for (int k = 0; k < s->optim->n_arrays; k++) {
         int i = s->optim->arrays[k].param;
+        if (!mx_shape_equal(s->optim->arrays[k].leaf.shape, params->leaves[i].shape)) continue;
         ck_assert_msg(n * mx_box_count(&s->box[s->var.kept[k]]) ==
                               mx_box_count(&s->box[s->var.param[i]]) ||
                           params->leaves[i].shape.rank == 1,
@@ -440,10 +347,11 @@ static void ck_casts(const MxTrainState *s, const char *at) {
     }
 }
 
-/* A plan is that of all ranks: the first one makes it, and the last, whose parts may be others. */
-static bool plans_here(void) {
+/* A plan is that of all ranks of the first stage: the first one makes it, and the last, whose parts
+ * may be others. */
+static bool plans_here(const MxTrainState *s) {
     int rank = mx_comm_rank(comm);
-    return rank == 0 || rank == mx_comm_size(comm) - 1;
+    return rank == 0 || (rank == mx_comm_size(comm) - 1 && s->mesh.n_stages == 1);
 }
 
 /* The plan's list is what a step sent, and its memory what the state has. */
@@ -500,15 +408,15 @@ static void train_on(const RankMesh *mesh, int variant) {
     MxError err = {0};
     MxTrainState *divided;
     const Variant *v = &variants[variant];
-    const Record *record = make_record(v);
+    const Record *record = record_of(variants, n_variants, variant);
     ck_assert_msg(
         mx_train_state_open_on(&arena, small_config(&arena, v, mesh), comm, &divided, &err),
         "%s: %s", v->name, err.text.data);
     Seen seen = train(divided, v, record, &arena);
     const char *at =
         mx_arena_printf(&arena, "%s on %s", v->name, mx_mesh_text(&arena, &divided->mesh.mesh));
-    n_ran[variant]++;
-    if ((!is_everywhere(v) || v == variants) && plans_here())
+    if (divided->mesh.n_stages == 1) n_ran[variant]++;
+    if ((!is_everywhere(v) || v == variants) && plans_here(divided))
         ck_planned(&arena, divided, seen.sent, at);
     ck_moments(divided, at);
     ck_casts(divided, at);
@@ -518,9 +426,41 @@ static void train_on(const RankMesh *mesh, int variant) {
 
 /* A test each, since a rank that fails leaves its test, and the others must not wait for it. */
 START_TEST(ranks_train_as_one) {
-    int n, mesh = _i / MX_COUNT(variants), variant = _i % MX_COUNT(variants);
+    int n, mesh = _i / n_variants, variant = _i % n_variants;
     const RankMesh *meshes = rank_meshes(&n);
     if (runs_on(variant, mesh)) train_on(&meshes[mesh], variant);
+}
+END_TEST
+
+/* ---- stages */
+
+static int64_t number_in(const Variant *v, const char *key, int64_t usual) {
+    for (int i = 0; i < MOST_SET && v->set[i]; i++)
+        if (mx_text_has_prefix(v->set[i], key)) return strtoll(v->set[i] + strlen(key), NULL, 10);
+    return usual;
+}
+
+/* Whether a pipeline takes the variant on that mesh; of long lists of meshes each has some. */
+static bool fits_stages(int variant, int mesh) {
+    const Variant *v = &variants[variant];
+    int n, at = 0;
+    const RankMesh *m = &stage_meshes(&n)[mesh];
+    while (strcmp(mx_mesh_default_axes[at], "stage")) at++;
+    int64_t stages = m->size[at], layers = number_in(v, "base_num_decoder_layers=", 2);
+    int64_t each = number_in(v, "num_layers_per_pipeline_stage=", 1);
+    int64_t micros = number_in(v, "num_pipeline_microbatches=", stages) * (v->parts ? v->parts : 1);
+    bool divides = layers % (stages * each) == 0 && small_rows() % micros == 0 &&
+                   small_rows() / micros % (mx_comm_size(comm) / stages) == 0;
+    for (int i = 0; i < MOST_SET && v->set[i]; i++)
+        if (!strcmp(v->set[i], "use_qk_clip=true") ||
+            mx_text_has_prefix(v->set[i], "teacher_overrides"))
+            return false;
+    return divides && !v->axes[0] && (v->everywhere || v->has_stages || (mesh + variant) % n < 2);
+}
+
+START_TEST(stages_train_as_one) {
+    int n, mesh = _i / n_variants, variant = _i % n_variants;
+    if (fits_stages(variant, mesh)) train_on(&stage_meshes(&n)[mesh], variant);
 }
 END_TEST
 
@@ -530,8 +470,9 @@ START_TEST(there_were_enough) {
     enum { WANTED = 20 };
     int n, n_all = 0;
     rank_meshes(&n);
-    for (int v = 0; v < MX_COUNT(variants); v++) {
+    for (int v = 0; v < n_variants; v++) {
         n_all += n_ran[v];
+        if (variants[v].has_stages) continue;
         if (is_everywhere(&variants[v])) ck_assert_int_eq(n_ran[v], n);
         if (!variants[v].axes[0]) ck_assert_int_ge(n_ran[v], n < least() ? n : least());
         ck_assert_int_ge(n_ran[v], 1);
@@ -547,10 +488,16 @@ END_TEST
 Suite *train_suite(void) {
     int n;
     rank_meshes(&n);
+    list_variants();
     Suite *suite = suite_create("mpi/train");
     TCase *tcase = tcase_create("train");
-    tcase_add_loop_test(tcase, ranks_train_as_one, 0, n * MX_COUNT(variants));
+    tcase_add_loop_test(tcase, ranks_train_as_one, 0, n * n_variants);
     tcase_add_test(tcase, there_were_enough);
+    tcase_set_timeout(tcase, 120);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("stages");
+    stage_meshes(&n);
+    if (n) tcase_add_loop_test(tcase, stages_train_as_one, 0, n * n_variants);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     return suite;

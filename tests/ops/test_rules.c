@@ -124,7 +124,8 @@ static const struct {
 } masks[] = {
     {MX_MASK_CAUSAL, 64, 0},   {MX_MASK_FULL, 64, 0},     {MX_MASK_SLIDING, 64, 8},
     {MX_MASK_SLIDING, 64, 64}, {MX_MASK_SLIDING, 64, 99}, {MX_MASK_CHUNK, 64, 8},
-    {MX_MASK_CHUNK, 64, 64},   {MX_MASK_CHUNK, 64, 128},
+    {MX_MASK_CHUNK, 64, 64},   {MX_MASK_CHUNK, 64, 128},  {MX_MASK_BLOCKS, 64, 8},
+    {MX_MASK_BLOCKS, 64, 64},  {MX_MASK_BLOCKS, 64, 1},
 };
 
 static bool sees(MxMask mask, int64_t window, int64_t query, int64_t key) {
@@ -135,6 +136,8 @@ static bool sees(MxMask mask, int64_t window, int64_t query, int64_t key) {
         return query - window < key && key <= query;
     case MX_MASK_CHUNK:
         return key <= query && key / window == query / window;
+    case MX_MASK_BLOCKS:
+        return key / window <= query / window;
     default:
         return key <= query;
     }
@@ -181,9 +184,22 @@ static const struct {
     {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
     {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1}, {MX_NF4, 0, 64}},
      "nt 1 bfloat16 nf4 64 dim 0"},
+    {&op_encode, &(const MxEncodeAttr){.grid = MX_GRID_E5M2, .n_contract = 2, .leads = true},
+     "fp8_e5m2 first 2"},
+    {&op_coded_dot, &(const MxCodedDotAttr){.dot = {MX_F32, MX_DOT_TN, 2}, .columns = true},
+     "tn 2 float32 columns"},
     {&op_adamw, &(const MxAdamwAttr){.eps = 1e-8, .weight_decay = 0.1, .nesterov = true},
      "eps 1e-08 0 decay 0.1 nesterov"},
     {&op_lion, &(const MxLionAttr){.weight_decay = 0.1}, "decay 0.1"},
+    {&op_schedule_free, &(const MxScheduleFreeAttr){.b1 = 0.9, .eps = 1e-8, .weight_decay = 0.1},
+     "b1 0.9 eps 1e-08 decay 0.1"},
+    {&op_sum_dim, &(const MxSumDimAttr){.dim = 1, .squares = true}, "dim 1 of squares"},
+    {&op_times, &(const MxTimesAttr){.dim = 1, .factor = MX_FACTOR_INVERSE_ROOT},
+     "1 / sqrt(y) dim 1"},
+    {&op_decayed, &(const MxDecayedAttr){.is_second = true, .factor = 0.5, .plus = 0.25},
+     "second factor 0.5 plus 0.25"},
+    {&op_rms_step, &(const MxRmsStepAttr){.count = 6, .threshold = 1, .scales = true},
+     "6 elements threshold 1 scales"},
     {&op_merge_grad, &(const MxMergeGradAttr){.n = 8}, "8 rows"},
     {&op_unit, &(const MxUnitAttr){.eps = 1e-8}, "eps 1e-08"},
     {&op_descend, &(const MxDescendAttr){.factor = 0.5, .weight_decay = 0.1},
@@ -215,6 +231,15 @@ static const struct {
      "chunk 4 scale 0.5"},
     {&op_cache_attention, &(const MxAttentionAttr){.scale = 0.5, .value_width = 4},
      "causal scale 0.5 values 4"},
+    {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_chosen = true},
+     "causal scale 1 chosen"},
+    {&op_index, &(const MxIndexAttr){.n_best = 8, .keeps_ties = true}, "8 and ties"},
+    {&op_cache_index, &(const MxIndexAttr){.n_best = 8, .is_part = true, .first_query = 4},
+     "8 from query 4"},
+    {&op_index_loss, &(const MxIndexLossAttr){.factor = 0.5, .scale = 2}, "0.5 scale 2"},
+    {&op_index_loss_grad,
+     &(const MxIndexLossAttr){.factor = 1, .scale = 1, .is_part = true, .first_query = 6},
+     "1 scale 1 from query 6"},
     {&op_head_dot, &(const MxHeadDotAttr){.transposed = true, .first = 2, .width = 6},
      "nt 6 from 2"},
     {&op_preference, &(const MxPreferenceAttr){.beta = 0.1}, "dpo standard beta 0.1"},

@@ -36,7 +36,10 @@ static void tear_down(void) {
 }
 
 static MxConfig config_of(const char *opt_type) {
-    return (MxConfig){.opt_type = opt_type, .mu_dtype = "bfloat16", .dtype = "float32"};
+    return (MxConfig){.opt_type = opt_type,
+                      .mu_dtype = "bfloat16",
+                      .dtype = "float32",
+                      .optimizer_state_dtype = "float32"};
 }
 
 static MxStrs one(const char **pattern) {
@@ -72,6 +75,43 @@ START_TEST(moments_lie_where_optax_has_them) {
     o = optim_of(&c);
     ck_assert(!mx_optim_has_kept(o));
     ck_assert_int_eq(mx_tree_find(&o->numbers, "optimizer/opt_state/1/count"), 0);
+}
+END_TEST
+
+/* Blocks along the dim that has the largest, at least eight of them; what is small stays. */
+START_TEST(moments_are_bytes_in_blocks) {
+    MxConfig c = config_of("adamw");
+    c.optimizer_state_dtype = "int8";
+    add("decoder/wide/kernel", MX_SHAPE(32, 512, 6));
+    const MxOptim *o = optim_of(&c);
+    const MxLeaf *nu = kept(o, 3, 1);
+    ck_assert(nu->quant.type == MX_SQUARES && nu->quant.dim == 1 && nu->quant.tile == 64);
+    ck_assert(nu->dtype == MX_U8 && mx_shape_equal(nu->shape, MX_SHAPE(32, 512, 6)));
+    ck_assert_int_eq(kept(o, 3, 0)->quant.type, MX_DYNAMIC);
+    const MxOptimArray *codes = &o->arrays[o->array[3 * MX_OPTIM_KEPT + 1]];
+    const MxLeaf *scales = &o->arrays[codes->scales].leaf;
+    ck_assert_str_eq(scales->path, "optimizer/opt_state/0/nu_scales/decoder/wide/kernel");
+    ck_assert(scales->dtype == MX_F32 && mx_shape_equal(scales->shape, MX_SHAPE(32, 8, 6)));
+    ck_assert(kept(o, 0, 0)->dtype == MX_BF16 && !kept(o, 0, 0)->quant.type);
+    ck_assert_int_eq(o->arrays[o->array[0]].scales, MX_NONE);
+}
+END_TEST
+
+/* Of the two largest dims, the last of equals, each array lacks one. */
+START_TEST(factored_moments_lack_a_dim) {
+    MxConfig c = config_of("adafactor");
+    c.adafactor_factored = true;
+    c.adafactor_min_dim_size_to_factor = 6;
+    add("decoder/wide/kernel", MX_SHAPE(8, 2, 8));
+    add("decoder/tall/kernel", MX_SHAPE(9, 7));
+    const MxOptim *o = optim_of(&c);
+    ck_assert(mx_shape_equal(kept(o, 3, 0)->shape, MX_SHAPE(8, 2)));
+    ck_assert(mx_shape_equal(kept(o, 3, 1)->shape, MX_SHAPE(2, 8)));
+    ck_assert(mx_shape_equal(kept(o, 4, 0)->shape, MX_SHAPE(7)));
+    ck_assert(mx_shape_equal(kept(o, 4, 1)->shape, MX_SHAPE(9)));
+    ck_assert_str_eq(kept(o, 4, 0)->path, "optimizer/opt_state/0/v_row/decoder/tall/kernel");
+    ck_assert(!kept(o, 3, 2) && !kept(o, 0, 0) && !kept(o, 0, 3));
+    ck_assert(mx_shape_equal(kept(o, 0, 2)->shape, MX_SHAPE(4, 6))); /* one is below 6 */
 }
 END_TEST
 
@@ -140,6 +180,8 @@ int main(void) {
     TCase *tests = tcase_create("optim");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, moments_lie_where_optax_has_them);
+    tcase_add_test(tests, moments_are_bytes_in_blocks);
+    tcase_add_test(tests, factored_moments_lack_a_dim);
     tcase_add_test(tests, wrappers_stand_around_each_other);
     tcase_add_test(tests, masks_see_the_paths_of_stacks);
     tcase_add_test(tests, spikes_are_left_out);

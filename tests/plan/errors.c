@@ -49,8 +49,10 @@ static const struct {
      ":2:27: ici_pipeline_parallelism: 3 stages do not divide 4 decoder layers"},
     {"--plan", "ici_pipeline_parallelism: 2\nnum_pipeline_repeats: 4\n",
      ":3:23: num_pipeline_repeats: 4 layers on 2 stages make 2 repeats, found 4"},
-    {"--plan", "ici_pipeline_parallelism: 2\nnum_layers_per_pipeline_stage: 2\n",
-     ":3:32: num_layers_per_pipeline_stage: not available yet (got 2; only 1 works now)"},
+    {"--plan", "ici_pipeline_parallelism: 2\nnum_layers_per_pipeline_stage: 3\n",
+     ":3:32: num_layers_per_pipeline_stage: 3 do not divide the 2 layers of each of 2 stages"},
+    {"--plan", "ici_pipeline_parallelism: 2\nnum_pipeline_microbatches: 5\n",
+     ":3:28: num_pipeline_microbatches: 16 rows do not divide into 5 micro-batches of a pipeline"},
     {"--plan", "ici_pipeline_parallelism: 2\npipeline_parallel_layers: 2\n",
      ":3:27: pipeline_parallel_layers: not available yet (got 2; only -1 and all 4 layers work "
      "now)"},
@@ -166,6 +168,10 @@ START_TEST(a_plan_tells_refusals) {
     /* MaxText's own base.yml names a tokenizer's type and no files. */
     text = run_ok("--plan --config tests/config/maxtext_base.yml run_name=x").out;
     ck_assert(strstr(text, "tokenizer_type: \"sentencepiece\" is read from files, but none"));
+    text = run_ok("--plan num_devices=16 ici_fsdp_parallelism=16 optimizer_state_dtype=int8").out;
+    ck_assert(strstr(text,
+                     "\nerror, when run: mesh axis \"fsdp\" (size 16) does not divide dim 0 = "
+                     "8 of optimizer/opt_state/0/mu_scales/decoder/layers_0/"));
     const MxJson *plan = run_json("dataset_type=tfds");
     ck_assert_uint_eq(mx_json_length(mx_json_get(plan, "errors_when_run")), 1);
     ck_assert_uint_eq(mx_json_length(mx_json_get(run_json(""), "errors_when_run")), 0);

@@ -70,6 +70,7 @@ static const struct {
     {MX_KEY_remat_policy, "full"},
     {MX_KEY_matmul_precision, "high"},
     {MX_KEY_matmul_provider, "own"},
+    {MX_KEY_quantization, "int8"},
     {MX_KEY_num_threads, "2"},
     {MX_KEY_dataset_type, "synthetic"},
     {MX_KEY_text_train_files, "{}/more/b.txt"},
@@ -107,8 +108,12 @@ static const struct {
     {MX_KEY_eval_steps, "1"},
     {MX_KEY_eval_interval, "-1"},
     {MX_KEY_target_eval_loss, "100"},
+    {MX_KEY_eval_tasks, "[{}/tasks.jsonl]"},
     {MX_KEY_sample_prompts, "{}/prompts.jsonl"},
     {MX_KEY_num_vocab_tiling, "4"},
+    {MX_KEY_training_objective, "block_diffusion"},
+    {MX_KEY_block_diffusion_logit_alignment, "shifted"},
+    {MX_KEY_block_diffusion_canvas_policy, "seed_and_mask"},
     {MX_KEY_dpo_algo, "ipo"},
     {MX_KEY_dpo_formula, "maxtext"},
     {MX_KEY_dpo_max_prompt_length, "4"},
@@ -129,12 +134,16 @@ static const struct {
     {MX_KEY_distill_feature_loss_type, "l2"},
     {MX_KEY_distill_layer_indices, "[0]"},
     {MX_KEY_opt_type, "sgd"},
+    {MX_KEY_optimizer_state_dtype, "int8"},
     {MX_KEY_trainable_parameters_mask, "[mlp]"},
     {MX_KEY_skip_step_interval, "2"},
     {MX_KEY_muon_beta, "0.5"},
     {MX_KEY_muon_weight_decay, "0.5"},
     {MX_KEY_muon_consistent_rms, "0.5"},
     {MX_KEY_gradient_clipping_threshold, "0.1"},
+    {MX_KEY_adafactor_min_dim_size_to_factor, "4"},
+    {MX_KEY_adafactor_clipping_threshold, "2"},
+    {MX_KEY_adafactor_momentum, "0.5"},
     {MX_KEY_adamw_mask, "[.*]"},
     {MX_KEY_adam_b2, "0.5"},
     {MX_KEY_lr_schedule_type, "wsd"},
@@ -273,6 +282,7 @@ static void put_data(void) {
     put_lines("{}/dpo.jsonl",
               "{\"prompt\": \"pick %d\", \"chosen\": \"good %d\", \"rejected\": \"bad %d\"}\n", 14);
     put_lines("{}/prompts.jsonl", "[%d, %d, %d]\n", 2);
+    put_lines("{}/tasks.jsonl", "{\"question\": \"%d\", \"answer\": \"%d%d\"}\n", 2);
     put_lines("{}/mixture.json",
               "{\"a\": {\"path\": \"" FIXTURES "texts.array_record\", \"weight\": 1}}", 1);
     put_lines("{}/other.jsonl",
@@ -453,10 +463,12 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_model_name,
                                     MX_KEY_dataset_path,
                                     MX_KEY_mtp_eval_target_module,
-                                    MX_KEY_use_qk_clip,    /* tests/train/test_clip.c */
-                                    MX_KEY_use_grpo,       /* wants a column of rewards */
-                                    MX_KEY_use_multimodal, /* tests/train/test_images.c */
-                                    MX_KEY_use_kto,        /* one of labels */
+                                    MX_KEY_use_qk_clip,        /* tests/train/test_clip.c */
+                                    MX_KEY_use_indexer,        /* tests/train/test_golden.c */
+                                    MX_KEY_training_objective, /* tests/train/test_blocks.c */
+                                    MX_KEY_use_grpo,           /* wants a column of rewards */
+                                    MX_KEY_use_multimodal,     /* tests/train/test_images.c */
+                                    MX_KEY_use_kto,            /* one of labels */
                                     MX_KEY_dcn_sequence_parallelism,
                                     MX_KEY_ici_sequence_parallelism};
     MxConfig *base[MX_COUNT(modes)], *config;

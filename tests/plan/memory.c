@@ -123,13 +123,10 @@ START_TEST(shards_add_up) {
 END_TEST
 
 static void same_memory(const char *refused, const char *near, const char *why) {
-    static const char *const members[] = {"activations", "buffers",   "casts",    "weights",
-                                          "gradients",   "optimizer", "reference"};
-    const bool is_stage = strstr(why, "stage") != NULL; /* others have a part that is rounded up */
-    const int n = is_stage ? MX_COUNT(members) : 2;
+    static const char *const members[] = {"activations", "buffers"}; /* others are rounded up */
     const MxJson *a = run_json(mx_arena_printf(&arena, "--config configs/base.yml %s", refused));
     const MxJson *b = run_json(mx_arena_printf(&arena, "--config configs/base.yml %s", near));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < MX_COUNT(members); i++) {
         const char *member = mx_arena_printf(&arena, "memory_per_rank.%s", members[i]);
         ck_assert_msg(json_int(a, member) == json_int(b, member), "%s: %s is %lld, of %s %lld",
                       refused, members[i], (long long)json_int(a, member), near,
@@ -143,18 +140,40 @@ static void same_memory(const char *refused, const char *near, const char *why) 
     ck_assert_uint_eq(mx_json_length(mx_json_get(a, "collectives_per_step")), 0);
 }
 
-/* By the passes that runs use: a stage is planned as its layers without the others; what does not
- * divide is computed whole, and kept as the largest part of it. */
+/* A rank has its stage's layers and what is outside layers; a deep pipeline is planned from shallow
+ * ones, and one that no run takes without stages. */
+START_TEST(pipelines) {
+    static const char *const members[] = {"weights", "gradients", "optimizer"};
+    const MxJson *staged = run_json("num_devices=8 ici_pipeline_parallelism=4 "
+                                    "per_device_batch_size=2");
+    const MxJson *shallow = run_json("num_devices=2 base_num_decoder_layers=1");
+    for (int i = 0; i < MX_COUNT(members); i++) {
+        const char *member = mx_arena_printf(&arena, "memory_per_rank.%s", members[i]);
+        ck_assert_int_eq(json_int(staged, member), json_int(shallow, member));
+    }
+    ck_assert(json_bool(staged, "memory_per_rank.activations_are_exact"));
+    ck_assert_uint_gt(mx_json_length(mx_json_get(staged, "collectives_per_step")), 0);
+    const MxJson *deep = run_json("num_devices=8 ici_pipeline_parallelism=4 "
+                                  "base_num_decoder_layers=64 num_layers_per_pipeline_stage=16");
+    const MxJson *half = run_json("num_devices=8 ici_pipeline_parallelism=4 "
+                                  "base_num_decoder_layers=32 num_layers_per_pipeline_stage=8");
+    const MxJson *quarter = run_json("num_devices=8 ici_pipeline_parallelism=4 "
+                                     "base_num_decoder_layers=16 num_layers_per_pipeline_stage=4");
+    const char *member = "memory_per_rank.activations";
+    ck_assert_int_eq(json_int(deep, member) - json_int(half, member),
+                     2 * (json_int(half, member) - json_int(quarter, member)));
+    const MxJson *refused = run_json(
+        "num_devices=8 ici_pipeline_parallelism=4 decoder_block=deepseek attention_type=mla "
+        "first_num_dense_layers=4 use_qk_clip=true enable_checkpointing=false");
+    const MxJson *errors = mx_json_get(refused, "errors_when_run");
+    const char *last = mx_json_string(mx_json_at(errors, mx_json_length(errors) - 1));
+    ck_assert_msg(strstr(last, "not available yet in a pipeline"), "%s", last);
+}
+END_TEST
+
+/* By the passes that runs use: what does not divide is computed whole, and kept as the largest part
+ * of it. */
 START_TEST(meshes_that_no_run_takes) {
-    const char *stage = "cannot be run yet: mesh axis \"stage\" has size 4";
-    same_memory("num_devices=8 ici_pipeline_parallelism=4 per_device_batch_size=2",
-                "num_devices=2 base_num_decoder_layers=1 per_device_batch_size=8", stage);
-    same_memory("model_name=llama2-7b num_devices=8 ici_pipeline_parallelism=4 dtype=bfloat16 "
-                "lora.enable_lora=true lora.lora_rank=8 lora.lora_alpha=8",
-                "model_name=llama2-7b num_devices=2 override_model_config=true dtype=bfloat16 "
-                "base_num_decoder_layers=8 per_device_batch_size=32 lora.enable_lora=true "
-                "lora.lora_rank=8 lora.lora_alpha=8",
-                stage);
     same_memory("num_devices=2 ici_tensor_parallelism=2 vocab_size=1001",
                 "num_devices=2 ici_tensor_parallelism=2 vocab_size=1001 "
                 "logical_axis_rules=[[vocab,[]],[activation_vocab,[]]]",
@@ -200,6 +219,7 @@ Suite *memory_suite(void) {
     suite_add_tcase(s, tc);
     suite_add(s, "deep_models", deep_models, 240);
     suite_add(s, "shards_add_up", shards_add_up, 60);
+    suite_add(s, "pipelines", pipelines, 120);
     suite_add(s, "meshes_that_no_run_takes", meshes_that_no_run_takes, 120);
     suite_add(s, "planning_405b", planning_405b, 60);
     return s;

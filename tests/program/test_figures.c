@@ -110,7 +110,7 @@ START_TEST(sums_have_names) {
     ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
     const MxLoss loss = {0};
     ck_assert_ptr_eq(mx_train_sum(state, &loss, "xent_sum"), &loss.sum[0]);
-    ck_assert_ptr_eq(mx_train_sum(state, &loss, "ahead_loss"), &loss.sum[3]);
+    ck_assert_ptr_eq(mx_train_sum(state, &loss, "ahead_loss"), &loss.sum[4]);
     ck_assert_ptr_null(mx_train_sum(state, &loss, "pairs"));
     mx_arena_release(&arena);
 }

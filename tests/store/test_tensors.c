@@ -1,8 +1,9 @@
 /* test_tensors.c — safetensors files: what is written is read, every float is widened, and damaged
- * headers are refused. */
+ * headers are refused; files of torch.save, whole and damaged. */
 #include "store_test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -154,6 +155,65 @@ START_TEST(what_the_library_refuses_is_refused) {
 }
 END_TEST
 
+/* ---- files that torch.save wrote */
+
+static MxBytes torch_file(void) {
+    MxBytes bytes;
+    const char *path = goldens_need(&arena, "hf/meta/shards_1/consolidated.00.pth");
+    ck_ok(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    return bytes;
+}
+
+static bool opens(const void *data, size_t size, MxTensors **out) {
+    FILE *stream = fopen(in_folder("x.pth"), "wb");
+    ck_assert(stream && fwrite(data, 1, size, stream) == size && !fclose(stream));
+    return mx_tensors_open(&arena, in_folder("x.pth"), out, &err);
+}
+
+START_TEST(files_of_torch_are_read) {
+    enum { TENSORS = 3 + 9 };
+    MxBytes bytes = torch_file();
+    MxTensors *file;
+    float x[16];
+    ck_ok(opens(bytes.data, bytes.size, &file));
+    ck_assert_int_eq(mx_tensors_count(file), TENSORS);
+    const MxTensor *w2 = mx_tensors_find(file, "layers.0.feed_forward.w2.weight");
+    ck_assert(w2 && w2->dtype == MX_BF16 && mx_shape_equal(w2->shape, MX_SHAPE(16, 56)));
+    ck_ok(mx_tensors_read(file, mx_tensors_find(file, "norm.weight"), x, &err));
+    for (int i = 0; i < 16; i++) ck_assert(x[i] > 0 && x[i] < 2);
+}
+END_TEST
+
+START_TEST(files_of_torch_that_are_cut_are_refused) {
+    enum { STEP = 97 };
+    MxBytes bytes = torch_file();
+    MxTensors *file;
+    for (size_t size = 8; size < bytes.size; size += STEP)
+        ck_failed(opens(bytes.data, size, &file), "");
+}
+END_TEST
+
+/* Errors, or arrays that lie in the file. */
+START_TEST(damaged_files_of_torch_do_no_harm) {
+    enum { STEP = 31 };
+    static const uint8_t damage[] = {0x01, 0x80, 0xff};
+    MxBytes bytes = torch_file();
+    MxTensors *file;
+    for (size_t at = 0; at < bytes.size; at += STEP) {
+        bytes.data[at] ^= damage[at % MX_COUNT(damage)];
+        bool ok = opens(bytes.data, bytes.size, &file);
+        bytes.data[at] ^= damage[at % MX_COUNT(damage)];
+        ck_assert(ok == !err.count);
+        for (int i = 0; ok && i < mx_tensors_count(file); i++) {
+            const MxTensor *t = mx_tensors_at(file, i);
+            ck_assert(t->offset >= 0 && t->offset + mx_tensor_bytes(t) <= (int64_t)bytes.size);
+        }
+        mx_error_release(&err);
+        err = (MxError){0};
+    }
+}
+END_TEST
+
 Suite *tensors_suite(void) {
     Suite *suite = suite_create("store/tensors");
     TCase *tcase = tcase_create("tensors");
@@ -164,6 +224,9 @@ Suite *tensors_suite(void) {
     tcase_add_test(tcase, what_is_no_such_file_is_refused);
     tcase_add_test(tcase, what_the_library_reads_is_read);
     tcase_add_test(tcase, what_the_library_refuses_is_refused);
+    tcase_add_test(tcase, files_of_torch_are_read);
+    tcase_add_test(tcase, files_of_torch_that_are_cut_are_refused);
+    tcase_add_test(tcase, damaged_files_of_torch_do_no_harm);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -149,14 +149,20 @@ START_TEST(damaged_ranks) {
 }
 END_TEST
 
-/* Single bytes and two merges; special tokens in text are text. */
-START_TEST(ranks) {
+/* Single bytes and two merges. */
+static MxText some_ranks(void) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     MxText file;
     mx_text_init(&file, &arena);
     for (int byte = 0; byte < 256; byte++)
         mx_text_add(&file, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
     mx_text_add(&file, "YWI= 256\nYWJj 257\n"); /* ab, abc */
+    return file;
+}
+
+/* Special tokens in text are text. */
+START_TEST(ranks) {
+    MxText file = some_ranks();
     const char *path = text_file("good.tiktoken", file.data, file.len);
     MxTokenizer *tokenizer = text_opened("tiktoken", path);
     remove(path);
@@ -172,6 +178,24 @@ START_TEST(ranks) {
 }
 END_TEST
 
+/* What Meta calls tokenizer.model is, of Llama 3, such a file; a model of sentencepiece begins with
+ * the end of a line. */
+START_TEST(ranks_that_lie_in_a_folder) {
+    MxText file = some_ranks();
+    const char *dir = text_file("folder", "", 0);
+    remove(dir);
+    ck_assert(mx_dir_make(dir, &err));
+    const char *path = mx_path_join(&arena, dir, "tokenizer.model");
+    ck_assert(mx_file_write(path, file.data, file.len, &err));
+    ck_assert_str_eq(mx_tokenizer_guess(dir), "tiktoken");
+    ck_assert_str_eq(text_ids(text_opened("tiktoken", dir), "abab abc", 8), "256 256 32 257");
+    ck_assert(mx_file_write(path, "\n", 1, &err));
+    ck_assert_str_eq(mx_tokenizer_guess(dir), "sentencepiece");
+    ck_assert(mx_dir_remove(dir, &err));
+    ck_assert_ptr_null(mx_tokenizer_guess(dir));
+}
+END_TEST
+
 Suite *text_json_suite(void) {
     Suite *suite = suite_create("text/files");
     TCase *tests = tcase_create("files");
@@ -183,6 +207,7 @@ Suite *text_json_suite(void) {
     tcase_add_test(tests, damaged_pieces);
     tcase_add_loop_test(tests, damaged_ranks, 0, MX_COUNT(bad_ranks));
     tcase_add_test(tests, ranks);
+    tcase_add_test(tests, ranks_that_lie_in_a_folder);
     suite_add_tcase(suite, tests);
     return suite;
 }

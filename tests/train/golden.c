@@ -167,7 +167,7 @@ struct GoldenProgram {
     MxVars vars;
     int in[MX_BATCH_FIELDS], out[OUTS], logits;
     MxVision vision;
-    int pixels, segments, index; /* of a model that sees images */
+    int pixels, place[MX_PLACE_FACTS], index; /* of a model that sees images */
     int *param, *gradient;
     bool rounds_table;
     MxRun *run;
@@ -189,10 +189,11 @@ static void declare(GoldenProgram *g, const MxConfig *config) {
         g->in[i] = mx_vars_add(&g->vars, "in", (MxType){MX_I32, ids});
     g->vision = mx_model_vision(config);
     MxShape pixels = MX_SHAPE(ids.dim[0], mx_vision_row(&g->vision));
-    MxShape patches = MX_SHAPE(ids.dim[0], g->vision.images * g->vision.patches);
+    MxShape places = MX_SHAPE(ids.dim[0], mx_vision_places(&g->vision));
     if (g->vision.images) {
         g->pixels = mx_vars_add(&g->vars, "pixels", (MxType){MX_F32, pixels});
-        g->segments = mx_vars_add(&g->vars, "segments", (MxType){MX_I32, patches});
+        for (int k = 0; k < MX_PLACE_FACTS; k++)
+            g->place[k] = mx_vars_add(&g->vars, "place", (MxType){MX_I32, places});
         g->index = mx_vars_add(&g->vars, "index", (MxType){MX_I32, ids});
     }
     for (int i = 0; i < OUTS; i++)
@@ -214,9 +215,9 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
                         .segments = mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
     MxModelImages images;
     if (g->vision.images) {
-        images = (MxModelImages){.pixels = mx_variable(t, g->pixels),
-                                 .segments = mx_variable(t, g->segments),
-                                 .index = mx_variable(t, g->index)};
+        images =
+            (MxModelImages){.pixels = mx_variable(t, g->pixels), .index = mx_variable(t, g->index)};
+        for (int k = 0; k < MX_PLACE_FACTS; k++) images.place[k] = mx_variable(t, g->place[k]);
         in.images = &images;
     }
     return mx_model_hidden(t, g->model, params, in);
@@ -271,11 +272,16 @@ GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool round
 }
 
 static void fill_images(GoldenProgram *g, const MxBatch *batch) {
-    int64_t patches = g->vision.images * g->vision.patches, n = batch->rows * patches;
-    int32_t *segments = mx_new_n(g->arena, int32_t, n);
-    for (int64_t i = 0; i < n; i++) segments[i] = (int32_t)(i % patches / g->vision.patches + 1);
+    int64_t places = mx_vision_places(&g->vision), n = batch->rows * places;
+    int32_t *values = mx_new_n(g->arena, int32_t, n), facts[MX_PLACE_FACTS];
+    for (int k = 0; k < MX_PLACE_FACTS; k++) {
+        for (int64_t i = 0; i < n; i++) {
+            mx_vision_place(&g->vision, i % places, facts);
+            values[i] = facts[k];
+        }
+        var_fill(g->run, g->place[k], values);
+    }
     var_fill(g->run, g->pixels, batch->pixels);
-    var_fill(g->run, g->segments, segments);
     var_fill(g->run, g->index, batch->image);
 }
 

@@ -126,6 +126,11 @@ static const struct {
     {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
     {BY_STEPS, "opt_type=lion learning_rate=0.0003"},
     {BY_STEPS, "opt_type=muon mu_dtype=bfloat16 pure_nnx=false"},
+    {BY_STEPS, "opt_type=adafactor adafactor_min_dim_size_to_factor=8 adafactor_momentum=0.9 "
+               "mu_dtype=bfloat16"},
+    {BY_STEPS, "optimizer_state_dtype=int8 skip_step_on_spikes=true skip_step_interval=4"},
+    {BY_STEPS, "opt_type=muon optimizer_state_dtype=int8 pure_nnx=false scan_layers=false"},
+    {BY_STEPS, "opt_type=schedule_free_adamw dtype=bfloat16 scan_layers=false"},
     {BY_STEPS, "opt_type=adam_pax skip_step_on_spikes=true skip_step_interval=4 "
                "skip_step_scaling_factor=0.3 trainable_parameters_mask=[mlp] scan_layers=false"},
     {BY_STEPS, "dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8"},
@@ -142,15 +147,35 @@ static const struct {
                "hf_eval_files=posttrain/labels_eval.jsonl max_target_length=64"},
 };
 
+static const char *const optimizers[] = {
+#define MX_OPTIMIZER(name, keys) "opt_type=" #name,
+#include <mx/config_optimizers.def>
+#undef MX_OPTIMIZER
+};
+
+/* The i-th of the rows and, behind them, of the optimizers that no row has; NULL = there is none.
+ */
+static const char *resumed(int i) {
+    if (i < MX_COUNT(resumes)) return resumes[i].more;
+    for (int k = 0, at = MX_COUNT(resumes); k < MX_COUNT(optimizers); k++) {
+        bool is_there = !strcmp(optimizers[k], "opt_type=adamw"); /* what most rows have */
+        for (int r = 0; r < MX_COUNT(resumes); r++)
+            is_there = is_there || strstr(resumes[r].more, optimizers[k]);
+        if (!is_there && at++ == i) return optimizers[k];
+    }
+    return NULL;
+}
+
 START_TEST(resume_is_exact) {
     MxArena arena = {0};
+    Ending ending = _i < MX_COUNT(resumes) ? resumes[_i].ending : BY_STEPS;
     const char *straight = process_dir(&arena, "straight"), *broken = process_dir(&arena, "broken");
-    const char *more = resumes[_i].more, *last = "x/checkpoints/39/state.h5";
+    const char *more = resumed(_i), *last = "x/checkpoints/39/state.h5";
     int code =
         process_run(&arena, straight,
                     process_tiny(&arena, straight, mx_arena_printf(&arena, "%s steps=40", more)));
     ck_assert_msg(code == 0, "%s", process_file(&arena, straight, "log", NULL));
-    if (resumes[_i].ending == BY_STEPS)
+    if (ending == BY_STEPS)
         code = process_run(/* to a step that is evaluated anyway, and saved at no other occasion */
                            &arena, broken,
                            process_tiny(
@@ -161,16 +186,42 @@ START_TEST(resume_is_exact) {
             &arena, broken,
             process_tiny(&arena, broken, mx_arena_printf(&arena, "%s steps=40", more)));
         process_wait_for(&arena, broken, "completed step: 12,");
-        ck_assert(!kill(pid, signals[resumes[_i].ending]));
+        ck_assert(!kill(pid, signals[ending]));
         code = process_wait(pid);
     }
-    ck_assert_msg(code == codes[resumes[_i].ending], "exit %d: %s", code,
+    ck_assert_msg(code == codes[ending], "exit %d: %s", code,
                   process_file(&arena, broken, "log", NULL));
     code = process_run(&arena, broken,
                        process_tiny(&arena, broken, mx_arena_printf(&arena, "%s steps=40", more)));
     ck_assert_msg(code == 0, "%s", process_file(&arena, broken, "log", NULL));
     check_same_file(&arena, straight, broken, last);
     check_same_metrics(&arena, straight, broken);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* The loss of the last step of a run. */
+static double last_loss(MxArena *arena, const char *more) {
+    const char *dir = process_dir(arena, "moments");
+    int n, code = process_run(arena, dir, process_tiny(arena, dir, more));
+    ck_assert_msg(code == 0, "%s", process_file(arena, dir, "log", NULL));
+    MetricsLine *lines = process_metrics(arena, dir, "learning/loss", &n);
+    double loss = NAN;
+    ck_assert(n == 40 && mx_json_number(mx_json_get(lines[n - 1].json, "learning/loss"), &loss));
+    ck_assert(mx_dir_remove(dir, &(MxError){0}));
+    return loss;
+}
+
+/* Moments as bytes: within half a percent of floats. */
+START_TEST(bytes_learn_as_floats_do) {
+    static const char *const types[] = {"adamw", "muon", "lion learning_rate=0.0003"};
+    MxArena arena = {0};
+    const char *words = mx_arena_printf(&arena, "steps=40 opt_type=%s", types[_i]);
+    double floats = last_loss(&arena, words);
+    double bytes =
+        last_loss(&arena, mx_arena_printf(&arena, "%s optimizer_state_dtype=int8", words));
+    ck_assert_msg(bytes != floats && fabs(bytes / floats - 1) < 0.005, "%s: %g and %g", types[_i],
+                  bytes, floats);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -266,7 +317,10 @@ Suite *blackbox_suite(void) {
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("trainer");
     tcase_set_timeout(tcase, SECONDS);
-    tcase_add_loop_test(tcase, resume_is_exact, 0, MX_COUNT(resumes));
+    int n_resumed = 0;
+    while (resumed(n_resumed)) n_resumed++;
+    tcase_add_loop_test(tcase, resume_is_exact, 0, n_resumed);
+    tcase_add_loop_test(tcase, bytes_learn_as_floats_do, 0, 3);
     tcase_add_test(tcase, finished_run_says_so);
     tcase_add_test(tcase, damaged_checkpoints_are_skipped_or_refused);
     tcase_add_test(tcase, nan_loss_aborts_and_saves_nothing);

@@ -148,6 +148,12 @@ static void check_balance(Golden *g, double got) {
     ck_assert_double_eq_tol(got, want, 1e-6 + (is_bf16 ? 1e-2 * want : 0));
 }
 
+/* What indexers add to the loss. */
+static void check_index(Golden *g, double got) {
+    double want = mx_model_trains_indexer(g->config) ? scalar(g, "loss/indexer_loss") : 0;
+    check_number(g, CLOSE_LOSS, "indexer_loss", got, want);
+}
+
 /* One number a layer, whose gradient may be near 0 by chance, and is nothing but rounding in the
  * last one, which a norm follows: those of all layers are compared as one array. */
 typedef struct Numbers {
@@ -170,6 +176,7 @@ static void check_gradients(Golden *g, const MxBatch *batch) {
     check_number(g, CLOSE_LOSS, "xent_sum", *mx_train_sum(g->state, &loss, "xent_sum"),
                  scalar(g, "loss/xent_sum"));
     check_balance(g, *mx_train_sum(g->state, &loss, "moe_lb_loss"));
+    check_index(g, *mx_train_sum(g->state, &loss, "indexer_loss"));
     ck_assert_double_eq_tol(*mx_train_sum(g->state, &loss, "z_sum") / (loss.total_weights + 1e-8),
                             scalar(g, "loss/z_loss"), 1e-6);
     ck_assert(loss.total_weights == scalar(g, "loss/total_weights"));

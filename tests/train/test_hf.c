@@ -52,6 +52,7 @@ static const struct {
                {"gpt_oss_tiny", ""},
                {"deepseek_v2_tiny", ""},
                {"deepseek_v3_halves", ""},
+               {"deepseek_v32_tiny", ""},
                {"qwen3_next_tiny", ""},
                {"olmo3_tiny", ""},
                {"llama", IN_ONE},

@@ -185,12 +185,13 @@ static bool make_step(Bench *b, int64_t step) {
     int64_t n;
     const float *losses = golden_read(&b->arena, b->file, "losses", &n);
     const float *norms = golden_read(&b->arena, b->file, join(b, b->group, "grad_norm"), &n);
-    double rate = mx_learning_rate(b->config, mx_optim_count(b->optim));
+    const int64_t at = mx_optim_count(b->optim);
+    const MxRates rates = {mx_learning_rate(b->config, at), mx_learning_rate(b->config, at + 1)};
     float hyper[MX_HYPER_COUNT], left_out = 0;
     for (int i = 0; i < b->params.n; i++)
         write_var(b, b->gradient[i], want(b, "grads", &b->params.leaves[i], step));
     for (int part = 0; part < b->optim->n_parts; part++) {
-        mx_optim_hyper(b->optim, part, rate, hyper);
+        mx_optim_hyper(b->optim, part, rates, hyper);
         write_var(b, b->hyper[part], hyper);
     }
     bool watches = mx_optim_leaves_out(b->optim);
@@ -291,6 +292,43 @@ START_TEST(lion) {
 }
 END_TEST
 
+/* Moments are factored by their dims alone; how far they may be off is their own size. */
+START_TEST(adafactor) {
+    run_cases("train/optim_adafactor.h5", run_basic);
+}
+END_TEST
+
+/* Where gradients are taken: the original's parameters. Ours are those that it evaluates. */
+static void compare_points(Bench *b, int64_t step, double bound) {
+    const char *group = join(b, b->group, "points");
+    for (int i = 0; i < b->params.n; i++) {
+        const MxLeaf *leaf = &b->params.leaves[i];
+        int64_t n = mx_shape_count(leaf->shape);
+        float *x = mx_new_n(&b->arena, float, n), *d = mx_new_n(&b->arena, float, n);
+        int kept = b->kept[b->optim->array[i * MX_OPTIM_KEPT]];
+        mx_run_read(b->run, b->param[i], mx_run_box(b->run, b->param[i]), x);
+        mx_run_read(b->run, kept, mx_run_box(b->run, kept), d);
+        for (int64_t k = 0; k < n; k++) x[k] += (float)(1 - b->config->adam_b1) * d[k];
+        double off = golden_max_abs(x, want(b, group, leaf, step), n);
+        ck_assert_msg(off <= bound, "%s: point %s is off by %g", b->group, leaf->path, off);
+    }
+}
+
+static void run_schedule_free(Bench *b, const char *name) {
+    (void)name;
+    for (int64_t step = 0; step < STEPS; step++) {
+        make_step(b, step);
+        compare_params(b, join(b, b->group, "params"), step, 1e-5);
+        compare_points(b, step, 1e-5);
+    }
+    compare_kept(b, b->group, 1e-5);
+}
+
+START_TEST(schedule_free) {
+    run_cases("train/optim_schedule_free.h5", run_schedule_free);
+}
+END_TEST
+
 static void run_skip(Bench *b, const char *name) {
     int64_t n;
     const float *skipped = golden_read(&b->arena, b->file, join(b, b->group, "is_skipped"), &n);
@@ -329,6 +367,8 @@ Suite *optimizers_suite(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, basic_optimizers);
     tcase_add_test(tcase, lion);
+    tcase_add_test(tcase, adafactor);
+    tcase_add_test(tcase, schedule_free);
     tcase_add_test(tcase, spikes);
     tcase_add_test(tcase, muon);
     suite_add_tcase(suite, tcase);

@@ -21,8 +21,10 @@ int main(void) {
     srunner_add_suite(runner, lora_suite());
     srunner_add_suite(runner, lora_runs_suite());
     srunner_add_suite(runner, qlora_suite());
+    srunner_add_suite(runner, quantized_suite());
     srunner_add_suite(runner, ahead_suite());
     srunner_add_suite(runner, clip_suite());
+    srunner_add_suite(runner, blocks_suite());
     srunner_add_suite(runner, distill_suite());
     srunner_add_suite(runner, dropout_suite());
     srunner_add_suite(runner, blackbox_suite());

@@ -5,6 +5,7 @@
 #include <check.h>
 
 Suite *ahead_suite(void);
+Suite *blocks_suite(void);
 Suite *clip_suite(void);
 Suite *distill_suite(void);
 Suite *dropout_suite(void);
@@ -28,6 +29,7 @@ Suite *reference_suite(void);
 Suite *rollouts_suite(void);
 Suite *lora_runs_suite(void);
 Suite *qlora_suite(void);
+Suite *quantized_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);
 Suite *tiles_suite(void);

@@ -11,30 +11,26 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-typedef struct Group Group;
-struct Group {
-    MxComm *owner;
-    uint64_t id;
-    const char *axes;
-    MPI_Comm mpi;
-    int size;
-    Group *next;
-};
-
 struct MxExchange {
-    const Group *group;
+    MxComm *owner;
+    MxGroup group; /* kept */
+    int tag;
+    bool sends; /* between peers: this rank does */
     const char *what;
     MPI_Request *requests; /* [n_requests] to and from each of the others */
     int n_requests;
-    MxExchange *next; /* under way */
+    MxExchange *next;  /* under way */
+    MxExchange *known; /* between peers: the one that was made before */
 };
 
 struct MxComm {
     MxArena *arena;
-    int rank, size;
-    Group *groups;
+    int rank, size, most_tag;
+    bool shares_cores; /* there are more ranks on this machine than cores */
+    MxExchange *peers; /* all between two, the newest first */
     MxExchange *under_way;
     MxCommCount count;
     Watchdog watchdog;
@@ -60,11 +56,16 @@ static void close_comm(void *data) {
     MPI_Finalized(&is_finalized);
     if (is_finalized) return;
     if (watchdog_hide(&comm->watchdog)) MPI_Win_free(&comm->window);
-    while (comm->groups) {
-        MPI_Comm_free(&comm->groups->mpi);
-        comm->groups = comm->groups->next;
-    }
     MPI_Finalize();
+}
+
+static int ranks_here(void) {
+    MPI_Comm machine;
+    int n;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    MPI_Comm_size(machine, &n);
+    MPI_Comm_free(&machine);
+    return n;
 }
 
 bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err) {
@@ -80,6 +81,10 @@ bool mx_comm_open(MxArena *arena, MxComm **out, MxError *err) {
         return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "this MPI allows no threads beside it");
     MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &comm->size);
+    comm->shares_cores = ranks_here() > sysconf(_SC_NPROCESSORS_ONLN);
+    int *most_tag, is_set;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &is_set);
+    comm->most_tag = is_set ? *most_tag : INT16_MAX;
     watchdog_init(&comm->watchdog, comm->rank);
     mx_arena_on_release(arena, close_comm, comm);
     return true;
@@ -111,6 +116,23 @@ static void begin_wait(MxComm *comm, const char *what, const char *axes) {
 
 static void end_wait(MxComm *comm) {
     watchdog_go_on(&comm->watchdog);
+}
+
+/* MPI itself would ask without end and keep the core from whoever the others wait for. Where ranks
+ * share cores, a third of their processor time went into yielding them to each other: there a rank
+ * sleeps between two questions. One with a core of its own asks on, since a nap may last longer
+ * than the wait. */
+static void await(const MxComm *comm, MPI_Request *requests, int n_requests) {
+    enum { PATIENCE = 100 }; /* times, some microseconds */
+    const struct timespec nap = {.tv_nsec = 20000};
+    int is_done = 0;
+    for (int n = 0; !is_done; n++) {
+        if (n > PATIENCE && comm->shares_cores)
+            nanosleep(&nap, NULL);
+        else if (n > PATIENCE)
+            sched_yield();
+        MPI_Testall(n_requests, requests, &is_done, MPI_STATUSES_IGNORE);
+    }
 }
 
 /* Moves the sign to where the ranks of this machine see it. Without such memory it stays. */
@@ -147,29 +169,36 @@ void mx_comm_watch(MxComm *comm, double seconds) {
 
 /* ---- exchanges of groups */
 
-static const Group *find_group(MxComm *comm, const MxGroup *group) {
-    for (Group *g = comm->groups; g; g = g->next)
-        if (g->id == group->id) return g;
-    Group *g = mx_new(comm->arena, Group);
-    *g = (Group){.owner = comm,
-                 .id = group->id,
-                 .axes = mx_arena_strdup(comm->arena, group->axes),
-                 .next = comm->groups};
-    begin_wait(comm, "making a group", group->axes);
-    MPI_Comm_split(MPI_COMM_WORLD, group->first, group->index, &g->mpi);
-    end_wait(comm);
-    MPI_Comm_size(g->mpi, &g->size);
-    MX_ASSERT(g->size == group->size);
-    return comm->groups = g;
+/* Messages of a group bear its mesh axes as a tag, those between peers one above all of these.
+ * Ranks start the exchanges of one tag in one order, so nothing else has to tell them apart. */
+enum { PEER_TAG = 1 << 16 };
+
+static MxExchange *new_exchange(MxComm *comm, const MxGroup *group, int tag, int n_requests) {
+    MX_ASSERT(comm && comm->size > 1 && tag > 0 && tag <= comm->most_tag);
+    int *ranks = mx_new_n(comm->arena, int, group->size);
+    memcpy(ranks, group->ranks, (size_t)group->size * sizeof *ranks);
+    MxExchange *e = mx_new(comm->arena, MxExchange);
+    *e = (MxExchange){.owner = comm, .group = *group, .tag = tag, .n_requests = n_requests};
+    e->group.ranks = ranks;
+    e->group.axes = mx_arena_strdup(comm->arena, group->axes);
+    e->requests = mx_new_n(comm->arena, MPI_Request, n_requests);
+    return e;
 }
 
 MxExchange *mx_comm_exchange(MxComm *comm, const MxGroup *group) {
     if (group->size == 1) return NULL;
-    MX_ASSERT(comm && comm->size > 1);
-    MxExchange *exchange = mx_new(comm->arena, MxExchange);
-    *exchange = (MxExchange){.group = find_group(comm, group), .n_requests = 2 * (group->size - 1)};
-    exchange->requests = mx_new_n(comm->arena, MPI_Request, exchange->n_requests);
-    return exchange;
+    MX_ASSERT(group->bits < PEER_TAG);
+    return new_exchange(comm, group, (int)group->bits, 2 * (group->size - 1));
+}
+
+MxExchange *mx_comm_peer(MxComm *comm, const MxGroup *group, int tag, bool sends) {
+    for (MxExchange *e = comm->peers; e; e = e->known)
+        if (e->tag == PEER_TAG + tag && e->sends == sends && e->group.ranks[1] == group->ranks[1])
+            return e;
+    MxExchange *e = new_exchange(comm, group, PEER_TAG + tag, 1);
+    e->sends = sends;
+    e->known = comm->peers;
+    return comm->peers = e;
 }
 
 /* MPI counts in int: blocks are counted in units of 4 bytes where they can be. */
@@ -180,33 +209,53 @@ static int units(size_t bytes, MPI_Datatype *type) {
     return (int)n;
 }
 
+/* What was started is under way. */
+static void go(MxExchange *e, const char *what) {
+    e->what = what;
+    e->next = e->owner->under_way;
+    e->owner->under_way = e;
+    mx_comm_progress(e->owner); /* what ranks that are ahead have sent, they need not wait for */
+}
+
 /* Sends a block to each of the others, `stride` bytes apart, and receives one from each. Plain
  * messages and not a collective of MPI: those would also copy this rank's own block, which the
  * kernels read where it is, and what the library gains by relaying blocks it gains for small ones
  * alone. Each rank begins with the one after it, so that not all send to the same one. */
 static void start(MxExchange *e, const char *what, const char *send, char *recv, size_t bytes,
                   size_t stride) {
-    MxComm *comm = e->group->owner;
-    int size = e->group->size, own, n_requests = 0;
+    int size = e->group.size, own = e->group.index, n_requests = 0;
+    const int *ranks = e->group.ranks;
     MPI_Datatype type;
     int n = units(bytes, &type);
-    MPI_Comm_rank(e->group->mpi, &own);
     for (int i = 1; i < size; i++) {
         int from = (own + size - i) % size;
-        MPI_Irecv(recv + (size_t)from * bytes, n, type, from, 0, e->group->mpi,
+        MPI_Irecv(recv + (size_t)from * bytes, n, type, ranks[from], e->tag, MPI_COMM_WORLD,
                   &e->requests[n_requests++]);
     }
     for (int i = 1; i < size; i++) {
         int to = (own + i) % size;
-        MPI_Isend(send + (size_t)to * stride, n, type, to, 0, e->group->mpi,
+        MPI_Isend(send + (size_t)to * stride, n, type, ranks[to], e->tag, MPI_COMM_WORLD,
                   &e->requests[n_requests++]);
     }
-    e->what = what;
-    e->next = comm->under_way;
-    comm->under_way = e;
-    comm->count.calls++;
-    comm->count.bytes += (uint64_t)(size - 1) * bytes;
-    mx_comm_progress(comm); /* what ranks that are ahead have sent, they need not wait for */
+    e->owner->count.calls++;
+    e->owner->count.bytes += (uint64_t)(size - 1) * bytes;
+    go(e, what);
+}
+
+void mx_exchange_send(MxExchange *e, const void *send, size_t bytes) {
+    MPI_Datatype type;
+    int n = units(bytes, &type);
+    MPI_Isend(send, n, type, e->group.ranks[1], e->tag, MPI_COMM_WORLD, e->requests);
+    e->owner->count.calls++;
+    e->owner->count.bytes += bytes;
+    go(e, "send");
+}
+
+void mx_exchange_receive(MxExchange *e, void *recv, size_t bytes) {
+    MPI_Datatype type;
+    int n = units(bytes, &type);
+    MPI_Irecv(recv, n, type, e->group.ranks[1], e->tag, MPI_COMM_WORLD, e->requests);
+    go(e, "receive");
 }
 
 void mx_exchange_all_gather(MxExchange *e, const char *what, const void *send, void *recv,
@@ -219,23 +268,13 @@ void mx_exchange_all_to_all(MxExchange *e, const char *what, const void *send, v
     start(e, what, send, recv, bytes, bytes);
 }
 
-/* MPI itself would ask without end and keep the core from whoever the others wait for. */
-static void await(MxExchange *e) {
-    enum { PATIENCE = 100 }; /* times, some microseconds */
-    int is_done = 0;
-    for (int n = 0; !is_done; n++) {
-        if (n > PATIENCE) sched_yield();
-        MPI_Testall(e->n_requests, e->requests, &is_done, MPI_STATUSES_IGNORE);
-    }
-}
-
 void mx_exchange_finish(MxExchange *e) {
-    MxComm *comm = e->group->owner;
+    MxComm *comm = e->owner;
     MxExchange **at = &comm->under_way;
     while (*at != e) at = &(*at)->next;
     *at = e->next;
-    begin_wait(comm, e->what, e->group->axes);
-    await(e);
+    begin_wait(comm, e->what, e->group.axes);
+    await(comm, e->requests, e->n_requests);
     end_wait(comm);
 }
 
@@ -249,9 +288,11 @@ void mx_comm_progress(MxComm *comm) {
 
 int64_t mx_comm_max(MxComm *comm, int64_t x) {
     int64_t most = x;
+    MPI_Request request;
     if (comm->size == 1) return x;
     begin_wait(comm, "an agreement", "all ranks");
-    MPI_Allreduce(&x, &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Iallreduce(&x, &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD, &request);
+    await(comm, &request, 1);
     end_wait(comm);
     return most;
 }
@@ -263,7 +304,9 @@ void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes) {
     begin_wait(comm, "a broadcast", "all ranks");
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         size_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
-        MPI_Bcast((char *)data + at, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD);
+        MPI_Request request;
+        MPI_Ibcast((char *)data + at, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        await(comm, &request, 1);
     }
     end_wait(comm);
 }
@@ -271,10 +314,12 @@ void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes) {
 static void move(MxComm *comm, char *data, int64_t bytes, int peer) {
     for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        MPI_Request request;
         if (comm->rank == 0)
-            MPI_Recv(data + at, (int)n, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Irecv(data + at, (int)n, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &request);
         else
-            MPI_Send(data + at, (int)n, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+            MPI_Isend(data + at, (int)n, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &request);
+        await(comm, &request, 1);
     }
 }
 

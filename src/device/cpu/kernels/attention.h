@@ -21,7 +21,9 @@ typedef struct Attention {
     const MxAttentionAttr *attr;
     const int32_t *segments; /* NULL = all are of one */
     const int32_t *blocks;   /* as segments; NULL = none */
-    const float *sinks;      /* [heads]; NULL = none */
+    const int32_t *chosen;   /* [batch, time, words]; NULL = all are */
+    int64_t words;
+    const float *sinks; /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */
     int64_t time, keys;         /* queries and keys of a sequence */

@@ -24,8 +24,10 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .n_blocks = ATTENTION_SPAN / kind->side,
                        .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
-                       .sinks = attr->block_size ? NULL : more,
+                       .sinks = attr->block_size || attr->is_chosen ? NULL : more,
                        .blocks = attr->block_size ? more : NULL,
+                       .chosen = attr->is_chosen ? more : NULL,
+                       .words = cpu_pieces(k.dim[1], 32),
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
@@ -66,6 +68,8 @@ static Range masked_keys(const Attention *a, int64_t query) {
         return (Range){query / window * window, query};
     case MX_MASK_FULL:
         return (Range){0, a->keys - 1};
+    case MX_MASK_BLOCKS:
+        return (Range){0, cpu_min(a->keys, (query / window + 1) * window) - 1};
     default:
         return (Range){0, query};
     }
@@ -85,6 +89,8 @@ static Range masked_queries(const Attention *a, int64_t key) {
         return (Range){key, key / window * window + window - 1};
     case MX_MASK_FULL:
         return (Range){0, a->keys - 1};
+    case MX_MASK_BLOCKS:
+        return (Range){key / window * window, a->keys - 1};
     default:
         return (Range){key, a->keys - 1};
     }
@@ -181,12 +187,27 @@ static void fill(float *row, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++) row[i] = -INFINITY;
 }
 
+/* Leaves out the keys that were not chosen. */
+static void mask_others(const Attention *a, const Tile *tile, const int64_t q_k_step[2],
+                        float *scores) {
+    for (int64_t q = 0; q < tile->n_q; q++) {
+        const int32_t *bits = a->chosen + (tile->b * a->time + tile->q + q) * a->words;
+        for (int64_t k = 0; k < tile->n_k; k++) {
+            int64_t key = tile->k + k;
+            if (!((uint32_t)bits[key / 32] >> key % 32 & 1u))
+                scores[q * q_k_step[0] + k * q_k_step[1]] = -INFINITY;
+        }
+    }
+}
+
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores,
                     int64_t step) {
     int64_t rows = by_key ? tile->n_k : tile->n_q, columns = by_key ? tile->n_q : tile->n_k;
     int64_t q = a->first + tile->q;
     int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
     if (a->attr->softcap > 0) cap_scores(rows * step, a->attr, scores);
+    const int64_t by_keys[] = {1, step}, by_queries[] = {step, 1};
+    if (a->chosen) mask_others(a, tile, by_key ? by_keys : by_queries, scores);
     if (tile->sight == SIGHT_ALL) return;
     const int32_t *segments = a->segments ? a->segments + tile->b * a->keys : NULL;
     for (int64_t i = 0; i < rows; i++) {

@@ -58,7 +58,7 @@ enum {
     QUERIES_A_PIECE = 16 /* of a head */
 };
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS };
 
 typedef struct Cached {
     const MxKernelCall *call;
@@ -91,7 +91,8 @@ typedef struct Range {
 /* One query of a piece. */
 typedef struct Query {
     const float *q;
-    float *out; /* [value width] sum so far */
+    float *out;            /* [value width] sum so far */
+    const int32_t *chosen; /* a bit each slot; NULL = all are */
     Range sees;
     float most, sum; /* the largest score; of exponentials below it */
 } Query;
@@ -135,6 +136,9 @@ static void add_block(const Cached *c, Query *query, Range block, const float *c
     for (int64_t j = from; j < to; j++) {
         score[j] = vec_dot(c->width, query->q, keys[j]) * scale;
         if (cap > 0) score[j] = cap * vec_tanh(score[j] / cap);
+        int64_t slot = (block.low + j) % c->slots;
+        if (query->chosen && !((uint32_t)query->chosen[slot / 32] >> slot % 32 & 1u))
+            score[j] = -INFINITY;
     }
     float most = vec_max(to - from, score + from, query->most);
     float shrink = vec_exp(query->most - most);
@@ -175,7 +179,10 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
     const float lowest = -1e30f; /* finite, so that nothing seen yet is no NaN */
     int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
     const int32_t *positions = c->call->in[POSITIONS], *counts = c->call->in[COUNTS];
-    const float *sinks = c->call->n_in > SINKS ? c->call->in[SINKS] : NULL;
+    const void *more = c->call->n_in > SINKS ? c->call->in[SINKS] : NULL;
+    const float *sinks = c->attr->is_chosen ? NULL : more;
+    const int32_t *chosen = c->attr->is_chosen ? more : NULL;
+    int64_t words = cpu_pieces(c->slots, 32);
     Range all = {INT64_MAX, -1};
     for (int64_t i = 0; i < n; i++) {
         int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
@@ -183,6 +190,7 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
         Query *query = &w->query[i];
         *query = (Query){.q = cpu_read(c->call->in[Q], c->dtype, at, c->width, w->q + i * c->width),
                          .out = w->out + i * c->value_width,
+                         .chosen = chosen ? chosen + row * words : NULL,
                          .sees = seen(c, positions[row], counts[b]),
                          .most = sinks ? sinks[h] : lowest,
                          .sum = sinks ? 1 : 0};
@@ -253,10 +261,11 @@ static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, S
     int64_t sequence = ((const int32_t *)call->in[SEQUENCES])[b];
     size_t row_bytes = (size_t)(c->heads * c->value_width) * mx_dtype_bytes(c->dtype);
     char *to = part_of(call->out[0], call->out_type[0], b);
+    void *more = call->n_in > SINKS ? call->in[SINKS] : NULL;
+    if (c->attr->is_chosen) more = part_of(more, call->in_type[CHOSEN], b);
     void *in[] = {part_of(call->in[Q], call->in_type[Q], b),
                   part_of(call->in[K], call->in_type[K], sequence),
-                  part_of(call->in[V], call->in_type[V], sequence), NULL,
-                  call->n_in > SINKS ? call->in[SINKS] : NULL};
+                  part_of(call->in[V], call->in_type[V], sequence), NULL, more};
     void *out[] = {to, NULL, NULL};
     MxKernelCall same = *call;
     same.op = &op_attention;

@@ -27,6 +27,29 @@ static inline float gelu_slope(float x) {
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope;
 }
 
+/* The normal distribution, and density 1 / sqrt(2 pi) exp(-x^2 / 2). Of the tail, a polynomial
+ * in 1 / (1 + p |x| / sqrt(2)) times that exponential, within 1e-7. Source: Abramowitz and Stegun
+ * 7.1.26. */
+static inline float normal(float x, float *density) {
+    float bell = vec_exp(-0.5f * x * x), magnitude = x < 0.0f ? -x : x;
+    float t = 1.0f / (1.0f + 0.231641888f * magnitude), p = 1.061405429f;
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    float tail = 0.5f * p * t * bell;
+    *density = 0.398942280f * bell;
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+static inline float gelu_exact(float x) {
+    float density;
+    return x * normal(x, &density);
+}
+static inline float gelu_exact_slope(float x) {
+    float density, below = normal(x, &density);
+    return below + x * density;
+}
+
 static inline float relu(float x) {
     return x < 0.0f ? 0.0f : x;
 }
@@ -101,6 +124,7 @@ LOOPS(relu)
 LOOPS(linear)
 LOOPS(sigmoid)
 LOOPS(quick_gelu)
+LOOPS(gelu_exact)
 
 static const struct {
     CpuMapBlock *forward, *backward;
@@ -111,6 +135,7 @@ static const struct {
     [MX_LINEAR] = {linear_block, linear_grad_block},
     [MX_SIGMOID] = {sigmoid_block, sigmoid_grad_block},
     [MX_QUICK_GELU] = {quick_gelu_block, quick_gelu_grad_block},
+    [MX_GELU_EXACT] = {gelu_exact_block, gelu_exact_grad_block},
 };
 
 static void read_params(const MxKernelCall *call, float param[PARAMS]) {

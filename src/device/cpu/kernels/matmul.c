@@ -66,12 +66,12 @@ static bool same_spec(const CpuMatmulSpec *x, const CpuMatmulSpec *y) {
            x->accumulate == y->accumulate && x->in == y->in && x->out == y->out;
 }
 
-/* Converted operands are dense copies of what is stored. */
+/* Converted operands are copies of what is stored, from the first element to the last. */
 static int64_t a_count(const CpuMatmulSpec *s) {
-    return (s->trans_a ? s->k : s->m) * s->lda;
+    return s->trans_a ? cpu_max(0, s->k - 1) * s->lda + s->m : cpu_max(0, s->m - 1) * s->lda + s->k;
 }
 static int64_t b_count(const CpuMatmulSpec *s) {
-    return (s->trans_b ? s->n : s->k) * s->ldb;
+    return s->trans_b ? cpu_max(0, s->n - 1) * s->ldb + s->k : cpu_max(0, s->k - 1) * s->ldb + s->n;
 }
 
 /* What the provider gets to see. */

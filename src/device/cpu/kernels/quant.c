@@ -61,10 +61,26 @@ static void decode_int8(const uint8_t *codes, const float *scales, int64_t n, fl
     for (int64_t i = 0; i < n; i++) y[i] = (float)(int8_t)codes[i] * scales[i];
 }
 
+static void decode_by(const float *values, const uint8_t *codes, const float *scales, int64_t n,
+                      float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = values[codes[i]] * scales[i];
+}
+
+static void decode_dynamic(const uint8_t *codes, const float *scales, int64_t n, float *y) {
+    decode_by(mx_dynamic_values, codes, scales, n, y);
+}
+
+static void decode_squares(const uint8_t *codes, const float *scales, int64_t n, float *y) {
+    decode_by(mx_square_values, codes, scales, n, y);
+}
+
 static const struct {
     int64_t a_byte;
     void (*decode)(const uint8_t *codes, const float *scales, int64_t n, float *y);
-} types[MX_QTYPE_COUNT] = {[MX_NF4] = {2, decode_nf4}, [MX_INT8] = {1, decode_int8}};
+} types[MX_QTYPE_COUNT] = {[MX_NF4] = {2, decode_nf4},
+                           [MX_INT8] = {1, decode_int8},
+                           [MX_DYNAMIC] = {1, decode_dynamic},
+                           [MX_SQUARES] = {1, decode_squares}};
 
 /* An array [rows, width] in few bits, and rows [.., columns) of it as floats. */
 typedef struct Decoding {

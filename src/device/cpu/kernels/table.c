@@ -9,6 +9,7 @@
 /* Ops that run nothing. */
 const MxKernel cpu_variable = {0};
 const MxKernel cpu_reshape = {0};
+const MxKernel cpu_detach = {0};
 
 static const MxKernel *const ops[MX_OP_COUNT] = {
 #define MX_OP(symbol) [MX_OP_##symbol] = &cpu_##symbol,

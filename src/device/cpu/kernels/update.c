@@ -108,6 +108,39 @@ static void lion_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_lion = {.run = lion_run};
 
+static void schedule_free_block(int64_t n, const float *const *in, float *const *out,
+                                const float *param) {
+    const float *x = in[0], *g = in[1], *d = in[2], *nu = in[3];
+    float *new_x = out[0], *new_d = out[1], *new_nu = out[2];
+    const float clip = param[CLIP], lr = param[MX_HYPER_LR], bias2 = param[MX_HYPER_BIAS2];
+    const float kept = param[MX_HYPER_B1], share = param[MX_HYPER_ONE_B1], mix = param[FACTOR];
+    const float b2 = param[MX_HYPER_B2], one_b2 = param[MX_HYPER_ONE_B2], eps = param[EPS];
+    const float decay = param[WEIGHT_DECAY];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gradient = g[i] * clip;
+        float v = b2 * nu[i] + one_b2 * (gradient * gradient);
+        float update = gradient / (sqrtf(v / bias2) + eps) + decay * (x[i] + mix * d[i]);
+        float off = d[i] - lr * update; /* z less the old x */
+        new_x[i] = x[i] + share * off;
+        new_d[i] = kept * off;
+        new_nu[i] = v;
+    }
+}
+
+static void schedule_free_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxScheduleFreeAttr *a = call->attr;
+    float param[PARAMS] = {0};
+    read_hyper(call, 4, param);
+    param[CLIP] = *(const float *)call->in[5];
+    param[FACTOR] = (float)(1 - a->b1);
+    param[EPS] = (float)a->eps;
+    param[WEIGHT_DECAY] = (float)a->weight_decay;
+    cpu_map(device, call, 4, schedule_free_block, param);
+}
+
+const MxKernel cpu_schedule_free = {.run = schedule_free_run};
+
 /* ---- parts of updates by matrices */
 
 static void momentum_block(int64_t n, const float *const *in, float *const *out,

@@ -1,0 +1,104 @@
+/* family_encoder.h — encoders of images, as data: the decoders that they go with, how a picture
+ * becomes patches and tokens, and what others call their parts. What a tower computes is in the
+ * model room (vision_<name>.c). Nothing here depends on a config.
+ *
+ * Adding one: docs/adding/encoder.md. */
+#ifndef MX_FAMILY_ENCODER_H
+#define MX_FAMILY_ENCODER_H
+
+#include <mx/base.h>
+
+/* What says how many patches become a token. */
+typedef enum MxPools {
+    MX_POOLS_TO_LENGTH, /* vision_output_length: of so many tokens each is a square of patches */
+    MX_POOLS_BY_RATIO,  /* pixel_shuffle_ratio_for_vit: tokens over patches, of a side */
+} MxPools;
+
+/* What is said of an encoder in a folder of Hugging Face's, besides the tables of ckpt. */
+typedef struct MxHfEncoder {
+    const char *model_type; /* of its vision_config */
+    const char *layers;     /* what stands before the number of a layer */
+    /* Other spellings of what names begin with, as older or newer releases write them. */
+    struct {
+        const char *with, *without;
+    } spelled[4];
+} MxHfEncoder;
+
+typedef struct MxEncoder {
+    const char *name;     /* vision_encoder_block */
+    const char *decoders; /* decoder blocks that it goes with, a blank between them */
+    /* Paths of MaxText's below "vision_encoder/": the tower, which can be frozen, and what makes
+     * the decoder's width of its output; and below the tower a layer, before its number. */
+    const char *tower, *projector, *layer;
+    MxPools pools;
+    int64_t default_tokens; /* of MX_POOLS_TO_LENGTH, where vision_output_length says none */
+    bool sees_itself;       /* in the decoder tokens of an image see each other */
+    bool has_tiles; /* a picture is max_num_tiles_for_vit tiles at most, and a small one of all of
+                       it behind them if there are several */
+    bool has_class; /* behind the patches of a tile the tower has one more place */
+    bool keeps_squares;  /* the patches of a token stand one behind the other */
+    bool splits_colours; /* of a patch all of red stands before green and blue */
+    bool rounds;         /* values of pixels are made in bf16 */
+    /* What the tokenizer calls what stands in a text for an image, before the image, for each of
+     * its tokens, and behind it; and the text around these. */
+    const char *mark, *begin, *token, *end, *around;
+    /* Of several tiles: between two of a row, behind a row, and before the small picture, which
+     * alone is what a picture of one tile has. */
+    const char *beside, *below, *whole;
+    MxHfEncoder hf;
+} MxEncoder;
+
+/* mx_encoder_find — by its name; NULL = there is none that is built. */
+const MxEncoder *mx_encoder_find(const char *name);
+/* mx_encoder_of_hf — by the model_type of a vision_config, beside a decoder; NULL = none. */
+const MxEncoder *mx_encoder_of_hf(const char *model_type, const char *decoder_block);
+/* mx_encoder_goes_with — whether it goes with a decoder block. */
+bool mx_encoder_goes_with(const MxEncoder *encoder, const char *decoder_block);
+
+/* The encoders that are built, and the others, with blanks between. */
+extern const char mx_encoders_built[], mx_encoders_later[];
+
+/* How a config's model sees images: as views of one size, the picture or tiles of it, and these as
+ * patches of a square grid, of which it makes fewer tokens. */
+typedef struct MxVision {
+    const MxEncoder *encoder;  /* NULL = the model sees none */
+    int64_t images;            /* that a row of a batch has room for */
+    int64_t tiles;             /* of an image at most */
+    int64_t size, patch;       /* pixels of a side, of a view and of a patch */
+    int64_t patches, channels; /* of a view */
+    int64_t pool;              /* patches of a side of the square that becomes a token */
+    int64_t tokens;            /* that a view takes in a row */
+} MxVision;
+
+/* mx_vision_views — of an image at most. mx_vision_places — of a row of a batch in the tower.
+ * mx_vision_row — values of the pixels of a row of a batch: f32 [images · views, patches, values of
+ * a patch], each as the model's own preprocessing makes it of a byte; views of one image after
+ * those of the other, and what is left over 0. */
+static inline int64_t mx_vision_views(const MxVision *v) {
+    return v->tiles > 1 ? v->tiles + 1 : 1;
+}
+static inline int64_t mx_vision_places(const MxVision *v) {
+    return v->encoder ? v->images * mx_vision_views(v) * (v->patches + v->encoder->has_class) : 0;
+}
+static inline int64_t mx_vision_row(const MxVision *v) {
+    return v->images * mx_vision_views(v) * v->patches * v->patch * v->patch * v->channels;
+}
+
+/* mx_vision_patch — which patch of a view, counted row by row, stands at place i of the tower. */
+int64_t mx_vision_patch(const MxVision *v, int64_t i);
+
+/* What a tower is told of a place: the number of the view, from 1 on; which patch of it, row by
+ * row, stands there, the class being the last; the patch's column and row, from 1 on, the class in
+ * 0. */
+typedef enum MxPlaceFact {
+    MX_PLACE_VIEW,
+    MX_PLACE_PATCH,
+    MX_PLACE_COLUMN,
+    MX_PLACE_ROW,
+    MX_PLACE_FACTS
+} MxPlaceFact;
+
+/* mx_vision_place — of place i of a row of a batch; the same in every row. */
+void mx_vision_place(const MxVision *v, int64_t i, int32_t out[MX_PLACE_FACTS]);
+
+#endif

@@ -1,0 +1,265 @@
+/* coded.c — operands rounded to few numbers, and products of such. Codes are floats here, which
+ * hold all of them exactly, so whoever multiplies best does it; scales are applied to what comes
+ * out, a slab of columns at a time. */
+#include "kernel.h"
+
+#include <math.h>
+
+/* ---- rounding: x as a matrix, whose rows or whose columns share a scale */
+
+typedef struct Rounding {
+    MxGrid grid;
+    bool by_columns;
+    int64_t rows, columns;
+    const void *x;
+    MxDtype dtype;
+    const float *factor; /* of columns, or where scales are, of rows; NULL = 1 */
+    void *codes;
+    MxExchange *exchange;
+} Rounding;
+
+/* What is found first: magnitudes, then scales. */
+typedef struct Work {
+    const Rounding *r;
+    float *found; /* one a scale */
+} Work;
+
+static int64_t product_of(MxShape shape, int from, int to) {
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= shape.dim[i];
+    return n;
+}
+
+static Rounding rounding_of(const MxKernelCall *call) {
+    const MxEncodeAttr *attr = call->attr;
+    MxShape x = call->in_type[0].shape;
+    int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
+    return (Rounding){.grid = attr->grid,
+                      .by_columns = attr->leads,
+                      .rows = product_of(x, 0, split),
+                      .columns = product_of(x, split, x.rank),
+                      .dtype = call->in_type[0].dtype};
+}
+
+static int64_t n_scales(const Rounding *r) {
+    return r->by_columns ? r->columns : r->rows;
+}
+
+/* n elements of a row from column `at` on, times their factors, in `block`. */
+static void read_block(const Rounding *r, int64_t row, int64_t at, int64_t n, float *block) {
+    float space[CPU_BLOCK];
+    const float *x = cpu_read(r->x, r->dtype, row * r->columns + at, n, space);
+    if (!r->factor) {
+        memcpy(block, x, (size_t)n * sizeof *block);
+    } else if (r->by_columns) {
+        for (int64_t i = 0; i < n; i++) block[i] = x[i] * r->factor[row];
+    } else {
+        for (int64_t i = 0; i < n; i++) block[i] = x[i] * r->factor[at + i];
+    }
+}
+
+static void largest_of_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Work *w = context;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        float most = 0;
+        for (int64_t at = 0; at < w->r->columns; at += CPU_BLOCK) {
+            int64_t n = cpu_min(CPU_BLOCK, w->r->columns - at);
+            read_block(w->r, row, at, n, block);
+            for (int64_t i = 0; i < n; i++) most = fabsf(block[i]) > most ? fabsf(block[i]) : most;
+        }
+        w->found[row] = most;
+    }
+}
+
+static void largest_of_columns(const void *context, int64_t begin, int64_t end, int worker) {
+    const Work *w = context;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t at = begin; at < end; at += CPU_BLOCK) {
+        int64_t n = cpu_min(CPU_BLOCK, end - at);
+        float *most = w->found + at;
+        for (int64_t i = 0; i < n; i++) most[i] = 0;
+        for (int64_t row = 0; row < w->r->rows; row++) {
+            read_block(w->r, row, at, n, block);
+            for (int64_t i = 0; i < n; i++)
+                most[i] = fabsf(block[i]) > most[i] ? fabsf(block[i]) : most[i];
+        }
+    }
+}
+
+static void code_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Work *w = context;
+    const Rounding *r = w->r;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t at = 0; at < r->columns; at += CPU_BLOCK) {
+            int64_t n = cpu_min(CPU_BLOCK, r->columns - at);
+            read_block(r, row, at, n, block);
+            for (int64_t i = 0; i < n; i++)
+                block[i] *= 1 / (r->by_columns ? w->found[at + i] : w->found[row]);
+            mx_grid_round(r->grid, block, n, block);
+            cpu_store(block, n, r->codes, r->dtype, row * r->columns + at);
+        }
+}
+
+/* Magnitudes of all ranks, this one's in their place. */
+static void take_largest(const Rounding *r, const MxKernelCall *call, float *all) {
+    const MxGroup *group = &((const MxEncodeAttr *)call->attr)->group;
+    int64_t n = n_scales(r);
+    float *own = all + group->index * n;
+    mx_exchange_all_gather(r->exchange, call->op->name, own, all, (size_t)n * sizeof *all);
+    mx_exchange_finish(r->exchange);
+    for (int rank = 0; rank < group->size; rank++)
+        for (int64_t i = 0; i < n; i++)
+            own[i] = all[rank * n + i] > own[i] ? all[rank * n + i] : own[i];
+}
+
+static size_t encode_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Rounding r = rounding_of(call);
+    int64_t ranks = cpu_max(1, ((const MxEncodeAttr *)call->attr)->group.size);
+    (void)device;
+    return cpu_padded((size_t)(ranks * n_scales(&r)) * sizeof(float));
+}
+
+static bool encode_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    const MxGroup *group = &((const MxEncodeAttr *)call->attr)->group;
+    Rounding *r = mx_new(device->arena, Rounding);
+    (void)err;
+    *r = rounding_of(call);
+    call->state = r;
+    if (group->size > 1) r->exchange = mx_comm_exchange(device->config.comm, group);
+    return true;
+}
+
+static void encode_run(const MxDevice *device, const MxKernelCall *call) {
+    Rounding r = *(const Rounding *)call->state;
+    r.x = call->in[0];
+    r.factor = call->n_in > 1 ? call->in[1] : NULL;
+    r.codes = call->out[0];
+    int64_t a_thread = cpu_max(1, CPU_PIECE / cpu_max(1, r.columns));
+    float *all = call->scratch;
+    Work w = {&r, all + ((const MxEncodeAttr *)call->attr)->group.index * n_scales(&r)};
+    if (r.by_columns)
+        cpu_for(device, r.columns, CPU_BLOCK, largest_of_columns, &w);
+    else
+        cpu_for(device, r.rows, a_thread, largest_of_rows, &w);
+    if (r.exchange) take_largest(&r, call, all);
+    for (int64_t i = 0; i < n_scales(&r); i++) w.found[i] = mx_grid_scale(r.grid, w.found[i]);
+    if (call->out[1]) memcpy(call->out[1], w.found, (size_t)n_scales(&r) * sizeof *w.found);
+    if (r.codes) cpu_for(device, r.rows, a_thread, code_rows, &w);
+}
+
+const MxKernel cpu_encode = {
+    .scratch = encode_scratch,
+    .prepare = encode_prepare,
+    .run = encode_run,
+};
+
+/* ---- products */
+
+/* A slab is so many columns of the result; the last one may have fewer. */
+typedef struct Slabs {
+    CpuMatmulSpec spec; /* of the product with all of w; its result is a slab */
+    int64_t columns, last;
+    const CpuMatmul *product, *last_product;
+} Slabs;
+
+static Slabs slabs_of(const MxKernelCall *call) {
+    const int64_t most = 1 << 21, alike = 64; /* elements, columns */
+    const MxCodedDotAttr *attr = call->attr;
+    MxDotSizes size = mx_dot_sizes(call->in_type[0].shape, call->in_type[1].shape, &attr->dot);
+    Slabs s = {.spec = {.m = size.m,
+                        .n = size.n,
+                        .k = size.k,
+                        .ldb = attr->dot.kind == MX_DOT_NT ? size.k : size.n,
+                        .trans_a = attr->dot.kind == MX_DOT_TN,
+                        .trans_b = attr->dot.kind == MX_DOT_NT,
+                        .in = call->in_type[0].dtype,
+                        .out = MX_F32}};
+    int64_t columns = most / cpu_max(1, size.m) / alike * alike;
+    s.columns = cpu_min(cpu_max(columns, alike), size.n);
+    s.last = size.n ? size.n - (size.n - 1) / s.columns * s.columns : 0;
+    return s;
+}
+
+static CpuMatmulSpec slab_spec(const Slabs *s, int64_t columns) {
+    CpuMatmulSpec spec = s->spec;
+    spec.n = columns;
+    return spec;
+}
+
+static size_t slab_bytes(const Slabs *s) {
+    return cpu_padded((size_t)(s->columns * s->spec.m) * sizeof(float));
+}
+
+static size_t coded_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
+    Slabs s = slabs_of(call);
+    size_t each = cpu_matmul_scratch(device, slab_spec(&s, s.columns));
+    size_t last = cpu_matmul_scratch(device, slab_spec(&s, s.last));
+    return slab_bytes(&s) + (each > last ? each : last);
+}
+
+static bool coded_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    Slabs *s = mx_new(device->arena, Slabs);
+    *s = slabs_of(call);
+    call->state = s;
+    s->product = cpu_matmul_prepare(device, slab_spec(s, s->columns), err);
+    s->last_product = s->product ? cpu_matmul_prepare(device, slab_spec(s, s->last), err) : NULL;
+    return s->last_product != NULL;
+}
+
+/* Rows of a slab, on their way to the result. */
+typedef struct Scaling {
+    const MxKernelCall *call;
+    const float *slab, *rows, *columns; /* scales; NULL = 1 */
+    int64_t at, n, width;               /* the slab's columns, of so many */
+} Scaling;
+
+static void scale_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Scaling *s = context;
+    MxDtype dtype = s->call->out_type[0].dtype;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t at = 0; at < s->n; at += CPU_BLOCK) {
+            int64_t n = cpu_min(CPU_BLOCK, s->n - at), to = row * s->width + s->at + at;
+            const float *from = s->slab + row * s->n + at;
+            float scale = s->rows ? s->rows[row] : 1;
+            for (int64_t i = 0; i < n; i++) block[i] = from[i] * scale;
+            for (int64_t i = 0; s->columns && i < n; i++) block[i] *= s->columns[s->at + at + i];
+            if (s->call->accumulate & 1)
+                cpu_add_to(block, n, s->call->out[0], dtype, to);
+            else
+                cpu_store(block, n, s->call->out[0], dtype, to);
+        }
+}
+
+static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
+    const Slabs *s = call->state;
+    const MxCodedDotAttr *attr = call->attr;
+    void *scratch = call->scratch, *slab = cpu_carve(&scratch, slab_bytes(s));
+    Scaling scaling = {.call = call,
+                       .slab = slab,
+                       .rows = attr->rows ? call->in[2] : NULL,
+                       .columns = attr->columns ? call->in[2 + attr->rows] : NULL,
+                       .width = s->spec.n};
+    for (int64_t at = 0; call->out[0] && at < s->spec.n; at += s->columns) {
+        int64_t n = cpu_min(s->columns, s->spec.n - at);
+        int64_t from = s->spec.trans_b ? at * s->spec.k : at;
+        cpu_matmul(n == s->columns ? s->product : s->last_product, call->in[0],
+                   (const char *)call->in[1] + (size_t)from * mx_dtype_bytes(s->spec.in), slab,
+                   scratch);
+        scaling.at = at;
+        scaling.n = n;
+        cpu_for(device, s->spec.m, cpu_max(1, CPU_PIECE / n), scale_rows, &scaling);
+    }
+}
+
+const MxKernel cpu_coded_dot = {
+    .scratch = coded_dot_scratch,
+    .prepare = coded_dot_prepare,
+    .run = coded_dot_run,
+};

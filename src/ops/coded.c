@@ -1,0 +1,183 @@
+/* coded.c — products whose operands are rounded to few numbers: what rounds them, and the product,
+ * whose gradients are such products too. A code and its scale stand for a value; gradients are
+ * those of values, as if nothing had been rounded. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+/* ---- encode */
+
+MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr) {
+    MxValue codes =
+        mx_trace_node(t, &op_encode, (MxValue[]){x, factor}, factor == MX_NONE ? 1 : 2, &attr);
+    return (MxCoded){codes, codes < 0 ? MX_NONE : codes + 1};
+}
+
+/* n dims of a shape from one on. */
+static MxShape dims_of(MxShape shape, int from, int n) {
+    MxShape dims = {.rank = n};
+    for (int i = 0; i < n; i++) dims.dim[i] = shape.dim[from + i];
+    return dims;
+}
+
+static int first_contracted(const MxEncodeAttr *attr, MxShape x) {
+    return attr->leads ? 0 : x.rank - attr->n_contract;
+}
+
+static int first_free(const MxEncodeAttr *attr) {
+    return attr->leads ? attr->n_contract : 0;
+}
+
+static MxShape scales_of(const MxEncodeAttr *attr, MxShape x) {
+    return dims_of(x, first_free(attr), x.rank - attr->n_contract);
+}
+
+static bool encode_infer(MxInfer *infer) {
+    const MxEncodeAttr *attr = infer->attr;
+    MxShape x = infer->in[0].shape;
+    if (!ops_is_real(infer, 0)) return false;
+    if (attr->n_contract < 1 || attr->n_contract > x.rank)
+        return mx_infer_fail(infer, "cannot contract %d dims", attr->n_contract);
+    MxShape contracted = dims_of(x, first_contracted(attr, x), attr->n_contract);
+    if (infer->n_in > 1 && !ops_is(infer, 1, MX_F32, -1)) return false;
+    if (infer->n_in > 1 && !mx_shape_equal(infer->in[1].shape, contracted))
+        return mx_infer_fail(infer, "factor must have the dims that are contracted");
+    infer->n_out = 2;
+    infer->out[0] = infer->in[0];
+    infer->out[1] = (MxType){MX_F32, scales_of(attr, x)};
+    return true;
+}
+
+static void encode_vjp(const MxVjp *v) {
+    for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
+    v->dx[0] = v->dy[0];
+}
+
+enum { JOINED }; /* the first factor: of the first dim that is contracted */
+
+static void encode_cut(MxFactors *f) {
+    const MxEncodeAttr *attr = f->attr;
+    int k = first_contracted(attr, f->in[0].shape), from = first_free(attr);
+    f->joined = f->in_dim[0][k] = f->out_dim[0][k] = ops_new_factor(f);
+    f->joins = 1 << 1;
+    f->joined_bytes = (double)mx_shape_count(f->out[1].shape) * sizeof(float);
+    if (f->n_in > 1) f->in_dim[1][0] = JOINED;
+    for (int i = 0; i < f->out[1].shape.rank; i++)
+        f->in_dim[0][from + i] = f->out_dim[0][from + i] = f->out_dim[1][i] = ops_new_factor(f);
+}
+
+static void take_group(const MxShare *share, void *attr) {
+    if (share->is_cut[JOINED]) ((MxEncodeAttr *)attr)->group = share->group[JOINED];
+}
+
+static const MxGroup *exchange_scales(const MxMachine *machine, const MxNode *node,
+                                      const MxType *in, MxCommCost *cost) {
+    const MxEncodeAttr *attr = node->attr;
+    (void)machine;
+    if (attr->group.size <= 1) return NULL;
+    int64_t bytes = mx_shape_count(scales_of(attr, in[0].shape)) * (int64_t)sizeof(float);
+    *cost = (MxCommCost){.calls = 1, .bytes = (attr->group.size - 1) * bytes};
+    return &attr->group;
+}
+
+static void encode_print(MxText *text, const void *attr) {
+    const MxEncodeAttr *a = attr;
+    mx_text_add(text, "%s %s %d", mx_grids[a->grid].name, a->leads ? "first" : "last",
+                a->n_contract);
+}
+
+const MxOp op_encode = {
+    .name = "encode",
+    .arity = 1,
+    .optional = 1,
+    .attr_bytes = sizeof(MxEncodeAttr),
+    .infer = encode_infer,
+    .vjp = encode_vjp,
+    .partition = encode_cut,
+    .localize = take_group,
+    .exchange = exchange_scales,
+    .print = encode_print,
+    .doc = "numbers of a grid, and a scale for all that a product contracts",
+};
+
+/* ---- products */
+
+static MxValue product(MxTrace *t, const MxValue *in, int n_in, MxCodedDotAttr attr) {
+    attr.dot.dtype = mx_trace_type(t, in[0]).dtype;
+    return mx_trace_node(t, &op_coded_dot, in, n_in, &attr);
+}
+
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid back) {
+    MxCodedDotAttr attr = {
+        .dot = {.n_contract = n_contract}, .rows = true, .columns = true, .back = back};
+    return product(t, (MxValue[]){x.codes, w.codes, x.scales, w.scales}, 4, attr);
+}
+
+static bool are_scales(MxInfer *infer, int i, MxShape of) {
+    return ops_is(infer, i, MX_F32, -1) &&
+           (mx_shape_equal(infer->in[i].shape, of) ||
+            mx_infer_fail(infer, "scales must be one for each row, or column, of the result"));
+}
+
+static bool coded_dot_infer(MxInfer *infer) {
+    const MxCodedDotAttr *attr = infer->attr;
+    if (!ops_infer_dot(infer)) return false;
+    if (infer->n_in != 2 + attr->rows + attr->columns)
+        return mx_infer_fail(infer, "wants %d inputs", 2 + attr->rows + attr->columns);
+    MxShape out = infer->out[0].shape;
+    int m = infer->in[0].shape.rank - attr->dot.n_contract;
+    return (!attr->rows || are_scales(infer, 2, dims_of(out, 0, m))) &&
+           (!attr->columns || are_scales(infer, 2 + attr->rows, dims_of(out, m, out.rank - m)));
+}
+
+static void coded_dot_vjp(const MxVjp *v) {
+    const MxCodedDotAttr *attr = v->attr;
+    MxTrace *t = v->t;
+    MxValue x = v->in[0], w = v->in[1];
+    MX_ASSERT(attr->dot.kind == MX_DOT_NN && attr->rows && attr->columns);
+    MxValue dy = mx_cast(t, v->dy[0], mx_trace_type(t, x).dtype);
+    int m = mx_trace_type(t, x).shape.rank - attr->dot.n_contract;
+    int n = mx_trace_type(t, w).shape.rank - attr->dot.n_contract;
+    for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
+    if (v->needs[0]) {
+        MxCoded g = mx_encode(t, dy, v->in[3], (MxEncodeAttr){.grid = attr->back, .n_contract = n});
+        MxCodedDotAttr nt = {.dot = {.kind = MX_DOT_NT, .n_contract = n}, .rows = true};
+        v->dx[0] = product(t, (MxValue[]){g.codes, w, g.scales}, 3, nt);
+    }
+    if (v->needs[1]) {
+        MxEncodeAttr columns = {.grid = attr->back, .n_contract = m, .leads = true};
+        MxCoded g = mx_encode(t, dy, v->in[2], columns);
+        MxCodedDotAttr tn = {.dot = {.kind = MX_DOT_TN, .n_contract = m}, .columns = true};
+        v->dx[1] = product(t, (MxValue[]){x, g.codes, g.scales}, 3, tn);
+    }
+}
+
+static void coded_dot_cut(MxFactors *f) {
+    const MxCodedDotAttr *attr = f->attr;
+    int m = f->in[0].shape.rank - attr->dot.n_contract, n = f->out[0].shape.rank - m;
+    ops_cut_dot(f);
+    for (int i = 0; attr->rows && i < m; i++) f->in_dim[2][i] = f->out_dim[0][i];
+    for (int i = 0; attr->columns && i < n; i++)
+        f->in_dim[2 + attr->rows][i] = f->out_dim[0][m + i];
+}
+
+static void coded_dot_print(MxText *text, const void *attr) {
+    const MxCodedDotAttr *a = attr;
+    ops_print_dot(text, attr);
+    mx_text_add(text, "%s%s", a->rows ? " rows" : "", a->columns ? " columns" : "");
+}
+
+const MxOp op_coded_dot = {
+    .name = "coded_dot",
+    .arity = 2,
+    .optional = 2,
+    .flags = MX_OP_CAST_FOLDS | MX_OP_IS_KEPT,
+    .accumulates = 1,
+    .attr_bytes = sizeof(MxCodedDotAttr),
+    .infer = coded_dot_infer,
+    .vjp = coded_dot_vjp,
+    .partition = coded_dot_cut,
+    .flops = ops_dot_flops,
+    .print = coded_dot_print,
+    .doc = "matrix product of codes, times the scales of both",
+};

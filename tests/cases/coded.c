@@ -1,0 +1,122 @@
+/* coded.c — operands rounded to few numbers, and their products. */
+#include "cases.h"
+
+#include <math.h>
+
+/* Rows and columns of x, of which one kind has scales. */
+typedef struct Sides {
+    int64_t rows, columns;
+} Sides;
+
+static Sides sides_of(const MxEncodeAttr *attr, MxShape x) {
+    int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
+    Sides s = {1, 1};
+    for (int d = 0; d < x.rank; d++) *(d < split ? &s.rows : &s.columns) *= x.dim[d];
+    return s;
+}
+
+/* In floats, as the definition has it: what lies between two codes is decided by its last bit. */
+static double nearest(MxGrid grid, float x) {
+    const MxGridRow *g = &mx_grids[grid];
+    int exponent = x != 0 ? ilogbf(x) : g->exponent;
+    double step = ldexp(1, (exponent > g->exponent ? exponent : g->exponent) - g->bits);
+    double y = rint((double)x / step) * step;
+    return fmin(fmax(y, (double)g->least), (double)g->most);
+}
+
+static float scaled(const Reference *r, const MxEncodeAttr *attr, Sides s, int64_t i) {
+    float x = (float)r->in[0][i];
+    if (r->n_in < 2) return x;
+    return x * (float)r->in[1][attr->leads ? i / s.columns : i % s.columns];
+}
+
+static void ref_encode(const Reference *r) {
+    const MxEncodeAttr *attr = r->attr;
+    Sides s = sides_of(attr, r->in_type[0].shape);
+    int64_t n = s.rows * s.columns, n_scales = attr->leads ? s.columns : s.rows;
+    for (int64_t i = 0; i < n_scales; i++) r->out[1][i] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double *most = &r->out[1][attr->leads ? i % s.columns : i / s.columns];
+        *most = fmax(*most, fabs((double)scaled(r, attr, s, i)));
+    }
+    for (int64_t i = 0; i < n_scales; i++) {
+        float scale = (float)r->out[1][i] * (1 / mx_grids[attr->grid].bound);
+        r->out[1][i] = scale < 1e-19f ? 1 : (double)scale;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float scale = (float)r->out[1][attr->leads ? i % s.columns : i / s.columns];
+        r->out[0][i] = nearest(attr->grid, scaled(r, attr, s, i) * (1 / scale));
+    }
+}
+
+static void ref_coded_dot(const Reference *r) {
+    const MxCodedDotAttr *attr = r->attr;
+    MxDotSizes s = mx_dot_sizes(r->in_type[0].shape, r->in_type[1].shape, &attr->dot);
+    bool trans_a = attr->dot.kind == MX_DOT_TN, trans_b = attr->dot.kind == MX_DOT_NT;
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < s.k; k++)
+                sum += r->in[0][trans_a ? k * s.m + i : i * s.k + k] *
+                       r->in[1][trans_b ? j * s.k + k : k * s.n + j];
+            if (attr->rows) sum *= r->in[2][i];
+            if (attr->columns) sum *= r->in[2 + attr->rows][j];
+            r->out[0][i * s.n + j] = sum;
+        }
+}
+
+// clang-format off
+#define CODES(g, n, ...) ATTR(MxEncodeAttr, .grid = MX_GRID_##g, .n_contract = n, __VA_ARGS__)
+#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .back = MX_GRID_INT8, __VA_ARGS__)
+#define BOTH .rows = true, .columns = true
+
+/* Gradients: tests/train/test_quantized.c. */
+const OpTest test_encode = {
+    CASES(
+        {"rows, int8", CODES(INT8, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"columns, int8", CODES(INT8, 1, .leads = true), "x41,17", NULL, CASE_NO_SLOPE},
+        {"rows, e4m3", CODES(E4M3, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"columns, e5m2", CODES(E5M2, 1, .leads = true), "x41,17", NULL, CASE_NO_SLOPE},
+        {"rows, int4", CODES(INT4, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"rows, e2m1", CODES(E2M1, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"rows with a factor", CODES(INT8, 1, .leads = false), "x17,41 f41:square", NULL, CASE_NO_SLOPE},
+        {"columns with a factor", CODES(INT8, 1, .leads = true), "x41,17 f41:square", NULL, CASE_NO_SLOPE},
+        {"groups of dims", CODES(INT8, 2, .leads = false), "f2,3,4,5 f4,5", "f2,3,4,5 f2,3", CASE_NO_SLOPE},
+        {"groups of dims first", CODES(INT8, 2, .leads = true), "f2,3,4,5 f2,3", "f2,3,4,5 f4,5", CASE_NO_SLOPE},
+        {"large rows", CODES(INT8, 1, .leads = false), "x37,3001", NULL, CASE_NO_SLOPE},
+        {"large columns", CODES(E4M3, 1, .leads = true), "x37,3001", NULL, CASE_NO_SLOPE},
+        {"zeros", CODES(INT8, 1, .leads = false), "f3,8:value0", NULL, CASE_NO_SLOPE},
+        {NULL, CODES(INT8, 1, .leads = false), "f8,16,32 f32", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE},
+        {NULL, CODES(E4M3, 2, .leads = true), "f16,8,32 f16,8", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE}),
+    WRONG(
+        {CODES(INT8, 0, .leads = true), "f3,4", "cannot contract 0 dims"},
+        {CODES(INT8, 3, .leads = true), "f3,4", "cannot contract 3 dims"},
+        {CODES(INT8, 1, .leads = true), "f3,4 f4", "factor must have the dims that are contracted"},
+        {CODES(INT8, 1, .leads = true), "f3,4 b3", "input 1 must be float32"},
+        {CODES(INT8, 1, .leads = true), "i3,4", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_encode,
+    .flows = 1 << 0,
+    .rounds = true,
+};
+
+const OpTest test_coded_dot = {
+    CASES(
+        {"nn", DOT(NN, 1, BOTH), "x17,23 x23,31 f17:square f31:square", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"nn, groups of dims", DOT(NN, 2, BOTH), "x2,3,4,5 x4,5,7 f2,3 f7", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"nn, several slabs", DOT(NN, 1, BOTH), "x8200,9 x9,600 f8200 f600", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"folded to f32", DOT(NN, 1, BOTH), "x17,23 x23,31 f17 f31", NULL, CASE_NO_SLOPE},
+        {NULL, DOT(NN, 1, BOTH), "f2,3,4 f4,5,6 f2,3 f5,6", "f2,3,5,6", CASE_NO_SLOPE},
+        {NULL, DOT(NN, 1, BOTH), "f8,8,16 f16,8,4 f8,8 f8,4", NULL, CASE_RANKS | CASE_NO_SLOPE},
+        {NULL, DOT(NN, 2, BOTH), "f8,8,16 f8,16,8 f8 f8", NULL, CASE_RANKS | CASE_NO_SLOPE}),
+    WRONG(
+        {DOT(NN, 1, BOTH), "f2,3 f4,5 f2 f5", "contracted dims differ"},
+        {DOT(NN, 1, BOTH), "f2,3 f3,5 f2", "wants 4 inputs"},
+        {DOT(NN, 1, BOTH), "f2,3 f3,5 f5 f2", "scales must be one for each row"},
+        {DOT(NN, 1, BOTH), "f2,3 f3,5 f2 b5", "input 3 must be float32"},
+        {DOT(NN, 1, BOTH), "i2,3 i3,4 f2 f4", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_coded_dot,
+    .flows = 1 << 0 | 1 << 1,
+    .rounds = true,
+    .any_bits = true,
+};
+// clang-format on

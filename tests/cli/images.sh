@@ -1,0 +1,102 @@
+#!/bin/sh
+# images.sh BIN — training on images as users do it, of every encoder that is built: meshes, accumulation,
+# what is made again and a run that goes on give what one run on one rank gives; what is wrong with files is
+# told with the line of their record.  Run from the top folder.
+set -u
+bin=$1
+. tests/common/suite.sh
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0
+pictures=$PWD/share/mxtrain/images
+
+# The bundled tokenizer, with what Llama 4 calls a token of an image.
+mkdir "$work/gemma3" "$work/llama4"
+for file in tokenizer.json tokenizer_config.json; do
+    cp "$pictures/tokenizer/$file" "$work/gemma3"
+    sed 's/<image_soft_token>/<|patch|>/g' "$pictures/tokenizer/$file" >"$work/llama4/$file"
+done
+cp "$pictures"/*.png "$pictures"/*.jpg "$work"
+awk -F'"type": "image"' 'NF == 2 && ++n <= 16' "$pictures/train.jsonl" >"$work/train.jsonl"
+cat >"$work/chat.jinja" <<'JINJA'
+{%- for message in messages %}{{ message['role'] }}:{% if message['content'] is string %}{{ message['content'] }}{% else %}
+{%- for item in message['content'] %}{% if item['type'] == 'image' %}<|image|>{% else %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}
+{%- endfor %}
+JINJA
+
+size="base_emb_dim=16 base_num_query_heads=2 base_num_kv_heads=2 head_dim=8 base_mlp_dim=32 vocab_size=264
+    patch_size_for_vit=7 conv_stride_for_vit=7 hidden_size_for_vit=16 num_hidden_layers_for_vit=2
+    num_attention_heads_for_vit=2 use_multimodal=true freeze_vision_encoder_params=false max_num_images_per_example=1 log_config=false
+    max_target_length=224 packing=false use_sft=true dataset_type=hf hf_path=json tokenizer_type=huggingface
+    eval_interval=-1 learning_rate=0.01 warmup_steps_fraction=0 learning_rate_schedule_steps=4 checkpoint_period=2"
+gemma3="decoder_block=gemma3 base_num_decoder_layers=2 mlp_activations=[gelu,linear] logits_via_embedding=true use_post_attn_norm=true
+    use_post_ffw_norm=true sliding_window_size=16 local_rope_max_timescale=10000 vision_encoder_block=gemma3 image_size_for_vit=28
+    intermediate_size_for_vit=32 vision_output_length=4 chat_template_path=gemma"
+llama4="decoder_block=llama4 base_num_decoder_layers=2 num_experts=2 num_experts_per_tok=1 shared_experts=1 base_moe_mlp_dim=16
+    interleave_moe_layer_step=2 nope_layer_interval=2 inhomogeneous_layer_cycle_interval=2 chunk_attn_window_size=64
+    vision_encoder_block=llama4 image_size_for_vit=14 tile_size_for_vit=14 intermediate_size_for_vit=64 max_num_tiles_for_vit=4
+    projector_input_dim_for_vit=16 projector_output_dim_for_vit=16 vision_output_dim_for_vit=16 chat_template_path=$work/chat.jinja"
+
+# run ENCODER NAME RANKS KEYS... — a run of a batch of four; its log.
+run() {
+    encoder=$1 name=$2 n=$3
+    shift 3
+    keys=$(eval echo "\$$encoder")
+    launch=
+    [ "$n" -eq 1 ] || launch="mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n $n"
+    # shellcheck disable=SC2086
+    $launch "$bin/mxtrain" $size $keys tokenizer_path="$work/$encoder" hf_train_files="$work/train.jsonl" \
+        base_output_directory="$work/out" run_name="$encoder-$name" "$@" >"$work/$encoder-$name.log" 2>"$work/$encoder-$name.err" </dev/null
+}
+losses() { sed -n 's/.*"learning\/loss": \([0-9.]*\),.*"step": *\([0-9]*\).*/\2 \1/p' "$work/out/$1/metrics.jsonl"; }
+# near A B — whether all losses of two runs are alike, and there are four.
+near() {
+    losses "$1" >"$work/a"
+    losses "$2" >"$work/b"
+    paste "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; bad += $1 != $3 || d > 0.00005 } END { print NR == 4 && !bad ? "alike" : "other losses, " NR }'
+}
+
+for encoder in gemma3 llama4; do
+    run $encoder one 1 steps=4 per_device_batch_size=4
+    first=$(losses $encoder-one | sed -n '1s/.* //p')
+    last=$(losses $encoder-one | sed -n '4s/.* //p')
+    is "$encoder learns: $first to $last" "$(awk "BEGIN { print ($last < $first) }")" 1
+    while read -r name n keys; do
+        # shellcheck disable=SC2086
+        run $encoder "$name" "$n" steps=4 $keys
+        is "$encoder, $name" "$(near $encoder-one "$encoder-$name")" alike
+    done <<FORMS
+full 1 per_device_batch_size=4 remat_policy=full
+minimal 1 per_device_batch_size=4 remat_policy=minimal
+accumulation 1 per_device_batch_size=2 gradient_accumulation_steps=2
+data 2 per_device_batch_size=2 ici_data_parallelism=2
+fsdp 2 per_device_batch_size=2 ici_fsdp_parallelism=2
+tensor 2 per_device_batch_size=2 ici_tensor_parallelism=2
+FORMS
+    run $encoder again 1 steps=2 per_device_batch_size=4
+    run $encoder again 1 steps=4 per_device_batch_size=4
+    is "$encoder goes on" "$("$bin/mxcompare" "$work/out/$encoder-one" "$work/out/$encoder-again" 2>&1 | tail -1)" EQUAL
+done
+
+# ---- what is wrong with files
+
+# told NAME RECORD — the message of a run whose second record is wrong.
+told() {
+    sed -n 1p "$pictures/train.jsonl" >"$work/train.jsonl"
+    printf '%s\n' "$2" >>"$work/train.jsonl"
+    run gemma3 "$1" 1 steps=1 per_device_batch_size=1 enable_checkpointing=false
+    sed -n "s,.*$work/train.jsonl:2: \(.*\),\1,p" "$work/gemma3-$1.err" | sed "s,$work/,,g" | head -1
+}
+user() { echo '{"messages": [{"role": "user", "content": ['"$1"'{"type": "text", "text": "?"}]}, {"role": "assistant", "content": "ok"}]}'; }
+image() { echo '{"type": "image", "path": "'"$1"'"}, '; }
+echo 'no picture' >"$work/text.png"
+head -c 200 "$work/$(cd "$work" && ls -- *.jpg | head -1)" >"$work/cut.jpg"
+printf '\211PNG\r\n\032\n\0\0\0\rIHDR\000\000\200\000\000\000\200\000\010\002\000\000\000\113\036\064\050\0\0\0\012IDAT' >"$work/giga.png"
+is 'a missing file' "$(told missing "$(user "$(image none.png)")")" 'image "none.png": no such file: "none.png"'
+is 'no picture' "$(told text "$(user "$(image text.png)")")" 'image "text.png": is no picture of PNG or JPEG'
+is 'a gigapixel' "$(told giga "$(user "$(image giga.png)")" | sed 's/: .*pixels/: pixels/')" 'image "giga.png": pixels, wanted at most 134217728 in all'
+is 'a file without pixels' "$(told cut "$(user "$(image cut.jpg)")" | sed 's/: .*/: told/')" 'image "cut.jpg": told'
+places=$(user '{"type": "text", "text": "<start_of_image>"}, ')
+is 'more places than images' "$(told places "$places")" \
+    '0 images, but its text has 1 places for one ("<start_of_image>"); does the chat template tell images?'
+is 'more images than there is room for' "$(told many "$(user "$(image text.png)$(image text.png)")")" \
+    'more images than 1, as max_num_images_per_example says'
+finish

@@ -1,0 +1,35 @@
+/* record.h — what one rank makes of a variant: what all ranks' runs are compared with. */
+#ifndef RECORD_H
+#define RECORD_H
+
+#include "small.h"
+
+/* Arrays by parameter; NULL = it has no such one. */
+typedef struct RecordList {
+    const float **values;
+    const double *squares; /* of an array, summed */
+} RecordList;
+
+/* All is as float32, and lies in a file that is gone when the program ends. */
+typedef struct Record {
+    MxLoss loss[STEPS], eval;
+    MxUpdate update[STEPS];
+    RecordList init, gradient[STEPS], last;
+} Record;
+
+/* record_of — that of a variant. The first call makes those of all: each rank a share, alone, and
+ * others read it. */
+const Record *record_of(const Variant *variants, int n_variants, int variant);
+
+/* record_has_eval — whether a config's runs end with an evaluation. record_loss — the loss and the
+ * gradient of a batch, with all that its kind of training wants to be given. record_teach — a
+ * teacher's parameters: numbers that depend on the place in the array alone. */
+bool record_has_eval(const MxConfig *config);
+MxLoss record_loss(MxTrainState *s, int step, const MxBatch *batch);
+void record_teach(MxTrainState *s);
+/* record_floats — a variable's values, codes of few bits too. */
+const float *record_floats(MxArena *arena, const MxTrainState *s, int var);
+/* record_index — where element `at` of a part is in the whole array. */
+int64_t record_index(const MxBox *box, MxShape shape, int64_t at);
+
+#endif

@@ -1,0 +1,294 @@
+/* test_quantized.c — training with operands of few bits, against MaxText with qwix: one product and
+ * its gradients, what its operands are rounded to, and a model's loss, logits and gradients; and
+ * runs from start to end. */
+#include "close.h"
+#include "common/vars.h"
+#include "golden.h"
+#include "process.h"
+#include "train_test.h"
+
+#include <mx/model.h>
+#include <mx/run.h>
+
+#include <check.h>
+
+static MxArena arena = {.name = "quantized"};
+static MxH5 *file;
+
+static bool open_file(const char *name) {
+    file = golden_open(&arena, name);
+    return file != NULL;
+}
+
+static const float *array(const char *path, MxShape *shape) {
+    MxH5Array found;
+    MxError err = {0};
+    int64_t n;
+    const float *data = golden_read(&arena, file, path, &n);
+    ck_assert_msg(data != NULL, "no %s", path);
+    ck_assert(mx_h5_stat(file, path, &found, &err));
+    if (shape) *shape = found.shape;
+    return data;
+}
+
+static const struct {
+    const char *word;
+    MxGrid forward, back;
+} modes[] = {
+    {"int8", MX_GRID_INT8, MX_GRID_INT8},     {"int4", MX_GRID_INT4, MX_GRID_INT4},
+    {"fp8", MX_GRID_E4M3, MX_GRID_E4M3},      {"fp8_e5m2", MX_GRID_E5M2, MX_GRID_E5M2},
+    {"fp8_full", MX_GRID_E4M3, MX_GRID_E5M2},
+};
+
+/* ---- a product */
+
+/* The product of x and w, and the gradients that dy gives them. */
+typedef struct Dense {
+    MxVars vars;
+    MxRun *run;
+    int x, w, dy, y, dx, dw, codes[2], scales[2];
+} Dense;
+
+static int add_var(Dense *d, MxShape shape) {
+    return mx_vars_add(&d->vars, "x", (MxType){MX_F32, shape});
+}
+
+static MxCoded encode(Dense *d, MxTrace *t, int which, MxValue value, MxEncodeAttr attr) {
+    MxCoded coded = mx_encode(t, value, MX_NONE, attr);
+    d->codes[which] = add_var(d, mx_trace_type(t, coded.codes).shape);
+    d->scales[which] = add_var(d, mx_trace_type(t, coded.scales).shape);
+    mx_trace_assign(t, mx_copy(t, coded.codes), d->codes[which], false);
+    mx_trace_assign(t, mx_copy(t, coded.scales), d->scales[which], false);
+    return coded;
+}
+
+static const char *const shapes[] = {"w2d", "w3d", "contract2"};
+
+static const char *in_group(const char *group, const char *path) {
+    return mx_path_join(&arena, group, path);
+}
+
+static void fill(const Dense *d, const char *group) {
+    var_fill(d->run, d->x, array(in_group(group, "x"), NULL));
+    var_fill(d->run, d->w, array(in_group(group, "w"), NULL));
+    var_fill(d->run, d->dy, array(in_group(group, "dy"), NULL));
+    mx_run_entry(d->run, 0);
+}
+
+static void open_dense(Dense *d, const char *group, int mode) {
+    *d = (Dense){.vars.arena = &arena};
+    MxGraph *graph = mx_graph_new(&arena, "test", &d->vars);
+    MxTrace t;
+    MxError err = {0};
+    MxDevice *device;
+    MxShape x, w, y;
+    array(in_group(group, "x"), &x), array(in_group(group, "w"), &w);
+    array(in_group(group, "dy"), &y);
+    int n = (x.rank + w.rank - y.rank) / 2;
+    mx_trace_begin(&t, graph);
+    d->x = add_var(d, x), d->dx = add_var(d, x);
+    d->w = add_var(d, w), d->dw = add_var(d, w);
+    d->y = add_var(d, y), d->dy = add_var(d, y);
+    MxValue in[] = {mx_variable(&t, d->x), mx_variable(&t, d->w)};
+    MxEncodeAttr attr = {.grid = modes[mode].forward, .n_contract = n};
+    MxCoded coded_x = encode(d, &t, 0, in[0], attr);
+    attr.leads = true;
+    MxCoded coded_w = encode(d, &t, 1, in[1], attr);
+    MxValue product = mx_coded_dot(&t, coded_x, coded_w, n, modes[mode].back);
+    mx_trace_assign(&t, mx_copy(&t, product), d->y, false);
+    MxValue loss = mx_dot(&t, product, mx_variable(&t, d->dy), MX_DOT_NN, y.rank);
+    const MxGradTarget targets[] = {{.wrt = in[0], .var = d->dx}, {.wrt = in[1], .var = d->dw}};
+    mx_grad(&t, loss, targets, MX_COUNT(targets));
+    bool ok = mx_trace_end(&t, &err) &&
+              mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err) &&
+              mx_run_open(&arena, device, &d->vars, &graph, 1, MX_REMAT_NONE, &d->run, &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    fill(d, group);
+}
+
+static void check_near(const char *group, const char *what, const float *got, double bound) {
+    MxShape shape;
+    const float *want = array(in_group(group, what), &shape);
+    double error = golden_error(got, want, mx_shape_count(shape));
+    ck_assert_msg(error <= bound, "%s: %s is off by %g (bound %g)", group, what, error, bound);
+}
+
+START_TEST(products_are_qwixs) {
+    if (!open_file("train/quant_dense.h5")) return;
+    Dense d;
+    int mode = _i % MX_COUNT(modes);
+    const char *group = shapes[_i / MX_COUNT(modes)];
+    open_dense(&d, group, mode);
+    group = in_group(group, mx_arena_printf(&arena, "qwix_%s", modes[mode].word));
+    check_near(group, "y", var_values(&arena, d.run, d.y), 1e-5);
+    check_near(group, "dx", var_values(&arena, d.run, d.dx), 1e-4);
+    check_near(group, "dw", var_values(&arena, d.run, d.dw), 1e-4);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* To the bit: where the largest magnitude is negative, its last bit decides between two codes. */
+static void check_operand(const Dense *d, const char *group, int mode, int which) {
+    const char *path =
+        mx_arena_printf(&arena, "%s/operands/%s/%c", group, modes[mode].word, "xw"[which]);
+    MxShape shape, of_scales;
+    const float *codes = var_values(&arena, d->run, d->codes[which]);
+    const float *scales = var_values(&arena, d->run, d->scales[which]);
+    const float *want = array(mx_arena_printf(&arena, "%s_qvalue", path), &shape);
+    const float *want_scales = array(mx_arena_printf(&arena, "%s_scale", path), &of_scales);
+    for (int64_t i = 0; i < mx_shape_count(shape); i++)
+        ck_assert_msg(codes[i] == want[i], "%s %lld: %g, not %g", path, (long long)i,
+                      (double)codes[i], (double)want[i]);
+    for (int64_t i = 0; i < mx_shape_count(of_scales); i++)
+        ck_assert_msg(scales[i] == want_scales[i], "%s, scale %lld: %.9g, not %.9g", path,
+                      (long long)i, (double)scales[i], (double)want_scales[i]);
+}
+
+/* Those of fp8_full are fp8's. */
+enum { MODES_WITH_OPERANDS = MX_COUNT(modes) - 1 };
+
+START_TEST(operands_are_qwixs) {
+    if (!open_file("train/quant_dense.h5")) return;
+    Dense d;
+    int mode = _i % MODES_WITH_OPERANDS;
+    const char *group = shapes[_i / MODES_WITH_OPERANDS];
+    open_dense(&d, group, mode);
+    for (int which = 0; which < 2; which++) check_operand(&d, group, mode, which);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- a model */
+
+static MxTrainState *open_model(const char *group, MxConfig **config) {
+    MxTrainState *s;
+    MxError err = {0};
+    *config = golden_yaml_config(&arena, file, group, "");
+    bool ok = mx_train_state_open(&arena, *config, &s, &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    mx_train_state_init(s);
+    ck_assert_msg(mx_ckpt_read(file, "linen", "model/", 1, mx_train_state_tree(s), &err), "%s",
+                  err.text.data);
+    close_nudge(mx_train_state_tree(s));
+    return s;
+}
+
+static Close figure(const char *name, CloseKind kind, const char *what) {
+    return (Close){.golden = name, .kind = kind, .what = what};
+}
+
+static void check_gradients(const MxTrainState *s, const char *group, const char *name) {
+    MxTree got = golden_gradient_tree(&arena, s), want;
+    MxError err = {0};
+    bool ok = golden_like(&arena, s, file, in_group(group, "grads"), 1, &want, &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    for (int i = 0; i < got.n; i++) {
+        Close c = figure(name, CLOSE_GRADIENT, got.leaves[i].path);
+        close_array(&c, got.leaves[i].data, want.leaves[i].data,
+                    mx_shape_count(got.leaves[i].shape));
+    }
+}
+
+/* Of the integers a row whose largest magnitude is negative has an element between two codes; what
+ * a start that is moved by one bit makes of it is measured (tests/golden/noise.tsv). */
+START_TEST(models_are_maxtexts) {
+    if (!open_file("train/quant_model.h5")) return;
+    MxConfig *config;
+    MxShape shape;
+    const char *group = modes[_i].word;
+    const char *name = mx_arena_printf(&arena, "train/quant_model.h5:%s", group);
+    MxTrainState *s = open_model(group, &config);
+    MxBatch batch = golden_batch(&arena, file, "batch", 0);
+    Close loss = figure(name, CLOSE_LOSS, "loss"), logits = figure(name, CLOSE_LOGITS, "logits");
+    close_number(&loss, mx_train_loss_and_grad(s, &batch).loss,
+                 (double)*array(in_group(group, "loss"), NULL));
+    const float *want = array(in_group(group, "logits_row0"), &shape);
+    GoldenProgram *program = golden_program(&arena, config, false);
+    close_array(&logits, golden_logits(program, mx_train_state_tree(s), &batch), want,
+                mx_shape_count(shape));
+    if (mx_h5_has_group(file, in_group(group, "grads"))) check_gradients(s, group, name);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- other models, and runs */
+
+static const char small[] =
+    "base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 base_num_kv_heads=2 "
+    "head_dim=16 base_mlp_dim=64 vocab_size=300 max_target_length=16 per_device_batch_size=2 "
+    "dataset_type=synthetic ";
+
+static double loss_of(const char *more) {
+    MxConfig *config;
+    MxTrainState *s;
+    MxError err = {0};
+    bool ok = golden_config(&arena, small, more, &config, &err) &&
+              mx_train_state_open(&arena, config, &s, &err);
+    ck_assert_msg(ok, "%s: %s", more, ok ? "" : err.text.data);
+    mx_train_state_init(s);
+    MxBatch batch = mx_batch_new(&arena, 2, config->max_target_length);
+    for (int64_t i = 0; i < batch.rows * batch.length; i++) {
+        batch.field[MX_INPUTS][i] = (int32_t)(37 * i % 300);
+        batch.field[MX_TARGETS][i] = (int32_t)(37 * (i + 1) % 300);
+        batch.field[MX_INPUTS_POSITION][i] = (int32_t)(i % batch.length);
+        batch.field[MX_INPUTS_SEGMENTATION][i] = batch.field[MX_TARGETS_SEGMENTATION][i] = 1;
+    }
+    return mx_train_loss_and_grad(s, &batch).loss;
+}
+
+/* Every block's products are rounded, and none but theirs: the loss moves, and not far. */
+static const char *const models[] = {
+    "",
+    "dtype=bfloat16",
+    "remat_policy=full fused_qkv=true fused_mlp=true attention_bias=true",
+    "decoder_block=deepseek attention_type=mla first_num_dense_layers=1 kv_lora_rank=32 "
+    "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=16 num_experts=4 "
+    "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=48",
+};
+
+START_TEST(losses_move_a_little) {
+    double plain = loss_of(models[_i]);
+    double rounded = loss_of(mx_arena_printf(&arena, "%s quantization=int8", models[_i]));
+    ck_assert_double_ne(plain, rounded);
+    ck_assert_double_eq_tol(plain, rounded, 0.02 * plain);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* A run that is cut and goes on ends with the same bytes as one that is not. */
+START_TEST(runs_go_on_exactly) {
+    const char *dir = process_dir(&arena, "quantized_resume");
+    static const char *const runs[][2] = {{"whole", "4"}, {"cut", "2"}, {"cut", "4"}};
+    for (int i = 0; i < MX_COUNT(runs); i++)
+        ck_assert_int_eq(
+            process_run(&arena, dir,
+                        mx_arena_printf(&arena,
+                                        "--config configs/base.yml %s quantization=fp8_full "
+                                        "run_name=%s base_output_directory=%s steps=%s "
+                                        "eval_interval=-1 learning_rate_schedule_steps=4",
+                                        small, runs[i][0], dir, runs[i][1])),
+            0);
+    size_t size[2];
+    const char *state[] = {
+        process_file(&arena, dir, "whole/checkpoints/3/state.h5", &size[0]),
+        process_file(&arena, dir, "cut/checkpoints/3/state.h5", &size[1]),
+    };
+    ck_assert(size[0] && size[0] == size[1] && !memcmp(state[0], state[1], size[0]));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *quantized_suite(void) {
+    Suite *suite = suite_create("quantized");
+    TCase *tcase = tcase_create("goldens");
+    tcase_add_loop_test(tcase, products_are_qwixs, 0, MX_COUNT(shapes) * MX_COUNT(modes));
+    tcase_add_loop_test(tcase, operands_are_qwixs, 0, MX_COUNT(shapes) * MODES_WITH_OPERANDS);
+    tcase_add_loop_test(tcase, models_are_maxtexts, 0, MX_COUNT(modes));
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("runs");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, losses_move_a_little, 0, MX_COUNT(models));
+    tcase_add_test(tcase, runs_go_on_exactly);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
