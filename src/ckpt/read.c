@@ -172,17 +172,13 @@ static bool read_apart(Reader *r, const Want *want, const MxH5Want *to) {
     return ckpt_read_coded(r->source, want->array, to->box, to->dtype, to->out, r->err);
 }
 
-/* Reads the wants from `first` on that can be read together; how many. */
-static int read_some(Reader *r, int first, bool *ok) {
+/* Reads the wants from `first` on that can be read together, as values; how many. */
+static int read_values(Reader *r, int first, bool *ok) {
     MxArena arena = {.name = "staging"};
     MxH5Want *boxes = mx_new_n(&arena, MxH5Want, r->n_wants);
     MxH5Want *together = mx_new_n(&arena, MxH5Want, r->n_wants);
     const Want *wants = r->wants + first;
     int n = 0, n_together = 0;
-    if (takes_codes(r, wants)) {
-        *ok = *ok && pass_codes(r, wants);
-        return 1;
-    }
     for (size_t staged = 0, bytes; first + n < r->n_wants; n++, staged += bytes) {
         bytes = wants[n].h5.out ? 0 : mx_leaf_bytes(wants[n].leaf);
         if (n && ((bytes && staged + bytes > STAGED_BYTES) || takes_codes(r, &wants[n]))) break;
@@ -199,6 +195,13 @@ static int read_some(Reader *r, int first, bool *ok) {
     *ok = *ok && is_read;
     mx_arena_release(&arena);
     return n;
+}
+
+/* Reads one want as codes, or some as values; how many. */
+static int read_some(Reader *r, int first, bool *ok) {
+    if (!takes_codes(r, &r->wants[first])) return read_values(r, first, ok);
+    *ok = *ok && pass_codes(r, &r->wants[first]);
+    return 1;
 }
 
 static bool read_wants(Reader *r) {
