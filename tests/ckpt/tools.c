@@ -58,6 +58,11 @@ int tool(const char *fmt, ...) {
     return tool_await(tool_start(line.data));
 }
 
+const char *tool_end(void) {
+    size_t n = strlen(output);
+    return output + (n > 3000 ? n - 3000 : 0);
+}
+
 void ck_says(const char *words) {
     ck_assert_msg(strstr(output, words) != NULL, "\"%s\" is not in: %s", words, output);
 }

@@ -18,10 +18,13 @@ pid_t tool_start(const char *words);
 int tool_await(pid_t pid);
 int tool(const char *fmt, ...) MX_PRINTF(1, 2);
 
+/* The end of the output, as much as Check takes in a message. */
+const char *tool_end(void);
+
 #define ck_tool(want, ...)                                                                         \
     do {                                                                                           \
         int code_ = tool(__VA_ARGS__);                                                             \
-        ck_assert_msg(code_ == (want), "exit %d, wanted %d: %s", code_, (want), output);           \
+        ck_assert_msg(code_ == (want), "exit %d, wanted %d: %s", code_, (want), tool_end());       \
     } while (0)
 
 /* The output has these words. */
