@@ -4,6 +4,7 @@
  * part. Cases are those of tests/cases whose sizes meshes divide. */
 #include "mpi_test.h"
 #include "common/vars.h"
+#include "record.h"
 
 #include <cases/cases.h>
 #include <lower/partition.h>
@@ -83,17 +84,6 @@ static double get(const void *data, MxDtype dtype, int64_t at) {
     return ((const int32_t *)data)[at];
 }
 
-/* Index in the whole of element `at` of a box. */
-static int64_t whole_index(const MxBox *box, MxShape shape, int64_t at) {
-    int64_t index = 0, stride = 1;
-    for (int d = shape.rank - 1; d >= 0; d--) {
-        index += (box->start[d] + at % box->count[d]) * stride;
-        stride *= shape.dim[d];
-        at /= box->count[d];
-    }
-    return index;
-}
-
 static MxBox box_of(MxArena *a, const MxMesh *mesh, MxSharding s, MxShape shape) {
     MxLayout layout = {mesh, mx_sharding_spec(a, mesh, s, shape.rank)};
     return mx_shard_box(layout, shape, mesh->n_ranks > 1 ? mx_comm_rank(comm) : 0);
@@ -115,7 +105,7 @@ static void fill(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
             put(x, type.dtype, e,
                 is_empty(mesh, sharding[v])
                     ? 0
-                    : element(p, v, whole_index(&box, type.shape, e), type.dtype));
+                    : element(p, v, record_index(&box, type.shape, e), type.dtype));
         var_fill(p->run, v, x);
     }
 }
@@ -232,7 +222,7 @@ static void compare(Program *p, const Program *whole, const MxMesh *mesh,
         const void *theirs = var_values(&p->arena, whole->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++) {
             double got = get(ours, type.dtype, e);
-            double want = get(theirs, type.dtype, whole_index(&box, type.shape, e));
+            double want = get(theirs, type.dtype, record_index(&box, type.shape, e));
             error += (got - want) * (got - want);
             size += want * want;
         }

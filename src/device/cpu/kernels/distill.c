@@ -134,7 +134,7 @@ void xent_distill_row(const Chunk *c, int64_t row, void *products) {
     const float *numbers = x->call->in[NUMBERS];
     double alpha = (double)numbers[MX_DISTILL_ALPHA],
            heat = (double)numbers[MX_DISTILL_TEMPERATURE];
-    double *sums = c->work->sums + row * x->n_sums, *own = sums + 1;
+    double *sums = c->work->sums + row * x->kind.n_sums, *own = sums + 1;
     size_t step = (size_t)x->vocab * mx_dtype_bytes(x->teacher.dtype);
     Row r = {.chunk = c,
              .student = products,
@@ -148,7 +148,7 @@ void xent_distill_row(const Chunk *c, int64_t row, void *products) {
     own[MX_DISTILL_KL_PLAIN] = plain.kl;
     own[MX_DISTILL_TEACHER] = plain.teacher_log + (double)r.t_most - (double)r.t_target;
     sums[0] = alpha * heat * heat * warm.kl + (1 - alpha) * own[MX_DISTILL_HARD];
-    if (!x->is_grad) return;
+    if (!x->kind.is_grad) return;
     double d = (double)*(const float *)x->call->in[DISTILL_DLOSS] * x->attr->scale;
     double soft = d * alpha * heat, hard = d * (1 - alpha);
     Slope slope = {.hard = (float)(hard / plain.student),

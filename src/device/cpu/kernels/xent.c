@@ -17,18 +17,32 @@ static Teacher teacher_of(const MxKernelCall *call) {
                      .dtype = call->in_type[TEACHER_H].dtype};
 }
 
+/* What the ops make of logits. */
+static const struct {
+    const MxOp *op;
+    XentKind kind;
+} kinds[] = {
+    {&op_xent, {.n_sums = 2}},
+    {&op_xent_grad, {.n_sums = 2, .is_grad = true}},
+    {&op_argmax, {.is_argmax = true}},
+    {&op_logprob, {.n_sums = 0}},
+    {&op_logprob_grad, {.is_grad = true, .knows_sums = true}},
+    {&op_distill, {.n_sums = MOST_SUMS, .has_teacher = true}},
+    {&op_distill_grad, {.n_sums = MOST_SUMS, .has_teacher = true, .is_grad = true}},
+};
+
+static XentKind kind_of(const MxOp *op) {
+    int i = 0;
+    while (kinds[i].op != op) i++;
+    return kinds[i].kind;
+}
+
 static Xent xent_of(const MxKernelCall *call) {
     const MxXentAttr *attr = call->attr;
     MxShape w = call->in_type[W].shape;
-    Xent x = {.call = call, .attr = attr, .dtype = call->in_type[H].dtype};
-    bool distills = call->op == &op_distill || call->op == &op_distill_grad;
-    x.is_grad =
-        call->op == &op_xent_grad || call->op == &op_logprob_grad || call->op == &op_distill_grad;
-    x.is_argmax = call->op == &op_argmax;
-    if (call->op == &op_xent || call->op == &op_xent_grad) x.n_sums = 2;
-    if (distills) x.n_sums = MOST_SUMS;
-    if (distills) x.teacher = teacher_of(call);
-    x.knows_sums = call->op == &op_logprob_grad;
+    Xent x = {
+        .call = call, .attr = attr, .kind = kind_of(call->op), .dtype = call->in_type[H].dtype};
+    if (x.kind.has_teacher) x.teacher = teacher_of(call);
     x.tokens = mx_shape_count(call->in_type[TARGETS].shape);
     x.width = w.dim[attr->tied ? 1 : 0];
     x.vocab = w.dim[attr->tied ? 0 : 1];
@@ -91,12 +105,12 @@ static CpuMatmulSpec dw_spec(const Xent *x, int64_t n, bool accumulate) {
 
 /* A dw of bf16 is summed up in scratch. */
 static bool sums_dw_apart(const Xent *x) {
-    bool is_wanted = x->is_grad && !(x->call->unused >> DW & 1);
+    bool is_wanted = x->kind.is_grad && !(x->call->unused >> DW & 1);
     return is_wanted && x->call->out_type[DW].dtype != MX_F32;
 }
 
 static bool adds_dw(const Xent *x) {
-    return x->is_grad && x->call->accumulate >> DW & 1 && !sums_dw_apart(x);
+    return x->kind.is_grad && x->call->accumulate >> DW & 1 && !sums_dw_apart(x);
 }
 
 static size_t product_bytes(const MxDevice *device, const Xent *x) {
@@ -104,9 +118,9 @@ static size_t product_bytes(const MxDevice *device, const Xent *x) {
     for (int i = 0; i < SIZES; i++) {
         int64_t n = size_of(x, i);
         size_t bytes[] = {cpu_matmul_scratch(device, logits_spec(x, n)),
-                          x->teacher.attr ? cpu_matmul_scratch(device, teacher_spec(x, n)) : 0,
-                          x->is_grad ? cpu_matmul_scratch(device, dh_spec(x, n)) : 0,
-                          x->is_grad ? cpu_matmul_scratch(device, dw_spec(x, n, true)) : 0};
+                          x->kind.has_teacher ? cpu_matmul_scratch(device, teacher_spec(x, n)) : 0,
+                          x->kind.is_grad ? cpu_matmul_scratch(device, dh_spec(x, n)) : 0,
+                          x->kind.is_grad ? cpu_matmul_scratch(device, dw_spec(x, n, true)) : 0};
         for (int j = 0; j < MX_COUNT(bytes); j++) most = bytes[j] > most ? bytes[j] : most;
     }
     return most;
@@ -119,12 +133,12 @@ static size_t carve(const Xent *x, void *scratch, Work *work) {
     char *start = scratch;
     work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
     work->logits = cpu_carve(&scratch, cells * mx_dtype_bytes(x->dtype));
-    work->sums = cpu_carve(&scratch, (size_t)(x->chunk * x->n_sums) * sizeof *work->sums);
+    work->sums = cpu_carve(&scratch, (size_t)(x->chunk * x->kind.n_sums) * sizeof *work->sums);
     work->parts = cpu_carve(&scratch, parts * (size_t)cpu_max(1, x->attr->group.size));
     work->part = work->parts + x->attr->group.index * x->chunk;
     work->h = cpu_carve(&scratch, rows);
-    work->dh = cpu_carve(&scratch, x->is_grad ? rows : 0);
-    size_t each = x->teacher.attr ? (size_t)x->chunk * mx_dtype_bytes(x->teacher.dtype) : 0;
+    work->dh = cpu_carve(&scratch, x->kind.is_grad ? rows : 0);
+    size_t each = x->kind.has_teacher ? (size_t)x->chunk * mx_dtype_bytes(x->teacher.dtype) : 0;
     work->teacher_h = cpu_carve(&scratch, each * (size_t)x->teacher.width);
     work->teacher_logits = cpu_carve(&scratch, each * (size_t)x->vocab);
     work->dw = cpu_carve(&scratch, sums_dw_apart(x) ? weights * sizeof(float) : 0);
@@ -142,16 +156,16 @@ static bool prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     Xent *x = mx_new(device->arena, Xent);
     *x = xent_of(call);
     call->state = x;
-    if (x->attr->group.size > 1 && !x->knows_sums)
+    if (x->attr->group.size > 1 && !x->kind.knows_sums)
         x->exchange = mx_comm_exchange(device->config.comm, &x->attr->group);
     for (int i = 0; i < SIZES; i++) {
         int64_t n = size_of(x, i);
         x->logits[i] = cpu_matmul_prepare(device, logits_spec(x, n), err);
         if (!x->logits[i]) return false;
-        if (x->teacher.attr)
+        if (x->kind.has_teacher)
             x->teacher.logits[i] = cpu_matmul_prepare(device, teacher_spec(x, n), err);
-        if (x->teacher.attr && !x->teacher.logits[i]) return false;
-        if (!x->is_grad) continue;
+        if (x->kind.has_teacher && !x->teacher.logits[i]) return false;
+        if (!x->kind.is_grad) continue;
         x->dh[i] = cpu_matmul_prepare(device, dh_spec(x, n), err);
         x->dw[i] = cpu_matmul_prepare(device, dw_spec(x, n, true), err);
         x->dw_first[i] = cpu_matmul_prepare(device, dw_spec(x, n, adds_dw(x)), err);
@@ -179,7 +193,8 @@ static void run_rows(const MxDevice *device, const Chunk *chunk, int halves) {
     const Xent *x = chunk->x;
     Chunk c = *chunk;
     c.halves = halves;
-    cpu_for(device, x->is_grad ? c.rows : c.n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows, &c);
+    cpu_for(device, x->kind.is_grad ? c.rows : c.n, cpu_max(1, CPU_PIECE / x->vocab), logit_rows,
+            &c);
 }
 
 /* ---- chunks */
@@ -232,7 +247,7 @@ static void make_rows(const MxDevice *device, const Chunk *c, const void *h) {
     const Xent *x = c->x;
     const Work *work = c->work;
     if (c->n) cpu_matmul(x->logits[c->size], h, x->call->in[W], work->logits, work->product);
-    if (c->n && x->teacher.attr) make_teacher_logits(c);
+    if (c->n && x->kind.has_teacher) make_teacher_logits(c);
     if (!x->exchange) {
         run_rows(device, c, ALL_OF_IT);
         return;
@@ -248,7 +263,7 @@ static void run_chunk(const MxDevice *device, const Chunk *c) {
     const Xent *x = c->x;
     const void *h = c->n ? hidden_rows(c) : NULL;
     make_rows(device, c, h);
-    if (!x->is_grad || !c->n) return;
+    if (!x->kind.is_grad || !c->n) return;
     if (x->call->out[DH]) make_dh(c, c->work->logits);
     if (x->call->out[DW]) make_dw(c, c->work->logits, h);
 }
@@ -267,7 +282,7 @@ static void run_chunks(const MxDevice *device, const Xent *x, const Work *work, 
         c.in_place = c.n && c.rows == c.n && c.token[c.n - 1] - c.token[0] == c.n - 1;
         run_chunk(device, &c);
         for (int64_t i = 0; i < c.n; i++)
-            for (int k = 0; k < x->n_sums; k++) sums[k] += work->sums[i * x->n_sums + k];
+            for (int k = 0; k < x->kind.n_sums; k++) sums[k] += work->sums[i * x->kind.n_sums + k];
     }
 }
 
@@ -284,9 +299,9 @@ static int64_t list_counting(const Xent *x, int64_t *counting) {
 static void zero_the_rest(const MxDevice *device, const Xent *x, const Work *work, int64_t n) {
     const MxKernelCall *call = x->call;
     size_t bytes = row_bytes(x), dw_bytes = (size_t)(x->width * x->vocab) * sizeof(float);
-    for (int i = 0; i < call->n_out && !x->n_sums && !x->is_grad; i++)
+    for (int i = 0; i < call->n_out && !x->kind.n_sums && !x->kind.is_grad; i++)
         if (call->out[i]) cpu_zero(device, call->out[i], (size_t)x->tokens * sizeof(float));
-    if (!x->is_grad) return;
+    if (!x->kind.is_grad) return;
     for (int64_t i = 0; i < x->tokens && call->out[DH] && n < x->tokens; i++)
         if (!x->weights[i]) memset((char *)call->out[DH] + (size_t)i * bytes, 0, bytes);
     if (n || !call->out[DW]) return;
@@ -313,24 +328,24 @@ static void round_dw(const void *context, int64_t begin, int64_t end, int worker
 
 /* The loss, and all others as one array. */
 static void write_sums(const Xent *x, const double *sums) {
-    float *const *out = (float *const *)(x->call->out + (x->is_grad ? GRAD_SUM : 0));
+    float *const *out = (float *const *)(x->call->out + (x->kind.is_grad ? GRAD_SUM : 0));
     if (out[0]) out[0][0] = (float)sums[0];
-    for (int k = 1; out[1] && k < x->n_sums; k++) out[1][k - 1] = (float)sums[k];
+    for (int k = 1; out[1] && k < x->kind.n_sums; k++) out[1][k - 1] = (float)sums[k];
 }
 
 static void run(const MxDevice *device, const MxKernelCall *call) {
     Xent x = *(const Xent *)call->state;
     x.call = call;
     x.attr = call->attr;
-    if (x.teacher.attr) x.teacher.attr = &((const MxDistillAttr *)call->attr)->teacher;
-    x.weights = call->in[x.is_argmax ? ARGMAX_WEIGHTS : WEIGHTS];
+    if (x.kind.has_teacher) x.teacher.attr = &((const MxDistillAttr *)call->attr)->teacher;
+    x.weights = call->in[x.kind.is_argmax ? ARGMAX_WEIGHTS : WEIGHTS];
     Work work;
     carve(&x, call->scratch, &work);
     int64_t n = list_counting(&x, work.counting);
     zero_the_rest(device, &x, &work, n);
     double sums[MOST_SUMS] = {0};
     run_chunks(device, &x, &work, n, sums);
-    if (x.n_sums) write_sums(&x, sums);
+    if (x.kind.n_sums) write_sums(&x, sums);
     Rounding rounding = {.call = call, .from = work.dw};
     if (sums_dw_apart(&x) && call->out[DW])
         cpu_for(device, x.width * x.vocab, CPU_PIECE, round_dw, &rounding);

@@ -18,11 +18,18 @@ enum { MOST_SUMS = 1 + MX_DISTILL_SUMS };
 
 /* A teacher's logits, beside those of the student. */
 typedef struct Teacher {
-    const MxXentAttr *attr; /* NULL = there is no teacher */
+    const MxXentAttr *attr;
     int64_t width;
     MxDtype dtype;
     const CpuMatmul *logits[SIZES];
 } Teacher;
+
+/* What an op makes of logits. */
+typedef struct XentKind {
+    int n_sums; /* over tokens: the loss and others; 0 = log-probabilities */
+    bool is_grad, is_argmax, has_teacher;
+    bool knows_sums; /* of rows: they are an input */
+} XentKind;
 
 /* The sizes of a call, and its products for every size of a chunk. */
 typedef struct Xent {
@@ -31,9 +38,7 @@ typedef struct Xent {
     int64_t tokens, width, vocab, chunk;
     MxDtype dtype;
     const int32_t *weights;
-    int n_sums; /* over tokens: the loss and others; 0 = log-probabilities */
-    bool is_grad, is_argmax;
-    bool knows_sums; /* of rows: they are an input */
+    XentKind kind;
     Teacher teacher;
     MxExchange *exchange; /* with ranks to tell of rows; NULL = none */
     const CpuMatmul *logits[SIZES], *dh[SIZES], *dw_first[SIZES], *dw[SIZES];

@@ -76,7 +76,7 @@ static float inverse_cap(const Xent *x) {
 static void find_most(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
     MxXentPart *part = &c->work->part[row];
-    int64_t target = x->is_argmax ? -1 : xent_target(c, row);
+    int64_t target = x->kind.is_argmax ? -1 : xent_target(c, row);
     float block[CPU_BLOCK];
     *part = (MxXentPart){.most = -INFINITY, .sum = (double)x->attr->first_id};
     for (int64_t at = 0, n; at < x->vocab; at += n) {
@@ -84,7 +84,7 @@ static void find_most(const Chunk *c, int64_t row, const void *products) {
         const float *y = logits_at(x, products, at, n, block);
         float most = vec_max(n, y, part->most);
         if (target >= at && target < at + n) part->target = y[target - at];
-        if (x->is_argmax && most > part->most) {
+        if (x->kind.is_argmax && most > part->most) {
             int64_t i = 0;
             while (y[i] != most) i++;
             part->sum = (double)(x->attr->first_id + at + i);
@@ -96,10 +96,10 @@ static void find_most(const Chunk *c, int64_t row, const void *products) {
 void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
     MxXentPart *part = &c->work->part[row];
-    if (x->teacher.attr) return;
+    if (x->kind.has_teacher) return;
     find_most(c, row, products);
-    if (x->knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
-    if (x->is_argmax || x->knows_sums) return;
+    if (x->kind.knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
+    if (x->kind.is_argmax || x->kind.knows_sums) return;
     float block[CPU_BLOCK];
     part->sum = 0;
     for (int64_t at = 0, n; at < x->vocab; at += n) {
@@ -116,7 +116,7 @@ static MxXentPart joined(const Chunk *c, int64_t row) {
     for (int rank = 1; rank < x->attr->group.size; rank++) {
         MxXentPart part = c->work->parts[rank * x->chunk + row];
         float most = part.most > all.most ? part.most : all.most;
-        if (x->is_argmax)
+        if (x->kind.is_argmax)
             all.sum = part.most > all.most ? part.sum : all.sum;
         else
             all.sum = all.sum * exp((double)all.most - (double)most) +
@@ -140,10 +140,10 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     MxXentPart all = joined(c, row);
     double z_loss = x->attr->z_loss, log_sum = log_of(all);
-    double *sums = c->work->sums + row * c->x->n_sums;
+    double *sums = c->work->sums + row * c->x->kind.n_sums;
     sums[1] = z_loss * log_sum * log_sum;
     sums[0] = log_sum - (double)all.target + sums[1];
-    if (!x->is_grad) return (RowSlope){0};
+    if (!x->kind.is_grad) return (RowSlope){0};
     double d = (double)*(const float *)x->call->in[DSUM];
     double share = exp((double)c->work->part[row].most - log_sum);
     return (RowSlope){d * (1 + 2 * z_loss * log_sum) * share, d};
@@ -152,7 +152,7 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
 static RowSlope logprob_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     int64_t token = c->token[row];
-    if (x->is_grad) {
+    if (x->kind.is_grad) {
         double d = (double)((const float *)x->call->in[DLOGP])[token];
         return (RowSlope){-d, -d};
     }
@@ -187,15 +187,15 @@ static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope
 
 void xent_end_row(const Chunk *c, int64_t row, void *products) {
     const Xent *x = c->x;
-    if (x->is_argmax) {
+    if (x->kind.is_argmax) {
         int32_t *out = x->call->out[0];
         if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
         return;
     }
-    if (x->teacher.attr) {
+    if (x->kind.has_teacher) {
         xent_distill_row(c, row, products);
         return;
     }
-    RowSlope slope = (x->n_sums ? xent_row : logprob_row)(c, row);
-    if (x->is_grad) grad_row(c, row, products, slope);
+    RowSlope slope = (x->kind.n_sums ? xent_row : logprob_row)(c, row);
+    if (x->kind.is_grad) grad_row(c, row, products, slope);
 }
