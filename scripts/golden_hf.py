@@ -92,6 +92,44 @@ def qwen3_next_tiny():
         linear_value_head_dim=4, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
 
 
+# Weights of these are kept as bfloat16, which their float32 run has as well.
+MINI = dict(TINY, intermediate_size=10, head_dim=4, vocab_size=48)
+BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small")
+
+
+def qwen3_5_tiny():
+    sizes = {k: v for k, v in MINI.items() if k != "intermediate_size"}
+    return transformers.Qwen3_5MoeTextConfig(
+        **sizes, num_hidden_layers=4, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8,
+        shared_expert_intermediate_size=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6,
+        linear_value_head_dim=4, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+
+GEMMA4 = dict(sliding_window=6, global_head_dim=8, final_logit_softcapping=3.0)
+GEMMA4_ROPE = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+
+
+def gemma4_tiny():
+    return transformers.Gemma4TextConfig(
+        **MINI, **GEMMA4, num_hidden_layers=6, attention_k_eq_v=True, num_global_key_value_heads=1,
+        hidden_size_per_layer_input=0, rope_parameters=GEMMA4_ROPE)
+
+
+def gemma4_experts():
+    return transformers.Gemma4TextConfig(
+        **MINI, **GEMMA4, num_hidden_layers=6, rope_parameters=GEMMA4_ROPE,
+        hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=3,
+        top_k_experts=2, moe_intermediate_size=8)
+
+
+def gemma4_small():
+    return transformers.Gemma4TextConfig(
+        **MINI, **GEMMA4, num_hidden_layers=6, num_kv_shared_layers=3, use_double_wide_mlp=True,
+        hidden_size_per_layer_input=4, vocab_size_per_layer_input=50,
+        layer_types=2 * ["sliding_attention", "sliding_attention", "full_attention"], rope_parameters=GEMMA4_ROPE)
+
+
 def olmo3_tiny():
     sizes = {k: v for k, v in TINY.items() if k != "head_dim"}
     return transformers.Olmo3Config(
@@ -111,13 +149,20 @@ MODELS = {
     "deepseek_v3_halves": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
     "deepseek_v32_tiny": (lambda: transformers.DeepseekV32ForCausalLM, deepseek_v32_tiny),
     "qwen3_next_tiny": (lambda: transformers.Qwen3NextForCausalLM, qwen3_next_tiny),
+    "qwen3_5_tiny": (lambda: transformers.Qwen3_5MoeForCausalLM, qwen3_5_tiny),
+    "gemma4_tiny": (lambda: transformers.Gemma4ForCausalLM, gemma4_tiny),
+    "gemma4_experts": (lambda: transformers.Gemma4ForCausalLM, gemma4_experts),
+    "gemma4_small": (lambda: transformers.Gemma4ForCausalLM, gemma4_small),
     "olmo3_tiny": (lambda: transformers.Olmo3ForCausalLM, olmo3_tiny),
 }
 
 
 def old_spelling(config):
-    """As transformers 4 wrote it: rope_theta, rope_scaling and rope_local_base_freq."""
+    """As transformers 4 wrote it: rope_theta, rope_scaling and rope_local_base_freq; of gemma4 as it was published."""
     config = dict(config)
+    if config["model_type"].startswith("gemma4"):
+        own = list(config.pop("per_layer_config").values())[0]
+        return dict(config, global_head_dim=own["head_dim"], num_global_key_value_heads=own.get("num_key_value_heads"))
     if "text_config" in config:
         config["text_config"] = old_spelling(config["text_config"])
     rope = config.pop("rope_parameters", None)
@@ -151,7 +196,10 @@ def make(out, name):
             if path.endswith("e_score_correction_bias"):
                 p.normal_(0, 0.15)
     folder = os.path.join(out, name)
+    if name in BFLOAT16:
+        model.bfloat16()
     model.save_pretrained(folder)
+    model.float()
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
     with open(os.path.join(folder, "config_v4.json"), "w") as file:

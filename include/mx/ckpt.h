@@ -284,8 +284,14 @@ typedef struct MxHfModel {
     /* Of families some of whose layers come first or whose keys say how they take turns, as of
      * MxLayerKeys. */
     int64_t n_dense, nope_interval, moe_step, cycle;
-    int64_t n_ahead; /* layers behind the last one, which are not taken */
-    int64_t chunk;   /* tokens that see each other; 0 = no layer has one */
+    int64_t n_takers, n_ahead; /* with keys of earlier layers; behind the last one, not taken */
+    int64_t chunk;             /* tokens that see each other; 0 = no layer has one */
+    /* Of layers with heads of their own: shares_kv, their keys are values; the share that turns. */
+    int64_t own_head_dim, own_kv_heads;
+    bool shares_kv, is_double_wide; /* double: feed-forward units of layers that take keys */
+    double own_rotated;
+    int64_t input_dim, input_vocab; /* of what layers read beside the stream; 0 = nothing */
+    int experts; /* MxHfExperts: what tensors of experts are called, in the folder */
     /* Of latent attention: what queries, keys and values are made of, and parts of heads. */
     int64_t q_rank, kv_rank, nope_dim, rope_dim, value_dim;
     bool has_indexer; /* of latent attention */

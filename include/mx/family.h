@@ -159,7 +159,8 @@ typedef enum MxHfExperts {
     MX_HF_EXPERTS_W,      /* experts.7.w1 */
     MX_HF_EXPERTS_PROJ,   /* experts.7.gate_proj */
     MX_HF_EXPERTS_HALVES, /* experts.gate_up_proj: of all, gates before the linear branch */
-    MX_HF_EXPERTS_PAIRS,  /* the same: a gate beside its element of the linear branch; biases */
+    MX_HF_EXPERTS_TURNED, /* the same as halves, each matrix transposed */
+    MX_HF_EXPERTS_PAIRS,  /* as halves: a gate beside its element of the linear branch; biases */
 } MxHfExperts;
 
 /* A kind of model under their names, and what no member of config.json says. */
@@ -171,9 +172,15 @@ typedef struct MxHfNames {
     bool are_neighbours;      /* … and so they are in theirs */
     const char *ffn, *shared; /* their blocks: NULL = "mlp"; of the unit for all tokens */
     MxHfBias bias;
-    bool has_qk_norm; /* always */
-    bool has_sinks;   /* always */
-    bool has_indexer; /* always: index_n_heads, index_head_dim, index_topk, mlp_layer_types */
+    bool has_qk_norm;         /* always */
+    bool has_sinks;           /* always */
+    MxHfExperts also_experts; /* a folder may have them so instead; NONE = it may not */
+    const char *routed; /* what holds router and experts, "" = the layer; NULL = what ffn says */
+    const char
+        *nothing_in;      /* the next family of this model_type has those where this member of
+                             config.json says something, or is missing; NULL = there is no other */
+    bool has_delta_apart; /* delta nets have in_proj_qkv, _z, _b and _a, not _qkvz and _ba */
+    bool has_indexer;     /* always: index_n_heads, index_head_dim, index_topk, mlp_layer_types */
     MxHfWindow window;
     MxHfExperts experts;
     const char *score;   /* routed_score_func of these, where the family has others too */
@@ -193,6 +200,10 @@ typedef struct MxHfNames {
     bool like_deepseek;  /* n_routed_experts, n_shared_experts, routed_scaling_factor,
                             first_k_dense_replace … */
     bool has_groups;     /* … n_group and topk_group; without them topk_method */
+    bool like_gemma4;    /* global_head_dim, num_global_key_value_heads, attention_k_eq_v,
+                            rope_parameters of each kind of layer … */
+    bool has_inputs;     /* … hidden_size_per_layer_input, num_kv_shared_layers */
+    bool asks_experts;   /* enable_moe_block, top_k_experts */
     bool looks_ahead;    /* num_nextn_predict_layers */
     bool sizes_shared;   /* shared_expert_intermediate_size */
     bool has_one_shared; /* there is one unit for all tokens, and no member for it */
@@ -208,7 +219,7 @@ typedef struct MxHfNames {
     /* What members count that config.json lacks; 0 = nothing, or as num_attention_heads says. */
     int64_t default_window, default_head_dim, default_kv_heads;
     int64_t default_heads, default_vocab, default_theta, default_chosen;
-    int64_t default_dense, default_shared;
+    int64_t default_dense, default_shared, default_cycle;
     double default_rotated; /* partial_rotary_factor */
     double default_routing; /* routed_scaling_factor */
     double default_attn_cap, default_final_cap;

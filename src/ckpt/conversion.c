@@ -95,6 +95,13 @@ static bool must_split(const Maker *p) {
     return false;
 }
 
+/* The family of a folder of Hugging Face's whose layers cannot be stacked here; NULL = they can. */
+static const MxFamily *nesting_family(const Maker *p) {
+    const CkptHf *hf = p->conversion->from.hf;
+    const MxFamily *family = hf ? hf_family_of(&hf->model) : NULL;
+    return family && (family->runs || family->never_stacks) ? family : NULL;
+}
+
 static void choose_form(Maker *p) {
     const CkptSurvey *s = &p->conversion->from.survey;
     const MxConvert *how = p->how;
@@ -102,9 +109,8 @@ static void choose_form(Maker *p) {
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
     bool is_hf =
         p->conversion->from.hf; /* which has no form of ours: as mxtrain writes by default */
-    const MxFamily *family = is_hf ? hf_family_of(&p->conversion->from.hf->model) : NULL;
-    bool nests = family && (family->runs || family->never_stacks);
-    form->is_scanned = how->scan < 0 ? s->is_scanned || (is_hf && !nests) : how->scan;
+    bool stacks = is_hf && !nesting_family(p);
+    form->is_scanned = how->scan < 0 ? s->is_scanned || stacks : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }
 
@@ -121,6 +127,12 @@ static bool choose_stackings(Maker *p) {
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
         restack.decoder_block = block_in_manifest(p->arena, f->ref.manifest);
+    const MxFamily *nests = nesting_family(p);
+    if (nests)
+        return mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
+                       "layers of %s cannot be stacked here; --scan-layers false keeps them one by "
+                       "one, and a run reads and writes both",
+                       nests->decoder_block);
     p->stackings = mx_new_n(p->arena, MxStacking, f->survey.n_groups + 1);
     bool is_asked = p->how->restack.decoder_block || p->how->restack.cycle;
     for (int i = 0; i < f->survey.n_groups; i++) {

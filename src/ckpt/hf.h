@@ -40,17 +40,32 @@ enum {
     HF_NARROW_Q = 16384, /* queries are made of a narrow vector, or not */
     HF_WIDE_Q = 32768,
     HF_INDEXER = 65536,
+    HF_DELTA_ONE = 1 << 17, /* products of a delta net are in two tensors, or in four */
+    HF_DELTA_APART = 1 << 18,
+    HF_INPUTS = 1 << 19, /* layers read something beside the stream */
+};
+
+/* Of the same, which only some layers of a model may have. */
+enum {
+    HF_KEYS = 1 << 20,       /* they have keys of their own, … */
+    HF_VALUES = 1 << 21,     /* … and values that are not these */
+    HF_OWN_ROUTER = 1 << 22, /* the router has a scale of its own and others behind it, or not */
+    HF_PLAIN_ROUTER = 1 << 23,
+    HF_SCALAR = 1 << 24, /* the layer's result is multiplied with a number */
+    HF_OF_LAYERS = HF_KEYS | HF_VALUES | HF_OWN_ROUTER | HF_PLAIN_ROUTER | HF_SCALAR,
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
  * it. Our names of blocks and norms are the family's, and so are their names of norms. */
 typedef enum HfHolder {
     HF_MODEL,
+    HF_LAYER, /* in the layer itself */
     HF_NORM,
     HF_ATTENTION,
     HF_MLA,
     HF_DELTA,
     HF_GLU,
+    HF_MOE, /* in the block beside its experts */
     HF_ROUTED,
     HF_SHARED,      /* the unit for all tokens … */
     HF_SHARED_GATE, /* … and what it is multiplied with */
@@ -63,7 +78,7 @@ typedef enum HfHolder {
  * are letters (size_of in hf_map.c), a word a dim, a dim of several letters being their product: "D
  * N H" is [D, N, H], "NH D" the matrix of the same elements the other way round. A 2 that only
  * their shape has is a dim of several parameters: "X D 2E" has gates before the others, "X D E2"
- * each beside its other. */
+ * each beside its other. H, K, M and S are those of the layer. */
 typedef struct HfRow {
     HfHolder holder;
     int norm; /* of HF_NORM: index into MxHfNames.norms */
@@ -75,17 +90,20 @@ typedef struct HfRow {
     const char *encoder; /* of this encoder of images */
     const char *whole;   /* the shape of our array, of which our_shape is a part that is cut in one
                             dim; NULL = all of it */
-    const char *first;   /* where the part starts in that dim: a sum of letters, "N+K"; "%" = the
-                            number of the expert whose tensor it is, %d in its name */
-    int which;           /* of their dim of several parameters */
+    const char *first;   /* where the part starts in that dim: a sum of products, "N+K" or "%I"; % =
+                            which it is of those that a layer has */
+    const char *their_whole, *their_first; /* the same of their tensor, in its first dim */
+    char each; /* the letter of how many a layer has: tensors with %d in their name, or
+                  parts of one; 0 = one */
+    int which; /* of their dim of several parameters */
 } HfRow;
 
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 
-/* hf_family — the family of a model_type of theirs, or of its text_config, and its names; NULL =
- * none that is built. */
-const MxFamily *hf_family(const char *model_type, const MxHfNames **names);
+/* hf_family — the family of a config.json, or of its text_config, and its names; NULL = none that
+ * is built. */
+const MxFamily *hf_family(const MxJson *config, const MxHfNames **names);
 /* hf_is_outer — whether it is the type of a model that has such a one as its text_config. */
 bool hf_is_outer(const MxHfNames *names, const char *model_type);
 /* hf_has_block — whether some layers of the family have such a block. */
@@ -111,6 +129,11 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
 static inline bool hf_is_eye(const HfRow *row) {
     return row->holder == HF_EYE || row->holder == HF_EYE_LAYER;
 }
+/* hf_spec — the layer's that has it; NULL = no layer's. hf_each — how many a layer has of a row. */
+const MxLayerSpec *hf_spec(const MxHfModel *model, const HfRow *row, int i);
+int hf_each(const MxHfModel *model, const HfRow *row);
+/* hf_size — what a letter stands for in a layer. */
+int64_t hf_size(const MxHfModel *model, const MxLayerSpec *spec, char letter);
 /* hf_most_names — no model has more tensors. */
 int64_t hf_most_names(const MxHfModel *model);
 /* hf_block_name — their name of what a row is in: "self_attn". */
@@ -276,7 +299,7 @@ struct HfMember {
 void hf_read_encoder(HfReader *r, const MxJson *outer);
 void hf_yaml_encoder(const MxHfModel *model, MxText *out);
 extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[],
-    hf_layer_members[], hf_block_members[];
+    hf_layer_members[], hf_own_members[], hf_block_members[];
 /* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
  * are no more. */
 const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);

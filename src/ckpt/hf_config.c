@@ -19,8 +19,9 @@ static bool is_end(const HfMember *m) {
 
 /* The next one of all tables in turn. */
 static const HfMember *next_of_all(const HfMember *m) {
-    static const HfMember *const tables[] = {hf_members,      hf_layer_members,  hf_window_members,
-                                             hf_rope_members, hf_expert_members, hf_block_members};
+    static const HfMember *const tables[] = {hf_members,        hf_own_members,  hf_layer_members,
+                                             hf_window_members, hf_rope_members, hf_expert_members,
+                                             hf_block_members};
     if (!m) return tables[0];
     if (!is_end(++m)) return m;
     for (int i = 0; i + 1 < MX_COUNT(tables); i++) {
@@ -96,7 +97,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     if (!r.json || (mx_text_has_suffix(path, "/" META_CONFIG) && !hf_meta_config(&r))) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
-    r.family = type ? hf_family(type, &r.names) : NULL;
+    r.family = type ? hf_family(r.json, &r.names) : NULL;
     if (!r.family)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = path},
                        "model_type: found \"%s\", not available yet: %s work now", type ? type : "",
@@ -110,10 +111,12 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
     out->names = r.names;
+    out->experts = (int)r.names->experts;
     out->config = r.json;
     for (const HfMember *m = NULL; (m = hf_next_member(m, r.names));) hf_read_member(&r, m);
-    bool scales = r.family->specs[0].scales_query || out->query_scalar > 0 || out->kv_rank ||
-                  out->delta_keys; /* kernels of these are as theirs */
+    const MxLayerSpec *first = &r.family->specs[0];
+    bool scales = first->scales_query || first->norms_heads || out->query_scalar > 0 ||
+                  out->kv_rank || out->delta_keys; /* kernels of these are as theirs */
     out->heads = (MxHeadForm){.width = out->head_dim,
                               .query_scale = scales ? 1 : 1 / sqrt((double)out->head_dim),
                               .interleaves = r.names->interleaves};
@@ -124,6 +127,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 
 MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
     MxHfModel model = {.decoder_block = c->decoder_block, .names = hf_names_of(c), .heads = heads};
+    if (model.names) model.experts = (int)model.names->experts;
     for (const HfMember *m = NULL; model.names && (m = hf_next_member(m, model.names));) {
         void *at = (char *)&model + m->at;
         const void *from = (const char *)c + m->from;

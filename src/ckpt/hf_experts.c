@@ -6,6 +6,11 @@ static bool has_experts(const MxHfModel *model) {
     return model->names->experts != MX_HF_EXPERTS_NONE;
 }
 
+/* Whether config.json tells their width apart from that of other layers. */
+static bool has_own_width(const MxHfNames *names) {
+    return names->experts == MX_HF_EXPERTS_PROJ || names->experts == MX_HF_EXPERTS_TURNED;
+}
+
 /* ---- how many */
 
 /* Families have one of several names for their number. */
@@ -16,6 +21,7 @@ static void read_count(HfReader *r, const HfMember *m) {
     for (int i = 0; i < MX_COUNT(counts); i++)
         if (hf_get(r->json, counts[i])) found = counts[i];
     r->model->n_experts = 1;
+    if (r->names->asks_experts && !hf_flag(r, "enable_moe_block")) return;
     if (r->names->experts)
         hf_read_size(r, found ? found : m->theirs, m->most, 0, &r->model->n_experts);
     else if (found && hf_flag(r, found))
@@ -23,8 +29,10 @@ static void read_count(HfReader *r, const HfMember *m) {
 }
 
 static void write_count(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    int which = names->like_deepseek ? 2 : names->experts != MX_HF_EXPERTS_PROJ;
-    if (names->experts) mx_json_set_int(out, counts[which], model->n_experts);
+    int which = names->like_deepseek ? 2 : !has_own_width(names);
+    bool has = !names->asks_experts || model->n_experts > 1;
+    if (names->asks_experts) mx_json_set_bool(out, "enable_moe_block", has);
+    if (names->experts && has) mx_json_set_int(out, counts[which], model->n_experts);
 }
 
 static void yaml_count(const MxHfModel *model, MxText *t) {
@@ -33,13 +41,15 @@ static void yaml_count(const MxHfModel *model, MxText *t) {
 
 static void read_chosen(HfReader *r, const HfMember *m) {
     r->model->n_chosen = 1;
-    if (r->names->experts)
+    if (r->names->experts && r->model->n_experts > 1)
         hf_read_size(r, m->theirs, r->model->n_experts, r->names->default_chosen,
                      &r->model->n_chosen);
 }
 
 static void write_chosen(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    if (names->experts) mx_json_set_int(out, "num_experts_per_tok", model->n_chosen);
+    const char *name = names->asks_experts ? "top_k_experts" : "num_experts_per_tok";
+    if (names->experts && (!names->asks_experts || model->n_experts > 1))
+        mx_json_set_int(out, name, model->n_chosen);
 }
 
 static void yaml_chosen(const MxHfModel *model, MxText *t) {
@@ -51,7 +61,7 @@ static void yaml_chosen(const MxHfModel *model, MxText *t) {
 
 /* Where all layers have experts, no other width means anything. */
 static void read_width(HfReader *r, const HfMember *m) {
-    bool is_own = r->names->experts == MX_HF_EXPERTS_PROJ;
+    bool is_own = has_own_width(r->names) && (!r->names->asks_experts || r->model->n_experts > 1);
     r->model->moe_dim = r->model->mlp_dim;
     if (r->names->experts == MX_HF_EXPERTS_HALVES)
         hf_read_size(r, "intermediate_size", m->most, 8192, &r->model->moe_dim);
@@ -65,7 +75,7 @@ static void take_width(const MxConfig *c, MxHfModel *model) {
 }
 
 static void write_width(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    if (names->experts == MX_HF_EXPERTS_PROJ)
+    if (has_own_width(names) && (!names->asks_experts || model->n_experts > 1))
         mx_json_set_int(out, "moe_intermediate_size", model->moe_dim);
     if (names->experts == MX_HF_EXPERTS_HALVES)
         mx_json_set_int(out, "intermediate_size", model->moe_dim);
@@ -94,12 +104,13 @@ static void write_shared_width(const MxHfModel *model, const MxHfNames *names, M
 
 static void read_one_shared(HfReader *r, const HfMember *m) {
     (void)m;
-    r->model->n_shared = 1;
+    r->model->n_shared = !r->names->asks_experts || r->model->n_experts > 1;
 }
 
 static bool fits_one_shared(const MxConfig *c, const MxHfNames *names, MxError *err) {
     (void)names;
-    return hf_must_be(c, MX_KEY_shared_experts, c->shared_experts == 1, "1", err);
+    return hf_must_be(c, MX_KEY_shared_experts, c->shared_experts == 1 || c->num_experts < 2, "1",
+                      err);
 }
 
 static bool fits_shared(const MxConfig *c, const MxHfNames *names, MxError *err) {
@@ -229,8 +240,12 @@ const HfMember hf_expert_members[] = {
     {.theirs = "num_experts", .ours = "num_experts", HF_SIZE_OF(n_experts, num_experts),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_count, .write = write_count, .yaml = yaml_count,
      .fits = fits_routing},
-    {.theirs = "num_experts_per_tok", .ours = "num_experts_per_tok", HF_SIZE_OF(n_chosen, num_experts_per_tok),
-     .agrees = true, .read = read_chosen, .write = write_chosen, .yaml = yaml_chosen},
+    {.theirs = "num_experts_per_tok", .ours = "num_experts_per_tok", .unless = HF_OF(asks_experts),
+     HF_SIZE_OF(n_chosen, num_experts_per_tok), .agrees = true, .read = read_chosen, .write = write_chosen,
+     .yaml = yaml_chosen},
+    {.theirs = "top_k_experts", .ours = "num_experts_per_tok", .flag = HF_OF(asks_experts),
+     HF_SIZE_OF(n_chosen, num_experts_per_tok), .agrees = true, .read = read_chosen, .write = write_chosen,
+     .yaml = yaml_chosen},
     {.theirs = "moe_intermediate_size", .ours = "base_moe_mlp_dim", HF_SIZE_OF(moe_dim, moe_mlp_dim),
      .most = HF_LARGEST_SIZE, .shapes = true, .read = read_width, .take = take_width, .write = write_width,
      .yaml = yaml_width},

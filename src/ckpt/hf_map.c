@@ -6,82 +6,138 @@
 
 #include <math.h>
 
-static int64_t size_of(const MxHfModel *m, char letter) {
-    int64_t keys = m->delta_keys * m->delta_key_dim, values = m->delta_values * m->delta_value_dim;
-    int64_t across = m->see_patch ? m->see_size / m->see_patch : 0; /* patches */
-    const struct {
-        char letter;
-        int64_t size;
-    } sizes[] = {{'D', m->emb_dim},
-                 {'V', m->vocab_size},
-                 {'N', m->n_query_heads},
-                 {'K', m->n_kv_heads},
-                 {'H', m->head_dim},
-                 {'M', m->mlp_dim},
-                 {'X', m->n_experts},
-                 {'E', m->moe_dim},
-                 {'S', m->moe_dim * m->n_shared},
-                 {'1', 1},
-                 {'2', 2},
-                 {'Q', m->n_query_heads + 2 * m->n_kv_heads},
-                 {'q', m->q_rank},
-                 {'c', m->kv_rank},
-                 {'a', m->kv_rank + m->rope_dim},
-                 {'h', m->nope_dim + m->rope_dim},
-                 {'u', m->nope_dim + m->value_dim},
-                 {'v', m->value_dim},
-                 {'g', m->index_heads},
-                 {'e', m->index_dim},
-                 {'A', m->delta_values},
-                 {'B', 2 * m->delta_values},
-                 {'C', m->delta_taps},
-                 {'W', m->delta_value_dim},
-                 {'F', values},
-                 {'G', 2 * keys + values},
-                 {'Z', 2 * (keys + values)},
-                 {'d', m->see_dim},
-                 {'w', m->see_mlp},
-                 {'n', m->see_heads},
-                 {'o', m->see_heads ? m->see_dim / m->see_heads : 0},
-                 {'p', m->see_patch},
-                 {'r', m->see_patch},
-                 {'P', m->see_patch ? across * across : 0},
-                 {'T', m->see_patch ? across * across + 1 : 0},
-                 {'i', m->see_wide},
-                 {'j', m->see_made},
-                 {'k', m->see_out},
-                 {'3', 3}};
-    int i = 0;
-    while (sizes[i].letter != letter) i++;
-    return sizes[i].size;
+typedef struct Size {
+    char letter;
+    int64_t size;
+} Size;
+
+static int64_t find_size(const Size *sizes, int n, char letter) {
+    for (int i = 0; i < n; i++)
+        if (sizes[i].letter == letter) return sizes[i].size;
+    return -1;
 }
 
-static MxShape shape_of(const MxHfModel *m, const char *words) {
+static int64_t size_in_eye(const MxHfModel *m, char letter) {
+    int64_t across = m->see_patch ? m->see_size / m->see_patch : 0; /* patches */
+    const Size sizes[] = {{'d', m->see_dim},
+                          {'w', m->see_mlp},
+                          {'n', m->see_heads},
+                          {'o', m->see_heads ? m->see_dim / m->see_heads : 0},
+                          {'p', m->see_patch},
+                          {'r', m->see_patch},
+                          {'P', m->see_patch ? across * across : 0},
+                          {'T', m->see_patch ? across * across + 1 : 0},
+                          {'i', m->see_wide},
+                          {'j', m->see_made},
+                          {'k', m->see_out},
+                          {'3', 3}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
+static int64_t size_in_delta(const MxHfModel *m, char letter) {
+    int64_t keys = m->delta_keys * m->delta_key_dim, values = m->delta_values * m->delta_value_dim;
+    int64_t n = m->delta_keys ? m->delta_keys : 1, of_key = values / n;
+    const Size sizes[] = {{'J', m->delta_keys},
+                          {'I', m->delta_key_dim},
+                          {'A', m->delta_values},
+                          {'B', 2 * m->delta_values},
+                          {'C', m->delta_taps},
+                          {'W', m->delta_value_dim},
+                          {'F', values},
+                          {'G', 2 * keys + values},
+                          {'Z', 2 * (keys + values)},
+                          {'U', m->delta_values / n},
+                          {'R', of_key},
+                          {'Y', 2 * (m->delta_key_dim + of_key)}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
+static int64_t size_in_latent(const MxHfModel *m, char letter) {
+    const Size sizes[] = {{'q', m->q_rank},
+                          {'c', m->kv_rank},
+                          {'a', m->kv_rank + m->rope_dim},
+                          {'h', m->nope_dim + m->rope_dim},
+                          {'u', m->nope_dim + m->value_dim},
+                          {'v', m->value_dim},
+                          {'g', m->index_heads},
+                          {'e', m->index_dim}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
+/* As the model room has them: read_heads in spec.c, glu.c, moe.c. */
+static int64_t size_in_layer(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
+    static const MxLayerSpec usual;
+    const MxLayerSpec *s = spec ? spec : &usual;
+    int64_t heads = s->has_own_heads && m->own_kv_heads ? m->own_kv_heads : m->n_kv_heads;
+    int64_t shared = s->block[1].shared_is_mlp ? m->mlp_dim : m->moe_dim;
+    const Size sizes[] = {
+        {'D', m->emb_dim},
+        {'V', m->vocab_size},
+        {'N', m->n_query_heads},
+        {'K', heads},
+        {'H', s->has_own_heads && m->own_head_dim ? m->own_head_dim : m->head_dim},
+        {'M', s->takes_kv && m->is_double_wide ? 2 * m->mlp_dim : m->mlp_dim},
+        {'X', m->n_experts},
+        {'E', m->moe_dim},
+        {'S', shared * m->n_shared},
+        {'Q', m->n_query_heads + 2 * heads},
+        {'l', m->input_dim},
+        {'L', m->input_dim * hf_layers(m)},
+        {'O', m->input_vocab},
+        {'1', 1},
+        {'2', 2}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
+int64_t hf_size(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
+    int64_t size = size_in_layer(m, spec, letter);
+    if (size < 0) size = size_in_latent(m, letter);
+    if (size < 0) size = size_in_delta(m, letter);
+    if (size < 0) size = size_in_eye(m, letter);
+    MX_ASSERT(size >= 0);
+    return size;
+}
+
+/* Letters of a row, in a layer. */
+typedef struct Sizes {
+    const MxHfModel *model;
+    const MxLayerSpec *spec;
+} Sizes;
+
+static int64_t size_of(const Sizes *s, char letter) {
+    return hf_size(s->model, s->spec, letter);
+}
+
+static MxShape shape_of(const Sizes *s, const char *words) {
     MxShape shape = {.rank = 1, .dim = {1}};
     for (; *words; words++) {
         if (*words == ' ')
             shape.dim[shape.rank++] = 1;
         else
-            shape.dim[shape.rank - 1] *= size_of(m, *words);
+            shape.dim[shape.rank - 1] *= size_of(s, *words);
     }
     return shape;
 }
 
-/* A sum of letters. */
-static int64_t sum_of(const MxHfModel *m, const char *letters) {
+/* A sum of products; i  what % stands for. */
+static int64_t sum_of(const Sizes *s, const char *terms, int64_t i) {
     int64_t sum = 0;
-    for (; *letters; letters++)
-        if (*letters != '+') sum += size_of(m, *letters);
+    while (*terms) {
+        int64_t product = 1;
+        for (; *terms && *terms != '+'; terms++) product *= *terms == '%' ? i : size_of(s, *terms);
+        sum += product;
+        terms += *terms == '+';
+    }
     return sum;
 }
 
 /* Elements between neighbours along a letter: the product of what follows it; 0 = there are none.
  */
-static int64_t stride_of(const MxHfModel *m, const char *words, char letter) {
+static int64_t stride_of(const Sizes *s, const char *words, char letter) {
     int64_t stride = 1;
     const char *at = strchr(words, letter);
     for (const char *after = at ? at + 1 : (stride = 0, ""); *after; after++)
-        if (*after != ' ') stride *= size_of(m, *after);
+        if (*after != ' ') stride *= size_of(s, *after);
     return stride;
 }
 
@@ -95,27 +151,33 @@ HfMap hf_values(const MxHfModel *model, HfRole role) {
     return (HfMap){.factor = factor_of(model, role), .term = adds_one ? 1 : 0};
 }
 
+/* What of the two arrays a row's part is. */
+static void place_part(const Sizes *s, const HfRow *row, int64_t i, HfMap *map) {
+    MxShape part = shape_of(s, row->our_shape), theirs = shape_of(s, row->their_shape);
+    map->ours = row->whole ? shape_of(s, row->whole) : part;
+    map->theirs = row->their_whole ? shape_of(s, row->their_whole) : theirs;
+    map->part = mx_box_of(part);
+    for (int d = 0; d < part.rank; d++)
+        if (map->ours.dim[d] != part.dim[d]) map->part.start[d] = sum_of(s, row->first, i);
+    int64_t first = row->their_whole ? sum_of(s, row->their_first, i) : 0;
+    map->offset = row->which * stride_of(s, row->their_shape, '2') +
+                  first * (mx_shape_count(theirs) / theirs.dim[0]);
+}
+
 HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
+    const Sizes s = {model, hf_spec(model, row, i)};
     bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
-    MxShape part = shape_of(model, row->our_shape);
     HfMap map = hf_values(model, row->role);
-    map.ours = row->whole ? shape_of(model, row->whole) : part;
-    map.part = mx_box_of(part);
-    map.theirs = shape_of(model, row->their_shape);
-    map.offset = row->which * stride_of(model, row->their_shape, '2');
+    place_part(&s, row, i % hf_each(model, row), &map);
     map.inner = map.rotated = -1;
     bool are_neighbours = model->names->are_neighbours || model->is_meta;
     bool turns = has_heads && model->heads.interleaves != are_neighbours;
     map.spreads = turns && are_neighbours;
     int dim = 0;
-    for (int d = 0; d < part.rank; d++)
-        if (map.ours.dim[d] != part.dim[d])
-            map.part.start[d] =
-                row->first[0] == '%' ? i % model->n_experts : sum_of(model, row->first);
     for (const char *word = row->our_shape; *word; dim++) {
         size_t n = strcspn(word, " ");
         char last = word[n - 1]; /* letters of one dim lie next to each other there too */
-        map.stride[dim] = stride_of(model, row->their_shape, last);
+        map.stride[dim] = stride_of(&s, row->their_shape, last);
         bool is_rotated = last == 'H' && turns;
         int64_t closest = map.inner < 0 ? HF_APART_MOST + 1 : map.stride[map.inner];
         if (is_rotated) map.rotated = dim;

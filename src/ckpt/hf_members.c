@@ -76,6 +76,19 @@ void hf_read_member(HfReader *r, const HfMember *m) {
 
 enum { MOST_LAYERS = 10000 };
 
+/* Where all layers have experts of a width of their own, none is as wide. */
+static bool has_plain_width(const MxHfNames *names) {
+    return hf_has_block(names, MX_BLOCK_GLU) || names->experts != MX_HF_EXPERTS_TURNED;
+}
+
+static void read_mlp(HfReader *r, const HfMember *m) {
+    hf_read_size(r, m->theirs, m->most, has_plain_width(r->names) ? 0 : 1, &r->model->mlp_dim);
+}
+
+static void write_mlp(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    if (has_plain_width(names)) mx_json_set_int(out, "intermediate_size", model->mlp_dim);
+}
+
 /* Two of theirs may be one of MaxText's. */
 static void read_layers(HfReader *r, const HfMember *m) {
     int a_name = mx_family_a_name(r->family);
@@ -116,6 +129,16 @@ static void read_foreign(HfReader *r, const HfMember *m) {
     if (hf_flag(r, m->theirs)) hf_refuse(r, m->theirs, "not available here");
 }
 
+static void read_unused(HfReader *r, const HfMember *m) {
+    if (hf_flag(r, m->theirs)) hf_lack(r, m->theirs, mx_json_get(r->json, m->theirs));
+}
+
+/* Tokens of pictures alone may see those behind them. */
+static void read_ahead(HfReader *r, const HfMember *m) {
+    const char *who = mx_json_string(mx_json_get(r->json, m->theirs));
+    if (!who || strcmp(who, "vision")) read_unused(r, m);
+}
+
 /* Numbers of fewer bits, with scales beside them. */
 static void read_quantization(HfReader *r, const HfMember *m) {
     const MxJson *value = hf_get(r->json, m->theirs);
@@ -127,10 +150,6 @@ static void read_quantization(HfReader *r, const HfMember *m) {
                         "not available yet: found weights quantized by \"%s\", wanted "
                         "bfloat16, float16 or float32 (transformers' dequantize() makes such)",
                         method ? method : "nothing known"));
-}
-
-static void read_unused(HfReader *r, const HfMember *m) {
-    if (hf_flag(r, m->theirs)) hf_lack(r, m->theirs, mx_json_get(r->json, m->theirs));
 }
 
 /* That a key of ours is as all their models have it. */
@@ -330,7 +349,7 @@ const HfMember hf_members[] = {
     {.theirs = "hidden_size", .ours = "base_emb_dim", HF_SIZE_OF(emb_dim, emb_dim),
      .most = HF_LARGEST_SIZE, .shapes = true},
     {.theirs = "intermediate_size", .ours = "base_mlp_dim", .unless = HF_OF(has_own_mlp), HF_SIZE_OF(mlp_dim, mlp_dim),
-     .most = HF_LARGEST_SIZE, .shapes = true},
+     .most = HF_LARGEST_SIZE, .shapes = true, .read = read_mlp, .write = write_mlp},
     {.theirs = "intermediate_size_mlp", .ours = "base_mlp_dim", .flag = HF_OF(has_own_mlp), HF_SIZE_OF(mlp_dim, mlp_dim),
      .most = HF_LARGEST_SIZE, .missing = 16384, .shapes = true},
     {.theirs = "num_hidden_layers", .ours = "base_num_decoder_layers", HF_SIZE_OF(n_layers, num_decoder_layers),
@@ -367,7 +386,7 @@ const HfMember hf_members[] = {
     {.theirs = "final_logit_softcapping", HF_NUMBER_OF(final_cap, final_logits_soft_cap),
      .of_family = HF_OF(default_final_cap), .agrees = true, .read = read_cap, .write = write_nothing, .yaml = yaml_nothing,
      .fits = fits_final_cap},
-    {.theirs = "use_bidirectional_attention", .read = read_unused},
+    {.theirs = "use_bidirectional_attention", .read = read_ahead},
     {.theirs = "attention_dropout",   .read = read_unused},
     {.theirs = "mlp_bias",            .read = read_foreign},
     {.theirs = "quantization_config", .read = read_quantization},

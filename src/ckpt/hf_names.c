@@ -10,8 +10,8 @@ const HfRow hf_rows[] = {
     {.holder = HF_NORM, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_QKV | HF_PLAIN_Q},
     {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N 2H", .their_shape = "N2H D", .wants = HF_QKV | HF_GATED},
-    {.holder = HF_ATTENTION, .ours = "key/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_QKV},
-    {.holder = HF_ATTENTION, .ours = "value/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "key/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_QKV | HF_KEYS},
+    {.holder = HF_ATTENTION, .ours = "value/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_QKV | HF_VALUES},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = ""},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "k_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .role = HF_KEY, .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N"},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/kernel", .theirs = "v_proj.weight", .our_shape = "D K H", .their_shape = "KH D", .wants = HF_ONE_QKV, .whole = "D Q H", .first = "N+K"},
@@ -19,14 +19,14 @@ const HfRow hf_rows[] = {
     {.holder = HF_ATTENTION, .ours = "out/kernel", .theirs = "o_proj.weight", .our_shape = "NH D", .their_shape = "D NH", .wants = HF_GATED},
     {.holder = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_QKV | HF_PLAIN_Q},
     {.holder = HF_ATTENTION, .ours = "query/bias", .theirs = "q_proj.bias", .our_shape = "N 2H", .their_shape = "N2H", .wants = HF_BIAS | HF_QKV | HF_GATED},
-    {.holder = HF_ATTENTION, .ours = "key/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_QKV},
-    {.holder = HF_ATTENTION, .ours = "value/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_QKV},
+    {.holder = HF_ATTENTION, .ours = "key/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_QKV | HF_KEYS},
+    {.holder = HF_ATTENTION, .ours = "value/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_QKV | HF_VALUES},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "q_proj.bias", .our_shape = "N H", .their_shape = "NH", .role = HF_QUERY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = ""},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "k_proj.bias", .our_shape = "K H", .their_shape = "KH", .role = HF_KEY, .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N"},
     {.holder = HF_ATTENTION, .ours = "qkv_proj/bias", .theirs = "v_proj.bias", .our_shape = "K H", .their_shape = "KH", .wants = HF_BIAS | HF_ONE_QKV, .whole = "Q H", .first = "N+K"},
     {.holder = HF_ATTENTION, .ours = "out/bias", .theirs = "o_proj.bias", .our_shape = "D", .their_shape = "D", .wants = HF_OUT_BIAS},
     {.holder = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
-    {.holder = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART},
+    {.holder = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_QK_NORM | HF_APART | HF_KEYS},
     {.holder = HF_ATTENTION, .ours = "query_norm/scale", .theirs = "q_norm.weight", .our_shape = "NH", .their_shape = "NH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
     {.holder = HF_ATTENTION, .ours = "key_norm/scale", .theirs = "k_norm.weight", .our_shape = "KH", .their_shape = "KH", .role = HF_SCALE, .wants = HF_QK_NORM | HF_TOGETHER},
     {.holder = HF_ATTENTION, .ours = "sinks", .theirs = "sinks", .our_shape = "N", .their_shape = "N", .wants = HF_SINKS},
@@ -43,8 +43,14 @@ const HfRow hf_rows[] = {
     {.holder = HF_MLA, .ours = "indexer/k_norm/scale", .theirs = "indexer.k_norm.weight", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
     {.holder = HF_MLA, .ours = "indexer/k_norm/bias", .theirs = "indexer.k_norm.bias", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
     {.holder = HF_MLA, .ours = "indexer/weights_proj/kernel", .theirs = "indexer.weights_proj.weight", .our_shape = "D g", .their_shape = "g D", .wants = HF_INDEXER},
-    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D"},
-    {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D"},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D", .wants = HF_DELTA_ONE},
+    {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D", .wants = HF_DELTA_ONE},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkv.weight", .our_shape = "D I", .their_shape = "I D", .wants = HF_DELTA_APART, .whole = "D Z", .first = "%Y", .their_whole = "G D", .their_first = "%I", .each = 'J'},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkv.weight", .our_shape = "D I", .their_shape = "I D", .wants = HF_DELTA_APART, .whole = "D Z", .first = "%Y+I", .their_whole = "G D", .their_first = "JI+%I", .each = 'J'},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkv.weight", .our_shape = "D R", .their_shape = "R D", .wants = HF_DELTA_APART, .whole = "D Z", .first = "%Y+2I", .their_whole = "G D", .their_first = "2JI+%R", .each = 'J'},
+    {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_z.weight", .our_shape = "D R", .their_shape = "R D", .wants = HF_DELTA_APART, .whole = "D Z", .first = "%Y+2I+R", .their_whole = "F D", .their_first = "%R", .each = 'J'},
+    {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_b.weight", .our_shape = "D U", .their_shape = "U D", .wants = HF_DELTA_APART, .whole = "D B", .first = "%2U", .their_whole = "A D", .their_first = "%U", .each = 'J'},
+    {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_a.weight", .our_shape = "D U", .their_shape = "U D", .wants = HF_DELTA_APART, .whole = "D B", .first = "%2U+U", .their_whole = "A D", .their_first = "%U", .each = 'J'},
     {.holder = HF_DELTA, .ours = "conv1d/kernel", .theirs = "conv1d.weight", .our_shape = "C 1 G", .their_shape = "G 1 C"},
     {.holder = HF_DELTA, .ours = "A_log", .theirs = "A_log", .our_shape = "A", .their_shape = "A"},
     {.holder = HF_DELTA, .ours = "dt_bias", .theirs = "dt_bias", .our_shape = "A", .their_shape = "A"},
@@ -58,18 +64,28 @@ const HfRow hf_rows[] = {
     {.holder = HF_GLU, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = "1"},
     {.holder = HF_GLU, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "M D", .their_shape = "D M"},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_W},
-    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
-    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%"},
-    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%", .each = 'X'},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%", .each = 'X'},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%", .each = 'X'},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PROJ},
     {.holder = HF_ROUTED, .ours = "gate/bias", .theirs = "gate.e_score_correction_bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PROJ},
-    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.gate_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
-    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.up_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%"},
-    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.down_proj.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_PROJ, .whole = "X E D", .first = "%"},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.gate_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%", .each = 'X'},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.up_proj.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_PROJ, .whole = "X D E", .first = "%", .each = 'X'},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.down_proj.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_PROJ, .whole = "X E D", .first = "%", .each = 'X'},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_HALVES},
     {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES},
     {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES, .which = 1},
     {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_HALVES},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .wants = HF_PLAIN_ROUTER, .experts = MX_HF_EXPERTS_TURNED},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.proj.weight", .our_shape = "D X", .their_shape = "X D", .wants = HF_OWN_ROUTER, .experts = MX_HF_EXPERTS_TURNED},
+    {.holder = HF_ROUTED, .ours = "per_expert_scale", .theirs = "router.per_expert_scale", .our_shape = "X", .their_shape = "X", .wants = HF_OWN_ROUTER},
+    {.holder = HF_MOE, .ours = "pre_forward_scale_2", .theirs = "router.scale", .our_shape = "D", .their_shape = "D", .wants = HF_OWN_ROUTER},
+    {.holder = HF_MOE, .ours = "pre_feedforward_layernorm_2/scale", .theirs = "pre_feedforward_layernorm_2.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE, .wants = HF_OWN_ROUTER},
+    {.holder = HF_MOE, .ours = "post_feedforward_layernorm_1/scale", .theirs = "post_feedforward_layernorm_1.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE, .wants = HF_OWN_ROUTER},
+    {.holder = HF_MOE, .ours = "post_feedforward_layernorm_2/scale", .theirs = "post_feedforward_layernorm_2.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE, .wants = HF_OWN_ROUTER},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X 2E D", .experts = MX_HF_EXPERTS_TURNED},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X 2E D", .experts = MX_HF_EXPERTS_TURNED, .which = 1},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X D E", .experts = MX_HF_EXPERTS_TURNED},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
     {.holder = HF_ROUTED, .ours = "gate/bias", .theirs = "router.bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS, .experts = MX_HF_EXPERTS_PAIRS},
     {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D E2", .experts = MX_HF_EXPERTS_PAIRS},
@@ -85,6 +101,13 @@ const HfRow hf_rows[] = {
     {.holder = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "S D", .their_shape = "D S"},
     {.holder = HF_SHARED_GATE, .ours = "kernel", .theirs = "shared_expert_gate.weight", .our_shape = "D 1", .their_shape = "1 D"},
     {.holder = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_LAYER, .ours = "layer_scalar", .theirs = "layer_scalar", .our_shape = "1", .their_shape = "1", .wants = HF_SCALAR},
+    {.holder = HF_LAYER, .ours = "per_layer_input_gate/kernel", .theirs = "per_layer_input_gate.weight", .our_shape = "D l", .their_shape = "l D", .wants = HF_INPUTS},
+    {.holder = HF_LAYER, .ours = "per_layer_projection/kernel", .theirs = "per_layer_projection.weight", .our_shape = "l D", .their_shape = "D l", .wants = HF_INPUTS},
+    {.holder = HF_LAYER, .ours = "post_per_layer_input_norm/scale", .theirs = "post_per_layer_input_norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE, .wants = HF_INPUTS},
+    {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/embed_tokens_per_layer", .theirs = "model.embed_tokens_per_layer.weight", .our_shape = "O L", .their_shape = "O L", .wants = HF_INPUTS},
+    {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/per_layer_model_projection/kernel", .theirs = "model.per_layer_model_projection.weight", .our_shape = "D L", .their_shape = "L D", .wants = HF_INPUTS},
+    {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/per_layer_projection_norm/scale", .theirs = "model.per_layer_projection_norm.weight", .our_shape = "l", .their_shape = "l", .role = HF_SCALE, .wants = HF_INPUTS},
     {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .encoder = "gemma3"},
@@ -159,16 +182,28 @@ static const MxHfNames *kind_at(int i, const MxFamily **family) {
     return NULL;
 }
 
-const MxFamily *hf_family(const char *model_type, const MxHfNames **names) {
+/* Whether the models of a kind, and not those of the next one of its name, say so. */
+static bool is_kind(const MxHfNames *names, const MxJson *config) {
+    const MxJson *text = mx_json_get(config, "text_config");
+    const MxJson *member =
+        names->nothing_in ? hf_get(text ? text : config, names->nothing_in) : NULL;
+    return !names->nothing_in || (member && !hf_says_something(member));
+}
+
+const MxFamily *hf_family(const MxJson *config, const MxHfNames **names) {
+    const char *type = mx_json_string(mx_json_get(config, "model_type"));
     const MxFamily *family;
     for (int i = 0; (*names = kind_at(i, &family)); i++)
-        if (!strcmp((*names)->model_type, model_type) || hf_is_outer(*names, model_type))
+        if ((!strcmp((*names)->model_type, type) || hf_is_outer(*names, type)) &&
+            is_kind(*names, config))
             return family;
     return NULL;
 }
 
 bool hf_has_block(const MxHfNames *names, MxBlockKind kind) {
-    return mx_family_has(hf_family(names->model_type, &names), kind);
+    const MxFamily *family = NULL;
+    for (int i = 0; kind_at(i, &family) != names;) i++;
+    return mx_family_has(family, kind);
 }
 
 const MxFamily *hf_family_of(const MxHfModel *model) {
@@ -190,20 +225,23 @@ const char *hf_families(MxArena *arena) {
     const MxHfNames *names;
     mx_text_init(&text, arena);
     for (int i = 0; (names = kind_at(i, &family)); i++)
-        mx_text_add(&text, "%s%s", text.len ? ", " : "", names->model_type);
+        if (!names->nothing_in) mx_text_add(&text, "%s%s", text.len ? ", " : "", names->model_type);
     return text.data;
 }
 
 /* ---- parameters of a model */
 
-/* How many tensors a layer has of a row. */
-static int in_a_layer(const MxHfModel *model, const HfRow *row) {
-    return strchr(row->theirs, '%') ? (int)model->n_experts : 1;
+int hf_each(const MxHfModel *model, const HfRow *row) {
+    return row->each ? (int)hf_size(model, NULL, row->each) : 1;
 }
 
-static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION, [HF_MLA] = MX_BLOCK_MLA,
-                                    [HF_DELTA] = MX_BLOCK_DELTA,         [HF_GLU] = MX_BLOCK_GLU,
-                                    [HF_ROUTED] = MX_BLOCK_MOE,          [HF_SHARED] = MX_BLOCK_MOE,
+static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION,
+                                    [HF_MLA] = MX_BLOCK_MLA,
+                                    [HF_DELTA] = MX_BLOCK_DELTA,
+                                    [HF_GLU] = MX_BLOCK_GLU,
+                                    [HF_MOE] = MX_BLOCK_MOE,
+                                    [HF_ROUTED] = MX_BLOCK_MOE,
+                                    [HF_SHARED] = MX_BLOCK_MOE,
                                     [HF_SHARED_GATE] = MX_BLOCK_MOE};
 
 /* Our name of what a row is in: a block, a part of one, or a norm around it; NULL = this layer has
@@ -211,6 +249,7 @@ static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION, [HF_MLA
 static const char *part_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int layer) {
     MxLayers layers = hf_model_layers(model);
     const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
+    if (row->holder == HF_LAYER) return "";
     if (row->holder == HF_NORM) {
         const MxBlockSpec *block = &spec->block[row->norm / 2];
         return row->norm % 2 ? block->norm_after : block->norm_before;
@@ -231,7 +270,9 @@ MxLayers hf_model_layers(const MxHfModel *model) {
                         .n_dense = model->n_dense,
                         .nope_interval = model->nope_interval,
                         .moe_step = model->moe_step,
-                        .cycle = model->cycle};
+                        .cycle = model->cycle,
+                        .n_experts = model->n_experts,
+                        .n_takers = model->n_takers};
     return mx_layers(hf_family_of(model), keys);
 }
 
@@ -255,11 +296,9 @@ static int bits_of(const MxHfModel *model) {
            (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
            (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
            (names->has_sinks ? HF_SINKS : 0) | (names->has_score_bias ? HF_SCORE_BIAS : 0) |
-           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (names->has_indexer ? HF_INDEXER : 0);
-}
-
-int64_t hf_most_names(const MxHfModel *model) {
-    return hf_n_rows * (hf_layers(model) * model->n_experts + model->see_layers + 1);
+           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (names->has_indexer ? HF_INDEXER : 0) |
+           (names->has_delta_apart ? HF_DELTA_APART : HF_DELTA_ONE) |
+           (model->input_dim ? HF_INPUTS : 0);
 }
 
 /* In no layer of the decoder. */
@@ -268,16 +307,37 @@ static bool is_apart(const HfRow *row) {
 }
 
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
-    if ((row->wants & bits_of(model)) != row->wants) return 0;
-    if (row->experts && row->experts != model->names->experts) return 0;
+    if (row->wants & ~bits_of(model) & ~HF_OF_LAYERS) return 0;
+    if (row->experts && (int)row->experts != model->experts) return 0;
     if (row->encoder && (!model->sees || strcmp(row->encoder, model->encoder->name))) return 0;
     if (row->holder == HF_EYE_LAYER) return model->see_layers;
-    return is_apart(row) ? 1 : hf_layers(model) * in_a_layer(model, row);
+    return is_apart(row) ? 1 : hf_layers(model) * hf_each(model, row);
+}
+
+int64_t hf_most_names(const MxHfModel *model) {
+    int64_t n = 0;
+    for (int r = 0; r < hf_n_rows; r++) n += hf_count(model, &hf_rows[r]);
+    return n;
+}
+
+const MxLayerSpec *hf_spec(const MxHfModel *model, const HfRow *row, int i) {
+    MxLayers layers = hf_model_layers(model);
+    return is_apart(row) ? NULL : mx_layer_spec(&layers, i / hf_each(model, row));
+}
+
+/* Bits of what a layer has. */
+static int bits_of_layer(const MxHfModel *model, const MxLayerSpec *spec) {
+    bool shares = spec->has_own_heads && model->shares_kv;
+    return (spec->takes_kv ? 0 : HF_KEYS) | (spec->takes_kv || shares ? 0 : HF_VALUES) |
+           (spec->block[1].router_scale ? HF_OWN_ROUTER : HF_PLAIN_ROUTER) |
+           (spec->scalar ? HF_SCALAR : 0);
 }
 
 bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
+    if (is_apart(row)) return true;
     MxArena arena = {.name = "name"};
-    bool has = is_apart(row) || part_name(&arena, model, row, i / in_a_layer(model, row)) != NULL;
+    bool has = !(row->wants & HF_OF_LAYERS & ~bits_of_layer(model, hf_spec(model, row, i))) &&
+               part_name(&arena, model, row, i / hf_each(model, row)) != NULL;
     mx_arena_release(&arena);
     return has;
 }
@@ -289,17 +349,21 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
         return mx_arena_printf(arena, "model/vision_encoder/%s/%s%d/%s", model->encoder->tower,
                                model->encoder->layer, i, row->ours);
     MxLayers layers = hf_model_layers(model);
-    i /= in_a_layer(model, row);
-    return mx_arena_printf(arena, "model/%s/%s/%s", mx_layer_name(arena, &layers, i),
-                           part_name(arena, model, row, i), row->ours);
+    i /= hf_each(model, row);
+    const char *layer = mx_layer_name(arena, &layers, i), *part = part_name(arena, model, row, i);
+    return mx_arena_printf(arena, "model/%s%s%s/%s", layer, *part ? "/" : "", part, row->ours);
 }
 
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {
     const char *ffn = names->ffn ? names->ffn : "mlp";
     if (row->holder == HF_NORM) return names->norms[row->norm];
+    if (row->holder == HF_LAYER) return "";
+    if (names->routed && (row->holder == HF_MOE || row->holder == HF_ROUTED)) return names->routed;
     if (row->holder == HF_DELTA) return "linear_attn";
     if (row->holder == HF_ATTENTION || row->holder == HF_MLA) return "self_attn";
-    return row->holder == HF_SHARED ? mx_arena_printf(arena, "%s.%s", ffn, names->shared) : ffn;
+    return row->holder == HF_SHARED && names->shared
+               ? mx_arena_printf(arena, "%s.%s", ffn, names->shared)
+               : ffn;
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
@@ -307,9 +371,10 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
     if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
-    int each = in_a_layer(model, row);
+    int each = hf_each(model, row);
     if (slot)
         name = mx_arena_printf(arena, "%.*s%d%s", (int)(slot - name), name, i % each, slot + 2);
-    return mx_arena_printf(arena, "model.layers.%d.%s.%s", i / each,
-                           hf_block_name(arena, model->names, row), name);
+    const char *block = hf_block_name(arena, model->names, row);
+    return mx_arena_printf(arena, "model.layers.%d.%s%s%s", i / each, block, *block ? "." : "",
+                           name);
 }

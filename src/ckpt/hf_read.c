@@ -214,6 +214,20 @@ static void release_kept(void *data) {
     mx_arena_release(&((CkptHf *)data)->kept);
 }
 
+/* Matrices of experts may have other names in the folder than the family's models have. */
+static void choose_experts(const Folder *f, MxHfModel *model) {
+    if (!model->names->also_experts) return;
+    for (int r = 0; r < hf_n_rows; r++) {
+        const HfRow *row = &hf_rows[r];
+        HfLink link = {.tensor = NULL};
+        if (row->holder != HF_ROUTED || strcmp(row->ours, "wo") ||
+            row->experts != model->names->experts)
+            continue;
+        find_tensor(f, hf_their_name(f->arena, model, row, 0), &link);
+        if (!link.tensor) model->experts = (int)model->names->also_experts;
+    }
+}
+
 /* All parameters of a row. */
 static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n) {
     MxMap *wanted = &f->wanted, *by_path = &f->by_path;
@@ -263,6 +277,7 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
                       mx_arena_printf(arena,
                                       "no encoder of images that is available here (those of %s)",
                                       mx_encoders_built));
+    choose_experts(&f, &hf->model);
     int64_t most = hf_most_names(&hf->model);
     *arrays = mx_new_n(arena, MxH5Array, most);
     hf->links = mx_new_n(arena, HfLink, most);

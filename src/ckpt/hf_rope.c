@@ -293,7 +293,7 @@ static void take_none(const MxConfig *c, MxHfModel *model) {
 
 // clang-format off
 const HfMember hf_rope_members[] = {
-    {.theirs = "rope_theta", HF_SIZE_OF(rope_theta, rope_max_timescale), .usual = 10000, .agrees = true,
+    {.theirs = "rope_theta", .unless = HF_OF(like_gemma4), HF_SIZE_OF(rope_theta, rope_max_timescale), .usual = 10000, .agrees = true,
      .read = read_rope, .write = write_rope, .yaml = yaml_rope, .fits = fits_rope},
     {.what = "yarn in rope_scaling", HF_FLAG_OF(is_yarn, rope_truncate), .agrees = true, .take = take_yarn,
      .yaml = yaml_none},
@@ -315,7 +315,7 @@ const HfMember hf_rope_members[] = {
     {.what = "high_freq_factor", HF_NUMBER_OF(stretch_high, rope_stretch_high), .agrees = true, .take = take_none},
     {.what = "original_max_position_embeddings", HF_SIZE_OF(stretch_length, rope_stretch_length), .agrees = true,
      .take = take_none},
-    {.theirs = "rope_local_base_freq", HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
+    {.theirs = "rope_local_base_freq", .unless = HF_OF(like_gemma4), HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
      .agrees = true, .read = read_local_rope, .take = take_local_rope, .write = write_local_rope,
      .yaml = yaml_local_rope, .fits = fits_local_rope},
     {0},

@@ -41,6 +41,17 @@
 
 enum { LOCAL, GLOBAL, WITH_EXPERTS };
 
+/* Defaults are those of transformers' class of configs. */
+#define GEMMA4_HF                                                                                  \
+    .model_type = "gemma4_text", .architecture = "Gemma4ForCausalLM", .outer_type = "gemma4",      \
+    .tells_layers = true, .like_gemma4 = true,                                                     \
+    .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",          \
+              "post_feedforward_layernorm"},                                                       \
+    .bias = MX_HF_BIAS_SAID, .has_qk_norm = true, .window = MX_HF_WINDOW_TURNS,                    \
+    .default_window = 512, .default_head_dim = 256, .default_kv_heads = 4, .default_heads = 8,     \
+    .default_vocab = 262144, .has_caps = true, .activation = "gelu_pytorch_tanh",                  \
+    .our_activation = "gelu", .scales_embedding = true, .is_tied = true
+
 static const MxRuns gemma4_runs = {.outer = "scanned_blocks",
                                    .run = {{"local_layers", 5}, {"global_layer", 1}}};
 
@@ -62,6 +73,8 @@ const MxFamily family_gemma4 = {
     .keys = FAMILY_MOE_KEYS " shared_experts " FAMILY_GEMMA4_KEYS " share_kv_projections",
     .lora_modules = "decoder/((scanned_blocks|layers_remainder)/(local_layers|global_layer)/|"
                     "layers/)(self_attention/(query|key|value|out)|mlp/(.*/)?(wi_0|wi_1|wo))",
+    .hf[0] = {GEMMA4_HF, .nothing_in = "hidden_size_per_layer_input", .routed = "",
+              .asks_experts = true, .has_one_shared = true, .experts = MX_HF_EXPERTS_TURNED},
 };
 
 /* Gemma 4 E2B and E4B: the last layers take keys and values of earlier ones; every layer reads a
@@ -84,4 +97,5 @@ const MxFamily family_gemma4_small = {
     " inhomogeneous_layer_cycle_interval hidden_size_per_layer_input vocab_size_per_layer_input "
     "num_kv_shared_layers use_double_wide_mlp",
     .lora_modules = FAMILY_LORA_MODULES,
+    .hf[0] = {GEMMA4_HF, .has_inputs = true, .default_cycle = 6},
 };

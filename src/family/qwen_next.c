@@ -54,4 +54,21 @@ const MxFamily family_qwen3_next = {
 const MxFamily family_qwen3_5 = {
     .decoder_block = "qwen3_5",
     QWEN3_NEXT,
+    .hf[0] = {.model_type = "qwen3_5_moe_text",
+              .architecture = "Qwen3_5MoeForCausalLM",
+              .outer_type = "qwen3_5_moe",
+              .tells_layers = true,
+              .norms = FAMILY_LLAMA_HF_NORMS,
+              .shared = "shared_expert",
+              .bias = MX_HF_BIAS_SAID,
+              .has_qk_norm = true,
+              .has_delta_apart = true,
+              .experts = MX_HF_EXPERTS_TURNED,
+              .also_experts = MX_HF_EXPERTS_PROJ, /* as transformers saves it */
+              .sizes_shared = true,
+              .ahead = "mtp.",
+              .default_head_dim = 256,
+              .default_kv_heads = 2,
+              .default_chosen = 8,
+              .default_rotated = 0.25},
 };

@@ -87,12 +87,14 @@ MxHeadForm mx_model_head_form(const MxModel *model) {
     const Spec *spec = &model->specs[0];
     for (int i = model->family->n_specs - 1; i >= 0; i--)
         if (model->specs[i].row->block[0].kind == MX_BLOCK_ATTENTION) spec = &model->specs[i];
-    bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA; /* kernels are as others' */
+    bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA; /* kernels are as others', … */
+    bool is_bare = spec->norms_heads && spec->attention.scale == 1; /* … and so where norms scale */
     int64_t width = model->config->head_dim;
     double said = model->config->query_pre_attn_scalar;
     double theirs = model->family->hf[0].has_query_scalar && said > 0 ? said : (double)width;
     return (MxHeadForm){.width = width,
-                        .query_scale = is_latent ? 1 : 1 / sqrt(theirs) / spec->attention.scale,
+                        .query_scale =
+                            is_latent || is_bare ? 1 : 1 / sqrt(theirs) / spec->attention.scale,
                         .fuses_qkv = model->config->fused_qkv,
                         .fuses_mlp = model->config->fused_mlp,
                         .interleaves = spec->rope_layout.interleaved_in};

@@ -160,7 +160,7 @@ static const struct {
     {"qwen3_next", true}, {"olmo3", true}, {"llama4_stretched", true}, {"gpt_oss_tiny", true},
     {"deepseek_v2_tiny", true}, {"deepseek_v3_halves", true}, {"deepseek_v32_tiny", true},
     {"qwen3_next_tiny", true},
-    {"olmo3_tiny", true},
+    {"olmo3_tiny", true}, {"gemma4_tiny", true}, {"gemma4_experts", true}, {"gemma4_small", true},
     // clang-format on
 };
 
@@ -206,6 +206,21 @@ START_TEST(the_way_back) {
     ck_assert_int_eq(n_tensors, mx_tensors_count(ours));
     ck_tool(0, "mxcompare {}/ours {}/theirs");
     ck_says("EQUAL");
+}
+END_TEST
+
+/* Transformers saves a tensor for each expert of qwen3_5_moe; what was published, and goes back,
+ * has one for all of a layer. Either is read. */
+START_TEST(experts_in_one_tensor) {
+    MxTensors *theirs;
+    const char *from = hf_model("qwen3_5_tiny"), *all = "model.layers.0.mlp.experts.gate_up_proj";
+    ck_tool(0, "mxconvert %s {}/ours", from);
+    ck_tool(0, "mxconvert {}/ours {}/theirs --to-hf");
+    ck_ok(mx_tensors_open(&arena, in_folder("theirs/model.safetensors"), &theirs, &err));
+    ck_assert(mx_tensors_find(theirs, all) != NULL);
+    ck_tool(0, "mxcompare {}/theirs %s", from);
+    ck_says("EQUAL");
+    ck_tool(65, "mxconvert %s {}/x --scan-layers true", hf_model("gemma4_small"));
 }
 END_TEST
 
@@ -270,7 +285,8 @@ static const char *const kinds[] = {
     // clang-format off
     "qwen3", "mixtral", "qwen3_moe", "llama4_text", "gpt_oss", "deepseek_v2", "deepseek_v3",
     "qwen3_next", "olmo3", "llama4_stretched", "gpt_oss_tiny", "deepseek_v2_tiny",
-    "deepseek_v3_halves", "deepseek_v32_tiny", "qwen3_next_tiny", "olmo3_tiny",
+    "deepseek_v3_halves", "deepseek_v32_tiny", "qwen3_next_tiny", "olmo3_tiny", "qwen3_5_tiny",
+    "gemma4_tiny", "gemma4_experts", "gemma4_small",
     // clang-format on
 };
 
@@ -565,6 +581,7 @@ Suite *hf_suite(void) {
     tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes));
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
+    tcase_add_test(tcase, experts_in_one_tensor);
     tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, from_a_config_of_ours);
     tcase_add_loop_test(tcase, configs_tell_as_much, 0, MX_COUNT(kinds));

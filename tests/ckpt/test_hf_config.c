@@ -73,6 +73,44 @@ START_TEST(windows_are_found) {
 }
 END_TEST
 
+static const struct {
+    const char *members, *says;
+    bool is_lack; /* the weights are converted all the same */
+} owns[] = {
+    {"\"hidden_size_per_layer_input\": 0", "decoder_block: gemma4\n", false},
+    {"\"num_experts\": null", "decoder_block: gemma4_small\n", false},
+    {"\"hidden_size_per_layer_input\": 0, \"per_layer_config\": {\"5\": {\"head_dim\": 16}, "
+     "\"4\": {\"head_dim\": 16}}",
+     "per_layer_config: layer 4: found {\"head_dim\": 16}, wanted nothing", false},
+    {"\"attention_k_eq_v\": true", "attention_k_eq_v: not available here", false},
+    {"\"hidden_size_per_layer_input\": 0, \"num_kv_shared_layers\": 2",
+     "num_kv_shared_layers: not available here", false},
+    {"\"num_kv_shared_layers\": 6", "num_kv_shared_layers: found 6, wanted", false},
+    {"\"global_head_dim\": 9", "global_head_dim: found 9, wanted an even number", false},
+    {"\"num_hidden_layers\": 5", "num_hidden_layers: found 5", true},
+    {"\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\"}, "
+     "\"sliding_attention\": {\"rope_type\": \"default\"}}",
+     "rope_parameters: found {", true},
+};
+
+/* Of gemma4, whose layers that see all have heads of their own; two families of ours have it. */
+START_TEST(layers_have_their_own) {
+    bool says_layers = strstr(owns[_i].members, "num_hidden_layers") != NULL;
+    const char *text = mx_arena_printf(
+        &arena,
+        "{\"model_type\": \"gemma4_text\", \"hidden_size\": 32, \"intermediate_size\": 64, %s%s}",
+        says_layers ? "" : "\"num_hidden_layers\": 6, ", owns[_i].members);
+    MxHfModel model;
+    put_content("config.json", text, strlen(text));
+    bool ok = mx_hf_read_config(&arena, in_folder("config.json"), &model, &err);
+    const char *told = !ok            ? err.text.data
+                       : *model.lacks ? model.lacks
+                                      : mx_hf_yaml(&arena, &model);
+    ck_assert_msg(strstr(told, owns[_i].says) != NULL, "\"%s\" is not in: %s", owns[_i].says, told);
+    ck_assert(!ok || owns[_i].is_lack == (*model.lacks != 0));
+}
+END_TEST
+
 /* Of published models, without what changes nothing: the same as our presets of them, but for what
  * presets have of MaxText: experts of all groups, and windows that are rotated by yarn. */
 static const struct {
@@ -91,6 +129,14 @@ static const struct {
      "{\"model_type\": \"llama4\", \"text_config\": {\"model_type\": \"llama4_text\", \"attention_bias\": false, \"attention_chunk_size\": 8192, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": 5120, \"interleave_moe_layer_step\": 2, \"intermediate_size\": 8192, \"intermediate_size_mlp\": 16384, \"max_position_embeddings\": 1048576, \"no_rope_layers\": [], \"num_attention_heads\": 40, \"num_experts_per_tok\": 1, \"num_hidden_layers\": 48, \"num_key_value_heads\": 8, \"num_local_experts\": 128, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"rope_theta\": 500000.0, \"use_qk_norm\": false, \"vocab_size\": 202048}}", NULL},
     {"qwen3-next-80b-a3b",
      "{\"model_type\": \"qwen3_next\", \"attention_bias\": false, \"decoder_sparse_step\": 1, \"full_attention_interval\": 4, \"head_dim\": 256, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"intermediate_size\": 5120, \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_value_head_dim\": 128, \"max_position_embeddings\": 262144, \"mlp_only_layers\": [], \"moe_intermediate_size\": 512, \"norm_topk_prob\": true, \"num_attention_heads\": 16, \"num_experts\": 512, \"num_experts_per_tok\": 10, \"num_hidden_layers\": 48, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 10000000, \"shared_expert_intermediate_size\": 512, \"tie_word_embeddings\": false, \"vocab_size\": 151936}", NULL},
+    {"gemma4-26b",
+     "{\"model_type\": \"gemma4\", \"text_config\": {\"attention_bias\": false, \"attention_k_eq_v\": true, \"enable_moe_block\": true, \"moe_intermediate_size\": 704, \"final_logit_softcapping\": 30.0, \"global_head_dim\": 512, \"head_dim\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", \"hidden_size\": 2816, \"hidden_size_per_layer_input\": 0, \"intermediate_size\": 2112, \"max_position_embeddings\": 262144, \"model_type\": \"gemma4_text\", \"num_attention_heads\": 16, \"num_experts\": 128, \"num_global_key_value_heads\": 2, \"num_hidden_layers\": 30, \"num_key_value_heads\": 8, \"num_kv_shared_layers\": 0, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"full_attention\": {\"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000.0, \"rope_type\": \"proportional\"}, \"sliding_attention\": {\"rope_theta\": 10000.0, \"rope_type\": \"default\"}}, \"sliding_window\": 1024, \"tie_word_embeddings\": true, \"top_k_experts\": 8, \"use_bidirectional_attention\": \"vision\", \"use_double_wide_mlp\": false, \"vocab_size\": 262144, \"vocab_size_per_layer_input\": 262144}}", NULL},
+    {"gemma4-31b",
+     "{\"model_type\": \"gemma4\", \"text_config\": {\"attention_bias\": false, \"attention_k_eq_v\": true, \"enable_moe_block\": false, \"moe_intermediate_size\": 704, \"final_logit_softcapping\": 30.0, \"global_head_dim\": 512, \"head_dim\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", \"hidden_size\": 5376, \"hidden_size_per_layer_input\": 0, \"intermediate_size\": 21504, \"max_position_embeddings\": 262144, \"model_type\": \"gemma4_text\", \"num_attention_heads\": 32, \"num_experts\": null, \"num_global_key_value_heads\": 4, \"num_hidden_layers\": 60, \"num_key_value_heads\": 16, \"num_kv_shared_layers\": 0, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"full_attention\": {\"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000.0, \"rope_type\": \"proportional\"}, \"sliding_attention\": {\"rope_theta\": 10000.0, \"rope_type\": \"default\"}}, \"sliding_window\": 1024, \"tie_word_embeddings\": true, \"top_k_experts\": null, \"use_bidirectional_attention\": \"vision\", \"use_double_wide_mlp\": false, \"vocab_size\": 262144, \"vocab_size_per_layer_input\": 262144}}", NULL},
+    {"gemma4-e4b",
+     "{\"model_type\": \"gemma4\", \"text_config\": {\"attention_bias\": false, \"attention_k_eq_v\": false, \"enable_moe_block\": false, \"final_logit_softcapping\": 30.0, \"global_head_dim\": 512, \"head_dim\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", \"hidden_size\": 2560, \"hidden_size_per_layer_input\": 256, \"intermediate_size\": 10240, \"max_position_embeddings\": 131072, \"model_type\": \"gemma4_text\", \"num_attention_heads\": 8, \"num_experts\": null, \"num_global_key_value_heads\": null, \"num_hidden_layers\": 42, \"num_key_value_heads\": 2, \"num_kv_shared_layers\": 18, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"full_attention\": {\"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000.0, \"rope_type\": \"proportional\"}, \"sliding_attention\": {\"rope_theta\": 10000.0, \"rope_type\": \"default\"}}, \"sliding_window\": 512, \"tie_word_embeddings\": true, \"top_k_experts\": null, \"use_bidirectional_attention\": null, \"use_double_wide_mlp\": false, \"vocab_size\": 262144, \"vocab_size_per_layer_input\": 262144}}", NULL},
+    {"qwen3.5-35b-a3b",
+     "{\"model_type\": \"qwen3_5_moe\", \"text_config\": {\"model_type\": \"qwen3_5_moe_text\", \"head_dim\": 256, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_value_head_dim\": 128, \"moe_intermediate_size\": 512, \"num_attention_heads\": 16, \"num_experts\": 256, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 40, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, \"rope_parameters\": {\"mrope_interleaved\": true, \"mrope_section\": [11, 11, 10], \"rope_theta\": 10000000, \"rope_type\": \"default\", \"partial_rotary_factor\": 0.25}, \"shared_expert_intermediate_size\": 512, \"tie_word_embeddings\": false, \"vocab_size\": 248320, \"max_position_embeddings\": 262144, \"full_attention_interval\": 4}}", NULL},
     {"gpt-oss-20b",
      "{\"model_type\": \"gpt_oss\", \"attention_bias\": true, \"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2880, \"initial_context_length\": 4096, \"intermediate_size\": 2880, \"max_position_embeddings\": 131072, \"num_attention_heads\": 64, \"num_experts_per_tok\": 4, \"num_hidden_layers\": 24, \"num_key_value_heads\": 8, \"num_local_experts\": 32, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"factor\": 32.0, \"original_max_position_embeddings\": 4096, \"rope_type\": \"yarn\", \"truncate\": false}, \"rope_theta\": 150000, \"sliding_window\": 128, \"swiglu_limit\": 7.0, \"tie_word_embeddings\": false, \"vocab_size\": 201088}", NULL},
     {"olmo3-7b",
@@ -124,6 +170,7 @@ Suite *hf_config_suite(void) {
     TCase *tcase = add_case(suite, "models");
     tcase_add_test(tcase, members_that_are_missing);
     tcase_add_loop_test(tcase, windows_are_found, 0, MX_COUNT(windows));
+    tcase_add_loop_test(tcase, layers_have_their_own, 0, MX_COUNT(owns));
     tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
     return suite;
 }

@@ -31,33 +31,18 @@ static const struct {
 #define IN_ONE "fused_qkv=true fused_mlp=true"
 static const struct {
     const char *name, *more;
-} started[] = {{"llama", ""},
-               {"mistral", ""},
-               {"qwen2", ""},
-               {"qwen3", ""},
-               {"gemma", ""},
-               {"gemma2", ""},
-               {"gemma3_turns", ""},
-               {"gemma3_images", ""},
-               {"mixtral", ""},
-               {"qwen3_moe", ""},
-               {"llama4_text", ""},
-               {"gpt_oss", ""},
-               {"deepseek_v2", ""},
-               {"deepseek_v3", ""},
-               {"qwen3_next", ""},
-               {"olmo3", ""},
-               {"llama_stretched", ""},
-               {"llama4_stretched", ""},
-               {"gpt_oss_tiny", ""},
-               {"deepseek_v2_tiny", ""},
-               {"deepseek_v3_halves", ""},
-               {"deepseek_v32_tiny", ""},
-               {"qwen3_next_tiny", ""},
-               {"olmo3_tiny", ""},
-               {"llama", IN_ONE},
-               {"qwen2", IN_ONE},
-               {"gemma2", IN_ONE}};
+} started[] = {
+    // clang-format off
+    {"llama", ""}, {"mistral", ""}, {"qwen2", ""}, {"qwen3", ""}, {"gemma", ""}, {"gemma2", ""},
+    {"gemma3_turns", ""}, {"gemma3_images", ""}, {"mixtral", ""}, {"qwen3_moe", ""},
+    {"llama4_text", ""}, {"gpt_oss", ""}, {"deepseek_v2", ""}, {"deepseek_v3", ""},
+    {"qwen3_next", ""}, {"olmo3", ""}, {"llama_stretched", ""}, {"llama4_stretched", ""},
+    {"gpt_oss_tiny", ""}, {"deepseek_v2_tiny", ""}, {"deepseek_v3_halves", ""},
+    {"deepseek_v32_tiny", ""}, {"qwen3_next_tiny", ""}, {"qwen3_5_tiny", ""}, {"gemma4_tiny", ""},
+    {"gemma4_experts", ""}, {"gemma4_small", ""}, {"olmo3_tiny", ""}, {"llama", IN_ONE},
+    {"qwen2", IN_ONE}, {"gemma2", IN_ONE},
+    // clang-format on
+};
 
 /* In the spelling of transformers 5 and 4. */
 static const char *const spellings[] = {"config.json", "config_v4.json"};
