@@ -192,10 +192,15 @@ typedef struct HfRun {
     int64_t theirs, apart;      /* the same in their array */
 } HfRun;
 
-/* hf_run_start — at the first run; false if the box has nothing of the map's part. hf_run_next — at
- * the next one. */
-bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box);
+/* hf_run_start — at the first run of a box within a dense one; false if it has nothing of the map's
+ * part. hf_run_next — at the next one. */
+bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *dense, const MxBox *box);
 bool hf_run_next(HfRun *run);
+
+/* hf_span — between which elements of theirs those of a box in the map's part lie; to  behind the
+ * last. hf_written_bytes — how much of a tensor is made at a time (hf_pieces.c). */
+void hf_span(const HfMap *map, const MxBox *box, int64_t *from, int64_t *to);
+int64_t hf_written_bytes(void);
 
 /* hf_put — element i of an array of MX_F32, MX_F64 or MX_BF16. */
 static inline void hf_put(void *array, MxDtype dtype, int64_t i, float value) {
@@ -222,12 +227,13 @@ struct HfLink {
     HfLink *next;           /* of another part; NULL = there is none */
 };
 
-/* An open folder. Tensors are read whole, the last one is kept. */
+/* An open folder. The last tensor is kept, or a window of it. */
 typedef struct CkptHf {
     MxHfModel model;
     HfLink *links; /* [arrays] */
     MxArena kept;
-    const MxTensor *tensor; /* in `data`, as the file has it */
+    const MxTensor *tensor; /* in `data`, as the file has it, from one element to before another */
+    int64_t from, to;
     void *data;
     const float *beside; /* values of ours in the box that is read as MX_F32: where theirs are what
                             an export makes of them, they count, as a sum or product that was

@@ -206,8 +206,8 @@ static void settle(HfRun *run) {
     }
 }
 
-bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *box) {
-    *run = (HfRun){.map = map, .dense = *box, .box = mx_box_meet(box, &map->part)};
+bool hf_run_start(HfRun *run, const HfMap *map, const MxBox *dense, const MxBox *box) {
+    *run = (HfRun){.map = map, .dense = *dense, .box = mx_box_meet(box, &map->part)};
     if (!mx_box_count(&run->box)) return false;
     run->n = map->inner < 0 ? 1 : run->box.count[map->inner];
     settle(run);

@@ -290,50 +290,6 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
     return err->count == failures;
 }
 
-/* ---- values */
-
-/* The tensor in memory. */
-static bool keep(CkptHf *hf, const HfLink *link, MxError *err) {
-    if (hf->tensor == link->tensor) return true;
-    mx_arena_release(&hf->kept);
-    hf->data = mx_arena_alloc(&hf->kept, (size_t)mx_tensor_bytes(link->tensor) + 1);
-    hf->tensor = link->tensor;
-    if (link->parts ? hf_meta_read(link->parts, hf->data, err)
-                    : mx_tensors_read_raw(link->file, link->tensor, hf->data, err))
-        return true;
-    hf->tensor = NULL;
-    return false;
-}
-
-static void copy_run(const CkptHf *hf, const HfRun *run, MxDtype dtype, void *out) {
-    enum { PIECE = 512 };
-    float piece[PIECE * HF_APART_MOST];
-    for (int64_t first = 0; first < run->n; first += PIECE) {
-        int64_t n = run->n - first < PIECE ? run->n - first : PIECE;
-        mx_tensor_widen(hf->data, hf->tensor->dtype, run->theirs + first * run->apart,
-                        (n - 1) * run->apart + 1, piece);
-        for (int64_t i = 0; i < n; i++) {
-            int64_t at = run->at + (first + i) * run->step;
-            float theirs = piece[i * run->apart];
-            bool is_exported = hf->beside && hf_in_theirs(run->map, hf->beside[at]) == theirs;
-            hf_put(out, dtype, at, is_exported ? hf->beside[at] : hf_in_ours(run->map, theirs));
-        }
-    }
-}
-
-bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err) {
-    HfRun run;
-    MX_ASSERT(dtype == MX_F32 || dtype == MX_F64 || dtype == MX_BF16);
-    for (const HfLink *link = &hf->links[array]; link; link = link->next) {
-        if (!hf_run_start(&run, &link->map, box)) continue;
-        mx_store_guard_rearm(mx_tensors_path(link->file));
-        if (!keep(hf, link, err)) return false;
-        do copy_run(hf, &run, dtype, out);
-        while (hf_run_next(&run));
-    }
-    return true;
-}
-
 bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config, MxHeadForm heads,
                     MxTree *state, MxError *err) {
     MxArena arena = {.name = "hf"};

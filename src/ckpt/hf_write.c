@@ -1,6 +1,6 @@
 /* hf_write.c — a checkpoint as a folder of Hugging Face's: the leaves, layer by layer, are found in
- * whatever form the checkpoint has; each becomes a tensor in memory and is written, into one file
- * or shards. */
+ * whatever form the checkpoint has; each becomes a tensor, which is made and written in pieces,
+ * into one file or shards. */
 #include "hf.h"
 
 #include <unistd.h>
@@ -28,20 +28,21 @@ typedef struct Writer {
     MxArena arena;
     const MxHfExport *how;
     const char *dir;
-    CkptFile from;
+    CkptFile source;
     MxTree leaves;
     CkptPiece *pieces;
     Item *items;
     MxMap by_name, wanted;   /* items, by their names; what they are made of, by ours */
     int n, n_shards, n_left; /* left: arrays that are no parameters */
     int64_t bytes;
-    void *tensor; /* the largest */
+    void *piece; /* of a tensor: its elements from one on to before another */
+    int64_t from, to;
     float *tile;
     MxError *err;
 } Writer;
 
 static MxWhere in_source(const Writer *w) {
-    return (MxWhere){.file = w->from.ref.ref};
+    return (MxWhere){.file = w->source.ref.ref};
 }
 
 /* ---- what is written */
@@ -76,7 +77,7 @@ static void add_item(Writer *w, const HfRow *row, int i) {
 /* Parameters that the table has no row for. */
 static void check_extra(Writer *w) {
     for (int i = 0; i < w->leaves.n; i++) {
-        const CkptRow *row = w->from.survey.entries[w->pieces[i].entry].row;
+        const CkptRow *row = w->source.survey.entries[w->pieces[i].entry].row;
         bool is_param = row && row->is_param;
         w->n_left += !is_param;
         if (is_param && mx_map_get(&w->wanted, w->leaves.leaves[i].path, -1) < 0)
@@ -106,9 +107,9 @@ static bool plan(Writer *w, const MxCkptRef *from) {
     int failures = w->err->count, n_random;
     const MxHfModel *model = &w->how->model;
     if (!hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
-        !ckpt_open(&w->arena, from, &w->from, w->err) ||
-        !ckpt_check_floats(&w->from.survey, w->err) ||
-        !ckpt_leaves(&w->arena, &w->from.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
+        !ckpt_open(&w->arena, from, &w->source, w->err) ||
+        !ckpt_check_floats(&w->source.survey, w->err) ||
+        !ckpt_leaves(&w->arena, &w->source.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_most_names(model));
     mx_map_init(&w->by_name, &w->arena);
@@ -123,28 +124,48 @@ static bool plan(Writer *w, const MxCkptRef *from) {
 
 /* ---- values */
 
-/* What a parameter makes of a tensor. */
+/* Elements of a run that are in the piece. */
+static void put_run(Writer *w, const HfRun *run, MxDtype dtype) {
+    for (int64_t i = 0; i < run->n; i++) {
+        int64_t at = run->theirs + i * run->apart;
+        if (at >= w->from && at < w->to)
+            hf_put(w->piece, dtype, at - w->from,
+                   hf_in_theirs(run->map, w->tile[run->at + i * run->step]));
+    }
+}
+
+/* What a parameter makes of the piece. */
 static bool make_part(Writer *w, const Part *part, MxDtype dtype) {
     CkptTiles tiles;
     HfRun run;
+    int64_t from, to;
     const MxBox *whole = &part->map.part;
     if (!ckpt_tiles_start(&tiles, ckpt_box_shape(whole), TILE_BYTES / (int)sizeof(float)))
         return true;
     do {
         MxBox box = tiles.box;
         for (int d = 0; d < box.rank; d++) box.start[d] += whole->start[d];
-        if (!ckpt_read_piece(&w->from, &part->piece, box, MX_F32, w->tile, w->err)) return false;
-        bool goes_on = hf_run_start(&run, &part->map, &box);
-        for (; goes_on; goes_on = hf_run_next(&run))
-            for (int64_t i = 0; i < run.n; i++)
-                hf_put(w->tensor, dtype, run.theirs + i * run.apart,
-                       hf_in_theirs(&part->map, w->tile[run.at + i * run.step]));
+        hf_span(&part->map, &box, &from, &to);
+        if (to <= w->from || from >= w->to) continue;
+        if (!ckpt_read_piece(&w->source, &part->piece, box, MX_F32, w->tile, w->err)) return false;
+        bool goes_on = hf_run_start(&run, &part->map, &box, &box);
+        for (; goes_on; goes_on = hf_run_next(&run)) put_run(w, &run, dtype);
     } while (ckpt_tiles_next(&tiles));
     return true;
 }
 
-/* A tensor as it is to be, in memory. */
-static bool make_tensor(Writer *w, const Item *item) {
+/* At the next piece of a tensor, of bytes; false behind the last. */
+static bool next_piece(Writer *w, const MxTensor *tensor, size_t *bytes) {
+    int64_t n = mx_shape_count(tensor->shape), size = (int64_t)mx_dtype_bytes(tensor->dtype);
+    int64_t most = hf_written_bytes() / size;
+    w->from = w->to;
+    w->to = n - w->from < most ? n : w->from + most;
+    *bytes = (size_t)((w->to - w->from) * size);
+    return w->from < n;
+}
+
+/* The piece as it is to be, in memory. */
+static bool make_piece(Writer *w, const Item *item) {
     bool ok = true;
     for (const Part *part = item->parts; ok && part; part = part->next)
         ok = make_part(w, part, item->tensor.dtype);
@@ -159,6 +180,10 @@ static const char *shard_name(Writer *w, int shard) {
                                               shard + 1, w->n_shards);
 }
 
+static uint64_t join_hash(uint64_t before, const void *piece, size_t bytes) {
+    return before * 31 + mx_hash64(piece, bytes);
+}
+
 /* first  its first item; receives that of the next shard */
 static bool write_shard(Writer *w, int *first) {
     int shard = w->items[*first].shard, n = 0, fd;
@@ -170,9 +195,11 @@ static bool write_shard(Writer *w, int *first) {
     bool ok = true;
     for (int i = *first; ok && i < *first + n; i++) {
         Item *item = &w->items[i];
-        size_t bytes = (size_t)mx_tensor_bytes(&item->tensor);
-        ok = make_tensor(w, item) && mx_tensors_append(path, fd, w->tensor, bytes, w->err);
-        if (ok) item->hash = mx_hash64(w->tensor, bytes);
+        size_t bytes;
+        for (w->to = 0; ok && next_piece(w, &item->tensor, &bytes);) {
+            ok = make_piece(w, item) && mx_tensors_append(path, fd, w->piece, bytes, w->err);
+            if (ok) item->hash = join_hash(item->hash, w->piece, bytes);
+        }
         mx_progress((double)i / w->n, -1, "writing %.90s", item->tensor.name);
     }
     *first += n;
@@ -192,6 +219,21 @@ static bool write_index(Writer *w) {
     return write_text(w, HF_INDEX, mx_json_dump(&w->arena, index, true));
 }
 
+static bool reads_back(Writer *w, const MxTensors *file, const Item *item) {
+    const MxTensor *found = mx_tensors_find(file, item->tensor.name);
+    uint64_t hash = 0;
+    size_t bytes;
+    if (!found || !mx_shape_equal(found->shape, item->tensor.shape) ||
+        found->dtype != item->tensor.dtype)
+        return false;
+    for (w->to = 0; next_piece(w, found, &bytes);) {
+        if (!mx_tensors_read_part(file, found, w->from, w->to - w->from, w->piece, w->err))
+            return false;
+        hash = join_hash(hash, w->piece, bytes);
+    }
+    return hash == item->hash;
+}
+
 /* Every tensor reads back as it was written. */
 static bool verify(Writer *w) {
     MxTensors *file = NULL;
@@ -203,12 +245,7 @@ static bool verify(Writer *w) {
             !mx_tensors_open(&w->arena, path, &file, w->err))
             return false;
         mx_store_guard_rearm(path);
-        const MxTensor *found = mx_tensors_find(file, item->tensor.name);
-        size_t bytes = (size_t)mx_tensor_bytes(&item->tensor);
-        if (!found || !mx_shape_equal(found->shape, item->tensor.shape) ||
-            found->dtype != item->tensor.dtype ||
-            !mx_tensors_read_raw(file, found, w->tensor, w->err) ||
-            mx_hash64(w->tensor, bytes) != item->hash)
+        if (!reads_back(w, file, item))
             ok = mx_fail(w->err, MX_EXIT_IO, (MxWhere){.file = path},
                          "\"%s\" does not read back as it was written", item->tensor.name);
         mx_progress((double)i / w->n, -1, "verifying %.90s", item->tensor.name);
@@ -222,7 +259,8 @@ static bool write_all(Writer *w) {
         size_t bytes = (size_t)mx_tensor_bytes(&w->items[i].tensor);
         largest = bytes > largest ? bytes : largest;
     }
-    w->tensor = mx_arena_alloc(&w->arena, largest);
+    size_t most = (size_t)hf_written_bytes();
+    w->piece = mx_arena_alloc(&w->arena, largest < most ? largest : most);
     w->tile = mx_arena_alloc(&w->arena, TILE_BYTES);
     bool ok = true;
     for (int i = 0; ok && i < w->n;) ok = write_shard(w, &i);

@@ -221,12 +221,19 @@ void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, 
     }
 }
 
-bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err) {
+bool mx_tensors_read_part(const MxTensors *file, const MxTensor *tensor, int64_t first, int64_t n,
+                          void *out, MxError *err) {
     MxDtype dtype = tensor->dtype;
     if (dtype != MX_F32 && dtype != MX_BF16 && dtype != MX_F16 && dtype != MX_F64)
         return tensors_fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
                             tensor->name, err);
-    return tensors_read_at(file, out, (size_t)mx_tensor_bytes(tensor), tensor->offset, err);
+    int64_t size = (int64_t)mx_dtype_bytes(dtype);
+    MX_ASSERT(first >= 0 && n >= 0 && first + n <= mx_shape_count(tensor->shape));
+    return tensors_read_at(file, out, (size_t)(n * size), tensor->offset + first * size, err);
+}
+
+bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err) {
+    return mx_tensors_read_part(file, tensor, 0, mx_shape_count(tensor->shape), out, err);
 }
 
 bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err) {

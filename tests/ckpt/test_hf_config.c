@@ -1,7 +1,10 @@
-/* test_hf_config.c — config.json alone: what published ones and parts of them are to us. */
+/* test_hf_config.c — config.json alone: what published ones and parts of them are to us; and
+ * tensors in pieces. */
 #include "tools.h"
 
 #include <mx/config.h>
+
+#include <stdlib.h>
 
 /* The config.json of gemma-3-4b-it: what it leaves out is as transformers' class of configs has it.
  */
@@ -165,11 +168,31 @@ START_TEST(published_models_are_our_presets) {
 }
 END_TEST
 
+/* ---- tensors that are larger than what is held of them */
+
+static const char *const wholes[] = {"llama", "qwen2", "gemma2", "qwen3_5_tiny", "gemma4_experts"};
+
+/* The same bytes, whether tensors are read and made whole or a few elements at a time. */
+START_TEST(pieces_make_the_same) {
+    const char *from = goldens_need(&arena, mx_path_join(&arena, "hf/models", wholes[_i]));
+    ck_tool(0, "mxconvert %s {}/whole.h5 --scan-layers false", from);
+    ck_tool(0, "mxconvert %s {}/w --to-hf", from);
+    setenv("MX_PIECE_BYTES", "150", 1);
+    ck_tool(0, "mxconvert %s {}/pieces.h5 --scan-layers false", from);
+    ck_same_bytes("whole.h5", "pieces.h5");
+    ck_tool(0, "mxconvert {}/w {}/p --to-hf");
+    ck_says("and verified it");
+    ck_same_bytes("w/model.safetensors", "p/model.safetensors");
+    unsetenv("MX_PIECE_BYTES");
+}
+END_TEST
+
 Suite *hf_config_suite(void) {
     Suite *suite = suite_create("ckpt/config.json");
     TCase *tcase = add_case(suite, "models");
     tcase_add_test(tcase, members_that_are_missing);
     tcase_add_loop_test(tcase, windows_are_found, 0, MX_COUNT(windows));
+    tcase_add_loop_test(tcase, pieces_make_the_same, 0, MX_COUNT(wholes));
     tcase_add_loop_test(tcase, layers_have_their_own, 0, MX_COUNT(owns));
     tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
     return suite;
