@@ -203,9 +203,10 @@ struct MxNode {
 
 typedef struct MxValueInfo {
     MxType type;
-    int node;                      /* that makes it; MX_NONE = it was dropped as unused */
-    int var;                       /* whose buffer it is made in; MX_NONE = the run's arena */
-    int like;                      /* variable that it is divided among ranks like, or MX_NONE */
+    int node;          /* that makes it; MX_NONE = it was dropped as unused */
+    int var;           /* whose buffer it is made in; MX_NONE = the run's arena */
+    int like;          /* variable that it is divided among ranks like, or MX_NONE */
+    const char *terms; /* mesh axis along which each rank has a term of a sum here; NULL = none */
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
 } MxValueInfo;
 
@@ -255,6 +256,9 @@ MxValue mx_trace_constrain(MxTrace *t, MxValue value, const char *const axes[]);
 /* mx_trace_like — shards the value as a variable of its shape is sharded; returns the value. Takes
  * precedence over the sharding of the variable that the value is assigned to. */
 MxValue mx_trace_like(MxTrace *t, MxValue value, int var);
+/* mx_trace_terms — says that what ranks along a mesh axis have here differs, though nothing cut it,
+ * and that whoever uses the value wants the sum; one rank has the only term. Returns the value. */
+MxValue mx_trace_terms(MxTrace *t, MxValue value, const char *mesh_axis);
 /* mx_trace_assign — lets the value be made in a variable's buffer; `add` adds it to what is there.
  * The value must not be a view or another variable, and types must agree. */
 void mx_trace_assign(MxTrace *t, MxValue value, int var, bool add);

@@ -65,6 +65,9 @@ int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis);
 /* mx_mesh_stages — the mesh axis along which stages of a pipeline stand, as a bit; 0 = there are
  * none. It divides layers, never arrays. */
 uint32_t mx_mesh_stages(const MxMesh *mesh);
+/* mx_mesh_replicas — the mesh axis along which replicas of the model train apart (diloco), as a
+ * bit; 0 = there are none. It divides no arrays: what it would not divide may differ along it. */
+uint32_t mx_mesh_replicas(const MxMesh *mesh);
 /* mx_mesh_text — "data=2,fsdp=4", axes of size one left out; "one device" if nothing is left. */
 const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh);
 

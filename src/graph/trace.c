@@ -131,6 +131,11 @@ MxValue mx_trace_like(MxTrace *t, MxValue value, int var) {
     return value;
 }
 
+MxValue mx_trace_terms(MxTrace *t, MxValue value, const char *mesh_axis) {
+    if (value >= 0) t->graph->values[value].terms = mesh_axis;
+    return value;
+}
+
 void mx_trace_assign(MxTrace *t, MxValue value, int var, bool add) {
     if (value < 0) return;
     MxGraph *graph = t->graph;

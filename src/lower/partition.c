@@ -198,12 +198,19 @@ static MxValue as_sum(Partitioner *p, MxValue value, uint32_t axes) {
     return mx_trace_node(&p->t, &op_scale, &value, 1, &once);
 }
 
+/* The mesh axis along which ranks have terms of a sum, by what the trace says. */
+static uint32_t terms_of(const Partitioner *p, MxValue global) {
+    int axis = mx_mesh_find(p->p->mesh, p->global->values[global].terms);
+    return axis >= 0 && p->p->mesh->sizes[axis] > 1 ? 1u << axis : 0;
+}
+
 /* Output i of a node as it was made: brought to where it is wanted, and into its variable. */
 static void settle(Partitioner *p, const MxNode *node, int i, MxValue value, MxSharding made) {
     MxValue global = node->out[i];
     const Wanted *w = &p->wanted[global];
     MxSharding at = w->wish == WISH_FIRM ? w->at : made, moved = at;
     int rank = type_of(p, global).shape.rank, var = p->global->values[global].var;
+    made.partial |= terms_of(p, global);
     moved.partial &= made.partial;
     value = move_value(p, value, rank, made, moved);
     uint32_t once = at.partial & ~moved.partial & ~mx_mesh_stages(p->p->mesh);

@@ -175,9 +175,17 @@ int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis) {
     return rank % mesh->sizes[axis];
 }
 
-uint32_t mx_mesh_stages(const MxMesh *mesh) {
-    int axis = mx_mesh_find(mesh, "stage");
+static uint32_t bit_of(const MxMesh *mesh, const char *name) {
+    int axis = mx_mesh_find(mesh, name);
     return axis >= 0 && mesh->sizes[axis] > 1 ? 1u << axis : 0;
+}
+
+uint32_t mx_mesh_stages(const MxMesh *mesh) {
+    return bit_of(mesh, "stage");
+}
+
+uint32_t mx_mesh_replicas(const MxMesh *mesh) {
+    return bit_of(mesh, "diloco");
 }
 
 const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh) {
