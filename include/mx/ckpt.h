@@ -148,6 +148,10 @@ bool mx_ckpt_find(MxArena *arena, const char *ref, const MxTeam *team, MxCkptRef
  * peft's is found too. */
 bool mx_ckpt_peek(MxArena *arena, const char *ref, MxCkptRef *out, MxError *err);
 
+/* mx_ckpt_dim — the size of dim 0 of an array of a checkpoint, or of another file of a whole state,
+ * by its path; 0 = it has none of that path. */
+bool mx_ckpt_dim(const MxCkptRef *ref, const char *path, int64_t *out, MxError *err);
+
 /* mx_ckpt_tokenizer — what is recorded of the tokenizer that the weights of a source were trained
  * with. Test: tests/ckpt/test_origin.c. */
 bool mx_ckpt_tokenizer(MxArena *arena, const MxCkptRef *ref, MxCkptTokenizer *out, MxError *err);

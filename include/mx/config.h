@@ -94,10 +94,11 @@ typedef struct MxConfig {
     /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
     int64_t num_target_devices; /* num_devices, or the product of the sizes that are given */
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
+    int64_t diloco_replicas;               /* that train apart (enable_diloco); 1 = there is one */
     int64_t pipeline_stages;               /* 1 = there is no pipeline */
     int64_t pipeline_micro_batches;        /* that go through stages one behind the other */
     int64_t micro_batches;                 /* of a step: those of all accumulation steps */
-    int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass */
+    int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass of a replica */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */
     int64_t global_batch_size_to_load;

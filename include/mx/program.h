@@ -179,6 +179,14 @@ void mx_train_state_restored(MxTrainState *state);
 bool mx_train_check_weights(const MxTrainState *state, MxError *err);
 /* mx_train_saved_tree — what a run's checkpoints hold of it. */
 MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *state);
+/* mx_train_saved_tree_of — what those of a run of n replicas hold, to be read into this state:
+ * replica r takes what replica r mod n had for itself. mx_train_rejoin — then all replicas go on
+ * from the outer parameters. mx_train_replica_leaf — a path whose dim 0 is the replicas; NULL =
+ * there is none. */
+MxTree *mx_train_saved_tree_of(MxArena *arena, MxTrainState *state, int64_t n_replicas);
+void mx_train_rejoin(MxTrainState *state);
+const char *mx_train_replica_leaf(const MxTrainState *state);
+int64_t mx_train_replicas(const MxTrainState *state);
 /* mx_train_fingerprint — a hash of every base parameter's path and values, however files hold them
  * and ranks divide them. All ranks call it. mx_train_base_fingerprint — that of what is under
  * adapters, as the state's leaf has it; NULL = none are trained. */
@@ -216,12 +224,23 @@ MxUpdate mx_train_update(MxTrainState *state);
  * ranks' parts of it; nothing changes. */
 MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
 
+/* Of replicas that train apart, the loss that each had of the last batch of training: of the first
+ * ones, as many as are told; n 0 = there is one. */
+enum { MX_REPLICAS_TOLD = 64 };
+typedef struct MxReplicaLosses {
+    int n;
+    const char **metric; /* [n] */
+    double *loss;        /* [n] */
+} MxReplicaLosses;
+MxReplicaLosses mx_train_replica_losses(const MxTrainState *state);
+
 /* mx_train_sum — the sums of a name that the state's loss made; NULL = it makes none of that name.
  */
 const double *mx_train_sum(const MxTrainState *state, const MxLoss *loss, const char *name);
 
 typedef struct MxTrainBytes {
     size_t parameters, gradients, moments, reference, activations, total;
+    size_t outer;   /* parameters and momentum of the outer optimizer (enable_diloco) */
     size_t casts;   /* of frozen weights to the dtype of computation, kept from step to step */
     size_t buffers; /* the batch, scalars in and out */
 } MxTrainBytes;

@@ -20,6 +20,8 @@ const CkptRow ckpt_rows[] = {
     {.nnx = "reference_model/", .also = {"params/reference_params/"}, .is_tree = true},
     {.nnx = "optimizer/opt_state/", .linen = "opt_state/", .has_moments = true},
     {.nnx = "optimizer/step", .linen = "step", .counts_signed = true},
+    {.nnx = "outer_opt_state/0/trace/", .linen = "outer_opt_state/0/trace/", .is_tree = true},
+    {.nnx = "inner_state/", .linen = "inner_state/"},
     {.nnx = "mxtrain/", .linen = "mxtrain/", .is_optional = true},
 };
 const int ckpt_n_rows = MX_COUNT(ckpt_rows);

@@ -243,6 +243,20 @@ bool mx_ckpt_read(MxH5 *file, const char *group, const char *section, int scan_a
     return ok;
 }
 
+bool mx_ckpt_dim(const MxCkptRef *ref, const char *path, int64_t *out, MxError *err) {
+    MxArena arena = {.name = "ckpt dim"};
+    MxH5 *file;
+    MxH5Array *arrays;
+    int n;
+    *out = 0;
+    bool ok = mx_h5_open(&arena, ref->path, &file, err) &&
+              mx_h5_list(&arena, file, ref->group, &arrays, &n, err);
+    for (int i = 0; ok && i < n; i++)
+        if (!strcmp(arrays[i].path, path) && arrays[i].shape.rank) *out = arrays[i].shape.dim[0];
+    mx_arena_release(&arena);
+    return ok;
+}
+
 bool mx_ckpt_has_reference(const char *dir, const MxTree *state, bool *out, MxError *err) {
     MxArena arena = {.name = "ckpt load"};
     MxH5 *file;

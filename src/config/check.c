@@ -49,50 +49,6 @@ static void check_topology(ConfigLoad *load, const MxConfig *c) {
                     (long long)n_slices);
 }
 
-/* At least one row on all devices together. */
-static void check_rows(ConfigLoad *load, MxKey key, double rows) {
-    int64_t n = load->config->num_target_devices;
-    double all = rows * (double)n;
-    if (!GOOD(load, key) || (all >= 1 && rows <= CONFIG_LARGEST_SIZE && all <= CONFIG_LARGEST_SIZE))
-        return;
-    if (n == 1)
-        config_fail(load, key, "%.15g rows on one device; wants 1 to %d", rows,
-                    CONFIG_LARGEST_SIZE);
-    else
-        config_fail(load, key, "%.15g rows on each of %lld devices; wants 1 to %d in all", rows,
-                    (long long)n, CONFIG_LARGEST_SIZE);
-}
-
-/* A pipeline's micro-batches are alike. */
-static void check_pipeline(ConfigLoad *load, const MxConfig *c) {
-    int64_t rows = c->global_batch_size_to_train_on / c->gradient_accumulation_steps;
-    if (rows % c->pipeline_micro_batches)
-        config_fail(
-            load,
-            config_culprit(load, MX_KEY_num_pipeline_microbatches, MX_KEY_per_device_batch_size),
-            "%lld rows do not divide into %lld micro-batches of a pipeline", (long long)rows,
-            (long long)c->pipeline_micro_batches);
-}
-
-static void check_batch(ConfigLoad *load, const MxConfig *c) {
-    check_rows(load, MX_KEY_per_device_batch_size, c->per_device_batch_size);
-    if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_num_pipeline_microbatches,
-             MX_KEY_gradient_accumulation_steps))
-        check_pipeline(load, c);
-    if (!load->slots[MX_KEY_eval_per_device_batch_size].is_derived)
-        check_rows(load, MX_KEY_eval_per_device_batch_size, c->eval_per_device_batch_size);
-    if (GOOD(load, MX_KEY_expansion_factor_real_data, MX_KEY_per_device_batch_size) &&
-        c->global_batch_size_to_load > CONFIG_LARGEST_SIZE)
-        config_fail(load, MX_KEY_expansion_factor_real_data, "%lld rows to load; wants at most %d",
-                    (long long)c->global_batch_size_to_load, CONFIG_LARGEST_SIZE);
-    if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_max_target_length,
-             MX_KEY_num_vocab_tiling) &&
-        c->tokens_per_step % c->num_vocab_tiling)
-        config_fail(load, MX_KEY_num_vocab_tiling,
-                    "%lld does not divide per_device_batch_size * max_target_length = %lld",
-                    (long long)c->num_vocab_tiling, (long long)c->tokens_per_step);
-}
-
 static void check_ahead(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_mtp_num_layers, MX_KEY_mtp_eval_target_module) &&
         c->mtp_eval_target_module > c->mtp_num_layers)
@@ -377,7 +333,7 @@ void config_check(ConfigLoad *load) {
     check_topology(load, c);
     config_check_model(load, c);
     config_check_vision(load, c);
-    check_batch(load, c);
+    config_check_batch(load, c);
     check_ahead(load, c);
     check_schedule(load, c);
     check_regexes(load, c);

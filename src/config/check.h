@@ -1,6 +1,6 @@
 /* check.h — what the checks of values that are fine alone but not together share (check.c,
- * check_model.c, check_data.c). A check is skipped where one of its keys has been reported already.
- */
+ * check_batch.c, check_model.c, …). A check is skipped where one of its keys has been reported
+ * already. */
 #ifndef CONFIG_CHECK_H
 #define CONFIG_CHECK_H
 
@@ -16,8 +16,10 @@ bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n);
  * is shown. */
 MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
 
-/* config_check_model — sizes, heads, windows, experts, positions; config_check_vision — encoders of
- * images; config_check_data — files, columns, tokenizers, and what the objectives need of them. */
+/* config_check_batch — batches; config_check_model — sizes, heads, windows, experts, positions;
+ * config_check_vision — encoders of images; config_check_data — files, columns, tokenizers, and
+ * what the objectives need of them. */
+void config_check_batch(ConfigLoad *load, const MxConfig *config);
 void config_check_model(ConfigLoad *load, const MxConfig *config);
 void config_check_vision(ConfigLoad *load, const MxConfig *config);
 void config_check_data(ConfigLoad *load, const MxConfig *config);

@@ -104,9 +104,9 @@ static void derive_devices(ConfigLoad *load, MxConfig *c) {
     }
 }
 
-/* Stages of the pipeline; -1 takes the devices of a slice, or the slices, that are left. */
-static int64_t count_stages(const MxConfig *c) {
-    int64_t ici = c->ici_pipeline_parallelism, dcn = c->dcn_pipeline_parallelism, others = 1;
+/* Ranks along a mesh axis; -1 takes the devices of a slice, or the slices, that are left. */
+static int64_t count_along(const MxConfig *c, int64_t ici, int64_t dcn) {
+    int64_t others = 1;
     if (ici > 0 && dcn > 0) return times(ici, dcn);
     for (int key = MX_KEY_dcn_diloco_parallelism; key <= MX_KEY_ici_autoregressive_parallelism;
          key++) {
@@ -117,8 +117,17 @@ static int64_t count_stages(const MxConfig *c) {
     return times(left > 0 ? left : 1, times(ici > 0 ? ici : 1, dcn > 0 ? dcn : 1));
 }
 
+/* A replica has its share of every batch. */
+static void derive_replicas(MxConfig *c) {
+    c->diloco_replicas =
+        c->enable_diloco ? count_along(c, c->ici_diloco_parallelism, c->dcn_diloco_parallelism) : 1;
+    c->micro_batch_size_to_train_on /= c->diloco_replicas;
+    c->micro_batch_size_to_eval_on /= c->diloco_replicas;
+}
+
 static void derive_micro_batches(MxConfig *c) {
-    int64_t stages = count_stages(c), n = c->num_pipeline_microbatches;
+    int64_t stages = count_along(c, c->ici_pipeline_parallelism, c->dcn_pipeline_parallelism);
+    int64_t n = c->num_pipeline_microbatches;
     int64_t usual = times(stages, c->pipeline_delay_activation_forwarding ? 2 : 1);
     c->pipeline_stages = stages;
     c->pipeline_micro_batches = stages <= 1 ? 1 : n > 0 ? n : usual;
@@ -138,9 +147,10 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->micro_batch_size_to_train_on = whole(n * train);
     c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n_micro);
     c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n_micro);
-    derive_micro_batches(c);
     c->micro_batch_size_to_eval_on = whole(n * eval);
     c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
+    derive_replicas(c);
+    derive_micro_batches(c);
     c->global_batch_size_to_load_eval = rows_to_load(eval, n, expansion);
     c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
 }

@@ -1,5 +1,6 @@
-/* collectives.c — what the ranks of a mesh exchange in one training step: the collective ops of the
- * program that rank 0 would run (program.c), added up by kind and mesh axes. */
+/* collectives.c — what the ranks of a mesh exchange in one training step, and in an outer step of
+ * replicas: the collective ops of the program that rank 0 would run (program.c), added up by kind
+ * and mesh axes. */
 #include "internal.h"
 
 /* Links between ranks: bytes a second each way, seconds an exchange takes at least. Round numbers
@@ -13,8 +14,9 @@ static const struct {
     {"200 Gbit/s InfiniBand", 24e9, 3e-6},
 };
 
-/* How often an entry runs in one step. */
-static int64_t runs_a_step(const MxConfig *config, const char *entry) {
+/* How often an entry runs in one step, or in an outer one. */
+static int64_t runs_a_step(const MxConfig *config, const char *entry, bool is_outer) {
+    if (is_outer) return !strcmp(entry, "outer");
     if (!strcmp(entry, "weigh")) return config->micro_batches;
     if (!strcmp(entry, "grad_add")) return config->gradient_accumulation_steps - 1;
     return !strcmp(entry, "grad") || !strcmp(entry, "update");
@@ -51,14 +53,14 @@ static void count_entry(MxArena *arena, const MxMachine *machine, const MxLowere
 }
 
 void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
-                  PlanTraffic *out) {
+                  bool is_outer, PlanTraffic *out) {
     *out = (PlanTraffic){0};
     for (int i = 0; i < mx_model_params(program->model)->n; i++)
         if (program->gradient[i] != MX_NONE)
             out->late |= program->sharding[program->gradient[i]].partial;
     for (int i = 0; i < program->n_entries; i++) {
         const MxLowered *entry = &program->layout.lowered[i];
-        int64_t n_runs = runs_a_step(config, entry->graph->name);
+        int64_t n_runs = runs_a_step(config, entry->graph->name, is_outer);
         if (n_runs) count_entry(arena, program->machine, entry, n_runs, out);
     }
 }

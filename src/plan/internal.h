@@ -83,6 +83,7 @@ enum {
     PLAN_WEIGHTS,
     PLAN_GRADIENTS,
     PLAN_OPTIMIZER,
+    PLAN_OUTER,
     PLAN_REFERENCE,
     PLAN_ACTIVATIONS,
     PLAN_CASTS,
@@ -96,7 +97,7 @@ typedef struct PlanProgram {
     const char *device;  /* of this machine, in a line */
     const char *refusal; /* why no run takes the mesh, and these are estimates; NULL = one does */
     int64_t bytes[PLAN_BYTES];
-    PlanTraffic traffic;
+    PlanTraffic traffic, outer; /* of a step, of an outer one */
 } PlanProgram;
 
 /* plan_program — lowers the program of a mesh.
@@ -106,10 +107,10 @@ typedef struct PlanProgram {
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
                   PlanWarnings *warnings, PlanProgram *out, MxError *err);
 
-/* plan_traffic — what one step of a program exchanges; plan_extend_traffic — makes two shallow
- * programs' exchanges those of a deep one. */
+/* plan_traffic — what one step of a program exchanges, or an outer one (enable_diloco);
+ * plan_extend_traffic — makes two shallow programs' exchanges those of a deep one. */
 void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
-                  PlanTraffic *out);
+                  bool is_outer, PlanTraffic *out);
 void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few, PlanTraffic *more);
 /* plan_traffic_s — seconds of all of it one after another over a kind of link. */
 enum { PLAN_LINKS = 3 };
@@ -120,7 +121,7 @@ const char *plan_link_name(int link);
 
 /* Bytes of one rank. */
 typedef struct PlanMemory {
-    int64_t weights, gradients, optimizer, reference, activations, casts, buffers, saving;
+    int64_t weights, gradients, optimizer, outer, reference, activations, casts, buffers, saving;
     int64_t process, total;
     MxMemoryLimit limit; /* of this machine or a control group of it */
     bool is_exact;       /* nothing is estimated but the process itself: a run takes the mesh */

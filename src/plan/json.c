@@ -36,6 +36,7 @@ static void put_memory(const MxPlan *plan, MxJson *root) {
     mx_json_set_int(object, "weights", m->weights);
     mx_json_set_int(object, "gradients", m->gradients);
     mx_json_set_int(object, "optimizer", m->optimizer);
+    mx_json_set_int(object, "outer", m->outer);
     mx_json_set_int(object, "reference", m->reference);
     mx_json_set_int(object, "activations", m->activations);
     mx_json_set_int(object, "casts", m->casts);
@@ -77,10 +78,7 @@ static void put_check(const MxPlan *plan, MxJson *root) {
     if (plan->program.refusal) mx_json_push_string(errors, plan->program.refusal);
 }
 
-static void put_collectives(const MxPlan *plan, MxJson *root) {
-    const PlanTraffic *c = &plan->program.traffic;
-    if (plan->mesh.mesh.n_ranks == 1) return;
-    MxJson *list = mx_json_put_array(root, "collectives_per_step");
+static void put_exchanges(const MxPlan *plan, const PlanTraffic *c, MxJson *list) {
     for (int i = 0; i < c->n && !plan->program.refusal; i++) {
         MxJson *object = mx_json_push_object(list);
         mx_json_set_string(object, "op", c->rows[i].op);
@@ -88,6 +86,15 @@ static void put_collectives(const MxPlan *plan, MxJson *root) {
         mx_json_set_int(object, "exchanges", c->rows[i].calls);
         mx_json_set_int(object, "bytes_sent", c->rows[i].bytes);
     }
+}
+
+static void put_collectives(const MxPlan *plan, MxJson *root) {
+    if (plan->mesh.mesh.n_ranks == 1) return;
+    put_exchanges(plan, &plan->program.traffic, mx_json_put_array(root, "collectives_per_step"));
+    if (!plan->config->enable_diloco) return;
+    mx_json_set_int(root, "outer_step_period", plan->config->diloco_sync_period);
+    put_exchanges(plan, &plan->program.outer,
+                  mx_json_put_array(root, "collectives_per_outer_step"));
 }
 
 static const char *const kinds[] = {

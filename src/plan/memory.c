@@ -7,8 +7,8 @@
 static const int64_t PROCESS_BYTES = (int64_t)32 << 20;
 
 static void add_up(PlanMemory *m) {
-    m->total = m->weights + m->gradients + m->optimizer + m->reference + m->activations + m->casts +
-               m->buffers + m->saving + m->process;
+    m->total = m->weights + m->gradients + m->optimizer + m->outer + m->reference + m->activations +
+               m->casts + m->buffers + m->saving + m->process;
 }
 
 /* Policies that would need less, each with what it needs. */
@@ -28,6 +28,15 @@ static bool find_other_policies(MxArena *arena, MxPlan *plan, MxError *err) {
     return true;
 }
 
+/* What all replicas have for themselves, and the outer momentum; the outer parameters are the
+ * weights. */
+static int64_t bytes_of_replicas(const MxPlan *plan, int64_t each, int64_t moments) {
+    const PlanCount *n = &plan->parameters;
+    if (!plan->config->enable_diloco) return moments;
+    return n->trainable * (int64_t)sizeof(float) +
+           plan->config->diloco_replicas * (n->trainable * each + moments);
+}
+
 /* The copy of what a rank writes of the state in the background: without a frozen base, and without
  * a teacher. Each box is written by one rank, and ranks share them evenly, up to the size of one.
  */
@@ -39,8 +48,9 @@ static int64_t saving_bytes(const MxPlan *plan) {
     bool known = mx_dtype_parse(c->weight_dtype, &weight);
     MX_ASSERT(known);
     int64_t each = (int64_t)mx_dtype_bytes(weight);
+    int64_t moments = bytes[PLAN_MOMENTS] * (plan->program.refusal ? plan->mesh.n_stages : 1);
     int64_t state = (mx_model_lora(plan->model) ? n->trainable : n->total) * each +
-                    bytes[PLAN_MOMENTS] * (plan->program.refusal ? plan->mesh.n_stages : 1);
+                    bytes_of_replicas(plan, each, moments);
     if (bytes[PLAN_REFERENCE] && !c->teacher) state += n->total * each;
     if (!c->enable_checkpointing || !c->async_checkpointing) return 0;
     return (state - 1) / plan->mesh.mesh.n_ranks + 1;
@@ -52,6 +62,7 @@ bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
     *m = (PlanMemory){.weights = bytes[PLAN_WEIGHTS],
                       .gradients = bytes[PLAN_GRADIENTS],
                       .optimizer = bytes[PLAN_OPTIMIZER],
+                      .outer = bytes[PLAN_OUTER],
                       .reference = bytes[PLAN_REFERENCE],
                       .activations = bytes[PLAN_ACTIVATIONS],
                       .casts = bytes[PLAN_CASTS],

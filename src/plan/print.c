@@ -65,6 +65,7 @@ static void print_memory(const MxPlan *plan, MxText *out) {
     print_bytes(out, "weights", m->weights, exact);
     print_bytes(out, "gradients", m->gradients, exact);
     print_bytes(out, "optimizer", m->optimizer, exact);
+    if (m->outer) print_bytes(out, "outer", m->outer, "parameters and momentum of DiLoCo: exact");
     if (m->reference)
         print_bytes(out, "reference", m->reference,
                     plan->config->teacher ? "the teacher" : "a frozen copy: exact");
@@ -112,8 +113,19 @@ static const char *late_axes(MxArena *arena, const MxPlan *plan) {
     return names.data;
 }
 
+static void print_exchanges(const PlanTraffic *c, MxText *out) {
+    for (int i = 0; i < c->n; i++)
+        mx_text_add(out, "  %-14s %-24s %6lld %12.3f\n", c->rows[i].op, c->rows[i].axes,
+                    (long long)c->rows[i].calls, (double)c->rows[i].bytes / (1 << 20));
+}
+
+static void print_seconds(const PlanTraffic *c, MxText *out) {
+    for (int i = 0; i < PLAN_LINKS; i++)
+        mx_text_add(out, "  about %.3g s over %s\n", plan_traffic_s(c, i), plan_link_name(i));
+}
+
 static void print_collectives(const MxPlan *plan, MxText *out) {
-    const PlanTraffic *c = &plan->program.traffic;
+    const PlanTraffic *c = &plan->program.traffic, *outer = &plan->program.outer;
     if (plan->mesh.mesh.n_ranks == 1) return;
     if (plan->program.refusal) {
         mx_text_add(out, "\ncollectives  none: this mesh cannot be run\nerror, when run: %s\n",
@@ -121,14 +133,16 @@ static void print_collectives(const MxPlan *plan, MxText *out) {
         return;
     }
     mx_text_add(out, "\ncollectives of each rank and train step: exchanges, MiB sent\n");
-    for (int i = 0; i < c->n; i++)
-        mx_text_add(out, "  %-14s %-24s %6lld %12.3f\n", c->rows[i].op, c->rows[i].axes,
-                    (long long)c->rows[i].calls, (double)c->rows[i].bytes / (1 << 20));
+    print_exchanges(c, out);
     if (c->late)
         mx_text_add(out, "  gradients are summed once for all micro-batches along %s\n",
                     late_axes(out->arena, plan));
-    for (int i = 0; i < PLAN_LINKS; i++)
-        mx_text_add(out, "  about %.3g s over %s\n", plan_traffic_s(c, i), plan_link_name(i));
+    print_seconds(c, out);
+    if (!outer->n) return;
+    mx_text_add(out, "and of each outer step, every %lld steps\n",
+                (long long)plan->config->diloco_sync_period);
+    print_exchanges(outer, out);
+    print_seconds(outer, out);
 }
 
 /* Layers that are not stacked are shown once. */

@@ -57,13 +57,15 @@ static bool lower_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraph
                              .bytes = {[PLAN_WEIGHTS] = (int64_t)b->parameters,
                                        [PLAN_GRADIENTS] = (int64_t)b->gradients,
                                        [PLAN_OPTIMIZER] = (int64_t)b->moments,
+                                       [PLAN_OUTER] = (int64_t)b->outer,
                                        [PLAN_REFERENCE] = (int64_t)b->reference,
                                        [PLAN_ACTIVATIONS] = (int64_t)b->activations,
                                        [PLAN_CASTS] = (int64_t)b->casts,
                                        [PLAN_BUFFERS] = (int64_t)b->buffers,
                                        [PLAN_MOMENTS] = (int64_t)program.moment_bytes}};
         if (program.refusal) out->refusal = mx_arena_strdup(arena, program.refusal);
-        plan_traffic(arena, mesh->config, &program, &out->traffic);
+        plan_traffic(arena, mesh->config, &program, false, &out->traffic);
+        plan_traffic(arena, mesh->config, &program, true, &out->outer);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -131,6 +133,7 @@ static void extend(MxArena *arena, const PlanLine *line, PlanProgram *few, PlanP
     for (int i = 0; i < PLAN_BYTES; i++)
         more->bytes[i] = plan_on_line(line, few->bytes[i], more->bytes[i]);
     plan_extend_traffic(arena, line, &few->traffic, &more->traffic);
+    plan_extend_traffic(arena, line, &few->outer, &more->outer);
 }
 
 bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,

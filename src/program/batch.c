@@ -7,7 +7,16 @@
 
 int64_t program_row_of(const MicroBatch *micro, int64_t row) {
     int64_t side = row / micro->examples, example = row % micro->examples;
-    return side * micro->of_examples + micro->i + micro->n * example;
+    return side * micro->of_examples + micro->first + micro->i + micro->n * example;
+}
+
+int64_t program_replica(const MxMesh *mesh, int64_t rank) {
+    int axis = mx_mesh_find(mesh, "diloco");
+    return axis < 0 ? 0 : mx_mesh_coord(mesh, rank, axis);
+}
+
+int64_t program_first_of(const MxMesh *mesh, int64_t rank, int64_t of_examples) {
+    return of_examples / mx_mesh_size(mesh, "diloco") * program_replica(mesh, rank);
 }
 
 static int64_t examples_of_micro(const MxConfig *c, bool is_eval) {
@@ -51,6 +60,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                         .examples = examples_of_micro(c, is_eval),
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};
+    micro.first = program_first_of(&mesh->mesh, rank, micro.of_examples);
     int64_t sides = program_rows(c), all = sides * micro.of_examples;
     MxVision vision = mx_model_vision(c);
     *out = (MxBatchPart){.rows = all,

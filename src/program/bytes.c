@@ -44,12 +44,13 @@ static MxTrainBytes bytes_by(const MxTrainState *s, BytesOf *bytes_of_var) {
                           .gradients = bytes_of_vars(s, bytes_of_var, s->var.gradient, n),
                           .moments =
                               bytes_of_vars(s, bytes_of_var, s->var.kept, s->optim->n_arrays),
+                          .outer = program_outer_bytes(s, bytes_of_var),
                           .reference = bytes_of_teacher(s, bytes_of_var)};
     for (int var = s->var.first_cast; var < s->var.end_casts; var++)
         bytes.casts += bytes_of_var(s, var);
     if (reference_copy(s)) bytes.reference += bytes_of_vars(s, bytes_of_var, reference_copy(s), n);
-    bytes.total =
-        bytes.parameters + bytes.gradients + bytes.moments + bytes.reference + bytes.casts;
+    bytes.total = bytes.parameters + bytes.gradients + bytes.moments + bytes.outer +
+                  bytes.reference + bytes.casts;
     return bytes;
 }
 

@@ -38,7 +38,8 @@ static void before_pass(MxTrainState *s, MicroBatch micro) {
     int64_t n = rows_of(s);
     int32_t *rows = mx_new_n(&arena, int32_t, n);
     micro.examples = n / program_rows(s->config);
-    micro.of_examples = micro.n * micro.examples;
+    micro.of_examples = micro.n * micro.examples * program_replicas(s);
+    micro.first = program_first_of(&s->mesh.mesh, s->rank, micro.of_examples);
     for (int64_t i = 0; i < n; i++) rows[i] = (int32_t)program_row_of(&micro, i);
     program_write_all(s, program_own(s, own->rows, micro.lane), rows);
     program_write_all(s, own->step, s->step);

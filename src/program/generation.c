@@ -143,7 +143,7 @@ static MxValue take_last(MxTrace *t, MxValue x, MxValue last) {
 
 static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     const PieceVars *v = &s->piece[kind];
-    MxValue *params = program_read_params(s, t);
+    MxValue *params = program_read_held(s, t);
     MxModelInputs in = {.tokens = mx_variable(t, v->tokens),
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,

@@ -194,12 +194,29 @@ double program_max_logit(const MxTrainState *state);
 /* What parts do where they are wanted, see Part. */
 void program_changed(MxTrainState *state);
 void program_before_pass(MxTrainState *state, MicroBatch micro);
+void program_stepped(MxTrainState *state);
+void program_first(MxTrainState *state, MxTrace *t, int param, MxValue value);
 bool program_takes_rows(const MxConfig *config);
 /* program_shard — what of every variable this rank has, all of it on a mesh of one device.
  * Errors: what does not divide; what is only planned leaves that whole, notes the refusal, and has
  * no stages. program_divide — the entries as this rank runs them. */
 bool program_shard(MxTrainState *state, MxError *err);
 bool program_divide(MxTrainState *state, MxError *err);
+/* Replicas that train apart (diloco.c). program_replicas — how many the mesh has; program_replica —
+ * which of them a rank belongs to. program_held, program_read_held — the variable of a parameter as
+ * checkpoints have it, and all of their values: the outer one, the same for all replicas, and not
+ * the one that this rank trains. program_join_loss, program_join_update — what replicas have had of
+ * a batch or a step becomes what all of them tell: a replica's mean; the loss of an evaluation is
+ * the mean of examples. All ranks call them. */
+int64_t program_replicas(const MxTrainState *state);
+int64_t program_replica(const MxMesh *mesh, int64_t rank);
+int program_held(const MxTrainState *state, int param);
+MxValue *program_read_held(MxTrainState *state, MxTrace *t);
+void program_join_loss(MxTrainState *state, bool is_eval, MxLoss *loss);
+void program_join_update(MxTrainState *state, MxUpdate *update);
+/* program_outer_bytes — of outer parameters and their momentum, by what each variable takes. */
+size_t program_outer_bytes(const MxTrainState *state,
+                           size_t (*bytes_of)(const MxTrainState *state, int var));
 /* program_is_piped — whether layers are divided among stages. program_home — 1 + the virtual stage
  * that has a parameter, 0 = all have it. program_has — whether a rank's stage has an array.
  * program_add_lanes — the variables that each micro-batch of a pipeline has by itself; program_own
@@ -221,6 +238,9 @@ void program_divide_like(MxTrainState *state, int var, int like);
  * as MaxText takes them. The first rows of all examples come before the second ones, in the batch
  * as in the micro-batch. */
 int64_t program_row_of(const MicroBatch *micro, int64_t row);
+/* program_first_of — the first example of a batch that a rank's replica has. Replicas have as many
+ * each, next to each other. Source: MaxText utils/diloco_sharding.py @e591f30c. */
+int64_t program_first_of(const MxMesh *mesh, int64_t rank, int64_t of_examples);
 /* program_load_batch — gives the program a micro-batch of what a rank has of a batch.
  * program_read_rows — puts what entries made of it, 4 bytes an element, into an array of that
  * batch.
@@ -232,7 +252,7 @@ void program_read_rows(MxTrainState *state, int var, const MxBatchPart *part, Mi
  * that do not are left whole. */
 bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, MxSharding *out,
                          MxError *err);
-/* program_speaks_for — of the ranks with the same part of a variable, the first does. */
+/* program_speaks_for — of the ranks with the same part of a batch's variable, the first does. */
 bool program_speaks_for(const MxTrainState *state, int var, int64_t rank);
 /* program_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
 void program_add_parts(MxTrainState *state, int var, float *x, int64_t n);

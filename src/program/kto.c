@@ -112,7 +112,7 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
 static MxValue sum_ratios(MxTrainState *s, MxTrace *t, const int *batch) {
     const Mismatch *own = program_part(s, PART_mismatch);
     bool is_eval = batch == s->var.batch[true];
-    MxValue *params = is_eval ? program_read_params(s, t) : program_read_points(s, t);
+    MxValue *params = is_eval ? program_read_held(s, t) : program_read_points(s, t);
     int other[MX_BATCH_FIELDS];
     for (int f = 0; f < MX_BATCH_FIELDS; f++) other[f] = batch[own->field[f]];
     MxModelInputs in = program_plain(program_inputs(s, t, other));

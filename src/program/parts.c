@@ -23,6 +23,16 @@ void program_changed(MxTrainState *s) {
         if (s->part[i] && program_parts[i]->changed) program_parts[i]->changed(s);
 }
 
+void program_stepped(MxTrainState *s) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->stepped) program_parts[i]->stepped(s);
+}
+
+void program_first(MxTrainState *s, MxTrace *t, int param, MxValue value) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->first) program_parts[i]->first(s, t, param, value);
+}
+
 void program_before_pass(MxTrainState *s, MicroBatch micro) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && program_parts[i]->before_pass) program_parts[i]->before_pass(s, micro);
@@ -62,14 +72,22 @@ bool program_takes_rows(const MxConfig *config) {
 }
 
 MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *s) {
+    return mx_train_saved_tree_of(arena, s, program_replicas(s));
+}
+
+MxTree *mx_train_saved_tree_of(MxArena *arena, MxTrainState *s, int64_t n_replicas) {
     MxTree *saved = mx_new(arena, MxTree);
     mx_tree_init(saved, arena);
     for (int k = 0; k < s->tree.n; k++) {
         bool is_left_out = false;
-        for (int i = 0; i < PART_COUNT; i++)
+        MxLeaf leaf = s->tree.leaves[k];
+        for (int i = 0; i < PART_COUNT; i++) {
             is_left_out = is_left_out || (s->part[i] && program_parts[i]->leaves_out &&
-                                          program_parts[i]->leaves_out(&s->tree.leaves[k]));
-        if (!is_left_out) mx_tree_add(saved, s->tree.leaves[k]);
+                                          program_parts[i]->leaves_out(&leaf));
+            if (s->part[i] && program_parts[i]->save)
+                program_parts[i]->save(s, arena, n_replicas, &leaf);
+        }
+        if (!is_left_out) mx_tree_add(saved, leaf);
     }
     return saved;
 }

@@ -34,11 +34,11 @@ extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_ev
 PIECES(ROW)
 #undef ROW
 
-/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples. Of those
- * that go through a pipeline together, each has variables of its own (program_own): lane says
- * whose. */
+/* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples, of which
+ * this rank's replica has those from `first` on. Of those that go through a pipeline together, each
+ * has variables of its own (program_own): lane says whose. */
 typedef struct MicroBatch {
-    int64_t i, n, examples, of_examples;
+    int64_t i, n, examples, of_examples, first;
     int lane;
 } MicroBatch;
 
@@ -54,10 +54,15 @@ typedef struct Part {
     const Entry *const *entries;
     void (*show)(MxTrainState *s);
     bool (*leaves_out)(const MxLeaf *leaf);
+    /* A leaf as checkpoints that n replicas wrote hold it. */
+    void (*save)(MxTrainState *s, MxArena *arena, int64_t n, MxLeaf *leaf);
 
     /* In the graphs of training and evaluation: what the model is to read of a batch besides its
      * tokens. */
     void (*read)(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in);
+
+    /* In the graph of first values: that of a parameter. */
+    void (*first)(MxTrainState *s, MxTrace *t, int param, MxValue value);
 
     /* In the graphs of training. ask: what the trained model is to read, and to leave behind, in a
      * pass over a micro-batch. observe: what the pass over a micro-batch has made besides its
@@ -70,13 +75,15 @@ typedef struct Part {
     /* While it is run. begin: the weights are those that a run starts with. open: before the first
      * batch; the data of training and evaluation, NULL = none. before_batch: batch i, or the rows
      * of it that `batch` has. before_pass: a pass of
-     * training over a micro-batch. changed: parameters were changed, by a step or from outside. */
+     * training over a micro-batch. changed: parameters were changed, by a step or from outside.
+     * stepped: the state's step is the number of updates that were made. */
     void (*begin)(MxTrainState *s);
     bool (*open)(MxTrainState *s, MxDataset *const data[2], MxError *err);
     bool (*before_batch)(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
                          MxError *err);
     void (*before_pass)(MxTrainState *s, MicroBatch micro);
     void (*changed)(MxTrainState *s);
+    void (*stepped)(MxTrainState *s);
 
     /* Of a config. evaluates: whether weights that no run has trained can be evaluated. takes_rows:
      * whether ranks need whole rows of a batch. */
@@ -105,12 +112,14 @@ void *program_part(const MxTrainState *state, int part);
 /* program_declare_tree — a variable for each leaf of another model's tree, divided among ranks as
  * the rules say, which no update changes. program_declare_each — a variable for each parameter, or
  * only for those that are trained. program_declare_copy — one for each, divided among ranks as that
- * is, which no update changes. program_declare_input — something that every batch gives, [rows,
+ * is, which no update changes. program_declare_beside — one for each that is trained, divided as
+ * that is; MX_NONE for others. program_declare_input — something that every batch gives, [rows,
  * length]: an index beside those of MxBatchField. program_declare_wide_input — the same, [rows,
  * width], which ranks have whole rows of. program_give — its values for the next batch, as the
  * batch's fields are; kept. */
 int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
                           bool only_trained);
+int *program_declare_beside(MxTrainState *state, const char *prefix, MxDtype dtype);
 int *program_declare_tree(MxTrainState *state, const char *prefix, const MxTree *tree);
 int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);

@@ -66,6 +66,13 @@ static MxDtype dtype_of_weights(const MxTrainState *s) {
     return mx_model_params(s->model)->leaves[0].dtype;
 }
 
+int *program_declare_beside(MxTrainState *s, const char *prefix, MxDtype dtype) {
+    int *vars = program_declare_each(s, prefix, dtype, true);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++)
+        if (vars[i] != MX_NONE) note_role(s, vars[i], (VarRole){.like = s->var.param[i]});
+    return vars;
+}
+
 int *program_declare_copy(MxTrainState *s, const char *prefix) {
     int *vars = program_declare_each(s, prefix, dtype_of_weights(s), false);
     for (int i = 0; i < mx_model_params(s->model)->n; i++)
@@ -189,6 +196,7 @@ static void trace_init(MxTrainState *s, MxTrace *t) {
         t->scope = params->leaves[i].path;
         MxValue value = mx_cast(t, draw(s, t, &params->leaves[i]), params->leaves[i].dtype);
         program_assign_param(s, t, i, value);
+        program_first(s, t, i, value);
     }
 }
 
@@ -241,7 +249,7 @@ static void trace_grad_add(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_eval(MxTrainState *s, MxTrace *t) {
-    MxValue weights[LOSS_MOST_WEIGHTS], *params = program_read_params(s, t);
+    MxValue weights[LOSS_MOST_WEIGHTS], *params = program_read_held(s, t);
     weigh(s, t, s->var.batch[true], weights);
     MxValue loss =
         (s->loss->eval ? s->loss->eval : s->loss->trace)(s, t, params, s->var.batch[true], weights);

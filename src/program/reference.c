@@ -68,7 +68,7 @@ MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const
 
 static void trace_batch(MxTrainState *s, MxTrace *t, const int *batch) {
     const Reference *own = program_part(s, PART_reference);
-    MxValue *params = program_read_params(s, t);
+    MxValue *params = program_read_held(s, t);
     mx_trace_assign(t, run_model(s, t, params, batch), batch[own->logp], false);
 }
 
@@ -81,7 +81,10 @@ static void trace_refer_eval(MxTrainState *s, MxTrace *t) {
 }
 
 static void trace_take(MxTrainState *s, MxTrace *t) {
-    program_trace_copy(s, t, s->var.param, reference_copy(s));
+    const int n = mx_model_params(s->model)->n;
+    int *held = mx_new_n(s->arena, int, n);
+    for (int i = 0; i < n; i++) held[i] = program_held(s, i);
+    program_trace_copy(s, t, held, reference_copy(s));
 }
 
 static bool has_copy(const MxTrainState *s) {

@@ -181,19 +181,34 @@ bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *
     return false;
 }
 
-/* Axes that mean more than dividing arrays. */
-static const struct {
-    const char *axis;
-    MxKey key;
-} refused[] = {{"diloco", MX_KEY_ici_diloco_parallelism}};
+/* Whether a rule cuts arrays along the replicas, which differ there. The axis of their own name is
+ * no array's. */
+static const MxRule *rule_of_replicas(const MxTrainState *s) {
+    for (int i = 0; i < s->mesh.rules.n; i++) {
+        const MxRule *rule = &s->mesh.rules.rule[i];
+        for (int k = 0; k < rule->n; k++)
+            if (rule->axis && rule->mesh_axes[k] && !strcmp(rule->mesh_axes[k], "diloco") &&
+                strcmp(rule->axis, "diloco"))
+                return rule;
+    }
+    return NULL;
+}
+
+static bool check_replicas(const MxTrainState *s, MxError *err) {
+    const MxRule *rule = rule_of_replicas(s);
+    if (program_replicas(s) == 1) return true;
+    if (!s->config->enable_diloco)
+        return mx_config_fail(err, s->config, MX_KEY_ici_diloco_parallelism,
+                              "mesh axis \"diloco\" has size %lld, which wants enable_diloco=true",
+                              (long long)program_replicas(s));
+    return !rule || mx_fail(err, MX_EXIT_CONFIG, rule->where,
+                            "logical_axis_rules: \"%s\" cannot be cut along \"diloco\", whose "
+                            "replicas differ",
+                            rule->axis);
+}
 
 static bool check_axes(const MxTrainState *s, MxError *err) {
-    for (int i = 0; i < MX_COUNT(refused); i++)
-        if (mx_mesh_size(&s->mesh.mesh, refused[i].axis) > 1)
-            return mx_config_fail(
-                err, s->config, refused[i].key, "cannot be run yet: mesh axis \"%s\" has size %lld",
-                refused[i].axis, (long long)mx_mesh_size(&s->mesh.mesh, refused[i].axis));
-    return mx_train_check_stages(&s->mesh, err);
+    return check_replicas(s, err) && mx_train_check_stages(&s->mesh, err);
 }
 
 /* ---- entries */
@@ -221,6 +236,7 @@ static void leave_axes_out(MxTrainState *s) {
     MxMesh *mesh = &s->mesh.mesh;
     int64_t *sizes = mx_new_n(s->arena, int64_t, mesh->n + 1);
     memcpy(sizes, mesh->sizes, (size_t)mesh->n * sizeof *sizes);
+    uint32_t replicas = mx_mesh_replicas(mesh);
     bool has_stages = mx_mesh_stages(mesh), runs_stages = true;
     if (has_stages) {
         MxError why = {0};
@@ -228,10 +244,8 @@ static void leave_axes_out(MxTrainState *s) {
         mx_error_release(&why);
     }
     for (int axis = 0; axis < mesh->n; axis++) {
-        bool is_refused = mx_mesh_stages(mesh) >> axis & !runs_stages;
-        for (int i = 0; i < MX_COUNT(refused); i++)
-            is_refused = is_refused || !strcmp(mesh->axes[axis], refused[i].axis);
-        if (!is_refused) continue;
+        bool is_stage = mx_mesh_stages(mesh) >> axis & 1;
+        if (!(replicas >> axis & 1) && (!is_stage || runs_stages)) continue;
         mesh->n_ranks /= sizes[axis];
         sizes[axis] = 1;
     }
@@ -292,7 +306,9 @@ static int64_t first_alike(const MxMesh *mesh, MxSharding sharding, int64_t rank
 }
 
 bool program_speaks_for(const MxTrainState *s, int var, int64_t rank) {
-    return first_alike(&s->mesh.mesh, s->sharding[var], rank) == rank;
+    MxSharding at = s->sharding[var];
+    at.dim[0] |= mx_mesh_replicas(&s->mesh.mesh); /* which differ in what no rule cuts */
+    return first_alike(&s->mesh.mesh, at, rank) == rank;
 }
 
 void program_add_parts(MxTrainState *s, int var, float *x, int64_t n) {

@@ -268,6 +268,7 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     int64_t column = box->start[1] - part->column;
     micro.examples = s->vars.item[var].type.shape.dim[0] / program_rows(s->config);
     micro.of_examples = part->of_rows / program_rows(s->config);
+    micro.first = program_first_of(&s->mesh.mesh, s->rank, micro.of_examples);
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
     if (out) program_read_all(s, var, s->rows);
     for (int64_t k = 0; k < box->count[0]; k++) {
@@ -343,6 +344,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     }
     if (s->loss->check) s->loss->check(s, &loss);
     s->last_loss = loss.loss;
+    program_join_loss(s, false, &loss);
     return loss;
 }
 
@@ -352,6 +354,7 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     program_run_entry(s, &entry_eval);
     add_loss(s, true, &loss);
     loss.total_weights = read_scalar(s, s->var.weight[0]);
+    program_join_loss(s, true, &loss);
     return loss;
 }
 

@@ -203,5 +203,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
         sqrt(program_out(s, OUT_PARAM_SQUARES) + program_out(s, OUT_FROZEN_SQUARES));
     ++*s->step;
     mx_optim_stepped(s->optim, s->last_loss, update.grad_norm, update.was_left_out);
+    program_stepped(s);
+    program_join_update(s, &update);
     return update;
 }

@@ -8,9 +8,11 @@
 static const struct {
     const char *member, *name;
 } parts[] = {
-    {"weights", "weights"},     {"gradients", "gradients"}, {"optimizer", "optimizer"},
-    {"reference", "reference"}, {"casts", "casts"},         {"activations", "activations"},
-    {"buffers", "buffers"},     {"saving", "saving"},       {"process", "process"},
+    {"weights", "weights"},         {"gradients", "gradients"},
+    {"optimizer", "optimizer"},     {"outer", "outer"},
+    {"reference", "reference"},     {"casts", "casts"},
+    {"activations", "activations"}, {"buffers", "buffers"},
+    {"saving", "saving"},           {"process", "process"},
 };
 
 static int64_t whole(const MxJson *object, const char *name) {

@@ -29,6 +29,8 @@ void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, doubl
     double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
     double tokens = (double)c->tokens_per_step / (double)mx_comm_size(l->comm);
     collect_loss(l->console.figures[false], &loss, m);
+    MxReplicaLosses replicas = mx_train_replica_losses(l->state);
+    for (int r = 0; r < replicas.n; r++) metrics_add(m, replicas.metric[r], replicas.loss[r]);
     if (c->use_qk_clip) metrics_add(m, "learning/max_logits", update.max_logit);
     metrics_add(m, "learning/grad_norm", update.grad_norm);
     metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);

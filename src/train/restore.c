@@ -124,11 +124,35 @@ static bool check_base(MxTrainState *s, int64_t base, const char *from, MxError 
     return refuse_base(s, from, found, err);
 }
 
+/* How many replicas wrote a whole state (enable_diloco); as many as here where it cannot be told.
+ */
+static bool find_replicas(MxTrainState *s, const char *from, int64_t *n, MxError *err) {
+    MxArena arena = {.name = "replicas"};
+    const char *path = mx_train_replica_leaf(s);
+    MxCkptRef ref;
+    *n = 0;
+    bool ok = !path || (mx_ckpt_peek(&arena, from, &ref, err) && mx_ckpt_dim(&ref, path, n, err));
+    if (!*n) *n = mx_train_replicas(s);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* Where others were between two outer steps is nobody's place here. */
+static void rejoin(MxTrainState *s, int64_t n) {
+    int64_t here = mx_train_replicas(s);
+    if (n == here) return;
+    mx_log("%lld replicas wrote the checkpoint, here are %lld: all go on from the outer parameters",
+           (long long)n, (long long)here);
+    mx_train_rejoin(s);
+}
+
 static bool read_own(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     (void)team; /* it was verified when it was found */
     MxArena arena = {.name = "own"};
-    int64_t base = fingerprint_of(s);
-    bool ok = mx_ckpt_load(dir, scan_axis(s), mx_train_saved_tree(&arena, s), err);
+    int64_t base = fingerprint_of(s), n;
+    bool ok = find_replicas(s, dir, &n, err) &&
+              mx_ckpt_load(dir, scan_axis(s), mx_train_saved_tree_of(&arena, s, n), err);
+    if (ok) rejoin(s, n);
     mx_arena_release(&arena);
     return ok && check_base(s, base, dir, err);
 }
@@ -136,9 +160,11 @@ static bool read_own(MxTrainState *s, const MxTeam *team, const char *dir, MxErr
 /* What the other run was in the middle of is its own business. */
 static bool read_full(MxTrainState *s, const char *ref, bool *has_reference, MxError *err) {
     MxArena arena = {.name = "full"};
-    int64_t base = fingerprint_of(s);
-    bool ok = mx_ckpt_load_full(ref, train_team(&arena, mx_train_state_comm(s)), scan_axis(s),
-                                mx_train_saved_tree(&arena, s), has_reference, err);
+    int64_t base = fingerprint_of(s), n;
+    bool ok = find_replicas(s, ref, &n, err) &&
+              mx_ckpt_load_full(ref, train_team(&arena, mx_train_state_comm(s)), scan_axis(s),
+                                mx_train_saved_tree_of(&arena, s, n), has_reference, err);
+    if (ok) rejoin(s, n);
     mx_arena_release(&arena);
     return ok && check_base(s, base, ref, err);
 }

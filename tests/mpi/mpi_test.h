@@ -13,6 +13,7 @@ Suite *ops_suite(void);
 Suite *parts_suite(void);
 Suite *train_suite(void);
 Suite *checkpoints_suite(void);
+Suite *diloco_suite(void);
 
 extern MxComm *comm;
 

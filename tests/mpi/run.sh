@@ -407,6 +407,48 @@ stages() {
     passed 6 "a pipeline's checkpoints go on, in stages and without"
 }
 
+# Replicas go on to the same bits between two outer steps; after one of them was killed fewer of them
+# go on, from the last outer step.
+apart="enable_diloco=true diloco_sync_period=3 ici_fsdp_parallelism=1 dataset_type=synthetic per_device_batch_size=2
+checkpoint_period=1 learning_rate_schedule_steps=8 skip_step_on_spikes=true skip_step_interval=4"
+
+replicas() {
+    for kind in "" "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 pure_nnx=false"; do
+        rm -rf "$work/straight" "$work/resumed"
+        # shellcheck disable=SC2086
+        {
+            ranks 2 "$work/straight" $apart $kind ici_diloco_parallelism=2 steps=8 || complain "replicas: exit $?" "$work/straight"
+            ranks 2 "$work/resumed" $apart $kind ici_diloco_parallelism=2 steps=5 || complain "replicas, first part: exit $?" "$work/resumed"
+            ranks 2 "$work/resumed" $apart $kind ici_diloco_parallelism=2 steps=8 || complain "replicas, resumed: exit $?" "$work/resumed"
+        }
+        "$compare" "$work/straight/x/checkpoints/7" "$work/resumed/x/checkpoints/7" >"$work/difference" 2>&1 ||
+            complain "replicas: other bits after a resume: $(tail -n 2 "$work/difference")"
+    done
+    d=$work/fewer
+    # shellcheck disable=SC2086
+    (launch 4 "$d" $apart ici_diloco_parallelism=4 steps=100000) &
+    run=$!
+    await $run "$d/log" "Saved a checkpoint at step 4\."
+    kill -9 "$(pid_of $run 3)"
+    wait $run && complain "replicas: one is killed, exit 0" "$d"
+    grep -q "rank 3 .*signal 9\|signal 9\|rank 3 has died" "$d/log" || complain "replicas: nobody says that one was killed" "$d"
+    last=$(find "$d/x/checkpoints" -maxdepth 1 -name '[0-9]*' | sed 's/.*\///' | sort -n | tail -n 1)
+    # shellcheck disable=SC2086
+    ranks 2 "$d" $apart per_device_batch_size=4 ici_diloco_parallelism=2 steps=$((last + 4)) || complain "fewer replicas: exit $?" "$d"
+    grep -q "^4 replicas wrote the checkpoint, here are 2: all go on from the outer parameters" "$d/log" ||
+        complain "fewer replicas: not told" "$d"
+    # shellcheck disable=SC2086
+    ranks 2 "$work/unnamed" ici_diloco_parallelism=2 ici_fsdp_parallelism=1 per_device_batch_size=2 steps=1 && complain "replicas that nobody asked for: exit 0"
+    grep -q 'ici_diloco_parallelism: mesh axis "diloco" has size 2, which wants enable_diloco=true' "$work/unnamed/log" ||
+        complain "replicas that nobody asked for: not told" "$work/unnamed"
+    # shellcheck disable=SC2086
+    ranks 2 "$work/cut" $apart ici_diloco_parallelism=2 steps=1 "logical_axis_rules=[[activation_batch,[diloco,data]]]" &&
+        complain "a batch cut along replicas: exit 0"
+    grep -q 'logical_axis_rules: "activation_batch" cannot be cut along "diloco", whose replicas differ' "$work/cut/log" ||
+        complain "a batch cut along replicas: not told" "$work/cut"
+    passed 10 "replicas go on to the same bits, and fewer of them from the last outer step"
+}
+
 moments >"$work/moments"
 kills "$work/moments"
 terms
@@ -416,4 +458,5 @@ questions
 keeps
 differences
 stages
+replicas
 finish_suite

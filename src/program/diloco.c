@@ -1,0 +1,353 @@
+/* diloco.c — the part of a program whose ranks along mesh axis "diloco" are replicas: each trains
+ * by itself on its share of every batch, and every diloco_sync_period steps an outer optimizer
+ * steps by the mean of how far they went; then all go on from the outer parameters. What no rule
+ * cuts differs along that axis, which costs nothing until somebody sums it up (mx_trace_terms).
+ *
+ * The outer parameters are the model of checkpoints, evaluation and generation. What each replica
+ * has for itself, its parameters and what its optimizer keeps, is in checkpoints below
+ * "inner_state/", with the replicas as dim 0.
+ *
+ * Source: Douillard et al. 2023, DiLoCo; MaxText trainers/diloco/diloco.py and
+ * utils/spmd_diloco_sync.py @e591f30c (synchronize_full_state); optax.sgd with nesterov. */
+#include <mx/program.h>
+
+#include "internal.h"
+
+#include <math.h>
+
+static const char moments[] = "optimizer/opt_state/", inner[] = "inner_state/",
+                  inner_model[] = "inner_state/model", trace_of_outer[] = "outer_opt_state/0/trace";
+
+typedef struct Diloco {
+    int *outer, *momentum; /* [parameter] variables; MX_NONE = it is not trained */
+    MxKeeper keeper;       /* the run, of leaves that have replicas before their dims */
+    MxReplicaLosses told;
+} Diloco;
+
+static bool is_wanted(const MxConfig *config) {
+    return config->enable_diloco;
+}
+
+static int n_params(const MxTrainState *s) {
+    return mx_model_params(s->model)->n;
+}
+
+int64_t program_replicas(const MxTrainState *s) {
+    return mx_mesh_size(&s->mesh.mesh, "diloco");
+}
+
+int64_t mx_train_replicas(const MxTrainState *s) {
+    return program_replicas(s);
+}
+
+/* ---- variables */
+
+static bool declare(MxTrainState *s, MxError *err) {
+    (void)err;
+    Diloco *own = program_part(s, PART_diloco);
+    own->outer = program_declare_beside(s, "outer", mx_model_params(s->model)->leaves[0].dtype);
+    own->momentum = program_declare_beside(s, "outer_momentum", MX_F32);
+    return true;
+}
+
+int program_held(const MxTrainState *s, int param) {
+    const Diloco *own = program_part(s, PART_diloco);
+    bool is_outer = own && own->outer[param] != MX_NONE;
+    return is_outer ? own->outer[param] : s->var.param[param];
+}
+
+MxValue *program_read_held(MxTrainState *s, MxTrace *t) {
+    MxValue *values = program_read_params(s, t);
+    for (int i = 0; i < n_params(s); i++)
+        if (program_held(s, i) != s->var.param[i]) values[i] = mx_variable(t, program_held(s, i));
+    return values;
+}
+
+size_t program_outer_bytes(const MxTrainState *s, size_t (*bytes_of)(const MxTrainState *, int)) {
+    const Diloco *own = program_part(s, PART_diloco);
+    size_t bytes = 0;
+    for (int i = 0; own && i < n_params(s); i++)
+        bytes += bytes_of(s, own->outer[i]) + bytes_of(s, own->momentum[i]);
+    return bytes;
+}
+
+/* ---- entries */
+
+static void first(MxTrainState *s, MxTrace *t, int param, MxValue value) {
+    const Diloco *own = program_part(s, PART_diloco);
+    if (own->outer[param] != MX_NONE)
+        mx_trace_assign(t, mx_copy(t, value), own->outer[param], false);
+}
+
+/* How far the replicas went from the outer parameter, their mean: a gradient to the outer
+ * optimizer.
+ */
+static MxValue trace_gradient(MxTrainState *s, MxTrace *t, int param, MxValue outer) {
+    MxValue reached = mx_cast(t, mx_variable(t, s->var.param[param]), MX_F32);
+    MxValue way = mx_add(t, outer, mx_scale(t, reached, -1));
+    mx_trace_terms(t, way, "diloco");
+    const Diloco *own = program_part(s, PART_diloco);
+    MxValue sum = mx_trace_like(t, mx_copy(t, way), own->momentum[param]);
+    return mx_scale(t, sum, 1 / (double)program_replicas(s));
+}
+
+/* m = g + beta m; outer -= lr (g + beta m). The replicas' parameter becomes it. */
+static void trace_outer_step(MxTrainState *s, MxTrace *t, int param) {
+    const Diloco *own = program_part(s, PART_diloco);
+    const MxConfig *c = s->config;
+    MxDtype dtype = s->vars.item[s->var.param[param]].type.dtype;
+    t->scope = mx_model_params(s->model)->leaves[param].path;
+    MxValue outer = mx_cast(t, mx_variable(t, own->outer[param]), MX_F32);
+    MxValue g = trace_gradient(s, t, param, outer);
+    MxValue kept = mx_scale(t, mx_variable(t, own->momentum[param]), c->diloco_outer_momentum);
+    MxValue m = mx_add(t, g, kept);
+    mx_trace_assign(t, m, own->momentum[param], false);
+    MxValue step = mx_add(t, g, mx_scale(t, m, c->diloco_outer_momentum));
+    MxValue new = mx_add(t, outer, mx_scale(t, step, -c->diloco_outer_lr));
+    new = mx_cast(t, new, dtype);
+    mx_trace_assign(t, new, own->outer[param], false);
+    mx_trace_assign(t, mx_copy(t, new), s->var.param[param], false);
+}
+
+static void trace_outer(MxTrainState *s, MxTrace *t) {
+    for (int i = 0; i < n_params(s); i++)
+        if (s->var.gradient[i] != MX_NONE) trace_outer_step(s, t, i);
+}
+
+static void trace_spread(MxTrainState *s, MxTrace *t) {
+    for (int i = 0; i < n_params(s); i++) {
+        if (s->var.gradient[i] == MX_NONE) continue;
+        t->scope = mx_model_params(s->model)->leaves[i].path;
+        mx_trace_assign(t, mx_copy(t, mx_variable(t, program_held(s, i))), s->var.param[i], false);
+    }
+}
+
+/* outer: the outer step; spread: every replica's parameters become the outer ones. */
+static const Entry entry_outer = {"outer", trace_outer, program_is_training};
+static const Entry entry_spread = {"spread", trace_spread, program_is_training};
+static const Entry *const entries[] = {&entry_outer, &entry_spread, NULL};
+
+/* ---- while it is run */
+
+void mx_train_rejoin(MxTrainState *s) {
+    program_run_entry(s, &entry_spread);
+    program_changed(s);
+}
+
+/* Before the first step: later, what was read says where each replica is. */
+static void begin(MxTrainState *s) {
+    if (program_is_training(s) && !*s->step) mx_train_rejoin(s);
+}
+
+static void stepped(MxTrainState *s) {
+    if (*s->step % s->config->diloco_sync_period) return;
+    program_run_entry(s, &entry_outer);
+    program_changed(s);
+}
+
+/* ---- leaves */
+
+/* Of a trained parameter, without data where nothing is trained: a checkpoint has it. */
+static MxLeaf leaf_of(MxTrainState *s, const char *prefix, int param, const int *vars,
+                      MxDtype dtype) {
+    MxLeaf leaf = mx_leaf_abstract(mx_model_params(s->model)->leaves[param]);
+    leaf.path = mx_arena_printf(s->arena, "%s/%s", prefix, leaf.path);
+    if (leaf.stack.path)
+        leaf.stack.path = mx_arena_printf(s->arena, "%s/%s", prefix, leaf.stack.path);
+    leaf.kind = MX_KIND_OPTIMIZER;
+    leaf.dtype = dtype;
+    if (vars[param] != MX_NONE && program_is_training(s)) program_show_var(s, &leaf, vars[param]);
+    return leaf;
+}
+
+static void show_outer(MxTrainState *s, int param) {
+    const char *path = mx_model_params(s->model)->leaves[param].path;
+    int at = mx_tree_find(&s->tree, mx_arena_printf(s->arena, "model/%s", path));
+    if (program_is_training(s)) program_show_var(s, &s->tree.leaves[at], program_held(s, param));
+}
+
+/* A leaf of the keeper's with replicas before its dims; of those it has one. */
+static MxBox without_replica(MxBox box) {
+    box.rank--;
+    for (int d = 0; d < box.rank; d++) {
+        box.start[d] = box.start[d + 1];
+        box.count[d] = box.count[d + 1];
+    }
+    return box;
+}
+
+static void read_replica(void *run, int var, MxBox box, void *host) {
+    if (mx_box_count(&box)) mx_run_read(run, var, without_replica(box), host);
+}
+static void write_replica(void *run, int var, MxBox box, const void *host) {
+    if (mx_box_count(&box)) mx_run_write(run, var, without_replica(box), host);
+}
+static void *map_replica(void *run, int var) {
+    return mx_run_map(run, var);
+}
+
+/* Source of the names: MaxText utils/diloco_sharding.py @e591f30c. */
+static void name_losses(MxTrainState *s, MxReplicaLosses *told) {
+    int64_t n = program_replicas(s);
+    if (n == 1) return;
+    told->n = n < MX_REPLICAS_TOLD ? (int)n : MX_REPLICAS_TOLD;
+    told->metric = mx_new_n(s->arena, const char *, told->n);
+    told->loss = mx_new_n(s->arena, double, told->n);
+    for (int r = 0; r < told->n; r++)
+        told->metric[r] = mx_arena_printf(s->arena, "learning/loss_island_%d", r);
+}
+
+static void show(MxTrainState *s) {
+    Diloco *own = program_part(s, PART_diloco);
+    const MxTree *params = mx_model_params(s->model);
+    name_losses(s, &own->told);
+    own->keeper = (MxKeeper){
+        .data = s->run, .read = read_replica, .write = write_replica, .map = map_replica};
+    for (int i = 0; i < params->n; i++) {
+        if (params->leaves[i].kind != mx_model_trains(s->model)) continue;
+        show_outer(s, i);
+        mx_tree_add(&s->tree, leaf_of(s, trace_of_outer, i, own->momentum, MX_F32));
+        mx_tree_add(&s->tree, leaf_of(s, inner_model, i, s->var.param, params->leaves[i].dtype));
+    }
+}
+
+/* ---- leaves of replicas, as checkpoints have them */
+
+/* Of n replicas the rank's own, or the one that it takes instead. */
+static MxBox box_of_replica(MxBox box, int64_t replica, bool is_empty) {
+    MxBox out = {.rank = box.rank + 1, .start = {replica}, .count = {!is_empty}};
+    for (int d = 0; d < box.rank; d++) {
+        out.start[d + 1] = box.start[d];
+        out.count[d + 1] = box.count[d];
+    }
+    return out;
+}
+
+/* How many ranks on a rank's neighbour along the replicas is. */
+static int64_t stride(const MxMesh *mesh) {
+    int64_t n = 1;
+    for (int a = mx_mesh_find(mesh, "diloco") + 1; a < mesh->n; a++) n *= mesh->sizes[a];
+    return n;
+}
+
+static const MxDivision *divide_replicas(MxTrainState *s, MxArena *arena, const MxDivision *from,
+                                         int64_t n) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    MxDivision *division = mx_new(arena, MxDivision);
+    MxBox *box = mx_new_n(arena, MxBox, from->n_ranks);
+    int *firsts = mx_new_n(arena, int, from->n_ranks);
+    for (int r = 0; r < from->n_ranks; r++) {
+        int64_t replica = program_replica(mesh, r);
+        box[r] = box_of_replica(from->box[r], replica % n, !mx_box_count(&from->box[r]));
+        firsts[r] = from->first[r] + (int)(replica * stride(mesh));
+    }
+    *division =
+        (MxDivision){.rank = from->rank, .n_ranks = from->n_ranks, .box = box, .first = firsts};
+    return division;
+}
+
+static void save(MxTrainState *s, MxArena *arena, int64_t n, MxLeaf *leaf) {
+    Diloco *own = program_part(s, PART_diloco);
+    bool is_moment = mx_text_has_prefix(leaf->path, moments);
+    if (!is_moment && !mx_text_has_prefix(leaf->path, inner)) return;
+    MxShape shape = {.rank = leaf->shape.rank + 1, .dim = {n}};
+    MX_ASSERT(shape.rank <= MX_MAX_RANK);
+    for (int d = 0; d < leaf->shape.rank; d++) shape.dim[d + 1] = leaf->shape.dim[d];
+    if (is_moment) leaf->path = mx_arena_printf(arena, "%s%s", inner, leaf->path);
+    leaf->shape = shape;
+    leaf->stack = (MxStack){0};
+    leaf->quant = (MxQuant){0};
+    memset(leaf->axes, 0, sizeof leaf->axes);
+    if (leaf->keeper) leaf->keeper = &own->keeper;
+    if (leaf->division) leaf->division = divide_replicas(s, arena, leaf->division, n);
+}
+
+const char *mx_train_replica_leaf(const MxTrainState *s) {
+    if (!program_part(s, PART_diloco)) return NULL;
+    return mx_arena_printf(s->arena, "%s/%s", inner_model, s->trained->leaves[0].path);
+}
+
+/* ---- what all replicas tell */
+
+/* Every rank gets what the first rank of each replica has, n numbers: [replica, n]. */
+static const double *gather(MxTrainState *s, MxArena *arena, const double *own, int n) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    int64_t replicas = program_replicas(s), *counts = mx_new_n(arena, int64_t, mesh->n_ranks);
+    double *all = mx_new_n(arena, double, replicas *n);
+    for (int64_t k = 0; k < replicas; k++) counts[k * stride(mesh)] = n * (int64_t)sizeof *own;
+    mx_comm_gather(s->comm, own, s->rank ? NULL : all, counts);
+    mx_comm_broadcast(s->comm, all, (size_t)(replicas * n) * sizeof *all);
+    return all;
+}
+
+/* For whoever tells them: all that a table of metrics has room for. */
+static void note_losses(MxTrainState *s, const MxLoss *losses) {
+    Diloco *own = program_part(s, PART_diloco);
+    for (int r = 0; r < own->told.n; r++) own->told.loss[r] = losses[r].loss;
+}
+
+MxReplicaLosses mx_train_replica_losses(const MxTrainState *s) {
+    const Diloco *own = program_part(s, PART_diloco);
+    return own ? own->told : (MxReplicaLosses){0};
+}
+
+/* Losses count alike in training, which each replica did by itself; examples in evaluation. */
+static double mean_loss(const MxLoss *losses, int64_t n, bool is_eval) {
+    double sum = 0, weights = 0;
+    for (int64_t r = 0; r < n; r++) {
+        double weight = is_eval ? losses[r].total_weights : 1;
+        sum += weight > 0 ? weight * losses[r].loss : 0;
+        weights += weight;
+    }
+    return weights > 0 ? sum / weights : 0;
+}
+
+void program_join_loss(MxTrainState *s, bool is_eval, MxLoss *loss) {
+    enum { NUMBERS = sizeof(MxLoss) / sizeof(double) };
+    int64_t n = program_replicas(s);
+    if (n == 1) return;
+    MxArena arena = {.name = "replicas"};
+    const double *numbers = gather(s, &arena, (const double *)loss, NUMBERS);
+    const MxLoss *losses = (const MxLoss *)numbers;
+    double mean[NUMBERS] = {0};
+    for (int64_t r = 0; r < n; r++)
+        for (int i = 0; i < NUMBERS; i++) mean[i] += numbers[r * NUMBERS + i] / (double)n;
+    memcpy(loss, mean, sizeof *loss);
+    if (!is_eval) note_losses(s, losses);
+    loss->loss = mean_loss(losses, n, is_eval);
+    mx_arena_release(&arena);
+}
+
+void program_join_update(MxTrainState *s, MxUpdate *update) {
+    enum { NORMS = 3, MOST = 2, NUMBERS = NORMS + MOST };
+    int64_t n = program_replicas(s);
+    if (n == 1) return;
+    MxArena arena = {.name = "replicas"};
+    const double own[NUMBERS] = {update->raw_grad_norm, update->grad_norm, update->param_norm,
+                                 update->max_logit, update->was_left_out};
+    const double *all = gather(s, &arena, own, NUMBERS);
+    double joined[NUMBERS] = {[NORMS] = NAN, [NORMS + 1] = NAN};
+    for (int64_t r = 0; r < n; r++)
+        for (int i = 0; i < NUMBERS; i++) {
+            double x = all[r * NUMBERS + i];
+            joined[i] = i < NORMS ? joined[i] + x / (double)n : fmax(joined[i], x);
+        }
+    update->raw_grad_norm = joined[0];
+    update->grad_norm = joined[1];
+    update->param_norm = joined[2];
+    update->max_logit = joined[NORMS];
+    update->was_left_out = joined[NORMS + 1] != 0;
+    mx_arena_release(&arena);
+}
+
+const Part part_diloco = {
+    .is_wanted = is_wanted,
+    .bytes = sizeof(Diloco),
+    .declare = declare,
+    .entries = entries,
+    .show = show,
+    .save = save,
+    .first = first,
+    .begin = begin,
+    .stepped = stepped,
+};
