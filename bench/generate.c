@@ -1,11 +1,12 @@
 /* generate.c — how fast a config's model takes a prompt in and gives tokens, beside its own forward
  * pass of evaluation and what memory gives.
  *
- *   generate CONFIG PROMPT CHUNK TOKENS [KEY=VALUE]...
+ *   generate CONFIG PROMPT CHUNK TOKENS floats|nf4|int8 [KEY=VALUE]...
  *
  * Prints a line for each: tokens a second (the fastest of some rounds, as others may use the
  * machine), and for tokens one by one the bytes of weights that each reads, a second, beside
- * bench_bandwidth in the same run. Weights are drawn; the dtype of weights is that of the config.
+ * bench_bandwidth in the same run. Weights are drawn; the dtype of weights is that of the config,
+ * kernels of layers are kept as the fifth word says.
  */
 #include "common.h"
 
@@ -24,10 +25,13 @@ static void stop(MxError *err) {
 static double weight_bytes(MxTrainState *state) {
     const MxTree *tree = mx_train_state_tree(state);
     double bytes = 0;
-    for (int i = 0; i < tree->n; i++)
-        if (tree->leaves[i].kind == MX_KIND_PARAM && !strstr(tree->leaves[i].path, "embedding"))
-            bytes += (double)mx_shape_count(tree->leaves[i].shape) *
-                     (double)mx_dtype_bytes(tree->leaves[i].dtype);
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        int64_t n = mx_shape_count(leaf->shape);
+        if (leaf->kind != MX_KIND_PARAM || strstr(leaf->path, "embedding")) continue;
+        bytes += (double)(leaf->quant.type ? mx_quant_bytes(leaf->quant, n)
+                                           : n * (int64_t)mx_dtype_bytes(leaf->dtype));
+    }
     return bytes;
 }
 
@@ -48,12 +52,13 @@ static void generate(MxTrainState *state, const int32_t *tokens, int64_t n, int6
     seconds[1] = bench_clock_s() - start;
 }
 
-static void time_generation(const MxConfig *c, int64_t n, int64_t chunk, int64_t more) {
+static void time_generation(const MxConfig *c, MxQtype kept, int64_t n, int64_t chunk,
+                            int64_t more) {
     MxArena arena = {.name = "generation"};
     MxError err = {0};
     MxTrainState *state;
     const MxGeneration what = {.rows = 1, .capacity = n + more, .chunk = chunk};
-    if (!mx_train_state_open_generation(&arena, c, what, &state, &err)) stop(&err);
+    if (!mx_train_state_open_generation(&arena, c, what, kept, &state, &err)) stop(&err);
     mx_train_state_init(state);
     int32_t *tokens = mx_new_n(&arena, int32_t, n);
     float *logits = mx_new_n(&arena, float, c->vocab_size);
@@ -100,17 +105,19 @@ static void time_evaluation(const MxConfig *c) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 5) bench_fail("usage: generate CONFIG PROMPT CHUNK TOKENS [KEY=VALUE]...");
+    MxQtype kept = MX_NOT_QUANTIZED;
+    if (argc < 6 || (strcmp(argv[5], "floats") && !mx_qtype_parse(argv[5], &kept)))
+        bench_fail("usage: generate CONFIG PROMPT CHUNK TOKENS floats|nf4|int8 [KEY=VALUE]...");
     MxArena arena = {.name = "generate"};
     MxError err = {0};
     MxConfig *config;
     const MxConfigRequest request = {.files = (const char *const *)argv + 1,
                                      .n_files = 1,
-                                     .overrides = (const char *const *)argv + 5,
-                                     .n_overrides = argc - 5};
+                                     .overrides = (const char *const *)argv + 6,
+                                     .n_overrides = argc - 6};
     if (!mx_config_load(&arena, &request, &config, &err)) stop(&err);
-    time_generation(config, bench_positive(argv[2], "PROMPT"), bench_positive(argv[3], "CHUNK"),
-                    bench_positive(argv[4], "TOKENS"));
+    time_generation(config, kept, bench_positive(argv[2], "PROMPT"),
+                    bench_positive(argv[3], "CHUNK"), bench_positive(argv[4], "TOKENS"));
     time_evaluation(config);
     mx_arena_release(&arena);
     return 0;

@@ -132,6 +132,10 @@ extern const float mx_dynamic_values[MX_BYTE_CODES], mx_square_values[MX_BYTE_CO
 /* mx_qtype_parse — by name ("nf4", "int8"); false if there is none such. */
 bool mx_qtype_parse(const char *name, MxQtype *out);
 const char *mx_qtype_name(MxQtype type);
+/* mx_qtype_is_of_weights — whether weights are kept so; other types are for moments. */
+static inline bool mx_qtype_is_of_weights(MxQtype type) {
+    return type == MX_NF4 || type == MX_INT8;
+}
 /* mx_quant_why_not — why arrays of a shape cannot be kept so, in the arena; NULL = they can. */
 const char *mx_quant_why_not(MxArena *arena, MxQuant quant, MxShape shape);
 /* mx_quant_codes, mx_quant_scales — the shapes of what is kept, uint8 and float32. nf4 has two

@@ -234,6 +234,9 @@ const char *mx_ckpt_output_file(const MxCkptOutput *output);
 /* mx_ckpt_output_dir — the folder to fill with files of another kind; NULL if it is one file. */
 const char *mx_ckpt_output_dir(const MxCkptOutput *output);
 
+/* The member of a manifest that names how kernels are kept: "nf4". */
+#define MX_CKPT_KEPT "weights"
+
 /* What the manifest of a folder tells. */
 typedef struct MxCkptOrigin {
     const MxForm *form;   /* how the checkpoint is written; NULL = it is no checkpoint */
@@ -242,6 +245,7 @@ typedef struct MxCkptOrigin {
     MxAdapters adapters;  /* merged: the config says that there are none */
     MxCkptTokenizer tokenizer;     /* of a folder in the format of others; files of ours note it */
     const struct MxHfModel *model; /* of Hugging Face's that it was; NULL = as the source says */
+    const char *kept;              /* see MX_CKPT_KEPT; NULL = as floats */
 } MxCkptOrigin;
 
 /* mx_ckpt_output_commit — syncs and publishes it. */

@@ -121,19 +121,27 @@ bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere w
 
 /* ---- models in folders */
 
+/* How weights are to be here. */
+typedef struct MxWeights {
+    const char *dtype; /* of those that are floats, and of activations; NULL = as the folder says */
+    const char *kept;  /* kernels of layers: in "nf4" or "int8", or "floats"; NULL = as the folder
+                          has them */
+} MxWeights;
+
 /* A model that was found, its weights not yet read. */
 typedef struct MxSource {
     MxCkptRef ref;
     const MxConfig *config;
+    MxQtype kept;  /* see mx_model_keep; MX_NOT_QUANTIZED = as the config says */
     int32_t *ends; /* [n_ends] tokens that end a text, as the folder says */
     int n_ends;
 } MxSource;
 
 /* mx_source_find — what mx_ckpt_find finds, with its config: a folder of Hugging Face's, a run or a
  * checkpoint of ours.
- *   overrides  keys of the config, "key=value"
- * Errors: no model, none that mxtrain does, no config (FILE.h5), damage. */
-bool mx_source_find(MxArena *arena, const char *dir, MxStrs overrides, MxSource *out, MxError *err);
+ * Errors: no model, none that mxtrain does, no config (FILE.h5), damage; weights below adapters
+ * that were trained over others. */
+bool mx_source_find(MxArena *arena, const char *dir, MxWeights how, MxSource *out, MxError *err);
 /* mx_source_open — a state that generates, with the weights; adapters that a run trained lie over
  * the weights that it began with. */
 bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
@@ -147,8 +155,8 @@ typedef struct MxSpeak {
     const MxChat *chat;  /* of conversations; NULL = there is no template */
     const char *logits;  /* instead of replies: an HDF5 file that receives, of prompt i,
                             prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab]; NULL = none */
-    const char *dtype;   /* of weights and activations; NULL = as the folder says */
-    const char **stops;  /* [n_stops] see MxGenerate */
+    MxWeights weights;
+    const char **stops; /* [n_stops] see MxGenerate */
     int n_stops;
     bool json; /* a line {"ids", "text", "logprobs"} for each prompt, "text" null without a
                   tokenizer; else text alone, as it comes */
@@ -172,8 +180,8 @@ typedef struct MxTasks {
     /* Columns, or templates of texts, as tasks of lm-evaluation-harness name them; doc_to_choice
      * may be a JSON list. NULL = the columns that the first record has. */
     const char *doc_to_text, *doc_to_choice, *doc_to_target;
-    bool special;       /* texts with what the tokenizer puts around them */
-    const char *dtype;  /* as MxSpeak's */
+    bool special; /* texts with what the tokenizer puts around them */
+    MxWeights weights;
     const char **stops; /* [n_stops] that end an answer; none = a blank line */
     int n_stops;
     int64_t max_tokens; /* of an answer */

@@ -67,6 +67,11 @@ const MxLora *mx_model_lora(const MxModel *model);
  * weights alone: the reference of preferences. */
 const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model);
 
+/* mx_model_keep — from now on the kernels of layers, those that adapters are for by default, are
+ * kept in few bits, in blocks of 64 or of all of a shorter dim. Errors: shapes that do not allow
+ * it. */
+bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err);
+
 /* mx_model_head_form — how its query and key kernels are held. */
 MxHeadForm mx_model_head_form(const MxModel *model);
 

@@ -114,10 +114,10 @@ typedef struct MxGeneration {
 } MxGeneration;
 
 /* mx_train_state_open_generation — a state that generates, and does nothing else: on this process
- * alone, whatever the config's mesh. Errors: also models that do not generate; see
- * mx_model_caches. */
+ * alone, whatever the config's mesh. kept  see mx_model_keep; MX_NOT_QUANTIZED = as the config
+ * says. Errors: also models that do not generate; see mx_model_caches. */
 bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
-                                    MxTrainState **out, MxError *err);
+                                    MxQtype kept, MxTrainState **out, MxError *err);
 /* mx_generation — what a state generates; rows 0 = nothing. */
 MxGeneration mx_generation(const MxTrainState *state);
 

@@ -122,6 +122,7 @@ static void tell_form(const MxCkptOutput *output, const MxCkptOrigin *origin) {
     mx_json_set_bool(manifest, "scan_layers", form->is_scanned);
     mx_json_set_int(manifest, "param_scan_axis", form->scan_axis);
     if (config) mx_json_set_string(manifest, "config", with_form(output->arena, config, origin));
+    if (origin->kept) mx_json_set_string(manifest, MX_CKPT_KEPT, origin->kept);
     ckpt_tell_model(output->arena, origin, manifest);
 }
 

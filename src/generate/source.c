@@ -13,16 +13,19 @@ static const char *const not_training[] = {
     "dataset_type=synthetic",
 };
 
-static bool load_config(MxArena *arena, const char *dir, const char *text, MxStrs overrides,
+static bool load_config(MxArena *arena, const char *dir, const char *text, const char *dtype,
                         const MxConfig **out, MxError *err) {
     MxConfig *config;
-    int n = MX_COUNT(not_training) + overrides.n;
-    const char **all = mx_new_n(arena, const char *, n);
-    memcpy(all, not_training, sizeof not_training);
-    for (int i = 0; i < overrides.n; i++) all[MX_COUNT(not_training) + i] = overrides.item[i];
+    const char *overrides[MX_COUNT(not_training) + 2];
+    int n = MX_COUNT(not_training);
+    memcpy(overrides, not_training, sizeof not_training);
+    if (dtype) {
+        overrides[n++] = mx_arena_printf(arena, "dtype=%s", dtype);
+        overrides[n++] = mx_arena_printf(arena, "weight_dtype=%s", dtype);
+    }
     MxConfigRequest request = {.text = text,
                                .text_name = mx_arena_printf(arena, "the config of %s", dir),
-                               .overrides = all,
+                               .overrides = overrides,
                                .n_overrides = n};
     if (!mx_config_load(arena, &request, &config, err)) return false;
     *out = config;
@@ -35,6 +38,34 @@ static const char *text_of_hf(MxArena *arena, const char *dir, MxError *err) {
     const char *dtype = mx_dtype_name(model.dtype);
     return mx_arena_printf(arena, "%sdtype: %s\nweight_dtype: %s\n", mx_hf_yaml(arena, &model),
                            dtype, dtype);
+}
+
+/* NULL, without an error: nobody knows. What was Hugging Face's has its config.json from
+ * mxconvert. */
+static const char *text_of(MxArena *arena, const MxCkptRef *ref, MxError *err) {
+    if (ref->is_hf) return text_of_hf(arena, ref->path, err);
+    if (!ref->manifest) return NULL;
+    const char *config = mx_json_string(mx_json_get(ref->manifest, "config"));
+    bool was_hf = ref->dir && mx_file_exists(mx_path_join(arena, ref->dir, MX_HF_CONFIG));
+    return config || !was_hf ? config : text_of_hf(arena, ref->dir, err);
+}
+
+/* ---- kernels in few bits */
+
+/* As the folder has them, unless it is said; below adapters, as those were trained. */
+static bool find_kept(const char *dir, const char *said, MxSource *out, MxError *err) {
+    const MxConfig *c = out->config;
+    const char *below = c->enable_lora ? c->lora_weight_qtype : "", *kept = said;
+    if (said && *below && strcmp(said, below))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--weights: found \"%s\", but the adapters of \"%s\" were trained over %s",
+                       said, dir, below);
+    if (!said && out->ref.manifest)
+        kept = mx_json_string(mx_json_get(out->ref.manifest, MX_CKPT_KEPT));
+    if (!kept || *below || !strcmp(kept, "floats")) return true;
+    return (mx_qtype_parse(kept, &out->kept) && mx_qtype_is_of_weights(out->kept)) ||
+           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s: found \"%s\", wanted nf4, int8 or floats",
+                   said ? "--weights" : dir, kept);
 }
 
 /* ---- tokens that end a text */
@@ -59,8 +90,7 @@ static bool read_ends(MxArena *arena, const char *dir, const char *name, MxSourc
     return config != NULL;
 }
 
-bool mx_source_find(MxArena *arena, const char *dir, MxStrs overrides, MxSource *out,
-                    MxError *err) {
+bool mx_source_find(MxArena *arena, const char *dir, MxWeights how, MxSource *out, MxError *err) {
     *out = (MxSource){0};
     if (!mx_ckpt_peek(arena, dir, &out->ref, err)) {
         if (mx_tokenizer_guess(dir))
@@ -68,14 +98,13 @@ bool mx_source_find(MxArena *arena, const char *dir, MxStrs overrides, MxSource 
         return false;
     }
     const MxCkptRef *ref = &out->ref;
-    const char *text = ref->is_hf      ? text_of_hf(arena, ref->path, err)
-                       : ref->manifest ? mx_json_string(mx_json_get(ref->manifest, "config"))
-                                       : NULL;
+    const char *text = text_of(arena, ref, err);
     if (!text && !err->count)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "\"%s\" does not tell with what config it was trained", dir);
     const char *files = ref->is_hf ? ref->path : ref->dir;
-    return text && load_config(arena, dir, text, overrides, &out->config, err) &&
+    return text && load_config(arena, dir, text, how.dtype, &out->config, err) &&
+           find_kept(dir, how.kept, out, err) &&
            (!files || (read_ends(arena, files, "generation_config.json", out, err) &&
                        read_ends(arena, files, MX_HF_CONFIG, out, err)));
 }
@@ -95,7 +124,7 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
                     MxError *err) {
     const MxConfig *c = source->config;
     const char *from = source->ref.ref;
-    if (!mx_train_state_open_generation(arena, c, what, out, err)) return false;
+    if (!mx_train_state_open_generation(arena, c, what, source->kept, out, err)) return false;
     bool has_base = c->enable_lora && !source->ref.is_hf;
     if (has_base && !c->load_parameters_path)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,

@@ -40,12 +40,7 @@ static void print_json(MxArena *arena, const MxReply *reply) {
 
 bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
                    const MxSpeak *what, MxSource *source, MxGenerate *how, MxError *err) {
-    MxStrs overrides = {.item = mx_new_n(arena, const char *, 2)};
-    if (what->dtype) {
-        overrides.item[overrides.n++] = mx_arena_printf(arena, "dtype=%s", what->dtype);
-        overrides.item[overrides.n++] = mx_arena_printf(arena, "weight_dtype=%s", what->dtype);
-    }
-    if (!mx_source_find(arena, dir, overrides, source, err)) return false;
+    if (!mx_source_find(arena, dir, what->weights, source, err)) return false;
     int32_t *eos = mx_new(arena, int32_t);
     *eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
     bool is_said = source->n_ends > 0;

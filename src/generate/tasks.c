@@ -65,13 +65,8 @@ bool mx_evaluate_tasks(MxArena *arena, const char *dir, const MxTokenizer *token
     MxSource source;
     MxExam *exam;
     MxTrainState *state;
-    MxStrs overrides = {.item = mx_new_n(arena, const char *, 2)};
-    if (what->dtype) {
-        overrides.item[overrides.n++] = mx_arena_printf(arena, "dtype=%s", what->dtype);
-        overrides.item[overrides.n++] = mx_arena_printf(arena, "weight_dtype=%s", what->dtype);
-    }
     if (!mx_exam_read(arena, tokenizer, what, &exam, err) ||
-        !mx_source_find(arena, dir, overrides, &source, err) ||
+        !mx_source_find(arena, dir, what->weights, &source, err) ||
         !open_model(arena, &source, exam, &state, err))
         return false;
     mx_exam_begin(exam, state, source.ends, source.n_ends);

@@ -1,4 +1,5 @@
-/* lora.c — which modules get low-rank adapters, and their parameters. Names, shapes, initialisers
+/* lora.c — which modules get low-rank adapters, and their parameters; and the same modules in few
+ * bits. Names, shapes, initialisers
  * and replication as MaxText's (utils/lora_utils.py with qwix _src/providers/lora.py @0.1.8), but
  * every layer draws its own A. */
 #include <mx/model.h>
@@ -120,27 +121,35 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
                       .init = {.kind = MX_INIT_ZEROS}});
 }
 
-/* ---- weights in few bits beside them */
+/* ---- weights in few bits */
 
-/* Blocks lie along the last dim that is contracted, as qwix has it. */
-static bool quantize_base(MxArena *arena, MxModel *model, int base, MxError *err) {
-    enum { TILE = 64 }; /* of QLoRA */
-    const MxConfig *c = model->config;
-    MxLeaf *leaf = &model->params.leaves[base];
-    MxQuant quant = {.dim = leaf->n_contract - 1, .tile = c->lora_tile_size};
-    bool is_known = mx_qtype_parse(c->lora_weight_qtype, &quant.type);
-    MX_ASSERT(is_known);
-    if (leaf->n_contract == leaf->shape.rank) return true; /* the scale of a norm */
+/* Why a kernel cannot be kept so, NULL = it is from now on. Blocks lie along the last dim that is
+ * contracted, as qwix has it. tile  0 = as QLoRA has it */
+static const char *keep(MxArena *arena, MxLeaf *leaf, MxQtype type, int64_t tile) {
+    enum { TILE = 64 };
+    MxQuant quant = {.type = type, .dim = leaf->n_contract - 1, .tile = tile};
+    if (leaf->n_contract == leaf->shape.rank) return NULL; /* the scale of a norm */
     int64_t size = leaf->shape.dim[quant.dim];
     if (!quant.tile) quant.tile = size < TILE ? size : TILE;
     const char *why = mx_quant_why_not(arena, quant, leaf->shape);
     if (why)
-        return mx_config_fail(
-            err, c, c->lora_tile_size ? MX_KEY_lora_tile_size : MX_KEY_lora_weight_qtype,
-            "\"%s\" cannot be kept in %s: %s", leaf->path, c->lora_weight_qtype, why);
+        return mx_arena_printf(arena, "\"%s\" cannot be kept in %s: %s", leaf->path,
+                               mx_qtype_name(type), why);
     leaf->quant = quant;
     leaf->dtype = MX_F32; /* of the values of its codes */
-    return true;
+    return NULL;
+}
+
+/* Those beside adapters. */
+static bool keep_base(MxArena *arena, MxModel *model, int base, MxError *err) {
+    const MxConfig *c = model->config;
+    MxQtype type;
+    bool is_known = mx_qtype_parse(c->lora_weight_qtype, &type);
+    MX_ASSERT(is_known);
+    const char *why = keep(arena, &model->params.leaves[base], type, c->lora_tile_size);
+    return !why || mx_config_fail(
+                       err, c, c->lora_tile_size ? MX_KEY_lora_tile_size : MX_KEY_lora_weight_qtype,
+                       "%s", why);
 }
 
 /* Matches every module; returns the strongest match. */
@@ -181,8 +190,25 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
         if (!c->scan_layers || !leaf->stack.index)
             lora->modules[lora->n_modules++] = modules[i].path;
         add_adapter(arena, model, modules[i].leaf);
-        if (*c->lora_weight_qtype && !quantize_base(arena, model, modules[i].leaf, err))
-            return false;
+        if (*c->lora_weight_qtype && !keep_base(arena, model, modules[i].leaf, err)) return false;
+    }
+    return true;
+}
+
+bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err) {
+    int n;
+    const char *why, *pattern = with_any_layer(arena, model->family->lora_modules);
+    MxRegex *regex = mx_regex_new(arena, pattern, &why);
+    Module *modules = list_modules(arena, model, &n);
+    MX_ASSERT(regex);
+    MxMatch wanted = match_modules(regex, modules, n);
+    if (wanted == MX_MATCH_NONE)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "no kernel of %s is kept in %s yet",
+                       model->config->decoder_block, mx_qtype_name(type));
+    for (int i = 0; i < n; i++) {
+        if (modules[i].match != wanted) continue;
+        why = keep(arena, &model->params.leaves[modules[i].leaf], type, 0);
+        if (why) return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s", why);
     }
     return true;
 }

@@ -170,8 +170,9 @@ PIECES(ENTRY)
 #undef ENTRY
 
 bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGeneration what,
-                                    MxTrainState **out, MxError *err) {
+                                    MxQtype kept, MxTrainState **out, MxError *err) {
     MxTrainState *s = program_new(arena, config, NULL);
+    s->kept = kept;
     s->purpose = PURPOSE_GENERATES;
     s->generation = what;
     return program_open(s, out, err);

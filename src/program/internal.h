@@ -80,6 +80,7 @@ struct MxTrainState {
     MxArena *arena;
     const MxConfig *config;
     MxModel *model;
+    MxQtype kept; /* of kernels, where a state generates; MX_NOT_QUANTIZED = as the config says */
     MxOptim *optim;
     const Loss *loss;
     const LossOutput *outputs; /* of the loss */

@@ -103,7 +103,9 @@ static bool describe_state(MxTrainState *s, MxError *err) {
     s->rank = comm ? mx_comm_rank(comm) : 0;
     s->loss = program_loss(config);
     s->outputs = loss_outputs(arena, s->loss);
-    if (!mx_model_new(arena, config, &s->model, err)) return false;
+    if (!mx_model_new(arena, config, &s->model, err) ||
+        (s->kept && !mx_model_keep(arena, s->model, s->kept, err)))
+        return false;
     s->trained = mx_tree_select(arena, mx_model_params(s->model), mx_model_trains(s->model));
     MX_ASSERT(s->trained->n); /* a run that trains nothing would look like one that does */
     for (int i = 0; i < PART_COUNT; i++)

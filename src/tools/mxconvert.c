@@ -120,6 +120,7 @@ static bool commit(const Work *work, const MxForm *form, MxArena *arena, MxError
     MxHfModel theirs;
     MxCkptOrigin origin = {
         .form = form, .source = work->from.manifest, .adapters = work->line->how.adapters};
+    if (work->line->quantizes) origin.kept = work->line->quantize;
     if (work->from.is_hf) {
         const char *config = mx_hf_config_path(arena, work->from.path);
         if (!mx_hf_read_config(arena, config, &theirs, err)) return false;

@@ -5,16 +5,12 @@
 /* ---- adapters */
 
 /* The config that SRC holds, or the one that is named; NULL = there is none. */
-static bool load_config_with(const Work *work, const char *file, MxArena *arena,
-                             const char *const overrides[], const MxConfig **out, MxError *err) {
+static bool load_config(const Work *work, const char *file, MxArena *arena, const MxConfig **out,
+                        MxError *err) {
     const MxJson *manifest = work->from.manifest;
-    int n = 0;
-    while (overrides[n]) n++;
     MxConfigRequest request = {
         .files = &file,
         .n_files = file != NULL,
-        .overrides = overrides,
-        .n_overrides = n,
         .text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL,
         .text_name = mx_arena_printf(arena, "the config in %s", work->from.ref)};
     MxConfig *config = NULL;
@@ -26,11 +22,6 @@ static bool load_config_with(const Work *work, const char *file, MxArena *arena,
     if (!mx_config_load(arena, &request, &config, err)) return false;
     *out = config;
     return true;
-}
-
-static bool load_config(const Work *work, const char *file, MxArena *arena, const MxConfig **out,
-                        MxError *err) {
-    return load_config_with(work, file, arena, (const char *const[]){NULL}, out, err);
 }
 
 static bool settle_alpha(const Work *work, const MxConfig *config, double *out, MxError *err) {
@@ -135,14 +126,10 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
 /* ---- weights in few bits */
 
 /* The config of a model of Hugging Face's, or what load_config finds. */
-static bool config_of_model(Work *work, MxArena *arena, const char *const overrides[],
-                            const MxConfig **out, MxError *err) {
+static bool config_of_model(Work *work, MxArena *arena, const MxConfig **out, MxError *err) {
     MxHfModel theirs;
     MxConfig *config = NULL;
-    int n = 0;
-    while (overrides[n]) n++;
-    if (!work->from.is_hf)
-        return load_config_with(work, work->line->config, arena, overrides, out, err);
+    if (!work->from.is_hf) return load_config(work, work->line->config, arena, out, err);
     const char *json = mx_path_join(arena, work->from.path, MX_HF_CONFIG);
     if (!mx_hf_read_config(arena, json, &theirs, err)) return false;
     if (*theirs.lacks)
@@ -151,9 +138,7 @@ static bool config_of_model(Work *work, MxArena *arena, const char *const overri
     theirs.sees = work->line->sees;
     MxConfigRequest request = {
         .text = mx_arena_printf(arena, "%sdataset_type: synthetic\n", mx_hf_yaml(arena, &theirs)),
-        .text_name = json,
-        .overrides = overrides,
-        .n_overrides = n};
+        .text_name = json};
     bool ok = mx_config_load(arena, &request, &config, err);
     *out = config;
     return ok;
@@ -162,22 +147,15 @@ static bool config_of_model(Work *work, MxArena *arena, const char *const overri
 bool mxconvert_quantized(Work *work, MxArena *arena, MxError *err) {
     const MxConfig *config;
     MxModel *model;
-    const char *type = mx_arena_printf(arena, "lora.lora_weight_qtype=%s", work->line->quantize);
-    /* What adapters do not go with, and what would choose other kernels, is taken back. */
-    const char *const overrides[] = {"lora.enable_lora=true",
-                                     "lora.lora_rank=1",
-                                     "lora.lora_alpha=1",
-                                     type,
-                                     "lora.lora_module_path=",
-                                     "lora.lora_tile_size=0",
-                                     "dpo.reference=lora_off",
-                                     "quantization=",
-                                     NULL};
-    if (!config_of_model(work, arena, overrides, &config, err)) return false;
+    MxQtype type;
+    bool is_known = mx_qtype_parse(work->line->quantize, &type);
+    MX_ASSERT(is_known); /* the command line was checked */
+    if (!config_of_model(work, arena, &config, err)) return false;
     if (!config)
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
                        "its model is not known; --config names the config of its run");
-    if (!mx_model_new(arena, config, &model, err)) return false;
+    if (!mx_model_new(arena, config, &model, err) || !mx_model_keep(arena, model, type, err))
+        return false;
     work->line->how.quantized = mx_model_params(model);
     return true;
 }

@@ -114,7 +114,7 @@ static bool understand(CommandLine *line, MxError *err) {
     }
     MxQtype type;
     line->quantizes = line->quantize != NULL;
-    if (line->quantize && !mx_qtype_parse(line->quantize, &type))
+    if (line->quantize && !(mx_qtype_parse(line->quantize, &type) && mx_qtype_is_of_weights(type)))
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--quantize: found \"%s\", wanted nf4 or int8",
                 line->quantize);
     mx_option_bool("--scan-layers", line->scan, &scan, err);

@@ -16,7 +16,9 @@ static bool find_tokenizer(MxArena *arena, const char **place, MxTokenizer **out
     if (type) return mx_tokenizer_open(arena, type, dir, out, err);
     if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
         return false;
-    bool has_file = noted.type && (!ref.is_hf || mx_tokenizer_guess(noted.path));
+    /* A model of Hugging Face's may come without one. */
+    bool is_beside = ref.is_hf || (ref.dir && noted.type && !strcmp(noted.path, ref.dir));
+    bool has_file = noted.type && (!is_beside || mx_tokenizer_guess(noted.path));
     if (!has_file) return true;
     *place = noted.path;
     return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
@@ -145,7 +147,7 @@ static bool evaluate(MxArena *arena, CommandLine *line, MxError *err) {
     const char *place = line->dir;
     tasks->path = line->mode_value;
     tasks->special = line->special;
-    tasks->dtype = k->dtype;
+    tasks->weights = k->weights;
     tasks->stops = k->stops;
     tasks->n_stops = k->n_stops;
     tasks->max_tokens = k->max_tokens;

@@ -146,9 +146,15 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
     const Side rows[] = {
         {ANSWERS ",--evaluate",
          {.name = "--dtype",
-          .value = &line->speak.dtype,
+          .value = &line->speak.weights.dtype,
           .takes = "float32|bfloat16",
           .doc = "of weights and activations (default: as trained)"}},
+        {ANSWERS ",--evaluate",
+         {.name = "--weights",
+          .value = &line->speak.weights.kept,
+          .takes = "nf4|int8|floats",
+          .doc = "kernels of layers as codes of 4 or 8 bits and scales, or as floats (default: as "
+                 "DIR has them)"}},
         {ANSWERS ",--evaluate",
          {.name = "--max-tokens",
           .value = &n->max_tokens,

@@ -82,6 +82,43 @@ START_TEST(sources_are_alike) {
 }
 END_TEST
 
+static const char *replies(const char *words) {
+    ck_tool(0, "mxdecode %s --prompts {}/ids --json --max-tokens 9", words);
+    return output;
+}
+
+/* Codes are multiplied as they are: the replies of their values, as those of a folder of Hugging
+ * Face's whose kernels are encoded when it is opened. */
+START_TEST(mxdecode_keeps_them) {
+    static const char ids[] = "[3,65,140,61,140,49,88]\n[1,2,3]\n";
+    const char *type = ways[_i].type, *theirs = goldens_need(&arena, "hf/models/llama");
+    put_content("ids", ids, sizeof ids - 1);
+    ck_tool(0, "mxconvert %s {}/few --quantize %s", theirs, type);
+    ck_tool(0, "mxconvert {}/few {}/floats");
+    ck_tool(0, "mxconvert %s {}/plain", theirs);
+    const char *got = replies("{}/few");
+    ck_assert_str_eq(got, replies(mx_arena_printf(&arena, "%s --weights %s", theirs, type)));
+    ck_assert_str_eq(got, replies("{}/few --weights floats"));
+    ck_assert_str_ne(got, replies(theirs));
+    ck_assert_str_eq(replies(theirs), replies("{}/plain"));
+    ck_tool(2, "mxdecode {}/few --prompts {}/ids --weights dynamic");
+    ck_says("--weights: found \"dynamic\", wanted nf4, int8 or floats");
+}
+END_TEST
+
+/* What adapters were trained over stays. */
+START_TEST(adapters_keep_what_is_below_them) {
+    static const char ids[] = "[3,65,140]\n";
+    put_content("ids", ids, sizeof ids - 1);
+    train_base("");
+    loss_over("adapters", "base", "nf4");
+    replies("{}/adapters");
+    replies("{}/adapters --weights nf4");
+    ck_tool(2, "mxdecode {}/adapters --prompts {}/ids --weights int8");
+    ck_says("--weights: found \"int8\", but the adapters of");
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_told) {
     const char *model = "params/params/decoder/layers_0/mlp/wi_0/kernel";
     float x[32 * 64] = {0};
@@ -134,6 +171,8 @@ Suite *few_bits_suite(void) {
     tcase_add_loop_test(tcase, runs_open_them, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, values_are_those_of_codes, 0, 2);
     tcase_add_test(tcase, sources_are_alike);
+    tcase_add_loop_test(tcase, mxdecode_keeps_them, 0, 2);
+    tcase_add_test(tcase, adapters_keep_what_is_below_them);
     tcase_add_loop_test(tcase, what_cannot_be_is_told, 0, 2);
     tcase_add_test(tcase, memory_is_that_of_tiles);
     return suite;

@@ -43,7 +43,7 @@ static MxTrainState *open_model(const char *dir, MxGeneration what) {
     MxError err = {0};
     MxSource source;
     MxTrainState *state;
-    ck_assert_msg(mx_source_find(&arena, dir, (MxStrs){0}, &source, &err) &&
+    ck_assert_msg(mx_source_find(&arena, dir, (MxWeights){0}, &source, &err) &&
                       mx_source_open(&arena, &source, what, &state, &err),
                   "%s", err.text.data);
     return state;
@@ -256,8 +256,9 @@ static void compare_pieces(MxConfig *config) {
     for (int i = 0; i < MX_COUNT(chunks); i++) {
         const int64_t chunk = chunks[i];
         MxGeneration what = {1, T, chunk, true};
-        ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &pieces, &err), "%s",
-                      err.text.data);
+        ck_assert_msg(
+            mx_train_state_open_generation(&arena, config, what, MX_NOT_QUANTIZED, &pieces, &err),
+            "%s", err.text.data);
         copy_weights(whole, pieces);
         got = 0;
         for (int b = 0; b < ROWS; b++) {
@@ -325,9 +326,10 @@ static MxTrainState *open_converted(const char *tree, const char *words, MxGener
         "dataset_type=synthetic per_device_batch_size=1 normalization_layer_epsilon=1e-06 "
         "mlp_activations=[silu,linear] attention=dot_product %s",
         words));
-    ck_assert_msg(mx_train_state_open_generation(&arena, config, what, &state, &err) &&
-                      mx_ckpt_load_params(tree, NULL, 1, mx_train_state_tree(state), &err),
-                  "%s", err.text.data);
+    ck_assert_msg(
+        mx_train_state_open_generation(&arena, config, what, MX_NOT_QUANTIZED, &state, &err) &&
+            mx_ckpt_load_params(tree, NULL, 1, mx_train_state_tree(state), &err),
+        "%s", err.text.data);
     mx_train_state_restored(state);
     return state;
 }
@@ -386,13 +388,55 @@ START_TEST(converted_models_continue_as_transformers) {
 }
 END_TEST
 
+/* Kernels that are kept in few bits, and floats of the same values: the same replies, of several
+ * sequences together and of one, in fewer bytes. */
+static void compare_kept(MxConfig *config, MxQtype kept) {
+    enum { N = 2, LENGTH = 11, MORE = 12 };
+    MxError err = {0};
+    MxTrainState *few, *floats;
+    int32_t ids[N][LENGTH];
+    MxTokens prompts[N];
+    for (int i = 0; i < N; i++) {
+        prompts[i] = (MxTokens){ids[i], LENGTH};
+        for (int k = 0; k < LENGTH; k++) ids[i][k] = (3 + i * 31 + k * 17) % 96;
+    }
+    for (int64_t rows = 1; rows <= N; rows++) {
+        const MxGeneration what = {rows, LENGTH + MORE, 4, false};
+        const MxGenerate how = {.sampling = greedy, .max_tokens = MORE};
+        MxReply got[N], wanted[N];
+        ck_assert_msg(mx_train_state_open_generation(&arena, config, what, kept, &few, &err) &&
+                          mx_train_state_open_generation(&arena, config, what, MX_NOT_QUANTIZED,
+                                                         &floats, &err),
+                      "%s", err.text.data);
+        mx_train_state_init(few);
+        mx_train_state_restored(few);
+        copy_weights(few, floats);
+        ck_assert(mx_generate(&arena, few, &how, prompts, N, got, &err) &&
+                  mx_generate(&arena, floats, &how, prompts, N, wanted, &err));
+        for (int i = 0; i < N; i++) same_replies(mx_qtype_name(kept), &got[i], &wanted[i]);
+        size_t bytes = mx_train_state_bytes(few).parameters;
+        ck_assert_uint_lt(bytes, mx_train_state_bytes(floats).parameters);
+    }
+}
+
+START_TEST(kernels_in_few_bits_reply_as_their_values) {
+    int n;
+    const MxFamily *family = mx_families(&n)[_i];
+    if (!family->n_specs) return;
+    MxConfig *config = config_of(family->decoder_block);
+    if (config->use_double_wide_mlp) config->mlp_dim = 64; /* blocks of 64 divide twice as many */
+    compare_kept(config, MX_NF4);
+    compare_kept(config, MX_INT8);
+}
+END_TEST
+
 START_TEST(those_that_see_ahead_do_not_generate) {
     MxError err = {0};
     MxTrainState *state;
     MxConfig *config = config_of("llama2");
     config->attention_type = "full";
     ck_assert(!mx_train_state_open_generation(&arena, config, (MxGeneration){1, 8, 4, false},
-                                              &state, &err));
+                                              MX_NOT_QUANTIZED, &state, &err));
     ck_assert_msg(strstr(err.text.data, "attention_type: full: tokens see those behind them"), "%s",
                   err.text.data);
     mx_error_release(&err);
@@ -416,6 +460,7 @@ Suite *generate_suite(void) {
     int n;
     mx_families(&n);
     tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
+    tcase_add_loop_test(tcase, kernels_in_few_bits_reply_as_their_values, 0, n);
     tcase_add_test(tcase, adapters_of_latent_attention_act);
     tcase_add_loop_test(tcase, converted_models_continue_as_transformers, 0, MX_COUNT(converted));
     suite_add_tcase(suite, tcase);

@@ -11,8 +11,8 @@ enum {
     MOST_ROWS = 8,
     COLUMNS = 1024, /* of B that a piece sums up at a time, at most … */
     LINE = 64,      /* … whole lines of the cache: bytes */
-    ROWS = 8,       /* of B at a time */
-    BESIDE = 4,     /* rows of B turned, whose sums are made at a time */
+    ROWS = CPU_ROWS,
+    BESIDE = 4, /* rows of B turned, whose sums are made at a time */
     DEEP = 512
 };
 
@@ -22,6 +22,7 @@ typedef struct Few {
     const float *a; /* rows of floats, a_step apart */
     int64_t a_step;
     const void *b;
+    const CpuRows *rows; /* instead of b; NULL = none */
     void *c;
     int64_t columns; /* of a piece */
 } Few;
@@ -72,12 +73,28 @@ static void add_floats(int64_t n, const float *a, const float *b, int64_t step, 
 
 /* Rows of B are far apart, so the processor does not see which come next. */
 static void fetch_rows(const Few *p, int64_t row, int64_t column, int64_t n) {
+    if (p->rows) {
+        if (row + ROWS <= p->spec->k) p->rows->fetch(p->rows, row, column, n);
+        return;
+    }
     int64_t bytes = n * (int64_t)mx_dtype_bytes(p->spec->in);
     int64_t last = cpu_min(p->spec->k, row + ROWS);
     for (; row < last; row++) {
         const char *from = element(p, row, column);
         for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at);
     }
+}
+
+static void add_read_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
+    const float *a = p->a + row;
+    float space[ROWS * COLUMNS / 2];
+    if (p->spec->m == 1 && p->rows->add) {
+        p->rows->add(p->rows, row, column, n, a, sums);
+        return;
+    }
+    for (int64_t r = 0; r < ROWS; r++) p->rows->read(p->rows, row + r, column, n, space + r * n);
+    for (int64_t i = 0; i < p->spec->m; i++)
+        add_floats(n, a + i * p->a_step, space, n, sums + i * COLUMNS);
 }
 
 /* Where bf16 serves several rows of A it is converted once. */
@@ -102,7 +119,11 @@ static void add_rows(const Few *p, int64_t row, int64_t column, int64_t n, float
 /* Rows that are left over. */
 static void add_row(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
     float space[COLUMNS];
-    const float *b = cpu_read(p->b, p->spec->in, row * p->spec->ldb + column, n, space);
+    const float *b = space;
+    if (p->rows)
+        p->rows->read(p->rows, row, column, n, space);
+    else
+        b = cpu_read(p->b, p->spec->in, row * p->spec->ldb + column, n, space);
     for (int64_t i = 0; i < p->spec->m; i++) {
         float a = p->a[i * p->a_step + row], *sum = sums + i * COLUMNS;
 #pragma omp simd
@@ -118,15 +139,15 @@ static void sum_columns(const Few *p, int64_t column, int64_t n) {
     fetch_rows(p, 0, column, n);
     for (; k + ROWS <= s->k; k += ROWS) {
         fetch_rows(p, k + ROWS, column, n);
-        add_rows(p, k, column, n, sums);
+        (p->rows ? add_read_rows : add_rows)(p, k, column, n, sums);
     }
     for (; k < s->k; k++) add_row(p, k, column, n, sums);
     for (int64_t i = 0; i < s->m; i++) store(p, i, column, n, sums + i * COLUMNS);
 }
 
 /* Whole lines, as many pieces for each thread. */
-static int64_t columns_of(const CpuMatmulSpec *s, int n_threads) {
-    const int64_t most = s->m > 2 ? COLUMNS / 2 : COLUMNS, line = LINE / 2;
+static int64_t columns_of(const CpuMatmulSpec *s, bool converts, int n_threads) {
+    const int64_t most = converts || s->m > 2 ? COLUMNS / 2 : COLUMNS, line = LINE / 2;
     int64_t pieces = n_threads * cpu_pieces(s->n, n_threads * most);
     return cpu_min(most, cpu_pieces(cpu_pieces(s->n, pieces), line) * line);
 }
@@ -264,7 +285,7 @@ static void multiply_heads(const void *context, int64_t begin, int64_t end, int 
                        .a_step = s->lda,
                        .b = abc[1],
                        .c = abc[2],
-                       .columns = columns_of(s, 1)};
+                       .columns = columns_of(s, false, 1)};
         if (s->trans_b)
             multiply_rows(&p, 0, cpu_pieces(s->n, BESIDE), worker);
         else
@@ -307,12 +328,23 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
                    .a_step = s->lda,
                    .b = b,
                    .c = c,
-                   .columns = columns_of(s, device->n_threads)};
+                   .columns = columns_of(s, false, device->n_threads)};
     if (s->trans_b)
         cpu_for(device, cpu_pieces(s->n, BESIDE), cpu_max(1, CPU_PIECE / cpu_max(1, BESIDE * s->k)),
                 multiply_rows, &p);
     else
         cpu_for(device, cpu_pieces(s->n, p.columns), 1, sum_pieces, &p);
+}
+
+void cpu_multiply_rows(const MxDevice *device, const CpuMatmulSpec *s, const void *a,
+                       const CpuRows *b, void *c, void *scratch) {
+    const Few p = {.spec = s,
+                   .a = as_floats(s, a, scratch),
+                   .a_step = s->lda,
+                   .rows = b,
+                   .c = c,
+                   .columns = columns_of(s, true, device->n_threads)};
+    cpu_for(device, cpu_pieces(s->n, p.columns), 1, sum_pieces, &p);
 }
 
 const CpuProvider cpu_few_products = {

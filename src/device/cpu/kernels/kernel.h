@@ -69,6 +69,26 @@ void cpu_map(const MxDevice *device, const MxKernelCall *call, int n_in, CpuMapB
 
 /* ---- matmul.c, product.c, thin.c, few.c */
 
+/* The right side of a product of few rows that is no array of floats or bf16: what reads its rows.
+ * CPU_ROWS of them are read at a time, and the last ones, if they are fewer, one by one. */
+enum { CPU_ROWS = 8 };
+typedef struct CpuRows CpuRows;
+struct CpuRows {
+    /* n columns of a row, from `column` on, as floats. */
+    void (*read)(const CpuRows *rows, int64_t row, int64_t column, int64_t n, float *to);
+    /* sum += a[0] row + a[1] (row + 1) + …, CPU_ROWS rows, one after the other; NULL = it is made
+     * of what `read` reads. */
+    void (*add)(const CpuRows *rows, int64_t row, int64_t column, int64_t n, const float *a,
+                float *sum);
+    /* Has the memory of such rows come nearer. */
+    void (*fetch)(const CpuRows *rows, int64_t row, int64_t column, int64_t n);
+};
+
+/* cpu_multiply_rows — C = A B, of a spec that cpu_is_few is true of and without trans_b. scratch as
+ * much as cpu_few_products wants */
+void cpu_multiply_rows(const MxDevice *device, const CpuMatmulSpec *spec, const void *a,
+                       const CpuRows *b, void *c, void *scratch);
+
 extern const CpuProvider cpu_own_products, cpu_thin_products, cpu_few_products;
 
 /* cpu_is_thin — whether cpu_thin_products can make a product. */

@@ -1,7 +1,7 @@
 /* quant.c — weights in few bits. A product makes a slab of its weight floats at a time, columns of
  * the result each, and multiplies that as any other matrix: so the whole weight is in memory as
- * codes alone, and whoever multiplies best does it. */
-#include "kernel.h"
+ * codes alone, and whoever multiplies best does it. Products of few rows are quant_few.c's. */
+#include "quant.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -82,12 +82,15 @@ static const struct {
                            [MX_DYNAMIC] = {1, decode_dynamic},
                            [MX_SQUARES] = {1, decode_squares}};
 
-/* An array [rows, width] in few bits, and rows [.., columns) of it as floats. */
+void quant_decode(const QuantArray *x, int64_t row, int64_t column, int64_t n, float *y) {
+    int64_t at = row * x->width + column;
+    types[x->quant.type].decode(x->codes + at / types[x->quant.type].a_byte,
+                                x->scales + row / x->quant.tile * x->width + column, n, y);
+}
+
+/* Rows [.., columns) of an array as floats. */
 typedef struct Decoding {
-    MxQuant quant;
-    const uint8_t *codes;
-    const float *scales;
-    int64_t width;
+    QuantArray from;
     int64_t row, column, columns; /* the first of what is made */
     void *to;                     /* [.., columns] */
     MxDtype dtype;
@@ -97,17 +100,13 @@ static void decode_rows(const void *context, int64_t begin, int64_t end, int wor
     const Decoding *d = context;
     float block[CPU_BLOCK];
     (void)worker;
-    for (int64_t row = begin; row < end; row++) {
-        int64_t from = (d->row + row) * d->width + d->column;
-        const float *scales = d->scales + (d->row + row) / d->quant.tile * d->width + d->column;
+    for (int64_t row = begin; row < end; row++)
         for (int64_t at = 0; at < d->columns; at += CPU_BLOCK) {
             int64_t n = cpu_min(CPU_BLOCK, d->columns - at), to = row * d->columns + at;
             float *y = cpu_place(d->to, d->dtype, to, block);
-            types[d->quant.type].decode(d->codes + (from + at) / types[d->quant.type].a_byte,
-                                        scales + at, n, y);
+            quant_decode(&d->from, d->row + row, d->column + at, n, y);
             cpu_write(y, n, d->to, d->dtype, to);
         }
-    }
 }
 
 static void decode(const MxDevice *device, const Decoding *d, int64_t rows) {
@@ -116,9 +115,9 @@ static void decode(const MxDevice *device, const Decoding *d, int64_t rows) {
 
 /* Rows are all dims up to the one along which blocks lie, the rest is columns. */
 static Decoding decoding_of(MxQuant quant, MxShape shape) {
-    Decoding d = {.quant = quant, .width = 1};
-    for (int i = quant.dim + 1; i < shape.rank; i++) d.width *= shape.dim[i];
-    d.columns = d.width;
+    Decoding d = {.from = {.quant = quant, .width = 1}};
+    for (int i = quant.dim + 1; i < shape.rank; i++) d.from.width *= shape.dim[i];
+    d.columns = d.from.width;
     return d;
 }
 
@@ -126,11 +125,11 @@ static void dequantize_run(const MxDevice *device, const MxKernelCall *call) {
     const MxQuantAttr *attr = call->attr;
     MxShape shape = call->out_type[0].shape;
     Decoding d = decoding_of(attr->quant, shape);
-    d.codes = call->in[0];
-    d.scales = call->in[1];
+    d.from.codes = call->in[0];
+    d.from.scales = call->in[1];
     d.to = call->out[0];
     d.dtype = attr->dtype;
-    if (d.to && mx_shape_count(shape)) decode(device, &d, mx_shape_count(shape) / d.width);
+    if (d.to && mx_shape_count(shape)) decode(device, &d, mx_shape_count(shape) / d.columns);
 }
 
 const MxKernel cpu_dequantize = {.run = dequantize_run};
@@ -154,7 +153,7 @@ static size_t code_bytes_of(const Encoding *e) {
 static Encoding encoding_of(const MxKernelCall *call) {
     MxQuant quant = ((const MxQuantAttr *)call->attr)->quant;
     Decoding d = decoding_of(quant, call->in_type[0].shape);
-    Encoding e = {.quant = quant, .shape = MX_SHAPE(quant.tile, d.width)};
+    Encoding e = {.quant = quant, .shape = MX_SHAPE(quant.tile, d.columns)};
     e.quant.dim = 0;
     return e;
 }
@@ -215,6 +214,7 @@ static Slabs slabs_of(const MxKernelCall *call) {
     Slabs s = {.spec = {.m = size.m,
                         .n = size.n,
                         .k = size.k,
+                        .lda = size.k,
                         .ldc = size.n,
                         .trans_b = attr->dot.kind == MX_DOT_NT,
                         .in = call->in_type[0].dtype,
@@ -238,6 +238,7 @@ static size_t slab_bytes(const Slabs *s) {
 
 static size_t quant_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
     Slabs s = slabs_of(call);
+    if (quant_is_few(device, &s.spec)) return cpu_few_products.scratch(device, &s.spec);
     size_t each = cpu_matmul_scratch(device, slab_spec(&s, s.columns));
     size_t last = cpu_matmul_scratch(device, slab_spec(&s, s.last));
     return slab_bytes(&s) + (each > last ? each : last);
@@ -247,6 +248,7 @@ static bool quant_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err
     Slabs *s = mx_new(device->arena, Slabs);
     *s = slabs_of(call);
     call->state = s;
+    if (quant_is_few(device, &s->spec)) return true;
     s->product = cpu_matmul_prepare(device, slab_spec(s, s->columns), err);
     s->last_product = s->product ? cpu_matmul_prepare(device, slab_spec(s, s->last), err) : NULL;
     return s->last_product != NULL;
@@ -255,10 +257,14 @@ static bool quant_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err
 static void quant_dot_run(const MxDevice *device, const MxKernelCall *call) {
     const Slabs *s = call->state;
     const MxQuantDotAttr *attr = call->attr;
-    void *scratch = call->scratch, *slab = cpu_carve(&scratch, slab_bytes(s));
     Decoding d = decoding_of(attr->quant, mx_quant_shape(attr->quant, call->in_type[1].shape));
-    d.codes = call->in[1];
-    d.scales = call->in[2];
+    d.from.codes = call->in[1];
+    d.from.scales = call->in[2];
+    if (call->out[0] && quant_is_few(device, &s->spec)) {
+        quant_multiply_few(device, &s->spec, call->in[0], &d.from, call->out[0], call->scratch);
+        return;
+    }
+    void *scratch = call->scratch, *slab = cpu_carve(&scratch, slab_bytes(s));
     d.to = slab;
     d.dtype = s->spec.in;
     for (int64_t at = 0; call->out[0] && at < s->spec.n; at += s->columns) {

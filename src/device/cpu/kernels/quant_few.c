@@ -1,0 +1,193 @@
+/* quant_few.c — products of few rows with a weight in few bits, as a model makes them that
+ * generates a token at a time. They cost what reading codes costs: values are made in registers,
+ * where there is one row and the processor has vectors for it, else rows of them in the first
+ * cache.
+ *
+ * A value is what dequantize makes of its code, rounded to the dtype of what it is multiplied with,
+ * and sums are made in the order of products with floats (few.c). */
+#include "quant.h"
+#include "vec.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+/* The rows of an array. */
+typedef struct Codes {
+    CpuRows rows;
+    const QuantArray *from;
+    bool rounds; /* to bf16 */
+} Codes;
+
+static inline float rounded(float x) {
+    return vec_from_bits((vec_bits(x) + 0x7fffu + (vec_bits(x) >> 16 & 1u)) & 0xffff0000u);
+}
+
+static void read_row(const CpuRows *rows, int64_t row, int64_t column, int64_t n, float *y) {
+    const Codes *c = (const Codes *)rows;
+    quant_decode(c->from, row, column, n, y);
+    for (int64_t i = 0; c->rounds && i < n; i++) y[i] = rounded(y[i]);
+}
+
+static int64_t a_byte(MxQtype type) {
+    return type == MX_NF4 ? 2 : 1;
+}
+
+static void fetch_rows(const CpuRows *rows, int64_t row, int64_t column, int64_t n) {
+    enum { LINE = 64 };
+    const QuantArray *x = ((const Codes *)rows)->from;
+    int64_t each = a_byte(x->quant.type), step = x->width / each;
+    const uint8_t *from = x->codes + row * step + column / each;
+    for (int64_t r = 0; r < CPU_ROWS; r++, from += step)
+        for (int64_t at = 0; at < n / each; at += LINE) __builtin_prefetch(from + at);
+}
+
+/* ---- values in registers */
+
+#if defined(__AVX512F__)
+typedef __m512 Lanes;
+enum { LANES = 16 };
+
+static inline Lanes load(const float *x) {
+    return _mm512_loadu_ps(x);
+}
+static inline void store(float *y, Lanes x) {
+    _mm512_storeu_ps(y, x);
+}
+static inline Lanes all_are(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline Lanes times(Lanes x, Lanes y) {
+    return _mm512_mul_ps(x, y);
+}
+static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
+    return _mm512_fmadd_ps(x, y, sum);
+}
+
+/* Eight codes to a word, which a permutation reads the low four bits of. */
+static inline Lanes nf4_values(const uint8_t *codes) {
+    const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512i shift =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    __m512i words = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(const void *)codes));
+    __m512i at = _mm512_srlv_epi32(_mm512_permutexvar_epi32(word, words), shift);
+    return _mm512_permutexvar_ps(at, _mm512_loadu_ps(mx_nf4_values));
+}
+static inline Lanes int8_values(const uint8_t *codes) {
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
+}
+static inline Lanes rounded_lanes(Lanes x) {
+    __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+    bits = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~0xffff)));
+}
+#elif defined(__AVX2__)
+typedef __m256 Lanes;
+enum { LANES = 8 };
+
+static inline Lanes load(const float *x) {
+    return _mm256_loadu_ps(x);
+}
+static inline void store(float *y, Lanes x) {
+    _mm256_storeu_ps(y, x);
+}
+static inline Lanes all_are(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline Lanes times(Lanes x, Lanes y) {
+    return _mm256_mul_ps(x, y);
+}
+static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
+    return _mm256_fmadd_ps(x, y, sum);
+}
+
+/* Permutations read the low three bits of a code, the fourth chooses between them. */
+static inline Lanes nf4_values(const uint8_t *codes) {
+    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    int32_t word;
+    memcpy(&word, codes, sizeof word);
+    __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
+    __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(mx_nf4_values), at);
+    __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(mx_nf4_values + LANES), at);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+}
+static inline Lanes int8_values(const uint8_t *codes) {
+    __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)codes);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
+}
+static inline Lanes rounded_lanes(Lanes x) {
+    __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+    bits = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~0xffff)));
+}
+#endif
+
+#if defined(__AVX2__)
+/* Columns that fill no vector. */
+static void add_last(const Codes *c, int64_t row, int64_t column, int64_t n, const float *a,
+                     float *sum) {
+    float values[LANES];
+    for (int64_t r = 0; n && r < CPU_ROWS; r++) {
+        read_row(&c->rows, row + r, column, n, values);
+        for (int64_t i = 0; i < n; i++) sum[i] += a[r] * values[i];
+    }
+}
+
+/* Rows of one block: their scales are the same. */
+static inline __attribute__((always_inline)) void add(const CpuRows *rows, int64_t row,
+                                                      int64_t column, int64_t n, const float *a,
+                                                      float *sum, MxQtype type, bool rounds) {
+    const Codes *c = (const Codes *)rows;
+    const QuantArray *x = c->from;
+    const int64_t each = a_byte(type), step = x->width / each;
+    const uint8_t *codes = x->codes + row * step + column / each;
+    const float *scales = x->scales + row / x->quant.tile * x->width + column;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        Lanes all = load(sum + i), scale = load(scales + i);
+        for (int64_t r = 0; r < CPU_ROWS; r++) {
+            const uint8_t *at = codes + r * step + i / each;
+            Lanes value = times(type == MX_NF4 ? nf4_values(at) : int8_values(at), scale);
+            all = times_and(all_are(a[r]), rounds ? rounded_lanes(value) : value, all);
+        }
+        store(sum + i, all);
+    }
+    add_last(c, row, column + i, n - i, a, sum + i);
+}
+
+#define ADD(name, type, rounds)                                                                    \
+    static void name(const CpuRows *rows, int64_t row, int64_t column, int64_t n, const float *a,  \
+                     float *sum) {                                                                 \
+        add(rows, row, column, n, a, sum, type, rounds);                                           \
+    }
+ADD(add_nf4, MX_NF4, false)
+ADD(add_nf4_rounded, MX_NF4, true)
+ADD(add_int8, MX_INT8, false)
+ADD(add_int8_rounded, MX_INT8, true)
+#undef ADD
+
+static void (*const adds[MX_QTYPE_COUNT][2])(const CpuRows *, int64_t, int64_t, int64_t,
+                                             const float *, float *) = {
+    [MX_NF4] = {add_nf4, add_nf4_rounded},
+    [MX_INT8] = {add_int8, add_int8_rounded},
+};
+#endif
+
+/* ---- */
+
+bool quant_is_few(const MxDevice *device, const CpuMatmulSpec *spec) {
+    return device->config.matmul == MX_MATMUL_AUTO && cpu_is_few(spec) && !spec->trans_b;
+}
+
+void quant_multiply_few(const MxDevice *device, const CpuMatmulSpec *spec, const void *a,
+                        const QuantArray *b, void *c, void *scratch) {
+    Codes codes = {
+        .rows = {.read = read_row, .fetch = fetch_rows}, .from = b, .rounds = spec->in == MX_BF16};
+#if defined(__AVX2__)
+    if (b->quant.tile % CPU_ROWS == 0) codes.rows.add = adds[b->quant.type][codes.rounds];
+#endif
+    cpu_multiply_rows(device, spec, a, &codes.rows, c, scratch);
+}
