@@ -64,14 +64,23 @@ static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
     return _mm512_fmadd_ps(x, y, sum);
 }
 
-/* Eight codes to a word, which a permutation reads the low four bits of. */
+/* Codes of nf4 come out in an order of their own: two words of eight take turns, as a load gives
+ * them. What meets them is put in that order, once for all rows, and put back. A permutation reads
+ * the low four bits of each code. */
 static inline Lanes nf4_values(const uint8_t *codes) {
-    const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const __m512i shift =
-        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-    __m512i words = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(const void *)codes));
-    __m512i at = _mm512_srlv_epi32(_mm512_permutexvar_epi32(word, words), shift);
+        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    __m128i words = _mm_loadl_epi64((const __m128i *)(const void *)codes);
+    __m512i at = _mm512_srlv_epi32(_mm512_broadcastq_epi64(words), shift);
     return _mm512_permutexvar_ps(at, _mm512_loadu_ps(mx_nf4_values));
+}
+static inline Lanes nf4_order(Lanes x) {
+    return _mm512_permutexvar_ps(
+        _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), x);
+}
+static inline Lanes nf4_order_back(Lanes x) {
+    return _mm512_permutexvar_ps(
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
 }
 static inline Lanes int8_values(const uint8_t *codes) {
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)codes);
@@ -113,6 +122,12 @@ static inline Lanes nf4_values(const uint8_t *codes) {
     __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(mx_nf4_values + LANES), at);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
 }
+static inline Lanes nf4_order(Lanes x) {
+    return x;
+}
+static inline Lanes nf4_order_back(Lanes x) {
+    return x;
+}
 static inline Lanes int8_values(const uint8_t *codes) {
     __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)codes);
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
@@ -148,12 +163,13 @@ static inline __attribute__((always_inline)) void add(const CpuRows *rows, int64
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         Lanes all = load(sum + i), scale = load(scales + i);
+        if (type == MX_NF4) all = nf4_order(all), scale = nf4_order(scale);
         for (int64_t r = 0; r < CPU_ROWS; r++) {
             const uint8_t *at = codes + r * step + i / each;
             Lanes value = times(type == MX_NF4 ? nf4_values(at) : int8_values(at), scale);
             all = times_and(all_are(a[r]), rounds ? rounded_lanes(value) : value, all);
         }
-        store(sum + i, all);
+        store(sum + i, type == MX_NF4 ? nf4_order_back(all) : all);
     }
     add_last(c, row, column + i, n - i, a, sum + i);
 }
