@@ -188,6 +188,7 @@ typedef struct MxManual {
     const MxManualRow *arguments; /* what is no option; these end with a row without a name … */
     const MxManualRow *notes;     /* … as do those behind the options, "Exit codes" … */
     const MxManualRow *examples;  /* … and command lines; NULL = none */
+    const char *details;          /* what --verbose tells besides; NULL = nothing */
     /* What arguments may begin so, a line each; NULL = names of files. */
     void (*complete)(const char *begin, MxText *out);
 } MxManual;
@@ -208,11 +209,13 @@ typedef struct MxOptions {
 } MxOptions;
 
 /* mx_options_read — fills what the table points to. False without an error after what every program
- * answers: nothing is left to do then. These are --help, --version, --man (a manual page),
+ * answers: nothing is left to do then. These are --help, --version (with --verbose the libraries),
+ * --man (a manual page),
  * --completion SHELL (a script for bash, zsh or fish), and --complete BEFORE WORD, which such
  * scripts ask: what WORD may become after the word BEFORE, a line each, ":files" for names of
- * files. rest  [argc + 1] what is no option, in order, NULL after the last; all that follows "--"
- * Errors: unrecognized options, a value missing or in excess (exit 2). */
+ * files. Every program has --quiet, --verbose and --color, too, which set the log. rest  [argc + 1]
+ * what is no option, in order, NULL after the last; all that follows "--" Errors: unrecognized
+ * options, a value missing or in excess (exit 2). */
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);
 /* mx_option_int, …_number, …_bool — an option's value; text NULL leaves *out alone. Errors: exit 2.
  */
@@ -286,18 +289,34 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
 
 /* ---- log */
 
-/* mx_log — one line on stdout, flushed. mx_warn — "warning: …" on stderr. Both first clear a
- * progress bar. */
+/* mx_log — one line on stdout, flushed. mx_detail — the same under --verbose; in a copy
+ * (mx_log_copy) always. mx_warn — "warning: …" on stderr. All go above the status line. */
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
+void mx_detail(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_print — text on stdout; failures stay with the stream. All of these show what files, names and
  * arguments hold as mx_text_add_shown does. */
 void mx_print(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_progress — redraws the one progress line on stderr; does nothing unless stderr is a terminal
- * (and TERM is not "dumb"). It fits the terminal: the bar gives way first. fraction in [0, 1];
- * eta_s < 0 = unknown. mx_progress_end removes the line. */
+/* mx_log_level — QUIET prints warnings and errors alone, without a status line; copies get all. */
+typedef enum MxLogLevel { MX_LOG_QUIET, MX_LOG_USUAL, MX_LOG_VERBOSE } MxLogLevel;
+void mx_log_level(MxLogLevel level);
+/* mx_log_is_live — whether lines and a status line share a terminal. */
+bool mx_log_is_live(void);
+/* mx_color_set — "auto" (the beginning), "always" or "never". Errors: another word (exit 2).
+ * mx_has_color — whether text may be coloured: auto = on a terminal whose TERM is set and not
+ * "dumb", unless NO_COLOR is set and not empty. */
+bool mx_color_set(const char *when, MxError *err);
+bool mx_has_color(int fd);
+/* mx_progress — draws the status line: on stderr, below all other lines, which it stays below. It
+ * does nothing unless stderr is a terminal (TERM set and not "dumb") and stdout no pipe. Parts are
+ * parted by tabs, the more important first: where the terminal is too narrow the bar gives way,
+ * then the last part, and so on. The ETA comes behind the first. Drawn at most 20 times a second.
+ * fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end takes the line away. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
+/* mx_progress_abandon — the same for a process that ends at once; handlers of signals may call it.
+ */
+void mx_progress_abandon(void);
 /* mx_complain — "PROGRAM: error: …" on stderr, from a silent process too. */
 void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_log_silence — this process, a rank other than the first of several, prints nothing from here

@@ -28,7 +28,7 @@ bool mx_train_inputs(const MxConfig *config, bool only_evaluates, MxError *err);
 bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
 
 /* mx_train_check — opens the data and shows its first rows on stdout: text, ids, what counts,
- * segments; in colour on a terminal, unless NO_COLOR is set.
+ * segments; in colour where stdout has colours (mx_has_color).
  *   n_rows  of pairs, pairs of rows; 0 = two, and of these the beginnings of long pieces
  * Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);

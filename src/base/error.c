@@ -14,6 +14,7 @@ bool mx_bug_is_told(void) {
 }
 
 void mx_assert_fail(const char *cond, const char *file, int line) {
+    mx_progress_abandon();
     fprintf(stderr, "%s:%d: bug: \"%s\" does not hold\n", file, line, cond);
     bug_is_told = 1;
     abort();

@@ -1,18 +1,13 @@
-/* log.c — log lines on stdout; warnings, errors and the one progress line on stderr; all lines also
- * in a file, those too that came before it was named. The progress line exists only on a terminal
- * and is taken away before anything else is printed, so that files never see it. */
-#include <mx/base.h>
+/* log.c — log lines on stdout, warnings and errors on stderr; all lines also in a file, those too
+ * that came before it was named. The status line below them is terminal.c's. */
+#include "terminal.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
-/* Whether a progress line stands on the terminal: a property of the terminal, so of the process. */
-static bool bar_is_drawn;
+/* Which lines are printed, a property of the process. */
+static MxLogLevel level = MX_LOG_USUAL;
 
 /* Of ranks other than the first: they print nothing and mark their lines. */
 static bool is_silent;
@@ -27,7 +22,13 @@ static bool is_decided;
 
 void mx_log_silence(int rank) {
     is_silent = true;
+    terminal_silence();
     snprintf(who, sizeof who, "rank %d: ", rank);
+}
+
+void mx_log_level(MxLogLevel wanted) {
+    level = wanted;
+    if (wanted == MX_LOG_QUIET) terminal_silence();
 }
 
 bool mx_log_copy(const char *path, MxError *err) {
@@ -84,38 +85,43 @@ static void copy_line(const char *mark, const char *fmt, va_list ap) {
     funlockfile(copy);
 }
 
-static void clear_bar(void) {
-    if (!bar_is_drawn) return;
-    fputs("\r\033[K", stderr);
-    fflush(stderr);
-    bar_is_drawn = false;
-}
-
-/* A line behind a mark, on a stream and in the copy. */
-static void put_line(FILE *to, const char *mark, const char *fmt, va_list ap) {
+/* A mark in a look, and a line behind it, on a stream and in the copy; the stream NULL = only
+ * there.
+ */
+static void put_line(FILE *to, Look look, const char *mark, const char *fmt, va_list ap) {
     va_list again;
     va_copy(again, ap);
     copy_line(mark, fmt, again);
     va_end(again);
     if (!to) return;
-    clear_bar();
-    fputs(mark, to);
+    flockfile(stderr);
+    terminal_hide();
+    terminal_put(to, look, mark);
     print_shown(to, fmt, ap);
     putc('\n', to);
     fflush(to);
+    terminal_show();
+    funlockfile(stderr);
 }
 
 void mx_log(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    put_line(is_silent ? NULL : stdout, "", fmt, ap);
+    put_line(is_silent || level < MX_LOG_USUAL ? NULL : stdout, LOOK_PLAIN, "", fmt, ap);
+    va_end(ap);
+}
+
+void mx_detail(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(is_silent || level < MX_LOG_VERBOSE ? NULL : stdout, LOOK_PLAIN, "", fmt, ap);
     va_end(ap);
 }
 
 void mx_warn(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    put_line(is_silent ? NULL : stderr, "warning: ", fmt, ap);
+    put_line(is_silent ? NULL : stderr, LOOK_WARNING, "warning: ", fmt, ap);
     va_end(ap);
 }
 
@@ -124,66 +130,19 @@ void mx_complain(const char *fmt, ...) {
     va_start(ap, fmt);
     char mark[64];
     snprintf(mark, sizeof mark, "%.40s: error: ", program_invocation_short_name);
-    put_line(stderr, mark, fmt, ap);
+    mx_progress_end();
+    put_line(stderr, LOOK_ERROR, mark, fmt, ap);
     va_end(ap);
 }
 
 void mx_print(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
+    flockfile(stderr);
+    terminal_hide();
     print_shown(stdout, fmt, ap);
+    funlockfile(stderr);
     va_end(ap);
-}
-
-static bool has_terminal(void) {
-    const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
-}
-
-/* Columns that a line may have without going on in the next one. */
-static int terminal_columns(void) {
-    enum { USUAL = 80 };
-    struct winsize size = {0};
-    const char *said = getenv("COLUMNS");
-    int columns = said ? (int)strtol(said, NULL, 10) : 0;
-    if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col) columns = size.ws_col;
-    return columns > 0 ? columns - 1 : USUAL - 1;
-}
-
-/* "[####....] ", as wide as the columns left allow; nothing where too few are. */
-static void draw_bar(double fraction, int columns, char *out) {
-    enum { WIDEST = 24, NARROWEST = 4, FRAME = 3 };
-    int width = columns - FRAME;
-    *out = '\0';
-    if (width < NARROWEST) return;
-    if (width > WIDEST) width = WIDEST;
-    int filled = (int)(fmin(fmax(fraction, 0), 1) * width);
-    out[0] = '[';
-    memset(out + 1, '#', (size_t)filled);
-    memset(out + 1 + filled, '.', (size_t)(width - filled));
-    memcpy(out + 1 + width, "] ", sizeof "] ");
-}
-
-void mx_progress(double fraction, double eta_s, const char *fmt, ...) {
-    if (is_silent || !has_terminal()) return;
-    char bar[32], label[128], text[192], eta[32] = "";
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(label, sizeof label, fmt, ap);
-    va_end(ap);
-    long s = eta_s < 0 ? 0 : lround(eta_s);
-    if (eta_s >= 0)
-        snprintf(eta, sizeof eta, "  ETA %ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    int columns = terminal_columns();
-    int n = snprintf(text, sizeof text, "%3.0f%%  %s%s", fraction * 100, label, eta);
-    draw_bar(fraction, columns - n, bar);
-    fprintf(stderr, "\r\033[K%s%.*s", bar, columns, text);
-    fflush(stderr);
-    bar_is_drawn = true;
-}
-
-void mx_progress_end(void) {
-    clear_bar();
 }
 
 double mx_clock_s(void) {

@@ -11,15 +11,26 @@ static const char *after_name(const char *arg, const char *name) {
     return !strncmp(arg, name, n) && (!arg[n] || arg[n] == '=') ? arg + n : NULL;
 }
 
-/* What every program answers. */
+/* What every program answers, and how it prints. */
 typedef struct Asked {
-    bool help, version, manual;
-    const char *shell;
+    bool help, version, manual, is_quiet, is_verbose;
+    const char *shell, *color;
 } Asked;
 
 /* The table, and that. */
 static MxOptions with_answers(MxArena *arena, MxOptions options, Asked *asked) {
+    const char *more = options.manual->details;
+    const char *verbose = mx_arena_printf(arena, "%s%swith --version: the libraries, too",
+                                          more ? more : "", more ? "; " : "");
     const MxOption answers[] = {
+        {.name = "--quiet",
+         .flag = &asked->is_quiet,
+         .doc = "print no more than warnings, errors and what was asked for"},
+        {.name = "--verbose", .flag = &asked->is_verbose, .doc = verbose},
+        {.name = "--color",
+         .value = &asked->color,
+         .takes = "auto|always|never",
+         .doc = "auto: on a terminal, unless NO_COLOR is set"},
         {.name = "--help", .flag = &asked->help, .doc = "this list"},
         {.name = "-h", .flag = &asked->help},
         {.name = "--version", .flag = &asked->version, .doc = "the version"},
@@ -77,6 +88,17 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     return true;
 }
 
+/* How the log prints from here on. */
+static bool set_log(MxOptions options, const Asked *asked, MxError *err) {
+    if (asked->is_quiet && asked->is_verbose)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--quiet and --verbose exclude each other");
+    if (asked->is_verbose && !asked->version && !options.manual->details)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--verbose goes with --version");
+    if (asked->is_quiet || asked->is_verbose)
+        mx_log_level(asked->is_quiet ? MX_LOG_QUIET : MX_LOG_VERBOSE);
+    return !asked->color || mx_color_set(asked->color, err);
+}
+
 static bool read_line(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
     int n_rest = 0;
     bool is_over = false; /* after "--" */
@@ -101,6 +123,11 @@ static bool read_line(MxOptions options, int argc, char **argv, const char **res
     return true;
 }
 
+static void add_version(const MxOptions *options, bool is_verbose, MxText *out) {
+    mx_text_add(out, "%s " MX_VERSION "\n", options->manual->program);
+    if (is_verbose) manual_libraries(out);
+}
+
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {
     MxArena arena = {.name = "options"};
     Asked asked = {0};
@@ -111,11 +138,11 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
     if (completes)
         manual_complete(&options, argv[2], argv[3], &out);
     else
-        ok = read_line(options, argc, argv, rest, err);
+        ok = read_line(options, argc, argv, rest, err) && set_log(options, &asked, err);
     if (ok && asked.help)
         manual_help(&options, &out);
     else if (ok && asked.version)
-        mx_text_add(&out, "%s " MX_VERSION "\n", options.manual->program);
+        add_version(&options, asked.is_verbose, &out);
     else if (ok && asked.manual)
         manual_page(&options, &out);
     else if (ok && asked.shell)

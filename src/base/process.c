@@ -98,6 +98,7 @@ int mx_tool_main(MxTool *run, int argc, char **argv) {
     MxArena program = {.name = "program"};
     MxError err = {0};
     MxExit code = run(argc, argv, &program, &err);
+    mx_progress_end();
     mx_error_tell(&err);
     mx_error_release(&err);
     mx_arena_release(&program);

@@ -38,6 +38,7 @@ static const MxManual manual = {
             {"mxtrain --plan configs/recipes/lora.yml", "what that recipe would take"},
             {"mpirun -n 4 mxtrain my.yml ici_fsdp_parallelism=4", "on four processes"},
             {0}},
+    .details = "the line of every step on a terminal too",
     .complete = mx_config_complete,
 };
 
@@ -72,7 +73,7 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .value = &line->shown_rows,
          .takes = "N",
          .doc = "the same, with N rows of the data as they are trained on: text, ids, which tokens "
-                "count, segments; in colour on a terminal"},
+                "count, segments; in colour on a terminal (--color)"},
         {.name = "--eval",
          .flag = &line->only_evaluates,
          .doc = "evaluate what the run has saved, or load_parameters_path, with eval_tasks if they "

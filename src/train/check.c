@@ -155,17 +155,12 @@ static bool show_rows(const MxConfig *c, MxComm *comm, MxDataset *data, const Sh
     return ok && status != MX_DATA_ERROR;
 }
 
-static bool has_colours(void) {
-    const char *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") && !getenv("NO_COLOR");
-}
-
 bool mx_train_check(const MxConfig *c, MxComm *comm, int64_t n_rows, MxError *err) {
     MxArena arena = {.name = "check"};
     TrainData data;
     Shown shown = {.rows = n_rows, .ids = INT64_MAX, .bytes = INT64_MAX};
     if (!n_rows) shown = few;
-    shown.in_colour = has_colours();
+    shown.in_colour = mx_has_color(STDOUT_FILENO);
     bool ok = mx_train_origin(c, comm, err) && train_try_data(c, comm, train_wants(c), err) &&
               train_open_data(&arena, c, train_wants(c), &data, err);
     if (ok) train_warn_steps(c, data.train);

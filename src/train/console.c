@@ -1,13 +1,17 @@
-/* console.c — lines of steps and evaluations, from the metrics by tables of figures; the progress
+/* console.c — lines of steps and evaluations, from the metrics by tables of figures; the status
  * line and its estimate. Times of long ago say nothing about those to come (other programs come and
  * go), so the estimate is made of the last steps alone. */
 #include "console.h"
+
+#include <math.h>
+#include <sys/resource.h>
 
 void console_open(MxArena *arena, const MxConfig *config, int64_t n_steps, Console *out) {
     *out = (Console){.config = config, .last = n_steps - 1};
     for (int is_eval = 0; is_eval < 2; is_eval++)
         out->figures[is_eval] = mx_train_figures(arena, config, is_eval);
     mx_text_init(&out->line, arena);
+    mx_text_init(&out->status, arena);
 }
 
 /* MaxText's, in its order; figures of the loss follow. */
@@ -36,12 +40,28 @@ static const MxFigure more_eval_fields[] = {
     {0},
 };
 
+/* Lines that come faster than they are read only hide those that matter; a file takes all. */
+static bool step_is_due(Console *c, int64_t step) {
+    static const double PAUSE_S = 5;
+    int64_t every = c->config->log_every;
+    double now = mx_clock_s();
+    bool is_due = step == c->last;
+    if (every)
+        is_due |= step % every == 0;
+    else
+        is_due |= !mx_log_is_live() || !c->told_s || now - c->told_s >= PAUSE_S;
+    if (is_due) c->told_s = now;
+    return is_due;
+}
+
 void console_step(Console *c, int64_t step, const Metrics *metrics) {
+    c->losses[c->n_losses++ % CONSOLE_RECENT] = metrics_get(metrics, "learning/loss");
     mx_text_clear(&c->line);
     metrics_tell(metrics, step_fields, ": ", &c->line);
     metrics_tell(metrics, c->figures[false], ": ", &c->line);
     metrics_tell(metrics, more_step_fields, ": ", &c->line);
-    mx_log("completed step: %lld%s", (long long)step, c->line.data);
+    (step_is_due(c, step) ? mx_log : mx_detail)("completed step: %lld%s", (long long)step,
+                                                c->line.data);
 }
 
 void console_eval(Console *c, int64_t step, const Metrics *metrics) {
@@ -82,24 +102,98 @@ static int64_t evals_after(const Console *console, int64_t step) {
     return in_turn + !is_in_turn(c, console->last);
 }
 
-double console_seconds_left(const Console *c, int64_t step) {
-    int64_t n = c->n_steps < CONSOLE_RECENT ? c->n_steps : CONSOLE_RECENT;
-    double sum = 0;
-    if (!n) return -1;
-    for (int64_t i = 0; i < n; i++) sum += c->recent[i];
-    return sum / (double)n * (double)(c->last - step) +
-           c->eval_seconds * (double)evals_after(c, step);
+int64_t console_next_eval(const Console *console, int64_t step) {
+    const MxConfig *c = console->config;
+    int64_t first = c->eval_start_step, next = step + 1;
+    if (c->eval_interval <= 0 || next > console->last || first > console->last) return -1;
+    if (next <= first) return first;
+    next = first + (next - first + c->eval_interval - 1) / c->eval_interval * c->eval_interval;
+    return next < console->last ? next : console->last;
 }
 
-void console_progress(const Console *c, int64_t step, int64_t n_batches) {
+int64_t console_next_save(const Console *console, int64_t step) {
+    const MxConfig *c = console->config;
+    int64_t next = (step / c->checkpoint_period + 1) * c->checkpoint_period;
+    if (!c->enable_checkpointing || step >= console->last) return -1;
+    if (next <= console->last) return next;
+    return c->save_checkpoint_on_completion ? console->last : -1;
+}
+
+/* Seconds of a step, < 0 = none was timed. */
+static double pace(const Console *c) {
+    int64_t n = c->n_steps < CONSOLE_RECENT ? c->n_steps : CONSOLE_RECENT;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += c->recent[i];
+    return n ? sum / (double)n : -1;
+}
+
+double console_seconds_left(const Console *c, int64_t step) {
+    double each = pace(c);
+    if (each < 0) return -1;
+    return each * (double)(c->last - step) + c->eval_seconds * (double)evals_after(c, step);
+}
+
+/* ---- the status line */
+
+static double mean(const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum / (double)n;
+}
+
+static double squares_about(const double *x, int64_t n, double middle) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (x[i] - middle) * (x[i] - middle);
+    return sum;
+}
+
+const char *console_trend(const Console *c) {
+    enum { FEWEST = 8 };
+    double x[CONSOLE_RECENT];
+    int64_t n = c->n_losses < CONSOLE_RECENT ? c->n_losses : CONSOLE_RECENT, half = n / 2;
+    if (n < FEWEST) return NULL;
+    for (int64_t i = 0; i < n; i++) x[i] = c->losses[(c->n_losses - n + i) % CONSOLE_RECENT];
+    double before = mean(x, half), after = mean(x + half, n - half);
+    double spread = squares_about(x, half, before) + squares_about(x + half, n - half, after);
+    double error = sqrt(spread / (double)(n - 2) / (double)half * 2);
+    if (!isfinite(after - before)) return NULL;
+    return fabs(after - before) <= 2 * error ? "level" : after < before ? "falling" : "rising";
+}
+
+/* The largest that the process was, of this rank. */
+static double memory_gib(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / (1 << 20);
+}
+
+/* In the order of what people look for; the last ones give way on narrow terminals. */
+static void add_parts(Console *c, int64_t step) {
+    char figure[MX_FIGURE];
+    double each = pace(c);
+    if (c->n_losses) {
+        const char *trend = console_trend(c);
+        double loss = c->losses[(c->n_losses - 1) % CONSOLE_RECENT];
+        mx_text_add(&c->status, "\tloss %s%s%s", mx_figure(figure, loss, 3), trend ? " " : "",
+                    trend ? trend : "");
+    }
+    if (each > 0)
+        mx_text_add(&c->status, "\t%.0f tokens/s", (double)c->config->tokens_per_step / each);
+    mx_text_add(&c->status, "\t%.2f GiB", memory_gib());
+    int64_t save = console_next_save(c, step), eval = console_next_eval(c, step);
+    if (save >= 0) mx_text_add(&c->status, "\tsave at %lld", (long long)save);
+    if (eval >= 0) mx_text_add(&c->status, "\tevaluation at %lld", (long long)eval);
+}
+
+void console_progress(Console *c, int64_t step, int64_t n_batches) {
     long long done = (long long)step + 1, steps = (long long)c->config->steps;
-    double fraction = (double)done / (double)steps, left = console_seconds_left(c, step);
-    if (n_batches < 0)
-        mx_progress(fraction, left, "step %lld of %lld", done, steps);
-    else if (c->config->eval_steps > 0)
-        mx_progress(fraction, left, "step %lld of %lld, evaluation %lld of %lld", done, steps,
-                    (long long)n_batches, (long long)c->config->eval_steps);
-    else
-        mx_progress(fraction, left, "step %lld of %lld, evaluation, batch %lld", done, steps,
-                    (long long)n_batches);
+    mx_text_clear(&c->status);
+    mx_text_add(&c->status, "step %lld of %lld", done, steps);
+    if (n_batches >= 0 && c->config->eval_steps > 0)
+        mx_text_add(&c->status, ", evaluation %lld of %lld", (long long)n_batches,
+                    (long long)c->config->eval_steps);
+    else if (n_batches >= 0)
+        mx_text_add(&c->status, ", evaluation, batch %lld", (long long)n_batches);
+    add_parts(c, step);
+    mx_progress((double)done / (double)steps, console_seconds_left(c, step), "%s", c->status.data);
 }

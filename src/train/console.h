@@ -1,26 +1,30 @@
-/* console.h — what a run prints while it trains: a line for every step, behind MaxText's fields
- * what we add; a line for every evaluation; and on a terminal how far it is and how long it will
- * take. */
+/* console.h — what a run prints while it trains: lines of steps, behind MaxText's fields what we
+ * add; a line for every evaluation; and on a terminal the status line: how far it is, how long it
+ * will take, where the loss goes. */
 #ifndef TRAIN_CONSOLE_H
 #define TRAIN_CONSOLE_H
 
 #include "metrics.h"
 
-/* Steps whose time stands for those to come. */
+/* Steps whose time stands for those to come, and whose losses say where the loss goes. */
 enum { CONSOLE_RECENT = 32 };
 
 typedef struct Console {
     const MxConfig *config;
     int64_t last;               /* step, behind which none follows */
     const MxFigure *figures[2]; /* of the loss, in a step and in an evaluation */
-    MxText line;
+    MxText line, status;
     double recent[CONSOLE_RECENT]; /* seconds of the last steps, a ring */
     int64_t n_steps;               /* that were timed */
-    double eval_seconds;           /* of the last evaluation */
+    double losses[CONSOLE_RECENT]; /* of the last steps, a ring */
+    int64_t n_losses;
+    double eval_seconds; /* of the last evaluation */
+    double told_s;       /* when the last step was printed; 0 = none was */
 } Console;
 
 /* console_open — n_steps: of the whole run; the data may end before the config says. */
 void console_open(MxArena *arena, const MxConfig *config, int64_t n_steps, Console *out);
+/* console_step — the line of a step: printed if log_every says so, a detail (mx_detail) if not. */
 void console_step(Console *console, int64_t step, const Metrics *metrics);
 void console_eval(Console *console, int64_t step, const Metrics *metrics);
 
@@ -31,9 +35,17 @@ void console_took_eval(Console *console, double seconds);
 /* console_seconds_left — after a step: the steps that are left at the pace of the last ones, and
  * the evaluations among them; < 0 = nothing was timed. */
 double console_seconds_left(const Console *console, int64_t step);
-/* console_progress — after a step, or in the evaluation after it, of which n_batches are done (-1 =
- * in none). */
-void console_progress(const Console *console, int64_t step, int64_t n_batches);
+/* console_trend — where the loss goes: "falling" or "rising" if the means of the halves of the last
+ * losses differ by more than twice the standard error of that difference, else "level"; NULL = too
+ * few losses. */
+const char *console_trend(const Console *console);
+/* console_next_eval, console_next_save — the first step behind this one that an evaluation or a
+ * checkpoint follows; -1 = none. */
+int64_t console_next_eval(const Console *console, int64_t step);
+int64_t console_next_save(const Console *console, int64_t step);
+/* console_progress — the status line after a step, or in the evaluation after it, of which
+ * n_batches are done (-1 = in none). */
+void console_progress(Console *console, int64_t step, int64_t n_batches);
 
 /* console_eval_is_due — whether an evaluation follows a step: its turn has come, or it is the last
  * one. */

@@ -31,6 +31,7 @@ static void print_without_waiting(void) {
 
 static void leave_early(int number) {
     ssize_t ignored = 0;
+    mx_progress_abandon();
     for (int i = 0; i < MX_COUNT(stops) && speaks; i++)
         if (stops[i].number == number)
             ignored = write(STDERR_FILENO, stops[i].early, strlen(stops[i].early));
@@ -38,10 +39,15 @@ static void leave_early(int number) {
     _exit(128 + number);
 }
 
+static void leave_at_once(int number) {
+    mx_progress_abandon();
+    _exit(128 + number);
+}
+
 static void on_stop(int number) {
     int bit = 1 << number;
     if (is_starting) leave_early(number);
-    if ((seen & bit) && number != SIGHUP) _exit(128 + number); /* the second one means it */
+    if ((seen & bit) && number != SIGHUP) leave_at_once(number); /* the second one means it */
     seen |= bit;
     if (!stop_signal) stop_signal = number;
     if (is_launched) print_without_waiting();

@@ -1,13 +1,12 @@
-/* test_log.c — log lines and warnings, and the progress line: absent from files, drawn on a
- * terminal, and gone before anything else is printed. */
+/* test_log.c — log lines and warnings, how many of them are printed, and the status line: absent
+ * from files, below all lines of a terminal, and gone in the end, whatever the end is. */
 #include "base_test.h"
 #include "child.h"
 
-#include <fcntl.h>
+#include <common/terminal.h>
+
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <termios.h>
 #include <time.h>
 
 static void log_and_warn(const void *unused) {
@@ -126,90 +125,183 @@ START_TEST(lines_for_nobody_take_no_memory) {
 }
 END_TEST
 
-static void draw_bars(const void *unused) {
-    (void)unused;
+/* ---- on a terminal */
+
+#define ERASE      "\r\033[K"
+#define CYAN(text) "\033[36m" text "\033[0m"
+
+static void set_color(const char *when) {
+    if (!mx_color_set(when, &err)) _exit(1);
+}
+
+/* What appeared on a terminal of so many columns (0 = it does not say). */
+static char *on_terminal(const char *term, int columns, void (*fn)(const void *),
+                         const void *data) {
+    Terminal t;
+    terminal_start(&arena, &t, term, columns, fn, data);
+    ck_assert_int_eq(terminal_end(&t), 0);
+    return t.written.data;
+}
+
+static void draw_bars(const void *color) {
+    set_color(color);
     mx_progress(0.5, 3725, "step %d", 7);
     mx_log("line");
-    mx_progress(2, -1, "done");
+    mx_progress_end();
+    mx_progress(2, -1, "done\tbehind it");
     mx_progress_end();
     mx_progress_end(); /* nothing to take away */
+    mx_log("two");
     mx_progress(-1, 0, "none");
     mx_warn("careful");
+    mx_complain("broken");
+    mx_log("three");
 }
 
-/* Runs a function whose stdout and stderr are a terminal of so many columns (0 = it does not say);
- * what appeared on it. */
-static char *on_terminal(const char *term, int columns, void (*fn)(const void *)) {
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    ck_assert_int_ge(master, 0);
-    ck_assert(!grantpt(master) && !unlockpt(master));
-    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
-    ck_assert_int_ge(slave, 0);
-    struct termios raw;
-    tcgetattr(slave, &raw);
-    cfmakeraw(&raw);
-    tcsetattr(slave, TCSANOW, &raw);
-    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-    ck_assert(!ioctl(slave, TIOCSWINSZ, &size));
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (!pid) {
-        setenv("TERM", term, 1);
-        unsetenv("COLUMNS");
-        dup2(slave, STDOUT_FILENO);
-        dup2(slave, STDERR_FILENO);
-        fn(NULL);
-        fflush(NULL);
-        _exit(0);
-    }
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    char *shown = mx_arena_alloc(&arena, 4096);
-    ck_assert_int_gt(read(master, shown, 4095), 0);
-    close(slave);
-    close(master);
-    return shown;
+START_TEST(the_status_line_stays_below_lines_and_goes_away) {
+    const char *shown = on_terminal("xterm", 0, draw_bars, "never");
+#define HALF "[############............]  50%  step 7  ETA 1:02:05"
+#define NONE "[........................] -100%  none  ETA 0:00:00"
+    ck_assert_str_eq(shown,
+                     ERASE HALF ERASE "line\n" ERASE HALF ERASE ERASE
+                                      "[########################] 200%  done  behind it" ERASE
+                                      "two\n" ERASE NONE ERASE "warning: careful\n" ERASE NONE ERASE
+                                      "test_base: error: broken\nthree\n");
+    ck_assert_str_eq(terminal_screen(&arena, shown),
+                     "line\ntwo\nwarning: careful\ntest_base: error: broken\nthree\n");
+}
+END_TEST
+
+START_TEST(colours_are_for_terminals) {
+    const char *shown = on_terminal("xterm", 0, draw_bars, "auto");
+    ck_assert_ptr_nonnull(strstr(shown, CYAN("[############............] ") " 50%  step 7"));
+    ck_assert_ptr_nonnull(strstr(shown, ERASE "\033[33mwarning: \033[0mcareful\n"));
+    ck_assert_ptr_nonnull(strstr(shown, "\033[1;31mtest_base: error: \033[0mbroken\n"));
+    ck_assert_str_eq(run_child(&arena, draw_bars, "auto").err,
+                     "warning: careful\ntest_base: error: broken\n");
+    ck_assert_str_eq(run_child(&arena, draw_bars, "always").err,
+                     "\033[33mwarning: \033[0mcareful\n"
+                     "\033[1;31mtest_base: error: \033[0mbroken\n");
+}
+END_TEST
+
+static void draw_without_colour(const void *no_color) {
+    setenv("NO_COLOR", no_color, 1);
+    draw_bars("auto");
 }
 
-#define ERASE "\r\033[K"
-
-START_TEST(a_terminal_gets_a_bar_that_goes_away) {
-    ck_assert_str_eq(on_terminal("xterm", 0, draw_bars),
-                     ERASE "[############............]  50%  step 7  ETA 1:02:05" ERASE
-                           "line\n" ERASE "[########################] 200%  done" ERASE ERASE
-                           "[........................] -100%  none  ETA 0:00:00" ERASE
-                           "warning: careful\n");
+START_TEST(no_color_is_heard_if_it_says_something) {
+    ck_assert_ptr_null(strstr(on_terminal("xterm", 0, draw_without_colour, "1"), "\033[3"));
+    ck_assert_ptr_nonnull(strstr(on_terminal("xterm", 0, draw_without_colour, ""), "\033[33m"));
+    ck_failed(mx_color_set("sometimes", &err), MX_EXIT_CONFIG,
+              "--color: found \"sometimes\", wanted auto, always or never");
 }
 END_TEST
 
 /* A line that fills the last column goes on in the next row, where it is never taken away. */
 static void draw_one_bar(const void *unused) {
     (void)unused;
-    mx_progress(0.5, 3725, "step %d of %d", 7, 14);
+    set_color("never");
+    mx_progress(0.5, 3725, "step %d of %d\tloss 3.5 falling\t80 tokens/s", 7, 14);
+    _exit(0);
 }
 
 static const struct {
     int columns;
     const char *line;
 } widths[] = {
-    {200, "[############............]  50%  step 7 of 14  ETA 1:02:05"},
-    {60, "[############............]  50%  step 7 of 14  ETA 1:02:05"},
-    {59, "[############............]  50%  step 7 of 14  ETA 1:02:05"},
-    {58, "[###########............]  50%  step 7 of 14  ETA 1:02:05"},
-    {50, "[#######........]  50%  step 7 of 14  ETA 1:02:05"},
+    {200, "[############............]  50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling  80 "
+          "tokens/s"},
+    {70, "[##..]  50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling  80 tokens/s"},
+    {69, " 50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling  80 tokens/s"},
+    {63, " 50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling  80 tokens/s"},
+    {62, "[####.....]  50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling"},
+    {50, " 50%  step 7 of 14  ETA 1:02:05  loss 3.5 falling"},
+    {49, "[#######.......]  50%  step 7 of 14  ETA 1:02:05"},
     {39, "[##..]  50%  step 7 of 14  ETA 1:02:05"},
     {38, " 50%  step 7 of 14  ETA 1:02:05"},
-    {20, " 50%  step 7 of 14 "},
+    {20, " 50%  step 7 of 14"},
+    {10, " 50%  ste"},
 };
 
-START_TEST(the_bar_fits_the_terminal) {
+START_TEST(the_status_line_fits_the_terminal) {
     const char *want = mx_arena_printf(&arena, ERASE "%s", widths[_i].line);
-    ck_assert_str_eq(on_terminal("xterm", widths[_i].columns, draw_one_bar), want);
+    ck_assert_str_eq(on_terminal("xterm", widths[_i].columns, draw_one_bar, NULL), want);
     ck_assert_int_lt((int)strlen(widths[_i].line), widths[_i].columns);
 }
 END_TEST
 
+static void draw_hostile_names(const void *unused) {
+    (void)unused;
+    mx_progress(0, -1, "writing \x1b]0;t\x07\xc3\xa9");
+    mx_progress_end();
+}
+
+START_TEST(names_in_the_status_line_command_nothing) {
+    ck_assert_ptr_nonnull(
+        strstr(on_terminal("xterm", 0, draw_hostile_names, NULL), "  0%  writing ?]0;t???" ERASE));
+}
+END_TEST
+
+/* What ends the process takes the line away, and still ends it. */
+static void draw_and_die(const void *how) {
+    int number = *(const int *)how;
+    if (number) signal(number, SIG_DFL); /* Check has handlers of its own */
+    mx_progress(0.5, -1, "step");
+    if (number) raise(number);
+    MX_ASSERT(!"reached");
+}
+
+static const int deaths[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, 0};
+
+START_TEST(a_process_that_ends_leaves_no_status_line) {
+    Terminal t;
+    terminal_start(&arena, &t, "xterm", 0, draw_and_die, &deaths[_i]);
+    ck_assert_int_eq(terminal_end(&t), 128 + (deaths[_i] ? deaths[_i] : SIGABRT));
+    const char *screen = terminal_screen(&arena, t.written.data);
+    if (deaths[_i])
+        ck_assert_str_eq(screen, "");
+    else
+        ck_assert_msg(mx_text_has_prefix(screen, "tests/base/test_log.c:"), "%s", screen);
+}
+END_TEST
+
 START_TEST(a_dumb_terminal_gets_none) {
-    ck_assert_str_eq(on_terminal("dumb", 0, draw_bars), "line\nwarning: careful\n");
+    ck_assert_str_eq(on_terminal("dumb", 0, draw_bars, "auto"),
+                     "line\ntwo\nwarning: careful\ntest_base: error: broken\nthree\n");
+}
+END_TEST
+
+/* ---- how much is printed */
+
+static const char level_path[] = "build/tests/log.level";
+
+static void log_at_level(const void *level) {
+    if (!mx_log_copy(level_path, &err)) exit(1);
+    mx_log_level(*(const MxLogLevel *)level);
+    mx_progress(0.5, -1, "half");
+    mx_detail("a detail");
+    mx_log("a line");
+    mx_warn("a warning");
+    mx_print("a list\n");
+    mx_progress_end();
+}
+
+START_TEST(levels_choose_lines_but_not_those_of_the_copy) {
+    static const MxLogLevel levels[] = {MX_LOG_QUIET, MX_LOG_USUAL, MX_LOG_VERBOSE};
+    static const char *const printed[] = {"a list\n", "a line\na list\n",
+                                          "a detail\na line\na list\n"};
+    MxBytes bytes;
+    ck_ok(mx_dir_make("build/tests", &err));
+    unlink(level_path);
+    Child child = run_child(&arena, log_at_level, &levels[_i]);
+    ck_assert_str_eq(child.out, printed[_i]);
+    ck_assert_str_eq(child.err, "warning: a warning\n");
+    ck_ok(mx_file_read(&arena, level_path, 1000, &bytes, &err));
+    ck_assert_ptr_nonnull(strstr((char *)bytes.data, "Z a detail\n"));
+    ck_assert_ptr_nonnull(strstr((char *)bytes.data, "Z a line\n"));
+    bool is_drawn = strstr(on_terminal("xterm", 0, log_at_level, &levels[_i]), "half") != NULL;
+    ck_assert_int_eq(is_drawn, levels[_i] != MX_LOG_QUIET);
 }
 END_TEST
 
@@ -233,8 +325,13 @@ Suite *log_suite(void) {
     tcase_add_test(tcase, silent_lines_are_copied);
     tcase_add_test(tcase, files_get_lines_only);
     tcase_add_test(tcase, lines_are_flushed);
-    tcase_add_test(tcase, a_terminal_gets_a_bar_that_goes_away);
-    tcase_add_loop_test(tcase, the_bar_fits_the_terminal, 0, MX_COUNT(widths));
+    tcase_add_test(tcase, the_status_line_stays_below_lines_and_goes_away);
+    tcase_add_test(tcase, colours_are_for_terminals);
+    tcase_add_test(tcase, no_color_is_heard_if_it_says_something);
+    tcase_add_loop_test(tcase, the_status_line_fits_the_terminal, 0, MX_COUNT(widths));
+    tcase_add_test(tcase, names_in_the_status_line_command_nothing);
+    tcase_add_loop_test(tcase, a_process_that_ends_leaves_no_status_line, 0, MX_COUNT(deaths));
+    tcase_add_loop_test(tcase, levels_choose_lines_but_not_those_of_the_copy, 0, 3);
     tcase_add_test(tcase, a_dumb_terminal_gets_none);
     tcase_add_test(tcase, the_clock_runs);
     tcase_add_test(tcase, no_line_commands_a_terminal);

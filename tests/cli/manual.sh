@@ -22,6 +22,9 @@ for tool in "${tools[@]##*/}"; do
     "$tool" --man >"$work/$tool.1"
     holds "$tool(1) has every row of --help" \
         test "$("$tool" --help | grep -c '^  [^ ]')" -eq "$(grep -c '^\.TP' "$work/$tool.1")"
+    "$tool" --version --verbose >"$work/$tool.libraries"
+    holds "$tool tells its libraries, of releases" grep -Eq '^libjansson +2\.[0-9]+(\.[0-9]+)? +build [0-9a-f]{40}$' "$work/$tool.libraries"
+    holds "$tool: every library has a version" test "$(tail -n +2 "$work/$tool.libraries" | grep -Evc '^[^ ]+ +[0-9]')" -eq 0
     for shell in bash zsh fish; do "$tool" --completion $shell >"$work/$tool.$shell"; done
     holds "$tool: bash reads its completion" bash -n "$work/$tool.bash"
 done

@@ -245,6 +245,7 @@ static const struct {
 } elsewhere[] = {
     {MX_KEY_max_position_embeddings, "tests/train/test_golden.c: dense_mla and dense_mla_low_rank"},
     {MX_KEY_enable_dropout, "tests/train/test_dropout.c: a rate that is off"},
+    {MX_KEY_log_every, "tests/train/test_console.c: lines of some steps"},
     {MX_KEY_log_period, "how much of a metrics file a crash may cost"},
     {MX_KEY_keep_best_checkpoint, "tests/train/test_checkpoints.c: an evaluation before the best"},
     {MX_KEY_watchdog_seconds, "tests/mpi/run.sh: a rank that hangs"},

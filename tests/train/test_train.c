@@ -31,6 +31,7 @@ int main(void) {
     srunner_add_suite(runner, data_runs_suite());
     srunner_add_suite(runner, checkpoints_suite());
     srunner_add_suite(runner, console_suite());
+    srunner_add_suite(runner, terminal_suite());
     srunner_add_suite(runner, environment_suite());
     srunner_add_suite(runner, signals_suite());
     srunner_run_all(runner, CK_NORMAL);

@@ -19,6 +19,7 @@ Suite *parts_suite(void);
 Suite *post_suite(void);
 Suite *checkpoints_suite(void);
 Suite *console_suite(void);
+Suite *terminal_suite(void);
 Suite *hf_suite(void);
 Suite *images_suite(void);
 Suite *preference_suite(void);
