@@ -371,5 +371,6 @@ char *mx_path_dir(MxArena *arena, const char *path);
 
 #include <mx/base_arrays.h>
 #include <mx/base_formats.h>
+#include <mx/base_spans.h>
 
 #endif

@@ -49,6 +49,9 @@ MxRunBytes mx_run_bytes(const MxRun *run);
 /* mx_run_measure — from now on every node is waited for, so that the profile tells what it took
  * rather than what it took to hand it over. Changes nothing on a CPU. */
 void mx_run_measure(MxRun *run);
+/* mx_run_trace — from now on spans of nodes say what their results are; mx_run_entry keeps spans of
+ * entries and nodes in any case, while spans are kept (mx_spans_begin). */
+void mx_run_trace(MxRun *run);
 /* mx_run_profile — seconds, calls and rates by op since the start, the dearest first. */
 void mx_run_profile(const MxRun *run, MxText *text);
 

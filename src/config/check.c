@@ -1,4 +1,4 @@
-/* check.c — values that are fine alone but not together: the run, its batches, schedule, optimizer,
+/* check.c — values that are fine alone but not together: batches, schedule, optimizer,
  * losses, checkpoints and rules. Source: MaxText types.py validators @e591f30c; ours where marked.
  */
 #include "check.h"
@@ -11,23 +11,6 @@ bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n) {
 
 MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b) {
     return load->slots[b].from > load->slots[a].from ? b : a;
-}
-
-/* Ours: a run stays inside its folder, and its folder can be named on a terminal. */
-static void check_run_name(ConfigLoad *load, const MxConfig *c) {
-    const char *name = c->run_name;
-    if (!GOOD(load, MX_KEY_run_name, MX_KEY_model_name)) return;
-    bool has_control = false;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        has_control |= *p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0);
-    const char *why = strchr(name, '/')                           ? "has a slash"
-                      : has_control                               ? "has a control character"
-                      : !strcmp(name, ".") || !strcmp(name, "..") ? "is no name"
-                                                                  : NULL;
-    if (!why) return;
-    config_fail(load, MX_KEY_run_name,
-                "%s %s; wants the name of one folder below base_output_directory",
-                has_control ? "the name" : mx_arena_printf(load->arena, "\"%s\"", name), why);
 }
 
 /* A topology says how many devices there are, so nobody else may say another number. */
@@ -329,7 +312,7 @@ static void check_checkpoints(ConfigLoad *load, const MxConfig *c) {
 
 void config_check(ConfigLoad *load) {
     const MxConfig *c = load->config;
-    check_run_name(load, c);
+    config_check_run(load, c);
     check_topology(load, c);
     config_check_model(load, c);
     config_check_vision(load, c);

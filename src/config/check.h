@@ -16,9 +16,10 @@ bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n);
  * is shown. */
 MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
 
-/* config_check_batch — batches; config_check_model — sizes, heads, windows, experts, positions;
- * config_check_vision — encoders of images; config_check_data — files, columns, tokenizers, and
- * what the objectives need of them. */
+/* config_check_run — its name, and what is traced; config_check_batch — batches; config_check_model
+ * — sizes, heads, windows, experts, positions; config_check_vision — encoders of images;
+ * config_check_data — files, columns, tokenizers, and what the objectives need of them. */
+void config_check_run(ConfigLoad *load, const MxConfig *config);
 void config_check_batch(ConfigLoad *load, const MxConfig *config);
 void config_check_model(ConfigLoad *load, const MxConfig *config);
 void config_check_vision(ConfigLoad *load, const MxConfig *config);

@@ -34,8 +34,15 @@ static void *work(void *data) {
     MxDataStatus status = MX_DATA_OK;
     while (status == MX_DATA_OK && wait_for_slot(loader)) {
         int64_t n = loader->made; /* only this thread changes it */
+        double start_s = mx_clock_s();
         status = mx_data_batch(loader->config.dataset, loader->config.first_step + n,
                                &loader->slots[n % loader->n_slots], &loader->failure);
+        mx_spans_add((MxTimeSpan){.thread = MX_SPAN_LOADER,
+                                  .kind = "data",
+                                  .name = "batch",
+                                  .number = loader->config.first_step + n,
+                                  .start_s = start_s,
+                                  .end_s = mx_clock_s()});
         pthread_mutex_lock(&loader->lock);
         if (status == MX_DATA_OK) loader->made++;
         loader->status = status;

@@ -165,7 +165,8 @@ bool program_open(MxTrainState *s, MxTrainState **out, MxError *err) {
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
                      remat_policy(s->config), &s->run, err))
         return false;
-    if (s->config->profile_ops) mx_run_measure(s->run);
+    if (s->config->profile_ops || *s->config->profiler) mx_run_measure(s->run);
+    if (*s->config->profiler) mx_run_trace(s->run);
     show_tree(s);
     s->rows = mx_arena_alloc(s->arena, most_bytes_of_field(s));
     *out = s;

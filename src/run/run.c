@@ -8,6 +8,8 @@ typedef struct Step {
     const MxKernel *kernel;
     MxKernelCall call;
     bool is_last; /* of its node's */
+    bool is_exchange;
+    const char *result; /* for traces: dtype and shape, NULL = nobody wants to know */
     double seconds;
     uint64_t calls;
 } Step;
@@ -105,6 +107,11 @@ static const MxKernel *find_kernel(const MxRun *run, const MxOp *op, MxError *er
     return kernel;
 }
 
+static bool exchanges(const MxMachine *machine, const MxNode *node, const MxKernelCall *call) {
+    MxCommCost cost = {0};
+    return node->op->exchange && node->op->exchange(machine, node, call->in_type, &cost);
+}
+
 static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
     const MxLowered *lowered = &entry->lowered;
     entry->steps = mx_new_n(run->arena, Step, 2 * lowered->n_steps + 1);
@@ -128,10 +135,12 @@ static bool bind_entry(MxRun *run, Entry *entry, MxError *err) {
             return false;
         *prepared = call.state;
         if (has_addend(node)) bind_addend(run, entry, node);
-        int n_phases =
-            mx_op_phases(run->device->backend->machine, node->op, call.in_type[0], node->attr);
-        entry->steps[entry->n_steps++] =
-            (Step){.kernel = kernel, .call = call, .is_last = call.phase + 1 == n_phases};
+        const MxMachine *machine = run->device->backend->machine;
+        int n_phases = mx_op_phases(machine, node->op, call.in_type[0], node->attr);
+        entry->steps[entry->n_steps++] = (Step){.kernel = kernel,
+                                                .call = call,
+                                                .is_last = call.phase + 1 == n_phases,
+                                                .is_exchange = exchanges(machine, node, &call)};
     }
     return true;
 }
@@ -180,15 +189,37 @@ bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *
  * where there are more ranks than cores. */
 static const double PROGRESS_S = 1e-3;
 
+static void keep_span(const Step *step, double start_s, double end_s) {
+    mx_spans_add((MxTimeSpan){.thread = MX_SPAN_TRAINER,
+                              .kind = step->is_exchange ? "exchange" : "op",
+                              .name = step->call.op->name,
+                              .detail = step->result,
+                              .number = -1,
+                              .start_s = start_s,
+                              .end_s = end_s});
+}
+
+/* Begins before its first node and ends behind the last. */
+static void keep_entry(const Entry *entry, double start_s) {
+    mx_spans_add((MxTimeSpan){.thread = MX_SPAN_TRAINER,
+                              .kind = "entry",
+                              .name = entry->lowered.graph->name,
+                              .number = -1,
+                              .start_s = start_s,
+                              .end_s = mx_clock_s()});
+}
+
 void mx_run_entry(MxRun *run, int entry) {
     MX_ASSERT(entry >= 0 && entry < run->n_entries);
     const Entry *e = &run->entries[entry];
-    double start = mx_clock_s(), looked = start;
+    bool is_traced = mx_spans_are_kept();
+    double begun = mx_clock_s(), start = mx_clock_s(), looked = start;
     for (int s = 0; s < e->n_steps; s++) {
         Step *step = &e->steps[s];
         step->kernel->run(run->device, &step->call);
         if (run->is_measured) mx_device_sync(run->device);
         double end = mx_clock_s();
+        if (is_traced) keep_span(step, start, end);
         if (end - looked >= PROGRESS_S) {
             mx_device_progress(run->device);
             looked = end;
@@ -197,6 +228,7 @@ void mx_run_entry(MxRun *run, int entry) {
         step->calls += step->is_last;
         start = end;
     }
+    if (is_traced) keep_entry(e, begun);
 }
 
 MxBox mx_run_box(const MxRun *run, int var) {
@@ -235,6 +267,17 @@ void *mx_run_map(const MxRun *run, int var) {
 
 void mx_run_measure(MxRun *run) {
     run->is_measured = true;
+}
+
+void mx_run_trace(MxRun *run) {
+    for (int e = 0; e < run->n_entries; e++)
+        for (int s = 0; s < run->entries[e].n_steps; s++) {
+            Step *step = &run->entries[e].steps[s];
+            const MxType *type = &step->call.out_type[0];
+            if (step->call.n_out)
+                step->result = mx_arena_printf(run->arena, "%s%s", mx_dtype_name(type->dtype),
+                                               mx_shape_text(run->arena, type->shape));
+        }
 }
 
 MxRunBytes mx_run_bytes(const MxRun *run) {

@@ -24,7 +24,10 @@ static bool is_stopped(Loop *l) {
 
 /* Metrics first: a resumed run keeps the lines of what was saved. */
 static bool save(Loop *l, MxError *err) {
-    return metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
+    double start = mx_clock_s();
+    bool ok = metrics_file_flush(l->metrics, err) && checkpoints_save(l->checkpoints, l->step, err);
+    tracer_span("save", "save", l->step, start);
+    return ok;
 }
 
 /* Whether a save was asked for and can be made. */
@@ -85,6 +88,7 @@ static bool evaluate(Loop *l, MxError *err) {
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     if (l->stop_signal) return true;
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
+    tracer_span("evaluation", "evaluation", l->step, start);
     if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
     Metrics m = {0};
     loop_collect_eval(l, &m, &sums, seconds);
@@ -145,34 +149,50 @@ static bool sample_if_due(const Loop *l, MxError *err) {
     return !is_due || samples_take(l->samples, l->step, l->metrics, err);
 }
 
+/* The batch of the present step, in memory that is not written to before the next one. */
+static MxDataStatus next_batch(Loop *l, MxBatch *batch, MxError *err) {
+    double start = mx_clock_s();
+    bool reuses = l->config->reuse_example_batch > 0 && l->step > l->start;
+    MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, batch, err);
+    tracer_span("data", "wait for batch", l->step, start);
+    if (status == MX_DATA_END) l->stop_reason = mx_data_end_reason(l->data.train);
+    if (status == MX_DATA_ERROR) mx_context(err, "training data");
+    return status;
+}
+
+/* All of a step but its batch: training, and what its number asks for besides. */
+static bool make_step(Loop *l, const MxBatch *batch, double start, MxError *err) {
+    MxBatch now = *batch;
+    int64_t of = l->config->reuse_example_batch > 0 && l->step > l->start ? 0 : l->step;
+    if (!before_batch(l, false, of, &now, err) || !train_step(l, &now, err)) return false;
+    console_took_step(&l->console, mx_clock_s() - start);
+    if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
+    if (!sample_if_due(l, err)) return false;
+    if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
+    return save_if_due(l, err);
+}
+
 static bool run_steps(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxBatch batch = {0};
     signals_begin();
+    l->tracer.start = l->start;
     l->step = l->start - 1;
     if (*mx_train_state_eval_pending(l->state) && c->eval_interval > 0 && !evaluate(l, err))
         return false;
     for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
+        tracer_before_step(&l->tracer, l->step);
         double start = mx_clock_s();
-        bool reuses = c->reuse_example_batch > 0 && l->step > l->start;
-        MxDataStatus status = reuses ? MX_DATA_OK : mx_loader_next(l->loader, &batch, err);
-        if (status == MX_DATA_ERROR) return mx_context(err, "training data");
-        if (status == MX_DATA_END) {
-            l->stop_reason = mx_data_end_reason(l->data.train);
-            break;
-        }
-        MxBatch now = batch;
-        if (!before_batch(l, false, reuses ? 0 : l->step, &now, err) || !train_step(l, &now, err))
-            return false;
-        console_took_step(&l->console, mx_clock_s() - start);
-        if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
-        if (!sample_if_due(l, err)) return false;
-        if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
-        if (!save_if_due(l, err)) return false;
+        MxDataStatus status = next_batch(l, &batch, err);
+        if (status == MX_DATA_ERROR) return false;
+        if (status == MX_DATA_END) break;
+        if (!make_step(l, &batch, start, err)) return false;
+        tracer_span("step", "step", l->step, start);
+        if (!tracer_after_step(&l->tracer, l->step, false, err)) return false;
         console_progress(&l->console, l->step, -1);
     }
     l->step--; /* the last step that was made */
-    return true;
+    return tracer_after_step(&l->tracer, l->step, true, err);
 }
 
 /* ---- the end */

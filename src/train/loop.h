@@ -10,6 +10,7 @@
 #include "internal.h"
 #include "rollouts.h"
 #include "samples.h"
+#include "trace.h"
 
 typedef struct Loop {
     MxArena arena;
@@ -24,6 +25,7 @@ typedef struct Loop {
     MxBatch eval_batch;
     MxLoader *loader;
     Console console;
+    Tracer tracer;
     MetricsFile *metrics;
     Checkpoints *checkpoints;
     Samples *samples;        /* NULL = none are wanted */

@@ -35,9 +35,16 @@ Saver *saver_open(MxArena *arena, const MxTree *tree, bool in_background) {
 
 static void *run(void *data) {
     Saver *saver = data;
+    double start_s = mx_clock_s();
     if (saver->in_background) mx_pace_start(&saver->pace);
     saver->ok = saver->work(saver->data, &saver->copy, saver->in_background ? &saver->pace : NULL,
                             &saver->failure);
+    mx_spans_add((MxTimeSpan){.thread = saver->in_background ? MX_SPAN_SAVER : MX_SPAN_TRAINER,
+                              .kind = "save",
+                              .name = "write checkpoint",
+                              .number = -1,
+                              .start_s = start_s,
+                              .end_s = mx_clock_s()});
     atomic_store(&saver->is_done, true);
     return NULL;
 }

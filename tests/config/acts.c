@@ -146,6 +146,7 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_lora_weight_qtype, "''"},
         {MX_KEY_training_objective, "causal_lm"},
         {MX_KEY_vision_encoder_block, "''"},
+        {MX_KEY_profiler, "''"},
     };
     for (int j = 0; j < MX_COUNT(others); j++)
         if (others[j].key == needs)

@@ -78,14 +78,14 @@ END_TEST
 
 START_TEST(inert_keys_are_named_once) {
     Loaded l =
-        load_config("dump_hlo: true\nsa_block_q: 256\nprofiler: xplane\nenable_dropout: false\n"
+        load_config("dump_hlo: true\nsa_block_q: 256\njax_profiler_port: 1\nenable_dropout: false\n"
                     "float32_logits: true\nenable_gcp_goodput_metrics: false\n"
                     "ici_fsdp_parallelism: 1\nhardware: cpu\nskip_jax_distributed_system: true\n",
                     NULL, NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     ck_assert_int_eq(l.config->warnings.n, 1);
     ck_assert_str_eq(l.config->warnings.item[0],
-                     "no effect on this machine: dump_hlo, profiler, sa_block_q");
+                     "no effect on this machine: dump_hlo, jax_profiler_port, sa_block_q");
     unload(&l);
 }
 END_TEST

@@ -449,6 +449,19 @@ replicas() {
     passed 10 "replicas go on to the same bits, and fewer of them from the last outer step"
 }
 
+# One trace has all ranks, each with as many exchanges.
+traces() {
+    d=$work/traces
+    ranks 2 "$d" ici_fsdp_parallelism=2 dataset_type=synthetic per_device_batch_size=1 enable_checkpointing=false steps=4 profiler=trace profiler_steps=2 ||
+        complain "traces: exit $?" "$d"
+    file=$d/x/traces/steps_1_2.json
+    of_rank() { grep '"cat": "exchange"' "$file" | grep -c "\"pid\": $1,"; }
+    first=$(of_rank 0) second=$(of_rank 1)
+    [ "$first" -gt 0 ] && [ "$first" = "$second" ] || complain "traces: $first exchanges of rank 0, $second of rank 1"
+    [ "$(ls "$d/x/traces")" = steps_1_2.json ] || complain "traces: more than one file"
+    passed 2 "a trace of two ranks: $first exchanges of each"
+}
+
 moments >"$work/moments"
 kills "$work/moments"
 terms
@@ -459,4 +472,5 @@ keeps
 differences
 stages
 replicas
+traces
 finish_suite

@@ -48,6 +48,7 @@ static const struct {
 } others[] = {
     {MX_KEY_run_name, "y"},
     {MX_KEY_model_name, "llama3.1-8b"},
+    {MX_KEY_profiler, "trace"},
     {MX_KEY_base_output_directory, "{}/elsewhere"},
     {MX_KEY_metrics_file, "{}/m.jsonl"},
     {MX_KEY_load_parameters_path, "{}/none.h5"},
@@ -246,6 +247,10 @@ static const struct {
     {MX_KEY_max_position_embeddings, "tests/train/test_golden.c: dense_mla and dense_mla_low_rank"},
     {MX_KEY_enable_dropout, "tests/train/test_dropout.c: a rate that is off"},
     {MX_KEY_log_every, "tests/train/test_console.c: lines of some steps"},
+    {MX_KEY_profiler, "tests/train/test_trace.c: its file"},
+    {MX_KEY_skip_first_n_steps_for_profiler, "the same"},
+    {MX_KEY_profiler_steps, "the same"},
+    {MX_KEY_profile_periodically_period, "the same"},
     {MX_KEY_log_period, "how much of a metrics file a crash may cost"},
     {MX_KEY_keep_best_checkpoint, "tests/train/test_checkpoints.c: an evaluation before the best"},
     {MX_KEY_watchdog_seconds, "tests/mpi/run.sh: a rank that hangs"},

@@ -32,6 +32,7 @@ int main(void) {
     srunner_add_suite(runner, checkpoints_suite());
     srunner_add_suite(runner, console_suite());
     srunner_add_suite(runner, terminal_suite());
+    srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, environment_suite());
     srunner_add_suite(runner, signals_suite());
     srunner_run_all(runner, CK_NORMAL);
