@@ -23,6 +23,10 @@ uint64_t mx_hash_value(const MxHash *hash); /* of all that was added so far */
 uint32_t mx_crc32c(const void *data, size_t bytes);
 uint32_t mx_crc32c_masked(const void *data, size_t bytes);
 
+/* mx_base64 — the bytes that n characters of base64 stand for, with or without padding; false =
+ * they are none. */
+bool mx_base64(MxArena *arena, const char *text, size_t n, MxBytes *out);
+
 /* ---- messages of protocol buffers */
 
 /* What is left of a message; `why` says what is no message in it, NULL so far. */

@@ -58,29 +58,16 @@ size_t text_charsmap_find(const TextCharsmap *map, TextSpan text, bool longest, 
 
 /* ---- the step of tokenizer.json */
 
-bool text_base64(MxArena *arena, TextSpan in, TextSpan *out) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    while (in.n && in.data[in.n - 1] == '=') in.n--;
-    char *bytes = mx_arena_alloc(arena, in.n + 1);
-    uint32_t bits = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < in.n; i++) {
-        const char *digit = in.data[i] ? strchr(digits, in.data[i]) : NULL;
-        if (!digit) return false;
-        bits = bits << 6 | (uint32_t)(digit - digits);
-        if (i % 4) bytes[n++] = (char)(bits >> (6 - 2 * (i % 4)) & 0xff);
-    }
-    *out = (TextSpan){bytes, n};
-    return in.n % 4 != 1;
-}
-
 bool text_precompiled_read(TextNode object, const void **settings) {
     TextCharsmap *map = mx_new(object.arena, TextCharsmap);
     TextSpan text = {0}, blob;
     *settings = map;
     if (!text_node_span(object, "precompiled_charsmap", true, &text)) return false;
     TextNode node = text_node_get(object, "precompiled_charsmap");
-    if (!text_base64(object.arena, text, &blob)) return text_node_fail(node, "is no base64");
+    MxBytes bytes;
+    if (!mx_base64(object.arena, text.data, text.n, &bytes))
+        return text_node_fail(node, "is no base64");
+    blob = (TextSpan){(const char *)bytes.data, bytes.size};
     const char *why = text_charsmap_open(blob, map);
     return !why || text_node_fail(node, "%s", why);
 }

@@ -43,9 +43,6 @@ size_t text_charsmap_find(const TextCharsmap *map, TextSpan text, bool longest, 
 bool text_precompiled_read(TextNode object, const void **settings);
 bool text_precompiled_run(TextWork *work, int step, TextSpan in, MxText *out);
 
-/* text_base64 — the bytes that a text stands for; false = it is none. */
-bool text_base64(MxArena *arena, TextSpan in, TextSpan *out);
-
 /* ---- pre-tokenizers (split.c) */
 
 /* A piece of a text on its way to the model. */

@@ -25,7 +25,7 @@ static void add_special(MxArena *arena, int32_t first, TextAddedSet *out) {
 
 /* One line: base64, a space, a rank. */
 static bool read_line(MxArena *arena, TextSpan line, TextVocab *vocab, const char **why) {
-    TextSpan bytes;
+    MxBytes bytes;
     const char *space = memchr(line.data, ' ', line.n);
     int64_t rank = 0;
     *why = "wanted base64, a space and a number";
@@ -35,11 +35,11 @@ static bool read_line(MxArena *arena, TextSpan line, TextVocab *vocab, const cha
         rank = 10 * rank + (*p - '0');
         if (rank > TEXT_MOST_ID) return false;
     }
-    if (!text_base64(arena, (TextSpan){line.data, (size_t)(space - line.data)}, &bytes) || !bytes.n)
+    if (!mx_base64(arena, line.data, (size_t)(space - line.data), &bytes) || !bytes.size)
         return false;
     MxText text;
     mx_text_init(&text, arena);
-    text_add_byte_level(&text, bytes);
+    text_add_byte_level(&text, (TextSpan){(const char *)bytes.data, bytes.size});
     *why = "this token or rank is there already";
     return text_vocab_add(vocab, (TextSpan){text.data, text.len}, (int32_t)rank);
 }
