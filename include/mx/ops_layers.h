@@ -301,7 +301,9 @@ MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace pla
  * values v [S, C, K, W]: o [B, T, N, W], as of mx_attention (of the attributes the part means
  * nothing); values are the first attr.value_width elements of v's rows, 0 = all, and v may be k.
  * Padding, and a query that sees no key, gets zeros. sinks f32 [N] as of mx_attention_sinks, or
- * MX_NONE; with attr.is_chosen it is what was chosen of C slots, i32 [B, T, ceil(C / 32)]. */
+ * MX_NONE; with attr.is_chosen it is what was chosen of C slots, i32 [B, T, ceil(C / 32)]; with
+ * attr.block_size the blocks of the piece's tokens, i32 [B, T], as of mx_attention_blocks: those of
+ * one block at neighbouring positions of the piece see each other. */
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr);
 

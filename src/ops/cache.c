@@ -47,7 +47,7 @@ const MxOp op_cache_write = {
 
 /* ---- attention */
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS, BLOCKS = SINKS };
 
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr) {
@@ -58,6 +58,23 @@ MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place,
 
 static int64_t value_width(const MxType *in, const MxAttentionAttr *attr) {
     return attr->value_width ? attr->value_width : in[V].shape.dim[3];
+}
+
+/* The sinks, or what was chosen, or blocks. */
+static bool check_more(MxInfer *infer) {
+    const MxAttentionAttr *attr = infer->attr;
+    bool is_there = infer->n_in > SINKS;
+    if (attr->is_chosen)
+        return (is_there && ops_is_chosen(infer, CHOSEN, Q, K)) ||
+               mx_infer_fail(infer, "chosen must be int32 [B, T, slots / 32]");
+    if (attr->block_size)
+        return (is_there && ops_is(infer, BLOCKS, MX_I32, 2) &&
+                mx_shape_equal(infer->in[BLOCKS].shape, infer->in[POSITIONS].shape)) ||
+               mx_infer_fail(infer, "blocks must be int32, as many as positions");
+    return !is_there ||
+           (infer->in[SINKS].dtype == MX_F32 &&
+            mx_shape_equal(infer->in[SINKS].shape, MX_SHAPE(infer->in[Q].shape.dim[2]))) ||
+           mx_infer_fail(infer, "sinks must be float32 [N]");
 }
 
 static bool cache_attention_infer(MxInfer *infer) {
@@ -74,13 +91,7 @@ static bool cache_attention_infer(MxInfer *infer) {
     if (!is_place(infer, POSITIONS, q.dim[0], q.dim[1])) return false;
     if (infer->in[COUNTS].shape.dim[0] != q.dim[0])
         return mx_infer_fail(infer, "counts must be [B]");
-    bool is_chosen = ((const MxAttentionAttr *)infer->attr)->is_chosen;
-    if (is_chosen && (infer->n_in == CHOSEN || !ops_is_chosen(infer, CHOSEN, Q, K)))
-        return mx_infer_fail(infer, "chosen must be int32 [B, T, slots / 32]");
-    if (!is_chosen && infer->n_in > SINKS &&
-        (infer->in[SINKS].dtype != MX_F32 ||
-         !mx_shape_equal(infer->in[SINKS].shape, MX_SHAPE(q.dim[2]))))
-        return mx_infer_fail(infer, "sinks must be float32 [N]");
+    if (!check_more(infer)) return false;
     q.dim[3] = value_width(infer->in, infer->attr);
     if (q.dim[3] > v.dim[3]) return mx_infer_fail(infer, "v's rows must hold the values");
     infer->out[0] = (MxType){dtype, q};
@@ -94,12 +105,15 @@ static double cache_attention_flops(const MxType *in, const MxType *out, const v
     return 2 * pairs * (double)(q.dim[3] + value_width(in, attr));
 }
 
-/* Heads with those of their keys, queries. */
+/* Heads with those of their keys; queries, unless they see their neighbours. */
 static void cache_attention_cut(MxFactors *f) {
-    int t = ops_new_factor(f), n = ops_new_factor(f);
-    f->in_dim[Q][1] = f->in_dim[POSITIONS][1] = f->out_dim[0][1] = t;
+    const MxAttentionAttr *attr = f->attr;
+    int n = ops_new_factor(f);
     f->in_dim[Q][2] = f->in_dim[K][2] = f->in_dim[V][2] = f->out_dim[0][2] = n;
-    if (((const MxAttentionAttr *)f->attr)->is_chosen)
+    if (attr->block_size) return;
+    int t = ops_new_factor(f);
+    f->in_dim[Q][1] = f->in_dim[POSITIONS][1] = f->out_dim[0][1] = t;
+    if (attr->is_chosen)
         f->in_dim[CHOSEN][1] = t;
     else if (f->n_in > SINKS)
         f->in_dim[SINKS][0] = n;

@@ -30,7 +30,26 @@ static int64_t held(int64_t slot, int64_t slots, int64_t n) {
     return position;
 }
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, BLOCKS = SINKS };
+
+/* Whether a token sees position p as one of its block, all of whose tokens between them are there.
+ */
+static bool is_of_block(const Reference *r, int64_t row, int64_t p) {
+    const double *blocks = r->in[BLOCKS], *positions = r->in[POSITIONS];
+    int64_t T = r->in_type[POSITIONS].shape.dim[1], first = row / T * T, own = row;
+    int64_t size = ((const MxAttentionAttr *)r->attr)->block_size;
+    int step = p < positions[row] ? -1 : 1;
+    if (!blocks[row]) return false;
+    while (positions[own] != (double)p) {
+        int64_t next = own + step;
+        if (next < first || next >= first + T || positions[next] != positions[own] + step ||
+            !blocks[next] ||
+            ((int64_t)blocks[next] - 1) / size != ((int64_t)blocks[row] - 1) / size)
+            return false;
+        own = next;
+    }
+    return true;
+}
 
 static void attend(const Reference *r, int64_t row, int64_t n) {
     const MxAttentionAttr *attr = r->attr;
@@ -39,12 +58,14 @@ static void attend(const Reference *r, int64_t row, int64_t n) {
     int64_t width = r->out_type[0].shape.dim[3], first = (int64_t)r->in[SEQUENCES][b] * k.dim[1];
     int64_t head = n / (q.dim[2] / k.dim[2]), own = (int64_t)r->in[POSITIONS][row];
     double *out = r->out[0] + (row * q.dim[2] + n) * width;
-    double sum = r->n_in > SINKS && !attr->is_chosen ? exp(r->in[SINKS][n]) : 0;
+    bool has_sink = r->n_in > SINKS && !attr->is_chosen && !attr->block_size;
+    double sum = has_sink ? exp(r->in[SINKS][n]) : 0;
     const double *chosen = attr->is_chosen ? r->in[SINKS] + row * ((k.dim[1] + 31) / 32) : NULL;
     for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t slot = 0; slot < k.dim[1] && own >= 0; slot++) {
         int64_t p = held(slot, k.dim[1], (int64_t)r->in[COUNTS][b]), at = (first + slot) * k.dim[2];
-        if (p < 0 || !sees(attr, own, p)) continue;
+        if (p < 0 || (!sees(attr, own, p) && !(attr->block_size && is_of_block(r, row, p))))
+            continue;
         if (chosen && !((uint32_t)(int32_t)chosen[p / 32] >> p % 32 & 1u)) continue;
         double score = 0;
         for (int64_t h = 0; h < H; h++)
@@ -176,6 +197,11 @@ const OpTest test_cache_attention = {
         {"a token, far apart", ATTR(MxAttentionAttr, .scale = 3.0), "x1,1,4,16 x1,300,2,16 x1,300,2,16 i1,1:value299 i1:positions1 i1:value300", NULL, 0},
         {"chosen, tokens", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x2,5,4,9 x3,100,1,9 x3,100,1,9 i2,5:from70 i2:positions3 i2:value75 i2,5,4:bits70", NULL, 0},
         {"chosen, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .value_width = 5, .is_chosen = true), "x2,40,4,9 x3,100,1,9 x3,100,1,9 i2,40:from20 i2:positions3 i2:value56 i2,40,4:bits20", NULL, 0},
+        {"images, tokens", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 4), "x2,9,4,5 x3,40,2,5 x3,40,2,5 i2,9:from20 i2:positions3 i2:value29 i2,9:segments100", NULL, 0},
+        {"images, padding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3, .block_size = 1), "x5,8,2,5 x5,12,1,5 x5,12,1,5 i5,8:none9 i5:positions5 i5:ids9 i5,8:ids2", NULL, 0},
+        {"images, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 5), "x2,40,4,5 x3,60,2,5 x3,60,2,5 i2,40:from20 i2:positions3 i2:value56 i2,40:segments7", NULL, 0},
+        {"images, a stretch, sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 10, .block_size = 1), "x2,100,4,16 x2,171,2,16 x2,171,2,16 i2,100:from900 i2:positions2 i2:value996 i2,100:segments30", NULL, 0},
+        {"images of ranks in pieces", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,24,8,4 f8,24,8,4 i8,16:from3 i8:positions8 i8:value19 i8,16:segments4", NULL, CASE_RANKS},
         {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:from3 i8:positions8 i8:value7 i8,4,1:bits3", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,9,2,6 b2,9,2,7 i2,5 i2:positions2 i2", "b2,5,4,7", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:positions8 i8:value4", NULL, CASE_RANKS},
@@ -195,7 +221,9 @@ const OpTest test_cache_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 f2,5 i2 i2", "input 3 must be int32 of rank 2"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2,1", "input 5 must be int32 of rank 1"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f2", "sinks must be float32 [N]"},
-        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,5,2", "chosen must be int32"}),
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,5,2", "chosen must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .block_size = 2), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,4", "blocks must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .block_size = 2), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2", "blocks must be int32"}),
     .reference = ref_cache_attention,
 };
 

@@ -20,8 +20,9 @@ typedef struct Attention {
     const SmallKind *kind;
     const MxAttentionAttr *attr;
     const int32_t *segments; /* NULL = all are of one */
-    const int32_t *blocks;   /* as segments; NULL = none */
-    const int32_t *chosen;   /* [batch, time, words]; NULL = all are */
+    const int32_t *blocks;   /* of keys, from one on; NULL = none */
+    int64_t blocks_from;
+    const int32_t *chosen; /* [batch, time, words]; NULL = all are */
     int64_t words;
     const float *sinks; /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;

@@ -50,13 +50,14 @@ typedef struct Range {
 
 /* The range and a token's block, which it is in or beside: a block's tokens see its others. */
 static Range with_block(const Attention *a, int64_t b, int64_t token, Range range) {
-    const int32_t *of = a->blocks ? a->blocks + b * a->keys : NULL;
-    if (!of || !of[token]) return range;
-    int64_t size = a->attr->block_size, first = token, last = token;
-    int64_t low = (of[token] - 1) / size * size, high = low + size; /* low < number <= high */
+    int64_t from = a->blocks_from, n = a->keys - from, first = token - from, last = first;
+    const int32_t *of = a->blocks ? a->blocks + b * n : NULL;
+    if (!of || !of[first]) return range;
+    int64_t size = a->attr->block_size;
+    int64_t low = (of[first] - 1) / size * size, high = low + size; /* low < number <= high */
     while (first > 0 && of[first - 1] > low && of[first - 1] <= high) first--;
-    while (last + 1 < a->keys && of[last + 1] > low && of[last + 1] <= high) last++;
-    return (Range){cpu_min(range.low, first), cpu_max(range.high, last)};
+    while (last + 1 < n && of[last + 1] > low && of[last + 1] <= high) last++;
+    return (Range){cpu_min(range.low, from + first), cpu_max(range.high, from + last)};
 }
 
 static Range masked_keys(const Attention *a, int64_t query) {

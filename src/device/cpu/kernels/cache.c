@@ -58,7 +58,7 @@ enum {
     QUERIES_A_PIECE = 16 /* of a head */
 };
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS, BLOCKS = SINKS };
 
 typedef struct Cached {
     const MxKernelCall *call;
@@ -115,14 +115,34 @@ static size_t carve(const Cached *c, void *scratch, Work *w) {
     return (size_t)((char *)scratch - start);
 }
 
-/* What a query sees of what the cache still holds. */
-static Range seen(const Cached *c, int64_t position, int64_t count) {
+/* The positions of a token's block, from t on in one direction, as far as its tokens follow one
+ * another. */
+static int64_t end_of_block(const Cached *c, const int32_t *positions, const int32_t *blocks,
+                            int64_t t, int64_t step) {
+    int64_t size = c->attr->block_size, low = (blocks[t] - 1) / size * size;
+    for (int64_t next = t + step; next >= 0 && next < c->time; t = next, next += step)
+        if (blocks[next] <= low || blocks[next] > low + size ||
+            positions[next] != positions[t] + step)
+            break;
+    return positions[t];
+}
+
+/* What the query of token t of a row of the piece sees of what the cache still holds. */
+static Range seen(const Cached *c, int64_t b, int64_t t) {
+    const int32_t *positions = (const int32_t *)c->call->in[POSITIONS] + b * c->time;
+    int64_t position = positions[t], count = ((const int32_t *)c->call->in[COUNTS])[b];
     int64_t window = c->attr->window, oldest = cpu_max(0, count - c->slots);
     Range all = {0, position};
     if (position < 0) return (Range){0, -1};
     if (c->attr->mask == MX_MASK_SLIDING) all.low = position - window + 1;
     if (c->attr->mask == MX_MASK_CHUNK) all.low = position / window * window;
     if (c->attr->mask == MX_MASK_FULL) all.high = count - 1;
+    const int32_t *blocks =
+        c->attr->block_size ? (const int32_t *)c->call->in[BLOCKS] + b * c->time : NULL;
+    if (blocks && blocks[t]) {
+        all.low = cpu_min(all.low, end_of_block(c, positions, blocks, t, -1));
+        all.high = cpu_max(all.high, end_of_block(c, positions, blocks, t, 1));
+    }
     return (Range){cpu_max(all.low, oldest), cpu_min(all.high, count - 1)};
 }
 
@@ -178,9 +198,8 @@ static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], in
 static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
     const float lowest = -1e30f; /* finite, so that nothing seen yet is no NaN */
     int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
-    const int32_t *positions = c->call->in[POSITIONS], *counts = c->call->in[COUNTS];
     const void *more = c->call->n_in > SINKS ? c->call->in[SINKS] : NULL;
-    const float *sinks = c->attr->is_chosen ? NULL : more;
+    const float *sinks = c->attr->is_chosen || c->attr->block_size ? NULL : more;
     const int32_t *chosen = c->attr->is_chosen ? more : NULL;
     int64_t words = cpu_pieces(c->slots, 32);
     Range all = {INT64_MAX, -1};
@@ -191,7 +210,7 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
         *query = (Query){.q = cpu_read(c->call->in[Q], c->dtype, at, c->width, w->q + i * c->width),
                          .out = w->out + i * c->value_width,
                          .chosen = chosen ? chosen + row * words : NULL,
-                         .sees = seen(c, positions[row], counts[b]),
+                         .sees = seen(c, b, row - b * c->time),
                          .most = sinks ? sinks[h] : lowest,
                          .sum = sinks ? 1 : 0};
         memset(query->out, 0, (size_t)c->value_width * sizeof(float));
@@ -262,7 +281,7 @@ static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, S
     size_t row_bytes = (size_t)(c->heads * c->value_width) * mx_dtype_bytes(c->dtype);
     char *to = part_of(call->out[0], call->out_type[0], b);
     void *more = call->n_in > SINKS ? call->in[SINKS] : NULL;
-    if (c->attr->is_chosen) more = part_of(more, call->in_type[CHOSEN], b);
+    if (c->attr->is_chosen || c->attr->block_size) more = part_of(more, call->in_type[CHOSEN], b);
     void *in[] = {part_of(call->in[Q], call->in_type[Q], b),
                   part_of(call->in[K], call->in_type[K], sequence),
                   part_of(call->in[V], call->in_type[V], sequence), NULL, more};
@@ -278,6 +297,7 @@ static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, S
     a.first = stretch.first;
     a.keys = stretch.first + stretch.n;
     a.oldest = cpu_max(0, a.keys - c->slots);
+    a.blocks_from = stretch.first;
     a.value_width = c->value_width;
     attention_forward(device, a);
     memset(to + (size_t)stretch.n * row_bytes, 0, (size_t)(c->time - stretch.n) * row_bytes);
