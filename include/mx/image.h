@@ -49,14 +49,19 @@ typedef struct MxImages MxImages;
  * wait for each other. Errors: no memory to share. */
 bool mx_images_open(MxArena *arena, int64_t most_pixels, MxImages **out, MxError *err);
 
+/* What the name of a picture begins with that is no file's: data:[TYPE];base64,DATA, of which the
+ * type counts for nothing. */
+#define MX_IMAGE_DATA "data:"
+
 /* mx_image_look — how large a picture is, by the head of its file. mx_image_read — the canvases of
  * it.
+ *   path   a file, or a data: URL
  *   where  who names the file, for messages
  *   rgb    [canvases] of [height, width, 3], one behind the other
- * Errors: no such file; no picture of PNG or JPEG; damaged, or cut off; too large; colours that are
- * neither grey nor red, green and blue (CMYK); the library crashes, or does not come to an end.
- * Alpha is dropped and of 16 bits the upper 8 are taken, as Pillow's convert("RGB") does; gamma and
- * orientation are not looked at. */
+ * Errors: no such file; no base64; no picture of PNG or JPEG; damaged, or cut off; too large;
+ * colours that are neither grey nor red, green and blue (CMYK); the library crashes, or does not
+ * come to an end. Alpha is dropped and of 16 bits the upper 8 are taken, as Pillow's convert("RGB")
+ * does; gamma and orientation are not looked at. */
 bool mx_image_look(MxImages *images, const char *path, MxWhere where, MxImageSize *out,
                    MxError *err);
 bool mx_image_read(MxImages *images, const char *path, MxWhere where, const MxImageTiles *tiles,

@@ -15,11 +15,13 @@
 #include <unistd.h>
 
 enum { PATIENCE_MS = 120 * 1000, TEXT_BYTES = 400, PATH_BYTES = 4096, CHANNELS = 3 };
+enum { URL_BYTES = MX_IMAGE_MOST_BYTES / 3 * 4 + PATH_BYTES };
 
 struct MxImages {
     pthread_mutex_t lock;
     uint8_t *rgb; /* canvases of a picture, shared with the child */
     size_t rgb_bytes;
+    char *url;   /* the request's, shared too; pages that no URL needed are never there */
     pid_t child; /* 0 = none */
     int line;    /* the socket to it */
 };
@@ -27,6 +29,7 @@ struct MxImages {
 typedef struct Request {
     MxImageTiles wanted; /* no canvases = its size alone */
     char path[PATH_BYTES];
+    size_t url_bytes; /* 0 = it is the file of that path */
 } Request;
 
 typedef struct Answer {
@@ -89,13 +92,27 @@ static size_t bytes_of(MxImageSize size) {
     return (size_t)(size.width * size.height * CHANNELS);
 }
 
+/* What a data: URL holds. Source: RFC 2397. */
+static MxBytes decode_url(MxArena *arena, const char *url, size_t n) {
+    static const char mark[] = ";base64,";
+    const char *at = memmem(url, n, mark, strlen(mark));
+    MxBytes out;
+    if (!at || memchr(url, ',', n) != at + strlen(mark) - 1)
+        image_fail("is no data: URL in base64");
+    at += strlen(mark);
+    if (!mx_base64(arena, at, n - (size_t)(at - url), &out)) image_fail("is no base64");
+    return out;
+}
+
 static void serve(const MxImages *images, const Request *request) {
     MxArena arena = {.name = "picture"};
     MxError err = {0};
     MxBytes file;
     Answer a = {.is_good = true};
     uint8_t *rgb = NULL;
-    if (!mx_file_read(&arena, request->path, MX_IMAGE_MOST_BYTES, &file, &err))
+    if (request->url_bytes)
+        file = decode_url(&arena, images->url, request->url_bytes);
+    else if (!mx_file_read(&arena, request->path, MX_IMAGE_MOST_BYTES, &file, &err))
         image_fail("%s", err.text.data);
     const MxImageTiles *wanted = &request->wanted;
     format_of(file)->decode(&arena, file, &a.size, wanted->n ? &rgb : NULL);
@@ -156,7 +173,7 @@ static bool await(const MxImages *images, Answer *a) {
 }
 
 static bool ask(MxImages *images, const Request *request, MxWhere where, Answer *a, MxError *err) {
-    const char *path = request->path;
+    const char *path = request->url_bytes ? MX_IMAGE_DATA " …" : request->path;
     if (!images->child && !start(images, err)) return false;
     *a = (Answer){0};
     bool is_sent = send(images->line, request, sizeof *request, MSG_NOSIGNAL) == sizeof *request;
@@ -174,6 +191,15 @@ static bool ask_for(MxImages *images, const MxImageTiles *tiles, const char *pat
                     Answer *a, MxError *err) {
     Request request = {.wanted = *tiles};
     size_t n = strlen(path);
+    if (!strncmp(path, MX_IMAGE_DATA, strlen(MX_IMAGE_DATA))) {
+        if (n > URL_BYTES)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                           "the data: URL of an image has %zu bytes, wanted at most %d", n,
+                           URL_BYTES);
+        memcpy(images->url, path, n);
+        request.url_bytes = n;
+        return ask(images, &request, where, a, err);
+    }
     if (n >= sizeof request.path)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "the name of an image has %zu bytes, wanted at most %d", n, PATH_BYTES - 1);
@@ -208,18 +234,27 @@ static void close_on_release(void *data) {
     MxImages *images = data;
     if (images->child) stop(images);
     munmap(images->rgb, images->rgb_bytes);
+    munmap(images->url, URL_BYTES);
     pthread_mutex_destroy(&images->lock);
+}
+
+static void *share(size_t bytes) {
+    const int how = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
 }
 
 bool mx_images_open(MxArena *arena, int64_t most_pixels, MxImages **out, MxError *err) {
     MX_ASSERT(most_pixels > 0);
     MxImages *images = mx_new(arena, MxImages);
     *images = (MxImages){.rgb_bytes = (size_t)most_pixels * CHANNELS};
-    void *shared =
-        mmap(NULL, images->rgb_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return mx_fail_errno(err, "no memory to share with a reader of images");
-    images->rgb = shared;
+    images->rgb = share(images->rgb_bytes);
+    images->url = images->rgb ? share(URL_BYTES) : NULL;
+    if (!images->url) {
+        mx_fail_errno(err, "no memory to share with a reader of images");
+        if (images->rgb) munmap(images->rgb, images->rgb_bytes);
+        return false;
+    }
     pthread_mutex_init(&images->lock, NULL);
     mx_arena_on_release(arena, close_on_release, images);
     *out = images;

@@ -64,6 +64,34 @@ START_TEST(pixels_are_those_of_transformers) {
 }
 END_TEST
 
+static const char *url_of(const char *head, MxBytes file) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_text_add(&text, "%s", head);
+    for (size_t i = 0; i < file.size; i += 3) {
+        unsigned bits = (unsigned)file.data[i] << 16;
+        for (size_t k = 1; k < 3; k++)
+            if (i + k < file.size) bits |= (unsigned)file.data[i + k] << (16 - 8 * k);
+        for (size_t k = 0; k < 4; k++)
+            mx_text_add(&text, "%c", i + k > file.size ? '=' : digits[bits >> (18 - 6 * k) & 63]);
+    }
+    return text.data;
+}
+
+START_TEST(urls_hold_what_files_do) {
+    const char *name = mx_arena_printf(&arena, "images/%s", goldens[_i].name);
+    const char *path = goldens_need(&arena, name);
+    const char *url = url_of("data:image/x;base64,", file_of(path));
+    uint8_t file[GOLDEN_BYTES], found[GOLDEN_BYTES];
+    MxImages *images = reader();
+    ck_assert(mx_image_read(images, path, MX_NOWHERE, &golden_size, file, &err));
+    ck_assert_msg(mx_image_read(images, url, MX_NOWHERE, &golden_size, found, &err), "%s",
+                  err.text.data);
+    ck_assert(!memcmp(file, found, sizeof file));
+}
+END_TEST
+
 /* ---- files that are none */
 
 static const char *write_file(const char *data, size_t n) {
@@ -98,6 +126,10 @@ START_TEST(what_is_no_picture_is_told) {
     refuse(images, goldens_need(&arena, "images/small.gif"), "found a file of GIF, wanted PNG");
     refuse(images, goldens_need(&arena, "images/cmyk.jpg"), "its colours are CMYK");
     refuse(images, write_file(bomb, sizeof bomb), "");
+    refuse(images, "data:image/png,abc", "is no data: URL in base64");
+    refuse(images, "data:,;base64,QUJD", "is no data: URL in base64");
+    refuse(images, "data:image/png;base64,QU_D", "is no base64");
+    refuse(images, "data:image/png;base64,", "is no picture of PNG or JPEG");
     MxImageSize size;
     const char *good = goldens_need(&arena, "images/grey.png");
     ck_assert(mx_image_look(images, good, MX_NOWHERE, &size, &err));
@@ -143,12 +175,37 @@ START_TEST(means_are_weighed) {
 }
 END_TEST
 
+/* Of one colour each: all of it lies on the canvas, and the rest is black. */
+static const MxImageSize odd[] = {{1, 1}, {5000, 1}, {1, 5000}, {3, 400}};
+
+START_TEST(odd_forms_fill_what_they_may) {
+    enum { SIDE = 12, MOST = 4 };
+    static uint8_t from[5000 * 3], to[MOST * SIDE * SIDE * 3];
+    const MxImageTiles forms[] = {mx_image_whole(SIDE), mx_image_tiles(odd[_i], SIDE, MOST)};
+    memset(from, 77, sizeof from);
+    for (int f = 0; f < MX_COUNT(forms); f++)
+        for (int k = 0; k < forms[f].n; k++) {
+            MxImageCanvas c = forms[f].canvas[k];
+            ck_assert(c.picture.width >= 1 && c.picture.height >= 1);
+            ck_assert(c.picture.width <= c.canvas.width && c.picture.height <= c.canvas.height);
+            mx_image_resize(from, odd[_i], to, c);
+            for (int64_t i = 0; i < c.canvas.width * c.canvas.height * 3; i++) {
+                int64_t x = i / 3 % c.canvas.width, y = i / 3 / c.canvas.width;
+                bool is_picture = x < c.picture.width && y < c.picture.height;
+                ck_assert_int_eq(to[i], is_picture ? 77 : 0);
+            }
+        }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("image");
     TCase *tcase = tcase_create("image");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, pixels_are_those_of_transformers, 0, MX_COUNT(goldens));
+    tcase_add_loop_test(tcase, urls_hold_what_files_do, 0, MX_COUNT(goldens));
+    tcase_add_loop_test(tcase, odd_forms_fill_what_they_may, 0, MX_COUNT(odd));
     tcase_add_test(tcase, what_is_no_picture_is_told);
     tcase_add_test(tcase, damage_is_told);
     tcase_add_test(tcase, means_are_weighed);
