@@ -51,13 +51,23 @@ static void generate(MxTrainState *state, const int32_t *tokens, int64_t n, int6
     double start = bench_clock_s();
     for (int64_t at = 0; at < n; at += shape.chunk) {
         int64_t some = n - at < shape.chunk ? n - at : shape.chunk;
-        mx_generation_run(state, &(MxPiece){1, &sequence, &at, tokens + at, some, false}, logits);
+        mx_generation_run(state,
+                          &(MxPiece){.n = 1,
+                                     .sequences = &sequence,
+                                     .before = &at,
+                                     .tokens = tokens + at,
+                                     .n_tokens = some},
+                          logits);
     }
     seconds[0] = bench_clock_s() - start;
     start = bench_clock_s();
     double processor = processor_s();
     for (int64_t at = n; at < n + more; at++)
-        mx_generation_run(state, &(MxPiece){1, &sequence, &at, tokens, 1, false}, logits);
+        mx_generation_run(
+            state,
+            &(MxPiece){
+                .n = 1, .sequences = &sequence, .before = &at, .tokens = tokens, .n_tokens = 1},
+            logits);
     seconds[1] = bench_clock_s() - start;
     seconds[2] = processor_s() - processor;
 }

@@ -2,12 +2,17 @@
 """Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
     golden_sees.py NAME OUT        NAME: gemma3_sees or llama4_sees
+    golden_sees.py --continue FILE
+
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
 pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
 (of llama4: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
 and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it.
+
+FILE receives, of the models in tests/golden/images, what transformers' generate says greedily behind the beginning of each row, whose
+length `prompt` tells (continuations.json).
 """
 import json
 import os
@@ -20,7 +25,7 @@ import transformers
 
 BEGIN, TOKEN, END = 60, 61, 62  # ids of what stands around an image and for each of its tokens
 BESIDE, BELOW, WHOLE = 57, 58, 59  # ids of what stands between tiles, behind a row of them, and before the small picture
-ACROSS, TOKENS, LENGTH = 4, 4, 24  # patches of a side, tokens of a view, of a row
+ACROSS, TOKENS, LENGTH, MORE = 4, 4, 24, 48  # patches of a side, tokens of a view, of a row, of a continuation
 SOFT = [TOKEN] * TOKENS
 
 VISION = """use_multimodal: true
@@ -279,13 +284,41 @@ MODELS = {
 }
 
 
+def pixels_of(spec):
+    return (np.random.default_rng(5).integers(-8, 9, (sum(spec["views"]), 3, spec["side"], spec["side"])) / 8).astype(np.float32)
+
+
+def continue_rows(name, spec):
+    kinds = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration}
+    model = kinds[name].from_pretrained(os.path.join("tests/golden/images", name), attn_implementation="eager", dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
+    pixels, first, rows = pixels_of(spec), 0, []
+    for row, n, views in zip(spec["ids"], spec["prompt"], spec["views"]):
+        ids = torch.tensor([row[:n]])
+        types = dict(token_type_ids=(ids == TOKEN).long()) if spec["types"] else {}
+        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=torch.tensor(pixels[first:first + views]),
+                              do_sample=False, max_new_tokens=MORE, output_logits=True, return_dict_in_generate=True, **types)
+        top = torch.stack(made.logits).topk(2).values
+        print(name, "closest call", float((top[..., 0] - top[..., 1]).min()))
+        tokens = made.sequences[0, n:]
+        logprobs = torch.stack(made.logits)[:, 0].log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+        rows.append(dict(prompt=n, tokens=tokens.tolist(), logprobs=[round(x, 7) for x in logprobs.tolist()]))
+        first += views
+    return rows
+
+
 def main():
+    if sys.argv[1] == "--continue":
+        with open(sys.argv[2], "w") as out:
+            json.dump({name: continue_rows(name, spec) for name, spec in MODELS.items()}, out)
+            out.write("\n")
+        return
     name, folder = sys.argv[1:]
     spec = MODELS[name]
     model = spec["make"]()
     ids = np.array(spec["ids"])
     assert ids.shape == (2, LENGTH)
-    pixels = (np.random.default_rng(5).integers(-8, 9, (sum(spec["views"]), 3, spec["side"], spec["side"])) / 8).astype(np.float32)
+    pixels = pixels_of(spec)
     labels = torch.tensor(ids)
     for b, prompt in enumerate(spec["prompt"]):
         labels[b, :prompt] = -100

@@ -66,6 +66,7 @@ typedef struct MxDataImages {
     MxVision vision;
     const char *columns[MX_MOST_IMAGE_COLUMNS];
     int n_columns;
+    bool only_data; /* they are data: URLs, no files */
 } MxDataImages;
 
 /* What to read, the same on every rank. Strings are borrowed for the dataset's life. */

@@ -5,6 +5,7 @@
 
 #include <mx/chat.h>
 #include <mx/ckpt.h>
+#include <mx/data_images.h>
 #include <mx/program.h>
 #include <mx/text.h>
 
@@ -44,6 +45,18 @@ MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, co
 
 /* ---- sequences */
 
+/* What a reply follows. */
+typedef struct MxPrompt {
+    MxTokens tokens;
+    /* With images: which row of all those that they become each token is, from 1 on, 0 = a text's
+     * [tokens.n]; which they are; and, once mx_prompt_look has read them, their views, f32
+     * [n_views, values of one]. NULL = it has none. */
+    const int32_t *image;
+    MxPictures *pictures;
+    const float *pixels;
+    int64_t n_views;
+} MxPrompt;
+
 /* What comes after a prompt. */
 typedef struct MxReply {
     MxTokens tokens;
@@ -74,10 +87,11 @@ typedef struct MxGenerate {
 typedef struct MxSequences MxSequences;
 MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state);
 /* mx_sequences_join — a sequence begins with a prompt that mx_prompt_check has let pass; its
- * number, or -1 if all rows are taken. arena, how  are there until it leaves stream      which it
- * is, for random numbers; that of `how` is not looked at */
+ * number, or -1 if all rows are taken.
+ *   arena, how, prompt  are there until it leaves; pixels before the next step
+ *   stream  which it is, for random numbers; that of `how` is not looked at */
 int mx_sequences_join(MxSequences *sequences, MxArena *arena, const MxGenerate *how,
-                      const MxTokens *prompt, uint64_t stream);
+                      const MxPrompt *prompt, uint64_t stream);
 /* mx_sequences_step — the next piece of a prompt that has not gone through yet, and the next token
  * of every sequence whose prompt has. Returns whether any sequence goes on. */
 bool mx_sequences_step(MxSequences *sequences);
@@ -86,18 +100,18 @@ bool mx_sequences_is_over(const MxSequences *sequences, int i);
 MxReply mx_sequences_leave(MxSequences *sequences, int i);
 /* mx_prompt_check — Errors (exit 65): no tokens, ids that the model lacks, or, with `more` tokens,
  * longer than the state's capacity. name: of the prompt, for messages. */
-bool mx_prompt_check(const MxTrainState *state, const char *name, const MxTokens *prompt,
+bool mx_prompt_check(const MxTrainState *state, const char *name, const MxPrompt *prompt,
                      int64_t more, MxError *err);
 
 /* mx_generate — a reply to each prompt, as many at a time as the state has rows.
  *   out  [n] replies, in the arena
  * Errors: as of mx_prompt_check. */
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
-                 const MxTokens *prompts, int64_t n, MxReply *out, MxError *err);
+                 const MxPrompt *prompts, int64_t n, MxReply *out, MxError *err);
 
-/* mx_generate_logits — f32 [ids.n, vocab] after each token of a sequence. The state has all_logits.
- * Errors: as of mx_generate. */
-bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float **out,
+/* mx_generate_logits — f32 [tokens.n, vocab] after each token of a sequence. The state has
+ * all_logits. Errors: as of mx_generate. */
+bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *prompt, float **out,
                         MxError *err);
 
 /* ---- prompts */
@@ -106,18 +120,23 @@ bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float
 typedef struct MxWords {
     const MxTokenizer *tokenizer; /* NULL = there are only ids */
     const MxChat *chat;           /* of conversations; NULL = there are none */
+    MxSeer *seer;                 /* of images; NULL = they are errors */
 } MxWords;
 
 /* mx_prompts_read — prompts of a JSON Lines file: a line is a text, a list of ids, an object whose
  * "prompt" is one of these, or a conversation, an object with "messages", whose next message is the
- * reply. Texts get what the tokenizer puts around them (bos …), conversations what the template
- * does. Errors: file and line, what was found, what was wanted. Test: tests/cli/reply.sh. */
-bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens **out, int64_t *n,
+ * reply. Objects may name images (mx_seer_find); items {"type": "image_url"} of messages, as OpenAI
+ * has them, count as {"type": "image"}. Texts get what the tokenizer puts around them (bos …),
+ * conversations what the template does. Errors: file and line, what was found, what was wanted.
+ * Test: tests/cli/reply.sh. */
+bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxPrompt **out, int64_t *n,
                      MxError *err);
 
-/* mx_prompt_read — one of them, the value of a line. */
-bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxTokens *out,
+/* mx_prompt_read — one of them, the value of a line. mx_prompt_look — reads the pixels of its
+ * images, if it has any, into the arena. Errors: as of mx_seer_read. */
+bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxPrompt *out,
                     MxError *err);
+bool mx_prompt_look(MxArena *arena, MxWords words, MxPrompt *prompt, MxError *err);
 
 /* ---- models in folders */
 
@@ -139,11 +158,14 @@ typedef struct MxSource {
 
 /* mx_source_find — what mx_ckpt_find finds, with its config: a folder of Hugging Face's, a run or a
  * checkpoint of ours.
+ *   sees  of a folder of Hugging Face's its encoder of images too, if it has one that is built
  * Errors: no model, none that mxtrain does, no config (FILE.h5), damage; weights below adapters
  * that were trained over others. */
-bool mx_source_find(MxArena *arena, const char *dir, MxWeights how, MxSource *out, MxError *err);
+bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,
+                    MxError *err);
 /* mx_source_open — a state that generates, with the weights; adapters that a run trained lie over
- * the weights that it began with. */
+ * the weights that it began with. Where tokens of an image see each other a chunk holds an image at
+ * least. */
 bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
                     MxError *err);
 
@@ -152,9 +174,13 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
 typedef struct MxSpeak {
     const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, texts as they are */
     bool talks;          /* those lines are a user's messages in one conversation */
-    const MxChat *chat;  /* of conversations; NULL = there is no template */
-    const char *logits;  /* instead of replies: an HDF5 file that receives, of prompt i,
-                            prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab]; NULL = none */
+    const char **images; /* [n_images] files of the first of these messages, or of every line */
+    int n_images;
+    const char *tokenizer_dir; /* the tokenizer's folder; NULL = there is none */
+    const MxChat *chat;        /* of conversations; NULL = there is no template */
+    const char *logits;        /* instead of replies: an HDF5 file that receives, of prompt i,
+                                  prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab];
+                                  NULL = none */
     MxWeights weights;
     const char **stops; /* [n_stops] see MxGenerate */
     int n_stops;
@@ -165,9 +191,13 @@ typedef struct MxSpeak {
     MxSampling sampling;
 } MxSpeak;
 
-/* mx_speak_find — the model in a folder, and how it replies, in silence. */
-bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
+/* mx_speak_find — the model in a folder, and how it replies, in silence; sees: as of
+ * mx_source_find. mx_speak_words — what its prompts become tokens with; only_data: as MxSeerHow's.
+ */
+bool mx_speak_find(MxArena *arena, const char *dir, bool sees, const MxTokenizer *tokenizer,
                    const MxSpeak *what, MxSource *source, MxGenerate *how, MxError *err);
+MxWords mx_speak_words(MxArena *arena, const MxSource *source, const MxTokenizer *tokenizer,
+                       const MxSpeak *what, bool only_data);
 /* mx_speak — replies of the model in a folder, on stdout.
  *   tokenizer  NULL = there is none */
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,

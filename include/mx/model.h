@@ -91,10 +91,11 @@ typedef struct MxDraws {
 /* mx_model_vision — how a config's model sees images, of one that was checked. */
 MxVision mx_model_vision(const MxConfig *config);
 
-/* The images of a micro-batch. */
+/* The images of a micro-batch: pixels, or rows that were made of them before. */
 typedef struct MxModelImages {
-    MxValue pixels;                /* f32 [B, mx_vision_row] */
+    MxValue pixels;                /* f32 [B, views · values of a view], see mx_vision_row */
     MxValue place[MX_PLACE_FACTS]; /* i32 [B, mx_vision_places] as mx_vision_place says */
+    MxValue rows;                  /* of mx_model_see; MX_NONE = they are to be made of pixels */
     MxValue index; /* i32 [B, T] which token of the row's images stands there, from 1 on; 0 = a
                       text's */
 } MxModelImages;
@@ -135,6 +136,10 @@ typedef struct MxModelCache {
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err);
 
+/* mx_model_see — what becomes of pixels: [B, views · tokens of one, D], of as many views as there
+ * are pixels. */
+MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
+                     const MxModelImages *images);
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
  * leaf of the tree, in order. */
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);

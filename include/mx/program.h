@@ -111,6 +111,7 @@ typedef struct MxGeneration {
     int64_t capacity; /* most positions of one */
     int64_t chunk;    /* tokens of a piece of a prompt */
     bool all_logits;  /* pieces may ask for those of every token */
+    int64_t seen;     /* tokens of a sequence that images become, at most; 0 = it has none */
 } MxGeneration;
 
 /* mx_train_state_open_generation — a state that generates, and does nothing else: on this process
@@ -130,7 +131,16 @@ typedef struct MxPiece {
     const int32_t *tokens;    /* [n], or those of the one */
     int64_t n_tokens;         /* of each */
     bool all_logits;          /* of one sequence, those after each of its tokens */
+    /* Of one sequence: which row of those that mx_generation_see made each token is, from 1 on, 0 =
+     * a text's; NULL = all are. Where tokens of an image see each other, all are in one piece. */
+    const int32_t *image;
 } MxPiece;
+
+/* mx_generation_see — lets a view of an image through the encoder; what it makes is read by the
+ * pieces that follow, until it is made anew. Of a state with `seen` above 0.
+ *   pixels  [mx_vision_row of one image without tiles]
+ *   at      the first of the rows it becomes, 0 … seen - tokens of a view */
+void mx_generation_see(MxTrainState *state, const float *pixels, int64_t at);
 
 /* mx_generation_run — lets a piece through. logits  [n, vocab] after the last token of each; with
  * all_logits, [n_tokens, vocab]. What a sequence gets does not depend on the others, but for

@@ -200,16 +200,34 @@ int64_t pictures_tokens(const Seer *seer, const Pictures *pictures) {
     return n;
 }
 
+bool pictures_check(const Seer *seer, const Pictures *pictures, int64_t n_tokens, MxWhere where,
+                    MxError *err) {
+    const MxEncoder *encoder = seer->encoder;
+    if (pictures->n != pictures->n_places)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "%d images, but its text has %d places for one (\"%s\"); does the chat "
+                       "template tell images?",
+                       pictures->n, pictures->n_places, encoder->mark);
+    return n_tokens == pictures_tokens(seer, pictures) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "its text has \"%s\" itself, which only images become", encoder->token);
+}
+
 /* ---- the files of a record */
 
 static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWhere where,
                         Pictures *out, MxError *err) {
     const char *path = name;
+    bool is_data = !strncmp(name, MX_IMAGE_DATA, strlen(MX_IMAGE_DATA));
+    if (seer->form->only_data && !is_data)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "an image is \"%.60s\", wanted a data: URL; no others are read", name);
     if (out->n == seer->vision.images)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "more images than %lld, as max_num_images_per_example says",
                        (long long)seer->vision.images);
-    if (name[0] != '/') path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
+    if (!is_data && where.file && name[0] != '/')
+        path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
     if (out->n == out->cap) {
         out->cap = out->cap ? 2 * out->cap : 4;
         out->path =
@@ -346,14 +364,13 @@ static float *cut(const Seer *seer, const uint8_t *rgb, int64_t row, float *out)
     return out;
 }
 
-bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
-              float *pixels, MxError *err) {
+float *seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+                  float *pixels, MxError *err) {
     const int64_t side = seer->vision.size;
-    float *end = pixels + mx_vision_row(&seer->vision);
     for (int i = 0; i < pictures->n; i++) {
         MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
         const uint8_t *at = rgb;
-        if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return false;
+        if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return NULL;
         for (int k = 0; k < tiles.n; k++) {
             MxImageSize canvas = tiles.canvas[k].canvas;
             int64_t row = canvas.width * CHANNELS;
@@ -363,6 +380,13 @@ bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t
             at += canvas.height * row;
         }
     }
-    memset(pixels, 0, (size_t)(end - pixels) * sizeof *pixels);
-    return true;
+    return pixels;
+}
+
+bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+              float *pixels, MxError *err) {
+    const float *end = pixels + mx_vision_row(&seer->vision);
+    float *at = seer_views(seer, pictures, where, rgb, pixels, err);
+    if (at) memset(at, 0, (size_t)(end - at) * sizeof *at);
+    return at != NULL;
 }

@@ -51,9 +51,17 @@ int64_t pictures_tokens(const Seer *seer, const Pictures *pictures);
 /* pictures_marked — how many marks of images a text has. */
 int pictures_marked(const Seer *seer, const char *text, size_t n);
 
-/* seer_row — of a row of tokens [length]: which token of all images stands there, from 1 on, or 0;
+/* pictures_check — that every image has its place in the texts, and that so many tokens of them are
+ * left. */
+bool pictures_check(const Seer *seer, const Pictures *pictures, int64_t n_tokens, MxWhere where,
+                    MxError *err);
+
+/* seer_views — the values of all views of some images; returns where they end, or NULL.
+ * seer_row — of a row of tokens [length]: which token of all images stands there, from 1 on, or 0;
  * and the values of its images.
  *   rgb  room for all views of a picture; pixels  as mx_vision_row says */
+float *seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+                  float *pixels, MxError *err);
 bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
               float *pixels, MxError *err);
 void seer_index(const Seer *seer, const int32_t *tokens, int64_t length, int32_t *index);

@@ -147,19 +147,12 @@ static bool check_seen(const Records *records, const Draft *draft, bool is_cut, 
     if (!records->seer) return true;
     const Pictures *pictures = &draft->pictures;
     int64_t wanted = pictures_tokens(records->seer, pictures);
-    if (pictures->n != pictures->n_places)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "%d images, but its text has %d places for one (\"%s\"); does the chat "
-                       "template tell images?",
-                       pictures->n, pictures->n_places, records->seer->encoder->mark);
-    if (count_seen(records, draft->piece) == wanted) return true;
-    if (is_cut)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "its images do not fit into max_target_length (%lld), with %lld tokens",
-                       (long long)records->dataset->config.length, (long long)wanted);
+    int64_t found = count_seen(records, draft->piece);
+    if (!is_cut || found == wanted)
+        return pictures_check(records->seer, pictures, found, where, err);
     return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "its text has \"%s\" itself, which only images become",
-                   records->seer->encoder->token);
+                   "its images do not fit into max_target_length (%lld), with %lld tokens",
+                   (long long)records->dataset->config.length, (long long)wanted);
 }
 
 static void keep_pictures(Records *records, const Draft *draft, MxWhere where, Record *record) {

@@ -75,7 +75,8 @@ static bool foretell(const MxExam *e, const Request *request, double *out, MxErr
     MxArena arena = {.name = "logits"};
     float *logits;
     const MxTokens *t = &request->tokens;
-    bool ok = mx_generate_logits(&arena, e->state, (MxTokens){t->ids, t->n - 1}, &logits, err);
+    bool ok = mx_generate_logits(&arena, e->state, &(MxPrompt){.tokens = {t->ids, t->n - 1}},
+                                 &logits, err);
     *out = 0;
     for (int64_t i = request->n_given; ok && i < t->n; i++) {
         const float *row = logits + (i - 1) * e->vocab;
@@ -151,7 +152,8 @@ static bool prepare_answer(MxArena *arena, MxExam *e, const Question *q, Request
 static bool answer(MxArena *arena, MxExam *e, const Question *q, const Request *request,
                    MxJson *line, MxError *err) {
     MxReply reply;
-    if (!mx_generate(arena, e->state, &e->how, &request->tokens, 1, &reply, err)) return false;
+    const MxPrompt prompt = {.tokens = request->tokens};
+    if (!mx_generate(arena, e->state, &e->how, &prompt, 1, &reply, err)) return false;
     TaskText said = trimmed(reply.text, reply.text_bytes);
     TaskText wanted = trimmed(q->target.text, q->target.n);
     bool is_right = said.n == wanted.n && !memcmp(said.text, wanted.text, said.n);

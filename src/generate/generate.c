@@ -7,7 +7,8 @@
 
 /* A sequence in the making. */
 typedef struct Row {
-    const MxGenerate *how;    /* NULL = the row is free */
+    const MxGenerate *how; /* NULL = the row is free */
+    const MxPrompt *prompt;
     MxTokens all;             /* prompt and reply */
     int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
     int64_t most;
@@ -97,7 +98,35 @@ static void add_token(const MxSequences *s, Row *row, const float *logits) {
     row->is_cut = is_full && !ends && !stops;
 }
 
-/* The next tokens of the sequence that waits longest for its prompt to have gone through. */
+/* Whether tokens i and i + 1 of a prompt must go through together: those of an image that see each
+ * other. */
+static bool is_joined(const MxVision *v, const MxPrompt *prompt, int64_t i) {
+    const int32_t *image = prompt->image;
+    if (!image || !v->encoder->sees_itself || !image[i] || !image[i + 1]) return false;
+    return (image[i] - 1) / v->tokens == (image[i + 1] - 1) / v->tokens;
+}
+
+/* The next piece of a prompt, behind `done` tokens. With its first piece go its images. */
+static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const int32_t *sequence,
+                          const int64_t *done) {
+    const MxVision v = mx_model_vision(mx_train_state_config(state));
+    int64_t left = prompt->tokens.n - *done, chunk = mx_generation(state).chunk;
+    int64_t n = left < chunk ? left : chunk;
+    while (n < left && n > 0 && is_joined(&v, prompt, *done + n - 1)) n--;
+    MX_ASSERT(n > 0 && (!prompt->image || prompt->pixels)); /* a chunk has room for an image */
+    for (int64_t i = 0; !*done && i < prompt->n_views; i++)
+        mx_generation_see(state, prompt->pixels + i * v.patches * v.patch * v.patch * v.channels,
+                          i * v.tokens);
+    return (MxPiece){.n = 1,
+                     .sequences = sequence,
+                     .before = done,
+                     .tokens = prompt->tokens.ids + *done,
+                     .n_tokens = n,
+                     .image = prompt->image ? prompt->image + *done : NULL};
+}
+
+/* The next tokens of the sequence that waits longest for its prompt to have gone through: one
+ * prompt after another, so that what one sees is there until all of it has. */
 static void prefill(MxSequences *s) {
     Row *next = NULL;
     for (int64_t i = 0; i < s->shape.rows; i++) {
@@ -107,12 +136,10 @@ static void prefill(MxSequences *s) {
     }
     if (!next) return;
     int32_t sequence = (int32_t)(next - s->rows);
-    int64_t left = next->n_prompt - next->n_done, n = left < s->shape.chunk ? left : s->shape.chunk;
-    mx_generation_run(
-        s->state, &(MxPiece){1, &sequence, &next->n_done, next->all.ids + next->n_done, n, false},
-        s->logits);
-    next->n_done += n;
-    if (n == left) add_token(s, next, s->logits);
+    MxPiece piece = next_piece(s->state, next->prompt, &sequence, &next->n_done);
+    mx_generation_run(s->state, &piece, s->logits);
+    next->n_done += piece.n_tokens;
+    if (next->n_done == next->n_prompt) add_token(s, next, s->logits);
 }
 
 /* The last token of every sequence that goes on. */
@@ -126,7 +153,12 @@ static void decode(MxSequences *s) {
         s->tokens[n++] = row->all.ids[row->n_done];
     }
     if (!n) return;
-    mx_generation_run(s->state, &(MxPiece){n, s->sequences, s->before, s->tokens, 1, false},
+    mx_generation_run(s->state,
+                      &(MxPiece){.n = n,
+                                 .sequences = s->sequences,
+                                 .before = s->before,
+                                 .tokens = s->tokens,
+                                 .n_tokens = 1},
                       s->logits);
     for (int64_t i = 0; i < n; i++) {
         Row *row = &s->rows[s->sequences[i]];
@@ -159,8 +191,9 @@ MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
     return s;
 }
 
-bool mx_prompt_check(const MxTrainState *state, const char *name, const MxTokens *prompt,
+bool mx_prompt_check(const MxTrainState *state, const char *name, const MxPrompt *asked,
                      int64_t more, MxError *err) {
+    const MxTokens *prompt = &asked->tokens;
     const int64_t vocab = mx_train_state_config(state)->vocab_size;
     const int64_t capacity = mx_generation(state).capacity;
     if (!prompt->n) return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s has no tokens", name);
@@ -175,15 +208,17 @@ bool mx_prompt_check(const MxTrainState *state, const char *name, const MxTokens
                    (long long)prompt->n, (long long)more, (long long)capacity);
 }
 
-int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, const MxTokens *prompt,
+int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, const MxPrompt *asked,
                       uint64_t stream) {
+    const MxTokens *prompt = &asked->tokens;
     int i = 0;
     while (i < s->shape.rows && s->rows[i].how) i++;
     if (i == s->shape.rows) return -1;
     Row *row = &s->rows[i];
     int64_t most = prompt->n + how->max_tokens;
     MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity);
-    *row = (Row){.how = how, .n_prompt = prompt->n, .most = most, .stream = stream};
+    *row =
+        (Row){.how = how, .prompt = asked, .n_prompt = prompt->n, .most = most, .stream = stream};
     row->joined = s->n_joined++;
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
     memcpy(row->all.ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids);
@@ -209,7 +244,7 @@ MxReply mx_sequences_leave(MxSequences *s, int i) {
 }
 
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
-                 const MxTokens *prompts, int64_t n, MxReply *out, MxError *err) {
+                 const MxPrompt *prompts, int64_t n, MxReply *out, MxError *err) {
     MxSequences *s = mx_sequences_new(arena, state);
     int64_t *whose = mx_new_n(arena, int64_t, s->shape.rows), next = 0, n_out = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -231,17 +266,17 @@ bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
     return true;
 }
 
-bool mx_generate_logits(MxArena *arena, MxTrainState *state, MxTokens ids, float **out,
+bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *prompt, float **out,
                         MxError *err) {
-    const MxGeneration shape = mx_generation(state);
     const int64_t vocab = mx_train_state_config(state)->vocab_size;
-    MX_ASSERT(shape.all_logits);
-    if (!mx_prompt_check(state, "the prompt", &ids, 0, err)) return false;
-    *out = mx_new_n(arena, float, ids.n *vocab);
-    for (int64_t from = 0; from < ids.n; from += shape.chunk) {
-        int64_t n = ids.n - from < shape.chunk ? ids.n - from : shape.chunk;
-        mx_generation_run(state, &(MxPiece){1, &(int32_t){0}, &from, ids.ids + from, n, true},
-                          *out + from * vocab);
+    MX_ASSERT(mx_generation(state).all_logits);
+    if (!mx_prompt_check(state, "the prompt", prompt, 0, err)) return false;
+    *out = mx_new_n(arena, float, prompt->tokens.n *vocab);
+    for (int64_t from = 0, n; from < prompt->tokens.n; from += n) {
+        MxPiece piece = next_piece(state, prompt, &(int32_t){0}, &from);
+        piece.all_logits = true;
+        n = piece.n_tokens;
+        mx_generation_run(state, &piece, *out + from * vocab);
     }
     return true;
 }

@@ -14,9 +14,51 @@ static bool read_ids(MxArena *arena, const MxJson *list, MxWhere where, MxTokens
     return true;
 }
 
+static bool find_pictures(MxArena *arena, MxWords words, const MxJson *record, MxWhere where,
+                          MxPrompt *out, MxError *err) {
+    MxPictures *pictures;
+    if (!mx_seer_find(arena, words.seer, record, where, &pictures, err)) return false;
+    out->pictures = pictures;
+    return true;
+}
+
+/* ---- conversations */
+
+static void add_item(MxJson *items, const MxJson *item) {
+    const char *type = mx_json_string(mx_json_get(item, "type"));
+    const MxJson *url = mx_json_get(mx_json_get(item, "image_url"), "url");
+    if (!type || strcmp(type, "image_url") || !url) {
+        mx_json_push(items, item);
+        return;
+    }
+    MxJson *image = mx_json_push_object(items);
+    mx_json_set_string(image, "type", "image");
+    mx_json_set(image, "url", url);
+}
+
+/* Messages whose images are as transformers has them, which templates know. */
+static const MxJson *plain_messages(MxArena *arena, const MxJson *messages) {
+    MxJson *list = mx_json_put_array(mx_json_object(arena), "messages"), *value;
+    const char *name;
+    for (size_t m = 0; m < mx_json_length(messages); m++) {
+        const MxJson *message = mx_json_at(messages, m);
+        MxJson *made = mx_json_push_object(list);
+        for (void *at = NULL; mx_json_next(message, &at, &name, &value);) {
+            if (strcmp(name, "content") || strcmp(mx_json_kind(value), "a list")) {
+                mx_json_set(made, name, value);
+                continue;
+            }
+            MxJson *items = mx_json_put_array(made, name);
+            for (size_t i = 0; i < mx_json_length(value); i++)
+                add_item(items, mx_json_at(value, i));
+        }
+    }
+    return list;
+}
+
 /* A conversation whose next message is wanted, unless it says otherwise. */
 static bool read_messages(MxArena *arena, MxWords words, const MxJson *json, MxWhere where,
-                          MxTokens *out, MxError *err) {
+                          MxPrompt *out, MxError *err) {
     MxConversation conversation;
     MxJson *request = mx_json_object(arena), *value;
     const char *name;
@@ -26,24 +68,38 @@ static bool read_messages(MxArena *arena, MxWords words, const MxJson *json, MxW
     mx_json_set_bool(request, "add_generation_prompt", true);
     for (void *at = NULL; mx_json_next(json, &at, &name, &value);)
         mx_json_set(request, name, value);
-    if (!mx_chat_encode(arena, words.chat, words.tokenizer, request, where, &conversation, err))
+    const MxJson *messages = mx_json_get(json, "messages");
+    if (!strcmp(mx_json_kind(messages), "a list"))
+        mx_json_set(request, "messages", plain_messages(arena, messages));
+    if (!find_pictures(arena, words, request, where, out, err) ||
+        !mx_chat_tell(arena, words.chat, request, where, &conversation.rendered, err))
         return false;
-    *out = conversation.tokens;
+    mx_seer_tell(arena, words.seer, out->pictures, false, &conversation.rendered);
+    if (!mx_chat_tokens(arena, words.tokenizer, where, &conversation, err)) return false;
+    out->tokens = conversation.tokens;
     return true;
 }
 
-bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxTokens *out,
-                    MxError *err) {
+/* ---- */
+
+static bool read_prompt(MxArena *arena, MxWords words, const MxJson *json, MxWhere where,
+                        MxPrompt *out, MxError *err) {
     bool is_object = !strcmp(mx_json_kind(json), "an object");
     if (is_object && mx_json_get(json, "messages"))
         return read_messages(arena, words, json, where, out, err);
+    if (is_object && !find_pictures(arena, words, json, where, out, err)) return false;
     const MxJson *prompt = is_object ? mx_json_get(json, "prompt") : json;
     const char *text = prompt ? mx_json_string(prompt) : NULL;
     if (!prompt)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "found an object without \"prompt\", wanted {\"prompt\": \"...\"} or "
                        "{\"messages\": [...]}");
-    if (!strcmp(mx_json_kind(prompt), "a list")) return read_ids(arena, prompt, where, out, err);
+    bool is_list = !strcmp(mx_json_kind(prompt), "a list");
+    if (is_list && out->pictures)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "found a list of ids with an image, which has no place in it; wanted a "
+                       "text");
+    if (is_list) return read_ids(arena, prompt, where, &out->tokens, err);
     if (!text)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "found %s, wanted a text, a list of ids, or {\"prompt\": one of these}",
@@ -51,9 +107,27 @@ bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere w
     if (!words.tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "found a text, but the model has no tokenizer; wanted a list of ids");
-    return mx_tokenizer_encode(arena, words.tokenizer,
-                               (MxEncoding){text, mx_json_string_bytes(prompt), true, where}, out,
-                               err);
+    MxRendered told = {.text = (char *)(uintptr_t)text, .n = mx_json_string_bytes(prompt)};
+    mx_seer_tell(arena, words.seer, out->pictures, true, &told);
+    return mx_tokenizer_encode(arena, words.tokenizer, (MxEncoding){told.text, told.n, true, where},
+                               &out->tokens, err);
+}
+
+bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxPrompt *out,
+                    MxError *err) {
+    *out = (MxPrompt){0};
+    if (!words.seer) words.seer = mx_seer_new(arena, (MxSeerHow){0});
+    return read_prompt(arena, words, json, where, out, err) &&
+           mx_seer_index(arena, words.seer, out->pictures, out->tokens, where, &out->image, err);
+}
+
+bool mx_prompt_look(MxArena *arena, MxWords words, MxPrompt *prompt, MxError *err) {
+    float *pixels;
+    if (!prompt->pictures) return true;
+    if (!mx_seer_read(arena, words.seer, prompt->pictures, &pixels, &prompt->n_views, err))
+        return false;
+    prompt->pixels = pixels;
+    return true;
 }
 
 static bool is_blank(const char *line, size_t n) {
@@ -61,7 +135,7 @@ static bool is_blank(const char *line, size_t n) {
     return n == 0;
 }
 
-bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxTokens **out, int64_t *n,
+bool mx_prompts_read(MxArena *arena, const char *path, MxWords words, MxPrompt **out, int64_t *n,
                      MxError *err) {
     enum { LARGEST = 1 << 30 };
     MxBytes bytes;

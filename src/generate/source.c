@@ -32,9 +32,10 @@ static bool load_config(MxArena *arena, const char *dir, const char *text, const
     return true;
 }
 
-static const char *text_of_hf(MxArena *arena, const char *dir, MxError *err) {
+static const char *text_of_hf(MxArena *arena, const char *dir, bool sees, MxError *err) {
     MxHfModel model;
     if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &model, err)) return NULL;
+    model.sees = sees && model.encoder;
     const char *dtype = mx_dtype_name(model.dtype);
     return mx_arena_printf(arena, "%sdtype: %s\nweight_dtype: %s\n", mx_hf_yaml(arena, &model),
                            dtype, dtype);
@@ -42,12 +43,12 @@ static const char *text_of_hf(MxArena *arena, const char *dir, MxError *err) {
 
 /* NULL, without an error: nobody knows. What was Hugging Face's has its config.json from
  * mxconvert. */
-static const char *text_of(MxArena *arena, const MxCkptRef *ref, MxError *err) {
-    if (ref->is_hf) return text_of_hf(arena, ref->path, err);
+static const char *text_of(MxArena *arena, const MxCkptRef *ref, bool sees, MxError *err) {
+    if (ref->is_hf) return text_of_hf(arena, ref->path, sees, err);
     if (!ref->manifest) return NULL;
     const char *config = mx_json_string(mx_json_get(ref->manifest, "config"));
     bool was_hf = ref->dir && mx_file_exists(mx_path_join(arena, ref->dir, MX_HF_CONFIG));
-    return config || !was_hf ? config : text_of_hf(arena, ref->dir, err);
+    return config || !was_hf ? config : text_of_hf(arena, ref->dir, sees, err);
 }
 
 /* ---- kernels in few bits */
@@ -90,7 +91,8 @@ static bool read_ends(MxArena *arena, const char *dir, const char *name, MxSourc
     return config != NULL;
 }
 
-bool mx_source_find(MxArena *arena, const char *dir, MxWeights how, MxSource *out, MxError *err) {
+bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,
+                    MxError *err) {
     *out = (MxSource){0};
     if (!mx_ckpt_peek(arena, dir, &out->ref, err)) {
         if (mx_tokenizer_guess(dir))
@@ -98,7 +100,7 @@ bool mx_source_find(MxArena *arena, const char *dir, MxWeights how, MxSource *ou
         return false;
     }
     const MxCkptRef *ref = &out->ref;
-    const char *text = text_of(arena, ref, err);
+    const char *text = text_of(arena, ref, sees, err);
     if (!text && !err->count)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "\"%s\" does not tell with what config it was trained", dir);
@@ -120,10 +122,20 @@ static bool load(const char *from, MxTrainState *s, MxError *err) {
     return mx_ckpt_load_params(from, NULL, (int)c->param_scan_axis, tree, err);
 }
 
+/* For one image at least, if any is seen. */
+static void make_room(const MxConfig *c, MxGeneration *what) {
+    const MxVision v = mx_model_vision(c);
+    if (!what->seen) return;
+    if (what->seen < v.tokens) what->seen = v.tokens;
+    if (v.encoder->sees_itself && what->chunk < v.tokens) what->chunk = v.tokens;
+    if (what->capacity < what->chunk) what->capacity = what->chunk;
+}
+
 bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
                     MxError *err) {
     const MxConfig *c = source->config;
     const char *from = source->ref.ref;
+    make_room(c, &what);
     if (!mx_train_state_open_generation(arena, c, what, source->kept, out, err)) return false;
     bool has_base = c->enable_lora && !source->ref.is_hf;
     if (has_base && !c->load_parameters_path)

@@ -2,6 +2,8 @@
  * a file. */
 #include <mx/generate.h>
 
+#include <mx/model.h>
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -13,9 +15,11 @@ enum {
 typedef struct Speaker {
     const MxSpeak *what;
     const char *dir;
+    const MxTokenizer *tokenizer;
     MxSource source;
     MxTrainState *state;
     MxGenerate how;
+    MxWords words;
 } Speaker;
 
 static void print_text(void *context, const char *text, size_t n) {
@@ -38,9 +42,9 @@ static void print_json(MxArena *arena, const MxReply *reply) {
     fflush(stdout);
 }
 
-bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer,
+bool mx_speak_find(MxArena *arena, const char *dir, bool sees, const MxTokenizer *tokenizer,
                    const MxSpeak *what, MxSource *source, MxGenerate *how, MxError *err) {
-    if (!mx_source_find(arena, dir, what->weights, source, err)) return false;
+    if (!mx_source_find(arena, dir, sees, what->weights, source, err)) return false;
     int32_t *eos = mx_new(arena, int32_t);
     *eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
     bool is_said = source->n_ends > 0;
@@ -56,19 +60,30 @@ bool mx_speak_find(MxArena *arena, const char *dir, const MxTokenizer *tokenizer
             mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--stop: \"%s\" has no tokenizer", dir));
 }
 
-/* Rows at a time of sequences of up to `capacity` tokens, prompts of up to `longest`. */
+MxWords mx_speak_words(MxArena *arena, const MxSource *source, const MxTokenizer *tokenizer,
+                       const MxSpeak *what, bool only_data) {
+    const MxSeerHow how = {.vision = mx_model_vision(source->config),
+                           .tokenizer = tokenizer,
+                           .tokenizer_dir = what->tokenizer_dir,
+                           .only_data = only_data};
+    return (MxWords){tokenizer, what->chat, mx_seer_new(arena, how)};
+}
+
+/* Rows at a time of sequences of up to `capacity` tokens, prompts of up to `longest`, of which up
+ * to `seen` are of images. */
 static bool open_model(MxArena *arena, Speaker *s, int64_t rows, int64_t longest, int64_t capacity,
-                       MxError *err) {
+                       int64_t seen, MxError *err) {
     int64_t chunk = longest < 2 ? 2 : longest < LARGEST_CHUNK ? longest : LARGEST_CHUNK;
     MxGeneration what = {.rows = rows,
                          .capacity = capacity < chunk ? chunk : capacity,
                          .chunk = chunk,
-                         .all_logits = s->what->logits != NULL};
+                         .all_logits = s->what->logits != NULL,
+                         .seen = seen};
     return mx_source_open(arena, &s->source, what, &s->state, err);
 }
 
 /* Some prompts at a time as JSON, or one by one as text that streams. */
-static bool reply(Speaker *s, const MxTokens *prompts, int64_t n, MxError *err) {
+static bool reply(Speaker *s, MxPrompt *prompts, int64_t n, MxError *err) {
     int64_t rows = mx_generation(s->state).rows;
     bool ok = true;
     for (int64_t i = 0, some; ok && i < n; i += some) {
@@ -76,7 +91,9 @@ static bool reply(Speaker *s, const MxTokens *prompts, int64_t n, MxError *err) 
         some = n - i < rows ? n - i : rows;
         MxReply *replies = mx_new_n(&scratch, MxReply, some);
         s->how.stream = (uint64_t)i;
-        ok = mx_generate(&scratch, s->state, &s->how, prompts + i, some, replies, err);
+        for (int64_t k = 0; ok && k < some; k++)
+            ok = mx_prompt_look(&scratch, s->words, &prompts[i + k], err);
+        ok = ok && mx_generate(&scratch, s->state, &s->how, prompts + i, some, replies, err);
         for (int64_t k = 0; ok && k < some; k++)
             if (s->what->json)
                 print_json(&scratch, &replies[k]);
@@ -88,12 +105,14 @@ static bool reply(Speaker *s, const MxTokens *prompts, int64_t n, MxError *err) 
     return ok;
 }
 
-static bool write_prompt(const Speaker *s, MxH5 *file, int64_t i, MxTokens ids, MxError *err) {
+static bool write_prompt(const Speaker *s, MxH5 *file, int64_t i, MxPrompt *prompt, MxError *err) {
+    const MxTokens ids = prompt->tokens;
     MxArena arena = {.name = "logits"};
     float *logits;
     MxShape all = MX_SHAPE(ids.n, s->source.config->vocab_size);
     const char *dir = mx_arena_printf(&arena, "prompts/%06lld", (long long)i);
-    bool ok = mx_generate_logits(&arena, s->state, ids, &logits, err) &&
+    bool ok = mx_prompt_look(&arena, s->words, prompt, err) &&
+              mx_generate_logits(&arena, s->state, prompt, &logits, err) &&
               mx_h5_write(file, mx_path_join(&arena, dir, "ids"), MX_I32, MX_SHAPE(ids.n), ids.ids,
                           err) &&
               mx_h5_write(file, mx_path_join(&arena, dir, "logits"), MX_F32, all, logits, err);
@@ -101,62 +120,98 @@ static bool write_prompt(const Speaker *s, MxH5 *file, int64_t i, MxTokens ids, 
     return ok;
 }
 
-static bool write_logits(MxArena *arena, const Speaker *s, const MxTokens *prompts, int64_t n,
+static bool write_logits(MxArena *arena, const Speaker *s, MxPrompt *prompts, int64_t n,
                          MxError *err) {
     MxH5 *file;
     bool ok = mx_h5_create(arena, s->what->logits, &file, err);
-    for (int64_t i = 0; ok && i < n; i++) ok = write_prompt(s, file, i, prompts[i], err);
+    for (int64_t i = 0; ok && i < n; i++) ok = write_prompt(s, file, i, &prompts[i], err);
     return ok && mx_h5_close(file, err);
 }
 
-/* Prompts of a file. */
+static bool find_model(MxArena *arena, Speaker *s, bool sees, MxError *err) {
+    if (!mx_speak_find(arena, s->dir, sees, s->tokenizer, s->what, &s->source, &s->how, err))
+        return false;
+    s->how.say = s->what->json ? NULL : print_text;
+    return true;
+}
+
+/* Prompts of a file. Only for those with images their encoder is read. */
 static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
     const MxSpeak *what = s->what;
-    MxTokens *prompts;
-    int64_t n, longest = 0, rows = what->json ? what->rows : 1;
-    const MxWords words = {s->how.tokenizer, what->chat};
-    if (!mx_prompts_read(arena, what->prompts, words, &prompts, &n, err)) return false;
-    for (int64_t i = 0; i < n; i++) longest = prompts[i].n > longest ? prompts[i].n : longest;
+    MxPrompt *prompts;
+    int64_t n, longest = 0, seen = 0, rows = what->json ? what->rows : 1;
+    if (!mx_prompts_read(arena, what->prompts, s->words, &prompts, &n, err)) return false;
+    for (int64_t i = 0; i < n; i++) {
+        longest = prompts[i].tokens.n > longest ? prompts[i].tokens.n : longest;
+        for (int64_t k = 0; prompts[i].image && k < prompts[i].tokens.n; k++)
+            seen = prompts[i].image[k] > seen ? prompts[i].image[k] : seen;
+    }
+    bool is_blind = !seen && s->source.ref.is_hf && s->source.config->use_multimodal;
+    if (is_blind && !find_model(arena, s, false, err)) return false;
     if (what->logits)
-        return open_model(arena, s, 1, longest, longest, err) &&
+        return open_model(arena, s, 1, longest, longest, seen, err) &&
                write_logits(arena, s, prompts, n, err);
-    return open_model(arena, s, n < rows ? n : rows, longest, longest + what->max_tokens, err) &&
+    return open_model(arena, s, n < rows ? n : rows, longest, longest + what->max_tokens, seen,
+                      err) &&
            reply(s, prompts, n, err);
 }
 
 /* ---- lines of stdin */
 
-static void add_message(MxArena *scratch, MxJson *request, const char *role, const char *text,
-                        size_t n) {
-    MxJson *message = mx_json_push_object(mx_json_get(request, "messages"));
+/* With the first message go the images. */
+static void add_message(const MxSpeak *what, MxJson *request, const char *role, MxEncoding text) {
+    MxJson *messages = mx_json_get(request, "messages");
+    int n_images = mx_json_length(messages) ? 0 : what->n_images;
+    MxJson *message = mx_json_push_object(messages), *items = NULL, *item;
+    MxArena scratch = {.name = "message"};
+    const char *said = mx_arena_strndup(&scratch, text.text, text.n);
     mx_json_set_string(message, "role", role);
-    mx_json_set_string(message, "content", mx_arena_strndup(scratch, text, n));
+    if (n_images) items = mx_json_put_array(message, "content");
+    for (int i = 0; i < n_images; i++) {
+        item = mx_json_push_object(items);
+        mx_json_set_string(item, "type", "image");
+        mx_json_set_string(item, "path", what->images[i]);
+    }
+    item = n_images ? mx_json_push_object(items) : message;
+    if (n_images) mx_json_set_string(item, "type", "text");
+    mx_json_set_string(item, n_images ? "text" : "content", said);
+    mx_arena_release(&scratch);
+}
+
+/* A line alone: its text, and the images. */
+static bool encode_alone(MxArena *arena, const Speaker *s, MxEncoding line, MxPrompt *out,
+                         MxError *err) {
+    MxJson *record = mx_json_object(arena);
+    *out = (MxPrompt){0};
+    if (!s->what->n_images)
+        return mx_tokenizer_encode(arena, s->how.tokenizer, line, &out->tokens, err);
+    mx_json_set_string(record, "prompt", mx_arena_strndup(arena, line.text, line.n));
+    MxJson *images = mx_json_put_array(record, "images");
+    for (int i = 0; i < s->what->n_images; i++) mx_json_push_string(images, s->what->images[i]);
+    return mx_prompt_read(arena, s->words, record, line.where, out, err);
 }
 
 /* A line as a prompt: alone as it is, or behind the conversation so far. */
-static bool encode_line(MxArena *arena, const Speaker *s, MxJson *request, const MxText *line,
-                        MxWhere where, MxTokens *out, MxError *err) {
-    MxConversation conversation;
-    if (!s->what->talks)
-        return mx_tokenizer_encode(arena, s->how.tokenizer,
-                                   (MxEncoding){line->data, line->len, true, where}, out, err);
-    add_message(arena, request, "user", line->data, line->len);
-    if (!mx_chat_encode(arena, s->what->chat, s->how.tokenizer, request, where, &conversation, err))
-        return false;
-    *out = conversation.tokens;
-    return true;
+static bool encode_line(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding line,
+                        MxPrompt *out, MxError *err) {
+    if (!s->what->talks) return encode_alone(arena, s, line, out, err);
+    add_message(s->what, request, "user", line);
+    return mx_prompt_read(arena, s->words, request, line.where, out, err);
 }
 
 /* request: the conversation so far; all else that an answer takes is gone behind it. */
 static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere where,
                         MxError *err) {
     MxArena scratch = {.name = "answer"};
-    MxTokens prompt;
+    MxPrompt prompt;
     MxReply made;
-    bool ok = encode_line(&scratch, s, request, line, where, &prompt, err) &&
+    const MxEncoding said = {line->data, line->len, true, where};
+    bool ok = encode_line(&scratch, s, request, said, &prompt, err) &&
+              mx_prompt_look(&scratch, s->words, &prompt, err) &&
               mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
     if (ok && s->what->talks)
-        add_message(&scratch, request, "assistant", made.text, made.text_bytes);
+        add_message(s->what, request, "assistant",
+                    (MxEncoding){made.text, made.text_bytes, true, where});
     if (ok) printf("\n"), fflush(stdout);
     mx_arena_release(&scratch);
     return ok;
@@ -186,14 +241,14 @@ static bool talk(MxArena *arena, Speaker *s, MxError *err) {
                        "\"%s\" has no tokenizer; --prompts takes ids", s->dir);
     if (s->what->logits)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
-    return open_model(arena, s, 1, LARGEST_CHUNK, TALK_CAPACITY + s->what->max_tokens, err) &&
-           answer_lines(s, err);
+    int64_t capacity = TALK_CAPACITY + s->what->max_tokens, seen = s->what->n_images ? capacity : 0;
+    return open_model(arena, s, 1, LARGEST_CHUNK, capacity, seen, err) && answer_lines(s, err);
 }
 
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
               MxError *err) {
-    Speaker s = {.what = what, .dir = dir};
-    if (!mx_speak_find(arena, dir, tokenizer, what, &s.source, &s.how, err)) return false;
-    s.how.say = what->json ? NULL : print_text;
+    Speaker s = {.what = what, .dir = dir, .tokenizer = tokenizer};
+    if (!find_model(arena, &s, what->prompts || what->n_images, err)) return false;
+    s.words = mx_speak_words(arena, &s.source, tokenizer, what, false);
     return what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err);
 }

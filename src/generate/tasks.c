@@ -66,7 +66,7 @@ bool mx_evaluate_tasks(MxArena *arena, const char *dir, const MxTokenizer *token
     MxExam *exam;
     MxTrainState *state;
     if (!mx_exam_read(arena, tokenizer, what, &exam, err) ||
-        !mx_source_find(arena, dir, what->weights, &source, err) ||
+        !mx_source_find(arena, dir, false, what->weights, &source, err) ||
         !open_model(arena, &source, exam, &state, err))
         return false;
     mx_exam_begin(exam, state, source.ends, source.n_ends);

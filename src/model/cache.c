@@ -17,16 +17,14 @@ void model_keep_both(const Pass *p, MxValue kv[2]) {
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
     MxAttentionAttr attr = spec->attention;
-    if (p->images_BT != MX_NONE) {
-        MX_ASSERT(!p->caches && sinks == MX_NONE); /* config and program see to that */
-        attr.block_size = mx_model_vision(p->model->config).tokens;
-        return mx_attention_blocks(t, qkv, p->segments_BT, p->images_BT, attr);
-    }
-    if (!p->caches)
-        return sinks == MX_NONE
-                   ? mx_attention(t, qkv[0], qkv[1], qkv[2], p->segments_BT, spec->attention)
-                   : mx_attention_sinks(t, qkv, p->segments_BT, sinks, spec->attention);
-    return mx_cache_attention(t, qkv, p->place, sinks, spec->attention);
+    bool has_blocks = p->images_BT != MX_NONE;
+    MX_ASSERT(!has_blocks || sinks == MX_NONE); /* the config sees to that */
+    if (has_blocks) attr.block_size = mx_model_vision(p->model->config).tokens;
+    if (p->caches)
+        return mx_cache_attention(t, qkv, p->place, has_blocks ? p->images_BT : sinks, attr);
+    if (has_blocks) return mx_attention_blocks(t, qkv, p->segments_BT, p->images_BT, attr);
+    return sinks == MX_NONE ? mx_attention(t, qkv[0], qkv[1], qkv[2], p->segments_BT, attr)
+                            : mx_attention_sinks(t, qkv, p->segments_BT, sinks, attr);
 }
 
 MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache) {

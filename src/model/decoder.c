@@ -106,10 +106,20 @@ static MxValue embed(const Pass *p, MxValue tokens_BT) {
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
 }
 
+static MxValue merge(const Pass *p, MxValue x_BTD, const MxModelImages *images) {
+    MxValue rows = images->rows == MX_NONE ? model_see(p, images) : images->rows;
+    return mx_merge(p->t, x_BTD, rows, images->index);
+}
+
+MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
+                     const MxModelImages *images) {
+    return model_see(&(Pass){.t = t, .model = model, .params = params}, images);
+}
+
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = begin(t, model, params, in);
     MxValue x_BTD = embed(&p, in.tokens);
-    if (in.images) x_BTD = mx_merge(t, x_BTD, model_see(&p, in.images), in.images->index);
+    if (in.images) x_BTD = merge(&p, x_BTD, in.images);
     MxArena arena = {.name = "layers"};
     MxValue *inputs = mx_new_n(&arena, MxValue, model->n_layers);
     p.kv = mx_arena_alloc(&arena, (size_t)model->n_layers * sizeof *p.kv);

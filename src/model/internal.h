@@ -251,7 +251,7 @@ MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
 /* ---- images (vision.c) */
 
 /* model_add_vision — the encoder's parameters, and what stands between it and the decoder.
- * model_see — rows [B, images of a row · tokens of one, D] for what `images` gives. */
+ * model_see — rows [B, views of a row · tokens of one, D] for the pixels of `images`. */
 void model_add_vision(MxArena *arena, MxModel *model);
 MxValue model_see(const Pass *p, const MxModelImages *images);
 /* model_vision_flops — of a forward pass over the images of so many rows, and what of the weights'

@@ -203,11 +203,21 @@ MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x) {
     return x;
 }
 
+/* The views of a row are as many as it has pixels for. */
+static MxVision vision_of(const Pass *p, const MxModelImages *images) {
+    MxVision v = mx_model_vision(p->model->config);
+    int64_t all = mx_trace_type(p->t, images->pixels).shape.dim[1];
+    v.tiles = v.images = 1;
+    MX_ASSERT(all % mx_vision_row(&v) == 0);
+    v.images = all / mx_vision_row(&v);
+    return v;
+}
+
 MxValue model_see(const Pass *p, const MxModelImages *images) {
     const MxModel *model = p->model;
     const char *scope = p->t->scope;
     Sight sight = {.pass = p,
-                   .vision = mx_model_vision(model->config),
+                   .vision = vision_of(p, images),
                    .images = images,
                    .epsilon = model->config->normalization_layer_epsilon};
     p->t->scope = "vision_encoder";

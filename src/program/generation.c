@@ -28,8 +28,10 @@ static MxGeneration generation_of(const MxTrainState *s) {
     if (s->purpose == PURPOSE_GENERATES) return s->generation;
     if (!samples && !asks && !mx_config_writes(c)) return (MxGeneration){0};
     int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
-    return (MxGeneration){mx_config_writes(c) ? rows_to_write(c) : 1, capacity,
-                          capacity < CHUNK ? capacity : CHUNK, asks};
+    return (MxGeneration){.rows = mx_config_writes(c) ? rows_to_write(c) : 1,
+                          .capacity = capacity,
+                          .chunk = capacity < CHUNK ? capacity : CHUNK,
+                          .all_logits = asks};
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
@@ -64,6 +66,11 @@ static const struct {
     PIECES(ROW)
 #undef ROW
 };
+
+/* Tokens of images come in prompts. */
+static bool sees(const MxTrainState *s, int kind) {
+    return s->generation.seen && kinds[kind].width != 1;
+}
 
 static bool has_piece(const MxTrainState *s, int kind) {
     const MxGeneration *g = &s->generation;
@@ -111,6 +118,7 @@ static PieceVars declare_piece(MxTrainState *s, int kind) {
     const MxShape logits =
         MX_SHAPE(shape.dim[0], kinds[kind].all_logits ? shape.dim[1] : 1, s->config->vocab_size);
     return (PieceVars){
+        .image = sees(s, kind) ? program_add_var(s, name, "image", ids) : MX_NONE,
         .tokens = program_add_var(s, name, "tokens", ids),
         .positions = program_add_var(s, name, "positions", ids),
         .kept = program_add_var(s, name, "kept", ids),
@@ -125,6 +133,7 @@ bool program_declare_generation(MxTrainState *s, MxError *err) {
     s->generation = generation_of(s);
     if (!s->generation.rows) return true;
     if (!declare_caches(s, err)) return false;
+    program_declare_see(s);
     for (int kind = 0; kind < PIECE_COUNT; kind++)
         if (has_piece(s, kind)) s->piece[kind] = declare_piece(s, kind);
     return true;
@@ -144,7 +153,13 @@ static MxValue take_last(MxTrace *t, MxValue x, MxValue last) {
 static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     const PieceVars *v = &s->piece[kind];
     MxValue *params = program_read_held(s, t);
-    MxModelInputs in = {.tokens = mx_variable(t, v->tokens),
+    MxModelImages images = {.pixels = MX_NONE};
+    if (sees(s, kind)) {
+        images.rows = mx_variable(t, s->see.rows);
+        images.index = mx_variable(t, v->image);
+    }
+    MxModelInputs in = {.images = sees(s, kind) ? &images : NULL,
+                        .tokens = mx_variable(t, v->tokens),
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,
                         .caches = s->caches,
@@ -182,15 +197,15 @@ bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGe
 
 /* What an entry reads of a piece, [rows, width] or [rows]. */
 typedef struct Laid {
-    int32_t *tokens, *positions, *kept, *last, *counts, *sequences;
+    int32_t *tokens, *positions, *kept, *last, *counts, *sequences, *image;
 } Laid;
 
 /* Rows that the piece has not are of sequences that it has not, and nothing but padding. */
 static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
     const int64_t B = shape.dim[0], P = shape.dim[1], n = B * P;
-    Laid l = {mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n),
-              mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, B),
-              mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B)};
+    Laid l = {mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n),
+              mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B),
+              mx_new_n(arena, int32_t, n)};
     bool *is_taken = mx_new_n(arena, bool, B);
     int32_t free = 0;
     for (int64_t i = 0; i < n; i++) l.kept[i] = -1;
@@ -204,6 +219,7 @@ static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
             l.kept[i] = l.positions[i] = (int32_t)(piece->before[b] + i - b * P);
         }
     }
+    for (int64_t i = 0; piece->image && i < piece->n_tokens; i++) l.image[i] = piece->image[i];
     for (int64_t b = piece->n; b < B; b++) {
         while (is_taken[free]) free++;
         l.sequences[b] = free++;
@@ -218,7 +234,8 @@ static int kind_of(const MxTrainState *s, const MxPiece *piece) {
     for (int kind = 0; kind < PIECE_COUNT; kind++) {
         MxShape shape = shape_of(s, kind);
         bool fits = has_piece(s, kind) && kinds[kind].all_logits == piece->all_logits &&
-                    piece->n <= shape.dim[0] && piece->n_tokens <= shape.dim[1];
+                    piece->n <= shape.dim[0] && piece->n_tokens <= shape.dim[1] &&
+                    (!piece->image || sees(s, kind));
         if (fits && (best < 0 || mx_shape_count(shape) < mx_shape_count(shape_of(s, best))))
             best = kind;
     }
@@ -251,6 +268,7 @@ void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
     program_write_all(s, v->positions, l.positions);
     program_write_all(s, v->kept, l.kept);
     program_write_all(s, v->last, l.last);
+    if (v->image != MX_NONE) program_write_all(s, v->image, l.image);
     program_write_all(s, v->counts, l.counts);
     program_write_all(s, v->sequences, l.sequences);
     program_run_entry(s, entries[kind]);

@@ -47,6 +47,7 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
     Images *own = program_part(s, PART_images);
     const int *batch = s->var.batch[is_eval];
     own->read = (MxModelImages){.pixels = mx_variable(t, batch[own->pixels]),
+                                .rows = MX_NONE,
                                 .index = mx_variable(t, batch[own->index])};
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         own->read.place[k] = mx_variable(t, batch[own->place[k]]);

@@ -30,9 +30,16 @@ typedef struct PieceVars {
     int tokens, positions; /* [rows, width] */
     int kept;              /* [rows, width] positions, -1 = padding */
     int counts, sequences; /* [rows] */
-    int last;              /* [rows, 1]: where in them the last token of each row stands */
-    int logits;            /* [rows, 1 or width, vocab] */
+    int image;  /* [rows, width] which row of what was seen; MX_NONE = pieces have none */
+    int last;   /* [rows, 1]: where in them the last token of each row stands */
+    int logits; /* [rows, 1 or width, vocab] */
 } PieceVars;
+/* Variables of what sequences see, of a view at a time. */
+typedef struct SeeVars {
+    int pixels, place[MX_PLACE_FACTS]; /* [1, those of a view] */
+    int positions, sequences;          /* [1, tokens of a view], [1]: where the rows go */
+    int rows;                          /* [1, seen, D] */
+} SeeVars;
 /* Which entry each piece has. */
 enum {
 #define ROW(name, width, all_rows, all_logits) PIECE_##name,
@@ -101,6 +108,7 @@ struct MxTrainState {
     MxGeneration generation; /* rows 0 = none */
     int **own;               /* [lane][variable] the one that it has in its place */
     PieceVars piece[PIECE_COUNT];
+    SeeVars see;
     int *caches;  /* variables, as mx_model_caches has them */
     MxVars local; /* the variables as this rank has them */
     Division *divisions;
@@ -128,6 +136,8 @@ struct MxTrainState {
 /* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
  * prompt and reply no longer than those of training. Errors: the model does not generate. */
 bool program_declare_generation(MxTrainState *state, MxError *err);
+/* program_declare_see — variables of what such sequences see, if they do. */
+void program_declare_see(MxTrainState *state);
 /* program_find_mesh — the config's, unless the state has one; who only generates is alone: one
  * device. */
 bool program_find_mesh(MxTrainState *state, MxError *err);

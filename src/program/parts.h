@@ -33,6 +33,8 @@ extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_ev
 #define ROW(name, width, all_rows, all_logits) extern const Entry entry_##name;
 PIECES(ROW)
 #undef ROW
+/* A view of an image becomes rows, which pieces read. */
+extern const Entry entry_see;
 
 /* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples, of which
  * this rank's replica has those from `first` on. Of those that go through a pipeline together, each

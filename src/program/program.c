@@ -8,6 +8,7 @@
  *   prefill   a piece of a prompt goes through the model, which keeps what it needs of it;
  *             prefill_8 …: a short one; foretell: one with logits of all its tokens
  *   decode    a token of one sequence does, decode_all: one of each
+ *   see       a view of an image becomes rows, which pieces of a prompt read
  *   take      makes the reference model equal to the policy
  *   frozen    casts of frozen weights, and their part of the parameters' norm: whenever they change
  *
@@ -335,8 +336,8 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
 
 bool program_trace(MxTrainState *s, MxError *err) {
 #define ROW(name, width, all_rows, all_logits) &entry_##name,
-    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad,     &entry_update,
-                                       &entry_eval, &entry_grad_add, PIECES(ROW) NULL};
+    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad, &entry_update,
+                                       &entry_eval, &entry_grad_add, &entry_see,  PIECES(ROW) NULL};
 #undef ROW
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);

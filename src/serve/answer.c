@@ -20,7 +20,7 @@ static void add_head(MxText *out, const Answer *a, const char *object) {
 }
 
 static void add_usage(MxText *out, const Answer *a, const MxReply *reply) {
-    long long prompt = a->job->prompt.n, made = reply->tokens.n;
+    long long prompt = a->job->prompt.tokens.n, made = reply->tokens.n;
     mx_text_add(out,
                 ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
                 "\"total_tokens\":%lld}",

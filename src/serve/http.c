@@ -12,14 +12,15 @@
 
 enum {
     MOST_CONNECTIONS = 1024,
-    IDLE_S = 60,                      /* of a connection that waits for its client */
-    DRAINED = 16 * HTTP_LARGEST_BODY, /* of a body that is too large, before it is cut off */
+    IDLE_S = 60,  /* of a connection that waits for its client */
+    DRAINED = 16, /* times the largest body: of one that is too large, before it is cut off */
     CLOSING_S = 5
 };
 
 struct Http {
     struct MHD_Daemon *daemon;
     void *server;
+    size_t largest; /* body */
     pthread_mutex_t lock;
     int n_open; /* requests */
 };
@@ -194,12 +195,14 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     }
     if (*n) {
         c->bytes += *n;
-        if (c->job && c->bytes <= HTTP_LARGEST_BODY) mx_text_addn(&c->job->body, data, *n);
+        if (c->job && c->bytes <= c->http->largest) mx_text_addn(&c->job->body, data, *n);
         *n = 0;
-        return c->bytes <= DRAINED ? MHD_YES : MHD_NO;
+        return c->bytes <= DRAINED * c->http->largest ? MHD_YES : MHD_NO;
     }
-    if (c->bytes > HTTP_LARGEST_BODY)
-        return refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, "the body has more than 1 MiB");
+    if (c->bytes > c->http->largest)
+        return refuse(
+            c, MHD_HTTP_CONTENT_TOO_LARGE,
+            mx_arena_printf(&c->memory, "the body has more than %zu MiB", c->http->largest >> 20));
     if (!c->job) return answer_at_once(c, method);
     if (c->is_submitted) return send_answer(c);
     submit(c);
@@ -289,12 +292,13 @@ static bool listen_at(MxArena *arena, const char *address, int *out, char **url,
     return true;
 }
 
-bool http_open(MxArena *arena, const char *address, void *server, Http **out, char **url,
-               MxError *err) {
+bool http_open(MxArena *arena, const char *address, size_t largest, void *server, Http **out,
+               char **url, MxError *err) {
     int descriptor;
     if (!listen_at(arena, address, &descriptor, url, err)) return false;
     Http *http = *out = mx_new(arena, Http);
     http->server = server;
+    http->largest = largest;
     pthread_mutex_init(&http->lock, NULL);
     http->daemon = MHD_start_daemon(
         MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,

@@ -16,7 +16,7 @@ struct Job {
     MxText body;
     double deadline;
     MxAsk ask;
-    MxTokens prompt;
+    MxPrompt prompt;
     MxGenerate how;
     uint64_t number;
     int64_t created;  /* seconds of the epoch */
@@ -34,11 +34,12 @@ const char *serve_models(const void *server);
 
 /* ---- what serve.c asks of http.c */
 
-enum { HTTP_LARGEST_BODY = 1 << 20 };
+enum { HTTP_LARGEST_BODY = 1 << 20, HTTP_LARGEST_BODY_SEEN = 32 << 20 };
 
-/* http_open — listens, and calls serve_submit from then on. url: where. Errors: the address. */
-bool http_open(MxArena *arena, const char *address, void *server, Http **out, char **url,
-               MxError *err);
+/* http_open — listens, and calls serve_submit from then on, with bodies of `largest` bytes at most.
+ * url: where. Errors: the address. */
+bool http_open(MxArena *arena, const char *address, size_t largest, void *server, Http **out,
+               char **url, MxError *err);
 /* http_begin — the answer begins: its status, and whether it comes in pieces. http_write — more of
  * it. http_end — that was all; the job is gone. http_is_gone — nobody listens any more. */
 void http_begin(Job *job, int status, bool streams);

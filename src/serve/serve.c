@@ -23,6 +23,7 @@ typedef struct Server {
     MxGenerate how;
     MxTrainState *state;
     MxSequences *sequences;
+    MxWords words;
     Http *http;
     const char *name, *models;
     List waiting;
@@ -163,8 +164,7 @@ static bool is_ours(const Server *s, const Job *job, Trouble *t) {
 }
 
 static bool read_job(const Server *s, Job *job, MxError *err) {
-    const MxWords words = {s->what->tokenizer, s->what->speak->chat};
-    if (!mx_prompt_read(&job->arena, words, job->ask.prompt, MX_NOWHERE, &job->prompt, err))
+    if (!mx_prompt_read(&job->arena, s->words, job->ask.prompt, MX_NOWHERE, &job->prompt, err))
         return false;
     if (job->ask.n_stops && !s->what->tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "stop: the model has no tokenizer");
@@ -208,11 +208,24 @@ static void admit(Server *s, Job *job) {
     mx_error_release(&err);
 }
 
+/* A sequence that has joined sees its images; if it cannot, that was all. */
+static bool look(Server *s, Job *job) {
+    MxError err = {0};
+    bool ok = mx_prompt_look(&job->arena, s->words, &job->prompt, &err);
+    if (!ok) {
+        mx_sequences_leave(s->sequences, job->row);
+        fail(job, &(Trouble){400, "invalid_request_error", NULL, err.text.data}, false);
+    }
+    mx_error_release(&err);
+    return ok;
+}
+
 static bool join(Server *s, Job *job) {
     uint64_t stream = job->ask.has_seed ? 0 : job->number;
     job->row = mx_sequences_join(s->sequences, &job->arena, &job->how, &job->prompt, stream);
     if (job->row < 0) return false;
     no_longer_held(s);
+    if (!look(s, job)) return true;
     push(&s->running, job);
     if (!job->ask.streams) return true;
     Answer answer = answer_of(s, job);
@@ -296,7 +309,7 @@ static const char *name_of(MxArena *arena, const char *dir) {
 
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
     const MxSpeak *speak = what->speak;
-    const MxGeneration shape = {
+    MxGeneration shape = {
         .rows = speak->rows, .capacity = CAPACITY + speak->max_tokens, .chunk = CHUNK};
     *s = (Server){.what = what, .name = name_of(arena, what->dir)};
     s->models = mx_arena_printf(
@@ -304,9 +317,11 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         "{\"object\":\"list\",\"data\":[{\"id\":%s,\"object\":\"model\",\"created\":%lld,"
         "\"owned_by\":\"mxtrain\"}]}\n",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
-    if (!mx_speak_find(arena, what->dir, what->tokenizer, speak, &s->source, &s->how, err) ||
-        !mx_source_open(arena, &s->source, shape, &s->state, err))
+    if (!mx_speak_find(arena, what->dir, true, what->tokenizer, speak, &s->source, &s->how, err))
         return false;
+    s->words = mx_speak_words(arena, &s->source, what->tokenizer, speak, true);
+    if (s->source.config->use_multimodal) shape.seen = shape.capacity;
+    if (!mx_source_open(arena, &s->source, shape, &s->state, err)) return false;
     s->sequences = mx_sequences_new(arena, s->state);
     pthread_mutex_init(&s->lock, NULL);
     return true;
@@ -318,9 +333,10 @@ bool mx_serve(MxArena *arena, const MxServe *what, MxError *err) {
     if (!mx_serve_address(arena, what->address, &url, &url, err) ||
         !open_server(arena, what, &s, err))
         return false;
+    size_t largest = s.source.config->use_multimodal ? HTTP_LARGEST_BODY_SEEN : HTTP_LARGEST_BODY;
     hear_signals();
     block_signals(SIG_BLOCK);
-    bool ok = http_open(arena, what->address, &s, &s.http, &url, err);
+    bool ok = http_open(arena, what->address, largest, &s, &s.http, &url, err);
     block_signals(SIG_UNBLOCK);
     if (!ok) return false;
     printf("serving %s at %s/v1, %lld at a time\n", s.name, url, (long long)what->speak->rows);

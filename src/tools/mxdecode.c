@@ -119,6 +119,7 @@ static bool open_words(MxArena *arena, CommandLine *line, MxTokenizer **out, MxE
         (*out && !find_chat(arena, line, place, &chat, err)))
         return false;
     line->speak.chat = chat;
+    line->speak.tokenizer_dir = *out ? place : NULL;
     return true;
 }
 

@@ -116,11 +116,18 @@ static int list_sides(CommandLine *line, Side *out) {
           .flag = &k->talks,
           .doc = "lines of stdin are what a user says in one conversation, by the chat template"}},
         {REPLIES,
+         {.name = "--image",
+          .value = k->images,
+          .count = &k->n_images,
+          .takes = "FILE",
+          .doc = "a picture (PNG, JPEG) before each line of stdin, or the first one with --chat; "
+                 "may be repeated"}},
+        {REPLIES,
          {.name = "--prompts",
           .value = &k->prompts,
           .takes = "FILE",
           .doc = "prompts, a line each: a text of JSON, a list of ids, {\"prompt\": ...}, or a "
-                 "conversation, {\"messages\": [...]}"}},
+                 "conversation, {\"messages\": [...]}; objects may name images"}},
         {REPLIES,
          {.name = "--logits",
           .value = &k->logits,
@@ -247,6 +254,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     Numbers numbers = {0};
     Chosen *chosen = mx_new_n(arena, Chosen, n);
     k->stops = mx_new_n(arena, const char *, argc + 1);
+    k->images = mx_new_n(arena, const char *, argc + 1);
     Side sides[MOST_SIDES];
     int n_modes = n - 1, n_sides = list_sides(line, sides);
     n_sides += list_replies(line, &numbers, sides + n_sides);

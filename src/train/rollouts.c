@@ -110,10 +110,10 @@ static uint64_t stream_of(bool is_eval, int64_t i, int64_t rows) {
 
 static bool write_replies(Rollouts *r, MxArena *arena, uint64_t stream, const MxBatch *batch,
                           MxReply *out, MxError *err) {
-    MxTokens *prompts = mx_new_n(arena, MxTokens, batch->rows);
+    MxPrompt *prompts = mx_new_n(arena, MxPrompt, batch->rows);
     r->how.stream = stream;
     for (int64_t row = 0; row < batch->rows; row++)
-        prompts[row] =
+        prompts[row].tokens =
             (MxTokens){batch->field[MX_INPUTS] + row * batch->length, count_tokens(batch, row)};
     return mx_generate(arena, r->state, &r->how, prompts, batch->rows, out, err);
 }

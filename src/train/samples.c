@@ -9,7 +9,7 @@
 
 struct Samples {
     MxTrainState *state;
-    MxTokens *prompts; /* [n] */
+    MxPrompt *prompts; /* [n] */
     int64_t n;
     int32_t eos;
     MxGenerate how;
@@ -18,12 +18,12 @@ struct Samples {
 static bool check_lengths(const Samples *s, MxError *err) {
     const MxConfig *c = mx_train_state_config(s->state);
     for (int64_t i = 0; i < s->n; i++)
-        if (s->prompts[i].n + c->sample_max_tokens > c->max_target_length)
+        if (s->prompts[i].tokens.n + c->sample_max_tokens > c->max_target_length)
             return mx_config_fail(
                 err, c, MX_KEY_sample_prompts,
                 "prompt %lld has %lld tokens; with sample_max_tokens=%lld that is "
                 "more than max_target_length=%lld",
-                (long long)i, (long long)s->prompts[i].n, (long long)c->sample_max_tokens,
+                (long long)i, (long long)s->prompts[i].tokens.n, (long long)c->sample_max_tokens,
                 (long long)c->max_target_length);
     return true;
 }
@@ -81,7 +81,7 @@ bool samples_take(const Samples *s, int64_t step, MetricsFile *metrics, MxError 
     MxReply *replies = mx_new_n(&arena, MxReply, s->n);
     bool ok = mx_generate(&arena, s->state, &s->how, s->prompts, s->n, replies, err);
     for (int64_t i = 0; ok && i < s->n; i++) {
-        const char *text = tell(&arena, s, &s->prompts[i], &replies[i]);
+        const char *text = tell(&arena, s, &s->prompts[i].tokens, &replies[i]);
         mx_log("sample %lld after step %lld: %s", (long long)i, (long long)step, text);
         metrics_file_text(metrics, step, mx_arena_printf(&arena, "sample_%lld", (long long)i),
                           text);

@@ -76,6 +76,50 @@ FORMS
     is "$encoder goes on" "$("$bin/mxcompare" "$work/out/$encoder-one" "$work/out/$encoder-again" 2>&1 | tail -1)" EQUAL
 done
 
+# ---- replies: images of records, of the command line and of data: URLs are the same ones
+
+reply() { "$bin/mxdecode" "$work/out/gemma3-one" --chat-template gemma --max-tokens 8 "$@" 2>&1; }
+picture=$(cd "$work" && ls -- *.png | head -1)
+ask() { printf '{"messages":[{"role":"user","content":[%s{"type":"text","text":"Which shape?"}]}]}\n' "$1"; }
+ask '{"type":"image","path":"'"$picture"'"},' >"$work/ask.jsonl"
+ask '{"type":"image_url","image_url":{"url":"data:image/png;base64,'"$(base64 <"$work/$picture" | tr -d '\n')"'"}},' >"$work/ask_url.jsonl"
+ask '' >"$work/ask_nothing.jsonl"
+ask '{"type":"image","path":"none.png"},' >"$work/ask_none.jsonl"
+reply --json --prompts "$work/ask.jsonl" >"$work/reply"
+is 'a reply' "$(grep -c '^{"ids":\[[0-9,]*\],"text":"' "$work/reply")" 1
+is 'a data: URL' "$(reply --json --prompts "$work/ask_url.jsonl")" "$(cat "$work/reply")"
+is 'an image of the command line' "$(echo 'Which shape?' | reply --chat --image "$work/$picture")" "$(reply --prompts "$work/ask.jsonl")"
+is 'what is seen counts' "$(reply --json --prompts "$work/ask_nothing.jsonl" | cmp -s - "$work/reply" && echo same)" ''
+is 'no such image' "$(reply --prompts "$work/ask_none.jsonl" | sed "s,$work/,,g")" \
+    'mxdecode: error: ask_none.jsonl:1: image "none.png": no such file: "none.png"'
+# served FILE — what a server answers to a request, or its error.
+if command -v python3 >/dev/null; then
+    : >"$work/served"
+    "$bin/mxdecode" "$work/out/gemma3-one" --chat-template gemma --max-tokens 8 --serve 0 >"$work/served" 2>&1 &
+    server=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        grep -q '^serving' "$work/served" && break
+        sleep 0.5
+    done
+    port=$(sed -n 's,^serving .*:\([0-9]*\)/v1.*,\1,p' "$work/served")
+    served() {
+        python3 - "$port" "$1" <<'PYTHON'
+import http.client, json, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=120)
+connection.request("POST", "/v1/chat/completions", json.dumps({**json.loads(open(sys.argv[2]).read()), "max_tokens": 8}))
+made = json.loads(connection.getresponse().read())
+print(made["error"]["message"] if "error" in made else made["choices"][0]["message"]["content"])
+PYTHON
+    }
+    is 'an image of a request' "$(served "$work/ask_url.jsonl")" "$(reply --prompts "$work/ask.jsonl")"
+    is 'a file of a request' "$(served "$work/ask.jsonl")" "an image is \"$picture\", wanted a data: URL; no others are read"
+    is 'text of a request' "$(served "$work/ask_nothing.jsonl")" "$(reply --prompts "$work/ask_nothing.jsonl")"
+    kill $server
+    wait $server
+    is 'the server ends' $? 0
+fi
+is 'a model that sees none' "$(echo a | "$bin/mxdecode" tests/golden/hf/models/llama --image "$work/$picture" 2>&1 | sed 's/.*: error: .*" //')" 'has no tokenizer; --prompts takes ids'
+
 # ---- what is wrong with files
 
 # told NAME RECORD — the message of a run whose second record is wrong.

@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *url;
     if (size > LARGEST) return 0;
     if (!http) {
-        need(http_open(&arena, "127.0.0.1:0", NULL, &http, &url, &err));
+        need(http_open(&arena, "127.0.0.1:0", HTTP_LARGEST_BODY, NULL, &http, &url, &err));
         const char *colon = strrchr(url, ':');
         port = (int)strtol(colon + 1, NULL, 10);
     }

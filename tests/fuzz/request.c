@@ -11,14 +11,14 @@ static void need(bool holds) {
 }
 
 static void check_ask(MxArena *arena, const MxSpeak *defaults, const MxAsk *ask, MxError *err) {
-    MxTokens tokens;
+    MxPrompt prompt;
     const MxWords words = {0};
     need(ask->max_tokens >= 1 && ask->max_tokens <= defaults->max_tokens);
     need(ask->sampling.temperature >= 0 && ask->sampling.top_p > 0 && ask->sampling.top_p <= 1);
     need(ask->n_stops <= 16 && ask->prompt && !(ask->streams && ask->tells_logprobs));
     for (int i = 0; i < ask->n_stops; i++) need(ask->stops[i][0] != '\0');
     /* Without a tokenizer ids alone are prompts. */
-    if (!mx_prompt_read(arena, words, ask->prompt, MX_NOWHERE, &tokens, err))
+    if (!mx_prompt_read(arena, words, ask->prompt, MX_NOWHERE, &prompt, err))
         need(err->count == 1 && err->exit == MX_EXIT_BAD_INPUT);
 }
 

@@ -8,5 +8,6 @@
 
 Suite *generate_suite(void);
 Suite *sample_suite(void);
+Suite *sees_suite(void);
 
 #endif

@@ -6,6 +6,7 @@
 int main(void) {
     SRunner *runner = srunner_create(generate_suite());
     srunner_add_suite(runner, sample_suite());
+    srunner_add_suite(runner, sees_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -43,7 +43,7 @@ static MxTrainState *open_model(const char *dir, MxGeneration what) {
     MxError err = {0};
     MxSource source;
     MxTrainState *state;
-    ck_assert_msg(mx_source_find(&arena, dir, (MxWeights){0}, &source, &err) &&
+    ck_assert_msg(mx_source_find(&arena, dir, true, (MxWeights){0}, &source, &err) &&
                       mx_source_open(&arena, &source, what, &state, &err),
                   "%s", err.text.data);
     return state;
@@ -51,7 +51,7 @@ static MxTrainState *open_model(const char *dir, MxGeneration what) {
 
 static const MxSampling greedy = {.top_p = 1, .repetition_penalty = 1};
 
-static void generate(const char *dir, MxGeneration what, const MxTokens *prompts, int64_t n,
+static void generate(const char *dir, MxGeneration what, const MxPrompt *prompts, int64_t n,
                      int64_t max_tokens, MxReply *out) {
     MxError err = {0};
     const MxGenerate how = {.sampling = greedy, .max_tokens = max_tokens};
@@ -79,15 +79,17 @@ START_TEST(continuations_are_those_of_transformers) {
     int32_t *prompt = read_array(file, "generate/prompt", MX_I32, &shape);
     int32_t *wanted = read_array(file, "generate/tokens", MX_I32, &all);
     int64_t T = shape.dim[1], more = all.dim[1];
-    const MxTokens prompts[] = {{prompt, T}, {prompt + T, T}};
+    const MxPrompt prompts[] = {{.tokens = {prompt, T}}, {.tokens = {prompt + T, T}}};
     for (int64_t chunk = 2; chunk <= T; chunk += chunk == 2 ? 1 : T - 3) {
         MxReply together[2], alone;
-        generate(dir, (MxGeneration){2, T + more, chunk, false}, prompts, 2, more, together);
+        generate(dir, (MxGeneration){.rows = 2, .capacity = T + more, .chunk = chunk}, prompts, 2,
+                 more, together);
         for (int b = 0; b < 2; b++) {
             for (int64_t i = 0; i < more; i++)
                 ck_assert_msg(together[b].tokens.ids[i] == wanted[b * more + i],
                               "%s, pieces of %d: row %d, token %d", name, (int)chunk, b, (int)i);
-            generate(dir, (MxGeneration){1, T + more, chunk, false}, &prompts[b], 1, more, &alone);
+            generate(dir, (MxGeneration){.rows = 1, .capacity = T + more, .chunk = chunk},
+                     &prompts[b], 1, more, &alone);
             same_replies(name, &together[b], &alone);
         }
     }
@@ -121,12 +123,13 @@ START_TEST(long_continuations) {
     ck_assert(mx_file_read(&arena, file, 1 << 20, &bytes, &err));
     const MxJson *all = mx_json_parse(&arena, (const char *)bytes.data, bytes.size, file, &err);
     const MxJson *rows = mx_json_get(all, name);
-    MxTokens prompts[ROWS];
+    MxPrompt prompts[ROWS];
     MxReply replies[ROWS];
     ck_assert_uint_eq(mx_json_length(rows), ROWS);
     for (size_t i = 0; i < ROWS; i++)
-        prompts[i] = ids_of(mx_json_get(mx_json_at(rows, i), "prompt"));
-    const MxGeneration what = {ROWS, prompts[0].n + MORE, prompts[0].n, false};
+        prompts[i] = (MxPrompt){.tokens = ids_of(mx_json_get(mx_json_at(rows, i), "prompt"))};
+    const MxGeneration what = {
+        .rows = ROWS, .capacity = prompts[0].tokens.n + MORE, .chunk = prompts[0].tokens.n};
     generate(mx_path_dir(&arena, config), what, prompts, ROWS, MORE, replies);
     for (size_t i = 0; i < ROWS; i++) {
         MxTokens wanted = ids_of(mx_json_get(mx_json_at(rows, i), "tokens"));
@@ -149,10 +152,11 @@ START_TEST(logits_are_those_of_transformers) {
     float *wanted = read_array(file, "logits", MX_F32, &shape), *got;
     int64_t T = shape.dim[1], V = shape.dim[2];
     for (int64_t chunk = 5; chunk <= T; chunk += T - 5) {
-        MxGeneration what = {1, T, chunk, true};
+        MxGeneration what = {.rows = 1, .capacity = T, .chunk = chunk, .all_logits = true};
         MxTrainState *state = open_model(mx_path_dir(&arena, path), what);
         for (int64_t b = 0; b < shape.dim[0]; b++) {
-            ck_assert(mx_generate_logits(&arena, state, (MxTokens){ids + b * T, T}, &got, &err));
+            const MxPrompt prompt = {.tokens = {ids + b * T, T}};
+            ck_assert(mx_generate_logits(&arena, state, &prompt, &got, &err));
             for (int64_t i = 0; i < T * V; i++)
                 ck_assert_msg(fabsf(got[i] - wanted[b * T * V + i]) < 2e-5f * 8,
                               "%s, pieces of %d: row %d, token %d: %g, wanted %g", name, (int)chunk,
@@ -167,15 +171,17 @@ START_TEST(unequal_prompts_do_not_disturb_each_other) {
     enum { N = 7, MOST = 23, MORE = 12 };
     const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
     int32_t ids[N][MOST];
-    MxTokens prompts[N];
+    MxPrompt prompts[N];
     MxReply together[N], alone;
     for (int i = 0; i < N; i++) {
-        prompts[i] = (MxTokens){ids[i], 1 + (i * 11) % MOST};
+        prompts[i] = (MxPrompt){.tokens = {ids[i], 1 + (i * 11) % MOST}};
         for (int k = 0; k < MOST; k++) ids[i][k] = 3 + (i * 31 + k * 17) % 150;
     }
-    generate(dir, (MxGeneration){3, MOST + MORE, 4, false}, prompts, N, MORE, together);
+    generate(dir, (MxGeneration){.rows = 3, .capacity = MOST + MORE, .chunk = 4}, prompts, N, MORE,
+             together);
     for (int i = 0; i < N; i++) {
-        generate(dir, (MxGeneration){1, MOST + MORE, 9, false}, &prompts[i], 1, MORE, &alone);
+        generate(dir, (MxGeneration){.rows = 1, .capacity = MOST + MORE, .chunk = 9}, &prompts[i],
+                 1, MORE, &alone);
         same_replies("unequal", &together[i], &alone);
     }
 }
@@ -255,17 +261,17 @@ static void compare_pieces(MxConfig *config) {
     static const int64_t chunks[] = {4, 5, 20}; /* few queries; many, which meet caches in tiles */
     for (int i = 0; i < MX_COUNT(chunks); i++) {
         const int64_t chunk = chunks[i];
-        MxGeneration what = {1, T, chunk, true};
+        MxGeneration what = {.rows = 1, .capacity = T, .chunk = chunk, .all_logits = true};
         ck_assert_msg(
             mx_train_state_open_generation(&arena, config, what, MX_NOT_QUANTIZED, &pieces, &err),
             "%s", err.text.data);
         copy_weights(whole, pieces);
         got = 0;
         for (int b = 0; b < ROWS; b++) {
-            const MxTokens ids = {batch.field[MX_INPUTS] + b * T, T};
+            const MxPrompt prompt = {.tokens = {batch.field[MX_INPUTS] + b * T, T}};
             float *logits;
-            ck_assert(mx_generate_logits(&arena, pieces, ids, &logits, &err));
-            got += nll_of(logits, VOCAB, ids.ids, T);
+            ck_assert(mx_generate_logits(&arena, pieces, &prompt, &logits, &err));
+            got += nll_of(logits, VOCAB, prompt.tokens.ids, T);
         }
         ck_assert_msg(fabs(got - wanted) < 1e-5 * wanted, "%s, pieces of %d: %.9g, whole %.9g",
                       config->decoder_block, (int)chunk, got, wanted);
@@ -371,11 +377,11 @@ START_TEST(converted_models_continue_as_transformers) {
     int32_t *prompt = read_array(file, "generate/prompt", MX_I32, &shape);
     int32_t *wanted = read_array(file, "generate/tokens", MX_I32, &all);
     int64_t T = shape.dim[1], more = all.dim[1];
-    const MxTokens prompts[] = {{prompt, T}, {prompt + T, T}};
+    const MxPrompt prompts[] = {{.tokens = {prompt, T}}, {.tokens = {prompt + T, T}}};
     const MxGenerate how = {.sampling = greedy, .max_tokens = more};
     for (int64_t chunk = 2; chunk <= T; chunk += T - 2) {
         MxReply replies[2];
-        MxGeneration what = {2, T + more, chunk, false};
+        MxGeneration what = {.rows = 2, .capacity = T + more, .chunk = chunk};
         MxTrainState *state = open_converted(flat, converted[_i].words, what);
         ck_assert_msg(mx_generate(&arena, state, &how, prompts, 2, replies, &err), "%s",
                       err.text.data);
@@ -395,13 +401,13 @@ static void compare_kept(MxConfig *config, MxQtype kept) {
     MxError err = {0};
     MxTrainState *few, *floats;
     int32_t ids[N][LENGTH];
-    MxTokens prompts[N];
+    MxPrompt prompts[N];
     for (int i = 0; i < N; i++) {
-        prompts[i] = (MxTokens){ids[i], LENGTH};
+        prompts[i] = (MxPrompt){.tokens = {ids[i], LENGTH}};
         for (int k = 0; k < LENGTH; k++) ids[i][k] = (3 + i * 31 + k * 17) % 96;
     }
     for (int64_t rows = 1; rows <= N; rows++) {
-        const MxGeneration what = {rows, LENGTH + MORE, 4, false};
+        const MxGeneration what = {.rows = rows, .capacity = LENGTH + MORE, .chunk = 4};
         const MxGenerate how = {.sampling = greedy, .max_tokens = MORE};
         MxReply got[N], wanted[N];
         ck_assert_msg(mx_train_state_open_generation(&arena, config, what, kept, &few, &err) &&
@@ -435,7 +441,8 @@ START_TEST(those_that_see_ahead_do_not_generate) {
     MxTrainState *state;
     MxConfig *config = config_of("llama2");
     config->attention_type = "full";
-    ck_assert(!mx_train_state_open_generation(&arena, config, (MxGeneration){1, 8, 4, false},
+    ck_assert(!mx_train_state_open_generation(&arena, config,
+                                              (MxGeneration){.rows = 1, .capacity = 8, .chunk = 4},
                                               MX_NOT_QUANTIZED, &state, &err));
     ck_assert_msg(strstr(err.text.data, "attention_type: full: tokens see those behind them"), "%s",
                   err.text.data);

@@ -215,8 +215,9 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
                         .segments = mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
     MxModelImages images;
     if (g->vision.images) {
-        images =
-            (MxModelImages){.pixels = mx_variable(t, g->pixels), .index = mx_variable(t, g->index)};
+        images = (MxModelImages){.pixels = mx_variable(t, g->pixels),
+                                 .rows = MX_NONE,
+                                 .index = mx_variable(t, g->index)};
         for (int k = 0; k < MX_PLACE_FACTS; k++) images.place[k] = mx_variable(t, g->place[k]);
         in.images = &images;
     }

@@ -1,0 +1,91 @@
+/* prompt_images.c — the images of prompts, by what records of datasets have theirs with
+ * (images.c). */
+#include <mx/data_images.h>
+
+#include "images.h"
+
+struct MxSeer {
+    MxArena *arena;
+    MxDataConfig config;
+    Seer blind, *open; /* before and after the first image */
+};
+
+struct MxPictures {
+    Pictures own;
+    MxWhere where;
+};
+
+MxSeer *mx_seer_new(MxArena *arena, MxSeerHow how) {
+    MxSeer *seer = mx_new(arena, MxSeer);
+    *seer = (MxSeer){.arena = arena,
+                     .config = {.tokenizer = how.tokenizer,
+                                .tokenizer_dir = how.tokenizer_dir,
+                                .images = {.vision = how.vision,
+                                           .columns = {"image", "images"},
+                                           .n_columns = 2,
+                                           .only_data = how.only_data}}};
+    seer->config.images.vision.images = INT32_MAX; /* what a sequence has room for is told later */
+    seer->blind = (Seer){.form = &seer->config.images, .vision = seer->config.images.vision};
+    return seer;
+}
+
+static bool open(MxSeer *seer, MxWhere where, MxError *err) {
+    MxDataConfig *config = &seer->config;
+    config->where = where;
+    if (!config->images.vision.encoder)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "found an image, wanted text alone: no encoder of images is at work here");
+    if (!config->tokenizer)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "found an image, but the model has no tokenizer to tell it with");
+    return seer->open || seer_open(seer->arena, config, &seer->open, err);
+}
+
+bool mx_seer_find(MxArena *arena, MxSeer *seer, const MxJson *record, MxWhere where,
+                  MxPictures **out, MxError *err) {
+    Pictures found;
+    const Fields fields = fields_of_json(record);
+    const MxJson *messages = mx_json_get(record, "messages");
+    *out = NULL;
+    if (!pictures_of(arena, &seer->blind, &fields, &messages, messages != NULL, where, &found, err))
+        return false;
+    if (!found.n) return true;
+    if (!open(seer, where, err) || !pictures_look(arena, seer->open, &found, where, err))
+        return false;
+    *out = mx_new(arena, MxPictures);
+    **out = (MxPictures){found, where};
+    return true;
+}
+
+void mx_seer_tell(MxArena *arena, const MxSeer *seer, MxPictures *pictures, bool puts_first,
+                  MxRendered *text) {
+    if (!pictures) return;
+    int n_missing = pictures->own.n - pictures_marked(seer->open, text->text, text->n);
+    pictures->own.n_places = 0;
+    pictures_tell(arena, seer->open, &pictures->own, puts_first && n_missing > 0 ? n_missing : 0,
+                  text);
+}
+
+bool mx_seer_index(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, MxTokens tokens,
+                   MxWhere where, const int32_t **index, MxError *err) {
+    *index = NULL;
+    if (!pictures) return true;
+    int32_t *rows = mx_new_n(arena, int32_t, tokens.n + 1);
+    int64_t n = 0;
+    seer_index(seer->open, tokens.ids, tokens.n, rows);
+    for (int64_t i = 0; i < tokens.n; i++) n += rows[i] > 0;
+    *index = rows;
+    return pictures_check(seer->open, &pictures->own, n, where, err);
+}
+
+bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, float **pixels,
+                  int64_t *n_views, MxError *err) {
+    const Seer *s = seer->open;
+    MxVision one = s->vision;
+    int64_t most = mx_vision_views(&one) * one.size * one.size * one.channels;
+    one.images = one.tiles = 1;
+    *n_views = pictures_tokens(s, &pictures->own) / one.tokens;
+    *pixels = mx_new_n(arena, float, *n_views *mx_vision_row(&one));
+    return seer_views(s, &pictures->own, pictures->where, mx_new_n(arena, uint8_t, most), *pixels,
+                      err) != NULL;
+}

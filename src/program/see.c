@@ -1,0 +1,75 @@
+/* see.c — what sequences that are generated see: a view of an image at a time goes through the
+ * encoder, and what comes of it waits in rows for the pieces of the prompt that read it. */
+#include <mx/program.h>
+
+#include "internal.h"
+
+/* One view, as the tower has it. */
+static MxVision view_of(const MxTrainState *s) {
+    MxVision v = mx_model_vision(s->config);
+    MX_ASSERT(v.encoder);
+    v.tiles = v.images = 1;
+    return v;
+}
+
+void program_declare_see(MxTrainState *s) {
+    if (!s->generation.seen) return;
+    const MxVision v = view_of(s);
+    const MxType places = {MX_I32, MX_SHAPE(1, mx_vision_places(&v))};
+    MxDtype dtype;
+    bool known = mx_dtype_parse(s->config->dtype, &dtype);
+    MX_ASSERT(known && v.tokens <= s->generation.seen);
+    s->see = (SeeVars){
+        .pixels =
+            program_add_var(s, "see", "pixels", (MxType){MX_F32, MX_SHAPE(1, mx_vision_row(&v))}),
+        .positions =
+            program_add_var(s, "see", "positions", (MxType){MX_I32, MX_SHAPE(1, v.tokens)}),
+        .sequences = program_add_var(s, "see", "sequences", (MxType){MX_I32, MX_SHAPE(1)}),
+        .rows = program_add_var(
+            s, "see", "rows", (MxType){dtype, MX_SHAPE(1, s->generation.seen, s->config->emb_dim)}),
+    };
+    for (int k = 0; k < MX_PLACE_FACTS; k++)
+        s->see.place[k] =
+            program_add_var(s, "see", mx_arena_printf(s->arena, "place_%d", k), places);
+}
+
+/* ---- the entry */
+
+static void trace_see(MxTrainState *s, MxTrace *t) {
+    const SeeVars *v = &s->see;
+    MxModelImages images = {.pixels = mx_variable(t, v->pixels), .rows = MX_NONE, .index = MX_NONE};
+    for (int k = 0; k < MX_PLACE_FACTS; k++) images.place[k] = mx_variable(t, v->place[k]);
+    MxValue rows = mx_model_see(t, s->model, program_read_held(s, t), &images);
+    MxCachePlace place = {.positions = mx_variable(t, v->positions),
+                          .sequences = mx_variable(t, v->sequences)};
+    mx_trace_assign(t, mx_cache_write(t, mx_variable(t, v->rows), rows, place), v->rows, false);
+}
+
+static bool wants_see(const MxTrainState *s) {
+    return s->generation.seen > 0;
+}
+
+const Entry entry_see = {"see", trace_see, wants_see};
+
+/* ---- running */
+
+void mx_generation_see(MxTrainState *s, const float *pixels, int64_t at) {
+    MxArena arena = {.name = "view"};
+    const MxVision view = view_of(s);
+    const int64_t places = mx_vision_places(&view);
+    int32_t *positions = mx_new_n(&arena, int32_t, view.tokens), sequence = 0;
+    int32_t *place[MX_PLACE_FACTS], facts[MX_PLACE_FACTS];
+    MX_ASSERT(at >= 0 && at + view.tokens <= s->generation.seen);
+    for (int64_t i = 0; i < view.tokens; i++) positions[i] = (int32_t)(at + i);
+    for (int k = 0; k < MX_PLACE_FACTS; k++) place[k] = mx_new_n(&arena, int32_t, places);
+    for (int64_t i = 0; i < places; i++) {
+        mx_vision_place(&view, i, facts);
+        for (int k = 0; k < MX_PLACE_FACTS; k++) place[k][i] = facts[k];
+    }
+    for (int k = 0; k < MX_PLACE_FACTS; k++) program_write_all(s, s->see.place[k], place[k]);
+    program_write_all(s, s->see.pixels, pixels);
+    program_write_all(s, s->see.positions, positions);
+    program_write_all(s, s->see.sequences, &sequence);
+    program_run_entry(s, &entry_see);
+    mx_arena_release(&arena);
+}
