@@ -57,6 +57,8 @@ typedef enum MxDataPairs {
     MX_DATA_PAIRS_STANDARD, /* each response its own completion, as published and as TRL */
     MX_DATA_PAIRS_MAXTEXT,  /* one mask for both: from their first difference on, as far as both go
                              */
+    MX_DATA_PAIRS_SCORED,   /* the last token of each response, at its own place: where it is scored
+                             */
 } MxDataPairs;
 
 /* The images of records: how the model sees them, and the columns that name their files where

@@ -175,6 +175,9 @@ MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_xent(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                       MxValue targets, MxValue weights);
 
+/* mx_model_score — what a head of one number gives (score_head), f32 [B, T]. */
+MxValue mx_model_score(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden);
+
 /* mx_model_nll — the sum of cross-entropy without z-loss. */
 MxValue mx_model_nll(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                      MxValue targets, MxValue weights);

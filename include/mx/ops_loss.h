@@ -122,6 +122,7 @@ typedef enum MxPreference {
     MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
     MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
     MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
+    MX_PREFERENCE_REWARD,       /* -log s(x - y) + center (x + y)^2, of scores */
     MX_PREFERENCE_COUNT
 } MxPreference;
 
@@ -130,6 +131,7 @@ typedef struct MxPreferenceRow {
     const char *name;
     bool has_reference; /* x and y are log-ratios to a reference, else log-probabilities */
     bool averages;      /* x and y are means over counting tokens, else sums */
+    bool has_scores;    /* x and y are what a head of one number gives, which are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT means something */
 } MxPreferenceRow;
 extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
@@ -144,9 +146,11 @@ typedef struct MxPreferenceAttr {
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
     double gamma;  /* simpo's margin */
+    double center; /* reward's pull of x + y towards 0 */
 } MxPreferenceAttr;
 
-/* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x. */
+/* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x, a score as
+ * it is. */
 enum {
     MX_PAIRS_LOSS,
     MX_PAIRS_CORRECT, /* pairs with x > y, of sums where there is a reference */
@@ -161,6 +165,9 @@ enum {
     MX_PAIRS_COUNT
 };
 
+/* The largest reward of all responses, and the largest of what they are below 0; -inf of none. */
+enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
+
 /* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
  * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
  * ones. Rows r and P+r hold as many pairs as the largest of their segments says, at least one; a
@@ -168,10 +175,11 @@ enum {
  * chosen and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The
  * mean of no tokens is 0, and orpo's o is 0, without gradient, for a pair one of whose responses
  * has none; a mean probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the
- * algorithm has no reference; no gradient flows to it. Outputs f32: 0  the sum over pairs 1  the
- * vector of MX_PAIRS_* (no gradient). Sums are in f64, in order. Source: Rafailov et al. 2023, Azar
- * et al. 2023, Hong et al. 2024 and TRL's DPO, CPO and ORPO trainers; MaxText
- * trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
+ * algorithm has no reference; no gradient flows to it. With scores, logp is what a head of one
+ * number gives, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
+ * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
+ * Source: Rafailov et al. 2023, Azar et al. 2023, Hong et al. 2024 and TRL's DPO, CPO, ORPO and
+ * reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr);
 

@@ -49,6 +49,7 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
 bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err) {
     CkptLora *lora = out;
     int n_left, n_halves = 0, failures = err->count;
+    const char *head = NULL;
     *lora = (CkptLora){.file = *file};
     if (!ckpt_check_floats(&lora->file.survey, err) ||
         !ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
@@ -58,6 +59,10 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
         const CkptRow *row = entry_of(lora, i)->row;
         if (!row || !row->is_param) continue;
         bool is_adapter = ckpt_is_adapter(lora->leaves.leaves[i].path);
+        if (mx_text_has_suffix(lora->leaves.leaves[i].path, "decoder/score/kernel")) {
+            head = lora->leaves.leaves[i].path;
+            continue;
+        }
         if (!is_adapter) lora->has_weights = true;
         if (!is_adapter) continue;
         n_halves++;
@@ -67,6 +72,9 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
         mx_fail(
             err, MX_EXIT_BAD_INPUT, in(lora),
             "no adapters in it: wanted arrays named …_lora_a and …_lora_b among the parameters");
+    if (n_halves && head && !lora->has_weights)
+        mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                "\"%s\", a head that was trained beside adapters, is not available yet here", head);
     return err->count == failures;
 }
 

@@ -11,6 +11,10 @@
 
 /* ---- names (hf_names.c) */
 
+/* How their classes end, of models with logits and of those with scores. */
+#define HF_SPEAKS "ForCausalLM"
+#define HF_CLASSIFIES "ForSequenceClassification"
+
 /* What their values are beside ours. */
 typedef enum HfRole {
     HF_PLAIN,
@@ -53,6 +57,7 @@ enum {
     HF_PLAIN_ROUTER = 1 << 23,
     HF_SCALAR = 1 << 24, /* the layer's result is multiplied with a number */
     HF_OF_LAYERS = HF_KEYS | HF_VALUES | HF_OWN_ROUTER | HF_PLAIN_ROUTER | HF_SCALAR,
+    HF_SCORE = 1 << 25, /* a head of one number in place of logits */
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
@@ -136,6 +141,8 @@ int hf_each(const MxHfModel *model, const HfRow *row);
 int64_t hf_size(const MxHfModel *model, const MxLayerSpec *spec, char letter);
 /* hf_most_names — no model has more tensors. */
 int64_t hf_most_names(const MxHfModel *model);
+/* hf_architecture — the name of their class. */
+const char *hf_architecture(MxArena *arena, const MxHfModel *model);
 /* hf_block_name — their name of what a row is in: "self_attn". */
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row);
 /* hf_place_in_head — where element i of a head whose pairs are neighbours is in one whose pairs are

@@ -216,7 +216,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
 static MxJson *make_config(MxArena *arena, const MxHfModel *model) {
     const MxHfNames *names = model->names;
     MxJson *out = mx_json_object(arena);
-    mx_json_push_string(mx_json_put_array(out, "architectures"), names->architecture);
+    mx_json_push_string(mx_json_put_array(out, "architectures"), hf_architecture(arena, model));
     mx_json_set_string(out, "model_type", names->model_type);
     for (const HfMember *m = NULL; (m = hf_next_member(m, names));) {
         if (m->write)

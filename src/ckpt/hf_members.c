@@ -217,6 +217,23 @@ static bool fits_tied(const MxConfig *c, const MxHfNames *names, MxError *err) {
                       scales ? "true with tied logits" : "false with tied logits", err);
 }
 
+/* transformers has classes of each, and the number of labels by their names. */
+static void read_score(HfReader *r, const HfMember *m) {
+    const char *name = mx_json_string(mx_json_at(mx_json_get(r->json, m->theirs), 0));
+    r->model->has_score = name && mx_text_has_suffix(name, HF_CLASSIFIES);
+}
+
+static void write_score(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    (void)names;
+    if (!model->has_score) return;
+    mx_json_set_string(mx_json_put_object(out, "id2label"), "0", "LABEL_0");
+    mx_json_set_int(mx_json_put_object(out, "label2id"), "LABEL_0", 0);
+}
+
+static void yaml_score(const MxHfModel *model, MxText *t) {
+    if (model->has_score) mx_text_add(t, "score_head: true\n");
+}
+
 static void read_bias(HfReader *r, const HfMember *m) {
     MxHfBias bias = r->names->bias;
     bool is_said = hf_flag(r, m->theirs);
@@ -370,6 +387,8 @@ const HfMember hf_members[] = {
      HF_NUMBER_OF(epsilon, normalization_layer_epsilon), .usual = 1e-6, .agrees = true},
     {.theirs = "tie_word_embeddings", .ours = "logits_via_embedding", HF_FLAG_OF(is_tied, logits_via_embedding),
      .shapes = true, .agrees = true, .read = read_tied, .yaml = yaml_tied, .fits = fits_tied},
+    {.theirs = "architectures", .ours = "score_head", HF_FLAG_OF(has_score, score_head),
+     .read = read_score, .write = write_score, .yaml = yaml_score},
     {.theirs = "attention_bias", .ours = "attention_bias", HF_FLAG_OF(has_bias, attention_bias),
      .shapes = true, .read = read_bias, .write = write_bias, .check = check_bias},
     {.ours = "use_qk_norm", .unless = HF_OF(norms_turned), HF_FLAG_OF(has_qk_norm, use_qk_norm),

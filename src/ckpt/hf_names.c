@@ -110,6 +110,7 @@ const HfRow hf_rows[] = {
     {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/per_layer_projection_norm/scale", .theirs = "model.per_layer_projection_norm.weight", .our_shape = "l", .their_shape = "l", .role = HF_SCALE, .wants = HF_INPUTS},
     {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
+    {.holder = HF_MODEL, .ours = "decoder/score/kernel", .theirs = "score.weight", .our_shape = "D 1", .their_shape = "1 D", .wants = HF_SCORE},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .encoder = "gemma3"},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/pos_embedding", .theirs = "vision_tower.embeddings.position_embedding.weight", .our_shape = "1 P d", .their_shape = "P d", .encoder = "gemma3"},
@@ -290,7 +291,7 @@ static int bits_of(const MxHfModel *model) {
         has_gates |= family->specs[s].gates_heads;
         has_together |= family->specs[s].norms_together;
     }
-    return (model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
+    return (model->has_score ? HF_SCORE : model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
            (model->has_bias && has_out_bias ? HF_OUT_BIAS : 0) |
            (names->has_qk_norm ? HF_QK_NORM : 0) | (has_together ? HF_TOGETHER : HF_APART) |
            (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
@@ -352,6 +353,12 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
     i /= hf_each(model, row);
     const char *layer = mx_layer_name(arena, &layers, i), *part = part_name(arena, model, row, i);
     return mx_arena_printf(arena, "model/%s%s%s/%s", layer, *part ? "/" : "", part, row->ours);
+}
+
+const char *hf_architecture(MxArena *arena, const MxHfModel *model) {
+    const char *name = model->names->architecture;
+    if (!model->has_score || !mx_text_has_suffix(name, HF_SPEAKS)) return name;
+    return mx_arena_printf(arena, "%.*s" HF_CLASSIFIES, (int)(strlen(name) - strlen(HF_SPEAKS)), name);
 }
 
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {

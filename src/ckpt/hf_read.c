@@ -178,10 +178,11 @@ static bool is_ahead(const MxHfModel *model, const char *name) {
 }
 
 /* Tensors without a meaning: a table that old files hold of each layer's rotations, and a head that
- * tied models do not read. */
+ * tied models and those with another one do not read. */
 static bool is_idle(const MxHfModel *model, const char *name) {
     return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || !strcmp(name, "rope.freqs") ||
-           is_ahead(model, name) || (model->is_tied && !strcmp(name, "lm_head.weight"));
+           is_ahead(model, name) ||
+           ((model->is_tied || model->has_score) && !strcmp(name, "lm_head.weight"));
 }
 
 /* Of the model around a text model. */

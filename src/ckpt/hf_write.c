@@ -270,10 +270,10 @@ static bool write_all(Writer *w) {
     return ok;
 }
 
-static const char *architecture_of(const MxHfModel *model) {
+static const char *architecture_of(MxArena *arena, const MxHfModel *model) {
     const MxJson *list = model->sees ? mx_json_get(model->outer, "architectures") : NULL;
     const char *name = mx_json_string(mx_json_at(list, 0));
-    return name ? name : model->names->architecture;
+    return name ? name : hf_architecture(arena, model);
 }
 
 bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
@@ -290,7 +290,7 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    architecture_of(&how->model), w.n, mx_dtype_name(how->dtype), w.n_shards,
+                    architecture_of(&w.arena, &how->model), w.n, mx_dtype_name(how->dtype), w.n_shards,
                     w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;

@@ -17,13 +17,15 @@ static bool holds_adapters(const CkptFile *file) {
     return false;
 }
 
-/* The same leaves; those that are adapters (or those that are none) without values. */
+/* The same leaves; those that are adapters (or those that are none) without values. A head that
+ * adapters train is looked for either way. */
 static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
     MxTree *tree = mx_new(arena, MxTree);
     mx_tree_init(tree, arena);
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
-        if ((leaf.kind == MX_KIND_LORA_PARAM) == adapters) leaf = mx_leaf_abstract(leaf);
+        bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
+        if (is_adapter == adapters && !(is_adapter && leaf.instead_of)) leaf = mx_leaf_abstract(leaf);
         mx_tree_add(tree, leaf);
     }
     return tree;

@@ -86,12 +86,24 @@ static Want want_of(Reader *r, const CkptEntry *entry, const MxLeaf *leaf, int s
                   .h5 = {.path = path, .dtype = leaf->dtype, .box = box, .out = mx_leaf_map(leaf)}};
 }
 
+/* Weights to start from may have another head, which nobody reads, or none. */
+static bool starts_anew(Reader *r, const MxLeaf *leaf) {
+    bool ignored;
+    if (!leaf->instead_of || !*r->section) return false;
+    const MxLeaf other = {.path = mx_arena_printf(&r->arena, "%s%s", r->section, leaf->instead_of)};
+    CkptEntry *entry = find_entry(r, &other, &ignored);
+    if (entry) r->is_used[entry - r->survey.entries] = true;
+    mx_log("\"%s\" starts anew: %s has none", leaf->path, r->source->ref.path);
+    return true;
+}
+
 static void add_leaf(Reader *r, const MxLeaf *leaf) {
     bool is_stack;
     CkptEntry *entry = find_entry(r, leaf, &is_stack);
     if (entry) r->is_used[entry - r->survey.entries] = true;
     /* Linen files never hold the reference model. */
-    bool is_absent = !entry && r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE;
+    bool is_absent = !entry && ((r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE) ||
+                                starts_anew(r, leaf));
     if (!mx_leaf_has_values(leaf) || is_absent) return;
     if (!entry) {
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" is missing; the model wants %s %s",

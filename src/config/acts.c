@@ -41,7 +41,7 @@ static bool has_pairs(const ConfigLoad *load) {
 
 static bool has_reference(const ConfigLoad *load) {
     const MxConfig *c = load->config;
-    return c->use_dpo || c->use_kto || (c->use_grpo && c->grpo_beta > 0);
+    return (c->use_dpo && !c->score_head) || c->use_kto || (c->use_grpo && c->grpo_beta > 0);
 }
 
 /* Evaluation of files or of a split of their own takes no share of the training data. A share of 0
@@ -72,26 +72,24 @@ static bool has_no_teacher(const ConfigLoad *load) {
     return !config_has_teacher(load->config);
 }
 
-static const Test several_devices = {has_devices, "it acts on several devices, here is one"},
-                  pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
-                  preset = {has_preset, "it acts where model_name is a preset's"},
-                  other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
-                  own_share = {has_share,
-                               "it acts where there is evaluation, and of training data: "
-                               "no files are named for it"},
-                  pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
-                  compares = {has_reference,
-                              "it acts where use_dpo or use_kto is true, or use_grpo "
-                              "with rl.grpo_beta above 0"},
-                  writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
-                                        "another rl.reward than data"},
-                  teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
-                  features = {has_features, "it acts where distill_beta is above 0"},
-                  no_teacher = {has_no_teacher, "distillation has no such part of the loss"},
-                  of_eval = {NULL, "evaluation goes by the rules of training"},
-                  of_inputs = {
-                      NULL,
-                      "batches are cut as input_data_sharding_logical_axes and the rules say"};
+static const Test
+    several_devices = {has_devices, "it acts on several devices, here is one"},
+    pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
+    preset = {has_preset, "it acts where model_name is a preset's"},
+    other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
+    own_share = {has_share, "it acts where there is evaluation, and of training data: "
+                            "no files are named for it"},
+    pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
+    compares = {has_reference,
+                "it acts where use_dpo (not dpo.algo=reward) or use_kto is true, or use_grpo "
+                "with rl.grpo_beta above 0"},
+    writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
+                          "another rl.reward than data"},
+    teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
+    features = {has_features, "it acts where distill_beta is above 0"},
+    no_teacher = {has_no_teacher, "distillation has no such part of the loss"},
+    of_eval = {NULL, "evaluation goes by the rules of training"},
+    of_inputs = {NULL, "batches are cut as input_data_sharding_logical_axes and the rules say"};
 
 /* ---- conditions */
 

@@ -48,6 +48,18 @@ static bool check_positions(const MxConfig *config, MxError *err) {
                           (long long)config->max_target_length);
 }
 
+/* Tools that write checkpoints in other forms know models that no pairs are trained on here. */
+static bool check_head(const MxConfig *c, MxError *err) {
+    bool is_rewarding = c->use_dpo && !strcmp(c->dpo_algo, "reward");
+    if (is_rewarding && !c->score_head)
+        return mx_config_fail(err, c, MX_KEY_dpo_algo,
+                              "reward trains a head of one number, score_head=true");
+    return !c->score_head || is_rewarding ||
+           mx_config_fail(err, c, MX_KEY_score_head,
+                          "the model has a head of one number and no logits: use_dpo=true with "
+                          "dpo.algo=reward trains and evaluates it");
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigFiles *files = config_files_of(config);
     bool ok = true;
@@ -66,6 +78,7 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
         mx_note(err, "hint: tokenizer_path=FILE or its folder (docs/TOKENIZERS.md)");
     }
     ok &= check_positions(config, err);
+    ok &= check_head(config, err);
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     if (config->teacher) ok &= check_path(config->teacher, MX_KEY_load_parameters_path, err);
     return ok;

@@ -1,7 +1,7 @@
-/* pair.c — rows of two responses each: the two masks of dpo.formula, and which segments of two rows
- * are a pair. What is in the rows comes from each kind of dataset. While a row is made
- * MX_TARGETS_SEGMENTATION is about its own tokens; at the end it moves to the places that predict
- * them. */
+/* pair.c — rows of two responses each: the two masks of dpo.formula, the places where responses are
+ * scored, and which segments of two rows are a pair. What is in the rows comes from each kind of
+ * dataset. While a row is made MX_TARGETS_SEGMENTATION is about its own tokens; at the end it moves
+ * to the places that predict them. */
 #include "source.h"
 
 enum { CHOSEN, REJECTED };
@@ -107,6 +107,19 @@ static void move(int64_t length, const DataRow *row) {
     }
 }
 
+/* Where responses are scored, nobody predicts anything. Source: transformers 5.23
+ * modeling_layers.py, GenericForSequenceClassification: the last token that is not padding. */
+static void end_row(const MxDataset *dataset, const DataRow *row) {
+    int64_t length = dataset->config.length;
+    int32_t *counts = row->field[MX_TARGETS_SEGMENTATION], *segments = segments_of(row);
+    move(length, row);
+    if (dataset->config.pairs != MX_DATA_PAIRS_SCORED) return;
+    for (int64_t t = 0; t < length; t++) {
+        bool is_last = t + 1 == length || segments[t + 1] != segments[t];
+        counts[t] = is_last ? segments[t] : 0;
+    }
+}
+
 int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]) {
     const MxDataConfig *config = &dataset->config;
     int64_t n_alone = 0;
@@ -116,7 +129,7 @@ int64_t data_pair_finish(const MxDataset *dataset, const DataRow pair[2]) {
         n_alone = match_segments(config->length, pair);
         count_differences(config->length, pair);
     }
-    for (int side = 0; side < 2; side++) move(config->length, &pair[side]);
+    for (int side = 0; side < 2; side++) end_row(dataset, &pair[side]);
     return n_alone;
 }
 
@@ -135,7 +148,7 @@ bool data_pair(MxDataset *dataset, int64_t row, const DataRow out[2], MxError *e
 
 bool data_pair_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
     if (!dataset->kind->side(dataset, row, side, out, err)) return false;
-    move(dataset->config.length, out);
+    end_row(dataset, out);
     dataset->n_made++;
     return true;
 }

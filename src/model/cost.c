@@ -37,10 +37,16 @@ static void forward_flops(const MxConfig *c, double rows, double length, BlockFl
         layer_flops(c, mx_layer_spec(&all, all.n - 1), rows, length, (double)c->mtp_num_layers);
 }
 
+/* Of the head, for a token. */
+static double head_width(const MxConfig *c) {
+    return c->score_head ? 1 : (double)c->vocab_size;
+}
+
 double mx_model_size(const MxConfig *c) {
     BlockFlops layers, ahead;
     forward_flops(c, 1, 1, &layers, &ahead); /* of one token: two for each weight */
-    return (layers.weights + ahead.weights) / 2 + 2 * (double)c->emb_dim * (double)c->vocab_size;
+    return (layers.weights + ahead.weights) / 2 +
+           (double)c->emb_dim * ((double)c->vocab_size + head_width(c));
 }
 
 double mx_model_width(const MxConfig *c) {
@@ -73,7 +79,7 @@ static void add_vision(const MxConfig *c, double rows, MxTflops *tflops) {
 static MxTflops count_tflops(const MxConfig *c) {
     const double tera = 1e12;
     double rows = c->per_device_batch_size, length = (double)c->max_target_length;
-    double unembedding = 2 * rows * length * (double)c->emb_dim * (double)c->vocab_size;
+    double unembedding = 2 * rows * length * (double)c->emb_dim * head_width(c);
     BlockFlops layers, ahead;
     forward_flops(c, rows, length, &layers, &ahead);
     double weights = layers.weights + unembedding;
@@ -85,8 +91,10 @@ static MxTflops count_tflops(const MxConfig *c) {
     if (c->use_multimodal) add_vision(c, rows, &tflops);
     tflops.learnable *= micro_batches;
     tflops.attention *= micro_batches;
-    if (c->use_dpo) tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;
-    if (c->use_dpo) tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
+    if (c->use_dpo && !c->score_head) {
+        tflops.reference = tflops.learnable / FORWARD_AND_BACKWARD;
+        tflops.attention += tflops.attention / FORWARD_AND_BACKWARD;
+    }
     tflops.total = tflops.learnable + tflops.attention + tflops.reference;
     return tflops;
 }

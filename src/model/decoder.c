@@ -200,6 +200,14 @@ MxValue mx_model_logits(MxTrace *t, const MxModel *model, const MxValue *params,
     return cap > 0 ? mx_softcap(t, logits, cap) : logits;
 }
 
+MxValue mx_model_score(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden) {
+    Pass p = {.t = t, .model = model, .params = params};
+    MxShape shape = mx_trace_type(t, hidden).shape;
+    t->scope = "decoder/score";
+    MxValue score = mx_dot(t, hidden, model_weight(&p, model->score), MX_DOT_NN, 1);
+    return mx_cast(t, mx_reshape(t, score, MX_SHAPE(shape.dim[0], shape.dim[1])), MX_F32);
+}
+
 static MxXentAttr loss_attr(const MxModel *model) {
     return (MxXentAttr){.tied = model->logits < 0,
                         .scale = logits_scale(model),

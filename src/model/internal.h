@@ -116,6 +116,7 @@ struct MxModel {
     int n_heads;
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
+    int score;                        /* a head of one number in place of logits; -1 = none */
     Norm final_norm;
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */

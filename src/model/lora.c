@@ -44,7 +44,7 @@ static Module *list_modules(MxArena *arena, const MxModel *model, int *n) {
         const MxLeaf *leaf = &model->params.leaves[i];
         bool is_stacked = model->config->scan_layers && leaf->stack.path;
         const char *path = is_stacked ? leaf->stack.path : leaf->path;
-        if (leaf->n_contract)
+        if (leaf->n_contract && leaf->kind != MX_KIND_LORA_PARAM)
             modules[(*n)++] = (Module){.path = mx_path_dir(arena, path), .leaf = i};
     }
     return modules;

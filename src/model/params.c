@@ -145,6 +145,19 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
     }
 }
 
+/* A reward's head, which adapters do not stand beside: with them it is trained as it is, as PEFT's
+ * modules_to_save. Drawn as Hugging Face does. Source: transformers 5.23 modeling_layers.py,
+ * GenericForSequenceClassification; initializer_range of its configs. */
+static void add_score(const Place *root, MxModel *model) {
+    const double initializer_range = 0.02;
+    Place p = *root;
+    if (model->config->enable_lora) p.kind = MX_KIND_LORA_PARAM;
+    model->score =
+        model_add(&p, "decoder/score/kernel", MX_SHAPE(model->config->emb_dim, 1), 1,
+                  AXES("embed", NULL), (MxInit){.kind = MX_INIT_NORMAL, .std = initializer_range});
+    model->params.leaves[model->score].instead_of = "decoder/logits_dense/kernel";
+}
+
 void model_add_params(MxArena *arena, MxModel *model) {
     const MxConfig *c = model->config;
     int64_t D = c->emb_dim, V = c->vocab_size;
@@ -170,8 +183,9 @@ void model_add_params(MxArena *arena, MxModel *model) {
     model_add_inputs(&root, model);
     add_layers(arena, model, &layers);
     model->final_norm = model_add_norm(&root, "decoder/decoder_norm", D);
-    model->logits = -1;
-    if (!c->logits_via_embedding)
+    model->logits = model->score = -1;
+    if (c->score_head) add_score(&root, model);
+    if (!c->logits_via_embedding && !c->score_head)
         model->logits =
             model_add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V), 1,
                       AXES("embed_vocab", "vocab"), model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));

@@ -20,6 +20,7 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
     [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
+    [MX_PREFERENCE_REWARD]       = {"reward",       .has_scores = true},
 };
 
 const char *const mx_formula_names[MX_FORMULA_COUNT] = {
@@ -70,9 +71,10 @@ static bool check_values(MxInfer *infer) {
 }
 
 static bool preference_infer(MxInfer *infer) {
-    infer->n_out = 2;
+    infer->n_out = 3;
     infer->out[0] = (MxType){MX_F32, MX_SCALAR};
     infer->out[1] = (MxType){MX_F32, MX_SHAPE(MX_PAIRS_COUNT)};
+    infer->out[2] = (MxType){MX_F32, MX_SHAPE(MX_EXTREMES_COUNT)};
     return check(infer, 0) && check_values(infer);
 }
 
@@ -93,7 +95,7 @@ static void preference_print(MxText *text, const void *attr) {
 const MxOp op_preference = {
     .name = "preference",
     .arity = -1,
-    .no_gradient = 1 << 1,
+    .no_gradient = 1 << 1 | 1 << 2,
     .accumulates = 3,
     .attr_bytes = sizeof(MxPreferenceAttr),
     .infer = preference_infer,

@@ -132,6 +132,9 @@ static PieceVars declare_piece(MxTrainState *s, int kind) {
 bool program_declare_generation(MxTrainState *s, MxError *err) {
     s->generation = generation_of(s);
     if (!s->generation.rows) return true;
+    if (s->config->score_head)
+        return mx_config_fail(err, s->config, MX_KEY_score_head,
+                              "the model has a head of one number and no logits to generate from");
     if (!declare_caches(s, err)) return false;
     program_declare_see(s);
     for (int kind = 0; kind < PIECE_COUNT; kind++)

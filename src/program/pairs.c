@@ -1,4 +1,5 @@
-/* pairs.c — losses of pairs of responses. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
+/* pairs.c — losses of pairs of responses: of a policy, or of a reward model, whose head gives one
+ * number, read where a response ends. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
  * both rows of a pair have the same segments, each of which is a pair. */
 #include <mx/program.h>
 
@@ -8,7 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAIRS, BALANCE, OUTPUTS }; /* the first one of MX_PAIRS_* */
+enum { PAIRS, BALANCE, EXTREMES, OUTPUTS };
+/* The first of each but the first ones, which are MX_PAIRS_*, among all sums. */
+enum { AT_BALANCE = MX_PAIRS_COUNT, AT_EXTREMES };
 
 static bool is_meant(const MxConfig *config) {
     return config->use_dpo;
@@ -36,10 +39,19 @@ static MxPreferenceAttr preference_attr(const MxConfig *c) {
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
-                             .gamma = c->simpo_gamma};
+                             .gamma = c->simpo_gamma,
+                             .center = c->dpo_center_rewards};
     for (int i = 0; i < MX_FORMULA_COUNT; i++)
         if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
     return attr;
+}
+
+/* What a response's tokens are measured by. */
+static MxValue numbers_of(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                          MxValue hidden) {
+    if (s->config->score_head) return mx_model_score(t, s->model, params, hidden);
+    return mx_model_logprob(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
@@ -47,17 +59,18 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxPreferenceAttr attr = preference_attr(s->config);
     MxValue reference = MX_NONE; /* first: nothing of it is kept */
     if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
-    MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    MxValue logp = mx_model_logprob(t, s->model, params, hidden, targets, weights);
+    MxValue logp = numbers_of(s, t, params, batch, hidden);
     t->scope = "loss";
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
     MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
+    if (sum >= 0 && s->config->score_head)
+        mx_trace_assign(t, sum + 2, loss_output(s, EXTREMES), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
@@ -87,39 +100,59 @@ static double mean(const MxLoss *loss, int i) {
     return loss->sum[i] / loss->total_weights;
 }
 
-static const LossOutput outputs[] = {
-    [PAIRS] = {"pairs", MX_PAIRS_COUNT}, [BALANCE] = {"moe_lb_loss", 1}, [OUTPUTS] = {0}};
+/* Of both responses of pairs. */
+static double mean_reward(const MxLoss *loss, int i) {
+    (void)i;
+    return (loss->sum[MX_PAIRS_CHOSEN_REWARD] + loss->sum[MX_PAIRS_REJECTED_REWARD]) /
+           (2 * loss->total_weights);
+}
 
+static double lowest(const MxLoss *loss, int i) {
+    return -loss->sum[i];
+}
+
+static bool has_scores(const MxConfig *config) {
+    return config->score_head;
+}
+
+static bool has_logps(const MxConfig *config) {
+    return !config->score_head;
+}
+
+static const LossOutput outputs[] = {[PAIRS] = {"pairs", MX_PAIRS_COUNT},
+                                     [BALANCE] = {"moe_lb_loss", 1},
+                                     [EXTREMES] = {"extremes", MX_EXTREMES_COUNT},
+                                     [OUTPUTS] = {0}};
+
+// clang-format off
 static const MxFigure figures[] = {
-    {.metric = "learning/dpo_loss",
-     .value = mean,
-     .sum = MX_PAIRS_LOSS,
-     .label = "dpo_loss",
-     .decimals = 3},
-    {.metric = "learning/dpo_reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT},
-    {.metric = "learning/reward_accuracy",
-     .value = mean,
-     .sum = MX_PAIRS_CORRECT,
-     .label = "reward_accuracy",
-     .decimals = 3},
+    {.metric = "learning/dpo_loss", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_LOSS, .label = "dpo_loss", .decimals = 3},
+    {.metric = "learning/dpo_reward_accuracy", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_CORRECT},
+    {.metric = "learning/reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT, .label = "reward_accuracy", .decimals = 3},
     {.metric = "learning/rewards_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_REWARD},
     {.metric = "learning/rewards_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_REWARD},
-    {.metric = "learning/rewards_margin", .value = mean, .sum = MX_PAIRS_MARGIN},
-    {.metric = "learning/logps_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
-    {.metric = "learning/logps_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
-    LOSS_BALANCE_FIGURE(MX_PAIRS_COUNT),
+    {.metric = "learning/rewards_margin", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_MARGIN},
+    {.metric = "learning/logps_chosen", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
+    {.metric = "learning/logps_rejected", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
+    {.metric = "learning/rewards_margin", .is_meant = has_scores, .value = mean, .sum = MX_PAIRS_MARGIN, .label = "margin", .decimals = 3},
+    {.metric = "learning/rewards_mean", .is_meant = has_scores, .value = mean_reward},
+    {.metric = "learning/rewards_min", .is_meant = has_scores, .value = lowest, .sum = AT_EXTREMES + MX_EXTREMES_LOWEST},
+    {.metric = "learning/rewards_max", .is_meant = has_scores, .value = loss_sum, .sum = AT_EXTREMES + MX_EXTREMES_HIGHEST},
+    LOSS_BALANCE_FIGURE(AT_BALANCE),
     {0},
 };
 
 static const MxFigure eval_figures[] = {
     {.metric = "eval/total_weights", .label = "total_weights"},
-    {.metric = "eval/avg_dpo_reward_accuracy",
-     .value = loss_mean,
-     .sum = MX_PAIRS_CORRECT,
-     .label = "dpo_reward_accuracy",
-     .decimals = 3},
+    {.metric = "eval/avg_dpo_reward_accuracy", .is_meant = has_logps, .value = loss_mean, .sum = MX_PAIRS_CORRECT, .label = "dpo_reward_accuracy", .decimals = 3},
+    {.metric = "eval/reward_accuracy", .is_meant = has_scores, .value = loss_mean, .sum = MX_PAIRS_CORRECT, .label = "reward_accuracy", .decimals = 3},
+    {.metric = "eval/rewards_margin", .is_meant = has_scores, .value = loss_mean, .sum = MX_PAIRS_MARGIN, .label = "margin", .decimals = 3},
+    {.metric = "eval/rewards_mean", .is_meant = has_scores, .value = mean_reward, .label = "reward", .decimals = 3},
+    {.metric = "eval/rewards_min", .is_meant = has_scores, .value = lowest, .sum = AT_EXTREMES + MX_EXTREMES_LOWEST, .each_batch = true},
+    {.metric = "eval/rewards_max", .is_meant = has_scores, .value = loss_sum, .sum = AT_EXTREMES + MX_EXTREMES_HIGHEST, .each_batch = true},
     {0},
 };
+// clang-format on
 
 static bool has_reference(const MxConfig *config) {
     return mx_preferences[preference_of(config)].has_reference;
@@ -132,6 +165,7 @@ const Loss loss_pairs = {
     .weigh = weigh,
     .trace = trace,
     .outputs = outputs,
+    .largest = 1 << EXTREMES,
     .figures = figures,
     .eval_figures = eval_figures,
     .check = check,

@@ -17,6 +17,7 @@ bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err) {
         const char *what;
     } refused[] = {
         {c->use_qk_clip, MX_KEY_use_qk_clip, "use_qk_clip"},
+        {c->score_head, MX_KEY_score_head, "a score_head"},
         {c->teacher != NULL, MX_KEY_teacher_overrides, "a teacher"},
     };
     for (int i = 0; mesh->n_stages > 1 && i < MX_COUNT(refused); i++)

@@ -5,6 +5,8 @@
 #include "internal.h"
 #include "reference.h"
 
+#include <math.h>
+
 static const struct {
     const char *name;
     MxMatmulProvider provider;
@@ -308,18 +310,18 @@ void program_give(MxTrainState *s, int input, const void *values) {
     s->input[input].given = values;
 }
 
-/* Adds what training or evaluation made of its loss. */
-static void add_loss(const MxTrainState *s, bool is_eval, MxLoss *sum) {
+/* Adds what training or evaluation made of its loss; `is_first` of a batch. */
+static void add_loss(const MxTrainState *s, bool is_eval, bool is_first, MxLoss *sum) {
     float x[MX_LOSS_SUMS];
     double *to = sum->sum;
     program_read_all(s, s->var.loss, x);
     sum->loss += x[0];
-    for (int i = 0; s->outputs[i].name; i++) {
-        int count = s->outputs[i].count;
-        bool is_made = s->makes[is_eval] >> i & 1;
+    for (const LossOutput *output = s->outputs; output->name; to += output++->count) {
+        int i = (int)(output - s->outputs);
+        bool is_made = s->makes[is_eval] >> i & 1, is_largest = s->loss->largest >> i & 1;
         if (is_made) program_read_all(s, s->var.sum[i], x);
-        for (int k = 0; k < count && is_made; k++) to[k] += x[k];
-        to += count;
+        for (int k = 0; k < output->count && is_made; k++)
+            to[k] = !is_largest ? to[k] + x[k] : is_first ? x[k] : fmax(to[k], x[k]);
     }
 }
 
@@ -343,7 +345,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
         program_before_pass(s, micro);
         if (micro.lane + 1 < n_lanes) continue;
         program_run_entry(s, micro.i < n_lanes ? &entry_grad : &entry_grad_add);
-        add_loss(s, false, &loss);
+        add_loss(s, false, micro.i < n_lanes, &loss);
     }
     if (s->loss->check) s->loss->check(s, &loss);
     s->last_loss = loss.loss;
@@ -355,7 +357,7 @@ MxLoss mx_train_eval(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     program_load_batch(s, true, batch, (MicroBatch){.n = 1});
     program_run_entry(s, &entry_eval);
-    add_loss(s, true, &loss);
+    add_loss(s, true, true, &loss);
     loss.total_weights = read_scalar(s, s->var.weight[0]);
     program_join_loss(s, true, &loss);
     return loss;

@@ -41,10 +41,12 @@ static const char *const *files_of(const MxConfig *c, const FileKeys *keys, bool
     return (const char *const *)((const char *)c + keys->field[is_eval]);
 }
 
-/* MaxText's formula of orpo counts each response by itself, as all published losses do. */
+/* MaxText's formula of orpo counts each response by itself, as all published losses do. A head of
+ * one number scores responses. */
 static MxDataPairs pairs_of(const MxConfig *c) {
     bool has_one_mask = !strcmp(c->dpo_formula, "maxtext") && !strcmp(c->dpo_algo, "dpo");
     if (!c->use_dpo) return MX_DATA_NO_PAIRS;
+    if (c->score_head) return MX_DATA_PAIRS_SCORED;
     return has_one_mask ? MX_DATA_PAIRS_MAXTEXT : MX_DATA_PAIRS_STANDARD;
 }
 

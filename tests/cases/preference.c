@@ -48,6 +48,8 @@ static double pair_loss(const MxPreferenceAttr *a, double x, double y, const dou
     case MX_PREFERENCE_ORPO:
         z = n[0] > 0 && n[1] > 0 ? odds(x) - odds(y) : 0;
         return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
+    case MX_PREFERENCE_REWARD:
+        return -log(s(x - y)) + a->center * (x + y) * (x + y);
     default:
         return smoothed(z - a->gamma, e);
     }
@@ -60,12 +62,12 @@ static int largest(const double *ids, int64_t n) {
 }
 
 /* Adds what pair `id` of a pair of rows gives to sums over pairs. */
-static void add_pair(const Reference *r, int64_t row, int id, double *total) {
+static void add_pair(const Reference *r, int64_t row, int id, double *total, double *extremes) {
     const MxPreferenceAttr *a = r->attr;
     const MxPreferenceRow *how = &mx_preferences[a->algo];
     bool averages = how->averages && a->formula == MX_FORMULA_STANDARD;
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
-    double factor = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    double factor = how->has_scores ? 1 : a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
     double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
     for (int side = 0; side < 2; side++) {
         for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++) {
@@ -90,16 +92,21 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total) {
         [MX_PAIRS_NLL] = -logp[0] / fmax(n[0], 1),
     };
     for (int i = 0; i < MX_PAIRS_COUNT; i++) total[i] += add[i];
+    for (int side = 0; side < 2; side++) {
+        extremes[MX_EXTREMES_HIGHEST] = fmax(extremes[MX_EXTREMES_HIGHEST], factor * reward[side]);
+        extremes[MX_EXTREMES_LOWEST] = fmax(extremes[MX_EXTREMES_LOWEST], -factor * reward[side]);
+    }
 }
 
 static void ref_preference(const Reference *r) {
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
     for (int i = 0; i < MX_PAIRS_COUNT; i++) r->out[1][i] = 0;
+    for (int i = 0; i < MX_EXTREMES_COUNT; i++) r->out[2][i] = -INFINITY;
     for (int64_t row = 0; row < P; row++) {
         const double *chosen = r->in[2] + row * T, *rejected = chosen + P * T;
         int chosen_ids = largest(chosen, T), rejected_ids = largest(rejected, T);
         for (int id = 1; id <= chosen_ids || id <= rejected_ids; id++)
-            add_pair(r, row, id, r->out[1]);
+            add_pair(r, row, id, r->out[1], r->out[2]);
     }
     r->out[0][0] = r->out[1][MX_PAIRS_LOSS];
 }
@@ -125,8 +132,10 @@ const OpTest test_preference = {
         {"orpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
-        {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5:logp0.7 i4,5 i4,5 f4,5:logp0.7", "f f10", 0},
-        {NULL, ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.5), "f4,5:logp3 i4,5 i4,5", "f f10", 0},
+        {"reward", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_REWARD), "f10,9 i10,9:flags0.9 i10,9:flags0.1", NULL, 0},
+        {"reward, centred", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_REWARD, .center = 0.05), "f10,9 i10,9:flags0.9 i10,9:flags0.1", NULL, 0},
+        {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5:logp0.7 i4,5 i4,5 f4,5:logp0.7", "f f10 f2", 0},
+        {NULL, ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.5), "f4,5:logp3 i4,5 i4,5", "f f10 f2", 0},
         {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8:logp0.7 i8,8:flags0.3 i8,8:flags0.1 f8,8:logp0.7", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5", "dpo takes 4 inputs, not 3"},

@@ -20,7 +20,9 @@
     "vocab_size: 288}"
 #define REWARDED "use_grpo=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
 #define LABELLED "use_kto=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
-#define SGD      "opt_type=sgd", "learning_rate=0.01"
+#define SCORED                                                                                     \
+    "use_dpo=true", "dpo.algo=reward", "score_head=true", "dpo.center_rewards_coefficient=0.1"
+#define SGD "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
 static const Variant rows[] = {
@@ -57,6 +59,8 @@ static const Variant rows[] = {
     {.name = "adapters over nf4", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.lora_weight_qtype=nf4", "lora.lora_tile_size=4", SGD}},
     {.name = "adapters over int8, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.lora_weight_qtype=int8", "lora.lora_tile_size=2", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "preferences, adapters, adamw", .set = {"use_dpo=true", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}, .parts = 2},
+    {.name = "scores", .set = {SCORED, SGD}, .parts = 2, .often = true},
+    {.name = "scores, adapters, accumulation", .set = {SCORED, "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
     {.name = "rewards", .set = {REWARDED, "rl.recorded_logprobs=true", SGD}, .parts = 2, .often = true},
     {.name = "rewards by tokens, adapters, accumulation", .set = {REWARDED, "rl.loss_algo=reinforce_pp", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
     {.name = "labels, accumulation", .set = {LABELLED, "kto.undesirable_weight=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},

@@ -26,6 +26,7 @@ Suite *images_suite(void);
 Suite *preference_suite(void);
 Suite *policy_suite(void);
 Suite *kto_suite(void);
+Suite *reward_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *rollouts_suite(void);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 enum { LOGP, WEIGHTS, SEGMENTS, REFERENCE };
-enum { LOSS, SUMS };
+enum { LOSS, SUMS, EXTREMES };
 enum { CHOSEN, REJECTED };
 
 /* Indexed by CHOSEN and REJECTED. */
@@ -151,6 +151,14 @@ static double orpo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
     return a->lambda * loss - p->x[CHOSEN] / share;
 }
 
+static double scores(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double slope, sum = p->x[CHOSEN] + p->x[REJECTED];
+    double loss = smoothed(0, p->x[CHOSEN] - p->x[REJECTED], &slope);
+    apart(slope, d);
+    for (int i = 0; i < 2; i++) d[i] += 2 * a->center * sum;
+    return loss + a->center * sum * sum;
+}
+
 static Formula *const formulas[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DPO] = dpo,
     [MX_PREFERENCE_SIGMOID_NORM] = dpo,
@@ -166,6 +174,7 @@ static Formula *const formulas[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DISCOPOP] = discopop,
     [MX_PREFERENCE_ORPO] = orpo,
     [MX_PREFERENCE_SIMPO] = simpo,
+    [MX_PREFERENCE_REWARD] = scores,
 };
 
 /* ---- pairs */
@@ -214,10 +223,27 @@ static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     return p;
 }
 
-static void add_pair(const MxPreferenceAttr *a, const Pair *p, double *sums) {
+/* What sums of a row of pairs, and its extremes, are added up of. */
+typedef struct Sums {
+    double pairs[MX_PAIRS_COUNT], extremes[MX_EXTREMES_COUNT];
+} Sums;
+
+static const Sums no_sums = {.extremes = {-INFINITY, -INFINITY}};
+
+static double scale_of(const MxPreferenceAttr *a) {
+    if (mx_preferences[a->algo].has_scores) return 1;
+    return a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+}
+
+static void add_pair(const MxPreferenceAttr *a, const Pair *p, Sums *all) {
     const MxPreferenceRow *row = &mx_preferences[a->algo];
     const double *reward = row->has_reference ? p->ratio : p->x;
-    double d[2], scale = a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
+    double d[2], scale = scale_of(a), *sums = all->pairs;
+    for (int side = 0; side < 2; side++) {
+        double *extremes = all->extremes, of_side = scale * reward[side];
+        extremes[MX_EXTREMES_HIGHEST] = fmax(extremes[MX_EXTREMES_HIGHEST], of_side);
+        extremes[MX_EXTREMES_LOWEST] = fmax(extremes[MX_EXTREMES_LOWEST], -of_side);
+    }
     sums[MX_PAIRS_LOSS] += formulas[a->algo](a, p, d);
     sums[MX_PAIRS_CORRECT] += reward[CHOSEN] > reward[REJECTED];
     sums[MX_PAIRS_CHOSEN_REWARD] += scale * reward[CHOSEN];
@@ -237,16 +263,16 @@ static int64_t piece_of(const MxKernelCall *call) {
 
 static size_t preference_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    return (size_t)n_rows(call) * MX_PAIRS_COUNT * sizeof(double);
+    return (size_t)n_rows(call) * sizeof(Sums);
 }
 
 static void sum_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
     for (int64_t row = begin; row < end; row++) {
-        double *sums = (double *)call->scratch + row * MX_PAIRS_COUNT;
+        Sums *sums = (Sums *)call->scratch + row;
         int32_t n = pairs_of_row(call, row);
-        for (int k = 0; k < MX_PAIRS_COUNT; k++) sums[k] = 0;
+        *sums = no_sums;
         for (int32_t id = 1; id <= n; id++) {
             Pair p = read_pair(call, row, id);
             add_pair(call->attr, &p, sums);
@@ -260,13 +286,17 @@ static void put(const MxKernelCall *call, int out, int at, double x) {
 }
 
 static void preference_run(const MxDevice *device, const MxKernelCall *call) {
-    double total[MX_PAIRS_COUNT] = {0};
+    Sums total = no_sums;
     cpu_for(device, n_rows(call), piece_of(call), sum_rows, call);
-    for (int64_t i = 0; i < n_rows(call); i++)
-        for (int k = 0; k < MX_PAIRS_COUNT; k++)
-            total[k] += ((const double *)call->scratch)[i * MX_PAIRS_COUNT + k];
-    put(call, LOSS, 0, total[MX_PAIRS_LOSS]);
-    for (int k = 0; k < MX_PAIRS_COUNT; k++) put(call, SUMS, k, total[k]);
+    for (int64_t i = 0; i < n_rows(call); i++) {
+        const Sums *of_row = (const Sums *)call->scratch + i;
+        for (int k = 0; k < MX_PAIRS_COUNT; k++) total.pairs[k] += of_row->pairs[k];
+        for (int k = 0; k < MX_EXTREMES_COUNT; k++)
+            total.extremes[k] = fmax(total.extremes[k], of_row->extremes[k]);
+    }
+    put(call, LOSS, 0, total.pairs[MX_PAIRS_LOSS]);
+    for (int k = 0; k < MX_PAIRS_COUNT; k++) put(call, SUMS, k, total.pairs[k]);
+    for (int k = 0; k < MX_EXTREMES_COUNT; k++) put(call, EXTREMES, k, total.extremes[k]);
 }
 
 const MxKernel cpu_preference = {.scratch = preference_scratch, .run = preference_run};
