@@ -102,8 +102,8 @@ static void add_leaf(Reader *r, const MxLeaf *leaf) {
     CkptEntry *entry = find_entry(r, leaf, &is_stack);
     if (entry) r->is_used[entry - r->survey.entries] = true;
     /* Linen files never hold the reference model. */
-    bool is_absent = !entry && ((r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE) ||
-                                starts_anew(r, leaf));
+    bool is_absent =
+        !entry && ((r->survey.is_linen && leaf->kind == MX_KIND_REFERENCE) || starts_anew(r, leaf));
     if (!mx_leaf_has_values(leaf) || is_absent) return;
     if (!entry) {
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" is missing; the model wants %s %s",
