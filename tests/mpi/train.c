@@ -456,7 +456,7 @@ static bool fits_stages(int variant, int mesh) {
     bool divides = layers % (stages * each) == 0 && small_rows() % micros == 0 &&
                    small_rows() / micros % (mx_comm_size(comm) / stages) == 0;
     for (int i = 0; i < MOST_SET && v->set[i]; i++)
-        if (!strcmp(v->set[i], "use_qk_clip=true") ||
+        if (!strcmp(v->set[i], "use_qk_clip=true") || !strcmp(v->set[i], "score_head=true") ||
             mx_text_has_prefix(v->set[i], "teacher_overrides"))
             return false;
     return divides && !v->axes[0] && (v->everywhere || v->has_stages || (mesh + variant) % n < 2);

@@ -184,7 +184,7 @@ static double hf_scalar(MxArena *arena, MxH5 *file, const char *path, int64_t i)
     return (double)values[i];
 }
 
-static const float *hf_array(MxArena *arena, MxH5 *file, const char *group, const MxLeaf *leaf) {
+const float *hf_array(MxArena *arena, MxH5 *file, const char *group, const MxLeaf *leaf) {
     int64_t n;
     bool is_transposed;
     const char *name = their_name(arena, leaf->path, &is_transposed);

@@ -6,6 +6,7 @@
 #include "process.h"
 #include "train_test.h"
 
+#include <mx/model.h>
 #include <mx/run.h>
 
 #include <check.h>
@@ -22,7 +23,7 @@ static void close_all(void) {
 
 static const float *array(const char *group, const char *name) {
     int64_t count;
-    const char *path = mx_arena_printf(&arena, "%s/%s", group, name);
+    const char *path = *name ? mx_arena_printf(&arena, "%s/%s", group, name) : group;
     const float *data = golden_read(&arena, file, path, &count);
     ck_assert_msg(data != NULL, "no %s", path);
     return data;
@@ -125,6 +126,105 @@ START_TEST(trl_losses) {
 }
 END_TEST
 
+/* ---- five steps of TRL's trainer, which decays no norms; kernels as theirs are */
+
+#define TRAINED "hf/trl/runs/kto/expected.h5"
+enum { TRAINED_ROWS = 6, TRAINED_LENGTH = 48, STEPS = 5 };
+
+#define TRAINING                                                                                   \
+    "use_kto=true packing=false dataset_type=hf hf_train_files=x per_device_batch_size=6 "         \
+    "max_target_length=48 steps=100 learning_rate=1e-3 lr_schedule_type=wsd "                      \
+    "wsd_decay_steps_fraction=0 warmup_steps_fraction=0 adam_b1=0.9 adam_b2=0.95 "                \
+    "adam_eps=1e-8 adam_weight_decay=0.1 adamw_mask=[.*norm/scale] "                               \
+    "gradient_clipping_threshold=1.0 query_pre_attn_scalar=8 rope_type=default "
+
+static MxTrainState *open_trained(void) {
+    MxHfModel model;
+    MxTrainState *state;
+    MxCkptRef from;
+    const char *dir = goldens_need(&arena, "hf/trl/model");
+    ck_assert_msg(mx_hf_read_config(&arena, mx_hf_config_path(&arena, dir), &model, &err) &&
+                      mx_ckpt_find(&arena, dir, NULL, &from, &err),
+                  "%s", err.text.data);
+    const MxConfig *config = golden_text_config(&arena, mx_hf_yaml(&arena, &model), TRAINING);
+    ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
+    mx_train_state_init(state);
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(state));
+    from.heads = &heads;
+    ck_assert_msg(mx_hf_load(&arena, &from, mx_train_state_tree(state), &model, &err), "%s",
+                  err.text.data);
+    close_nudge(mx_train_state_tree(state));
+    mx_train_state_restored(state);
+    mx_train_state_begin(state);
+    return state;
+}
+
+/* Rows of the file, perhaps shorter, behind whose prompts stand their own completions, or (prefix
+ * KL_) those of others. */
+static MxBatch read_batch(const char *prefix) {
+    const char *group = mx_arena_printf(&arena, "batch_one_order/%s", prefix);
+    int64_t n;
+    const float *ids = golden_read(&arena, file, mx_arena_printf(&arena, "%sinput_ids", group), &n);
+    const float *mask = array(mx_arena_printf(&arena, "%sattention_mask", group), "");
+    const float *counts = array(mx_arena_printf(&arena, "%scompletion_mask", group), "");
+    int64_t length = n / TRAINED_ROWS;
+    MxBatch batch = mx_batch_new(&arena, TRAINED_ROWS, TRAINED_LENGTH);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t t = i % length, at = i / length * TRAINED_LENGTH + t;
+        bool is_target = t + 1 < length && counts[i + 1] > 0;
+        batch.field[MX_INPUTS][at] = (int32_t)ids[i];
+        batch.field[MX_INPUTS_POSITION][at] = mask[i] > 0 ? (int32_t)t : 0;
+        batch.field[MX_INPUTS_SEGMENTATION][at] = mask[i] > 0;
+        batch.field[MX_TARGETS][at] = is_target ? (int32_t)ids[i + 1] : 0;
+        batch.field[MX_TARGETS_SEGMENTATION][at] = is_target;
+    }
+    return batch;
+}
+
+static void check_step(CloseKind kind, const char *name, int64_t step, double got) {
+    const char *what = mx_arena_printf(&arena, "%s at step %d", name, (int)step);
+    close_number(&(Close){.golden = TRAINED, .kind = kind, .what = what}, got,
+                 (double)array("log", name)[step]);
+}
+
+static void check_metrics(const MxTrainState *state, const MxLoss *loss, int64_t step) {
+    static const char *const names[][2] = {{"learning/avg_kl", "kl"},
+                                           {"learning/rewards_chosen", "rewards.chosen"},
+                                           {"learning/rewards_rejected", "rewards.rejected"},
+                                           {"learning/rewards_margin", "rewards.margins"},
+                                           {"learning/logps_chosen", "logps.chosen"},
+                                           {"learning/logps_rejected", "logps.rejected"}};
+    const MxFigure *all = mx_train_figures(&arena, mx_train_state_config(state), false);
+    for (int i = 0; i < MX_COUNT(names); i++) {
+        const MxFigure *f = all;
+        while (strcmp(f->metric, names[i][0])) f++;
+        check_step(CLOSE_LATER_LOSS, names[i][1], step, f->value(loss, f->sum));
+    }
+}
+
+START_TEST(trl_run) {
+    file = golden_open(&arena, TRAINED);
+    if (!file) return;
+    MxTrainState *state = open_trained();
+    const float *labels = array("batch_one_order", "label");
+    MxBatch batch = read_batch(""), others = read_batch("KL_");
+    for (int64_t step = 0; step < STEPS; step++) {
+        mx_train_give_labels(state, &batch, labels, &others);
+        MxLoss loss = mx_train_loss_and_grad(state, &batch);
+        check_step(step ? CLOSE_LATER_LOSS : CLOSE_LOSS, "loss", step, loss.loss);
+        check_metrics(state, &loss, step);
+        check_step(step ? CLOSE_LATER_NORM : CLOSE_NORM, "grad_norm", step,
+                   mx_train_update(state).raw_grad_norm);
+    }
+    const MxTree *params = mx_model_params(mx_train_state_model(state));
+    for (int i = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &mx_train_state_tree(state)->leaves[i];
+        close_final(&(Close){.golden = TRAINED, .what = leaf->path}, mx_leaf_values(&arena, leaf),
+                    hf_array(&arena, file, "final", leaf), mx_shape_count(leaf->shape));
+    }
+}
+END_TEST
+
 /* ---- runs */
 
 #define LABELLED                                                                                   \
@@ -186,6 +286,7 @@ Suite *kto_suite(void) {
     tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_test(tcase, trl_losses);
+    tcase_add_test(tcase, trl_run);
     tcase_add_test(tcase, wanted_responses_become_likelier);
     tcase_add_test(tcase, micro_batches_change_nothing);
     suite_add_tcase(suite, tcase);

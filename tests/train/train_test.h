@@ -2,6 +2,9 @@
 #ifndef TESTS_TRAIN_TEST_H
 #define TESTS_TRAIN_TEST_H
 
+#include <mx/store.h>
+#include <mx/tree.h>
+
 #include <check.h>
 
 Suite *ahead_suite(void);
@@ -36,5 +39,9 @@ Suite *quantized_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);
 Suite *tiles_suite(void);
+
+/* hf_array — an array of a leaf, "GROUP/their name", in our layout (test_hf.c): of a tree with a
+ * leaf a layer, whose kernels are as Hugging Face's. */
+const float *hf_array(MxArena *arena, MxH5 *file, const char *group, const MxLeaf *leaf);
 
 #endif
