@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Random cases of losses of rewarded responses: TRL's GRPOTrainer makes them, our test compares.
+
+    pip install trl torch h5py
+    scripts/random_policies.py FOLDER build/test_train [ROUNDS] [SEED]
+
+A round draws log-probabilities of a policy, of the one that wrote the responses and of a reference, masks and advantages, and has
+twenty cases with bounds of their own: five ways to put the losses of tokens together, ratios of tokens or of sequences, with a
+reference and without. FOLDER/<round>/hf/trl/losses.h5 is laid out as the golden of that name; the test reads it with
+MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where. (scripts/random_cases.py has cases of MaxText's.)
+"""
+import collections
+import os
+import pathlib
+import subprocess
+import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import h5py
+import numpy as np
+import torch
+from trl import GRPOTrainer
+
+ROWS, LENGTH = 6, 9
+LOSSES, LEVELS = ("grpo", "bnpo", "dapo", "luspo", "dr_grpo"), ("token", "sequence")
+
+
+def draw(rng):
+    old = -np.abs(rng.normal(1.5, 1, (ROWS, LENGTH)))
+    lengths = rng.integers(1, LENGTH + 1, ROWS)
+    near = lambda scale: np.minimum(old + scale * rng.normal(size=old.shape), -1e-3)
+    given = {"old_logps": old, "logps": near(0.3), "ref_logps": near(0.3), "advantages": rng.normal(size=ROWS)}
+    given = {k: v.astype(np.float32) for k, v in given.items()}
+    given["mask"] = (np.arange(LENGTH) < lengths[:, None]).astype(np.int64)
+    return given
+
+
+def measure(given, how):
+    """TRL's loss and its gradient by the log-probabilities."""
+    logps = torch.tensor(given["logps"], requires_grad=True)
+    mask = torch.tensor(given["mask"])
+    trainer = MagicMock(model=SimpleNamespace(training=False))
+    trainer._get_per_token_logps_and_entropies.return_value = (logps, torch.zeros_like(logps), None)
+    trainer.accelerator = SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x)
+    trainer._metrics = {mode: collections.defaultdict(list) for mode in ("train", "eval")}
+    trainer.args = SimpleNamespace(delta=None, use_bias_correction_kl=False, report_to=[])
+    for key, value in dict(top_entropy_quantile=1.0, off_policy_mask_threshold=None, use_vllm=False, _entropy_bonus_enabled=False,
+                           aux_loss_enabled=False, importance_sampling_level=how["level"], loss_type=how["loss_type"],
+                           beta=how["beta"], epsilon_low=how["epsilon_low"], epsilon_high=how["epsilon_high"],
+                           max_completion_length=how["max_completion_length"]).items():
+        setattr(trainer, key, value)
+    prompt = torch.zeros((ROWS, 1), dtype=torch.int64)
+    loss = GRPOTrainer._compute_loss(trainer, None, {
+        "prompt_ids": prompt, "prompt_mask": prompt, "completion_ids": torch.zeros_like(mask), "completion_mask": mask,
+        "advantages": torch.tensor(given["advantages"]), "old_per_token_logps": torch.tensor(given["old_logps"]),
+        "ref_per_token_logps": torch.tensor(given["ref_logps"]), "num_items_in_batch": mask.sum()})
+    loss.backward()
+    return loss.detach().numpy(), logps.grad.numpy()
+
+
+def write(path, rng):
+    given = draw(rng)
+    with h5py.File(path, "w") as file:
+        for key, value in given.items():
+            file[f"grpo/{key}"] = value
+        for loss_type in LOSSES:
+            for level in LEVELS:
+                for beta in (0.0, round(float(rng.uniform(0.01, 1)), 3)):
+                    how = dict(loss_type=loss_type, level=level, beta=beta, delta=0.0, max_completion_length=int(rng.integers(9, 40)),
+                               epsilon_low=round(float(rng.uniform(0.05, 0.5)), 3), epsilon_high=round(float(rng.uniform(0.05, 0.5)), 3))
+                    group = file.create_group(f"grpo/{loss_type}_{level}_kl{beta}")
+                    group.attrs.update(how)
+                    group["loss"], group["grad_logps"] = measure(given, how)
+
+
+def main(folder, binary, rounds=5, seed=0):
+    failed = 0
+    for i in range(int(rounds)):
+        at = pathlib.Path(folder) / str(i)
+        for name in ("train", "models/variants", "hf/trl"):  # the other suites list the first two
+            (at / name).mkdir(parents=True, exist_ok=True)
+        write(at / "hf/trl/losses.h5", np.random.default_rng([int(seed), i]))
+        found = subprocess.run([binary], env=dict(os.environ, MX_GOLDEN=str(at), CK_RUN_SUITE="policy"), capture_output=True, text=True)
+        if found.returncode or "hf/trl/losses.h5" in found.stdout:
+            failed += 1
+            print(f"round {i}:", (found.stdout + found.stderr).strip())
+    print(f"{int(rounds) * len(LOSSES) * len(LEVELS) * 2} cases of losses; {failed} of {rounds} rounds disagree")
+    sys.exit(failed > 0)
+
+
+main(*sys.argv[1:])
