@@ -25,7 +25,8 @@ static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
         bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
-        if (is_adapter == adapters && !(is_adapter && leaf.instead_of)) leaf = mx_leaf_abstract(leaf);
+        if (is_adapter == adapters && !(is_adapter && leaf.instead_of))
+            leaf = mx_leaf_abstract(leaf);
         mx_tree_add(tree, leaf);
     }
     return tree;

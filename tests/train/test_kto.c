@@ -134,7 +134,7 @@ enum { TRAINED_ROWS = 6, TRAINED_LENGTH = 48, STEPS = 5 };
 #define TRAINING                                                                                   \
     "use_kto=true packing=false dataset_type=hf hf_train_files=x per_device_batch_size=6 "         \
     "max_target_length=48 steps=100 learning_rate=1e-3 lr_schedule_type=wsd "                      \
-    "wsd_decay_steps_fraction=0 warmup_steps_fraction=0 adam_b1=0.9 adam_b2=0.95 "                \
+    "wsd_decay_steps_fraction=0 warmup_steps_fraction=0 adam_b1=0.9 adam_b2=0.95 "                 \
     "adam_eps=1e-8 adam_weight_decay=0.1 adamw_mask=[.*norm/scale] "                               \
     "gradient_clipping_threshold=1.0 query_pre_attn_scalar=8 rope_type=default "
 
