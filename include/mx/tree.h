@@ -88,9 +88,10 @@ typedef struct MxLeaf {
     int n_contract; /* leading dims that meet the input's: contracted by a product, multiplied by a
                        norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
-    const char *instead_of; /* a head of another kind; weights to start from may have that one, which
-                               is then left out, or neither: it keeps its first values. NULL = none */
-    MxQuant quant;          /* how a program keeps it */
+    const char
+        *instead_of; /* a head of another kind; weights to start from may have that one, which
+                        is then left out, or neither: it keeps its first values. NULL = none */
+    MxQuant quant;   /* how a program keeps it */
     MxStack stack;
     void *data;                 /* values in this process's memory, row-major; or NULL, and … */
     const MxKeeper *keeper;     /* … somebody has them, or NULL: the leaf is abstract */

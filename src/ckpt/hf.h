@@ -12,7 +12,7 @@
 /* ---- names (hf_names.c) */
 
 /* How their classes end, of models with logits and of those with scores. */
-#define HF_SPEAKS "ForCausalLM"
+#define HF_SPEAKS     "ForCausalLM"
 #define HF_CLASSIFIES "ForSequenceClassification"
 
 /* What their values are beside ours. */

@@ -291,8 +291,10 @@ static int bits_of(const MxHfModel *model) {
         has_gates |= family->specs[s].gates_heads;
         has_together |= family->specs[s].norms_together;
     }
-    return (model->has_score ? HF_SCORE : model->is_tied ? 0 : HF_UNTIED) | (model->has_bias ? HF_BIAS : 0) |
-           (model->has_bias && has_out_bias ? HF_OUT_BIAS : 0) |
+    return (model->has_score ? HF_SCORE
+            : model->is_tied ? 0
+                             : HF_UNTIED) |
+           (model->has_bias ? HF_BIAS : 0) | (model->has_bias && has_out_bias ? HF_OUT_BIAS : 0) |
            (names->has_qk_norm ? HF_QK_NORM : 0) | (has_together ? HF_TOGETHER : HF_APART) |
            (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
            (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
@@ -358,7 +360,8 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
 const char *hf_architecture(MxArena *arena, const MxHfModel *model) {
     const char *name = model->names->architecture;
     if (!model->has_score || !mx_text_has_suffix(name, HF_SPEAKS)) return name;
-    return mx_arena_printf(arena, "%.*s" HF_CLASSIFIES, (int)(strlen(name) - strlen(HF_SPEAKS)), name);
+    return mx_arena_printf(arena, "%.*s" HF_CLASSIFIES, (int)(strlen(name) - strlen(HF_SPEAKS)),
+                           name);
 }
 
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {

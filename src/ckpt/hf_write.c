@@ -290,8 +290,8 @@ bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir,
         mx_text_add(notes, "left out: %d arrays that are no parameters\n", w.n_left);
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors of %s in %d file%s\n",
-                    architecture_of(&w.arena, &how->model), w.n, mx_dtype_name(how->dtype), w.n_shards,
-                    w.n_shards == 1 ? "" : "s");
+                    architecture_of(&w.arena, &how->model), w.n, mx_dtype_name(how->dtype),
+                    w.n_shards, w.n_shards == 1 ? "" : "s");
     mx_arena_release(&w.arena);
     return ok;
 }
