@@ -311,8 +311,8 @@ struct HfMember {
  * it is not available here, so that the text model alone is taken. hf_yaml_encoder — its keys. */
 void hf_read_encoder(HfReader *r, const MxJson *outer);
 void hf_yaml_encoder(const MxHfModel *model, MxText *out);
-extern const HfMember hf_members[], hf_window_members[], hf_rope_members[], hf_expert_members[],
-    hf_layer_members[], hf_own_members[], hf_block_members[];
+extern const HfMember hf_members[], hf_cap_members[], hf_window_members[], hf_rope_members[],
+    hf_expert_members[], hf_layer_members[], hf_own_members[], hf_block_members[];
 /* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
  * are no more. */
 const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);

@@ -19,9 +19,9 @@ static bool is_end(const HfMember *m) {
 
 /* The next one of all tables in turn. */
 static const HfMember *next_of_all(const HfMember *m) {
-    static const HfMember *const tables[] = {hf_members,        hf_own_members,  hf_layer_members,
-                                             hf_window_members, hf_rope_members, hf_expert_members,
-                                             hf_block_members};
+    static const HfMember *const tables[] = {hf_members,        hf_cap_members,    hf_own_members,
+                                             hf_layer_members,  hf_window_members, hf_rope_members,
+                                             hf_expert_members, hf_block_members};
     if (!m) return tables[0];
     if (!is_end(++m)) return m;
     for (int i = 0; i + 1 < MX_COUNT(tables); i++) {
