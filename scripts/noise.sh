@@ -34,6 +34,7 @@ for threads in 1 2 3; do run "threads $threads" OMP_NUM_THREADS=$threads; done
 for core in Nehalem Haswell SkylakeX; do run "OpenBLAS $core" OPENBLAS_CORETYPE=$core; done
 for isa in SSE41 AVX2 AVX512_CORE; do run "oneDNN $isa" DNNL_MAX_CPU_ISA=$isa; done
 run "AVX2" OPENBLAS_CORETYPE=Haswell DNNL_MAX_CPU_ISA=AVX2
+for level in baseline avx2 avx512; do run "level $level" MX_CPU=$level; done
 for provider in openblas onednn; do run "$provider" M_MATMUL_PROVIDER=$provider; done
 
 {

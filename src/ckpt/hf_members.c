@@ -5,6 +5,8 @@
  * models/<type>/configuration_<type>.py and modeling_rope_utils.py. */
 #include "hf.h"
 
+#include <math.h>
+
 bool hf_refuse(const HfReader *r, const char *member, const char *what) {
     return mx_fail(r->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->path}, "%s: %s", member, what);
 }
