@@ -1,7 +1,7 @@
 /* coded.c — operands rounded to few numbers, and products of such. Codes are floats here, which
  * hold all of them exactly, so whoever multiplies best does it; scales are applied to what comes
  * out, a slab of columns at a time. */
-#include "kernel.h"
+#include "slabs.h"
 
 #include <math.h>
 
@@ -160,55 +160,32 @@ const MxKernel cpu_encode = {
 
 /* ---- products */
 
-/* A slab is so many columns of the result; the last one may have fewer. */
-typedef struct Slabs {
-    CpuMatmulSpec spec; /* of the product with all of w; its result is a slab */
-    int64_t columns, last;
-    const CpuMatmul *product, *last_product;
-} Slabs;
-
-static Slabs slabs_of(const MxKernelCall *call) {
-    const int64_t most = 1 << 21, alike = 64; /* elements, columns */
+/* A slab of the result, before it is scaled. */
+static Slabs slabs_of_result(const MxKernelCall *call) {
+    const int64_t most = 1 << 21; /* elements */
     const MxCodedDotAttr *attr = call->attr;
     MxDotSizes size = mx_dot_sizes(call->in_type[0].shape, call->in_type[1].shape, &attr->dot);
-    Slabs s = {.spec = {.m = size.m,
-                        .n = size.n,
-                        .k = size.k,
-                        .ldb = attr->dot.kind == MX_DOT_NT ? size.k : size.n,
-                        .trans_a = attr->dot.kind == MX_DOT_TN,
-                        .trans_b = attr->dot.kind == MX_DOT_NT,
-                        .in = call->in_type[0].dtype,
-                        .out = MX_F32}};
-    int64_t columns = most / cpu_max(1, size.m) / alike * alike;
-    s.columns = cpu_min(cpu_max(columns, alike), size.n);
-    s.last = size.n ? size.n - (size.n - 1) / s.columns * s.columns : 0;
-    return s;
-}
-
-static CpuMatmulSpec slab_spec(const Slabs *s, int64_t columns) {
-    CpuMatmulSpec spec = s->spec;
-    spec.n = columns;
-    return spec;
-}
-
-static size_t slab_bytes(const Slabs *s) {
-    return cpu_padded((size_t)(s->columns * s->spec.m) * sizeof(float));
+    CpuMatmulSpec spec = {.m = size.m,
+                          .n = size.n,
+                          .k = size.k,
+                          .ldb = attr->dot.kind == MX_DOT_NT ? size.k : size.n,
+                          .trans_a = attr->dot.kind == MX_DOT_TN,
+                          .trans_b = attr->dot.kind == MX_DOT_NT,
+                          .in = call->in_type[0].dtype,
+                          .out = MX_F32};
+    return slabs_of(spec, most, size.m, sizeof(float));
 }
 
 static size_t coded_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Slabs s = slabs_of(call);
-    size_t each = cpu_matmul_scratch(device, slab_spec(&s, s.columns));
-    size_t last = cpu_matmul_scratch(device, slab_spec(&s, s.last));
-    return slab_bytes(&s) + (each > last ? each : last);
+    Slabs s = slabs_of_result(call);
+    return slabs_scratch(device, &s);
 }
 
 static bool coded_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     Slabs *s = mx_new(device->arena, Slabs);
-    *s = slabs_of(call);
+    *s = slabs_of_result(call);
     call->state = s;
-    s->product = cpu_matmul_prepare(device, slab_spec(s, s->columns), err);
-    s->last_product = s->product ? cpu_matmul_prepare(device, slab_spec(s, s->last), err) : NULL;
-    return s->last_product != NULL;
+    return slabs_prepare(device, s, err);
 }
 
 /* Rows of a slab, on their way to the result. */
@@ -240,7 +217,7 @@ static void scale_rows(const void *context, int64_t begin, int64_t end, int work
 static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
     const Slabs *s = call->state;
     const MxCodedDotAttr *attr = call->attr;
-    void *scratch = call->scratch, *slab = cpu_carve(&scratch, slab_bytes(s));
+    void *scratch = call->scratch, *slab = cpu_carve(&scratch, s->bytes);
     Scaling scaling = {.call = call,
                        .slab = slab,
                        .rows = attr->rows ? call->in[2] : NULL,
@@ -249,7 +226,7 @@ static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
     for (int64_t at = 0; call->out[0] && at < s->spec.n; at += s->columns) {
         int64_t n = cpu_min(s->columns, s->spec.n - at);
         int64_t from = s->spec.trans_b ? at * s->spec.k : at;
-        cpu_matmul(n == s->columns ? s->product : s->last_product, call->in[0],
+        cpu_matmul(slabs_product(s, n), call->in[0],
                    (const char *)call->in[1] + (size_t)from * mx_dtype_bytes(s->spec.in), slab,
                    scratch);
         scaling.at = at;

@@ -2,6 +2,7 @@
  * the result each, and multiplies that as any other matrix: so the whole weight is in memory as
  * codes alone, and whoever multiplies best does it. Products of few rows are quant_few.c's. */
 #include "quant.h"
+#include "slabs.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -194,64 +195,36 @@ const MxKernel cpu_quantize = {.scratch = quantize_scratch, .run = quantize_run}
 
 /* ---- products */
 
-/* A slab is so many columns of the result; the last one may have fewer. */
-typedef struct Slabs {
-    CpuMatmulSpec spec; /* of the product with all of the weight */
-    int64_t columns, last;
-    const CpuMatmul *product, *last_product;
-} Slabs;
-
-enum { COLUMNS_ALIKE = 64 };
-
 /* Where few rows are multiplied, a slab stays in the second cache; where many are, it is as large
  * as its products want. */
-static Slabs slabs_of(const MxKernelCall *call) {
+static Slabs slabs_of_weight(const MxKernelCall *call) {
     enum { FEW_ROWS = 16 };
     const int64_t small = 1 << 17, large = 1 << 21; /* elements */
     const MxQuantDotAttr *attr = call->attr;
     MxShape w = mx_quant_shape(attr->quant, call->in_type[1].shape);
     MxDotSizes size = mx_dot_sizes(call->in_type[0].shape, w, &attr->dot);
-    Slabs s = {.spec = {.m = size.m,
-                        .n = size.n,
-                        .k = size.k,
-                        .lda = size.k,
-                        .ldc = size.n,
-                        .trans_b = attr->dot.kind == MX_DOT_NT,
-                        .in = call->in_type[0].dtype,
-                        .out = call->out_type[0].dtype}};
-    int64_t most = (size.m <= FEW_ROWS ? small : large) / cpu_max(1, size.k);
-    most = cpu_max(most / COLUMNS_ALIKE * COLUMNS_ALIKE, COLUMNS_ALIKE);
-    s.columns = cpu_min(most, size.n);
-    s.last = size.n ? size.n - (size.n - 1) / s.columns * s.columns : 0;
-    return s;
-}
-
-static CpuMatmulSpec slab_spec(const Slabs *s, int64_t columns) {
-    CpuMatmulSpec spec = s->spec;
-    spec.n = columns;
-    return spec;
-}
-
-static size_t slab_bytes(const Slabs *s) {
-    return cpu_padded((size_t)(s->columns * s->spec.k) * mx_dtype_bytes(s->spec.in));
+    CpuMatmulSpec spec = {.m = size.m,
+                          .n = size.n,
+                          .k = size.k,
+                          .lda = size.k,
+                          .ldc = size.n,
+                          .trans_b = attr->dot.kind == MX_DOT_NT,
+                          .in = call->in_type[0].dtype,
+                          .out = call->out_type[0].dtype};
+    return slabs_of(spec, size.m <= FEW_ROWS ? small : large, size.k, mx_dtype_bytes(spec.in));
 }
 
 static size_t quant_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Slabs s = slabs_of(call);
+    Slabs s = slabs_of_weight(call);
     if (quant_is_few(device, &s.spec)) return cpu_few_products.scratch(device, &s.spec);
-    size_t each = cpu_matmul_scratch(device, slab_spec(&s, s.columns));
-    size_t last = cpu_matmul_scratch(device, slab_spec(&s, s.last));
-    return slab_bytes(&s) + (each > last ? each : last);
+    return slabs_scratch(device, &s);
 }
 
 static bool quant_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     Slabs *s = mx_new(device->arena, Slabs);
-    *s = slabs_of(call);
+    *s = slabs_of_weight(call);
     call->state = s;
-    if (quant_is_few(device, &s->spec)) return true;
-    s->product = cpu_matmul_prepare(device, slab_spec(s, s->columns), err);
-    s->last_product = s->product ? cpu_matmul_prepare(device, slab_spec(s, s->last), err) : NULL;
-    return s->last_product != NULL;
+    return quant_is_few(device, &s->spec) || slabs_prepare(device, s, err);
 }
 
 static void quant_dot_run(const MxDevice *device, const MxKernelCall *call) {
@@ -264,12 +237,11 @@ static void quant_dot_run(const MxDevice *device, const MxKernelCall *call) {
         quant_multiply_few(device, &s->spec, call->in[0], &d.from, call->out[0], call->scratch);
         return;
     }
-    void *scratch = call->scratch, *slab = cpu_carve(&scratch, slab_bytes(s));
+    void *scratch = call->scratch, *slab = cpu_carve(&scratch, s->bytes);
     d.to = slab;
     d.dtype = s->spec.in;
     for (int64_t at = 0; call->out[0] && at < s->spec.n; at += s->columns) {
         int64_t n = cpu_min(s->columns, s->spec.n - at);
-        const CpuMatmul *product = n == s->columns ? s->product : s->last_product;
         if (s->spec.trans_b) {
             d.row = at;
         } else {
@@ -277,7 +249,7 @@ static void quant_dot_run(const MxDevice *device, const MxKernelCall *call) {
             d.columns = n;
         }
         decode(device, &d, s->spec.trans_b ? n : s->spec.k);
-        cpu_matmul(product, call->in[0], slab,
+        cpu_matmul(slabs_product(s, n), call->in[0], slab,
                    (char *)call->out[0] + (size_t)at * mx_dtype_bytes(s->spec.out), scratch);
     }
 }
