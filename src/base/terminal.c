@@ -16,7 +16,8 @@ static volatile sig_atomic_t is_drawn; /* handlers of signals ask */
 static bool is_silent;
 static char text[512]; /* parts of the status line, a tab between two; "" = there is none */
 static double fraction, drawn_s;
-static enum { AUTO, ALWAYS, NEVER } colors;
+enum { AUTO, ALWAYS, NEVER };
+static int colors;
 
 #define ERASE "\r\033[K"
 

@@ -49,7 +49,7 @@ static bool step_is_due(Console *c, int64_t step) {
     if (every)
         is_due |= step % every == 0;
     else
-        is_due |= !mx_log_is_live() || !c->told_s || now - c->told_s >= PAUSE_S;
+        is_due |= !mx_log_is_live() || c->told_s <= 0 || now - c->told_s >= PAUSE_S;
     if (is_due) c->told_s = now;
     return is_due;
 }

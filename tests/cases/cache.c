@@ -38,12 +38,12 @@ static bool is_of_block(const Reference *r, int64_t row, int64_t p) {
     const double *blocks = r->in[BLOCKS], *positions = r->in[POSITIONS];
     int64_t T = r->in_type[POSITIONS].shape.dim[1], first = row / T * T, own = row;
     int64_t size = ((const MxAttentionAttr *)r->attr)->block_size;
-    int step = p < positions[row] ? -1 : 1;
-    if (!blocks[row]) return false;
+    int step = (double)p < positions[row] ? -1 : 1;
+    if (blocks[row] <= 0) return false;
     while (positions[own] != (double)p) {
         int64_t next = own + step;
         if (next < first || next >= first + T || positions[next] != positions[own] + step ||
-            !blocks[next] ||
+            blocks[next] <= 0 ||
             ((int64_t)blocks[next] - 1) / size != ((int64_t)blocks[row] - 1) / size)
             return false;
         own = next;
