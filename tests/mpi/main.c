@@ -41,6 +41,7 @@ int main(void) {
     srunner_add_suite(runner, train_suite());
     srunner_add_suite(runner, parts_suite());
     srunner_add_suite(runner, diloco_suite());
+    srunner_add_suite(runner, trajectories_suite());
     /* One rank's checkpoints have tests of their own. */
     if (mx_comm_size(comm) > 1) srunner_add_suite(runner, checkpoints_suite());
     srunner_set_fork_status(runner, CK_NOFORK);

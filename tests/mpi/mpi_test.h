@@ -14,6 +14,7 @@ Suite *parts_suite(void);
 Suite *train_suite(void);
 Suite *checkpoints_suite(void);
 Suite *diloco_suite(void);
+Suite *trajectories_suite(void);
 
 extern MxComm *comm;
 

@@ -10,32 +10,44 @@
 
 extern char **environ;
 
+enum { MAX_WORDS = 256 };
+
 const char *process_binary(void) {
     const char *binary = getenv("MX_BIN");
     return binary && *binary ? binary : "build/mxtrain";
 }
 
-pid_t process_start(MxArena *arena, const char *dir, const char *words) {
-    enum { MAX_WORDS = 256 };
-    char *argv[MAX_WORDS], *save = NULL;
-    int n = 0;
-    argv[n++] = mx_arena_strdup(arena, process_binary());
+/* Appends the words of a text to argv[n], split at blanks. */
+static int append(MxArena *arena, char **argv, int n, const char *words) {
+    char *save = NULL;
     for (char *w = strtok_r(mx_arena_strdup(arena, words), " ", &save); w;
          w = strtok_r(NULL, " ", &save)) {
         ck_assert_int_lt(n, MAX_WORDS - 1);
         argv[n++] = w;
     }
-    argv[n] = NULL;
+    return n;
+}
+
+/* launcher  words before the trainer's */
+static pid_t start(MxArena *arena, const char *dir, const char *launcher, const char *words) {
+    char *argv[MAX_WORDS];
+    int n = append(arena, argv, 0, launcher);
+    argv[n++] = mx_arena_strdup(arena, process_binary());
+    argv[append(arena, argv, n, words)] = NULL;
     posix_spawn_file_actions_t actions;
     const char *log = mx_path_join(arena, dir, "log");
     pid_t pid;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0666);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    ck_assert_msg(!posix_spawn(&pid, argv[0], &actions, NULL, argv, environ), "cannot start %s",
+    ck_assert_msg(!posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ), "cannot start %s",
                   argv[0]);
     posix_spawn_file_actions_destroy(&actions);
     return pid;
+}
+
+pid_t process_start(MxArena *arena, const char *dir, const char *words) {
+    return start(arena, dir, "", words);
 }
 
 int process_wait(pid_t pid) {
@@ -57,6 +69,15 @@ void process_wait_for(MxArena *arena, const char *dir, const char *text) {
 
 int process_run(MxArena *arena, const char *dir, const char *words) {
     return process_wait(process_start(arena, dir, words));
+}
+
+int process_run_ranks(MxArena *arena, const char *dir, int n_ranks, const char *words) {
+    const char *launcher = mx_arena_printf(
+        arena,
+        "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 "
+        "-x OMP_NUM_THREADS=1 -x ASAN_OPTIONS=detect_leaks=0 -n %d",
+        n_ranks);
+    return process_wait(start(arena, dir, launcher, words));
 }
 
 const char *process_tiny(MxArena *arena, const char *dir, const char *more) {

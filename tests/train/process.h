@@ -16,6 +16,8 @@ void process_wait_for(MxArena *arena, const char *dir, const char *text);
 /* process_wait — its exit code, or 128 + the signal that ended it. */
 int process_wait(pid_t pid);
 int process_run(MxArena *arena, const char *dir, const char *words);
+/* process_run_ranks — the same with so many ranks of one thread. */
+int process_run_ranks(MxArena *arena, const char *dir, int n_ranks, const char *words);
 
 /* process_tiny — words for run "x" of a small model in dir, which writes metrics to dir/m.jsonl;
  * `more` overrides. */

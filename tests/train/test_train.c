@@ -29,6 +29,7 @@ int main(void) {
     srunner_add_suite(runner, distill_suite());
     srunner_add_suite(runner, dropout_suite());
     srunner_add_suite(runner, blackbox_suite());
+    srunner_add_suite(runner, diloco_suite());
     srunner_add_suite(runner, data_runs_suite());
     srunner_add_suite(runner, checkpoints_suite());
     srunner_add_suite(runner, console_suite());
