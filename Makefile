@@ -216,6 +216,11 @@ deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
 
+DEB_PACKAGES := dpkg-dev
+deps-deb:
+	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEB_PACKAGES); }
+
 deps-aarch64: deps
 	@dpkg -s $(CROSS_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(CROSS_PACKAGES); }
@@ -327,6 +332,11 @@ uninstall:  ## take away what install put there, and nothing else
 	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(TOOLS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
+deb: deps deps-deb  ## a Debian package of the last commit's version, the same bytes wherever it is built: build/deb/mxtrain_<version>_<arch>.deb
+	packaging/deb.sh '$(MAKE) -j$(shell nproc)' build/deb
+check-deb: deps deps-deb  ## build that package twice, in two folders, and check it: same bytes, lintian, contents, programs
+	packaging/check.sh '$(MAKE) -j$(shell nproc)' build/deb
+
 docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md from the rows of keys and families
 	$B/mxtrain --help-config yml >$B/base.yml && cp $B/base.yml configs
 	sed '/^### run:/,$$d' docs/CONFIG.md >$B/CONFIG.md && $B/mxtrain --help-config markdown | sed 1d >>$B/CONFIG.md && cp $B/CONFIG.md docs
@@ -341,4 +351,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $* $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: docs check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: docs deb check-deb deps-deb check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
