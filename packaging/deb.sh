@@ -27,10 +27,11 @@ fi
 case $version in "$release" | "$release"[~+-]*) ;; *) fail "DEB_VERSION is \"$version\", the sources are $release" ;; esac
 arch=$(dpkg --print-architecture)
 maintainer="${DEBFULLNAME:-Developers of mxtrain} <${DEBEMAIL:-mxtrain@example.org}>"
-objects=$PWD/$out/objects tree=$PWD/$out/tree
+work=$(mktemp -d) # not below build, where make reads all *.d
+tree=$work/tree
+trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
-rm -rf "$tree" "$out"/mxtrain_*.deb
-trap 'rm -rf "$tree"' EXIT
+rm -f "$out"/mxtrain_*.deb
 
 $make -s install B="$out/objects" DESTDIR="$tree" PREFIX=/usr CFLAGS="-O2 -ffile-prefix-map=$PWD=."
 
@@ -56,10 +57,10 @@ chmod 755 "$tree"/usr/bin/*
 
 # ---- what it needs: libraries that are linked, and the one that is loaded by its path
 
-mkdir -p "$tree/DEBIAN" "$objects/debian"
-printf 'Source: mxtrain\n\nPackage: mxtrain\nArchitecture: any\n' >"$objects/debian/control"
-(cd "$objects" && dpkg-shlibdeps -O "$tree"/usr/bin/* >debian/linked)
-linked=$(sed -n 's/^shlibs:Depends=//p' "$objects/debian/linked")
+mkdir "$tree/DEBIAN" "$work/debian"
+printf 'Source: mxtrain\n\nPackage: mxtrain\nArchitecture: any\n' >"$work/debian/control"
+(cd "$work" && dpkg-shlibdeps -O "$tree"/usr/bin/* >debian/linked)
+linked=$(sed -n 's/^shlibs:Depends=//p' "$work/debian/linked")
 openblas=$(strings "$tree/usr/bin/mxtrain" | grep '/libopenblas\.so\.0$')
 loaded=$(dpkg -S "$openblas" | sed 's/[:,].*//')
 upstream=$(dpkg-query -W -f '${Version}' "$loaded" | sed 's/^[0-9]*://;s/[-+].*//')
