@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes small pictures with the pixels that transformers' image processors of Gemma 3 and Llama 4 make of them, for tests/golden/images.
+"""Makes small pictures with the pixels that transformers' image processors of Gemma 3, Gemma 4 and Llama 4 make of them, for tests/golden/images.
 
     golden_images.py OUT
 
@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_gemma4 import Gemma4ImageProcessor
 from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
 
 HEIGHT, WIDTH = 16, 24
+FORMED = ("rgb_large.png", "rgb_small.png")
 TILED = ("rgb_large.png", "rgb_small.png", "rgba.png")
 
 
@@ -84,6 +86,15 @@ def write_tiles(path, picture):
         file.write(values.view(torch.int16).numpy().tobytes())
 
 
+def write_form(path, picture):
+    got = Gemma4ImageProcessor(patch_size=2, max_soft_tokens=70)(picture, return_tensors="pt")
+    columns, rows = (int(n) + 1 for n in got["image_position_ids"][0].max(0).values)
+    values = got["pixel_values"][0, :rows * columns].double().numpy() * 255
+    assert np.abs(values - np.round(values)).max() < 1e-3
+    with open(path, "wb") as file:
+        file.write(np.array([rows, columns], np.int32).tobytes() + np.round(values).astype(np.uint8).tobytes())
+
+
 def main():
     out = sys.argv[1]
     os.makedirs(out, exist_ok=True)
@@ -93,6 +104,8 @@ def main():
         exact = (values.astype(np.float64) + 1) * 127.5
         assert np.abs(exact - np.round(exact)).max() < 1e-3, name
         np.round(exact).astype(np.uint8).tofile(os.path.join(out, name + ".rgb"))
+        if name in FORMED:
+            write_form(os.path.join(out, name + ".form"), picture)
         if name in TILED:
             write_tiles(os.path.join(out, name + ".tiles"), picture)
 

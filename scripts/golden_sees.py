@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
-    golden_sees.py NAME OUT        NAME: gemma3_sees or llama4_sees
+    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees or gemma4_sees
     golden_sees.py --continue FILE
 
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
 pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
-(of llama4: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
-and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it.
+(of llama4 and gemma4: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
+and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4 have
+grids of their own (grids: rows and columns of patches), and fewer tokens and patches than there is room for. Its weights are of bfloat16.
 
 FILE receives, of the models in tests/golden/images, what transformers' generate says greedily behind the beginning of each row, whose
 length `prompt` tells (continuations.json).
@@ -100,6 +101,44 @@ max_num_tiles_for_vit: 2
 """
 
 
+GEMMA4 = """decoder_block: gemma4
+base_emb_dim: 8
+base_num_query_heads: 2
+base_num_kv_heads: 1
+head_dim: 4
+global_head_dim: 8
+global_num_kv_heads: 1
+share_kv_projections: false
+base_mlp_dim: 8
+base_num_decoder_layers: 6
+mlp_activations: [gelu, linear]
+vocab_size: 64
+normalization_layer_epsilon: 1e-06
+logits_via_embedding: true
+use_post_attn_norm: true
+use_post_ffw_norm: true
+sliding_window_size: 6
+local_rope_max_timescale: 10000
+global_rope_max_timescale: 1000000
+rope_max_timescale: 1000000
+global_rope_proportion: 0.5
+local_rope_proportion: 1
+v_norm_with_scale: false
+vision_encoder_block: gemma4
+image_size_for_vit: [8, 8]
+patch_size_for_vit: 2
+conv_stride_for_vit: 2
+num_hidden_layers_for_vit: 1
+num_attention_heads_for_vit: 1
+hidden_size_for_vit: 8
+intermediate_size_for_vit: 8
+vision_output_length: 4
+rope_theta_for_vit: 100
+num_position_embeddings_for_vit: 8
+max_num_images_per_example: 2
+"""
+
+
 def make_gemma3():
     text = transformers.Gemma3TextConfig(
         hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, vocab_size=64,
@@ -114,9 +153,31 @@ def make_gemma3():
     return draw(transformers.Gemma3ForConditionalGeneration, config)
 
 
-def draw(kind, config):
+def make_gemma4():
+    text = transformers.Gemma4TextConfig(
+        hidden_size=8, intermediate_size=8, num_attention_heads=2, num_key_value_heads=1, head_dim=4, global_head_dim=8, vocab_size=64,
+        num_hidden_layers=6, max_position_embeddings=128, sliding_window=6, hidden_size_per_layer_input=0, bos_token_id=1, eos_token_id=2,
+        pad_token_id=0, use_bidirectional_attention="vision",
+        rope_parameters={"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=8,
+                  patch_size=2, pooling_kernel_size=2, position_embedding_size=8, standardize=True)
+    config = transformers.Gemma4Config(text_config=text.to_dict(), vision_config=vision, image_token_id=TOKEN, boi_token_id=BEGIN,
+                                       eoi_token_id=END, vision_soft_tokens_per_image=TOKENS)
+    model = draw(transformers.Gemma4ForConditionalGeneration, config, 3)  # well-conditioned: float32 is within 6e-6 of float64
+    with torch.no_grad():
+        model.model.vision_tower.std_bias.normal_(0, 0.2)
+        model.model.vision_tower.std_scale.normal_(1, 0.2)
+        for p in list(model.parameters()) + [b for name, b in model.named_buffers() if "std_" in name or "layer_scalar" in name]:
+            p.copy_(p.bfloat16())
+    for name in ("std_bias", "std_scale"):
+        getattr(model.model.vision_tower, name).requires_grad_(True)
+    return model
+
+
+def draw(kind, config, seed=17):
     config._attn_implementation = "eager"
-    torch.manual_seed(17)
+    torch.manual_seed(seed)
     model = kind(config).eval()
     with torch.no_grad():
         for path, p in model.named_parameters():
@@ -237,6 +298,47 @@ def llama4_rows():
     return rows
 
 
+def gemma4_rows():
+    tower = "vision_encoder/Gemma4VisionEncoderLayer_0/"
+    rows = [(tower + "vision_entry/input_projection/kernel", "patch_embedder.input_proj.weight", matrix()),
+            (tower + "vision_entry/pos_emb_param", "position_embedding_table", lambda w: w.transpose(1, 0, 2)),
+            (tower + "std_bias", "std_bias", same), (tower + "std_scale", "std_scale", same),
+            ("vision_encoder/Gemma4VisionProjector_0/projection/kernel", "embed_vision.embedding_projection.weight", matrix())]
+    for i in range(1):
+        ours, theirs = tower + f"layer_{i}/", f"vision_tower.encoder.layers.{i}."
+        rows += [(ours + f"attention/{a}/kernel", theirs + f"self_attn.{b}_proj.linear.weight", matrix(1))
+                 for a, b in (("query", "q"), ("key", "k"), ("value", "v"))]
+        rows += [(ours + f"attention/{a}_norm/scale", theirs + f"self_attn.{a[0]}_norm.weight", same) for a in ("query", "key")]
+        rows += [(ours + "attention/out/kernel", theirs + "self_attn.o_proj.linear.weight", matrix(1, True))]
+        rows += [(ours + f"{a}_norm/scale", theirs + f"{b}_layernorm.weight", same)
+                 for a, b in (("pre_attention", "input"), ("post_attention", "post_attention"), ("pre_ffw", "pre_feedforward"),
+                              ("post_ffw", "post_feedforward"))]
+        rows += [(ours + f"mlp/{a}/kernel", theirs + f"mlp.{b}_proj.linear.weight", matrix())
+                 for a, b in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))]
+    return rows
+
+
+def gemma4_pixels(spec):
+    """Patches of each picture row by row, zeros behind them; and where they stand."""
+    rng, room = np.random.default_rng(5), ACROSS * ACROSS
+    grids = [g for row in spec["grids"] for g in row]
+    values, places = np.zeros((len(grids), room, 12), np.float32), np.full((len(grids), room, 2), -1)
+    for i, (rows, columns) in enumerate(grids):
+        values[i, :rows * columns] = rng.integers(0, 17, (rows * columns, 12)) / 16
+        places[i, :rows * columns] = np.stack(np.meshgrid(range(columns), range(rows)), -1).reshape(-1, 2)
+    return dict(pixel_values=torch.tensor(values), image_position_ids=torch.tensor(places))
+
+
+def gemma4_patches(spec, pixels):
+    """The same, the patches of a square of two by two together."""
+    grids = [g for row in spec["grids"] for g in row]
+    out = np.zeros_like(pixels)
+    for i, (rows, columns) in enumerate(grids):
+        x = pixels[i, :rows * columns].reshape(rows // 2, 2, columns // 2, 2, 12).transpose(0, 2, 1, 3, 4)
+        out[i, :rows * columns] = x.reshape(-1, 12)
+    return out
+
+
 def gemma3_patches(pixels):
     """[images, 3, side, side] as [images, patches, patch, patch, 3]."""
     n, side = ACROSS, pixels.shape[-1] // ACROSS
@@ -258,7 +360,14 @@ def write_batch(out, spec, ids, pixels):
         targets[b, prompt - 1:-1] = ids[b, prompt:]
         counts[b, prompt - 1:-1] = 1
     image = np.where(ids == TOKEN, np.cumsum(ids == TOKEN, -1), 0)
-    cut = spec["patches"](pixels)
+    if "grids" in spec:
+        grids = np.zeros((2, spec["room"], 2), np.int32)
+        for b, row in enumerate(spec["grids"]):
+            grids[b, :len(row)] = row
+            slots = [TOKENS * i + k + 1 for i, (m, n) in enumerate(row) for k in range(m * n // 4)]
+            image[b, image[b] > 0] = slots
+        out["batch/grids"] = grids
+    cut = gemma4_patches(spec, pixels) if "grids" in spec else spec["patches"](pixels)
     values, first = np.zeros((2, spec["room"]) + cut.shape[1:], np.float32), 0
     for b, n in enumerate(spec["views"]):
         values[b, :n] = cut[first:first + n]
@@ -281,7 +390,19 @@ MODELS = {
                         factor=1, prompt=[9, 19], types=False, ids=[
         [1, BEGIN, WHOLE] + SOFT + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41],
         [1, BEGIN] + SOFT + [BESIDE] + SOFT + [BELOW, WHOLE] + SOFT + [END, 9, 33, 34, 2, 8, 55]]),
+    "gemma4_sees": dict(make=make_gemma4, rows=gemma4_rows, config=GEMMA4 + VISION, room=2, views=[1, 2], factor=1, prompt=[9, 14],
+                        types=True, grids=[[(4, 2)], [(2, 6), (4, 4)]], ids=[
+        [1, 5, BEGIN] + SOFT[:2] + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41, 20, 18],
+        [1, BEGIN] + SOFT[:3] + [END, 13, BEGIN] + SOFT + [END, 9, 33, 34, 2, 8, 55, 10, 22, 27, 50, 51]]),
 }
+
+
+def inputs_of(spec, ids):
+    """What the model is given of pictures, by name."""
+    types = torch.tensor((ids == TOKEN).astype(np.int64))
+    if "grids" in spec:
+        return dict(gemma4_pixels(spec), mm_token_type_ids=types)
+    return dict(pixel_values=torch.tensor(pixels_of(spec)), **(dict(token_type_ids=types) if spec["types"] else {}))
 
 
 def pixels_of(spec):
@@ -289,15 +410,18 @@ def pixels_of(spec):
 
 
 def continue_rows(name, spec):
-    kinds = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration}
+    kinds = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration,
+             "gemma4_sees": transformers.Gemma4ForConditionalGeneration}
     model = kinds[name].from_pretrained(os.path.join("tests/golden/images", name), attn_implementation="eager", dtype=torch.float32).eval()
     model.generation_config.eos_token_id = None
-    pixels, first, rows = pixels_of(spec), 0, []
+    first, rows = 0, []
+    seen = {key: value for key, value in inputs_of(spec, np.array(spec["ids"])).items() if "type_ids" not in key}
     for row, n, views in zip(spec["ids"], spec["prompt"], spec["views"]):
         ids = torch.tensor([row[:n]])
-        types = dict(token_type_ids=(ids == TOKEN).long()) if spec["types"] else {}
-        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=torch.tensor(pixels[first:first + views]),
-                              do_sample=False, max_new_tokens=MORE, output_logits=True, return_dict_in_generate=True, **types)
+        types = {key: (ids == TOKEN).long() for key in inputs_of(spec, np.array(spec["ids"])) if "type_ids" in key}
+        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MORE,
+                              output_logits=True, return_dict_in_generate=True, **types,
+                              **{key: value[first:first + views] for key, value in seen.items()})
         top = torch.stack(made.logits).topk(2).values
         print(name, "closest call", float((top[..., 0] - top[..., 1]).min()))
         tokens = made.sequences[0, n:]
@@ -318,17 +442,25 @@ def main():
     model = spec["make"]()
     ids = np.array(spec["ids"])
     assert ids.shape == (2, LENGTH)
-    pixels = pixels_of(spec)
+    seen = inputs_of(spec, ids)
     labels = torch.tensor(ids)
     for b, prompt in enumerate(spec["prompt"]):
         labels[b, :prompt] = -100
-    types = dict(token_type_ids=torch.tensor((ids == TOKEN).astype(np.int64))) if spec["types"] else {}
-    got = model(input_ids=torch.tensor(ids), pixel_values=torch.tensor(pixels), labels=labels, attention_mask=torch.ones_like(labels),
-                **types)
+    got = model(input_ids=torch.tensor(ids), labels=labels, attention_mask=torch.ones_like(labels), **seen)
     got.loss.backward()
-    named = dict(model.named_parameters())
+    named = dict(model.named_parameters(), **{name: b for name, b in model.named_buffers() if b.requires_grad})
+    gradients = {name: p.grad.numpy() for name, p in named.items() if p.grad is not None}
+    if "grids" in spec:
+        for p in named.values():
+            p.requires_grad_(False)
+        model.bfloat16()
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "generation_config.json"))
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        told = file.read().replace('"dtype": "bfloat16"', '"dtype": "float32"')  # computed in float32, weights of bfloat16 take less room
+    with open(path, "w") as file:
+        file.write(told)
     with h5py.File(os.path.join(folder, "expected.h5"), "w", libver="latest") as out:
         out.attrs["config"] = spec["config"]
         out.attrs["versions"] = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__})
@@ -336,16 +468,16 @@ def main():
         for ours, theirs, change in spec["rows"]():
             path, = [p for p in named if p.endswith(theirs) and p not in found]
             found.add(path)
-            gradient = named[path].grad.numpy()
+            gradient = gradients[path]
             if ours == "token_embedder/embedding":
                 gradient = gradient / spec["factor"] ** 2  # theirs is of the smaller table
             grads.append((same if change is plus_one else change)(gradient).ravel())
             names.append(f"{ours} {grads[-1].size}")
-        left = {p for p in set(named) - found if name == "gemma3_sees" or not p.startswith("language_model")}
+        left = {p for p in set(named) - found if name == "gemma3_sees" or "language_model" not in p}
         assert not left, left
         out.attrs["names"] = "\n".join(names) + "\n"
         out["grads"] = np.concatenate(grads)
-        write_batch(out, spec, ids, pixels)
+        write_batch(out, spec, ids, seen["pixel_values"].numpy())
         out["logits"], out["loss"] = got.logits.detach().numpy(), got.loss.detach().numpy()
 
 

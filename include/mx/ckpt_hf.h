@@ -63,6 +63,7 @@ typedef struct MxHfModel {
     bool is_within, sees;     /* the text model of one that also sees images; with its encoder: */
     const MxEncoder *encoder; /* NULL = it has none that is available */
     int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;
+    int64_t see_pool, see_positions, see_theta, see_head, see_kv_heads;
     int64_t see_wide, see_made,
         see_out;            /* of what makes tokens of patches, and what is read of it */
     MxJson *config, *outer; /* config.json, or the text model's part of all of it; NULL = none */

@@ -159,9 +159,12 @@ bool mx_config_names_eval(const MxConfig *config);
 /* mx_config_writes — whether the policy writes the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 
-/* mx_config_vision_pool — patches of a side of the square that becomes a token of an image, of so
- * many patches across; 0 = the keys do not go with so many. */
-int64_t mx_config_vision_pool(const MxConfig *config, const MxEncoder *encoder, int64_t across);
+/* mx_config_vision_grid — patches of a picture of image_size_for_vit; 0 x 0 = it is no number, and
+ * no height and width in a list, or they are no multiples of patch_size_for_vit, or too large.
+ * mx_config_vision_pool — patches of a side of the square that becomes a token of an image, of so
+ * many patches; 0 = they do not go together. Checks of the config see to both. */
+MxVisionGrid mx_config_vision_grid(const MxConfig *config);
+int64_t mx_config_vision_pool(const MxConfig *config, const MxEncoder *encoder, MxVisionGrid grid);
 
 /* mx_config_is_hf_format — whether hf_path names a format of files, as "parquet"; else it is a
  * folder. */

@@ -27,6 +27,7 @@ typedef struct MxBatchPart {
     int64_t rows, of_rows;  /* how many, of how many */
     int64_t column, length; /* the first column and how many */
     int64_t pixels;         /* values of the images of a row; 0 = rows have none */
+    int64_t grids;          /* views of a row that have grids of their own */
 } MxBatchPart;
 
 typedef struct MxBatch {
@@ -34,9 +35,11 @@ typedef struct MxBatch {
     int64_t rows, length;            /* of the arrays: those of the part */
     int32_t *field[MX_BATCH_FIELDS]; /* [rows, length] each */
     /* With images: which token of all those of the row's images stands there, from 1 on, 0 = none
-     * [rows, length]; and their pixels [rows, part.pixels]. Else NULL. */
+     * [rows, length], where each view counts as many as it has at most; and their pixels [rows,
+     * part.pixels]. Else NULL. */
     int32_t *image;
     float *pixels;
+    MxVisionGrid *grids; /* [rows, part.grids]; NULL = views have none of their own */
 } MxBatch;
 
 /* mx_batch_new — a whole batch; mx_batch_new_part — part of one, whose `row` is kept. */

@@ -11,6 +11,13 @@ typedef struct MxSeer MxSeer;
 /* Those of one prompt. */
 typedef struct MxPictures MxPictures;
 
+/* What the model is given of them. */
+typedef struct MxViews {
+    int64_t n;
+    const float *pixels;       /* [n, values of one] as mx_vision_row says */
+    const MxVisionGrid *grids; /* [n] NULL = views have none of their own */
+} MxViews;
+
 typedef struct MxSeerHow {
     MxVision vision;              /* without an encoder images are errors */
     const MxTokenizer *tokenizer; /* NULL = there is none */
@@ -33,12 +40,12 @@ bool mx_seer_find(MxArena *arena, MxSeer *seer, const MxJson *record, MxWhere wh
 void mx_seer_tell(MxArena *arena, const MxSeer *seer, MxPictures *pictures, bool puts_first,
                   MxRendered *text);
 /* mx_seer_index — which row of all those that the images become each token is, from 1 on, 0 = a
- * text's [tokens.n]; NULL = there are none. Errors: places and images are not as many. */
+ * text's [tokens.n], where each view has as many rows as it has at most; NULL = there are none.
+ * Errors: places and images are not as many. */
 bool mx_seer_index(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, MxTokens tokens,
                    MxWhere where, const int32_t **index, MxError *err);
-/* mx_seer_read — the pixels of all views, f32 [views, values of one] as mx_vision_row says, in the
- * arena, and how many views there are. Errors: files that are damaged or have gone. */
-bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, float **pixels,
-                  int64_t *n_views, MxError *err);
+/* mx_seer_read — all views, in the arena. Errors: files that are damaged or have gone. */
+bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, MxViews *out,
+                  MxError *err);
 
 #endif

@@ -18,6 +18,10 @@ typedef enum MxPools {
 typedef struct MxHfEncoder {
     const char *model_type; /* of its vision_config */
     const char *layers;     /* what stands before the number of a layer */
+    /* What stands before the names of the text model's tensors, in the place of what. */
+    struct {
+        const char *with, *without;
+    } text;
     /* Other spellings of what names begin with, as older or newer releases write them. */
     struct {
         const char *with, *without;
@@ -32,13 +36,19 @@ typedef struct MxEncoder {
     const char *tower, *projector, *layer;
     MxPools pools;
     int64_t default_tokens; /* of MX_POOLS_TO_LENGTH, where vision_output_length says none */
-    bool sees_itself;       /* in the decoder tokens of an image see each other */
-    bool has_tiles; /* a picture is max_num_tiles_for_vit tiles at most, and a small one of all of
-                       it behind them if there are several */
-    bool has_class; /* behind the patches of a tile the tower has one more place */
+    bool sees_itself;       /* in the decoder tokens of an image see each other, … */
+    bool in_windows;        /* … in layers alone that see a window */
+    bool has_tiles;  /* a picture is max_num_tiles_for_vit tiles at most, and a small one of all of
+                        it behind them if there are several */
+    bool keeps_form; /* a picture keeps its form: its grid has so many patches as fit into the room
+                        for it */
+    bool has_class;  /* behind the patches of a tile the tower has one more place */
+    int first_place; /* column and row of the first patch */
     bool keeps_squares;  /* the patches of a token stand one behind the other */
     bool splits_colours; /* of a patch all of red stands before green and blue */
     bool rounds;         /* values of pixels are made in bf16 */
+    bool is_cubic;       /* pictures are resized bicubic, else bilinear */
+    bool is_plain; /* values of pixels are 0 … 1, else -1 … 1, where no file says otherwise */
     /* What the tokenizer calls what stands in a text for an image, before the image, for each of
      * its tokens, and behind it; and the text around these. */
     const char *mark, *begin, *token, *end, *around;
@@ -58,22 +68,31 @@ bool mx_encoder_goes_with(const MxEncoder *encoder, const char *decoder_block);
 /* The encoders that are built, and the others, with blanks between. */
 extern const char mx_encoders_built[], mx_encoders_later[];
 
-/* How a config's model sees images: as views of one size, the picture or tiles of it, and these as
- * patches of a square grid, of which it makes fewer tokens. */
+/* Patches of a view; 0 x 0 = there is no view. */
+typedef struct MxVisionGrid {
+    int32_t rows, columns;
+} MxVisionGrid;
+
+/* How a config's model sees images: as views, the picture or tiles of it, and these as patches of a
+ * grid, of which it makes fewer tokens. A view that keeps the picture's form has a grid of its own,
+ * of no more patches than there is room for. */
 typedef struct MxVision {
     const MxEncoder *encoder;  /* NULL = the model sees none */
     int64_t images;            /* that a row of a batch has room for */
     int64_t tiles;             /* of an image at most */
-    int64_t size, patch;       /* pixels of a side, of a view and of a patch */
+    int64_t size, patch;       /* pixels of a side, of a view (0 = it keeps its form) and a patch */
     int64_t patches, channels; /* of a view */
     int64_t pool;              /* patches of a side of the square that becomes a token */
     int64_t tokens;            /* that a view takes in a row */
+    MxVisionGrid grid;         /* of a view, where it has none of its own */
 } MxVision;
 
 /* mx_vision_views — of an image at most. mx_vision_places — of a row of a batch in the tower.
  * mx_vision_row — values of the pixels of a row of a batch: f32 [images · views, patches, values of
  * a patch], each as the model's own preprocessing makes it of a byte; views of one image after
- * those of the other, and what is left over 0. */
+ * those of the other, and what is left over 0, also behind the patches of a view with fewer.
+ * mx_vision_grids — views of a row of a batch that have grids of their own, 0 = none have.
+ * mx_vision_pixels — of a view at most. */
 static inline int64_t mx_vision_views(const MxVision *v) {
     return v->tiles > 1 ? v->tiles + 1 : 1;
 }
@@ -84,12 +103,19 @@ static inline int64_t mx_vision_row(const MxVision *v) {
     return v->images * mx_vision_views(v) * v->patches * v->patch * v->patch * v->channels;
 }
 
+static inline int64_t mx_vision_grids(const MxVision *v) {
+    return v->encoder && v->encoder->keeps_form ? v->images : 0;
+}
+static inline int64_t mx_vision_pixels(const MxVision *v) {
+    return v->patches * v->patch * v->patch;
+}
+
 /* mx_vision_patch — which patch of a view, counted row by row, stands at place i of the tower. */
-int64_t mx_vision_patch(const MxVision *v, int64_t i);
+int64_t mx_vision_patch(const MxVision *v, MxVisionGrid grid, int64_t i);
 
 /* What a tower is told of a place: the number of the view, from 1 on; which patch of it, row by
- * row, stands there, the class being the last; the patch's column and row, from 1 on, the class in
- * 0. */
+ * row, stands there, the class being the last; the patch's column and row, from the encoder's first
+ * on, the class in 0. All are 0 where nothing stands. */
 typedef enum MxPlaceFact {
     MX_PLACE_VIEW,
     MX_PLACE_PATCH,
@@ -98,7 +124,12 @@ typedef enum MxPlaceFact {
     MX_PLACE_FACTS
 } MxPlaceFact;
 
-/* mx_vision_place — of place i of a row of a batch; the same in every row. */
-void mx_vision_place(const MxVision *v, int64_t i, int32_t out[MX_PLACE_FACTS]);
+/* mx_vision_place — of place i of a row of a batch. grids [mx_vision_grids], NULL = views have none
+ * of their own: then it is the same in every row. */
+void mx_vision_place(const MxVision *v, const MxVisionGrid *grids, int64_t i,
+                     int32_t out[MX_PLACE_FACTS]);
+/* mx_vision_fill — of all places of a row of a batch, out[fact][place]. */
+void mx_vision_fill(const MxVision *v, const MxVisionGrid *grids,
+                    int32_t *const out[MX_PLACE_FACTS]);
 
 #endif

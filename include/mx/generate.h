@@ -48,13 +48,12 @@ MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, co
 /* What a reply follows. */
 typedef struct MxPrompt {
     MxTokens tokens;
-    /* With images: which row of all those that they become each token is, from 1 on, 0 = a text's
-     * [tokens.n]; which they are; and, once mx_prompt_look has read them, their views, f32
-     * [n_views, values of one]. NULL = it has none. */
+    /* With images: which row of all those that they become each token is (mx_seer_index)
+     * [tokens.n]; which they are; and, once mx_prompt_look has read them, their views. NULL = it
+     * has none. */
     const int32_t *image;
     MxPictures *pictures;
-    const float *pixels;
-    int64_t n_views;
+    MxViews views;
 } MxPrompt;
 
 /* What comes after a prompt. */

@@ -17,11 +17,12 @@ enum { MX_IMAGE_MOST_BYTES = 64 << 20, MX_IMAGE_MOST_PIXELS = 1 << 27 };
  * numbers have room for, as torchvision has them for bytes. */
 typedef enum MxImageWeights { MX_IMAGE_WEIGHTS_22, MX_IMAGE_WEIGHTS_16 } MxImageWeights;
 
-/* What is made of a picture: it is resized and stands in the upper left of a canvas, the rest of
- * which is black. */
+/* What is made of a picture: it is resized, bilinear or bicubic, and stands in the upper left of a
+ * canvas, the rest of which is black. */
 typedef struct MxImageCanvas {
     MxImageSize picture, canvas;
     MxImageWeights weights;
+    bool is_cubic;
 } MxImageCanvas;
 
 enum { MX_IMAGE_MOST_CANVASES = 2 };
@@ -38,8 +39,13 @@ typedef struct MxImageTiles {
 MxImageTiles mx_image_tiles(MxImageSize picture, int64_t size, int64_t most);
 static inline MxImageTiles mx_image_whole(int64_t size) {
     const MxImageSize all = {size, size};
-    return (MxImageTiles){1, 1, 1, {{all, all, MX_IMAGE_WEIGHTS_22}}};
+    return (MxImageTiles){1, 1, 1, {{.picture = all, .canvas = all}}};
 }
+/* mx_image_fit — as one canvas of its form, as good as so many squares of side x side let it be:
+ * their rows and columns are the picture's height and width times the number that would make them
+ * as many, rounded down; of a narrow picture one row or column. As Gemma 4's processor of
+ * transformers has it. */
+MxImageTiles mx_image_fit(MxImageSize picture, int64_t side, int64_t squares);
 
 /* Who reads pictures. */
 typedef struct MxImages MxImages;
@@ -67,9 +73,9 @@ bool mx_image_look(MxImages *images, const char *path, MxWhere where, MxImageSiz
 bool mx_image_read(MxImages *images, const char *path, MxWhere where, const MxImageTiles *tiles,
                    uint8_t *rgb, MxError *err);
 
-/* mx_image_resize — a picture in another size on a canvas, bilinear; smaller, each pixel is the
- * weighed mean of all that it covers. Bit for bit as Pillow 11, Image.resize(BILINEAR), or as
- * torchvision, resize(BILINEAR, antialias) of bytes: first rows, then columns, in whole numbers.
+/* mx_image_resize — a picture in another size on a canvas; smaller, each pixel is the weighed mean
+ * of all that it covers. Bit for bit as Pillow 11, Image.resize(BILINEAR or BICUBIC), or as
+ * torchvision, resize(…, antialias) of bytes: first rows, then columns, in whole numbers.
  * from  [size.height, size.width, 3]; to  [how.canvas.height, how.canvas.width, 3] */
 void mx_image_resize(const uint8_t *from, MxImageSize size, uint8_t *to, MxImageCanvas how);
 

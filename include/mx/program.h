@@ -139,8 +139,10 @@ typedef struct MxPiece {
 /* mx_generation_see — lets a view of an image through the encoder; what it makes is read by the
  * pieces that follow, until it is made anew. Of a state with `seen` above 0.
  *   pixels  [mx_vision_row of one image without tiles]
+ *   grid    of the view, NULL = it has none of its own
  *   at      the first of the rows it becomes, 0 … seen - tokens of a view */
-void mx_generation_see(MxTrainState *state, const float *pixels, int64_t at);
+void mx_generation_see(MxTrainState *state, const float *pixels, const MxVisionGrid *grid,
+                       int64_t at);
 
 /* mx_generation_run — lets a piece through. logits  [n, vocab] after the last token of each; with
  * all_logits, [n_tokens, vocab]. What a sequence gets does not depend on the others, but for

@@ -1,6 +1,7 @@
 /* hf_encoder.c — what config.json of a model that sees images says of its encoder: one row a
  * member. Source: transformers 5.23, models/siglip/configuration_siglip.py,
- * gemma3/configuration_gemma3.py, llama4/configuration_llama4.py. */
+ * gemma3/configuration_gemma3.py, llama4/configuration_llama4.py, gemma4/configuration_gemma4.py.
+ */
 #include "hf.h"
 
 /* Where a member stands. */
@@ -34,16 +35,30 @@ static const Size sizes[] = {
     {"llama4", "projector_input_dim", .ours = {"projector_input_dim_for_vit"}, SIZE(see_wide), .missing = 4096},
     {"llama4", "projector_output_dim", .ours = {"projector_output_dim_for_vit"}, SIZE(see_made), .missing = 4096},
     {"llama4", "vision_output_dim", .ours = {"vision_output_dim_for_vit"}, SIZE(see_out), .missing = 7680},
+    {"gemma4", "num_attention_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 12},
+    {"gemma4", "num_key_value_heads", SIZE(see_kv_heads), .missing = 12},
+    {"gemma4", "head_dim", SIZE(see_head), .missing = 64},
+    {"gemma4", "num_hidden_layers", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 16},
+    {"gemma4", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 3072},
+    {"gemma4", "patch_size", .ours = {"patch_size_for_vit", "conv_stride_for_vit"}, SIZE(see_patch), .missing = 16},
+    {"gemma4", "pooling_kernel_size", SIZE(see_pool), .missing = 3},
+    {"gemma4", "position_embedding_size", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 10240},
+    {"gemma4", "rope_theta", .ours = {"rope_theta_for_vit"}, SIZE(see_theta), .missing = 100},
+    {"gemma4", "vision_soft_tokens_per_image", AROUND, {"vision_output_length"}, SIZE(see_tokens), 280},
 };
 // clang-format on
 
 /* The only value that mxtrain has for a member. */
 typedef struct Fixed {
-    const char *encoder, *theirs, *word; /* word NULL = a number */
+    const char *encoder, *theirs, *word; /* word NULL = a number or a flag */
     double number;
     const char *within; /* an object that it may stand in */
+    Holder holder;
+    bool is_flag, flag; /* missing is false */
+    bool is_needed;     /* another is missing's value */
 } Fixed;
 
+// clang-format off
 static const Fixed fixed[] = {
     {"gemma3", "hidden_act", .word = "gelu_pytorch_tanh"},
     {"gemma3", "layer_norm_eps", .number = 1e-6},
@@ -55,23 +70,39 @@ static const Fixed fixed[] = {
     {"llama4", "rope_theta", .number = 10000, .within = "rope_parameters"},
     {"llama4", "projector_dropout", .number = 0},
     {"llama4", "attention_dropout", .number = 0},
+    {"gemma4", "hidden_activation", .word = "gelu_pytorch_tanh"},
+    {"gemma4", "rms_norm_eps", .number = 1e-6},
+    {"gemma4", "rope_theta", .number = 100, .within = "rope_parameters"},
+    {"gemma4", "attention_dropout", .number = 0},
+    {"gemma4", "attention_bias", .is_flag = true},
+    {"gemma4", "use_clipped_linears", .is_flag = true},
+    {"gemma4", "standardize", .is_flag = true, .flag = true},
+    {"gemma4", "use_bidirectional_attention", .word = "vision", .holder = AROUND, .within = "text_config", .is_needed = true},
 };
+// clang-format on
 
 static bool is_of(const char *name, const MxEncoder *encoder) {
     return !name || !strcmp(name, encoder->name);
 }
 
+static bool is_fixed(const Fixed *f, const MxJson *value) {
+    const char *word = mx_json_string(value);
+    double number;
+    bool flag = false;
+    if (f->is_flag) return (!value || mx_json_bool(value, &flag)) && flag == f->flag;
+    if (!value) return !f->is_needed;
+    if (f->word) return word && !strcmp(word, f->word);
+    return mx_json_number(value, &number) && number == f->number;
+}
+
 /* What would make another model of it. */
-static bool is_known(const MxEncoder *encoder, const MxJson *vision) {
+static bool is_known(const MxEncoder *encoder, const MxJson *outer) {
+    const MxJson *vision = mx_json_get(outer, "vision_config");
     for (int i = 0; i < MX_COUNT(fixed); i++) {
-        const MxJson *inner = fixed[i].within ? hf_get(vision, fixed[i].within) : NULL;
-        const MxJson *value = hf_get(inner ? inner : vision, fixed[i].theirs);
-        const char *word = mx_json_string(value);
-        double number;
-        if (!value || !is_of(fixed[i].encoder, encoder)) continue;
-        if (fixed[i].word ? !word || strcmp(word, fixed[i].word)
-                          : !mx_json_number(value, &number) || number != fixed[i].number)
-            return false;
+        const MxJson *all = fixed[i].holder == AROUND ? outer : vision;
+        const MxJson *inner = fixed[i].within ? hf_get(all, fixed[i].within) : NULL;
+        const MxJson *value = hf_get(inner ? inner : all, fixed[i].theirs);
+        if (is_of(fixed[i].encoder, encoder) && !is_fixed(&fixed[i], value)) return false;
     }
     return true;
 }
@@ -93,7 +124,7 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     MxHfModel *m = r->model;
     const MxEncoder *encoder = type ? mx_encoder_of_hf(type, r->family->decoder_block) : NULL;
     bool fits = true;
-    if (!encoder || !is_known(encoder, vision)) return;
+    if (!encoder || !is_known(encoder, outer)) return;
     m->encoder = encoder;
     for (int i = 0; i < MX_COUNT(sizes); i++) {
         if (!is_of(sizes[i].encoder, encoder)) continue;
@@ -101,8 +132,19 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
         *place_of(m, &sizes[i]) = size;
         fits = fits && size;
     }
-    if (!fits || m->see_dim % m->see_heads || m->see_size % m->see_patch)
+    bool is_wide = m->see_head &&
+                   (m->see_head * m->see_heads != m->see_dim || m->see_kv_heads != m->see_heads);
+    if (!fits || is_wide || m->see_dim % m->see_heads || m->see_size % m->see_patch)
         hf_refuse(r, "vision_config", "its sizes do not go together");
+}
+
+/* Of pictures that keep their form: the squares of patches as near to a square as they can be. */
+static void yaml_form(const MxHfModel *model, MxText *out) {
+    int64_t side = model->see_pool * model->see_patch, rows = 1;
+    for (int64_t r = 1; r * r <= model->see_tokens; r++)
+        if (model->see_tokens % r == 0) rows = r;
+    mx_text_add(out, "image_size_for_vit: [%lld, %lld]\n", (long long)(rows * side),
+                (long long)(model->see_tokens / rows * side));
 }
 
 void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
@@ -113,4 +155,5 @@ void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
         for (int k = 0; k < 2 && sizes[i].ours[k] && is_of(sizes[i].encoder, model->encoder); k++)
             mx_text_add(out, "%s: %lld\n", sizes[i].ours[k],
                         (long long)*place_of(&sizes_of, &sizes[i]));
+    if (model->encoder->keeps_form) yaml_form(model, out);
 }

@@ -30,6 +30,8 @@ static int64_t size_in_eye(const MxHfModel *m, char letter) {
                           {'i', m->see_wide},
                           {'j', m->see_made},
                           {'k', m->see_out},
+                          {'t', m->see_positions},
+                          {'2', 2},
                           {'3', 3}};
     return find_size(sizes, MX_COUNT(sizes), letter);
 }

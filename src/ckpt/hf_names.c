@@ -160,75 +160,27 @@ const HfRow hf_rows[] = {
     {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc1/bias", .theirs = "mlp.fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "llama4"},
     {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc2/kernel", .theirs = "mlp.fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "llama4"},
     {.holder = HF_EYE_LAYER, .ours = "Llama4VisionMLP_0/vit_encoder_layer_mlp_fc2/bias", .theirs = "mlp.fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "llama4"},
+    {.holder = HF_EYE, .ours = "Gemma4VisionEncoderLayer_0/vision_entry/input_projection/kernel", .theirs = "model.vision_tower.patch_embedder.input_proj.weight", .our_shape = "pr3 d", .their_shape = "d pr3", .encoder = "gemma4"},
+    {.holder = HF_EYE, .ours = "Gemma4VisionEncoderLayer_0/vision_entry/pos_emb_param", .theirs = "model.vision_tower.patch_embedder.position_embedding_table", .our_shape = "t 2 d", .their_shape = "2 t d", .encoder = "gemma4"},
+    {.holder = HF_EYE, .ours = "Gemma4VisionEncoderLayer_0/std_bias", .theirs = "model.vision_tower.std_bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE, .ours = "Gemma4VisionEncoderLayer_0/std_scale", .theirs = "model.vision_tower.std_scale", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE, .ours = "Gemma4VisionProjector_0/projection/kernel", .theirs = "model.embed_vision.embedding_projection.weight", .our_shape = "d D", .their_shape = "D d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/query/kernel", .theirs = "self_attn.q_proj.linear.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/key/kernel", .theirs = "self_attn.k_proj.linear.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/value/kernel", .theirs = "self_attn.v_proj.linear.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/out/kernel", .theirs = "self_attn.o_proj.linear.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/query_norm/scale", .theirs = "self_attn.q_norm.weight", .our_shape = "o", .their_shape = "o", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "attention/key_norm/scale", .theirs = "self_attn.k_norm.weight", .our_shape = "o", .their_shape = "o", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "pre_attention_norm/scale", .theirs = "input_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "post_attention_norm/scale", .theirs = "post_attention_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "pre_ffw_norm/scale", .theirs = "pre_feedforward_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "post_ffw_norm/scale", .theirs = "post_feedforward_layernorm.weight", .our_shape = "d", .their_shape = "d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/wi_0/kernel", .theirs = "mlp.gate_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/wi_1/kernel", .theirs = "mlp.up_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/wo/kernel", .theirs = "mlp.down_proj.linear.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "gemma4"},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
-
-/* ---- kinds of models */
-
-bool hf_is_outer(const MxHfNames *names, const char *model_type) {
-    return names->outer_type && !strcmp(names->outer_type, model_type);
-}
-
-/* The i-th kind of all families, in order; NULL = there are no more. */
-static const MxHfNames *kind_at(int i, const MxFamily **family) {
-    int n;
-    const MxFamily *const *families = mx_families(&n);
-    for (int f = 0; f < n; f++)
-        for (int k = 0; k < MX_MOST_HF; k++)
-            if (families[f]->hf[k].model_type && i-- == 0) {
-                *family = families[f];
-                return &families[f]->hf[k];
-            }
-    return NULL;
-}
-
-/* Whether the models of a kind, and not those of the next one of its name, say so. */
-static bool is_kind(const MxHfNames *names, const MxJson *config) {
-    const MxJson *text = mx_json_get(config, "text_config");
-    const MxJson *member =
-        names->nothing_in ? hf_get(text ? text : config, names->nothing_in) : NULL;
-    return !names->nothing_in || (member && !hf_says_something(member));
-}
-
-const MxFamily *hf_family(const MxJson *config, const MxHfNames **names) {
-    const char *type = mx_json_string(mx_json_get(config, "model_type"));
-    const MxFamily *family;
-    for (int i = 0; (*names = kind_at(i, &family)); i++)
-        if ((!strcmp((*names)->model_type, type) || hf_is_outer(*names, type)) &&
-            is_kind(*names, config))
-            return family;
-    return NULL;
-}
-
-bool hf_has_block(const MxHfNames *names, MxBlockKind kind) {
-    const MxFamily *family = NULL;
-    for (int i = 0; kind_at(i, &family) != names;) i++;
-    return mx_family_has(family, kind);
-}
-
-const MxFamily *hf_family_of(const MxHfModel *model) {
-    return mx_family_find(model->decoder_block);
-}
-
-const MxHfNames *hf_names_of(const MxConfig *c) {
-    const MxFamily *family = mx_family_find(c->decoder_block);
-    for (int k = MX_MOST_HF - 1; k > 0; k--)
-        if (family->hf[k].model_type && !strcmp(family->hf[k].score, c->routed_score_func) &&
-            family->hf[k].has_indexer == c->use_indexer)
-            return &family->hf[k];
-    return family->hf[0].model_type ? &family->hf[0] : NULL;
-}
-
-const char *hf_families(MxArena *arena) {
-    MxText text;
-    const MxFamily *family;
-    const MxHfNames *names;
-    mx_text_init(&text, arena);
-    for (int i = 0; (names = kind_at(i, &family)); i++)
-        if (!names->nothing_in) mx_text_add(&text, "%s%s", text.len ? ", " : "", names->model_type);
-    return text.data;
-}
 
 /* ---- parameters of a model */
 

@@ -50,8 +50,10 @@ static MxWhere in_source(const Writer *w) {
 static void add_item(Writer *w, const HfRow *row, int i) {
     const MxHfModel *model = &w->how->model;
     const char *theirs = hf_their_name(&w->arena, model, row, i);
-    if (model->sees && !hf_is_eye(row))
-        theirs = mx_arena_printf(&w->arena, "language_model.%s", theirs);
+    const MxHfEncoder *outer = model->sees ? &model->encoder->hf : NULL;
+    if (outer && !hf_is_eye(row) && mx_text_has_prefix(theirs, outer->text.without))
+        theirs = mx_arena_printf(&w->arena, "%s%s", outer->text.with,
+                                 theirs + strlen(outer->text.without));
     Part *part = mx_new(&w->arena, Part);
     *part = (Part){.ours = hf_our_name(&w->arena, model, row, i), .map = hf_map(model, row, i)};
     int leaf = mx_tree_find(&w->leaves, part->ours);

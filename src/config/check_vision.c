@@ -14,23 +14,37 @@ static bool wants(ConfigLoad *load, MxKey key, int64_t wanted, int64_t found) {
     return false;
 }
 
-/* Pixels of a side; 0 = it was told that it is none. */
-static int64_t read_side(ConfigLoad *load, const MxConfig *c) {
+/* A whole number of pixels; 0 = it is none. */
+static int64_t read_pixels(const MxYaml *node) {
+    const char *text = node->kind < MX_YAML_LIST && node->text ? node->text : "";
+    bool is_number = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 9;
+    int64_t pixels = is_number ? strtoll(text, NULL, 10) : 0;
+    return pixels <= MOST_SIDE ? pixels : 0;
+}
+
+MxVisionGrid mx_config_vision_grid(const MxConfig *c) {
+    const MxYaml *node = c->image_size_for_vit;
+    bool is_pair = node->kind == MX_YAML_LIST && node->n == 2;
+    int64_t height = read_pixels(is_pair ? node->item[0] : node);
+    int64_t width = read_pixels(is_pair ? node->item[1] : node), patch = c->patch_size_for_vit;
+    if (!height || !width || height % patch || width % patch) return (MxVisionGrid){0};
+    return (MxVisionGrid){(int32_t)(height / patch), (int32_t)(width / patch)};
+}
+
+/* Patches; 0 x 0 = it was told that there are none. */
+static MxVisionGrid read_grid(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder) {
     const MxKey key = MX_KEY_image_size_for_vit;
     const MxYaml *node = c->image_size_for_vit;
-    bool is_plain = node->kind < MX_YAML_LIST && node->text;
-    const char *text = is_plain ? node->text : "";
-    int64_t side = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 9
-                       ? strtoll(text, NULL, 10)
-                       : 0;
-    if (!GOOD(load, key)) return 0;
-    if (side < 1 || side > MOST_SIDE || side % c->patch_size_for_vit) {
-        config_fail(load, key,
-                    "wants a multiple of patch_size_for_vit (%lld) of at most %d pixels, found %s",
-                    (long long)c->patch_size_for_vit, MOST_SIDE, is_plain ? text : "a list");
-        return 0;
-    }
-    return side;
+    bool is_plain = node->kind < MX_YAML_LIST;
+    MxVisionGrid grid = mx_config_vision_grid(c);
+    if (!GOOD(load, key)) return (MxVisionGrid){0};
+    if (grid.rows && (is_plain || encoder->keeps_form)) return grid;
+    config_fail(load, key,
+                "wants a multiple of patch_size_for_vit (%lld) of at most %d pixels%s, found %s",
+                (long long)c->patch_size_for_vit, MOST_SIDE,
+                encoder->keeps_form ? ", or a height and a width" : "",
+                is_plain && node->text ? node->text : "a list");
+    return (MxVisionGrid){0};
 }
 
 /* ---- squares of patches become tokens */
@@ -39,82 +53,105 @@ static int64_t length_of(const MxConfig *c, const MxEncoder *encoder) {
     return c->vision_output_length > 0 ? c->vision_output_length : encoder->default_tokens;
 }
 
-/* Patches of a side over tokens of a side. */
-static int64_t pool_to_length(const MxConfig *c, const MxEncoder *encoder, int64_t across) {
-    int64_t length = length_of(c, encoder), tokens = llround(sqrt((double)length));
-    return tokens * tokens == length && across % tokens == 0 ? across / tokens : 0;
+/* The root of patches over tokens. */
+static int64_t pool_to_length(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid) {
+    int64_t length = length_of(c, encoder), patches = (int64_t)grid.rows * grid.columns;
+    int64_t pool = llround(sqrt((double)patches / (double)length));
+    bool fits = pool > 0 && pool * pool * length == patches && grid.rows % pool == 0;
+    return fits && grid.columns % pool == 0 ? pool : 0;
 }
 
 /* Tokens of a side over patches of a side. */
-static int64_t pool_by_ratio(const MxConfig *c, const MxEncoder *encoder, int64_t across) {
+static int64_t pool_by_ratio(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid) {
     (void)encoder;
     int64_t pool = llround(1 / fmax(c->pixel_shuffle_ratio_for_vit, 1e-6));
     bool fits = fabs(c->pixel_shuffle_ratio_for_vit * (double)pool - 1) < 1e-6;
-    return fits && across % pool == 0 ? pool : 0;
+    return fits && grid.rows % pool == 0 && grid.columns % pool == 0 ? pool : 0;
 }
 
 static void tell_ratio(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
-                       int64_t across) {
+                       MxVisionGrid grid) {
     (void)encoder;
     config_fail(load, MX_KEY_pixel_shuffle_ratio_for_vit,
-                "%g of %lld x %lld patches; wants 1 over a number that divides %lld",
-                c->pixel_shuffle_ratio_for_vit, (long long)across, (long long)across,
-                (long long)across);
+                "%g of %d x %d patches; wants 1 over a number that divides %d",
+                c->pixel_shuffle_ratio_for_vit, grid.rows, grid.columns, grid.rows);
 }
 
 static void tell_length(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
-                        int64_t across) {
-    config_fail(load, MX_KEY_vision_output_length,
-                "%lld tokens of an image of %lld x %lld patches; wants the square of a number "
-                "that divides %lld",
-                (long long)length_of(c, encoder), (long long)across, (long long)across,
-                (long long)across);
+                        MxVisionGrid grid) {
+    config_fail(
+        load, MX_KEY_vision_output_length, "%lld tokens of an image of %d x %d patches; wants %s",
+        (long long)length_of(c, encoder), grid.rows, grid.columns,
+        grid.rows == grid.columns
+            ? mx_arena_printf(load->arena, "the square of a number that divides %d", grid.rows)
+            : "as many as squares of patches fill it");
 }
 
 static const struct {
     MxKey key;
-    /* Patches of a side of a square; 0 = the key does not go with so many across. */
-    int64_t (*pool)(const MxConfig *c, const MxEncoder *encoder, int64_t across);
-    void (*tell)(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder, int64_t across);
+    /* Patches of a side of a square; 0 = the key does not go with so many. */
+    int64_t (*pool)(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid);
+    void (*tell)(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid);
 } pools[] = {
     [MX_POOLS_TO_LENGTH] = {MX_KEY_vision_output_length, pool_to_length, tell_length},
     [MX_POOLS_BY_RATIO] = {MX_KEY_pixel_shuffle_ratio_for_vit, pool_by_ratio, tell_ratio},
 };
 
-int64_t mx_config_vision_pool(const MxConfig *c, const MxEncoder *encoder, int64_t across) {
-    return pools[encoder->pools].pool(c, encoder, across);
+int64_t mx_config_vision_pool(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid) {
+    return pools[encoder->pools].pool(c, encoder, grid);
 }
 
 static void check_tokens(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
-                         int64_t side) {
-    int64_t across = side / c->patch_size_for_vit;
-    if (GOOD(load, pools[encoder->pools].key) && !mx_config_vision_pool(c, encoder, across))
-        pools[encoder->pools].tell(load, c, encoder, across);
+                         MxVisionGrid grid) {
+    if (GOOD(load, pools[encoder->pools].key) && !mx_config_vision_pool(c, encoder, grid))
+        pools[encoder->pools].tell(load, c, encoder, grid);
 }
 
-/* Of towers whose patches become rows of squares, and whose heads are rotated in quarters. */
-static void check_squares(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
-                          int64_t side) {
-    int64_t pool = mx_config_vision_pool(c, encoder, side / c->patch_size_for_vit);
-    int64_t head = c->hidden_size_for_vit / c->num_attention_heads_for_vit;
-    wants(load, MX_KEY_tile_size_for_vit, side, c->tile_size_for_vit);
+/* Of towers that make tiles of a picture, and rows of squares of their patches. */
+static void check_tiles(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
+                        MxVisionGrid grid) {
+    int64_t pool = mx_config_vision_pool(c, encoder, grid);
+    wants(load, MX_KEY_tile_size_for_vit, grid.rows * c->patch_size_for_vit, c->tile_size_for_vit);
     wants(load, MX_KEY_vision_output_dim_for_vit, c->projector_output_dim_for_vit,
           c->vision_output_dim_for_vit);
     if (pool)
         wants(load, MX_KEY_intermediate_size_for_vit, pool * pool * c->hidden_size_for_vit,
               c->intermediate_size_for_vit);
+}
+
+/* Heads that are rotated in quarters. */
+static void check_quarters(ConfigLoad *load, const MxConfig *c) {
+    int64_t head = c->hidden_size_for_vit / c->num_attention_heads_for_vit;
     if (GOOD(load, MX_KEY_num_attention_heads_for_vit, MX_KEY_hidden_size_for_vit) && head % 4)
         config_fail(load, MX_KEY_num_attention_heads_for_vit,
                     "%lld heads of %lld elements; a quarter of these is rotated at a time",
                     (long long)c->num_attention_heads_for_vit, (long long)head);
 }
 
+/* Pictures that keep their form may be one row of squares; tokens of one that see each other, in
+ * layers that see a window, are in it. */
+static void check_form(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
+                       MxVisionGrid grid) {
+    int64_t pool = mx_config_vision_pool(c, encoder, grid);
+    int64_t tokens = pool ? (int64_t)grid.rows * grid.columns / (pool * pool) : 0;
+    if (GOOD(load, MX_KEY_num_position_embeddings_for_vit) &&
+        c->num_position_embeddings_for_vit < tokens * pool)
+        config_fail(load, MX_KEY_num_position_embeddings_for_vit,
+                    "%lld, but a picture may be %lld patches wide",
+                    (long long)c->num_position_embeddings_for_vit, (long long)(tokens * pool));
+    if (GOOD(load, MX_KEY_sliding_window_size) && encoder->in_windows &&
+        c->sliding_window_size < tokens)
+        config_fail(load, MX_KEY_sliding_window_size,
+                    "%lld: a window below the %lld tokens of an image is not available yet",
+                    (long long)c->sliding_window_size, (long long)tokens);
+}
+
 static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder) {
     if (!GOOD(load, MX_KEY_patch_size_for_vit)) return;
-    int64_t side = read_side(load, c);
+    MxVisionGrid grid = read_grid(load, c, encoder);
     wants(load, MX_KEY_conv_stride_for_vit, c->patch_size_for_vit, c->conv_stride_for_vit);
     wants(load, MX_KEY_num_channels_for_vit, 3, c->num_channels_for_vit);
-    if (side) check_tokens(load, c, encoder, side);
+    if (grid.rows) check_tokens(load, c, encoder, grid);
     if (GOOD(load, MX_KEY_hidden_size_for_vit, MX_KEY_num_attention_heads_for_vit) &&
         c->hidden_size_for_vit % c->num_attention_heads_for_vit)
         config_fail(
@@ -122,7 +159,9 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *en
             config_culprit(load, MX_KEY_num_attention_heads_for_vit, MX_KEY_hidden_size_for_vit),
             "%lld heads do not divide hidden_size_for_vit %lld",
             (long long)c->num_attention_heads_for_vit, (long long)c->hidden_size_for_vit);
-    if (side && encoder->keeps_squares) check_squares(load, c, encoder, side);
+    if (grid.rows && encoder->has_tiles) check_tiles(load, c, encoder, grid);
+    if (encoder->keeps_squares) check_quarters(load, c);
+    if (grid.rows && encoder->keeps_form) check_form(load, c, encoder, grid);
 }
 
 /* Names of columns: one, or a list. */

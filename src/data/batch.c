@@ -21,6 +21,7 @@ MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
     if (part->pixels) {
         batch.image = mx_new_n(arena, int32_t, part->rows * part->length);
         batch.pixels = mx_new_n(arena, float, part->rows * part->pixels);
+        if (part->grids) batch.grids = mx_new_n(arena, MxVisionGrid, part->rows * part->grids);
     }
     return batch;
 }

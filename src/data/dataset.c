@@ -70,9 +70,9 @@ void data_make_room(MxArena *arena, MxDataset *dataset) {
                                      .reals = mx_new_n(arena, float, length)};
     const MxDataImages *images = &dataset->config.images;
     if (images->vision.images)
-        dataset->scratch.rgb = mx_new_n(arena, uint8_t,
-                                        mx_vision_views(&images->vision) * images->vision.size *
-                                            images->vision.size * 3);
+        dataset->scratch.rgb =
+            mx_new_n(arena, uint8_t,
+                     mx_vision_views(&images->vision) * mx_vision_pixels(&images->vision) * 3);
 }
 
 void data_say_end(MxArena *arena, MxDataset *dataset) {
@@ -228,11 +228,13 @@ static void copy_columns(const DataRow *from, const MxBatchPart *part, const Dat
 static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int64_t at,
                     MxBatch *out, MxError *err) {
     int32_t *index = dataset->scratch.mask, *to = out->image + at * out->length;
-    float *pixels = out->pixels + at * out->part.pixels;
+    DataSeen seen = {.index = index, .pixels = out->pixels + at * out->part.pixels};
+    if (out->grids) seen.grids = out->grids + at * out->part.grids;
     memset(index, 0, (size_t)dataset->config.length * sizeof *index);
-    memset(pixels, 0, (size_t)out->part.pixels * sizeof *pixels);
+    memset(seen.pixels, 0, (size_t)out->part.pixels * sizeof *seen.pixels);
+    if (seen.grids) memset(seen.grids, 0, (size_t)out->part.grids * sizeof *seen.grids);
     bool ok = !dataset->kind->see ||
-              dataset->kind->see(dataset, row, tokens->field[MX_INPUTS], index, pixels, err);
+              dataset->kind->see(dataset, row, tokens->field[MX_INPUTS], &seen, err);
     memcpy(to, index + out->part.column, (size_t)out->length * sizeof *to);
     return ok;
 }

@@ -3,94 +3,7 @@
  * works ahead; that each is an image is looked at when records are read. */
 #include "images.h"
 
-#include <math.h>
-
 enum { CHANNELS = 3 };
-
-/* ---- preprocessor_config.json */
-
-static bool read_numbers(const MxJson *json, const char *key, double out[CHANNELS], MxWhere where,
-                         MxError *err) {
-    const MxJson *list = mx_json_get(json, key);
-    if (!list) return true;
-    for (int c = 0; c < CHANNELS; c++)
-        if (mx_json_length(list) != CHANNELS ||
-            !mx_json_number(mx_json_at(list, (size_t)c), &out[c]))
-            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: wanted three numbers", key);
-    return true;
-}
-
-/* What would make other pixels. */
-static bool check_steps(const MxJson *json, const MxVision *v, MxWhere where, MxError *err) {
-    const int64_t bilinear = 2; /* PIL.Image.Resampling */
-    const MxJson *size = mx_json_get(json, "size"), *resample = mx_json_get(json, "resample");
-    int64_t height = v->size, width = v->size, filter = bilinear, tiles = v->tiles;
-    if (resample) mx_json_int(resample, &filter);
-    if (size) mx_json_int(mx_json_get(size, "height"), &height);
-    if (size) mx_json_int(mx_json_get(size, "width"), &width);
-    if (v->tiles > 1) mx_json_int(mx_json_get(json, "max_patches"), &tiles);
-    if (filter != bilinear)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "resample: wanted 2 (bilinear), found %lld",
-                       (long long)filter);
-    if (height != v->size || width != v->size)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "size: found %lld x %lld, image_size_for_vit is %lld", (long long)height,
-                       (long long)width, (long long)v->size);
-    if (tiles != v->tiles)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "max_patches: found %lld, max_num_tiles_for_vit is %lld", (long long)tiles,
-                       (long long)v->tiles);
-    static const char *const others[] = {"do_pan_and_scan", "resize_to_max_canvas"};
-    for (int i = 0; i < MX_COUNT(others); i++) {
-        bool is_set = false;
-        mx_json_bool(mx_json_get(json, others[i]), &is_set);
-        if (is_set)
-            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: not available yet", others[i]);
-    }
-    return true;
-}
-
-/* ---- values of bytes */
-
-static float in_bf16(double value) {
-    return mx_bf16_to_f32(mx_f32_to_bf16((float)value));
-}
-
-/* Of torch each step is rounded by itself. */
-static void fill_values(Seer *seer, double rescale, const double *mean, const double *std) {
-    for (int c = 0; c < CHANNELS; c++)
-        for (int byte = 0; byte <= UINT8_MAX; byte++) {
-            double value = byte * (rescale / std[c]) - mean[c] / std[c];
-            float rounded = in_bf16((float)byte * (float)rescale);
-            rounded = in_bf16(rounded - in_bf16(mean[c]));
-            rounded = in_bf16(rounded / in_bf16(std[c]));
-            seer->value[c][byte] = seer->encoder->rounds ? rounded : (float)value;
-        }
-}
-
-/* Beside the tokenizer, if there is one; else bytes become -1 … 1. */
-static bool read_preprocessor(MxArena *arena, const MxDataConfig *config, Seer *seer,
-                              MxError *err) {
-    enum { LARGEST = 1 << 20 };
-    double rescale = 1.0 / UINT8_MAX, mean[CHANNELS] = {0.5, 0.5, 0.5}, std[CHANNELS];
-    memcpy(std, mean, sizeof std);
-    const char *dir = config->tokenizer_dir;
-    const char *path = dir ? mx_path_join(arena, dir, "preprocessor_config.json") : NULL;
-    if (path && mx_file_exists(path)) {
-        MxBytes bytes;
-        MxWhere where = {.file = path};
-        if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
-        const MxJson *json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
-        if (!json || !check_steps(json, &seer->vision, where, err) ||
-            !read_numbers(json, "image_mean", mean, where, err) ||
-            !read_numbers(json, "image_std", std, where, err))
-            return false;
-        const MxJson *factor = mx_json_get(json, "rescale_factor");
-        if (factor) mx_json_number(factor, &rescale);
-    }
-    fill_values(seer, rescale, mean, std);
-    return true;
-}
 
 /* ---- what stands for an image */
 
@@ -109,12 +22,29 @@ static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) 
 
 static MxImageTiles tiles_of(const Seer *seer, MxImageSize size) {
     const MxVision *v = &seer->vision;
-    return seer->encoder->has_tiles ? mx_image_tiles(size, v->size, v->tiles)
-                                    : mx_image_whole(v->size);
+    const MxEncoder *encoder = seer->encoder;
+    MxImageTiles tiles = encoder->keeps_form  ? mx_image_fit(size, v->pool * v->patch, v->tokens)
+                         : encoder->has_tiles ? mx_image_tiles(size, v->size, v->tiles)
+                                              : mx_image_whole(v->size);
+    for (int k = 0; k < tiles.n; k++) tiles.canvas[k].is_cubic = encoder->is_cubic;
+    return tiles;
 }
 
 static int64_t count_views(const MxImageTiles *tiles) {
     return tiles->rows * tiles->columns + (tiles->n > 1);
+}
+
+/* Of a view. */
+static MxVisionGrid grid_of(const Seer *seer, const MxImageTiles *tiles) {
+    const MxVision *v = &seer->vision;
+    const MxImageSize all = tiles->canvas[0].canvas;
+    if (!seer->encoder->keeps_form) return v->grid;
+    return (MxVisionGrid){(int32_t)(all.height / v->patch), (int32_t)(all.width / v->patch)};
+}
+
+static int64_t count_tokens(const Seer *seer, const MxImageTiles *tiles) {
+    MxVisionGrid grid = grid_of(seer, tiles);
+    return (int64_t)grid.rows * grid.columns / (seer->vision.pool * seer->vision.pool);
 }
 
 /* The text that becomes the tokens of an image: of its tiles, if they are several, then of all of
@@ -125,7 +55,8 @@ static void add_views(const Seer *seer, const MxImageTiles *tiles, MxText *out) 
     for (int64_t view = 1; view <= count_views(tiles); view++) {
         bool is_last = view == count_views(tiles);
         if (is_last) mx_text_add(out, "%s", encoder->whole);
-        for (int64_t i = 0; i < seer->vision.tokens; i++) mx_text_add(out, "%s", encoder->token);
+        for (int64_t i = 0; i < count_tokens(seer, tiles); i++)
+            mx_text_add(out, "%s", encoder->token);
         if (!is_last)
             mx_text_add(out, "%s", view % tiles->columns ? encoder->beside : encoder->below);
     }
@@ -140,9 +71,9 @@ bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *
     *seer = (Seer){.form = form, .vision = form->vision, .tokenizer = config->tokenizer};
     seer->encoder = form->vision.encoder;
     *out = seer;
-    int64_t most = mx_vision_views(&seer->vision) * seer->vision.size * seer->vision.size;
+    int64_t most = mx_vision_views(&seer->vision) * mx_vision_pixels(&seer->vision);
     return find_token(arena, seer, config->where, err) &&
-           read_preprocessor(arena, config, seer, err) &&
+           preprocessor_read(arena, config, seer, err) &&
            mx_images_open(arena, most, &seer->files, err);
 }
 
@@ -168,8 +99,8 @@ static void tell_next(const Seer *seer, Pictures *pictures, size_t bytes, MxRend
                       MxText *out) {
     int i = pictures->n_places++;
     size_t at = out->len;
-    MxImageTiles tiles =
-        i < pictures->n ? tiles_of(seer, pictures->size[i]) : mx_image_whole(seer->vision.size);
+    MxImageTiles tiles = {.rows = 0};
+    if (i < pictures->n) tiles = tiles_of(seer, pictures->size[i]);
     add_views(seer, &tiles, out);
     move_spans(text, at, out->len - at - bytes);
 }
@@ -195,7 +126,16 @@ int64_t pictures_tokens(const Seer *seer, const Pictures *pictures) {
     int64_t n = 0;
     for (int i = 0; i < pictures->n; i++) {
         MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
-        n += count_views(&tiles) * seer->vision.tokens;
+        n += count_views(&tiles) * count_tokens(seer, &tiles);
+    }
+    return n;
+}
+
+int64_t pictures_views(const Seer *seer, const Pictures *pictures) {
+    int64_t n = 0;
+    for (int i = 0; i < pictures->n; i++) {
+        MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
+        n += count_views(&tiles);
     }
     return n;
 }
@@ -334,9 +274,37 @@ bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record,
 
 /* ---- values */
 
-void seer_index(const Seer *seer, const int32_t *tokens, int64_t length, int32_t *index) {
-    int32_t n = 0;
-    for (int64_t t = 0; t < length; t++) index[t] = tokens[t] == seer->token ? ++n : 0;
+/* Tokens of the view that is counted, and of those of its picture that follow. */
+typedef struct Count {
+    int picture;
+    int64_t view, views, tokens; /* views of all pictures before; that follow; tokens of one */
+    int64_t left;                /* tokens of this one */
+} Count;
+
+/* False = there is none. */
+static bool next_view(const Seer *seer, const Pictures *pictures, Count *count) {
+    if (!count->views && count->picture < pictures->n) {
+        MxImageTiles tiles = tiles_of(seer, pictures->size[count->picture++]);
+        count->views = count_views(&tiles);
+        count->tokens = count_tokens(seer, &tiles);
+    }
+    if (!count->views) return false;
+    count->views--;
+    count->view++;
+    count->left = count->tokens;
+    return true;
+}
+
+void seer_index(const Seer *seer, const Pictures *pictures, const int32_t *tokens, int64_t length,
+                int32_t *index) {
+    Count count = {.picture = 0};
+    for (int64_t t = 0; t < length; t++) {
+        index[t] = 0;
+        if (tokens[t] != seer->token) continue;
+        if (!count.left && !next_view(seer, pictures, &count)) continue;
+        int64_t first = (count.view - 1) * seer->vision.tokens;
+        index[t] = (int32_t)(first + count.tokens - --count.left);
+    }
 }
 
 /* Values of a patch, whose first pixel is given, of rows of so many bytes. */
@@ -351,42 +319,42 @@ static float *cut_patch(const Seer *seer, const uint8_t *rgb, int64_t row, float
     return out;
 }
 
-/* A view as patches, one after the other. */
-static float *cut(const Seer *seer, const uint8_t *rgb, int64_t row, float *out) {
+/* A view as patches, one after the other, in the place of view number `view`. */
+static void cut(const Seer *seer, const uint8_t *rgb, int64_t row, MxVisionGrid grid, int64_t view,
+                const DataSeen *to) {
     const MxVision *v = &seer->vision;
-    int64_t across = v->size / v->patch;
-    for (int64_t i = 0; i < v->patches; i++) {
-        int64_t at = mx_vision_patch(v, i);
-        const uint8_t *from =
-            rgb + at / across * v->patch * row + at % across * v->patch * CHANNELS;
-        out = cut_patch(seer, from, row, out);
+    float *out = to->pixels + view * mx_vision_pixels(v) * CHANNELS;
+    for (int64_t i = 0; i < (int64_t)grid.rows * grid.columns; i++) {
+        int64_t at = mx_vision_patch(v, grid, i), y = at / grid.columns, x = at % grid.columns;
+        out = cut_patch(seer, rgb + y * v->patch * row + x * v->patch * CHANNELS, row, out);
     }
-    return out;
+    if (to->grids) to->grids[view] = grid;
 }
 
-float *seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
-                  float *pixels, MxError *err) {
-    const int64_t side = seer->vision.size;
+/* All views of a picture, the first being number `view`; returns the number behind them. */
+static int64_t cut_all(const Seer *seer, const uint8_t *rgb, const MxImageTiles *tiles,
+                       int64_t view, const DataSeen *out) {
+    const MxVisionGrid grid = grid_of(seer, tiles);
+    const int64_t height = grid.rows * seer->vision.patch,
+                  width = grid.columns * seer->vision.patch;
+    for (int k = 0; k < tiles->n; k++) {
+        MxImageSize canvas = tiles->canvas[k].canvas;
+        int64_t row = canvas.width * CHANNELS;
+        for (int64_t y = 0; y < canvas.height; y += height)
+            for (int64_t x = 0; x < canvas.width; x += width)
+                cut(seer, rgb + y * row + x * CHANNELS, row, grid, view++, out);
+        rgb += canvas.height * row;
+    }
+    return view;
+}
+
+bool seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+                const DataSeen *out, MxError *err) {
+    int64_t view = 0;
     for (int i = 0; i < pictures->n; i++) {
         MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
-        const uint8_t *at = rgb;
-        if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return NULL;
-        for (int k = 0; k < tiles.n; k++) {
-            MxImageSize canvas = tiles.canvas[k].canvas;
-            int64_t row = canvas.width * CHANNELS;
-            for (int64_t y = 0; y < canvas.height; y += side)
-                for (int64_t x = 0; x < canvas.width; x += side)
-                    pixels = cut(seer, at + y * row + x * CHANNELS, row, pixels);
-            at += canvas.height * row;
-        }
+        if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return false;
+        view = cut_all(seer, rgb, &tiles, view, out);
     }
-    return pixels;
-}
-
-bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
-              float *pixels, MxError *err) {
-    const float *end = pixels + mx_vision_row(&seer->vision);
-    float *at = seer_views(seer, pictures, where, rgb, pixels, err);
-    if (at) memset(at, 0, (size_t)(end - at) * sizeof *at);
-    return at != NULL;
+    return true;
 }

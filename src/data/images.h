@@ -31,6 +31,11 @@ typedef struct Pictures {
  * model's size, and scaling. */
 bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *err);
 
+/* preprocessor_read — the values of bytes, by preprocessor_config.json beside the tokenizer or, of
+ * transformers 5, the part of processor_config.json; without, -1 … 1 or, of some encoders, 0 … 1.
+ * Errors: what they say is not as the config has it, or not available. */
+bool preprocessor_read(MxArena *arena, const MxDataConfig *config, Seer *seer, MxError *err);
+
 /* pictures_of — those of a record: what items {"type": "image"} of its messages name ("path",
  * "image" or "url"), and for those that name none, or where there are no messages, what the image
  * column lists. Errors: what is no name of a file; more names than items; more than the config
@@ -48,6 +53,8 @@ bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere
 void pictures_tell(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing,
                    MxRendered *text);
 int64_t pictures_tokens(const Seer *seer, const Pictures *pictures);
+/* pictures_views — how many views they are. */
+int64_t pictures_views(const Seer *seer, const Pictures *pictures);
 /* pictures_marked — how many marks of images a text has. */
 int pictures_marked(const Seer *seer, const char *text, size_t n);
 
@@ -56,14 +63,13 @@ int pictures_marked(const Seer *seer, const char *text, size_t n);
 bool pictures_check(const Seer *seer, const Pictures *pictures, int64_t n_tokens, MxWhere where,
                     MxError *err);
 
-/* seer_views — the values of all views of some images; returns where they end, or NULL.
- * seer_row — of a row of tokens [length]: which token of all images stands there, from 1 on, or 0;
- * and the values of its images.
- *   rgb  room for all views of a picture; pixels  as mx_vision_row says */
-float *seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
-                  float *pixels, MxError *err);
-bool seer_row(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
-              float *pixels, MxError *err);
-void seer_index(const Seer *seer, const int32_t *tokens, int64_t length, int32_t *index);
+/* seer_views — the values of all views of some images, as mx_vision_row says, and their grids.
+ *   rgb  room for all views of a picture; out  zeros
+ * seer_index — of a row of tokens [length]: which token of all images stands there, from 1 on, or
+ * 0, where each view counts as many as it has at most. */
+bool seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8_t *rgb,
+                const DataSeen *out, MxError *err);
+void seer_index(const Seer *seer, const Pictures *pictures, const int32_t *tokens, int64_t length,
+                int32_t *index);
 
 #endif

@@ -72,20 +72,22 @@ bool mx_seer_index(MxArena *arena, const MxSeer *seer, const MxPictures *picture
     if (!pictures) return true;
     int32_t *rows = mx_new_n(arena, int32_t, tokens.n + 1);
     int64_t n = 0;
-    seer_index(seer->open, tokens.ids, tokens.n, rows);
-    for (int64_t i = 0; i < tokens.n; i++) n += rows[i] > 0;
+    seer_index(seer->open, &pictures->own, tokens.ids, tokens.n, rows);
+    for (int64_t i = 0; i < tokens.n; i++) n += tokens.ids[i] == seer->open->token;
     *index = rows;
     return pictures_check(seer->open, &pictures->own, n, where, err);
 }
 
-bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, float **pixels,
-                  int64_t *n_views, MxError *err) {
+bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, MxViews *out,
+                  MxError *err) {
     const Seer *s = seer->open;
     MxVision one = s->vision;
-    int64_t most = mx_vision_views(&one) * one.size * one.size * one.channels;
+    int64_t most = mx_vision_views(&one) * mx_vision_pixels(&one) * one.channels;
     one.images = one.tiles = 1;
-    *n_views = pictures_tokens(s, &pictures->own) / one.tokens;
-    *pixels = mx_new_n(arena, float, *n_views *mx_vision_row(&one));
-    return seer_views(s, &pictures->own, pictures->where, mx_new_n(arena, uint8_t, most), *pixels,
-                      err) != NULL;
+    *out = (MxViews){.n = pictures_views(s, &pictures->own)};
+    DataSeen to = {.pixels = mx_new_n(arena, float, out->n *mx_vision_row(&one))};
+    if (mx_vision_grids(&one)) to.grids = mx_new_n(arena, MxVisionGrid, out->n);
+    out->pixels = to.pixels;
+    out->grids = to.grids;
+    return seer_views(s, &pictures->own, pictures->where, mx_new_n(arena, uint8_t, most), &to, err);
 }

@@ -80,13 +80,14 @@ bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *e
     return true;
 }
 
-bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
-                 float *pixels, MxError *err) {
+bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
+                 MxError *err) {
     const Records *records = dataset->source;
     const Record *record = &records->item[row];
-    seer_index(records->seer, tokens, dataset->config.length, index);
-    return !record->pictures || seer_row(records->seer, record->pictures, record->where,
-                                         dataset->scratch.rgb, pixels, err);
+    if (!record->pictures) return true;
+    seer_index(records->seer, record->pictures, tokens, dataset->config.length, out->index);
+    return seer_views(records->seer, record->pictures, record->where, dataset->scratch.rgb, out,
+                      err);
 }
 
 bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,

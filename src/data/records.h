@@ -75,8 +75,8 @@ bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *e
 int64_t records_longest(const MxDataset *dataset);
 int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
-bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
-                 float *pixels, MxError *err);
+bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
+                 MxError *err);
 float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
 bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,
                    MxError *err);

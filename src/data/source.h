@@ -33,6 +33,14 @@ typedef struct DataParts {
 
 typedef struct FormatChoice FormatChoice;
 
+/* What becomes of the images of a row: which token of them each of its tokens is (MxBatch.image),
+ * their values, and the grids of views that have their own, NULL = none have. Zeros at first. */
+typedef struct DataSeen {
+    int32_t *index;
+    float *pixels;
+    MxVisionGrid *grids;
+} DataSeen;
+
 /* A kind of dataset: numbered rows, each a pure function of its number. */
 typedef struct DataKind {
     const char *name;
@@ -62,10 +70,10 @@ typedef struct DataKind {
     /* With prompts that ask for responses: a record, an object of JSON as text. NULL = the kind has
      * none. */
     const char *(*record)(const MxDataset *dataset, int64_t row);
-    /* With images: which token of its images each of a row's tokens [length] is, from 1 on or 0,
-     * and their values. NULL = the kind has no images. */
-    bool (*see)(MxDataset *dataset, int64_t row, const int32_t *tokens, int32_t *index,
-                float *pixels, MxError *err);
+    /* With images: what a row has of them, of its tokens [length]. NULL = the kind has no images.
+     */
+    bool (*see)(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
+                MxError *err);
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */

@@ -136,6 +136,7 @@ const MxEncoder encoder_gemma3 = {
     .around = "\n\n",
     .whole = "",
     .hf = {.model_type = "siglip_vision_model",
+           .text = {"language_model.", ""},
            .layers = "vision_tower.encoder.layers.",
            /* The tower was a model within a model before transformers 5. */
            .spelled = {{"vision_tower.vision_model.", "vision_tower."},

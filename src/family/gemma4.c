@@ -1,8 +1,9 @@
-/* gemma4.c — Gemma 4 (text), small ones below. Gemma 4: five layers that see a window before each
- * that sees all, which has heads of its own, turns a part of them and may take keys for values;
- * norms of queries, keys and values, a number that each layer's result is multiplied with; where
- * num_experts says so, experts beside the feed-forward unit that all tokens go to. Norm scales are
- * kept as they are, embeddings multiplied with sqrt(emb_dim). Source: MaxText models/gemma4.py
+/* gemma4.c — Gemma 4, small ones and its encoder of images below. Gemma 4: five layers that see a
+ * window before each that sees all, which has heads of its own, turns a part of them and may take
+ * keys for values; norms of queries, keys and values, a number that each layer's result is
+ * multiplied with; where num_experts says so, experts beside the feed-forward unit that all tokens
+ * go to. Norm scales are kept as they are, embeddings multiplied with sqrt(emb_dim). Source:
+ * MaxText models/gemma4.py
  * @e591f30c. */
 #include "rows.h"
 
@@ -98,4 +99,32 @@ const MxFamily family_gemma4_small = {
     "num_kv_shared_layers use_double_wide_mlp",
     .lora_modules = FAMILY_LORA_MODULES,
     .hf[0] = {GEMMA4_HF, .has_inputs = true, .default_cycle = 6},
+};
+
+/* MaxText makes all pictures as large as image_size_for_vit says; here they keep their form, as
+ * Google's and transformers' do. Source: MaxText models/gemma4_vision.py, multimodal/
+ * processor_gemma4.py @e591f30c; transformers 5.23, models/gemma4/processing_gemma4.py. */
+const MxEncoder encoder_gemma4 = {
+    .name = "gemma4",
+    .decoders = "gemma4",
+    .tower = "Gemma4VisionEncoderLayer_0",
+    .projector = "Gemma4VisionProjector_0",
+    .layer = "layer_",
+    .pools = MX_POOLS_TO_LENGTH,
+    .default_tokens = 280,
+    .sees_itself = true,
+    .in_windows = true,
+    .keeps_form = true,
+    .keeps_squares = true,
+    .is_cubic = true,
+    .is_plain = true,
+    .mark = "<|image|>",
+    .begin = "<|image>",
+    .token = "<|image|>",
+    .end = "<image|>",
+    .around = "",
+    .whole = "",
+    .hf = {.model_type = "gemma4_vision",
+           .text = {"model.language_model.", "model."},
+           .layers = "model.vision_tower.encoder.layers."},
 };

@@ -83,6 +83,7 @@ const MxEncoder encoder_llama4 = {
     .pools = MX_POOLS_BY_RATIO,
     .has_tiles = true,
     .has_class = true,
+    .first_place = 1,
     .keeps_squares = true,
     .splits_colours = true,
     .rounds = true,
@@ -94,5 +95,7 @@ const MxEncoder encoder_llama4 = {
     .beside = "<|tile_x_separator|>",
     .below = "<|tile_y_separator|>",
     .whole = "<|image|>",
-    .hf = {.model_type = "llama4_vision_model", .layers = "vision_model.model.layers."},
+    .hf = {.model_type = "llama4_vision_model",
+           .text = {"language_model.", ""},
+           .layers = "vision_model.model.layers."},
 };

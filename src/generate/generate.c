@@ -113,10 +113,12 @@ static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const int
     int64_t left = prompt->tokens.n - *done, chunk = mx_generation(state).chunk;
     int64_t n = left < chunk ? left : chunk;
     while (n < left && n > 0 && is_joined(&v, prompt, *done + n - 1)) n--;
-    MX_ASSERT(n > 0 && (!prompt->image || prompt->pixels)); /* a chunk has room for an image */
-    for (int64_t i = 0; !*done && i < prompt->n_views; i++)
-        mx_generation_see(state, prompt->pixels + i * v.patches * v.patch * v.patch * v.channels,
-                          i * v.tokens);
+    MX_ASSERT(n > 0 &&
+              (!prompt->image || prompt->views.pixels)); /* a chunk has room for an image */
+    const MxViews *views = &prompt->views;
+    for (int64_t i = 0; !*done && i < views->n; i++)
+        mx_generation_see(state, views->pixels + i * mx_vision_pixels(&v) * v.channels,
+                          views->grids ? &views->grids[i] : NULL, i * v.tokens);
     return (MxPiece){.n = 1,
                      .sequences = sequence,
                      .before = done,
@@ -195,13 +197,18 @@ bool mx_prompt_check(const MxTrainState *state, const char *name, const MxPrompt
                      int64_t more, MxError *err) {
     const MxTokens *prompt = &asked->tokens;
     const int64_t vocab = mx_train_state_config(state)->vocab_size;
-    const int64_t capacity = mx_generation(state).capacity;
+    const int64_t capacity = mx_generation(state).capacity, seen = mx_generation(state).seen;
     if (!prompt->n) return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s has no tokens", name);
     for (int64_t k = 0; k < prompt->n; k++)
         if (prompt->ids[k] < 0 || prompt->ids[k] >= vocab)
             return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                            "%s: token %lld is %d, and the model has ids from 0 to %lld", name,
                            (long long)k, prompt->ids[k], (long long)vocab - 1);
+    for (int64_t k = 0; asked->image && k < prompt->n; k++)
+        if (asked->image[k] > seen)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                           "%s has more images than %lld rows have room for", name,
+                           (long long)seen);
     return prompt->n + more <= capacity ||
            mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                    "%s has %lld tokens; with %lld more that is above %lld", name,

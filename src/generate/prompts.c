@@ -122,12 +122,8 @@ bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere w
 }
 
 bool mx_prompt_look(MxArena *arena, MxWords words, MxPrompt *prompt, MxError *err) {
-    float *pixels;
-    if (!prompt->pictures) return true;
-    if (!mx_seer_read(arena, words.seer, prompt->pictures, &pixels, &prompt->n_views, err))
-        return false;
-    prompt->pixels = pixels;
-    return true;
+    return !prompt->pictures ||
+           mx_seer_read(arena, words.seer, prompt->pictures, &prompt->views, err);
 }
 
 static bool is_blank(const char *line, size_t n) {

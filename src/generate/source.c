@@ -122,11 +122,11 @@ static bool load(const char *from, MxTrainState *s, MxError *err) {
     return mx_ckpt_load_params(from, NULL, (int)c->param_scan_axis, tree, err);
 }
 
-/* For one image at least, if any is seen. */
+/* For whole views, if any is seen. */
 static void make_room(const MxConfig *c, MxGeneration *what) {
     const MxVision v = mx_model_vision(c);
     if (!what->seen) return;
-    if (what->seen < v.tokens) what->seen = v.tokens;
+    what->seen = (what->seen + v.tokens - 1) / v.tokens * v.tokens;
     if (v.encoder->sees_itself && what->chunk < v.tokens) what->chunk = v.tokens;
     if (what->capacity < what->chunk) what->capacity = what->chunk;
 }

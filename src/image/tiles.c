@@ -3,7 +3,7 @@
  * several the smallest. On it the picture is no larger than it was, a picture smaller than a tile
  * aside. Beside more than one tile stands a small picture of all of it. Source: transformers 5.23,
  * models/llama4/image_processing_llama4.py (get_best_fit, get_max_res_without_distortion), whose
- * scales are of float. */
+ * scales are of float; gemma4/image_processing_gemma4.py (get_aspect_ratio_preserving_size). */
 #include <mx/image.h>
 
 #include <math.h>
@@ -62,9 +62,22 @@ MxImageTiles mx_image_tiles(MxImageSize picture, int64_t size, int64_t most) {
     MxImageSize canvas = {tiles.columns * size, tiles.rows * size};
     MxImageSize box = {least(larger(picture.width, size), canvas.width),
                        least(larger(picture.height, size), canvas.height)};
-    tiles.canvas[0] = (MxImageCanvas){fit(picture, box), canvas, MX_IMAGE_WEIGHTS_16};
+    tiles.canvas[0] = (MxImageCanvas){fit(picture, box), canvas, MX_IMAGE_WEIGHTS_16, false};
     if (tiles.rows * tiles.columns == 1) return tiles;
     const MxImageSize tile = {size, size};
-    tiles.canvas[tiles.n++] = (MxImageCanvas){tile, tile, MX_IMAGE_WEIGHTS_16};
+    tiles.canvas[tiles.n++] = (MxImageCanvas){tile, tile, MX_IMAGE_WEIGHTS_16, false};
     return tiles;
+}
+
+MxImageTiles mx_image_fit(MxImageSize picture, int64_t side, int64_t squares) {
+    double height = (double)picture.height, width = (double)picture.width;
+    double grows = sqrt((double)(squares * side * side) / (height * width));
+    int64_t rows = (int64_t)floor(grows * height / (double)side);
+    int64_t columns = (int64_t)floor(grows * width / (double)side);
+    if (rows < 1)
+        columns = least(larger(picture.width / picture.height, 1), squares);
+    else if (columns < 1)
+        rows = least(larger(picture.height / picture.width, 1), squares);
+    MxImageSize all = {larger(columns, 1) * side, larger(rows, 1) * side};
+    return (MxImageTiles){1, 1, 1, {{all, all, MX_IMAGE_WEIGHTS_16, false}}};
 }

@@ -17,9 +17,11 @@ void model_keep_both(const Pass *p, MxValue kv[2]) {
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
     MxAttentionAttr attr = spec->attention;
-    bool has_blocks = p->images_BT != MX_NONE;
+    const MxVision v = mx_model_vision(p->model->config);
+    bool has_blocks =
+        p->images_BT != MX_NONE && (!v.encoder->in_windows || attr.mask == MX_MASK_SLIDING);
     MX_ASSERT(!has_blocks || sinks == MX_NONE); /* the config sees to that */
-    if (has_blocks) attr.block_size = mx_model_vision(p->model->config).tokens;
+    if (has_blocks) attr.block_size = v.tokens;
     if (p->caches)
         return mx_cache_attention(t, qkv, p->place, has_blocks ? p->images_BT : sinks, attr);
     if (has_blocks) return mx_attention_blocks(t, qkv, p->segments_BT, p->images_BT, attr);

@@ -6,7 +6,6 @@
 #include "vision.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 // clang-format off
 static const struct {
@@ -32,13 +31,13 @@ MxVision mx_model_vision(const MxConfig *c) {
     MxVision v = {.encoder = mx_encoder_find(c->vision_encoder_block),
                   .tiles = 1,
                   .images = c->max_num_images_per_example > 0 ? c->max_num_images_per_example : 1,
-                  .size = strtoll(c->image_size_for_vit->text, NULL, 10),
                   .patch = c->patch_size_for_vit,
-                  .channels = c->num_channels_for_vit};
+                  .channels = c->num_channels_for_vit,
+                  .grid = mx_config_vision_grid(c)};
     if (v.encoder->has_tiles) v.tiles = c->max_num_tiles_for_vit;
-    int64_t across = v.size / v.patch;
-    v.patches = across * across;
-    v.pool = mx_config_vision_pool(c, v.encoder, across);
+    if (!v.encoder->keeps_form) v.size = v.grid.rows * v.patch;
+    v.patches = (int64_t)v.grid.rows * v.grid.columns;
+    v.pool = mx_config_vision_pool(c, v.encoder, v.grid);
     MX_ASSERT(v.pool > 0); /* checks of the config see to that */
     v.tokens = v.patches / (v.pool * v.pool);
     return v;
@@ -73,35 +72,52 @@ Dense vision_dense(const Place *p, const char *name, MxShape shape, int n_contra
     return dense;
 }
 
+typedef struct Kernel {
+    const char *name;
+    MxShape shape;
+    int n_contract;
+    const char *const *axes;
+} Kernel;
+
 /* A kernel of attention and its bias, with the axes of any attention. */
-static Dense add_heads(const Place *p, const char *name, MxShape shape, int n_contract,
-                       const char *const *axes) {
+static Dense add_heads(const Place *p, Kernel kernel, bool has_bias) {
+    const char *name = kernel.name, *const *axes = kernel.axes;
+    int n_contract = kernel.n_contract;
+    MxShape shape = kernel.shape;
     MxShape bias = {.rank = shape.rank - n_contract};
     int64_t fan_in = 1;
     for (int d = 0; d < n_contract; d++) fan_in *= shape.dim[d];
     for (int d = 0; d < bias.rank; d++) bias.dim[d] = shape.dim[n_contract + d];
     Dense dense = {.kernel = model_add(p, mx_path_join(p->arena, name, "kernel"), shape, n_contract,
-                                       axes, model_fan_in(MX_INIT_NORMAL, fan_in))};
+                                       axes, model_fan_in(MX_INIT_NORMAL, fan_in)),
+                   .bias = -1};
+    if (!has_bias) return dense;
     dense.bias = model_add(p, mx_path_join(p->arena, name, "bias"), bias, 0, axes + n_contract,
                            (MxInit){.kind = MX_INIT_ZEROS});
     return dense;
 }
 
+void vision_heads(const Place *p, const MxConfig *c, bool has_biases, Dense qkv[3], Dense *out) {
+    int64_t D = c->hidden_size_for_vit, N = c->num_attention_heads_for_vit, H = D / N;
+    const char *const *q_axes = AXES("embed", "q_heads", "kv");
+    const char *const *kv_axes = AXES("embed", "kv_heads", "kv_head_dim");
+    const MxShape heads = MX_SHAPE(D, N, H);
+    const Kernel kernels[] = {
+        {"query", heads, 1, q_axes}, {"key", heads, 1, kv_axes}, {"value", heads, 1, kv_axes}};
+    const Kernel last = {"out", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed")};
+    for (int k = 0; k < 3; k++) qkv[k] = add_heads(p, kernels[k], has_biases);
+    *out = add_heads(p, last, has_biases);
+}
+
 static void add_layer(const EyePlace *place, const TowerNames *names, int i, TowerLayer *l) {
     const MxConfig *c = place->config;
     int64_t D = c->hidden_size_for_vit, M = c->intermediate_size_for_vit;
-    int64_t N = c->num_attention_heads_for_vit, H = D / N;
-    static const char *const qkv[] = {"query", "key", "value"};
-    const char *const *kv_axes = AXES("embed", "kv_heads", "kv_head_dim");
     Place p = place->tower;
     p.dir = l->scope = mx_arena_printf(p.arena, "%s/%s%d", p.dir, place->vision.encoder->layer, i);
     l->norm[0] = vision_norm(&p, names->norm[0], D);
     Place attention = p;
     attention.block = names->attention;
-    for (int k = 0; k < 3; k++)
-        l->qkv[k] = add_heads(&attention, qkv[k], MX_SHAPE(D, N, H), 1,
-                              k ? kv_axes : AXES("embed", "q_heads", "kv"));
-    l->out = add_heads(&attention, "out", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed"));
+    vision_heads(&attention, c, true, l->qkv, &l->out);
     l->norm[1] = vision_norm(&p, names->norm[1], D);
     l->up = vision_dense(&p, names->up, MX_SHAPE(D, M), 1, true);
     l->down = vision_dense(&p, names->down, MX_SHAPE(M, D), 1, true);
@@ -145,18 +161,37 @@ MxValue vision_patches(const Sight *s, Dense patch) {
     const MxVision *v = &s->vision;
     int64_t B = mx_trace_type(t, s->images->pixels).shape.dim[0];
     int64_t K = v->patch * v->patch * v->channels, D = p->model->config->hidden_size_for_vit;
-    MxValue x = mx_reshape(t, mx_cast(t, s->images->pixels, p->model->dtype),
-                           MX_SHAPE(B, v->images * mx_vision_views(v), v->patches, K));
+    MxValue x = s->images->pixels;
+    if (s->centers) x = mx_plus(t, mx_scale(t, x, 2), -1);
+    x = mx_reshape(t, mx_cast(t, x, p->model->dtype),
+                   MX_SHAPE(B, v->images * mx_vision_views(v), v->patches, K));
     MxValue kernel = mx_reshape(t, model_weight(p, patch.kernel), MX_SHAPE(K, D));
     x = mx_dot(t, x, kernel, MX_DOT_NN, 1);
     return patch.bias < 0 ? x : mx_add(t, x, model_weight(p, patch.bias));
 }
 
-/* Half of a head by each table. */
-static MxValue turn(const Sight *s, MxValue x) {
+/* H/4 pairs. */
+MxRopeFreqs vision_frequencies(MxArena *arena, const MxConfig *c) {
+    int64_t H = c->hidden_size_for_vit / c->num_attention_heads_for_vit;
+    MxRopeFreqs freqs = {.n = (int)(H / 4), .amplitude = 1};
+    freqs.frequency = mx_new_n(arena, double, freqs.n);
+    for (int i = 0; i < freqs.n; i++)
+        freqs.frequency[i] = pow((double)c->rope_theta_for_vit, -(double)i / freqs.n);
+    return freqs;
+}
+
+void vision_tables(Sight *s, MxRopeFreqs frequencies) {
+    const MxValue *place = s->images->place;
+    s->turns = true;
+    s->turn[0] = mx_rope_table(s->pass->t, place[MX_PLACE_COLUMN], frequencies);
+    s->turn[1] = mx_rope_table(s->pass->t, place[MX_PLACE_ROW], frequencies);
+}
+
+MxValue vision_turn(const Sight *s, MxValue x) {
     MxTrace *t = s->pass->t;
     int64_t half = mx_trace_type(t, x).shape.dim[3] / 2;
-    MxRopeAttr attr = {.interleaved_in = true, .interleaved_out = true};
+    MxRopeAttr attr = {.interleaved_in = s->neighbours, .interleaved_out = s->neighbours};
+    if (!s->turns) return x;
     for (int i = 0; i < 2; i++, attr.first += half) x = mx_rope(t, x, s->turn[i], attr);
     return x;
 }
@@ -166,7 +201,7 @@ static MxValue attend(const Sight *s, const TowerLayer *l, MxValue x) {
     MxValue qkv[3];
     model_project_each(p, x, 3, l->qkv, qkv);
     MxShape heads = mx_trace_type(p->t, qkv[0]).shape;
-    for (int i = 0; s->turns && i < 2; i++) qkv[i] = turn(s, qkv[i]);
+    for (int i = 0; i < 2; i++) qkv[i] = vision_turn(s, qkv[i]);
     MxAttentionAttr attr = {.scale = 1 / sqrt((double)heads.dim[3]), .mask = MX_MASK_FULL};
     MxValue o = mx_attention(p->t, qkv[0], qkv[1], qkv[2], s->images->place[MX_PLACE_VIEW], attr);
     return model_project(p, o, l->out.kernel, l->out.bias);
@@ -179,8 +214,10 @@ static MxValue feed_forward(const Sight *s, const Tower *tower, const TowerLayer
     return model_project(p, model_drop(p, hidden), l->down.kernel, l->down.bias);
 }
 
-static MxValue layer(const Sight *s, const Tower *tower, const TowerLayer *l, MxValue x) {
+static MxValue layer(const Sight *s, const void *own, int i, MxValue x) {
     const Pass *p = s->pass;
+    const Tower *tower = own;
+    const TowerLayer *l = &tower->layers[i];
     p->t->scope = l->scope;
     MxValue y = attend(s, l, model_norm(p, x, l->norm[0], s->epsilon));
     x = vision_constrain(s, mx_add(p->t, x, model_drop(p, y)));
@@ -190,17 +227,28 @@ static MxValue layer(const Sight *s, const Tower *tower, const TowerLayer *l, Mx
 
 /* Regions behind those of the decoder's layers, so that layers of the tower are made again as those
  * are. */
-MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x) {
+MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x) {
     MxTrace *t = s->pass->t;
     const MxModel *model = s->pass->model;
     const char *scope = t->scope;
     for (int i = 0; i < model->config->num_hidden_layers_for_vit; i++) {
         t->region = model->n_layers + model->n_ahead + 1 + i;
-        x = layer(s, tower, &tower->layers[i], x);
+        x = step(s, own, i, x);
     }
     t->region = 0;
     t->scope = scope;
     return x;
+}
+
+MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x) {
+    return vision_each(s, layer, tower, x);
+}
+
+MxValue vision_mean(MxTrace *t, MxValue x) {
+    MxShape shape = mx_trace_type(t, x).shape;
+    int64_t n = shape.dim[--shape.rank - 1];
+    MxInitAttr share = {.type = {MX_F32, shape}, .fill = MX_FILL_CONSTANT, .value = 1 / (double)n};
+    return mx_combine(t, x, mx_init(t, share));
 }
 
 /* The views of a row are as many as it has pixels for. */
@@ -241,7 +289,7 @@ BlockFlops model_vision_flops(const MxConfig *c, double rows, double *projector)
     const Eye *eye = eye_of(v.encoder);
     double other = eye->other_flops ? n * eye->other_flops(c, &v) : 0;
     *projector = n * eye->projector_flops(c, &v);
-    double each = 4 * (2 * n * P * D * D) + 2 * (2 * n * P * D * M);
+    double each = 4 * (2 * n * P * D * D) + (2 + eye->gates) * (2 * n * P * D * M);
     return (BlockFlops){.weights = 2 * values * D + each * layers + other + *projector,
                         .attention = 4 * n * P * P * D * layers};
 }

@@ -38,7 +38,9 @@ typedef struct Sight {
     const MxModelImages *images;
     double epsilon;  /* of norms */
     bool turns;      /* queries and keys are rotated: … */
-    MxValue turn[2]; /* … tables of the first and of the second half of a head, neighbours */
+    MxValue turn[2]; /* … tables of the first and of the second half of a head, … */
+    bool neighbours; /* … of which pairs are neighbours, else of its halves */
+    bool centers;    /* values of pixels are 0 … 1, and the patches read -1 … 1 */
 } Sight;
 
 /* A row. */
@@ -51,26 +53,39 @@ struct Eye {
      * the tower that are neither of patches nor in a layer; NULL = none. */
     double (*projector_flops)(const MxConfig *config, const MxVision *vision);
     double (*other_flops)(const MxConfig *config, const MxVision *vision);
+    bool gates; /* feed-forward blocks have three kernels, not two */
 };
+
+/* A layer: x [B, S, D] through number i of them. */
+typedef MxValue VisionStep(const Sight *sight, const void *own, int i, MxValue x);
 
 /* ---- parameters: none of them is stacked; only attention's have logical axes */
 
 /* vision_bare — a leaf; vision_norm — with a scale and a bias; vision_dense — a kernel and, if it
- * has one, its bias. */
+ * has one, its bias. vision_heads — query, key, value and out of attention. */
 int vision_bare(const Place *p, const char *name, MxShape shape, int n_contract, MxInit init);
 Norm vision_norm(const Place *p, const char *name, int64_t width);
 Dense vision_dense(const Place *p, const char *name, MxShape shape, int n_contract, bool has_bias);
+void vision_heads(const Place *p, const MxConfig *c, bool has_biases, Dense qkv[3], Dense *out);
 /* vision_tower — num_hidden_layers_for_vit layers. */
 Tower vision_tower(const EyePlace *place, const TowerNames *names, MxActivation activation);
 
 /* ---- forward pass */
 
+/* vision_frequencies — of the rotation of half a head. vision_tables — of columns and rows.
+ * vision_turn — heads [B, S, N, H], rotated by them, if they are. */
+MxRopeFreqs vision_frequencies(MxArena *arena, const MxConfig *c);
+void vision_tables(Sight *s, MxRopeFreqs frequencies);
+MxValue vision_turn(const Sight *s, MxValue x);
 /* vision_patches — products of the patches with a kernel of K values each: [B, N, P, D].
  * vision_constrain — x [B, .., ..], divided as batches are. vision_layers — x [B, S, D] through the
- * tower. */
+ * tower; vision_each — through layers of another kind. vision_mean — the mean of n rows that follow
+ * one another: [.., n, W] to [.., W]. */
 MxValue vision_patches(const Sight *s, Dense patch);
 MxValue vision_constrain(const Sight *s, MxValue x);
 MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x);
+MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x);
+MxValue vision_mean(MxTrace *t, MxValue x);
 
 #define MX_ENCODER(name) extern const Eye eye_##name;
 #define MX_ENCODER_LATER(name)

@@ -49,14 +49,6 @@ static MxValue embed(const Sight *s, const Leaves *l) {
     return model_drop(s->pass, vision_constrain(s, x));
 }
 
-/* The mean of n rows that follow one another: [.., n, W] to [.., W]. */
-static MxValue mean_of(MxTrace *t, MxValue x) {
-    MxShape shape = mx_trace_type(t, x).shape;
-    int64_t n = shape.dim[--shape.rank - 1];
-    MxInitAttr share = {.type = {MX_F32, shape}, .fill = MX_FILL_CONSTANT, .value = 1 / (double)n};
-    return mx_combine(t, x, mx_init(t, share));
-}
-
 /* Squares of patches become tokens: the mean of neighbours in a row, then that of rows. */
 static MxValue pool(const Sight *s, MxValue x) {
     MxTrace *t = s->pass->t;
@@ -65,8 +57,8 @@ static MxValue pool(const Sight *s, MxValue x) {
     int64_t B = shape.dim[0], D = shape.dim[2], N = v->images;
     int64_t width = v->pool, side = v->size / v->patch / width;
     if (width == 1) return x;
-    x = mean_of(t, mx_reshape(t, x, MX_SHAPE(B, N * side * width * side, width, D)));
-    x = mean_of(t, mx_reshape(t, x, MX_SHAPE(B, N * side, width, side * D)));
+    x = vision_mean(t, mx_reshape(t, x, MX_SHAPE(B, N * side * width * side, width, D)));
+    x = vision_mean(t, mx_reshape(t, x, MX_SHAPE(B, N * side, width, side * D)));
     return mx_reshape(t, x, MX_SHAPE(B, N * v->tokens, D));
 }
 

@@ -11,8 +11,6 @@
 
 #include "vision.h"
 
-#include <math.h>
-
 typedef struct Leaves {
     Dense patch, shuffle[2], projection;
     int class, positions;
@@ -20,16 +18,6 @@ typedef struct Leaves {
     Norm first_norm, last_norm;
     MxRopeFreqs turn; /* of half a head */
 } Leaves;
-
-/* H/4 pairs. */
-static MxRopeFreqs turn_of(MxArena *arena, const MxConfig *c) {
-    int64_t H = c->hidden_size_for_vit / c->num_attention_heads_for_vit;
-    MxRopeFreqs freqs = {.n = (int)(H / 4), .amplitude = 1};
-    freqs.frequency = mx_new_n(arena, double, freqs.n);
-    for (int i = 0; i < freqs.n; i++)
-        freqs.frequency[i] = pow((double)c->rope_theta_for_vit, -(double)i / freqs.n);
-    return freqs;
-}
 
 static const void *add_params(const EyePlace *place) {
     static const TowerNames names = {.norm = {"input_layer_norm", "post_attention_layer_norm"},
@@ -51,7 +39,7 @@ static const void *add_params(const EyePlace *place) {
     l->patch =
         vision_dense(p, "Llama4UnfoldConvolution_0/vit_unfold_linear", MX_SHAPE(K, D), 1, false);
     l->tower = vision_tower(place, &names, MX_GELU_EXACT);
-    l->turn = turn_of(p->arena, c);
+    l->turn = vision_frequencies(p->arena, c);
     const MxShape shapes[] = {MX_SHAPE(c->intermediate_size_for_vit, wide), MX_SHAPE(wide, out)};
     for (int i = 0; i < 2; i++) {
         const char *name = mx_arena_printf(p->arena, "%svit_pixel_shuffle_mlp_fc%d", mlp, i + 1);
@@ -94,9 +82,8 @@ static MxValue see(const Sight *outer, const void *own) {
     const Pass *p = outer->pass;
     const Leaves *l = own;
     Sight s = *outer;
-    s.turns = true;
-    s.turn[0] = mx_rope_table(p->t, s.images->place[MX_PLACE_COLUMN], l->turn);
-    s.turn[1] = mx_rope_table(p->t, s.images->place[MX_PLACE_ROW], l->turn);
+    s.neighbours = true;
+    vision_tables(&s, l->turn);
     MxValue x = model_norm(p, embed(&s, l), l->first_norm, s.epsilon);
     x = model_norm(p, vision_layers(&s, &l->tower, x), l->last_norm, s.epsilon);
     x = shuffle(&s, x);

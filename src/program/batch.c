@@ -66,7 +66,8 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
     *out = (MxBatchPart){.rows = all,
                          .of_rows = all,
                          .length = c->max_target_length,
-                         .pixels = mx_vision_row(&vision)};
+                         .pixels = mx_vision_row(&vision),
+                         .grids = mx_vision_grids(&vision)};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     MxLayout layout = {&mesh->mesh, mx_sharding_spec(arena, &mesh->mesh, sharding, 2)};

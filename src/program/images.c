@@ -5,7 +5,9 @@
 #include "internal.h"
 
 typedef struct Images {
-    int pixels, place[MX_PLACE_FACTS], index; /* inputs */
+    MxVision vision;
+    int pixels, place[MX_PLACE_FACTS], index; /* inputs, and of the second … */
+    int32_t *values[MX_PLACE_FACTS];          /* … what they are given */
     MxModelImages read;                       /* by the pass that is being traced */
 } Images;
 
@@ -18,15 +20,21 @@ static int64_t rows_of_batch(const MxConfig *c) {
     return program_rows(c) * (train > eval ? train : eval);
 }
 
-static void give_places(MxTrainState *s, const Images *own, const MxVision *v) {
-    int64_t places = mx_vision_places(v), n = rows_of_batch(s->config) * places;
-    int32_t *values[MX_PLACE_FACTS], facts[MX_PLACE_FACTS];
-    for (int k = 0; k < MX_PLACE_FACTS; k++) values[k] = mx_new_n(s->arena, int32_t, n);
-    for (int64_t i = 0; i < n; i++) {
-        mx_vision_place(v, i % places, facts);
-        for (int k = 0; k < MX_PLACE_FACTS; k++) values[k][i] = facts[k];
+/* Of so many rows; grids [rows, mx_vision_grids], NULL = all are alike. */
+static void fill_places(const Images *own, const MxVisionGrid *grids, int64_t rows) {
+    const MxVision *v = &own->vision;
+    for (int64_t r = 0; r < rows; r++) {
+        int32_t *row[MX_PLACE_FACTS];
+        for (int k = 0; k < MX_PLACE_FACTS; k++) row[k] = own->values[k] + r * mx_vision_places(v);
+        mx_vision_fill(v, grids ? grids + r * mx_vision_grids(v) : NULL, row);
     }
-    for (int k = 0; k < MX_PLACE_FACTS; k++) program_give(s, own->place[k], values[k]);
+}
+
+static void give_places(MxTrainState *s, Images *own) {
+    int64_t rows = rows_of_batch(s->config), n = rows * mx_vision_places(&own->vision);
+    for (int k = 0; k < MX_PLACE_FACTS; k++) own->values[k] = mx_new_n(s->arena, int32_t, n);
+    if (!mx_vision_grids(&own->vision)) fill_places(own, NULL, rows);
+    for (int k = 0; k < MX_PLACE_FACTS; k++) program_give(s, own->place[k], own->values[k]);
 }
 
 static bool declare(MxTrainState *s, MxError *err) {
@@ -34,12 +42,12 @@ static bool declare(MxTrainState *s, MxError *err) {
     static const char *const names[MX_PLACE_FACTS] = {"images_view", "images_patch",
                                                       "images_column", "images_row"};
     Images *own = program_part(s, PART_images);
-    MxVision v = mx_model_vision(s->config);
+    MxVision v = own->vision = mx_model_vision(s->config);
     own->pixels = program_declare_wide_input(s, "images", MX_F32, mx_vision_row(&v));
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         own->place[k] = program_declare_wide_input(s, names[k], MX_I32, mx_vision_places(&v));
     own->index = program_declare_input(s, "inputs_image", MX_I32);
-    give_places(s, own, &v);
+    give_places(s, own);
     return true;
 }
 
@@ -59,6 +67,8 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
     (void)is_eval, (void)i, (void)err;
     const Images *own = program_part(s, PART_images);
     MX_ASSERT(batch->pixels); /* the batch's part says that there are some */
+    MX_ASSERT(batch->part.grids == mx_vision_grids(&own->vision));
+    if (batch->grids) fill_places(own, batch->grids, batch->rows);
     program_give(s, own->pixels, batch->pixels);
     program_give(s, own->index, batch->image);
     return true;

@@ -53,19 +53,16 @@ const Entry entry_see = {"see", trace_see, wants_see};
 
 /* ---- running */
 
-void mx_generation_see(MxTrainState *s, const float *pixels, int64_t at) {
+void mx_generation_see(MxTrainState *s, const float *pixels, const MxVisionGrid *grid, int64_t at) {
     MxArena arena = {.name = "view"};
     const MxVision view = view_of(s);
     const int64_t places = mx_vision_places(&view);
     int32_t *positions = mx_new_n(&arena, int32_t, view.tokens), sequence = 0;
-    int32_t *place[MX_PLACE_FACTS], facts[MX_PLACE_FACTS];
+    int32_t *place[MX_PLACE_FACTS];
     MX_ASSERT(at >= 0 && at + view.tokens <= s->generation.seen);
     for (int64_t i = 0; i < view.tokens; i++) positions[i] = (int32_t)(at + i);
     for (int k = 0; k < MX_PLACE_FACTS; k++) place[k] = mx_new_n(&arena, int32_t, places);
-    for (int64_t i = 0; i < places; i++) {
-        mx_vision_place(&view, i, facts);
-        for (int k = 0; k < MX_PLACE_FACTS; k++) place[k][i] = facts[k];
-    }
+    mx_vision_fill(&view, grid, place);
     for (int k = 0; k < MX_PLACE_FACTS; k++) program_write_all(s, s->see.place[k], place[k]);
     program_write_all(s, s->see.pixels, pixels);
     program_write_all(s, s->see.positions, positions);

@@ -127,13 +127,13 @@ END_TEST
 
 static const struct {
     const char *name, *arrays;
-} eyes[] = {{"gemma3_sees", "119 arrays"}, {"llama4_sees", "51 arrays"}};
+} eyes[] = {{"gemma3_sees", "119"}, {"llama4_sees", "51"}, {"gemma4_sees", "104"}};
 
 /* The encoder of images is taken where that is asked for, and goes back. */
 START_TEST(encoders_go_both_ways) {
     const char *from = goldens_need(&arena, mx_arena_printf(&arena, "images/%s", eyes[_i].name));
     ck_tool(0, "mxconvert %s {}/c --images", from);
-    ck_says(eyes[_i].arrays);
+    ck_says(mx_arena_printf(&arena, "%s arrays", eyes[_i].arrays));
     ck_tool(0, "mxconvert {}/c {}/hf --to-hf");
     ck_tool(0, "mxconvert {}/hf {}/again --images");
     ck_tool(0, "mxcompare {}/c {}/again --atol 1e-7");

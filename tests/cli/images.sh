@@ -8,11 +8,12 @@ bin=$1
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0
 pictures=$PWD/share/mxtrain/images
 
-# The bundled tokenizer, with what Llama 4 calls a token of an image.
-mkdir "$work/gemma3" "$work/llama4"
+# The bundled tokenizer, with what Llama 4 and Gemma 4 call a token of an image.
+mkdir "$work/gemma3" "$work/llama4" "$work/gemma4"
 for file in tokenizer.json tokenizer_config.json; do
     cp "$pictures/tokenizer/$file" "$work/gemma3"
     sed 's/<image_soft_token>/<|patch|>/g' "$pictures/tokenizer/$file" >"$work/llama4/$file"
+    sed 's/<image_soft_token>/<|image|>/g' "$pictures/tokenizer/$file" >"$work/gemma4/$file"
 done
 cp "$pictures"/*.png "$pictures"/*.jpg "$work"
 awk -F'"type": "image"' 'NF == 2 && ++n <= 16' "$pictures/train.jsonl" >"$work/train.jsonl"
@@ -35,6 +36,11 @@ llama4="decoder_block=llama4 base_num_decoder_layers=2 num_experts=2 num_experts
     vision_encoder_block=llama4 image_size_for_vit=14 tile_size_for_vit=14 intermediate_size_for_vit=64 max_num_tiles_for_vit=4
     projector_input_dim_for_vit=16 projector_output_dim_for_vit=16 vision_output_dim_for_vit=16 chat_template_path=$work/chat.jinja"
 
+gemma4="decoder_block=gemma4 base_num_decoder_layers=6 mlp_activations=[gelu,linear] logits_via_embedding=true use_post_attn_norm=true
+    use_post_ffw_norm=true sliding_window_size=16 local_rope_max_timescale=10000 global_rope_max_timescale=1000000 global_head_dim=8
+    global_num_kv_heads=2 v_norm_with_scale=false vision_encoder_block=gemma4 image_size_for_vit=[14,28] intermediate_size_for_vit=32
+    vision_output_length=2 rope_theta_for_vit=100 num_position_embeddings_for_vit=8 chat_template_path=$work/chat.jinja"
+
 # run ENCODER NAME RANKS KEYS... — a run of a batch of four; its log.
 run() {
     encoder=$1 name=$2 n=$3
@@ -54,7 +60,7 @@ near() {
     paste "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; bad += $1 != $3 || d > 0.00005 } END { print NR == 4 && !bad ? "alike" : "other losses, " NR }'
 }
 
-for encoder in gemma3 llama4; do
+for encoder in gemma3 llama4 gemma4; do
     run $encoder one 1 steps=4 per_device_batch_size=4
     first=$(losses $encoder-one | sed -n '1s/.* //p')
     last=$(losses $encoder-one | sed -n '4s/.* //p')

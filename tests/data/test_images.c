@@ -29,6 +29,7 @@ static MxDataConfig images_config(const char *path) {
                                                 .tiles = 1,
                                                 .channels = 3,
                                                 .patches = (SIZE / PATCH) * (SIZE / PATCH),
+                                                .grid = {SIZE / PATCH, SIZE / PATCH},
                                                 .pool = 2,
                                                 .tokens = TOKENS},
                                      .columns = {"image", "second"},
@@ -186,6 +187,7 @@ START_TEST(tiles_are_those_of_transformers) {
                                       .size = TILE,
                                       .patch = SPLIT,
                                       .patches = (TILE / SPLIT) * (TILE / SPLIT),
+                                      .grid = {TILE / SPLIT, TILE / SPLIT},
                                       .channels = 3,
                                       .pool = 2,
                                       .tokens = TOKENS};
@@ -200,6 +202,59 @@ START_TEST(tiles_are_those_of_transformers) {
         float want = i < n ? value_at(values, i) : 0;
         ck_assert_msg(batch.pixels[i] == want, "%s: value %lld is %g, not %g", name, (long long)i,
                       (double)batch.pixels[i], (double)want);
+    }
+}
+END_TEST
+
+/* ---- pictures that keep their form, against transformers' processor of Gemma 4 */
+
+static const char *const formed[] = {"rgb_large.png", "rgb_small.png"};
+
+enum { SQUARE = 3, MOST_TOKENS = 70, MOST_PATCHES = MOST_TOKENS * SQUARE * SQUARE, A_PATCH = 12 };
+
+/* Patches of a square of three by three stand together. */
+START_TEST(forms_are_those_of_transformers) {
+    MxBytes picture, golden;
+    MxEncoder encoder = *mx_encoder_find("gemma4");
+    encoder.mark = encoder.token = "<image_soft_token>";
+    const char *name = mx_arena_printf(&arena, "images/%s", formed[_i]);
+    const char *form = goldens_need(&arena, mx_arena_printf(&arena, "%s.form", name));
+    ck_assert(mx_file_read(&arena, goldens_need(&arena, name), 1 << 16, &picture, &err));
+    ck_assert(mx_file_read(&arena, form, 1 << 16, &golden, &err));
+    ck_assert(mx_file_write(in_folder("a.png"), picture.data, picture.size, &err));
+    const int32_t *grid = (const int32_t *)(const void *)golden.data;
+    const uint8_t *bytes = (const uint8_t *)(grid + 2);
+    const char *line = "{\"prompt\": \"P \", \"completion\": \"ok\", \"image\": \"a.png\"}\n";
+    MxDataConfig config = images_config(put("x.jsonl", line));
+    config.length = TILED_LENGTH;
+    config.images.vision = (MxVision){.encoder = &encoder,
+                                      .images = 2,
+                                      .tiles = 1,
+                                      .patch = 2,
+                                      .patches = MOST_PATCHES,
+                                      .channels = 3,
+                                      .pool = SQUARE,
+                                      .tokens = MOST_TOKENS};
+    int64_t all = mx_vision_row(&config.images.vision);
+    MxBatchPart part = {.rows = 1, .of_rows = 1, .length = TILED_LENGTH, .pixels = all, .grids = 2};
+    MxBatch batch = mx_batch_new_part(&arena, &part);
+    MxDataStatus status = mx_data_batch(open_data(config), 0, &batch, &err);
+    ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
+    ck_assert_int_eq(batch.grids[0].rows, grid[0]);
+    ck_assert_int_eq(batch.grids[0].columns, grid[1]);
+    ck_assert_int_eq(batch.grids[1].rows, 0);
+    int64_t n = (int64_t)(golden.size - 2 * sizeof *grid), tokens = 0;
+    for (int t = 0; t < TILED_LENGTH; t++) tokens += batch.image[t] > 0;
+    ck_assert_int_eq(tokens, n / A_PATCH / (SQUARE * SQUARE));
+    for (int64_t i = 0; i < all; i++) {
+        int64_t place = i / A_PATCH, square = place / (SQUARE * SQUARE),
+                in = place % (SQUARE * SQUARE);
+        int64_t across = grid[1] / SQUARE, y = square / across * SQUARE + in / SQUARE;
+        int64_t x = square % across * SQUARE + in % SQUARE;
+        float want = i < n ? (float)bytes[(y * grid[1] + x) * A_PATCH + i % A_PATCH] / 255 : 0;
+        float off = batch.pixels[i] - want;
+        ck_assert_msg(off < 1e-6f && off > -1e-6f, "%s: value %lld is %g, not %g", name,
+                      (long long)i, (double)batch.pixels[i], (double)want);
     }
 }
 END_TEST
@@ -241,6 +296,7 @@ Suite *images_suite(void) {
     tcase_add_loop_test(tcase, rows_have_images, 0, MX_COUNT(forms));
     tcase_add_test(tcase, pixels_are_patches);
     tcase_add_loop_test(tcase, tiles_are_those_of_transformers, 0, MX_COUNT(tiled));
+    tcase_add_loop_test(tcase, forms_are_those_of_transformers, 0, MX_COUNT(formed));
     tcase_add_loop_test(tcase, wrong_images_are_told, 0, MX_COUNT(bad));
     suite_add_tcase(suite, tcase);
     return suite;

@@ -17,7 +17,7 @@ static void tear_down(void) {
 
 /* ---- against transformers */
 
-static const char *const models[] = {"gemma3_sees", "llama4_sees"};
+static const char *const models[] = {"gemma3_sees", "llama4_sees", "gemma4_sees"};
 enum { ROWS = 2, MORE = 48 };
 
 /* Rows of a golden of training: all of their tokens, and what they see. */
@@ -47,7 +47,7 @@ static MxTrainState *open_model(const char *dir, MxGeneration what) {
 }
 
 static Golden golden_of(const char *model) {
-    MxShape shape, values;
+    MxShape shape, values, grid;
     MxSource source;
     const char *path =
         goldens_need(&arena, mx_arena_printf(&arena, "images/%s/expected.h5", model));
@@ -58,13 +58,15 @@ static Golden golden_of(const char *model) {
     int32_t *ids = read_array(g.file, "batch/inputs", MX_I32, &shape);
     int32_t *image = read_array(g.file, "batch/image", MX_I32, &shape);
     float *pixels = read_array(g.file, "batch/pixels", MX_F32, &values);
+    const MxVisionGrid *grids = NULL;
+    if (mx_vision_grids(&v)) grids = read_array(g.file, "batch/grids", MX_I32, &grid);
     for (int64_t b = 0, T = shape.dim[1]; b < ROWS; b++) {
         MxPrompt *p = &g.row[b];
         *p = (MxPrompt){.tokens = {ids + b * T, T},
                         .image = image + b * T,
-                        .pixels = pixels + b * values.dim[1]};
-        for (int64_t i = 0; i < T; i++)
-            p->n_views = p->image[i] > p->n_views * v.tokens ? p->n_views + 1 : p->n_views;
+                        .views = {.pixels = pixels + b * values.dim[1]}};
+        if (grids) p->views.grids = grids + b * values.dim[1] / (v.patches * v.patch * v.patch * 3);
+        for (int64_t i = 0; i < T; i++) p->views.n += p->image[i] > p->views.n * v.tokens;
     }
     return g;
 }
@@ -186,6 +188,7 @@ static MxWords words_of(bool only_data, bool is_blind) {
                            .patch = SIZE / 4,
                            .channels = 3,
                            .patches = 4 * 4,
+                           .grid = {4, 4},
                            .pool = 2,
                            .tokens = TOKENS};
     if (!is_blind) how.vision = sees;
@@ -210,9 +213,9 @@ START_TEST(records_name_images) {
     for (int64_t i = 0; prompt.image && i < prompt.tokens.n; i++)
         if (prompt.image[i]) ck_assert_int_eq(prompt.image[i], ++n);
     ck_assert_int_eq(n, records[_i].n * TOKENS);
-    ck_assert_int_eq(prompt.n_views, records[_i].n);
-    for (int64_t i = 0; i < prompt.n_views * SIZE * SIZE * 3; i++)
-        ck_assert(fabsf(prompt.pixels[i]) <= 1 && prompt.pixels[i] != 0);
+    ck_assert_int_eq(prompt.views.n, records[_i].n);
+    for (int64_t i = 0; i < prompt.views.n * SIZE * SIZE * 3; i++)
+        ck_assert(fabsf(prompt.views.pixels[i]) <= 1 && prompt.views.pixels[i] != 0);
 }
 END_TEST
 

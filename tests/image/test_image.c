@@ -8,7 +8,8 @@
 
 #include "common/goldens.h"
 
-static const MxImageTiles golden_size = {1, 1, 1, {{{24, 16}, {24, 16}, MX_IMAGE_WEIGHTS_22}}};
+static const MxImageTiles golden_size = {
+    1, 1, 1, {{{24, 16}, {24, 16}, MX_IMAGE_WEIGHTS_22, false}}};
 enum { GOLDEN_PIXELS = 24 * 16, GOLDEN_BYTES = GOLDEN_PIXELS * 3 };
 
 static MxArena arena = {.name = "test"};
@@ -170,7 +171,7 @@ END_TEST
 START_TEST(means_are_weighed) {
     uint8_t from[5 * 4 * 3], to[3 * 2 * 3];
     for (int i = 0; i < MX_COUNT(from); i++) from[i] = 200;
-    mx_image_resize(from, (MxImageSize){5, 4}, to, (MxImageCanvas){{3, 2}, {3, 2}, 0});
+    mx_image_resize(from, (MxImageSize){5, 4}, to, (MxImageCanvas){{3, 2}, {3, 2}, 0, false});
     for (int i = 0; i < MX_COUNT(to); i++) ck_assert_int_eq(to[i], 200);
 }
 END_TEST

@@ -273,15 +273,16 @@ GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool round
 }
 
 static void fill_images(GoldenProgram *g, const MxBatch *batch) {
-    int64_t places = mx_vision_places(&g->vision), n = batch->rows * places;
-    int32_t *values = mx_new_n(g->arena, int32_t, n), facts[MX_PLACE_FACTS];
-    for (int k = 0; k < MX_PLACE_FACTS; k++) {
-        for (int64_t i = 0; i < n; i++) {
-            mx_vision_place(&g->vision, i % places, facts);
-            values[i] = facts[k];
-        }
-        var_fill(g->run, g->place[k], values);
+    const MxVision *v = &g->vision;
+    int64_t places = mx_vision_places(v);
+    int32_t *all[MX_PLACE_FACTS], *row[MX_PLACE_FACTS];
+    for (int k = 0; k < MX_PLACE_FACTS; k++)
+        all[k] = mx_new_n(g->arena, int32_t, batch->rows * places);
+    for (int64_t b = 0; b < batch->rows; b++) {
+        for (int k = 0; k < MX_PLACE_FACTS; k++) row[k] = all[k] + b * places;
+        mx_vision_fill(v, batch->grids ? batch->grids + b * mx_vision_grids(v) : NULL, row);
     }
+    for (int k = 0; k < MX_PLACE_FACTS; k++) var_fill(g->run, g->place[k], all[k]);
     var_fill(g->run, g->pixels, batch->pixels);
     var_fill(g->run, g->index, batch->image);
 }

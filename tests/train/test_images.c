@@ -18,6 +18,7 @@ static const Eye eyes[] = {
     {"images/gemma3_sees", "images/gemma3_sees/expected.h5", "Gemma3VisionEncoderLayer_0",
      "MultiHeadDotProductAttention_0/key/bias"},
     {"images/llama4_sees", "images/llama4_sees/expected.h5", "Llama4VisionModel_0", NULL},
+    {"images/gemma4_sees", "images/gemma4_sees/expected.h5", "Gemma4VisionEncoderLayer_0", NULL},
 };
 
 typedef struct Sees {
@@ -50,6 +51,14 @@ static const float *part_of(Sees *s, const char *dataset, const MxLeaf *leaf) {
     return NULL; /* of the decoder alone, which goldens of its family have */
 }
 
+static void read_grids(Sees *s, MxBatch *batch) {
+    int64_t n;
+    const float *sides = golden_read(&s->arena, s->file, "batch/grids", &n);
+    ck_assert_int_eq(n, 2 * batch->rows * batch->part.grids);
+    for (int64_t i = 0; i < n / 2; i++)
+        batch->grids[i] = (MxVisionGrid){(int32_t)sides[2 * i], (int32_t)sides[2 * i + 1]};
+}
+
 static void read_batch(Sees *s) {
     MxArena *arena = &s->arena;
     int64_t n;
@@ -57,6 +66,7 @@ static void read_batch(Sees *s) {
     MxBatchPart part = s->batch.part;
     MxVision v = mx_model_vision(s->config);
     part.pixels = mx_vision_row(&v);
+    part.grids = mx_vision_grids(&v);
     MxBatch with = mx_batch_new_part(arena, &part);
     memcpy(with.field, s->batch.field, sizeof with.field);
     const float *image = golden_read(arena, s->file, "batch/image", &n);
@@ -64,6 +74,7 @@ static void read_batch(Sees *s) {
     const float *pixels = golden_read(arena, s->file, "batch/pixels", &n);
     ck_assert_int_eq(n, part.rows * part.pixels);
     memcpy(with.pixels, pixels, (size_t)n * sizeof *pixels);
+    if (with.grids) read_grids(s, &with);
     s->batch = with;
 }
 
