@@ -22,6 +22,7 @@ from flax.linen import partitioning
 
 from maxtext.common.goodput import create_goodput_recorder
 from maxtext.configs import pyconfig
+from maxtext.layers import mhc
 from maxtext.trainers.pre_train import train
 from maxtext.utils import sharding, train_utils
 
@@ -38,11 +39,12 @@ use_post_ffw_norm=true global_head_dim=8 local_rope_max_timescale=10000 global_r
 rope_max_timescale=1000000 global_rope_proportion=0.5 local_rope_proportion=1.0"""
 DELTA = """inhomogeneous_layer_cycle_interval=4 base_num_decoder_layers=4 gdn_conv_kernel_dim=4 gdn_key_head_dim=4
 gdn_value_head_dim=4 gdn_num_key_heads=1 gdn_num_value_heads=2 gdn_chunk_size=8 partial_rotary_factor=0.5"""
-INDEXER = """decoder_block=deepseek attention_type=mla base_num_kv_heads=2 q_lora_rank=6 kv_lora_rank=6 qk_nope_head_dim=4
+LATENT = """decoder_block=deepseek attention_type=mla base_num_kv_heads=2 q_lora_rank=6 kv_lora_rank=6 qk_nope_head_dim=4
 qk_rope_head_dim=4 v_head_dim=4 rope_type=yarn rope_interleave=true rope_truncate=true rope_attention_scaling=false
 rope_max_timescale=10000 rope_factor=40 beta_fast=32 beta_slow=1 original_max_position_embeddings=16
-max_position_embeddings=640 mscale=1.0 base_num_decoder_layers=2 use_indexer=true indexer_n_heads=2 indexer_head_dim=6
-indexer_topk=5"""
+max_position_embeddings=640 mscale=1.0 base_num_decoder_layers=2"""
+INDEXER = f"{LATENT} use_indexer=true indexer_n_heads=2 indexer_head_dim=6 indexer_topk=5"
+STREAMS = f"{LATENT} use_indexer=false engram_layers=[] routed_score_func=sigmoid routed_bias=false mhc_expansion_rate=3"
 # A name that MaxText asks for beside the keys, or "default"; the keys.
 CASES = {
     "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
@@ -70,11 +72,29 @@ CASES = {
     "deepseek32_warmup": ("deepseek3.2-671b", f"{INDEXER} first_num_dense_layers=2 num_experts=1 num_experts_per_tok=1 "
                           "shared_experts=0 routed_score_func=sigmoid routed_bias=false indexer_mask_exact_topk=false "
                           "indexer_loss_scaling_factor=2.0 init_weights_seed=30"),
+    "deepseek_streams": ("deepseek-custom", f"{STREAMS} {EXPERTS} first_num_dense_layers=1 base_moe_mlp_dim=4 "
+                         "shared_experts=1 routed_scaling_factor=2.5 sinkhorn_iterations=5 init_weights_seed=31"),
+    "deepseek_streams_lite": ("deepseek-custom", f"{STREAMS} first_num_dense_layers=2 num_experts=1 num_experts_per_tok=1 "
+                              "shared_experts=0 enable_mhc_lite=true init_weights_seed=32"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
 BATCH = ["inputs", "inputs_position", "inputs_segmentation", "targets", "targets_position", "targets_segmentation"]
 STEPS = 5
+
+
+class Constant:
+    """MaxText keeps permutations of streams as an array that its module makes while JAX traces; later traces cannot use that."""
+
+    def __init__(self, k, make=mhc.get_permutation_matrices):
+        with jax.ensure_compile_time_eval():
+            self.value = np.asarray(make(k))
+
+    def astype(self, dtype):
+        return jnp.asarray(self.value, dtype)
+
+
+mhc.get_permutation_matrices = Constant
 
 
 def configure(name, keys):
@@ -93,13 +113,14 @@ def flat(state):
 
 
 def add_noise(model, seed):
-    """What begins as a constant would hide mistakes."""
+    """What begins as a constant would hide mistakes; little of it would, of how streams are mixed."""
     state = nnx.state(model, nnx.Param)
     generator = np.random.default_rng(seed)
-    for _, variable in nnx.to_flat_state(state):
+    for path, variable in nnx.to_flat_state(state):
         value = np.asarray(variable.get_value())
+        size = 1 if any("mhc" in str(p) for p in path) else 0.1
         if value.size and np.all(value == value.flat[0]):
-            variable.set_value(jnp.asarray(value + generator.normal(0, 0.1, value.shape).astype(np.float32)))
+            variable.set_value(jnp.asarray(value + generator.normal(0, size, value.shape).astype(np.float32)))
     nnx.update(model, state)
 
 

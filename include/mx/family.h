@@ -272,6 +272,7 @@ typedef struct MxFamily {
     bool never_stacks;  /* layers stay one by one whatever scan_layers says */
     bool has_inputs;    /* layers read something of the tokens themselves, and of the embedding:
                            hidden_size_per_layer_input */
+    bool has_streams;   /* the stream has several rows a token: mhc_expansion_rate */
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */

@@ -96,7 +96,8 @@ typedef struct MxExpertDwAttr {
 MxValue mx_expert_dw(MxTrace *t, MxValue x, MxValue ids, MxValue y, MxExpertDwAttr attr);
 
 /* mx_combine — y[.., :] = sum over c of weights[.., c] x[.., c, :], in f32, as x's dtype.
- * x [.., C, D], weights f32 [.., C]. */
+ * x [.., C, D], weights f32 [.., C]. Of weights [.., C, M] there are M such sums: y [.., M, D], and
+ * y[.., m, :] = sum over c of weights[.., c, m] x[.., c, :]. */
 MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights);
 
 typedef struct MxBalanceAttr {
@@ -109,6 +110,31 @@ typedef struct MxBalanceAttr {
  * [B, T, C] in [0, X); no gradient flows to ids. Source: Fedus et al. 2021 (4)-(6); MaxText
  * layers/moe.py load_balance_loss. The number of experts is filled in. */
 MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor);
+
+/* ---- doubly stochastic matrices: rows and columns sum to 1 */
+
+typedef struct MxSinkhornAttr {
+    int64_t iterations; /* at least 1 */
+} MxSinkhornAttr;
+
+/* mx_sinkhorn — matrices made nearly so: softmax of every row and 1e-6, then `iterations` times
+ * columns divided by their sum and 1e-6, before each time but the first rows by theirs. x f32 [..,
+ * n, n]. Source: Sinkhorn & Knopp 1967; Xie et al. 2025 (mHC) 4.2; MaxText layers/mhc.py (sinkhorn)
+ * @e591f30c. */
+MxValue mx_sinkhorn(MxTrace *t, MxValue x, int64_t iterations);
+
+enum { MX_MOST_PERMUTED = 8 };
+
+typedef struct MxPermutationsAttr {
+    int64_t n;    /* at most MX_MOST_PERMUTED */
+    bool is_back; /* the transpose: from matrices to weights */
+} MxPermutationsAttr;
+
+/* mx_permutations — the sum of all n! permutation matrices times their weights: y[.., i, j] = sum
+ * of x[.., p] over the permutations p, in lexicographic order, that have j at place i; back, y[..,
+ * p] = sum over i of x[.., i, p(i)]. x f32 [.., n!], y [.., n, n]. Source: MaxText layers/mhc.py
+ * (get_permutation_matrices) @e591f30c. */
+MxValue mx_permutations(MxTrace *t, MxValue x, int64_t n);
 
 /* ---- normalisation */
 

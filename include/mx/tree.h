@@ -26,6 +26,7 @@ typedef enum MxKind {
 typedef enum MxInitKind {
     MX_INIT_ZEROS,
     MX_INIT_ONES,
+    MX_INIT_CONSTANT, /* `std` */
     MX_INIT_NORMAL,
     MX_INIT_TRUNCATED_NORMAL,
     MX_INIT_UNIFORM,     /* around 0, up to sqrt(3) deviations */

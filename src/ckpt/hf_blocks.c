@@ -204,6 +204,11 @@ static bool fits_indexer(const MxConfig *c, const MxHfNames *names, MxError *err
            is_so;
 }
 
+static bool fits_streams(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_mhc_expansion_rate, c->mhc_expansion_rate == 1, "1", err);
+}
+
 static void read_indexer(HfReader *r, const HfMember *m) {
     (void)m;
     r->model->has_indexer = r->names->has_indexer;
@@ -223,6 +228,7 @@ const HfMember hf_block_members[] = {
      .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
     {.ours = "use_indexer", .block = MX_BLOCK_MLA, HF_FLAG_OF(has_indexer, use_indexer), .shapes = true,
      .read = read_indexer, .fits = fits_indexer},
+    {.block = MX_BLOCK_MLA, .fits = fits_streams},
     {.theirs = "index_n_heads", .ours = "indexer_n_heads", .flag = HF_OF(has_indexer), HF_SIZE_OF(index_heads, indexer_n_heads),
      .most = HF_LARGEST_SIZE, .missing = 64, .shapes = true},
     {.theirs = "index_head_dim", .ours = "indexer_head_dim", .flag = HF_OF(has_indexer), HF_SIZE_OF(index_dim, indexer_head_dim),

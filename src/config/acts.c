@@ -72,9 +72,20 @@ static bool has_no_teacher(const ConfigLoad *load) {
     return !config_has_teacher(load->config);
 }
 
+static bool has_streams(const ConfigLoad *load) {
+    return load->config->mhc_expansion_rate > 1;
+}
+
+static bool has_mixed_streams(const ConfigLoad *load) {
+    return has_streams(load) && !load->config->enable_mhc_lite;
+}
+
 static const Test
     several_devices = {has_devices, "it acts on several devices, here is one"},
     pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
+    streams = {has_streams, "it acts where mhc_expansion_rate is above 1"},
+    mixed_streams = {has_mixed_streams,
+                     "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
     preset = {has_preset, "it acts where model_name is a preset's"},
     other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
     own_share = {has_share, "it acts where there is evaluation, and of training data: "

@@ -39,9 +39,10 @@ const MxFamily family_deepseek = {
     .layers = "moe_layers",
     .first_layers = "dense_layers",
     .first_spec = DENSE,
+    .has_streams = true,
     .keys = FAMILY_MOE_KEYS " first_num_dense_layers shared_experts routed_scaling_factor "
                             "routed_bias_update_rate n_routing_groups topk_routing_group "
-                            "mlp_activations_limit",
+                            "mlp_activations_limit mhc_expansion_rate",
     .lora_modules = "decoder/(dense_layers|moe_layers)/.*(self_attention/"
                     "(query|wq_a|wq_b|wkv_a|wkv_b|out)|(mlp|shared_experts)/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "deepseek_v2",

@@ -51,7 +51,7 @@ double mx_model_size(const MxConfig *c) {
 
 double mx_model_width(const MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
-    double widest = (double)c->emb_dim;
+    double widest = (double)(c->emb_dim * model_n_streams(c));
     for (int s = 0; s < family->n_specs; s++)
         for (int i = 0; i < model_n_blocks(&family->specs[s]); i++) {
             const MxBlockSpec *row = &family->specs[s].block[i];

@@ -9,8 +9,11 @@
 #include <math.h>
 
 static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
+    const char *const batch = "activation_batch", *const length = "activation_norm_length";
+    const char *const embed = "activation_embed";
+    bool is_one = mx_trace_type(p->t, x_BTD).shape.rank == 3; /* row a token */
     return mx_trace_constrain(
-        p->t, x_BTD, AXES("activation_batch", "activation_norm_length", "activation_embed"));
+        p->t, x_BTD, is_one ? AXES(batch, length, embed) : AXES(batch, length, NULL, embed));
 }
 
 /* What a block makes of x, with the norms that stand before and after it. */
@@ -30,23 +33,23 @@ static MxValue through_blocks(const Pass *p, const Layer *l, MxValue x_BTD) {
     MxValue reads = x_BTD;
     for (int i = 0; i < l->n_blocks; i++) {
         const BlockLeaves *b = &l->block[i];
-        MxValue y = through_block(p, &p->model->specs[l->spec], b, reads);
+        const Spec *spec = &p->model->specs[l->spec];
+        Streams streams = model_read_streams(p, b->hyper, reads, spec->epsilon);
+        MxValue y = through_block(p, spec, b, streams.reads);
         reads = y;
         if (b->row->join == MX_JOIN_GOES_ON) continue;
-        if (b->row->join == MX_JOIN_ADDS) y = mx_add(p->t, x_BTD, y);
+        if (b->row->join == MX_JOIN_ADDS) y = model_write_streams(p, &streams, x_BTD, y);
         reads = x_BTD = constrain_stream(p, y);
     }
     return x_BTD;
 }
 
-/* x times the one element of a leaf. */
-static MxValue times_scalar(const Pass *p, MxValue x_BTD, int leaf) {
+MxValue model_times(const Pass *p, MxValue x, int leaf) {
     MxTrace *t = p->t;
-    MxShape shape = mx_trace_type(t, x_BTD).shape, apart = shape;
+    MxShape shape = mx_trace_type(t, x).shape, apart = shape;
     apart.dim[apart.rank++] = 1;
     MxValue w = mx_reshape(t, model_weight(p, leaf), MX_SHAPE(1, 1));
-    MxValue y = mx_dot(t, mx_reshape(t, x_BTD, apart), w, MX_DOT_NN, 1);
-    return constrain_stream(p, mx_reshape(t, y, shape));
+    return mx_reshape(t, mx_dot(t, mx_reshape(t, x, apart), w, MX_DOT_NN, 1), shape);
 }
 
 /* Source: MaxText layers/linears.py, Dropout; models/llama2.py @e591f30c, where the whole stream
@@ -64,7 +67,7 @@ static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     p->t->scope = l->scope;
     x_BTD = through_blocks(p, l, x_BTD);
     x_BTD = model_add_own_input(p, &p->model->specs[l->spec], &l->input, x_BTD);
-    if (l->scalar >= 0) x_BTD = times_scalar(p, x_BTD, l->scalar);
+    if (l->scalar >= 0) x_BTD = constrain_stream(p, model_times(p, x_BTD, l->scalar));
     if (!p->draws || p->model->family->keeps_stream) return x_BTD;
     return constrain_stream(p, model_drop(p, x_BTD));
 }
@@ -124,6 +127,7 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
     MxValue *inputs = mx_new_n(&arena, MxValue, model->n_layers);
     p.kv = mx_arena_alloc(&arena, (size_t)model->n_layers * sizeof *p.kv);
     model_make_inputs(&p, in.tokens, x_BTD, inputs);
+    x_BTD = model_spread(&p, x_BTD);
     for (int i = 0; i < model->n_layers; i++) {
         t->region = i + 1;
         p.layer = i;
@@ -136,7 +140,7 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
     }
     t->region = 0;
     mx_arena_release(&arena);
-    return x_BTD;
+    return model_gather(&p, x_BTD);
 }
 
 MxValue mx_model_last_norm(MxTrace *t, const MxModel *model, const MxValue *params,

@@ -47,9 +47,12 @@ typedef struct NormForm {
 } NormForm;
 extern const NormForm model_norms[]; /* [MxNormKind] */
 
+typedef struct Hyper Hyper; /* what reads and writes a stream of several rows a token */
+
 typedef struct BlockLeaves {
     const Block *block;
-    const void *own; /* the block's indices into the parameter tree */
+    const Hyper *hyper; /* NULL = the stream is one row a token */
+    const void *own;    /* the block's indices into the parameter tree */
     Norm norm_before, norm_after;
     const MxBlockSpec *row;
     int back; /* -1 = none */
@@ -244,6 +247,8 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
                          MxValue *y);
 /* model_drop — x [B, .., D] without what is left out here by chance; dims between alike. */
 MxValue model_drop(const Pass *p, MxValue x);
+/* model_times — x times the one element of a leaf. */
+MxValue model_times(const Pass *p, MxValue x, int leaf);
 /* model_norm — x itself if there is none. */
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 /* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */
@@ -311,6 +316,25 @@ Input model_add_input(const Place *place, const MxModel *model);
 void model_make_inputs(const Pass *pass, MxValue tokens, MxValue x, MxValue *out);
 MxValue model_add_own_input(const Pass *pass, const Spec *spec, const Input *input, MxValue x);
 double model_input_flops(const MxConfig *config, double tokens, double n_layers);
+
+/* ---- streams of several rows a token (streams.c); of one row these do nothing, or add */
+
+/* What a block reads of the rows, and how it writes them. */
+typedef struct Streams {
+    const Hyper *hyper;
+    MxValue reads, gives_BTS, mixes_BTSS;
+} Streams;
+
+/* model_n_streams — rows a token. model_add_hyper — the parameters of a layer's block, NULL = one
+ * row. model_spread, model_gather — all rows are x [B, T, D]; the sum of all rows [B, T, S, D].
+ * model_read_streams — what a block reads, [B, T, D]. model_write_streams — the rows behind it, of
+ * what it gave. */
+int64_t model_n_streams(const MxConfig *config);
+const Hyper *model_add_hyper(const Place *place, const MxConfig *config, int block);
+MxValue model_spread(const Pass *p, MxValue x_BTD);
+MxValue model_gather(const Pass *p, MxValue x_BTSD);
+Streams model_read_streams(const Pass *p, const Hyper *hyper, MxValue x_BTSD, double epsilon);
+MxValue model_write_streams(const Pass *p, const Streams *s, MxValue x_BTSD, MxValue y_BTD);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

@@ -27,12 +27,34 @@ static bool check_takers(const MxConfig *c, MxError *err) {
                           c->decoder_block);
 }
 
+/* Modules that look ahead have one row a token in the original, whose layers then fail; what
+ * dropout leaves out is another thing of rows; products of rows are rounded nowhere. */
+static bool check_streams(const MxConfig *c, MxError *err) {
+    const struct {
+        MxKey key;
+        bool is_set;
+    } others[] = {{MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
+                  {MX_KEY_dropout_rate, c->enable_dropout && c->dropout_rate > 0},
+                  {MX_KEY_quantization, *c->quantization}};
+    if (model_n_streams(c) == 1) return true;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].is_set)
+            return mx_config_fail(err, c, others[i].key,
+                                  "not available yet with mhc_expansion_rate above 1");
+    return !c->enable_mhc_lite || c->mhc_expansion_rate <= MX_MOST_PERMUTED ||
+           mx_config_fail(
+               err, c, MX_KEY_mhc_expansion_rate,
+               "%lld rows have too many permutations (enable_mhc_lite); wants at most %d",
+               (long long)c->mhc_expansion_rate, MX_MOST_PERMUTED);
+}
+
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err) {
     MxModel *model = mx_new(arena, MxModel);
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
     if (!check_positions(config, err) || !check_takers(config, err)) return false;
+    if (!check_streams(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     model->rounding = model_find_rounding(config->quantization);
     MX_ASSERT(known && !model->rounding == !*config->quantization);

@@ -77,6 +77,7 @@ static void add_block(const Place *place, MxModel *model, int spec, int i, Block
     inside.block = row->name;
     inside.row = row;
     *b = (BlockLeaves){.block = model_block(row->kind), .row = row};
+    b->hyper = model_add_hyper(place, c, i);
     b->norm_before = model_add_norm(place, row->norm_before, model_width(c, row->reads));
     b->own = b->block->params(&inside, c, &model->specs[spec]);
     b->norm_after =

@@ -237,25 +237,29 @@ MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights) {
     return mx_trace_node(t, &op_combine, (MxValue[]){x, weights}, 2, NULL);
 }
 
-/* x [.., C, D] beside weights [.., C]. */
+/* x [.., C, D] beside weights [.., C] or [.., C, M]. */
 static bool is_weighted(MxInfer *infer) {
     MxShape x = infer->in[0].shape, w = infer->in[1].shape;
     if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, -1)) return false;
-    bool fits = w.rank > 0 && x.rank == w.rank + 1;
-    for (int i = 0; fits && i < w.rank; i++) fits = x.dim[i] == w.dim[i];
+    bool fits = x.rank > 1 && (w.rank == x.rank - 1 || w.rank == x.rank);
+    for (int i = 0; fits && i < x.rank - 1; i++) fits = x.dim[i] == w.dim[i];
     return fits || mx_infer_fail(infer, "weights must have x's dims but the last");
 }
 
-static MxType combined(const MxType *x) {
-    MxType out = *x;
-    out.shape.dim[x->shape.rank - 2] = x->shape.dim[x->shape.rank - 1];
-    out.shape.rank--;
+/* One sum of x's rows, or as many as weights have columns. */
+static MxType combined(const MxType *in) {
+    MxType out = in[0];
+    int rows = out.shape.rank - 2;
+    if (in[1].shape.rank == out.shape.rank)
+        out.shape.dim[rows] = in[1].shape.dim[rows + 1];
+    else
+        out.shape.dim[rows] = out.shape.dim[--out.shape.rank];
     return out;
 }
 
 static bool combine_infer(MxInfer *infer) {
     if (!is_weighted(infer)) return false;
-    infer->out[0] = combined(&infer->in[0]);
+    infer->out[0] = combined(infer->in);
     return true;
 }
 
@@ -265,17 +269,18 @@ static void combine_vjp(const MxVjp *v) {
     v->dx[1] = v->dx[0] < 0 ? MX_NONE : v->dx[0] + 1;
 }
 
-/* Tokens, choices and the last dim: sums over choices and over the last dim may stay partial. */
+/* Tokens, choices, sums and the last dim: what is summed over may stay partial. */
 static void combine_cut(MxFactors *f) {
     int rank = f->in[0].shape.rank, choice = rank - 2, last = rank - 1;
-    ops_cut_lead(f, rank - 2, 3);
+    bool is_grad = f->n_in == 3, has_columns = f->in[1].shape.rank == rank;
+    ops_cut_lead(f, choice, 3);
     int choices = ops_new_factor(f), width = ops_new_factor(f);
     f->in_dim[0][choice] = f->in_dim[1][choice] = choices;
     f->in_dim[0][last] = width;
-    bool is_grad = f->n_in == 3;
     int *y = is_grad ? f->in_dim[2] : f->out_dim[0];
     for (int d = 0; d < choice; d++) y[d] = f->in_dim[0][d];
-    y[choice] = width;
+    if (has_columns) f->in_dim[1][last] = y[choice] = ops_new_factor(f);
+    y[has_columns ? last : choice] = width;
     if (!is_grad) return;
     memcpy(f->out_dim[0], f->in_dim[0], sizeof f->in_dim[0]);
     memcpy(f->out_dim[1], f->in_dim[1], sizeof f->in_dim[1]);
@@ -287,12 +292,12 @@ const MxOp op_combine = {
     .infer = combine_infer,
     .vjp = combine_vjp,
     .partition = combine_cut,
-    .doc = "sum of rows times their weights",
+    .doc = "sums of rows times their weights",
 };
 
 static bool combine_grad_infer(MxInfer *infer) {
     if (!is_weighted(infer)) return false;
-    MxType dy = combined(&infer->in[0]);
+    MxType dy = combined(infer->in);
     if (infer->in[2].dtype != dy.dtype || !mx_shape_equal(infer->in[2].shape, dy.shape))
         return mx_infer_fail(infer, "dy must be of the result's type");
     infer->n_out = 2;

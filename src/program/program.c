@@ -167,10 +167,13 @@ MxValue *program_read_vars(MxTrainState *s, MxTrace *t, const int *vars) {
 }
 
 static MxInitAttr init_of(const MxTrainState *s, const MxLeaf *leaf) {
-    static const MxFill fills[] = {
-        [MX_INIT_ZEROS] = MX_FILL_CONSTANT,  [MX_INIT_ONES] = MX_FILL_CONSTANT,
-        [MX_INIT_NORMAL] = MX_FILL_NORMAL,   [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL,
-        [MX_INIT_UNIFORM] = MX_FILL_UNIFORM, [MX_INIT_LOG_UNIFORM] = MX_FILL_LOG_UNIFORM};
+    static const MxFill fills[] = {[MX_INIT_ZEROS] = MX_FILL_CONSTANT,
+                                   [MX_INIT_ONES] = MX_FILL_CONSTANT,
+                                   [MX_INIT_CONSTANT] = MX_FILL_CONSTANT,
+                                   [MX_INIT_NORMAL] = MX_FILL_NORMAL,
+                                   [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL,
+                                   [MX_INIT_UNIFORM] = MX_FILL_UNIFORM,
+                                   [MX_INIT_LOG_UNIFORM] = MX_FILL_LOG_UNIFORM};
     return (MxInitAttr){.type = {MX_F32, leaf->shape},
                         .fill = fills[leaf->init.kind],
                         .value = leaf->init.kind == MX_INIT_ONES ? 1 : leaf->init.std,

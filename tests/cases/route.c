@@ -103,11 +103,14 @@ static void ref_pick_grad(const Reference *r) {
 }
 
 static void ref_combine(const Reference *r) {
-    int64_t width = last_dim(r->in_type[0]), choices = last_dim(r->in_type[1]);
+    MxShape x = r->in_type[0].shape;
+    int64_t width = last_dim(r->in_type[0]), choices = x.dim[x.rank - 2];
+    int64_t sums = r->in_type[1].shape.rank == x.rank ? last_dim(r->in_type[1]) : 1;
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t row = i / width / sums, m = i / width % sums;
         r->out[0][i] = 0;
-        for (int64_t c = i / width * choices; c < (i / width + 1) * choices; c++)
-            r->out[0][i] += r->in[1][c] * r->in[0][c * width + i % width];
+        for (int64_t c = row * choices; c < (row + 1) * choices; c++)
+            r->out[0][i] += r->in[1][c * sums + m] * r->in[0][c * width + i % width];
     }
 }
 
@@ -270,11 +273,17 @@ const OpTest test_combine = {
         {"rows", NULL, "x3,5,2,7 f3,5,2", NULL, 0},
         {"one choice", NULL, "x5,1,7 f5,1", NULL, 0},
         {"large, wide", NULL, "x31,3,2051 f31,3", NULL, 0},
+        {"several sums", NULL, "x3,5,2,7 f3,5,2,3", NULL, 0},
+        {"several sums of one", NULL, "x5,1,7 f5,1,4", NULL, 0},
+        {"several sums, large, wide", NULL, "x31,3,2051 f31,3,5", NULL, 0},
         {NULL, NULL, "b2,3,4 f2,3", "b2,4", 0},
-        {NULL, NULL, "f8,4,2,16 f8,4,2", NULL, CASE_RANKS}),
+        {NULL, NULL, "b2,3,4 f2,3,5", "b2,5,4", 0},
+        {NULL, NULL, "f8,4,2,16 f8,4,2", NULL, CASE_RANKS},
+        {"several sums, shared", NULL, "f8,4,2,16 f8,4,2,4", NULL, CASE_RANKS}),
     WRONG(
         {NULL, "f2,3,4 f2,4", "weights must have x's dims but the last"},
         {NULL, "f2,3,4 f2", "weights must have x's dims but the last"},
+        {NULL, "f2,3,4 f2,4,3", "weights must have x's dims but the last"},
         {NULL, "f2,3,4 b2,3", "input 1 must be float32"},
         {NULL, "i2,3,4 f2,3", "input 0 must be float32 or bfloat16"}),
     .reference = ref_combine,
@@ -285,6 +294,7 @@ const OpTest test_combine_grad = {
     WRONG(
         {NULL, "f2,3,4 f2,3 f2,3", "dy must be of the result's type"},
         {NULL, "f2,3,4 f2,3 b2,4", "dy must be of the result's type"},
+        {NULL, "f2,3,4 f2,3,5 f2,4", "dy must be of the result's type"},
         {NULL, "f2,3,4 f2,4 f2,4", "weights must have x's dims but the last"}),
     .forward = &op_combine,
     .wrt = {0, 1},

@@ -1,5 +1,5 @@
-/* families.h — a small model of every family that is built, for tests that walk over all of them.
- */
+/* families.h — a small model of every family that is built, and some more of one family with what
+ * only keys say, for tests that walk over all of them. */
 #ifndef TESTS_COMMON_FAMILIES_H
 #define TESTS_COMMON_FAMILIES_H
 
@@ -12,6 +12,8 @@
     "vocab_size=96 per_device_batch_size=2 dataset_type=synthetic sliding_window_size=6 "          \
     "attention=dot_product num_experts=4 num_experts_per_tok=2 q_lora_rank=12 kv_lora_rank=10 "    \
     "qk_nope_head_dim=8 qk_rope_head_dim=4 v_head_dim=6 "
+
+#define FAMILY_LATENT "attention_type=mla base_num_kv_heads=4 base_num_decoder_layers=3 "
 
 /* What a family asks for besides. */
 static const struct {
@@ -35,17 +37,47 @@ static const struct {
      "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
     {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
                 "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
-    {"deepseek", "attention_type=mla base_num_kv_heads=4 first_num_dense_layers=3 "
-                 "base_num_decoder_layers=3 use_indexer=true indexer_n_heads=4 indexer_head_dim=6 "
-                 "indexer_topk=5"},
+    {"deepseek", FAMILY_LATENT "first_num_dense_layers=3 use_indexer=true indexer_n_heads=4 "
+                               "indexer_head_dim=6 indexer_topk=5"},
 };
 
-/* family_small — overrides of configs/base.yml; where layers take turns one more than a period has.
- */
-static inline char *family_small(MxArena *arena, const char *family) {
-    const char *more = "";
+/* More models of a family. */
+static const struct {
+    const char *name, *family, *words;
+} family_more[] = {
+    {"deepseek with streams", "deepseek",
+     FAMILY_LATENT "first_num_dense_layers=1 base_moe_mlp_dim=24 shared_experts=1 "
+                   "mhc_expansion_rate=3 sinkhorn_iterations=4"},
+    {"deepseek with permuted streams", "deepseek",
+     FAMILY_LATENT "first_num_dense_layers=3 mhc_expansion_rate=3 enable_mhc_lite=true"},
+};
+
+/* family_models — how many small models there are. family_model — the name of one, NULL = its
+ * family is not built. */
+static inline int family_models(void) {
+    int n;
+    mx_families(&n);
+    return n + MX_COUNT(family_more);
+}
+
+static inline const char *family_model(int i) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    if (i >= n) return family_more[i - n].name;
+    return families[i]->n_specs ? families[i]->decoder_block : NULL;
+}
+
+/* family_small — overrides of configs/base.yml for a model of that name; where layers take turns
+ * one more than a period has. */
+static inline char *family_small(MxArena *arena, const char *model) {
+    const char *family = model, *more = "";
     for (int i = 0; i < MX_COUNT(family_asks); i++)
-        if (!strcmp(family_asks[i].family, family)) more = family_asks[i].words;
+        if (!strcmp(family_asks[i].family, model)) more = family_asks[i].words;
+    for (int i = 0; i < MX_COUNT(family_more); i++)
+        if (!strcmp(family_more[i].name, model)) {
+            family = family_more[i].family;
+            more = family_more[i].words;
+        }
     bool has_experts = strstr(family, "mixtral") || strstr(family, "moe");
     int period = mx_family_find(family)->period;
     return mx_arena_printf(

@@ -279,9 +279,7 @@ static void compare_pieces(MxConfig *config) {
 }
 
 START_TEST(pieces_make_what_the_whole_makes) {
-    int n;
-    const MxFamily *family = mx_families(&n)[_i];
-    if (family->n_specs) compare_pieces(config_of(family->decoder_block));
+    if (family_model(_i)) compare_pieces(config_of(family_model(_i)));
 }
 END_TEST
 
@@ -426,10 +424,8 @@ static void compare_kept(MxConfig *config, MxQtype kept) {
 }
 
 START_TEST(kernels_in_few_bits_reply_as_their_values) {
-    int n;
-    const MxFamily *family = mx_families(&n)[_i];
-    if (!family->n_specs) return;
-    MxConfig *config = config_of(family->decoder_block);
+    if (!family_model(_i)) return;
+    MxConfig *config = config_of(family_model(_i));
     if (config->use_double_wide_mlp) config->mlp_dim = 64; /* blocks of 64 divide twice as many */
     compare_kept(config, MX_NF4);
     compare_kept(config, MX_INT8);
@@ -464,8 +460,7 @@ Suite *generate_suite(void) {
     tcase = tcase_create("families");
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, NULL, tear_down);
-    int n;
-    mx_families(&n);
+    int n = family_models();
     tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
     tcase_add_loop_test(tcase, kernels_in_few_bits_reply_as_their_values, 0, n);
     tcase_add_test(tcase, adapters_of_latent_attention_act);

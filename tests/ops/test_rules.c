@@ -180,6 +180,8 @@ static const struct {
 } prints[] = {
     {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2}, "tn 2 bfloat16"},
     {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
+    {&op_sinkhorn, &(const MxSinkhornAttr){20}, "20"},
+    {&op_permutations, &(const MxPermutationsAttr){3, true}, "of 3 back"},
     {&op_quantize, &(const MxQuantAttr){MX_F32, {MX_NF4, 0, 64}}, "nf4 64 dim 0"},
     {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
     {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1}, {MX_NF4, 0, 64}},

@@ -22,16 +22,6 @@ static void close_all(void) {
     mx_arena_release(&arena);
 }
 
-static const char *block_of(int i) {
-    int n;
-    return mx_families(&n)[i]->decoder_block;
-}
-
-static bool is_built(int i) {
-    int n;
-    return mx_families(&n)[i]->n_specs > 0;
-}
-
 static MxTrainState *open_state(const char *family, const char *more) {
     MxError err = {0};
     MxConfig *config;
@@ -97,8 +87,8 @@ static void same_gradients(const char *family, const char *way, MxTrainState *a,
 }
 
 START_TEST(steps_are_the_same) {
-    if (!is_built(_i)) return;
-    const char *family = block_of(_i);
+    if (!family_model(_i)) return;
+    const char *family = family_model(_i);
     MxBatch batch = batch_of(2);
     MxTrainState *plain = open_state(family, "");
     MxLoss want = mx_train_loss_and_grad(plain, &batch);
@@ -116,8 +106,8 @@ END_TEST
 /* ---- adapters and preferences */
 
 START_TEST(adapters_learn) {
-    if (!is_built(_i)) return;
-    const char *family = block_of(_i);
+    if (!family_model(_i)) return;
+    const char *family = family_model(_i);
     MxBatch batch = batch_of(2);
     MxTrainState *plain = open_state(family, "");
     MxTrainState *state =
@@ -143,14 +133,14 @@ END_TEST
 
 /* Policy and reference are the same before the first step. */
 START_TEST(preferences_begin_even) {
-    if (!is_built(_i)) return;
+    if (!family_model(_i)) return;
     MxBatch batch = batch_of(4);
     MxTrainState *state =
-        open_state(block_of(_i), "use_dpo=true packing=false vocab_size=258 dataset_type=hf "
-                                 "hf_train_files=x");
+        open_state(family_model(_i), "use_dpo=true packing=false vocab_size=258 dataset_type=hf "
+                                     "hf_train_files=x");
     mx_train_state_begin(state);
     double loss = mx_train_loss_and_grad(state, &batch).loss;
-    ck_assert_msg(fabs(loss - log(2)) < 1e-5, "%s: loss %.9g", block_of(_i), loss);
+    ck_assert_msg(fabs(loss - log(2)) < 1e-5, "%s: loss %.9g", family_model(_i), loss);
 }
 END_TEST
 
@@ -178,23 +168,22 @@ static void there_and_back(const char *family, MxTrainState *from, MxTrainState 
 }
 
 START_TEST(forms_hold_the_same) {
-    if (!is_built(_i)) return;
+    if (!family_model(_i)) return;
     MxBatch batch = batch_of(2);
-    MxTrainState *state = open_state(block_of(_i), "");
+    MxTrainState *state = open_state(family_model(_i), "");
     mx_train_loss_and_grad(state, &batch);
     mx_train_update(state);
     for (int f = 0; f < MX_COUNT(forms); f++)
-        there_and_back(block_of(_i), state, open_state(block_of(_i), "init_weights_seed=7"),
+        there_and_back(family_model(_i), state, open_state(family_model(_i), "init_weights_seed=7"),
                        forms[f]);
 }
 END_TEST
 
 Suite *families_suite(void) {
     enum { SECONDS = 60 };
-    int n;
+    int n = family_models();
     Suite *suite = suite_create("families");
     TCase *tcase = tcase_create("families");
-    mx_families(&n);
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_loop_test(tcase, steps_are_the_same, 0, n);
