@@ -271,6 +271,14 @@ static const struct {
      "num_experts_per_tok: not available yet: a token of llama4 goes to one expert; wants 1, found "
      "2"},
     {{LATENT, "qk_rope_head_dim=7"}, "qk_rope_head_dim: 7 is odd"},
+    {{LATENT, "mhc_expansion_rate=2", "mtp_num_layers=1"},
+     "mtp_num_layers: not available yet with mhc_expansion_rate above 1"},
+    {{LATENT, "mhc_expansion_rate=2", "dropout_rate=0.1"},
+     "dropout_rate: not available yet with mhc_expansion_rate above 1"},
+    {{LATENT, "mhc_expansion_rate=2", "quantization=int8"},
+     "quantization: not available yet with mhc_expansion_rate above 1"},
+    {{LATENT, "mhc_expansion_rate=9", "enable_mhc_lite=true"},
+     "mhc_expansion_rate: 9 rows have too many permutations (enable_mhc_lite); wants at most 8"},
     {{LATENT, "use_qk_norm=true"}, "use_qk_norm: latent attention has none; wants false"},
 };
 
