@@ -123,8 +123,10 @@ static void trace_spread(MxTrainState *s, MxTrace *t) {
 }
 
 /* outer: the outer step; spread: every replica's parameters become the outer ones. */
-static const Entry entry_outer = {"outer", trace_outer, program_is_training};
-static const Entry entry_spread = {"spread", trace_spread, program_is_training};
+static const Entry entry_outer = {
+    .name = "outer", .trace = trace_outer, .is_wanted = program_is_training};
+static const Entry entry_spread = {
+    .name = "spread", .trace = trace_spread, .is_wanted = program_is_training};
 static const Entry *const entries[] = {&entry_outer, &entry_spread, NULL};
 
 /* ---- while it is run */

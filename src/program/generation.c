@@ -183,7 +183,8 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     static bool wants_##name_(const MxTrainState *s) {                                             \
         return has_piece(s, PIECE_##name_);                                                        \
     }                                                                                              \
-    const Entry entry_##name_ = {#name_, trace_##name_, wants_##name_};
+    const Entry entry_##name_ = {                                                                  \
+        .name = #name_, .trace = trace_##name_, .is_wanted = wants_##name_};
 PIECES(ENTRY)
 #undef ENTRY
 

@@ -14,7 +14,7 @@ enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT,
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
-enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6, MOST_ENTRIES = 24 };
+enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;
@@ -112,8 +112,8 @@ struct MxTrainState {
     int *caches;  /* variables, as mx_model_caches has them */
     MxVars local; /* the variables as this rank has them */
     Division *divisions;
-    const Entry *entry[MOST_ENTRIES]; /* the rows of those that are wanted */
-    MxGraph *entries[MOST_ENTRIES];
+    const Entry **entry; /* [n_entries] the rows of those that are wanted */
+    MxGraph **entries;   /* [n_entries] */
     int n_entries;
     Input input[MOST_INPUTS];
     int n_inputs;

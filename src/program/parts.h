@@ -8,11 +8,14 @@
 #include <mx/model.h>
 #include <mx/program.h>
 
-/* A graph over the program's variables, traced and run as a whole. */
+/* A graph over the program's variables, traced and run as a whole; or as many of a kind as `count`
+ * says, each with a number. */
 typedef struct Entry {
-    const char *name;
+    const char *name; /* of several "name_number" */
     void (*trace)(MxTrainState *s, MxTrace *t);
     bool (*is_wanted)(const MxTrainState *s); /* NULL = in every program */
+    int (*count)(const MxTrainState *s);      /* NULL = one, without a number */
+    void (*trace_one)(MxTrainState *s, MxTrace *t, int number); /* in place of trace */
 } Entry;
 
 extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_eval, entry_update;
@@ -140,9 +143,10 @@ void program_add_counter(MxTrainState *state, const char *path, MxDtype dtype, v
 bool program_is_training(const MxTrainState *state);
 void program_trace_copy(MxTrainState *state, MxTrace *t, const int *from, const int *to);
 
-/* program_run_entry — runs an entry that reads parameters. program_run_alone — one that may change
- * what is frozen, or reads none. */
+/* program_run_entry — runs an entry that reads parameters; program_run_one — that of several with a
+ * number. program_run_alone — one that may change what is frozen, or reads none. */
 void program_run_entry(MxTrainState *state, const Entry *entry);
+void program_run_one(MxTrainState *state, const Entry *entry, int number);
 void program_run_alone(MxTrainState *state, const Entry *entry);
 
 #endif

@@ -315,26 +315,42 @@ static bool measures(const MxTrainState *s) {
     return s->purpose != PURPOSE_GENERATES;
 }
 
-const Entry entry_init = {"init", trace_init, NULL};
-const Entry entry_weigh = {"weigh", trace_weigh, program_is_training};
-const Entry entry_grad = {"grad", trace_grad, program_is_training};
-const Entry entry_grad_add = {"grad_add", trace_grad_add, accumulates};
-const Entry entry_eval = {"eval", trace_eval, measures};
-const Entry program_entry_frozen = {"frozen", trace_frozen, NULL};
+const Entry entry_init = {.name = "init", .trace = trace_init};
+const Entry entry_weigh = {.name = "weigh", .trace = trace_weigh, .is_wanted = program_is_training};
+const Entry entry_grad = {.name = "grad", .trace = trace_grad, .is_wanted = program_is_training};
+const Entry entry_grad_add = {
+    .name = "grad_add", .trace = trace_grad_add, .is_wanted = accumulates};
+const Entry entry_eval = {.name = "eval", .trace = trace_eval, .is_wanted = measures};
+const Entry program_entry_frozen = {.name = "frozen", .trace = trace_frozen};
 
-static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
+static bool trace_graph(MxTrainState *s, const Entry *entry, const char *name, int number,
+                        MxError *err) {
     MxTrace t;
-    if (entry->is_wanted && !entry->is_wanted(s)) return true;
-    MX_ASSERT(s->n_entries < MOST_ENTRIES);
-    MxGraph *graph = mx_graph_new(s->arena, entry->name, &s->vars);
+    MxGraph *graph = mx_graph_new(s->arena, name, &s->vars);
     graph->watch = s->watch;
     mx_trace_begin(&t, graph);
-    entry->trace(s, &t);
-    s->entry[s->n_entries] = entry;
-    s->entries[s->n_entries++] = graph;
+    entry->count ? entry->trace_one(s, &t, number) : entry->trace(s, &t);
+    size_t n = (size_t)s->n_entries++;
+    s->entry = mx_arena_grow(s->arena, s->entry, n, n + 1, sizeof *s->entry);
+    s->entries = mx_arena_grow(s->arena, s->entries, n, n + 1, sizeof *s->entries);
+    s->entry[n] = entry;
+    s->entries[n] = graph;
     if (!mx_trace_end(&t, err)) return false;
     mx_graph_seen(graph, "trace");
     return true;
+}
+
+/* Those of a kind lie one behind the other. */
+static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
+    if (entry->is_wanted && !entry->is_wanted(s)) return true;
+    int n = entry->count ? entry->count(s) : 1;
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) {
+        const char *name =
+            n > 1 ? mx_arena_printf(s->arena, "%s_%d", entry->name, i) : entry->name;
+        ok = trace_graph(s, entry, name, i, err);
+    }
+    return ok;
 }
 
 bool program_trace(MxTrainState *s, MxError *err) {

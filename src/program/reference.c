@@ -100,9 +100,10 @@ static bool refers(const MxTrainState *s) {
 }
 
 /* take: makes the copy equal to the policy; refer: log-probabilities of a micro-batch. */
-static const Entry entry_take = {"take", trace_take, has_copy};
-static const Entry entry_refer = {"refer", trace_refer, refers};
-static const Entry entry_refer_eval = {"refer_eval", trace_refer_eval, is_precomputed};
+static const Entry entry_take = {.name = "take", .trace = trace_take, .is_wanted = has_copy};
+static const Entry entry_refer = {.name = "refer", .trace = trace_refer, .is_wanted = refers};
+static const Entry entry_refer_eval = {
+    .name = "refer_eval", .trace = trace_refer_eval, .is_wanted = is_precomputed};
 static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_eval, NULL};
 
 void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {

@@ -49,7 +49,7 @@ static bool wants_see(const MxTrainState *s) {
     return s->generation.seen > 0;
 }
 
-const Entry entry_see = {"see", trace_see, wants_see};
+const Entry entry_see = {.name = "see", .trace = trace_see, .is_wanted = wants_see};
 
 /* ---- running */
 

@@ -192,21 +192,26 @@ static void forget_frozen(MxTrainState *s) {
     s->knows_frozen = false;
 }
 
-static void run_entry(MxTrainState *s, const Entry *entry) {
+static void run_entry(MxTrainState *s, const Entry *entry, int number) {
     int i = 0;
     while (i < s->n_entries && s->entry[i] != entry) i++;
-    MX_ASSERT(i < s->n_entries);
+    i += number;
+    MX_ASSERT(i < s->n_entries && s->entry[i] == entry);
     mx_run_entry(s->run, i);
 }
 
-void program_run_entry(MxTrainState *s, const Entry *entry) {
-    if (!s->knows_frozen) run_entry(s, &program_entry_frozen);
+void program_run_one(MxTrainState *s, const Entry *entry, int number) {
+    if (!s->knows_frozen) run_entry(s, &program_entry_frozen, 0);
     s->knows_frozen = true;
-    run_entry(s, entry);
+    run_entry(s, entry, number);
+}
+
+void program_run_entry(MxTrainState *s, const Entry *entry) {
+    program_run_one(s, entry, 0);
 }
 
 void program_run_alone(MxTrainState *s, const Entry *entry) {
-    run_entry(s, entry);
+    run_entry(s, entry, 0);
     forget_frozen(s);
 }
 

@@ -164,7 +164,8 @@ static void trace_update(MxTrainState *s, MxTrace *t) {
     mx_trace_assign(t, norm, s->var.out[OUT_PARAM_SQUARES], false);
 }
 
-const Entry entry_update = {"update", trace_update, program_is_training};
+const Entry entry_update = {
+    .name = "update", .trace = trace_update, .is_wanted = program_is_training};
 
 /* ---- a step */
 
