@@ -95,6 +95,8 @@ typedef struct MxConfig {
     int64_t num_target_devices; /* num_devices, or the product of the sizes that are given */
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
     int64_t diloco_replicas;               /* that train apart (enable_diloco); 1 = there is one */
+    int64_t diloco_fragments;              /* of the parameters; 1 = all of them at once */
+    int64_t diloco_fragment_steps;         /* from a fragment's outer step to the next one's */
     int64_t pipeline_stages;               /* 1 = there is no pipeline */
     int64_t pipeline_micro_batches;        /* that go through stages one behind the other */
     int64_t micro_batches;                 /* of a step: those of all accumulation steps */

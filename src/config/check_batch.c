@@ -59,6 +59,22 @@ static void check_replicas(ConfigLoad *load, const MxConfig *c) {
         }
 }
 
+/* Source: MaxText configs/types.py @e591f30c, validate_streaming_diloco_params. */
+static void check_fragments(ConfigLoad *load, const MxConfig *c) {
+    if (!c->enable_diloco || !c->enable_streaming_diloco ||
+        !GOOD(load, MX_KEY_num_diloco_fragments, MX_KEY_base_num_decoder_layers))
+        return;
+    if (!c->num_diloco_fragments)
+        config_fail(load, MX_KEY_enable_streaming_diloco,
+                    "wants num_diloco_fragments, at least 2: one of all but layers, and shares of "
+                    "the layers");
+    else if (c->num_decoder_layers % (c->num_diloco_fragments - 1))
+        config_fail(load, MX_KEY_num_diloco_fragments,
+                    "%lld layers do not divide among %lld fragments; the first has what is in no "
+                    "layer",
+                    (long long)c->num_decoder_layers, (long long)c->num_diloco_fragments - 1);
+}
+
 void config_check_batch(ConfigLoad *load, const MxConfig *c) {
     check_rows(load, MX_KEY_per_device_batch_size, c->per_device_batch_size);
     if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_num_pipeline_microbatches,
@@ -66,6 +82,7 @@ void config_check_batch(ConfigLoad *load, const MxConfig *c) {
         check_pipeline(load, c);
     if (GOOD(load, MX_KEY_gradient_accumulation_steps)) check_replicas(load, c);
     check_writers(load, c);
+    check_fragments(load, c);
     if (!load->slots[MX_KEY_eval_per_device_batch_size].is_derived)
         check_rows(load, MX_KEY_eval_per_device_batch_size, c->eval_per_device_batch_size);
     if (GOOD(load, MX_KEY_expansion_factor_real_data, MX_KEY_per_device_batch_size) &&

@@ -117,10 +117,15 @@ static int64_t count_along(const MxConfig *c, int64_t ici, int64_t dcn) {
     return times(left > 0 ? left : 1, times(ici > 0 ? ici : 1, dcn > 0 ? dcn : 1));
 }
 
-/* A replica has its share of every batch. */
+/* A replica has its share of every batch; fragments take turns. Source of their steps: MaxText
+ * trainers/diloco/utils/fragmenter.py @e591f30c, get_streaming_schedule. */
 static void derive_replicas(MxConfig *c) {
     c->diloco_replicas =
         c->enable_diloco ? count_along(c, c->ici_diloco_parallelism, c->dcn_diloco_parallelism) : 1;
+    bool is_streaming = c->enable_diloco && c->enable_streaming_diloco && c->num_diloco_fragments;
+    c->diloco_fragments = is_streaming ? c->num_diloco_fragments : 1;
+    double steps = rint((double)c->diloco_sync_period / (double)c->diloco_fragments);
+    c->diloco_fragment_steps = steps < 1 ? 1 : (int64_t)steps;
     c->micro_batch_size_to_train_on /= c->diloco_replicas;
     c->micro_batch_size_to_eval_on /= c->diloco_replicas;
 }

@@ -14,9 +14,9 @@ static const struct {
     {"200 Gbit/s InfiniBand", 24e9, 3e-6},
 };
 
-/* How often an entry runs in one step, or in an outer one. */
+/* How often an entry runs in one step, or in the outer one of each fragment. */
 static int64_t runs_a_step(const MxConfig *config, const char *entry, bool is_outer) {
-    if (is_outer) return !strcmp(entry, "outer");
+    if (is_outer) return mx_text_has_prefix(entry, "outer") || mx_text_has_prefix(entry, "join");
     if (!strcmp(entry, "weigh")) return config->micro_batches;
     if (!strcmp(entry, "grad_add")) return config->gradient_accumulation_steps - 1;
     return !strcmp(entry, "grad") || !strcmp(entry, "update");

@@ -92,7 +92,8 @@ static void put_collectives(const MxPlan *plan, MxJson *root) {
     if (plan->mesh.mesh.n_ranks == 1) return;
     put_exchanges(plan, &plan->program.traffic, mx_json_put_array(root, "collectives_per_step"));
     if (!plan->config->enable_diloco) return;
-    mx_json_set_int(root, "outer_step_period", plan->config->diloco_sync_period);
+    mx_json_set_int(root, "outer_step_period",
+                    plan->config->diloco_fragments * plan->config->diloco_fragment_steps);
     put_exchanges(plan, &plan->program.outer,
                   mx_json_put_array(root, "collectives_per_outer_step"));
 }

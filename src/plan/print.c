@@ -140,7 +140,7 @@ static void print_collectives(const MxPlan *plan, MxText *out) {
     print_seconds(c, out);
     if (!outer->n) return;
     mx_text_add(out, "and of each outer step, every %lld steps\n",
-                (long long)plan->config->diloco_sync_period);
+                (long long)(plan->config->diloco_fragments * plan->config->diloco_fragment_steps));
     print_exchanges(outer, out);
     print_seconds(outer, out);
 }

@@ -1,28 +1,22 @@
 /* diloco.c — the part of a program whose ranks along mesh axis "diloco" are replicas: each trains
- * by itself on its share of every batch, and every diloco_sync_period steps an outer optimizer
- * steps by the mean of how far they went; then all go on from the outer parameters. What no rule
- * cuts differs along that axis, which costs nothing until somebody sums it up (mx_trace_terms).
+ * by itself on its share of every batch, and from time to time an outer optimizer steps by the mean
+ * of how far they went (outer.c). Here are their variables, leaves and what they tell.
  *
  * The outer parameters are the model of checkpoints, evaluation and generation. What each replica
  * has for itself, its parameters and what its optimizer keeps, is in checkpoints below
  * "inner_state/", with the replicas as dim 0.
  *
  * Source: Douillard et al. 2023, DiLoCo; MaxText trainers/diloco/diloco.py and
- * utils/spmd_diloco_sync.py @e591f30c (synchronize_full_state); optax.sgd with nesterov. */
+ * utils/spmd_diloco_sync.py @e591f30c. */
 #include <mx/program.h>
 
+#include "diloco.h"
 #include "internal.h"
 
 #include <math.h>
 
 static const char moments[] = "optimizer/opt_state/", inner[] = "inner_state/",
                   inner_model[] = "inner_state/model", trace_of_outer[] = "outer_opt_state/0/trace";
-
-typedef struct Diloco {
-    int *outer, *momentum; /* [parameter] variables; MX_NONE = it is not trained */
-    MxKeeper keeper;       /* the run, of leaves that have replicas before their dims */
-    MxReplicaLosses told;
-} Diloco;
 
 static bool is_wanted(const MxConfig *config) {
     return config->enable_diloco;
@@ -79,41 +73,6 @@ static void first(MxTrainState *s, MxTrace *t, int param, MxValue value) {
         mx_trace_assign(t, mx_copy(t, value), own->outer[param], false);
 }
 
-/* How far the replicas went from the outer parameter, their mean: a gradient to the outer
- * optimizer.
- */
-static MxValue trace_gradient(MxTrainState *s, MxTrace *t, int param, MxValue outer) {
-    MxValue reached = mx_cast(t, mx_variable(t, s->var.param[param]), MX_F32);
-    MxValue way = mx_add(t, outer, mx_scale(t, reached, -1));
-    mx_trace_terms(t, way, "diloco");
-    const Diloco *own = program_part(s, PART_diloco);
-    MxValue sum = mx_trace_like(t, mx_copy(t, way), own->momentum[param]);
-    return mx_scale(t, sum, 1 / (double)program_replicas(s));
-}
-
-/* m = g + beta m; outer -= lr (g + beta m). The replicas' parameter becomes it. */
-static void trace_outer_step(MxTrainState *s, MxTrace *t, int param) {
-    const Diloco *own = program_part(s, PART_diloco);
-    const MxConfig *c = s->config;
-    MxDtype dtype = s->vars.item[s->var.param[param]].type.dtype;
-    t->scope = mx_model_params(s->model)->leaves[param].path;
-    MxValue outer = mx_cast(t, mx_variable(t, own->outer[param]), MX_F32);
-    MxValue g = trace_gradient(s, t, param, outer);
-    MxValue kept = mx_scale(t, mx_variable(t, own->momentum[param]), c->diloco_outer_momentum);
-    MxValue m = mx_add(t, g, kept);
-    mx_trace_assign(t, m, own->momentum[param], false);
-    MxValue step = mx_add(t, g, mx_scale(t, m, c->diloco_outer_momentum));
-    MxValue new = mx_add(t, outer, mx_scale(t, step, -c->diloco_outer_lr));
-    new = mx_cast(t, new, dtype);
-    mx_trace_assign(t, new, own->outer[param], false);
-    mx_trace_assign(t, mx_copy(t, new), s->var.param[param], false);
-}
-
-static void trace_outer(MxTrainState *s, MxTrace *t) {
-    for (int i = 0; i < n_params(s); i++)
-        if (s->var.gradient[i] != MX_NONE) trace_outer_step(s, t, i);
-}
-
 static void trace_spread(MxTrainState *s, MxTrace *t) {
     for (int i = 0; i < n_params(s); i++) {
         if (s->var.gradient[i] == MX_NONE) continue;
@@ -122,12 +81,11 @@ static void trace_spread(MxTrainState *s, MxTrace *t) {
     }
 }
 
-/* outer: the outer step; spread: every replica's parameters become the outer ones. */
-static const Entry entry_outer = {
-    .name = "outer", .trace = trace_outer, .is_wanted = program_is_training};
+/* spread: every replica's parameters become the outer ones. */
 static const Entry entry_spread = {
     .name = "spread", .trace = trace_spread, .is_wanted = program_is_training};
-static const Entry *const entries[] = {&entry_outer, &entry_spread, NULL};
+static const Entry *const entries[] = {&entry_spread, &diloco_entry_outer, &diloco_entry_join,
+                                       NULL};
 
 /* ---- while it is run */
 
@@ -139,12 +97,6 @@ void mx_train_rejoin(MxTrainState *s) {
 /* Before the first step: later, what was read says where each replica is. */
 static void begin(MxTrainState *s) {
     if (program_is_training(s) && !*s->step) mx_train_rejoin(s);
-}
-
-static void stepped(MxTrainState *s) {
-    if (*s->step % s->config->diloco_sync_period) return;
-    program_run_entry(s, &entry_outer);
-    program_changed(s);
 }
 
 /* ---- leaves */
@@ -351,5 +303,5 @@ const Part part_diloco = {
     .save = save,
     .first = first,
     .begin = begin,
-    .stepped = stepped,
+    .stepped = diloco_stepped,
 };

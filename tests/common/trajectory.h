@@ -16,7 +16,7 @@ enum { TRAJECTORY_REPLICAS = 2 };
 /* Ten times what both are off, and more. */
 static const double trajectory_loss_bound = 1e-5, trajectory_bound = 1e-5;
 
-static const char *const trajectories[] = {"vanilla_sgd", "vanilla_adamw"};
+static const char *const trajectories[] = {"vanilla_sgd", "vanilla_adamw", "streaming"};
 
 /* The groups of a step, and what checkpoints call them. */
 static const struct {

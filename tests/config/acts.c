@@ -99,6 +99,8 @@ static const struct {
     const char *set;
 } modes[] = {
     {MX_KEY_enable_lora, "lora.enable_lora=true\nlora.lora_rank=4\nlora.lora_alpha=4"},
+    {MX_KEY_enable_streaming_diloco,
+     "enable_diloco=true\nenable_streaming_diloco=true\nnum_diloco_fragments=2"},
     {MX_KEY_use_kto, "use_kto=true" ALONE},
     {MX_KEY_use_grpo, "use_grpo=true" ALONE},
     {MX_KEY_use_dpo, "use_dpo=true" ALONE},

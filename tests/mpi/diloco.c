@@ -9,6 +9,7 @@
 #include <program/internal.h>
 
 #include <math.h>
+#include <stdlib.h>
 
 static MxArena arena = {.name = "test"};
 static MxError err;
@@ -222,6 +223,11 @@ END_TEST
 #define APART                                                                                      \
     "enable_diloco=true", "diloco_sync_period=2", "diloco_outer_lr=0.7", "diloco_outer_momentum=0.5"
 #define SGD "opt_type=sgd", "learning_rate=1", "gradient_clipping_threshold=0"
+/* Three fragments, of which one has an outer step every PERIOD steps. */
+#define IN_TURN                                                                                    \
+    "enable_diloco=true", "diloco_sync_period=6", "diloco_outer_lr=0.7",                           \
+        "diloco_outer_momentum=0.5", "enable_streaming_diloco=true", "num_diloco_fragments=3",     \
+        "base_num_decoder_layers=4"
 
 // clang-format off
 static const Variant variants[] = {
@@ -231,10 +237,13 @@ static const Variant variants[] = {
     {.name = "accumulation", .set = {APART, SGD, "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "preferences", .set = {APART, SGD, "use_dpo=true"}, .parts = 2},
     {.name = "moments over data", .set = {APART, "shard_optimizer_over_data=true"}},
+    {.name = "fragments", .set = {IN_TURN, SGD}},
+    {.name = "fragments taken over late", .set = {IN_TURN, SGD, "num_communication_overlapping_steps=1", "communication_overlapping_alpha=0.25"}},
+    {.name = "fragments of adapters", .set = {IN_TURN, SGD, "use_sequential_layers=true", "communication_overlapping_alpha=0.5", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8"}},
 };
 // clang-format on
 
-enum { APART_STEPS = 5, PERIOD = 2, N_VARIANTS = MX_COUNT(variants), MOST_REPLICAS = 8 };
+enum { APART_STEPS = 7, PERIOD = 2, N_VARIANTS = MX_COUNT(variants), MOST_REPLICAS = 8 };
 static const double outer_lr = 0.7, outer_momentum = 0.5;
 
 /* The rows of a replica: as many next to each other, of both responses of pairs. */
@@ -256,6 +265,7 @@ typedef struct Alone {
     int n;
     double **outer, **momentum; /* [parameter]; NULL = it is not trained */
     double loss;                /* of the last step, the mean */
+    const MxConfig *config;
 } Alone;
 
 static Variant alone_variant(const Variant *v, int replicas) {
@@ -288,32 +298,62 @@ static void open_alone(const Variant *v, int replicas, Alone *a) {
     }
 }
 
+static int64_t size_of(const Alone *a, int i) {
+    return mx_shape_count(mx_model_params(a->run[0]->model)->leaves[i].shape);
+}
+
 /* Nesterov's momentum, as optax.sgd has it. */
-static void join(Alone *a, int i) {
-    int64_t size = mx_shape_count(mx_model_params(a->run[0]->model)->leaves[i].shape);
-    float *new = mx_new_n(&arena, float, size);
-    double *g = mx_new_n(&arena, double, size);
+static void step_outer(Alone *a, int i) {
+    double *g = mx_new_n(&arena, double, size_of(a, i));
     for (int r = 0; r < a->n; r++) {
         const float *x = record_floats(&arena, a->run[r], a->run[r]->var.param[i]);
-        for (int64_t k = 0; k < size; k++) g[k] += (a->outer[i][k] - x[k]) / a->n;
+        for (int64_t k = 0; k < size_of(a, i); k++) g[k] += (a->outer[i][k] - x[k]) / a->n;
     }
-    for (int64_t k = 0; k < size; k++) {
+    for (int64_t k = 0; k < size_of(a, i); k++) {
         a->momentum[i][k] = g[k] + outer_momentum * a->momentum[i][k];
         a->outer[i][k] -= outer_lr * (g[k] + outer_momentum * a->momentum[i][k]);
-        new[k] = (float)a->outer[i][k];
     }
-    for (int r = 0; r < a->n; r++) program_write_all(a->run[r], a->run[r]->var.param[i], new);
+}
+
+static void take_over(Alone *a, int i) {
+    double alpha = a->config->communication_overlapping_alpha;
+    for (int r = 0; r < a->n; r++) {
+        const float *x = record_floats(&arena, a->run[r], a->run[r]->var.param[i]);
+        float *new = mx_new_n(&arena, float, size_of(a, i));
+        for (int64_t k = 0; k < size_of(a, i); k++)
+            new[k] = (float)(alpha * x[k] + (1 - alpha) * a->outer[i][k]);
+        program_write_all(a->run[r], a->run[r]->var.param[i], new);
+    }
+}
+
+/* All of it, or one of three: what is in no layer, every other layer or the first half of them, the
+ * rest. */
+static int fragment_of(const Alone *a, int i) {
+    static const char layers[] = "decoder/layers_";
+    const char *path = mx_model_params(a->run[0]->model)->leaves[i].path;
+    if (!a->config->enable_streaming_diloco || !mx_text_has_prefix(path, layers)) return 0;
+    long layer = strtol(path + strlen(layers), NULL, 10);
+    return 1 + (int)(a->config->use_sequential_layers ? layer / 2 : layer % 2);
+}
+
+/* After so many steps. */
+static bool has_turn(const Alone *a, int i, int64_t steps) {
+    int n = a->config->enable_streaming_diloco ? 3 : 1;
+    return steps > 0 && steps % PERIOD == 0 && steps / PERIOD % n == fragment_of(a, i);
 }
 
 static void step_alone(Alone *a, const MxBatch *batch, int step) {
+    int64_t late = a->config->num_communication_overlapping_steps;
     a->loss = 0;
     for (int r = 0; r < a->n; r++) {
         MxBatch own = rows_of(batch, (int)program_rows(a->run[r]->config), r, a->n);
         a->loss += record_loss(a->run[r], step, &own).loss / a->n;
         mx_train_update(a->run[r]);
     }
-    for (int i = 0; i < mx_model_params(a->run[0]->model)->n; i++)
-        if (a->outer[i] && (step + 1) % PERIOD == 0) join(a, i);
+    for (int i = 0; i < mx_model_params(a->run[0]->model)->n; i++) {
+        if (a->outer[i] && has_turn(a, i, step + 1)) step_outer(a, i);
+        if (a->outer[i] && has_turn(a, i, step + 1 - late)) take_over(a, i);
+    }
 }
 
 static double far_from(const MxTrainState *s, const Alone *a, int i, bool is_outer) {
@@ -354,9 +394,11 @@ static bool mesh_number(int i, RankMesh *mesh, int *replicas) {
     return true;
 }
 
-/* What an update sends more than one without an outer step is what the plan says of that. */
-static void ck_outer_planned(const MxTrainState *s, MxCommCount plain, MxCommCount outer,
-                             const char *at) {
+/* What updates send more than as many without outer steps is what the plan says of those, which
+ * each fragment has had equally often.
+ *   plain  of the first update; sum  of all of them, with `outer_steps` */
+static void ck_outer_planned(const MxTrainState *s, MxCommCount plain, MxCommCount sum,
+                             int outer_steps, const char *at) {
     const PlanProgram plan = small_plan(&arena, s->config);
     MxTrainBytes has = mx_train_state_bytes(s);
     int64_t calls = 0, bytes = 0, apart = 0;
@@ -368,20 +410,24 @@ static void ck_outer_planned(const MxTrainState *s, MxCommCount plain, MxCommCou
     for (int i = 0; i < plan.traffic.n; i++)
         ck_assert_ptr_null(strstr(plan.traffic.rows[i].axes, "diloco"));
     ck_assert_int_eq(apart > 0, mx_train_replicas(s) > 1);
-    ck_assert_msg((int64_t)(outer.calls - plain.calls) == calls &&
-                      (int64_t)(outer.bytes - plain.bytes) == bytes,
-                  "%s: planned %lld exchanges of %lld bytes, made %lld of %lld", at,
-                  (long long)calls, (long long)bytes, (long long)(outer.calls - plain.calls),
-                  (long long)(outer.bytes - plain.bytes));
+    int64_t times = outer_steps / s->config->diloco_fragments;
+    int64_t more_calls = (int64_t)sum.calls - APART_STEPS * (int64_t)plain.calls;
+    int64_t more_bytes = (int64_t)sum.bytes - APART_STEPS * (int64_t)plain.bytes;
+    ck_assert_msg(more_calls == times * calls && more_bytes == times * bytes,
+                  "%s: planned %lld exchanges of %lld bytes, %lld times, made %lld of %lld", at,
+                  (long long)calls, (long long)bytes, (long long)times, (long long)more_calls,
+                  (long long)more_bytes);
     ck_assert_uint_gt(has.outer, 0);
     ck_assert_uint_eq((size_t)plan.bytes[PLAN_OUTER], has.outer);
 }
 
-static MxCommCount update_counted(MxTrainState *s) {
+/* Adds what an update sends. */
+static void update_counted(MxTrainState *s, MxCommCount *sum) {
     MxCommCount before = mx_comm_count(comm);
     mx_train_update(s);
     MxCommCount after = mx_comm_count(comm);
-    return (MxCommCount){after.calls - before.calls, after.bytes - before.bytes};
+    sum->calls += after.calls - before.calls;
+    sum->bytes += after.bytes - before.bytes;
 }
 
 START_TEST(replicas_are_runs_of_their_own) {
@@ -394,16 +440,18 @@ START_TEST(replicas_are_runs_of_their_own) {
     if (!mesh_number(_i % N_MESHES, &mesh, &replicas)) return;
     MxTrainState *s = open_state(v, &mesh);
     open_alone(v, replicas, &alone);
+    alone.config = s->config;
     mx_train_state_init(s);
     mx_train_state_begin(s);
     const char *at =
         mx_arena_printf(&arena, "%s on %s", v->name, mx_mesh_text(&arena, &s->mesh.mesh));
     double loss_off = 0, eval;
-    MxCommCount sent[PERIOD];
+    MxCommCount plain, sent = {0};
     for (int step = 0; step < APART_STEPS; step++) {
         MxBatch batch = small_batch(&arena, small_length(v), step);
         MxLoss loss = record_loss(s, step, &batch);
-        sent[step % PERIOD] = update_counted(s);
+        update_counted(s, &sent);
+        if (!step) plain = sent;
         step_alone(&alone, &batch, step);
         loss_off = fmax(loss_off, fabs(loss.loss - alone.loss));
     }
@@ -416,7 +464,7 @@ START_TEST(replicas_are_runs_of_their_own) {
         for (int outer = 0; alone.outer[i] && outer < 2; outer++)
             if (program_has(s, s->sharding[s->var.param[i]], s->rank))
                 far[outer] = fmax(far[outer], far_from(s, &alone, i, outer));
-    if (s->mesh.n_stages == 1) ck_outer_planned(s, sent[0], sent[PERIOD - 1], at);
+    if (s->mesh.n_stages == 1) ck_outer_planned(s, plain, sent, APART_STEPS / PERIOD, at);
     ck_assert_msg(loss_off <= bound, "%s: losses are off by %g", at, loss_off);
     ck_assert_msg(eval_off <= bound, "%s: the evaluation is off by %g", at, eval_off);
     ck_assert_msg(far[0] <= bound, "%s: a replica's parameters are off by %g", at, far[0]);

@@ -411,9 +411,12 @@ stages() {
 # go on, from the last outer step.
 apart="enable_diloco=true diloco_sync_period=3 ici_fsdp_parallelism=1 dataset_type=synthetic per_device_batch_size=2
 checkpoint_period=1 learning_rate_schedule_steps=8 skip_step_on_spikes=true skip_step_interval=4"
+# Of three fragments one has taken its outer step and waits at the end of each step.
+fragments="enable_streaming_diloco=true num_diloco_fragments=3 num_communication_overlapping_steps=2 communication_overlapping_alpha=0.5"
 
 replicas() {
-    for kind in "" "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 pure_nnx=false"; do
+    adapters="lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 pure_nnx=false"
+    for kind in "" "$adapters" "$fragments" "$adapters $fragments"; do
         rm -rf "$work/straight" "$work/resumed"
         # shellcheck disable=SC2086
         {
@@ -446,7 +449,7 @@ replicas() {
         complain "a batch cut along replicas: exit 0"
     grep -q 'logical_axis_rules: "activation_batch" cannot be cut along "diloco", whose replicas differ' "$work/cut/log" ||
         complain "a batch cut along replicas: not told" "$work/cut"
-    passed 10 "replicas go on to the same bits, and fewer of them from the last outer step"
+    passed 12 "replicas go on to the same bits, and fewer of them from the last outer step"
 }
 
 # One trace has all ranks, each with as many exchanges.

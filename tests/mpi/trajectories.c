@@ -17,8 +17,9 @@ static void tear_down(void) {
     mx_error_release(&err);
 }
 
-/* What the two ranks of a replica share where there are four: its rows, or these and its arrays. */
-static const char *const beside[] = {"data", "fsdp"};
+/* What the two ranks of a replica share where there are four: its rows, these and its arrays, or
+ * its layers. */
+static const char *const beside[] = {"data", "fsdp", "pipeline"};
 
 static MxTrainState *open_run(MxH5 *file, const char *words) {
     enum { MOST = 64 };

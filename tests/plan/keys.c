@@ -152,6 +152,7 @@ static const struct {
     {MX_KEY_warmup_steps_fraction, "0.5"},
     {MX_KEY_wsd_decay_style, "cosine"},
     {MX_KEY_learning_rate_schedule_steps, "3"},
+    {MX_KEY_num_diloco_fragments, "5"},
     {MX_KEY_lora_module_path, ".*out.*"},
     {MX_KEY_lora_weight_qtype, "nf4"},
     {MX_KEY_num_devices, "4"},
@@ -234,6 +235,11 @@ static const struct {
      1, false},
     {"ranks", ON_TEXT "per_device_batch_size=1 ici_data_parallelism=2 ici_fsdp_parallelism=1", 2,
      false},
+    {"diloco",
+     ON_TEXT "per_device_batch_size=1 ici_fsdp_parallelism=1 ici_diloco_parallelism=2 "
+             "enable_diloco=true base_num_decoder_layers=4 enable_streaming_diloco=true "
+             "num_diloco_fragments=3 diloco_sync_period=6",
+     2, false},
     {"plan",
      ON_TEXT "per_device_batch_size=2 num_devices=8 ici_data_parallelism=2 ici_fsdp_parallelism=4",
      1, true},
