@@ -22,6 +22,7 @@ typedef struct MxType {
 typedef struct MxVar {
     const char *name;
     MxType type;
+    bool is_on_disk; /* in a file, whose pages memory need not hold (MxDeviceConfig.folder) */
 } MxVar;
 
 /* The variables of a program, shared by its graphs. */

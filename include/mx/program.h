@@ -255,6 +255,7 @@ typedef struct MxTrainBytes {
     size_t outer;   /* parameters and momentum of the outer optimizer (enable_diloco) */
     size_t casts;   /* of frozen weights to the dtype of computation, kept from step to step */
     size_t buffers; /* the batch, scalars in and out */
+    size_t disk;    /* moments in a file (optimizer_memory_disk), in none of the others */
 } MxTrainBytes;
 MxTrainBytes mx_train_state_bytes(const MxTrainState *state);
 const MxConfig *mx_train_state_config(const MxTrainState *state);

@@ -10,6 +10,7 @@ typedef struct MxRun MxRun;
 
 typedef struct MxRunBytes {
     size_t vars, arena;
+    size_t disk; /* variables on disk, in neither of them */
 } MxRunBytes;
 
 /* A program lowered and laid out, nothing of it allocated. */
@@ -25,8 +26,8 @@ MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *
                           MxGraph *const *entries, int n_entries, MxRemat remat);
 
 /* mx_run_open — lowers the entries (graphs over one MxVars) and lays out memory: every variable and
- * one arena, as large as the hungriest entry's, in one piece. Variables start as zeros. Everything
- * lives as long as the arena. */
+ * one arena, as large as the hungriest entry's, in one piece, those on disk in another. Variables
+ * start as zeros. Everything lives as long as the arena. */
 bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *const *entries,
                  int n_entries, MxRemat remat, MxRun **out, MxError *err);
 

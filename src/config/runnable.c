@@ -14,6 +14,7 @@ static const MxKey paths[] = {
     MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,
     MX_KEY_dataset_path,          MX_KEY_sample_prompts,
     MX_KEY_chat_template_path,    MX_KEY_token_cache,
+    MX_KEY_optimizer_memory_disk,
 };
 
 /* "gs://bucket/folder". */
@@ -60,6 +61,14 @@ static bool check_head(const MxConfig *c, MxError *err) {
                           "dpo.algo=reward trains and evaluates it");
 }
 
+/* What writes in the background has a copy of the state in memory, moments and all. */
+static bool check_disk(const MxConfig *c, MxError *err) {
+    return !c->optimizer_memory_disk || !c->enable_checkpointing || !c->async_checkpointing ||
+           mx_config_fail(err, c, MX_KEY_optimizer_memory_disk,
+                          "wants async_checkpointing=false: what writes in the background has a "
+                          "copy of the moments in memory");
+}
+
 bool mx_config_runnable(const MxConfig *config, MxError *err) {
     const ConfigFiles *files = config_files_of(config);
     bool ok = true;
@@ -79,6 +88,7 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
     }
     ok &= check_positions(config, err);
     ok &= check_head(config, err);
+    ok &= check_disk(config, err);
     for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
     if (config->teacher) ok &= check_path(config->teacher, MX_KEY_load_parameters_path, err);
     return ok;

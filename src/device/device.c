@@ -46,6 +46,11 @@ bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
     return device->backend->alloc(device, bytes, out, err);
 }
 
+bool mx_device_alloc_on_disk(MxDevice *device, size_t bytes, void **out, MxError *err) {
+    MX_ASSERT(device->config.folder);
+    return device->backend->alloc_on_disk(device, bytes, out, err);
+}
+
 void mx_device_read(const MxDevice *device, const void *from, void *host, size_t bytes) {
     device->backend->read(device, from, host, bytes);
 }

@@ -62,13 +62,15 @@ static void note_less(MxText *out, const char *key, int64_t saved) {
     if (saved > 0) mx_text_add(out, "\nhint: %s needs %.3f GiB less", key, gib(saved));
 }
 
-/* In the order in which they cost something: a pause at saves, time, another curve. n_ranks: of
+/* In the order in which they cost something: a pause at saves, time, another curve. Moments on disk
+ * want the first, too. n_ranks: of
  * those that share what is short. */
 static void note_remedies(MxArena *arena, const MxPlan *plan, int n_ranks, MxText *out) {
     static const char *const policies[] = {"minimal", "full"};
     const MxConfig *c = plan->config;
     bool is_thriftier = !strcmp(c->remat, "none");
     note_less(out, "async_checkpointing=false", plan->memory.saving * n_ranks);
+    note_less(out, "optimizer_memory_disk=DIR", plan->memory.optimizer * n_ranks);
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier)
             note_less(out, mx_arena_printf(arena, "remat_policy=%s", policies[i]),
@@ -104,7 +106,7 @@ static Need tightest(MxArena *arena, const MxPlan *plan, int n_ranks) {
     const char *shared = n_ranks == 1 ? "" : mx_arena_printf(arena, " for %d ranks here", n_ranks);
     const Need needs[] = {
         {limits.memory, (total + RESIDENT_BYTES) * n_ranks, n_ranks, shared},
-        {limits.addresses, total + MAPPED_BYTES + stacks, 1, " of addresses"},
+        {limits.addresses, total + plan->memory.disk + MAPPED_BYTES + stacks, 1, " of addresses"},
         {limits.data, total + WRITABLE_BYTES + stacks, 1, " of addresses"},
     };
     int most = 0;

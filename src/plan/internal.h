@@ -83,6 +83,7 @@ enum {
     PLAN_WEIGHTS,
     PLAN_GRADIENTS,
     PLAN_OPTIMIZER,
+    PLAN_DISK,
     PLAN_OUTER,
     PLAN_REFERENCE,
     PLAN_ACTIVATIONS,
@@ -123,6 +124,7 @@ const char *plan_link_name(int link);
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, outer, reference, activations, casts, buffers, saving;
     int64_t process, total;
+    int64_t disk;        /* in a file, not in the total */
     MxMemoryLimit limit; /* of this machine or a control group of it */
     bool is_exact;       /* nothing is estimated but the process itself: a run takes the mesh */
     struct {

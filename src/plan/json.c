@@ -44,6 +44,7 @@ static void put_memory(const MxPlan *plan, MxJson *root) {
     mx_json_set_int(object, "saving", m->saving);
     mx_json_set_int(object, "process", m->process);
     mx_json_set_int(object, "total", m->total);
+    mx_json_set_int(object, "disk", m->disk);
     mx_json_set_bool(object, "activations_are_exact", m->is_exact);
     mx_json_set_int(object, "machine", m->limit.bytes);
     mx_json_set_bool(object, "fits", m->total <= m->limit.bytes);

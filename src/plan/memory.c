@@ -62,6 +62,7 @@ bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
     *m = (PlanMemory){.weights = bytes[PLAN_WEIGHTS],
                       .gradients = bytes[PLAN_GRADIENTS],
                       .optimizer = bytes[PLAN_OPTIMIZER],
+                      .disk = bytes[PLAN_DISK],
                       .outer = bytes[PLAN_OUTER],
                       .reference = bytes[PLAN_REFERENCE],
                       .activations = bytes[PLAN_ACTIVATIONS],

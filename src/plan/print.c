@@ -82,6 +82,10 @@ static void print_memory(const MxPlan *plan, MxText *out) {
                         : "the copy of its share of the state, written in the background: about");
     print_bytes(out, "process", m->process, "code and libraries: about");
     print_bytes(out, "total", m->total, "");
+    if (m->disk)
+        print_bytes(out, "on disk", m->disk,
+                    mx_arena_printf(out->arena, "moments, in a file in \"%s\", not in memory: %s",
+                                    plan->config->optimizer_memory_disk, exact));
     if (m->total <= m->limit.bytes) {
         mx_text_add(out, "%s has %.3f GiB: enough for one rank\n", m->limit.name,
                     gib(m->limit.bytes));

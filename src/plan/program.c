@@ -57,6 +57,7 @@ static bool lower_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraph
                              .bytes = {[PLAN_WEIGHTS] = (int64_t)b->parameters,
                                        [PLAN_GRADIENTS] = (int64_t)b->gradients,
                                        [PLAN_OPTIMIZER] = (int64_t)b->moments,
+                                       [PLAN_DISK] = (int64_t)b->disk,
                                        [PLAN_OUTER] = (int64_t)b->outer,
                                        [PLAN_REFERENCE] = (int64_t)b->reference,
                                        [PLAN_ACTIVATIONS] = (int64_t)b->activations,

@@ -39,11 +39,13 @@ static size_t bytes_of_teacher(const MxTrainState *s, BytesOf *bytes_of_var) {
 
 static MxTrainBytes bytes_by(const MxTrainState *s, BytesOf *bytes_of_var) {
     int n = mx_model_params(s->model)->n;
+    size_t moments = bytes_of_vars(s, bytes_of_var, s->var.kept, s->optim->n_arrays);
+    bool is_on_disk = s->config->optimizer_memory_disk != NULL;
     MxTrainBytes bytes = {.parameters = bytes_of_vars(s, bytes_of_var, s->var.param, n) +
                                         bytes_of_vars(s, bytes_of_var, s->var.scales, n),
                           .gradients = bytes_of_vars(s, bytes_of_var, s->var.gradient, n),
-                          .moments =
-                              bytes_of_vars(s, bytes_of_var, s->var.kept, s->optim->n_arrays),
+                          .moments = is_on_disk ? 0 : moments,
+                          .disk = is_on_disk ? moments : 0,
                           .outer = program_outer_bytes(s, bytes_of_var),
                           .reference = bytes_of_teacher(s, bytes_of_var)};
     for (int var = s->var.first_cast; var < s->var.end_casts; var++)

@@ -151,7 +151,8 @@ static void cut_variables(MxTrainState *s) {
                                                            var.type.shape.rank)};
         s->box[i] = mx_shard_box(layout, var.type.shape, s->rank);
         for (int d = 0; d < var.type.shape.rank; d++) var.type.shape.dim[d] = s->box[i].count[d];
-        mx_vars_add(&s->local, var.name, var.type);
+        int local = mx_vars_add(&s->local, var.name, var.type);
+        s->local.item[local].is_on_disk = var.is_on_disk;
     }
 }
 

@@ -29,7 +29,8 @@ static const struct {
 static bool open_device(MxTrainState *s, MxError *err) {
     MxDeviceConfig device = {.n_threads = (int)s->config->num_threads,
                              .may_split = !strcmp(s->config->matmul_precision, "high"),
-                             .comm = s->comm};
+                             .comm = s->comm,
+                             .folder = s->config->optimizer_memory_disk};
     for (int i = 0; i < MX_COUNT(providers); i++)
         if (!strcmp(providers[i].name, s->config->matmul_provider))
             device.matmul = providers[i].provider;

@@ -19,6 +19,7 @@ void program_declare_kept(MxTrainState *s) {
         s->var.kept[i] = MX_NONE;
         if (!program_is_training(s)) continue;
         s->var.kept[i] = program_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
+        s->vars.item[s->var.kept[i]].is_on_disk = s->config->optimizer_memory_disk != NULL;
     }
     for (int i = 0; i < o->n_parts; i++)
         s->var.hyper[i] = program_add_var(s, "hyper", mx_optim_part(o, i), hyper);

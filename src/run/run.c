@@ -26,6 +26,7 @@ struct MxRun {
     const MxVars *vars;
     size_t *var_offset;
     uint8_t *memory; /* variables, then the arena; the device's */
+    uint8_t *disk;   /* variables on disk; the device's too */
     MxRunBytes bytes;
     bool is_measured; /* every kernel is waited for */
     Entry *entries;
@@ -65,7 +66,7 @@ static size_t scratch_bytes(const void *context, const MxGraph *graph, const MxN
 }
 
 static uint8_t *address_of_var(const MxRun *run, int var) {
-    return run->memory + run->var_offset[var];
+    return (run->vars->item[var].is_on_disk ? run->disk : run->memory) + run->var_offset[var];
 }
 
 static void *address(const MxRun *run, const MxLowered *lowered, MxValue value) {
@@ -151,9 +152,9 @@ MxRunLayout mx_run_layout(MxArena *arena, const MxDevice *device, const MxVars *
                           .var_offset = mx_new_n(arena, size_t, vars->n + 1)};
     for (int i = 0; i < vars->n; i++) {
         MxType type = vars->item[i].type;
-        layout.var_offset[i] = layout.bytes.vars;
-        layout.bytes.vars +=
-            aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
+        size_t *bytes = vars->item[i].is_on_disk ? &layout.bytes.disk : &layout.bytes.vars;
+        layout.var_offset[i] = *bytes;
+        *bytes += aligned((size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype));
     }
     MxLowerOptions options = {.machine = device->backend->machine,
                               .remat = remat,
@@ -176,9 +177,12 @@ bool mx_run_open(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *
     for (int i = 0; i < n_entries; i++) run->entries[i].lowered = layout.lowered[i];
     run->var_offset = layout.var_offset;
     run->bytes = layout.bytes;
-    void *memory;
+    void *memory, *disk = NULL;
     if (!mx_device_alloc(device, run->bytes.vars + run->bytes.arena, &memory, err)) return false;
+    if (run->bytes.disk && !mx_device_alloc_on_disk(device, run->bytes.disk, &disk, err))
+        return false;
     run->memory = memory;
+    run->disk = disk;
     for (int i = 0; i < n_entries; i++)
         if (!bind_entry(run, &run->entries[i], err)) return false;
     *out = run;

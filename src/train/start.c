@@ -136,6 +136,9 @@ static void log_plan(Loop *l) {
            "activations %s, casts %s, saving %s",
            gib(l, b.total + saving), gib(l, b.parameters), gib(l, b.gradients), gib(l, b.moments),
            gib(l, b.reference), gib(l, b.activations), gib(l, b.casts), gib(l, saving));
+    if (b.disk)
+        mx_log("on disk: moments, %s GiB in a file in \"%s\"", gib(l, b.disk),
+               l->config->optimizer_memory_disk);
     mx_log("%s", mx_tflops_text(&l->arena, mx_model_tflops(model)));
 }
 

@@ -294,6 +294,17 @@ memory_of_shell() {
     done
 }
 
+# A model with room for its moments on the disk alone.
+memory_of_disk() {
+    option=-d kb=800000 n=0 refused=0 limit="ulimit -d"
+    large="vocab_size=65536 base_emb_dim=256 per_device_batch_size=1 enable_checkpointing=false num_threads=2"
+    for keys in "$large" "$large optimizer_memory_disk=$work"; do
+        what="ulimit -d $kb $keys"
+        limited in_shell
+    done
+    both "moments that have room on the disk alone"
+}
+
 memory() {
     if ldd "$binary" | grep -q asan; then
         echo "memory: NOT TESTED, the sanitizer's own is beyond any limit"
@@ -301,6 +312,7 @@ memory() {
     fi
     memory_of_group "$1"
     memory_of_shell "$2"
+    memory_of_disk
 }
 
 # ---- damage

@@ -42,6 +42,7 @@ static const Variant rows[] = {
     {.name = "an indexer alone, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=5", "indexer_loss_scaling_factor=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .often = true},
+    {.name = "moments on disk", .set = {"optimizer_memory_disk=.", "async_checkpointing=false", "shard_optimizer_over_data=true"}},
     {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},
     {.name = "muon", .set = {"opt_type=muon", "muon_consistent_rms=0.2"}},
     {.name = "muon, moments over data, accumulation", .set = {"opt_type=muon", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},

@@ -136,6 +136,7 @@ static const struct {
     {MX_KEY_distill_layer_indices, "[0]"},
     {MX_KEY_opt_type, "sgd"},
     {MX_KEY_optimizer_state_dtype, "int8"},
+    {MX_KEY_optimizer_memory_disk, "{}"},
     {MX_KEY_trainable_parameters_mask, "[mlp]"},
     {MX_KEY_skip_step_interval, "2"},
     {MX_KEY_muon_beta, "0.5"},
@@ -238,7 +239,7 @@ static const struct {
     {"diloco",
      ON_TEXT "per_device_batch_size=1 ici_fsdp_parallelism=1 ici_diloco_parallelism=2 "
              "enable_diloco=true base_num_decoder_layers=4 enable_streaming_diloco=true "
-             "num_diloco_fragments=3 diloco_sync_period=6",
+             "num_diloco_fragments=3 diloco_sync_period=6 async_checkpointing=false",
      2, false},
     {"plan",
      ON_TEXT "per_device_batch_size=2 num_devices=8 ici_data_parallelism=2 ici_fsdp_parallelism=4",

@@ -26,6 +26,7 @@ int main(void) {
     srunner_add_suite(runner, ahead_suite());
     srunner_add_suite(runner, clip_suite());
     srunner_add_suite(runner, blocks_suite());
+    srunner_add_suite(runner, disk_suite());
     srunner_add_suite(runner, distill_suite());
     srunner_add_suite(runner, dropout_suite());
     srunner_add_suite(runner, blackbox_suite());

@@ -11,6 +11,7 @@ Suite *ahead_suite(void);
 Suite *blocks_suite(void);
 Suite *clip_suite(void);
 Suite *diloco_suite(void);
+Suite *disk_suite(void);
 Suite *distill_suite(void);
 Suite *dropout_suite(void);
 Suite *environment_suite(void);

@@ -36,6 +36,12 @@ const CpuLevel *cpu_level_find(MxError *err);
 
 extern const MxBackend backend_cpu;
 
+/* ---- disk.c */
+
+/* cpu_disk_map — memory of zeros that is a file of a folder: mx_device_alloc_on_disk. To be
+ * unmapped. */
+bool cpu_disk_map(const char *folder, size_t bytes, void **out, MxError *err);
+
 /* ---- machine.c */
 
 extern const MxMachine cpu_machine;

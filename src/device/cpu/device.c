@@ -1,5 +1,5 @@
 /* device.c — the CPU as a device: finds out what the processor can do, sets up threads and
- * libraries, and hands out memory. */
+ * libraries, and hands out memory, of files too. */
 #include "cpu.h"
 
 #include <errno.h>
@@ -30,6 +30,12 @@ static void unmap(void *data) {
     munmap(mapping->base, mapping->bytes);
 }
 
+static void keep_mapping(MxDevice *device, void *base, size_t bytes) {
+    Mapping *mapping = mx_new(device->arena, Mapping);
+    *mapping = (Mapping){.base = base, .bytes = bytes};
+    mx_arena_on_release(device->arena, unmap, mapping);
+}
+
 enum { HUGE_BYTES = 2 << 20 };
 
 /* Has pages there before they are used: with all threads, which kernels would not do that wait for
@@ -51,13 +57,17 @@ static bool alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
         return mx_fail(err, MX_EXIT_NO_MEMORY, MX_NOWHERE,
                        "could not get %zu MiB of memory for the device: %s", bytes >> 20,
                        strerror(errno));
-    Mapping *mapping = mx_new(device->arena, Mapping);
-    *mapping = (Mapping){.base = base, .bytes = whole};
-    mx_arena_on_release(device->arena, unmap, mapping);
+    keep_mapping(device, base, whole);
     char *start = (char *)(((uintptr_t)base + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
     if (bytes >= HUGE_BYTES) madvise(start, bytes, MADV_HUGEPAGE); /* a wish, may fail */
     cpu_for_uneven(device, (int64_t)bytes, HUGE_BYTES, touch_span, &start);
     *out = start;
+    return true;
+}
+
+static bool alloc_on_disk(MxDevice *device, size_t bytes, void **out, MxError *err) {
+    if (!cpu_disk_map(device->config.folder, bytes, out, err)) return false;
+    keep_mapping(device, *out, bytes);
     return true;
 }
 
@@ -143,6 +153,7 @@ const MxBackend backend_cpu = {
     .describe = describe,
     .arithmetic = arithmetic,
     .alloc = alloc,
+    .alloc_on_disk = alloc_on_disk,
     .read = read,
     .write = write,
     .progress = progress,

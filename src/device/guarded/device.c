@@ -53,16 +53,26 @@ static Pages *find(const Guarded *g, const void *address) {
 
 /* ---- memory */
 
-static bool alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
+static void guard(MxDevice *device, void *start, size_t bytes) {
     enum { PAGE_BYTES = 4096 };
     const Guarded *g = guarded_of(device);
-    if (!backend_cpu.alloc(g->cpu, bytes, out, err)) return false;
     Pages *pages = mx_new(device->arena, Pages);
-    *pages = (Pages){.start = *out,
+    *pages = (Pages){.start = start,
                      .bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
                      .next = *g->pages};
     *g->pages = pages;
     protect(pages, PROT_NONE);
+}
+
+static bool alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
+    if (!backend_cpu.alloc(guarded_of(device)->cpu, bytes, out, err)) return false;
+    guard(device, *out, bytes);
+    return true;
+}
+
+static bool alloc_on_disk(MxDevice *device, size_t bytes, void **out, MxError *err) {
+    if (!backend_cpu.alloc_on_disk(guarded_of(device)->cpu, bytes, out, err)) return false;
+    guard(device, *out, bytes);
     return true;
 }
 
@@ -160,6 +170,7 @@ const MxBackend backend_guarded = {
     .describe = describe,
     .arithmetic = arithmetic,
     .alloc = alloc,
+    .alloc_on_disk = alloc_on_disk,
     .read = read,
     .write = write,
     .progress = progress,
