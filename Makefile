@@ -298,7 +298,7 @@ bench_objs      = $(patsubst %,$(BENCH)/%.o,$1)
 $(BENCH)/%.o: bench/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(INCS.device) $(CFLAGS) -O3 -fopenmp -c -o $@ $<
 $(BENCH)/touch: $(call bench_objs,touch common) ; $(link) -fopenmp
 $(BENCH)/matmul_floor: $(call bench_objs,matmul_floor product common) ; $(link) $(LIBS.device)
-$(BENCH)/ops: $(call bench_objs,ops step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
+$(BENCH)/ops: $(call bench_objs,ops dense step product common) $(call objs,ops-bench) ; $(link) $(call libs,ops-bench)
 $(BENCH)/providers: $(call bench_objs,providers common) $(call objs,providers-bench) ; $(link) $(call libs,providers-bench)
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
 $(BENCH)/generate: $(call bench_objs,generate common) $(call objs,generate-bench) ; $(link) $(call libs,generate-bench) -fopenmp

@@ -7,12 +7,13 @@
  * Each case is timed twice: over buffers that lie in the caches if they fit ("warm"), and over as
  * many copies of them in turn as exceed the caches several times ("cold"). In a step the truth lies
  * between; rates and shares are of the cold run. A case's bytes are its inputs and outputs, each
- * once: what a kernel moves beyond that lowers its share. */
+ * once: what a kernel moves beyond that lowers its share.
+ *
+ * Products with a matrix an expert, of rows that chose them evenly by chance, are also held against
+ * one dense product of as many FLOPs, by the better library. */
 #include "common.h"
-#include "product.h"
+#include "dense.h"
 #include "step.h"
-
-#include <mx/device.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +29,10 @@ typedef struct Case {
     MxKernelCall call;
     int alias[MX_MAX_OUT]; /* the input whose buffer an output takes over, -1 = none */
     size_t scratch_bytes;
+    unsigned choices; /* inputs that say which experts were chosen */
     double bytes, flops;
     BenchTimes warm, cold;
+    double dense_s; /* of the dense product beside experts', 0 = it is none of theirs */
 } Case;
 
 typedef struct Bench {
@@ -149,6 +152,17 @@ static double least_bytes(const MxKernelCall *call) {
     return bytes;
 }
 
+/* The inputs that a router made. */
+static unsigned choices_of(const MxGraph *graph, const MxNode *node) {
+    unsigned mask = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        const MxOp *op = mx_graph_producer(graph, mx_graph_buffer(graph, node->in[i]))->op;
+        bool is_choice = op == &op_top_k || op == &op_to_slots;
+        if (is_choice && graph->values[node->in[i]].type.dtype == MX_I32) mask |= 1u << i;
+    }
+    return mask;
+}
+
 static void add_node(Bench *b, int entry, const MxNode *node) {
     const MxLowered *lowered = &b->step->lowered[entry];
     MxKernelCall call = call_of(b, lowered->graph, node);
@@ -163,6 +177,7 @@ static void add_node(Bench *b, int entry, const MxNode *node) {
     *c = (Case){.label = label, .entry = entry, .calls = 1, .call = call};
     c->kernel = mx_device_kernel(b->device, node->op);
     c->scratch_bytes = c->kernel->scratch ? c->kernel->scratch(b->device, &call) : 0;
+    c->choices = choices_of(lowered->graph, node);
     c->bytes = least_bytes(&call);
     if (node->op->flops) c->flops = node->op->flops(call.in_type, call.out_type, call.attr);
     for (int i = 0; i < node->n_out; i++) {
@@ -206,14 +221,16 @@ static void place(Case *c, char *at) {
     }
 }
 
-/* Floats are small, and positive where the optimizer takes roots of them; integers are tokens, or
- * one and the same segment. */
+/* Floats are small, and positive where the optimizer takes roots of them; integers are tokens,
+ * experts, or one and the same segment. */
 static void fill(const Bench *b, const Case *c, int input) {
     MxType type = c->call.in_type[input];
     int64_t n = mx_shape_count(type.shape);
     void *to = c->call.in[input];
     bool is_positive = c->call.op == &op_adamw;
     bool is_segment = c->call.op == &op_attention || c->call.op == &op_attention_grad;
+    bool is_choice = c->choices >> input & 1;
+    int64_t ids = is_choice ? b->config->num_experts : b->config->vocab_size;
     for (int64_t i = 0; i < n; i++) {
         uint32_t word = (uint32_t)(i + input + 1) * 2654435761u;
         word = (word ^ word >> 15) * 0x2c1b3c6du;
@@ -224,7 +241,7 @@ static void fill(const Bench *b, const Case *c, int input) {
         else if (type.dtype == MX_BF16)
             ((MxBf16 *)to)[i] = mx_f32_to_bf16(x);
         else
-            ((int32_t *)to)[i] = is_segment ? 1 : (int32_t)(word % (uint32_t)b->config->vocab_size);
+            ((int32_t *)to)[i] = is_segment ? 1 : (int32_t)(word % (uint32_t)ids);
     }
 }
 
@@ -263,13 +280,7 @@ static double peak(bool is_bf16) {
     enum { SIDE = 2048 };
     Product p = {.m = SIDE, .n = SIDE, .k = SIDE, .is_bf16 = is_bf16 && product_has_bf16()};
     Operands operands = product_operands((size_t)SIDE * SIDE);
-    double best = 0;
-    for (int library = 0; library < LIBRARY_COUNT; library++) {
-        if (!product_can(&p, (Library)library)) continue;
-        double rate = product_flops(&p) / product_time(&p, (Library)library, &operands).median_s;
-        best = rate > best ? rate : best;
-    }
-    return best;
+    return product_flops(&p) / product_best_s(&p, &operands);
 }
 
 /* ---- output */
@@ -308,6 +319,18 @@ static void print_table(const Bench *b) {
     }
 }
 
+static void print_experts(const Bench *b) {
+    bool is_first = true;
+    for (int i = 0; i < b->n_cases; i++) {
+        const Case *c = &b->cases[i];
+        if (c->dense_s == 0) continue;
+        if (is_first) printf("\n%9s %9s %9s  %s\n", "warm ms", "dense ms", "of dense", "experts");
+        is_first = false;
+        printf("%9.4f %9.4f %9.2f  %s\n", 1e3 * c->warm.median_s, 1e3 * c->dense_s,
+               c->warm.median_s / c->dense_s, c->label);
+    }
+}
+
 static void write_csv(const Bench *b, const char *path) {
     FILE *f = fopen(path, "w");
     if (!f) bench_fail("could not write \"%s\"", path);
@@ -323,6 +346,10 @@ static void write_csv(const Bench *b, const char *path) {
         fprintf(f, "%s,\"%s\",%d,%d,%.9f,%.9f,%.9f,%.9f,%.0f,%.0f,%.4f\n", step_names[c->entry],
                 c->label, c->calls, c->cold.runs, c->cold.min_s, c->cold.median_s, c->cold.max_s,
                 c->warm.median_s, c->bytes, c->flops, share(b, c));
+        if (c->dense_s > 0)
+            fprintf(f, "dense,\"in place of %s\",%d,%d,%.9f,%.9f,%.9f,%.9f,0,%.0f,%.4f\n", c->label,
+                    c->calls, c->warm.runs, c->dense_s, c->dense_s, c->dense_s, c->dense_s,
+                    c->flops, share(b, c) * c->cold.median_s / c->dense_s);
     }
     if (fclose(f)) bench_fail("could not write \"%s\"", path);
 }
@@ -370,6 +397,7 @@ static void measure(Bench *b, MxError *err) {
     if (!mx_device_alloc(b->device, bytes, &pool, err)) bench_fail("%s", err->text.data);
     b->pool = pool;
     for (int i = 0; i < b->n_cases; i++) time_case(b, &b->cases[i]);
+    for (int i = 0; i < b->n_cases; i++) b->cases[i].dense_s = dense_s(&b->cases[i].call);
     qsort(b->cases, (size_t)b->n_cases, sizeof *b->cases, dearest_first);
 }
 
@@ -389,6 +417,7 @@ int main(int argc, char **argv) {
     printf("%s\nmemory bandwidth %.1f GB/s; matmul peak f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n",
            mx_device_describe(b.device), b.bandwidth * 1e-9, b.f32_peak * 1e-9, b.bf16_peak * 1e-9);
     print_table(&b);
+    print_experts(&b);
     if (csv) write_csv(&b, csv);
     mx_arena_release(&b.arena);
     return 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains a workload with PyTorch, as its users do: transformers' llama, SDPA, fused AdamW.
+"""Trains a workload with PyTorch, as its users do: transformers' llama or mixtral, SDPA, fused AdamW.
 
-  peer_torch.py --workload w1|w3|w4 --method full|lora|dpo|dpo_lora --dtype f32|bf16 [--compile] --steps N --threads N
+  peer_torch.py --workload w1|w3|w4|w5m --method full|lora|dpo|dpo_lora --dtype f32|bf16 [--compile] --steps N --threads N
 
 A step is forward, backward, clip to norm 1.0, AdamW, zero grads, on one batch of random tokens. bf16 means
 autocast with float32 master weights. Prints a line as each step ends and one line of JSON with the seconds
@@ -17,20 +17,27 @@ import time
 import torch
 import transformers
 
-SHAPES = {  # emb, layers, heads, mlp, vocab, batch, length: those of w1.yml, w3.yml, w4.yml
+SHAPES = {  # emb, layers, heads, mlp, vocab, batch, length: those of w1.yml, w3.yml, w4.yml, w5m.yml
     "w1": (768, 12, 12, 2048, 32000, 4, 512),
     "w3": (128, 4, 4, 352, 256, 8, 128),
     "w4": (768, 2, 12, 2048, 32000, 1, 8192),
+    "w5m": (768, 8, 12, 2048, 32000, 4, 512),
 }
+EXPERTS = {"w5m": (8, 2)}  # how many there are, and how many a token goes to; a workload without is dense
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def make_model(workload, method):
     emb, layers, heads, mlp, vocab, _, length = SHAPES[workload]
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        hidden_size=emb, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
-        head_dim=emb // heads, intermediate_size=mlp, vocab_size=vocab, max_position_embeddings=length,
-        attn_implementation="sdpa", use_cache=False))
+    sizes = dict(hidden_size=emb, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
+                 head_dim=emb // heads, intermediate_size=mlp, vocab_size=vocab, max_position_embeddings=length,
+                 attn_implementation="sdpa", use_cache=False)
+    if workload in EXPERTS:  # multiplied as transformers does by default
+        experts, chosen = EXPERTS[workload]
+        model = transformers.MixtralForCausalLM(transformers.MixtralConfig(
+            num_local_experts=experts, num_experts_per_tok=chosen, **sizes))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
     if "lora" in method:
         import peft
         model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, target_modules=PROJECTIONS))

@@ -32,6 +32,7 @@ WORKLOADS = {
     "w2": dict(config="bench/w1.yml", peer="w1", method="lora", overrides=LORA, steps=7, has_floor=False, beside=["w1"]),
     "w3": dict(config="bench/w3.yml", peer="w3", method="full", overrides=[], steps=58, has_floor=True, beside=[]),
     "w4": dict(config="bench/w4.yml", peer="w4", method="full", overrides=[], steps=5, has_floor=False, beside=[]),
+    "w5m": dict(config="bench/w5m.yml", peer="w5m", method="full", overrides=[], steps=5, has_floor=False, beside=[]),
     "w6": dict(config="bench/w1.yml", peer="w1", method="dpo", overrides=DPO, steps=7, has_floor=False, beside=[]),
     "w7": dict(config="bench/w1.yml", peer="w1", method="dpo_lora", overrides=DPO + LORA, steps=7, has_floor=False,
                beside=["w2"]),
