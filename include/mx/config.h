@@ -215,9 +215,15 @@ const char *mx_config_said(MxArena *arena, const char *text, MxKey key);
  * another value than their default, sorted, sharding rules cut; and that `path` has all. */
 void mx_config_print(const MxConfig *config, const char *path);
 
+/* mx_config_start — a config to start from, as YAML with what each key does: the keys that differ
+ * from their defaults, and those of a list, names with spaces between them. What a preset says
+ * comes with its name and is not written: another value there would not count. It loads back to
+ * the same config. Test: tests/cli/finetune.sh. */
+void mx_config_start(MxText *out, const MxConfig *config, const char *keys);
+
 /* mx_config_help — what a key or a group of keys means, from the rows. topic NULL = the groups,
- * "markdown" = the table of docs/CONFIG.md, "man" = the manual page base.yml(5). Errors: neither a
- * key nor a group.
+ * "markdown" = the tables of docs/CONFIG.md, "maxtext" = those of docs/MAXTEXT.md, "man" = the
+ * manual page base.yml(5). Errors: neither a key nor a group.
  * mx_config_complete — what an argument KEY=VALUE that begins so may be, a line each; keys without
  * a value end in "=", and ":files" stands where names of files may. See MxManual. Test:
  * tests/cli/manual.sh. */

@@ -1,5 +1,5 @@
-/* help.c — what keys mean, from the rows: for --help-config, the tables in docs/CONFIG.md,
- * configs/base.yml and base.yml(5), and the completion of command lines. */
+/* help.c — what keys mean, from the rows: for --help-config, the tables in docs/CONFIG.md and
+ * base.yml(5), and the completion of command lines. configs/base.yml is made by yml.c. */
 #include "room.h"
 
 #include <mx/family.h>
@@ -128,62 +128,6 @@ static void help_markdown(MxText *out) {
     families_table(out);
 }
 
-/* ---- configs/base.yml */
-
-/* The items of a list of lists, a line each. */
-static void add_items(MxText *out, const char *list) {
-    int depth = 0;
-    for (const char *at = list; *at; at++) {
-        if (*at == '[' && ++depth == 2) mx_text_add(out, "  - ");
-        if (depth >= 2) mx_text_add(out, "%c", *at);
-        if (*at == ']' && --depth == 1) mx_text_add(out, "\n");
-    }
-}
-
-/* The words of a choice stand before what it does, if they are few. */
-static const char *comment_of(MxArena *arena, const ConfigRow *row) {
-    enum { FEW = 60 };
-    if (!row->now || strlen(row->now) > FEW) return row->doc;
-    return mx_arena_printf(arena, "%s; %s", config_join(arena, row->now, " | "), row->doc);
-}
-
-/* indent  spaces before the key; name  within its section */
-static void yml_row(MxText *out, const ConfigRow *row, const char *indent, const char *name) {
-    enum { COMMENT_AT = 42 };
-    const char *value = *row->fallback || row->type > CONFIG_choice ? row->fallback : "\"\"";
-    bool is_table = mx_text_has_prefix(value, "[[") && strstr(value, "], [");
-    const char *line = is_table ? mx_arena_printf(out->arena, "%s%s:", indent, name)
-                                : mx_arena_printf(out->arena, "%s%s: %s", indent, name, value);
-    mx_text_add(out, "%-*s # %s\n", COMMENT_AT, line, comment_of(out->arena, row));
-    if (is_table) add_items(out, value);
-}
-
-static void help_yml(MxText *out) {
-    mx_text_add(out,
-                "# base.yml - every key that acts, with its default. mxtrain reads this file when "
-                "no other is given;\n"
-                "# start your own with \"base_config: base.yml\" and change what you need.\n#\n"
-                "# Names and meaning are MaxText's. Where a default differs from MaxText's, the "
-                "comment says so: the\n"
-                "# bare command is a small byte-level model on the text that comes with mxtrain, "
-                "about a minute on\n"
-                "# two cores. \"(ours)\" marks keys that MaxText does not have. More about a key: "
-                "mxtrain --help-config KEY.\n"
-                "# Made by mxtrain --help-config yml (make docs).\n");
-    const char *section = "";
-    for (int key = 0; key < MX_KEY_COUNT; key++) {
-        const ConfigRow *row = &config_rows[key];
-        const ConfigGroup *group = config_group_of((MxKey)key);
-        if ((int)group->first == key) mx_text_add(out, "\n# ---- %s\n", group->title);
-        const char *dot = strchr(row->name, '.');
-        const char *of =
-            dot ? mx_arena_strndup(out->arena, row->name, (size_t)(dot - row->name)) : "";
-        if (*of && strcmp(of, section)) mx_text_add(out, "%s:\n", of);
-        section = of;
-        yml_row(out, row, dot ? "  " : "", dot ? dot + 1 : row->name);
-    }
-}
-
 static void man_row(MxText *out, const ConfigRow *row) {
     const char *fallback = default_text(out->arena, row);
     mx_text_add(out, ".TP\n.BR %s \" (%s, default ", row->name, type_names[row->type]);
@@ -221,7 +165,7 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
     static const struct {
         const char *topic;
         void (*help)(MxText *out);
-    } files[] = {{"markdown", help_markdown}, {"yml", help_yml}, {"man", help_man}};
+    } files[] = {{"markdown", help_markdown}, {"yml", config_yml}, {"man", help_man}};
     for (int i = 0; i < MX_COUNT(files); i++)
         if (!strcmp(files[i].topic, topic)) {
             files[i].help(out);

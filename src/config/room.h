@@ -261,6 +261,11 @@ const char *config_that_name(MxArena *arena, MxKey kind, MxKey key);
 /* config_fail — as mx_config_fail, while loading; marks the slot. */
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
 
+/* config_differs — whether somebody said a key, and not what its row says.
+ * config_yml — configs/base.yml. */
+bool config_differs(MxArena *arena, const ConfigSlot *slot);
+void config_yml(MxText *out);
+
 /* config_topology_devices — of one slice of a topology; 0 = there is no such topology.
  * config_topology_families — "v4-N, ..., a3". */
 int64_t config_topology_devices(const char *name);

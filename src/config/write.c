@@ -100,8 +100,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(mx_key_name(*(const MxKey *)a), mx_key_name(*(const MxKey *)b));
 }
 
-/* Said by somebody, and not what the row says. */
-static bool differs(MxArena *arena, const ConfigSlot *slot) {
+bool config_differs(MxArena *arena, const ConfigSlot *slot) {
     return slot->from != CONFIG_FROM_DEFAULT &&
            !config_node_equal(arena, slot->value, slot->given[CONFIG_FROM_DEFAULT]);
 }
@@ -111,7 +110,7 @@ void mx_config_print(const MxConfig *config, const char *path) {
     MxKey keys[MX_KEY_COUNT];
     int n = 0;
     for (int key = 0; key < MX_KEY_COUNT; key++)
-        if (differs(&arena, &config->trail->slots[key])) keys[n++] = (MxKey)key;
+        if (config_differs(&arena, &config->trail->slots[key])) keys[n++] = (MxKey)key;
     qsort(keys, (size_t)n, sizeof keys[0], by_name);
     for (int i = 0; i < n; i++) {
         const char *value = mx_config_value(&arena, config, keys[i]);

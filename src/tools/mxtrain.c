@@ -19,8 +19,7 @@ static MxExit help_config(const char *topic, MxArena *arena, MxError *err) {
     return MX_EXIT_OK;
 }
 
-/* Text into a file, "-" = stdout. */
-static bool put_text(const char *path, const char *text, MxError *err) {
+bool mxtrain_put(const char *path, const char *text, MxError *err) {
     if (strcmp(path, "-")) return mx_file_write(path, text, strlen(text), err);
     if (fputs(text, stdout) >= 0 && !fflush(stdout)) return true;
     return mx_fail_errno(err, "could not write to stdout");
@@ -42,7 +41,7 @@ static bool list_runs(const CommandLine *line, MxArena *arena, MxError *err) {
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--runs takes a folder and no config");
     if (!mx_report_runs(arena, folder, &runs, &n, err)) return false;
     if (line->json_path)
-        return put_text(line->json_path, mx_report_runs_json(arena, folder, runs, n), err);
+        return mxtrain_put(line->json_path, mx_report_runs_json(arena, folder, runs, n), err);
     mx_report_runs_print(folder, runs, n, &text);
     return show(text.data, err);
 }
@@ -55,7 +54,7 @@ static bool report(const CommandLine *line, MxArena *arena, MxError *err) {
                        "--report wants folders of runs and -o FILE, as in: --report "
                        "maxtext_output/mine -o report.html");
     const char *page = mx_report_page(arena, line->rest, n, err);
-    return page && put_text(line->page_path, page, err);
+    return page && mxtrain_put(line->page_path, page, err);
 }
 
 /* Of a run that ended, well or not. */
@@ -90,7 +89,7 @@ static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *co
     mx_plan_print(plan, &text);
     bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
     if (line->wants_plan && !is_quiet && !show(text.data, err)) return false;
-    return !line->json_path || put_text(line->json_path, mx_plan_json(arena, plan), err);
+    return !line->json_path || mxtrain_put(line->json_path, mx_plan_json(arena, plan), err);
 }
 
 static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config, MxError *err) {
@@ -98,7 +97,7 @@ static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config
     mx_text_init(&text, arena);
     if (plans_run(line) && !plan_run(line, arena, config, err)) return false;
     if (line->sharding_path && (!mx_plan_dump_sharding(arena, config, &text, err) ||
-                                !put_text(line->sharding_path, text.data, err)))
+                                !mxtrain_put(line->sharding_path, text.data, err)))
         return false;
     mx_text_clear(&text);
     if (line->explained &&
@@ -122,6 +121,9 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     for (int i = 0; i < config->warnings.n; i++) mx_warn("%s", config->warnings.item[i]);
     if (asked.dump_path)
         return mx_config_write(config, asked.dump_path, err) ? MX_EXIT_OK : err->exit;
+    if (asked.start)
+        return mx_comm_rank(comm) || mxtrain_init(&asked, arena, config, err) ? MX_EXIT_OK
+                                                                              : err->exit;
     if (asked.tokenizer_dir)
         return mx_comm_rank(comm) || mx_train_tokenizer(config, asked.tokenizer_dir, err)
                    ? MX_EXIT_OK
@@ -157,13 +159,14 @@ static void end_ranks(MxComm *comm, MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, TOKENIZER, PLAN, CHECK, EVALUATE, TRAIN };
+enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, INIT, TOKENIZER, PLAN, CHECK, EVALUATE, TRAIN };
 
 static const char *const tasks[] = {[HELP] = "--help or the like",
                                     [CONFIG_HELP] = "--help-config",
                                     [RUNS] = "--runs",
                                     [REPORT] = "--report",
                                     [DUMP] = "--dump-config",
+                                    [INIT] = "--init",
                                     [TOKENIZER] = "--train-tokenizer",
                                     [PLAN] = "a plan",
                                     [CHECK] = "--check or --show-data",
@@ -177,6 +180,7 @@ static int task_of(const CommandLine *line, bool is_over) {
            : line->lists_runs        ? RUNS
            : line->reports           ? REPORT
            : line->dump_path         ? DUMP
+           : line->start             ? INIT
            : line->tokenizer_dir     ? TOKENIZER
            : wants_plan(line)        ? PLAN
            : line->checks            ? CHECK

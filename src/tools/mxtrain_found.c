@@ -43,6 +43,15 @@ static void add_found(Given *given, const char *name, const MxText *text) {
     given->found[given->n++] = (MxConfigFound){name, text->data};
 }
 
+/* What a config to start from says, under and over all that is found. */
+static void add_start(CommandLine *line, MxArena *arena, Given *given) {
+    const Start *start = line->start;
+    if (!start) return;
+    if (!given->data) given->data = start->data;
+    given->found[given->n++] = (MxConfigFound){start->kind, start->usual};
+    put_overrides(line, arena, start->is, START_WORDS);
+}
+
 static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
     MxText text;
     mx_text_init(&text, arena);
@@ -92,16 +101,18 @@ static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig 
 }
 
 bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *err) {
-    enum { MOST_FOUND = 4 };
+    enum { MOST_FOUND = 5 };
     Given given = {.found = mx_new_n(arena, MxConfigFound, MOST_FOUND)};
     given.model = take(line, "model=");
     given.data = take(line, "data=");
     line->request.found = given.found;
-    if (!given.model && !given.data) return mx_config_load(arena, &line->request, out, err);
+    add_start(line, arena, &given);
+    if (!given.model && !given.data && !given.n)
+        return mx_config_load(arena, &line->request, out, err);
     if (!find_model(line, arena, &given, err) || !find_data(line, arena, &given, err) ||
         !find_both(line, arena, &given, out, err))
         return false;
-    bool is_quiet = line->dump_path || line->json_path || line->sharding_path;
+    bool is_quiet = line->start || line->dump_path || line->json_path || line->sharding_path;
     for (int i = 0; i < given.n && !is_quiet; i++) {
         const char *keys = mx_config_found(arena, *out, &given.found[i]);
         if (*keys) mx_log("found in %s: %s", given.found[i].name, keys);

@@ -66,6 +66,11 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .value = &line->dump_path,
          .takes = "FILE",
          .doc = "write the effective config (- = stdout) and exit"},
+        {.name = "--init",
+         .value = &line->init_kind,
+         .takes = START_KINDS,
+         .doc = "write a config to start from, with what each key does, for model=DIR and "
+                "data=FILE or the bundled data, to stdout or -o FILE, and exit"},
         {.name = "--check",
          .flag = &line->checks,
          .doc = "check config and files as a run does, and show a batch of the data"},
@@ -94,7 +99,10 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .flag = &line->reports,
          .doc = "a page (HTML) about the runs whose folders follow: curves, configs, plan, "
                 "checkpoints; wants -o"},
-        {.name = "-o", .value = &line->page_path, .takes = "FILE", .doc = "where the page goes"},
+        {.name = "-o",
+         .value = &line->page_path,
+         .takes = "FILE",
+         .doc = "where the page, or the config of --init, goes"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -144,8 +152,9 @@ bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, M
         return false;
     line->checks = line->checks || line->n_shown_rows;
     for (int i = 0; rest[i]; i++) line->rest[i] = rest[i];
-    if (line->page_path && !line->reports)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "-o goes with --report");
+    if (line->page_path && !line->reports && !line->init_kind)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "-o goes with --report and --init");
+    if (line->init_kind && !mxtrain_start(line->init_kind, &line->start, err)) return false;
     for (int i = 0; rest[i]; i++)
         if (is_yaml_file(rest[i]))
             files[request->n_files++] = rest[i];

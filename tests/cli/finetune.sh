@@ -63,6 +63,42 @@ done
 is 'what is found is told' "$("$bin/mxtrain" --plan model="$work/tiny-hf" $talks base_output_directory="$work" 2>&1 | sed -n 's/^found in model and data: //p')" \
     'max_target_length=128 learning_rate=2e-05'
 
+# ---- configs to start from
+
+# starts KIND WORD... — the config of a kind is written, and runs as it is
+starts() {
+    kind=$1 file=$work/start_$1.yml
+    "$bin/mxtrain" --init "$@" base_output_directory="$work" -o "$file" >"$work/log" 2>&1 || cat "$work/log"
+    "$bin/mxtrain" --config "$file" run_name="start-$kind" steps=1 eval_interval=-1 >"$work/log" 2>&1
+    is "--init $*: a step" "$? $(grep -c '^completed step: 0,' "$work/log")" '0 1'
+}
+values() { "$bin/mxtrain" --dump-config - "$@" | sed 's/ *#.*//' | grep -v '^base_output\|^$'; }
+
+starts pretrain data=corpus/shakespeare_val.txt base_emb_dim=32 base_num_decoder_layers=1
+starts sft model="$work/tiny-hf" $talks
+starts lora model="$work/tiny-hf"
+starts dpo model="$work/tiny-hf"
+is 'it says what model and data tell' "$(values --config "$work/start_sft.yml")" "$(values model="$work/tiny-hf" $talks)"
+is 'adapters are trained' "$(values --config "$work/start_lora.yml" | grep '^lora.enable_lora\|^use_sft\|^learning_rate:' | tr '\n' ' ')" \
+    'use_sft: true learning_rate: 0.0002 lora.enable_lora: true '
+is 'preferences are learned slowly' "$(values --config "$work/start_dpo.yml" | grep '^use_dpo\|^use_sft\|^learning_rate:' | tr '\n' ' ')" \
+    'use_sft: false use_dpo: true learning_rate: 1e-06 '
+is 'every key has what it does' "$(sed -n '/^ *[a-z_]*:/p' "$work/start_lora.yml" | grep -vc ' # \|^base_config\|^lora:$')" 0
+is 'and the words of the command line' "$(sed -n 's/^base_emb_dim: *\([0-9]*\) .*/\1/p' "$work/start_pretrain.yml")" 32
+is 'to stdout' "$("$bin/mxtrain" --init sft steps=7 | sed -n 's/^steps: *\([0-9]*\) .*/\1/p')" 7
+sum=$(cksum <"$work/start_sft.yml")
+is 'no file is replaced' "$("$bin/mxtrain" --init sft -o "$work/start_sft.yml" 2>&1 || echo $?)" \
+    "mxtrain: error: \"$work/start_sft.yml\" exists already; --init replaces no file
+73"
+is 'and it is as it was' "$(cksum <"$work/start_sft.yml")" "$sum"
+"$bin/mxtrain" --init pretrain model_name=llama3.1-8b override_model_config=true base_num_decoder_layers=2 >"$work/preset.yml"
+is 'a preset comes with its name' "$(grep -c '^vocab_size\|^base_emb_dim\|^rope_type' "$work/preset.yml") $("$bin/mxtrain" --dump-config - "$work/preset.yml" 2>"$work/log" | sed -n 's/^\(base_emb_dim\|base_num_decoder_layers\): *\([0-9]*\) .*/\2/p' | tr '\n' ' ')" \
+    '0 4096 2 '
+is 'and no warning of what does not count' "$(grep -c . "$work/log")" 0
+is 'a kind that is none' "$("$bin/mxtrain" --init grop 2>&1)" 'mxtrain: error: --init: "grop" is no kind of training; wants one of pretrain|sft|lora|dpo'
+"$bin/mxtrain" --init dpo data=posttrain/sft_train.jsonl -o "$work/none.yml" 2>"$work/log"
+is 'data of another kind' "$? $(grep -c '"chosen"' "$work/log") $([ -e "$work/none.yml" ] && echo written)" '65 1 '
+
 # ---- what cannot be found
 
 # fails WANTED WORD... — the first line
