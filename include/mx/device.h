@@ -109,8 +109,8 @@ typedef struct MxDeviceConfig {
                             of device_backends.def */
     int n_threads;       /* of the host; 0 = as the environment and the machine say */
     MxMatmulProvider matmul;
-    bool may_split; /* f32 products may be made of three of bf16, where that pays */
-    MxComm *comm;   /* for collective ops; NULL = there are none, or nothing is run */
+    bool may_split;     /* f32 products may be made of three of bf16, where that pays */
+    MxComm *comm;       /* for collective ops; NULL = there are none, or nothing is run */
     const char *folder; /* of files for mx_device_alloc_on_disk; NULL = there are none */
 } MxDeviceConfig;
 
@@ -154,10 +154,10 @@ const char *mx_device_arithmetic(const MxDevice *device);
  * CPU has huge pages for it where the system does, and its pages are there already. Fails if there
  * is not as much. */
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err);
-/* mx_device_alloc_on_disk — the same in a file of the device's folder, whose pages the system brings
- * to memory and takes from it as they are used. The file has no name and ends with the device, or
- * with the process however that ends. Its room is taken here. Errors: the folder is not there or
- * cannot be written; it has not as much room. Tells if the folder is in memory itself. */
+/* mx_device_alloc_on_disk — the same in a file of the device's folder, whose pages the system
+ * brings to memory and takes from it as they are used. The file has no name and ends with the
+ * device, or with the process however that ends. Its room is taken here. Errors: the folder is not
+ * there or cannot be written; it has not as much room. Tells if the folder is in memory itself. */
 bool mx_device_alloc_on_disk(MxDevice *device, size_t bytes, void **out, MxError *err);
 /* mx_device_read — bytes of the device's memory to the host, after all work handed over before.
  * mx_device_write — the other way, before all work handed over later; `host` may be changed when it

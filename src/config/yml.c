@@ -77,8 +77,8 @@ void mx_config_start(MxText *out, const MxConfig *config, const char *keys) {
     for (int key = 0; key < MX_KEY_COUNT; key++) {
         const ConfigSlot *slot = &config->trail->slots[key];
         bool is_of_preset = slot->from == CONFIG_FROM_MODEL || slot->from == CONFIG_FROM_CUSTOM;
-        bool is_wanted = config_word_in(keys, mx_key_name((MxKey)key)) ||
-                         config_differs(out->arena, slot);
+        bool is_wanted =
+            config_word_in(keys, mx_key_name((MxKey)key)) || config_differs(out->arena, slot);
         if (is_wanted && !is_of_preset)
             values[key] = mx_config_value(out->arena, config, (MxKey)key);
     }

@@ -13,8 +13,8 @@
 typedef struct Entry {
     const char *name; /* of several "name_number" */
     void (*trace)(MxTrainState *s, MxTrace *t);
-    bool (*is_wanted)(const MxTrainState *s); /* NULL = in every program */
-    int (*count)(const MxTrainState *s);      /* NULL = one, without a number */
+    bool (*is_wanted)(const MxTrainState *s);                   /* NULL = in every program */
+    int (*count)(const MxTrainState *s);                        /* NULL = one, without a number */
     void (*trace_one)(MxTrainState *s, MxTrace *t, int number); /* in place of trace */
 } Entry;
 

@@ -346,8 +346,7 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
     int n = entry->count ? entry->count(s) : 1;
     bool ok = true;
     for (int i = 0; ok && i < n; i++) {
-        const char *name =
-            n > 1 ? mx_arena_printf(s->arena, "%s_%d", entry->name, i) : entry->name;
+        const char *name = n > 1 ? mx_arena_printf(s->arena, "%s_%d", entry->name, i) : entry->name;
         ok = trace_graph(s, entry, name, i, err);
     }
     return ok;

@@ -367,11 +367,15 @@ static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount se
     const MxConfig *config = state->config;
     MxTrainBytes has = mx_train_state_bytes(state);
     PlanProgram plan = small_plan(arena, config);
-    const size_t state_has[PLAN_MOMENTS] = {
-        [PLAN_WEIGHTS] = has.parameters,  [PLAN_GRADIENTS] = has.gradients,
-        [PLAN_OPTIMIZER] = has.moments,   [PLAN_OUTER] = has.outer,
-        [PLAN_REFERENCE] = has.reference, [PLAN_ACTIVATIONS] = has.activations,
-        [PLAN_CASTS] = has.casts,         [PLAN_BUFFERS] = has.buffers};
+    const size_t state_has[PLAN_MOMENTS] = {[PLAN_WEIGHTS] = has.parameters,
+                                            [PLAN_GRADIENTS] = has.gradients,
+                                            [PLAN_OPTIMIZER] = has.moments,
+                                            [PLAN_DISK] = has.disk,
+                                            [PLAN_OUTER] = has.outer,
+                                            [PLAN_REFERENCE] = has.reference,
+                                            [PLAN_ACTIVATIONS] = has.activations,
+                                            [PLAN_CASTS] = has.casts,
+                                            [PLAN_BUFFERS] = has.buffers};
     int64_t calls = 0, bytes = 0;
     ck_assert_msg(!plan.refusal, "%s: %s", at, plan.refusal);
     for (int i = 0; i < plan.traffic.n; i++) {

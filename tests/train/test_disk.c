@@ -29,7 +29,8 @@ static const char *end_of_log(const char *dir) {
 static void run_ends(const char *dir, const char *more, int want) {
     const char *words = process_tiny(
         &arena, dir,
-        mx_arena_printf(&arena, "async_checkpointing=false eval_interval=-1 metrics_file= %s", more));
+        mx_arena_printf(&arena, "async_checkpointing=false eval_interval=-1 metrics_file= %s",
+                        more));
     int code = process_run(&arena, dir, words);
     ck_assert_msg(code == want, "exit %d instead of %d: %s", code, want, end_of_log(dir));
 }
@@ -89,12 +90,12 @@ static MxTrainBytes bytes_of(const char *folder) {
     const char *files[] = {"configs/base.yml"};
     const char *set[] = {"dataset_type=synthetic", "async_checkpointing=false", "base_emb_dim=64",
                          mx_arena_printf(&arena, "optimizer_memory_disk=%s", folder)};
-    char *environ[] = {NULL};
+    char *none[] = {NULL};
     const MxConfigRequest request = {.files = files,
                                      .n_files = 1,
                                      .overrides = set,
                                      .n_overrides = MX_COUNT(set),
-                                     .environ = environ};
+                                     .environ = none};
     MxConfig *config;
     MxTrainState *state;
     ck_assert_msg(mx_config_load(&arena, &request, &config, &err) &&
@@ -120,8 +121,9 @@ START_TEST(a_plan_tells_what_is_on_disk) {
     run_ends(dir, mx_arena_printf(&arena, "--plan optimizer_memory_disk=%s", folder), 0);
     const char *log = process_file(&arena, dir, "log", NULL);
     ck_assert_ptr_nonnull(strstr(log, "\n  optimizer           0.000  exact\n"));
-    ck_assert_ptr_nonnull(strstr(
-        log, mx_arena_printf(&arena, "moments, in a file in \"%s\", not in memory: exact", folder)));
+    ck_assert_ptr_nonnull(
+        strstr(log, mx_arena_printf(&arena, "moments, in a file in \"%s\", not in memory: exact",
+                                    folder)));
     is_empty(folder);
 }
 END_TEST
@@ -132,8 +134,8 @@ START_TEST(a_folder_that_is_missing_is_told) {
     const char *dir = process_dir(&arena, "disk");
     run_ends(dir, mx_arena_printf(&arena, "steps=2 optimizer_memory_disk=%s/none", dir),
              MX_EXIT_CANNOT_CREATE);
-    has_said(dir, mx_arena_printf(&arena, "could not create a file in \"%s/none\": No such file",
-                                  dir));
+    has_said(dir,
+             mx_arena_printf(&arena, "could not create a file in \"%s/none\": No such file", dir));
 }
 END_TEST
 
