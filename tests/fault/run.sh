@@ -296,7 +296,7 @@ memory_of_shell() {
 
 # A model with room for its moments on the disk alone.
 memory_of_disk() {
-    option=-d kb=800000 n=0 refused=0 limit="ulimit -d"
+    option=-d kb=950000 n=0 refused=0 limit="ulimit -d"
     large="vocab_size=65536 base_emb_dim=256 per_device_batch_size=1 enable_checkpointing=false num_threads=2"
     for keys in "$large" "$large optimizer_memory_disk=$work"; do
         what="ulimit -d $kb $keys"
