@@ -152,7 +152,9 @@ MxValue mx_glu_within(MxTrace *t, MxValue gate, MxValue up, MxGluAttr attr);
 
 /* ---- matrix product */
 
-/* Which dims of the operands are contracted. K.. are n_contract dims, the same in both. */
+/* Which dims of the operands are contracted. K.. are n_contract dims, the same in both. The first
+ * n_batch dims of both, E.., stand before these and before those of the result: there is a product
+ * for each of their elements. */
 typedef enum MxDotKind {
     MX_DOT_NN, /* x[M.., K..] y[K.., N..] */
     MX_DOT_NT, /* x[M.., K..] y[N.., K..] */
@@ -162,16 +164,18 @@ typedef enum MxDotKind {
 typedef struct MxDotAttr {
     MxDtype dtype; /* of the result; sums are in f32 */
     MxDotKind kind;
-    int n_contract;
+    int n_contract, n_batch;
 } MxDotAttr;
 
 /* mx_dot — out[M.., N..] = sum over K.., in the operands' common dtype. Every case is one matrix
  * product: groups of dims are contiguous. The three kinds are closed under differentiation. */
 MxValue mx_dot(MxTrace *t, MxValue x, MxValue y, MxDotKind kind, int n_contract);
+/* mx_batch_dot — the same with all attributes but the dtype, which is filled in. */
+MxValue mx_batch_dot(MxTrace *t, MxValue x, MxValue y, MxDotAttr attr);
 
-/* The matrix product's sizes: out [m, n], contracted k. */
+/* The matrix product's sizes: out [m, n], contracted k; and how many there are. */
 typedef struct MxDotSizes {
-    int64_t m, n, k;
+    int64_t m, n, k, batch;
 } MxDotSizes;
 MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 

@@ -104,7 +104,7 @@ typedef struct MxUnitAttr {
     double eps;
 } MxUnitAttr;
 
-/* mx_unit — x / (sqrt(squares) + eps); squares is an f32 scalar. */
+/* mx_unit — x / (sqrt(squares) + eps); squares f32 has the first dims of x, or is a scalar. */
 MxValue mx_unit(MxTrace *t, MxValue x, MxValue squares, double eps);
 
 typedef struct MxDescendAttr {

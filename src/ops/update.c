@@ -173,8 +173,17 @@ MxValue mx_unit(MxTrace *t, MxValue x, MxValue squares, double eps) {
 }
 
 static bool unit_infer(MxInfer *infer) {
+    MxShape x = infer->in[0].shape, squares = infer->in[1].shape;
     infer->out[0] = infer->in[0];
-    return ops_is_real(infer, 0) && is_scalar(infer, 1);
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, -1)) return false;
+    bool fits = squares.rank <= x.rank;
+    for (int d = 0; fits && d < squares.rank; d++) fits = squares.dim[d] == x.dim[d];
+    return fits || mx_infer_fail(infer, "input 1 must have the first dims of input 0");
+}
+
+static void unit_cut(MxFactors *f) {
+    cut_own(f, 1);
+    for (int d = 0; d < f->in[1].shape.rank; d++) f->in_dim[1][d] = f->in_dim[0][d];
 }
 
 static void unit_print(MxText *text, const void *attr) {
@@ -187,9 +196,9 @@ const MxOp op_unit = {
     .inplace = 1,
     .attr_bytes = sizeof(MxUnitAttr),
     .infer = unit_infer,
-    .partition = cut_but_one,
+    .partition = unit_cut,
     .print = unit_print,
-    .doc = "x over the root of a sum of squares",
+    .doc = "x, or parts of it, over the root of a sum of squares",
 };
 
 MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAttr attr) {

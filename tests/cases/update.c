@@ -80,8 +80,8 @@ static void ref_momentum(const Reference *r) {
 
 static void ref_unit(const Reference *r) {
     double eps = ((const MxUnitAttr *)r->attr)->eps;
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
-        r->out[0][i] = r->in[0][i] / (sqrt(r->in[1][0]) + eps);
+    int64_t n = element_count(r->in_type[0]), each = n / element_count(r->in_type[1]);
+    for (int64_t i = 0; i < n; i++) r->out[0][i] = r->in[0][i] / (sqrt(r->in[1][i / each]) + eps);
 }
 
 static void ref_descend(const Reference *r) {
@@ -195,11 +195,14 @@ const OpTest test_unit = {
     CASES(
         {"plain", ATTR(MxUnitAttr, .eps = 0.25), "x31,41 f:value2.5", NULL, 0},
         {"large", ATTR(MxUnitAttr, .eps = 0.25), "x311,241 f:value2.5", NULL, 0},
+        {"parts", ATTR(MxUnitAttr, .eps = 0.25), "x5,31,41 f5:square0.5", NULL, 0},
         {NULL, ATTR(MxUnitAttr, .eps = 0.25), "b2,3 f:value2.5", "b2,3", 0},
+        {NULL, ATTR(MxUnitAttr, .eps = 0.25), "f8,16,4 f8:square0.5", NULL, CASE_RANKS},
         {NULL, ATTR(MxUnitAttr, .eps = 0.25), "f8,16 f:value2.5", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxUnitAttr, 0), "i2 f", "input 0 must be float32 or bfloat16"},
-        {ATTR(MxUnitAttr, 0), "f2 f1", "input 1 must be float32 of rank 0"}),
+        {ATTR(MxUnitAttr, 0), "f2 f1", "input 1 must have the first dims of input 0"},
+        {ATTR(MxUnitAttr, 0), "f2 f2,1", "input 1 must have the first dims of input 0"}),
     .reference = ref_unit,
 };
 

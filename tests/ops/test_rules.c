@@ -93,26 +93,35 @@ END_TEST
 static const struct {
     const char *x, *y;
     MxDotKind kind;
-    int n_contract;
+    int n_contract, n_batch;
     MxDotSizes sizes;
 } products[] = {
-    {"f2,3,4", "f4,5", MX_DOT_NN, 1, {6, 5, 4}},    {"f2,3,4", "f3,4,5", MX_DOT_NN, 2, {2, 5, 12}},
-    {"f2,4", "f4,5,6", MX_DOT_NN, 1, {2, 30, 4}},   {"f2,3,4", "f5,6,4", MX_DOT_NT, 1, {6, 30, 4}},
-    {"f2,3,4", "f5,3,4", MX_DOT_NT, 2, {2, 5, 12}}, {"f2,3,4", "f2,3,5", MX_DOT_TN, 2, {4, 5, 6}},
-    {"f2,3,4", "f2,5", MX_DOT_TN, 1, {12, 5, 2}},   {"f4", "f4", MX_DOT_NN, 1, {1, 1, 4}},
+    {"f2,3,4", "f4,5", MX_DOT_NN, 1, 0, {6, 5, 4, 1}},
+    {"f2,3,4", "f3,4,5", MX_DOT_NN, 2, 0, {2, 5, 12, 1}},
+    {"f2,4", "f4,5,6", MX_DOT_NN, 1, 0, {2, 30, 4, 1}},
+    {"f2,3,4", "f5,6,4", MX_DOT_NT, 1, 0, {6, 30, 4, 1}},
+    {"f2,3,4", "f5,3,4", MX_DOT_NT, 2, 0, {2, 5, 12, 1}},
+    {"f2,3,4", "f2,3,5", MX_DOT_TN, 2, 0, {4, 5, 6, 1}},
+    {"f2,3,4", "f2,5", MX_DOT_TN, 1, 0, {12, 5, 2, 1}},
+    {"f4", "f4", MX_DOT_NN, 1, 0, {1, 1, 4, 1}},
+    {"f7,2,4", "f7,4,5", MX_DOT_NN, 1, 1, {2, 5, 4, 7}},
+    {"f7,2,3,4", "f7,5,3,4", MX_DOT_NT, 2, 1, {2, 5, 12, 7}},
+    {"f7,8,2,4", "f7,8,2,5", MX_DOT_TN, 1, 2, {4, 5, 2, 56}},
 };
 
 START_TEST(products_are_one_matrix_product) {
     MxType x[SHOT_INPUTS], y[SHOT_INPUTS];
     parse_types(products[_i].x, x);
     parse_types(products[_i].y, y);
-    MxDotAttr attr = {.kind = products[_i].kind, .n_contract = products[_i].n_contract};
+    MxDotAttr attr = {.kind = products[_i].kind,
+                      .n_contract = products[_i].n_contract,
+                      .n_batch = products[_i].n_batch};
     MxDotSizes got = mx_dot_sizes(x->shape, y->shape, &attr), want = products[_i].sizes;
-    ck_assert_msg(got.m == want.m && got.n == want.n && got.k == want.k,
-                  "%s %s: m %lld n %lld k %lld", products[_i].x, products[_i].y, (long long)got.m,
-                  (long long)got.n, (long long)got.k);
+    ck_assert_msg(got.m == want.m && got.n == want.n && got.k == want.k && got.batch == want.batch,
+                  "%s %s: %lld of m %lld n %lld k %lld", products[_i].x, products[_i].y,
+                  (long long)got.batch, (long long)got.m, (long long)got.n, (long long)got.k);
     double flops = op_dot.flops((MxType[]){*x, *y}, NULL, &attr);
-    ck_assert(flops == 2.0 * (double)(want.m * want.n * want.k));
+    ck_assert(flops == 2.0 * (double)(want.m * want.n * want.k * want.batch));
 }
 END_TEST
 
@@ -178,13 +187,14 @@ static const struct {
     const void *attr;
     const char *text;
 } prints[] = {
-    {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2}, "tn 2 bfloat16"},
+    {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2, 0}, "tn 2 bfloat16"},
+    {&op_dot, &(const MxDotAttr){MX_F32, MX_DOT_NN, 1, 1}, "nn 1 float32 batch 1"},
     {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
     {&op_sinkhorn, &(const MxSinkhornAttr){20}, "20"},
     {&op_permutations, &(const MxPermutationsAttr){3, true}, "of 3 back"},
     {&op_quantize, &(const MxQuantAttr){MX_F32, {MX_NF4, 0, 64}}, "nf4 64 dim 0"},
     {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
-    {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1}, {MX_NF4, 0, 64}},
+    {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1, 0}, {MX_NF4, 0, 64}},
      "nt 1 bfloat16 nf4 64 dim 0"},
     {&op_encode, &(const MxEncodeAttr){.grid = MX_GRID_E5M2, .n_contract = 2, .leads = true},
      "fp8_e5m2 first 2"},

@@ -206,10 +206,18 @@ static bool dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     return *state != NULL;
 }
 
+/* One product after the other. */
 static void dot_run(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
     const CpuMatmul *const *state = call->state;
-    if (call->out[0]) cpu_matmul(*state, call->in[0], call->in[1], call->out[0], call->scratch);
+    MxDotSizes s = mx_dot_sizes(call->in_type[0].shape, call->in_type[1].shape, call->attr);
+    const int64_t in = (int64_t)mx_dtype_bytes(call->in_type[0].dtype);
+    const int64_t out = (int64_t)mx_dtype_bytes(call->out_type[0].dtype);
+    const char *x = call->in[0], *y = call->in[1];
+    char *to = call->out[0];
+    for (int64_t i = 0; i < s.batch && to; i++)
+        cpu_matmul(*state, x + i * s.m * s.k * in, y + i * s.k * s.n * in, to + i * s.m * s.n * out,
+                   call->scratch);
 }
 
 const MxKernel cpu_dot = {

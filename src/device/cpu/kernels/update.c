@@ -176,10 +176,22 @@ static void unit_block(int64_t n, const float *const *in, float *const *out, con
     for (int64_t i = 0; i < n; i++) y[i] = x[i] / norm;
 }
 
+/* The part of x and y that has one norm. */
 static void unit_run(const MxDevice *device, const MxKernelCall *call) {
-    float eps = (float)((const MxUnitAttr *)call->attr)->eps;
-    float norm = sqrtf(*(const float *)call->in[1]) + eps;
-    cpu_map(device, call, 1, unit_block, &norm);
+    const float eps = (float)((const MxUnitAttr *)call->attr)->eps, *squares = call->in[1];
+    int64_t n = mx_shape_count(call->in_type[1].shape);
+    MxType part = {.dtype = call->in_type[0].dtype,
+                   .shape = MX_SHAPE(mx_shape_count(call->in_type[0].shape) / cpu_max(1, n))};
+    int64_t bytes = part.shape.dim[0] * (int64_t)mx_dtype_bytes(part.dtype);
+    MxKernelCall one = *call;
+    one.in_type = one.out_type = &part;
+    for (int64_t i = 0; i < n && call->out[0]; i++) {
+        void *x = (char *)call->in[0] + i * bytes, *y = (char *)call->out[0] + i * bytes;
+        float norm = sqrtf(squares[i]) + eps;
+        one.in = &x;
+        one.out = &y;
+        cpu_map(device, &one, 1, unit_block, &norm);
+    }
 }
 
 const MxKernel cpu_unit = {.run = unit_run};
