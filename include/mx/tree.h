@@ -86,8 +86,9 @@ typedef struct MxLeaf {
     MxShape shape;
     const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
     MxBare bare;
-    int n_contract; /* leading dims that meet the input's: contracted by a product, multiplied by a
-                       norm's scale; 0 = none (embeddings, biases) */
+    int n_batch;    /* leading dims that count matrices: those of experts, each a product's alone */
+    int n_contract; /* dims after them that meet the input's: contracted by a product, multiplied by
+                       a norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
     const char
         *instead_of; /* a head of another kind; weights to start from may have that one, which

@@ -25,6 +25,24 @@ static const char *shape_text(MxArena *arena, const CkptLora *lora, int leaf) {
     return mx_shape_text(arena, lora->leaves.leaves[leaf].shape);
 }
 
+/* Of how many matrices a half's shape is: those of experts have one dim more. */
+static int64_t n_matrices(MxShape half) {
+    return half.rank == 3 ? half.dim[0] : 1;
+}
+
+static int64_t inputs_of(MxShape a) {
+    return a.dim[a.rank - 2];
+}
+
+static int64_t rank_of(MxShape a) {
+    return a.dim[a.rank - 1];
+}
+
+static bool make_pair(MxShape a, MxShape b) {
+    if (a.rank == 3) return b.rank == 3 && a.dim[0] == b.dim[0] && a.dim[2] == b.dim[1];
+    return a.rank == 2 && (b.rank == 1 || b.rank == 2) && a.dim[1] == b.dim[0];
+}
+
 /* A half, its other half looked up; both are told of by A if it is there. */
 static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
     const char *path = lora->leaves.leaves[leaf].path;
@@ -37,10 +55,10 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
                        peer);
     if (!is_a) return true;
     MxShape a = lora->leaves.leaves[leaf].shape, b = lora->leaves.leaves[other].shape;
-    if (a.rank != 2 || b.rank < 1 || b.rank > 2 || a.dim[1] != b.dim[0] || !mx_shape_count(a) ||
-        !mx_shape_count(b))
+    if (!make_pair(a, b) || !mx_shape_count(a) || !mx_shape_count(b))
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
-                       "\"%s\" is %s and \"%s\" %s; wanted [inputs, rank] and [rank, outputs]",
+                       "\"%s\" is %s and \"%s\" %s; wanted [inputs, rank] and [rank, outputs], of "
+                       "experts both with their number before",
                        path, shape_text(arena, lora, leaf), peer, shape_text(arena, lora, other));
     lora->adapters[lora->n++] = (CkptAdapter){.weight = weight, .a = leaf, .b = other};
     return true;
@@ -89,8 +107,9 @@ static bool is_cut(MxShape shape, int64_t rows) {
 
 static bool fits(const CkptLora *lora, const CkptAdapter *adapter, MxShape weight) {
     MxShape a = lora->leaves.leaves[adapter->a].shape, b = lora->leaves.leaves[adapter->b].shape;
-    int64_t columns = mx_shape_count(b) / b.dim[0];
-    return is_cut(weight, a.dim[0]) && a.dim[0] * columns == mx_shape_count(weight);
+    int64_t n = n_matrices(a), columns = mx_shape_count(b) / (n * rank_of(a));
+    if (a.rank == 3 && (weight.rank != 3 || weight.dim[0] != n)) return false;
+    return is_cut(weight, n * inputs_of(a)) && n * inputs_of(a) * columns == mx_shape_count(weight);
 }
 
 bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights, int **out,
@@ -128,8 +147,10 @@ bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t c
                     CkptDelta *out, MxError *err) {
     const CkptAdapter *pair = &lora->adapters[adapter];
     MxShape a = lora->leaves.leaves[pair->a].shape;
-    *out = (CkptDelta){
-        .rank = a.dim[1], .columns = count / a.dim[0], .scale = alpha / (double)a.dim[1]};
+    *out = (CkptDelta){.rows = inputs_of(a),
+                       .rank = rank_of(a),
+                       .columns = count / (n_matrices(a) * inputs_of(a)),
+                       .scale = alpha / (double)rank_of(a)};
     return load_half(arena, lora, pair->a, &out->a, err) &&
            load_half(arena, lora, pair->b, &out->b, err);
 }

@@ -1,16 +1,18 @@
 /* lora.c — adapters merged into the weights beside them: W + A B scale. */
 #include "lora.h"
 
-/* `n` elements of one row of W, from column `at` on; every sum is taken in f64 and rounded once. */
+/* `n` elements of one row of W, from column `at` on, rows of all experts counted through; every sum
+ * is taken in f64 and rounded once. */
 static void add_to_row(const CkptDelta *d, int64_t row, int64_t at, int64_t n, float *x,
                        CkptDrift *drift) {
     enum { CHUNK = 512 };
+    const float *first = d->b + row / d->rows * d->rank * d->columns + at;
     for (int64_t done = 0; done < n; done += CHUNK) {
         double sum[CHUNK] = {0};
         int64_t m = n - done < CHUNK ? n - done : CHUNK;
         for (int64_t r = 0; r < d->rank; r++) {
             double a = (double)d->a[row * d->rank + r];
-            const float *b = &d->b[r * d->columns + at + done];
+            const float *b = first + r * d->columns + done;
             for (int64_t k = 0; k < m; k++) sum[k] += a * (double)b[k];
         }
         for (int64_t k = 0; k < m; k++) {

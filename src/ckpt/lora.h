@@ -5,10 +5,11 @@
 
 #include "internal.h"
 
-/* A B of one weight, materialised: a [rows, rank], b [rank, columns]. */
+/* A B of one weight, materialised: a [rows, rank], b [rank, columns]; of experts as many of both,
+ * one behind the other. */
 typedef struct CkptDelta {
     const float *a, *b;
-    int64_t rank, columns;
+    int64_t rows, rank, columns;
     double scale;
 } CkptDelta;
 

@@ -193,7 +193,10 @@ static bool name_all(MxArena *arena, const MxTree *state, Peer *peers, MxError *
     for (int i = 0; i < state->n; i++)
         if (state->leaves[i].kind == MX_KIND_LORA_PARAM &&
             !find_peer(arena, &state->leaves[i], &peers[i]))
-            ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "peft has no name for \"%s\"",
+            ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                         state->leaves[i].shape.rank == 3
+                             ? "\"%s\": adapters of experts are not available yet in peft's files"
+                             : "peft has no name for \"%s\"",
                          state->leaves[i].path);
     return ok;
 }

@@ -7,7 +7,7 @@ MxValue model_weight(const Pass *p, int leaf) {
     return mx_cast(p->t, p->params[leaf], p->model->dtype);
 }
 
-static const Adapter *adapter_of(const Pass *p, int leaf) {
+const Adapter *model_adapter(const Pass *p, int leaf) {
     const Adapter *adapters = p->model->adapters;
     return adapters && adapters[leaf].a >= 0 ? &adapters[leaf] : NULL;
 }
@@ -20,39 +20,44 @@ MxValue model_flatten_last(MxTrace *t, MxValue x, int n) {
     return mx_reshape(t, x, flat);
 }
 
-enum { MOST_BESIDE = 3 }; /* query, key, value */
-
-/* x A scale for the adapter of each kernel, MX_NONE for one without. What takes time is to read x,
- * and to write its gradient: so that this is done once, they are made as one product. */
-static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *low) {
-    MxTrace *t = p->t;
+MxValue model_join_a(const Pass *p, int n, const Dense *dense) {
     MxValue a = MX_NONE;
-    int left = 0;
     for (int i = 0; i < n; i++) {
-        const Adapter *adapter = adapter_of(p, dense[i].kernel);
-        low[i] = MX_NONE;
+        const Adapter *adapter = model_adapter(p, dense[i].kernel);
         if (!adapter) continue;
-        a = left++ ? mx_concat(t, a, p->params[adapter->a]) : p->params[adapter->a];
+        a = a == MX_NONE ? p->params[adapter->a] : mx_concat(p->t, a, p->params[adapter->a]);
     }
-    if (!left) return;
-    MxValue in = model_flatten_last(t, x, p->model->params.leaves[dense[0].kernel].n_contract);
-    MxValue all = mx_dot(t, in, mx_cast(t, a, p->model->dtype), MX_DOT_NN, 1);
-    all = mx_scale(t, all, p->model->lora.scale);
+    return a == MX_NONE ? a : mx_cast(p->t, a, p->model->dtype);
+}
+
+void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxValue *low) {
+    int64_t rank = p->model->config->lora_rank;
+    int left = 0;
+    for (int i = 0; i < n; i++) left += model_adapter(p, dense[i].kernel) != NULL;
+    all = mx_scale(p->t, all, p->model->lora.scale);
     for (int i = 0; i < n; i++) {
-        const Adapter *adapter = adapter_of(p, dense[i].kernel);
-        if (!adapter) continue;
+        if (!model_adapter(p, dense[i].kernel)) continue;
         low[i] = all;
         if (!--left) return;
-        low[i] = mx_split(t, all, p->model->params.leaves[adapter->a].shape.dim[1]);
+        low[i] = mx_split(p->t, all, rank);
         all = low[i] + 1;
     }
+}
+
+/* x A scale for the adapter of each kernel that has one. What takes time is to read x, and to write
+ * its gradient: so that this is done once, they are made as one product. */
+static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *low) {
+    MxValue a = model_join_a(p, n, dense);
+    if (a == MX_NONE) return;
+    MxValue in = model_flatten_last(p->t, x, p->model->params.leaves[dense[0].kernel].n_contract);
+    model_part_low(p, mx_dot(p->t, in, a, MX_DOT_NN, 1), n, dense, low);
 }
 
 /* y + low B, for y = x · kernel. Made as a product that y is added to. */
 static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
     MxTrace *t = p->t;
     const MxLeaf *leaf = &p->model->params.leaves[kernel];
-    const Adapter *adapter = adapter_of(p, kernel);
+    const Adapter *adapter = model_adapter(p, kernel);
     if (!adapter) return y;
     MxShape shape = mx_trace_type(t, y).shape;
     MxValue base = model_flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
@@ -62,7 +67,7 @@ static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
 
 MxValue model_fold_adapter(const Pass *p, int leaf) {
     MxTrace *t = p->t;
-    const Adapter *adapter = adapter_of(p, leaf);
+    const Adapter *adapter = model_adapter(p, leaf);
     if (!adapter) return p->params[leaf];
     MxValue a = mx_cast(t, p->params[adapter->a], MX_F32);
     MxValue b = mx_cast(t, p->params[adapter->b], MX_F32);
@@ -128,7 +133,7 @@ static MxValue multiply(const Pass *p, Read read, int kernel) {
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
  * addend of that product's. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
-    MxValue low[MOST_BESIDE];
+    MxValue low[MODEL_MOST_BESIDE] = {MX_NONE, MX_NONE, MX_NONE};
     Read read = read_for(p, x, dense[0].kernel);
     for (int i = 0; i < n; i++) {
         y[i] = multiply(p, read, dense[i].kernel);

@@ -235,6 +235,14 @@ typedef struct Dense {
 MxValue model_flatten_last(MxTrace *t, MxValue x, int n);
 /* model_weight — a weight in the dtype of computation. */
 MxValue model_weight(const Pass *p, int leaf);
+/* model_adapter — that of a kernel, NULL = it has none. model_join_a — A of the adapters of kernels
+ * that read one x, side by side [.., K, rank · adapters] in the dtype of computation; MX_NONE =
+ * none has any. model_part_low — low[i] [.., rank] of kernel i's adapter, made of x with these: x A
+ * scale; those of kernels without stay. */
+enum { MODEL_MOST_BESIDE = 3 }; /* query, key, value */
+const Adapter *model_adapter(const Pass *p, int leaf);
+MxValue model_join_a(const Pass *p, int n, const Dense *dense);
+void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxValue *low);
 /* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations (the
  * scale of a norm) or happens inside an op (the output matrix): the one place where it is made. */
 MxValue model_fold_adapter(const Pass *p, int leaf);

@@ -30,22 +30,29 @@ static const char *pattern_of(MxArena *arena, const MxModel *model) {
     return with_any_layer(arena, said ? said : model->family->lora_modules);
 }
 
-/* A parameter that can be adapted, and its module under the path that checkpoints have. */
+/* A parameter that can be adapted, and its module under the path that checkpoints have. A matrix of
+ * experts is told by its own path, or, all of them together, by that of what they are in. */
 typedef struct Module {
-    const char *path;
+    const char *path, *around; /* around NULL = it has its module to itself */
     int leaf;
     MxMatch match;
 } Module;
 
-static Module *list_modules(MxArena *arena, const MxModel *model, int *n) {
+/* No family's own pattern is for experts. Source: MaxText configs/post_train/lora_module_path.yml,
+ * none of whose patterns matches a module of experts @e591f30c. */
+static Module *list_modules(MxArena *arena, const MxModel *model, bool has_experts, int *n) {
     Module *modules = mx_new_n(arena, Module, model->params.n);
     *n = 0;
     for (int i = 0; i < model->params.n; i++) {
         const MxLeaf *leaf = &model->params.leaves[i];
         bool is_stacked = model->config->scan_layers && leaf->stack.path;
         const char *path = is_stacked ? leaf->stack.path : leaf->path;
-        if (leaf->n_contract && leaf->kind != MX_KIND_LORA_PARAM)
-            modules[(*n)++] = (Module){.path = mx_path_dir(arena, path), .leaf = i};
+        const char *dir = mx_path_dir(arena, path);
+        Module module = {.path = leaf->n_batch ? path : dir, .leaf = i};
+        if (!leaf->n_contract || leaf->kind == MX_KIND_LORA_PARAM) continue;
+        if (leaf->n_batch && !has_experts) continue;
+        if (leaf->n_batch) module.around = dir;
+        modules[(*n)++] = module;
     }
     return modules;
 }
@@ -97,8 +104,21 @@ static bool report_no_match(MxArena *arena, const MxModel *model, const Module *
 
 /* ---- parameters */
 
+/* Experts have an adapter each, and ranks have those of the experts that they have. */
+static void lead(const MxLeaf *of, MxLeaf *leaf) {
+    MxShape each = leaf->shape;
+    leaf->n_batch = of->n_batch;
+    leaf->shape.rank += of->n_batch;
+    for (int d = 0; d < of->n_batch; d++) {
+        leaf->shape.dim[d] = of->shape.dim[d];
+        leaf->axes[d] = of->axes[d];
+    }
+    for (int d = 0; d < each.rank; d++) leaf->shape.dim[of->n_batch + d] = each.dim[d];
+}
+
 static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
     const MxLeaf *of = &model->params.leaves[base];
+    lead(of, &leaf);
     leaf.path = mx_arena_printf(arena, "%s%s", of->path, suffix);
     leaf.kind = MX_KIND_LORA_PARAM;
     leaf.dtype = of->dtype;
@@ -110,8 +130,9 @@ static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffi
 static void add_adapter(MxArena *arena, MxModel *model, int base) {
     const MxLeaf *of = &model->params.leaves[base];
     int64_t rank = model->config->lora_rank, in = 1, out = 1;
-    bool has_out = of->n_contract < of->shape.rank;
-    for (int i = 0; i < of->shape.rank; i++) *(i < of->n_contract ? &in : &out) *= of->shape.dim[i];
+    bool has_out = of->n_batch + of->n_contract < of->shape.rank;
+    for (int i = of->n_batch; i < of->shape.rank; i++)
+        *(i < of->n_batch + of->n_contract ? &in : &out) *= of->shape.dim[i];
     model->adapters[base] = (Adapter){.a = model->params.n, .b = model->params.n + 1};
     add_leaf(arena, model, base, "_lora_a",
              (MxLeaf){.shape = MX_SHAPE(in, rank),
@@ -127,7 +148,7 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
  * contracted, as qwix has it. tile  0 = as QLoRA has it */
 static const char *keep(MxArena *arena, MxLeaf *leaf, MxQtype type, int64_t tile) {
     enum { TILE = 64 };
-    MxQuant quant = {.type = type, .dim = leaf->n_contract - 1, .tile = tile};
+    MxQuant quant = {.type = type, .dim = leaf->n_batch + leaf->n_contract - 1, .tile = tile};
     if (leaf->n_contract == leaf->shape.rank) return NULL; /* the scale of a norm */
     int64_t size = leaf->shape.dim[quant.dim];
     if (!quant.tile) quant.tile = size < TILE ? size : TILE;
@@ -156,7 +177,10 @@ static bool keep_base(MxArena *arena, MxModel *model, int base, MxError *err) {
 static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
     MxMatch best = MX_MATCH_NONE;
     for (int i = 0; i < n; i++) {
-        modules[i].match = mx_regex_match(regex, modules[i].path);
+        const Module *module = &modules[i];
+        MxMatch match = mx_regex_match(regex, module->path);
+        MxMatch around = module->around ? mx_regex_match(regex, module->around) : MX_MATCH_NONE;
+        modules[i].match = around > match ? around : match;
         if (modules[i].match > best) best = modules[i].match;
     }
     return best;
@@ -167,7 +191,7 @@ static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
 bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
     const MxConfig *c = model->config;
     int n, n_params = model->params.n;
-    Module *modules = list_modules(arena, model, &n);
+    Module *modules = list_modules(arena, model, c->lora_module_path != NULL, &n);
     MxLora *lora = &model->lora;
     *lora = (MxLora){.pattern = pattern_of(arena, model),
                      .scale = c->lora_alpha / (double)c->lora_rank};
@@ -199,7 +223,7 @@ bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err) {
     int n;
     const char *why, *pattern = with_any_layer(arena, model->family->lora_modules);
     MxRegex *regex = mx_regex_new(arena, pattern, &why);
-    Module *modules = list_modules(arena, model, &n);
+    Module *modules = list_modules(arena, model, false, &n);
     MX_ASSERT(regex);
     MxMatch wanted = match_modules(regex, modules, n);
     if (wanted == MX_MATCH_NONE)

@@ -60,8 +60,9 @@ static void add_norms(const Place *p, const MxConfig *c, Leaves *l) {
 static Dense add_experts(const Place *p, const MxConfig *c, const char *name, MxShape shape,
                          const char *const axes[2], const char *bias_axis) {
     Dense dense = {.bias = -1};
-    dense.kernel = model_add(p, name, shape, 0, AXES("exp", axes[0], axes[1]),
+    dense.kernel = model_add(p, name, shape, 1, AXES("exp", axes[0], axes[1]),
                              model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[1]));
+    p->tree->leaves[dense.kernel].n_batch = 1;
     if (c->mlp_bias)
         dense.bias = model_add(p, mx_arena_printf(p->arena, "%s_bias", name),
                                MX_SHAPE(shape.dim[0], shape.dim[2]), 0, AXES("exp", bias_axis),
@@ -205,29 +206,44 @@ typedef struct ExpertRows {
     bool slots;
 } ExpertRows;
 
-/* Each row times the matrix of its expert, with its bias, a row of a table. */
-static MxValue expert_project(const Pass *p, ExpertRows rows, Dense dense) {
+static MxValue expert_dot(const Pass *p, ExpertRows rows, MxValue w) {
+    return mx_expert_dot(p->t, rows.x, rows.ids, w, (MxExpertDotAttr){.slots = rows.slots});
+}
+
+static MxValue add_bias(const Pass *p, MxValue y, MxValue ids, int bias) {
     MxTrace *t = p->t;
-    MxValue y = mx_expert_dot(t, rows.x, rows.ids, model_weight(p, dense.kernel),
-                              (MxExpertDotAttr){.slots = rows.slots});
-    if (dense.bias < 0) return y;
     MxShape shape = mx_trace_type(t, y).shape;
-    MxValue bias =
-        mx_embed(t, p->params[dense.bias], model_flatten_last(t, rows.ids, 2), p->model->dtype);
-    return mx_add(t, y, mx_reshape(t, bias, shape));
+    MxValue rows = mx_embed(t, p->params[bias], model_flatten_last(t, ids, 2), p->model->dtype);
+    return mx_add(t, y, mx_reshape(t, rows, shape));
+}
+
+/* Each row times the matrices of its expert, with adapters and biases, which are rows of a table.
+ * What adapters read is one product for all of them, as outside of experts. */
+static void expert_project(const Pass *p, ExpertRows rows, int n, const Dense *dense, MxValue *y) {
+    MxValue a = model_join_a(p, n, dense), low[MODEL_MOST_BESIDE];
+    ExpertRows narrow = rows;
+    for (int i = 0; i < n; i++) y[i] = expert_dot(p, rows, model_weight(p, dense[i].kernel));
+    if (a != MX_NONE) model_part_low(p, expert_dot(p, rows, a), n, dense, low);
+    for (int i = 0; i < n; i++) {
+        const Adapter *adapter = model_adapter(p, dense[i].kernel);
+        narrow.x = adapter ? low[i] : MX_NONE;
+        if (adapter) y[i] = mx_add(p->t, expert_dot(p, narrow, model_weight(p, adapter->b)), y[i]);
+        if (dense[i].bias >= 0) y[i] = add_bias(p, y[i], rows.ids, dense[i].bias);
+    }
 }
 
 /* What experts make of their rows. Rows in slots are wherever it costs least to have them. */
 static MxValue pass_experts(const Pass *p, const Spec *spec, const Leaves *l, ExpertRows rows) {
     MxTrace *t = p->t;
-    MxValue gate = expert_project(p, rows, l->wi_0);
-    MxValue up = expert_project(p, rows, l->wi_1);
-    rows.x = mx_glu_within(t, gate, up, spec->expert);
+    MxValue branch[2], y;
+    expert_project(p, rows, 2, (Dense[]){l->wi_0, l->wi_1}, branch);
+    rows.x = mx_glu_within(t, branch[0], branch[1], spec->expert);
     if (!rows.slots)
         mx_trace_constrain(
             t, rows.x,
             AXES("activation_batch_moe", "activation_length_moe", NULL, "activation_mlp_moe"));
-    return expert_project(p, rows, l->wo);
+    expert_project(p, rows, 1, &l->wo, &y);
+    return y;
 }
 
 /* [B, T, C, D]. With a capacity rows go to slots, whose number is known, and come back. */

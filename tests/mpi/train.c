@@ -22,6 +22,9 @@
 #define LABELLED "use_kto=true", "packing=false", "dataset_type=hf", "hf_train_files=x"
 #define SCORED                                                                                     \
     "use_dpo=true", "dpo.algo=reward", "score_head=true", "dpo.center_rewards_coefficient=0.1"
+#define EXPERT_ADAPTERS                                                                            \
+    "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8",                              \
+        "lora.lora_module_path=.*(query|MoeBlock_0)"
 #define SGD "opt_type=sgd", "learning_rate=0.01"
 
 // clang-format off
@@ -74,6 +77,9 @@ static const Variant rows[] = {
     {.name = "looking ahead", .set = {"mtp_num_layers=2", SGD}},
     {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
     {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "gradient_accumulation_steps=2", SGD}, .parts = 2, .everywhere = true},
+    {.name = "experts, adapters", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", EXPERT_ADAPTERS, SGD}, .everywhere = true},
+    {.name = "experts with a capacity, adapters, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "capacity_factor=1.1", "gradient_accumulation_steps=2", EXPERT_ADAPTERS}, .parts = 2, .often = true},
+    {.name = "preferences, adapters of experts", .set = {"use_dpo=true", "decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", EXPERT_ADAPTERS, SGD}, .parts = 2},
     {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},
     {.name = "gated delta nets", .set = {"decoder_block=qwen3_next", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "gdn_num_key_heads=4", "gdn_num_value_heads=8", "gdn_key_head_dim=8", "gdn_value_head_dim=4", "partial_rotary_factor=0.5", SGD}, .gradient = 1.7e-4}, /* twice what one rank's gradient differs by at another level of vectors (A_log) */
     {.name = "three branches", .set = {"decoder_block=gpt3", "mlp_activations=[gelu, silu, relu]", SGD}},

@@ -81,6 +81,9 @@ static const struct {
     {"dtype=bfloat16", 1e-3, 4e-2}, /* sums are rounded in another order */
     {"scan_layers=false attention_bias=true fused_qkv=true", 1e-6, 1e-5},
     {"lora.lora_module_path=.*", 1e-6, 1e-5}, /* norms stay, the output matrix is not a product */
+    {"lora.lora_module_path=.*MoeBlock_0 decoder_block=mixtral num_experts=4 num_experts_per_tok=2 "
+     "base_moe_mlp_dim=80",
+     1e-6, 1e-5},
     {"decoder_block=deepseek attention_type=mla first_num_dense_layers=1 kv_lora_rank=32 "
      "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=16 num_experts=4 "
      "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=48",
