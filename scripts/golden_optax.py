@@ -5,9 +5,12 @@
     scripts/golden_optax.py lion tests/golden/train/optim_lion.h5
     scripts/golden_optax.py adafactor tests/golden/train/optim_adafactor.h5
     scripts/golden_optax.py schedule_free tests/golden/train/optim_schedule_free.h5
+    scripts/golden_optax.py muon tests/golden/train/optim_muon_experts.h5
 
 The file is laid out as MaxText's optim_basic.h5: params0, grads [steps, ..], and for each case the overrides (`config`),
 learning rates, parameters after each step and the final state. Gradients are clipped to a global norm of 1 as MaxText does.
+muon is of experts, whose matrices are stacked over experts and layers: parameters after some steps, and of each by its
+dimension numbers (MaxText's, utils/muon_utils.py @e591f30c) as an attribute, as optim_muon.h5 has them.
 Parameters of schedule_free are those that optax evaluates, and `points` those that it takes gradients at.
 """
 import sys
@@ -31,6 +34,12 @@ SMALL = {
     "decoder/out/kernel": (2, 3, 4),
     "token_embedder/embedding": (4, 3),
 }
+# shape, dims that are contracted, dims of outputs; the others have a matrix each
+EXPERTS = {
+    "layers/wi_0": ((3, 2, 2, 3), [-2], [-1]),
+    "layers/wo": ((3, 2, 3, 2), [-2], [-1]),
+}
+SEEN = (3,)
 COMMON = "steps: 20\nlearning_rate: 0.05\nwarmup_steps_fraction: 0.2\nlearning_rate_final_fraction: 0.1\n"
 
 
@@ -58,6 +67,12 @@ def schedule_free(b1=0.9, b2=0.95, weight_decay=0.1, **words):
     base = optax.chain(optax.scale_by_rms(decay=b2, eps=1e-8, eps_in_sqrt=False, bias_correction=True),
                        optax.add_decayed_weights(weight_decay), optax.scale_by_learning_rate(schedule))
     return contrib.schedule_free(base, schedule, b1=b1, **words)
+
+
+def muon(beta, weight_decay):
+    numbers = {k: contrib.MuonDimensionNumbers(reduction_axis=tuple(i), output_axis=tuple(o)) for k, (_, i, o) in EXPERTS.items()}
+    return contrib.muon(schedule, eps=1e-8, mu_dtype=jnp.float32, beta=beta, weight_decay=weight_decay,
+                        muon_weight_dimension_numbers=numbers, ns_coeffs=(3.4445, -4.7750, 2.0315), ns_steps=5)
 
 
 def trees_of_adafactor(state, momentum):
@@ -90,6 +105,9 @@ OPTIMIZERS = {
         "schedule_free_power": ("opt_type: schedule_free_adamw\nadam_b1: 0.7\nadam_b2: 0.9\nadam_weight_decay: 0\n"
                                 "schedule_free_weight_lr_power: 0.5\n", dict(b1=0.7, b2=0.9, weight_decay=0, weight_lr_power=0.5)),
     }, lambda state, words, x: {"nu": state.base_optimizer_state[0].nu, "z_minus_x": {k: state.z[k] - x[k] for k in x}}),
+    "muon": ({k: s for k, (s, _, _) in EXPERTS.items()}, muon, {
+        "muon": ("opt_type: muon\nmuon_beta: 0.8\nmuon_weight_decay: 0.1\n", dict(beta=0.8, weight_decay=0.1)),
+    }, lambda state, words, x: {}),
 }
 # where checkpoints have what is kept
 FOLDER = {"lion": "0/", "adafactor": "0/", "schedule_free": ""}
@@ -114,17 +132,22 @@ def main(name, path):
     shapes, make, cases, read = OPTIMIZERS[name]
     params0 = {k: rng.normal(size=s).astype(np.float32) for k, s in shapes.items()}
     grads = {k: rng.normal(size=(STEPS,) + s).astype(np.float32) for k, s in shapes.items()}
-    with h5py.File(path, "w", libver="latest") as file:
+    with h5py.File(path, "w", libver="latest", meta_block_size=256) as file:
         file.attrs["versions"] = f"jax=={jax.__version__} optax=={optax.__version__} numpy=={np.__version__}"
         for k in shapes:
             file[f"params0/{k}"] = params0[k]
-            file[f"grads/{k}"] = grads[k]
+            file[f"grads/{k}"] = grads[k][:max(SEEN)] if name == "muon" else grads[k]
+            if name == "muon":
+                file[f"params0/{k}"].attrs["muon"] = f"reduction={EXPERTS[k][1]} output={EXPERTS[k][2]}"
         for case, (config, words) in cases.items():
             state, points, seen = follow(make(**words), params0, grads)
             group = file.create_group(f"cases/{case}")
             group.attrs["config"] = COMMON + config
             group["learning_rate"] = np.array([schedule(step) for step in range(STEPS)], np.float32)
-            for k in shapes:
+            for step in SEEN if name == "muon" else ():
+                for k in shapes:
+                    group[f"step{step}/params/{k}"] = np.asarray(points[step - 1][k])
+            for k in shapes if name != "muon" else ():
                 group[f"params/{k}"] = np.stack([np.asarray(p[k]) for p in seen])
                 if name == "schedule_free":
                     group[f"points/{k}"] = np.stack([np.asarray(p[k]) for p in points])

@@ -83,14 +83,6 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
-/* Experts' matrices lie in one array, of which muon would have to take each by itself. */
-static void check_optimizer(ConfigLoad *load, const MxConfig *c) {
-    if (GOOD(load, MX_KEY_opt_type, MX_KEY_num_experts) && !strcmp(c->opt_type, "muon") &&
-        c->num_experts > 1)
-        config_fail(load, config_culprit(load, MX_KEY_opt_type, MX_KEY_num_experts),
-                    "muon is not available yet for %lld experts", (long long)c->num_experts);
-}
-
 /* MaxText has two algorithms, each with its own formula. */
 static void check_preference(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo) || !c->use_dpo) return;
@@ -320,7 +312,6 @@ void config_check(ConfigLoad *load) {
     check_ahead(load, c);
     check_schedule(load, c);
     check_regexes(load, c);
-    check_optimizer(load, c);
     check_preference(load, c);
     check_reference(load, c);
     check_rewards(load, c);

@@ -1,7 +1,8 @@
 /* muon.c — matrices are stepped along their orthogonalized momentum, everything else by AdamW with
  * Nesterov's momentum. A matrix is what a product of the model contracts: the leading n_contract
- * dims against the others. Source: optax.contrib.muon @0.2.8 as MaxText optimizers/optimizers.py
- * and utils/muon_utils.py @e591f30c call it; Jordan et al. 2024. */
+ * dims against the others; of experts each has one, with a norm of its own. Source:
+ * optax.contrib.muon @0.2.8 as MaxText optimizers/optimizers.py and utils/muon_utils.py @e591f30c
+ * call it; Jordan et al. 2024. */
 #include "internal.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ enum { ITERATIONS = 5 };
 static const char *const others[] = {"scale", "embedding", "logits_dense", "bias", "sinks"};
 
 static bool is_matrix(const MxLeaf *leaf) {
-    bool is_other = leaf->n_contract == 0 || leaf->n_contract == leaf->shape.rank;
+    bool is_other = !leaf->n_contract || leaf->n_batch + leaf->n_contract == leaf->shape.rank;
     for (int i = 0; i < MX_COUNT(others); i++) is_other |= strstr(leaf->path, others[i]) != NULL;
     return !is_other;
 }
@@ -25,15 +26,36 @@ static int64_t count(const MxLeaf *leaf, int from, int to) {
     return n;
 }
 
+static int64_t n_inputs(const MxLeaf *leaf) {
+    return count(leaf, leaf->n_batch, leaf->n_batch + leaf->n_contract);
+}
+
+static int64_t n_outputs(const MxLeaf *leaf) {
+    return count(leaf, leaf->n_batch + leaf->n_contract, leaf->shape.rank);
+}
+
 /* One iteration on the side that has fewer elements: x' = s x or x s, with s = a + b g + c g^2 and
  * g the smaller of x x' and x' x. */
-static MxValue iterate(MxTrace *t, MxValue x, bool is_tall, int n_rows, int n_columns) {
-    int n = is_tall ? n_columns : n_rows; /* dims of a side of g */
-    MxValue g = mx_dot(t, x, x, is_tall ? MX_DOT_TN : MX_DOT_NT, is_tall ? n_rows : n_columns);
-    MxValue s = mx_dot(t, mx_scale(t, g, (double)coefficients[2]), g, MX_DOT_NN, n);
+static MxValue iterate(MxTrace *t, MxValue x, const MxLeaf *leaf) {
+    bool is_tall = n_inputs(leaf) > n_outputs(leaf);
+    int n_rows = leaf->n_contract, n_columns = leaf->shape.rank - leaf->n_batch - n_rows;
+    MxDotAttr square = {.kind = is_tall ? MX_DOT_TN : MX_DOT_NT,
+                        .n_contract = is_tall ? n_rows : n_columns,
+                        .n_batch = leaf->n_batch};
+    MxDotAttr plain = {.n_contract = is_tall ? n_columns : n_rows, .n_batch = leaf->n_batch};
+    MxValue g = mx_batch_dot(t, x, x, square);
+    MxValue s = mx_batch_dot(t, mx_scale(t, g, (double)coefficients[2]), g, plain);
     s = mx_add(t, s, mx_scale(t, g, (double)coefficients[1]));
-    MxValue moved = is_tall ? mx_dot(t, x, s, MX_DOT_NN, n) : mx_dot(t, s, x, MX_DOT_NN, n);
+    MxValue moved = is_tall ? mx_batch_dot(t, x, s, plain) : mx_batch_dot(t, s, x, plain);
     return mx_add(t, moved, mx_scale(t, x, (double)coefficients[0]));
+}
+
+/* Of each matrix. */
+static MxValue squares_of(MxTrace *t, const MxLeaf *leaf, MxValue x) {
+    if (!leaf->n_batch) return mx_sum_squares(t, &x, 1);
+    for (int d = leaf->shape.rank - 1; d >= leaf->n_batch; d--)
+        x = mx_sum_dim(t, x, (MxSumDimAttr){.dim = d, .squares = d == leaf->shape.rank - 1});
+    return x;
 }
 
 /* In the dtype of the model's own products. */
@@ -42,17 +64,14 @@ static MxValue orthogonalize(MxTrace *t, const OptimParam *param, MxValue x) {
     MxDtype dtype;
     bool known = mx_dtype_parse(param->config->dtype, &dtype);
     MX_ASSERT(known);
-    int rank = leaf->shape.rank, n_rows = leaf->n_contract;
-    bool is_tall = count(leaf, 0, n_rows) > count(leaf, n_rows, rank);
-    x = mx_unit(t, x, mx_sum_squares(t, &x, 1), param->config->adam_eps);
+    x = mx_unit(t, x, squares_of(t, leaf, x), param->config->adam_eps);
     x = mx_cast(t, x, dtype);
-    for (int i = 0; i < ITERATIONS; i++) x = iterate(t, x, is_tall, n_rows, rank - n_rows);
+    for (int i = 0; i < ITERATIONS; i++) x = iterate(t, x, leaf);
     return mx_cast(t, x, MX_F32);
 }
 
 static double factor(const MxConfig *config, const MxLeaf *leaf) {
-    double in = (double)count(leaf, 0, leaf->n_contract);
-    double out = (double)count(leaf, leaf->n_contract, leaf->shape.rank);
+    double in = (double)n_inputs(leaf), out = (double)n_outputs(leaf);
     if (config->muon_consistent_rms > 0) return sqrt(fmax(in, out)) * config->muon_consistent_rms;
     return sqrt(fmax(1, out / in));
 }

@@ -13,8 +13,6 @@ static const struct {
     const char *words, *why;
 } skipped[] = {
     {"headloop", "the pre-training loop that adds no adapters"},
-    {"deepseek2-16b__scan__muon", "muon over experts is not built yet"},
-    {"deepseek2-16b__unscan4__muon", "the same"},
 };
 
 /* Modules that MaxText's own pattern finds, where ours finds more. */

@@ -126,6 +126,7 @@ static const struct {
     {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
     {BY_STEPS, "opt_type=lion learning_rate=0.0003"},
     {BY_STEPS, "opt_type=muon mu_dtype=bfloat16 pure_nnx=false"},
+    {BY_STEPS, "opt_type=muon decoder_block=mixtral num_experts=4 num_experts_per_tok=2"},
     {BY_STEPS, "opt_type=adafactor adafactor_min_dim_size_to_factor=8 adafactor_momentum=0.9 "
                "mu_dtype=bfloat16"},
     {BY_STEPS, "optimizer_state_dtype=int8 skip_step_on_spikes=true skip_step_interval=4"},

@@ -65,6 +65,7 @@ static void add_params(Bench *b) {
             mx_h5_attr(&b->arena, b->file, join(b, "params0", leaf.path), "muon", &muon, &b->err);
         ck_assert(ok);
         leaf.n_contract = muon && strstr(muon, "reduction=[0, ") ? 2 : 1;
+        leaf.n_batch = muon && strstr(muon, "reduction=[-2] ") ? 1 : 0;
         int layers = muon && tail ? (int)leaf.shape.dim[1] : 0;
         for (int d = 1; layers && d + 1 < leaf.shape.rank; d++)
             leaf.shape.dim[d] = leaf.shape.dim[d + 1];
@@ -345,9 +346,8 @@ START_TEST(spikes) {
 END_TEST
 
 /* A matrix in float32 is orthogonalized by 15 products, and small singular values grow 480-fold. */
-static void run_muon(Bench *b, const char *name) {
-    (void)name;
-    for (int64_t step = 0; step < STEPS; step++) {
+static void follow_muon(Bench *b, int64_t steps) {
+    for (int64_t step = 0; step < steps; step++) {
         make_step(b, step);
         const char *group = mx_arena_printf(&b->arena, "%s/step%d", b->group, (int)step + 1);
         if (!mx_h5_has_group(b->file, group)) continue;
@@ -356,8 +356,25 @@ static void run_muon(Bench *b, const char *name) {
     }
 }
 
+static void run_muon(Bench *b, const char *name) {
+    (void)name;
+    follow_muon(b, STEPS);
+}
+
 START_TEST(muon) {
     run_cases("train/optim_muon.h5", run_muon);
+}
+END_TEST
+
+/* Every expert of every layer has a matrix, with a norm of its own. */
+static void run_experts(Bench *b, const char *name) {
+    enum { GIVEN = 3 };
+    (void)name;
+    follow_muon(b, GIVEN);
+}
+
+START_TEST(muon_of_experts) {
+    run_cases("train/optim_muon_experts.h5", run_experts);
 }
 END_TEST
 
@@ -371,6 +388,7 @@ Suite *optimizers_suite(void) {
     tcase_add_test(tcase, schedule_free);
     tcase_add_test(tcase, spikes);
     tcase_add_test(tcase, muon);
+    tcase_add_test(tcase, muon_of_experts);
     suite_add_tcase(suite, tcase);
     return suite;
 }
