@@ -337,9 +337,10 @@ deb: deps deps-deb  ## a Debian package of the last commit's version, the same b
 check-deb: deps deps-deb  ## build that package twice, in two folders, and check it: same bytes, lintian, contents, programs
 	packaging/check.sh '$(MAKE) -j$(shell nproc)' build/deb
 
-docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md from the rows of keys and families
+docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md and docs/MAXTEXT.md from the rows of keys and families
 	$B/mxtrain --help-config yml >$B/base.yml && cp $B/base.yml configs
 	sed '/^### run:/,$$d' docs/CONFIG.md >$B/CONFIG.md && $B/mxtrain --help-config markdown | sed 1d >>$B/CONFIG.md && cp $B/CONFIG.md docs
+	sed '/^## Keys that/,$$d' docs/MAXTEXT.md >$B/MAXTEXT.md && $B/mxtrain --help-config maxtext | sed 1d >>$B/MAXTEXT.md && cp $B/MAXTEXT.md docs
 
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.

@@ -110,6 +110,14 @@ static void families_table(MxText *out) {
     }
 }
 
+/* As it stands: what Markdown would take for a tag or for the end of a cell is escaped. */
+static const char *in_cell(MxArena *arena, const char *text) {
+    MxText out;
+    mx_text_init(&out, arena);
+    for (; *text; text++) mx_text_add(&out, strchr("<|", *text) ? "\\%c" : "%c", *text);
+    return out.data;
+}
+
 static void help_markdown(MxText *out) {
     for (int i = 0; i < config_group_count; i++) {
         const ConfigGroup *group = &config_groups[i];
@@ -121,7 +129,8 @@ static void help_markdown(MxText *out) {
             const char *text = default_text(out->arena, row);
             const char *tick = text[0] == 's' && strlen(row->fallback) > 60 ? "" : "`";
             mx_text_add(out, "| `%s` | %s | %s%s%s | %s%s%s |\n", row->name, type_names[row->type],
-                        tick, text, tick, row->doc, row->now ? "; one of " : "",
+                        tick, text, tick, in_cell(out->arena, row->doc),
+                        row->now ? "; one of " : "",
                         row->now ? config_words(out->arena, row->now) : "");
         }
     }
@@ -165,7 +174,10 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
     static const struct {
         const char *topic;
         void (*help)(MxText *out);
-    } files[] = {{"markdown", help_markdown}, {"yml", config_yml}, {"man", help_man}};
+    } files[] = {{"markdown", help_markdown},
+                 {"yml", config_yml},
+                 {"man", help_man},
+                 {"maxtext", config_maxtext}};
     for (int i = 0; i < MX_COUNT(files); i++)
         if (!strcmp(files[i].topic, topic)) {
             files[i].help(out);

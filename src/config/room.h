@@ -262,9 +262,10 @@ const char *config_that_name(MxArena *arena, MxKey kind, MxKey key);
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) MX_PRINTF(3, 4);
 
 /* config_differs — whether somebody said a key, and not what its row says.
- * config_yml — configs/base.yml. */
+ * config_yml — configs/base.yml. config_maxtext — the tables of docs/MAXTEXT.md. */
 bool config_differs(MxArena *arena, const ConfigSlot *slot);
 void config_yml(MxText *out);
+void config_maxtext(MxText *out);
 
 /* config_topology_devices — of one slice of a topology; 0 = there is no such topology.
  * config_topology_families — "v4-N, ..., a3". */

@@ -222,11 +222,17 @@ START_TEST(base_yml_equals_the_rows) {
 }
 END_TEST
 
-START_TEST(the_docs_hold_the_table) {
+/* Tables that a document ends with: what is made, where they are, and how they begin. */
+static const struct {
+    const char *topic, *file, *begin;
+} tables[] = {{"markdown", "docs/CONFIG.md", "### run:"},
+              {"maxtext", "docs/MAXTEXT.md", "## Keys that"}};
+
+START_TEST(the_docs_hold_the_tables) {
     MxArena arena = {.name = "test"};
-    char *table = strstr(read_text(&arena, "docs/CONFIG.md"), "### run:");
+    char *table = strstr(read_text(&arena, tables[_i].file), tables[_i].begin);
     ck_assert_ptr_nonnull(table);
-    is_made(&arena, "markdown", table, "docs/CONFIG.md");
+    is_made(&arena, tables[_i].topic, table, tables[_i].file);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -347,7 +353,7 @@ TCase *key_cases(void) {
     tcase_add_test(tc, our_presets_load_quietly);
     tcase_add_test(tc, our_recipes_load_quietly);
     tcase_add_test(tc, base_yml_equals_the_rows);
-    tcase_add_test(tc, the_docs_hold_the_table);
+    tcase_add_loop_test(tc, the_docs_hold_the_tables, 0, MX_COUNT(tables));
     tcase_add_test(tc, help_knows_keys_groups_and_typos);
     tcase_add_test(tc, computed_keys_are_told);
     tcase_add_test(tc, names_of_other_trainers_lead_to_keys);
