@@ -205,7 +205,7 @@ PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
             libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish
+DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish $(SITE_PACKAGES)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
 deps:  ## the libraries and tools that the build needs (apt)
@@ -215,6 +215,11 @@ deps:  ## the libraries and tools that the build needs (apt)
 deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
 	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
+
+SITE_PACKAGES := cmark-gfm python3-minimal
+deps-site:
+	@dpkg -s $(SITE_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(SITE_PACKAGES); }
 
 DEB_PACKAGES := dpkg-dev
 deps-deb:
@@ -235,7 +240,7 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply tasks meta serving finetune images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
@@ -243,6 +248,7 @@ SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
 SUITE.tasks  := tests/cli/tasks.sh $B/mxdecode
 SUITE.finetune := tests/cli/finetune.sh $B
+SUITE.docs := tests/docs/run.sh $B
 SUITE.meta := tests/cli/meta.sh $B
 SUITE.images := tests/cli/images.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
@@ -342,6 +348,10 @@ docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md and
 	sed '/^### run:/,$$d' docs/CONFIG.md >$B/CONFIG.md && $B/mxtrain --help-config markdown | sed 1d >>$B/CONFIG.md && cp $B/CONFIG.md docs
 	sed '/^## Keys that/,$$d' docs/MAXTEXT.md >$B/MAXTEXT.md && $B/mxtrain --help-config maxtext | sed 1d >>$B/MAXTEXT.md && cp $B/MAXTEXT.md docs
 
+site: deps-site  ## the documents as HTML, with navigation and a search, in build/site; links are checked
+	rm -rf build/site
+	scripts/site.py build/site
+
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.
 HELP_DEMO := $(filter-out lora distill chat tiny,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
@@ -352,4 +362,4 @@ help:  ## this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $* $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: docs deb check-deb deps-deb check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: docs site deps-site deb check-deb deps-deb check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
