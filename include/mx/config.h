@@ -160,6 +160,9 @@ bool mx_config_runnable(const MxConfig *config, MxError *err);
 bool mx_config_names_eval(const MxConfig *config);
 /* mx_config_writes — whether the policy writes the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
+/* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k
+ * learns from batch k / that. */
+int64_t mx_config_iterations(const MxConfig *config);
 
 /* mx_config_vision_grid — patches of a picture of image_size_for_vit; 0 x 0 = it is no number, and
  * no height and width in a list, or they are no multiples of patch_size_for_vit, or too large.

@@ -174,6 +174,21 @@ bool mx_train_evaluates(const MxConfig *config, MxError *err);
 void mx_train_give_rewards(MxTrainState *state, const MxBatch *batch, const float *rewards,
                            const float *logprobs);
 
+/* What the steps that learn from one batch have in common (rl.num_iterations), as checkpoints hold
+ * it. Rows are those of the whole batch; on ranks but the first, numbers of other ranks' rows may
+ * be missing until a run goes on. */
+typedef struct MxResponses {
+    int32_t
+        *tokens;    /* [rows, max_target_length] completions, -1 behind; NULL = the data has them */
+    float *rewards; /* [rows] the same; NAN = none */
+    float *logprobs; /* [rows, max_target_length] of each target, 0 where it does not count, under
+                        the policy that wrote or began with the batch; NULL = the data has them */
+} MxResponses;
+/* mx_train_responses — for who lets the policy write; NULL = each step has a batch of its own.
+ * are_here: they are those of the present step's batch, else of an earlier one, or none.
+ * mx_train_before_batch makes log-probabilities that nobody recorded, and then they are here. */
+MxResponses *mx_train_responses(MxTrainState *state, bool *are_here);
+
 /* mx_train_give_labels — of the next batch, where responses are wanted or not (use_kto): labels
  * [of_rows] of all of its rows, above 0 = wanted, and the rows of `batch` with other completions
  * behind their prompts, kept until that batch is done. For who has no dataset, as above. */

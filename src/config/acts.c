@@ -60,6 +60,12 @@ static bool has_writer(const ConfigLoad *load) {
     return mx_config_writes(load->config);
 }
 
+/* Where the policy of each step counts as the writer, every ratio is 1. */
+static bool has_ratios(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return c->rl_recorded_logprobs || c->rl_num_iterations > 1;
+}
+
 static bool has_teacher(const ConfigLoad *load) {
     return config_has_teacher(load->config);
 }
@@ -96,6 +102,8 @@ static const Test
                 "with rl.grpo_beta above 0"},
     writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
                           "another rl.reward than data"},
+    bounds = {has_ratios, "it acts where rl.recorded_logprobs is true or rl.num_iterations above "
+                          "1: else every ratio is 1"},
     teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
     features = {has_features, "it acts where distill_beta is above 0"},
     no_teacher = {has_no_teacher, "distillation has no such part of the loss"},

@@ -174,6 +174,10 @@ bool mx_config_writes(const MxConfig *c) {
     return c->use_grpo && strcmp(c->rl_reward, "data") != 0;
 }
 
+int64_t mx_config_iterations(const MxConfig *c) {
+    return c->use_grpo ? c->rl_num_iterations : 1;
+}
+
 /* ---- what evaluation reads */
 
 // clang-format off

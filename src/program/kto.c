@@ -102,9 +102,7 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
                         MxModelInputs in) {
     MxLogps logp = {.old = MX_NONE};
     logp.reference = reference_logp(s, t, params, batch); /* first: nothing of it is kept */
-    MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    logp.policy = mx_model_logprob(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
-                                   mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+    logp.policy = program_logp(t, s->model, params, batch, in);
     return logp;
 }
 

@@ -130,13 +130,20 @@ int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
 int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dtype, int64_t width);
 void program_give(MxTrainState *state, int input, const void *values);
+/* program_make_input — lets an entry make an f32 input of every micro-batch of a batch, as training
+ * or evaluation gets it: out [rows, length] of what this rank has of the batch, 0 where others have
+ * it. */
+void program_make_input(MxTrainState *state, const Entry *entry, int input, bool is_eval,
+                        const MxBatch *batch, float *out);
 
 /* program_show_each — leaves for such variables, as those of parameters, in their order.
  * program_show_var — lets a leaf of the state's tree show a variable. program_add_counter — a leaf
- * of the state's own that the host keeps. */
+ * of the state's own that the host keeps; program_add_numbers — an array of them, which all ranks
+ * have. */
 MxLeaf *program_show_each(MxTrainState *state, const char *prefix, const int *vars);
 void program_show_var(MxTrainState *state, MxLeaf *leaf, int var);
 void program_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
+void program_add_numbers(MxTrainState *state, const char *path, MxType type, void *data);
 
 /* program_is_training — whether the program trains; an Entry's is_wanted. program_trace_copy —
  * every value of some variables, one a parameter, goes to others. */

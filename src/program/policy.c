@@ -62,16 +62,13 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
                      const MxValue *total) {
     const MxConfig *c = s->config;
     const Rewards *own = rewards_of(s);
-    MxLogps logp = {.old = MX_NONE, .reference = MX_NONE};
+    MxLogps logp = {.old = rewards_old(s, t, batch), .reference = MX_NONE};
     if (has_reference(c)) logp.reference = reference_logp(s, t, params, batch);
-    if (own->old != MX_NONE) logp.old = mx_variable(t, batch[own->old]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
-    MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    logp.policy =
-        mx_model_logprob(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]), weights);
+    logp.policy = program_logp(t, s->model, params, batch, in);
     t->scope = "loss";
     MxValue sum =
         mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
@@ -95,7 +92,7 @@ static double by_token(const MxLoss *loss, int i) {
 }
 
 static bool has_old(const MxConfig *config) {
-    return config->rl_recorded_logprobs;
+    return config->rl_recorded_logprobs || mx_config_iterations(config) > 1;
 }
 
 static const LossOutput outputs[] = {[POLICY] = {"policy", MX_POLICY_COUNT},

@@ -55,9 +55,7 @@ static MxValue run_model(MxTrainState *s, MxTrace *t, const MxValue *params, con
     const Reference *own = program_part(s, PART_reference);
     if (own->copy) params = program_read_vars(s, t, own->copy);
     MxModelInputs in = program_plain(program_inputs(s, t, batch));
-    MxValue hidden = mx_model_hidden(t, own->model, params, in);
-    return mx_model_logprob(t, own->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
-                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+    return program_logp(t, own->model, params, batch, in);
 }
 
 MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {
@@ -108,16 +106,9 @@ static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_e
 
 void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
     const Reference *own = program_part(s, PART_reference);
-    int var = s->var.batch[is_eval][own->logp];
-    MicroBatch micro = {.n = is_eval ? 1 : s->config->micro_batches};
-    program_give(s, own->logp, NULL);
-    memset(logp, 0, (size_t)(batch->rows * batch->length) * sizeof *logp);
-    for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        program_load_batch(s, is_eval, batch, micro);
-        program_run_entry(s, is_eval ? &entry_refer_eval : &entry_refer);
-        program_read_rows(s, var, &batch->part, micro, logp);
-    }
-    program_add_parts(s, var, logp, batch->rows * batch->length);
+    program_make_input(s, is_eval ? &entry_refer_eval : &entry_refer, own->logp, is_eval, batch,
+                       logp);
+    program_add_parts(s, s->var.batch[is_eval][own->logp], logp, batch->rows * batch->length);
 }
 
 /* ---- while it is run */

@@ -181,7 +181,8 @@ bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError
     r->reference = own;
     r->dir = c->dpo_reference_logps ? c->dpo_reference_logps
                                     : mx_path_join(arena, c->run_dir, "reference");
-    int64_t wanted[] = {c->reuse_example_batch > 0 ? 1 : c->steps,
+    int64_t each = mx_config_iterations(c), n_batches = (c->steps + each - 1) / each;
+    int64_t wanted[] = {c->reuse_example_batch > 0 ? 1 : n_batches,
                         c->eval_steps > 0 ? c->eval_steps : -1};
     int64_t rows[] = {c->global_batch_size_to_load, c->global_batch_size_to_load_eval};
     for (int i = 0; i < 2; i++) {

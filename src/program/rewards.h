@@ -31,10 +31,13 @@ enum { REWARDS_MEAN, REWARDS_STD, REWARDS_ADVANTAGE, REWARDS_NUMBERS };
 /* What the part keeps in a state. */
 typedef struct Rewards {
     int advantage, old; /* inputs of every batch; old: MX_NONE = the policy wrote the responses */
+    bool measures;      /* old ones are not recorded: training makes them as a batch begins */
     int numbers;        /* variable of REWARDS_NUMBERS numbers of the next batch */
     MxDataset *data[2]; /* of training and evaluation */
     float *given[2];    /* [rows, length] of the present batch: advantages, log-probabilities */
     int64_t cap;        /* elements of each */
+    int64_t *batch;     /* 1 + the batch that `kept` is of, 0 = none; NULL = nothing is kept */
+    MxResponses kept;
 } Rewards;
 
 /* rewards_of — NULL = there are none. rewards_advantages — rewards [sides, groups] less what they
@@ -42,6 +45,8 @@ typedef struct Rewards {
  * BASELINE_GROUP: MaxText experimental/rl/grpo_trainer.py
  * @e591f30c (population deviation, 1e-8 added to it). */
 Rewards *rewards_of(const MxTrainState *state);
+/* rewards_old — log-probabilities of the policy that wrote a batch; MX_NONE = the present one. */
+MxValue rewards_old(MxTrainState *state, MxTrace *t, const int *batch);
 void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, int64_t groups,
                         double *out);
 

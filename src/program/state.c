@@ -43,13 +43,16 @@ static MxRemat remat_policy(const MxConfig *config) {
     MX_BUG("remat is not in the table");
 }
 
+void program_add_numbers(MxTrainState *s, const char *path, MxType type, void *data) {
+    const MxDivision *all = program_division(s, (MxSharding){0}, type.shape);
+    MxLeaf leaf = {.path = path, .kind = MX_KIND_COUNTER, .data = data, .division = all};
+    leaf.dtype = type.dtype;
+    leaf.shape = type.shape;
+    mx_tree_add(&s->counters, leaf);
+}
+
 void program_add_counter(MxTrainState *s, const char *path, MxDtype dtype, void *data) {
-    mx_tree_add(&s->counters,
-                (MxLeaf){.path = path,
-                         .kind = MX_KIND_COUNTER,
-                         .dtype = dtype,
-                         .data = data,
-                         .division = program_division(s, (MxSharding){0}, MX_SCALAR)});
+    program_add_numbers(s, path, (MxType){dtype, MX_SCALAR}, data);
 }
 
 static void read_var(void *run, int var, MxBox box, void *host) {
@@ -314,6 +317,18 @@ void program_read_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroB
 
 void program_give(MxTrainState *s, int input, const void *values) {
     s->input[input].given = values;
+}
+
+void program_make_input(MxTrainState *s, const Entry *entry, int input, bool is_eval,
+                        const MxBatch *batch, float *out) {
+    MicroBatch micro = {.n = is_eval ? 1 : s->config->micro_batches};
+    program_give(s, input, NULL);
+    memset(out, 0, (size_t)(batch->rows * batch->length) * sizeof *out);
+    for (micro.i = 0; micro.i < micro.n; micro.i++) {
+        program_load_batch(s, is_eval, batch, micro);
+        program_run_entry(s, entry);
+        program_read_rows(s, s->var.batch[is_eval][input], &batch->part, micro, out);
+    }
 }
 
 /* Adds what training or evaluation made of its loss; `is_first` of a batch. */

@@ -21,6 +21,13 @@ MxModelInputs program_plain(MxModelInputs in) {
     return (MxModelInputs){.tokens = in.tokens, .positions = in.positions, .segments = in.segments};
 }
 
+MxValue program_logp(MxTrace *t, const MxModel *model, const MxValue *params, const int *batch,
+                     MxModelInputs in) {
+    MxValue hidden = mx_model_hidden(t, model, params, in);
+    return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+}
+
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     (void)s;
     weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));

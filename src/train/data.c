@@ -203,13 +203,14 @@ bool train_try_data(const MxConfig *c, MxComm *comm, TrainWants wants, MxError *
 }
 
 void train_warn_steps(const MxConfig *c, const MxDataset *data) {
-    int64_t steps = mx_data_steps(data);
+    int64_t batches = mx_data_steps(data), each = mx_config_iterations(c);
+    int64_t steps = batches * each;
     if (steps < 0 || steps >= c->steps || c->reuse_example_batch > 0) return;
     mx_warn(
         "steps=%lld, but %s; the schedule of the learning rate is %lld steps long. num_epoch=%lld "
         "gives data for all steps",
         (long long)c->steps, mx_data_end_reason(data), (long long)c->learning_rate_schedule_steps,
-        (long long)mx_data_epochs_for(data, c->steps));
+        (long long)mx_data_epochs_for(data, (c->steps + each - 1) / each));
 }
 
 /* ---- the same data as before */

@@ -100,6 +100,35 @@ static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const M
     }
 }
 
+/* ---- what several steps learn from */
+
+/* A batch's completions and rewards for the steps that follow. */
+static void keep(const Rollouts *r, MxResponses *kept, const MxReply *replies,
+                 const float *rewards) {
+    const MxBatch *made = &r->made[false];
+    const int64_t rows = made->rows, length = made->length;
+    for (int64_t i = 0; i < rows * length; i++) kept->tokens[i] = -1;
+    for (int64_t row = 0; row < rows; row++)
+        memcpy(kept->tokens + row * length, replies[row].tokens.ids,
+               (size_t)replies[row].tokens.n * sizeof *kept->tokens);
+    memcpy(kept->rewards, rewards, (size_t)rows * sizeof *rewards);
+    if (r->config->rl_recorded_logprobs)
+        memcpy(kept->logprobs, r->logprobs[false], (size_t)(rows * length) * sizeof(float));
+}
+
+/* What an earlier step has kept of them. */
+static void recall(const MxResponses *kept, const MxBatch *prompts, MxReply *replies,
+                   float *rewards) {
+    memcpy(rewards, kept->rewards, (size_t)prompts->rows * sizeof *rewards);
+    for (int64_t row = 0; row < prompts->rows; row++) {
+        const int64_t at = row * prompts->length;
+        MxTokens tokens = {kept->tokens + at, 0};
+        while (tokens.n < prompts->length && tokens.ids[tokens.n] >= 0) tokens.n++;
+        replies[row] = (MxReply){.tokens = tokens,
+                                 .logprobs = kept->logprobs + at + count_tokens(prompts, row) - 1};
+    }
+}
+
 /* ---- a batch */
 
 /* Random numbers of batch i: evaluation has its own. */
@@ -167,10 +196,15 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     const int64_t n = batch->rows;
     MxReply *replies = mx_new_n(&arena, MxReply, n);
     float *rewards = mx_new_n(&arena, float, n);
-    bool ok = write_replies(r, &arena, stream_of(is_eval, i, n), batch, replies, err) &&
-              reward_replies(r, &arena, is_eval, i, replies, n, rewards, err);
+    bool are_here = false;
+    MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
+    if (are_here) recall(kept, batch, replies, rewards);
+    bool ok =
+        are_here || (write_replies(r, &arena, stream_of(is_eval, i, n), batch, replies, err) &&
+                     reward_replies(r, &arena, is_eval, i, replies, n, rewards, err));
     if (ok) {
         fill_rows(r, is_eval, batch, replies, rewards);
+        if (kept && !are_here) keep(r, kept, replies, rewards);
         *batch = r->made[is_eval];
         mx_train_give_rewards(r->state, batch, rewards, r->logprobs[is_eval]);
     }

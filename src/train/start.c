@@ -233,7 +233,7 @@ static bool open_folder(Loop *l, MxError *err) {
 static int64_t n_steps(const Loop *l) {
     const MxConfig *c = l->config;
     bool is_endless = !l->data.train || c->reuse_example_batch > 0;
-    int64_t of_data = is_endless ? -1 : mx_data_steps(l->data.train);
+    int64_t of_data = is_endless ? -1 : mx_data_steps(l->data.train) * mx_config_iterations(c);
     return of_data >= 0 && of_data < c->steps ? of_data : c->steps;
 }
 
@@ -261,8 +261,10 @@ bool loop_prepare(Loop *l, MxError *err) {
     if (!has_steps(l)) return true;
     if (!try_files(l, err) || !open_folder(l, err) || !build(l, err)) return false;
     if (!has_steps(l)) return true;
-    const MxLoaderConfig ahead = {
-        .dataset = l->data.train, .part = l->train_part, .first_step = l->start, .depth = 2};
+    const MxLoaderConfig ahead = {.dataset = l->data.train,
+                                  .part = l->train_part,
+                                  .first_step = l->start / mx_config_iterations(l->config),
+                                  .depth = 2};
     return open_parts(l, err) && samples_open(&l->arena, l->state, &l->samples, err) &&
            exams_open(&l->arena, l->state, &l->exams, err) && open_metrics(l, l->start, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);

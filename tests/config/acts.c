@@ -102,7 +102,7 @@ static const struct {
     {MX_KEY_enable_streaming_diloco,
      "enable_diloco=true\nenable_streaming_diloco=true\nnum_diloco_fragments=2"},
     {MX_KEY_use_kto, "use_kto=true" ALONE},
-    {MX_KEY_use_grpo, "use_grpo=true" ALONE},
+    {MX_KEY_use_grpo, "use_grpo=true\nrl.num_iterations=2" ALONE},
     {MX_KEY_use_dpo, "use_dpo=true" ALONE},
     {MX_KEY_use_qk_clip, "use_qk_clip=true\ndecoder_block=deepseek\nattention_type=mla"},
     {MX_KEY_use_multimodal, "use_multimodal=true\npacking=false\nvision_encoder_block=gemma3\n"

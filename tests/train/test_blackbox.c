@@ -148,6 +148,10 @@ static const struct {
                "rl.num_generations=4 packing=false dataset_type=hf hf_path=json "
                "hf_train_files=posttrain/sft_train.jsonl hf_eval_files=posttrain/sft_eval.jsonl "
                "max_prefill_predict_length=24 per_device_batch_size=2"},
+    {BY_STEPS, "use_grpo=true rl.reward=length rl.reward_length=6 rl.num_iterations=4 "
+               "rl.num_generations=4 packing=false dataset_type=hf hf_path=json "
+               "hf_train_files=posttrain/sft_train.jsonl hf_eval_files=posttrain/sft_eval.jsonl "
+               "max_prefill_predict_length=24 per_device_batch_size=2"}, /* stopped after 1 of 4 */
     {BY_STEPS, "use_kto=true packing=false dataset_type=hf hf_path=json "
                "hf_train_files=posttrain/labels_train.jsonl "
                "hf_eval_files=posttrain/labels_eval.jsonl max_target_length=64"},

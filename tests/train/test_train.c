@@ -12,6 +12,7 @@ int main(void) {
     srunner_add_suite(runner, post_suite());
     srunner_add_suite(runner, preference_suite());
     srunner_add_suite(runner, policy_suite());
+    srunner_add_suite(runner, iterations_suite());
     srunner_add_suite(runner, rollouts_suite());
     srunner_add_suite(runner, kto_suite());
     srunner_add_suite(runner, reward_suite());

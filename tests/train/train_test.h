@@ -29,6 +29,7 @@ Suite *trace_suite(void);
 Suite *hf_suite(void);
 Suite *images_suite(void);
 Suite *preference_suite(void);
+Suite *iterations_suite(void);
 Suite *policy_suite(void);
 Suite *kto_suite(void);
 Suite *reward_suite(void);
