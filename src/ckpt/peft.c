@@ -312,15 +312,19 @@ static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, Mx
     return true;
 }
 
+static int64_t last_dim(const MxLeaf *leaf) {
+    return leaf->shape.dim[leaf->shape.rank - 1];
+}
+
 /* The rank of all of them. */
 static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *out, MxError *err) {
-    *out = adapters->leaves[0].shape.dim[1];
+    *out = last_dim(&adapters->leaves[0]);
     bool ok = true;
     for (int i = 0; i < adapters->n; i += 2) /* A, B, A, B … */
-        if (adapters->leaves[i].shape.dim[1] != *out)
+        if (last_dim(&adapters->leaves[i]) != *out)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
                          "\"%s\" has rank %lld, \"%s\" %lld; peft's config tells one",
-                         adapters->leaves[i].path, (long long)adapters->leaves[i].shape.dim[1],
+                         adapters->leaves[i].path, (long long)last_dim(&adapters->leaves[i]),
                          adapters->leaves[0].path, (long long)*out);
     return ok;
 }

@@ -198,7 +198,7 @@ static const struct {
      "nt 1 bfloat16 nf4 64 dim 0"},
     {&op_encode, &(const MxEncodeAttr){.grid = MX_GRID_E5M2, .n_contract = 2, .leads = true},
      "fp8_e5m2 first 2"},
-    {&op_coded_dot, &(const MxCodedDotAttr){.dot = {MX_F32, MX_DOT_TN, 2}, .columns = true},
+    {&op_coded_dot, &(const MxCodedDotAttr){.dot = {MX_F32, MX_DOT_TN, 2, 0}, .columns = true},
      "tn 2 float32 columns"},
     {&op_adamw, &(const MxAdamwAttr){.eps = 1e-8, .weight_decay = 0.1, .nesterov = true},
      "eps 1e-08 0 decay 0.1 nesterov"},
