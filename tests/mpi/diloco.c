@@ -47,18 +47,6 @@ static MxTrainState *open_state(const Variant *v, const RankMesh *mesh) {
 
 /* ---- arrays: this rank's part against a whole one */
 
-/* Of an array of the state that parameter i's variable is divided like. */
-static double distance(const MxTrainState *s, int var, const float *whole) {
-    const float *part = record_floats(&arena, s, var);
-    const MxBox *box = &s->box[var];
-    double far = 0;
-    for (int64_t at = 0; at < mx_box_count(box); at++) {
-        double d = fabs(part[at] - whole[record_index(box, s->vars.item[var].type.shape, at)]);
-        far = d <= far ? far : d; /* NaN is far */
-    }
-    return far;
-}
-
 /* A rank's part of a whole array. */
 static const float *part_of(const MxTrainState *s, int var, const float *whole) {
     const MxBox *box = &s->box[var], all = mx_box_of(s->vars.item[var].type.shape);
@@ -180,7 +168,7 @@ static void ck_golden(MxTrainState *s, const Golden *g, int kept, const char *at
                             var_of_leaf(s, "inner_state/model/", leaf->path)};
         const int rows[] = {OUTER, MOMENTUM, REPLICA + replica};
         for (int k = 0; k < MX_COUNT(vars); k++) {
-            double far = distance(s, vars[k], values + rows[k] * g->n);
+            double far = record_distance(&arena, s, vars[k], values + rows[k] * g->n);
             ck_assert_msg(far <= bound, "%s: array %d of %s is off by %g", at, k, leaf->path, far);
         }
     }
@@ -362,10 +350,10 @@ static double far_from(const MxTrainState *s, const Alone *a, int i, bool is_out
     int r = (int)program_replica(&s->mesh.mesh, s->rank);
     float *outer = mx_new_n(&arena, float, size);
     if (!is_outer)
-        return distance(s, s->var.param[i],
-                        record_floats(&arena, a->run[r], a->run[r]->var.param[i]));
+        return record_distance(&arena, s, s->var.param[i],
+                               record_floats(&arena, a->run[r], a->run[r]->var.param[i]));
     for (int64_t k = 0; k < size; k++) outer[k] = (float)a->outer[i][k];
-    return distance(s, program_held(s, i), outer);
+    return record_distance(&arena, s, program_held(s, i), outer);
 }
 
 /* An evaluation is that of the outer parameters on the whole batch. */
@@ -502,7 +490,7 @@ START_TEST(an_outer_step_each_time_is_data_parallelism) {
     }
     for (int i = 0; i < mx_model_params(state[0]->model)->n; i++) {
         const float *want = record_floats(&arena, state[1], state[1]->var.param[i]);
-        double far = distance(state[0], state[0]->var.param[i], want);
+        double far = record_distance(&arena, state[0], state[0]->var.param[i], want);
         ck_assert_msg(far <= bound, "%s is off by %g",
                       mx_model_params(state[0]->model)->leaves[i].path, far);
     }

@@ -3,6 +3,8 @@
  * they are made. */
 #include "record.h"
 
+#include <math.h>
+
 #include "common/vars.h"
 
 #include <program/internal.h>
@@ -227,4 +229,15 @@ const Record *record_of(const Variant *variants, int n_variants, int variant) {
     static Record *all;
     if (!all) all = make_all(&arena, variants, n_variants);
     return &all[variant];
+}
+
+double record_distance(MxArena *arena, const MxTrainState *s, int var, const float *whole) {
+    const float *part = record_floats(arena, s, var);
+    const MxBox *box = &s->box[var];
+    double far = 0;
+    for (int64_t at = 0; at < mx_box_count(box); at++) {
+        double d = fabs(part[at] - whole[record_index(box, s->vars.item[var].type.shape, at)]);
+        far = d <= far ? far : d; /* NaN is far */
+    }
+    return far;
 }

@@ -32,4 +32,8 @@ const float *record_floats(MxArena *arena, const MxTrainState *s, int var);
 /* record_index — where element `at` of a part is in the whole array. */
 int64_t record_index(const MxBox *box, MxShape shape, int64_t at);
 
+/* record_distance — how far this rank's part of a variable is from a whole array that is divided
+ * like it, at most; NaN is far. */
+double record_distance(MxArena *arena, const MxTrainState *s, int var, const float *whole);
+
 #endif

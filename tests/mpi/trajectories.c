@@ -44,18 +44,6 @@ static MxTrainState *open_run(MxH5 *file, const char *words) {
     return s;
 }
 
-/* A variable of this rank against a whole array. */
-static double distance(const MxTrainState *s, int var, const float *whole) {
-    const float *part = record_floats(&arena, s, var);
-    const MxBox *box = &s->box[var];
-    double far = 0;
-    for (int64_t at = 0; at < mx_box_count(box); at++) {
-        double d = fabs(part[at] - whole[record_index(box, s->vars.item[var].type.shape, at)]);
-        far = d <= far ? far : d; /* NaN is far */
-    }
-    return far;
-}
-
 static MxLeaf *leaf_at(MxTrainState *s, const char *prefix, const char *path) {
     int at = mx_tree_find(&s->tree, mx_arena_printf(&arena, "%s%s", prefix, path));
     ck_assert_msg(at >= 0, "no %s%s", prefix, path);
@@ -83,8 +71,9 @@ static double group_distance(MxTrainState *s, MxH5 *file, int64_t step, int grou
         const char *path = params->leaves[i].path;
         float *want = trajectory_array(&arena, file, name, group, path, replica, &n);
         ck_assert_int_eq(n, mx_shape_count(params->leaves[i].shape));
-        far =
-            fmax(far, distance(s, leaf_at(s, trajectory_groups[group].prefix, path)->array, want));
+        far = fmax(far,
+                   record_distance(&arena, s,
+                                   leaf_at(s, trajectory_groups[group].prefix, path)->array, want));
     }
     return far;
 }
