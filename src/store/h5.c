@@ -108,10 +108,14 @@ bool mx_h5_create(MxArena *arena, const char *path, MxH5 **out, MxError *err) {
     if (fd < 0) return mx_fail_errno(err, "could not create \"%s\"", path);
     close(fd);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
-    /* Without the sieve buffer small writes reach the system, and their failures us, at once. */
+    /* Without the sieve buffer small writes reach the system, and their failures us, at once. A
+     * lock would outlast us in processes that are started meanwhile; nobody else knows the file
+     * yet. */
     bool ok = H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
               H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-              H5Pset_sieve_buf_size(access, 0) >= 0 && H5Pset_obj_track_times(create, 0) >= 0;
+              H5Pset_sieve_buf_size(access, 0) >= 0 &&
+              H5Pset_file_locking(access, false, true) >= 0 &&
+              H5Pset_obj_track_times(create, 0) >= 0;
     hid_t id = ok ? H5Fcreate(path, H5F_ACC_TRUNC, create, access) : H5I_INVALID_HID;
     char why[H5_FAILURE_BYTES];
     if (id < 0)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static MxH5 *create(const char *name) {
@@ -315,6 +316,26 @@ START_TEST(full_disk) {
 }
 END_TEST
 
+/* A process that was started meanwhile has the file open too; HDF5's lock, which it then kept, let
+ * nobody open it again, and a checkpoint failed. */
+START_TEST(others_have_it_open) {
+    int ends[2];
+    MxH5 *file = create("a.h5");
+    ck_ok(mx_h5_write(file, "x", MX_F32, MX_SHAPE(1), &(float){1}, &err));
+    ck_assert(!pipe(ends));
+    pid_t pid = fork();
+    if (!pid) {
+        char byte;
+        close(ends[1]);
+        _exit(read(ends[0], &byte, 1) != 0);
+    }
+    ck_ok(mx_h5_close(file, &err));
+    close(ends[0]);
+    close(ends[1]);
+    ck_assert(waitpid(pid, NULL, 0) == pid);
+}
+END_TEST
+
 START_TEST(references) {
     static const struct {
         const char *ref, *file, *group;
@@ -367,6 +388,7 @@ Suite *h5_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, round_trip, 0, 7 * MX_DTYPE_COUNT);
     tcase_add_test(tests, converts);
+    tcase_add_test(tests, others_have_it_open);
     tcase_add_test(tests, boxes);
     tcase_add_test(tests, equal_contents_equal_bytes);
     tcase_add_test(tests, texts_and_attributes);
