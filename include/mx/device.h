@@ -84,6 +84,8 @@ void mx_exchange_all_to_all(MxExchange *exchange, const char *what, const void *
                             size_t bytes);
 void mx_exchange_send(MxExchange *exchange, const void *send, size_t bytes);
 void mx_exchange_receive(MxExchange *exchange, void *recv, size_t bytes);
+/* mx_exchange_broadcast — the bytes of the group's first rank to the others. */
+void mx_exchange_broadcast(MxExchange *exchange, const char *what, void *data, size_t bytes);
 void mx_exchange_finish(MxExchange *exchange);
 
 /* What collective ops sent from this rank to others since the start. */

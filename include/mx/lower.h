@@ -64,6 +64,8 @@ typedef struct MxPartition {
     int64_t rank;
     const MxVars *vars;    /* the program's, with the rank's shapes … */
     const MxSharding *var; /* … and what of each the rank has */
+    uint32_t apart;        /* mesh axes along which ranks run the graph on other values: nothing is
+                              cut or exchanged along them. No variable is cut along them either */
     bool regathers; /* what the forward pass gathers in a layer is gathered anew in the backward
                        pass instead of being kept (rematerialisation sees to that by itself) */
 } MxPartition;
@@ -73,6 +75,9 @@ typedef struct MxPartition {
  * constraint or its variable says, else as its op finds cheapest. Takes the global graph apart.
  * Errors: a constraint whose axes the rules cannot resolve. */
 bool mx_partition(const MxPartition *partition, MxGraph *global, MxGraph **out, MxError *err);
+
+/* mx_lower_group — the ranks that differ from one only along some mesh axes. */
+MxGroup mx_lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes);
 
 /* ---- stages */
 

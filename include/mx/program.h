@@ -112,6 +112,11 @@ typedef struct MxGeneration {
     int64_t chunk;    /* tokens of a piece of a prompt */
     bool all_logits;  /* pieces may ask for those of every token */
     int64_t seen;     /* tokens of a sequence that images become, at most; 0 = it has none */
+    /* Of a policy that writes what it learns from: ranks along mesh axes that cut no weights let
+     * other pieces through than each other. This rank belongs to share `share` of n_shares, which
+     * is all ranks where that is below 2; one rank of each share speaks for it. */
+    int64_t share, n_shares;
+    bool speaks;
 } MxGeneration;
 
 /* mx_train_state_open_generation — a state that generates, and does nothing else: on this process
@@ -146,8 +151,8 @@ void mx_generation_see(MxTrainState *state, const float *pixels, const MxVisionG
 
 /* mx_generation_run — lets a piece through. logits  [n, vocab] after the last token of each; with
  * all_logits, [n_tokens, vocab]. What a sequence gets does not depend on the others, but for
- * rounding where more than eight go through together. All ranks call it, with the same piece, and
- * get the same logits. */
+ * rounding where more than eight go through together. All ranks of a share (MxGeneration) call it,
+ * with the same piece, and get the same logits. */
 void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */

@@ -170,7 +170,7 @@ void lower_choose(const MxMesh *mesh, Choice *c) {
     enum { ROUNDS = 3 };
     memset(c->cut, 0, sizeof c->cut);
     c->partial = common_partial(c);
-    uint32_t busy = c->partial | mx_mesh_stages(mesh) | mx_mesh_replicas(mesh);
+    uint32_t busy = c->partial | c->apart | mx_mesh_stages(mesh) | mx_mesh_replicas(mesh);
     for (int i = 0; i < mesh->n; i++)
         if (mesh->sizes[i] > 1 && !(busy >> i & 1)) begin_with(mesh, c, 1u << i);
     for (int round = 0, better = 1; round < ROUNDS && better; round++) {

@@ -59,6 +59,7 @@ static bool read_constraint(Partitioner *p, const MxValueInfo *info, Wanted *w, 
         return mx_context(err, "%s", p->global->nodes[info->node].scope);
     MxSpec fits = mx_shard_adjust(&p->arena, mesh, &array);
     *w = (Wanted){WISH_FIRM, mx_sharding_of_spec(mesh, fits)};
+    for (int d = 0; d < MX_MAX_RANK; d++) w->at.dim[d] &= ~p->p->apart;
     return true;
 }
 
@@ -151,10 +152,10 @@ static const Form *own_form(const Partitioner *p, MxValue global) {
 }
 
 static MxValue add_collective(Partitioner *p, MxValue value, Move move) {
-    MxCollectiveAttr attr = {.group =
-                                 lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, move.axes),
-                             .joined = move.joined,
-                             .cut = move.cut};
+    MxCollectiveAttr attr = {
+        .group = mx_lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, move.axes),
+        .joined = move.joined,
+        .cut = move.cut};
     return mx_trace_node(&p->t, move.op, &value, 1, &attr);
 }
 
@@ -271,7 +272,7 @@ static const void *localized(Partitioner *p, const MxNode *node, const Choice *c
             int k = factors[d];
             if (k == MX_WHOLE || is_cut[k] || !c->cut[k]) continue;
             is_cut[k] = true;
-            group[k] = lower_group(p->t.graph->arena, mesh, p->p->rank, c->cut[k]);
+            group[k] = mx_lower_group(p->t.graph->arena, mesh, p->p->rank, c->cut[k]);
             start[k] = array->type.shape.dim[d] / lower_parts(mesh, c->cut[k]) *
                        lower_index(mesh, p->p->rank, c->cut[k]);
         }
@@ -290,7 +291,7 @@ static bool is_move(const Partitioner *p, const MxNode *node) {
 
 static void divide(Partitioner *p, const MxNode *node) {
     MxType types[MOST_TYPES];
-    Choice c = {.machine = p->p->machine};
+    Choice c = {.machine = p->p->machine, .apart = p->p->apart};
     if (is_move(p, node)) {
         const Form *own = own_form(p, node->in[0]);
         settle(p, node, 0, own->value, own->at);

@@ -10,7 +10,6 @@
 int64_t lower_parts(const MxMesh *mesh, uint32_t axes);
 /* lower_index — which of the parts along these mesh axes a rank has. */
 int64_t lower_index(const MxMesh *mesh, int64_t rank, uint32_t axes);
-MxGroup lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes);
 bool lower_same_sharding(MxSharding a, MxSharding b, int rank);
 /* lower_used — every mesh axis that cuts a dim. */
 uint32_t lower_used(MxSharding s, int rank);
@@ -51,6 +50,7 @@ typedef struct Choice {
     uint32_t cut[MX_MAX_FACTORS]; /* the answer: mesh axes of each factor */
     uint32_t partial;             /* kept from the inputs */
     double flops;                 /* of the whole node */
+    uint32_t apart;               /* see MxPartition */
 } Choice;
 
 /* lower_choose — fills cut and partial: what moves the fewest bytes and leaves little to be

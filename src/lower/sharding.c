@@ -80,7 +80,7 @@ static const int *ranks_of(MxArena *arena, const MxMesh *mesh, int64_t rank, uin
     return ranks;
 }
 
-MxGroup lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes) {
+MxGroup mx_lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_t axes) {
     MxText names;
     mx_text_init(&names, arena);
     for (int i = 0; axes >> i; i++)

@@ -17,7 +17,7 @@ static bool is_here(const Cut *c, int place) {
 
 static MxPeerAttr peer(Cut *c, const Crossing *crossing, int micro, int stage) {
     const MxMesh *mesh = c->s->mesh;
-    MxGroup group = lower_group(c->t.graph->arena, mesh, c->s->rank, mx_mesh_stages(mesh));
+    MxGroup group = mx_lower_group(c->t.graph->arena, mesh, c->s->rank, mx_mesh_stages(mesh));
     int *ranks = mx_new_n(c->t.graph->arena, int, 2);
     ranks[0] = (int)c->s->rank;
     ranks[1] = group.ranks[stage];
@@ -52,7 +52,7 @@ static MxValue receive(Cut *c, MxValue value, int micro) {
 static MxValue sum_of_stages(Cut *c, MxValue value) {
     const MxMesh *mesh = c->s->mesh;
     MxCollectiveAttr attr = {
-        .group = lower_group(c->t.graph->arena, mesh, c->s->rank, mx_mesh_stages(mesh))};
+        .group = mx_lower_group(c->t.graph->arena, mesh, c->s->rank, mx_mesh_stages(mesh))};
     return mx_trace_node(&c->t, &op_all_reduce, &value, 1, &attr);
 }
 

@@ -70,6 +70,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                          .grids = mx_vision_grids(&vision)};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
+    if (mx_config_writes(c)) return true; /* completions of all ranks come to its prompts */
     MxLayout layout = {&mesh->mesh, mx_sharding_spec(arena, &mesh->mesh, sharding, 2)};
     MxBox box = mx_shard_box(layout, MX_SHAPE(sides * micro.examples, c->max_target_length), rank);
     bool *is_mine = mx_new_n(arena, bool, all);

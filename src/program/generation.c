@@ -1,26 +1,83 @@
 /* generation.c — sequences that go through the model in pieces: parts of prompts, then a token at a
  * time, of one sequence or of all that go on. An entry for each shape of pieces; all share the
  * caches of layers. A layer with a window keeps only what a piece can see. Which token comes next
- * is not decided here. On a mesh of several devices all ranks let the same pieces through.
+ * is not decided here. On a mesh of several devices all ranks let the same pieces through, or,
+ * where a policy writes what it learns from, those that have the same weights let others through.
  *
  * Shape letters: B rows, P tokens of a row of a piece, D model width, V vocab. */
 #include <mx/program.h>
 
 #include "internal.h"
 
+#define ROW(name_, width_, all_rows_, all_logits_) &entry_##name_,
+static const Entry *const entries[PIECE_COUNT] = {PIECES(ROW)};
+#undef ROW
+
 MxGeneration mx_generation(const MxTrainState *s) {
     return s->generation;
 }
 
-/* Sequences of training that are written together: those of some prompts, at most of a batch. */
-static int64_t rows_to_write(const MxConfig *c) {
+/* ---- shares */
+
+/* Mesh axes that cut weights. What cannot be cut as the rules say is told when it is. */
+static uint32_t axes_of_weights(MxTrainState *s) {
+    const MxTree *params = mx_model_params(s->model);
+    const MxMesh *mesh = &s->mesh.mesh;
+    uint32_t axes = mx_mesh_stages(mesh);
+    for (int i = 0; i < params->n; i++) {
+        const MxLeaf *leaf = &params->leaves[i];
+        MxVariable variable = {.names = mx_spec_names(s->arena, leaf->axes, leaf->shape.rank)};
+        MxResolved how;
+        MxError told_later = {0};
+        if (mx_shard_resolve_variable(s->arena, &variable, &s->mesh.rules, mesh, &how,
+                                      &told_later)) {
+            MxSharding sharding = mx_sharding_of_spec(mesh, how.spec);
+            for (int d = 0; d < MX_MAX_RANK; d++) axes |= sharding.dim[d];
+        }
+        mx_error_release(&told_later);
+    }
+    return axes;
+}
+
+static void find_share(MxTrainState *s) {
+    const MxMesh *mesh = &s->mesh.mesh;
+    MxGeneration *g = &s->generation;
+    g->n_shares = 1;
+    g->speaks = s->rank == 0;
+    if (!mx_config_writes(s->config) || mesh->n_ranks == 1) return;
+    uint32_t cut = axes_of_weights(s), together = 0;
+    for (int a = 0; a < mesh->n; a++) {
+        if (mesh->sizes[a] == 1) continue;
+        if (cut >> a & 1) {
+            together |= 1u << a;
+            continue;
+        }
+        s->apart |= 1u << a;
+        g->n_shares *= mesh->sizes[a];
+        g->share = g->share * mesh->sizes[a] + mx_mesh_coord(mesh, s->rank, a);
+    }
+    MxGroup group = mx_lower_group(s->arena, mesh, s->rank, together);
+    g->speaks = group.index == 0;
+    if (s->comm && s->apart) s->sharers = mx_comm_exchange(s->comm, &group);
+}
+
+uint32_t program_apart(const MxTrainState *s, const Entry *entry) {
+    bool generates = entry == &entry_see;
+    for (int kind = 0; kind < PIECE_COUNT; kind++) generates |= entry == entries[kind];
+    return generates ? s->apart : 0;
+}
+
+/* Sequences that are written together: those of some of a share's prompts, at most of a batch. */
+static int64_t rows_to_write(const MxTrainState *s) {
+    const MxConfig *c = s->config;
     int64_t all = c->global_batch_size_to_load, some = c->rollout_micro_batch_size;
     if (c->global_batch_size_to_load_eval > all && c->eval_interval > 0)
         all = c->global_batch_size_to_load_eval;
-    return c->rl_num_generations * (some > 0 && some < all ? some : all);
+    int64_t n = s->generation.n_shares, rows = (all * c->rl_num_generations + n - 1) / n;
+    return some > 0 && some * c->rl_num_generations < rows ? some * c->rl_num_generations : rows;
 }
 
-static MxGeneration generation_of(const MxTrainState *s) {
+static MxGeneration generation_of(MxTrainState *s) {
     enum { CHUNK = 64 };
     const MxConfig *c = s->config;
     bool trains = s->purpose == PURPOSE_TRAINS, samples = trains && c->sample_prompts;
@@ -28,24 +85,18 @@ static MxGeneration generation_of(const MxTrainState *s) {
     if (s->purpose == PURPOSE_GENERATES) return s->generation;
     if (!samples && !asks && !mx_config_writes(c)) return (MxGeneration){0};
     int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
-    return (MxGeneration){.rows = mx_config_writes(c) ? rows_to_write(c) : 1,
+    find_share(s);
+    return (MxGeneration){.rows = mx_config_writes(c) ? rows_to_write(s) : 1,
                           .capacity = capacity,
                           .chunk = capacity < CHUNK ? capacity : CHUNK,
-                          .all_logits = asks};
+                          .all_logits = asks,
+                          .share = s->generation.share,
+                          .n_shares = s->generation.n_shares,
+                          .speaks = s->generation.speaks};
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
     if (!s->mesh.config && !mx_train_mesh(s->arena, s->config, &s->mesh, err)) return false;
-    const MxConfig *c = s->config;
-    bool on_the_way = s->purpose != PURPOSE_GENERATES && s->generation.rows;
-    if (on_the_way && mx_config_writes(c) && s->mesh.mesh.n_ranks > 1)
-        return mx_config_fail(err, c, MX_KEY_rl_reward,
-                              "not available yet on a mesh of several devices (%lld)",
-                              (long long)s->mesh.mesh.n_ranks);
-    if (on_the_way && s->mesh.n_stages > 1)
-        return mx_config_fail(
-            err, c, s->generation.all_logits ? MX_KEY_eval_tasks : MX_KEY_sample_prompts,
-            "not available yet in a pipeline (stage=%lld)", (long long)s->mesh.n_stages);
     if (s->purpose != PURPOSE_GENERATES) return true;
     int64_t *sizes = mx_new_n(s->arena, int64_t, s->mesh.mesh.n + 1);
     for (int a = 0; a < s->mesh.mesh.n; a++) sizes[a] = 1;
@@ -129,12 +180,24 @@ static PieceVars declare_piece(MxTrainState *s, int kind) {
     };
 }
 
+static bool check_generation(const MxTrainState *s, MxError *err) {
+    const MxConfig *c = s->config;
+    if (c->score_head)
+        return mx_config_fail(err, c, MX_KEY_score_head,
+                              "the model has a head of one number and no logits to generate from");
+    if (s->purpose == PURPOSE_GENERATES || s->mesh.n_stages == 1) return true;
+    return mx_config_fail(err, c,
+                          mx_config_writes(c)        ? MX_KEY_rl_reward
+                          : s->generation.all_logits ? MX_KEY_eval_tasks
+                                                     : MX_KEY_sample_prompts,
+                          "not available yet in a pipeline (stage=%lld)",
+                          (long long)s->mesh.n_stages);
+}
+
 bool program_declare_generation(MxTrainState *s, MxError *err) {
     s->generation = generation_of(s);
     if (!s->generation.rows) return true;
-    if (s->config->score_head)
-        return mx_config_fail(err, s->config, MX_KEY_score_head,
-                              "the model has a head of one number and no logits to generate from");
+    if (!check_generation(s, err)) return false;
     if (!declare_caches(s, err)) return false;
     program_declare_see(s);
     for (int kind = 0; kind < PIECE_COUNT; kind++)
@@ -247,20 +310,21 @@ static int kind_of(const MxTrainState *s, const MxPiece *piece) {
     return best;
 }
 
-/* What rank 0 has counts: others may have added up in another order, and all go on with the same
- * tokens. */
+/* What the first rank has counts: others may have added up in another order, and all go on with the
+ * same tokens. */
 static void read_logits(const MxTrainState *s, int var, const MxPiece *piece, float *logits) {
     MxBox box = mx_run_box(s->run, var);
     box.count[0] = piece->n;
     if (piece->all_logits) box.count[1] = piece->n_tokens;
     mx_run_read(s->run, var, box, logits);
-    if (s->comm) mx_comm_broadcast(s->comm, logits, (size_t)mx_box_count(&box) * sizeof *logits);
+    size_t bytes = (size_t)mx_box_count(&box) * sizeof *logits;
+    if (s->comm && !s->apart) mx_comm_broadcast(s->comm, logits, bytes);
+    if (!s->sharers) return;
+    mx_exchange_broadcast(s->sharers, "logits", logits, bytes);
+    mx_exchange_finish(s->sharers);
 }
 
 void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
-#define ROW(name_, width_, all_rows_, all_logits_) &entry_##name_,
-    static const Entry *const entries[PIECE_COUNT] = {PIECES(ROW)};
-#undef ROW
     MxArena arena = {.name = "piece"};
     const int kind = kind_of(s, piece);
     const PieceVars *v = &s->piece[kind];

@@ -106,6 +106,8 @@ struct MxTrainState {
     const char *refusal; /* … with the reason; NULL = a run takes it */
     MxSharding *uneven; /* [variable] what a rank would have then if every dim divided; else NULL */
     MxGeneration generation; /* rows 0 = none */
+    uint32_t apart;          /* mesh axes along which ranks let other pieces through */
+    MxExchange *sharers;     /* with the ranks that let the same through; NULL = all, or none */
     int **own;               /* [lane][variable] the one that it has in its place */
     PieceVars piece[PIECE_COUNT];
     SeeVars see;
@@ -138,6 +140,8 @@ struct MxTrainState {
 bool program_declare_generation(MxTrainState *state, MxError *err);
 /* program_declare_see — variables of what such sequences see, if they do. */
 void program_declare_see(MxTrainState *state);
+/* program_apart — mesh axes along which ranks run an entry on other values (MxPartition). */
+uint32_t program_apart(const MxTrainState *state, const Entry *entry);
 /* program_find_mesh — the config's, unless the state has one; who only generates is alone: one
  * device. */
 bool program_find_mesh(MxTrainState *state, MxError *err);

@@ -222,8 +222,10 @@ bool program_divide(MxTrainState *s, MxError *err) {
                              .vars = &s->local,
                              .var = s->sharding,
                              .regathers = !strcmp(s->config->remat, "none")};
-    for (int i = 0; s->mesh.mesh.n_ranks > 1 && i < s->n_entries; i++)
+    for (int i = 0; s->mesh.mesh.n_ranks > 1 && i < s->n_entries; i++) {
+        partition.apart = program_apart(s, s->entry[i]);
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;
+    }
     return true;
 }
 

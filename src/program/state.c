@@ -120,8 +120,8 @@ static bool describe_state(MxTrainState *s, MxError *err) {
     if (!mx_optim_new(arena, config, mx_model_params(s->model), mx_model_trains(s->model),
                       &s->optim, err))
         return false;
-    if (!program_declare_vars(s, err) || !program_declare_generation(s, err)) return false;
-    if (!program_find_mesh(s, err) || !program_shard(s, err) || !program_trace(s, err))
+    if (!program_declare_vars(s, err) || !program_find_mesh(s, err)) return false;
+    if (!program_declare_generation(s, err) || !program_shard(s, err) || !program_trace(s, err))
         return false;
     s->var.end_casts = s->vars.n;
     if (program_is_piped(s)) program_add_lanes(s);

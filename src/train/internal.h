@@ -40,6 +40,8 @@ bool train_same_tokenizer(const MxCkptTokenizer *ours, const MxCkptTokenizer *th
 bool train_restore_full(MxTrainState *state, const char *ref, MxError *err);
 /* train_gather_texts — what every rank says, on rank 0 [ranks]; NULL elsewhere. */
 const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *text);
+/* train_share_bytes — n bytes of every rank, one rank's behind the other's, on all of them. */
+const char *train_share_bytes(MxArena *arena, MxComm *comm, const char *own, int64_t n);
 /* train_agree — whether all ranks are fine; all call it, each with its own answer. If some are not,
  * err tells on rank 0 what they said, and something on the others. */
 bool train_agree(MxComm *comm, bool is_fine, MxError *err);

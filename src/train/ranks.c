@@ -21,6 +21,20 @@ const char *const *train_gather_texts(MxArena *arena, MxComm *comm, const char *
     return texts;
 }
 
+const char *train_share_bytes(MxArena *arena, MxComm *comm, const char *own, int64_t n) {
+    const int n_ranks = mx_comm_size(comm);
+    int64_t *counts = mx_new_n(arena, int64_t, n_ranks), *sizes = mx_new_n(arena, int64_t, n_ranks);
+    int64_t total = 0;
+    for (int r = 0; r < n_ranks; r++) counts[r] = sizeof *sizes;
+    mx_comm_gather(comm, &n, mx_comm_rank(comm) ? NULL : sizes, counts);
+    mx_comm_broadcast(comm, sizes, (size_t)n_ranks * sizeof *sizes);
+    for (int r = 0; r < n_ranks; r++) total += sizes[r];
+    char *all = mx_arena_alloc(arena, (size_t)total + 1);
+    mx_comm_gather(comm, own, mx_comm_rank(comm) ? NULL : all, sizes);
+    mx_comm_broadcast(comm, all, (size_t)total);
+    return all;
+}
+
 /* What several ranks found alike is told once. */
 static void merge(const char *const *texts, int n, MxExit exit, MxError *err) {
     for (int r = 1; r < n; r++)

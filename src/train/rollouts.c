@@ -1,7 +1,8 @@
 /* rollouts.c — responses that the policy writes while it is trained. The generate room lets the
  * program of training, with its weights as they are and adapters on top, write the completions of
  * all prompts of a batch; they are rewarded, and stand behind their prompts in the rows that the
- * batch then has. */
+ * batch then has. Ranks write shares of them (MxGeneration), the first one has all of them
+ * rewarded, and every rank then has the whole batch. */
 #include "rollouts.h"
 
 #include "data.h"
@@ -14,6 +15,7 @@
 
 struct Rollouts {
     MxTrainState *state;
+    MxComm *comm; /* NULL = one rank */
     const MxConfig *config;
     MxDataset *data[2];
     MxGenerate how;
@@ -37,6 +39,13 @@ static MxGenerate how_of(const MxConfig *c, const MxTokenizer *tokenizer, const 
         .n_ends = 1};
 }
 
+static void tell_shares(const MxTrainState *state) {
+    int64_t n = mx_generation(state).n_shares;
+    if (n > 1)
+        mx_log("completions are written in %lld shares by ranks that have the same weights",
+               (long long)n);
+}
+
 bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2], Rollouts **out,
                    MxError *err) {
     const MxConfig *c = mx_train_state_config(state);
@@ -45,7 +54,11 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
     if (!mx_config_writes(c)) return true;
     if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err)) return false;
     Rollouts *r = *out = mx_new(arena, Rollouts);
-    *r = (Rollouts){.state = state, .config = c, .eos = mx_tokenizer_eos(tokenizer)};
+    *r = (Rollouts){.state = state,
+                    .comm = mx_train_state_comm(state),
+                    .config = c,
+                    .eos = mx_tokenizer_eos(tokenizer)};
+    tell_shares(state);
     r->how = how_of(c, tokenizer, &r->eos);
     r->reward = reward_open(arena, c);
     for (int i = 0; i < 2; i++) {
@@ -137,14 +150,68 @@ static uint64_t stream_of(bool is_eval, int64_t i, int64_t rows) {
     return (uint64_t)is_eval << eval_bit | (uint64_t)i * (uint64_t)rows;
 }
 
+/* A reply among bytes, each part of which begins where 8 divides. */
+typedef struct Packed {
+    int64_t n_tokens, text_bytes, is_cut;
+} Packed;
+
+static void add_bytes(MxText *to, const void *data, size_t n) {
+    static const char none[sizeof(int64_t)];
+    mx_text_addn(to, data, n);
+    mx_text_addn(to, none, -n % sizeof none);
+}
+
+static void pack(MxText *to, const MxReply *reply) {
+    const size_t n = (size_t)reply->tokens.n;
+    const Packed head = {reply->tokens.n, (int64_t)reply->text_bytes, reply->is_cut};
+    add_bytes(to, &head, sizeof head);
+    add_bytes(to, reply->tokens.ids, n * sizeof *reply->tokens.ids);
+    add_bytes(to, reply->logprobs, n * sizeof *reply->logprobs);
+    add_bytes(to, reply->text, reply->text_bytes);
+}
+
+static const void *take_bytes(const char **at, int64_t n) {
+    const char *from = *at;
+    *at += (n + 7) / 8 * 8;
+    return from;
+}
+
+static MxReply unpack(const char **at) {
+    const Packed *head = take_bytes(at, sizeof *head);
+    MxReply reply = {.tokens.n = head->n_tokens,
+                     .text_bytes = (size_t)head->text_bytes,
+                     .is_cut = head->is_cut != 0};
+    reply.tokens.ids = (int32_t *)(uintptr_t)take_bytes(at, head->n_tokens * 4);
+    reply.logprobs = (float *)(uintptr_t)take_bytes(at, head->n_tokens * 4);
+    reply.text = take_bytes(at, head->text_bytes);
+    return reply;
+}
+
+/* What every share has written becomes what all ranks have. */
+static void exchange_replies(const Rollouts *r, MxArena *arena, int64_t from, int64_t to,
+                             MxReply *replies, int64_t n) {
+    MxText own;
+    mx_text_init(&own, arena);
+    for (int64_t row = from; row < to && mx_generation(r->state).speaks; row++)
+        pack(&own, &replies[row]);
+    const char *all = train_share_bytes(arena, r->comm, own.data, (int64_t)own.len);
+    for (int64_t row = 0; row < n; row++) replies[row] = unpack(&all);
+}
+
 static bool write_replies(Rollouts *r, MxArena *arena, uint64_t stream, const MxBatch *batch,
                           MxReply *out, MxError *err) {
-    MxPrompt *prompts = mx_new_n(arena, MxPrompt, batch->rows);
-    r->how.stream = stream;
-    for (int64_t row = 0; row < batch->rows; row++)
+    const MxGeneration g = mx_generation(r->state);
+    const int64_t n = batch->rows, from = n * g.share / g.n_shares,
+                  to = n * (g.share + 1) / g.n_shares;
+    MxPrompt *prompts = mx_new_n(arena, MxPrompt, n);
+    r->how.stream = stream + (uint64_t)from;
+    for (int64_t row = 0; row < n; row++)
         prompts[row].tokens =
             (MxTokens){batch->field[MX_INPUTS] + row * batch->length, count_tokens(batch, row)};
-    return mx_generate(arena, r->state, &r->how, prompts, batch->rows, out, err);
+    bool ok = mx_generate(arena, r->state, &r->how, prompts + from, to - from, out + from, err);
+    if (!train_agree(r->comm, ok, err)) return false;
+    if (r->comm) exchange_replies(r, arena, from, to, out, n);
+    return true;
 }
 
 static bool check_failures(const Rollouts *r, const RewardFailures *failures, int64_t n,
@@ -191,6 +258,16 @@ static bool reward_replies(Rollouts *r, MxArena *arena, bool is_eval, int64_t i,
            check_failures(r, &failures, n, err);
 }
 
+/* The first rank's rewards are those of all, and so is what goes wrong with them. */
+static bool reward_all(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, const MxReply *replies,
+                       int64_t n, float *out, MxError *err) {
+    bool is_first = !r->comm || mx_comm_rank(r->comm) == 0;
+    bool ok = !is_first || reward_replies(r, arena, is_eval, i, replies, n, out, err);
+    if (!train_agree(r->comm, ok, err)) return false;
+    if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)n * sizeof *out);
+    return true;
+}
+
 bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
     MxArena arena = {.name = "rollouts"};
     const int64_t n = batch->rows;
@@ -201,7 +278,7 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     if (are_here) recall(kept, batch, replies, rewards);
     bool ok =
         are_here || (write_replies(r, &arena, stream_of(is_eval, i, n), batch, replies, err) &&
-                     reward_replies(r, &arena, is_eval, i, replies, n, rewards, err));
+                     reward_all(r, &arena, is_eval, i, replies, n, rewards, err));
     if (ok) {
         fill_rows(r, is_eval, batch, replies, rewards);
         if (kept && !are_here) keep(r, kept, replies, rewards);

@@ -37,7 +37,7 @@ static const char *text_of(const Move *moves, int n) {
         if (m->op == &op_all_gather || m->op == &op_all_to_all)
             mx_text_add(&text, " %d", m->joined);
         if (m->op != &op_all_gather && m->op != &op_all_reduce) mx_text_add(&text, " %d", m->cut);
-        mx_text_add(&text, " %s;", lower_group(&arena, &mesh, 0, m->axes).axes);
+        mx_text_add(&text, " %s;", mx_lower_group(&arena, &mesh, 0, m->axes).axes);
     }
     return text.data;
 }

@@ -153,7 +153,7 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     MxType type = local->item[v].type;
     int64_t n = mx_shape_count(type.shape);
     size_t bytes = (size_t)n * mx_dtype_bytes(type.dtype);
-    MxGroup group = lower_group(&p->arena, mesh, mx_comm_rank(comm), axes);
+    MxGroup group = mx_lower_group(&p->arena, mesh, mx_comm_rank(comm), axes);
     void *own = var_values(&p->arena, p->run, v);
     void *terms = mx_arena_alloc(&p->arena, bytes * (size_t)group.size);
     MxExchange *exchange = mx_comm_exchange(comm, &group);

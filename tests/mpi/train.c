@@ -199,7 +199,7 @@ static const float *part_of(const MxTrainState *s, int var, MxArena *arena) {
     const float *own = record_floats(arena, s, var);
     size_t n = (size_t)mx_box_count(&s->box[var]);
     if (!axes) return own;
-    MxGroup group = lower_group(arena, mesh, s->rank, axes);
+    MxGroup group = mx_lower_group(arena, mesh, s->rank, axes);
     float *terms = mx_new_n(arena, float, n *(size_t)group.size), *sum = mx_new_n(arena, float, n);
     MxExchange *exchange = mx_comm_exchange(comm, &group);
     memcpy(terms + (size_t)group.index * n, own, n * sizeof *own);

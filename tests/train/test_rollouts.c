@@ -209,8 +209,8 @@ START_TEST(what_cannot_be_asked) {
         {"rl.reward=regex", "rl.reward: regex wants rl.reward_pattern"},
         {"rl.reward=length max_prefill_predict_length=40", "leaves no room for completions"},
         {"rl.reward=length dpo.reference=precomputed", "lets the policy write them"},
-        {"rl.reward=length num_devices=2 ici_data_parallelism=2 --plan",
-         "rl.reward: not available yet on a mesh of several devices (2)"},
+        {"rl.reward=length num_devices=2 ici_pipeline_parallelism=2 --plan",
+         "rl.reward: not available yet in a pipeline (stage=2)"},
         {"rl.reward=length rl.reward_pattern=(", "is not a regular expression"},
     };
     const char *dir = process_dir(&arena, "wrong");

@@ -268,6 +268,19 @@ void mx_exchange_all_to_all(MxExchange *e, const char *what, const void *send, v
     start(e, what, send, recv, bytes, bytes);
 }
 
+void mx_exchange_broadcast(MxExchange *e, const char *what, void *data, size_t bytes) {
+    MPI_Datatype type;
+    int n = units(bytes, &type), size = e->group.size;
+    const int *ranks = e->group.ranks;
+    for (int i = 0; i < e->n_requests; i++) e->requests[i] = MPI_REQUEST_NULL;
+    for (int i = 1; i < size && !e->group.index; i++)
+        MPI_Isend(data, n, type, ranks[i], e->tag, MPI_COMM_WORLD, &e->requests[i]);
+    if (e->group.index) MPI_Irecv(data, n, type, ranks[0], e->tag, MPI_COMM_WORLD, e->requests);
+    e->owner->count.calls++;
+    e->owner->count.bytes += e->group.index ? 0 : (uint64_t)(size - 1) * bytes;
+    go(e, what);
+}
+
 void mx_exchange_finish(MxExchange *e) {
     MxComm *comm = e->owner;
     MxExchange **at = &comm->under_way;
