@@ -143,8 +143,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue sum = mx_kto(t, logp, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]),
                          mx_variable(t, batch[own->label]), kl, attr);
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, KTO), false);
-    double share = 1 / (double)c->micro_batches; /* of what micro-batches add up to */
-    mx_trace_assign(t, mx_scale(t, kl, share), loss_output(s, KL), false);
+    mx_trace_assign(t, mx_copy(t, kl), loss_output(s, KL), false);
     MxValue loss = mx_ratio(t, sum, total[RESPONSES], LOSS_EPS);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
@@ -201,6 +200,7 @@ const Loss loss_kto = {
     .weigh = weigh,
     .trace = trace,
     .outputs = outputs,
+    .of_batch = 1u << KL,
     .figures = figures,
     .eval_figures = eval_figures,
     .has_reference = has_reference,

@@ -36,7 +36,9 @@ typedef struct Loss {
     /* Another loss, whose sums the traces make too: its outputs and figures come first. */
     const struct Loss *base;
     const LossOutput *outputs; /* end with one without a name */
-    unsigned largest; /* bits of outputs of which the largest of micro-batches counts instead */
+    /* Bits of outputs that do not add up: of which the largest of micro-batches counts, or each
+     * micro-batch tells that of the whole batch. */
+    unsigned largest, of_batch;
     /* What is told of a step and of an evaluation, in this order; end with one without a metric. */
     const MxFigure *figures, *eval_figures;
     /* Asserts what must hold of a step's sums before the update; NULL = nothing. */

@@ -73,9 +73,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue sum =
         mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
-    double share = 1 / (double)c->micro_batches; /* of what micro-batches add up to */
-    mx_trace_assign(t, mx_scale(t, mx_variable(t, own->numbers), share), loss_output(s, NUMBERS),
-                    false);
+    mx_trace_assign(t, mx_copy(t, mx_variable(t, own->numbers)), loss_output(s, NUMBERS), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
     if (policy_row(c)->by_length) loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
@@ -129,6 +127,7 @@ const Loss loss_policy = {
     .weigh = weigh,
     .trace = trace,
     .outputs = outputs,
+    .of_batch = 1u << NUMBERS,
     .figures = figures,
     .eval_figures = eval_figures,
     .has_reference = has_reference,

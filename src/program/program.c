@@ -127,7 +127,7 @@ static void declare_loss(MxTrainState *s) {
         const LossOutput *output = &s->outputs[i];
         MxType vector = {MX_F32, MX_SHAPE(output->count)};
         v->sum[i] = program_add_var(s, "out", output->name, output->count == 1 ? scalar : vector);
-        program_note_sum(s, v->sum[i]);
+        if (!(loss->of_batch >> i & 1)) program_note_sum(s, v->sum[i]);
     }
     for (int i = 0; i < loss_weights(loss); i++) {
         v->weight[i] = program_add_var(s, "out", loss->weights[i], scalar);

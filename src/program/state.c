@@ -335,14 +335,16 @@ void program_make_input(MxTrainState *s, const Entry *entry, int input, bool is_
 static void add_loss(const MxTrainState *s, bool is_eval, bool is_first, MxLoss *sum) {
     float x[MX_LOSS_SUMS];
     double *to = sum->sum;
+    const unsigned largest = s->loss->largest,
+                   replaces = s->loss->of_batch | (is_first ? largest : 0);
     program_read_all(s, s->var.loss, x);
     sum->loss += x[0];
     for (const LossOutput *output = s->outputs; output->name; to += output++->count) {
         int i = (int)(output - s->outputs);
-        bool is_made = s->makes[is_eval] >> i & 1, is_largest = s->loss->largest >> i & 1;
+        bool is_made = s->makes[is_eval] >> i & 1;
         if (is_made) program_read_all(s, s->var.sum[i], x);
         for (int k = 0; k < output->count && is_made; k++)
-            to[k] = !is_largest ? to[k] + x[k] : is_first ? x[k] : fmax(to[k], x[k]);
+            to[k] = replaces >> i & 1 ? x[k] : largest >> i & 1 ? fmax(to[k], x[k]) : to[k] + x[k];
     }
 }
 

@@ -487,6 +487,37 @@ alike() {
         complain "rollouts, $2: other figures than $1: $(paste -s -d ' ' "$work/$2.told")" "$work/$2"
 }
 
+# ---- what every micro-batch tells of the whole batch
+
+# of_batch NAME N RECIPE METRIC KEYS... — a metric of a run's steps and evaluations, to $work/NAME.told.
+of_batch() {
+    name=$1 n=$2 recipe=$3 metric=$4 d=$work/$1
+    shift 4
+    rm -rf "$d"
+    ranks "$n" "$d" --config "configs/recipes/$recipe.yml" $model base_num_decoder_layers=4 max_target_length=48 dtype=float32 steps=3 \
+        learning_rate=0.001 learning_rate_schedule_steps=3 enable_checkpointing=false eval_interval=2 eval_steps=1 metrics_file="$d/m.jsonl" "$@" ||
+        complain "of a batch, $name: exit $?" "$d"
+    grep -o "\"[a-z]*/$metric\": *[-+.e0-9]*" "$d/m.jsonl" | sed 's/.*: *//' >"$work/$name.told"
+}
+
+# Micro-batches of a pipeline, and evaluations beside accumulation, told less than there is.
+of_batches() {
+    for what in "grpo avg_reward" "kto avg_kl"; do
+        # shellcheck disable=SC2086
+        {
+            of_batch batch_alone 1 $what per_device_batch_size=8
+            of_batch batch_parts 1 $what per_device_batch_size=4 gradient_accumulation_steps=2 eval_per_device_batch_size=8
+            of_batch batch_stages 2 $what per_device_batch_size=4 ici_pipeline_parallelism=2 ici_fsdp_parallelism=1
+        }
+        for name in batch_parts batch_stages; do
+            paste "$work/batch_alone.told" "$work/$name.told" |
+                awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-10 { bad = 1 } END { exit bad || NR < 5 }' ||
+                complain "$what, $name: $(paste -s -d ' ' "$work/$name.told") instead of $(paste -s -d ' ' "$work/batch_alone.told")" "$work/$name"
+        done
+    done
+    passed 10 "micro-batches tell of the whole batch what one of its size tells"
+}
+
 rollouts() {
     cat >"$work/reward.sh" <<'END'
 #!/bin/sh
@@ -542,5 +573,6 @@ differences
 stages
 replicas
 traces
+of_batches
 rollouts
 finish_suite
