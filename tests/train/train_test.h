@@ -36,6 +36,7 @@ Suite *reward_suite(void);
 Suite *lora_suite(void);
 Suite *reference_suite(void);
 Suite *rollouts_suite(void);
+Suite *rules_suite(void);
 Suite *lora_runs_suite(void);
 Suite *qlora_suite(void);
 Suite *quantized_suite(void);
