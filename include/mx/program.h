@@ -61,6 +61,9 @@ typedef struct MxFigure {
     int decimals;             /* at least, see mx_figure */
 } MxFigure;
 
+/* mx_train_rows — of a batch for each example: two of a pair, as many as a group has responses. */
+int64_t mx_train_rows(const MxConfig *config);
+
 /* mx_train_figures — what a config's loss tells of a step or an evaluation; ends with one without a
  * metric. */
 const MxFigure *mx_train_figures(MxArena *arena, const MxConfig *config, bool is_eval);

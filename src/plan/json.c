@@ -14,10 +14,11 @@ static void put_mesh(const MxPlan *plan, MxJson *root) {
 static void put_batch(const MxPlan *plan, MxJson *root) {
     const MxConfig *c = plan->config;
     MxJson *object = mx_json_put_object(root, "batch");
-    mx_json_set_number(object, "rows_per_device", c->per_device_batch_size);
-    mx_json_set_int(object, "rows", c->global_batch_size_to_train_on);
+    const int64_t rows = mx_train_rows(c);
+    mx_json_set_number(object, "rows_per_device", c->per_device_batch_size * (double)rows);
+    mx_json_set_int(object, "rows", c->global_batch_size_to_train_on * rows);
     mx_json_set_int(object, "micro_batches", c->gradient_accumulation_steps);
-    mx_json_set_int(object, "tokens", c->tokens_per_step);
+    mx_json_set_int(object, "tokens", c->tokens_per_step * rows);
 }
 
 static void put_parameters(const MxPlan *plan, MxJson *root) {

@@ -30,9 +30,11 @@ static void print_mesh(const MxPlan *plan, MxText *out) {
         mx_text_add(out, "%s%lld", i ? ", " : "", (long long)mesh->sizes[i]);
     mx_text_add(out, mesh->n == 1 ? ",)\n" : ")\n");
     if (plan->mesh.n_stages > 1) print_pipeline(&plan->mesh, out);
+    const int64_t rows = mx_train_rows(c);
     mx_text_add(out, "batch        %.15g rows a device, %lld rows = %lld tokens a step",
-                c->per_device_batch_size, (long long)c->global_batch_size_to_train_on,
-                (long long)c->tokens_per_step);
+                c->per_device_batch_size * (double)rows,
+                (long long)(c->global_batch_size_to_train_on * rows),
+                (long long)(c->tokens_per_step * rows));
     if (c->gradient_accumulation_steps > 1)
         mx_text_add(out, " in %lld micro-batches", (long long)c->gradient_accumulation_steps);
     mx_text_add(out, "\n");

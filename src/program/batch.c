@@ -27,7 +27,7 @@ bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, 
                          MxError *err) {
     const MxConfig *c = mesh->config;
     const MxStrs *axes = &c->input_data_sharding_logical_axes;
-    int64_t rows = program_rows(c) * examples_of_micro(c, is_eval);
+    int64_t rows = mx_train_rows(c) * examples_of_micro(c, is_eval);
     if (axes->n != 2)
         return mx_config_fail(err, c, MX_KEY_input_data_sharding_logical_axes,
                               "%d axes; a batch has 2 dims", axes->n);
@@ -61,7 +61,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                         .of_examples = is_eval ? c->global_batch_size_to_load_eval
                                                : c->global_batch_size_to_load};
     micro.first = program_first_of(&mesh->mesh, rank, micro.of_examples);
-    int64_t sides = program_rows(c), all = sides * micro.of_examples;
+    int64_t sides = mx_train_rows(c), all = sides * micro.of_examples;
     MxVision vision = mx_model_vision(c);
     *out = (MxBatchPart){.rows = all,
                          .of_rows = all,

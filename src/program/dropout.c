@@ -14,7 +14,7 @@ bool program_drops(const MxConfig *config) {
 }
 
 static int64_t rows_of(const MxTrainState *s) {
-    return program_rows(s->config) * s->config->micro_batch_size_to_train_on;
+    return mx_train_rows(s->config) * s->config->micro_batch_size_to_train_on;
 }
 
 static bool declare(MxTrainState *s, MxError *err) {
@@ -37,7 +37,7 @@ static void before_pass(MxTrainState *s, MicroBatch micro) {
     MxArena arena = {.name = "rows"};
     int64_t n = rows_of(s);
     int32_t *rows = mx_new_n(&arena, int32_t, n);
-    micro.examples = n / program_rows(s->config);
+    micro.examples = n / mx_train_rows(s->config);
     micro.of_examples = micro.n * micro.examples * program_replicas(s);
     micro.first = program_first_of(&s->mesh.mesh, s->rank, micro.of_examples);
     for (int64_t i = 0; i < n; i++) rows[i] = (int32_t)program_row_of(&micro, i);

@@ -25,7 +25,7 @@ static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
     Heads *own = program_part(s, PART_heads);
     const MxTree *params = mx_model_params(s->model);
-    int64_t rows = program_rows(s->config) * s->config->micro_batch_size_to_train_on;
+    int64_t rows = mx_train_rows(s->config) * s->config->micro_batch_size_to_train_on;
     own->of = mx_model_heads(s->model, &own->n);
     own->tops = mx_new_n(s->arena, MxValue, params->n);
     own->vars = mx_new_n(s->arena, int, own->n + 1);

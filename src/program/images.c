@@ -17,7 +17,7 @@ static bool is_wanted(const MxConfig *config) {
 
 static int64_t rows_of_batch(const MxConfig *c) {
     int64_t train = c->global_batch_size_to_load, eval = c->global_batch_size_to_load_eval;
-    return program_rows(c) * (train > eval ? train : eval);
+    return mx_train_rows(c) * (train > eval ? train : eval);
 }
 
 /* Of so many rows; grids [rows, mx_vision_grids], NULL = all are alike. */

@@ -51,9 +51,8 @@ typedef struct Loss {
 #include "losses.def"
 #undef MX_LOSS
 
-/* program_loss — the row that the config means. program_rows — of a batch for each example. */
+/* program_loss — the row that the config means. */
 const Loss *program_loss(const MxConfig *config);
-int64_t program_rows(const MxConfig *config);
 /* loss_weights — how many it is divided by. loss_outputs — those of its base and its own.
  * loss_output — the variable of one of them. */
 int loss_weights(const Loss *loss);

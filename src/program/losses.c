@@ -15,7 +15,7 @@ const Loss *program_loss(const MxConfig *config) {
     return losses[i];
 }
 
-int64_t program_rows(const MxConfig *config) {
+int64_t mx_train_rows(const MxConfig *config) {
     const Loss *loss = program_loss(config);
     return loss->rows ? loss->rows(config) : 1;
 }

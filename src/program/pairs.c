@@ -131,7 +131,7 @@ static const MxFigure figures[] = {
     {.metric = "learning/reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT, .label = "reward_accuracy", .decimals = 3},
     {.metric = "learning/rewards_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_REWARD},
     {.metric = "learning/rewards_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_REWARD},
-    {.metric = "learning/rewards_margin", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_MARGIN},
+    {.metric = "learning/rewards_margin", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_MARGIN, .label = "margin", .decimals = 3},
     {.metric = "learning/logps_chosen", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_CHOSEN_LOGP},
     {.metric = "learning/logps_rejected", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_REJECTED_LOGP},
     {.metric = "learning/rewards_margin", .is_meant = has_scores, .value = mean, .sum = MX_PAIRS_MARGIN, .label = "margin", .decimals = 3},

@@ -110,7 +110,7 @@ static void declare_inputs(MxTrainState *s) {
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
             int64_t width = s->input[i].width ? s->input[i].width : c->max_target_length;
-            MxShape shape = MX_SHAPE(program_rows(c) * examples[is_eval], width);
+            MxShape shape = MX_SHAPE(mx_train_rows(c) * examples[is_eval], width);
             s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
                                                        (MxType){s->input[i].dtype, shape});
             if (!is_eval) program_note_micro(s, s->var.batch[is_eval][i]);

@@ -192,7 +192,7 @@ bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError
                        .hash_path = mx_path_join(arena, names[i], "hash"),
                        .data = data[i],
                        .n = count_batches(data[i], wanted[i]),
-                       .rows = rows[i] * program_rows(state->config),
+                       .rows = rows[i] * mx_train_rows(state->config),
                        .length = c->max_target_length};
         side->logp = mx_new_n(arena, float, side->rows * side->length);
         side->hash = mx_new_n(arena, int64_t, side->rows);

@@ -47,7 +47,7 @@ static void *keep(MxTrainState *s, const char *name, MxType type) {
 static void show(MxTrainState *s) {
     const MxConfig *c = s->config;
     Rewards *own = rewards_of(s);
-    int64_t rows = program_rows(c) * c->global_batch_size_to_load;
+    int64_t rows = mx_train_rows(c) * c->global_batch_size_to_load;
     const MxShape all = MX_SHAPE(rows, c->max_target_length);
     bool writes = mx_config_writes(c);
     if (mx_config_iterations(c) == 1 || !program_is_training(s)) return;
@@ -179,7 +179,7 @@ void mx_train_give_rewards(MxTrainState *s, const MxBatch *batch, const float *r
                            const float *logprobs) {
     Rewards *own = rewards_of(s);
     const MxBatchPart *part = &batch->part;
-    int64_t sides = program_rows(s->config), groups = part->of_rows / sides;
+    int64_t sides = mx_train_rows(s->config), groups = part->of_rows / sides;
     MX_ASSERT(own && (own->old == MX_NONE || own->measures || logprobs));
     MxArena arena = {.name = "advantages"};
     double *advantages = mx_new_n(&arena, double, part->of_rows);

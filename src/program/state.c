@@ -280,8 +280,8 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     const MxBox *box = &s->box[var];
     size_t bytes = (size_t)box->count[1] * size;
     int64_t column = box->start[1] - part->column;
-    micro.examples = s->vars.item[var].type.shape.dim[0] / program_rows(s->config);
-    micro.of_examples = part->of_rows / program_rows(s->config);
+    micro.examples = s->vars.item[var].type.shape.dim[0] / mx_train_rows(s->config);
+    micro.of_examples = part->of_rows / mx_train_rows(s->config);
     micro.first = program_first_of(&s->mesh.mesh, s->rank, micro.of_examples);
     MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
     if (out) program_read_all(s, var, s->rows);

@@ -334,7 +334,7 @@ static void step_alone(Alone *a, const MxBatch *batch, int step) {
     int64_t late = a->config->num_communication_overlapping_steps;
     a->loss = 0;
     for (int r = 0; r < a->n; r++) {
-        MxBatch own = rows_of(batch, (int)program_rows(a->run[r]->config), r, a->n);
+        MxBatch own = rows_of(batch, (int)mx_train_rows(a->run[r]->config), r, a->n);
         a->loss += record_loss(a->run[r], step, &own).loss / a->n;
         mx_train_update(a->run[r]);
     }
@@ -444,7 +444,7 @@ START_TEST(replicas_are_runs_of_their_own) {
         loss_off = fmax(loss_off, fabs(loss.loss - alone.loss));
     }
     MxBatch all = small_batch(&arena, small_length(v), APART_STEPS);
-    MxBatch batch = rows_of(&all, (int)program_rows(s->config), 0, /* as many as are loaded */
+    MxBatch batch = rows_of(&all, (int)mx_train_rows(s->config), 0, /* as many as are loaded */
                             (int)s->config->gradient_accumulation_steps);
     eval = mx_train_eval(s, &batch).loss;
     double eval_off = fabs(eval - eval_of_outer(v, &alone, &batch)), far[2] = {0};

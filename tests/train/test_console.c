@@ -98,6 +98,7 @@ START_TEST(what_is_not_measured_is_not_told) {
         run_tiny(&arena, dir, "steps=2 use_dpo=true dataset_type=synthetic packing=false");
     ck_assert_int_eq(count_lines(&arena, log, "completed step: ", &line), 2);
     ck_assert_msg(strstr(line, ", dpo_loss: 0.693, reward_accuracy: ") != NULL, "%s", line);
+    ck_assert_msg(strstr(line, ", margin: ") != NULL, "%s", line);
     const char *metrics = process_file(&arena, dir, "x/metrics.jsonl", NULL);
     ck_assert(strstr(metrics, "\"learning/dpo_loss\": ") != NULL);
     for (int i = 0; i < MX_COUNT(absent); i++) {

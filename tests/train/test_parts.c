@@ -198,7 +198,7 @@ static const MxBatch *make_whole(int source, bool is_eval) {
     MxDataset *whole = open_data(config, is_eval);
     MxBatch *want = mx_new_n(&arena, MxBatch, MX_COUNT(steps));
     for (int i = 0; i < MX_COUNT(steps); i++) {
-        want[i] = mx_batch_new(&arena, ROWS * program_rows(config), LENGTH);
+        want[i] = mx_batch_new(&arena, ROWS * mx_train_rows(config), LENGTH);
         ck_assert_int_eq(mx_data_batch(whole, steps[i], &want[i], &err), MX_DATA_OK);
     }
     return want;

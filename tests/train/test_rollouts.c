@@ -93,6 +93,8 @@ START_TEST(one_token_to_choose_from) {
     MetricsLine *lines = lines_of(&arena, dir, &n);
     ck_assert_double_eq(figure(&lines[1], "learning/avg_reward_std"), 0);
     ck_assert_double_eq(figure(&lines[1], "learning/avg_advantage"), 0);
+    /* of all rows that go through the model, four for each of two prompts */
+    ck_assert_double_eq(figure(&lines[1], "perf/per_device_tokens"), 2 * 4 * 40);
     mx_arena_release(&arena);
 }
 END_TEST
