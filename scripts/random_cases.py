@@ -1,24 +1,31 @@
 #!/usr/bin/env python3
-"""Random cases of adam_pax, muon and distillation: MaxText makes them, our tests compare.
+"""Random cases of adam_pax, muon, distillation and GRPO's loss: MaxText makes them, our tests compare.
 
-    pip install maxtext==0.2.5 h5py
+    pip install maxtext==0.2.5 h5py                        # or its sources: PYTHONPATH=maxtext/src
     scripts/random_cases.py FOLDER build/test_train [ROUNDS] [SEED]
+    scripts/random_cases.py --grpo FILE                    # one case of GRPO alone: tests/golden/train/grpo_given.h5
 
-A round has ten cases of each optimizer and nine of distillation, with parameters, gradients, logits and features of its own:
-FOLDER/<round>/train/optim_basic.h5, optim_muon.h5 and distill_loss.h5, laid out as the goldens of those names, and the tests
-that read them, with MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where.
+A round has ten cases of each optimizer and of GRPO and nine of distillation, with parameters, gradients, logits and features of
+its own: FOLDER/<round>/train/optim_basic.h5, optim_muon.h5, distill_loss.h5 and grpo_given.h5, laid out as the goldens of those
+names, and the tests that read them, with MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where.
+
+GRPO's loss is the code of experimental/rl, from whose files the functions are taken alone: the modules import what serves tokens.
 """
+import ast
 import functools
+import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
 from maxtext.optimizers.optimizers import adam_pax
@@ -201,7 +208,73 @@ def write_distill(path, rng):
                 group[f"metrics/{k}"] = np.array([float(x) for x in pair], np.float32)
 
 
+def functions_of(file, names, known):
+    """Functions of a file of MaxText's, by themselves."""
+    found = pathlib.Path(importlib.util.find_spec("maxtext").submodule_search_locations[0]) / "experimental/rl" / file
+    tree = ast.parse(found.read_text())
+    tree.body = [n for n in tree.body if getattr(n, "name", None) in names]
+    known = dict(known, jax=jax, jnp=jnp, nnx=nnx)
+    exec(compile(tree, str(found), "exec"), known)
+    return types.SimpleNamespace(**{name: known[name] for name in names})
+
+
+class Given(nnx.Module):
+    """A model that has its logits."""
+
+    def __init__(self, logits):
+        self.logits = nnx.Param(logits)
+
+    def __call__(self, **batch):
+        return self.logits[...]
+
+
+def draw_grpo(rng):
+    B, T, V = 4, 7, 10
+    logits = (2 * rng.normal(size=(B, T, V))).astype(np.float32)
+    start, n = rng.integers(1, 3, size=B), rng.integers(1, 5, size=B)
+    at = np.arange(T)
+    completion = ((at >= start[:, None]) & (at < (start + n)[:, None])).astype(np.int32)
+    heat = round(float(rng.choice([1, rng.uniform(0.5, 2)])), 3)
+    keys = {"grpo_epsilon": round(float(rng.uniform(0.05, 0.4)), 3), "grpo_beta": round(float(rng.choice([0, rng.uniform(0.01, 1)])), 3),
+            "decode_sampling_temperature": heat, "num_generations": int(rng.choice([2, 4]))}
+    given = {"logits": logits, "reference_logits": (logits + 0.7 * rng.normal(size=(B, T, V))).astype(np.float32),
+             "tokens": rng.integers(0, V, size=(B, T)).astype(np.int32), "completion": completion}
+    if rng.random() < 0.7:
+        logps = np.asarray(jax.nn.log_softmax(logits / heat))[:, :-1]
+        own = np.take_along_axis(logps, given["tokens"][:, 1:, None], 2)[..., 0]
+        given["old"] = (own + 0.3 * rng.normal(size=own.shape)).astype(np.float32) * completion[:, 1:]
+    return keys, given
+
+
+def write_grpo(path, rng, n_cases=CASES):
+    utils = functions_of("grpo_utils.py", ("compute_log_probs_nnx", "dummy_reward_len"), {})
+    names = {"grpo_utils": utils, "EPS": 1e-8, "LossAux": types.SimpleNamespace}
+    loss_fn = functions_of("grpo_trainer.py", ("grpo_loss_fn_nnx",), names).grpo_loss_fn_nnx
+    with h5py.File(path, "w", libver="latest", fs_strategy="none") as file:  # small
+        for i in range(n_cases):
+            keys, given = draw_grpo(rng)
+            config = types.SimpleNamespace(train_data_columns="prompt", num_experts=1, enable_dropout=False, **keys)
+            data = {"prompt_completions": jnp.asarray(given["tokens"]), "prompt_completions_position": None,
+                    "prompt_completions_segmentation": None, "ar_completions_segmentation": jnp.asarray(given["completion"]),
+                    "completions_logprobs": given.get("old")}
+
+            def loss(logits):
+                return loss_fn(Given(logits), config, data, None, None, Given(jnp.asarray(given["reference_logits"])))[0]
+
+            value, grad = jax.value_and_grad(loss)(jnp.asarray(given["logits"]))
+            group = file.create_group(f"cases/{i}")
+            group.attrs["options"] = "".join(f"{k}: {v}\n" for k, v in keys.items())
+            for k, v in dict(given, loss=value, grad=grad).items():
+                group[k] = np.asarray(v)
+
+
+SUITES = ({"CK_RUN_SUITE": "optimizers"}, {"CK_RUN_SUITE": "distill", "CK_RUN_CASE": "given"},
+          {"CK_RUN_SUITE": "grpo"})
+
+
 def main(folder, binary, rounds=10, seed=0):
+    if folder == "--grpo":
+        return write_grpo(binary, np.random.default_rng(7), 1)
     failed = 0
     for i in range(int(rounds)):
         at = pathlib.Path(folder) / str(i)
@@ -211,13 +284,14 @@ def main(folder, binary, rounds=10, seed=0):
         write_basic(at / "train/optim_basic.h5", rng)
         write_muon(at / "train/optim_muon.h5", rng)
         write_distill(at / "train/distill_loss.h5", rng)
-        for words in ({"CK_RUN_SUITE": "optimizers"}, {"CK_RUN_SUITE": "distill", "CK_RUN_CASE": "given"}):
+        write_grpo(at / "train/grpo_given.h5", rng)
+        for words in SUITES:
             found = subprocess.run([binary], env=dict(os.environ, MX_GOLDEN=str(at), **words), capture_output=True, text=True)
             if found.returncode:
                 failed += 1
                 print(f"round {i}:", (found.stdout + found.stderr).strip())
-    print(f"{int(rounds) * CASES} cases each of adam_pax and muon, {int(rounds) * len(DISTILLED)} of distillation; "
-          f"{failed} of {2 * int(rounds)} runs disagree")
+    print(f"{int(rounds) * CASES} cases each of adam_pax, muon and grpo, {int(rounds) * len(DISTILLED)} of distillation; "
+          f"{failed} of {len(SUITES) * int(rounds)} runs disagree")
     sys.exit(failed > 0)
 
 

@@ -14,6 +14,7 @@ int main(void) {
     srunner_add_suite(runner, policy_suite());
     srunner_add_suite(runner, iterations_suite());
     srunner_add_suite(runner, rollouts_suite());
+    srunner_add_suite(runner, grpo_suite());
     srunner_add_suite(runner, rules_suite());
     srunner_add_suite(runner, kto_suite());
     srunner_add_suite(runner, reward_suite());

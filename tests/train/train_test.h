@@ -26,6 +26,7 @@ Suite *checkpoints_suite(void);
 Suite *console_suite(void);
 Suite *terminal_suite(void);
 Suite *trace_suite(void);
+Suite *grpo_suite(void);
 Suite *hf_suite(void);
 Suite *images_suite(void);
 Suite *preference_suite(void);
