@@ -16,6 +16,13 @@ MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err);
  * for evaluation is named, and none was held out. */
 MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err);
 
+/* mx_train_checkpoint_test — without training, saves a state of the config's size where a run of
+ * its steps would save one (checkpoint_period), with moments full of random numbers, restores each
+ * save as a run does, and tells how long both took, in seconds and GB (1e9 bytes of whole arrays) a
+ * second. All ranks call it. Errors also: something came back otherwise; the run has checkpoints.
+ * Source: MaxText utils/standalone_checkpointer.py. Test: tests/mpi/run.sh. */
+bool mx_train_checkpoint_test(const MxConfig *config, MxComm *comm, MxError *err);
+
 /* mx_train_inputs — that all that a run of the config would read is there and can be read, and what
  * it would write to can be written: weights, data, metrics_file, the run's folder. Nothing is read.
  * Paths with a scheme ("gs://") are passed over. Errors: all of them in one pass. */

@@ -142,6 +142,8 @@ static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxErr
     if (wants_plan(&asked) && !plan(&asked, arena, config, err)) return err->exit;
     if (!mx_plan_fits(config, asked.only_evaluates, comm, err)) return err->exit;
     if (asked.only_evaluates) return mx_train_evaluate(config, comm, err);
+    if (asked.tests_checkpoints)
+        return mx_train_checkpoint_test(config, comm, err) ? MX_EXIT_OK : err->exit;
     MxExit code = mx_train_run(config, comm, err);
     return write_report(config, arena, comm, err) ? code : err->exit;
 }
@@ -159,7 +161,20 @@ static void end_ranks(MxComm *comm, MxError *err) {
 
 /* What a process was started for, which must be the same on all ranks: else those that train wait
  * for one that does not. */
-enum { HELP, CONFIG_HELP, RUNS, REPORT, DUMP, INIT, TOKENIZER, PLAN, CHECK, EVALUATE, TRAIN };
+enum {
+    HELP,
+    CONFIG_HELP,
+    RUNS,
+    REPORT,
+    DUMP,
+    INIT,
+    TOKENIZER,
+    PLAN,
+    CHECK,
+    EVALUATE,
+    CHECKPOINT_TEST,
+    TRAIN
+};
 
 static const char *const tasks[] = {[HELP] = "--help or the like",
                                     [CONFIG_HELP] = "--help-config",
@@ -171,6 +186,7 @@ static const char *const tasks[] = {[HELP] = "--help or the like",
                                     [PLAN] = "a plan",
                                     [CHECK] = "--check or --show-data",
                                     [EVALUATE] = "--eval",
+                                    [CHECKPOINT_TEST] = "--checkpoint-test",
                                     [TRAIN] = "training"};
 
 /* is_over  help was all that was asked */
@@ -185,6 +201,7 @@ static int task_of(const CommandLine *line, bool is_over) {
            : wants_plan(line)        ? PLAN
            : line->checks            ? CHECK
            : line->only_evaluates    ? EVALUATE
+           : line->tests_checkpoints ? CHECKPOINT_TEST
                                      : TRAIN;
 }
 

@@ -24,7 +24,8 @@ typedef struct CommandLine {
     const Start *start;   /* of init_kind; NULL = none */
     int64_t n_shown_rows; /* 0 = as --check shows */
     const char **rest;    /* what is no option, NULL after the last */
-    bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates;
+    bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates,
+        tests_checkpoints;
 } CommandLine;
 
 /* mxtrain_options — reads it. False after --help and the like, too, without an error. */

@@ -82,8 +82,11 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
         {.name = "--eval",
          .flag = &line->only_evaluates,
          .doc = "evaluate what the run has saved, or load_parameters_path, with eval_tasks if they "
-                "are "
-                "named, and exit"},
+                "are named, and exit"},
+        {.name = "--checkpoint-test",
+         .flag = &line->tests_checkpoints,
+         .doc = "without training, save and restore a state of the config's size where a run of "
+                "its steps would save one, compare, tell seconds and GB/s of each, and exit"},
         {.name = "--train-tokenizer",
          .value = &line->tokenizer_dir,
          .takes = "DIR",

@@ -487,6 +487,27 @@ alike() {
         complain "rollouts, $2: other figures than $1: $(paste -s -d ' ' "$work/$2.told")" "$work/$2"
 }
 
+# ---- saves and restores without training
+
+tries() {
+    keys="--checkpoint-test dataset_type=synthetic steps=5 checkpoint_period=2 max_num_checkpoints_to_keep=2"
+    for how in "1 per_device_batch_size=1" "2 per_device_batch_size=1 optimizer_state_dtype=int8" \
+        "4 $mesh per_device_batch_size=1 pure_nnx=false" "4 $mesh per_device_batch_size=1 lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8"; do
+        d=$work/tried
+        rm -rf "$d"
+        # shellcheck disable=SC2086
+        ranks "${how%% *}" "$d" $keys ${how#* } || complain "checkpoint test, $how: exit $?" "$d"
+        [ "$(grep -c 'step [024]: saved in [0-9.]* seconds ([0-9.]* GB/s), restored in [0-9.]* seconds ([0-9.]* GB/s)$' "$d/log")" = 3 ] ||
+            complain "checkpoint test, $how: not each save is told" "$d"
+        grep -q '^checkpoint test: 3 saves of [0-9.]* GB, each came back as it was$' "$d/log" || complain "checkpoint test, $how: no end" "$d"
+        [ "$(ls "$d/x/checkpoints" | paste -s -d ' ')" = "2 4" ] || complain "checkpoint test, $how: kept $(ls "$d/x/checkpoints")" "$d"
+    done
+    # shellcheck disable=SC2086
+    ranks "${how%% *}" "$d" $keys ${how#* } && complain "checkpoint test over checkpoints: exit 0"
+    grep -q 'run_name: "x" has checkpoints; --checkpoint-test wants a run of its own' "$d/log" || complain "checkpoint test over checkpoints: not told" "$d"
+    passed 13 "states without training are saved and come back"
+}
+
 # ---- what every micro-batch tells of the whole batch
 
 # of_batch NAME N RECIPE METRIC KEYS... — a metric of a run's steps and evaluations, to $work/NAME.told.
@@ -573,6 +594,7 @@ differences
 stages
 replicas
 traces
+tries
 of_batches
 rollouts
 finish_suite
