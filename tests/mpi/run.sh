@@ -480,10 +480,11 @@ write() {
         sed 's/.*: *//' >"$work/$name.told"
 }
 
-# alike NAME OTHER — two runs told the same, but for the order of sums.
+# alike NAME OTHER — two runs told the same, but for the order of sums, which AdamW makes steps of where gradients are next to nothing:
+# divergences of a sanitized build were off by more than 3e-6. Completions are compared to the letter.
 alike() {
     paste "$work/$1.told" "$work/$2.told" |
-        awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-11 { bad = 1 } END { exit bad || NR < 18 }' ||
+        awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-9 { bad = 1 } END { exit bad || NR < 18 }' ||
         complain "rollouts, $2: other figures than $1: $(paste -s -d ' ' "$work/$2.told")" "$work/$2"
 }
 
