@@ -196,6 +196,7 @@ struct MxNode {
     int n_in, n_out;
     int region;          /* rematerialisation region, 0 = none */
     bool backward;       /* made by differentiation */
+    bool is_again;       /* of the forward pass, made again for the backward pass (remat) */
     unsigned accumulate; /* outputs that are added to their variable */
     unsigned unused;     /* outputs that nobody reads and no variable holds (mx_pass_schedule) */
     int early[2];        /* nodes before which the phases run that come before the last; 0 = just

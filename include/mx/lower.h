@@ -108,6 +108,18 @@ void mx_cut_stages(const MxStages *stages, MxGraph *whole, MxGraph **out);
  * take the same time and a message none. */
 double mx_stages_bubble(int n_stages, int n_repeats, int n_micros);
 
+/* What the stages of a pipeline take for a micro-batch through one of their virtual stages, and a
+ * message from one stage to the next, in seconds. */
+typedef struct MxStageTimes {
+    int n_stages, n_repeats, n_micros;
+    const double *forward_s, *backward_s; /* [n_stages] */
+    double message_s;
+} MxStageTimes;
+
+/* mx_stages_s — seconds from the first pass of all micro-batches to the last, in the order of the
+ * pipeline's table, if messages go beside passes. Test: tests/lower/test_pipeline.c. */
+double mx_stages_s(const MxStageTimes *times);
+
 /* ---- what does not change */
 
 /* mx_hoist_casts — casts of constants are made once instead of in every run of an entry: each gets

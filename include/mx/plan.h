@@ -14,12 +14,43 @@
 
 typedef struct MxPlan MxPlan;
 
+/* ---- devices that times are planned for */
+
+typedef struct MxLink {
+    double bytes_per_s, latency_s; /* each way; of an exchange */
+} MxLink;
+
+/* A row a kind of device. Rates are of one device, or of one rank. */
+typedef struct MxPlanDevice {
+    const char *name, *doc;
+    double f32_per_s, bf16_per_s; /* operations of matrix products */
+    double product_share;         /* of them that large products reach */
+    double touched_per_s;         /* bytes of memory that kernels read and write */
+    double kernel_s;              /* that a kernel takes at least */
+    int64_t memory_bytes;         /* 0 = what the machine that plans has */
+    int64_t host_devices;         /* joined by the inner link; 0 = all of a slice */
+    MxLink inside, between;       /* hosts; slices (dcn_*) are different hosts */
+    double hidden_share;          /* of an exchange that goes on beside kernels */
+    bool is_measured;             /* rates are those of the machine that plans, found by trying */
+} MxPlanDevice;
+
+/* mx_plan_device — the row of a name, its rates measured where it says so (a third of a second).
+ *   links  NULL, or what replaces its links: "GBIT[:MICROSECONDS][,GBIT[:MICROSECONDS]]", inside
+ *          hosts, between them
+ *   gib    of memory instead of the row's; 0 = the row's
+ * Errors (exit 2): no such row, with those that there are; links that are no such text. */
+bool mx_plan_device(MxArena *arena, const char *name, const char *links, double gib,
+                    MxPlanDevice *out, MxError *err);
+extern const char mx_plan_device_names[];
+
 /* mx_plan_new — plans the run that a config describes.
+ *   device  whose times and memory it tells; NULL = this machine's memory, and no times
  * Errors (exit 2): an unrecognized mesh axis, sizes that make no mesh (two -1, a product that is
  * not the number of devices), a key of an axis that the mesh lacks, a pipeline that does not divide
  * the layers, sizes that no model has; under sharding_strict every finding that would be refused.
  * Test: tests/plan. */
-bool mx_plan_new(MxArena *arena, const MxConfig *config, MxPlan **out, MxError *err);
+bool mx_plan_new(MxArena *arena, const MxConfig *config, const MxPlanDevice *device, MxPlan **out,
+                 MxError *err);
 
 /* mx_plan_check — what sharding_strict refuses, without the rest of a plan; for runs. */
 bool mx_plan_check(const MxConfig *config, MxError *err);

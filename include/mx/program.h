@@ -19,6 +19,7 @@ typedef struct MxTrainMesh {
     int64_t n_stages;     /* of the pipeline; 1 = none */
     int64_t n_repeats;    /* how often a batch goes round them */
     int64_t stage_layers; /* neighbouring layers that a stage runs at a time */
+    int64_t rank;         /* whose program mx_train_program makes */
 } MxTrainMesh;
 
 /* mx_train_mesh — Errors: sizes that make no mesh, unrecognized axes, stages that do not divide the
@@ -287,7 +288,7 @@ const struct MxModel *mx_train_state_model(const MxTrainState *state);
 const MxDevice *mx_train_state_device(const MxTrainState *state);
 const MxRun *mx_train_state_run(const MxTrainState *state);
 
-/* A program as rank 0 of a mesh would run it, nothing of it allocated. */
+/* A program as a rank of a mesh (MxTrainMesh.rank) would run it, nothing of it allocated. */
 typedef struct MxTrainProgram {
     const struct MxModel *model;
     const char *refusal;        /* why no run takes the mesh; NULL = one does */

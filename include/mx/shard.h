@@ -21,6 +21,8 @@ typedef struct MxMesh {
     const char *const *axes; /* [n] */
     const int64_t *sizes;    /* [n], each at least 1 */
     int64_t n_ranks;         /* their product */
+    const int64_t *slices;   /* [n] parts of each size that are in different slices (dcn): a
+                                coordinate's first digit says in which. NULL = there is one slice */
 } MxMesh;
 
 /* MaxText's twelve mesh axes, in the order of its device grid. */

@@ -121,3 +121,62 @@ double pipeline_bubble(const PipelineTable *t) {
     double busy = (double)t->n / 2 * (1 + PIPELINE_BACKWARD);
     return t->end ? 1 - busy / (double)t->end : 0;
 }
+
+/* ---- with times of a machine */
+
+typedef struct Replay {
+    const PipelineTable *table;
+    const MxStageTimes *times;
+    double *end;     /* [2][places][micros], -1 = not yet */
+    double *free_at; /* [stages] */
+    int *done;       /* [stages] units */
+} Replay;
+
+static double *replayed(const Replay *r, int place, int micro, bool backward) {
+    PipelineSizes z = r->table->sizes;
+    return &r->end[((int64_t)backward * n_places(z) + place) * z.micros + micro];
+}
+
+/* When what a unit needs has come; -1 = it has not been made. */
+static double arrival(const Replay *r, const PipelineUnit *u) {
+    PipelineSizes z = r->table->sizes;
+    int from = u->backward ? u->place + 1 : u->place - 1;
+    bool is_first = !u->backward && from < 0;
+    if (is_first) return 0;
+    if (from == n_places(z)) return *replayed(r, u->place, u->micro, false);
+    double end = *replayed(r, from, u->micro, u->backward);
+    return end < 0 ? -1 : end + (z.stages > 1 ? r->times->message_s : 0);
+}
+
+static bool replay_next(Replay *r, int stage) {
+    if (r->done[stage] == r->table->n) return false;
+    const PipelineUnit *u = &r->table->unit[stage][r->done[stage]];
+    double from = arrival(r, u);
+    if (from < 0) return false;
+    if (from < r->free_at[stage]) from = r->free_at[stage];
+    r->free_at[stage] =
+        from + (u->backward ? r->times->backward_s[stage] : r->times->forward_s[stage]);
+    *replayed(r, u->place, u->micro, u->backward) = r->free_at[stage];
+    r->done[stage]++;
+    return true;
+}
+
+double pipeline_s(MxArena *arena, const PipelineTable *table, const MxStageTimes *times) {
+    PipelineSizes z = table->sizes;
+    int64_t n = (int64_t)2 * n_places(z) * z.micros, n_run = 0;
+    Replay r = {.table = table,
+                .times = times,
+                .end = mx_new_n(arena, double, n),
+                .free_at = mx_new_n(arena, double, z.stages),
+                .done = mx_new_n(arena, int, z.stages)};
+    double last = 0;
+    for (int64_t i = 0; i < n; i++) r.end[i] = -1;
+    for (int64_t before = -1; n_run > before;) {
+        before = n_run;
+        for (int s = 0; s < z.stages; s++)
+            while (replay_next(&r, s)) n_run++;
+    }
+    MX_ASSERT(n_run == (int64_t)z.stages * table->n);
+    for (int s = 0; s < z.stages; s++) last = r.free_at[s] > last ? r.free_at[s] : last;
+    return last;
+}

@@ -4,7 +4,7 @@
 #ifndef LOWER_PIPELINE_H
 #define LOWER_PIPELINE_H
 
-#include <mx/base.h>
+#include <mx/lower.h>
 
 typedef struct PipelineSizes {
     int stages, repeats, micros; /* virtual stages of a stage; micro-batches */
@@ -35,6 +35,9 @@ typedef struct PipelineTable {
 PipelineTable pipeline_table(MxArena *arena, PipelineSizes sizes);
 /* pipeline_unit — where in its stage's list a unit stands. */
 int pipeline_unit(const PipelineTable *table, int place, int micro, bool backward);
+/* pipeline_s — seconds that its units take, each as soon as its turn in its stage has come and what
+ * it needs is there. */
+double pipeline_s(MxArena *arena, const PipelineTable *table, const MxStageTimes *times);
 /* pipeline_bubble — the part of the stages' time in which they wait. */
 double pipeline_bubble(const PipelineTable *table);
 

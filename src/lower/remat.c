@@ -52,6 +52,7 @@ static void make_again(Remat *r, int region) {
         if (old->region != region || old->backward) continue;
         MxNode node = with_stand_ins(r, *old);
         node.accumulate = 0;
+        node.is_again = true;
         for (int i = 0; i < node.n_out; i++) {
             MxValueInfo info = r->graph->values[old->out[i]];
             info.var = MX_NONE;

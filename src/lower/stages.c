@@ -342,3 +342,12 @@ double mx_stages_bubble(int n_stages, int n_repeats, int n_micros) {
     mx_arena_release(&arena);
     return bubble;
 }
+
+double mx_stages_s(const MxStageTimes *times) {
+    MxArena arena = {.name = "seconds of stages"};
+    PipelineSizes sizes = {times->n_stages, times->n_repeats, times->n_micros};
+    PipelineTable table = pipeline_table(&arena, sizes);
+    double seconds = pipeline_s(&arena, &table, times);
+    mx_arena_release(&arena);
+    return seconds;
+}

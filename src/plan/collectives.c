@@ -14,24 +14,31 @@ static const struct {
     {"200 Gbit/s InfiniBand", 24e9, 3e-6},
 };
 
-/* How often an entry runs in one step, or in the outer one of each fragment. */
-static int64_t runs_a_step(const MxConfig *config, const char *entry, bool is_outer) {
+int64_t plan_runs(const MxConfig *config, const char *entry, bool is_outer) {
     if (is_outer) return mx_text_has_prefix(entry, "outer") || mx_text_has_prefix(entry, "join");
     if (!strcmp(entry, "weigh")) return config->micro_batches;
     if (!strcmp(entry, "grad_add")) return config->gradient_accumulation_steps - 1;
     return !strcmp(entry, "grad") || !strcmp(entry, "update");
 }
 
-static PlanExchanges *row_of(MxArena *arena, PlanTraffic *c, const char *op, const char *axes) {
+static bool is_alike(const PlanExchanges *a, const PlanExchanges *b) {
+    return !strcmp(a->op, b->op) && !strcmp(a->axes, b->axes) && a->phase == b->phase &&
+           a->is_of_layers == b->is_of_layers;
+}
+
+PlanExchanges *plan_row(MxArena *arena, PlanTraffic *c, PlanExchanges like) {
     for (int i = 0; i < c->n; i++)
-        if (!strcmp(c->rows[i].op, op) && !strcmp(c->rows[i].axes, axes)) return &c->rows[i];
+        if (is_alike(&c->rows[i], &like)) return &c->rows[i];
     c->rows = mx_arena_grow(arena, c->rows, (size_t)c->n, (size_t)c->n + 1, sizeof *c->rows);
-    c->rows[c->n] = (PlanExchanges){.op = op, .axes = mx_arena_strdup(arena, axes)};
+    c->rows[c->n] = (PlanExchanges){.op = like.op,
+                                    .axes = mx_arena_strdup(arena, like.axes),
+                                    .phase = like.phase,
+                                    .is_of_layers = like.is_of_layers};
     return &c->rows[c->n++];
 }
 
-static const MxGroup *exchange_of(const MxMachine *machine, const MxGraph *graph,
-                                  const MxNode *node, MxCommCost *cost) {
+const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, const MxNode *node,
+                             MxCommCost *cost) {
     MxType in[MX_MAX_CUT_IN];
     if (!node->op->exchange) return NULL;
     for (int i = 0; i < node->n_in; i++) in[i] = graph->values[node->in[i]].type;
@@ -44,9 +51,10 @@ static void count_entry(MxArena *arena, const MxMachine *machine, const MxLowere
     for (int s = 0; s < entry->n_steps; s++) {
         const MxNode *node = &graph->nodes[entry->steps[s]];
         MxCommCost cost;
-        const MxGroup *group = entry->phases[s] ? NULL : exchange_of(machine, graph, node, &cost);
+        const MxGroup *group = entry->phases[s] ? NULL : plan_exchange(machine, graph, node, &cost);
         if (!group) continue;
-        PlanExchanges *row = row_of(arena, out, node->op->name, group->axes);
+        PlanExchanges *row =
+            plan_row(arena, out, (PlanExchanges){.op = node->op->name, .axes = group->axes});
         row->calls += n_runs * cost.calls;
         row->bytes += n_runs * cost.bytes;
     }
@@ -60,7 +68,7 @@ void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *
             out->late |= program->sharding[program->gradient[i]].partial;
     for (int i = 0; i < program->n_entries; i++) {
         const MxLowered *entry = &program->layout.lowered[i];
-        int64_t n_runs = runs_a_step(config, entry->graph->name, is_outer);
+        int64_t n_runs = plan_runs(config, entry->graph->name, is_outer);
         if (n_runs) count_entry(arena, program->machine, entry, n_runs, out);
     }
 }
@@ -69,9 +77,10 @@ void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few,
                          PlanTraffic *more) {
     for (int i = 0; i < more->n; i++) {
         PlanExchanges *m = &more->rows[i];
-        const PlanExchanges *f = row_of(arena, few, m->op, m->axes);
+        const PlanExchanges *f = plan_row(arena, few, *m);
         m->calls = plan_on_line(line, f->calls, m->calls);
         m->bytes = plan_on_line(line, f->bytes, m->bytes);
+        m->seconds = plan_seconds_on_line(line, f->seconds, m->seconds);
     }
 }
 

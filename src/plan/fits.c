@@ -46,11 +46,11 @@ static int64_t program_saves(MxArena *arena, const MxPlan *plan, const char *pol
     MxError ignored = {0};
     mesh.config = &config;
     int64_t saved = 0;
-    if (plan_program(arena, &mesh, config.remat, NULL, &now, &ignored)) {
+    if (plan_program(arena, (PlanCase){.mesh = &mesh, .policy = config.remat}, &now, &ignored)) {
         if (halves) config.micro_batch_size_to_train_on /= 2;
         if (halves)
             config.micro_batch_size_to_eval_on = (config.micro_batch_size_to_eval_on + 1) / 2;
-        if (plan_program(arena, &mesh, policy, NULL, &then, &ignored))
+        if (plan_program(arena, (PlanCase){.mesh = &mesh, .policy = policy}, &then, &ignored))
             saved = now.bytes[PLAN_ACTIVATIONS] + now.bytes[PLAN_BUFFERS] -
                     then.bytes[PLAN_ACTIVATIONS] - then.bytes[PLAN_BUFFERS];
     }
@@ -140,7 +140,7 @@ bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxE
     MxPlan *plan;
     MxError others = {0};
     int n_ranks = ranks_here(&arena, comm);
-    bool is_planned = mx_plan_new(&arena, config, &plan, &others);
+    bool is_planned = mx_plan_new(&arena, config, NULL, &plan, &others);
     if (is_planned && only_evaluates) leave_training_out(&plan->memory);
     bool ok = !is_planned || judge(&arena, plan, n_ranks, err);
     mx_error_release(&others);

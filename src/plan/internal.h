@@ -63,13 +63,21 @@ typedef struct PlanLine {
  */
 PlanLine plan_line(const MxConfig *config, int64_t few, int64_t more);
 int64_t plan_on_line(const PlanLine *line, int64_t few, int64_t more);
+double plan_seconds_on_line(const PlanLine *line, double few, double more);
 
 /* ---- program.c, collectives.c */
+
+/* Parts of a step: passes over all micro-batches; what comes before and after them. */
+typedef enum PlanPhase { PLAN_FORWARD, PLAN_BACKWARD, PLAN_REST, PLAN_PHASES } PlanPhase;
 
 /* Exchanges of one kind over the same mesh axes, by one rank in one step. */
 typedef struct PlanExchanges {
     const char *op, *axes;
     int64_t calls, bytes; /* bytes sent to other ranks */
+    /* Told apart where times are planned. */
+    PlanPhase phase;
+    bool is_of_layers; /* of decoder layers */
+    double seconds;    /* one after another */
 } PlanExchanges;
 
 typedef struct PlanTraffic {
@@ -93,30 +101,67 @@ enum {
     PLAN_BYTES
 };
 
+/* Seconds of a rank's step by phase: of kernels; of exchanges, and of those what no kernel hides.
+ */
+typedef struct PlanSeconds {
+    double kernels[PLAN_PHASES], exchanges[PLAN_PHASES], exposed[PLAN_PHASES];
+    double message; /* between stages, the longest */
+} PlanSeconds;
+
+/* A step of all ranks. */
+typedef struct PlanStep {
+    double seconds, kernels, exchanges, exposed; /* of the first stage's ranks */
+    double bubble;                               /* seconds in which a stage waits, on average */
+} PlanStep;
+
 /* What rank 0 runs of a mesh's program. */
 typedef struct PlanProgram {
     const char *device;  /* of this machine, in a line */
     const char *refusal; /* why no run takes the mesh, and these are estimates; NULL = one does */
     int64_t bytes[PLAN_BYTES];
     PlanTraffic traffic, outer; /* of a step, of an outer one */
+    PlanTraffic timed;          /* of a step, by phase, on the case's device */
+    PlanStep step;              /* there; zeros without a device */
 } PlanProgram;
 
-/* plan_program — lowers the program of a mesh.
- *   policy    remat to assume
- *   warnings  those of the activation constraints are added; NULL = not wanted
- * Errors: what neither a run nor a plan takes. */
-bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
-                  PlanWarnings *warnings, PlanProgram *out, MxError *err);
+/* What a program is lowered for. */
+typedef struct PlanCase {
+    const MxTrainMesh *mesh;
+    const char *policy;         /* remat to assume */
+    const MxPlanDevice *device; /* NULL = times are not wanted */
+    PlanWarnings *warnings; /* those of the activation constraints are added; NULL = not wanted */
+} PlanCase;
+
+/* plan_program — lowers the program of a mesh. Errors: what neither a run nor a plan takes. */
+bool plan_program(MxArena *arena, PlanCase of, PlanProgram *out, MxError *err);
 
 /* plan_traffic — what one step of a program exchanges, or an outer one (enable_diloco);
  * plan_extend_traffic — makes two shallow programs' exchanges those of a deep one. */
 void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
                   bool is_outer, PlanTraffic *out);
 void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few, PlanTraffic *more);
+/* plan_row — the row of exchanges like these, a new one if there is none. plan_exchange — what a
+ * node exchanges, with which group; NULL = nothing. plan_runs — how often an entry runs in a step,
+ * or in the outer step of each fragment. */
+PlanExchanges *plan_row(MxArena *arena, PlanTraffic *traffic, PlanExchanges like);
+const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, const MxNode *node,
+                             MxCommCost *cost);
+int64_t plan_runs(const MxConfig *config, const char *entry, bool is_outer);
 /* plan_traffic_s — seconds of all of it one after another over a kind of link. */
 enum { PLAN_LINKS = 3 };
 double plan_traffic_s(const PlanTraffic *traffic, int link);
 const char *plan_link_name(int link);
+
+/* ---- time.c */
+
+/* plan_time — seconds of a rank's program on a device, and its exchanges by phase.
+ * plan_extend_seconds — makes those of two shallow programs those of a deep one. plan_step — the
+ * step of all ranks; `last` is of the last stage's, NULL = there is one stage. */
+void plan_time(MxArena *arena, const PlanCase *of, const MxTrainProgram *program, PlanSeconds *out,
+               PlanTraffic *timed);
+void plan_extend_seconds(const PlanLine *line, const PlanSeconds *few, PlanSeconds *more);
+PlanStep plan_step(const MxTrainMesh *mesh, const PlanSeconds *first, const PlanSeconds *last);
+const char *plan_phase_name(PlanPhase phase);
 
 /* ---- memory.c */
 
@@ -144,6 +189,7 @@ typedef struct PlanCount {
 
 struct MxPlan {
     const MxConfig *config;
+    const MxPlanDevice *device; /* NULL = this machine, without times */
     MxTrainMesh mesh;
     MxModel *model;
     PlanArray *arrays;
@@ -162,7 +208,11 @@ struct MxPlan {
  * say of the rules, counts, the tolerance check. Errors: as mx_plan_new. */
 bool plan_sharding(MxArena *arena, const MxConfig *config, MxPlan *plan, MxError *err);
 
-/* ---- print.c */
+/* ---- print.c, time_print.c */
+
+/* plan_print_time, plan_put_time — what plan_time found, as text and as JSON. */
+void plan_print_time(const MxPlan *plan, MxText *out);
+void plan_put_time(const MxPlan *plan, MxJson *root);
 
 /* plan_where_text — "file:line", or "<command line>". */
 const char *plan_where_text(MxArena *arena, MxWhere where);

@@ -154,6 +154,7 @@ char *mx_plan_json(MxArena *arena, const MxPlan *plan) {
     put_memory(plan, root);
     put_flops(plan, root);
     put_collectives(plan, root);
+    if (plan->device) plan_put_time(plan, root);
     put_check(plan, root);
     put_findings(arena, plan, root);
     put_arrays(arena, plan, root);

@@ -19,6 +19,12 @@ PlanLine plan_line(const MxConfig *config, int64_t few, int64_t more) {
     return line;
 }
 
+double plan_seconds_on_line(const PlanLine *line, double few, double more) {
+    double more_periods = (double)((line->more - line->few) / line->period);
+    double left = (double)((line->layers - line->more) / line->period);
+    return more + (more - few) / more_periods * left;
+}
+
 int64_t plan_on_line(const PlanLine *line, int64_t few, int64_t more) {
     int64_t each = (more - few) / ((line->more - line->few) / line->period);
     return more + each * ((line->layers - line->more) / line->period);

@@ -19,7 +19,9 @@ static bool find_other_policies(MxArena *arena, MxPlan *plan, MxError *err) {
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier) {
             PlanProgram program;
-            if (!plan_program(arena, &plan->mesh, policies[i], NULL, &program, err)) return false;
+            if (!plan_program(arena, (PlanCase){.mesh = &plan->mesh, .policy = policies[i]},
+                              &program, err))
+                return false;
             plan->memory.other[n].policy = policies[i];
             plan->memory.other[n++].activations = program.bytes[PLAN_ACTIVATIONS];
         }
@@ -56,6 +58,13 @@ static int64_t saving_bytes(const MxPlan *plan) {
     return (state - 1) / plan->mesh.mesh.n_ranks + 1;
 }
 
+/* Of the device that is planned for. */
+static MxMemoryLimit memory_of(MxArena *arena, const MxPlanDevice *device) {
+    if (!device || !device->memory_bytes) return mx_memory_limits(arena, "/").memory;
+    return (MxMemoryLimit){.name = mx_arena_printf(arena, "device %s", device->name),
+                           .bytes = device->memory_bytes};
+}
+
 bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
     PlanMemory *m = &plan->memory;
     const int64_t *bytes = plan->program.bytes;
@@ -70,7 +79,7 @@ bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
                       .buffers = bytes[PLAN_BUFFERS],
                       .saving = saving_bytes(plan),
                       .process = PROCESS_BYTES,
-                      .limit = mx_memory_limits(arena, "/").memory,
+                      .limit = memory_of(arena, plan->device),
                       .is_exact = !plan->program.refusal};
     add_up(m);
     return m->total <= m->limit.bytes || find_other_policies(arena, plan, err);

@@ -99,12 +99,17 @@ static const char *refusal(MxArena *arena, const MxConfig *config) {
     return text;
 }
 
-bool mx_plan_new(MxArena *arena, const MxConfig *config, MxPlan **out, MxError *err) {
+bool mx_plan_new(MxArena *arena, const MxConfig *config, const MxPlanDevice *device, MxPlan **out,
+                 MxError *err) {
     MxPlan *plan = mx_new(arena, MxPlan);
     if (!plan_sharding(arena, config, plan, err)) return false;
+    plan->device = device;
     plan->refusal = refusal(arena, config);
-    if (!plan_program(arena, &plan->mesh, config->remat, &plan->warnings, &plan->program, err) ||
-        !plan_memory(arena, plan, err))
+    PlanCase of = {.mesh = &plan->mesh,
+                   .policy = config->remat,
+                   .device = device,
+                   .warnings = &plan->warnings};
+    if (!plan_program(arena, of, &plan->program, err) || !plan_memory(arena, plan, err))
         return false;
     plan->tflops = mx_model_tflops(plan->model);
     *out = plan;

@@ -143,7 +143,7 @@ static void print_collectives(const MxPlan *plan, MxText *out) {
     if (c->late)
         mx_text_add(out, "  gradients are summed once for all micro-batches along %s\n",
                     late_axes(out->arena, plan));
-    print_seconds(c, out);
+    if (!plan->device) print_seconds(c, out);
     if (!outer->n) return;
     mx_text_add(out, "and of each outer step, every %lld steps\n",
                 (long long)(plan->config->diloco_fragments * plan->config->diloco_fragment_steps));
@@ -224,6 +224,7 @@ void mx_plan_print(const MxPlan *plan, MxText *out) {
     print_memory(plan, out);
     print_flops(plan, out);
     print_collectives(plan, out);
+    if (plan->device) plan_print_time(plan, out);
     print_arrays(plan, out);
     print_check(plan, out);
     if (plan->warnings.n)

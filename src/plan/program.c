@@ -46,8 +46,9 @@ static void see(void *context, const MxGraph *graph, const char *pass) {
 
 /* ---- one program */
 
-static bool lower_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatch *watch,
-                          PlanProgram *out, MxError *err) {
+static bool lower_program(MxArena *arena, const PlanCase *of, const MxGraphWatch *watch,
+                          PlanProgram *out, PlanSeconds *seconds, MxError *err) {
+    const MxTrainMesh *mesh = of->mesh;
     MxArena scratch = {.name = "plan of a program"};
     MxTrainProgram program;
     bool ok = mx_train_program(&scratch, mesh, watch, &program, err);
@@ -67,6 +68,7 @@ static bool lower_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraph
         if (program.refusal) out->refusal = mx_arena_strdup(arena, program.refusal);
         plan_traffic(arena, mesh->config, &program, false, &out->traffic);
         plan_traffic(arena, mesh->config, &program, true, &out->outer);
+        if (of->device) plan_time(arena, of, &program, seconds, &out->timed);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -135,29 +137,66 @@ static void extend(MxArena *arena, const PlanLine *line, PlanProgram *few, PlanP
         more->bytes[i] = plan_on_line(line, few->bytes[i], more->bytes[i]);
     plan_extend_traffic(arena, line, &few->traffic, &more->traffic);
     plan_extend_traffic(arena, line, &few->outer, &more->outer);
+    plan_extend_traffic(arena, line, &few->timed, &more->timed);
 }
 
-bool plan_program(MxArena *arena, const MxTrainMesh *mesh, const char *policy,
-                  PlanWarnings *warnings, PlanProgram *out, MxError *err) {
+/* The program of one rank, from shallow ones if it is deep. */
+static bool lower_rank(MxArena *arena, PlanCase of, bool is_piped, const MxGraphWatch *watch,
+                       PlanProgram *out, PlanSeconds *seconds, MxError *err) {
+    const MxTrainMesh *mesh = of.mesh;
     MxConfig config = *mesh->config;
     MxTrainMesh shallow = *mesh;
-    Constraints c = {.mesh = mesh, .warnings = warnings, .err = err, .ok = true};
-    MxGraphWatch watch = {.see = see, .context = &c};
-    if (warnings) mx_map_init(&c.seen, warnings->arena);
-    if (!check_tokens(mesh, err)) return false;
-    shallow.config = &config;
-    config.remat = policy;
-    bool is_piped = mesh->n_stages > 1 && runs_stages(mesh);
-    if (!is_piped) config.num_decoder_layers = layers_of_stage(mesh);
+    PlanProgram few = {0};
+    PlanSeconds few_s = {0};
     int several = mesh->mesh.n_ranks > 1;
+    shallow.config = &config;
+    of.mesh = &shallow;
+    config.remat = of.policy;
+    if (!is_piped) config.num_decoder_layers = layers_of_stage(mesh);
     PlanLine line = is_piped ? line_of_stages(mesh)
                              : plan_line(&config, depths[several].few, depths[several].more);
     bool is_deep = line.layers > depths[several].deepest && line.layers > line.more;
-    PlanProgram few = {0};
     set_layers(mesh, line.few, &shallow, &config);
-    if (is_deep && !lower_program(arena, &shallow, NULL, &few, err)) return false;
+    if (is_deep && !lower_program(arena, &of, NULL, &few, &few_s, err)) return false;
     set_layers(mesh, is_deep ? line.more : line.layers, &shallow, &config);
-    if (!lower_program(arena, &shallow, warnings ? &watch : NULL, out, err) || !c.ok) return false;
+    if (!lower_program(arena, &of, watch, out, seconds, err)) return false;
     if (is_deep) extend(arena, &line, &few, out);
+    if (is_deep) plan_extend_seconds(&line, &few_s, seconds);
+    return true;
+}
+
+/* A rank of the last stage, which has the output matrix. */
+static int64_t rank_of_last_stage(const MxMesh *mesh) {
+    int64_t rank = mesh->n_ranks;
+    for (int i = 0; i <= mx_mesh_find(mesh, "stage"); i++) rank /= mesh->sizes[i];
+    return rank * (mx_mesh_size(mesh, "stage") - 1);
+}
+
+/* The first stage's seconds are there. */
+static bool time_stages(MxArena *arena, PlanCase of, const PlanSeconds *first, PlanStep *out,
+                        MxError *err) {
+    MxTrainMesh mesh = *of.mesh;
+    PlanProgram program;
+    PlanSeconds last = {0};
+    mesh.rank = rank_of_last_stage(&mesh.mesh);
+    of.mesh = &mesh;
+    of.warnings = NULL;
+    if (!lower_rank(arena, of, true, NULL, &program, &last, err)) return false;
+    *out = plan_step(&mesh, first, &last);
+    return true;
+}
+
+bool plan_program(MxArena *arena, PlanCase of, PlanProgram *out, MxError *err) {
+    Constraints c = {.mesh = of.mesh, .warnings = of.warnings, .err = err, .ok = true};
+    MxGraphWatch watch = {.see = see, .context = &c};
+    PlanSeconds seconds = {0};
+    if (of.warnings) mx_map_init(&c.seen, of.warnings->arena);
+    if (!check_tokens(of.mesh, err)) return false;
+    bool is_piped = of.mesh->n_stages > 1 && runs_stages(of.mesh);
+    if (!lower_rank(arena, of, is_piped, of.warnings ? &watch : NULL, out, &seconds, err) || !c.ok)
+        return false;
+    if (!of.device || out->refusal) return true;
+    if (is_piped) return time_stages(arena, of, &seconds, &out->step, err);
+    out->step = plan_step(of.mesh, &seconds, NULL);
     return true;
 }

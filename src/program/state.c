@@ -106,7 +106,7 @@ static bool describe_state(MxTrainState *s, MxError *err) {
     MxArena *arena = s->arena;
     MxComm *comm = s->comm;
     const MxConfig *config = s->config;
-    s->rank = comm ? mx_comm_rank(comm) : 0;
+    s->rank = comm ? mx_comm_rank(comm) : s->mesh.rank;
     s->loss = program_loss(config);
     s->outputs = loss_outputs(arena, s->loss);
     if (!mx_model_new(arena, config, &s->model, err) ||

@@ -101,7 +101,8 @@ static const MxJson *make_plan(MxArena *arena, const ReportRun *run, MxError *er
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "config.yml cannot be read");
         return NULL;
     }
-    if (!mx_config_load(arena, &request, &config, err) || !mx_plan_new(arena, config, &plan, err))
+    if (!mx_config_load(arena, &request, &config, err) ||
+        !mx_plan_new(arena, config, NULL, &plan, err))
         return NULL;
     const char *text = mx_plan_json(arena, plan);
     return mx_json_parse(arena, text, strlen(text), "plan", err);

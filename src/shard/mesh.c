@@ -148,14 +148,18 @@ bool mx_mesh_from_parallelism(MxArena *arena, const MxMeshInput *in, MxMesh *out
     if (!read_factors(in, &ici, err) || !read_factors(in, &dcn, err)) return false;
     if (in->n_devices && !fill_both(arena, in, &ici, &dcn, err)) return false;
     int64_t *sizes = mx_new_n(arena, int64_t, n), total = 1;
+    int64_t *slices = mx_new_n(arena, int64_t, n);
     for (int i = 0; i < n; i++) {
         int64_t inner = ici.sizes[i] < 0 ? 1 : ici.sizes[i];
         int64_t outer = !in->dcn || dcn.sizes[i] < 0 ? 1 : dcn.sizes[i];
         if (!mesh_product(in, &total, inner, err) || !mesh_product(in, &total, outer, err))
             return false;
         sizes[i] = inner * outer;
+        slices[i] = outer;
     }
-    return mx_mesh_new(arena, in->axes, sizes, n, out, err);
+    if (!mx_mesh_new(arena, in->axes, sizes, n, out, err)) return false;
+    out->slices = slices;
+    return true;
 }
 
 int mx_mesh_find(const MxMesh *mesh, const char *axis) {

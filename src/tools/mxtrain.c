@@ -83,9 +83,12 @@ static bool check_start(const CommandLine *line, const MxConfig *config, MxComm 
 static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
                      MxError *err) {
     MxPlan *plan;
+    MxPlanDevice device;
     MxText text;
     mx_text_init(&text, arena);
-    if (!mx_plan_new(arena, config, &plan, err)) return false;
+    if (line->device && !mx_plan_device(arena, line->device, line->links, line->gib, &device, err))
+        return false;
+    if (!mx_plan_new(arena, config, line->device ? &device : NULL, &plan, err)) return false;
     mx_plan_print(plan, &text);
     bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
     if (line->wants_plan && !is_quiet && !show(text.data, err)) return false;

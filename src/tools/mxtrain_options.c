@@ -1,6 +1,8 @@
 /* mxtrain_options.c — the trainer's options, and what its manual tells. */
 #include "mxtrain.h"
 
+#include <mx/plan.h>
+
 extern char **environ;
 
 static const MxManual manual = {
@@ -119,6 +121,24 @@ static int plan_options(CommandLine *line, MxOption *out) {
          .doc =
              "tell what the run would be (mesh, memory, FLOPs, shards, warnings) without running "
              "it; num_devices=N plans for machines elsewhere"},
+        {.name = "--device",
+         .value = &line->device,
+         .takes = mx_plan_device_names,
+         .doc = "what it takes on such a device: seconds of a step, its memory; cpu is this "
+                "machine, measured (docs/PLAN.md)"},
+        {.name = "--devices",
+         .value = &line->n_devices,
+         .takes = "N",
+         .doc = "plan for so many of them: num_devices=N"},
+        {.name = "--device-memory",
+         .value = &line->device_gib,
+         .takes = "GIB",
+         .doc = "memory of one, if it is not the device's own"},
+        {.name = "--links",
+         .value = &line->links,
+         .takes = "GBIT[:US][,GBIT[:US]]",
+         .doc = "links inside hosts and between them, Gbit/s and microseconds, if they are not the "
+                "device's own"},
         {.name = "--json", .value = &line->json_path, .takes = "FILE", .doc = "the plan as JSON"},
         {.name = "--dump-sharding",
          .value = &line->sharding_path,
@@ -139,10 +159,31 @@ static int plan_options(CommandLine *line, MxOption *out) {
     return MX_COUNT(rows);
 }
 
+/* What the plan is for; --devices is one more override, the last. */
+static bool read_device(CommandLine *line, MxArena *arena, const char **overrides, MxError *err) {
+    int64_t n = 0;
+    if (!mx_option_int("--devices", line->n_devices, 1, INT32_MAX, &n, err) ||
+        !mx_option_number("--device-memory", line->device_gib, &line->gib, err))
+        return false;
+    if (line->device_gib && !(line->gib > 0 && line->gib < 1e6))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--device-memory wants GiB above 0, found \"%s\"", line->device_gib);
+    if (!line->device && (line->device_gib || line->links))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --device",
+                       line->links ? "--links" : "--device-memory");
+    if ((line->device || n) && !line->wants_plan && !line->json_path)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --plan and --json",
+                       line->device ? "--device" : "--devices");
+    if (!n) return true;
+    overrides[line->request.n_overrides++] =
+        mx_arena_printf(arena, "num_devices=%lld", (long long)n);
+    return true;
+}
+
 bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err) {
     MxConfigRequest *request = &line->request;
     const char **files = mx_new_n(arena, const char *, argc);
-    const char **rest = mx_new_n(arena, const char *, argc + 1);
+    const char **rest = mx_new_n(arena, const char *, argc + 2);
     *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ},
                           .rest = mx_new_n(arena, const char *, argc + 1)};
     MxOption options[MOST_OPTIONS];
@@ -163,5 +204,5 @@ bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, M
             files[request->n_files++] = rest[i];
         else
             rest[request->n_overrides++] = rest[i];
-    return true;
+    return read_device(line, arena, rest, err);
 }

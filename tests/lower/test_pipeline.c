@@ -75,11 +75,29 @@ START_TEST(repeats_shorten_the_waiting) {
 }
 END_TEST
 
+/* With a table's own times the end is the table's; one micro-batch goes there and back through all;
+ * a slow last stage is waited for by each micro-batch. */
+START_TEST(times_of_stages) {
+    const double one[] = {1, 1, 1, 1}, two[] = {2, 2, 2, 2}, last[] = {1, 1, 1, 5};
+    for (int repeats = 1; repeats <= 3; repeats++)
+        for (int micros = 1; micros <= 12; micros++) {
+            PipelineTable table = pipeline_table(&arena, (PipelineSizes){4, repeats, micros});
+            MxStageTimes times = {4, repeats, micros, one, two, 0};
+            ck_assert_double_eq(mx_stages_s(&times), (double)table.end);
+        }
+    MxStageTimes alone = {4, 1, 1, one, two, 0.25};
+    ck_assert_double_eq(mx_stages_s(&alone), 4 * (1 + 2) + 6 * 0.25);
+    MxStageTimes slow = {4, 1, 8, last, two, 0};
+    ck_assert_double_eq(mx_stages_s(&slow), 3 * 1 + 8 * (5 + 2) + 3 * 2);
+}
+END_TEST
+
 Suite *pipeline_suite(void) {
     Suite *suite = suite_create("pipeline");
     TCase *tcase = add_case(suite, "pipeline");
     tcase_add_test(tcase, tables_are_in_order);
     tcase_add_test(tcase, one_forward_one_backward);
     tcase_add_test(tcase, repeats_shorten_the_waiting);
+    tcase_add_test(tcase, times_of_stages);
     return suite;
 }

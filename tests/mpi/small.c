@@ -124,8 +124,9 @@ PlanProgram small_plan(MxArena *arena, const MxConfig *config) {
     MxTrainMesh mesh;
     PlanProgram plan;
     MxError err = {0};
-    ck_assert_msg(mx_train_mesh(arena, config, &mesh, &err) &&
-                      plan_program(arena, &mesh, config->remat, NULL, &plan, &err),
-                  "%s", err.text.data);
+    ck_assert_msg(
+        mx_train_mesh(arena, config, &mesh, &err) &&
+            plan_program(arena, (PlanCase){.mesh = &mesh, .policy = config->remat}, &plan, &err),
+        "%s", err.text.data);
     return plan;
 }

@@ -318,7 +318,7 @@ static const char *tell(int mode, const char *more, MxConfig **out, MxError *err
     if (modes[mode].n_ranks > 1) request.n_ranks = modes[mode].n_ranks;
     if (!mx_config_load(&arena, &request, out, err) || !mx_train_inputs(*out, false, err) ||
         (!modes[mode].is_planned && !mx_config_runnable(*out, err)) ||
-        !mx_plan_new(&arena, *out, &plan, err))
+        !mx_plan_new(&arena, *out, NULL, &plan, err))
         return NULL;
     mx_text_init(&text, &arena);
     for (int i = 0; i < (*out)->warnings.n; i++)

@@ -72,7 +72,7 @@ START_TEST(deep_models) {
             ck_assert(mx_train_mesh(&arena, config, &mesh, &err));
             ck_assert(mx_train_program(&arena, &mesh, NULL, &program, &err));
             MxPlan *plan;
-            ck_assert(mx_plan_new(&arena, config, &plan, &err));
+            ck_assert(mx_plan_new(&arena, config, NULL, &plan, &err));
             const char *json = mx_plan_json(&arena, plan);
             const MxJson *root = mx_json_parse(&arena, json, strlen(json), "plan", &err);
             ck_assert_msg(json_int(root, "memory_per_rank.activations") ==
