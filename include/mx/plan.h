@@ -52,6 +52,33 @@ extern const char mx_plan_device_names[];
 bool mx_plan_new(MxArena *arena, const MxConfig *config, const MxPlanDevice *device, MxPlan **out,
                  MxError *err);
 
+/* ---- search */
+
+/* A plan that runs and fits. */
+typedef struct MxPlanFound {
+    double seconds, bubble, tokens_per_s; /* of a step; share of it; */
+    int64_t bytes;                        /* of a rank */
+    const char *words;                    /* "key=value key=value": what makes the config it */
+} MxPlanFound;
+
+enum { MX_PLAN_BEST = 10 };
+typedef struct MxPlanSearch {
+    const MxPlanDevice *device;
+    int64_t n_devices, rows, tokens; /* of a step, the same in all */
+    int n_candidates, n_planned, n_refused, n_too_large;
+    int n;
+    MxPlanFound found[MX_PLAN_BEST]; /* [n] the fastest first */
+    MxPlanFound nearest;             /* the smallest that does not fit; words NULL = none */
+} MxPlanSearch;
+
+/* mx_plan_search — meshes, micro-batches and remat policies for a config's batch on its devices.
+ * Errors: those of a plan; (2) the request sets what the search chooses, several slices; (71) no
+ * plan fits, with the smallest that does not. Test: tests/plan/search.c. */
+bool mx_plan_search(MxArena *arena, const MxConfigRequest *request, const MxPlanDevice *device,
+                    MxPlanSearch *out, MxError *err);
+void mx_plan_search_print(const MxPlanSearch *search, MxText *out);
+char *mx_plan_search_json(MxArena *arena, const MxPlanSearch *search);
+
 /* mx_plan_check — what sharding_strict refuses, without the rest of a plan; for runs. */
 bool mx_plan_check(const MxConfig *config, MxError *err);
 

@@ -178,7 +178,9 @@ typedef struct PlanMemory {
     } other[2]; /* remat policies that need less, if memory is short; NULL = none */
 } PlanMemory;
 
-/* plan_memory — of the plan's program. */
+/* plan_count_memory — of the plan's program. plan_memory — and, if it is short, of other policies.
+ */
+void plan_count_memory(MxArena *arena, MxPlan *plan);
 bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err);
 
 /* ---- plan.c */

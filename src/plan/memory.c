@@ -65,7 +65,7 @@ static MxMemoryLimit memory_of(MxArena *arena, const MxPlanDevice *device) {
                            .bytes = device->memory_bytes};
 }
 
-bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
+void plan_count_memory(MxArena *arena, MxPlan *plan) {
     PlanMemory *m = &plan->memory;
     const int64_t *bytes = plan->program.bytes;
     *m = (PlanMemory){.weights = bytes[PLAN_WEIGHTS],
@@ -82,5 +82,9 @@ bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
                       .limit = memory_of(arena, plan->device),
                       .is_exact = !plan->program.refusal};
     add_up(m);
-    return m->total <= m->limit.bytes || find_other_policies(arena, plan, err);
+}
+
+bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {
+    plan_count_memory(arena, plan);
+    return plan->memory.total <= plan->memory.limit.bytes || find_other_policies(arena, plan, err);
 }

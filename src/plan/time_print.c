@@ -77,3 +77,42 @@ void plan_put_time(const MxPlan *plan, MxJson *root) {
     mx_json_set_number(object, "tokens_per_s", tokens_per_s(plan));
     put_rows(&plan->program.timed, mx_json_put_array(object, "collectives"));
 }
+
+/* ---- searches */
+
+void mx_plan_search_print(const MxPlanSearch *search, MxText *out) {
+    mx_text_add(out, "search for %lld devices \"%s\" of %.3f GiB, %lld rows = %lld tokens a step\n",
+                (long long)search->n_devices, search->device->name,
+                (double)search->device->memory_bytes / (1 << 30), (long long)search->rows,
+                (long long)search->tokens);
+    mx_text_add(out,
+                "%d candidates, the likeliest %d planned: %d too large, %d that no run takes\n\n",
+                search->n_candidates, search->n_planned, search->n_too_large, search->n_refused);
+    mx_text_add(out, "  %9s %9s %7s %12s  %s\n", "seconds", "GiB", "bubble", "tokens/s", "keys");
+    for (int i = 0; i < search->n; i++) {
+        const MxPlanFound *f = &search->found[i];
+        mx_text_add(out, "  %9s %9.3f %6.1f%% %12.6g  %s\n", seconds_text(out, f->seconds),
+                    (double)f->bytes / (1 << 30), 100 * f->bubble, f->tokens_per_s, f->words);
+    }
+}
+
+char *mx_plan_search_json(MxArena *arena, const MxPlanSearch *search) {
+    MxJson *root = mx_json_object(arena);
+    mx_json_set_string(root, "device", search->device->name);
+    mx_json_set_int(root, "devices", search->n_devices);
+    mx_json_set_int(root, "candidates", search->n_candidates);
+    mx_json_set_int(root, "planned", search->n_planned);
+    mx_json_set_int(root, "too_large", search->n_too_large);
+    mx_json_set_int(root, "refused", search->n_refused);
+    MxJson *list = mx_json_put_array(root, "plans");
+    for (int i = 0; i < search->n; i++) {
+        const MxPlanFound *f = &search->found[i];
+        MxJson *object = mx_json_push_object(list);
+        mx_json_set_number(object, "seconds", f->seconds);
+        mx_json_set_number(object, "bubble", f->bubble);
+        mx_json_set_number(object, "tokens_per_s", f->tokens_per_s);
+        mx_json_set_int(object, "bytes", f->bytes);
+        mx_json_set_string(object, "keys", f->words);
+    }
+    return mx_json_dump(arena, root, true);
+}

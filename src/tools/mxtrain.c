@@ -80,6 +80,22 @@ static bool check_start(const CommandLine *line, const MxConfig *config, MxComm 
     return mx_train_inputs(config, line->only_evaluates, err) && mx_train_origin(config, comm, err);
 }
 
+static bool tell_plan(const CommandLine *line, const char *text, const char *json, MxError *err) {
+    bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
+    if (line->wants_plan && !is_quiet && !show(text, err)) return false;
+    return !line->json_path || mxtrain_put(line->json_path, json, err);
+}
+
+static bool search(const CommandLine *line, MxArena *arena, const MxPlanDevice *device,
+                   MxError *err) {
+    MxPlanSearch found;
+    MxText text;
+    mx_text_init(&text, arena);
+    if (!mx_plan_search(arena, &line->request, device, &found, err)) return false;
+    mx_plan_search_print(&found, &text);
+    return tell_plan(line, text.data, mx_plan_search_json(arena, &found), err);
+}
+
 static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *config,
                      MxError *err) {
     MxPlan *plan;
@@ -88,11 +104,10 @@ static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *co
     mx_text_init(&text, arena);
     if (line->device && !mx_plan_device(arena, line->device, line->links, line->gib, &device, err))
         return false;
+    if (line->searches) return search(line, arena, &device, err);
     if (!mx_plan_new(arena, config, line->device ? &device : NULL, &plan, err)) return false;
     mx_plan_print(plan, &text);
-    bool is_quiet = line->json_path && !strcmp(line->json_path, "-");
-    if (line->wants_plan && !is_quiet && !show(text.data, err)) return false;
-    return !line->json_path || mxtrain_put(line->json_path, mx_plan_json(arena, plan), err);
+    return tell_plan(line, text.data, mx_plan_json(arena, plan), err);
 }
 
 static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config, MxError *err) {

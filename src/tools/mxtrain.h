@@ -26,7 +26,7 @@ typedef struct CommandLine {
     int64_t n_shown_rows; /* 0 = as --check shows */
     double gib;           /* of device_gib; 0 = the device's own */
     const char **rest;    /* what is no option, NULL after the last */
-    bool wants_config_help, lists_runs, reports, wants_plan, checks, only_evaluates,
+    bool wants_config_help, lists_runs, reports, wants_plan, searches, checks, only_evaluates,
         tests_checkpoints;
 } CommandLine;
 

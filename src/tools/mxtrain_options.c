@@ -126,6 +126,10 @@ static int plan_options(CommandLine *line, MxOption *out) {
          .takes = mx_plan_device_names,
          .doc = "what it takes on such a device: seconds of a step, its memory; cpu is this "
                 "machine, measured (docs/PLAN.md)"},
+        {.name = "--search",
+         .flag = &line->searches,
+         .doc = "with --device: meshes, micro-batches and remat policies for this batch, the ten "
+                "fastest that fit, as keys"},
         {.name = "--devices",
          .value = &line->n_devices,
          .takes = "N",
@@ -168,9 +172,11 @@ static bool read_device(CommandLine *line, MxArena *arena, const char **override
     if (line->device_gib && !(line->gib > 0 && line->gib < 1e6))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "--device-memory wants GiB above 0, found \"%s\"", line->device_gib);
-    if (!line->device && (line->device_gib || line->links))
+    if (!line->device && (line->device_gib || line->links || line->searches))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --device",
-                       line->links ? "--links" : "--device-memory");
+                       line->searches ? "--search"
+                       : line->links  ? "--links"
+                                      : "--device-memory");
     if ((line->device || n) && !line->wants_plan && !line->json_path)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --plan and --json",
                        line->device ? "--device" : "--devices");

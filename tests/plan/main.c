@@ -13,6 +13,7 @@ int main(void) {
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, keys_suite());
     srunner_add_suite(runner, time_suite());
+    srunner_add_suite(runner, search_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

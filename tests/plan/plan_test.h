@@ -61,6 +61,7 @@ Suite *error_suite(void);
 Suite *memory_suite(void);
 Suite *keys_suite(void);
 Suite *time_suite(void);
+Suite *search_suite(void);
 
 /* suite_add — one test case of one test. */
 void suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
