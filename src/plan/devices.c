@@ -107,7 +107,7 @@ static const MxPlanDevice devices[] = {
         .name = "cpu",
         .doc = "a rank on the CPU that plans, with the threads that it has: rates are measured; ranks of a host exchange "
                "through its memory, hosts over 10 Gbit/s Ethernet",
-        .product_share = 1, .kernel_s = 2e-6, .is_measured = true,
+        .product_share = 0.95, .kernel_s = 2e-6, .is_measured = true,
         .inside = {2.5e9, 20e-6}, .between = {1.18e9, 100e-6},
     },
     {
