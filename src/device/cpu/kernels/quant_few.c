@@ -34,12 +34,13 @@ static int64_t a_byte(MxQtype type) {
 }
 
 static void fetch_rows(const CpuRows *rows, int64_t row, int64_t column, int64_t n) {
-    enum { LINE = 64 };
+    enum { LINE = 64, INTO_SECOND_CACHE = 2 };
     const QuantArray *x = ((const Codes *)rows)->from;
     int64_t each = a_byte(x->quant.type), step = x->width / each;
     const uint8_t *from = x->codes + row * step + column / each;
     for (int64_t r = 0; r < CPU_ROWS; r++, from += step)
-        for (int64_t at = 0; at < n / each; at += LINE) __builtin_prefetch(from + at);
+        for (int64_t at = 0; at < n / each; at += LINE)
+            __builtin_prefetch(from + at, 0, INTO_SECOND_CACHE);
 }
 
 /* ---- values in registers */
