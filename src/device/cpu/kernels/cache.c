@@ -172,12 +172,18 @@ static void add_block(const Cached *c, Query *query, Range block, const float *c
     }
 }
 
-/* n elements of a row of a cache, as floats. */
+/* n elements of a row of a cache, as floats. The rows of a head are far apart, so the one that is a
+ * block further is asked for, into the second cache. */
 static const float *row_of(const Cached *c, int input, const int64_t sequence_slot_head[3],
                            int64_t n, float *space) {
+    enum { LINE = 64, INTO_SECOND_CACHE = 2 };
     const int64_t *i = sequence_slot_head, width = c->call->in_type[input].shape.dim[3];
-    int64_t at = (i[0] * c->slots + i[1]) * c->key_heads + i[2];
-    return cpu_read(c->call->in[input], c->dtype, at * width, n, space);
+    int64_t at = ((i[0] * c->slots + i[1]) * c->key_heads + i[2]) * width;
+    int64_t bytes = (int64_t)mx_dtype_bytes(c->dtype), step = KEYS_A_BLOCK * c->key_heads * width;
+    const char *next = (const char *)c->call->in[input] + (at + step) * bytes;
+    for (int64_t b = 0; i[1] + KEYS_A_BLOCK < c->slots && b < n * bytes; b += LINE)
+        __builtin_prefetch(next + b, 0, INTO_SECOND_CACHE);
+    return cpu_read(c->call->in[input], c->dtype, at, n, space);
 }
 
 static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], int64_t n_queries,
