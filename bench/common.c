@@ -110,3 +110,28 @@ double bench_bandwidth(void) {
     munmap(b, bytes);
     return 3.0 * (double)bytes / times.median_s;
 }
+
+typedef struct Span {
+    const uint64_t *from;
+    uint64_t sum;
+} Span;
+
+/* Eight words a line and several lines under way: bound by memory alone. */
+static void read_span(void *context) {
+    Span *s = context;
+    const uint64_t *from = s->from;
+    uint64_t sum = 0;
+#pragma omp parallel for simd schedule(static) reduction(+ : sum)
+    for (int i = 0; i < 2 * STREAM_DOUBLES; i++) sum += from[i];
+    s->sum = sum; /* so that it is wanted */
+}
+
+double bench_reading(void) {
+    const size_t bytes = 2 * STREAM_DOUBLES * sizeof(uint64_t);
+    void *from = bench_map(bytes, true);
+    bench_fill(from, bytes, 1);
+    Span s = {.from = from};
+    BenchTimes times = bench_time(read_span, &s);
+    munmap(from, bytes);
+    return (double)bytes / times.min_s;
+}

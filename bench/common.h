@@ -44,4 +44,8 @@ BenchTimes bench_time(BenchWork *work, void *context);
  * quarter less. The median run. */
 double bench_bandwidth(void);
 
+/* bench_reading — bytes a second that all threads read of an array far larger than the caches, and
+ * do nothing else: the roof over what reads weights once. The fastest run. */
+double bench_reading(void);
+
 #endif

@@ -5,8 +5,9 @@
  *
  * Prints a line for each: tokens a second (the fastest of some rounds, as others may use the
  * machine), the least processor time of a token, and for tokens one by one the bytes of weights
- * that each reads, a second, beside bench_bandwidth in the same run. Weights are drawn; the dtype
- * of weights is that of the config, kernels of layers are kept as the fifth word says.
+ * that each reads, a second, beside bench_reading and bench_bandwidth in the same run. Weights are
+ * drawn; the dtype of weights is that of the config, kernels of layers are kept as the fifth word
+ * says.
  */
 #include "common.h"
 
@@ -88,13 +89,14 @@ static void time_generation(const MxConfig *c, MxQtype kept, int64_t n, int64_t 
         generate(state, tokens, n, more, logits, seconds);
         for (int i = 0; i < FIGURES; i++) best[i] = seconds[i] < best[i] ? seconds[i] : best[i];
     }
-    double bytes = weight_bytes(state), memory = bench_bandwidth();
+    double bytes = weight_bytes(state), reading = bench_reading(), memory = bench_bandwidth();
+    double rate = bytes * (double)more / best[1];
     printf("prompt of %lld in pieces of %lld: %.0f tokens/s\n", (long long)n, (long long)chunk,
            (double)n / best[0]);
-    printf("one by one: %.2f tokens/s, %.2f GB/s of weights (%.0f MB a token), memory %.2f GB/s: "
-           "%.0f %%\n",
-           (double)more / best[1], bytes * (double)more / best[1] / 1e9, bytes / 1e6, memory / 1e9,
-           100 * bytes * (double)more / best[1] / memory);
+    printf("one by one: %.2f tokens/s, %.2f GB/s of weights (%.0f MB a token): %.0f %% of reading "
+           "alone (%.2f GB/s), %.0f %% of memory (%.2f GB/s)\n",
+           (double)more / best[1], rate / 1e9, bytes / 1e6, 100 * rate / reading, reading / 1e9,
+           100 * rate / memory, memory / 1e9);
     printf("processor time of a token, all threads: %.2f ms\n", 1e3 * best[2] / (double)more);
     mx_arena_release(&arena);
 }

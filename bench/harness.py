@@ -54,6 +54,8 @@ class Setup:
     build: pathlib.Path
     peer_python: pathlib.Path
     cores: list
+    llama_bench: pathlib.Path = None
+    gguf_python: pathlib.Path = None
 
     @property
     def threads(self):
