@@ -4,6 +4,7 @@
 #include <mx/model.h>
 
 #include "close.h"
+#include "common/pooled.h"
 #include "golden.h"
 #include "train_test.h"
 
@@ -154,19 +155,6 @@ static void check_index(Golden *g, double got) {
     check_number(g, CLOSE_LOSS, "indexer_loss", got, want);
 }
 
-/* What has a gradient that is nothing but rounding in some layers: a number that a norm follows,
- * and how a first block reads rows that are all the same, or a last one mixes rows that are then
- * added. Those of all layers are compared as one array. */
-static const char *const pooled[] = {"/layer_scalar",    "/pre_alpha", "/pre_beta",
-                                     "/pre_alpha_scale", "/res_alpha", "/res_beta",
-                                     "/res_alpha_scale"};
-
-static bool is_pooled(const char *path) {
-    bool is = false;
-    for (int i = 0; i < MX_COUNT(pooled); i++) is = is || mx_text_has_suffix(path, pooled[i]);
-    return is;
-}
-
 static void check_pooled(Golden *g, const MxTree *got, const MxTree *want, const char *tail) {
     int64_t n = 0, at = 0;
     for (int i = 0; i < got->n; i++)
@@ -202,14 +190,14 @@ static void check_gradients(Golden *g, const MxBatch *batch) {
                           &want, &g->err);
     ck_assert_msg(ok, "%s: %s", g->path, g->err.text.data);
     for (int i = 0; i < got.n; i++) {
-        if (is_pooled(got.leaves[i].path)) continue;
+        if (pooled_tail(got.leaves[i].path)) continue;
         bool is_rounded = g->how->rounds_table && strstr(got.leaves[i].path, "embedding");
         Close c =
             figure(g, is_rounded ? CLOSE_ROUNDED_GRADIENT : CLOSE_GRADIENT, got.leaves[i].path);
         close_array(&c, got.leaves[i].data, want.leaves[i].data,
                     mx_shape_count(got.leaves[i].shape));
     }
-    for (int i = 0; i < MX_COUNT(pooled); i++) check_pooled(g, &got, &want, pooled[i]);
+    for (int i = 0; pooled_tails[i]; i++) check_pooled(g, &got, &want, pooled_tails[i]);
 }
 
 static void check_step(Golden *g, int64_t step, MxLoss loss, MxUpdate update) {
