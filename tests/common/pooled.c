@@ -1,3 +1,4 @@
+/* pooled.c — parameters whose gradient in one layer may be nothing but rounding. */
 #include "common/pooled.h"
 
 #include <mx/base.h>
