@@ -96,7 +96,7 @@ def main():
     cores = sorted(os.sched_getaffinity(0))
     setup = harness.Setup(build=options.build.resolve(), peer_python=options.python.absolute(), cores=cores,
                           llama_bench=options.llama_bench, gguf_python=options.gguf_python)
-    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(),
+    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(), level=machine.level(),
                   commit=machine.commit(), versions=machine.versions(setup.programs, setup.peer_python),
                   threads=setup.threads, cores=" ".join(str(c) for c in cores))
     sitting = run.Sitting(setup, options.csv, common)

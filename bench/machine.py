@@ -22,6 +22,15 @@ def processor():
     return platform.machine()
 
 
+LEVELS = (("amx", "amx_tile"), ("avx512_bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
+
+
+def level():
+    """The level of processors that mxtrain runs at (docs/PROCESSORS.md): MX_CPU, or what the processor's flags say."""
+    flags = next((line for line in read("/proc/cpuinfo").splitlines() if line.startswith("flags")), "").split()
+    return os.environ.get("MX_CPU") or next((name for name, flag in LEVELS if flag in flags), "baseline")
+
+
 def caches():
     """'L1d 48K, L2 1024K, L3 32768K' of the first core."""
     found = []

@@ -333,7 +333,7 @@ def open_sitting(options):
     for program in (setup.build / "mxtrain", *(setup.programs / name for name in ("matmul_floor", "touch", "ops", "checkpoint"))):
         if not program.exists():
             sys.exit(f"{program.name} is not built; run make bench")
-    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(),
+    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(), level=machine.level(),
                   commit=machine.commit(), versions=machine.versions(setup.programs, python), threads=setup.threads,
                   cores=" ".join(str(c) for c in cores))
     return Sitting(setup, options.csv, common)
