@@ -77,7 +77,7 @@ broken 'a page that is not there' '[x](NOWHERE.md)' 'docs/CHAT.md: link to "NOWH
 broken 'a page that is named, no link' 'See docs/NOWHERE.md.' 'docs/CHAT.md: link to "docs/NOWHERE.md": there is no docs/NOWHERE.md'
 broken 'a heading that is not there' '[x](DATA.md#a-fish)' 'docs/CHAT.md: link to "DATA.md#a-fish": docs/DATA.md has no heading #a-fish'
 broken 'one of the same page' '[x](#a-fish)' 'docs/CHAT.md: link to "#a-fish": docs/CHAT.md has no heading #a-fish'
-broken 'raw HTML' 'from <br> to' 'docs/CHAT.md: raw HTML in section "What of Jinja there is": a < that means itself is \<'
+broken 'raw HTML' 'from <br> to' 'docs/CHAT.md: raw HTML in section "Supported Jinja": a < that means itself is \<'
 broken 'all is well' '[x](DATA.md#a-batch)' ''
 echo '# Alone' >"$copy/docs/ALONE.md"
 is 'a page that the navigation lacks' "$("$copy/scripts/site.py" 2>&1)" 'docs/README.md: docs/ALONE.md is listed 0 times, wanted once'
