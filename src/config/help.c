@@ -57,16 +57,16 @@ static void add_kinds(MxText *out, MxKey key) {
 
 static void help_key(MxText *out, const ConfigRow *row) {
     static const char *const classes[] = {
-        [CONFIG_QUIET] = "accepted; every value means the same here",
+        [CONFIG_QUIET] = "accepted; all values mean the same here",
         [CONFIG_INERT] = "accepted, but has no effect on this machine",
-        [CONFIG_LATER] = "not built yet; only its default is accepted",
+        [CONFIG_LATER] = "not implemented yet; only its default is accepted",
         [CONFIG_COMPUTED] = "accepted, but has no effect: it is computed",
         [CONFIG_ALIAS] = "another name",
     };
     static const char *const on_resume[] = {
-        [CONFIG_FREE] = "another value is fine",
-        [CONFIG_SCHEDULE] = "another value changes the curve: a warning",
-        [CONFIG_FROZEN] = "another value is refused",
+        [CONFIG_FREE] = "may change",
+        [CONFIG_SCHEDULE] = "may change, with a warning: the training curve changes",
+        [CONFIG_FROZEN] = "cannot change",
     };
     if (row->class != CONFIG_BUILT) {
         const char *word = row->class == CONFIG_COMPUTED ? "from"
@@ -93,16 +93,16 @@ static const char *or_dash(const char *text) {
 static void families_table(MxText *out) {
     int n;
     const MxFamily *const *families = mx_families(&n);
-    mx_text_add(out, "\n### Families of decoders\n\n| `decoder_block` | layers take turns after | "
-                     "Hugging Face's `model_type` | keys that act in it, and not or not always "
-                     "elsewhere |\n|---|---|---|---|\n");
+    mx_text_add(out, "\n### Families of decoders\n\n| `decoder_block` | layers repeat after | "
+                     "Hugging Face's `model_type` | keys with an effect in it, but not, or not "
+                     "always, in other families |\n|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {
         const MxFamily *f = families[i];
         const char *hf = or_dash(f->hf[0].model_type), *more = f->hf[1].model_type;
         if (!f->n_specs) continue;
         mx_text_add(out, "| %s | ", f->decoder_block);
         if (f->keys_say_turns)
-            mx_text_add(out, "as keys say");
+            mx_text_add(out, "set by keys");
         else
             mx_text_add(out, "%d", f->period * mx_family_a_name(f));
         mx_text_add(out, " | %s%s%s | %s |\n", hf, more ? ", " : "", more ? more : "",
@@ -121,8 +121,7 @@ static const char *in_cell(MxArena *arena, const char *text) {
 static void help_markdown(MxText *out) {
     for (int i = 0; i < config_group_count; i++) {
         const ConfigGroup *group = &config_groups[i];
-        mx_text_add(out,
-                    "\n### %s: %s\n\n| key | type | default | what it does |\n|---|---|---|---|\n",
+        mx_text_add(out, "\n### %s: %s\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
                     group->name, group->title);
         for (int key = (int)group->first; key < group_end(group); key++) {
             const ConfigRow *row = &config_rows[key];
@@ -151,12 +150,12 @@ static void man_row(MxText *out, const ConfigRow *row) {
 }
 
 static void help_man(MxText *out) {
-    mx_text_add(out,
-                ".TH base.yml 5 " MX_VERSION_DATE " \"mxtrain " MX_VERSION "\" \"File Formats\"\n"
-                ".SH NAME\nbase.yml \\- keys of the configs of mxtrain\n"
-                ".SH DESCRIPTION\nA config is a map in YAML, of these keys. Files merge over "
-                "each other, the environment (M_KEY) and the command line (KEY=VALUE) over "
-                "all.\n");
+    mx_text_add(
+        out,
+        ".TH base.yml 5 " MX_VERSION_DATE " \"mxtrain " MX_VERSION "\" \"File Formats\"\n"
+        ".SH NAME\nbase.yml \\- keys of the configs of mxtrain\n"
+        ".SH DESCRIPTION\nA config is a YAML map of these keys. Later files override earlier ones; "
+        "the command line (KEY=VALUE) and the environment (M_KEY) override all files.\n");
     for (int i = 0; i < config_group_count; i++) {
         const ConfigGroup *group = &config_groups[i];
         mx_troff_section(out, group->name);

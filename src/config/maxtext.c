@@ -78,24 +78,25 @@ static const struct Section {
 } sections[] = {
     {"Keys that mean the same, with MaxText's default", "", is_same, NULL, NULL, NULL},
     {"Keys that mean the same, with another default",
-     "Without a config file mxtrain trains a small model on bundled text. A config of MaxText's "
-     "that says these keys gets what it says.",
+     "Without a config file mxtrain trains a small model on bundled text. If a config of MaxText's "
+     "sets these keys, its values are used.",
      is_other, "default here | default there", "---|---", add_both},
-    {"Keys that do not have all of MaxText's words yet",
-     "Another word is an error: `KEY: not available yet (got X; only Y work now)`.", lacks_words,
+    {"Keys that lack some of MaxText's words",
+     "Any other word is an error: `KEY: not available yet (got X; only Y work now)`.", lacks_words,
      "words that work | words that are refused", "---|---", add_words},
     {"Keys that are refused",
-     "Not built yet. The values below are accepted, others are an error: `KEY: not available yet "
-     "(got X; only Y works now)`.",
+     "Not implemented yet. The values below are accepted, others are an error: `KEY: not available "
+     "yet (got X; only Y works now)`.",
      is_later, "accepted", "---", add_accepted},
     {"Other names of keys", "Both names are read.", is_alias, "the key", "---", add_default},
     {"Keys that are computed", "They may be set. A warning says that they have no effect.",
      is_computed, "from", "---", add_default},
-    {"Keys whose values all mean the same here", "They are accepted in silence.", is_quiet, NULL,
-     NULL, NULL},
+    {"Keys whose values all mean the same here", "They are accepted without a message.", is_quiet,
+     NULL, NULL, NULL},
     {"Keys that have no meaning on this machine",
-     "They are for TPUs, clouds, XLA, kernels, serving, or sources of data that mxtrain does not "
-     "read. They are accepted; where one asks for something, a warning names it.",
+     "They are for TPUs, clouds, XLA, kernels, serving, or data sources that mxtrain does not "
+     "read. They are accepted; if one is set to something other than off, empty or MaxText's "
+     "default, a warning names it.",
      is_inert, NULL, NULL, NULL},
     {"Keys that MaxText does not have", "", is_ours, NULL, NULL, NULL},
 };

@@ -10,12 +10,11 @@ static const MxManual manual = {
     .program = "mxcompare",
     .does = "compare two checkpoints, or logits of two models",
     .synopsis = "[OPTION]... A B",
-    .intro =
-        "Compares two checkpoints: which arrays they hold, their shapes, dtypes and values. "
-        "Layouts need not agree: Linen or NNX names, layers stacked or one by one. A and B are "
-        "checkpoint folders, runs' folders (the newest checkpoint) or FILE.h5[:GROUP].\n\n"
-        "With --logits they are files of logits of the same prompts, of mxdecode --logits or of "
-        "scripts/hf_logits.py.",
+    .intro = "Compares two checkpoints: their arrays, shapes, dtypes and values. They may have "
+             "different layouts: Linen or NNX names, layers stacked or separate. A and B are "
+             "checkpoint folders, runs' folders (the newest checkpoint) or "
+             "FILE.h5[:GROUP].\n\nWith --logits they are files with logits of the same prompts, "
+             "written by mxdecode --logits or scripts/hf_logits.py.",
     .notes =
         (const MxManualRow[]){{"Exit codes",
                                "0 equal, 1 different, 2 command line, 65 bad input file, 74/77 "
@@ -74,27 +73,29 @@ static int list_options(CommandLine *line, MxOption *out) {
              "equal bits; with them NaN equals NaN"},
         {.name = "--structure-only",
          .flag = &line->structure_only,
-         .doc = "paths, shapes and dtypes, no values"},
+         .doc = "compare paths, shapes and dtypes, but no values"},
         {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
         {.name = "--top",
          .value = &line->top,
          .takes = "N",
-         .doc = "arrays to show, those with the largest differences (default 20, 0 = all)"},
+         .doc =
+             "number of arrays to show, those with the largest differences (default 20, 0 = all)"},
         {.name = "--logits",
          .flag = &line->logits,
-         .doc = "logits: KL(B || A), which tokens are the likeliest, the largest difference"},
+         .doc = "compare logits: KL(B || A), the likeliest tokens, the largest difference"},
         {.name = "--max-kl",
          .value = &line->max_kl,
          .takes = "X",
-         .doc = "equal if no token has a larger KL; without it logits must have equal bits"},
+         .doc =
+             "equal if no token has a larger KL; without this option logits must have equal bits"},
         {.name = "--top-k",
          .value = &line->top_k,
          .takes = "N",
-         .doc = "likeliest tokens to compare (default 10)"},
+         .doc = "number of likeliest tokens to compare (default 10)"},
         {.name = "--json",
          .value = &line->json,
          .takes = "FILE",
-         .doc = "the report as JSON (- = stdout, instead of the text)"},
+         .doc = "write the report as JSON (- = stdout, instead of the text)"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);

@@ -8,21 +8,18 @@ static const MxManual manual = {
     .program = "mxconvert",
     .does = "write a checkpoint in another layout",
     .synopsis = "[OPTION]... SRC DST",
-    .intro = "Writes a checkpoint in another layout: parameters, optimizer state, step and all.\n\n"
-             "SRC is a checkpoint folder, a run's folder (its newest checkpoint), or "
-             "FILE.h5[:GROUP], of "
-             "MaxText's Linen or NNX names, scanned or not; which is found by looking. It may be a "
-             "folder "
-             "of Hugging Face's too (config.json, model.safetensors or shards); model.yml is then "
-             "written "
-             "in DST (beside FILE.h5: FILE.yml), the config to train with. DST is a checkpoint "
-             "folder, or "
-             "one file if it ends in .h5; it appears complete or not at all.",
-    .notes = (const MxManualRow[]){{"Exit codes",
-                                    "0 done, 2 command line, 65 bad input file, 73/74/77 could not "
-                                    "create, read or write, 130/143 interrupted; DST is then as it "
-                                    "was."},
-                                   {0}},
+    .intro = "Writes a checkpoint in another layout: parameters, optimizer state, step and "
+             "everything else.\n\nSRC is a checkpoint folder, a run's folder (its newest "
+             "checkpoint), or FILE.h5[:GROUP], with MaxText's Linen or NNX names, scanned or not; "
+             "the layout is detected. It may also be a Hugging Face folder (config.json, "
+             "model.safetensors or shards); then the config to train with, model.yml, is written "
+             "to DST (for FILE.h5: FILE.yml beside it). DST is a checkpoint folder, or one file if "
+             "it ends in .h5; it appears complete or not at all.",
+    .notes =
+        (const MxManualRow[]){
+            {"Exit codes", "0 done, 2 command line, 65 bad input file, 73/74/77 could not create, "
+                           "read or write, 130/143 interrupted; DST is then unchanged."},
+            {0}},
 };
 
 /* ---- operations */
@@ -146,37 +143,38 @@ static int array_options(CommandLine *line, MxOption *out) {
         {.name = "--layout",
          .value = &line->layout,
          .takes = "linen|nnx",
-         .doc = "names of the result (default: as SRC). Linen checkpoints hold no reference model"},
+         .doc = "names of the result (default: as in SRC). Linen checkpoints contain no reference "
+                "model"},
         {.name = "--scan-layers",
          .value = &line->scan,
          .takes = "true|false",
-         .doc = "layers stacked in one array, or one by one (default: as SRC)"},
+         .doc = "layers stacked in one array, or separate (default: as in SRC)"},
         {.name = "--param-scan-axis",
          .value = &line->scan_axis,
          .takes = "N",
-         .doc = "the dim in which they are stacked (default: as SRC, or 1)"},
+         .doc = "the dim along which layers are stacked (default: as in SRC, or 1)"},
         {.name = "--decoder-block",
          .value = &line->decoder_block,
          .takes = "NAME",
-         .doc = "family of decoders, where SRC does not show whose layers take turns"},
+         .doc = "family of decoders, if SRC does not show the pattern in which its layers repeat"},
         {.name = "--layer-cycle",
          .value = &line->cycle,
          .takes = "N",
-         .doc = "layers that make a block, where it is not the family's usual number"},
+         .doc = "number of layers in that pattern, if it is not the family's usual number"},
         {.name = "--images",
          .flag = &line->sees,
-         .doc = "of a model of Hugging Face's that sees images its encoder too, not the text model "
-                "alone"},
+         .doc = "also convert the image encoder of a Hugging Face model, not only its text model"},
         {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
         {.name = "--quantize",
          .value = &line->quantize,
          .takes = "nf4|int8",
-         .doc = "kernels of layers as codes of 4 or 8 bits and a scale for each block of 64, as "
-                "lora.lora_weight_qtype keeps them"},
+         .doc = "store kernels of layers as codes of 4 or 8 bits with a scale for each block of "
+                "64, as lora.lora_weight_qtype does"},
         {.name = "--merge-lora",
          .flag = &line->merges,
-         .doc = "the parameters alone, W + A B alpha / rank in float32, adapters gone"},
-        {.name = "--extract-lora", .flag = &line->extracts, .doc = "the adapters alone"},
+         .doc = "merge adapters into the weights: only the parameters W + A B alpha / rank, in "
+                "float32"},
+        {.name = "--extract-lora", .flag = &line->extracts, .doc = "only the adapters"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -187,35 +185,36 @@ static int file_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--to-peft",
          .flag = &line->to_peft,
-         .doc = "DST is a folder of Hugging Face's peft with SRC's adapters"},
+         .doc = "write SRC's adapters as a folder for Hugging Face's peft"},
         {.name = "--to-hf",
          .flag = &line->to_hf,
-         .doc = "DST is a folder of Hugging Face's: config.json, model.safetensors"},
+         .doc = "write a Hugging Face folder: config.json, model.safetensors"},
         {.name = "--shard-bytes",
          .value = &line->shard_text,
          .takes = "N",
-         .doc = "most bytes of tensors in a file of it (default: 5000000000)"},
+         .doc =
+             "maximum number of bytes of tensors in a file of that folder (default: 5000000000)"},
         {.name = "--base",
          .value = &line->base,
          .takes = "REF",
          .doc = "the weights below the adapters (default: the load_parameters_path in SRC's "
-                "config); for --to-peft the name that peft's config gives"},
+                "config); for --to-peft the name in peft's config"},
         {.name = "--config",
          .value = &line->config,
          .takes = "FILE",
-         .doc = "config of the run (FILE.yml), where SRC does not hold it; for --to-hf also "
-                "FILE.json, a config.json that DST gets as it is"},
+         .doc = "config of the run (FILE.yml), if SRC does not contain it; for --to-hf also "
+                "FILE.json, a config.json that is copied to DST"},
         {.name = "--lora-alpha",
          .value = &line->alpha_text,
          .takes = "X",
-         .doc = "lora.lora_alpha, where no config tells it"},
+         .doc = "lora.lora_alpha, if no config contains it"},
         {.name = "--dtype",
          .value = &line->dtype,
          .takes = "float32|bfloat16",
-         .doc = "of the parameters; the optimizer's state keeps its own"},
+         .doc = "dtype of the parameters; the optimizer's state keeps its own"},
         {.name = "--assume-bfloat16",
          .flag = &line->assumes_bf16,
-         .doc = "SRC's uint16 arrays are bfloat16, though no attribute says so"},
+         .doc = "treat SRC's uint16 arrays as bfloat16, although no attribute says so"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -226,14 +225,17 @@ static int write_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--dry-run",
          .flag = &line->dry_run,
-         .doc = "print what would become of each array, and exit"},
+         .doc = "print how each array would be converted, and exit"},
         {.name = "--verify",
          .flag = &line->verifies,
          .doc = "read DST back and compare every bit (default)"},
-        {.name = "--no-verify", .flag = &line->verifies, .clears = true, .doc = "do not"},
+        {.name = "--no-verify",
+         .flag = &line->verifies,
+         .clears = true,
+         .doc = "do not read DST back"},
         {.name = "--force",
          .flag = &line->force,
-         .doc = "replace DST if it exists; of a folder what its manifest lists"},
+         .doc = "replace DST if it exists; of a folder, the files in its manifest"},
         {.name = "--benchmark",
          .flag = &line->benchmark,
          .doc = "write DST, read it, print the speed, remove it (instead of --verify; not with "

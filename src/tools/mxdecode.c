@@ -161,30 +161,30 @@ static bool evaluate(MxArena *arena, CommandLine *line, MxError *err) {
 
 static const Mode modes[] = {
     {.option = "--tokenize",
-     .doc = "reads a JSON string a line, writes a JSON array of ids a line",
+     .doc = "read a JSON string per line, write a JSON array of ids per line",
      .run = each_line,
      .each_line = tokenize},
     {.option = "--detokenize",
-     .doc = "reads a JSON array of ids a line, writes a JSON string a line",
+     .doc = "read a JSON array of ids per line, write a JSON string per line",
      .run = each_line,
      .each_line = detokenize},
     {.option = "--render-chat",
-     .doc =
-         "reads a conversation a line, {\"messages\": [...]} and perhaps \"tools\", "
-         "\"add_generation_prompt\" and others, by which the chat template of DIR makes its text; "
-         "writes {\"text\", \"ids\", \"mask\"} a line, mask 1 = the assistant's",
+     .doc = "read a conversation per line, {\"messages\": [...]} and optionally \"tools\", "
+            "\"add_generation_prompt\" and others, render it with the chat template of DIR, and "
+            "write {\"text\", \"ids\", \"mask\"} per line, mask 1 = the assistant's tokens",
      .run = each_line,
      .each_line = render_chat,
      .has_chat = true},
     {.option = "--serve",
      .takes = "HOST:PORT",
-     .doc = "answers requests over HTTP as OpenAI's interface has them: /v1/completions, "
-            "/v1/chat/completions, /v1/models; PORT alone is of this machine, 0 = a free one",
+     .doc = "answer requests over HTTP with OpenAI's interface: /v1/completions, "
+            "/v1/chat/completions, /v1/models; a PORT alone listens to this machine only, 0 = a "
+            "free port",
      .run = serve},
     {.option = "--evaluate",
      .takes = "FILE",
-     .doc = "figures of tasks: a line of FILE is a question with choices, one with an answer, or a "
-            "text, in JSON; with --json also those of each line",
+     .doc = "evaluate tasks: a line of FILE is a question with choices, one with an answer, or a "
+            "text, in JSON; with --json also print the figures of each line",
      .run = evaluate},
     {.run = speak},
 };

@@ -4,15 +4,14 @@
 
 static const MxManual manual = {
     .program = "mxdecode",
-    .does = "let a model speak, and turn text into token ids and back",
+    .does = "generate text with a model, and convert text to token ids and back",
     .synopsis = "[OPTION]... DIR [--serve HOST:PORT|--evaluate FILE|--tokenize|--detokenize|"
                 "--render-chat]",
-    .intro = "Text out of the model of DIR: a folder of Hugging Face's, or a run or checkpoint of "
-             "mxtrain. Without --prompts a line of stdin is a prompt, and its reply is printed as "
-             "it comes.\n\n"
-             "Or text to token ids and back, and conversations to text, with the tokenizer of DIR, "
-             "which may also be one of "
-             "its files (tokenizer.json, tokenizer.model) or a file of tiktoken (FILE.tiktoken).",
+    .intro = "Generates text with the model in DIR: a Hugging Face folder, or a run or checkpoint "
+             "of mxtrain. Without --prompts each line of stdin is a prompt, and its reply is "
+             "printed as it is generated.\n\nIt also converts text to token ids and back, and "
+             "conversations to text, with the tokenizer of DIR, which may also be one of its files "
+             "(tokenizer.json, tokenizer.model) or a tiktoken file (FILE.tiktoken).",
     .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 71 not "
                                                   "enough memory, 74 could not read or write."},
                                    {0}},
@@ -101,48 +100,52 @@ static int list_sides(CommandLine *line, Side *out) {
         {"--tokenize,--evaluate",
          {.name = "--special",
           .flag = &line->special,
-          .doc = "ids with what the tokenizer puts around a text (bos, eos ...)"}},
+          .doc =
+              "include the special tokens that the tokenizer adds around a text (bos, eos ...)"}},
         {"--detokenize",
          {.name = "--skip-special",
           .flag = &line->skip_special,
-          .doc = "text without special tokens"}},
+          .doc = "leave special tokens out of the text"}},
         {"--render-chat," ANSWERS,
          {.name = "--chat-template",
           .value = &line->chat_template,
           .takes = "FILE",
-          .doc = "a template instead of DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
+          .doc =
+              "use another template than DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
         {REPLIES,
          {.name = "--chat",
           .flag = &k->talks,
-          .doc = "lines of stdin are what a user says in one conversation, by the chat template"}},
+          .doc = "treat lines of stdin as a user's messages in one conversation, using the chat "
+                 "template"}},
         {REPLIES,
          {.name = "--image",
           .value = k->images,
           .count = &k->n_images,
           .takes = "FILE",
-          .doc = "a picture (PNG, JPEG) before each line of stdin, or the first one with --chat; "
-                 "may be repeated"}},
+          .doc = "add a picture (PNG, JPEG) before each line of stdin, or before the first one "
+                 "with --chat; may be repeated"}},
         {REPLIES,
          {.name = "--prompts",
           .value = &k->prompts,
           .takes = "FILE",
-          .doc = "prompts, a line each: a text of JSON, a list of ids, {\"prompt\": ...}, or a "
+          .doc = "prompts, one per line: a JSON text, a list of ids, {\"prompt\": ...}, or a "
                  "conversation, {\"messages\": [...]}; objects may name images"}},
         {REPLIES,
          {.name = "--logits",
           .value = &k->logits,
           .takes = "FILE",
-          .doc = "writes the logits after each token of the prompts (HDF5), no replies"}},
+          .doc = "write the logits after each token of the prompts (HDF5) instead of replies"}},
         {REPLIES ",--evaluate",
          {.name = "--json",
           .flag = &k->json,
-          .doc = "a line of JSON for each: {\"ids\": ..., \"text\": ..., \"logprobs\": ...}"}},
+          .doc = "write a line of JSON for each prompt: {\"ids\": ..., \"text\": ..., "
+                 "\"logprobs\": ...}"}},
         {REPLIES ",--evaluate",
          {.name = "--stop",
           .value = k->stops,
           .count = &k->n_stops,
           .takes = "TEXT",
-          .doc = "ends a reply before this text; may be repeated"}},
+          .doc = "end a reply before this text; may be repeated"}},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -155,48 +158,50 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
          {.name = "--dtype",
           .value = &line->speak.weights.dtype,
           .takes = "float32|bfloat16",
-          .doc = "of weights and activations (default: as trained)"}},
+          .doc = "dtype of weights and activations (default: as trained)"}},
         {ANSWERS ",--evaluate",
          {.name = "--weights",
           .value = &line->speak.weights.kept,
           .takes = "nf4|int8|floats",
-          .doc = "kernels of layers as codes of 4 or 8 bits and scales, or as floats (default: as "
-                 "DIR has them)"}},
+          .doc = "store kernels of layers as codes of 4 or 8 bits with scales, or as floats "
+                 "(default: as in DIR)"}},
         {ANSWERS ",--evaluate",
          {.name = "--max-tokens",
           .value = &n->max_tokens,
           .takes = "N",
-          .doc = "of a reply (default 128); it ends before with a token that ends texts"}},
+          .doc = "maximum length of a reply (default 128); it ends earlier at a token that ends "
+                 "texts"}},
         {ANSWERS,
          {.name = "--temperature",
           .value = &n->temperature,
           .takes = "X",
-          .doc = "the likeliest tokens, if 0 (default), or drawn: what logits are divided by"}},
+          .doc =
+              "0 (default): choose the likeliest tokens; otherwise sample with this temperature"}},
         {ANSWERS,
          {.name = "--top-k",
           .value = &n->top_k,
           .takes = "N",
-          .doc = "drawn only of the N likeliest"}},
+          .doc = "sample only from the N likeliest tokens"}},
         {ANSWERS,
          {.name = "--top-p",
           .value = &n->top_p,
           .takes = "X",
-          .doc = "drawn only of those likeliest that make up X"}},
+          .doc = "sample only from the likeliest tokens that together have probability X"}},
         {ANSWERS,
          {.name = "--min-p",
           .value = &n->min_p,
           .takes = "X",
-          .doc = "drawn only of those at least X times as likely as the likeliest"}},
+          .doc = "sample only from tokens at least X times as likely as the likeliest"}},
         {ANSWERS,
          {.name = "--repetition-penalty",
           .value = &n->penalty,
           .takes = "X",
-          .doc = "above 1: tokens that were there are less likely to come again"}},
+          .doc = "above 1: make tokens that have already occurred less likely"}},
         {ANSWERS,
          {.name = "--seed",
           .value = &n->seed,
           .takes = "N",
-          .doc = "of what is drawn (default 0)"}},
+          .doc = "seed of the samples (default 0)"}},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -232,17 +237,17 @@ static int list_limits(Numbers *n, Side *out) {
          {.name = "--batch",
           .value = &n->batch,
           .takes = "N",
-          .doc = "prompts at a time, with --json or --serve (default 8)"}},
+          .doc = "number of prompts processed together, with --json or --serve (default 8)"}},
         {"--serve",
          {.name = "--queue",
           .value = &n->queue,
           .takes = "N",
-          .doc = "requests that may wait; more are refused (default 256)"}},
+          .doc = "maximum number of waiting requests; more are refused (default 256)"}},
         {"--serve",
          {.name = "--timeout",
           .value = &n->timeout,
           .takes = "SECONDS",
-          .doc = "of a request until it is answered (default 600)"}},
+          .doc = "maximum time until a request is answered (default 600)"}},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);

@@ -64,8 +64,8 @@ bool mxtrain_init(const CommandLine *line, MxArena *arena, const MxConfig *confi
     mx_text_add(&text,
                 "# %s: %s. Made by mxtrain --init.\n"
                 "#   mxtrain --config FILE            runs it\n"
-                "#   mxtrain --plan --config FILE     tells what it takes\n"
-                "#   mxtrain --help-config KEY        tells more of a key\n",
+                "#   mxtrain --plan --config FILE     shows memory and work\n"
+                "#   mxtrain --help-config KEY        explains a key\n",
                 line->start->kind, line->start->does);
     mx_config_start(&text, config, line->start->keys);
     return mxtrain_put(path, text.data, err);

@@ -10,37 +10,37 @@ static const MxManual manual = {
     .does = "train language models",
     .synopsis = "[OPTION]... [FILE.yml]... [KEY=VALUE]...",
     .intro =
-        "Trains a language model on the CPU as MaxText does, driven by its YAML configs. Without a "
-        "file it reads configs/base.yml: a small model on text, about a minute.",
+        "Trains a language model on the CPU as MaxText does, with MaxText's YAML configs. Without "
+        "a file it reads configs/base.yml, which trains a small model on text in about a minute.",
     .arguments =
         (const MxManualRow[]){
-            {"FILE.yml",
-             "a config file, over those of --config; later ones merge over earlier ones"},
-            {"model=DIR", "starts from a folder of Hugging Face's: family, sizes, tokenizer and "
-                          "learning rate are found there, and told"},
-            {"data=FILE", "trains on a file, folder or glob of text or records (JSON Lines, "
-                          "TFRecord, ArrayRecord): what they are for and how long rows must be is "
-                          "found there, and told"},
-            {"KEY=VALUE", "sets a key, over the files; dotted for sections (lora.lora_rank=8)"},
+            {"FILE.yml", "a config file; later files override earlier ones, and all of them "
+                         "override those of --config"},
+            {"model=DIR", "starts from a Hugging Face folder; family, sizes, tokenizer and "
+                          "learning rate are derived from it and printed"},
+            {"data=FILE",
+             "trains on a file, folder or glob of text or records (JSON Lines, TFRecord, "
+             "ArrayRecord); their purpose and the length of rows are derived from it and printed"},
+            {"KEY=VALUE",
+             "sets a key and overrides the files; dotted for sections (lora.lora_rank=8)"},
             {0}},
     .notes =
         (const MxManualRow[]){
-            {"Environment", "M_<KEY> sets a key too. OMP_NUM_THREADS bounds the threads, "
+            {"Environment", "M_<KEY> sets a key too. OMP_NUM_THREADS limits the threads, "
                             "OMP_WAIT_POLICY or GOMP_SPINCOUNT set how they wait."},
             {"Exit codes",
              "0 done, 1 stopped by NaN or Inf, 2 command line or config, 65 bad input file, 71 not "
-             "enough memory, told before any is taken, 73/74/77 could not create, read or write, "
-             "75 "
-             "locked. SIGINT, SIGTERM and SIGHUP save and leave with 130, 143 and 129, before the "
-             "first step without a save; SIGUSR1 saves and goes on."},
+             "enough memory (detected before any is allocated), 73/74/77 could not create, read or "
+             "write, 75 locked. SIGINT, SIGTERM and SIGHUP save and exit with 130, 143 and 129, "
+             "before the first step without saving; SIGUSR1 saves and continues."},
             {0}},
     .examples =
         (const MxManualRow[]){
             {"mxtrain dtype=bfloat16 steps=200", "trains the default model"},
-            {"mxtrain --plan configs/recipes/lora.yml", "what that recipe would take"},
-            {"mpirun -n 4 mxtrain my.yml ici_fsdp_parallelism=4", "on four processes"},
+            {"mxtrain --plan configs/recipes/lora.yml", "plans that recipe"},
+            {"mpirun -n 4 mxtrain my.yml ici_fsdp_parallelism=4", "trains on four processes"},
             {0}},
-    .details = "the line of every step on a terminal too",
+    .details = "print the line of every step on a terminal too",
     .complete = mx_config_complete,
 };
 
@@ -58,12 +58,12 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .value = files,
          .count = &line->request.n_files,
          .takes = "FILE",
-         .doc = "a config file; later ones merge over earlier ones, FILE.yml over all"},
+         .doc = "a config file; later files override earlier ones, and FILE.yml overrides all"},
         {.name = "--help-config",
          .flag = &line->wants_config_help,
          .value = &line->topic,
          .takes = "GROUP|KEY",
-         .doc = "what the keys mean"},
+         .doc = "explain the keys: the groups, a group, or one key"},
         {.name = "--dump-config",
          .value = &line->dump_path,
          .takes = "FILE",
@@ -71,43 +71,43 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
         {.name = "--init",
          .value = &line->init_kind,
          .takes = START_KINDS,
-         .doc = "write a config to start from, with what each key does, for model=DIR and "
+         .doc = "write a config to start from, with an explanation of each key, for model=DIR and "
                 "data=FILE or the bundled data, to stdout or -o FILE, and exit"},
         {.name = "--check",
          .flag = &line->checks,
-         .doc = "check config and files as a run does, and show a batch of the data"},
+         .doc = "check config and files as a run does, show a batch of the data, and exit"},
         {.name = "--show-data",
          .value = &line->shown_rows,
          .takes = "N",
-         .doc = "the same, with N rows of the data as they are trained on: text, ids, which tokens "
-                "count, segments; in colour on a terminal (--color)"},
+         .doc = "the same, with N training rows: text, ids, which tokens count, segments; in "
+                "colour on a terminal (--color)"},
         {.name = "--eval",
          .flag = &line->only_evaluates,
-         .doc = "evaluate what the run has saved, or load_parameters_path, with eval_tasks if they "
-                "are named, and exit"},
+         .doc = "evaluate the run's newest checkpoint, or load_parameters_path, also with "
+                "eval_tasks if they are set, and exit"},
         {.name = "--checkpoint-test",
          .flag = &line->tests_checkpoints,
-         .doc = "without training, save and restore a state of the config's size where a run of "
-                "its steps would save one, compare, tell seconds and GB/s of each, and exit"},
+         .doc = "without training, save and restore a state of the config's size where a run with "
+                "its steps would save, compare, print seconds and GB/s of each, and exit"},
         {.name = "--train-tokenizer",
          .value = &line->tokenizer_dir,
          .takes = "DIR",
-         .doc = "make a tokenizer (byte-level BPE) of vocab_size tokens from the texts of the "
+         .doc = "train a tokenizer (byte-level BPE) of vocab_size tokens on the texts of the "
                 "training data, and exit"},
         {.name = "--runs",
          .flag = &line->lists_runs,
          .value = &line->runs_dir,
          .takes = "DIR",
-         .doc = "list the runs of a folder (maxtext_output): state, step, loss, size; with --json "
+         .doc = "list the runs in a folder (maxtext_output): state, step, loss, size; with --json "
                 "FILE as JSON"},
         {.name = "--report",
          .flag = &line->reports,
-         .doc = "a page (HTML) about the runs whose folders follow: curves, configs, plan, "
-                "checkpoints; wants -o"},
+         .doc = "write an HTML page about the runs whose folders follow: curves, configs, plan, "
+                "checkpoints; needs -o"},
         {.name = "-o",
          .value = &line->page_path,
          .takes = "FILE",
-         .doc = "where the page, or the config of --init, goes"},
+         .doc = "output file of --report or --init"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -118,46 +118,49 @@ static int plan_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--plan",
          .flag = &line->wants_plan,
-         .doc =
-             "tell what the run would be (mesh, memory, FLOPs, shards, warnings) without running "
-             "it; num_devices=N plans for machines elsewhere"},
+         .doc = "describe the run without starting it (mesh, memory, FLOPs, shards, warnings); "
+                "num_devices=N plans for other machines"},
         {.name = "--device",
          .value = &line->device,
          .takes = mx_plan_device_names,
-         .doc = "what it takes on such a device: seconds of a step, its memory; cpu is this "
-                "machine, measured (docs/PLAN.md)"},
+         .doc = "with --plan: estimate the time of a step on this device, and check its memory; "
+                "cpu is this machine, measured (docs/PLAN.md)"},
         {.name = "--search",
          .flag = &line->searches,
-         .doc = "with --device: meshes, micro-batches and remat policies for this batch, the ten "
-                "fastest that fit, as keys"},
+         .doc = "with --device: search meshes, micro-batches and remat policies for this batch, "
+                "and print the ten fastest that fit, as keys"},
         {.name = "--devices",
          .value = &line->n_devices,
          .takes = "N",
-         .doc = "plan for so many of them: num_devices=N"},
+         .doc = "number of devices to plan for: num_devices=N"},
         {.name = "--device-memory",
          .value = &line->device_gib,
          .takes = "GIB",
-         .doc = "memory of one, if it is not the device's own"},
+         .doc = "memory of a device, instead of the device's own"},
         {.name = "--links",
          .value = &line->links,
          .takes = "GBIT[:US][,GBIT[:US]]",
-         .doc = "links inside hosts and between them, Gbit/s and microseconds, if they are not the "
+         .doc = "links inside hosts and between them, in Gbit/s and microseconds, instead of the "
                 "device's own"},
-        {.name = "--json", .value = &line->json_path, .takes = "FILE", .doc = "the plan as JSON"},
+        {.name = "--json",
+         .value = &line->json_path,
+         .takes = "FILE",
+         .doc = "write the plan as JSON"},
         {.name = "--dump-sharding",
          .value = &line->sharding_path,
          .takes = "FILE",
-         .doc = "how every parameter is cut, as a table"},
+         .doc = "write how every parameter is sharded, as a table"},
         {.name = "--explain-sharding",
          .value = &line->explained,
          .takes = "WHAT",
-         .doc = "why a parameter (its path) or logical axes (\"embed,mlp\") are cut as they are; "
-                "these three plan too, and - is stdout"},
+         .doc =
+             "explain the sharding of a parameter (its path) or of logical axes (\"embed,mlp\"). "
+             "This option and the two before also plan without --plan; - is stdout"},
         {.name = "--dump-graph",
          .value = &line->graph,
          .takes = "ENTRY[:PASS]",
-         .doc = "an entry of the program (grad, update, ...) as it runs, or after a pass (trace, "
-                "fuse, ...)"},
+         .doc = "print an entry of the program (grad, update, ...) as it runs, or after a pass "
+                "(trace, fuse, ...)"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
