@@ -1,11 +1,11 @@
 /* ops.h — the ops: their attributes and the functions that add them to a trace. Each function's
- * comment is the op's definition; a backend's kernel must do just that. Here are those that any
- * program uses; ops_layers.h has what layers are made of, ops_loss.h losses and counts,
+ * comment is the op's definition; a backend's kernel must compute exactly that. This header has the
+ * ops that any program uses; ops_layers.h has the ops of layers, ops_loss.h losses and counts,
  * ops_update.h initial values and updates.
  *
  * Letters in shapes: B batch, T time, D model, N query heads, K key/value heads, H head, V vocab;
- * ".." any dims. Values of type bf16 are computed in f32 and rounded once at the end, unless said
- * otherwise. */
+ * ".." any dims. Values of type bf16 are computed in f32 and rounded once at the end, unless the
+ * op's comment says otherwise. */
 #ifndef MX_OPS_H
 #define MX_OPS_H
 
@@ -26,42 +26,43 @@ enum {
 
 extern const MxOp *const mx_ops[MX_OP_COUNT];
 
-/* mx_op_index — an op's place in ops.def. */
+/* mx_op_index — an op's position in ops.def. */
 int mx_op_index(const MxOp *op);
 
 /* ---- variables and shapes */
 
-/* mx_variable — the content of a variable when the entry starts. */
+/* mx_variable — the contents of a variable when the entry starts. */
 MxValue mx_variable(MxTrace *t, int var);
 
 typedef struct MxReshapeAttr {
     MxShape shape;
 } MxReshapeAttr;
 
-/* mx_reshape — the same elements in the same order under another shape; costs nothing. */
+/* mx_reshape — the same elements in the same order with another shape; costs nothing. */
 MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
-/* mx_detach — x itself, through which no gradient flows; costs nothing. */
+/* mx_detach — x itself, but no gradient flows through it; costs nothing. */
 MxValue mx_detach(MxTrace *t, MxValue x);
 
 typedef struct MxShiftAttr {
     int64_t offset;
 } MxShiftAttr;
 
-/* mx_shift — every element the one to its right in its row, as long as a segment goes on: y[t] =
- * x[t+1] where segments[t+offset] = segments[t+offset+1] != 0, else 0 (also beyond the row). x,
- * segments i32 [B, T]; offset = how often x was shifted already. */
+/* mx_shift — replaces every element by its right neighbour within a segment: y[t] = x[t+1] where
+ * segments[t+offset] = segments[t+offset+1] != 0, else 0 (also at the end of the row). x, segments
+ * i32 [B, T]; offset = how often x has been shifted already. */
 MxValue mx_shift(MxTrace *t, MxValue x, MxValue segments, int64_t offset);
 
 typedef struct MxSplitAttr {
-    int64_t width;  /* of the first part */
-    bool is_shared; /* the second is one of all in the dim before the last: their sum */
+    int64_t width;  /* width of the first part */
+    bool is_shared; /* the second part is shared by all in the dim before the last: it is their sum
+                     */
 } MxSplitAttr;
 
-/* mx_concat — x and y, which differ in their last dims alone, side by side: [.., m], [.., n] to
- * [.., m + n]. All of the dim before the last may share one y: [.., N, m], [.., 1, n] to [.., N, m
- * + n]. */
+/* mx_concat — joins x and y along their last dims; all other dims are equal: [.., m], [.., n] to
+ * [.., m + n]. y may be shared along the dim before the last: [.., N, m], [.., 1, n] to [.., N, m +
+ * n]. */
 MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
-/* mx_split — the other way round: [.., m + n] to [.., m] and, in the value after it, [.., n]. */
+/* mx_split — the inverse: [.., m + n] to [.., m] and, in the next value, [.., n]. */
 MxValue mx_split(MxTrace *t, MxValue x, int64_t m);
 
 /* ---- elementwise */
@@ -70,12 +71,12 @@ typedef struct MxCastAttr {
     MxDtype dtype;
 } MxCastAttr;
 
-/* mx_copy — y = x in a buffer of its own. */
+/* mx_copy — y = x in a separate buffer. */
 MxValue mx_copy(MxTrace *t, MxValue x);
 /* mx_cast — y = x as another dtype (f32 or bf16, round to nearest even); x itself if it has that
  * dtype. */
 MxValue mx_cast(MxTrace *t, MxValue x, MxDtype dtype);
-/* mx_add — x + y. y has x's shape or its trailing dims (a bias); both one dtype. */
+/* mx_add — x + y. y has x's shape or its trailing dims (a bias); both have the same dtype. */
 MxValue mx_add(MxTrace *t, MxValue x, MxValue y);
 
 typedef struct MxSumLeadAttr {
@@ -90,22 +91,22 @@ typedef struct MxScaleAttr {
     double factor, plus;
 } MxScaleAttr;
 
-/* mx_scale — x times a constant. mx_plus — x and a constant. */
+/* mx_scale — x times a constant. mx_plus — x plus a constant. */
 MxValue mx_scale(MxTrace *t, MxValue x, double factor);
 MxValue mx_plus(MxTrace *t, MxValue x, double constant);
 
 typedef struct MxDropoutAttr {
     double rate; /* 0 to 1 */
     uint64_t seed, stream;
-    int64_t width, first; /* x's last dim, and where in it a part begins */
+    int64_t width, first; /* x's last dim, and the first element of this rank's part of it */
 } MxDropoutAttr;
 
-/* mx_dropout — x [B, .., D] without a share `rate` of its columns, the rest times 1 / (1 - rate).
- * Column d of row b is left out everywhere or nowhere in the dims between, as element rows[b] D + d
- * of a random sequence says, which depends on (seed, stream, step) alone: on no mesh, and not on
- * how a batch is split. rows i32 [B], step i32 scalar. With Philox, whose key is what Philox makes
- * of (seed, stream, step). Source: Srivastava et al. 2014; flax.linen.Dropout with broadcast_dims
- * as MaxText has it. */
+/* mx_dropout — sets a share `rate` of the columns of x [B, .., D] to 0 and multiplies the others by
+ * 1 / (1 - rate). Column d of row b is dropped everywhere or nowhere along the dims between.
+ * Element rows[b] D + d of a random sequence decides; the sequence depends only on (seed, stream,
+ * step), not on the mesh and not on how a batch is split. rows i32 [B], step i32 scalar. The random
+ * numbers are Philox's, with a key computed by Philox from (seed, stream, step). Source: Srivastava
+ * et al. 2014; flax.linen.Dropout with broadcast_dims as in MaxText. */
 MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDropoutAttr attr);
 
 typedef struct MxSoftcapAttr {
@@ -119,7 +120,7 @@ typedef struct MxRatioAttr {
     double eps;
 } MxRatioAttr;
 
-/* mx_ratio — x / (y + eps) of f32 scalars; no gradient flows to y. */
+/* mx_ratio — x / (y + eps) for f32 scalars; no gradient flows to y. */
 MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
 
 /* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
@@ -138,23 +139,22 @@ extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];
 
 typedef struct MxGluAttr {
     MxActivation activation;
-    double limit; /* gate at most, up from minus to plus this; 0 = none */
-    double term;  /* is added to up behind the limit */
+    double limit; /* upper limit of gate; up is limited to minus and plus this; 0 = none */
+    double term;  /* added to up after the limit */
 } MxGluAttr;
 
 /* mx_activate — activation(x). */
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation);
-/* mx_glu — activation(gate) * up, of one shape. mx_glu_within — activation(min(gate, limit)) *
- * (min(max(up, -limit), limit) + term). Source: OpenAI gpt-oss (2025); MaxText layers/moe.py
- * apply_ffn_activation @e591f30c. */
+/* mx_glu — activation(gate) * up; both have the same shape. mx_glu_within — activation(min(gate,
+ * limit)) * (min(max(up, -limit), limit) + term). Source: OpenAI gpt-oss (2025); MaxText
+ * layers/moe.py apply_ffn_activation @e591f30c. */
 MxValue mx_glu(MxTrace *t, MxValue gate, MxValue up, MxActivation activation);
 MxValue mx_glu_within(MxTrace *t, MxValue gate, MxValue up, MxGluAttr attr);
 
 /* ---- matrix product */
 
 /* Which dims of the operands are contracted. K.. are n_contract dims, the same in both. The first
- * n_batch dims of both, E.., stand before these and before those of the result: there is a product
- * for each of their elements. */
+ * n_batch dims, E.., of both operands and of the result enumerate separate products. */
 typedef enum MxDotKind {
     MX_DOT_NN, /* x[M.., K..] y[K.., N..] */
     MX_DOT_NT, /* x[M.., K..] y[N.., K..] */
@@ -162,7 +162,7 @@ typedef enum MxDotKind {
 } MxDotKind;
 
 typedef struct MxDotAttr {
-    MxDtype dtype; /* of the result; sums are in f32 */
+    MxDtype dtype; /* dtype of the result; sums are in f32 */
     MxDotKind kind;
     int n_contract, n_batch;
 } MxDotAttr;
@@ -170,10 +170,10 @@ typedef struct MxDotAttr {
 /* mx_dot — out[M.., N..] = sum over K.., in the operands' common dtype. Every case is one matrix
  * product: groups of dims are contiguous. The three kinds are closed under differentiation. */
 MxValue mx_dot(MxTrace *t, MxValue x, MxValue y, MxDotKind kind, int n_contract);
-/* mx_batch_dot — the same with all attributes but the dtype, which is filled in. */
+/* mx_batch_dot — the same with given attributes, except the dtype, which is filled in. */
 MxValue mx_batch_dot(MxTrace *t, MxValue x, MxValue y, MxDotAttr attr);
 
-/* The matrix product's sizes: out [m, n], contracted k; and how many there are. */
+/* Sizes of the matrix product: out [m, n], contracted k; and the number of products. */
 typedef struct MxDotSizes {
     int64_t m, n, k, batch;
 } MxDotSizes;
@@ -182,13 +182,14 @@ MxDotSizes mx_dot_sizes(MxShape x, MxShape y, const MxDotAttr *attr);
 /* ---- weights in few bits */
 
 typedef struct MxQuantAttr {
-    MxDtype dtype; /* of the values that dequantize makes */
+    MxDtype dtype; /* dtype of the dequantized values */
     MxQuant quant;
 } MxQuantAttr;
 
-/* mx_quantized — codes of x f32, and in the value after it scales, as mx_quantize makes them. */
+/* mx_quantized — codes of x f32 and, in the next value, scales, as in mx_quantize. */
 MxValue mx_quantized(MxTrace *t, MxValue x, MxQuant quant);
-/* mx_dequantized — the array again: code's value times scale, in f32, as attr.dtype. */
+/* mx_dequantized — restores the array: value of the code times scale, computed in f32, converted to
+ * attr.dtype. */
 MxValue mx_dequantized(MxTrace *t, MxValue codes, MxValue scales, MxQuantAttr attr);
 
 typedef struct MxQuantized {
@@ -196,16 +197,16 @@ typedef struct MxQuantized {
     MxQuant quant;
 } MxQuantized;
 
-/* mx_is_quantized — whether a value is what mx_dequantized has made, and of what. */
+/* mx_is_quantized — whether a value is a result of mx_dequantized; out receives its inputs. */
 bool mx_is_quantized(const MxTrace *t, MxValue value, MxQuantized *out);
 
 typedef struct MxQuantDotAttr {
     MxDotAttr dot;
-    MxQuant quant; /* of the weight */
+    MxQuant quant; /* quantization of the weight */
 } MxQuantDotAttr;
 
-/* mx_quant_dot — mx_dot of x and the array, NN or NT, whose values are rounded to x's dtype; it is
- * never whole in memory. A gradient flows to x alone. */
+/* mx_quant_dot — mx_dot (NN or NT) of x and the dequantized array, with values rounded to x's
+ * dtype. The whole array is never in memory as floats. A gradient flows only to x. */
 MxValue mx_quant_dot(MxTrace *t, MxValue x, MxQuantized w, MxDotKind kind, int n_contract);
 
 /* ---- products of rounded operands */
@@ -213,61 +214,67 @@ MxValue mx_quant_dot(MxTrace *t, MxValue x, MxQuantized w, MxDotKind kind, int n
 typedef struct MxEncodeAttr {
     MxGrid grid;
     int n_contract;
-    bool leads;    /* what is contracted are the first dims, else the last */
-    MxGroup group; /* the ranks that have parts of the first of these dims */
+    bool leads;    /* the contracted dims are the first ones, otherwise the last */
+    MxGroup group; /* the ranks that have parts of the first contracted dim */
 } MxEncodeAttr;
 
-/* Codes, numbers of a grid in the dtype of what they stand for, and in the value after them scales,
- * f32, one for all that is contracted. A cotangent of codes is one of the values. */
+/* Codes are numbers of a grid in the dtype of the values that they represent. Scales, f32, are the
+ * next value; there is one scale for all contracted elements. A cotangent of codes is a cotangent
+ * of the values. */
 typedef struct MxCoded {
     MxValue codes, scales;
 } MxCoded;
 
-/* mx_encode — x [M.., K..] (leads: [K.., M..]) times `factor` f32 [K..], MX_NONE = 1, in float32:
- * scales [M..] are the largest magnitudes over K.. as mx_grid_scale has them, codes the numbers of
- * the grid nearest to x / scale. No gradient flows to factor; what flows to codes flows to x. */
+/* mx_encode — x [M.., K..] (leads: [K.., M..]) times `factor` f32 [K..], MX_NONE = 1, is encoded in
+ * float32. The scales [M..] are mx_grid_scale of the largest magnitudes over K..; the codes are the
+ * numbers of the grid nearest to x / scale. No gradient flows to factor; the gradient of codes is
+ * passed on to x. */
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
 
 typedef struct MxCodedDotAttr {
     MxDotAttr dot;
-    bool rows, columns; /* whether there are scales of the result's rows, and of its columns */
+    bool rows, columns; /* whether the result's rows, and its columns, have scales */
     MxGrid back;
 } MxCodedDotAttr;
 
-/* mx_coded_dot — x [M.., K..] w [K.., N..] of codes, times the scales of both. Its gradients are
- * such products too: the cotangent, times the scales of the other operand, is rounded to the grid
- * `back`, by rows for x and by columns for w. Source: qwix _src/core/dot_general_qt.py @0.1.8. */
+/* mx_coded_dot — the product of codes x [M.., K..] w [K.., N..], times the scales of both. Its
+ * gradients are products of codes too: the cotangent, times the scales of the other operand, is
+ * rounded to the grid `back`, by rows for x and by columns for w. Source: qwix
+ * _src/core/dot_general_qt.py @0.1.8. */
 MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid back);
 
 /* ---- collectives */
 
 typedef struct MxCollectiveAttr {
     MxGroup group;
-    int joined, cut; /* dims; the group's parts follow each other along them */
+    int joined, cut; /* dims along which the group's parts are joined, and cut */
 } MxCollectiveAttr;
 
-/* One array from a rank to another: `send` lets it go and makes a token, with which `sent` waits
- * until it is there; until then the array must not change. `receive` makes the same array there. */
+/* Moves one array from a rank to another. `send` starts the message and returns a token, with which
+ * `sent` waits until the message has arrived; until then the array must not change. `receive` makes
+ * the same array on the other rank. */
 typedef struct MxPeerAttr {
     MxGroup group; /* the two of them, this rank first */
-    int tag;       /* of this array, among all that the two exchange in a run of an entry */
+    int tag;       /* identifies this array among all that the two exchange in a run of an entry */
     MxType type;
 } MxPeerAttr;
 
-/* Several arrays in one, so that one exchange does for all of them: [parts, elements of a part], a
- * part holding that of every array along its dim. One part: the arrays as they are. */
+/* Packs several arrays into one, so that a single exchange moves all of them: [parts, elements of a
+ * part]. A part contains the corresponding part of every array along its dim. With one part the
+ * arrays are packed whole. */
 typedef struct MxPackAttr {
     int n_parts;
     const int *dim; /* [inputs] kept */
 } MxPackAttr;
 
 typedef struct MxUnpackAttr {
-    int64_t at; /* the array's first element in each part */
-    int dim;    /* along which the parts follow each other */
+    int64_t at; /* position of the array's first element in each part */
+    int dim;    /* the dim along which the parts are joined */
     MxShape shape;
 } MxUnpackAttr;
 
-/* mx_op_phases — in how many steps a machine runs a node: 1 unless the op is a collective. */
+/* mx_op_phases — the number of steps in which a machine runs a node: 1 unless the op is a
+ * collective. */
 int mx_op_phases(const MxMachine *machine, const MxOp *op, MxType in, const void *attr);
 
 #endif
