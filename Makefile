@@ -108,7 +108,7 @@ libs    = $(foreach r,$(call closure,$1),$(LIBS.$r))
 room_of = $(word 2,$(subst /, ,$1))
 link    = $(CC) $(LDFLAGS) -o $@ $^
 
-all: $(TOOLS:%=$B/%)  ## the tools (default)
+all: $(TOOLS:%=$B/%)  ## build the tools (default)
 
 # The descriptors of ops, which several rooms' tests loop over.
 OP_CASES        := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
@@ -168,7 +168,7 @@ UNTESTED := $(filter-out $(TESTED),$(ROOMS))
 # ---- what a newcomer types; each first installs what is missing, then starts make anew, so that
 # ---- paths of libraries are looked up when they are there
 
-demo:  ## install what is missing, build, train the default config on the bundled text
+demo:  ## install missing packages, build, train the default config on the bundled text
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain --config configs/base.yml run_name=demo
@@ -185,7 +185,7 @@ demo-distill:  ## the same with configs/recipes/distill.yml: a teacher first, th
 	$B/mxtrain configs/base.yml run_name=teacher eval_interval=-1 log_config=false
 	$B/mxtrain configs/recipes/distill.yml
 
-demo-chat:  ## a tokenizer, a small model and adapters that talk, from nothing to a conversation (configs/recipes/chat.yml)
+demo-chat:  ## train a tokenizer, a small model and chat adapters, then hold a conversation (configs/recipes/chat.yml)
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) all
 	scripts/demo_chat.sh $B maxtext_output
@@ -208,11 +208,11 @@ CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish $(SITE_PACKAGES)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
-deps:  ## the libraries and tools that the build needs (apt)
+deps:  ## install the libraries and tools that the build needs (apt)
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(PACKAGES); }
 
-deps-dev: deps  ## what tidy, clang builds and fuzzing need besides
+deps-dev: deps  ## install what tidy, clang builds and fuzzing also need
 	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
 
@@ -271,25 +271,25 @@ check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 fo
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-%: tests ; $(call suite,$*)
-check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## kernels, programs and training at every level of processors below the machine's
+check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
-check-guarded: tests  ## everything that runs programs, on a backend whose memory the host cannot touch
+check-guarded: tests  ## run all tests of programs on a backend whose memory the host cannot access
 	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded CK_TIMEOUT_MULTIPLIER=10 $(call suite,$s)')
-check-aarch64:  ## whether everything compiles for another processor (needs gcc-aarch64-linux-gnu)
+check-aarch64:  ## compile everything for another processor (needs gcc-aarch64-linux-gnu)
 	@for f in src/*/*.c src/*/*/*.c src/device/cpu/kernels/*.c; do \
 	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \
 	        -fopenmp -fsyntax-only -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH) $$f || exit 1; \
 	done
 # Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
 $B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## the long form of the tests of faults, ranks and keys, and check-guarded, about an hour
+test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## run the long versions of the fault, rank and key tests, and check-guarded; about an hour
 	MX_LONG=1 CK_RUN_SUITE=keys MX_BIN=$B/mxtrain $B/test_plan
 	tests/fault/run.sh $< $(abspath $B/faults.so) long
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
 	$(MAKE) -s check-guarded
 check-mpi: $(RANKS:%=check-mpi-%) check-ranks
-fuzz-%:  ## search for inputs that break it (clang, libFuzzer), FUZZ_SECONDS=60
+fuzz-%:  ## search for inputs that break a parser (clang, libFuzzer), FUZZ_SECONDS=60
 	@mkdir -p build/fuzz/corpus/$*
 	@$(MAKE) -s CC=clang SAN=address,undefined,fuzzer-no-link FUZZ=1 LDFLAGS=-fsanitize=fuzzer B=build/fuzz build/fuzz/fuzz_$*
 	build/fuzz/fuzz_$* -max_total_time=$(or $(FUZZ_SECONDS),60) build/fuzz/corpus/$* tests/fuzz/corpus/$*
@@ -309,10 +309,10 @@ $(BENCH)/providers: $(call bench_objs,providers common) $(call objs,providers-be
 $(BENCH)/checkpoint: $(call bench_objs,checkpoint common) $(call objs,checkpoint-bench) ; $(link) $(call libs,checkpoint-bench) -fopenmp
 $(BENCH)/generate: $(call bench_objs,generate common) $(call objs,generate-bench) ; $(link) $(call libs,generate-bench) -fopenmp
 bench-programs: $B/mxtrain $(BENCH)/touch $(BENCH)/matmul_floor $(BENCH)/ops $(BENCH)/providers $(BENCH)/checkpoint $(BENCH)/generate
-bench: bench-programs  ## speed against PyTorch; BENCH_ARGS='--workloads w3'
+bench: bench-programs  ## measure speed against PyTorch; BENCH_ARGS='--workloads w3'
 	bench/run.py $(BENCH_ARGS)
 
-tidy: ; scripts/tidy.sh  ## layering, sizes, banned calls, headers, formatting
+tidy: ; scripts/tidy.sh  ## check layering, sizes, banned calls, headers, formatting
 
 # The tools look for their share folder beside the folder that they are in: a prefix may be moved.
 PREFIX ?= /usr/local
@@ -323,7 +323,7 @@ MAN     = $(PREFIXED)/share/man
 COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(TOOLS:%=bash-completion/completions/%) $(TOOLS:%=zsh/site-functions/_%) $(TOOLS:%=fish/vendor_completions.d/%.fish))
 SHARED  = $(shell cd share/mxtrain && find -L * -type f)
 DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.png docs/*/*.md)
-install: all  ## tools, configs, bundled data, documents, manual pages and completion under $(DESTDIR)$(PREFIX)
+install: all  ## install tools, configs, bundled data, documents, manual pages and completion under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
 	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
 	cp -RL share/mxtrain/* $(SHARE)
@@ -334,11 +334,11 @@ install: all  ## tools, configs, bundled data, documents, manual pages and compl
 	    $B/$$t --completion fish >$(PREFIXED)/share/fish/vendor_completions.d/$$t.fish || exit 1; done
 	$B/mxtrain --help-config man >$(MAN)/man5/base.yml.5
 
-uninstall:  ## take away what install put there, and nothing else
+uninstall:  ## remove what install put there, and nothing else
 	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(TOOLS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
-deb: deps deps-deb  ## a Debian package of the last commit's version, the same bytes wherever it is built: build/deb/mxtrain_<version>_<arch>.deb
+deb: deps deps-deb  ## build a Debian package of the last commit's version, byte-identical wherever it is built: build/deb/mxtrain_<version>_<arch>.deb
 	packaging/deb.sh '$(MAKE) -j$(shell nproc)' build/deb
 check-deb: deps deps-deb  ## build that package twice, in two folders, and check it: same bytes, lintian, contents, programs
 	packaging/check.sh '$(MAKE) -j$(shell nproc)' build/deb
@@ -348,14 +348,14 @@ docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md and
 	sed '/^### run:/,$$d' docs/CONFIG.md >$B/CONFIG.md && $B/mxtrain --help-config markdown | sed 1d >>$B/CONFIG.md && cp $B/CONFIG.md docs
 	sed '/^## Keys that/,$$d' docs/MAXTEXT.md >$B/MAXTEXT.md && $B/mxtrain --help-config maxtext | sed 1d >>$B/MAXTEXT.md && cp $B/MAXTEXT.md docs
 
-site: deps-site  ## the documents as HTML, with navigation and a search, in build/site; links are checked
+site: deps-site  ## write the documents as HTML, with navigation and a search, to build/site; checks links
 	rm -rf build/site
 	scripts/site.py build/site
 
 clean: ; rm -rf build  ## remove everything built
 # A pattern is shown with every word that it stands for.
 HELP_DEMO := $(filter-out lora distill chat tiny,$(patsubst configs/recipes/%.yml,%,$(wildcard configs/recipes/*.yml)))
-help:  ## this list
+help:  ## print this list
 	@awk -F '## ' -v demo='$(HELP_DEMO)' -v fuzz='$(FUZZERS)' '/^[a-z%-]+:.*## / { \
 	    sub(/:.*/, "", $$1); n = $$1 ~ /%/ ? split($$1 ~ /^demo/ ? demo : fuzz, word, " ") : 1; \
 	    for (i = 1; i <= n; i++) { name = $$1; text = $$NF; gsub(/%/, word[i], name); gsub(/%/, word[i], text); \
