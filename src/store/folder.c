@@ -39,15 +39,19 @@ bool store_is_folder(const char *path) {
  * a folder that was published. */
 bool mx_store_remove(const char *dir, MxError *err) {
     MxArena scratch = {.name = "remove"};
+    char *parent = mx_path_dir(&scratch, dir);
     const char *slash = strrchr(dir, '/');
     char *name = mx_arena_printf(&scratch, STORE_TEMP_PREFIX "old.%s.%ld", slash ? slash + 1 : dir,
                                  (long)getpid());
-    char *away = mx_path_join(&scratch, mx_path_dir(&scratch, dir), name);
+    char *away = mx_path_join(&scratch, parent, name);
     mx_failpoint("remove.before");
-    bool ok =
-        !rename(dir, away) || mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", dir, away);
-    mx_failpoint("remove.renamed");
-    ok = ok && mx_dir_remove(away, err);
+    bool renames = store_may_rename(parent), ok = true;
+    if (renames && rename(dir, away)) {
+        renames = !store_refuses_rename(errno);
+        if (renames) ok = mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", dir, away);
+    }
+    if (renames) mx_failpoint("remove.renamed");
+    ok = ok && (renames ? mx_dir_remove(away, err) : store_remove_in_place(dir, err));
     mx_failpoint("remove.after");
     mx_arena_release(&scratch);
     return ok;
@@ -62,6 +66,14 @@ bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err
     return true;
 }
 
+/* A folder under a name of its own goes if it was never finished. */
+static bool sweep_marked(const char *dir, MxError *err) {
+    bool is_unfinished;
+    if (!store_is_marked(dir)) return true;
+    return store_is_unfinished(dir, &is_unfinished, err) &&
+           (is_unfinished ? store_remove_in_place(dir, err) : store_unmark(dir, err));
+}
+
 bool mx_store_sweep(const char *parent, MxError *err) {
     if (!mx_dir_exists(parent)) return true;
     MxArena scratch = {.name = "sweep"};
@@ -70,8 +82,9 @@ bool mx_store_sweep(const char *parent, MxError *err) {
     bool ok = mx_dir_list(&scratch, parent, &names, &n, err);
     for (int i = 0; ok && i < n; i++) {
         char *path = mx_path_join(&scratch, parent, names[i]);
-        if (mx_text_has_prefix(names[i], STORE_TEMP_PREFIX) && store_is_folder(path))
-            ok = mx_dir_remove(path, err);
+        if (!store_is_folder(path)) continue;
+        ok = mx_text_has_prefix(names[i], STORE_TEMP_PREFIX) ? mx_dir_remove(path, err)
+                                                             : sweep_marked(path, err);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -118,9 +131,13 @@ bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n,
     *steps = mx_new_n(arena, int64_t, n_names ? n_names : 1);
     for (int i = 0; i < n_names; i++) {
         int64_t step = step_of(names[i]);
+        char *path = mx_path_join(arena, parent, names[i]);
+        bool is_unfinished = false;
         if (step < 0) continue;
-        if (!look_for(mx_path_join(arena, parent, names[i]), &is_folder, err)) return false;
-        if (is_folder) (*steps)[(*n)++] = step;
+        if (!look_for(path, &is_folder, err) ||
+            (is_folder && !store_is_unfinished(path, &is_unfinished, err)))
+            return false;
+        if (is_folder && !is_unfinished) (*steps)[(*n)++] = step;
     }
     qsort(*steps, (size_t)*n, sizeof **steps, by_number);
     return true;

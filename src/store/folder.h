@@ -6,11 +6,31 @@
 
 #define STORE_TEMP_PREFIX ".tmp."
 #define STORE_MANIFEST    "MANIFEST.json"
+#define STORE_MARK        ".tmp.unfinished"
 
 enum { STORE_FORMAT = 1 };
 
 /* store_is_folder — a folder itself, not a link to one, so that removing it stays inside. */
 bool store_is_folder(const char *path);
+
+/* ---- folders that are filled under their final name (in_place.c) */
+
+/* store_may_rename — whether folders in `parent` may be renamed in one step: whether nothing is
+ * known against it. store_refuses_rename — whether this errno of a rename says that there are none.
+ */
+bool store_may_rename(const char *parent);
+bool store_refuses_rename(int error);
+/* store_mark — says in a folder that it is being filled; store_unmark — that it is complete. Both
+ * are on disk afterwards. store_is_marked — whether the first was called and not the second. */
+bool store_mark(const char *dir, MxError *err);
+bool store_unmark(const char *dir, MxError *err);
+bool store_is_marked(const char *dir);
+/* store_is_unfinished — whether it is marked and has no manifest that holds. Errors: the manifest
+ * cannot be read now. */
+bool store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err);
+/* store_remove_in_place — without a rename: after a crash in between it is there as it was, or
+ * unfinished. */
+bool store_remove_in_place(const char *dir, MxError *err);
 
 /* store_seal_line — the last line of a manifest whose text before it has this hash. */
 char *store_seal_line(MxArena *arena, uint64_t hash);

@@ -2,7 +2,8 @@
  * temporary folder beside the final place; a commit syncs every file, writes MANIFEST.json with
  * size and hashes of each (seal.c), syncs, renames, and syncs the parent. The manifest's last
  * member is the hash of all the text before it, so a change of any bit in the folder is found by
- * mx_store_verify. */
+ * mx_store_verify. Where folders cannot be renamed the caller fills the final place (in_place.c).
+ */
 #include <mx/store.h>
 
 #include "folder.h"
@@ -19,12 +20,31 @@ struct MxPublish {
     MxArena *arena;
     char *final_path, *parent, *temp;
     MxJson *manifest;
-    MxJson *sealed; /* entries of files that were sealed where they were written */
-    bool is_done;   /* committed or aborted */
+    MxJson *sealed;   /* entries of files that were sealed where they were written */
+    bool is_in_place; /* temp is final_path */
+    bool is_done;     /* committed or aborted */
 };
 
 static void abort_on_release(void *publish) {
     mx_store_publish_abort(publish);
+}
+
+/* The folder to fill: beside the final place if an empty folder can be renamed there, else that
+ * place itself. */
+static bool make_folder(MxPublish *publish, MxError *err) {
+    char *trial = mx_arena_printf(publish->arena, "%s.new", publish->temp);
+    bool renames = store_may_rename(publish->parent);
+    if (renames && mkdir(trial, 0777) && errno != EEXIST)
+        return mx_fail_errno(err, "could not create folder \"%s\"", trial);
+    if (renames && !rename(trial, publish->temp)) return true;
+    if (renames && !store_refuses_rename(errno))
+        return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", trial, publish->temp);
+    if (renames) rmdir(trial);
+    publish->is_in_place = true;
+    publish->temp = publish->final_path;
+    return (!mkdir(publish->temp, 0777) ||
+            mx_fail_errno(err, "could not create folder \"%s\"", publish->temp)) &&
+           store_mark(publish->temp, err);
 }
 
 bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err) {
@@ -45,8 +65,7 @@ bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **
         return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE, "\"%s\" exists already", path);
     if (!mx_dir_make(publish->parent, err)) return false;
     if (store_is_folder(publish->temp) && !mx_dir_remove(publish->temp, err)) return false;
-    if (mkdir(publish->temp, 0777))
-        return mx_fail_errno(err, "could not create folder \"%s\"", publish->temp);
+    if (!make_folder(publish, err)) return false;
     mx_arena_on_release(arena, abort_on_release, publish);
     *out = publish;
     mx_failpoint("save.folder_made");
@@ -72,7 +91,10 @@ void mx_store_publish_abort(MxPublish *publish) {
     if (publish->is_done) return;
     publish->is_done = true;
     MxError ignored = {0}; /* what cannot be removed now is swept later */
-    mx_dir_remove(publish->temp, &ignored);
+    if (publish->is_in_place)
+        store_remove_in_place(publish->temp, &ignored);
+    else
+        mx_dir_remove(publish->temp, &ignored);
     mx_error_release(&ignored);
 }
 
@@ -99,7 +121,8 @@ static bool list_into(FileList *list, const char *dir, const char *below, MxErro
                                     sizeof *list->paths);
     }
     for (int i = 0; i < n; i++)
-        list->paths[list->n++] = mx_path_join(&list->arena, below, names[i]);
+        if (strcmp(names[i], STORE_MARK))
+            list->paths[list->n++] = mx_path_join(&list->arena, below, names[i]);
     return true;
 }
 
@@ -245,7 +268,8 @@ bool mx_store_publish_commit(MxPublish *publish, MxError *err) {
     if (ok) mx_failpoint("save.after_manifest");
     ok = ok && mx_path_sync(publish->temp, err);
     if (ok) mx_failpoint("save.before_rename");
-    ok = ok && rename_new(publish->temp, publish->final_path, err);
+    ok = ok && (publish->is_in_place ? store_unmark(publish->temp, err)
+                                     : rename_new(publish->temp, publish->final_path, err));
     if (!ok) {
         mx_store_publish_abort(publish);
         return false;

@@ -7,10 +7,18 @@
  *                   there were not so many
  * A write that fails may have written the first half. Instead of one of them, what reads may fail:
  *   MX_FAULT_UNREAD part of the path of files that cannot be opened for reading, or, with "read:"
- *                   before it, that can, but not be read */
+ *                   before it, that can, but not be read
+ * Folders below MX_FAULT_UNDER may be as storage that is no disk has them:
+ *   MX_FAULT_RENAME N: a rename of a folder fails with errno N; "copy": it copies file by file, the
+ *                   manifest first, and removes what it copied afterwards
+ *   MX_FAULT_COPIED of such copies, ends the process (SIGKILL) when so many files are there, the
+ *                   last one by half
+ *   MX_FAULT_FUSE   statfs says that the folder is one of a file system in user space */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static atomic_long n_calls;
@@ -67,6 +76,71 @@ static bool is_unreadable(const char *path, bool opens) {
     if (!strstr(path, part)) return false;
     errno = code ? (int)strtol(code, NULL, 10) : EIO;
     return true;
+}
+
+/* ---- folders that are not renamed in one step */
+
+static int n_copied;
+
+static void copy_file(const char *from, const char *to) {
+    const char *most = getenv("MX_FAULT_COPIED");
+    bool is_last = ++n_copied == (most ? strtol(most, NULL, 10) : 0);
+    struct stat st;
+    int in = REAL(open)(from, O_RDONLY), out = REAL(open)(to, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (in < 0 || out < 0 || fstat(in, &st)) abort();
+    off_t left = is_last ? st.st_size / 2 : st.st_size;
+    char piece[4096];
+    while (left > 0) {
+        ssize_t n = read(in, piece, left < (off_t)sizeof piece ? (size_t)left : sizeof piece);
+        if (n <= 0 || REAL(write)(out, piece, (size_t)n) != n) abort();
+        left -= n;
+    }
+    if (is_last) raise(SIGKILL);
+    REAL(close)(in);
+    REAL(close)(out);
+}
+
+static int by_manifest(const struct dirent **a, const struct dirent **b) {
+    bool x = !strcmp((*a)->d_name, "MANIFEST.json"), y = !strcmp((*b)->d_name, "MANIFEST.json");
+    return x == y ? strcmp((*a)->d_name, (*b)->d_name) : y - x;
+}
+
+/* Of a folder with files alone. */
+static int copy_folder(const char *from, const char *to) {
+    struct dirent **names;
+    char path[4096], other[4096];
+    int n = scandir(from, &names, NULL, by_manifest);
+    if (n < 0 || REAL(mkdir)(to, 0777)) return -1;
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < n; i++) {
+            if (names[i]->d_type == DT_DIR) continue; /* itself and its parent */
+            snprintf(path, sizeof path, "%s/%s", from, names[i]->d_name);
+            snprintf(other, sizeof other, "%s/%s", to, names[i]->d_name);
+            if (turn)
+                REAL(unlink)(path);
+            else
+                copy_file(path, other);
+        }
+    for (int i = 0; i < n; i++) free(names[i]);
+    free(names);
+    return REAL(rmdir)(from);
+}
+
+/* Whether it was one of those; its result to *result. */
+static bool moves_folder(const char *from, const char *to, int *result) {
+    const char *how = getenv("MX_FAULT_RENAME");
+    struct stat st;
+    if (!how || !is_below(to) || lstat(from, &st) || !S_ISDIR(st.st_mode)) return false;
+    bool copies = !strcmp(how, "copy");
+    *result = copies ? copy_folder(from, to) : -1;
+    if (!copies) errno = (int)strtol(how, NULL, 10);
+    return true;
+}
+
+int statfs(const char *path, struct statfs *out) {
+    int failed = REAL(statfs)(path, out);
+    if (!failed && getenv("MX_FAULT_FUSE") && is_below(path)) out->f_type = 0x65735546;
+    return failed;
 }
 
 /* ---- calls on files that are open */
@@ -147,10 +221,14 @@ int mkdir(const char *path, mode_t mode) {
 }
 
 int rename(const char *from, const char *to) {
+    int moved;
+    if (moves_folder(from, to, &moved)) return moved;
     return is_below(to) && fails("rename") ? -1 : REAL(rename)(from, to);
 }
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    int moved;
+    if (moves_folder(from, to, &moved)) return moved;
     return is_below(to) && fails("renameat2") ? -1
                                               : REAL(renameat2)(from_dir, from, to_dir, to, flags);
 }

@@ -176,6 +176,77 @@ calls() {
     passed "$n" "failing calls: $n"
 }
 
+# ---- storage that does not rename folders in one step
+
+# stored NAME WANTED — the run of $d, on that storage; wants that exit code.
+stored() {
+    # shellcheck disable=SC2086
+    code=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_FAULT_UNDER=/x/checkpoints \
+        train "$d" $keys || echo $?)
+    [ "${code:-0}" = "$2" ] || complain "$1: exit ${code:-0}, wanted $2" "$d"
+}
+
+# A folder that was filled in its own place counts as soon as its manifest does, and is nothing before:
+# wherever a run is killed it goes on, from the step whose manifest was complete.
+in_place() {
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=2 max_num_checkpoints_to_keep=2
+    for how in MX_FAULT_RENAME=18 MX_FAULT_RENAME=95 MX_FAULT_FUSE=1; do # EXDEV, ENOTSUP
+        export "${how?}"
+        for at in save.folder_made:1 save.before_close:2 save.before_manifest:1 save.before_manifest:3 save.after_manifest:3 \
+            save.before_rename:4 save.after_rename:4 save.done:3 remove.before:1 remove.renamed:2 remove.after:1; do
+            case $form:$how:$at in long:* | *:MX_FAULT_RENAME=18:* | *:save.before_manifest:1 | *:remove.renamed:2) ;; *) continue ;; esac
+            d=$work/stored
+            export MX_FAILPOINT=$at
+            stored "$how, $at" 137
+            unset MX_FAILPOINT
+            case $at in save.after_manifest:3 | save.before_rename:4) # steps 0, 2, 4, 6
+                complete=$((2 * ${at#*:} - 2))
+                : >"$d/log"
+                stored "$how, after $at" 0
+                grep -q "^restoring from this run's directory step $complete\$" "$d/log" ||
+                    complain "$how, $at: the manifest was complete, but the run does not go on from step $complete" "$d"
+                ;;
+            save.before_manifest:1)
+                [ -f "$d/x/checkpoints/0/state.h5" ] || complain "$how, $at: nothing was left in place" "$d"
+                ;;
+            esac
+            stored "$how, after $at" 0
+            same "$how, $at" "$d"
+            rm -rf "$d"
+            n=$((n + 1))
+        done
+        unset "${how%%=*}"
+    done
+}
+
+# Renames that copy, of which nobody knows: what half of it is there never counts, and is told.
+by_copies() {
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=4
+    export MX_FAULT_RENAME=copy
+    for files in 3 4; do # of the second save the manifest, then the state
+        d=$work/stored
+        export MX_FAULT_COPIED=$files
+        stored "rename that copies $files files" 137
+        unset MX_FAULT_COPIED
+        [ -f "$d/x/checkpoints/4/MANIFEST.json" ] || complain "rename that copies $files files: not where it was wanted" "$d"
+        : >"$d/log"
+        stored "after a rename that copied $files files" 0
+        grep -q "skipped checkpoint .*/4\", which does not verify" "$d/log" || complain "half a checkpoint is not told" "$d"
+        grep -q "^restoring from this run's directory step 0\$" "$d/log" || complain "not from the whole one" "$d"
+        same "rename that copies $files files" "$d"
+        rm -rf "$d"
+        n=$((n + 1))
+    done
+    unset MX_FAULT_RENAME
+}
+
+storage() {
+    n=0
+    in_place
+    by_copies
+    passed "$n" "storage without renames of folders: $n kills"
+}
+
 # ---- a disk that is full
 
 full_disk() {
@@ -540,6 +611,7 @@ ranks() {
 kills "$(choose 10 200)"
 failpoints "$(choose 1 20)"
 calls "$(choose 29 1)"
+storage
 full_disk "$(choose 320 64)"
 memory "$(choose 8 1)" "$(choose 125000 10000)"
 unreadable

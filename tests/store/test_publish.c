@@ -114,6 +114,34 @@ START_TEST(finds_every_flipped_bit) {
 }
 END_TEST
 
+static int count_steps(void) {
+    int64_t *steps;
+    int n;
+    ck_ok(mx_store_steps(&arena, folder, &steps, &n, &err));
+    return n;
+}
+
+/* Where folders are not renamed one is filled in its place, with a mark until it is complete. */
+START_TEST(a_marked_folder_counts_by_its_manifest) {
+    static const char mark[] = ".tmp.unfinished";
+    ck_ok(mx_dir_make(in_folder("7"), &err));
+    put(in_folder("7"), "state.h5", "half a state");
+    put(in_folder("7"), mark, "");
+    char *dir = publish_one();
+    put(dir, mark, "");
+    ck_assert_int_eq(count_steps(), 1);
+    ck_ok(mx_store_only_listed(dir, &err));
+    ck_ok(mx_store_sweep(folder, &err));
+    ck_assert(!mx_dir_exists(in_folder("7")));
+    ck_assert(!mx_file_exists(mx_path_join(&arena, dir, mark)));
+    ck_ok(mx_store_verify(&arena, dir, NULL, NULL, &err));
+    put(dir, "MANIFEST.json", "half a manif");
+    ck_assert_int_eq(count_steps(), 1); /* without a mark it is damage, which is told */
+    put(dir, mark, "");
+    ck_assert_int_eq(count_steps(), 0);
+}
+END_TEST
+
 START_TEST(a_manifest_without_files_vouches_for_nothing) {
     MxPublish *empty;
     ck_ok(mx_store_publish_begin(&arena, in_folder("5"), &empty, &err));
@@ -175,6 +203,7 @@ Suite *publish_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, commits);
+    tcase_add_test(tests, a_marked_folder_counts_by_its_manifest);
     tcase_add_test(tests, aborts);
     tcase_add_test(tests, never_replaces);
     tcase_add_test(tests, refuses_links);
