@@ -5,6 +5,7 @@
 #define MX_STORE_H
 
 #include <mx/base.h>
+#include <mx/base_confine.h>
 
 #include <stdatomic.h>
 
@@ -155,10 +156,12 @@ bool mx_store_is_locked(MxArena *arena, const char *dir, const char **holder);
 
 /* mx_store_guarded — runs `work` in a child process and returns its exit code; the child's output
  * is this process's. A crash of the child, or a call of libhdf5 that does not end, is a failure
- * that names `what` (exit 65). Memory is limited to 3 GiB. SIGINT and SIGTERM reach the child and
- * end the wait (exit 130, 143); afterwards they do what they did before. Not for processes with
- * threads: the child has only one. */
-MxExit mx_store_guarded(const char *what, MxExit (*work)(void *data), void *data, MxError *err);
+ * that names `what` (exit 65). Memory is limited to 3 GiB, and what the child may do to that for
+ * which mx_confine leaves it rights. SIGINT and SIGTERM reach the child and end the wait (exit 130,
+ * 143); afterwards they do what they did before. Not for processes with threads: the child has only
+ * one. */
+MxExit mx_store_guarded(const char *what, MxConfine how, MxExit (*work)(void *data), void *data,
+                        MxError *err);
 /* mx_store_guard_catch — from now on SIGINT and SIGTERM end mx_store_guarded, also if they come
  * before it, and nothing else. Call it before making what must not be left behind. */
 void mx_store_guard_catch(void);

@@ -1,6 +1,8 @@
 /* options.c — a command line's options, from a table. */
 #include "manual.h"
 
+#include <mx/base_confine.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +127,12 @@ static bool read_line(MxOptions options, int argc, char **argv, const char **res
 
 static void add_version(const MxOptions *options, bool is_verbose, MxText *out) {
     mx_text_add(out, "%s " MX_VERSION "\n", options->manual->program);
-    if (is_verbose) manual_libraries(out);
+    if (!is_verbose) return;
+    manual_libraries(out);
+    mx_text_add(out, "%-32s %s\n", "seccomp",
+                mx_can_confine()
+                    ? "confines readers of files of others"
+                    : "is not here: readers of files of others may do all that you may");
 }
 
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err) {

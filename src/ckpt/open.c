@@ -337,7 +337,7 @@ bool mx_ckpt_try(const char *ref, MxError *err) {
     const char *path;
     MxExit code = MX_EXIT_OK;
     if (is_foreign(&arena, ref, &path)) {
-        code = mx_store_guarded(ref, try_file, (void *)(uintptr_t)path, err);
+        code = mx_store_guarded(ref, MX_CONFINE_TO_READING, try_file, (void *)(uintptr_t)path, err);
         if (code && !err->count)
             mx_fail(err, (int)code > MAX_CODE ? code : MX_EXIT_BAD_INPUT, MX_NOWHERE,
                     "%s: could not be read in a child process", ref);

@@ -156,7 +156,8 @@ bool mx_data_try(const MxDataConfig *config, MxError *err) {
     const DataKind *kind = data_find_kind(config->kind, config->where, err);
     if (!kind || !kind->is_guarded) return kind != NULL;
     const char *path = config->path ? config->path : "";
-    MxExit code = mx_store_guarded(path, try_data, (void *)(uintptr_t)config, err);
+    MxExit code =
+        mx_store_guarded(path, MX_CONFINE_TO_READING, try_data, (void *)(uintptr_t)config, err);
     if (code && !err->count)
         mx_fail(err, code, MX_NOWHERE, "%s: could not be read in a child process", path);
     return !code;

@@ -1,8 +1,11 @@
-/* reader.c — the child process that reads files of pictures. It is asked by messages and answers by
- * messages; pixels come by memory that both see. Whatever is wrong with a file, the child says so
- * if it still can and ends, since the libraries do not come back from their errors; the next
- * request starts another. So a crash or an endless loop is an error here too. */
+/* reader.c — the child process that reads files of pictures, which may do little else (mx_confine).
+ * It is asked by messages and answers by messages; pixels come by memory that both see. Whatever is
+ * wrong with a file, the child says so if it still can and ends, since the libraries do not come
+ * back from their errors; the next request starts another. So a crash or an endless loop is an
+ * error here too. */
 #include "internal.h"
+
+#include <mx/base_confine.h>
 
 #include <errno.h>
 #include <poll.h>
@@ -40,11 +43,10 @@ typedef struct Answer {
 
 /* ---- in the child */
 
-static int answers_to; /* the child's end; a property of the process */
+enum { LINE = STDERR_FILENO + 1 }; /* the child's end, the only thing it has open */
 
 static void answer(const Answer *a) {
-    ssize_t sent = send(answers_to, a, sizeof *a, MSG_NOSIGNAL);
-    if (sent != sizeof *a) _exit(MX_EXIT_IO);
+    if (write(LINE, a, sizeof *a) != sizeof *a) _exit(MX_EXIT_IO);
 }
 
 _Noreturn void image_fail(const char *fmt, ...) {
@@ -126,11 +128,13 @@ static void serve(const MxImages *images, const Request *request) {
 /* Whoever stops the run stops the other end too. */
 static _Noreturn void run_child(const MxImages *images, int line) {
     Request request;
-    answers_to = line;
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    while (recv(line, &request, sizeof request, 0) == sizeof request) serve(images, &request);
+    if (dup2(line, LINE) != LINE) _exit(MX_EXIT_IO);
+    close_range(LINE + 1, ~0U, 0);
+    mx_confine(MX_CONFINE_TO_READING);
+    while (read(LINE, &request, sizeof request) == sizeof request) serve(images, &request);
     _exit(MX_EXIT_OK);
 }
 

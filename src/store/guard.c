@@ -2,7 +2,7 @@
  * damaged file in a hundred, and sometimes never ends; the child bounds both: its death is an error
  * message here, and processor time is granted piece by piece, so that a big file may take as long
  * as it needs while a loop inside the library ends soon. Wall time is not bounded: disks may be
- * slow. */
+ * slow. What a file's code might do there, should it come to run, is little (mx_confine). */
 #include <mx/store.h>
 
 #include <errno.h>
@@ -65,11 +65,12 @@ static void tell_signals_apart(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
-static _Noreturn void run_child(MxExit (*work)(void *), void *data) {
+static _Noreturn void run_child(MxConfine how, MxExit (*work)(void *), void *data) {
     is_guarded = true;
     tell_signals_apart();
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     setrlimit(RLIMIT_AS, &(struct rlimit){MAX_MEMORY, MAX_MEMORY});
+    mx_confine(how);
     MxExit code = work(data);
     errno = 0;
     bool is_written = !fflush(stdout) && !ferror(stdout);
@@ -105,6 +106,11 @@ static MxExit judge(int status, const char *what, MxError *err) {
     else if (number == SIGXCPU)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the HDF5 library does not come to an end with it; is it damaged?", what);
+    else if (number == SIGSYS)
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "%s: the process that read it was stopped as it tried what readers of files never "
+                "do (networks, programs, changes of files); the file may be an attack",
+                what);
     else if (is_crash(number))
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the HDF5 library crashed on it (%s); is it damaged?", what, strsignal(number));
@@ -127,7 +133,8 @@ void mx_store_guard_catch(void) {
     catch_stops(before);
 }
 
-MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, MxError *err) {
+MxExit mx_store_guarded(const char *what, MxConfine how, MxExit (*work)(void *), void *data,
+                        MxError *err) {
     struct sigaction before[MX_COUNT(caught)];
     catch_stops(before);
     fflush(NULL);
@@ -135,7 +142,7 @@ MxExit mx_store_guarded(const char *what, MxExit (*work)(void *), void *data, Mx
     if (!pid) {
         for (int i = 0; i < MX_COUNT(caught); i++) signal(caught[i], SIG_DFL);
         if (stopped_by) _exit(128 + stopped_by);
-        run_child(work, data);
+        run_child(how, work, data);
     }
     if (pid < 0) {
         mx_fail_errno(err, "could not start a child process");

@@ -218,15 +218,15 @@ static MxExit compare_logits(void *data) {
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
-    if (line.logits)
-        return mx_store_guarded(mx_arena_printf(arena, "%s, %s", line.a, line.b), compare_logits,
-                                &line, err);
+    const char *what = mx_arena_printf(arena, "%s, %s", line.a, line.b);
+    MxConfine how = line.json ? MX_CONFINE_TO_FILES : MX_CONFINE_TO_READING;
+    if (line.logits) return mx_store_guarded(what, how, compare_logits, &line, err);
     Work work = {.line = &line};
     if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||
         !mx_ckpt_find(arena, line.b, NULL, &work.b, err) ||
         !find_heads(arena, &work.a, &work.b, err) || !find_heads(arena, &work.b, &work.a, err))
         return err->exit;
-    return mx_store_guarded(mx_arena_printf(arena, "%s, %s", line.a, line.b), compare, &work, err);
+    return mx_store_guarded(what, how, compare, &work, err);
 }
 
 int main(int argc, char **argv) {

@@ -221,12 +221,12 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
         return err->exit;
     }
     if (line.dry_run)
-        return mx_store_guarded(line.source, goes_abroad(&line) ? to_folder : print_plan, &work,
-                                err);
+        return mx_store_guarded(line.source, MX_CONFINE_TO_READING,
+                                goes_abroad(&line) ? to_folder : print_plan, &work, err);
     mx_store_guard_catch();
     if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
     if (!check_target(&work, arena, err)) return err->exit;
-    return mx_store_guarded(line.source,
+    return mx_store_guarded(line.source, MX_CONFINE_TO_FILES,
                             goes_abroad(&line) ? to_folder
                             : line.benchmark   ? benchmark
                                                : convert,

@@ -2,10 +2,13 @@
  * whoever reads our output, and what others did to the process are told apart. */
 #include "store_test.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static MxExit crash(void *data) {
@@ -51,6 +54,106 @@ static MxExit write_beyond_limit(void *data) {
     return code;
 }
 
+/* ---- what code that came with a file might try */
+
+static MxExit open_socket(void *data) {
+    (void)data;
+    return socket(AF_INET, SOCK_STREAM, 0) >= 0 ? MX_EXIT_OK : MX_EXIT_IO;
+}
+
+static MxExit run_program(void *data) {
+    (void)data;
+    execl("/bin/true", "true", NULL);
+    return MX_EXIT_IO;
+}
+
+static MxExit start_process(void *data) {
+    (void)data;
+    return fork() >= 0 ? MX_EXIT_OK : MX_EXIT_IO;
+}
+
+static MxExit write_file(void *data) {
+    return open(data, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) >= 0 ? MX_EXIT_OK : MX_EXIT_IO;
+}
+
+static MxExit cut_file(void *data) {
+    (void)data;
+    return open("/dev/null", O_RDONLY | O_TRUNC | O_CLOEXEC) >= 0 ? MX_EXIT_OK : MX_EXIT_IO;
+}
+
+static MxExit remove_file(void *data) {
+    return unlink(data) ? MX_EXIT_IO : MX_EXIT_OK;
+}
+
+static MxExit kill_parent(void *data) {
+    (void)data;
+    return kill(getppid(), SIGKILL) ? MX_EXIT_IO : MX_EXIT_OK;
+}
+
+static const struct {
+    MxConfine how;
+    MxExit (*work)(void *);
+} attacks[] = {
+    {MX_CONFINE_TO_READING, open_socket},   {MX_CONFINE_TO_FILES, open_socket},
+    {MX_CONFINE_TO_READING, run_program},   {MX_CONFINE_TO_FILES, run_program},
+    {MX_CONFINE_TO_READING, start_process}, {MX_CONFINE_TO_FILES, start_process},
+    {MX_CONFINE_TO_READING, kill_parent},   {MX_CONFINE_TO_FILES, kill_parent},
+    {MX_CONFINE_TO_READING, write_file},    {MX_CONFINE_TO_READING, cut_file},
+    {MX_CONFINE_TO_READING, remove_file},
+};
+
+START_TEST(attacks_end_the_child) {
+    if (!mx_can_confine()) return;
+    MxConfine how = attacks[_i].how;
+    int code = (int)mx_store_guarded("good.h5", how, attacks[_i].work, in_folder("big"), &err);
+    ck_assert_int_eq(code, MX_EXIT_BAD_INPUT);
+    ck_failed(false, "good.h5: the process that read it was stopped as it tried");
+    ck_assert(!mx_file_exists(in_folder("big")));
+}
+END_TEST
+
+static void hit(void *hits, int i) {
+    ((int *)hits)[i]++;
+}
+
+/* What readers do: files, memory, threads, a look at the clock and the terminal. */
+static MxExit read_files(void *data) {
+    MxArena scratch = {.name = "reading"};
+    MxError why = {0};
+    MxBytes bytes;
+    char **names;
+    int n, hits[8] = {0};
+    struct timespec now;
+    bool ok = mx_file_read(&scratch, "Makefile", 1 << 20, &bytes, &why) &&
+              mx_dir_list(&scratch, ".", &names, &n, &why) && !mx_file_exists(data);
+    mx_parallel(4, MX_COUNT(hits), hit, hits);
+    for (int i = 0; i < MX_COUNT(hits); i++) ok = ok && hits[i] == 1;
+    ok = ok && !clock_gettime(CLOCK_REALTIME, &now) && isatty(STDIN_FILENO) >= 0;
+    mx_error_release(&why);
+    mx_arena_release(&scratch);
+    return ok ? MX_EXIT_DIFFERENT : MX_EXIT_OK;
+}
+
+static MxExit write_files(void *data) {
+    MxError why = {0};
+    bool ok = mx_dir_make(data, &why);
+    char *path = mx_path_join(&arena, data, "file");
+    ok = ok && mx_file_write(path, "text", 4, &why) && mx_dir_remove(data, &why);
+    MxExit code = ok ? MX_EXIT_DIFFERENT : why.exit;
+    mx_error_release(&why);
+    return code;
+}
+
+START_TEST(readers_read) {
+    MxConfine how = _i ? MX_CONFINE_TO_FILES : MX_CONFINE_TO_READING;
+    ck_assert_int_eq(mx_store_guarded("good.h5", how, read_files, in_folder("none"), &err),
+                     MX_EXIT_DIFFERENT);
+    if (_i)
+        ck_assert_int_eq(mx_store_guarded("good.h5", how, write_files, in_folder("made"), &err),
+                         MX_EXIT_DIFFERENT);
+}
+END_TEST
+
 static const struct {
     MxExit (*work)(void *);
     int code;
@@ -65,7 +168,8 @@ static const struct {
 };
 
 START_TEST(ends_are_told_apart) {
-    int code = (int)mx_store_guarded("good.h5", ends[_i].work, in_folder("big"), &err);
+    int code = (int)mx_store_guarded("good.h5", MX_CONFINE_TO_FILES, ends[_i].work,
+                                     in_folder("big"), &err);
     ck_assert_int_eq(code, ends[_i].code);
     if (ends[_i].words)
         ck_failed(false, ends[_i].words);
@@ -78,8 +182,9 @@ END_TEST
 START_TEST(signals_mean_what_they_did) {
     struct sigaction now;
     ck_assert(signal(SIGINT, SIG_DFL) != SIG_ERR && signal(SIGTERM, SIG_IGN) != SIG_ERR);
-    ck_assert_int_eq(mx_store_guarded("good.h5", ends[0].work, in_folder("big"), &err),
-                     ends[0].code);
+    ck_assert_int_eq(
+        mx_store_guarded("good.h5", MX_CONFINE_TO_FILES, ends[0].work, in_folder("big"), &err),
+        ends[0].code);
     ck_assert(!sigaction(SIGINT, NULL, &now) && now.sa_handler == SIG_DFL);
     ck_assert(!sigaction(SIGTERM, NULL, &now) && now.sa_handler == SIG_IGN);
 }
@@ -91,6 +196,8 @@ Suite *guard_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, ends_are_told_apart, 0, MX_COUNT(ends));
     tcase_add_test(tests, signals_mean_what_they_did);
+    tcase_add_loop_test(tests, attacks_end_the_child, 0, MX_COUNT(attacks));
+    tcase_add_loop_test(tests, readers_read, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }
