@@ -232,7 +232,9 @@ deps-aarch64: deps
 
 # ---- for developers
 
-tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $B/faults.so
+# For crashes, power losses, full disks, failing calls and damage: libraries to be preloaded, and a disk after a power loss.
+FAULTS := $B/faults.so $B/record.so $B/power
+tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $(FAULTS)
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
@@ -255,7 +257,7 @@ SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
 SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
-SUITE.fault  := tests/fault/run.sh $B/mxtrain $(abspath $B/faults.so)
+SUITE.fault  := tests/fault/run.sh $(abspath $B)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
@@ -280,11 +282,13 @@ check-aarch64:  ## compile everything for another processor (needs gcc-aarch64-l
 	    aarch64-linux-gnu-gcc $(CPPFLAGS) $(INCS.device) $(INCS.store) -DCPU_LEVEL=baseline $(filter-out -MMD -MP -fcf-protection%,$(CFLAGS)) \
 	        -fopenmp -fsyntax-only -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH) $$f || exit 1; \
 	done
-# Crashes, full disks, failing calls and damage; the library with the failing calls is preloaded.
-$B/faults.so: tests/fault/faults.c ; @mkdir -p $(@D) ; $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
-test-long: $B/mxtrain $B/mxcompare $B/faults.so $B/test_mpi $B/test_plan  ## run the long versions of the fault, rank and key tests, and check-guarded; about an hour
+FAULT_CC := $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE
+$B/%.so: tests/fault/%.c tests/fault/record.h ; @mkdir -p $(@D) ; $(FAULT_CC) -fPIC -shared -o $@ $< -ldl
+$B/power: tests/fault/power.c tests/fault/record.h ; @mkdir -p $(@D) ; $(FAULT_CC) -o $@ $<
+test-long: $B/mxtrain $B/mxcompare $B/mxconvert $(FAULTS) $(FUZZERS:%=$B/fuzz_%) $B/test_ckpt $B/test_mpi $B/test_plan  ## run the long versions of the tests of faults, damaged files, ranks and keys, and check-guarded; about two hours
 	MX_LONG=1 CK_RUN_SUITE=keys MX_BIN=$B/mxtrain $B/test_plan
-	tests/fault/run.sh $< $(abspath $B/faults.so) long
+	tests/campaign.sh $B
+	tests/fault/run.sh $(abspath $B) long calls storage full_disk memory unreadable ranks
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
 	$(MAKE) -s check-guarded

@@ -120,6 +120,13 @@ bool mx_dir_exists(const char *path) {
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+/* One folder; a new one is on the disk before anything in it is, else a loss of power might take it
+ * away with all that was synced below it. */
+static bool make_folder(MxArena *arena, const char *path, MxError *err) {
+    if (!mkdir(path, 0777)) return mx_path_sync(mx_path_dir(arena, path), err);
+    return errno == EEXIST || mx_fail_errno(err, "could not create folder \"%s\"", path);
+}
+
 bool mx_dir_make(const char *path, MxError *err) {
     MxArena arena = {.name = "path"};
     char *part = mx_arena_strdup(&arena, path);
@@ -128,9 +135,8 @@ bool mx_dir_make(const char *path, MxError *err) {
         if (*p && *p != '/') continue;
         char end = *p;
         *p = '\0';
-        if (mkdir(part, 0777) && errno != EEXIST)
-            ok = mx_fail_errno(err, "could not create folder \"%s\"", part);
-        else if (!end && !mx_dir_exists(part)) {
+        ok = make_folder(&arena, part, err);
+        if (ok && !end && !mx_dir_exists(part)) {
             errno = ENOTDIR;
             ok = mx_fail_errno(err, "could not create folder \"%s\"", part);
         }

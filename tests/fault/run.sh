@@ -1,10 +1,13 @@
 #!/bin/sh
-# run.sh BINARY FAULTS.so [long] — what crashes, full disks, failing calls and damage do to the
-# checkpoints of a run, seen from outside.  After each, the same command must end with the state of
-# an undisturbed run, bit by bit, or say what is damaged (exit 65).  The short form is for make test;
-# the long one takes about an hour.  Run from the top folder.
+# run.sh FOLDER [short|long [TEST...]] — what crashes, power losses, full disks, failing calls and
+# damage do to the checkpoints of a run, seen from outside.  After each, the same command must end with
+# the state of an undisturbed run, bit by bit, or say what is damaged (exit 65).  The short form is for
+# make test; the long one takes about an hour and a half.  TEST chooses: kills, failpoints, power, calls,
+# storage, full_disk, memory, unreadable, damage, ranks.  FOLDER is where everything was built; its path is
+# absolute.  Run from the top folder.
 set -u
-binary=$1 faults=$2 form=${3:-short}
+built=$1 form=${2:-short}
+binary=$built/mxtrain faults=$built/faults.so
 work=$(mktemp -d) || exit 1
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/fs"; rm -rf "$work"' EXIT
@@ -135,6 +138,34 @@ failpoints() {
         done
     done
     passed "$n" "failpoints: $n kills at 12 places"
+}
+
+# ---- power losses
+
+# The calls of a run that change files are recorded; of the record come folders as a disk may have them
+# when the power goes at one of these calls (power.c).  Training must go on from no older checkpoint than
+# the newest one that the run had told of.
+power() {
+    wanted=$1 n=0 first=$(random 1000000000)
+    undisturbed steps=13 eval_interval=-1 checkpoint_period=3 max_num_checkpoints_to_keep=2
+    # shellcheck disable=SC2086
+    LD_PRELOAD=$built/record.so ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_RECORD_UNDER=/power \
+        MX_RECORD_LOG=$work/record train "$work/power" $keys || complain "recorded run: exit $?" "$work/power"
+    "$built/power" "$work/record" "$work/all" all >/dev/null
+    diff -r "$work/power/x/checkpoints" "$work/all/x/checkpoints" >/dev/null ||
+        complain "the record does not make the checkpoints of the run that it is of"
+    while [ "$n" -lt "$wanted" ]; do
+        d=$work/lost
+        rm -rf "$d"
+        at=$("$built/power" "$work/record" "$d" $((first + n))) || { complain "no state is made of the record" && return; }
+        what="power lost at call ${at% *} (seed $((first + n)))"
+        finish "$what" "$d"
+        began=$(sed -n 's/^.*completed step: \([0-9]*\),.*/\1/p' "$d/log" | head -1)
+        [ "${began:-13}" -gt "${at#* }" ] ||
+            complain "$what: began with step $began, but checkpoint ${at#* } had been saved" "$d"
+        n=$((n + 1))
+    done
+    passed "$n" "power losses: $n states of a disk, cut from $("$built/power" "$work/record") calls"
 }
 
 # ---- calls that fail
@@ -608,13 +639,19 @@ ranks() {
     rank_view
 }
 
-kills "$(choose 10 200)"
-failpoints "$(choose 1 20)"
-calls "$(choose 29 1)"
-storage
-full_disk "$(choose 320 64)"
-memory "$(choose 8 1)" "$(choose 125000 10000)"
-unreadable
-damage "$(choose 24 2000)" "$(choose 65536 4096)"
-ranks
+# The counts of the two forms.
+test_kills() { kills "$(choose 10 200)"; }
+test_failpoints() { failpoints "$(choose 1 42)"; }
+test_power() { power "$(choose 30 1000)"; }
+test_calls() { calls "$(choose 29 1)"; }
+test_full_disk() { full_disk "$(choose 320 64)"; }
+test_memory() { memory "$(choose 8 1)" "$(choose 125000 10000)"; }
+test_storage() { storage; }
+test_unreadable() { unreadable; }
+test_damage() { damage "$(choose 24 10000)" "$(choose 65536 4096)"; }
+test_ranks() { ranks; }
+
+[ $# -gt 2 ] || set -- "$built" "$form" kills failpoints power calls storage full_disk memory unreadable damage ranks
+shift 2
+for test; do "test_$test" || complain "there is no test \"$test\""; done
 finish_suite
