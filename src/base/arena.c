@@ -1,6 +1,6 @@
 /* arena.c — memory with one lifetime. An arena is a chain of chunks, each twice the size of the
- * last; an object larger than a chunk gets one of its own. This is the only file that calls the
- * system's allocator. */
+ * previous one; an object larger than a chunk gets its own chunk. This is the only file that calls
+ * the system's allocator. */
 #include <mx/base.h>
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* box.c — parts of arrays: what two of them share, and how the elements of one lie in memory that
- * holds others. */
+/* box.c — parts of arrays: the intersection of two boxes, and copying the elements of a box from
+ * memory that contains another one. */
 #include <mx/base.h>
 
 MxBox mx_box_of(MxShape shape) {

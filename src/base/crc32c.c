@@ -1,5 +1,6 @@
-/* crc32c.c — CRC-32C (Castagnoli), with which TFRecord files check their records. Eight bytes a
- * turn: the table says what a byte does to the sum with so many bytes behind it. */
+/* crc32c.c — CRC-32C (Castagnoli), the checksum of records in TFRecord files. Eight bytes are
+ * processed per iteration: the tables hold the effect of a byte on the checksum, depending on the
+ * number of bytes after it. */
 #include <mx/base.h>
 
 enum { LANES = 8 };

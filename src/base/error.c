@@ -1,4 +1,4 @@
-/* error.c — the one way a function says what went wrong, and where the wrong value came from. */
+/* error.c — errors: what went wrong, and where the wrong value came from. */
 #include <mx/base.h>
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* failpoint.c — places where a test may kill the process, to see what a crash there leaves. */
+/* failpoint.c — places at which a test can kill the process, to check the files that a crash there
+ * leaves. */
 #include <mx/base.h>
 
 #include <signal.h>

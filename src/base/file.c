@@ -1,7 +1,6 @@
-/* file.c — reading files whole, replacing them whole, and folders. A replaced file is either the
- * old or the new one after a crash at any instant: temp file, fsync, rename, fsync of the folder.
- * Only a regular file is replaced, links stay.
- */
+/* file.c — reading and replacing whole files, and folders. After a crash at any time a replaced
+ * file is either the old or the new one: temporary file, fsync, rename, fsync of the folder. Only
+ * regular files are replaced; links are kept. */
 #include <mx/base.h>
 
 #include <dirent.h>

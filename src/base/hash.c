@@ -1,4 +1,4 @@
-/* hash.c — the one file that knows libxxhash. */
+/* hash.c — hashes; the only file that uses libxxhash. */
 #include <mx/base.h>
 
 #include <xxhash.h>

@@ -1,5 +1,5 @@
-/* json.c — the one file that knows jansson. Roots are released with their arena; children belong to
- * their parent. */
+/* json.c — JSON; the only file that uses jansson. Roots are released with their arena; children
+ * belong to their parent. */
 #include <mx/base.h>
 
 #include <jansson.h>

@@ -1,5 +1,5 @@
-/* libraries.c — the shared libraries of this process. The loader tells which there are; files of
- * some do not have the version of their release in their names, so these are asked. */
+/* libraries.c — the shared libraries of this process. The loader lists them; if the file name of a
+ * library does not contain its version, the library itself is asked. */
 #include "manual.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-/* limits.c — what bounds the memory of this process: the machine, its control groups (v1 or v2, its
- * own and those around it) and limits of the shell. A system without these files has no groups. */
+/* limits.c — the memory limits of this process: the machine, its control groups (v1 or v2, its own
+ * and those that contain it) and limits of the shell. On a system without these files there are no
+ * groups. */
 #include <mx/base.h>
 
 #include <limits.h>

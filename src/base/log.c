@@ -1,5 +1,5 @@
-/* log.c — log lines on stdout, warnings and errors on stderr; all lines also in a file, those too
- * that came before it was named. The status line below them is terminal.c's. */
+/* log.c — log lines on stdout, warnings and errors on stderr. All lines also go to a file,
+ * including those logged before the file was named. The status line below them is in terminal.c. */
 #include "terminal.h"
 
 #include <errno.h>

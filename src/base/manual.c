@@ -1,5 +1,5 @@
-/* manual.c — what a program tells of itself: help, a manual page, and completion. All are made of
- * its rows, so that none can forget an option. */
+/* manual.c — help, manual page and shell completion of a program. All are generated from the rows
+ * of its options, so that no option can be forgotten. */
 #include "manual.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
-/* manual.h — private to the room: what a program tells of itself, from the rows of its options. */
+/* manual.h — private to the room: help, manual page and completion, from the rows of a program's
+ * options. */
 #ifndef BASE_MANUAL_H
 #define BASE_MANUAL_H
 

@@ -1,5 +1,5 @@
-/* process.c — a program's main function, and what its process needs before it does anything: an
- * environment in which libraries loaded as they should, and descriptors 0 to 2; threads. */
+/* process.c — a program's main function, and what must be set up before it runs: an environment
+ * with which the libraries were loaded correctly, open descriptors 0 to 2, and threads. */
 #include <mx/base.h>
 
 #include <errno.h>

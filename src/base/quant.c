@@ -1,5 +1,5 @@
-/* quant.c — arrays in four or eight bits: codes and scales of blocks, and back. Kernels of products
- * read codes by themselves (src/device/cpu/kernels/quant.c). */
+/* quant.c — arrays in four or eight bits: encoding to codes and scales of blocks, and decoding.
+ * Kernels of products read codes themselves (src/device/cpu/kernels/quant.c). */
 #include <mx/base.h>
 
 #include <math.h>

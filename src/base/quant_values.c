@@ -1,4 +1,4 @@
-/* quant_values.c — values of codes of a byte, as base_arrays.h defines them. */
+/* quant_values.c — the values of one-byte codes, as defined in base_arrays.h. */
 #include <mx/base.h>
 
 // clang-format off

@@ -1,6 +1,6 @@
-/* regex.c — the one file that knows PCRE2. Regular expressions as Python's re has them (the keys
- * that hold some are written for it); the two differ only in corners: PCRE2 has no {,n}. All memory
- * is the arena's. */
+/* regex.c — regular expressions in the syntax of Python's re, for which the keys that contain
+ * patterns are written; the only file that uses PCRE2. The two differ only in details: PCRE2 has no
+ * {,n}. All memory comes from the arena. */
 #include <mx/base.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -1,4 +1,4 @@
-/* rng.c — Philox4x32-10, a random function rather than a random sequence. */
+/* rng.c — Philox4x32-10, a random function of a key and a counter rather than a random sequence. */
 #include <mx/base.h>
 
 void mx_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {

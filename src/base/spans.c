@@ -1,5 +1,5 @@
-/* spans.c — spans of time that threads took for something: kept while somebody wants them, then
- * written as events of a trace. Few are written at a time, so one lock does for all threads. */
+/* spans.c — spans of time of threads, recorded while tracing is on, then written as events of a
+ * trace. Few are written at a time, so one lock is enough for all threads. */
 #include <mx/base.h>
 
 #include <math.h>

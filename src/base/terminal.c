@@ -1,7 +1,7 @@
-/* terminal.c — what makes a terminal different from a file: colours, and the status line, which
- * stands below all other lines and is drawn again in place. It is taken away before a line is
- * printed and put back behind it, so that files never see it and no line is mixed with it. Its
- * width is asked for at each drawing, so a terminal may change its size. */
+/* terminal.c — output to a terminal: colours, and the status line, which stays below all other
+ * lines and is redrawn in place. It is removed before a line is printed and drawn again afterwards,
+ * so that it never gets into files or mixes with other lines. Its width is read at each drawing, so
+ * the size of the terminal may change. */
 #include "terminal.h"
 
 #include <math.h>

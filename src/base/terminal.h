@@ -1,4 +1,5 @@
-/* terminal.h — private to the room: the status line, which log lines have to go round. */
+/* terminal.h — private to the room: the status line, which must be removed while log lines are
+ * printed. */
 #ifndef BASE_TERMINAL_H
 #define BASE_TERMINAL_H
 

@@ -1,4 +1,4 @@
-/* text.c — strings under construction, and the nearest known word for a misspelt one. */
+/* text.c — building strings, and finding the nearest known word for a misspelt one. */
 #include <mx/base.h>
 
 #include <stdio.h>

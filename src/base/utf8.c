@@ -1,4 +1,5 @@
-/* utf8.c — which bytes are UTF-8. Properties of characters (letters, normal forms) are not here. */
+/* utf8.c — validation of UTF-8. Properties of characters (letters, normal forms) are in the room
+ * text. */
 #include <mx/base.h>
 
 /* Well-formed sequences by their first byte; the second byte's range excludes overlong forms,

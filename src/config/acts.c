@@ -1,6 +1,6 @@
-/* acts.c — tells keys that are set where they cannot act (config_acts.def). A default, or the value
- * that means "as the rest says", asks for nothing; a preset's value is not the user's, neither
- * where it stands nor in a dumped config. */
+/* acts.c — warns about keys that are set where they have no effect (config_acts.def). A default
+ * value, or a value that means "as the other keys say", needs no warning. Values of a preset were
+ * not set by the user, neither in the preset nor in a dumped config. */
 #include "room.h"
 
 #include <mx/family.h>

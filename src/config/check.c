@@ -1,6 +1,5 @@
-/* check.c — values that are fine alone but not together: batches, schedule, optimizer,
- * losses, checkpoints and rules. Source: MaxText types.py validators @e591f30c; ours where marked.
- */
+/* check.c — values that are valid alone but not together: batches, schedule, optimizer, losses,
+ * checkpoints and rules. Source: MaxText types.py validators @e591f30c; ours where marked. */
 #include "check.h"
 
 bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n) {

@@ -1,6 +1,5 @@
-/* check.h — what the checks of values that are fine alone but not together share (check.c,
- * check_batch.c, check_model.c, …). A check is skipped where one of its keys has been reported
- * already. */
+/* check.h — shared by the checks of combinations of values (check.c, check_batch.c, check_model.c,
+ * …). A check is skipped if one of its keys has already been reported. */
 #ifndef CONFIG_CHECK_H
 #define CONFIG_CHECK_H
 

@@ -1,5 +1,5 @@
-/* check_batch.c — batches that do not divide: among devices, micro-batches of a pipeline, replicas
- * that train apart; and what these do not do yet. */
+/* check_batch.c — batches that cannot be divided among devices, pipeline micro-batches or DiLoCo
+ * replicas; and features that these do not support yet. */
 #include "check.h"
 
 /* At least one row on all devices together. */

@@ -1,4 +1,4 @@
-/* check_data.c — training data, data for evaluation, and what the objectives need of them. */
+/* check_data.c — training and evaluation data, and what the objectives need from them. */
 #include "check.h"
 
 /* What is named for training and evaluation (ours). */

@@ -1,5 +1,5 @@
-/* check_model.c — sizes, heads, windows, experts and positions that do not go together. Source:
- * MaxText types.py validators @e591f30c; ours where marked. */
+/* check_model.c — combinations of sizes, heads, windows, experts and positions that are not
+ * allowed. Source: MaxText types.py validators @e591f30c; ours where marked. */
 #include "check.h"
 
 #include <mx/family.h>

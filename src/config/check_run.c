@@ -1,4 +1,4 @@
-/* check_run.c — the name of a run, and which of its steps are traced. */
+/* check_run.c — the name of a run, and the steps that are traced. */
 #include "check.h"
 
 /* Ours: a run stays inside its folder, and its folder can be named on a terminal. */

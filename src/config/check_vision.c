@@ -1,5 +1,5 @@
-/* check_vision.c — sizes of encoders of images that do not go together, and what is not built
- * beside one yet. */
+/* check_vision.c — combinations of sizes of image encoders that are not allowed, and features that
+ * do not work with an encoder yet. */
 #include "check.h"
 
 #include <math.h>

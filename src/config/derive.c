@@ -1,5 +1,5 @@
-/* derive.c — values that follow from others. Source: MaxText types.py (derived values, in its
- * order) @e591f30c; run_name as mxtrain's own (no date, so that a restart resumes). */
+/* derive.c — values that are derived from others. Source: MaxText types.py (derived values, in its
+ * order) @e591f30c; run_name is our own (no date, so that a restart resumes). */
 #include "room.h"
 
 #include <math.h>

@@ -1,7 +1,8 @@
-/* files.c — which files make up a config: the request's files, their base_config parents, the
+/* files.c — the files that make up a config: the request's files, their base_config parents, the
  * model's preset, the custom mesh. A file is looked for as given, beside the file that names it,
  * beside that file's folder, in ./configs and in the installed share folder. Source: MaxText
- * pyconfig.py; where a preset is missing MaxText trains its default architecture, we refuse. */
+ * pyconfig.py; if a preset is missing, MaxText trains its default architecture, while we report an
+ * error. */
 #include "room.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
-/* help.c — what keys mean, from the rows: for --help-config, the tables in docs/CONFIG.md and
- * base.yml(5), and the completion of command lines. configs/base.yml is made by yml.c. */
+/* help.c — explanations of keys, generated from the rows: for --help-config, the tables in
+ * docs/CONFIG.md and base.yml(5), and the completion of command lines. configs/base.yml is made by
+ * yml.c. */
 #include "room.h"
 
 #include <mx/family.h>

@@ -1,7 +1,7 @@
-/* interpolate.c — "${key}" stands for another key's value, in a value or in a list of values. A
- * value that is nothing but "${key}" takes its type too; "\${" is a literal "${". Substitution goes
- * on until none is left, so values may refer to values that refer on; a bound on the number of
- * substitutions and on the length catches circles. */
+/* interpolate.c — "${key}" in a value, or in a list of values, is replaced by another key's value.
+ * A value that consists only of "${key}" also takes its type; "\${" is a literal "${". Substitution
+ * is repeated until none is left, so values may refer to values with references. Limits on the
+ * number of substitutions and on the length detect cycles. */
 #include "room.h"
 
 enum { MOST_SUBSTITUTIONS = 64, LONGEST_TEXT = 4096 };

@@ -1,5 +1,5 @@
-/* known.c — keys that have no field: those that mean nothing here are named in one warning where
- * they are set, those that are not built yet must keep their default. */
+/* known.c — keys without a field: those that have no meaning here are named in one warning if they
+ * are set, and those that are not built yet must keep their default. */
 #include "room.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* load.c — mx_config_load: read, merge, convert, derive, check. Everything that is wrong is said in
- * one pass, except that nothing is converted while a file cannot be read at all. */
+/* load.c — mx_config_load: read, merge, convert, derive, check. All errors are reported in one
+ * pass, except that nothing is converted if a file cannot be read. */
 #include "room.h"
 
 static void init_names(ConfigLoad *load) {

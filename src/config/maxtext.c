@@ -1,6 +1,6 @@
-/* maxtext.c — MaxText's keys, one by one, from the rows: which act, which are accepted without an
- * effect, which are refused (docs/MAXTEXT.md). What a key means is in docs/CONFIG.md, where results
- * differ on purpose in docs/DIFFERENCES.md. */
+/* maxtext.c — MaxText's keys, one by one, from the rows: which are implemented, accepted without an
+ * effect, or refused (docs/MAXTEXT.md). docs/CONFIG.md explains the keys, docs/DIFFERENCES.md where
+ * results differ on purpose. */
 #include "room.h"
 
 static const char of_ours[] = "(ours)", of_theirs[] = "(MaxText: ";

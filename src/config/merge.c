@@ -1,8 +1,8 @@
-/* merge.c — layers of settings, weakest first: defaults, files, the model's preset, the custom
- * mesh, the command line, the environment; under override_model_config also the file that names the
- * model, over its preset. A key that two of the last three set to different values
- * is an error, because one of them would be ignored in silence. Source: MaxText pyconfig.py
- * @e591f30c; maxtext pyconfig tests (identical override allowed). */
+/* merge.c — merges layers of settings, weakest first: defaults, files, the model's preset, the
+ * custom mesh, the command line, the environment; with override_model_config also the file that
+ * names the model, over its preset. If two of the last three set a key to different values, that is
+ * an error, because one value would be silently ignored. Source: MaxText pyconfig.py @e591f30c;
+ * maxtext pyconfig tests (identical override allowed). */
 #include "room.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
-/* names.c — which key or value a user means by a word that is none: what other trainers call it
- * (config_names.def), else a key of the same name in a section, else the nearest spelling. */
+/* names.c — suggests the key or value that a user means by an unrecognized word: the name in other
+ * trainers (config_names.def), else a key with the same name in a section, else the nearest
+ * spelling. */
 #include "room.h"
 
 #include <ctype.h>

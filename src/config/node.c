@@ -1,5 +1,5 @@
-/* node.c — YAML values as data: making, comparing and writing them. Walks use a stack of their own:
- * the parser admits no value deeper than CONFIG_DEEPEST. */
+/* node.c — YAML values as data: making, comparing and writing them. Traversals use an explicit
+ * stack; the parser admits no value deeper than CONFIG_DEEPEST. */
 #include "room.h"
 
 #include <math.h>

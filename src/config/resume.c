@@ -1,6 +1,6 @@
-/* resume.c — the config of a run beside another: that of the state it goes on from, or another
- * rank's. Both are compared as texts, final values throughout, so it does not matter how each came
- * about. Also what such a text says of one key. */
+/* resume.c — compares the config of a run with that of the state from which it resumes, or with
+ * another rank's. Both are compared as texts of final values, so their origins do not matter. Also
+ * reads a single key from such a text. */
 #include "room.h"
 
 /* A text of mx_config_text as a map; NULL after an error. */

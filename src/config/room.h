@@ -1,5 +1,5 @@
-/* room.h — what the files of the config room share: rows, slots (one a row, with the value of every
- * layer), sources for carets, and the load in progress. Not for other rooms. */
+/* room.h — shared by the files of the config room, and private to it: rows, slots (one per row,
+ * with the value of every layer), sources for carets, and the load in progress. */
 #ifndef CONFIG_ROOM_H
 #define CONFIG_ROOM_H
 

@@ -1,6 +1,6 @@
-/* rules.c — logical_axis_rules merge by name: the rules of a stronger layer take the place of all
- * weaker rules of the same name and go to the end. Between files a list simply replaces the one
- * before it; that of custom_mesh_and_rule replaces them all. Source: MaxText pyconfig.py,
+/* rules.c — merging logical_axis_rules by name: the rules of a stronger layer replace all weaker
+ * rules of the same name and go to the end. A list in a later file simply replaces the earlier one;
+ * that of custom_mesh_and_rule replaces all of them. Source: MaxText pyconfig.py,
  * _merge_logical_axis_rules @e591f30c. */
 #include "room.h"
 

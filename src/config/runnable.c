@@ -1,5 +1,5 @@
-/* runnable.c — what loads, so that MaxText's own base.yml does or because a plan needs no data, but
- * cannot be run here. */
+/* runnable.c — values that load, because MaxText's own base.yml must load or because a plan needs
+ * no data, but that a run refuses. */
 #include "room.h"
 
 /* Where something is read or written. */

@@ -1,6 +1,6 @@
-/* scalar.c — what a plain YAML scalar means: YAML 1.1 as PyYAML reads it, with OmegaConf's floats
- * (1e5 is one) and without timestamps. The grammar is that of the regular expressions in PyYAML's
- * resolver.py and OmegaConf's _utils.py; tests/config/typing.c holds the table. */
+/* scalar.c — the type and value of a plain YAML scalar: YAML 1.1 as in PyYAML, with OmegaConf's
+ * floats (1e5 is one) and without timestamps. The grammar is that of the regular expressions in
+ * PyYAML's resolver.py and OmegaConf's _utils.py; tests/config/typing.c has the table. */
 #include "room.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* source.c — messages: where a value came from, the line it stands on, a caret below it, a hint.
- * Shows the first errors and counts the rest, so that a file of nonsense stays readable. */
+/* source.c — messages: where a value came from, its line, a caret below it, a hint. Shows the first
+ * errors and counts the rest, so that the output for a nonsensical file stays readable. */
 #include "room.h"
 
 enum { MOST_ERRORS_SHOWN = 40, WIDEST_LINE = 96, LONGEST_QUOTE = 60 };

@@ -1,6 +1,6 @@
-/* teacher.c — the keys of distillation together, and what a student has in common with its teacher.
- * Source: MaxText types.py, trainers/post_train/distillation/train_distill.py @e591f30c; what they
- * leave to shapes that do not fit is said here. */
+/* teacher.c — checks the keys of distillation together, and that student and teacher are
+ * compatible. Source: MaxText types.py, trainers/post_train/distillation/train_distill.py
+ * @e591f30c; mistakes that MaxText only notices by mismatching shapes are reported here. */
 #include "room.h"
 
 bool config_has_teacher(const MxConfig *c) {

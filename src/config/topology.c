@@ -1,4 +1,4 @@
-/* topology.c — how many devices a slice of one of MaxText's topologies has: "v5e-256" names a
+/* topology.c — the number of devices in a slice of one of MaxText's topologies: "v5e-256" names a
  * family and a size, which counts devices or cores. Only these sizes exist. Source: MaxText
  * accelerator_to_spec_map.py @e591f30c. */
 #include "room.h"

@@ -1,6 +1,6 @@
-/* value.c — a YAML value into a field of the row's type, within its range or choices. As lenient as
- * MaxText's pydantic models where that loses nothing (1000000.0 for an int, "1e-06" in quotes for a
- * float, "none" for null), and never more: no clamping, no guessing. */
+/* value.c — converts a YAML value into a field of the row's type, within its range or choices. It
+ * is as lenient as MaxText's pydantic models where that loses nothing (1000000.0 for an int,
+ * "1e-06" in quotes for a float, "none" for null), but never clamps or guesses. */
 #include "room.h"
 
 #include <float.h>

@@ -1,7 +1,7 @@
-/* yaml.c — libyaml's events → MxYaml. Refuses early what only an attacker or an accident writes:
- * libyaml is quadratic in nesting depth, so depth is counted event by event; aliases are shared,
- * but every use counts with the full size of what it stands for. The only file that includes
- * libyaml. */
+/* yaml.c — converts libyaml's events to MxYaml; the only file that includes libyaml. Input that
+ * only an attacker or an accident produces is refused early: libyaml is quadratic in nesting depth,
+ * so depth is counted event by event; aliases are shared, but every use counts with the full size
+ * of its value. */
 #include "room.h"
 
 #include <yaml.h>

@@ -1,6 +1,6 @@
-/* yml.c — keys as YAML with what they mean beside them, from the rows: configs/base.yml, which has
- * all of them with their defaults, and configs to start from, which have those of a config that
- * matter. */
+/* yml.c — keys as YAML with explanations as comments, from the rows: configs/base.yml, which has
+ * all of them with their defaults, and configs to start from, which have the relevant keys of a
+ * config. */
 #include "room.h"
 
 /* The items of a list of lists, a line each. */

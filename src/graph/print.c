@@ -1,4 +1,4 @@
-/* print.c — a graph as text, one line a node, made to be diffed. */
+/* print.c — a graph as text, one line per node, suitable for diff. */
 #include <mx/graph.h>
 
 static void print_type(const MxGraph *graph, MxValue value, MxText *text) {

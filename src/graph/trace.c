@@ -1,4 +1,4 @@
-/* trace.c — adds variables, nodes and values; the first failure sticks. */
+/* trace.c — adds variables, nodes and values; after the first failure later calls do nothing. */
 #include <mx/graph.h>
 
 int mx_vars_add(MxVars *vars, const char *name, MxType type) {

@@ -1,5 +1,5 @@
-/* verify.c — what every graph must satisfy between passes. A graph that does not is a bug of the
- * pass before. */
+/* verify.c — the conditions that every graph must satisfy between passes. A violation is a bug of
+ * the previous pass. */
 #include <mx/graph.h>
 
 static void verify_types(const MxGraph *graph, const MxNode *node, MxArena *arena) {

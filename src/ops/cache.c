@@ -1,5 +1,6 @@
-/* cache.c — what is kept of sequences from run to run, rows of positions or memories, and what
- * looks at it. None has a gradient. Pieces name their sequences, so these are never cut. */
+/* cache.c — values kept for sequences between runs of an entry, rows of positions or states, and
+ * the ops that read them. None has a gradient. Pieces select their sequences by index, so caches
+ * are never sharded along sequences. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* clip.c — what keeps scores of attention within bounds: the largest of a row, and kernels whose
- * heads are made smaller. */
+/* clip.c — keeping attention scores within bounds: the largest score of a row, and scaling down the
+ * kernels of heads. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* coded.c — products whose operands are rounded to few numbers: what rounds them, and the product,
- * whose gradients are such products too. A code and its scale stand for a value; gradients are
- * those of values, as if nothing had been rounded. */
+/* coded.c — products whose operands are rounded to few numbers: the encoding, and the product,
+ * whose gradients are such products too. A code and its scale represent a value; gradients are
+ * those of the values, as if nothing had been rounded. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,7 +1,7 @@
-/* collective.c — what ranks exchange: sums over a group of ranks, whole arrays from parts, parts of
- * whole arrays, and parts along one dim for parts along another. The partition pass adds these
- * nodes; models do not. Sums are taken in the order of the ranks, so results do not depend on
- * timing. None has a gradient: differentiation comes before partitioning. */
+/* collective.c — exchanges between ranks: sums over a group of ranks, whole arrays from parts,
+ * parts of whole arrays, and parts along one dim from parts along another. The partition pass adds
+ * these nodes; models do not. Sums are made in the order of the ranks, so results do not depend on
+ * timing. None has a gradient: differentiation precedes partitioning. */
 #include <mx/ops.h>
 
 #include "internal.h"

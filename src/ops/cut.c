@@ -1,4 +1,4 @@
-/* cut.c — partition rules that several ops share. */
+/* cut.c — partition rules shared by several ops. */
 #include "internal.h"
 
 int ops_new_factor(MxFactors *f) {

@@ -1,5 +1,5 @@
-/* delta.c — the gated delta rule, a memory that a token changes and reads, and what goes with it: a
- * causal convolution of each channel, and the decay of the memory. */
+/* delta.c — the gated delta rule, a state that each token updates and reads, and related ops: a
+ * causal convolution of each channel, and the decay of the state. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* distill.c — what a student learns from a teacher: logits and features. */
+/* distill.c — distillation of logits and features from a teacher. */
 #include <mx/ops.h>
 
 #include "internal.h"

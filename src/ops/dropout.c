@@ -1,4 +1,4 @@
-/* dropout.c — columns that are left out by chance. The gradient leaves out the same ones. */
+/* dropout.c — dropout of columns. The gradient drops the same ones. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* elementwise.c — ops whose output element depends on the input elements at the same place. */
+/* elementwise.c — ops whose output element depends on the input elements at the same position. */
 #include <mx/ops.h>
 
 #include "internal.h"

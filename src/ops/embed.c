@@ -1,4 +1,4 @@
-/* embed.c — looking up rows of the token table. */
+/* embed.c — looking up rows of the embedding table. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* expert.c — products with one matrix an expert, for the rows that chose it, and their gradients.
- * Rows keep their places: who sorts them is the kernel, so that tokens, choices, widths and experts
+/* expert.c — products of rows with the matrix of the expert chosen for each, and their gradients.
+ * Rows keep their places (only the kernel sorts them), so that tokens, choices, widths and experts
  * can each be divided among ranks as in any product. */
 #include <mx/ops.h>
 

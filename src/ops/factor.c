@@ -1,5 +1,5 @@
-/* factor.c — parts of updates by factored moments: sums along a dim, and products with arrays that
- * lack one. None has a gradient. */
+/* factor.c — parts of updates with factored moments: sums along a dim, and products with arrays
+ * that lack one. None has a gradient. */
 #include <mx/ops.h>
 
 #include "internal.h"

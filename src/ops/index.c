@@ -1,5 +1,6 @@
-/* index.c — which keys a query of sparse attention sees, by scores of an index of its own; and what
- * trains that index: how far its scores are from those of attention. */
+/* index.c — the keys that a query of sparse attention reads, chosen by the scores of a separate
+ * indexer; and the loss that trains the indexer: the distance of its scores from those of
+ * attention. */
 #include <mx/ops.h>
 
 #include "internal.h"

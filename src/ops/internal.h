@@ -1,4 +1,4 @@
-/* internal.h — shape rules and gradient helpers that several files of ops share. */
+/* internal.h — shape rules and gradient helpers shared by several files of ops. */
 #ifndef OPS_INTERNAL_H
 #define OPS_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* kto.c — the loss of responses that are wanted or not: the rules of the op.
- * The formula is kernels'. */
+/* kto.c — the KTO loss on desirable and undesirable responses: the rules of the op. The formula is
+ * in the kernels. */
 #include <mx/ops.h>
 
 #include "internal.h"

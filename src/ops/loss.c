@@ -1,4 +1,4 @@
-/* loss.c — cross-entropy and log-probabilities straight from hidden states, and counting tokens. */
+/* loss.c — cross-entropy and log-probabilities directly from hidden states, and counting tokens. */
 #include <mx/ops.h>
 
 #include "internal.h"

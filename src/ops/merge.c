@@ -1,5 +1,5 @@
-/* merge.c — rows from elsewhere in the place of some of a sequence's own: what images are, among
- * the embeddings of tokens. */
+/* merge.c — replacing some rows of a sequence by rows from elsewhere: image tokens among the
+ * embeddings of text tokens. */
 #include <mx/ops.h>
 
 #include "internal.h"

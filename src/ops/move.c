@@ -1,4 +1,4 @@
-/* move.c — ops that put elements elsewhere. */
+/* move.c — ops that move elements. */
 #include <mx/ops.h>
 
 #include "internal.h"

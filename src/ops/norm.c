@@ -1,5 +1,5 @@
-/* norm.c — centring and RMS normalisation over the last dim. Layer normalisation is one behind the
- * other. */
+/* norm.c — centring and RMS normalisation over the last dim. Layer normalisation is centring
+ * followed by RMS normalisation. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,5 +1,4 @@
-/* policy.c — losses of responses that were rewarded: the rules of the op. The formulas are
- * kernels'. */
+/* policy.c — losses of rewarded responses: the rules of the op. The formulas are in the kernels. */
 #include <mx/ops.h>
 
 #include "internal.h"

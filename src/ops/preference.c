@@ -1,5 +1,5 @@
-/* preference.c — losses of pairs of responses: what a user may ask for, and the rules of the op.
- * The formulas themselves are kernels'. */
+/* preference.c — losses of pairs of responses: the available algorithms, and the rules of the op.
+ * The formulas are in the kernels. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* quant.c — weights that are kept in few bits: what makes them, what makes them floats again, and
- * products that read them as they are kept. Where ranks have parts of a weight, blocks are whole:
- * dims are cut where all of weight, codes and scales can be. */
+/* quant.c — weights in few bits: quantising, dequantising, and products that read the codes. If
+ * ranks have parts of a weight, blocks stay whole: a dim is cut only where weight, codes and scales
+ * can all be cut. */
 #include <mx/ops.h>
 
 #include "internal.h"

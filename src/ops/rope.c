@@ -1,5 +1,5 @@
-/* rope.c — rotary position embedding: a table of cos and sin, made once a step, and the rotation.
- */
+/* rope.c — rotary position embedding: a table of cos and sin, computed once a step, and the
+ * rotation. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,4 +1,5 @@
-/* route.c — which experts a token goes to, how much each counts, and how evenly they are chosen. */
+/* route.c — routing of tokens to experts: the chosen experts, their weights, and how evenly they
+ * are chosen. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* shape.c — ops that run nothing: variables and views. */
+/* shape.c — ops that run no kernel: variables and views. */
 #include <mx/ops.h>
 
 #include "internal.h"

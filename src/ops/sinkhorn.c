@@ -1,5 +1,5 @@
-/* sinkhorn.c — doubly stochastic matrices: by normalising rows and columns in turns, and as sums of
- * permutations. */
+/* sinkhorn.c — doubly stochastic matrices: by alternately normalising rows and columns, and as sums
+ * of permutations. */
 #include <mx/ops.h>
 
 #include "internal.h"

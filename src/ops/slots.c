@@ -1,6 +1,6 @@
-/* slots.c — rows of tokens brought to the experts that they go to, and back: an expert has so many
- * slots in each row of a batch. Experts are then a dim like any other, which ranks can share: rows
- * travel to the ranks of their experts and back, and matrices stay where they are. */
+/* slots.c — moving rows of tokens to the experts chosen for them, and back: an expert has a fixed
+ * number of slots in each row of the batch. Experts are then an ordinary dim, which can be sharded:
+ * rows travel to the ranks of their experts and back, and matrices stay where they are. */
 #include <mx/ops.h>
 
 #include "internal.h"

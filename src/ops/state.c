@@ -1,4 +1,4 @@
-/* state.c — what happens to parameters: initialisation and norms. None has a gradient. */
+/* state.c — initialisation and norms of parameters. None has a gradient. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* table.c — every op row in the order of ops.def, and what the shape rules share. */
+/* table.c — all op rows in the order of ops.def, and code shared by the shape rules. */
 #include <mx/ops.h>
 
 #include "internal.h"

@@ -1,7 +1,7 @@
-/* adafactor.c — Adam without a first moment, and with a second one that is the product of two
- * arrays, of which each lacks one of the two largest dims. Steps are as large as the parameter's
- * root mean square says. Every layer by itself. Source: optax.adafactor @0.2.8; Shazeer and Stern
- * 2018. MaxText has none. */
+/* adafactor.c — Adam without a first moment and with a factored second moment: a product of two
+ * arrays, each of which lacks one of the two largest dims. Updates are scaled by the root mean
+ * square of the parameter. Every layer is updated separately. Source: optax.adafactor @0.2.8;
+ * Shazeer and Stern 2018. MaxText has none. */
 #include "internal.h"
 
 #include <math.h>

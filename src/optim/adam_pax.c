@@ -1,5 +1,5 @@
-/* adam_pax.c — Adam whose decays carry the correction for the start, so that the moments need none;
- * moments are float32 always. Source: MaxText optimizers/optimizers.py adam_pax @e591f30c, after
+/* adam_pax.c — Adam whose decays include the bias correction, so that the moments need none;
+ * moments are always float32. Source: MaxText optimizers/optimizers.py adam_pax @e591f30c, after
  * section 7.1 of Shazeer and Stern 2018. */
 #include "internal.h"
 

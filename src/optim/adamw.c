@@ -1,5 +1,5 @@
-/* adamw.c — Adam with decoupled weight decay, and what its kin share. Source: optax.adamw @0.2.8.
- */
+/* adamw.c — Adam with decoupled weight decay, and code shared by related optimizers. Source:
+ * optax.adamw @0.2.8. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* internal.h — rows of rules and optimizers. A rule says how one parameter is stepped; an optimizer
- * which rule steps which parameter, and where checkpoints have what it keeps. */
+/* internal.h — rows of rules and optimizers. A rule defines how one parameter is updated; an
+ * optimizer chooses a rule for each parameter, and defines the place of its state in checkpoints.
+ */
 #ifndef OPTIM_INTERNAL_H
 #define OPTIM_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* lion.c — steps of one size along the sign of a moment. Source: optax.lion @0.2.8; Chen et al.
+/* lion.c — updates of equal size along the sign of a moment. Source: optax.lion @0.2.8; Chen et al.
  * 2023. MaxText has none. */
 #include "internal.h"
 

@@ -1,6 +1,6 @@
-/* muon.c — matrices are stepped along their orthogonalized momentum, everything else by AdamW with
- * Nesterov's momentum. A matrix is what a product of the model contracts: the leading n_contract
- * dims against the others; of experts each has one, with a norm of its own. Source:
+/* muon.c — matrices are updated along their orthogonalized momentum, everything else with AdamW
+ * with Nesterov's momentum. A matrix is the operand of a product of the model: the leading
+ * n_contract dims against the others; each expert has its own matrix and norm. Source:
  * optax.contrib.muon @0.2.8 as MaxText optimizers/optimizers.py and utils/muon_utils.py @e591f30c
  * call it; Jordan et al. 2024. */
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* optim.c — the table of optimizers, and one of them over a model's parameters: who steps which,
- * what is kept for it, and where checkpoints have that. Wrappers stand around an optimizer as in
+/* optim.c — the table of optimizers, and an optimizer for a model's parameters: which rule updates
+ * which parameter, its state, and the place of that state in checkpoints. Wrappers are nested as in
  * MaxText: trainable_parameters_mask outside, skip_step_on_spikes inside. */
 #include "internal.h"
 

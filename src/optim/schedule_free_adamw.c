@@ -1,7 +1,7 @@
 /* schedule_free_adamw.c — AdamW without a first moment, whose learning rate need not decay: z
- * descends, x is an average of z by the squares of learning rates, and gradients are taken between
- * them, at y = b1 x + (1 - b1) z. A model's parameters are x, so whoever evaluates or takes them
- * needs to know nothing; z - x is kept, which is 0 at the start. Source:
+ * descends, x is an average of z weighted by the squares of learning rates, and gradients are taken
+ * between them, at y = b1 x + (1 - b1) z. A model's parameters are x, so evaluation and export need
+ * no special handling; z - x is stored, which is 0 at the start. Source:
  * optax.contrib.schedule_free_adamw @0.2.8, which has y and z instead; Defazio et al. 2024. */
 #include "internal.h"
 

@@ -1,7 +1,7 @@
-/* spikes.c — updates that are left out because the loss or the gradient's norm is far above what it
- * was in the last steps. The norm is the clipped one, as in MaxText: where every gradient is
- * clipped, all norms are equal, and only the loss tells. Source: MaxText optimizers/optimizers.py
- * skip_step_on_spikes @e591f30c. */
+/* spikes.c — skips updates if the loss or the gradient norm is far above its values in the last
+ * steps. The norm is the clipped one, as in MaxText: if every gradient is clipped, all norms are
+ * equal, and only the loss decides. Source: MaxText optimizers/optimizers.py skip_step_on_spikes
+ * @e591f30c. */
 #include "internal.h"
 
 #include <math.h>

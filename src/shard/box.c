@@ -1,6 +1,6 @@
-/* box.c — which elements of an array a rank holds. A dim that is cut into parts is cut as evenly as
- * it goes, larger parts first; for sizes that divide this is JAX's layout. How boxes are copied or
- * sent is not here. */
+/* box.c — the elements of an array that a rank has. A dim is cut into parts as even as possible,
+ * larger parts first; if its size is divisible, this is JAX's layout. Copying and sending boxes is
+ * elsewhere. */
 #include "internal.h"
 
 typedef struct Range {

@@ -1,6 +1,6 @@
-/* explain.c — a resolution's trail told to a person: what was passed over and what that costs on
- * this mesh, and the whole story of one array. Nothing is decided here; the trail comes from
- * resolve.c, and whether a finding is a warning or an error is the caller's choice. */
+/* explain.c — explains a resolution to a user: which rules were skipped and what that costs on this
+ * mesh, and the complete trail of one array. Nothing is decided here; the trail comes from
+ * resolve.c, and the caller decides whether a finding is a warning or an error. */
 #include "internal.h"
 
 /* One array's resolution as it ended. */

@@ -1,5 +1,5 @@
 /* mesh.c — the grid of devices: from parallelism keys to effective sizes, and coordinates of ranks.
- * Which device is which rank is not decided here; ranks are row-major over the mesh axes. */
+ * Ranks are row-major over the mesh axes; which device a rank uses is decided elsewhere. */
 #include <mx/shard.h>
 
 const char *const mx_mesh_default_axes[MX_MESH_DEFAULT_COUNT] = {

@@ -1,7 +1,7 @@
-/* resolve.c — logical names to PartitionSpecs. One walk over the rules answers both what the spec
- * is and why: every rule whose name occurs makes a step, and a trail, if there is one, keeps the
- * steps. The walk visits only rules of the array's own names, in list order, by merging the chains
- * of the index. Reading a trail back to a person is explain.c's work. */
+/* resolve.c — logical names to PartitionSpecs. One walk over the rules determines both the spec and
+ * the reasons: every rule whose name occurs is a step, and a trail, if requested, keeps the steps.
+ * The walk visits only rules for the array's own names, in list order, by merging the chains of the
+ * index. explain.c presents a trail to users. */
 #include "internal.h"
 
 /* One resolution under way. */

@@ -1,6 +1,5 @@
-/* rules.c — lists of rules: indexed by name, merged by name, joined, rewritten for pipelines, and
- * what can be said about their mesh axes before any array is looked at. Resolution is in resolve.c.
- */
+/* rules.c — lists of rules: indexed by name, merged by name, joined, rewritten for pipelines; and
+ * checks of their mesh axes that need no array. Resolution is in resolve.c. */
 #include "internal.h"
 
 MxRules mx_rules_new(MxArena *arena, const MxRule *list, int n) {

@@ -1,6 +1,6 @@
-/* shape.c — specs against shapes: what one rank's part of an array measures, what does not divide,
- * and MaxText's ways of making a spec fit. Resolution never asks these questions; a spec that does
- * not fit is an error or an adjustment afterwards. */
+/* shape.c — specs and shapes: the shape of one rank's part of an array, dims that cannot be
+ * divided, and MaxText's ways to make a spec fit. Resolution ignores shapes; a spec that does not
+ * fit is an error or is adjusted afterwards. */
 #include "internal.h"
 
 int64_t mx_shard_parts(const MxMesh *mesh, const MxSpecDim *dim) {

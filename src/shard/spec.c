@@ -1,5 +1,5 @@
-/* spec.c — PartitionSpecs as values: made from names, printed, lengthened, filtered.
- * An entry keeps the rule that bound it, so that later messages can name the rule's line. */
+/* spec.c — PartitionSpecs as values: made from names, printed, extended, filtered. An entry keeps
+ * the rule that bound it, so that messages can name the rule's line. */
 #include "internal.h"
 
 MxSpecDim *spec_room(MxArena *arena, int rank) {

@@ -1,6 +1,7 @@
-/* tolerance.c — is enough of a model sharded? Counts what lies in arrays that some mesh axis does
- * not cut, and complains in MaxText's words. The total is in elements, where MaxText divides
- * elements by bytes; the report carries the bytes, so that its number can be had as well. */
+/* tolerance.c — checks whether enough of a model is sharded: counts the elements of arrays that
+ * some mesh axis does not shard, and warns in MaxText's words. The total is in elements, while
+ * MaxText divides elements by bytes; the report also contains the bytes, from which MaxText's
+ * number can be computed. */
 #include "internal.h"
 
 enum { LISTED = 5 }; /* largest arrays named in the message */

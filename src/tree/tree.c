@@ -1,5 +1,5 @@
-/* tree.c — named trees of arrays: a flat list of leaves with a map from path to index; and where
- * the values of leaves are. */
+/* tree.c — named trees of arrays: a flat list of leaves with a map from path to index, and access
+ * to the values of leaves. */
 #include <mx/tree.h>
 
 /* ---- values */
