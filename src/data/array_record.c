@@ -1,8 +1,7 @@
-/* array_record.c — ArrayRecord files: chunks of records as Riegeli writes them, then a chunk that
- * says where each chunk is, then a block of 64 KiB that says where that one is. Records are read in
- * order, so of all this only the places where they end and how many there are matter. Sums of bytes
- * are checked. Sources: Riegeli, doc/riegeli_records_file_format.md; array_record,
- * cpp/layout.proto.
+/* array_record.c — ArrayRecord files: chunks of records as written by Riegeli, then a chunk with
+ * the position of each chunk, then a block of 64 KiB with the position of that one. Records are
+ * read in order, so only the end and the number of records are needed from these. Checksums are
+ * verified. Sources: Riegeli, doc/riegeli_records_file_format.md; array_record, cpp/layout.proto.
  */
 #include "formats.h"
 #include "highway.h"

@@ -1,6 +1,6 @@
-/* arrow.c — streams and files of Arrow as records: a schema, then batches of rows, each a message
- * whose body has the buffers of all columns. A file is a stream with a mark before it, and an index
- * behind it that is not needed. One batch is in memory at a time. */
+/* arrow.c — Arrow streams and files as records: a schema, then batches of rows, each a message
+ * whose body has the buffers of all columns. A file is a stream preceded by a mark and followed by
+ * an index, which is not needed. One batch is in memory at a time. */
 #include "arrow.h"
 
 #include "formats.h"

@@ -1,4 +1,4 @@
-/* arrow.h — private to the room: columns of Arrow's messages. Source: apache/arrow 21,
+/* arrow.h — private to the room: columns of Arrow messages. Source: apache/arrow 21,
  * format/Schema.fbs, Message.fbs, Columnar.rst. */
 #ifndef DATA_ARROW_H
 #define DATA_ARROW_H

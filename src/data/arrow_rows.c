@@ -1,5 +1,5 @@
-/* arrow_rows.c — rows of a batch of Arrow, column by column. What lies outside of buffers is found
- * where it is wanted. */
+/* arrow_rows.c — rows of an Arrow batch, column by column. Accesses outside of buffers are detected
+ * when they happen. */
 #include "arrow.h"
 
 #include "stream.h"

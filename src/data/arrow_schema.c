@@ -1,4 +1,4 @@
-/* arrow_schema.c — the columns of an Arrow table, and what buffers each has. */
+/* arrow_schema.c — the columns of an Arrow table, and the buffers of each. */
 #include "arrow.h"
 
 enum { DEEPEST = 32, MOST_FIELDS = 1 << 16 };

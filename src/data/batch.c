@@ -1,4 +1,4 @@
-/* batch.c — the arrays of a batch, or of a part of it, and which rows those are. */
+/* batch.c — the arrays of a batch, or of a part of it, and the rows in it. */
 #include "source.h"
 
 static const char *const field_names[MX_BATCH_FIELDS] = {

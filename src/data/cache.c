@@ -1,6 +1,7 @@
-/* cache.c — a folder of files <key>.tokens: a header with version, key, size and a hash of what
- * follows. A file that is damaged, of another version or cut short is made anew; files appear whole
- * or not at all, so several processes may share the folder. Nothing here removes files. */
+/* cache.c — a folder of files <key>.tokens: a header with version, key, size and a hash of the
+ * contents. A file that is damaged, truncated or of another version is made again; files appear
+ * completely or not at all, so several processes may share the folder. Files are never removed
+ * here. */
 #include "cache.h"
 
 #include <fcntl.h>

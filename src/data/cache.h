@@ -1,5 +1,5 @@
-/* cache.h — private to the room: what files were made into, kept in a folder by the content of the
- * files, so that another run, or another rank, need not make it again. */
+/* cache.h — private to the room: results computed from files, stored in a folder under a key of the
+ * files' contents, so that another run or rank need not compute them again. */
 #ifndef DATA_CACHE_H
 #define DATA_CACHE_H
 

@@ -1,4 +1,4 @@
-/* codec.h — private to the room: formats that pack bytes, each library behind one file. */
+/* codec.h — private to the room: compression formats, one file per library. */
 #ifndef DATA_CODEC_H
 #define DATA_CODEC_H
 

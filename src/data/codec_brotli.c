@@ -1,4 +1,4 @@
-/* codec_brotli.c — the one file that knows libbrotli. Source: RFC 7932. */
+/* codec_brotli.c — brotli; the only file that uses libbrotli. Source: RFC 7932. */
 #include "codec.h"
 
 #include <brotli/decode.h>

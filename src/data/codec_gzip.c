@@ -1,5 +1,5 @@
-/* codec_gzip.c — the one file that knows zlib. A file is one member or several, one after the
- * other; zeros may follow. Source: RFC 1952. */
+/* codec_gzip.c — gzip; the only file that uses zlib. A file consists of one or several members;
+ * zeros may follow. Source: RFC 1952. */
 #include "codec.h"
 
 #include <zlib.h>

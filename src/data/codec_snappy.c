@@ -1,4 +1,4 @@
-/* codec_snappy.c — the one file that knows libsnappy, by its interface in C. */
+/* codec_snappy.c — snappy; the only file that uses libsnappy, through its C interface. */
 #include "codec.h"
 
 #include <snappy-c.h>

@@ -1,5 +1,5 @@
-/* codec_zstd.c — the one file that knows libzstd. A file is one frame or several; windows are at
- * most 128 MiB, the library's own limit. Source: RFC 8878. */
+/* codec_zstd.c — zstd; the only file that uses libzstd. A file consists of one or several frames;
+ * windows are at most 128 MiB, the library's own limit. Source: RFC 8878. */
 #include "codec.h"
 
 #include <zstd.h>

@@ -1,6 +1,6 @@
-/* columns.c — the forms of records that users bring: text; conversations; prompt and completion;
- * pairs with a prompt or with one that both responses begin with. Names of columns are those of
- * TRL, MaxText and Alpaca; any others can be named in train_data_columns. */
+/* columns.c — the supported forms of records: text; conversations; prompt and completion; pairs
+ * with a prompt or with a common prefix of both responses. Names of columns are those of TRL,
+ * MaxText and Alpaca; others can be given in train_data_columns. */
 #include "columns.h"
 
 /* In order of preference. */

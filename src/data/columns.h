@@ -1,5 +1,4 @@
-/* columns.h — private to the room: which columns of records are read, and the texts in
- * them. */
+/* columns.h — private to the room: the columns of records that are read, and their texts. */
 #ifndef DATA_COLUMNS_H
 #define DATA_COLUMNS_H
 

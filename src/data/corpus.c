@@ -1,8 +1,8 @@
 /* corpus.c — text files as a stream of tokens, cut into rows. A file is a document: bos, its
  * tokens, eos. With packing the documents form one stream that is cut every `length` tokens;
- * without, each document is cut by itself. A row takes one token more than its length, since
- * targets are inputs moved by one, so neighbouring rows share a token. Documents are kept as tokens
- * in memory. */
+ * without, each document is cut separately. A row uses one token more than its length, since
+ * targets are inputs shifted by one, so neighbouring rows share a token. Documents are kept as
+ * tokens in memory. */
 #include "cache.h"
 #include "formats.h"
 

@@ -1,7 +1,8 @@
-/* corrupt.c — rows for block diffusion: in every block of a row some tokens are masked, which the
- * model is to tell. How many is drawn for each block; one at least, so that no block is without a
- * target. A target stands where the logits are made that predict it. Source: Arriola et al. 2025
- * (BD3-LM); MaxText diffusion/block_diffusion/corruption.py, target_alignment.py @e591f30c. */
+/* corrupt.c — rows for block diffusion: in every block of a row some tokens are masked, and the
+ * model predicts them. Their number is drawn for each block, at least one, so that no block is
+ * without a target. A target is placed where the logits that predict it are computed. Source:
+ * Arriola et al. 2025 (BD3-LM); MaxText diffusion/block_diffusion/corruption.py,
+ * target_alignment.py @e591f30c. */
 #include "source.h"
 
 /* What is done with a token. */

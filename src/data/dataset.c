@@ -1,6 +1,6 @@
-/* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. What a row holds is
- * each kind's own matter (synthetic.c, corpus.c, records.c, hdf5.c); what of a pair counts is in
- * pair.c; the thread that prefetches batches is in loader.c. */
+/* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. Each kind makes its
+ * own rows (synthetic.c, corpus.c, records.c, hdf5.c); pair.c decides which tokens of a pair count;
+ * the thread that prefetches batches is in loader.c. */
 #include "formats.h"
 
 #include <mx/store.h>

@@ -1,5 +1,5 @@
-/* fields.c — records of JSON and of plain text by the names of their columns; those of tf.train.
- * Example are in example.c. */
+/* fields.c — JSON and plain text records by the names of their columns; those of tf.train.Example
+ * are in example.c. */
 #include "fields.h"
 
 static bool json_get(const void *record, const char *column, Field *out) {

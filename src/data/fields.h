@@ -1,5 +1,4 @@
-/* fields.h — private to the room: a record by the names of its columns, whatever its file's format.
- */
+/* fields.h — private to the room: a record by the names of its columns, for any file format. */
 #ifndef DATA_FIELDS_H
 #define DATA_FIELDS_H
 

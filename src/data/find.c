@@ -1,7 +1,6 @@
-/* find.c — which files a path names: a file, those of a folder that end in a suffix (not of
- * folders in it), or a pattern. A path is looked for as given, then below the program's share
- * folder, where the bundled corpus is.
- */
+/* find.c — the files that a path names: a file, the files of a folder with a suffix (without
+ * subfolders), or a pattern. A path is looked for as given, then below the program's share folder
+ * with the bundled corpus. */
 #include "source.h"
 
 #include <glob.h>

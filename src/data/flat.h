@@ -1,6 +1,5 @@
-/* flat.h — private to the room: FlatBuffers, by the place of fields in tables. Nothing outside of
- * the buffer is read; what is out of place makes it bad. Source: google/flatbuffers, internals.md.
- */
+/* flat.h — private to the room: FlatBuffers, by the position of fields in tables. Nothing outside
+ * of the buffer is read; wrong offsets mark it as bad. Source: google/flatbuffers, internals.md. */
 #ifndef DATA_FLAT_H
 #define DATA_FLAT_H
 

@@ -1,5 +1,5 @@
-/* formats.c — what files hold, by the bytes that such files begin with, also where they are packed;
- * and fingerprints. Which files a path names is in find.c. */
+/* formats.c — detects file formats by their first bytes, also in compressed files; and
+ * fingerprints. The files that a path names are in find.c. */
 #include "formats.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* formats.h — private to the room: what files hold, told by their first bytes, and files of records
- * by format. */
+/* formats.h — private to the room: file formats, detected by their first bytes, and record files by
+ * format. */
 #ifndef DATA_FORMATS_H
 #define DATA_FORMATS_H
 

@@ -1,5 +1,5 @@
-/* guess.c — what data a path names, told by its first file: the kind that reads it, and what its
- * first record is for. */
+/* guess.c — detects what data a path names, by its first file: the kind of dataset that reads it,
+ * and the purpose of its first record. */
 #include "columns.h"
 #include "formats.h"
 

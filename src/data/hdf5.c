@@ -1,7 +1,7 @@
-/* hdf5.c — batches that somebody prepared: a group with datasets inputs, targets, *_position,
- * *_segmentation. Rows are read when they are wanted, checked, and narrowed to int32; the file is
- * never in memory as a whole. Opening and reading HDF5 is the store's; pairs of responses are in
- * hdf5_pairs.c. */
+/* hdf5.c — prepared batches: a group with datasets inputs, targets, *_position, *_segmentation.
+ * Rows are read when they are needed, checked, and narrowed to int32; the file is never completely
+ * in memory. Opening and reading HDF5 is in the room store; pairs of responses are in hdf5_pairs.c.
+ */
 #include "formats.h"
 #include "hdf5.h"
 

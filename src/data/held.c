@@ -1,5 +1,5 @@
-/* held.c — datasets that share a source: rows of one that are held out of another, and the same for
- * another thread. */
+/* held.c — datasets that share a source: rows of one that are held out of another, and the same
+ * dataset for another thread. */
 #include "source.h"
 
 MxDataset *mx_data_twin(MxArena *arena, const MxDataset *dataset) {

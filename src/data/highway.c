@@ -1,5 +1,4 @@
-/* highway.c — HighwayHash-64, one lane of 64 bits after the other. Little-endian, as all of
- * mxtrain.
+/* highway.c — HighwayHash-64, one 64-bit lane after the other. Little-endian, like all of mxtrain.
  */
 #include "highway.h"
 

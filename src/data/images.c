@@ -1,6 +1,6 @@
-/* images.c — the images of records: which files they are, what stands for them among tokens, and
- * their values as the model wants them. Files are read when a batch is made, by the thread that
- * works ahead; that each is an image is looked at when records are read. */
+/* images.c — the images of records: their files, the tokens that stand for them, and their values
+ * in the form that the model reads. The prefetching thread reads the files when a batch is made;
+ * that each file is an image is checked when records are read. */
 #include "images.h"
 
 enum { CHANNELS = 3 };

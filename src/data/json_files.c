@@ -1,5 +1,5 @@
-/* json_files.c — records of JSON: the objects in the lines of a file (lines.c gives them), or those
- * of one list that is the file, which is taken apart here without being in memory as a whole. */
+/* json_files.c — JSON records: the objects in the lines of a file (from lines.c), or those of one
+ * list that is the file, which is parsed here without being completely in memory. */
 #include "formats.h"
 
 /* ---- one record */

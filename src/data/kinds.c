@@ -1,6 +1,6 @@
-/* kinds.c — the kinds of records, by MaxText's names: hf is what Hugging Face's datasets would
- * read, grain what Grain would, tfds what TensorFlow Datasets has written. They differ in how files
- * are named and in the formats of these. */
+/* kinds.c — the kinds of records, by MaxText's names: hf is data for Hugging Face's datasets, grain
+ * data for Grain, tfds data written by TensorFlow Datasets. They differ in how files are named and
+ * in their formats. */
 #include "formats.h"
 #include "parts.h"
 #include "records.h"

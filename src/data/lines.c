@@ -1,5 +1,5 @@
-/* lines.c — files whose lines are records: of JSON (json_files.c), or plain text where a line is a
- * document. A file is never in memory as a whole, only its longest line. */
+/* lines.c — files whose lines are records: JSON (json_files.c), or plain text in which a line is a
+ * document. Only the longest line of a file is in memory, never the whole file. */
 #include "formats.h"
 
 enum { STEP_BYTES = 1 << 16 };

@@ -1,6 +1,6 @@
-/* loader.c — a thread that makes batches before they are used, in a ring of slots allocated once.
- * It calls mx_data_batch step by step, so what comes out is what a direct call would give. It
- * allocates nothing and runs no parallel code of its own. */
+/* loader.c — a thread that makes batches ahead of their use, in a ring of slots allocated once. It
+ * calls mx_data_batch step by step, so the result is that of direct calls. It allocates nothing and
+ * runs no parallel code of its own. */
 #include "source.h"
 
 #include <pthread.h>

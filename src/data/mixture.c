@@ -1,5 +1,5 @@
-/* mixture.c — the parts of a mixture and their weights, from a setting or a file. How records of
- * several parts take turns is in records.c. */
+/* mixture.c — the parts of a mixture and their weights, from a setting or a file. records.c
+ * alternates between the records of several parts. */
 #include "parts.h"
 
 #include <math.h>

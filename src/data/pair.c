@@ -1,7 +1,7 @@
-/* pair.c — rows of two responses each: the two masks of dpo.formula, the places where responses are
- * scored, and which segments of two rows are a pair. What is in the rows comes from each kind of
- * dataset. While a row is made MX_TARGETS_SEGMENTATION is about its own tokens; at the end it moves
- * to the places that predict them. */
+/* pair.c — rows of two responses each: the two masks of dpo.formula, the positions where responses
+ * are scored, and which segments of two rows are a pair. The contents of rows come from each kind
+ * of dataset. While a row is made, MX_TARGETS_SEGMENTATION refers to its own tokens; at the end it
+ * is shifted to the positions that predict them. */
 #include "source.h"
 
 enum { CHOSEN, REJECTED };

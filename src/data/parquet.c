@@ -1,7 +1,7 @@
-/* parquet.c — files of Parquet as records: what the footer tells of columns and groups of rows, and
- * rows put together from columns. A column gives with each value how deep it is there and in how
- * many lists it is one more (its levels); lists, what is missing, and empty lists follow from them.
- */
+/* parquet.c — Parquet files as records: the footer's description of columns and row groups, and
+ * rows assembled from columns. A column has, for each value, its depth and the number of lists in
+ * which it is a further element (its levels); lists, missing values and empty lists follow from
+ * them. */
 #include "parquet.h"
 
 #include "formats.h"

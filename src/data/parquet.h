@@ -1,6 +1,6 @@
-/* parquet.h — private to the room: files of Parquet, column by column. Source:
- * apache/parquet-format 2.10, parquet.thrift, Encodings.md, LogicalTypes.md; nested columns after
- * Melnik et al., Dremel, VLDB 2010. */
+/* parquet.h — private to the room: Parquet files, column by column. Source: apache/parquet-format
+ * 2.10, parquet.thrift, Encodings.md, LogicalTypes.md; nested columns after Melnik et al., Dremel,
+ * VLDB 2010. */
 #ifndef DATA_PARQUET_H
 #define DATA_PARQUET_H
 

@@ -1,4 +1,4 @@
-/* parquet_column.c — the values of a column of Parquet: levels, then values, plain or as numbers of
+/* parquet_column.c — the values of a Parquet column: levels, then values, plain or as indices into
  * a dictionary. One page of each column is in memory, and its dictionary. */
 #include "parquet.h"
 

@@ -1,5 +1,5 @@
-/* parquet_page.c — pages of a column of Parquet: heads, unpacking, dictionaries, and where levels
- * and values of a page begin. */
+/* parquet_page.c — pages of a Parquet column: headers, decompression, dictionaries, and the
+ * beginnings of levels and values in a page. */
 #include "parquet.h"
 
 enum { LARGEST_PAGE = 1 << 28, LARGEST_HEAD = 1 << 24, FIRST_HEAD = 1 << 12 };

@@ -1,4 +1,4 @@
-/* parts.h — private to the room: which files a mixture or a set of TensorFlow Datasets has. */
+/* parts.h — private to the room: the files of a mixture or of a TensorFlow dataset. */
 #ifndef DATA_PARTS_H
 #define DATA_PARTS_H
 

@@ -1,6 +1,6 @@
-/* preprocessor.c — what the values of pixels are made with: preprocessor_config.json beside the
- * tokenizer, as transformers writes it. It says how a byte becomes a value; what it says of sizes
- * is compared with the config's. */
+/* preprocessor.c — how pixels become values: preprocessor_config.json beside the tokenizer, as
+ * transformers writes it. It defines the conversion of a byte to a value; its sizes are compared
+ * with the config's. */
 #include "images.h"
 
 enum { CHANNELS = 3 };

@@ -1,5 +1,4 @@
-/* prompt_images.c — the images of prompts, by what records of datasets have theirs with
- * (images.c). */
+/* prompt_images.c — the images of prompts, with the code for records of datasets (images.c). */
 #include <mx/data_images.h>
 
 #include "images.h"

@@ -1,8 +1,7 @@
 /* records.c — datasets of records: texts, prompts with completions, prompts with pairs of
  * responses. All of them are read and kept as tokens when the dataset is opened (records_read.c);
- * here they become rows, one each or several together. The kinds are MaxText's: "hf" is JSON and
- * text, "grain" files that it would read by Grain, "tfds" those that TensorFlow Datasets has
- * written. */
+ * here they become rows, with one or several records each. The kinds are MaxText's: "hf" is JSON
+ * and text, "grain" files for Grain, "tfds" files written by TensorFlow Datasets. */
 #include "records.h"
 
 #include "cache.h"

@@ -1,5 +1,5 @@
-/* records_cache.c — the records of a file as the cache keeps them: counts, places of what was left
- * out, columns, then lengths, ids and turns, which records point into. */
+/* records_cache.c — the records of a file in the cache's format: counts, lines of skipped records,
+ * columns, then lengths, ids and turns, into which records point. */
 #include "cache.h"
 #include "formats.h"
 #include "records.h"

@@ -1,6 +1,6 @@
-/* records_read.c — files to records: each of theirs is checked and tokenised, by several threads at
- * a time, then in their order cut to what a row holds and kept as tokens, 2 bytes each where the
- * vocabulary allows it, 4 elsewhere. */
+/* records_read.c — files to records: records are checked and tokenised by several threads, then in
+ * order truncated to the length of a row and kept as tokens, of 2 bytes if the vocabulary allows
+ * it, else of 4. */
 #include "formats.h"
 #include "records.h"
 

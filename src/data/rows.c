@@ -1,4 +1,4 @@
-/* rows.c — documents into rows: tokens one after the other, the mask of what counts, and first-fit
+/* rows.c — documents to rows: concatenating tokens, the mask of tokens that count, and first-fit
  * packing. */
 #include "rows.h"
 

@@ -1,4 +1,4 @@
-/* rows.h — private to the room: documents into rows, and which documents share one. */
+/* rows.h — private to the room: documents to rows, and which documents share a row. */
 #ifndef DATA_ROWS_H
 #define DATA_ROWS_H
 

@@ -1,6 +1,5 @@
-/* scores.c — groups of responses: what each was rewarded with, and the log-probabilities that it
- * was written with. A group is as many records as config->group says, one after the other, with one
- * prompt. */
+/* scores.c — groups of responses: the reward of each, and the log-probabilities with which it was
+ * generated. A group is config->group consecutive records with one prompt. */
 #include "records.h"
 
 static const char reward_column[] = "reward", label_column[] = "label",

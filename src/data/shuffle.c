@@ -1,5 +1,5 @@
 /* shuffle.c — a random order that is computed, not stored: a Feistel network over the smallest even
- * number of bits that holds n, walked until it lands below n again. Any row of any epoch is found
+ * number of bits that holds n, applied until the result is below n. Any row of any epoch is found
  * in constant time and memory. Source: Black and Rogaway, "Ciphers with arbitrary finite domains",
  * CT-RSA 2002, method 3. */
 #include "source.h"

@@ -1,4 +1,5 @@
-/* source.h — private to the room: what a kind of dataset brings, and what all of them share. */
+/* source.h — private to the room: the functions of a kind of dataset, and code shared by all kinds.
+ */
 #ifndef DATA_SOURCE_H
 #define DATA_SOURCE_H
 

@@ -1,6 +1,6 @@
-/* stream.c — the bytes of a file in order, unpacked where the file is packed, which its first bytes
- * tell. Memory is bounded by what a reader wants to hold at a time; a file that unpacks to far more
- * than text does is refused. */
+/* stream.c — the bytes of a file in order, decompressed if its first bytes show that it is
+ * compressed. Memory is limited to what a reader needs at a time; a file that decompresses to far
+ * more than text does is refused. */
 #include "stream.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* stream.h — private to the room: the bytes of a file in order, unpacked where the file is packed.
+/* stream.h — private to the room: the bytes of a file in order, decompressed if it is compressed.
  */
 #ifndef DATA_STREAM_H
 #define DATA_STREAM_H

@@ -1,6 +1,6 @@
-/* synthetic.c — random tokens, the same batch at every step: for measuring speed, and for seeing a
- * model learn one batch by heart. Neither the seed nor the step plays a part, as in MaxText; the
- * random numbers are our own. */
+/* synthetic.c — random tokens, the same batch at every step: for measuring speed, and to check that
+ * a model can memorize one batch. The batch depends neither on the seed nor on the step, as in
+ * MaxText; the random numbers are our own. */
 #include "source.h"
 
 /* A uniform integer in [0, n) from 32 random bits. */

@@ -1,5 +1,5 @@
-/* table.h — private to the room: rows of tables (Parquet, Arrow) as records of JSON. A value that
- * JSON lacks stands there as an object whose only member has no name and tells what it is. */
+/* table.h — private to the room: rows of tables (Parquet, Arrow) as JSON records. A value that JSON
+ * cannot express becomes an object whose only member has an empty name and says what it is. */
 #ifndef DATA_TABLE_H
 #define DATA_TABLE_H
 

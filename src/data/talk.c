@@ -1,6 +1,6 @@
-/* talk.c — records of conversations as tokens, by the chat template: a list of messages, a prompt
- * and its completion, a prompt and two responses. Messages are those of transformers ("role",
- * "content") or of ShareGPT ("from", "value"). */
+/* talk.c — conversations as tokens, with the chat template: a list of messages, a prompt and its
+ * completion, a prompt and two responses. Messages are those of transformers ("role", "content") or
+ * of ShareGPT ("from", "value"). */
 #include "records.h"
 
 bool talk_open(Records *records, MxError *err) {

@@ -1,5 +1,5 @@
-/* texts.c — the texts of a dataset as they stand in its files, before a tokenizer makes tokens of
- * them: whole files, columns of records, and what is said in conversations. */
+/* texts.c — the texts of a dataset before tokenization: whole files, columns of records, and the
+ * contents of conversations. */
 #include "columns.h"
 #include "formats.h"
 

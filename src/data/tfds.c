@@ -1,4 +1,4 @@
-/* tfds.c — a split of a set in a folder of TensorFlow Datasets:
+/* tfds.c — a split of a dataset in a folder of TensorFlow Datasets:
  * FOLDER/NAME[/CONFIG]/VERSION/NAME-SPLIT.tfrecord-00000-of-00010. */
 #include "parts.h"
 

@@ -1,4 +1,4 @@
-/* thrift.h — private to the room: messages of Thrift's compact protocol. Source: Apache Thrift,
+/* thrift.h — private to the room: messages in Thrift's compact protocol. Source: Apache Thrift,
  * doc/specs/thrift-compact-protocol.md. */
 #ifndef DATA_THRIFT_H
 #define DATA_THRIFT_H

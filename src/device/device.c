@@ -1,4 +1,4 @@
-/* device.c — finds the backend of a device; everything else its row does. */
+/* device.c — finds the backend of a device and calls the functions of its row. */
 #include <mx/device.h>
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* attention.c — a block: queries, keys and values of heads, rotated, keys and values shared by
- * groups of queries. Source: MaxText layers/attentions.py @e591f30c. */
+/* attention.c — a block: attention with rotary positions, in which groups of query heads share keys
+ * and values. Source: MaxText layers/attentions.py @e591f30c. */
 #include <mx/model.h>
 
 #include "internal.h"

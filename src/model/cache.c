@@ -1,4 +1,4 @@
-/* cache.c — blocks where they meet what is kept of earlier tokens. */
+/* cache.c — how blocks read and update caches of earlier tokens. */
 #include <mx/model.h>
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* cost.c — what a model costs, added up from the rows of its blocks. */
+/* cost.c — the cost of a model, added up from the rows of its blocks. */
 #include <mx/model.h>
 
 #include "internal.h"

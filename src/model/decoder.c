@@ -1,5 +1,5 @@
-/* decoder.c — the forward pass: embedding, layers, last norm, output head; what is in a block its
- * row knows. Written once for all families, for one micro-batch with global shapes.
+/* decoder.c — the forward pass: embedding, layers, last norm, output head. Blocks are called
+ * through their rows. Written once for all families, for one micro-batch with global shapes.
  *
  * Shape letters: B batch, T time, D model width, V vocab. */
 #include <mx/model.h>

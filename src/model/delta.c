@@ -1,10 +1,10 @@
 /* delta.c — a block: a gated delta net. Queries, keys and values of heads pass a short causal
- * convolution, then a memory of each head that every token changes and reads (mx_delta); what is
- * read is normed, and gated by a fourth product of the stream. Source: Yang et al. 2024; MaxText
+ * convolution, then a state of each head that every token updates and reads (mx_delta); the result
+ * is normed, and gated by a fourth product of the stream. Source: Yang et al. 2024; MaxText
  * models/qwen3.py (Qwen3NextGatedDeltaNet) @e591f30c.
  *
  * Letters besides those of internal.h: K heads of keys, N of values, R = N / K, H and W their
- * widths, C taps of the convolution. The products lie by heads of keys: [q | k | R v | R z] and
+ * widths, C taps of the convolution. The products are ordered by key head: [q | k | R v | R z] and
  * [R beta | R decay]. */
 #include <mx/model.h>
 

@@ -1,4 +1,4 @@
-/* dense.c — products of activations with weights, and norms, with the adapters beside them. */
+/* dense.c — products of activations with weights, and norms, with their adapters. */
 #include <mx/model.h>
 
 #include "internal.h"

@@ -1,10 +1,10 @@
-/* indexer.c — which tokens latent attention sees of those before: a small attention of its own
- * scores them, and the best indexer_topk are taken. Nothing of the loss of next tokens reaches it;
- * it is trained to score as attention weighs, with indexer_loss_scaling_factor. Source:
+/* indexer.c — the tokens that latent attention reads in sparse mode: a small attention scores
+ * earlier tokens, and the best indexer_topk are used. The loss of next tokens has no gradient here;
+ * with indexer_loss_scaling_factor the indexer is trained to score as attention does. Source:
  * DeepSeek-V3.2 (2025) 2.1; MaxText layers/attention_mla.py (Indexer) @e591f30c.
  *
- * Letters besides those of internal.h: Q width of the narrow vector of queries, I heads of the
- * indexer, E their width. */
+ * Letters besides those of internal.h: Q width of the low-rank queries, I heads of the indexer, E
+ * their width. */
 #include <mx/model.h>
 
 #include "internal.h"

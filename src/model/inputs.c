@@ -1,6 +1,6 @@
-/* inputs.c — what layers read of the tokens beside the stream: a narrow vector for each layer, half
- * of it looked up, half made of the embedding; a layer multiplies it with a gate made of the stream
- * and adds the product. Source: Gemma 3n and 4 (per-layer embeddings); MaxText
+/* inputs.c — per-layer inputs from the tokens, beside the stream: a narrow vector for each layer,
+ * half of it looked up, half computed from the embedding. A layer multiplies it by a gate computed
+ * from the stream and adds the product. Source: Gemma 3n and 4 (per-layer embeddings); MaxText
  * models/gemma4_small.py (Gemma4SmallPLE) @e591f30c.
  *
  * Letters besides those of internal.h: L layers, P width of an input. */

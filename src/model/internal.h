@@ -1,7 +1,7 @@
-/* internal.h — what a decoder is, shared by the files of this room. A layer is norms and residuals
- * around two blocks; a block is a row: its parameters, its trace, its cost. Shape letters: B batch,
- * T time, D model width, N query heads, K key/value heads, H head width, M width of the
- * feed-forward block, V vocab. */
+/* internal.h — the structs of a decoder, shared by the files of this room. A layer is norms and
+ * residuals around two blocks; a block is a row: its parameters, its trace, its cost. Shape
+ * letters: B batch, T time, D model width, N query heads, K key/value heads, H head width, M width
+ * of the feed-forward block, V vocab. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* linear.c — a block: one matrix and nothing else, of MaxText's benchmarks. Source: MaxText
+/* linear.c — a block: a single matrix, of MaxText's benchmarks. Source: MaxText
  * models/simple_layer.py @e591f30c. */
 #include <mx/model.h>
 

@@ -1,7 +1,7 @@
-/* lora.c — which modules get low-rank adapters, and their parameters; and the same modules in few
- * bits. Names, shapes, initialisers
- * and replication as MaxText's (utils/lora_utils.py with qwix _src/providers/lora.py @0.1.8), but
- * every layer draws its own A. */
+/* lora.c — the modules that get low-rank adapters, and the adapters' parameters; also storing the
+ * same modules in few bits. Names, shapes, initialisers and replication are MaxText's
+ * (utils/lora_utils.py with qwix _src/providers/lora.py @0.1.8), but every layer has its own random
+ * A. */
 #include <mx/model.h>
 
 #include "internal.h"

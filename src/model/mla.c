@@ -1,10 +1,11 @@
-/* mla.c — a block: latent attention. Keys and values of all heads are made of one narrow vector a
- * token, and queries may be too; a part of each head that is rotated stands beside the rest, and
- * all heads share that part of the keys. Source: DeepSeek-V2 (2024) 2.1; MaxText
+/* mla.c — a block: latent attention. Keys and values of all heads are computed from one narrow
+ * vector per token, and so may queries be. A rotated part of each head is added beside the rest;
+ * for keys, all heads share that part. Source: DeepSeek-V2 (2024) 2.1; MaxText
  * layers/attention_mla.py @e591f30c.
  *
  * Letters besides those of internal.h: Q, C widths of the narrow vectors of queries, and of keys
- * and values, S, R what is not, and what is, rotated of a head, V a head of values. */
+ * and values; S, R widths of the unrotated and the rotated part of a head; V width of a value head.
+ */
 #include <mx/model.h>
 
 #include "internal.h"

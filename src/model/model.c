@@ -1,4 +1,4 @@
-/* model.c — from a config to a model, and what others ask of it. */
+/* model.c — from a config to a model, and queries about models. */
 #include <mx/model.h>
 
 #include "internal.h"

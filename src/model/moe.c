@@ -1,10 +1,10 @@
-/* moe.c — a block: a mixture of gated feed-forward units, of which each token goes to a few. A
- * router scores experts; the best `num_experts_per_tok` of them are chosen, and what they make is
- * added up, weighed by scores. No choice is dropped, unless capacity_factor limits how many of a
- * row an expert takes: what is beyond counts nothing. One unit more may be for all tokens. Scores
- * are made in the dtype of activations, all that follows from them in float32. Source: MaxText
- * layers/moe.py (RoutedMoE, RoutedAndSharedMoE) @e591f30c; Shazeer et al. 2017, Fedus et al. 2021,
- * DeepSeek-V3 (2024) 2.1.2.
+/* moe.c — a block: a mixture of gated feed-forward experts, a few of which process each token. A
+ * router scores experts; the best `num_experts_per_tok` are chosen, and their outputs are added,
+ * weighted by scores. No choice is dropped, unless capacity_factor limits the tokens of a row per
+ * expert; further choices contribute nothing. A shared unit may process all tokens. Scores are
+ * computed in the dtype of activations, everything that follows from them in float32. Source:
+ * MaxText layers/moe.py (RoutedMoE, RoutedAndSharedMoE) @e591f30c; Shazeer et al. 2017, Fedus et
+ * al. 2021, DeepSeek-V3 (2024) 2.1.2.
  *
  * X experts, C choices of a token, S slots of an expert, M width of an expert. */
 #include <mx/model.h>

@@ -1,7 +1,7 @@
 /* params.c — the parameter tree of a decoder: MaxText's paths, shapes, logical axes and
- * initialisers, layer by layer; what is in a block its row knows. Kernels are drawn with variance
- * 1/fan_in over their contracted dims: normal in attention, truncated normal elsewhere. Source:
- * MaxText layers/attentions.py, linears.py, embeddings.py @e591f30c. */
+ * initialisers, layer by layer; the parameters of blocks come from their rows. Kernels are
+ * initialised with variance 1/fan_in over their contracted dims: normal in attention, truncated
+ * normal elsewhere. Source: MaxText layers/attentions.py, linears.py, embeddings.py @e591f30c. */
 #include <mx/model.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* rope.c — frequencies of rotary position embeddings: a table of kinds. Pair i of n
- * turns by position * frequency[i]. Source: MaxText layers/embeddings.py @e591f30c
- * (RotaryEmbedding, LLaMARotaryEmbedding, YarnRotaryEmbedding). */
+/* rope.c — frequencies of rotary position embeddings: a table of kinds. Pair i of n rotates by
+ * position * frequency[i]. Source: MaxText layers/embeddings.py @e591f30c (RotaryEmbedding,
+ * LLaMARotaryEmbedding, YarnRotaryEmbedding). */
 #include <mx/model.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* spec.c — what a config makes of a row of its family's layers. Behaviour follows keys: a family
- * only says what no key says. */
+/* spec.c — combines a config with the specs of its family's layers. Keys decide; a family only adds
+ * what no key says. */
 #include <mx/model.h>
 
 #include "internal.h"

@@ -1,10 +1,10 @@
-/* streams.c — a stream of several rows a token (manifold-constrained hyper-connections): what a
- * block reads is made of all rows, what it gives is added to each, and rows go on mixed by a doubly
- * stochastic matrix; a token's rows say themselves how. Source: Xie et al. 2025 (mHC) 4; MaxText
- * layers/mhc.py @e591f30c.
+/* streams.c — a residual stream with several rows per token (manifold-constrained
+ * hyper-connections): a block reads a combination of all rows, its output is added to each, and
+ * rows are mixed by a doubly stochastic matrix. The weights of all three are computed from the
+ * token's rows. Source: Xie et al. 2025 (mHC) 4; MaxText layers/mhc.py @e591f30c.
  *
- * Letters besides those of internal.h: S rows of a token, R elements of what makes the matrix: S S,
- * or as many as there are permutations of rows. */
+ * Letters besides those of internal.h: S rows of a token, R numbers from which the matrix is
+ * computed: S S, or the number of permutations of rows. */
 #include <mx/model.h>
 
 #include "internal.h"

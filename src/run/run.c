@@ -1,5 +1,5 @@
 /* run.c — lays out a program's memory on a device, binds every node to its addresses once, and runs
- * entries. Addresses are only handed to the device; what is there, it reads and writes. */
+ * entries. Addresses are only passed to the device, which reads and writes the memory there. */
 #include <mx/run.h>
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* mpi.c — ranks by MPI; the only file that knows it. MPI is initialised only in a process that a
- * launcher started, so a run of one rank never pays for it nor depends on it. All calls are made by
- * one thread, in the order of the program, which is the same on every rank. Exchanges of ops are
- * started and finished apart; the library works on them in any call, so while some are under way it
- * is called between kernels. Whoever waits says so to the watchdog. */
+/* mpi.c — ranks with MPI; the only file that uses it. MPI is initialised only in a process that a
+ * launcher started, so a run with one rank neither pays for it nor depends on it. All calls are
+ * made by one thread, in the order of the program, which is the same on every rank. Exchanges of
+ * ops are started and finished separately; the library makes progress in any call, so while some
+ * are in progress it is called between kernels. A rank that waits informs the watchdog. */
 #include <mx/device.h>
 
 #include "watchdog.h"

@@ -1,5 +1,4 @@
-/* watchdog.c — the thread that watches how long a rank waits. It knows nothing of what is waited
- * for. */
+/* watchdog.c — the thread that watches how long a rank waits, whatever it waits for. */
 #include "watchdog.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
-/* watchdog.h — a thread that watches how long a rank waits for others. A rank that died takes the
- * job with it, one that hangs would not. Ranks of one machine see each other's signs of life in
- * shared memory, so that one that waits can name the one that hangs; those of other machines it
- * cannot see. A launcher ends ranks when one has died, but asks them first, which those that wait
- * for the dead one do not hear; so they also end by themselves. */
+/* watchdog.h — a thread that watches how long a rank waits for others. A rank that dies ends the
+ * whole job, but a rank that hangs would not. Ranks of one machine see each other's signs of life
+ * in shared memory, so that a waiting rank can name the one that hangs; they cannot see ranks of
+ * other machines. When a rank dies, a launcher first sends signals, which ranks waiting for the
+ * dead one do not handle; so they also end by themselves. */
 #ifndef DEVICE_WATCHDOG_H
 #define DEVICE_WATCHDOG_H
 

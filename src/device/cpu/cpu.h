@@ -1,9 +1,9 @@
-/* cpu.h — what all of the CPU backend shares: levels of processors, the device, loops over threads,
- * and the two libraries as providers of matrix products. Kernels share more, in kernels/kernel.h.
+/* cpu.h — shared by the CPU backend: processor levels, the device, loops over threads, and the two
+ * libraries as providers of matrix products. Code shared by kernels is in kernels/kernel.h.
  *
  * Loops are cut into pieces by size, never by thread, and partial sums are added up in the order of
- * the pieces: results do not depend on how many threads ran. OpenMP itself occurs in threads.c
- * alone. */
+ * the pieces: results do not depend on the number of threads. OpenMP itself occurs only in
+ * threads.c. */
 #ifndef CPU_H
 #define CPU_H
 

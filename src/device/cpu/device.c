@@ -1,5 +1,5 @@
-/* device.c — the CPU as a device: finds out what the processor can do, sets up threads and
- * libraries, and hands out memory, of files too. */
+/* device.c — the CPU as a device: detects the processor's features, sets up threads and libraries,
+ * and allocates memory, also memory backed by files. */
 #include "cpu.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* disk.c — memory that is the pages of a file: the system brings them and takes them as they are
- * used, so there may be more of it than the machine has. */
+/* disk.c — memory backed by a file: the system pages it in and out as it is used, so there may be
+ * more of it than the machine has. */
 #include "cpu.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* level.c — levels of processors: one table that says which kernels run, and what the libraries are
- * told, so that all of a run can be held below what the machine has (MX_CPU), to see what others
- * will see. */
+/* level.c — processor levels: one table that says which kernels run, and what the libraries are
+ * told, so that a whole run can be limited to a lower level than the machine's (MX_CPU), to see how
+ * other processors behave. */
 #include "cpu.h"
 
 #include <stdlib.h>

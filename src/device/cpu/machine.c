@@ -1,5 +1,5 @@
-/* machine.c — what passes are told of CPUs that exchange by messages (comm/mpi.c): collectives are
- * one exchange, or two, that are started in one phase and finished in the next. */
+/* machine.c — the description, for passes, of CPUs that exchange messages (comm/mpi.c): collectives
+ * are one exchange, or two, each started in one phase and finished in the next. */
 #include "cpu.h"
 
 static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks) {

@@ -1,6 +1,6 @@
-/* onednn.c — oneDNN, version 2 or 3, as a provider of f32 and bf16 products; the one file that
- * includes its header. A primitive and its memory objects are made once a shape; running sets their
- * pointers. */
+/* onednn.c — oneDNN, version 2 or 3, as a provider of f32 and bf16 products; the only file that
+ * includes its header. A primitive and its memory objects are created once per shape; each run only
+ * sets their pointers. */
 #include "cpu.h"
 
 #include <dnnl.h>

@@ -1,7 +1,7 @@
-/* openblas.c — OpenBLAS as a provider of f32 products; the one file that includes its header. Only
- * its OpenMP flavour will do: it shares the threads of the kernels and of oneDNN. It is loaded when
- * a device is opened, not with the program: what it reads from the environment while it is loaded
- * is set by then (level.c). */
+/* openblas.c — OpenBLAS as a provider of f32 products; the only file that includes its header. Only
+ * its OpenMP build is used: it shares the threads of the kernels and of oneDNN. It is loaded when a
+ * device is opened, not with the program, because level.c must first set the environment that
+ * OpenBLAS reads while it is loaded. */
 #include "cpu.h"
 
 #include <cblas.h>

@@ -1,4 +1,4 @@
-/* threads.c — loops over threads; the one file that knows OpenMP's functions and parallel regions.
+/* threads.c — loops over threads; the only file that uses OpenMP's functions and parallel regions.
  * Compiled without OpenMP it does the same with one thread. */
 #include "cpu.h"
 

@@ -1,11 +1,10 @@
-/* device.c — the CPU as a device whose memory nobody else may touch, to show that nobody does: its
- * pages cannot be accessed but while a kernel or a copy is at work. Whoever follows an address on
- * the host dies there, as with a device that has memory of its own. Kernels are the CPU's, and so
- * are results, bit for bit. Tests run on it (MX_BACKEND=guarded); it is slower by the calls that
- * open and close the pages.
+/* device.c — the CPU as a device whose memory only kernels and copies can access: its pages are
+ * closed except while one of them runs. Host code that dereferences a device address crashes, as on
+ * a device with its own memory. Kernels, and so results, are the CPU's, bit for bit. Tests run on
+ * it (MX_BACKEND=guarded); it is slower by the calls that open and close the pages.
  *
- * Between the phases of an exchange the pages stay open: the message-passing library is at work on
- * them then, and may let the other ranks of the machine read them. */
+ * Between the phases of an exchange the pages stay open: the message-passing library uses them
+ * then, and may let the other ranks of the machine read them. */
 #include "device/cpu/cpu.h"
 
 #include <sys/mman.h>
