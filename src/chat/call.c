@@ -1,5 +1,5 @@
-/* call.c — calls: arguments to parameters, rows of tables, macros; and the functions that every
- * template has. */
+/* call.c — calls: binding arguments to parameters, rows of tables, macros; and the functions that
+ * every template has. */
 #include "internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* conversation.c — a conversation as text, and what of it the assistant says. The text is
- * transformers' (apply_chat_template). Where the template marks nothing, what the assistant says is
+/* conversation.c — a conversation as text, and the parts that the assistant says. The text is
+ * transformers' (apply_chat_template). If the template marks nothing, the assistant's parts are
  * found by rendering parts of the conversation. */
 #include "conversation.h"
 

@@ -1,4 +1,4 @@
-/* conversation.h — private to the room: what a chat template is opened as. */
+/* conversation.h — private to the room: an opened chat template. */
 #ifndef CHAT_CONVERSATION_H
 #define CHAT_CONVERSATION_H
 

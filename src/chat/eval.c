@@ -1,4 +1,4 @@
-/* eval.c — expressions to values. A function for each kind of node, in a table. */
+/* eval.c — evaluates expressions. A table has a function for each kind of node. */
 #include "internal.h"
 
 bool chat_use(ChatRun *run, ChatValue value) {

@@ -1,4 +1,5 @@
-/* exec.c — statements: each writes to run->out. A function for each kind of node, in a table. */
+/* exec.c — executes statements, which write to run->out. A table has a function for each kind of
+ * node. */
 #include "internal.h"
 
 /* How a statement ends. After a failure all of them end as FLOW_BREAK. */

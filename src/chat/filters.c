@@ -1,5 +1,5 @@
-/* filters.c — filters of lists and of any value; those of text are in filters_text.c, of
- * numbers in filters_number.c. */
+/* filters.c — filters of lists and of any value; those of strings are in filters_text.c, of numbers
+ * in filters_number.c. */
 #include "internal.h"
 
 #include <stdlib.h>

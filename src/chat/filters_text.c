@@ -1,4 +1,4 @@
-/* filters_text.c — filters of text. Source: jinja2 3.1, filters.py. */
+/* filters_text.c — filters of strings. Source: jinja2 3.1, filters.py. */
 #include "internal.h"
 
 static ChatValue do_upper(ChatRun *run, ChatCall *call) {

@@ -1,6 +1,6 @@
-/* internal.h — what the files of the room share: the values that templates work with, the tree that
- * a template is parsed into, and a rendering in progress. A function that fails notes the failure
- * in the run and returns "undefined"; whoever loops looks at `failed`. */
+/* internal.h — shared by the files of the room: the values of templates, the syntax tree of a
+ * template, and a rendering in progress. A function that fails records the failure in the run and
+ * returns "undefined"; loops check `failed`. */
 #ifndef CHAT_INTERNAL_H
 #define CHAT_INTERNAL_H
 

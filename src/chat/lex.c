@@ -1,5 +1,5 @@
-/* lex.c — a template as tokens: text, and names, constants and operators between marks. Spaces
- * around marks go as with trim_blocks and lstrip_blocks. Source: jinja2 3.1, lexer.py. */
+/* lex.c — a template as tokens: text, and names, constants and operators inside tags. Whitespace
+ * around tags is handled as with trim_blocks and lstrip_blocks. Source: jinja2 3.1, lexer.py. */
 #include "parse.h"
 
 #include <stdlib.h>

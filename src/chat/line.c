@@ -1,4 +1,4 @@
-/* line.c — a conversation as tokens, as a line of JSON: for tests and whoever looks at data. */
+/* line.c — a conversation as tokens, as a line of JSON: for tests and for inspecting data. */
 #include <mx/chat.h>
 
 const char *mx_chat_line(MxArena *arena, const MxConversation *conversation) {

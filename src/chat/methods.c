@@ -1,5 +1,4 @@
-/* methods.c — methods of texts, as Python has them; those of dicts and lists are in
- * methods_list.c. */
+/* methods.c — Python's string methods; those of dicts and lists are in methods_list.c. */
 #include "internal.h"
 
 static ChatText self(const ChatCall *call) {

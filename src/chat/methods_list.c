@@ -1,4 +1,4 @@
-/* methods_list.c — methods of dicts and lists, as Python has them. */
+/* methods_list.c — Python's methods of dicts and lists. */
 #include "internal.h"
 
 static ChatValue view(ChatRun *run, ChatCall *call, ChatForm form) {

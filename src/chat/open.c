@@ -1,4 +1,4 @@
-/* open.c — where chat templates come from: built in, files, folders of tokenizers. */
+/* open.c — sources of chat templates: built in, files, folders of tokenizers. */
 #include "conversation.h"
 
 enum { LARGEST_BYTES = 1 << 26 };

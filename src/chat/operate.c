@@ -1,4 +1,4 @@
-/* operate.c — arithmetic and comparisons, as Python has them. */
+/* operate.c — arithmetic and comparisons as in Python. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* operators.c — operators between two sides, those that bind most first (jinja2 3.1, parser.py). */
+/* operators.c — binary operators, by decreasing precedence (jinja2 3.1, parser.py). */
 #include "parse.h"
 
 typedef struct Operator {

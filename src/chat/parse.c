@@ -1,6 +1,5 @@
-/* parse.c — tokens to expressions. Order of operators and messages are Jinja's (jinja2 3.1,
- * parser.py). Operators of two sides are
- * in operators.c, statements in statement.c. */
+/* parse.c — tokens to expressions. Precedence of operators and messages are Jinja's (jinja2 3.1,
+ * parser.py). Binary operators are in operators.c, statements in statement.c. */
 #include "parse.h"
 
 /* ---- tokens at hand */

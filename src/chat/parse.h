@@ -1,4 +1,4 @@
-/* parse.h — what the files that parse share: tokens, and a parser that walks over them. */
+/* parse.h — shared by the files of the parser: tokens, and a parser that walks over them. */
 #ifndef CHAT_PARSE_H
 #define CHAT_PARSE_H
 

@@ -1,4 +1,4 @@
-/* run.c — a rendering as a whole: what bounds it, scopes of names, variables, and its result. */
+/* run.c — a rendering as a whole: its limits, scopes of names, variables, and its result. */
 #include "internal.h"
 
 #include <stdlib.h>

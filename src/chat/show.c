@@ -1,4 +1,4 @@
-/* show.c — values as text: str(), repr() and json.dumps() of Python. */
+/* show.c — values as text: Python's str(), repr() and json.dumps(). */
 #include "internal.h"
 
 #include <math.h>

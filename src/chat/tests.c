@@ -1,4 +1,4 @@
-/* tests.c — what may follow "is": a table of questions about a value. */
+/* tests.c — the tests that may follow "is": a table of predicates on a value. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* text.c — what filters and methods of text share: cases, padding, lines, replacing. */
+/* text.c — shared by filters and methods of strings: case, padding, lines, replacing. */
 #include "internal.h"
 
 ChatText chat_argument_text(ChatRun *run, ChatValue value, ChatText otherwise) {

@@ -1,4 +1,4 @@
-/* value.c — values of templates as Python has them: making, comparing, walking. */
+/* value.c — values of templates with Python's semantics: making, comparing, iterating. */
 #include "internal.h"
 
 #include <math.h>

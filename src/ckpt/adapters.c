@@ -1,6 +1,6 @@
 /* adapters.c — the adapters of a checkpoint of any layout, layer by layer: each with its other half
- * and its weight, whichever file that is in; and whether that weight is the one it was trained
- * over. */
+ * and its weight, whichever file that is in; and the check that this is the weight with which it
+ * was trained. */
 #include "lora.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* codes.c — arrays of a file that are kept in few bits: PATH/codes, uint8, whose attribute says
- * how, and PATH/scales. To everybody else they are one array of floats, PATH. */
+/* codes.c — arrays of a file that are stored in few bits: PATH/codes, uint8, whose attribute
+ * describes them, and PATH/scales. All other code sees one array of floats, PATH. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

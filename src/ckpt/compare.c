@@ -1,6 +1,6 @@
-/* compare.c — two checkpoints, whatever their layouts. Both become trees under the state's names,
- * their layers apart unless both are stacked alike; leaves are paired by path and their values read
- * in pieces. Floats are compared in the wider of the two types, integers as they are. */
+/* compare.c — compares two checkpoints of any layouts. Both become trees under the state's names,
+ * with separate layers unless both are stacked in the same way; leaves are paired by path and their
+ * values read in pieces. Floats are compared in the wider of the two types, integers directly. */
 #include "compare.h"
 
 #include "hf.h"

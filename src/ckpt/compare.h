@@ -1,4 +1,4 @@
-/* compare.h — what a comparison found. Made in compare.c, told in report.c. */
+/* compare.h — the result of a comparison. Made in compare.c, printed in report.c. */
 #ifndef CKPT_COMPARE_H
 #define CKPT_COMPARE_H
 

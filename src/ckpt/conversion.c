@@ -1,7 +1,7 @@
-/* conversion.c — what a conversion will do. The source becomes a tree under the state's names, its
- * layers apart if they are to be stacked otherwise; mx_ckpt_place says where each leaf goes; leaves
- * that go into one array are its pieces. Everything that does not fit is told at once, before
- * anything is written. */
+/* conversion.c — plans a conversion. The source becomes a tree under the state's names, with
+ * separate layers if they are to be stacked differently; mx_ckpt_place gives the destination of
+ * each leaf; leaves that go into one array are its pieces. Everything that does not fit is reported
+ * at once, before anything is written. */
 #include "conversion.h"
 
 #include "hf.h"

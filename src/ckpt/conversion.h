@@ -1,5 +1,5 @@
-/* conversion.h — what a conversion will do: every array of the result with the parts it is made of.
- * Made in conversion.c, carried out in convert.c. */
+/* conversion.h — the plan of a conversion: every array of the result with its parts. Made in
+ * conversion.c, executed in convert.c. */
 #ifndef CKPT_CONVERSION_H
 #define CKPT_CONVERSION_H
 

@@ -1,6 +1,6 @@
-/* convert.c — a checkpoint in another form. Each array of the result is made in pieces that are
- * contiguous in it and a few MiB large, whatever its size: a piece is gathered from the layers'
- * parts of the source, written, and at the end read back and gathered again to be compared. */
+/* convert.c — a checkpoint in another form. Each array of the result is made in contiguous pieces
+ * of a few MiB, whatever its size: a piece is gathered from the layers' parts of the source,
+ * written, and at the end read back and compared with a newly gathered one. */
 #include "hf.h"
 #include "conversion.h"
 

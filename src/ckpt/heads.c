@@ -1,5 +1,5 @@
-/* heads.c — weights that were Hugging Face's: what manifests keep of that, and how they are
- * compared with those of a run, which may hold heads in another form. */
+/* heads.c — weights that came from Hugging Face: the record in manifests, and comparing them with
+ * those of a run, which may have another form of attention heads. */
 #include "hf.h"
 
 #define MEMBER "hugging_face"

@@ -1,7 +1,7 @@
-/* hf.h — models of Hugging Face in our terms: the table of names and shapes, an open folder of
- * tensors, config.json. Names and maps in hf_names.c, folders read in hf_read.c and written in
- * hf_write.c, config.json in hf_members.c and hf_config.c; adapters of the same models in peft.c.
- */
+/* hf.h — Hugging Face models in our terms: the table of names and shapes, an open folder of
+ * tensors, config.json. Names and maps are in hf_names.c, reading folders in hf_read.c, writing
+ * them in hf_write.c, config.json in hf_members.c and hf_config.c; adapters of the same models in
+ * peft.c. */
 #ifndef CKPT_HF_H
 #define CKPT_HF_H
 

@@ -1,6 +1,6 @@
-/* hf_blocks.c — the members of config.json that tell of which layers a model is made, and the sizes
- * of latent attention and of gated delta nets. Source: transformers 4.51 and 5.23,
- * models/deepseek_v2, deepseek_v3, llama4, qwen3_next. */
+/* hf_blocks.c — the members of config.json that determine the layers of a model, and the sizes of
+ * latent attention and of gated delta nets. Source: transformers 4.51 and 5.23, models/deepseek_v2,
+ * deepseek_v3, llama4, qwen3_next. */
 #include "hf.h"
 
 #include <math.h>

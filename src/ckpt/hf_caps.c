@@ -1,4 +1,4 @@
-/* hf_caps.c — the members of config.json that say how scores are scaled, and which limit scores and
+/* hf_caps.c — the members of config.json that scale attention scores, and that limit scores and
  * logits. Source: transformers 4.51 and 5.23, models/<type>/configuration_<type>.py. */
 #include "hf.h"
 

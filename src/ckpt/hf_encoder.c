@@ -1,7 +1,6 @@
-/* hf_encoder.c — what config.json of a model that sees images says of its encoder: one row a
- * member. Source: transformers 5.23, models/siglip/configuration_siglip.py,
- * gemma3/configuration_gemma3.py, llama4/configuration_llama4.py, gemma4/configuration_gemma4.py.
- */
+/* hf_encoder.c — the members of config.json about the image encoder of a model: one row each.
+ * Source: transformers 5.23, models/siglip/configuration_siglip.py, gemma3/configuration_gemma3.py,
+ * llama4/configuration_llama4.py, gemma4/configuration_gemma4.py. */
 #include "hf.h"
 
 /* Where a member stands. */

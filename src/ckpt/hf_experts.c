@@ -1,5 +1,5 @@
-/* hf_experts.c — the members of config.json that tell of experts, and what of ours is to be so that
- * there is a model of theirs. Source: transformers 4.51 and 5.23, configuration_*.py of each. */
+/* hf_experts.c — the members of config.json about experts, and the values of our keys with which a
+ * model can be exported. Source: transformers 4.51 and 5.23, configuration_*.py of each. */
 #include "hf.h"
 
 static bool has_experts(const MxHfModel *model) {

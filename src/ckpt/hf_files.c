@@ -1,6 +1,6 @@
-/* hf_files.c — what lies beside the weights in a folder of Hugging Face's and belongs to the model:
- * its tokenizer and how text is generated with it. Carried along as it is, never read here. Source
- * of the names: transformers 5.23 tokenization_utils_base.py, generation/configuration_utils.py. */
+/* hf_files.c — files beside the weights in a Hugging Face folder that belong to the model: its
+ * tokenizer and its generation config. They are copied unchanged and never read here. Source of the
+ * names: transformers 5.23 tokenization_utils_base.py, generation/configuration_utils.py. */
 #include "hf.h"
 
 static const char *const companions[] = {

@@ -1,5 +1,5 @@
-/* hf_kinds.c — kinds of Hugging Face's models: which family and names go with what config.json
- * calls its model. */
+/* hf_kinds.c — kinds of Hugging Face models: the family and names that belong to a model_type of
+ * config.json. */
 #include "hf.h"
 
 bool hf_is_outer(const MxHfNames *names, const char *model_type) {

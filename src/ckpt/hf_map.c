@@ -1,6 +1,6 @@
-/* hf_map.c — how elements of a parameter lie in a tensor of the other side. A transposed matrix,
- * dims taken together or apart, several parameters in one tensor and rotated heads are all a matter
- * of strides, so one walk over them serves both directions. Source: MaxText
+/* hf_map.c — the layout of a parameter's elements in a tensor of the other side. Transposed
+ * matrices, joined or split dims, several parameters in one tensor and rotated heads are all
+ * expressed by strides, so one walk over them serves both directions. Source: MaxText
  * checkpoint_conversion/utils/param_mapping.py @e591f30c (transforms, HOOK_FNS). */
 #include "hf.h"
 

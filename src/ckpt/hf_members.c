@@ -1,8 +1,8 @@
-/* hf_members.c — the members of config.json, one row each: what of ours it is, what counts where it
- * is missing, and where it is not the plain value of a key, how it is read, made, checked and told.
- * Members that stand for other parameters than the table of names has are errors; members that only
- * change results, and that mxtrain does not do, are collected. Source: transformers 4.51 and 5.23,
- * models/<type>/configuration_<type>.py and modeling_rope_utils.py. */
+/* hf_members.c — the members of config.json, one row each: the corresponding key, the value if the
+ * member is missing, and, if it is not the plain value of a key, how it is read, made, checked and
+ * reported. Members that imply other parameters than those in the table of names are errors;
+ * members that only change results in ways that mxtrain does not support are collected. Source:
+ * transformers 4.51 and 5.23, models/<type>/configuration_<type>.py and modeling_rope_utils.py. */
 #include "hf.h"
 
 #include <math.h>

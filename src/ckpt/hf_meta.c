@@ -1,8 +1,8 @@
-/* hf_meta.c — folders of Meta's, as Llama was released: params.json, consolidated.00.pth, … (files
- * of torch.save, one for each of the devices that it ran on, with parts of the matrices), perhaps
- * tokenizer.model. Read as the folder of Hugging Face's that transformers' converter makes of it.
- * Source: github.com/meta-llama/llama-models models/llama3/{args,model}.py @01dc8ce4;
- * transformers 4.57 models/llama/convert_llama_weights_to_hf.py. */
+/* hf_meta.c — Meta's folders, as Llama was released: params.json, consolidated.00.pth, … (files of
+ * torch.save, one for each device on which it ran, with parts of the matrices), optionally
+ * tokenizer.model. Such a folder is read like the Hugging Face folder that transformers' converter
+ * makes from it. Source: github.com/meta-llama/llama-models models/llama3/{args,model}.py
+ * @01dc8ce4; transformers 4.57 models/llama/convert_llama_weights_to_hf.py. */
 #include "hf.h"
 
 /* Their members that mean something here, and those that do not. */

@@ -1,7 +1,7 @@
-/* hf_names.c — the table of Hugging Face's names: one row a parameter of any family. How elements
- * lie in the arrays: hf_map.c. Source: MaxText checkpoint_conversion/utils/param_mapping.py
- * @e591f30c (PARAM_MAPPING), llama4_ckpt_unscanned.py; transformers 5.23
- * models/<type>/modeling_<type>.py. */
+/* hf_names.c — the table of Hugging Face's names: one row per parameter of any family. The layout
+ * of elements in the arrays is in hf_map.c. Source: MaxText
+ * checkpoint_conversion/utils/param_mapping.py @e591f30c (PARAM_MAPPING), llama4_ckpt_unscanned.py;
+ * transformers 5.23 models/<type>/modeling_<type>.py. */
 #include "hf.h"
 
 // clang-format off

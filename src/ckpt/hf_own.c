@@ -1,5 +1,5 @@
-/* hf_own.c — the members of config.json of models some of whose layers have something of their own:
- * heads of another width, keys that are values too, keys and values of an earlier layer, rotations
+/* hf_own.c — the members of config.json of models in which some layers have special properties:
+ * heads of another width, keys that are also values, keys and values of an earlier layer, rotations
  * by kind of layer, an input beside the stream. Source: transformers 5.23,
  * models/gemma4/configuration_gemma4.py, modeling_rope_utils.py. */
 #include "hf.h"

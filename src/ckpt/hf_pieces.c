@@ -1,7 +1,7 @@
-/* hf_pieces.c — values of a folder's tensors. The last tensor that was read is kept, all of it or,
- * of one that is too large, a window of neighbouring elements; what is wanted of ours is cut into
- * boxes that a window holds, along the dims whose elements lie furthest apart there. So memory is
- * bounded whatever the size of a tensor. */
+/* hf_pieces.c — values of a folder's tensors. The tensor that was read last is kept, completely or,
+ * if it is too large, as a window of neighbouring elements. Requests are cut into boxes that a
+ * window holds, along the dims whose elements are furthest apart in the tensor. So memory is
+ * bounded for tensors of any size. */
 #include "hf.h"
 
 #include <stdlib.h>

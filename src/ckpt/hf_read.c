@@ -1,6 +1,6 @@
-/* hf_read.c — a folder of Hugging Face's as if it were a file of ours: config.json tells the model,
- * the table its parameters, and each is a tensor of model.safetensors or of one of the shards that
- * model.safetensors.index.json names. */
+/* hf_read.c — reads a Hugging Face folder as if it were a file of ours: config.json determines the
+ * model, the table its parameters, and each parameter is a tensor of model.safetensors or of one of
+ * the shards in model.safetensors.index.json. */
 #include "hf.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* hf_rope.c — the members of config.json that say how queries and keys are rotated. Source:
+/* hf_rope.c — the members of config.json about the rotation of queries and keys. Source:
  * transformers 4.51 and 5.23, modeling_rope_utils.py. */
 #include "hf.h"
 

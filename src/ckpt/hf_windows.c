@@ -1,4 +1,4 @@
-/* hf_windows.c — the members of config.json that say which layers see a window of tokens. Source:
+/* hf_windows.c — the members of config.json that say which layers have a window. Source:
  * transformers 4.51 and 5.23, models/<type>/configuration_<type>.py. */
 #include "hf.h"
 

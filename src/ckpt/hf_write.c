@@ -1,6 +1,6 @@
-/* hf_write.c — a checkpoint as a folder of Hugging Face's: the leaves, layer by layer, are found in
- * whatever form the checkpoint has; each becomes a tensor, which is made and written in pieces,
- * into one file or shards. */
+/* hf_write.c — a checkpoint as a Hugging Face folder: the leaves, layer by layer, are found in any
+ * form of checkpoint; each becomes a tensor, which is made and written in pieces, into one file or
+ * shards. */
 #include "hf.h"
 
 #include <unistd.h>

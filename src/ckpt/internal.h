@@ -1,5 +1,6 @@
-/* internal.h — the tables of names, and what a file holds in their terms. Reading, converting and
- * comparing all start from a survey of the file; only mx_ckpt_place says where something goes. */
+/* internal.h — the tables of names, and the contents of a file in their terms. Reading, converting
+ * and comparing all start from a survey of the file; only mx_ckpt_place determines where something
+ * goes. */
 #ifndef CKPT_INTERNAL_H
 #define CKPT_INTERNAL_H
 

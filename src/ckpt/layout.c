@@ -1,6 +1,6 @@
-/* layout.c — the table of sections: what a path of the state is called in each form. Source of the
+/* layout.c — the table of sections: the names of the state's paths in each form. Source of the
  * names: MaxText common/checkpointing.py and train_state_nnx.py @e591f30c (to_checkpoint_dict),
- * read off its trees. How layers are stacked is in stack.c. */
+ * read off its trees. The stacking of layers is in stack.c. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

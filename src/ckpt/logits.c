@@ -1,5 +1,5 @@
-/* logits.c — logits of prompts compared: how far two models are from saying the same. A file holds
- * prompts/<i>/ids and prompts/<i>/logits, as mxdecode and scripts/hf_logits.py write them, or
+/* logits.c — compares logits of prompts: how similar the predictions of two models are. A file has
+ * prompts/<i>/ids and prompts/<i>/logits, as written by mxdecode and scripts/hf_logits.py, or
  * input_ids [B, T] and logits [B, T, V], rows of one length. */
 #include <mx/ckpt.h>
 

@@ -1,4 +1,4 @@
-/* lora.c — adapters merged into the weights beside them: W + A B scale. */
+/* lora.c — merges adapters into the weights beside them: W + A B scale. */
 #include "lora.h"
 
 /* `n` elements of one row of W, from column `at` on, rows of all experts counted through; every sum

@@ -1,6 +1,6 @@
-/* open.c — from what a user writes to an open file whose contents are known. A folder is verified
- * before its file is opened. Of a file that nothing vouches for, sizes are checked first: a damaged
- * header may claim more than any machine has. */
+/* open.c — from a user's path to an open file with known contents. A folder is verified before its
+ * file is opened. For a file that is not in a manifest, sizes are checked first: a damaged header
+ * may claim more memory than any machine has. */
 #include <mx/ckpt.h>
 
 #include "hf.h"

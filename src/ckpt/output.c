@@ -1,6 +1,6 @@
-/* output.c — where a converted checkpoint goes: a folder published by the store room, or a file
- * made beside its final name and renamed. What is to be replaced stays until its successor is
- * complete. */
+/* output.c — the destination of a converted checkpoint: a folder published by the room store, or a
+ * file made beside its final name and renamed. What is to be replaced is kept until its successor
+ * is complete. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

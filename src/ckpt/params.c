@@ -1,4 +1,5 @@
-/* params.c — parameters, adapters or all of the state from other checkpoints than a run's own. */
+/* params.c — loads parameters, adapters or the whole state from checkpoints other than a run's own.
+ */
 #include <mx/ckpt.h>
 
 #include "hf.h"

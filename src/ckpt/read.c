@@ -1,6 +1,6 @@
-/* read.c — a tree out of a file whose form is found by looking: the file's arrays are put under the
- * state's names, then every leaf is looked up by its own name and by that of its stack. What is
- * wanted is read at the end, together. */
+/* read.c — reads a tree from a file whose form is detected: the file's arrays are mapped to the
+ * state's names, then every leaf is looked up by its own name and by that of its stack. All
+ * requested data is read together at the end. */
 #include <mx/ckpt.h>
 
 #include "hf.h"

@@ -1,4 +1,4 @@
-/* save.c — checkpoint folders as a whole: saved, found, loaded. */
+/* save.c — checkpoint folders as a whole: saving, finding, loading. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

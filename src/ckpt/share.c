@@ -1,6 +1,6 @@
-/* share.c — which rank writes what of a divided tree. Every box of every array is written once: of
- * the ranks that have it, by the one that has least to write so far. All ranks come to the same
- * result without asking each other. */
+/* share.c — decides which rank writes which part of a divided tree. Every box of every array is
+ * written once, by the rank that has it and has the least to write so far. All ranks compute the
+ * same result without communication. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

@@ -1,8 +1,8 @@
-/* stack.c — where paths of files are in stacks of layers, and how layers are to be stacked that are
- * not. A layer's own name is "layers_7". Stacked it is one slice of "layers/…" (flat), or, where
- * layers take turns (local and global attention, dense and sparse), slice 7 / cycle of
- * "layers/layers_<7 % cycle>/…" (block); layers after the last whole cycle stay alone in
- * "layers_remainder". Which family's layers take turns is in the family room. */
+/* stack.c — the positions of paths in stacks of layers, and how to stack layers that are separate.
+ * A layer's own name is "layers_7". Stacked it is one slice of "layers/…" (flat) or, if layers
+ * follow a pattern (local and global attention, dense and sparse), slice 7 / cycle of
+ * "layers/layers_<7 % cycle>/…" (block); layers after the last whole cycle stay separate in
+ * "layers_remainder". The room family knows which families have such patterns. */
 #include <mx/ckpt.h>
 #include <mx/family.h>
 

@@ -1,6 +1,6 @@
-/* survey.c — what a file holds: each array under the state's names, the layers of each kind, and
- * the one dim that stacked arrays keep them in. Found from paths and shapes alone, so it serves
- * files of any family; the tables are in layout.c and stack.c. */
+/* survey.c — the contents of a file: each array under the state's names, the layers of each kind,
+ * and the dim of layers in stacked arrays. It is determined from paths and shapes alone, so it
+ * works for files of any family; the tables are in layout.c and stack.c. */
 #include <mx/ckpt.h>
 
 #include "lora.h"

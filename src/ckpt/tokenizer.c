@@ -1,6 +1,6 @@
-/* tokenizer.c — with what tokenizer weights were trained, as a checkpoint records it: in the
- * manifest of a folder, or as an attribute of an HDF5 file. A folder of Hugging Face's without such
- * a record has a tokenizer of its own. What nobody recorded is not guessed. */
+/* tokenizer.c — the tokenizer with which weights were trained, as recorded in a checkpoint: in the
+ * manifest of a folder, or as an attribute of an HDF5 file. A Hugging Face folder without such a
+ * record has its own tokenizer. If there is no record, nothing is guessed. */
 #include <mx/ckpt.h>
 
 #include "hf.h"

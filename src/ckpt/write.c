@@ -1,7 +1,7 @@
-/* write.c — a tree into a file, or a rank's part of it into a file of its own and all ranks' files
- * into one that shows whole arrays. Every array is written in runs of whole rows (of its dim 0),
- * which are contiguous in the file: those of a stack are gathered from the layers first, because
- * layer by layer they would be many small writes far apart. */
+/* write.c — writes a tree to a file, or a rank's part of it to its own file plus a file that shows
+ * all ranks' files as whole arrays. Every array is written in runs of whole rows (of its dim 0),
+ * which are contiguous in the file. The rows of a stack are first gathered from the layers, because
+ * writing layer by layer would need many small writes far apart. */
 #include <mx/ckpt.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* adapters.c — the part of a program that trains adapters: its checkpoints leave out the base,
- * which does not change, and know it by a fingerprint. What to do with it restore.c knows. */
+/* adapters.c — the part of a program that trains adapters: its checkpoints omit the base, which
+ * does not change, and identify it by a fingerprint. restore.c uses the fingerprint. */
 #include "internal.h"
 
 typedef struct Adapters {

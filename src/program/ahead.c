@@ -1,7 +1,7 @@
 /* ahead.c — the loss of next tokens with modules that predict further ones (multi-token
  * prediction): their mean cross-entropy, over all modules together, is added with a factor.
- * Evaluation leaves it out and may tell how often one module predicts what the decoder does when it
- * gets there. */
+ * Evaluation omits it, and can report how often one module agrees with the decoder's later
+ * prediction. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* batch.c — which part of every batch a rank needs: the rows, and the columns of those, that its
- * micro-batches hold. It follows from the config and the mesh alone, so it is known, or refused,
+/* batch.c — the part of every batch that a rank needs: the rows, and the columns of those, that its
+ * micro-batches contain. It follows from the config and the mesh alone, so it is known, or refused,
  * before any data is opened. */
 #include <mx/program.h>
 

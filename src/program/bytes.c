@@ -1,4 +1,4 @@
-/* bytes.c — the memory that a state takes, by what it is for. */
+/* bytes.c — the memory of a state, by purpose. */
 #include "internal.h"
 #include "reference.h"
 

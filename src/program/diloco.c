@@ -1,10 +1,11 @@
-/* diloco.c — the part of a program whose ranks along mesh axis "diloco" are replicas: each trains
- * by itself on its share of every batch, and from time to time an outer optimizer steps by the mean
- * of how far they went (outer.c). Here are their variables, leaves and what they tell.
+/* diloco.c — the part of a program for replicas: ranks along mesh axis "diloco" train independently
+ * on their share of every batch, and periodically an outer optimizer updates the outer parameters
+ * by the mean of the replicas' changes (outer.c). This file has the replicas' variables, leaves and
+ * metrics.
  *
- * The outer parameters are the model of checkpoints, evaluation and generation. What each replica
- * has for itself, its parameters and what its optimizer keeps, is in checkpoints below
- * "inner_state/", with the replicas as dim 0.
+ * The outer parameters are the model in checkpoints, evaluation and generation. Each replica's own
+ * parameters and optimizer state are in checkpoints below "inner_state/", with the replicas as dim
+ * 0.
  *
  * Source: Douillard et al. 2023, DiLoCo; MaxText trainers/diloco/diloco.py and
  * utils/spmd_diloco_sync.py @e591f30c. */

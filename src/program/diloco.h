@@ -1,5 +1,5 @@
-/* diloco.h — private to the room: replicas that train apart. diloco.c has their variables, leaves
- * and what they tell, outer.c the outer steps. */
+/* diloco.h — private to the room: replicas that train independently. diloco.c has their variables,
+ * leaves and metrics, outer.c the outer steps. */
 #ifndef PROGRAM_DILOCO_H
 #define PROGRAM_DILOCO_H
 

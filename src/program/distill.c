@@ -1,6 +1,6 @@
-/* distill.c — the loss of a student: cross-entropy of targets, Kullback and Leibler's divergence
- * from the teacher's distribution at a temperature, and how far features of attention are from the
- * teacher's. Evaluation measures the student by targets alone. Source: MaxText
+/* distill.c — the loss of a student: cross-entropy with targets, the KL divergence from the
+ * teacher's distribution at a temperature, and the distance of attention features from the
+ * teacher's. Evaluation compares the student only with targets. Source: MaxText
  * trainers/post_train/distillation/distillation_utils.py @e591f30c. */
 #include <mx/program.h>
 

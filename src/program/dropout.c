@@ -1,5 +1,5 @@
-/* dropout.c — the part of a program that leaves something out by chance while it trains: numbers
- * that follow from the step and from each row's place in the batch alone. */
+/* dropout.c — the part of a program for dropout in training: its random numbers depend only on the
+ * step and on each row's position in the batch. */
 #include <mx/program.h>
 
 #include "internal.h"

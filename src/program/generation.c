@@ -1,8 +1,9 @@
-/* generation.c — sequences that go through the model in pieces: parts of prompts, then a token at a
- * time, of one sequence or of all that go on. An entry for each shape of pieces; all share the
- * caches of layers. A layer with a window keeps only what a piece can see. Which token comes next
- * is not decided here. On a mesh of several devices all ranks let the same pieces through, or,
- * where a policy writes what it learns from, those that have the same weights let others through.
+/* generation.c — processes sequences in pieces: parts of prompts, then one token at a time, of one
+ * sequence or of all unfinished ones. There is an entry for each shape of pieces; all share the
+ * caches of layers. A layer with a window keeps only the positions that a piece can read. The next
+ * token is chosen elsewhere. On a mesh of several devices all ranks process the same pieces or, if
+ * a policy generates its own responses, each group of ranks that together have all weights
+ * processes its own.
  *
  * Shape letters: B rows, P tokens of a row of a piece, D model width, V vocab. */
 #include <mx/program.h>

@@ -1,8 +1,8 @@
-/* heads.c — the part of a program that keeps scores of attention within bounds (use_qk_clip): a
- * step keeps the largest score of each head, and makes the kernels of queries and keys smaller
- * where it was above a threshold. Every layer and head by itself, over all rows of the batch.
- * Source: Kimi K2 (2025) 2.1; MaxText utils/qk_clip_utils.py @e591f30c, which with stacked layers
- * takes the largest of all of a stack, and leaves queries that are not narrowed as they are. */
+/* heads.c — the part of a program that keeps attention scores within bounds (use_qk_clip): a step
+ * records the largest score of each head, and scales down the kernels of queries and keys of heads
+ * above a threshold. Each layer and head is treated separately, over all rows of the batch. Source:
+ * Kimi K2 (2025) 2.1; MaxText utils/qk_clip_utils.py @e591f30c, which for stacked layers uses the
+ * largest score of the whole stack, and does not change queries without a low-rank projection. */
 #include <mx/program.h>
 
 #include "internal.h"

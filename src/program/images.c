@@ -1,5 +1,5 @@
-/* images.c — the part of a program whose model sees images: pixels of a batch's rows, and which
- * tokens of the rows they stand for, as inputs of training and of evaluation. */
+/* images.c — the part of a program whose model has an image encoder: pixels for a batch's rows, and
+ * the tokens of the rows that stand for them, as inputs of training and of evaluation. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,9 +1,8 @@
-/* kto.c — the loss of responses that are wanted or not, each by itself (KTO),
- * and the part that gives a batch what it has besides its rows: a label for
- * each, and a second batch in which every prompt is followed by another one's
- * completion. How far the policy is from the reference there is an estimate of
- * their divergence, which is made of the whole batch while it is weighed.
- * Source: Ethayarajh et al. 2024; TRL 1.16, trainer/kto_trainer.py. */
+/* kto.c — the loss of desirable and undesirable single responses (KTO), and the part that adds
+ * inputs to a batch: a label for each row, and a second batch in which every prompt is followed by
+ * another row's completion. That batch gives an estimate of the KL divergence of the policy from
+ * the reference, computed for the whole batch while it is weighed. Source: Ethayarajh et al. 2024;
+ * TRL 1.16, trainer/kto_trainer.py. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* loss.h — private to the room: losses. A loss is a row in a file of its own and a line in
- * losses.def: how a batch is weighed, its traces, the sums that they make, and what is told of
- * those. Everybody else iterates over them. docs/adding/loss.md. */
+/* loss.h — private to the room: losses. A loss is a row in its own file and a line in losses.def:
+ * how a batch is weighed, its traces, their sums, and the metrics derived from them. All other code
+ * iterates over the rows. docs/adding/loss.md. */
 #ifndef PROGRAM_LOSS_H
 #define PROGRAM_LOSS_H
 

@@ -1,4 +1,4 @@
-/* losses.c — the table of losses, and what is made of their sums. */
+/* losses.c — the table of losses, and computations on their sums. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
 /* mesh.c — a config's mesh and rules: the parallelism keys of the axes in mesh_axes become sizes,
  * the YAML list of rules becomes the shard room's list, and a pipeline's stages must divide the
- * layers. Sizes that no arithmetic here would survive are refused. */
+ * layers. Sizes that would overflow are refused. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,8 +1,8 @@
-/* outer.c — the outer steps of replicas that train apart. Fragments of the parameters take them in
- * turn (enable_streaming_diloco), or one fragment that has them all. What ranks of all replicas
- * have of a parameter differs along mesh axis "diloco", which costs nothing until somebody sums it
- * up (mx_trace_terms). What replicas take over some steps later is kept nowhere else: it is the
- * outer parameters of the fragment as they then are.
+/* outer.c — the outer steps of DiLoCo's replicas. Fragments of the parameters take them in turn
+ * (enable_streaming_diloco), or one fragment has all parameters. The ranks of different replicas
+ * have different values of a parameter along mesh axis "diloco", which costs nothing until the
+ * values are summed (mx_trace_terms). The values that replicas mix in some steps later are not
+ * stored separately: they are the fragment's outer parameters at that time.
  *
  * Source: Douillard et al. 2023 (DiLoCo) and 2025 (streaming); MaxText utils/spmd_diloco_sync.py
  * and trainers/diloco/utils/fragmenter.py @e591f30c; optax.sgd with nesterov. */

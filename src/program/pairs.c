@@ -1,5 +1,5 @@
-/* pairs.c — losses of pairs of responses: of a policy, or of a reward model, whose head gives one
- * number, read where a response ends. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
+/* pairs.c — losses of pairs of responses: for a policy, or for a reward model, whose head has one
+ * output, read at the end of a response. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
  * both rows of a pair have the same segments, each of which is a pair. */
 #include <mx/program.h>
 

@@ -1,4 +1,4 @@
-/* parts.c — the table of parts, and what asks all that are wanted. */
+/* parts.c — the table of parts, and functions that call all parts that a config needs. */
 #include "parts.h"
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* parts.h — private to the room: what a program is made of. An entry is a row; their order means
- * nothing. A part is a row with all that a feature adds to a program and to its steps: its file and
- * a line in parts.def. docs/adding/part.md. */
+/* parts.h — private to the room: the components of a program. An entry is a row; the order of
+ * entries does not matter. A part is a row with everything that a feature adds to a program and to
+ * its steps: its file and a line in parts.def. docs/adding/part.md. */
 #ifndef PROGRAM_PARTS_H
 #define PROGRAM_PARTS_H
 

@@ -1,6 +1,6 @@
-/* policy.c — losses of responses that were rewarded. Rows of a batch come in groups, as rewards.h
- * has them: row side * groups + g is response `side` to prompt g. What differs among them are a
- * few choices, one row of a table each. */
+/* policy.c — losses of rewarded responses. Rows of a batch form groups as in rewards.h: row side *
+ * groups + g is response `side` to prompt g. The losses differ in a few choices, one table row
+ * each. */
 #include <mx/program.h>
 
 #include "internal.h"

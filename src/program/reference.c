@@ -1,5 +1,5 @@
-/* reference.c — the reference model of preferences as a part of a program: the variables of a copy,
- * or an input of every batch that was precomputed, and what makes them. */
+/* reference.c — the reference model of preference training as a part of a program: the variables of
+ * a copy, or a precomputed input of every batch, and the entries that compute them. */
 #include "reference.h"
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* reference.h — private to the room: the frozen model that preferences are measured against. It is
- * a copy of the policy as it starts, the policy without its adapters, or log-probabilities made
- * before the first step (dpo.reference). */
+/* reference.h — private to the room: the frozen model that preference losses compare with. It is a
+ * copy of the initial policy, the policy without its adapters, or log-probabilities computed before
+ * the first step (dpo.reference). */
 #ifndef PROGRAM_REFERENCE_H
 #define PROGRAM_REFERENCE_H
 

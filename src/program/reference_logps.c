@@ -1,8 +1,8 @@
-/* reference_logps.c — log-probabilities of the reference model made once, before the first step,
- * and kept in a folder: training then holds no second model and runs none. The folder knows the
- * policy that made it by a fingerprint, and every row of a batch by a hash, so that what is stale
- * is refused. It may serve any number of runs that start from one policy and see the same batches,
- * on any mesh: all ranks make it, the first one writes it. */
+/* reference_logps.c — log-probabilities of the reference model, computed once before the first step
+ * and stored in a folder: training then needs no second model. The folder identifies its policy by
+ * a fingerprint, and every row of a batch by a hash, so stale data is refused. Any number of runs
+ * with the same initial policy and batches can use it, on any mesh: all ranks compute it, the first
+ * one writes it. */
 #include "reference.h"
 #include "internal.h"
 

@@ -1,7 +1,7 @@
 /* rewards.c — rewards of responses as a part of a program: an advantage for every row of a batch,
- * made of the rewards of the whole batch, and the log-probabilities that rows were written with.
- * Where several steps learn from one batch, these are the first step's, and leaves of the state, as
- * what the policy wrote is: a run goes on between them. */
+ * computed from the rewards of the whole batch, and the log-probabilities with which rows were
+ * generated. If several steps learn from one batch, these are the first step's, and are leaves of
+ * the state, like the generated responses, so that a run can resume between the steps. */
 #include "rewards.h"
 
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* rewards.h — private to the room: what responses were rewarded with, as inputs of every batch. */
+/* rewards.h — private to the room: rewards of responses, as inputs of every batch. */
 #ifndef PROGRAM_REWARDS_H
 #define PROGRAM_REWARDS_H
 

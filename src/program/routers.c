@@ -1,7 +1,7 @@
-/* routers.c — the part of a program that keeps experts evenly loaded without a loss: a step adds up
- * how often each expert was chosen, and moves the biases of routers towards those that were chosen
- * too rarely. Source: Wang et al. 2024; DeepSeek-V3 (2024) 2.1.2; MaxText
- * trainers/pre_train/train.py @e591f30c. */
+/* routers.c — the part of a program that balances experts without a loss: a step counts how often
+ * each expert was chosen, and moves the routers' biases towards experts that were chosen too
+ * rarely. Source: Wang et al. 2024; DeepSeek-V3 (2024) 2.1.2; MaxText trainers/pre_train/train.py
+ * @e591f30c. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* see.c — what sequences that are generated see: a view of an image at a time goes through the
- * encoder, and what comes of it waits in rows for the pieces of the prompt that read it. */
+/* see.c — images in generation: one view of an image at a time passes through the encoder, and the
+ * resulting rows are kept for the pieces of the prompt that read them. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,7 +1,7 @@
 /* shard.c — a program among ranks: which part of every variable a rank has, its entries, and arrays
- * gathered from all of them. Moments are cut as their parameter is, or along "data" too; gradients
- * as the moments; batches by rows and tokens; scalars are everywhere. On one rank all of this is
- * the program as it was traced. */
+ * gathered from all ranks. Moments are sharded like their parameter, or along "data" too; gradients
+ * like the moments; batches by rows and tokens; scalars are replicated. On one rank this is the
+ * program as it was traced. */
 #include <mx/program.h>
 
 #include "internal.h"

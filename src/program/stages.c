@@ -1,6 +1,6 @@
 /* stages.c — a program among the stages of a pipeline: a stage has the parameters of its layers,
- * and those outside layers; each micro-batch that goes through has variables of its own. The graphs
- * are cut by mx_cut_stages. */
+ * and those outside layers; each micro-batch in the pipeline has its own variables. mx_cut_stages
+ * divides the graphs. */
 #include <mx/program.h>
 
 #include "internal.h"

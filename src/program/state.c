@@ -1,5 +1,5 @@
-/* state.c — the train state: model, program and buffers, and the tree that shows every array under
- * its path. */
+/* state.c — the train state: model, program and buffers, and the tree with every array under its
+ * path. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,6 +1,6 @@
-/* teacher.c — the teacher of distillation as a part of a program: a second model on the batches of
- * the first, its parameters, which nothing changes, and the numbers of a step. Checkpoints do not
- * hold it; they know it by a fingerprint. Who loads it is the room train. */
+/* teacher.c — the teacher of distillation as a part of a program: a second model on the same
+ * batches, its parameters, which do not change, and the numbers of a step. Checkpoints do not
+ * contain it; they identify it by a fingerprint. The room train loads it. */
 #include "teacher.h"
 
 #include "internal.h"

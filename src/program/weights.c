@@ -1,7 +1,7 @@
-/* weights.c — the parameters' variables. One that is kept in few bits (MxLeaf.quant) has two, codes
- * and scales. Entries read floats made of them; products read the codes themselves (quant_dot). To
- * whoever reads and writes the state's tree it is an array of floats: what is written is quantised,
- * so that any file can be loaded, in pieces of one array. */
+/* weights.c — the parameters' variables. A parameter stored in few bits (MxLeaf.quant) has two,
+ * codes and scales. Entries read dequantized floats; products read the codes themselves
+ * (quant_dot). Code that reads and writes the state's tree sees an array of floats: writes are
+ * quantised, so any file can be loaded, piece by piece of an array. */
 #include <mx/program.h>
 
 #include "internal.h"

@@ -1,5 +1,6 @@
-/* added.c — tokens that are looked for in text before it is cut into words: the leftmost, and of
- * those the longest. Source: tokenizers, tokenizer/added_vocabulary.rs (find_matches). */
+/* added.c — added tokens, which are searched for in text before it is split into words: the
+ * leftmost match, and of several the longest. Source: tokenizers, tokenizer/added_vocabulary.rs
+ * (find_matches). */
 #include "internal.h"
 
 void text_added_init(TextAddedSet *set, MxArena *arena) {

@@ -1,4 +1,4 @@
-/* basics.h — what stages of tokenizers are made of: characters, JSON with places, patterns,
+/* basics.h — basic types for the stages of tokenizers: characters, JSON with places, patterns,
  * vocabularies, working memory. A part of internal.h, which includes it. */
 #ifndef TEXT_BASICS_H
 #define TEXT_BASICS_H

@@ -1,6 +1,6 @@
 /* bpe.c — byte-pair encoding: a word begins as its characters, and of all neighbours that can be
- * merged those with the lowest rank are, the leftmost first. A heap holds them, so the time of a
- * word of n characters grows as n log n. */
+ * merged the pair with the lowest rank is merged first, of several the leftmost. A heap holds the
+ * pairs, so a word of n characters takes time n log n. */
 #include "internal.h"
 
 /* ---- encoding */

@@ -1,6 +1,6 @@
-/* cache.c — the way of a word to its ids: through a table of words that were met before, in which
- * each has one place and drives out the one before, then, cut where no token lies across, to the
- * model. Short words are kept whole in one line of the processor's cache. */
+/* cache.c — from a word to its ids: through a table of words seen before, in which each word has
+ * one place and replaces the previous one there; otherwise the word is split where no token can
+ * cross, and passed to the model. Short words are stored in one cache line of the processor. */
 #include "internal.h"
 
 enum { N_SLOTS = 1 << 15, MOST_BYTES = 30, MOST_IDS = 8 };

@@ -1,5 +1,5 @@
-/* character.c — what Python's methods of text ask of characters: classes, and cases of which one
- * character may have several. */
+/* character.c — properties of characters that Python's string methods need: classes, and case
+ * mappings, some of which give several characters. */
 #include "internal.h"
 
 unsigned mx_char_class(uint32_t c) {

@@ -1,6 +1,6 @@
-/* charsmap.c — the map of strings to strings that sentencepiece compiles into its models: the
+/* charsmap.c — the map from strings to strings that sentencepiece compiles into its models: the
  * number of bytes of a double array (darts-clone), the array, then the texts, each ended by NUL.
- * Reading is bounded by the blob, whatever it holds. Source of the layout: darts-clone, darts.h;
+ * Reads never leave the blob, whatever it contains. Source of the layout: darts-clone, darts.h;
  * sentencepiece, src/normalizer.cc. */
 #include "internal.h"
 

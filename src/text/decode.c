@@ -1,5 +1,5 @@
-/* decode.c — what makes text of the strings of tokens: a row each. A row changes the list of
- * strings; what it leaves is joined. Source: tokenizers, decoders/ and
+/* decode.c — decoders, which turn the strings of tokens into text: one row each. A row changes the
+ * list of strings; the resulting strings are joined. Source: tokenizers, decoders/ and
  * pre_tokenizers/byte_level.rs. */
 #include "internal.h"
 

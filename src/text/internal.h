@@ -1,7 +1,7 @@
-/* internal.h — what the files of the room share. A tokenizer is a pipeline: added tokens are cut
- * out of the text, normalizers rewrite what is between them, pre-tokenizers cut that into words, a
- * model makes ids of each word, a post-processor puts ids around. Decoders turn the strings of ids
- * into text. All of these are rows of tables; every format of files is read into them. */
+/* internal.h — shared by the files of the room. A tokenizer is a pipeline: added tokens are cut out
+ * of the text, normalizers rewrite the text between them, pre-tokenizers split it into words, a
+ * model converts each word to ids, a post-processor adds ids around them. Decoders turn the strings
+ * of ids into text. All of these are rows of tables; every file format is read into them. */
 #ifndef TEXT_INTERNAL_H
 #define TEXT_INTERNAL_H
 

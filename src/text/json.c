@@ -1,5 +1,5 @@
-/* json.c — tokenizer.json of the tokenizers library, and what the files beside it say of special
- * tokens. Members about padding and truncation are not acted on: those are the caller's. */
+/* json.c — tokenizer.json of the tokenizers library, and the special tokens in the files beside it.
+ * Members about padding and truncation are ignored: the caller does both. */
 #include "internal.h"
 
 /* ---- added tokens */

@@ -1,5 +1,5 @@
-/* model.c — models that look words up (WordPiece, WordLevel, bytes), what all models share, and the
- * way of a word through the cache to its ids. */
+/* model.c — models that look words up (WordPiece, WordLevel, bytes), code shared by all models, and
+ * the path of a word through the cache to its ids. */
 #include "internal.h"
 
 /* ---- vocabularies in JSON */

@@ -1,4 +1,4 @@
-/* node.c — JSON files whose mistakes are told with their place, and lists of steps in them. */
+/* node.c — JSON files whose errors are reported with their place, and lists of steps in them. */
 #include "internal.h"
 
 /* ---- values */

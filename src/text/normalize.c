@@ -1,5 +1,5 @@
-/* normalize.c — what rewrites text before it is cut into words: a row each. Characters are not
- * followed back to where they came from. */
+/* normalize.c — normalizers, which rewrite text before it is split into words: one row each.
+ * Offsets of characters are not tracked. */
 #include "internal.h"
 
 static const void *settings_of(const TextWork *work, int step) {

@@ -1,6 +1,7 @@
 /* pattern.c — patterns of tokenizers. Their regular expressions are written for Oniguruma (Ruby's
- * syntax); here they become PCRE2's. What the two read differently is rewritten or refused: classes
- * of characters (\s, \w), intersections of classes, classes in classes, a "+" behind {n,m}. */
+ * syntax) and converted to PCRE2's. Syntax that the two interpret differently is rewritten or
+ * refused: character classes (\s, \w), intersections of classes, nested classes, a "+" after {n,m}.
+ */
 #include "internal.h"
 
 /* What \s and \w match, inside of a class: White_Space; letters, marks, digits and connectors as

@@ -1,7 +1,6 @@
-/* pieces.c — models of sentencepiece: a message of protocol buffers becomes a pipeline of one
- * normalizer, a model (BPE or unigram) and one decoder. Source: sentencepiece 0.2,
- * src/sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc.
- */
+/* pieces.c — sentencepiece models: a protocol buffer message becomes a pipeline of one normalizer,
+ * a model (BPE or unigram) and one decoder. Source: sentencepiece 0.2,
+ * src/sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* post.c — ids that stand before and behind a text where special tokens are asked for: a row each.
- * Of what post-processors do with offsets and pairs of texts nothing is here. */
+/* post.c — post-processors, which add ids before and after a text if special tokens are requested:
+ * one row each. Offsets and pairs of texts are not supported. */
 #include "internal.h"
 
 static MxTokens join(MxArena *arena, MxTokens a, MxTokens b) {

@@ -1,7 +1,6 @@
-/* ranks.c — files of tiktoken: a line holds the bytes of a token in base64 and its rank, which is
- * its id. Tokens are merged by rank. A file says nothing of how text is split and of special
- * tokens: those are Llama 3's, as in MaxText (src/maxtext/input_pipeline/tokenizer.py,
- * TikTokenTokenizer).
+/* ranks.c — tiktoken files: a line has the bytes of a token in base64 and its rank, which is its
+ * id. Tokens are merged by rank. A file contains neither the split pattern nor special tokens:
+ * those are Llama 3's, as in MaxText (src/maxtext/input_pipeline/tokenizer.py, TikTokenTokenizer).
  */
 #include "internal.h"
 

@@ -1,5 +1,5 @@
-/* split.c — what cuts text into words: a row each. Pieces pass from step to step, and from the last
- * one to the model, one at a time, so that no list of words is ever kept. */
+/* split.c — pre-tokenizers, which split text into words: one row each. Pieces pass from step to
+ * step, and from the last step to the model, one at a time, so no list of words is kept. */
 #include "internal.h"
 
 static const void *settings_of(const TextWork *work, int step) {

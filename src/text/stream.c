@@ -1,6 +1,6 @@
-/* stream.c — text of tokens as they come. The text of a token depends on its neighbours, so a few
- * tokens are decoded again with each new one: those whose text was handed out last, and those
- * behind them. What comes out longer is new, unless it ends in a part of a character. */
+/* stream.c — text of tokens in a stream. The text of a token depends on its neighbours, so a few
+ * tokens are decoded again with each new one: those whose text was returned last, and later ones.
+ * The additional text is new, unless it ends in a part of a character. */
 #include "internal.h"
 
 struct MxTextStream {

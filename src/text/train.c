@@ -1,9 +1,8 @@
-/* train.c — a byte-level BPE made of text. Texts are cut into words as the tokenizer will cut them,
- * and equal words are counted once. Then, as often as the vocabulary has room, the pair of
- * neighbours that occurs most often becomes a token; of equals that with the lower ids, so the same
- * text gives the same tokenizer. train_write.c writes its files.
- * Source: Sennrich et al. 2016; the order and the ids are those of the tokenizers library 0.22,
- * trainers.BpeTrainer. */
+/* train.c — trains a byte-level BPE on text. Texts are split into words as the tokenizer will split
+ * them, and equal words are counted once. Then, while the vocabulary has room, the most frequent
+ * pair of neighbours becomes a token; of equally frequent pairs the one with the lower ids, so the
+ * same text gives the same tokenizer. train_write.c writes its files. Source: Sennrich et al. 2016;
+ * the order and the ids are those of the tokenizers library 0.22, trainers.BpeTrainer. */
 #include "train.h"
 
 /* ---- words and how often they occur */

@@ -1,4 +1,4 @@
-/* train.h — private to the room: words that were counted, and the tokens that are made of them. */
+/* train.h — private to the room: counted words, and the tokens made from them. */
 #ifndef TEXT_TRAIN_H
 #define TEXT_TRAIN_H
 

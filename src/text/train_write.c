@@ -1,5 +1,5 @@
-/* train_write.c — a trained tokenizer as files: special tokens and bytes, which it begins with, and
- * tokenizer.json as the tokenizers library writes it. */
+/* train_write.c — a trained tokenizer as files: the special tokens and bytes with which it begins,
+ * and tokenizer.json as the tokenizers library writes it. */
 #include "train.h"
 
 /* What the tokenizers library requires of its members is all there. */

@@ -1,5 +1,6 @@
-/* unicode.c — properties and forms of characters: the one file that knows utf8proc. Its tables are
- * those of one version of Unicode; characters that were added later count as unassigned. */
+/* unicode.c — properties and normal forms of characters; the only file that uses utf8proc. Its
+ * tables are those of one version of Unicode; characters that were added later count as unassigned.
+ */
 #include "internal.h"
 
 #include <utf8proc.h>

@@ -1,7 +1,8 @@
-/* unigram.c — of all ways to write a word as tokens the one with the largest sum of scores
- * (Viterbi). A character that no token has alone can be unknown, at a low score. Time grows with
- * the length of the word and that of the longest token. Source: tokenizers, models/unigram/model.rs
- * (encode_optimized); sentencepiece, src/unigram_model.cc (EncodeOptimized). */
+/* unigram.c — of all ways to split a word into tokens, finds the one with the largest sum of scores
+ * (Viterbi). A character without a token of its own can become unknown, with a low score. The time
+ * grows with the length of the word and that of the longest token. Source: tokenizers,
+ * models/unigram/model.rs (encode_optimized); sentencepiece, src/unigram_model.cc
+ * (EncodeOptimized). */
 #include "internal.h"
 
 #include <math.h>

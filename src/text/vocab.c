@@ -1,5 +1,5 @@
 /* vocab.c — hash tables of the room: strings to ids and back, pairs of numbers to a number; and the
- * places where no token can lie across. */
+ * positions that no token can cross. */
 #include "internal.h"
 
 /* ---- strings and ids */
