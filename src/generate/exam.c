@@ -1,7 +1,7 @@
-/* exam.c — how well a model does on tasks: the likeliest of several choices, replies that are the
- * wanted answer, perplexity of texts. What is asked, and what is made of the answers, is as in
- * lm-evaluation-harness 0.4 (lm_eval/api/task.py, lm_eval/models/huggingface.py), so that figures
- * can be compared. Whose model it is, and who hears the figures, is not known here. */
+/* exam.c — evaluates a model on tasks: the likeliest of several choices, replies that equal the
+ * expected answer, perplexity of texts. Questions and scores are as in lm-evaluation-harness 0.4
+ * (lm_eval/api/task.py, lm_eval/models/huggingface.py), so that figures can be compared. This file
+ * does not depend on where the model comes from, or on who uses the figures. */
 #include "tasks.h"
 
 #include <math.h>

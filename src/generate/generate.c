@@ -1,5 +1,5 @@
-/* generate.c — replies to prompts, several sequences at a time: a prompt goes through the model in
- * pieces, then the sequence gets a token after another, together with all others that are so far.
+/* generate.c — replies to prompts, several sequences at a time: a prompt is processed in pieces,
+ * then the sequence gets one token after another, together with all other sequences in that phase.
  * Sequences join and leave between two steps. */
 #include <mx/generate.h>
 

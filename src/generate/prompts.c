@@ -1,4 +1,4 @@
-/* prompts.c — prompts of JSON Lines files. */
+/* prompts.c — prompts in JSON Lines files. */
 #include <mx/generate.h>
 
 static bool read_ids(MxArena *arena, const MxJson *list, MxWhere where, MxTokens *out,

@@ -1,4 +1,4 @@
-/* sample.c — the choice of the next token. */
+/* sample.c — choosing the next token. */
 #include <mx/generate.h>
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* source.c — models in folders, of Hugging Face's and ours: their config, their weights. */
+/* source.c — models in folders, Hugging Face's and ours: their config and weights. */
 #include <mx/generate.h>
 
 #include <mx/model.h>

@@ -1,5 +1,5 @@
-/* speak.c — replies on stdout: to prompts of a file, or to lines of stdin; and logits of prompts in
- * a file. */
+/* speak.c — replies on stdout to prompts of a file or lines of stdin; and logits of prompts in a
+ * file. */
 #include <mx/generate.h>
 
 #include <mx/model.h>

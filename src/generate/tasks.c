@@ -1,4 +1,4 @@
-/* tasks.c — figures of the model in a folder on a task, on stdout. */
+/* tasks.c — results of the model in a folder on a task, on stdout. */
 #include "tasks.h"
 
 #include <stdio.h>

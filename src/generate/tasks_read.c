@@ -1,5 +1,5 @@
-/* tasks_read.c — records of tasks: a line of JSON each, in the columns that published sets have, or
- * in columns and by templates that are named, as tasks of lm-evaluation-harness name them. */
+/* tasks_read.c — records of tasks: one line of JSON each, with the columns of published datasets,
+ * or with columns and templates given as in tasks of lm-evaluation-harness. */
 #include "tasks.h"
 
 #include <stdlib.h>

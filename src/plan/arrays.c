@@ -1,5 +1,5 @@
-/* arrays.c — a model's parameters as a checkpoint stores them, each with its logical names, specs
- * and shard, and the findings about them, told once however many arrays they concern. */
+/* arrays.c — a model's parameters as stored in a checkpoint, each with its logical names, specs and
+ * shard, and the findings about them, each listed once for all arrays that it concerns. */
 #include "internal.h"
 
 #include <mx/ckpt.h>

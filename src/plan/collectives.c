@@ -1,4 +1,4 @@
-/* collectives.c — what the ranks of a mesh exchange in one training step, and in an outer step of
+/* collectives.c — the exchanges of a mesh's ranks in one training step, and in an outer step of
  * replicas: the collective ops of the program that rank 0 would run (program.c), added up by kind
  * and mesh axes. */
 #include "internal.h"

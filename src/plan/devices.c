@@ -1,6 +1,6 @@
-/* devices.c — the kinds of devices that times are planned for, one row each, and what replaces
- * numbers of a row. Rates of the CPU that plans are measured: a product of matrices in each dtype,
- * and a sum of arrays larger than its caches. */
+/* devices.c — the kinds of devices for which times are planned, one row each, and options that
+ * replace numbers of a row. The speed of the CPU that plans is measured: a matrix product in each
+ * dtype, and a sum of arrays larger than its caches. */
 #include "internal.h"
 
 #include <mx/run.h>

@@ -1,5 +1,5 @@
 /* explain.c — finds what the user asked about, a parameter by one of its paths or bare logical
- * names, and has the shard room tell how it is resolved. */
+ * names, and lets the room shard explain its resolution. */
 #include "internal.h"
 
 /* What may stand before a parameter's own path. Longest first. */

@@ -1,6 +1,6 @@
-/* fits.c — whether a run has the memory that its plan needs, told before any of it is taken:
- * against the smallest of what the machine, control groups and the shell allow. What would need
- * less is tried by lowering the program again. */
+/* fits.c — checks that a run has the memory that its plan needs, before any is allocated: against
+ * the smallest limit of the machine, control groups and the shell. To suggest alternatives it
+ * lowers the program again. */
 #include "internal.h"
 
 #include <unistd.h>

@@ -1,5 +1,4 @@
-/* graph.c — an entry of the program as text, after a pass: what is looked at where a pass does not
- * do what it should. */
+/* graph.c — an entry of the program as text, after a pass: for debugging passes. */
 #include "internal.h"
 
 typedef struct Dump {

@@ -1,4 +1,4 @@
-/* internal.h — what the files of the plan room share: a config's mesh and rules, its parameters as
+/* internal.h — shared by the files of the plan room: a config's mesh and rules, its parameters as
  * stored arrays with their shards, and the finished plan. */
 #ifndef PLAN_INTERNAL_H
 #define PLAN_INTERNAL_H

@@ -1,6 +1,6 @@
-/* line.c — what deep models need, from two shallow ones. Layers take turns with a period
- * (mx/family.h), so every period of layers adds as much as the one before, and models whose depths
- * differ by whole periods are on a straight line. First layers of another kind are in both. */
+/* line.c — extrapolates the needs of deep models from two shallow ones. Layers repeat with a period
+ * (mx/family.h), so every period of layers adds the same amount, and models whose depths differ by
+ * whole periods are on a straight line. First layers of another kind are in both models. */
 #include "internal.h"
 
 #include <mx/model.h>

@@ -1,5 +1,5 @@
-/* memory.c — bytes of one rank: those of the program that it runs (program.c), the process itself,
- * and the copy that is written in the background. */
+/* memory.c — bytes of one rank: those of its program (program.c), the process itself, and the copy
+ * that is written in the background. */
 #include "internal.h"
 
 /* Code, libraries and stacks of a process that does nothing; measured with glibc, OpenBLAS and

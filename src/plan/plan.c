@@ -1,4 +1,4 @@
-/* plan.c — a plan put together, and what sharding_strict makes of its findings. */
+/* plan.c — assembles a plan, and applies sharding_strict to its findings. */
 #include "internal.h"
 
 static bool is_embedding(const PlanArray *array) {

@@ -1,4 +1,4 @@
-/* print.c — a plan as text for people. Says of every number whether it is exact or an estimate. */
+/* print.c — a plan as text for people. Every number is marked as exact or as an estimate. */
 #include "internal.h"
 
 static double gib(int64_t bytes) {

@@ -1,9 +1,9 @@
-/* program.c — what one rank's program needs beside code and libraries, and what it exchanges: the
- * program is traced, divided and lowered as rank 0 of the mesh would run it, without memory. A mesh
- * that no run takes is planned as one near it (mx_train_program), with the layers of a stage.
+/* program.c — the memory and exchanges of one rank's program: the program is traced, divided and
+ * lowered as rank 0 of the mesh would run it, without allocating memory. A mesh that no run accepts
+ * is planned as a similar one (mx_train_program), with the layers of a stage.
  *
- * Periods of layers are alike, so in deep models all of it is a straight line in their number: two
- * shallow programs give it (tests/plan proves it equal). */
+ * Periods of layers are equal, so the needs of deep models are linear in their number: they are
+ * extrapolated from two shallow programs (tests/plan compares with whole programs). */
 #include "internal.h"
 
 /* Layers that are lowered as they are, and those of the two programs that give the line: of one

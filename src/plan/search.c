@@ -1,8 +1,8 @@
-/* search.c — meshes, micro-batches and rematerialisation for a config's batch on its devices: all
- * candidates by arithmetic, the most promising ones planned like any run (mx_plan_new), the best
- * told. Candidates that no run takes, or that do not fit, are none. Small spaces are planned to the
- * last candidate; in large ones the search ends when many in a row were no better than those it
- * has. */
+/* search.c — searches meshes, micro-batches and rematerialisation for a config's batch on its
+ * devices: formulas rank all candidates, the most promising ones are planned like any run
+ * (mx_plan_new), and the best are printed. Candidates that no run accepts, or that do not fit, are
+ * dropped. In small spaces all candidates are planned; in large ones the search ends when many in a
+ * row were not among the best. */
 #include "search.h"
 
 #include <stdlib.h>

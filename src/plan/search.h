@@ -1,4 +1,4 @@
-/* search.h — what the files of the search share. */
+/* search.h — shared by the files of the search. */
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
 

@@ -1,5 +1,5 @@
-/* search_guess.c — about how long a step takes and how much memory it wants, in closed form, to
- * plan the most promising candidates first. T tokens, D width, L layers, P parameters. */
+/* search_guess.c — closed formulas for the approximate time and memory of a step, to plan the most
+ * promising candidates first. T tokens, D width, L layers, P parameters. */
 #include "search.h"
 
 static const double UNLIKELY = 1e6; /* times as long: plans that memory has hardly room for */

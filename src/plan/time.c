@@ -1,10 +1,10 @@
-/* time.c — seconds of a step, from the program that a rank would run and the rates of a device. A
- * kernel takes what its operations or the bytes that it touches take, whichever is more. An
- * exchange takes the latency of its link and its bytes; those over one link follow each other. One
- * that runs in phases goes on beside the kernels between them, as far as the device lets it; the
- * rest is waited for and said to be exposed. Stages of a pipeline take turns as its table says,
- * each with its own times (mx_stages_s). What is not counted: reading data, saving, evaluation, and
- * outer steps of replicas. */
+/* time.c — the time of a step, from the program that a rank would run and the speed of a device. A
+ * kernel takes the longer of the times for its operations and for its bytes. An exchange takes the
+ * latency of its link and the time for its bytes; exchanges over one link follow each other. An
+ * exchange that runs in phases overlaps with the kernels between them, as far as the device allows;
+ * the rest is waiting time and called exposed. Stages of a pipeline run in the order of its table,
+ * each with its own times (mx_stages_s). Not counted: reading data, saving, evaluation, and outer
+ * steps of replicas. */
 #include "internal.h"
 
 enum { INSIDE, BETWEEN, LINKS };

@@ -1,4 +1,4 @@
-/* time_print.c — seconds of a step on a device as text and as JSON, and what ranks exchange by
+/* time_print.c — the time of a step on a device as text and as JSON, and the exchanges of ranks by
  * phase of the step and inside or outside layers. */
 #include "internal.h"
 

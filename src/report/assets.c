@@ -1,4 +1,4 @@
-/* assets.c — page.css and page.js as they stand, each a string of the program. */
+/* assets.c — page.css and page.js, each as a string of the program. */
 #include "internal.h"
 
 #define ASSET(name, file)                                                                          \

@@ -1,5 +1,5 @@
 /* charts.c — the curves of all runs, as SVG that needs no script, and their points for the script
- * that shows values and zooms (page.js, which draws as this file does). */
+ * that shows values and zooms (page.js, which draws in the same way). */
 #include "internal.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* config.c — the configs of the runs side by side. They are taken as texts, key by key, as
- * config.yml has them: runs of other versions have other keys. */
+/* config.c — the configs of the runs side by side. They are read as texts, key by key, from
+ * config.yml, because runs of other versions have other keys. */
 #include "internal.h"
 
 /* One key of a config.yml. */

@@ -1,4 +1,4 @@
-/* html.c — texts that may hold anything, as a page may have them. */
+/* html.c — escapes arbitrary texts for a page. */
 #include "internal.h"
 
 /* What is no text for a page (control characters, bytes that are not UTF-8) is shown in C's

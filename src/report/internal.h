@@ -1,4 +1,4 @@
-/* internal.h — what the files of this room share: a run's curves, and parts of a page. */
+/* internal.h — shared by the files of this room: a run's curves, and parts of a page. */
 #ifndef REPORT_INTERNAL_H
 #define REPORT_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* page.c — the report: one page that stands for itself. It asks nothing of any network, and says so
- * to the browser; what it shows of runs is text, whatever is in it. */
+/* page.c — the report: one self-contained page. It loads nothing from a network, and forbids the
+ * browser to; everything that it shows of runs is text. */
 #include "internal.h"
 
 #include <mx/store.h>

@@ -1,5 +1,5 @@
-/* plan.c — what a run was planned to be: its config.yml planned again, so on the machine that makes
- * the report. Memory of a rank as a bar of its parts, figures, and what ranks exchange. */
+/* plan.c — the plan of a run: its config.yml is planned again, on the machine that makes the
+ * report. Memory of a rank as a bar, figures, and the exchanges of ranks. */
 #include "internal.h"
 
 #include <mx/plan.h>

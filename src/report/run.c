@@ -1,6 +1,6 @@
-/* run.c — what the folder of a run says of it: the lock whether it runs, the last lines of its log
- * and metrics how far it came and how it ended, config.yml how far it was to go. The log is written
- * line by line, metrics now and then. */
+/* run.c — the status of a run, from its folder: the lock shows whether it runs, the last lines of
+ * its log and metrics show its progress and how it ended, config.yml its target. The log is written
+ * line by line, metrics less often. */
 #include <mx/config.h>
 #include <mx/report.h>
 #include <mx/store.h>

@@ -1,6 +1,6 @@
 /* series.c — the curves of a run, from its metrics.jsonl, line by line. A file of any length is
- * read into a bounded number of points: as it stands while it is short, else the least and the
- * greatest value of equal parts of the run, so that no peak is lost. */
+ * reduced to a bounded number of points: all values of a short file, otherwise the minimum and
+ * maximum of equal parts of the run, so that no peak is lost. */
 #include "internal.h"
 
 #include <math.h>

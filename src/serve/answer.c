@@ -1,4 +1,4 @@
-/* answer.c — answers in OpenAI's JSON, whole or as events of a stream. */
+/* answer.c — answers in OpenAI's JSON, complete or as events of a stream. */
 #include "internal.h"
 
 typedef struct Words {

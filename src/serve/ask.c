@@ -1,5 +1,5 @@
-/* ask.c — what a request asks for, from its JSON. A table says of every member of OpenAI's
- * interface what becomes of it. */
+/* ask.c — parses a request's JSON. A table defines how each member of OpenAI's interface is
+ * handled. */
 #include <mx/serve.h>
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* http.c — requests and answers over HTTP (libmicrohttpd, which nobody else knows). One thread of
- * the library's reads and sends; a request that has come whole rests (is suspended) until the
- * worker has something to send. What both threads touch is under one lock. */
+/* http.c — requests and answers over HTTP; the only file that uses libmicrohttpd. One thread of the
+ * library reads and sends; a complete request is suspended until the worker has something to send.
+ * One lock protects all data that both threads use. */
 #include "internal.h"
 
 #include <errno.h>

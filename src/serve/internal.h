@@ -1,5 +1,5 @@
-/* internal.h — a request on its way: http.c, whose threads hear it and send what there is of its
- * answer, and serve.c, whose thread answers it. */
+/* internal.h — a request in progress: http.c, whose thread receives it and sends the available part
+ * of its answer, and serve.c, whose thread computes the answer. */
 #ifndef SERVE_INTERNAL_H
 #define SERVE_INTERNAL_H
 

@@ -1,6 +1,6 @@
-/* serve.c — the worker: requests join the sequences that are generated as rows become free, and
- * leave them when they are answered. It alone touches the model, the tokenizer and the template, so
- * a request's text is read here too, between two steps. */
+/* serve.c — the worker: requests join the running sequences as rows become free, and leave when
+ * they are answered. Only the worker uses the model, the tokenizer and the template, so it also
+ * parses a request's text, between two steps. */
 #include "internal.h"
 
 #include <errno.h>

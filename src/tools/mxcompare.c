@@ -1,5 +1,5 @@
-/* mxcompare.c — the comparer's command line. The files are read in a child process, since nobody
- * vouches for files of others. */
+/* mxcompare.c — the comparer's command line. The files are read in a child process, because they
+ * may come from others and be damaged. */
 #include <mx/ckpt.h>
 #include <mx/config.h>
 #include <mx/model.h>

@@ -1,5 +1,5 @@
-/* mxconvert.c — the converter. What it reads is read in a child process, since nobody vouches for
- * files of others; this process names the source, verifies it, and cleans up. */
+/* mxconvert.c — the converter. Its input is read in a child process, because it may come from
+ * others and be damaged; this process finds the source, verifies it, and cleans up. */
 #include "mxconvert.h"
 
 #include <mx/text.h>

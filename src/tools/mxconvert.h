@@ -1,4 +1,4 @@
-/* mxconvert.h — what the files of mxconvert share: the command line, and what is known of a
+/* mxconvert.h — shared by the files of mxconvert: the command line, and the facts about a
  * conversion before a child process makes it. */
 #ifndef TOOLS_MXCONVERT_H
 #define TOOLS_MXCONVERT_H

@@ -1,5 +1,5 @@
-/* mxconvert_facts.c — what a conversion has to know besides the arrays: the scale and the base of
- * adapters, the model that an export is to be. Configs and manifests tell it. */
+/* mxconvert_facts.c — facts that a conversion needs besides the arrays: the scale and the base of
+ * adapters, the model of an export. They come from configs and manifests. */
 #include "mxconvert.h"
 
 /* ---- adapters */

@@ -1,5 +1,5 @@
-/* mxdecode.c — text to token ids and back and conversations to text, by lines of JSON, and text out
- * of models, on stdout or over HTTP: rooms text, chat, generate and serve as one tool. */
+/* mxdecode.c — converts text to token ids and back and conversations to text, in lines of JSON, and
+ * generates text on stdout or over HTTP: the rooms text, chat, generate and serve as one tool. */
 #include "mxdecode.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* mxdecode.h — what the files of mxdecode share: the command line and what it can ask for. */
+/* mxdecode.h — shared by the files of mxdecode: the command line and its modes. */
 #ifndef TOOLS_MXDECODE_H
 #define TOOLS_MXDECODE_H
 

@@ -1,5 +1,5 @@
-/* mxdecode_options.c — the command line of mxdecode: what it does, one thing a call, and options
- * that go with some of these things. */
+/* mxdecode_options.c — the command line of mxdecode: one mode per call, and options that belong to
+ * some of the modes. */
 #include "mxdecode.h"
 
 static const MxManual manual = {

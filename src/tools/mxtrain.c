@@ -1,5 +1,5 @@
-/* mxtrain.c — the trainer's command line: options, a config, then a plan or mx_train_run. Knows
- * nothing of either. */
+/* mxtrain.c — the trainer's command line: options, a config, then a plan or mx_train_run. Contains
+ * no logic of either. */
 #include "mxtrain.h"
 
 #include <mx/plan.h>

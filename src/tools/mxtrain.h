@@ -1,4 +1,4 @@
-/* mxtrain.h — what the files of the trainer's command line share. */
+/* mxtrain.h — shared by the files of the trainer's command line. */
 #ifndef TOOLS_MXTRAIN_H
 #define TOOLS_MXTRAIN_H
 

@@ -1,5 +1,5 @@
-/* mxtrain_found.c — model=DIR and data=FILE on the command line: what these tell of themselves
- * becomes settings under those of config files, which are told in a line. */
+/* mxtrain_found.c — model=DIR and data=FILE on the command line: settings derived from them are
+ * added below those of config files and printed. */
 #include "mxtrain.h"
 
 #include <mx/train.h>

@@ -1,5 +1,5 @@
-/* mxtrain_init.c — configs to start from: what a kind of training usually says, with what model and
- * data tell of themselves (mxtrain_found.c). */
+/* mxtrain_init.c — configs to start from: the usual keys of a kind of training, with settings
+ * derived from model and data (mxtrain_found.c). */
 #include "mxtrain.h"
 
 /* Of all kinds: the data, how long and how fast, what is kept. */

@@ -1,4 +1,4 @@
-/* mxtrain_options.c — the trainer's options, and what its manual tells. */
+/* mxtrain_options.c — the trainer's options, and the texts of its manual. */
 #include "mxtrain.h"
 
 #include <mx/plan.h>

@@ -1,6 +1,6 @@
-/* check.c — the first rows of a run's data, shown as people read them: the text of each row in
- * pieces of one segment that count or do not, with their ids. On a terminal text that counts is
- * green and what is no text is dim. */
+/* check.c — prints the first rows of a run's data: the text of each row, divided into pieces of one
+ * segment that count or do not count, with their ids. On a terminal, text that counts is green, and
+ * ids that are not text are dim. */
 #include "data.h"
 #include "internal.h"
 

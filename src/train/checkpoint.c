@@ -1,5 +1,5 @@
-/* checkpoint.c — where a run starts. One process at a time has the run's folder. It starts from the
- * newest checkpoint that verifies. What a checkpoint is, room ckpt knows. */
+/* checkpoint.c — where a run starts. Only one process at a time may use the run's folder. The run
+ * starts from the newest valid checkpoint. The room ckpt defines checkpoints. */
 #include "checkpoint_room.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* checkpoint.h — the checkpoints of a run: what it starts from, when it saves, what it keeps. */
+/* checkpoint.h — the checkpoints of a run: where it starts, when it saves, which ones it keeps. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 

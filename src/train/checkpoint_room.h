@@ -1,5 +1,5 @@
-/* checkpoint_room.h — the checkpoints of a run, as checkpoint.c (where it starts) and
- * checkpoint_save.c (what it leaves) see them. */
+/* checkpoint_room.h — the checkpoints of a run, shared by checkpoint.c (where it starts) and
+ * checkpoint_save.c (what it saves). */
 #ifndef TRAIN_CHECKPOINT_ROOM_H
 #define TRAIN_CHECKPOINT_ROOM_H
 

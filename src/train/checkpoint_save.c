@@ -1,9 +1,10 @@
-/* checkpoint_save.c — saves of a run. They are made on a copy of the state, at most one at a time;
- * when one is on disk, older ones make room. A failed save ends the run and removes nothing.
+/* checkpoint_save.c — saves of a run. They are made from a copy of the state, at most one at a
+ * time; when one is on disk, older ones are removed. A failed save ends the run and removes
+ * nothing.
  *
- * Of several ranks each writes its share of the state. Their threads do not talk to each other:
- * what ranks have to agree on (that all have written, what they wrote) they do in the main thread
- * between steps, and then the first one publishes. */
+ * With several ranks each writes its share of the state. Their threads do not communicate: the main
+ * threads agree between steps (that all have written, and what), and then the first rank publishes
+ * the checkpoint. */
 #include "checkpoint_room.h"
 
 #include <stdio.h>

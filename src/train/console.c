@@ -1,6 +1,6 @@
 /* console.c — lines of steps and evaluations, from the metrics by tables of figures; the status
- * line and its estimate. Times of long ago say nothing about those to come (other programs come and
- * go), so the estimate is made of the last steps alone. */
+ * line and its estimate of the remaining time. The estimate uses only the last steps, because
+ * earlier times say little about later ones (other programs come and go). */
 #include "console.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* console.h — what a run prints while it trains: lines of steps, behind MaxText's fields what we
- * add; a line for every evaluation; and on a terminal the status line: how far it is, how long it
- * will take, where the loss goes. */
+/* console.h — what a run prints during training: lines of steps, with our fields after MaxText's; a
+ * line for every evaluation; and on a terminal the status line with progress, remaining time and
+ * the trend of the loss. */
 #ifndef TRAIN_CONSOLE_H
 #define TRAIN_CONSOLE_H
 

@@ -1,5 +1,5 @@
-/* data.c — the data of a run: what the config says about it, as the data room wants it, and
- * whether it still is what a checkpoint was trained on. */
+/* data.c — the data of a run: from the config's keys to the data room's request, and the check that
+ * the data is the same as when a checkpoint was made. */
 #include "data.h"
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* data.h — private to the room: the data of a run, as the config names it and as its checkpoints
- * remember it. */
+/* data.h — private to the room: the data of a run, as named in the config and as recorded in its
+ * checkpoints. */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 

@@ -1,10 +1,10 @@
-/* events.c — event files of TensorBoard: records of TFRecord (a length, data, a masked CRC-32C of
- * each), whose data are messages of protocol buffers (tf.Event), written field by field.
- * Source: TensorFlow core/lib/io/record_writer.cc and core/util/event.proto, core/framework
- * summary.proto and tensor.proto; names and texts as MaxText metric_logger.py @e591f30c.
+/* events.c — event files of TensorBoard: TFRecord records (a length, data, a masked CRC-32C of
+ * each), whose data are protocol buffer messages (tf.Event), written field by field. Source:
+ * TensorFlow core/lib/io/record_writer.cc and core/util/event.proto, core/framework summary.proto
+ * and tensor.proto; names and texts as in MaxText metric_logger.py @e591f30c.
  *
- * A run that goes on adds a file. Its first records say that a session starts at that step: readers
- * drop what earlier files have of that step and later ones. */
+ * A run that resumes adds a file. Its first records say that a session starts at that step: readers
+ * drop that step and later ones of earlier files. */
 #include "metrics_forms.h"
 
 #include <mx/train.h>

@@ -1,5 +1,5 @@
-/* exams.c — tasks that a model is evaluated with: files of questions, read when a run begins and
- * asked in every evaluation, with the weights as they are and adapters on top. */
+/* exams.c — tasks in evaluations: files of questions, read when a run begins and asked in every
+ * evaluation, with the current weights and adapters. */
 #include "exams.h"
 
 #include "data.h"

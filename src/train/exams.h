@@ -1,4 +1,4 @@
-/* exams.h — how well a model does on tasks while it is trained (eval_tasks). */
+/* exams.h — evaluating a model on tasks during training (eval_tasks). */
 #ifndef TRAIN_EXAMS_H
 #define TRAIN_EXAMS_H
 

@@ -1,5 +1,4 @@
-/* figures.c — what a step and an evaluation tell: metrics, under MaxText's names and in its order.
- */
+/* figures.c — the metrics of a step and an evaluation, with MaxText's names and in its order. */
 #include "loop.h"
 
 /* MaxText's of every run: 0 unless the loss has them. */

@@ -1,5 +1,5 @@
-/* found.c — what a model and data tell of themselves, as settings: a folder of Hugging Face's its
- * family, sizes and tokenizer, data what it is for and how long its rows are. */
+/* found.c — settings derived from a model and from data: family, sizes and tokenizer from a Hugging
+ * Face folder, purpose and row length from data. */
 #include "data.h"
 #include "internal.h"
 

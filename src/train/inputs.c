@@ -1,6 +1,6 @@
-/* inputs.c — whether all that a run names is there, before it builds anything: weights, data, where
- * metrics and checkpoints go. Files are looked at, not read; what they hold is told by who reads
- * them. */
+/* inputs.c — checks, before a run builds anything, that everything it names exists: weights, data,
+ * the places for metrics and checkpoints. Files are not read here; errors in their contents are
+ * reported when they are read. */
 #include "data.h"
 #include "internal.h"
 

@@ -1,4 +1,4 @@
-/* internal.h — what the files of this room share. */
+/* internal.h — shared by the files of this room. */
 #ifndef TRAIN_INTERNAL_H
 #define TRAIN_INTERNAL_H
 

@@ -1,6 +1,6 @@
 /* loop.c — a run from start to end: restore or initialise, then batch, step, checkpoint,
- * evaluation, log, until the steps are done, the data ends, the target is reached, the loss breaks
- * down, or a signal comes. */
+ * evaluation, log, until the steps are done, the data ends, the target is reached, the loss becomes
+ * NaN or infinite, or a signal arrives. */
 #include "loop.h"
 #include "signals.h"
 

@@ -1,5 +1,5 @@
-/* loop.h — what the files of a run share: loop.c takes its steps, start.c makes what they need,
- * figures.c says what each of them tells. */
+/* loop.h — shared by the files of a run: loop.c makes steps, start.c sets up what they need,
+ * figures.c computes their metrics. */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
 

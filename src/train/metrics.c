@@ -1,5 +1,5 @@
-/* metrics.c — named scalars of a step and the files that they are written to, each in its form.
- * Nothing is allocated once files are open. */
+/* metrics.c — named scalars of a step and the files to which they are written, each in its format.
+ * Nothing is allocated after the files are open. */
 #include <mx/train.h>
 
 #include "metrics_forms.h"

@@ -1,4 +1,4 @@
-/* metrics.h — one step's figures under MaxText's names, on the console and in files. */
+/* metrics.h — the metrics of a step under MaxText's names, on the console and in files. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 

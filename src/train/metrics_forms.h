@@ -1,5 +1,5 @@
-/* metrics_forms.h — what a file of metrics looks like: one row a form. The files of a run are
- * opened and written through it (metrics.c). */
+/* metrics_forms.h — formats of metrics files: one row per format. metrics.c opens and writes the
+ * files of a run through these rows. */
 #ifndef TRAIN_METRICS_FORMS_H
 #define TRAIN_METRICS_FORMS_H
 

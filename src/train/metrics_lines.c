@@ -1,5 +1,5 @@
-/* metrics_lines.c — files of metrics that are lines of text: opening them where a run begins or
- * goes on, and the forms of their lines. */
+/* metrics_lines.c — metrics files that consist of lines of text: opening them when a run begins or
+ * resumes, and the formats of their lines. */
 #include "metrics_forms.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* origin.c — whether a run fits the weights that it starts from, before anything is built: their
- * tokenizer must be the one that makes its tokens, their sizes those of its model. What a
- * checkpoint does not record is not guessed, but read as it is. */
+/* origin.c — checks, before anything is built, that a run fits its initial weights: their tokenizer
+ * must be the run's, their sizes those of its model. Facts that a checkpoint does not record are
+ * not guessed. */
 #include <mx/train.h>
 
 #include "checkpoint.h"

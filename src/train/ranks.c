@@ -1,4 +1,4 @@
-/* ranks.c — what ranks tell each other. */
+/* ranks.c — communication between ranks outside of programs. */
 #include <mx/train.h>
 
 #include "data.h"

@@ -1,7 +1,7 @@
-/* restore.c — where the arrays of a run come from: its own checkpoint, or step 0 with weights and
- * adapters from elsewhere. While adapters are trained, a run's checkpoints leave out the base,
- * which does not change: it is drawn or loaded again, and recognized by its fingerprint. So is the
- * reference model when checkpoints are Linen. */
+/* restore.c — the sources of a run's arrays: its own checkpoint, or step 0 with weights and
+ * adapters from elsewhere. While adapters are trained, a run's checkpoints omit the base, which
+ * does not change: it is initialised or loaded again, and recognized by its fingerprint. The same
+ * holds for the reference model if checkpoints are Linen. */
 #include <mx/train.h>
 
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* reward.c — rewards of completions: those that a text and its record tell by themselves, and, by
- * the same table, those of a program of the user's (reward_program.c). */
+/* reward.c — rewards of completions: those computed from a text and its record and, by the same
+ * table, those of a user's program (reward_program.c). */
 #include "reward.h"
 
 #include "reward_program.h"

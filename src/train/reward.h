@@ -1,4 +1,4 @@
-/* reward.h — private to the room: what completions are rewarded with (rl.reward). */
+/* reward.h — private to the room: rewards of completions (rl.reward). */
 #ifndef TRAIN_REWARD_H
 #define TRAIN_REWARD_H
 

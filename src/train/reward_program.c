@@ -1,6 +1,6 @@
-/* reward_program.c — a program of the user's that rewards completions: it reads a line of JSON for
- * each and writes one for each. It runs by sh -c as long as the run does, in a process group of its
- * own, so that Ctrl-C reaches the run alone. What it writes on stderr goes to the log. */
+/* reward_program.c — a user's program that rewards completions: it reads a line of JSON for each
+ * and writes one for each. It is started with sh -c and runs as long as the run does, in its own
+ * process group, so that Ctrl-C reaches only the run. Its stderr goes to the log. */
 #include "reward_program.h"
 
 #include <mx/text.h>

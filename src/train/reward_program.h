@@ -1,4 +1,4 @@
-/* reward_program.h — private to the room: a program of the user's that rewards completions. */
+/* reward_program.h — private to the room: a user's program that rewards completions. */
 #ifndef TRAIN_REWARD_PROGRAM_H
 #define TRAIN_REWARD_PROGRAM_H
 

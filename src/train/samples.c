@@ -1,4 +1,4 @@
-/* samples.c — replies to some prompts, now and then: on the console and in run.log a line each, and
+/* samples.c — periodic replies to some prompts: one line each on the console and in run.log, and
  * texts for TensorBoard. */
 #include "samples.h"
 

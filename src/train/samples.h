@@ -1,4 +1,4 @@
-/* samples.h — what a model says while it is trained (sample_prompts). */
+/* samples.h — sample replies of a model during training (sample_prompts). */
 #ifndef TRAIN_SAMPLES_H
 #define TRAIN_SAMPLES_H
 

@@ -1,4 +1,4 @@
-/* saver.c — a thread that works on a copy of the state while training goes on. There is one copy,
+/* saver.c — a thread that works on a copy of the state while training continues. There is one copy,
  * so at most one piece of work is in progress. */
 #include "saver.h"
 

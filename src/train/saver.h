@@ -1,5 +1,5 @@
-/* saver.h — work on a state that goes on changing: on a copy of it, in a thread of its own, or at
- * once. */
+/* saver.h — work on a state that keeps changing: on a copy of it in a separate thread, or
+ * immediately. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 

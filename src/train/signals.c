@@ -1,4 +1,4 @@
-/* signals.c — signals of a run. Handlers only take notes: the loop asks for them between steps. */
+/* signals.c — signals of a run. Handlers only set flags, which the loop reads between steps. */
 #include "signals.h"
 
 #include <fcntl.h>

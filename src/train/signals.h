@@ -1,4 +1,4 @@
-/* signals.h — what signals ask of a run: to save and leave, or to save and go on. */
+/* signals.h — what signals request from a run: to save and end, or to save and continue. */
 #ifndef TRAIN_SIGNALS_H
 #define TRAIN_SIGNALS_H
 

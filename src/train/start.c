@@ -1,4 +1,4 @@
-/* start.c — what a run needs before its first step, in this order: ranks that agree, files, folder
+/* start.c — sets up a run before its first step, in this order: agreement of ranks, files, folder
  * and log, data and state, parts, metrics, the loader. */
 #include "loop.h"
 #include "signals.h"

@@ -1,5 +1,5 @@
-/* tokenizer.c — the tokenizer that makes a run's tokens of text: the one that is named, or the one
- * that lies beside the weights that the run starts from. Two are the same if their files are. */
+/* tokenizer.c — the tokenizer of a run's text: the one in the config, or the one that comes with
+ * the run's initial weights. Two tokenizers are equal if their files are. */
 #include "checkpoint.h"
 #include "data.h"
 #include "internal.h"

@@ -1,5 +1,5 @@
-/* trace.c — which steps are traced, and the file. Which they are follows MaxText: profiler_steps
- * from skip_first_n_steps_for_profiler behind the first step of this start, and again every
+/* trace.c — the traced steps, and the trace file. As in MaxText, profiler_steps steps are traced,
+ * beginning skip_first_n_steps_for_profiler after the first step of this start, and again every
  * profile_periodically_period. Source: MaxText src/maxtext/common/profiler.py @e591f30c. */
 #include "trace.h"
 

@@ -1,4 +1,4 @@
-/* train_tokenizer.c — a tokenizer of one's own, made of the texts that a config would train on. */
+/* train_tokenizer.c — trains a tokenizer on the texts that a config would train on. */
 #include "data.h"
 #include "internal.h"
 
